@@ -1,0 +1,147 @@
+//! Base Transport Header: the twelve bytes that open every packet.
+//!
+//! InfiniBand Architecture Specification, volume 1, section 9.2. Lacuna fills it as a RoCE NIC
+//! would: default partition key, transport version 0, no migration. On receipt, MigReq, the congestion
+//! bits (FECN, BECN) and the reserved bits are ignored: NICs set MigReq when they like, and switches
+//! on the path may set the congestion bits.
+
+use std::ops::Range;
+
+use crate::{PSN_MASK, PacketError, Qpn, TRAILER_BYTES};
+
+pub(crate) const BYTES: usize = 12;
+/// The only partition Lacuna speaks in: the default one, full member.
+pub(crate) const PARTITION_KEY: u16 = 0xffff;
+/// `padcount` is two bits wide.
+pub(crate) const PAD_MAX: usize = 3;
+
+/// Unreliable Connection (0b001 in the top bits), RDMA WRITE Only with Immediate.
+pub(crate) const OPCODE_DATA: u8 = 0x2b;
+/// Unreliable Datagram (0b011 in the top bits), SEND Only.
+pub(crate) const OPCODE_CONTROL: u8 = 0x64;
+
+mod field {
+    use std::ops::Range;
+
+    /// Opcode, flags, partition key: one word, so that one comparison accepts a packet.
+    pub(super) const FIRST: Range<usize> = 0..4;
+    pub(super) const FLAGS: usize = 1;
+    /// FECN, BECN and six reserved bits, then the destination QPN.
+    pub(super) const DESTINATION: Range<usize> = 4..8;
+    /// AckReq and seven reserved bits, then the packet sequence number.
+    pub(super) const SEQUENCE: Range<usize> = 8..12;
+}
+
+const SOLICITED: u8 = 0x80;
+const ACK_REQUEST: u8 = 0x80;
+const PAD_SHIFT: u32 = 4;
+const VERSION_MASK: u8 = 0x0f;
+/// Of the first word, what must match: all but solicited event, MigReq and pad count.
+const FIRST_MASK: u32 = 0xff0f_ffff;
+
+pub(crate) type Bytes = [u8; BYTES];
+
+/// What a BTH's first word must be, under [`FIRST_MASK`], for the given opcode.
+pub(crate) const fn accepted(opcode: u8) -> u32 {
+    (opcode as u32) << 24 | PARTITION_KEY as u32
+}
+
+/// The part of a received first word that [`accepted`] is compared with.
+#[inline]
+pub(crate) fn first(bth: &Bytes) -> u32 {
+    word(bth, field::FIRST) & FIRST_MASK
+}
+
+#[inline]
+pub(crate) fn pad(bth: &Bytes) -> usize {
+    usize::from(bth[field::FLAGS] >> PAD_SHIFT) & PAD_MAX
+}
+
+#[inline]
+pub(crate) fn solicited(bth: &Bytes) -> bool {
+    bth[field::FLAGS] & SOLICITED != 0
+}
+
+#[inline]
+pub(crate) fn ack_request(bth: &Bytes) -> bool {
+    bth[field::SEQUENCE.start] & ACK_REQUEST != 0
+}
+
+#[inline]
+pub(crate) fn destination(bth: &Bytes) -> Qpn {
+    Qpn::from_bits(word(bth, field::DESTINATION))
+}
+
+#[inline]
+pub(crate) fn sequence(bth: &Bytes) -> u32 {
+    word(bth, field::SEQUENCE) & PSN_MASK
+}
+
+#[inline]
+pub(crate) fn emit(out: &mut Bytes, opcode: u8, solicited: bool, destination: Qpn, psn: u32) {
+    debug_assert!(psn <= PSN_MASK, "a packet sequence number has 24 bits");
+    out[field::FIRST].copy_from_slice(&accepted(opcode).to_be_bytes());
+    out[field::FLAGS] |= if solicited { SOLICITED } else { 0 };
+    out[field::DESTINATION].copy_from_slice(&destination.bits().to_be_bytes());
+    out[field::SEQUENCE].copy_from_slice(&(psn & PSN_MASK).to_be_bytes());
+}
+
+/// Sets the acknowledge request.
+#[inline]
+pub(crate) fn set_ack_request(bth: &mut Bytes) {
+    bth[field::SEQUENCE.start] |= ACK_REQUEST;
+}
+
+/// Fills in the pad count, which is known only when the payload is.
+#[inline]
+pub(crate) fn set_pad(bth: &mut Bytes, pad: usize) {
+    debug_assert!(pad <= PAD_MAX);
+    bth[field::FLAGS] =
+        bth[field::FLAGS] & !((PAD_MAX as u8) << PAD_SHIFT) | (pad as u8) << PAD_SHIFT;
+}
+
+/// Cuts a packet into its headers, of `HEADER` bytes from the BTH on, and its payload without
+/// pad and trailer.
+///
+/// The pad count is subtracted with care: it comes from the peer and may exceed what is there (a
+/// short packet that announces a pad has underflowed the payload length of other stacks).
+/// What the pad bytes hold is not looked at, as in those stacks: the trailer covers them.
+#[inline]
+pub(crate) fn split<const HEADER: usize>(
+    packet: &[u8],
+) -> Result<(&[u8; HEADER], &[u8]), PacketError> {
+    let needed = HEADER + TRAILER_BYTES;
+    let found = packet.len();
+    let (Some(padded), Some((header, rest))) =
+        (found.checked_sub(needed), packet.split_first_chunk::<HEADER>())
+    else {
+        return Err(PacketError::TooShort { needed, found });
+    };
+    if !found.is_multiple_of(4) {
+        return Err(PacketError::Unaligned { found });
+    }
+    let pad = pad(header.first_chunk().expect("a BTH opens every header"));
+    let Some(length) = padded.checked_sub(pad) else {
+        return Err(PacketError::Pad { announced: pad, room: padded });
+    };
+    Ok((header, &rest[..length]))
+}
+
+/// Why a first word that [`accepted`] no packet is wrong.
+#[cold]
+pub(crate) fn reason(bth: &Bytes) -> PacketError {
+    let [opcode, flags, key @ ..] = word(bth, field::FIRST).to_be_bytes();
+    if opcode != OPCODE_DATA && opcode != OPCODE_CONTROL {
+        PacketError::Opcode { found: opcode }
+    } else if flags & VERSION_MASK != 0 {
+        PacketError::TransportVersion { found: flags & VERSION_MASK }
+    } else {
+        PacketError::PartitionKey { found: u16::from_be_bytes(key) }
+    }
+}
+
+/// A big-endian word of any header; `at` is one of the named ranges.
+#[inline]
+pub(crate) fn word<const N: usize>(header: &[u8; N], at: Range<usize>) -> u32 {
+    u32::from_be_bytes(header[at].try_into().expect("a word has four bytes"))
+}

@@ -1,0 +1,236 @@
+//! Writing a control packet, frame by frame, into one buffer that is used again and again.
+//!
+//! A frame goes in whole or not at all, so the caller can offer what it has in order of importance
+//! and send when the answer is no. The buffer holds headers, body header and frames; pad and
+//! trailer are appended by [`finish`](ControlWriter::finish) and cut off again by whatever comes
+//! next, so finishing twice does no harm.
+
+use super::{
+    BODY_HEADER_BYTES, CONTROL_HEADER_BYTES, CONTROL_OVERHEAD_BYTES, CONTROL_VERSION,
+    ControlHeader, field,
+};
+use crate::{FRAME_HEADER_BYTES, Frame, TRAILER_BYTES, bth, crc32c, pad_bytes};
+
+/// Where the first frame goes.
+const FRAMES_AT: usize = CONTROL_HEADER_BYTES + BODY_HEADER_BYTES;
+/// The longest payload that a frame's 16-bit length can say.
+const PAYLOAD_MAX: usize = u16::MAX as usize;
+
+/// Builds one control packet at a time.
+#[derive(Clone, Debug)]
+pub struct ControlWriter {
+    /// Up to `end`: headers, body header, frames. Behind it: pad and trailer, once finished.
+    packet: Vec<u8>,
+    /// Where the next frame goes; 0 until the first packet is started.
+    end: usize,
+    /// What [`ControlWriter::push`] keeps a packet within, trailer included; a multiple of 4.
+    max_packet_bytes: usize,
+}
+
+impl ControlWriter {
+    /// A writer of packets of at most `max_packet_bytes`, from BTH to trailer.
+    ///
+    /// # Panics
+    /// When not even a packet without frames fits.
+    #[must_use]
+    pub fn new(max_packet_bytes: usize) -> Self {
+        assert!(
+            max_packet_bytes >= CONTROL_OVERHEAD_BYTES,
+            "control packets of {max_packet_bytes} bytes cannot hold {CONTROL_OVERHEAD_BYTES}",
+        );
+        Self { packet: Vec::new(), end: 0, max_packet_bytes: max_packet_bytes & !3 }
+    }
+
+    /// Drops what was written and starts a packet without frames.
+    pub fn start(&mut self, header: &ControlHeader, sequence: u32) {
+        self.packet.clear();
+        self.packet.resize(FRAMES_AT, 0);
+        let (headers, body) = self.packet.split_at_mut(CONTROL_HEADER_BYTES);
+        header.emit(headers.try_into().expect("the headers have their size"));
+        body[field::VERSION] = CONTROL_VERSION;
+        body[field::SEQUENCE].copy_from_slice(&sequence.to_be_bytes());
+        self.end = FRAMES_AT;
+    }
+
+    /// Adds a frame if it fits; if not, says `false` and changes nothing.
+    pub fn push(&mut self, frame: &Frame<'_>) -> bool {
+        let bytes = FRAME_HEADER_BYTES + frame.payload_bytes();
+        if bytes > self.space() || frame.payload_bytes() > PAYLOAD_MAX {
+            return false;
+        }
+        self.append(frame, bytes);
+        true
+    }
+
+    /// Fills the packet up with [`Frame::Padding`] so that, finished, it has exactly
+    /// `packet_bytes`, a multiple of 4. This may exceed the limit given to [`new`](Self::new): it
+    /// is how a larger one is tried. A packet that is that large already stays as it is.
+    pub fn pad_to(&mut self, packet_bytes: usize) {
+        debug_assert!(self.end >= FRAMES_AT, "no packet was started");
+        debug_assert!(packet_bytes.is_multiple_of(4), "packets are whole words");
+        // Fewer than four bytes cannot be a frame, but the pad after the body can be that many.
+        let target = packet_bytes.saturating_sub(TRAILER_BYTES);
+        while let Some(gap) = target.saturating_sub(self.end).checked_sub(FRAME_HEADER_BYTES) {
+            let payload = gap.min(PAYLOAD_MAX);
+            self.append(&Frame::Padding(payload as u16), FRAME_HEADER_BYTES + payload);
+        }
+    }
+
+    /// Bytes of payload that the next frame may have. Zero also when nothing fits at all.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.space().saturating_sub(FRAME_HEADER_BYTES).min(PAYLOAD_MAX)
+    }
+
+    /// Whether the packet has no frame yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.end <= FRAMES_AT
+    }
+
+    /// Adds pad and trailer, and gives the whole packet, from BTH to trailer.
+    pub fn finish(&mut self) -> &[u8] {
+        assert!(self.end >= FRAMES_AT, "no packet was started");
+        let pad = pad_bytes(self.end);
+        let bth = self.packet.first_chunk_mut().expect("a BTH opens the packet");
+        bth::set_pad(bth, pad);
+        self.packet.truncate(self.end);
+        self.packet.resize(self.end + pad, 0);
+        let trailer = crc32c(&[&self.packet]);
+        self.packet.extend(trailer);
+        &self.packet
+    }
+
+    /// Bytes left for frames with their headers. The limit is whole words, so the pad always fits.
+    fn space(&self) -> usize {
+        if self.end < FRAMES_AT {
+            return 0;
+        }
+        (self.max_packet_bytes - TRAILER_BYTES).saturating_sub(self.end)
+    }
+
+    fn append(&mut self, frame: &Frame<'_>, bytes: usize) {
+        // What may lie there from an earlier `finish` is written over: a frame writes every byte.
+        self.packet.resize(self.end + bytes, 0);
+        frame.emit(&mut self.packet[self.end..]);
+        self.end += bytes;
+    }
+}
+
+// The pad is reckoned from the start of the packet, the same as from the start of the body.
+const _: () = assert!(CONTROL_HEADER_BYTES.is_multiple_of(4));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Ack, ControlBody, Packet, Probe, Qpn, check_crc32c, parse};
+
+    const HEADER: ControlHeader = ControlHeader {
+        dest: Qpn::from_bits(0x80),
+        psn: 3,
+        qkey: 0x1111_2222,
+        source: Qpn::from_bits(0x100),
+    };
+
+    const PROBE: Frame<'_> = Frame::Probe(Probe { id: 1, sent_ns: 2 });
+
+    fn started(max_packet_bytes: usize) -> ControlWriter {
+        let mut writer = ControlWriter::new(max_packet_bytes);
+        writer.start(&HEADER, 9);
+        writer
+    }
+
+    fn ack(chunks: &[u8]) -> Frame<'_> {
+        Frame::Ack(Ack {
+            message: 1,
+            cumulative: 2,
+            immediate_fragments: 3,
+            truncated: false,
+            chunks,
+        })
+    }
+
+    /// Reads a finished packet back, down to its frames.
+    fn frames(packet: &[u8]) -> Vec<Frame<'_>> {
+        check_crc32c(packet).unwrap();
+        let Ok(Packet::Control(HEADER, body)) = parse(packet) else { panic!("not our packet") };
+        let body = ControlBody::parse(body).unwrap();
+        assert_eq!(body.sequence, 9);
+        body.frames().map(Result::unwrap).collect()
+    }
+
+    #[test]
+    fn what_is_pushed_is_read_back() {
+        let mut writer = started(1000);
+        assert!(writer.is_empty());
+        assert!(writer.push(&PROBE) && writer.push(&ack(&[1, 2, 3])));
+        assert!(!writer.is_empty());
+        assert_eq!(frames(writer.finish()), [PROBE, ack(&[1, 2, 3])]);
+    }
+
+    #[test]
+    fn what_does_not_fit_changes_nothing() {
+        for max in CONTROL_OVERHEAD_BYTES..CONTROL_OVERHEAD_BYTES + 60 {
+            let mut writer = started(max);
+            let room = writer.room();
+            let before = writer.finish().to_vec();
+            let fits = vec![7; room.saturating_sub(Ack::FIXED_BYTES)];
+            let exceeds = vec![7; fits.len() + 1];
+            if room >= Ack::FIXED_BYTES {
+                assert!(!writer.push(&ack(&exceeds)));
+                assert_eq!(writer.finish(), before);
+                assert!(writer.push(&ack(&fits)));
+                assert_eq!(writer.finish().len(), max & !3);
+            } else {
+                assert!(!writer.push(&ack(&fits)));
+                assert_eq!(writer.finish(), before);
+            }
+        }
+    }
+
+    #[test]
+    fn finishing_twice_and_going_on_are_harmless() {
+        let mut writer = started(1000);
+        writer.push(&ack(&[1]));
+        let once = writer.finish().to_vec();
+        assert_eq!(writer.finish(), once);
+        writer.push(&PROBE);
+        assert_eq!(frames(writer.finish()), [ack(&[1]), PROBE]);
+        writer.start(&HEADER, 9);
+        assert_eq!(frames(writer.finish()), []);
+    }
+
+    #[test]
+    fn padding_gives_exactly_the_size_asked_for() {
+        let sizes = (32..200).step_by(4).chain([1500, 9000, 65_504, 65_572, 131_108, 200_000]);
+        for size in sizes {
+            for odd in 0..4 {
+                let mut writer = started(100);
+                writer.push(&ack(&[0xff; 4][..odd]));
+                let unpadded = writer.finish().len();
+                writer.pad_to(size);
+                let packet = writer.finish();
+                assert_eq!(packet.len(), size.max(unpadded));
+                let frames = frames(packet);
+                assert_eq!(frames[0], ack(&[0xff; 4][..odd]));
+                assert!(frames[1..].iter().all(|frame| matches!(frame, Frame::Padding(_))));
+            }
+        }
+    }
+
+    #[test]
+    fn a_payload_beyond_its_length_field_does_not_fit() {
+        let mut writer = started(1 << 20);
+        assert_eq!(writer.room(), 65_535);
+        assert!(!writer.push(&ack(&vec![0; 65_536 - Ack::FIXED_BYTES])));
+        assert!(writer.push(&ack(&vec![0; 65_535 - Ack::FIXED_BYTES])));
+    }
+
+    #[test]
+    fn before_the_first_packet_nothing_fits() {
+        let mut writer = ControlWriter::new(1000);
+        assert!(writer.is_empty());
+        assert_eq!(writer.room(), 0);
+        assert!(!writer.push(&PROBE));
+    }
+}

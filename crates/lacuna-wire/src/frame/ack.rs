@@ -1,0 +1,84 @@
+//! Ack: which chunks of one message are here.
+//!
+//! SDR-RDMA 4.1.1: a cumulative count and, from there on, as much of the bitmap as fits. Trailing
+//! zero bytes are left out, so what the bitmap does not cover is missing; unless the bitmap was
+//! truncated for want of room, then it is not described.
+//!
+//! ```text
+//! | message 8 | cumulative 4 | immediate_fragments 4 | truncated 1 | 0 3 | bitmap, to the end |
+//! ```
+
+use super::{
+    FrameError,
+    cursor::{Reader, Writer},
+};
+
+/// The state of one message at its receiver.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Ack<'a> {
+    /// The message, counted from the start of the queue pair.
+    pub message: u64,
+    /// Every chunk before this one is here.
+    pub cumulative: u32,
+    /// Which fragments of the user immediate are here: bit `i` for fragment `i`.
+    pub immediate_fragments: u32,
+    /// The bitmap was cut off: chunks behind it are not described.
+    pub truncated: bool,
+    /// Bit `i`, least significant first, is set if chunk `cumulative + i` is here.
+    pub chunks: &'a [u8],
+}
+
+impl<'a> Ack<'a> {
+    /// Bytes of payload in front of the bitmap.
+    pub const FIXED_BYTES: usize = 20;
+
+    pub(super) fn bytes(&self) -> usize {
+        Self::FIXED_BYTES + self.chunks.len()
+    }
+
+    pub(super) fn emit(&self, out: &mut Writer<'_>) {
+        out.u64(self.message);
+        out.u32(self.cumulative);
+        out.u32(self.immediate_fragments);
+        out.u32(u32::from(self.truncated) << 24);
+        out.bytes(self.chunks);
+    }
+
+    pub(super) fn parse(payload: &mut Reader<'a>) -> Result<Self, FrameError> {
+        Ok(Self {
+            message: payload.u64()?,
+            cumulative: payload.u32()?,
+            immediate_fragments: payload.u32()?,
+            truncated: payload.u32()? >> 24 & 1 == 1,
+            chunks: payload.rest_of(1)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{Frame, FrameKind, test::assert_bytes};
+
+    #[test]
+    fn bytes() {
+        let mut ack = Ack {
+            message: 0x0102_0304_0506_0708,
+            cumulative: 0x1112_1314,
+            immediate_fragments: 0x2122_2324,
+            truncated: false,
+            chunks: &[],
+        };
+        let fixed =
+            [1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23, 0x24, 0, 0, 0, 0];
+        assert_bytes(&Frame::Ack(ack), &fixed);
+        ack.chunks = &[0xfe, 0x01];
+        assert_bytes(&Frame::Ack(ack), &[&fixed[..], &[0xfe, 0x01]].concat());
+    }
+
+    #[test]
+    fn less_than_the_fixed_part_is_rejected() {
+        let error = FrameError::Length { frame: FrameKind::Ack, found: 19 };
+        assert_eq!(Frame::parse(FrameKind::Ack, &[0; 19]), Err(error));
+    }
+}

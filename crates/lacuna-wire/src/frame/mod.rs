@@ -1,0 +1,277 @@
+//! Control frames: what the two ends of a queue pair tell each other.
+//!
+//! ```text
+//! | type 1 | reserved 1 | length 2 | payload, `length` bytes |
+//! ```
+//!
+//! Frames carry state, never a change of state: "I have finished all before 17", not "one more is
+//! finished". So any of them may be lost, repeated or overtaken, and the next one mends it. One
+//! file per frame below; each frame's payload ends exactly where its fields end.
+//!
+//! A receiver skips a frame of an unknown type whose high bit is set, and rejects the rest of the
+//! body at any other unknown type: a later version marks with that bit what an earlier one may
+//! ignore. Whether a value makes sense (is this message in the window?) is the protocol's to say;
+//! only what could index a table out of range, the channel, is judged here.
+
+mod ack;
+mod cancel;
+mod cursor;
+mod error;
+mod flush;
+mod list;
+mod per_channel;
+mod probe;
+mod receives;
+mod report;
+
+pub use ack::Ack;
+pub use cancel::{Cancel, CancelReason};
+pub use error::FrameError;
+pub use flush::{Flush, FlushMark};
+pub use list::{Entry, List, ListIter, RunList, U64List};
+pub use probe::{Probe, ProbeReply};
+pub use receives::{Receives, Run};
+pub use report::{ChannelReport, Report};
+
+use cursor::{Reader, Writer};
+
+/// Bytes of type, reserved byte and length in front of a frame's payload.
+pub const FRAME_HEADER_BYTES: usize = 4;
+
+/// Set in the type of a frame that a receiver who does not know it may skip.
+const SKIPPABLE: u8 = 0x80;
+
+/// One control frame.
+// Reports are large (16 channels, inline) and the rest small; frames live on the stack for the
+// time it takes to write or read one, and boxing would allocate on behalf of the network.
+#[allow(clippy::large_enum_variant)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Frame<'a> {
+    /// So many bytes of no meaning; for packets that must have a certain size.
+    Padding(u16),
+    /// A question whose answer tells the round-trip time, and that a packet of this size passes.
+    Probe(Probe),
+    /// The answer.
+    ProbeReply(ProbeReply),
+    /// What has come in, per channel.
+    Report(Report),
+    /// Which receives are posted and which are finished.
+    Receives(Receives<'a>),
+    /// Which chunks of one message are here.
+    Ack(Ack<'a>),
+    /// Up to where packets have been sent, per channel.
+    Flush(Flush),
+    /// A message was given up.
+    Cancel(Cancel),
+}
+
+/// The type of a frame. The discriminants are the codes on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum FrameKind {
+    /// See [`Frame::Probe`].
+    Probe = 1,
+    /// See [`Frame::ProbeReply`].
+    ProbeReply = 2,
+    /// See [`Frame::Report`].
+    Report = 3,
+    /// See [`Frame::Receives`].
+    Receives = 4,
+    /// See [`Frame::Ack`].
+    Ack = 5,
+    /// See [`Frame::Flush`].
+    Flush = 6,
+    /// See [`Frame::Cancel`].
+    Cancel = 7,
+    /// See [`Frame::Padding`]. Skippable by its nature.
+    Padding = SKIPPABLE,
+}
+
+impl FrameKind {
+    /// The type of a frame with this code.
+    #[must_use]
+    pub const fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Self::Probe,
+            2 => Self::ProbeReply,
+            3 => Self::Report,
+            4 => Self::Receives,
+            5 => Self::Ack,
+            6 => Self::Flush,
+            7 => Self::Cancel,
+            SKIPPABLE => Self::Padding,
+            _ => return None,
+        })
+    }
+
+    /// The code on the wire.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The name in messages and statistics: lower case, stable.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Probe => "probe",
+            Self::ProbeReply => "probe_reply",
+            Self::Report => "report",
+            Self::Receives => "receives",
+            Self::Ack => "ack",
+            Self::Flush => "flush",
+            Self::Cancel => "cancel",
+            Self::Padding => "padding",
+        }
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// The type.
+    #[must_use]
+    pub const fn kind(&self) -> FrameKind {
+        match self {
+            Self::Padding(_) => FrameKind::Padding,
+            Self::Probe(_) => FrameKind::Probe,
+            Self::ProbeReply(_) => FrameKind::ProbeReply,
+            Self::Report(_) => FrameKind::Report,
+            Self::Receives(_) => FrameKind::Receives,
+            Self::Ack(_) => FrameKind::Ack,
+            Self::Flush(_) => FrameKind::Flush,
+            Self::Cancel(_) => FrameKind::Cancel,
+        }
+    }
+
+    /// Bytes of payload, without [`FRAME_HEADER_BYTES`].
+    #[must_use]
+    pub fn payload_bytes(&self) -> usize {
+        match self {
+            Self::Padding(bytes) => usize::from(*bytes),
+            Self::Probe(_) => Probe::BYTES,
+            Self::ProbeReply(_) => ProbeReply::BYTES,
+            Self::Report(report) => report.bytes(),
+            Self::Receives(receives) => receives.bytes(),
+            Self::Ack(ack) => ack.bytes(),
+            Self::Flush(flush) => flush.bytes(),
+            Self::Cancel(_) => Cancel::BYTES,
+        }
+    }
+
+    /// Writes header and payload. `out` must have their size, and the payload fit the length
+    /// field: [`ControlWriter::push`](crate::ControlWriter::push) sees to both.
+    pub(crate) fn emit(&self, out: &mut [u8]) {
+        let length = u16::try_from(out.len() - FRAME_HEADER_BYTES).expect("a frame's length fits");
+        let mut out = Writer::new(out);
+        out.u8(self.kind().code());
+        out.u8(0);
+        out.u16(length);
+        match self {
+            Self::Padding(bytes) => out.zeros(usize::from(*bytes)),
+            Self::Probe(probe) => probe.emit(&mut out),
+            Self::ProbeReply(reply) => reply.emit(&mut out),
+            Self::Report(report) => report.emit(&mut out),
+            Self::Receives(receives) => receives.emit(&mut out),
+            Self::Ack(ack) => ack.emit(&mut out),
+            Self::Flush(flush) => flush.emit(&mut out),
+            Self::Cancel(cancel) => cancel.emit(&mut out),
+        }
+        out.end();
+    }
+
+    /// Takes one frame off the front of `rest`. `Ok(None)` is a frame to be skipped.
+    pub(crate) fn take(rest: &mut &'a [u8]) -> Result<Option<Self>, FrameError> {
+        let Some(([code, _reserved, length @ ..], behind)) =
+            rest.split_first_chunk::<FRAME_HEADER_BYTES>()
+        else {
+            return Err(FrameError::HeaderTruncated { found: rest.len() });
+        };
+        let announced = usize::from(u16::from_be_bytes(*length));
+        let Some((payload, behind)) = behind.split_at_checked(announced) else {
+            return Err(FrameError::Truncated { code: *code, announced, found: behind.len() });
+        };
+        *rest = behind;
+        match FrameKind::from_code(*code) {
+            Some(kind) => Self::parse(kind, payload).map(Some),
+            None if code & SKIPPABLE != 0 => Ok(None),
+            None => Err(FrameError::UnknownKind { code: *code }),
+        }
+    }
+
+    fn parse(kind: FrameKind, payload: &'a [u8]) -> Result<Self, FrameError> {
+        let mut payload = Reader::new(kind, payload);
+        let frame = match kind {
+            FrameKind::Padding => Self::Padding(payload.skip_rest()),
+            FrameKind::Probe => Self::Probe(Probe::parse(&mut payload)?),
+            FrameKind::ProbeReply => Self::ProbeReply(ProbeReply::parse(&mut payload)?),
+            FrameKind::Report => Self::Report(Report::parse(&mut payload)?),
+            FrameKind::Receives => Self::Receives(Receives::parse(&mut payload)?),
+            FrameKind::Ack => Self::Ack(Ack::parse(&mut payload)?),
+            FrameKind::Flush => Self::Flush(Flush::parse(&mut payload)?),
+            FrameKind::Cancel => Self::Cancel(Cancel::parse(&mut payload)?),
+        };
+        payload.end()?;
+        Ok(frame)
+    }
+}
+
+/// What every frame's own tests use: its exact bytes, both ways.
+#[cfg(test)]
+pub(crate) mod test {
+    use super::*;
+
+    /// The frame must have exactly these bytes, over a buffer in which a forgotten byte shows, and
+    /// these bytes must give the frame.
+    pub(crate) fn assert_bytes(frame: &Frame<'_>, payload: &[u8]) {
+        let mut expected = vec![frame.kind().code(), 0];
+        expected.extend(u16::try_from(payload.len()).unwrap().to_be_bytes());
+        expected.extend(payload);
+
+        assert_eq!(frame.payload_bytes(), payload.len());
+        let mut out = vec![0xa5; expected.len()];
+        frame.emit(&mut out);
+        assert_eq!(out, expected);
+
+        assert_eq!(Frame::parse(frame.kind(), payload), Ok(*frame));
+    }
+
+    /// A payload of this kind must be refused at every length but its own.
+    pub(crate) fn assert_only_whole(kind: FrameKind, payload: &[u8]) {
+        for cut in 0..payload.len() {
+            let error = FrameError::Length { frame: kind, found: cut };
+            assert_eq!(Frame::parse(kind, &payload[..cut]), Err(error));
+        }
+        let longer = [payload, &[0]].concat();
+        let error = FrameError::Length { frame: kind, found: longer.len() };
+        assert_eq!(Frame::parse(kind, &longer), Err(error));
+    }
+
+    #[test]
+    fn codes_and_kinds_agree() {
+        let known = (0..=u8::MAX).filter_map(|code| Some((code, FrameKind::from_code(code)?)));
+        assert_eq!(known.clone().count(), 8);
+        assert!(known.into_iter().all(|(code, kind)| kind.code() == code));
+    }
+
+    #[test]
+    fn padding_is_zeros_of_any_length() {
+        for bytes in [0, 1, 7, 1000] {
+            assert_bytes(&Frame::Padding(bytes), &vec![0; usize::from(bytes)]);
+        }
+    }
+
+    #[test]
+    fn unknown_kinds_are_skipped_only_if_marked() {
+        let mut rest = &[0xfe, 0, 0, 2, 1, 2, 0x7e, 0, 0, 0][..];
+        assert_eq!(Frame::take(&mut rest), Ok(None));
+        assert_eq!(Frame::take(&mut rest), Err(FrameError::UnknownKind { code: 0x7e }));
+    }
+
+    #[test]
+    fn lengths_that_lie_are_rejected() {
+        let mut rest = &[0x80, 0, 0][..];
+        assert_eq!(Frame::take(&mut rest), Err(FrameError::HeaderTruncated { found: 3 }));
+        let mut rest = &[0x80, 0, 0, 9, 0, 0][..];
+        let error = FrameError::Truncated { code: 0x80, announced: 9, found: 2 };
+        assert_eq!(Frame::take(&mut rest), Err(error));
+    }
+}

@@ -1,0 +1,250 @@
+//! The 32-bit immediate of a data packet: which message, which packet of it, and a few bits of
+//! the user's own immediate.
+//!
+//! ```text
+//!  31          22 21              4 3      0
+//! |  message id  |  packet offset  |  user  |     the default split, 10 + 18 + 4
+//! ```
+//!
+//! SDR-RDMA 3.2.4 gives the widths (10 + 18 + 4, or 8 + 22 + 2 for larger messages) but neither
+//! the order of the fields nor which fragment a packet carries. Here the message id is in the high
+//! bits, as in the paper's enumeration, and packet `p` carries fragment `p mod F` of the `F`
+//! fragments, so any `F` consecutive packets carry the user immediate whole. A message of fewer
+//! than `F` packets carries only its first fragments: the rest of the immediate must then travel
+//! elsewhere or be zero, which is the protocol's concern.
+
+use thiserror::Error;
+
+const IMMEDIATE_BITS: u8 = 32;
+const MESSAGE_BITS_MAX: u8 = 16;
+const PACKET_BITS_MAX: u8 = 30;
+const USER_BITS_MAX: u8 = 8;
+
+/// How the 32 bits are divided. A value of this type is always a valid division.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ImmediateSplit {
+    message_bits: u8,
+    packet_bits: u8,
+    user_bits: u8,
+}
+
+/// The three parts of an immediate.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ImmediateFields {
+    /// Message id: the number of the slot, below [`ImmediateSplit::messages`].
+    pub message: u32,
+    /// Offset in the message, in packets, below [`ImmediateSplit::packets`].
+    pub packet: u32,
+    /// A fragment of the user immediate; see [`ImmediateSplit::fragment_of`].
+    pub fragment: u32,
+}
+
+/// Why three widths do not divide an immediate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum SplitError {
+    /// The widths do not add up to 32.
+    #[error("immediate split {message_bits}+{packet_bits}+{user_bits} is not 32 bits")]
+    Sum {
+        /// Width of the message id.
+        message_bits: u8,
+        /// Width of the packet offset.
+        packet_bits: u8,
+        /// Width of the user fragment.
+        user_bits: u8,
+    },
+    /// The message id must have 1 to 16 bits.
+    #[error("immediate split gives the message id {0} bits, not 1 to 16")]
+    MessageBits(u8),
+    /// The packet offset must have 1 to 30 bits.
+    #[error("immediate split gives the packet offset {0} bits, not 1 to 30")]
+    PacketBits(u8),
+    /// Fragments must tile the user's 32 bits: 0, 1, 2, 4 or 8 of them at a time.
+    #[error("immediate split gives the user fragment {0} bits, not 0, 1, 2, 4 or 8")]
+    UserBits(u8),
+}
+
+impl ImmediateSplit {
+    /// 10 + 18 + 4: 1024 messages of up to 2^18 packets (1 GiB at 4 KiB).
+    pub const DEFAULT: Self = Self { message_bits: 10, packet_bits: 18, user_bits: 4 };
+    /// 8 + 22 + 2: 256 messages of up to 2^22 packets (16 GiB at 4 KiB).
+    pub const WIDE: Self = Self { message_bits: 8, packet_bits: 22, user_bits: 2 };
+
+    /// Checks three widths.
+    ///
+    /// # Errors
+    /// When the widths do not add up to 32 or one of them is out of its range.
+    pub const fn new(message_bits: u8, packet_bits: u8, user_bits: u8) -> Result<Self, SplitError> {
+        if message_bits == 0 || message_bits > MESSAGE_BITS_MAX {
+            return Err(SplitError::MessageBits(message_bits));
+        }
+        if packet_bits == 0 || packet_bits > PACKET_BITS_MAX {
+            return Err(SplitError::PacketBits(packet_bits));
+        }
+        if user_bits > USER_BITS_MAX || (user_bits != 0 && !user_bits.is_power_of_two()) {
+            return Err(SplitError::UserBits(user_bits));
+        }
+        // No overflow: the three maxima add up to 54.
+        if message_bits + packet_bits + user_bits != IMMEDIATE_BITS {
+            return Err(SplitError::Sum { message_bits, packet_bits, user_bits });
+        }
+        Ok(Self { message_bits, packet_bits, user_bits })
+    }
+
+    /// Width of the message id.
+    #[must_use]
+    pub const fn message_bits(self) -> u8 {
+        self.message_bits
+    }
+
+    /// Width of the packet offset.
+    #[must_use]
+    pub const fn packet_bits(self) -> u8 {
+        self.packet_bits
+    }
+
+    /// Width of the user fragment.
+    #[must_use]
+    pub const fn user_bits(self) -> u8 {
+        self.user_bits
+    }
+
+    /// How many messages can be told apart: the number of slots.
+    #[inline]
+    #[must_use]
+    pub const fn messages(self) -> u32 {
+        1 << self.message_bits
+    }
+
+    /// How many packets of one message can be told apart.
+    #[inline]
+    #[must_use]
+    pub const fn packets(self) -> u32 {
+        1 << self.packet_bits
+    }
+
+    /// How many fragments make up the user immediate; 0 when none is carried.
+    #[inline]
+    #[must_use]
+    pub const fn fragments(self) -> u32 {
+        if self.user_bits == 0 { 0 } else { IMMEDIATE_BITS as u32 / self.user_bits as u32 }
+    }
+
+    /// The immediate of a packet. A part that is too large is a mistake of the caller: it is
+    /// caught in debug builds and otherwise cut to its width.
+    #[inline]
+    #[must_use]
+    pub const fn pack(self, fields: ImmediateFields) -> u32 {
+        debug_assert!(fields.message < self.messages());
+        debug_assert!(fields.packet < self.packets());
+        debug_assert!(fields.fragment <= self.fragment_mask());
+        let message = fields.message & (self.messages() - 1);
+        let packet = fields.packet & (self.packets() - 1);
+        (message << (self.packet_bits + self.user_bits))
+            | (packet << self.user_bits)
+            | (fields.fragment & self.fragment_mask())
+    }
+
+    /// The parts of a packet's immediate. Every 32-bit value has some.
+    #[inline]
+    #[must_use]
+    pub const fn unpack(self, immediate: u32) -> ImmediateFields {
+        ImmediateFields {
+            message: immediate >> (self.packet_bits + self.user_bits),
+            packet: (immediate >> self.user_bits) & (self.packets() - 1),
+            fragment: immediate & self.fragment_mask(),
+        }
+    }
+
+    /// Which fragment packet `packet` carries; 0 when none is carried.
+    #[inline]
+    #[must_use]
+    pub const fn fragment_index(self, packet: u32) -> u32 {
+        match self.fragments() {
+            0 => 0,
+            fragments => packet % fragments,
+        }
+    }
+
+    /// The fragment of `user_immediate` that packet `packet` carries. Fragment 0 is the least
+    /// significant one.
+    #[inline]
+    #[must_use]
+    pub const fn fragment_of(self, user_immediate: u32, packet: u32) -> u32 {
+        let shift = self.fragment_index(packet) * self.user_bits as u32;
+        (user_immediate >> shift) & self.fragment_mask()
+    }
+
+    /// The reverse of [`fragment_of`](Self::fragment_of): the fragment that came with packet
+    /// `packet`, shifted to where it belongs in the user immediate. Or the results together.
+    #[inline]
+    #[must_use]
+    pub const fn fragment_placed(self, fragment: u32, packet: u32) -> u32 {
+        (fragment & self.fragment_mask()) << (self.fragment_index(packet) * self.user_bits as u32)
+    }
+
+    const fn fragment_mask(self) -> u32 {
+        (1 << self.user_bits) - 1
+    }
+}
+
+impl Default for ImmediateSplit {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn named_splits_are_valid() {
+        assert_eq!(ImmediateSplit::new(10, 18, 4), Ok(ImmediateSplit::DEFAULT));
+        assert_eq!(ImmediateSplit::new(8, 22, 2), Ok(ImmediateSplit::WIDE));
+        assert_eq!(ImmediateSplit::DEFAULT.fragments(), 8);
+        assert_eq!(ImmediateSplit::WIDE.fragments(), 16);
+    }
+
+    #[test]
+    fn parts_lie_where_the_diagram_says() {
+        let fields = ImmediateFields { message: 0x3a5, packet: 0x2_1fed, fragment: 0xc };
+        let immediate = ImmediateSplit::DEFAULT.pack(fields);
+        assert_eq!(immediate, (0x3a5 << 22) | (0x2_1fed << 4) | 0xc);
+        assert_eq!(ImmediateSplit::DEFAULT.unpack(immediate), fields);
+    }
+
+    #[test]
+    fn widths_out_of_range_name_themselves() {
+        assert_eq!(ImmediateSplit::new(0, 28, 4), Err(SplitError::MessageBits(0)));
+        assert_eq!(ImmediateSplit::new(17, 11, 4), Err(SplitError::MessageBits(17)));
+        assert_eq!(ImmediateSplit::new(1, 31, 0), Err(SplitError::PacketBits(31)));
+        assert_eq!(ImmediateSplit::new(16, 0, 16), Err(SplitError::PacketBits(0)));
+        assert_eq!(ImmediateSplit::new(10, 19, 3), Err(SplitError::UserBits(3)));
+        assert_eq!(ImmediateSplit::new(10, 6, 16), Err(SplitError::UserBits(16)));
+        assert_eq!(
+            ImmediateSplit::new(10, 18, 8),
+            Err(SplitError::Sum { message_bits: 10, packet_bits: 18, user_bits: 8 })
+        );
+    }
+
+    #[test]
+    fn consecutive_packets_carry_the_whole_user_immediate() {
+        for split in [ImmediateSplit::DEFAULT, ImmediateSplit::WIDE] {
+            let first = 13;
+            let rebuilt = (first..first + split.fragments())
+                .map(|packet| split.fragment_placed(split.fragment_of(0xdead_beef, packet), packet))
+                .fold(0, |all, part| all | part);
+            assert_eq!(rebuilt, 0xdead_beef);
+        }
+        assert_eq!(ImmediateSplit::DEFAULT.fragment_of(0xdead_beef, 0), 0xf);
+        assert_eq!(ImmediateSplit::DEFAULT.fragment_of(0xdead_beef, 7), 0xd);
+    }
+
+    #[test]
+    fn without_user_bits_every_fragment_is_zero() {
+        let split = ImmediateSplit::new(10, 22, 0).unwrap();
+        assert_eq!(split.fragments(), 0);
+        assert_eq!(split.fragment_of(u32::MAX, 5), 0);
+        assert_eq!(split.fragment_placed(u32::MAX, 5), 0);
+    }
+}

@@ -1,0 +1,190 @@
+//! The fields of a queue pair's description by name, and why bytes are not such a description.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use super::{QpInfo, VERSION};
+use crate::SplitError;
+
+/// The fields of a [`QpInfo`]. The discriminants are the tags on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u16)]
+pub enum InfoField {
+    /// [`QpInfo::queue_pair`]
+    QueuePair = 1,
+    /// [`QpInfo::rkey`]
+    Rkey = 2,
+    /// [`QpInfo::qkey`]
+    Qkey = 3,
+    /// [`QpInfo::mtu_bytes`]
+    Mtu = 4,
+    /// [`QpInfo::chunk_packets`]
+    Chunk = 5,
+    /// [`QpInfo::split`]
+    Split = 6,
+    /// [`QpInfo::generations`]
+    Generations = 7,
+    /// [`QpInfo::stripe_packets`]
+    Stripe = 8,
+    /// [`QpInfo::max_message_bytes`]
+    MaxMessage = 9,
+    /// [`QpInfo::first_psn`]
+    FirstPsn = 10,
+    /// [`QpInfo::credit_bytes`]
+    Credit = 11,
+    /// [`QpInfo::channels`]
+    Channels = 12,
+}
+
+impl InfoField {
+    /// Every field, in the order of tags.
+    pub(super) const ALL: [Self; 12] = [
+        Self::QueuePair,
+        Self::Rkey,
+        Self::Qkey,
+        Self::Mtu,
+        Self::Chunk,
+        Self::Split,
+        Self::Generations,
+        Self::Stripe,
+        Self::MaxMessage,
+        Self::FirstPsn,
+        Self::Credit,
+        Self::Channels,
+    ];
+
+    /// Where a field's value is kept: its place in [`InfoField::ALL`].
+    pub(super) const fn index(self) -> usize {
+        self as usize - 1
+    }
+
+    /// The tag on the wire.
+    #[must_use]
+    pub const fn tag(self) -> u16 {
+        self as u16
+    }
+
+    /// The field's name in messages: the name in [`QpInfo`].
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::QueuePair => "queue_pair",
+            Self::Rkey => "rkey",
+            Self::Qkey => "qkey",
+            Self::Mtu => "mtu_bytes",
+            Self::Chunk => "chunk_packets",
+            Self::Split => "split",
+            Self::Generations => "generations",
+            Self::Stripe => "stripe_packets",
+            Self::MaxMessage => "max_message_bytes",
+            Self::FirstPsn => "first_psn",
+            Self::Credit => "credit_bytes",
+            Self::Channels => "channels",
+        }
+    }
+}
+
+// Tags count up from 1 without a gap, so the last one says how many there are.
+const _: () = assert!(InfoField::Channels.index() + 1 == InfoField::ALL.len());
+
+impl fmt::Display for InfoField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why bytes are not the description of a queue pair. All of these are the peer's doing: it is not
+/// Lacuna, or of a version that does not fit, or faulty. Retrying does not help.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum InfoError {
+    /// Longer than any description.
+    #[error("queue pair info of {found} bytes exceeds {} bytes", QpInfo::BYTES_MAX)]
+    TooLong {
+        /// Bytes that came.
+        found: usize,
+    },
+    /// Too short to say what it is.
+    #[error("queue pair info of {found} bytes is shorter than its {needed} bytes of header")]
+    TooShort {
+        /// Bytes of the header.
+        needed: usize,
+        /// Bytes that came.
+        found: usize,
+    },
+    /// Not a description of a queue pair at all.
+    #[error("queue pair info does not start with \"LCQP\" but with {found:02x?}")]
+    Magic {
+        /// The first bytes.
+        found: [u8; 4],
+    },
+    /// A description of another version.
+    #[error("queue pair info has version {found}, not {VERSION}")]
+    Version {
+        /// The version that came.
+        found: u16,
+    },
+    /// The announced length of the fields is not what came.
+    #[error("queue pair info announces {announced} bytes of fields, {found} came")]
+    Bytes {
+        /// What the header announces.
+        announced: usize,
+        /// What came behind the header.
+        found: usize,
+    },
+    /// The last field is cut: fewer bytes are left than its header needs or announces.
+    #[error("queue pair info ends inside a field: {needed} bytes needed, {found} left")]
+    Truncated {
+        /// Bytes that the field needs.
+        needed: usize,
+        /// Bytes left.
+        found: usize,
+    },
+    /// A field that is neither known nor marked as one that may be skipped.
+    #[error("queue pair info has a field of unknown tag {tag:#06x} that must not be skipped")]
+    UnknownField {
+        /// Its tag.
+        tag: u16,
+    },
+    /// A field came twice.
+    #[error("queue pair info has field {field} twice")]
+    Duplicate {
+        /// Which.
+        field: InfoField,
+    },
+    /// A field did not come.
+    #[error("queue pair info lacks field {field}")]
+    Missing {
+        /// Which.
+        field: InfoField,
+    },
+    /// A field's value has the wrong size.
+    #[error("queue pair info has {found} bytes in field {field}, which does not hold its value")]
+    Length {
+        /// Which.
+        field: InfoField,
+        /// Bytes of its value.
+        found: usize,
+    },
+    /// A field's value is out of its range.
+    #[error("queue pair info has {field} = {found}, not within {min} to {max}")]
+    Range {
+        /// Which.
+        field: InfoField,
+        /// The value that came.
+        found: u64,
+        /// The smallest valid value.
+        min: u64,
+        /// The largest valid value.
+        max: u64,
+    },
+    /// The split is not a division of the immediate.
+    #[error("queue pair info does not divide the immediate: {0}")]
+    Split(#[from] SplitError),
+    /// An address is neither IPv4 nor IPv6.
+    #[error("queue pair info has a channel address of family {found}, not 4 or 6")]
+    AddressFamily {
+        /// The family that came.
+        found: u8,
+    },
+}

@@ -1,0 +1,294 @@
+//! The queue pair's description, exchanged before the first packet over a connection that keeps
+//! order (`qp_info_get` and `qp_connect` of SDR-RDMA, table 1).
+//!
+//! ```text
+//! | magic "LCQP" 4 | version 2 | bytes of fields 2 | fields … |
+//! field: | tag 2 | length 2 | value |
+//! ```
+//!
+//! Fields may come in any order, each at most once, and all of this version's must be there. A tag
+//! that is not known is skipped if its high bit is set, otherwise it is an error: so a later
+//! version can add what an earlier one may ignore, and only that. The whole is bounded by
+//! [`QpInfo::BYTES_MAX`]; a reader needs no larger buffer.
+//!
+//! Each value is judged by itself here, with an error that names the field. Whether the two ends'
+//! values agree, and how values of one end relate to each other, is judged by the handshake.
+
+mod error;
+
+pub use error::{InfoError, InfoField};
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    ops::RangeInclusive,
+};
+
+use crate::{CHANNELS_MAX, DATA_OVERHEAD_BYTES, GENERATIONS_MAX, ImmediateSplit, PSN_MASK, Qpn};
+
+const MAGIC: [u8; 4] = *b"LCQP";
+const VERSION: u16 = 1;
+const HEADER_BYTES: usize = 8;
+const FIELD_HEADER_BYTES: usize = 4;
+/// Set in the tag of a field that a reader who does not know it may skip.
+const SKIPPABLE: u16 = 0x8000;
+
+/// The most payload a data packet can have: UDP over IPv4 carries 65507 bytes, and the packet is
+/// a whole number of words.
+const MTU_BYTES_MAX: u32 = (65_507 & !3) - DATA_OVERHEAD_BYTES as u32;
+
+const FAMILY_IPV4: u8 = 4;
+const FAMILY_IPV6: u8 = 6;
+/// Family, port and the longer kind of address.
+const ADDRESS_BYTES_MAX: usize = 1 + 2 + 16;
+/// The values of all fields but the channels: eight of 4 bytes, and 8 + 3 + 1.
+const SCALAR_BYTES: usize = 8 * 4 + 8 + 3 + 1;
+/// The longest description that this version writes.
+const EMITTED_BYTES_MAX: usize = HEADER_BYTES
+    + InfoField::ALL.len() * FIELD_HEADER_BYTES
+    + SCALAR_BYTES
+    + CHANNELS_MAX * ADDRESS_BYTES_MAX;
+
+/// What a queue pair tells its peer about itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QpInfo {
+    /// The queue pair, [`Qpn::QUEUE_PAIR_MIN`] to [`Qpn::QUEUE_PAIR_MAX`].
+    pub queue_pair: u32,
+    /// The key under which the peer writes into the message slots.
+    pub rkey: u32,
+    /// The key that the peer puts into control packets.
+    pub qkey: u32,
+    /// Bytes of payload in each packet of a message but the last.
+    pub mtu_bytes: u32,
+    /// Packets in a chunk, the unit of the bitmap that the application sees.
+    pub chunk_packets: u32,
+    /// How the immediate is divided.
+    pub split: ImmediateSplit,
+    /// How many generations a slot cycles through, 1 to [`GENERATIONS_MAX`].
+    pub generations: u8,
+    /// Consecutive packets of a message that go to the same channel.
+    pub stripe_packets: u32,
+    /// The longest message that a slot can take.
+    pub max_message_bytes: u64,
+    /// The sequence number, 24 bits, that each channel starts with.
+    pub first_psn: u32,
+    /// Bytes that may be in flight before the first report says more.
+    pub credit_bytes: u32,
+    /// Where to send: one address for each channel, 1 to [`CHANNELS_MAX`] of them. An IPv6 flow
+    /// label and scope mean nothing to the peer and are not sent.
+    pub channels: Vec<SocketAddr>,
+}
+
+impl QpInfo {
+    /// No description is longer: more than twice what this version writes, to leave room for the
+    /// fields of later ones.
+    pub const BYTES_MAX: usize = 1024;
+
+    /// The bytes to send.
+    ///
+    /// # Panics
+    /// When there is no channel, or more than [`CHANNELS_MAX`]. Other values are not checked: the
+    /// peer's [`parse`](Self::parse) names the one that is out of range.
+    #[must_use]
+    pub fn emit(&self) -> Vec<u8> {
+        assert!(
+            (1..=CHANNELS_MAX).contains(&self.channels.len()),
+            "a queue pair has 1 to {CHANNELS_MAX} channels, not {}",
+            self.channels.len(),
+        );
+        let split = [self.split.message_bits(), self.split.packet_bits(), self.split.user_bits()];
+        let mut out = Vec::with_capacity(EMITTED_BYTES_MAX);
+        out.extend(MAGIC);
+        out.extend(VERSION.to_be_bytes());
+        out.extend([0; 2]);
+        for field in InfoField::ALL {
+            let header_at = out.len();
+            out.extend(field.tag().to_be_bytes());
+            out.extend([0; 2]);
+            match field {
+                InfoField::QueuePair => out.extend(self.queue_pair.to_be_bytes()),
+                InfoField::Rkey => out.extend(self.rkey.to_be_bytes()),
+                InfoField::Qkey => out.extend(self.qkey.to_be_bytes()),
+                InfoField::Mtu => out.extend(self.mtu_bytes.to_be_bytes()),
+                InfoField::Chunk => out.extend(self.chunk_packets.to_be_bytes()),
+                InfoField::Split => out.extend(split),
+                InfoField::Generations => out.push(self.generations),
+                InfoField::Stripe => out.extend(self.stripe_packets.to_be_bytes()),
+                InfoField::MaxMessage => out.extend(self.max_message_bytes.to_be_bytes()),
+                InfoField::FirstPsn => out.extend(self.first_psn.to_be_bytes()),
+                InfoField::Credit => out.extend(self.credit_bytes.to_be_bytes()),
+                InfoField::Channels => {
+                    self.channels.iter().for_each(|address| emit_address(*address, &mut out));
+                }
+            }
+            set_length(&mut out, header_at + 2, header_at + FIELD_HEADER_BYTES);
+        }
+        set_length(&mut out, HEADER_BYTES - 2, HEADER_BYTES);
+        debug_assert!(out.len() <= EMITTED_BYTES_MAX);
+        out
+    }
+
+    /// Reads what the peer sent, the whole of it.
+    ///
+    /// # Errors
+    /// When the bytes are not a description of this version, or a field is missing, repeated,
+    /// unknown or out of its range.
+    pub fn parse(bytes: &[u8]) -> Result<Self, InfoError> {
+        use InfoField as F;
+
+        let fields = Fields::parse(bytes)?;
+        let [message_bits, packet_bits, user_bits] = fields.array(F::Split)?;
+        Ok(Self {
+            queue_pair: fields.u32(F::QueuePair, Qpn::QUEUE_PAIR_MIN..=Qpn::QUEUE_PAIR_MAX)?,
+            rkey: fields.u32(F::Rkey, 0..=u32::MAX)?,
+            qkey: fields.u32(F::Qkey, 0..=u32::MAX)?,
+            mtu_bytes: fields.u32(F::Mtu, 1..=MTU_BYTES_MAX)?,
+            chunk_packets: fields.u32(F::Chunk, 1..=u32::MAX)?,
+            split: ImmediateSplit::new(message_bits, packet_bits, user_bits)?,
+            generations: fields.u8(F::Generations, 1..=GENERATIONS_MAX as u8)?,
+            stripe_packets: fields.u32(F::Stripe, 1..=u32::MAX)?,
+            max_message_bytes: fields.u64(F::MaxMessage, 1..=u64::MAX)?,
+            first_psn: fields.u32(F::FirstPsn, 0..=PSN_MASK)?,
+            credit_bytes: fields.u32(F::Credit, 0..=u32::MAX)?,
+            channels: parse_addresses(fields.value(F::Channels)?)?,
+        })
+    }
+}
+
+const _: () = assert!(2 * EMITTED_BYTES_MAX <= QpInfo::BYTES_MAX);
+const _: () = assert!(QpInfo::BYTES_MAX <= u16::MAX as usize);
+
+/// Sets the length at `at` to the bytes from `from` on.
+fn set_length(out: &mut [u8], at: usize, from: usize) {
+    let length = u16::try_from(out.len() - from).expect("the whole is shorter than that");
+    out[at..at + 2].copy_from_slice(&length.to_be_bytes());
+}
+
+/// ```text
+/// | family 1: 4 or 6 | port 2 | address 4 or 16 |
+/// ```
+fn emit_address(address: SocketAddr, out: &mut Vec<u8>) {
+    out.push(if address.is_ipv4() { FAMILY_IPV4 } else { FAMILY_IPV6 });
+    out.extend(address.port().to_be_bytes());
+    match address.ip() {
+        IpAddr::V4(ip) => out.extend(ip.octets()),
+        IpAddr::V6(ip) => out.extend(ip.octets()),
+    }
+}
+
+fn parse_addresses(mut value: &[u8]) -> Result<Vec<SocketAddr>, InfoError> {
+    let bad_length = InfoError::Length { field: InfoField::Channels, found: value.len() };
+    // Bounded by the length of the field, and that by `QpInfo::BYTES_MAX`.
+    let mut addresses = Vec::new();
+    while let Some(([family, port @ ..], rest)) = value.split_first_chunk::<3>() {
+        let (ip, rest) = match *family {
+            FAMILY_IPV4 => {
+                rest.split_first_chunk::<4>().map(|(ip, rest)| (IpAddr::from(*ip), rest))
+            }
+            FAMILY_IPV6 => {
+                rest.split_first_chunk::<16>().map(|(ip, rest)| (IpAddr::from(*ip), rest))
+            }
+            found => return Err(InfoError::AddressFamily { found }),
+        }
+        .ok_or_else(|| bad_length.clone())?;
+        addresses.push(SocketAddr::new(ip, u16::from_be_bytes(*port)));
+        value = rest;
+    }
+    if !value.is_empty() {
+        return Err(bad_length);
+    }
+    within(InfoField::Channels, addresses.len() as u64, 1..=CHANNELS_MAX as u64)?;
+    Ok(addresses)
+}
+
+/// The values of the fields, by [`InfoField::index`], before it is known whether all are there.
+struct Fields<'a> {
+    values: [Option<&'a [u8]>; InfoField::ALL.len()],
+}
+
+impl<'a> Fields<'a> {
+    fn parse(bytes: &'a [u8]) -> Result<Self, InfoError> {
+        if bytes.len() > QpInfo::BYTES_MAX {
+            return Err(InfoError::TooLong { found: bytes.len() });
+        }
+        let Some(([m0, m1, m2, m3, v0, v1, length @ ..], mut rest)) =
+            bytes.split_first_chunk::<HEADER_BYTES>()
+        else {
+            return Err(InfoError::TooShort { needed: HEADER_BYTES, found: bytes.len() });
+        };
+        let magic = [*m0, *m1, *m2, *m3];
+        if magic != MAGIC {
+            return Err(InfoError::Magic { found: magic });
+        }
+        let version = u16::from_be_bytes([*v0, *v1]);
+        if version != VERSION {
+            return Err(InfoError::Version { found: version });
+        }
+        let announced = usize::from(u16::from_be_bytes(*length));
+        if announced != rest.len() {
+            return Err(InfoError::Bytes { announced, found: rest.len() });
+        }
+
+        let mut values = [None; InfoField::ALL.len()];
+        while !rest.is_empty() {
+            let (tag, value) = take_field(&mut rest)?;
+            match InfoField::ALL.into_iter().find(|field| field.tag() == tag) {
+                Some(field) if values[field.index()].is_some() => {
+                    return Err(InfoError::Duplicate { field });
+                }
+                Some(field) => values[field.index()] = Some(value),
+                None if tag & SKIPPABLE != 0 => {}
+                None => return Err(InfoError::UnknownField { tag }),
+            }
+        }
+        Ok(Self { values })
+    }
+
+    fn value(&self, field: InfoField) -> Result<&'a [u8], InfoError> {
+        self.values[field.index()].ok_or(InfoError::Missing { field })
+    }
+
+    fn array<const N: usize>(&self, field: InfoField) -> Result<[u8; N], InfoError> {
+        let value = self.value(field)?;
+        value.try_into().map_err(|_| InfoError::Length { field, found: value.len() })
+    }
+
+    fn u8(&self, field: InfoField, range: RangeInclusive<u8>) -> Result<u8, InfoError> {
+        self.array(field).and_then(|bytes| within(field, u8::from_be_bytes(bytes), range))
+    }
+
+    fn u32(&self, field: InfoField, range: RangeInclusive<u32>) -> Result<u32, InfoError> {
+        self.array(field).and_then(|bytes| within(field, u32::from_be_bytes(bytes), range))
+    }
+
+    fn u64(&self, field: InfoField, range: RangeInclusive<u64>) -> Result<u64, InfoError> {
+        self.array(field).and_then(|bytes| within(field, u64::from_be_bytes(bytes), range))
+    }
+}
+
+/// Takes a field off the front: its tag and value.
+fn take_field<'a>(rest: &mut &'a [u8]) -> Result<(u16, &'a [u8]), InfoError> {
+    let Some(([t0, t1, length @ ..], behind)) = rest.split_first_chunk::<FIELD_HEADER_BYTES>()
+    else {
+        return Err(InfoError::Truncated { needed: FIELD_HEADER_BYTES, found: rest.len() });
+    };
+    let needed = usize::from(u16::from_be_bytes(*length));
+    let Some((value, behind)) = behind.split_at_checked(needed) else {
+        return Err(InfoError::Truncated { needed, found: behind.len() });
+    };
+    *rest = behind;
+    Ok((u16::from_be_bytes([*t0, *t1]), value))
+}
+
+fn within<T>(field: InfoField, value: T, range: RangeInclusive<T>) -> Result<T, InfoError>
+where
+    T: Copy + PartialOrd + Into<u64>,
+{
+    if range.contains(&value) {
+        return Ok(value);
+    }
+    let (min, max) = range.into_inner();
+    Err(InfoError::Range { field, found: value.into(), min: min.into(), max: max.into() })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+//! Packet formats of Lacuna: bytes in, values out, and back. No socket, clock, thread or state.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `qpn` | the destination QPN: queue pair, channel, generation |
+//! | `immediate` | the 32-bit immediate: message id, packet offset, user fragment |
+//! | `bth`, `data` | a data packet: BTH, RETH, ImmDt (UC RDMA WRITE Only with Immediate) |
+//! | `control` | a control packet: BTH, DETH, then frames (UD SEND Only) |
+//! | `frame` | the control frames, one file each |
+//! | `packet`, `reject` | which of the two a datagram is, and why it is neither |
+//! | `trailer`, `icrc` | the last four bytes: CRC32C between plain sockets, ICRC towards RoCE |
+//! | `info` | the queue pair's description that is exchanged before the first packet |
+//!
+//! Both packets are RoCEv2 bit for bit, so that captures decode in Wireshark and a real RDMA NIC
+//! can be the other end. A datagram passes three gates, each of its own cost and its own error:
+//!
+//! 1. [`parse`] judges the layout in a few nanoseconds and borrows the payload;
+//! 2. [`check_crc32c`] (or the ICRC) judges every byte;
+//! 3. [`ControlBody`] judges the frames, of control packets only.
+//!
+//! What the values *mean* (is this queue pair known, does this message exist, is this sequence
+//! new) is judged above, in the protocol. What this crate promises, for any bytes whatever: no
+//! panic, no allocation that the input can make grow, no loop longer than the input, and a
+//! rejection that names its reason and its numbers. Reserved bits are sent as zero and ignored on
+//! receipt, the convention of the InfiniBand specification and of the IETF alike.
+//!
+//! Multi-byte fields are big-endian, except the trailers, which are little-endian as in
+//! InfiniBand.
+
+#![forbid(unsafe_code)]
+
+mod bth;
+mod control;
+mod data;
+mod frame;
+mod icrc;
+mod immediate;
+mod info;
+mod packet;
+mod qpn;
+mod reject;
+mod trailer;
+
+pub use control::{
+    CONTROL_HEADER_BYTES, CONTROL_OVERHEAD_BYTES, CONTROL_VERSION, ControlBody, ControlHeader,
+    ControlWriter, FrameIter,
+};
+pub use data::{DATA_HEADER_BYTES, DATA_OVERHEAD_BYTES, DataHeader, pad_bytes};
+pub use frame::{
+    Ack, Cancel, CancelReason, ChannelReport, Entry, FRAME_HEADER_BYTES, Flush, FlushMark, Frame,
+    FrameError, FrameKind, List, ListIter, Probe, ProbeReply, Receives, Report, Run, RunList,
+    U64List,
+};
+pub use icrc::{icrc_ipv4, icrc_ipv6};
+pub use immediate::{ImmediateFields, ImmediateSplit, SplitError};
+pub use info::{InfoError, InfoField, QpInfo};
+pub use packet::{Packet, parse};
+pub use qpn::{CHANNELS_MAX, GENERATIONS_MAX, Qpn};
+pub use reject::{PacketError, RejectKind};
+pub use trailer::{TRAILER_BYTES, check_crc32c, crc32c};
+
+/// Sequence numbers of packets are 24 bits wide, as in the BTH.
+pub(crate) const PSN_MASK: u32 = 0x00ff_ffff;

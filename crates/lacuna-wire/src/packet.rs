@@ -1,0 +1,86 @@
+//! Which kind of packet a datagram is. This runs once per datagram, before anything is known
+//! about it, and often on bytes that were never meant for us.
+//!
+//! Budget: a few nanoseconds, no loop, no allocation, no byte of the payload touched. One masked
+//! comparison of the first word accepts opcode, transport version and partition key together; the
+//! question which of them was wrong is asked only of a packet that is already lost. The trailer
+//! is not checked here: how depends on the path, and over 4 KiB it costs some fifteen times as much
+//! (`cargo bench -p lacuna-wire`).
+
+use crate::{ControlHeader, DataHeader, PacketError, TRAILER_BYTES, bth};
+
+/// A packet whose layout is sound. The trailer has yet to be checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Packet<'a> {
+    /// Headers and payload, without the pad.
+    Data(DataHeader, &'a [u8]),
+    /// Headers and body, without the pad; see [`ControlBody`](crate::ControlBody).
+    Control(ControlHeader, &'a [u8]),
+}
+
+const DATA: u32 = bth::accepted(bth::OPCODE_DATA);
+const CONTROL: u32 = bth::accepted(bth::OPCODE_CONTROL);
+
+/// Reads the layout of a datagram, from the BTH to the trailer.
+///
+/// # Errors
+/// When the datagram is too short, is neither a data nor a control packet, or when its lengths
+/// disagree. It does not say whether the trailer matches.
+#[inline]
+pub fn parse(packet: &[u8]) -> Result<Packet<'_>, PacketError> {
+    let Some(bth) = packet.first_chunk() else {
+        return Err(PacketError::TooShort {
+            needed: bth::BYTES + TRAILER_BYTES,
+            found: packet.len(),
+        });
+    };
+    match bth::first(bth) {
+        DATA => DataHeader::parse(packet).map(|(header, payload)| Packet::Data(header, payload)),
+        CONTROL => ControlHeader::parse(packet).map(|(header, body)| Packet::Control(header, body)),
+        _ => Err(bth::reason(bth)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CONTROL_OVERHEAD_BYTES, DATA_OVERHEAD_BYTES};
+
+    fn packet(first: [u8; 4], length: usize) -> Vec<u8> {
+        let mut packet = first.to_vec();
+        packet.resize(length, 0);
+        packet
+    }
+
+    #[test]
+    fn the_opcode_decides() {
+        let data = packet([0x2b, 0, 0xff, 0xff], DATA_OVERHEAD_BYTES);
+        assert!(matches!(parse(&data), Ok(Packet::Data(_, []))));
+        let control = packet([0x64, 0, 0xff, 0xff], CONTROL_OVERHEAD_BYTES);
+        assert!(matches!(parse(&control), Ok(Packet::Control(_, body)) if body.len() == 8));
+    }
+
+    #[test]
+    fn a_wrong_first_word_is_explained() {
+        let reject = |first| parse(&packet(first, 64)).unwrap_err();
+        assert_eq!(reject([0x0a, 0, 0xff, 0xff]), PacketError::Opcode { found: 0x0a });
+        assert_eq!(reject([0x2b, 5, 0xff, 0xff]), PacketError::TransportVersion { found: 5 });
+        assert_eq!(reject([0x64, 0, 0x7f, 0xff]), PacketError::PartitionKey { found: 0x7fff });
+    }
+
+    #[test]
+    fn less_than_a_base_header_is_too_short_for_any_kind() {
+        for length in 0..12 {
+            let error = PacketError::TooShort { needed: 16, found: length };
+            assert_eq!(parse(&packet([0x2b, 0, 0xff, 0xff], 12)[..length]), Err(error));
+        }
+    }
+
+    /// A `Packet` is returned by value for every datagram; it should stay within a cache line.
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn a_packet_fits_in_a_cache_line() {
+        assert!(size_of::<Packet<'_>>() <= 64);
+        assert!(size_of::<Result<Packet<'_>, PacketError>>() <= 64);
+    }
+}

@@ -1,0 +1,164 @@
+//! Why a datagram is not a packet of ours, with the numbers, and the short list of kinds under
+//! which such datagrams are counted.
+//!
+//! All of these come from bytes of the network: none is a fault of the caller, none is worth
+//! retrying, and any of them may be provoked by anyone who can send a datagram to the port.
+
+use thiserror::Error;
+
+/// Why [`parse`](crate::parse) or [`check_crc32c`](crate::check_crc32c) refused a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum PacketError {
+    /// Shorter than the headers and the trailer of its kind.
+    #[error("packet of {found} bytes is shorter than its {needed} bytes of headers and trailer")]
+    TooShort {
+        /// The least that its kind needs.
+        needed: usize,
+        /// What came.
+        found: usize,
+    },
+    /// Not a whole number of four-byte words: cut, or never a RoCE packet.
+    #[error("packet of {found} bytes is not a whole number of 4-byte words")]
+    Unaligned {
+        /// What came.
+        found: usize,
+    },
+    /// Neither a data nor a control packet.
+    #[error("opcode {found:#04x} is neither data (0x2b) nor control (0x64)")]
+    Opcode {
+        /// The BTH opcode that came.
+        found: u8,
+    },
+    /// The BTH is of a version that does not exist yet.
+    #[error("transport header version {found} is not 0")]
+    TransportVersion {
+        /// The BTH TVer that came.
+        found: u8,
+    },
+    /// Addressed to another InfiniBand partition.
+    #[error("partition key {found:#06x} is not 0xffff")]
+    PartitionKey {
+        /// The BTH P_Key that came.
+        found: u16,
+    },
+    /// More pad bytes than bytes behind the headers.
+    #[error("pad count {announced} exceeds the {room} bytes between headers and trailer")]
+    Pad {
+        /// The BTH pad count.
+        announced: usize,
+        /// Bytes between headers and trailer.
+        room: usize,
+    },
+    /// The RETH announces another length than came.
+    #[error("DMA length {announced} disagrees with {found} bytes of payload")]
+    Length {
+        /// The RETH DMA length.
+        announced: u32,
+        /// Bytes of payload in the packet.
+        found: usize,
+    },
+    /// The trailer does not match the bytes before it: damaged on the way, or not for us.
+    #[error("trailer {found:#010x} does not match the bytes before it, {expected:#010x}")]
+    Trailer {
+        /// What the bytes give.
+        expected: u32,
+        /// What the packet carries.
+        found: u32,
+    },
+}
+
+impl PacketError {
+    /// Under which counter this goes.
+    #[must_use]
+    pub const fn kind(&self) -> RejectKind {
+        match self {
+            Self::TooShort { .. } => RejectKind::TooShort,
+            Self::Unaligned { .. } => RejectKind::Unaligned,
+            Self::Opcode { .. } => RejectKind::Opcode,
+            Self::TransportVersion { .. } => RejectKind::TransportVersion,
+            Self::PartitionKey { .. } => RejectKind::PartitionKey,
+            Self::Pad { .. } => RejectKind::Pad,
+            Self::Length { .. } => RejectKind::Length,
+            Self::Trailer { .. } => RejectKind::Trailer,
+        }
+    }
+}
+
+/// A [`PacketError`] without its numbers: the index of a counter.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum RejectKind {
+    /// See [`PacketError::TooShort`].
+    TooShort,
+    /// See [`PacketError::Unaligned`].
+    Unaligned,
+    /// See [`PacketError::Opcode`].
+    Opcode,
+    /// See [`PacketError::TransportVersion`].
+    TransportVersion,
+    /// See [`PacketError::PartitionKey`].
+    PartitionKey,
+    /// See [`PacketError::Pad`].
+    Pad,
+    /// See [`PacketError::Length`].
+    Length,
+    /// See [`PacketError::Trailer`].
+    Trailer,
+}
+
+impl RejectKind {
+    /// Every kind, in the order of [`as_index`](Self::as_index).
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::TooShort,
+        Self::Unaligned,
+        Self::Opcode,
+        Self::TransportVersion,
+        Self::PartitionKey,
+        Self::Pad,
+        Self::Length,
+        Self::Trailer,
+    ];
+    /// How many kinds there are: the length of a table of counters.
+    pub const COUNT: usize = Self::Trailer.as_index() + 1;
+
+    /// Where this kind's counter lies, below [`COUNT`](Self::COUNT).
+    #[inline]
+    #[must_use]
+    pub const fn as_index(self) -> usize {
+        self as usize
+    }
+
+    /// The name of the counter in statistics: lower case, stable.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TooShort => "too_short",
+            Self::Unaligned => "unaligned",
+            Self::Opcode => "opcode",
+            Self::TransportVersion => "transport_version",
+            Self::PartitionKey => "partition_key",
+            Self::Pad => "pad",
+            Self::Length => "length",
+            Self::Trailer => "trailer",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_own_index_and_name() {
+        for (index, kind) in RejectKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind.as_index(), index);
+            assert!(RejectKind::ALL[..index].iter().all(|other| other.name() != kind.name()));
+        }
+    }
+
+    #[test]
+    fn errors_print_their_numbers() {
+        let error = PacketError::Length { announced: 4096, found: 1400 };
+        assert_eq!(error.to_string(), "DMA length 4096 disagrees with 1400 bytes of payload");
+        assert_eq!(error.kind(), RejectKind::Length);
+    }
+}

@@ -1,0 +1,118 @@
+//! The trailer between Lacuna's own plain sockets: CRC32C of everything before it.
+//!
+//! ```text
+//! BTH … payload, pad | CRC32C, little-endian
+//! ```
+//!
+//! RoCE's own trailer, the ICRC, also covers IP addresses, ports and the IP identification. A
+//! plain socket behind address translation neither knows the addresses its packets end up with
+//! nor, in general, the identification the kernel gives them, so the ICRC is kept for peers that
+//! need it ([`icrc_ipv4`](crate::icrc_ipv4)). What lies between our own sockets is protected by
+//! what both ends see alike: the UDP payload. No byte of it is exempt: on such a path nobody
+//! rewrites the congestion bits of a BTH.
+//!
+//! CRC32C (Castagnoli, RFC 3720 appendix B.4) detects every burst of up to 32 bits, and is the
+//! polynomial that processors have an instruction for. The UDP checksum is no substitute: it
+//! misses swapped words, and network cards verify it before the bytes reach memory.
+
+use crc_fast::{CrcAlgorithm, Digest};
+
+use crate::PacketError;
+
+/// Bytes of the trailer, whichever it is.
+pub const TRAILER_BYTES: usize = 4;
+
+/// The trailer of a packet whose headers, payload and pad are given in order.
+#[inline]
+#[must_use]
+pub fn crc32c(pieces: &[&[u8]]) -> [u8; TRAILER_BYTES] {
+    // A digest carries a table of folding constants and costs some nanoseconds to set up.
+    if let [whole] = pieces {
+        return crc_fast::crc32_iscsi(whole).to_le_bytes();
+    }
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    for piece in pieces {
+        digest.update(piece);
+    }
+    checksum_bytes(&digest)
+}
+
+/// Checks the trailer of a whole packet.
+///
+/// # Errors
+/// When the trailer does not match the bytes before it, or there is no trailer.
+#[inline]
+pub fn check_crc32c(packet: &[u8]) -> Result<(), PacketError> {
+    let Some((covered, trailer)) = packet.split_last_chunk::<TRAILER_BYTES>() else {
+        return Err(PacketError::TooShort { needed: TRAILER_BYTES, found: packet.len() });
+    };
+    let expected = crc_fast::crc32_iscsi(covered);
+    let found = u32::from_le_bytes(*trailer);
+    if expected == found { Ok(()) } else { Err(PacketError::Trailer { expected, found }) }
+}
+
+/// The wire form of a finished 32-bit digest.
+#[inline]
+pub(crate) fn checksum_bytes(digest: &Digest) -> [u8; TRAILER_BYTES] {
+    // A 32-bit algorithm leaves the upper half of the result zero.
+    (digest.finalize() as u32).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 3720, appendix B.4, as bytes on the wire.
+    #[test]
+    fn rfc_3720_known_answers() {
+        let ascending: Vec<u8> = (0..32).collect();
+        let descending: Vec<u8> = (0..32).rev().collect();
+        #[rustfmt::skip]
+        let read_command = [
+            0x01, 0xc0, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+            0x00, 0x00, 0x00, 0x00, 0x14, 0x00, 0x00, 0x00, 0x00, 0x00, 0x04, 0x00,
+            0x00, 0x00, 0x00, 0x14, 0x00, 0x00, 0x00, 0x18, 0x28, 0x00, 0x00, 0x00,
+            0x00, 0x00, 0x00, 0x00, 0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+        ];
+        assert_eq!(crc32c(&[&[0; 32]]), [0xaa, 0x36, 0x91, 0x8a]);
+        assert_eq!(crc32c(&[&[0xff; 32]]), [0x43, 0xab, 0xa8, 0x62]);
+        assert_eq!(crc32c(&[&ascending]), [0x4e, 0x79, 0xdd, 0x46]);
+        assert_eq!(crc32c(&[&descending]), [0x5c, 0xdb, 0x3f, 0x11]);
+        assert_eq!(crc32c(&[&read_command]), [0x56, 0x3a, 0x96, 0xd9]);
+    }
+
+    /// Lengths around every change of algorithm inside the library, cut at odd places.
+    #[test]
+    fn pieces_give_the_same_as_the_whole() {
+        let bytes: Vec<u8> =
+            (0..5000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        for length in (0..600).chain([1023, 1024, 1025, 4095, 4096, 4132, 4999]) {
+            let whole = &bytes[..length];
+            let bitwise = !whole.iter().fold(u32::MAX, |mut crc, &byte| {
+                crc ^= u32::from(byte);
+                for _ in 0..8 {
+                    crc = (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg());
+                }
+                crc
+            });
+            assert_eq!(crc32c(&[whole]), bitwise.to_le_bytes(), "{length} bytes");
+            let (head, rest) = whole.split_at(length.min(32));
+            let (middle, tail) = rest.split_at(rest.len() - rest.len().min(3));
+            assert_eq!(crc32c(&[head, middle, tail]), crc32c(&[whole]), "{length} bytes");
+        }
+        assert_eq!(crc32c(&[]), crc32c(&[&[]]));
+    }
+
+    #[test]
+    fn a_trailer_must_exist_and_match() {
+        let mut packet = b"123456789".to_vec();
+        packet.extend(crc32c(&[&packet]));
+        assert_eq!(check_crc32c(&packet), Ok(()));
+        packet[0] ^= 1;
+        assert!(matches!(
+            check_crc32c(&packet),
+            Err(PacketError::Trailer { found: 0xe306_9283, .. })
+        ));
+        assert_eq!(check_crc32c(&[0; 3]), Err(PacketError::TooShort { needed: 4, found: 3 }));
+    }
+}

@@ -1,0 +1,158 @@
+//! Every input that fuzzing kept, through the same checks, in the ordinary test run.
+
+mod checks;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use lacuna_wire::{
+    Ack, Cancel, CancelReason, ChannelReport, ControlHeader, ControlWriter, DATA_HEADER_BYTES,
+    DataHeader, Flush, FlushMark, Frame, ImmediateSplit, Packet, Probe, ProbeReply, QpInfo, Qpn,
+    Receives, Report, Run, RunList, U64List, crc32c, pad_bytes, parse,
+};
+
+fn folder(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
+}
+
+fn replay(target: &str, check: fn(&[u8])) {
+    let folder = folder(target);
+    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
+    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(!paths.is_empty(), "{folder:?} has no inputs");
+    for path in paths {
+        // Shown only if the check fails, and then says which input it was.
+        println!("{}", path.display());
+        check(&fs::read(&path).unwrap());
+    }
+}
+
+#[test]
+fn packet_corpus() {
+    replay("packet", checks::packet);
+}
+
+#[test]
+fn control_corpus() {
+    replay("control", checks::body);
+}
+
+/// Writes the valid inputs that fuzzing starts from. Run it after a change of format.
+#[test]
+#[ignore = "writes into the source tree"]
+fn write_seeds() {
+    for (name, frames) in seed_frames() {
+        let packet = control_packet(&frames);
+        let Ok(Packet::Control(_, body)) = parse(&packet) else { unreachable!() };
+        write("packet", &format!("seed-control-{name}"), &packet);
+        write("control", &format!("seed-{name}"), body);
+    }
+    for length in [0, 1, 2, 3, 64] {
+        write("packet", &format!("seed-data-{length}"), &data_packet(length));
+    }
+    let ipv4 = "192.0.2.1:4791".parse().unwrap();
+    let ipv6 = "[2001:db8::2]:4792".parse().unwrap();
+    write("control", "seed-info-ipv4", &info(vec![ipv4]).emit());
+    write("control", "seed-info-mixed", &info(vec![ipv4, ipv6]).emit());
+}
+
+fn write(target: &str, name: &str, bytes: &[u8]) {
+    fs::write(folder(target).join(name), bytes).unwrap();
+}
+
+fn data_packet(length: usize) -> Vec<u8> {
+    let header = DataHeader {
+        dest: Qpn::new(7, 3, 1),
+        psn: 0x1_0203,
+        ends_message: length % 2 == 1,
+        carries_immediate: length == 3,
+        address: 3 << 30,
+        rkey: 0x1122_3344,
+        length: length as u32,
+        immediate: 0x0040_0120,
+    };
+    let mut packet = [0; DATA_HEADER_BYTES].to_vec();
+    header.emit(packet.first_chunk_mut().unwrap());
+    packet.resize(DATA_HEADER_BYTES + length, 0x5a);
+    packet.resize(packet.len() + pad_bytes(length), 0);
+    packet.extend(crc32c(&[&packet]));
+    packet
+}
+
+fn control_packet(frames: &[Frame<'_>]) -> Vec<u8> {
+    let mut writer = ControlWriter::new(1400);
+    let (dest, source) = (Qpn::new(7, 0, 0), Qpn::new(9, 0, 0));
+    writer.start(&ControlHeader { dest, psn: 5, qkey: 0x5566_7788, source }, 6);
+    for frame in frames {
+        assert!(writer.push(frame));
+    }
+    writer.finish().to_vec()
+}
+
+fn seed_frames() -> Vec<(&'static str, Vec<Frame<'static>>)> {
+    const RUNS: [Run; 2] = [
+        Run { count: 8, capacity_bytes: 1 << 20, continues: false },
+        Run { count: 1, capacity_bytes: 4096, continues: true },
+    ];
+    let mut report = Report::new();
+    let mut flush = Flush::new(41);
+    for channel in 0..2 {
+        report.push(ChannelReport {
+            channel,
+            next_psn: 100,
+            credit_bytes: 1 << 16,
+            ..Default::default()
+        });
+        flush.push(FlushMark { channel, next_psn: 0xff_fffe });
+    }
+    let receives = Frame::Receives(Receives {
+        base: 40,
+        posted: 49,
+        finished: &[0b0000_0110],
+        failed_from: 30,
+        failed: U64List::from_values(&[33, 41]),
+        runs: RunList::from_runs(&RUNS),
+    });
+    let ack = Frame::Ack(Ack {
+        message: 40,
+        cumulative: 12,
+        immediate_fragments: 0xff,
+        truncated: true,
+        chunks: &[0xfe, 0xff, 0x01],
+    });
+    let cancel = Frame::Cancel(Cancel { message: 42, reason: CancelReason::Deadline });
+    let probe = Frame::Probe(Probe { id: 1, sent_ns: 1_000_000 });
+    let reply = Frame::ProbeReply(ProbeReply { id: 1, echo_ns: 1_000_000, packet_bytes: 1400 });
+    let (report, flush) = (Frame::Report(report), Frame::Flush(flush));
+    vec![
+        ("empty", vec![]),
+        ("probe", vec![probe, Frame::Padding(20)]),
+        ("reply", vec![reply]),
+        ("report", vec![report]),
+        ("receives", vec![receives]),
+        ("ack", vec![ack]),
+        ("flush", vec![flush]),
+        ("cancel", vec![cancel]),
+        ("all", vec![receives, ack, report, flush, cancel, reply, probe, Frame::Padding(3)]),
+    ]
+}
+
+fn info(channels: Vec<std::net::SocketAddr>) -> QpInfo {
+    QpInfo {
+        queue_pair: 7,
+        rkey: 0x1122_3344,
+        qkey: 0x5566_7788,
+        mtu_bytes: 1400,
+        chunk_packets: 16,
+        split: ImmediateSplit::DEFAULT,
+        generations: 4,
+        stripe_packets: 64,
+        max_message_bytes: 1 << 28,
+        first_psn: 0,
+        credit_bytes: 212_992,
+        channels,
+    }
+}
