@@ -1,0 +1,51 @@
+//! Why a data packet with a good trailer set no bit. Each reason is a counter.
+
+/// A reason to throw a data packet away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Discard {
+    /// The slot is closed or in another generation: the packet came after the
+    /// receive was completed (SDR-RDMA 3.3).
+    Late,
+    /// The remote key is not this queue pair's.
+    Key,
+    /// The packet came on another channel than its offset belongs to.
+    Channel,
+    /// It reaches past the posted buffer.
+    OutOfRange,
+    /// Immediate, address and length contradict each other or an earlier packet.
+    Inconsistent,
+}
+
+impl Discard {
+    /// All reasons, in counter order.
+    pub const ALL: [Self; 5] =
+        [Self::Late, Self::Key, Self::Channel, Self::OutOfRange, Self::Inconsistent];
+
+    /// Index of this reason's counter.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Name in statistics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Late => "late",
+            Self::Key => "key",
+            Self::Channel => "channel",
+            Self::OutOfRange => "out_of_range",
+            Self::Inconsistent => "inconsistent",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_own_counter() {
+        for (index, reason) in Discard::ALL.into_iter().enumerate() {
+            assert_eq!(reason.index(), index);
+        }
+    }
+}

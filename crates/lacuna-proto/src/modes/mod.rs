@@ -1,0 +1,229 @@
+//! Reliability modes: what to do about the gaps.
+//!
+//! A mode is a folder of the same shape: `send.rs` and `recv.rs` hold the two
+//! state machines, with the same verbs in every mode. They are fed with time,
+//! acknowledgements and what the path says of each run of packets, and answer
+//! with runs to put on the wire and the time to be called again. They know
+//! neither sockets nor sequence numbers.
+//!
+//! Adding a mode touches its folder, the [`Mode`] enum with the two machine
+//! enums below it, and [`TABLE`].
+
+pub mod raw;
+pub mod sr;
+
+use crate::receive::Receive;
+use lacuna_wire::Ack;
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+
+/// A mode with its parameters, as both ends agree on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// No repair: the application reads the bitmap and decides.
+    Raw,
+    /// Selective repeat, SDR-RDMA 4.1.1.
+    SelectiveRepeat(sr::Config),
+}
+
+/// One line per mode: how it is written and what it is.
+pub const TABLE: &[ModeEntry] = &[
+    ModeEntry { name: "raw", summary: "no repair; the receiver polls the bitmap", mode: Mode::Raw },
+    ModeEntry {
+        name: "sr",
+        summary: "selective repeat; a gap is repaired one round trip after it shows",
+        mode: Mode::SelectiveRepeat(sr::Config { nack: true }),
+    },
+    ModeEntry {
+        name: "sr:rto",
+        summary: "selective repeat; a chunk is sent again when its timeout expires",
+        mode: Mode::SelectiveRepeat(sr::Config { nack: false }),
+    },
+];
+
+/// An entry of [`TABLE`].
+#[derive(Debug, Clone, Copy)]
+pub struct ModeEntry {
+    /// As on the command line.
+    pub name: &'static str,
+    /// One sentence.
+    pub summary: &'static str,
+    /// The mode.
+    pub mode: Mode,
+}
+
+impl Mode {
+    /// Selective repeat with one-RTT repair.
+    pub const SR: Self = Self::SelectiveRepeat(sr::Config { nack: true });
+
+    /// The sending machine of one message.
+    pub fn sender(&self, shape: MessageShape) -> SendMachine {
+        match self {
+            Self::Raw => SendMachine::Raw(raw::Sender::new(shape)),
+            Self::SelectiveRepeat(config) => {
+                SendMachine::SelectiveRepeat(sr::Sender::new(*config, shape))
+            }
+        }
+    }
+
+    /// The receiving machine of one message.
+    pub fn receiver(&self) -> RecvMachine {
+        match self {
+            Self::Raw => RecvMachine::Raw(raw::Receiver),
+            Self::SelectiveRepeat(_) => RecvMachine::SelectiveRepeat(sr::Receiver),
+        }
+    }
+
+    /// Whether a message is held until the peer has all of it.
+    pub fn is_reliable(&self) -> bool {
+        !matches!(self, Self::Raw)
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entry = TABLE.iter().find(|entry| entry.mode == *self);
+        f.write_str(entry.map_or("?", |entry| entry.name))
+    }
+}
+
+/// A mode's name that is in no table. The caller's fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown mode \"{name}\": one of {}", TABLE.iter().map(|e| e.name).collect::<Vec<_>>().join(", "))]
+pub struct UnknownMode {
+    /// What was asked for.
+    pub name: String,
+}
+
+impl FromStr for Mode {
+    type Err = UnknownMode;
+
+    fn from_str(name: &str) -> Result<Self, UnknownMode> {
+        let name = if name == "sr:nack" { "sr" } else { name };
+        TABLE
+            .iter()
+            .find(|entry| entry.name == name)
+            .map(|entry| entry.mode)
+            .ok_or_else(|| UnknownMode { name: name.to_owned() })
+    }
+}
+
+/// A message as its mode sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageShape {
+    /// Packets per chunk.
+    pub chunk_packets: u32,
+    /// Packets that carry data (one for an empty message).
+    pub data_packets: u32,
+    /// All packets: a message with fewer packets than its immediate has
+    /// fragments is followed by empty ones.
+    pub total_packets: u32,
+    /// Fragments of the immediate that the peer must have; 0 without one.
+    pub fragments: u32,
+}
+
+impl MessageShape {
+    /// Chunks of data.
+    pub fn chunks(&self) -> u32 {
+        self.data_packets.div_ceil(self.chunk_packets)
+    }
+
+    /// Packets of a chunk.
+    pub fn packets_of(&self, chunk: u32) -> Range<u32> {
+        let first = chunk * self.chunk_packets;
+        first..(first + self.chunk_packets).min(self.data_packets)
+    }
+}
+
+/// What the path says of one run of packets that was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// Packets of the message.
+    pub packets: Range<u32>,
+    /// When it was sent.
+    pub sent_ns: u64,
+}
+
+/// Sending machines.
+#[derive(Debug)]
+pub enum SendMachine {
+    /// See [`raw::Sender`].
+    Raw(raw::Sender),
+    /// See [`sr::Sender`].
+    SelectiveRepeat(sr::Sender),
+}
+
+/// Calls the same verb on whichever machine it is.
+macro_rules! each {
+    ($self:expr, $machine:ident => $call:expr) => {
+        match $self {
+            Self::Raw($machine) => $call,
+            Self::SelectiveRepeat($machine) => $call,
+        }
+    };
+}
+
+impl SendMachine {
+    /// The next run of packets to put on the wire.
+    pub fn poll_transmit(&mut self) -> Option<Range<u32>> {
+        each!(self, machine => machine.poll_transmit())
+    }
+
+    /// Takes in an acknowledgement that came with control packet `sequence`.
+    pub fn on_ack(&mut self, sequence: u64, ack: &Ack<'_>) {
+        each!(self, machine => machine.on_ack(sequence, ack));
+    }
+
+    /// Later packets than this run came, says control packet `sequence`: what
+    /// the peer lacks of it is lost. `rto_ns` is the timeout of now.
+    pub fn on_passed(&mut self, sequence: u64, run: Run, rto_ns: u64) {
+        each!(self, machine => machine.on_passed(sequence, run, rto_ns));
+    }
+
+    /// Nothing was heard of this run for a whole timeout.
+    pub fn on_expired(&mut self, run: Run) {
+        each!(self, machine => machine.on_expired(run));
+    }
+
+    /// When [`SendMachine::on_timeout`] wants to be called.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        each!(self, machine => machine.poll_timeout())
+    }
+
+    /// Time has come.
+    pub fn on_timeout(&mut self, now_ns: u64) {
+        each!(self, machine => machine.on_timeout(now_ns));
+    }
+
+    /// Packets put on the wire again.
+    pub fn retransmitted_chunks(&self) -> u64 {
+        each!(self, machine => machine.retransmitted_chunks())
+    }
+
+    /// Whether the message needs the peer's word that it has everything.
+    pub fn awaits_peer(&self) -> bool {
+        each!(self, machine => machine.awaits_peer())
+    }
+
+    /// Chunks that the peer is known to have.
+    pub fn acked_chunks(&self) -> u32 {
+        each!(self, machine => machine.acked_chunks())
+    }
+}
+
+/// Receiving machines.
+#[derive(Debug)]
+pub enum RecvMachine {
+    /// See [`raw::Receiver`].
+    Raw(raw::Receiver),
+    /// See [`sr::Receiver`].
+    SelectiveRepeat(sr::Receiver),
+}
+
+impl RecvMachine {
+    /// The acknowledgement that the sender needs now, its bitmap written to `scratch`.
+    pub fn poll_ack<'s>(&mut self, receive: &Receive, scratch: &'s mut [u8]) -> Option<Ack<'s>> {
+        each!(self, machine => machine.poll_ack(receive, scratch))
+    }
+}

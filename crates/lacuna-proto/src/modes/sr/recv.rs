@@ -1,0 +1,36 @@
+//! Receiver side: turns the live bitmap into acknowledgements.
+//!
+//! An acknowledgement is the state of now: the cumulative count and as much of
+//! the bitmap behind it as fits (4.1.1). Losing one costs nothing but time.
+
+use crate::receive::Receive;
+use lacuna_wire::Ack;
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Receiver;
+
+impl Receiver {
+    pub(crate) fn poll_ack<'s>(
+        &mut self,
+        receive: &Receive,
+        scratch: &'s mut [u8],
+    ) -> Option<Ack<'s>> {
+        let cumulative = receive.cumulative();
+        let room = scratch.len();
+        let used = receive.copy_chunk_bits(cumulative, scratch);
+        let described = u64::from(cumulative) + room as u64 * 8;
+        Some(Ack {
+            message: receive.number(),
+            cumulative,
+            immediate_fragments: receive.fragments(),
+            truncated: described < u64::from(receive.chunks()),
+            // A truncated bitmap keeps its zeros: its length says how far it goes.
+            chunks: if described < u64::from(receive.chunks()) {
+                &scratch[..room]
+            } else {
+                &scratch[..used]
+            },
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! The receiver's side of the path: what came on each channel, and when to
+//! report it.
+//!
+//! A report carries state (highest number, totals, credit), never deltas, so
+//! any may be lost. One is due after enough bytes, after enough time, at once
+//! when a message is complete, a gap opened or the peer asked.
+
+use crate::psn;
+use crate::table::BurstSummary;
+use lacuna_wire::{ChannelReport, Report};
+
+/// Unreported bytes after which a report is due, unless the credit is small.
+/// A report costs a packet at both ends: at 128 KiB it is one per two full
+/// bundles of segmentation offload.
+const REPORT_BYTES_MAX: u64 = 128 << 10;
+/// Longest time between an arrival and its report.
+const REPORT_DELAY_MAX_NS: u64 = 1_000_000;
+/// Shortest time between two reports that nothing but time asks for.
+const REPORT_DELAY_MIN_NS: u64 = 20_000;
+/// Reports per round trip that time alone asks for.
+const REPORTS_PER_RTT: u64 = 16;
+
+/// Totals of one channel.
+#[derive(Debug, Clone, Default)]
+struct Channel {
+    next_psn: u64,
+    flushed_psn: u64,
+    received_packets: u64,
+    duplicate_packets: u64,
+    marked_packets: u64,
+    reorder_packets: u64,
+    latest_ns: u64,
+    credit_bytes: u32,
+}
+
+/// What came on all channels of one queue pair.
+#[derive(Debug)]
+pub struct Arrivals {
+    channels: Vec<Channel>,
+    unreported_bytes: u64,
+    report_bytes: u64,
+    /// When a report is due; `None` when everything was reported.
+    due_ns: Option<u64>,
+    reported_ns: u64,
+}
+
+impl Arrivals {
+    /// Nothing came yet; the peer's first packet will carry `first_psn`.
+    pub fn new(channels: u8, first_psn: u32) -> Self {
+        let channel = Channel {
+            next_psn: u64::from(first_psn),
+            flushed_psn: u64::from(first_psn),
+            ..Channel::default()
+        };
+        Self {
+            channels: vec![channel; usize::from(channels)],
+            unreported_bytes: 0,
+            report_bytes: REPORT_BYTES_MAX,
+            due_ns: None,
+            reported_ns: 0,
+        }
+    }
+
+    /// Sets what the local sockets can hold for this peer, each.
+    pub fn set_credit(&mut self, credit_bytes: u32) {
+        for channel in &mut self.channels {
+            channel.credit_bytes = credit_bytes;
+        }
+        // A quarter of the payload that the credit stands for (half its charge).
+        self.report_bytes = REPORT_BYTES_MAX.min(u64::from(credit_bytes) / 8).max(1);
+    }
+
+    /// Takes in a burst; `srtt_ns` decides how long its report may wait.
+    pub fn on_burst(&mut self, now_ns: u64, channel: u8, burst: &BurstSummary, srtt_ns: u64) {
+        let state = &mut self.channels[usize::from(channel)];
+        if burst.next_psn > state.next_psn {
+            state.next_psn = burst.next_psn;
+            state.latest_ns = now_ns;
+        }
+        let late = burst.discarded[crate::discard::Discard::Late.index()];
+        state.received_packets += burst.packets + burst.duplicates + late;
+        state.duplicate_packets += burst.duplicates;
+        state.marked_packets += burst.marked;
+        state.reorder_packets = state.reorder_packets.max(burst.reorder_packets);
+        self.unreported_bytes += burst.bytes;
+        if self.unreported_bytes >= self.report_bytes {
+            self.due_ns = Some(now_ns);
+        } else if burst.gap {
+            // At once, but reordering must not make every packet a report.
+            let due_ns = (self.reported_ns + REPORT_DELAY_MIN_NS).max(now_ns);
+            self.due_ns = Some(self.due_ns.map_or(due_ns, |due| due.min(due_ns)));
+        } else if burst.packets + burst.duplicates + late > 0 {
+            let wait_ns =
+                (srtt_ns / REPORTS_PER_RTT).clamp(REPORT_DELAY_MIN_NS, REPORT_DELAY_MAX_NS);
+            let due_ns = (self.reported_ns + wait_ns).max(now_ns);
+            self.due_ns = Some(self.due_ns.map_or(due_ns, |due| due.min(due_ns)));
+        }
+    }
+
+    /// The peer announced that it has sent everything before `wire_psn`.
+    pub fn on_flush(&mut self, channel: u8, wire_psn: u32) {
+        if let Some(state) = self.channels.get_mut(usize::from(channel)) {
+            let near = state.next_psn.max(state.flushed_psn);
+            state.flushed_psn = state.flushed_psn.max(psn::unwrap(wire_psn, near));
+        }
+    }
+
+    /// A report is due now: something happened that the peer waits for.
+    pub fn request(&mut self, now_ns: u64) {
+        self.due_ns = Some(now_ns);
+    }
+
+    /// When a report is due.
+    pub fn due_ns(&self) -> Option<u64> {
+        self.due_ns
+    }
+
+    /// The report of now.
+    pub fn report(&mut self, now_ns: u64) -> Report {
+        let mut report = Report::new();
+        for (channel, state) in self.channels.iter().enumerate() {
+            let delay_ns = now_ns.saturating_sub(state.latest_ns);
+            report.push(ChannelReport {
+                channel: channel as u8,
+                next_psn: psn::wrap(state.next_psn),
+                flushed_psn: psn::wrap(state.flushed_psn),
+                received_packets: state.received_packets,
+                duplicate_packets: state.duplicate_packets,
+                marked_packets: state.marked_packets,
+                reorder_packets: state.reorder_packets.min(u64::from(u32::MAX)) as u32,
+                delay_ns: delay_ns.min(u64::from(u32::MAX)) as u32,
+                credit_bytes: state.credit_bytes,
+            });
+        }
+        self.due_ns = None;
+        self.unreported_bytes = 0;
+        self.reported_ns = now_ns;
+        report
+    }
+}

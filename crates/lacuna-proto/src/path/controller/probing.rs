@@ -1,0 +1,158 @@
+//! Window from measured delivery rate and round-trip time: the start-up and
+//! the steady window of BBR (draft-ietf-ccwg-bbr 4.3.1, 4.6.4), without its
+//! pacing, probing cycles and loss response.
+//!
+//! The window doubles per round until the delivery rate stops growing, then is
+//! twice the largest recent delivery rate times the smallest RTT.
+
+use super::Sample;
+
+/// Enough to fill segmentation offload from the first burst on.
+const INITIAL_WINDOW_BYTES: u64 = 128 << 10;
+/// Below this no path is worth shrinking to: the bytes fit in the caches of one
+/// core, and scheduling noise of a host exceeds the path's own delay.
+const MIN_WINDOW_BYTES: u64 = 1 << 20;
+/// Rounds without 25 % growth after which the pipe is full (BBR 4.3.1.2).
+const FULL_ROUNDS: u32 = 3;
+/// Rounds a delivery rate is remembered for (BBR's `MaxBwFilterLen` is two
+/// cycles of about 8 rounds).
+const RATE_ROUNDS: u64 = 16;
+
+/// See the module's text.
+#[derive(Debug, Clone)]
+pub struct Probing {
+    window_bytes: u64,
+    starting: bool,
+    /// Largest delivery rate of the recent rounds, bytes per second, with the
+    /// round in which it was seen.
+    rate_max: (u64, u64),
+    /// Rate that the next one must exceed by a quarter.
+    full_rate: u64,
+    full_rounds: u32,
+    round: u64,
+    /// Delivered total that ends the current round.
+    round_end_bytes: u64,
+}
+
+impl Probing {
+    /// Starts without knowledge of the path.
+    pub fn new() -> Self {
+        Self {
+            window_bytes: INITIAL_WINDOW_BYTES,
+            starting: true,
+            rate_max: (0, 0),
+            full_rate: 0,
+            full_rounds: 0,
+            round: 0,
+            round_end_bytes: 0,
+        }
+    }
+
+    pub(super) fn on_sample(&mut self, sample: &Sample) {
+        let rate = sample
+            .delivered_bytes
+            .saturating_sub(sample.delivered_before_bytes)
+            .saturating_mul(1_000_000_000)
+            / sample.interval_ns.max(1);
+        let round_ended = sample.delivered_before_bytes >= self.round_end_bytes;
+        if round_ended {
+            self.round += 1;
+            self.round_end_bytes = sample.delivered_bytes;
+        }
+        let forgotten = self.round > self.rate_max.1 + RATE_ROUNDS;
+        if rate >= self.rate_max.0 || (forgotten && sample.window_limited) {
+            self.rate_max = (rate, self.round);
+        }
+        if self.starting {
+            if sample.window_limited {
+                self.window_bytes += sample.passed_bytes;
+            }
+            if round_ended && sample.window_limited {
+                self.check_full();
+            }
+        }
+        if !self.starting {
+            let product = self.path_bytes(sample.min_rtt_ns);
+            self.window_bytes = (2 * product).max(MIN_WINDOW_BYTES);
+        }
+    }
+
+    fn check_full(&mut self) {
+        if self.rate_max.0 >= self.full_rate + self.full_rate / 4 {
+            self.full_rate = self.rate_max.0;
+            self.full_rounds = 0;
+            return;
+        }
+        self.full_rounds += 1;
+        self.starting = self.full_rounds < FULL_ROUNDS;
+    }
+
+    pub(super) fn window_bytes(&self) -> u64 {
+        self.window_bytes
+    }
+
+    pub(super) fn rate_bits_per_s(&self) -> Option<u64> {
+        None
+    }
+
+    pub(super) fn path_bytes(&self, min_rtt_ns: u64) -> u64 {
+        (u128::from(self.rate_max.0) * u128::from(min_rtt_ns) / 1_000_000_000) as u64
+    }
+}
+
+impl Default for Probing {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A path of `rate` bytes per second and 10 ms, always filled.
+    fn drive(controller: &mut Probing, rate: u64, rounds: u64) {
+        let (mut now_ns, mut delivered) = (0u64, 0u64);
+        for _ in 0..rounds {
+            let passed = controller.window_bytes();
+            let round_ns = (passed * 1_000_000_000 / rate).max(10_000_000);
+            now_ns += round_ns;
+            let before = delivered;
+            delivered += passed;
+            controller.on_sample(&Sample {
+                now_ns,
+                passed_bytes: passed,
+                delivered_bytes: delivered,
+                delivered_before_bytes: before,
+                interval_ns: round_ns,
+                min_rtt_ns: 10_000_000,
+                window_limited: true,
+            });
+        }
+    }
+
+    #[test]
+    fn the_window_settles_at_twice_the_path() {
+        let mut controller = Probing::new();
+        drive(&mut controller, 1_000_000_000, 40);
+        let path = 10_000_000;
+        assert!(controller.window_bytes().abs_diff(2 * path) < path / 5, "{controller:?}");
+    }
+
+    #[test]
+    fn an_idle_application_does_not_end_the_start() {
+        let mut controller = Probing::new();
+        for round in 1..20u64 {
+            controller.on_sample(&Sample {
+                now_ns: round * 10_000_000,
+                passed_bytes: 1000,
+                delivered_bytes: round * 1000,
+                delivered_before_bytes: (round - 1) * 1000,
+                interval_ns: 10_000_000,
+                min_rtt_ns: 10_000_000,
+                window_limited: false,
+            });
+        }
+        assert_eq!(controller.window_bytes(), INITIAL_WINDOW_BYTES);
+    }
+}

@@ -1,0 +1,176 @@
+//! What is in flight on one channel: a queue of transmitted runs in the order
+//! of their sequence numbers.
+//!
+//! One record per run, not per packet: a burst without loss costs one entry
+//! that is pushed and popped once. A run leaves when the peer reports packets
+//! that were sent after it (it was *passed*: what is still missing of it is
+//! lost), or when it is older than the retransmission timeout (it *expired*).
+//! Judging what that means for the message is the reliability mode's work.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// One run of packets of one message, put on the wire together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Message number.
+    pub number: u64,
+    /// Packets of the message.
+    pub packets: Range<u32>,
+    /// One past the sequence number of the last packet.
+    pub psn_end: u64,
+    /// UDP payload bytes.
+    pub bytes: u64,
+    /// What the run may cost in the peer's socket buffer, see [`charge`].
+    pub charge: u64,
+    /// When it was sent.
+    pub sent_ns: u64,
+    /// Bytes known to have left the network when it was sent, and when that was
+    /// learnt: the base of a delivery-rate sample.
+    pub delivered_bytes: u64,
+    /// See `delivered_bytes`.
+    pub delivered_ns: u64,
+}
+
+/// What `packets` packets of `bytes` UDP payload each may cost in a receiver's
+/// socket buffer, in the kernel's own unit.
+///
+/// Linux charges each packet's buffer (`truesize`), not its payload: a linear
+/// buffer is rounded up to a power of two (4,132 B to 8,192) and carries about
+/// 640 B of headroom, shared info and `struct sk_buff`. Coalesced bundles cost
+/// less; charging them alike errs on the safe side.
+pub fn charge(packets: u64, bytes: u64) -> u64 {
+    packets * 640 + 2 * bytes
+}
+
+/// The runs in flight on one channel.
+#[derive(Debug)]
+pub struct Ledger {
+    next_psn: u64,
+    records: VecDeque<Record>,
+    in_flight_bytes: u64,
+    in_flight_charge: u64,
+}
+
+impl Ledger {
+    /// An empty ledger whose first packet gets `first_psn`.
+    pub fn new(first_psn: u32) -> Self {
+        Self {
+            next_psn: u64::from(first_psn),
+            records: VecDeque::new(),
+            in_flight_bytes: 0,
+            in_flight_charge: 0,
+        }
+    }
+
+    /// The next sequence number.
+    pub fn next_psn(&self) -> u64 {
+        self.next_psn
+    }
+
+    /// UDP payload bytes in flight.
+    pub fn in_flight_bytes(&self) -> u64 {
+        self.in_flight_bytes
+    }
+
+    /// Charge of what is in flight.
+    pub fn in_flight_charge(&self) -> u64 {
+        self.in_flight_charge
+    }
+
+    /// When the oldest run in flight was sent.
+    pub fn oldest_sent_ns(&self) -> Option<u64> {
+        self.records.front().map(|record| record.sent_ns)
+    }
+
+    /// Notes a run; its `psn_end` is set here. Returns its first number.
+    pub fn push(&mut self, mut record: Record) -> u64 {
+        let first_psn = self.next_psn;
+        self.next_psn += u64::from(record.packets.end - record.packets.start);
+        record.psn_end = self.next_psn;
+        self.in_flight_bytes += record.bytes;
+        self.in_flight_charge += record.charge;
+        self.records.push_back(record);
+        first_psn
+    }
+
+    /// Takes the oldest run if all of it is before `psn`.
+    pub fn pop_passed(&mut self, psn: u64) -> Option<Record> {
+        self.pop_if(|record| record.psn_end <= psn)
+    }
+
+    /// Takes the oldest run if it was sent at or before `sent_ns`.
+    pub fn pop_expired(&mut self, sent_ns: u64) -> Option<Record> {
+        self.pop_if(|record| record.sent_ns <= sent_ns)
+    }
+
+    fn pop_if(&mut self, due: impl FnOnce(&Record) -> bool) -> Option<Record> {
+        if !self.records.front().is_some_and(due) {
+            return None;
+        }
+        let record = self.records.pop_front()?;
+        self.in_flight_bytes -= record.bytes;
+        self.in_flight_charge -= record.charge;
+        Some(record)
+    }
+
+    /// The run that holds sequence number `psn`, if it is still in flight.
+    pub fn find(&self, psn: u64) -> Option<&Record> {
+        let index = self.records.partition_point(|record| record.psn_end <= psn);
+        let record = self.records.get(index)?;
+        let packets = u64::from(record.packets.end - record.packets.start);
+        (record.psn_end - packets <= psn).then_some(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(packets: Range<u32>, sent_ns: u64) -> Record {
+        Record {
+            number: 1,
+            packets,
+            psn_end: 0,
+            bytes: 1000,
+            charge: 2000,
+            sent_ns,
+            delivered_bytes: 0,
+            delivered_ns: 0,
+        }
+    }
+
+    #[test]
+    fn runs_leave_when_all_their_packets_were_passed() {
+        let mut ledger = Ledger::new(5);
+        assert_eq!(ledger.push(record(0..4, 10)), 5);
+        assert_eq!(ledger.push(record(4..6, 20)), 9);
+        assert_eq!((ledger.next_psn(), ledger.in_flight_bytes()), (11, 2000));
+        assert_eq!(ledger.pop_passed(8), None);
+        assert_eq!(ledger.pop_passed(10).unwrap().packets, 0..4);
+        assert_eq!(ledger.pop_passed(10), None);
+        assert_eq!(ledger.in_flight_charge(), 2000);
+        assert_eq!(ledger.pop_expired(19), None);
+        assert_eq!(ledger.pop_expired(20).unwrap().packets, 4..6);
+        assert_eq!((ledger.in_flight_bytes(), ledger.in_flight_charge()), (0, 0));
+    }
+
+    #[test]
+    fn a_sequence_number_finds_its_run() {
+        let mut ledger = Ledger::new(0);
+        ledger.push(record(0..4, 10));
+        ledger.push(record(8..10, 20));
+        assert_eq!(ledger.find(3).unwrap().packets, 0..4);
+        assert_eq!(ledger.find(4).unwrap().packets, 8..10);
+        assert_eq!(ledger.find(6), None);
+    }
+
+    #[test]
+    fn the_charge_covers_what_linux_accounts() {
+        // truesize of linear buffers: payload + 36 B of ours, 28 B of headers,
+        // 320 B shared info and headroom, rounded up by the slab, + 256 B.
+        for (payload, truesize) in [(64, 768), (1400, 2304), (4096, 8448), (8192, 16640)] {
+            assert!(charge(1, payload + 36) >= truesize, "{payload}");
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! The way to the peer, shared by all messages of a queue pair: what is in
+//! flight, how long a round trip takes, how fast and how much may be sent.
+//!
+//! Two bounds hold at once. The *window* is the congestion controller's. The
+//! *credit* is the peer's: per channel, what its socket buffer can hold. On a
+//! short path everything in flight may sit in that socket at once, so credit
+//! bounds what is in flight, and a path without loss loses nothing in the host.
+//! On a long path most of what is in flight is on the way; there the bytes
+//! that the path itself holds (rate times smallest RTT) come on top.
+
+pub mod arrivals;
+pub mod controller;
+pub mod ledger;
+pub mod pacer;
+
+use crate::psn;
+use crate::rtt::RttEstimator;
+use controller::{Controller, ControllerConfig, Sample};
+use lacuna_wire::{ChannelReport, DATA_OVERHEAD_BYTES};
+use ledger::{Ledger, Record, charge};
+use pacer::Pacer;
+use std::ops::Range;
+
+/// IPv4 and UDP headers, which a link carries too.
+pub const IP_UDP_BYTES: u64 = 28;
+
+/// A round trip below which a path holds nothing worth counting: what is in
+/// flight is in a socket buffer. Loopback and one switch are below, the next
+/// building is above.
+const SHORT_PATH_NS: u64 = 500_000;
+
+/// Later packets that must have come before an earlier one counts as lost
+/// (RFC 9002, 6.1.1), if no reordering was seen.
+const REORDER_PACKETS_MIN: u64 = 3;
+
+/// How the retransmission timeout follows the round-trip time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RtoConfig {
+    /// `alpha` of RTO = RTT + alpha RTT (SDR-RDMA 4.1.1), in hundredths.
+    pub alpha_percent: u32,
+    /// Never shorter: a host may take a core away for milliseconds.
+    pub min_ns: u64,
+    /// Never longer, back-off included.
+    pub max_ns: u64,
+    /// Before the first sample.
+    pub initial_ns: u64,
+}
+
+impl Default for RtoConfig {
+    /// 3 RTT, as in the paper's evaluation (5.1.1).
+    fn default() -> Self {
+        Self {
+            alpha_percent: 200,
+            min_ns: 10_000_000,
+            max_ns: 1_000_000_000,
+            initial_ns: 200_000_000,
+        }
+    }
+}
+
+/// Sender's view of one channel.
+#[derive(Debug)]
+struct Channel {
+    ledger: Ledger,
+    /// Charge that the peer's socket of this channel can hold for us.
+    credit: u64,
+    /// Everything before this number was passed.
+    passed_psn: u64,
+    /// Distance in packets by which the peer saw packets come late.
+    reorder_packets: u64,
+    /// Largest report taken in, to tell new ones.
+    reported_psn: u64,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Path {
+    channels: Vec<Channel>,
+    rtt: RttEstimator,
+    rto: RtoConfig,
+    back_off: u32,
+    controller: Controller,
+    pacer: Pacer,
+    delivered_bytes: u64,
+    delivered_ns: u64,
+    /// Whether a send was refused for the window since the last report.
+    window_limited: bool,
+    /// Whether anything was refused for the pacer: it decides when to try again.
+    paced: bool,
+    in_flight_bytes: u64,
+}
+
+/// Outcome of a report: how far the sequence numbers of a channel were passed.
+#[derive(Debug, Clone, Copy)]
+pub struct Passed {
+    channel: usize,
+    psn: u64,
+}
+
+impl Path {
+    /// A path over `channels` channels.
+    pub fn new(channels: u8, first_psn: u32, controller: ControllerConfig, rto: RtoConfig) -> Self {
+        Self {
+            channels: (0..channels)
+                .map(|_| Channel {
+                    ledger: Ledger::new(first_psn),
+                    credit: 0,
+                    passed_psn: u64::from(first_psn),
+                    reorder_packets: REORDER_PACKETS_MIN,
+                    reported_psn: u64::from(first_psn),
+                })
+                .collect(),
+            rtt: RttEstimator::default(),
+            rto,
+            back_off: 0,
+            controller: Controller::new(controller),
+            pacer: Pacer::default(),
+            delivered_bytes: 0,
+            delivered_ns: 0,
+            window_limited: false,
+            paced: false,
+            in_flight_bytes: 0,
+        }
+    }
+
+    /// Round-trip time of the path.
+    pub fn rtt(&self) -> &RttEstimator {
+        &self.rtt
+    }
+
+    /// The congestion controller.
+    pub fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    /// Takes a round-trip sample from a probe.
+    pub fn on_rtt_sample(&mut self, now_ns: u64, sample_ns: u64) {
+        self.rtt.on_sample(now_ns, sample_ns);
+    }
+
+    /// Sets what the peer's socket of a channel holds.
+    pub fn set_credit(&mut self, channel: usize, credit: u64) {
+        self.channels[channel].credit = credit;
+    }
+
+    /// Next sequence number of a channel.
+    pub fn next_psn(&self, channel: usize) -> u64 {
+        self.channels[channel].ledger.next_psn()
+    }
+
+    /// UDP payload bytes in flight on all channels.
+    pub fn in_flight_bytes(&self) -> u64 {
+        self.in_flight_bytes
+    }
+
+    /// Full packets of `mtu_bytes` payload that may be sent on `channel` now.
+    pub fn allowance_packets(&mut self, now_ns: u64, channel: usize, mtu_bytes: u32) -> u32 {
+        let packet_bytes = u64::from(mtu_bytes) + DATA_OVERHEAD_BYTES as u64;
+        let state = &self.channels[channel];
+        let mut packets = u64::from(u32::MAX);
+
+        let window = self.controller.window_bytes();
+        packets = packets.min(window.saturating_sub(self.in_flight_bytes) / packet_bytes);
+
+        let min_rtt_ns = self.rtt.min_ns().unwrap_or(0);
+        let on_the_way = if min_rtt_ns > SHORT_PATH_NS {
+            let path_bytes = 2 * self.controller.path_bytes(min_rtt_ns);
+            charge(path_bytes / packet_bytes, path_bytes) / self.channels.len() as u64
+        } else {
+            0
+        };
+        let credit = state.credit + on_the_way;
+        let held = state.ledger.in_flight_charge();
+        packets = packets.min(credit.saturating_sub(held) / charge(1, packet_bytes));
+        if packets == 0 && state.ledger.in_flight_bytes() == 0 {
+            // However small the peer's buffer: one packet at a time goes.
+            packets = 1;
+        }
+        if packets == 0 {
+            self.window_limited = true;
+            return 0;
+        }
+        if let Some(rate) = self.controller.rate_bits_per_s() {
+            let allowed = self.pacer.allowance(now_ns, rate);
+            if allowed == 0 {
+                self.paced = true;
+                return 0;
+            }
+            packets = packets.min((allowed / (packet_bytes + IP_UDP_BYTES)).max(1));
+        }
+        packets as u32
+    }
+
+    /// When pacing allows more, if pacing held something back.
+    pub fn pacing_timeout_ns(&self) -> Option<u64> {
+        self.paced.then(|| self.pacer.ready_ns())
+    }
+
+    /// Counts a run that goes out now; returns its first sequence number.
+    pub fn on_sent(
+        &mut self,
+        now_ns: u64,
+        channel: usize,
+        number: u64,
+        packets: Range<u32>,
+        bytes: u64,
+    ) -> u64 {
+        let count = u64::from(packets.end - packets.start);
+        if let Some(rate) = self.controller.rate_bits_per_s() {
+            self.pacer.on_sent(now_ns, bytes + count * IP_UDP_BYTES, rate);
+            self.paced = false;
+        }
+        if self.in_flight_bytes == 0 {
+            // A pause is no delivery interval.
+            self.delivered_ns = now_ns;
+        }
+        self.in_flight_bytes += bytes;
+        self.channels[channel].ledger.push(Record {
+            number,
+            packets,
+            psn_end: 0,
+            bytes,
+            charge: charge(count, bytes),
+            sent_ns: now_ns,
+            delivered_bytes: self.delivered_bytes,
+            delivered_ns: self.delivered_ns,
+        })
+    }
+
+    /// Takes in one channel's part of a report.
+    pub fn on_report(&mut self, now_ns: u64, report: &ChannelReport) -> Option<Passed> {
+        let channel = usize::from(report.channel);
+        let state = self.channels.get_mut(channel)?;
+        let sent_psn = state.ledger.next_psn();
+        state.credit = u64::from(report.credit_bytes);
+        // A report may name no number that was not sent: it is not ours then.
+        let next_psn = psn::unwrap(report.next_psn, state.reported_psn);
+        let flushed_psn = psn::unwrap(report.flushed_psn, state.reported_psn);
+        if next_psn > sent_psn || flushed_psn > sent_psn {
+            return None;
+        }
+        state.reorder_packets =
+            REORDER_PACKETS_MIN.max(u64::from(report.reorder_packets) + REORDER_PACKETS_MIN);
+        if next_psn > state.reported_psn {
+            state.reported_psn = next_psn;
+            if let Some(record) = state.ledger.find(next_psn - 1) {
+                let held_ns = u64::from(report.delay_ns);
+                let sample_ns = now_ns.saturating_sub(record.sent_ns).saturating_sub(held_ns);
+                self.rtt.on_sample(now_ns, sample_ns);
+            }
+        }
+        // Without reordering the last packet to come proves that those before
+        // it are lost or here; with it, so many later ones must have come. The
+        // last packet itself is here in any case.
+        let state = &mut self.channels[channel];
+        let in_order = state.reorder_packets == REORDER_PACKETS_MIN;
+        let mut psn =
+            if in_order { next_psn } else { next_psn.saturating_sub(state.reorder_packets) };
+        if in_order {
+            psn = psn.max(flushed_psn);
+        }
+        state.passed_psn = state.passed_psn.max(psn);
+        Some(Passed { channel, psn: state.passed_psn })
+    }
+
+    /// Takes the next run that `passed` covers. Call until `None`, then
+    /// [`Path::on_passed`] with the sum.
+    pub fn pop_passed(&mut self, passed: Passed) -> Option<Record> {
+        let record = self.channels[passed.channel].ledger.pop_passed(passed.psn)?;
+        self.in_flight_bytes -= record.bytes;
+        Some(record)
+    }
+
+    /// Tells the controller of runs that left the network; `last` is the newest.
+    pub fn on_passed(&mut self, now_ns: u64, bytes: u64, last: &Record) {
+        self.back_off = 0;
+        self.delivered_bytes += bytes;
+        self.controller.on_sample(&Sample {
+            now_ns,
+            passed_bytes: bytes,
+            delivered_bytes: self.delivered_bytes,
+            delivered_before_bytes: last.delivered_bytes,
+            interval_ns: now_ns.saturating_sub(last.delivered_ns),
+            min_rtt_ns: self.rtt.min_ns().unwrap_or(0),
+            window_limited: std::mem::take(&mut self.window_limited),
+        });
+        self.delivered_ns = now_ns;
+    }
+
+    /// The retransmission timeout now, back-off included.
+    pub fn rto_ns(&self) -> u64 {
+        let base = match self.rtt.smoothed_ns() {
+            None => self.rto.initial_ns,
+            Some(srtt) => {
+                let scaled = srtt + srtt * u64::from(self.rto.alpha_percent) / 100;
+                // RFC 6298 (2.3): never below what the variance calls for.
+                scaled.max(srtt + 4 * self.rtt.variance_ns())
+            }
+        };
+        let base = base.max(self.rto.min_ns);
+        (base << self.back_off.min(16)).min(self.rto.max_ns.max(self.rto.min_ns))
+    }
+
+    /// When the oldest run in flight expires.
+    pub fn expiry_ns(&self) -> Option<u64> {
+        let oldest = self.channels.iter().filter_map(|c| c.ledger.oldest_sent_ns()).min()?;
+        Some(oldest + self.rto_ns())
+    }
+
+    /// Takes the next run that is older than the retransmission timeout.
+    pub fn pop_expired(&mut self, sent_before_ns: u64) -> Option<Record> {
+        for state in &mut self.channels {
+            if let Some(record) = state.ledger.pop_expired(sent_before_ns) {
+                self.in_flight_bytes -= record.bytes;
+                return Some(record);
+            }
+        }
+        None
+    }
+
+    /// Runs expired: wait twice as long for the next ones (RFC 6298, 5.5),
+    /// until a report comes.
+    pub fn on_expired(&mut self) {
+        self.back_off = (self.back_off + 1).min(16);
+    }
+
+    /// Whether the path showed reordering.
+    pub fn is_reordering(&self) -> bool {
+        self.channels.iter().any(|c| c.reorder_packets > REORDER_PACKETS_MIN)
+    }
+}

@@ -1,0 +1,256 @@
+//! Finding the way to the peer before the queue pair exists: which packet size
+//! passes, whether every channel passes, and how long a round trip takes.
+//!
+//! Both ends send probes padded to each candidate size and answer the other's
+//! (packetisation-layer path MTU discovery, RFC 8899, with all candidates at
+//! once instead of one after the other: a connection waits for this). Probes
+//! also open the way back through address translation: the peer learns where
+//! a channel really comes from.
+
+use crate::rtt::RttEstimator;
+use lacuna_wire::{
+    ControlBody, ControlHeader, ControlWriter, DATA_OVERHEAD_BYTES, Frame, Probe, ProbeReply, Qpn,
+};
+use std::collections::VecDeque;
+
+/// Payload sizes tried, largest first: 4 KiB (the paper's, on jumbo frames and
+/// loopback), then what fits Ethernet's 1500 bytes over IPv4 and over IPv6,
+/// common tunnels, and IPv6's smallest link (1280 bytes).
+pub const MTU_CANDIDATES: [u32; 5] = [4096, 1436, 1412, 1360, 1192];
+
+/// Time between two rounds of probes before anything is known.
+const ROUND_NS: u64 = 100_000_000;
+/// After the first answer, larger sizes get this many round trips to answer.
+const SETTLE_RTTS: u64 = 3;
+/// And at least this long: replies to large probes queue behind each other.
+const SETTLE_NS_MIN: u64 = 20_000_000;
+/// Replies owed at once.
+const REPLIES_MAX: usize = 64;
+
+/// How the search stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProbeOutcome {
+    /// Not settled.
+    Pending,
+    /// Packets with this payload pass on every channel.
+    Settled {
+        /// Payload bytes of a full packet.
+        mtu_bytes: u32,
+    },
+    /// Some channels got no answer in time.
+    NoAnswer {
+        /// Channels that did answer.
+        answered: u32,
+    },
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Prober {
+    local: (u32, u32),
+    peer: (u32, u32),
+    channels: u8,
+    candidates: Vec<u32>,
+    /// Probes still to be sent in this round: channel and candidate.
+    to_send: VecDeque<(u8, usize)>,
+    replies: VecDeque<(u8, ProbeReply)>,
+    next_round_ns: u64,
+    gives_up_ns: u64,
+    first_answer_ns: Option<u64>,
+    /// Best candidate that passed, per channel.
+    passed: Vec<Option<u32>>,
+    rtt: RttEstimator,
+    sequence: u32,
+}
+
+impl Prober {
+    /// Probes from queue pair and key `local` to those of `peer`. `mtu_bytes`
+    /// fixes the size to try; otherwise [`MTU_CANDIDATES`] are tried.
+    pub fn new(
+        now_ns: u64,
+        local: (u32, u32),
+        peer: (u32, u32),
+        channels: u8,
+        mtu_bytes: Option<u32>,
+        patience_ns: u64,
+    ) -> Self {
+        Self {
+            local,
+            peer,
+            channels,
+            candidates: mtu_bytes.map_or_else(|| MTU_CANDIDATES.to_vec(), |mtu| vec![mtu]),
+            to_send: VecDeque::new(),
+            replies: VecDeque::new(),
+            next_round_ns: now_ns,
+            gives_up_ns: now_ns.saturating_add(patience_ns),
+            first_answer_ns: None,
+            passed: vec![None; usize::from(channels)],
+            rtt: RttEstimator::default(),
+            sequence: 0,
+        }
+    }
+
+    /// The local queue pair's key, that control packets must carry.
+    pub fn qkey(&self) -> u32 {
+        self.local.1
+    }
+
+    /// Round-trip time of the answered probes.
+    pub fn rtt(&self) -> &RttEstimator {
+        &self.rtt
+    }
+
+    /// How the search stands.
+    pub fn outcome(&self, now_ns: u64) -> ProbeOutcome {
+        let all = self.passed.iter().copied().collect::<Option<Vec<u32>>>();
+        if let (Some(all), Some(first_ns)) = (all, self.first_answer_ns) {
+            let smallest = all.into_iter().min().unwrap_or(0);
+            let rtt_ns = self.rtt.smoothed_ns().unwrap_or(0);
+            let settled_ns = first_ns + (SETTLE_RTTS * rtt_ns).max(SETTLE_NS_MIN);
+            if Some(&smallest) == self.candidates.first() || now_ns >= settled_ns {
+                return ProbeOutcome::Settled { mtu_bytes: smallest };
+            }
+        }
+        if now_ns >= self.gives_up_ns {
+            let answered = self.passed.iter().flatten().count() as u32;
+            return ProbeOutcome::NoAnswer { answered };
+        }
+        ProbeOutcome::Pending
+    }
+
+    /// Takes in the body of a control packet of `packet_bytes` on `channel`.
+    pub fn on_control(&mut self, now_ns: u64, channel: u8, body: &[u8], packet_bytes: usize) {
+        let Ok(body) = ControlBody::parse(body) else { return };
+        for frame in body.frames() {
+            match frame {
+                Ok(Frame::Probe(probe)) if self.replies.len() < REPLIES_MAX => {
+                    let packet_bytes = packet_bytes as u32;
+                    let reply = ProbeReply { id: probe.id, echo_ns: probe.sent_ns, packet_bytes };
+                    self.replies.push_back((channel, reply));
+                }
+                Ok(Frame::ProbeReply(reply)) => self.on_reply(now_ns, &reply),
+                Ok(_) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn on_reply(&mut self, now_ns: u64, reply: &ProbeReply) {
+        // The id says which probe it was; what came must be all of it.
+        let (channel, index) = ((reply.id >> 8) as usize, (reply.id & 0xFF) as usize);
+        let Some(candidate) = self.candidates.get(index).copied() else { return };
+        let whole = reply.packet_bytes as usize == candidate as usize + DATA_OVERHEAD_BYTES;
+        let Some(passed) = self.passed.get_mut(channel).filter(|_| whole) else { return };
+        *passed = (*passed).max(Some(candidate));
+        self.first_answer_ns.get_or_insert(now_ns);
+        self.rtt.on_sample(now_ns, now_ns.saturating_sub(reply.echo_ns));
+    }
+
+    /// The next control packet to send, and its channel.
+    pub fn poll_control<'w>(
+        &mut self,
+        now_ns: u64,
+        writer: &'w mut ControlWriter,
+    ) -> Option<(u8, &'w [u8])> {
+        if let Some((channel, reply)) = self.replies.pop_front() {
+            self.start(channel, writer);
+            writer.push(&Frame::ProbeReply(reply));
+            return Some((channel, writer.finish()));
+        }
+        if self.to_send.is_empty() && now_ns >= self.next_round_ns {
+            self.next_round_ns = now_ns + self.rtt.smoothed_ns().unwrap_or(ROUND_NS).max(ROUND_NS);
+            for channel in 0..self.channels {
+                let best = self.passed[usize::from(channel)];
+                let open = |(_, candidate): &(usize, &u32)| Some(**candidate) > best;
+                let missing = self.candidates.iter().enumerate().filter(open);
+                self.to_send.extend(missing.map(|(index, _)| (channel, index)));
+            }
+        }
+        let (channel, index) = self.to_send.pop_front()?;
+        self.start(channel, writer);
+        let id = u32::from(channel) << 8 | index as u32;
+        writer.push(&Frame::Probe(Probe { id, sent_ns: now_ns }));
+        writer.pad_to(self.candidates[index] as usize + DATA_OVERHEAD_BYTES);
+        Some((channel, writer.finish()))
+    }
+
+    fn start(&mut self, channel: u8, writer: &mut ControlWriter) {
+        self.sequence += 1;
+        let header = ControlHeader {
+            dest: Qpn::new(self.peer.0, channel, 0),
+            psn: self.sequence & 0xFF_FFFF,
+            qkey: self.peer.1,
+            source: Qpn::new(self.local.0, channel, 0),
+        };
+        writer.start(&header, self.sequence);
+    }
+
+    /// When to poll again.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        if !self.replies.is_empty() || !self.to_send.is_empty() {
+            return Some(0);
+        }
+        Some(self.next_round_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lacuna_wire::{Packet, parse};
+
+    /// Lets two probers talk over a path that passes packets of up to
+    /// `path_bytes`, with a round trip of 10 ms.
+    fn talk(path_bytes: usize, fixed: Option<u32>) -> (ProbeOutcome, Prober) {
+        let mut writer = ControlWriter::new(1200);
+        let patience = 1_000_000_000;
+        let mut a = Prober::new(0, (1, 11), (2, 22), 2, fixed, patience);
+        let mut b = Prober::new(0, (2, 22), (1, 11), 2, fixed, patience);
+        for step in 0..1000u64 {
+            let now_ns = step * 5_000_000;
+            for turn in 0..2 {
+                let (from, to) = if turn == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
+                let mut packets = Vec::new();
+                while let Some((channel, packet)) = from.poll_control(now_ns, &mut writer) {
+                    packets.push((channel, packet.to_vec()));
+                }
+                for (channel, packet) in packets {
+                    if packet.len() > path_bytes {
+                        continue;
+                    }
+                    let Ok(Packet::Control(header, body)) = parse(&packet) else { panic!() };
+                    assert_eq!(header.qkey, to.qkey());
+                    to.on_control(now_ns + 5_000_000, channel, body, packet.len());
+                }
+            }
+            let outcome = a.outcome(now_ns + 5_000_000);
+            if outcome != ProbeOutcome::Pending {
+                return (outcome, a);
+            }
+        }
+        panic!("never settles");
+    }
+
+    #[test]
+    fn the_largest_size_that_passes_is_found() {
+        for (path_bytes, mtu_bytes) in [(9000, 4096), (1472, 1436), (1471, 1412), (1240, 1192)] {
+            let (outcome, prober) = talk(path_bytes, None);
+            assert_eq!(outcome, ProbeOutcome::Settled { mtu_bytes }, "{path_bytes}");
+            assert!(prober.rtt().smoothed_ns().is_some());
+        }
+    }
+
+    #[test]
+    fn a_given_size_that_does_not_pass_is_no_answer() {
+        let (outcome, _) = talk(1472, Some(4096));
+        assert_eq!(outcome, ProbeOutcome::NoAnswer { answered: 0 });
+    }
+
+    #[test]
+    fn rubbish_is_ignored() {
+        let mut prober = Prober::new(0, (1, 11), (2, 22), 1, None, 1_000);
+        prober.on_control(0, 0, &[1, 2, 3], 3);
+        prober.on_control(0, 0, &[0xFF; 200], 200);
+        assert_eq!(prober.outcome(0), ProbeOutcome::Pending);
+    }
+}

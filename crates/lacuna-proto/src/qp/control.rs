@@ -1,0 +1,255 @@
+//! Control packets of a queue pair: what goes into one, and what is done with
+//! one that came.
+//!
+//! Frames carry state, never deltas, so losing one costs time and nothing
+//! else. Control packets are numbered; state older than what was taken in is
+//! ignored. When everything was sent and not everything is answered, the
+//! sender asks (a flush: "I have sent all before these numbers"), first soon,
+//! then ever more seldom: a lost tail shows one round trip later, not after a
+//! timeout.
+
+use super::QueuePair;
+use lacuna_wire::{
+    ControlBody, ControlHeader, ControlWriter, Flush, FlushMark, Frame, FrameError, Probe,
+    ProbeReply, Qpn,
+};
+use std::collections::VecDeque;
+
+/// Shortest and longest time from the last packet to the first flush. Usually
+/// the peer's report comes first and the flush is not needed.
+const FLUSH_DELAY_NS: (u64, u64) = (50_000, 1_000_000);
+/// Flushes between which the waiting time doubles; the longest of them. Short
+/// enough to resume soon after a dark spell.
+const FLUSH_EVERY_MAX_NS: u64 = 100_000_000;
+/// Before the round-trip time is known.
+const FLUSH_EVERY_NS: u64 = 10_000_000;
+/// Probe replies owed at once; a peer that asks for more is flooding.
+const REPLIES_MAX: usize = 32;
+
+/// A control packet that cannot be used. The peer's fault; it is counted and
+/// dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    /// A frame does not parse.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// The queue pair knows no peer yet.
+    #[error("control packet before the queue pair was connected")]
+    NotConnected,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Control {
+    next_sequence: u64,
+    /// Newest control packet whose state was taken in.
+    seen_sequence: u64,
+    heard_ns: u64,
+    /// Since when the peer owes an answer without interruption.
+    asked_ns: u64,
+    flush_due_ns: u64,
+    flush_every_ns: u64,
+    replies: VecDeque<ProbeReply>,
+    probes: VecDeque<Probe>,
+    acks_unfinished: bool,
+}
+
+impl Control {
+    pub(super) fn new() -> Self {
+        Self {
+            next_sequence: 1,
+            seen_sequence: 0,
+            heard_ns: 0,
+            asked_ns: 0,
+            flush_due_ns: 0,
+            flush_every_ns: FLUSH_EVERY_NS,
+            replies: VecDeque::new(),
+            probes: VecDeque::new(),
+            acks_unfinished: false,
+        }
+    }
+
+    pub(super) fn heard(&mut self, now_ns: u64) {
+        self.heard_ns = now_ns;
+    }
+
+    pub(super) fn on_sent(&mut self, now_ns: u64, srtt_ns: u64) {
+        self.flush_due_ns = now_ns + (srtt_ns / 32).clamp(FLUSH_DELAY_NS.0, FLUSH_DELAY_NS.1);
+        self.flush_every_ns = if srtt_ns == 0 { FLUSH_EVERY_NS } else { srtt_ns };
+    }
+
+    pub(super) fn poll_timeout(&self, asks: bool) -> Option<u64> {
+        if self.acks_unfinished || !self.replies.is_empty() || !self.probes.is_empty() {
+            return Some(0);
+        }
+        asks.then_some(self.flush_due_ns)
+    }
+
+    pub(super) fn silence_ends_ns(&self, silence_max_ns: u64) -> u64 {
+        self.heard_ns.max(self.asked_ns).saturating_add(silence_max_ns)
+    }
+}
+
+impl QueuePair {
+    /// Takes in the body of a control packet of `packet_bytes` that carried this
+    /// queue pair's key.
+    pub fn on_control(
+        &mut self,
+        now_ns: u64,
+        body: &[u8],
+        packet_bytes: usize,
+    ) -> Result<(), ControlError> {
+        if self.peer.is_none() {
+            return Err(ControlError::NotConnected);
+        }
+        let body = ControlBody::parse(body)?;
+        let sequence = unwrap_sequence(body.sequence, self.control.seen_sequence);
+        let is_newest = sequence > self.control.seen_sequence;
+        self.control.heard(now_ns);
+        // Judging what a report passed comes last: the acknowledgements of the
+        // same packet describe the same moment.
+        let mut passed = Vec::new();
+        for frame in body.frames() {
+            match frame? {
+                Frame::Padding(_) => {}
+                Frame::Probe(probe) => {
+                    if self.control.replies.len() < REPLIES_MAX {
+                        let (id, echo_ns) = (probe.id, probe.sent_ns);
+                        let packet_bytes = packet_bytes as u32;
+                        self.control.replies.push_back(ProbeReply { id, echo_ns, packet_bytes });
+                    }
+                }
+                Frame::ProbeReply(reply) => {
+                    self.path.on_rtt_sample(now_ns, now_ns.saturating_sub(reply.echo_ns));
+                }
+                Frame::Report(report) if is_newest => {
+                    let channels = report.channels().iter();
+                    passed.extend(channels.filter_map(|c| self.path.on_report(now_ns, c)));
+                }
+                Frame::Receives(receives) if is_newest => {
+                    self.news |= self.send.on_receives(&receives);
+                }
+                Frame::Report(_) | Frame::Receives(_) => {}
+                Frame::Ack(ack) => self.send.on_ack(sequence, &ack),
+                Frame::Flush(flush) => {
+                    for mark in flush.marks() {
+                        self.arrivals.on_flush(mark.channel, mark.next_psn);
+                    }
+                    self.recv.on_flush(flush.started);
+                    self.arrivals.request(now_ns);
+                }
+                Frame::Cancel(cancel) => {
+                    self.news |= self.recv.on_cancel(cancel.message, cancel.reason);
+                    self.arrivals.request(now_ns);
+                }
+            }
+        }
+        for passed in passed {
+            let mut bytes = 0;
+            let mut newest = None;
+            while let Some(record) = self.path.pop_passed(passed) {
+                bytes += record.bytes;
+                self.send.on_passed(sequence, record.clone(), self.path.rto_ns());
+                newest = Some(record);
+            }
+            if let Some(newest) = newest {
+                self.path.on_passed(now_ns, bytes, &newest);
+            }
+        }
+        self.control.seen_sequence = self.control.seen_sequence.max(sequence);
+        Ok(())
+    }
+
+    /// Asks the peer for a sign of life and a round-trip sample.
+    pub fn probe(&mut self, now_ns: u64) {
+        if self.control.probes.len() < REPLIES_MAX {
+            self.control.probes.push_back(Probe { id: 0, sent_ns: now_ns });
+        }
+    }
+
+    /// Writes the next control packet that is due; `None` if none is. It goes
+    /// out on `channel`.
+    pub fn poll_control<'w>(
+        &mut self,
+        now_ns: u64,
+        channel: u8,
+        writer: &'w mut ControlWriter,
+    ) -> Option<&'w [u8]> {
+        let peer = self.peer?;
+        if self.failure.is_some() {
+            return None;
+        }
+        let reports = self.arrivals.due_ns().is_some_and(|due_ns| due_ns <= now_ns);
+        let asks = self.asks() && self.control.flush_due_ns <= now_ns;
+        let cancels = self.send.poll_cancels(now_ns, self.path.rto_ns());
+        let idle =
+            cancels.is_empty() && self.control.replies.is_empty() && self.control.probes.is_empty();
+        if !reports && !asks && !self.control.acks_unfinished && idle {
+            return None;
+        }
+        let sequence = self.control.next_sequence;
+        self.control.next_sequence += 1;
+        let header = ControlHeader {
+            dest: Qpn::new(peer.queue_pair, channel, 0),
+            psn: sequence as u32 & 0xFF_FFFF,
+            qkey: peer.qkey,
+            source: Qpn::new(self.config.queue_pair, channel, 0),
+        };
+        writer.start(&header, sequence as u32);
+        while let Some(reply) = self.control.replies.pop_front() {
+            writer.push(&Frame::ProbeReply(reply));
+        }
+        while let Some(probe) = self.control.probes.pop_front() {
+            writer.push(&Frame::Probe(Probe { sent_ns: now_ns, ..probe }));
+        }
+        for cancel in cancels {
+            writer.push(&Frame::Cancel(cancel));
+        }
+        if asks {
+            writer.push(&Frame::Flush(self.flush()));
+            let control = &mut self.control;
+            control.flush_due_ns = now_ns + control.flush_every_ns;
+            control.flush_every_ns = (control.flush_every_ns * 2).min(FLUSH_EVERY_MAX_NS);
+        }
+        if reports {
+            writer.push(&Frame::Report(self.arrivals.report(now_ns)));
+            self.recv.write_receives(writer);
+            self.recv.begin_acks();
+        }
+        if reports || self.control.acks_unfinished {
+            self.control.acks_unfinished = !self.recv.write_acks(writer);
+        }
+        Some(writer.finish())
+    }
+
+    fn flush(&self) -> Flush {
+        let mut flush = Flush::new(self.send.started());
+        for channel in 0..self.channels.len() {
+            let next_psn = crate::psn::wrap(self.path.next_psn(channel));
+            flush.push(FlushMark { channel: channel as u8, next_psn });
+        }
+        flush
+    }
+}
+
+/// The number with low 32 bits `wire` that is nearest to `near`.
+fn unwrap_sequence(wire: u32, near: u64) -> u64 {
+    let ahead = wire.wrapping_sub(near as u32);
+    if ahead < 1 << 31 {
+        near + u64::from(ahead)
+    } else {
+        near.checked_sub(u64::from(ahead.wrapping_neg())).unwrap_or(near + u64::from(ahead))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unwrap_sequence;
+
+    #[test]
+    fn sequences_go_on_past_32_bits() {
+        let near = (1 << 32) - 2;
+        assert_eq!(unwrap_sequence(1, near), (1 << 32) + 1);
+        assert_eq!(unwrap_sequence(u32::MAX - 9, near), (1 << 32) - 10);
+    }
+}

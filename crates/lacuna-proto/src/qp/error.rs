@@ -1,0 +1,211 @@
+//! What can go wrong with a queue pair's operations, one enum per operation,
+//! with the numbers. `is_retryable` says whether calling again later can help.
+
+use lacuna_wire::CancelReason;
+
+/// Posting a receive failed. The caller's fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PostReceiveError {
+    /// All slots that it would need are in use.
+    #[error(
+        "no free slot: the receive needs {needed}, and {open} of {slots} are open; complete one first"
+    )]
+    NoSlot {
+        /// Slots that the receive takes.
+        needed: u64,
+        /// Slots in use.
+        open: u64,
+        /// Slots of the queue pair.
+        slots: u32,
+    },
+    /// The buffer is longer than all slots together.
+    #[error(
+        "a receive of {capacity_bytes} bytes needs more than the {slots} slots of {slot_bytes} bytes"
+    )]
+    TooLong {
+        /// Bytes of the buffer.
+        capacity_bytes: u64,
+        /// Slots of the queue pair.
+        slots: u32,
+        /// Bytes of a slot.
+        slot_bytes: u64,
+    },
+    /// The queue pair has failed.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}
+
+impl PostReceiveError {
+    /// Whether calling again later can help.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::NoSlot { .. })
+    }
+}
+
+/// Posting a send failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PostSendError {
+    /// The queue pair is not connected yet. The caller's fault.
+    #[error("the queue pair is not connected: hand it the peer's info first")]
+    NotConnected,
+    /// The peer has not posted the receive that this send would land in.
+    #[error("the peer has posted no receive for message {number} (posted so far: {posted})")]
+    Unposted {
+        /// Number of the message.
+        number: u64,
+        /// Receives that the peer has posted, as far as known.
+        posted: u64,
+    },
+    /// The message does not fit the receive that it would land in.
+    #[error(
+        "a message of {len_bytes} bytes does not fit the posted receive of {capacity_bytes} bytes"
+    )]
+    TooLong {
+        /// Bytes of the message.
+        len_bytes: u64,
+        /// Bytes of the receive.
+        capacity_bytes: u64,
+    },
+    /// Too many sends wait already.
+    #[error("{waiting} sends wait for the peer's receives already; wait for some to complete")]
+    QueueFull {
+        /// Sends in the queue.
+        waiting: usize,
+    },
+    /// A streaming send must begin at a chunk and stay within one slot.
+    #[error(
+        "bytes {offset_bytes}+{len_bytes} of a streaming send: must begin at a multiple of the chunk ({chunk_bytes} bytes), and only the end of the message may be no multiple of the MTU"
+    )]
+    Misaligned {
+        /// Offset within the message.
+        offset_bytes: u64,
+        /// Bytes to send.
+        len_bytes: u64,
+        /// Bytes of a chunk.
+        chunk_bytes: u64,
+    },
+    /// There is no such send, or it has ended.
+    #[error("no such send is open")]
+    NoSuchSend,
+    /// The queue pair has failed.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}
+
+impl PostSendError {
+    /// Whether calling again later can help.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Unposted { .. } | Self::QueueFull { .. })
+    }
+}
+
+/// What an operation was waiting for when its time was over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitedFor {
+    /// The peer to post a receive.
+    Receive,
+    /// The window to open.
+    Transmission,
+    /// The peer to acknowledge.
+    Acknowledgement,
+}
+
+impl std::fmt::Display for WaitedFor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Receive => "the peer to post a receive",
+            Self::Transmission => "the path to take the data",
+            Self::Acknowledgement => "the peer's acknowledgement",
+        })
+    }
+}
+
+/// A send ended without success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SendFailure {
+    /// Its deadline came.
+    #[error(
+        "deadline passed with {acked_bytes} of {len_bytes} bytes acknowledged, waiting for {waited_for}"
+    )]
+    Deadline {
+        /// Bytes that the peer is known to have.
+        acked_bytes: u64,
+        /// Bytes of the message.
+        len_bytes: u64,
+        /// What it waited for.
+        waited_for: WaitedFor,
+    },
+    /// The application cancelled it.
+    #[error("cancelled")]
+    Cancelled,
+    /// The peer completed its receive before everything had come.
+    #[error("the peer closed its receive before the message was complete")]
+    ClosedByPeer,
+    /// The message does not fit the receive that it was to land in.
+    #[error(
+        "a message of {len_bytes} bytes does not fit the posted receive of {capacity_bytes} bytes"
+    )]
+    TooLong {
+        /// Bytes of the message.
+        len_bytes: u64,
+        /// Bytes of the receive.
+        capacity_bytes: u64,
+    },
+    /// The queue pair has failed.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}
+
+/// A receive will not be completed by its sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ReceiveFailure {
+    /// The sender gave up.
+    #[error("the sender gave the message up: {}", describe(.0))]
+    Cancelled(CancelReason),
+    /// The queue pair has failed.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}
+
+fn describe(reason: &CancelReason) -> &'static str {
+    match reason {
+        CancelReason::Cancelled => "cancelled",
+        CancelReason::Deadline => "its deadline passed",
+        CancelReason::Other(_) => "for a reason unknown to this version",
+    }
+}
+
+/// A queue pair that cannot go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The peer's process or host is gone.
+    #[error("the peer is gone: {0}")]
+    PeerGone(Gone),
+    /// Nothing was heard of the peer although there was something to answer.
+    #[error("nothing heard of the peer for {silent_ms} ms")]
+    Silent {
+        /// For how long.
+        silent_ms: u64,
+    },
+    /// Closed by this end.
+    #[error("the connection was closed")]
+    Closed,
+}
+
+/// How the peer's end was noticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gone {
+    /// It closed the connection in good order.
+    Closed,
+    /// The control connection broke.
+    Broken,
+}
+
+impl std::fmt::Display for Gone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Closed => "it closed the connection",
+            Self::Broken => "the control connection broke",
+        })
+    }
+}

@@ -1,0 +1,459 @@
+//! A queue pair: the protocol of one connection without its sockets.
+//!
+//! The owner feeds it with time, control packets and summaries of placed
+//! bursts, and asks it for runs of data packets, control packets, and the time
+//! to be called again. Everything is here but the copying of payloads, which
+//! the workers do without any lock through their [`ChannelWriter`]s.
+//!
+//! The order of the calls is the only thing this file knows; each mechanism
+//! has a file of its own.
+
+mod control;
+mod error;
+mod recv;
+mod send;
+mod transmit;
+mod window;
+
+pub use control::ControlError;
+pub use error::{
+    Failure, Gone, PostReceiveError, PostSendError, ReceiveFailure, SendFailure, WaitedFor,
+};
+pub use recv::PostedReceive;
+pub use send::{SendId, SendRequest, SendStats, SendStatus};
+pub use transmit::Transmit;
+
+use crate::buffer::SendBuffer;
+use crate::discard::Discard;
+use crate::geometry::Geometry;
+use crate::modes::Mode;
+use crate::path::Path;
+use crate::path::RtoConfig;
+use crate::path::arrivals::Arrivals;
+use crate::path::controller::ControllerConfig;
+use crate::placement::Placement;
+use crate::rtt::RttEstimator;
+use crate::table::{BurstSummary, ChannelWriter, RecvTable};
+use control::Control;
+use lacuna_wire::CancelReason;
+use recv::RecvSide;
+use send::SendSide;
+use std::sync::Arc;
+
+/// What a queue pair is made with.
+#[derive(Debug, Clone)]
+pub struct QpConfig {
+    /// Numbers that both ends agree on.
+    pub geometry: Geometry,
+    /// Reliability of all messages, both directions.
+    pub mode: Mode,
+    /// How fast to send.
+    pub controller: ControllerConfig,
+    /// Retransmission timeout.
+    pub rto: RtoConfig,
+    /// This end's number.
+    pub queue_pair: u32,
+    /// Key that the peer's data packets must carry.
+    pub rkey: u32,
+    /// Key that the peer's control packets must carry.
+    pub qkey: u32,
+    /// First sequence number of every channel, both directions.
+    pub first_psn: u32,
+    /// What one of this end's sockets can hold for this peer, in the kernel's
+    /// accounting.
+    pub credit_bytes: u32,
+    /// Silence after which the peer counts as gone, if it owes an answer.
+    pub silence_max_ns: u64,
+}
+
+/// The peer's end, from its info.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Its number.
+    pub queue_pair: u32,
+    /// Key for data packets to it.
+    pub rkey: u32,
+    /// Key for control packets to it.
+    pub qkey: u32,
+    /// First sequence number of its channels.
+    pub first_psn: u32,
+    /// What one of its sockets can hold for us.
+    pub credit_bytes: u32,
+}
+
+/// Counters of one channel's receiving side.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ChannelStats {
+    /// Data packets placed.
+    pub packets: u64,
+    /// Payload bytes placed.
+    pub bytes: u64,
+    /// Chunks completed.
+    pub chunks: u64,
+    /// Packets that were here already.
+    pub duplicates: u64,
+    /// Packets thrown away, by [`Discard::index`].
+    pub discarded: [u64; Discard::ALL.len()],
+    /// Packets with a congestion mark.
+    pub marked: u64,
+    /// Sequence numbers seen, present or not: what the peer has sent.
+    pub span: u64,
+}
+
+/// Everything countable about a queue pair.
+#[derive(Debug, Clone, Default)]
+pub struct QpStats {
+    /// Sending side.
+    pub send: SendStats,
+    /// Receiving side, per channel.
+    pub channels: Vec<ChannelStats>,
+    /// Messages received complete.
+    pub messages_received: u64,
+    /// Round-trip time.
+    pub rtt: RttEstimator,
+    /// Bytes in flight.
+    pub in_flight_bytes: u64,
+    /// Window of the controller.
+    pub window_bytes: u64,
+    /// Rate of the controller, if it paces.
+    pub rate_bits_per_s: Option<u64>,
+    /// Runs whose timeout expired.
+    pub timeouts: u64,
+}
+
+impl QpStats {
+    /// Packets that the peer sent and that never came.
+    pub fn lost_packets(&self) -> u64 {
+        let lost = |c: &ChannelStats| {
+            let late = c.discarded[Discard::Late.index()];
+            c.span.saturating_sub(c.packets + c.duplicates + late)
+        };
+        self.channels.iter().map(lost).sum()
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct QueuePair {
+    config: QpConfig,
+    table: Arc<RecvTable>,
+    writers: Vec<ChannelWriter>,
+    peer: Option<Peer>,
+    send: SendSide,
+    recv: RecvSide,
+    path: Path,
+    arrivals: Arrivals,
+    control: Control,
+    failure: Option<Failure>,
+    channels: Vec<ChannelStats>,
+    timeouts: u64,
+    /// Something that an application may wait for has happened.
+    news: bool,
+}
+
+impl QueuePair {
+    /// A queue pair that is not connected.
+    pub fn new(config: QpConfig) -> Self {
+        let geometry = config.geometry;
+        let (table, writers) = RecvTable::new(geometry, config.rkey, config.first_psn);
+        let channels = geometry.channels();
+        let mut arrivals = Arrivals::new(channels, config.first_psn);
+        arrivals.set_credit(config.credit_bytes);
+        Self {
+            send: SendSide::new(geometry, config.mode),
+            recv: RecvSide::new(geometry, config.mode, table.clone()),
+            path: Path::new(channels, config.first_psn, config.controller, config.rto),
+            arrivals,
+            control: Control::new(),
+            table,
+            writers,
+            peer: None,
+            failure: None,
+            channels: vec![ChannelStats::default(); usize::from(channels)],
+            timeouts: 0,
+            news: false,
+            config,
+        }
+    }
+
+    /// Learns the peer's end. May be called once.
+    pub fn connect(&mut self, now_ns: u64, peer: Peer) {
+        debug_assert!(self.peer.is_none(), "a queue pair has one peer");
+        self.peer = Some(peer);
+        self.send.connect(peer.queue_pair, peer.rkey);
+        for channel in 0..self.channels.len() {
+            self.path.set_credit(channel, u64::from(peer.credit_bytes));
+        }
+        let channels = self.config.geometry.channels();
+        for writer in &mut self.writers {
+            writer.expect_psn(peer.first_psn);
+        }
+        self.arrivals = Arrivals::new(channels, peer.first_psn);
+        self.arrivals.set_credit(self.config.credit_bytes);
+        self.control.heard(now_ns);
+        // Receives posted before the peer was known are told now.
+        self.arrivals.request(now_ns);
+    }
+
+    /// Takes a round-trip time measured before the queue pair was connected.
+    pub fn on_rtt_sample(&mut self, now_ns: u64, sample_ns: u64) {
+        self.path.on_rtt_sample(now_ns, sample_ns);
+    }
+
+    /// Sets what one of this end's sockets can hold for this peer.
+    pub fn set_credit(&mut self, now_ns: u64, credit_bytes: u32) {
+        self.config.credit_bytes = credit_bytes;
+        self.arrivals.set_credit(credit_bytes);
+        self.arrivals.request(now_ns);
+    }
+
+    /// The right to place packets of each channel; to be taken once, after
+    /// [`QueuePair::connect`].
+    pub fn take_writers(&mut self) -> Vec<ChannelWriter> {
+        std::mem::take(&mut self.writers)
+    }
+
+    /// The slots, for closing receives without the queue pair's lock.
+    pub fn table(&self) -> &Arc<RecvTable> {
+        &self.table
+    }
+
+    /// What it was made with.
+    pub fn config(&self) -> &QpConfig {
+        &self.config
+    }
+
+    /// Why it cannot go on, if so.
+    pub fn failure(&self) -> Option<Failure> {
+        self.failure
+    }
+
+    /// Whether something happened since the last call that an application may
+    /// be waiting for.
+    pub fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.news)
+    }
+
+    // ---- receives ----
+
+    /// Posts a receive of any length and opens the peer's window for it.
+    pub fn post_receive(
+        &mut self,
+        now_ns: u64,
+        buffer: Placement,
+    ) -> Result<PostedReceive, PostReceiveError> {
+        let posted = self.recv.post(buffer)?;
+        self.arrivals.request(now_ns);
+        Ok(posted)
+    }
+
+    /// Why a receive will never be complete, if so.
+    pub fn receive_failure(&self, posted: &PostedReceive) -> Option<ReceiveFailure> {
+        self.recv.failure_of(posted)
+    }
+
+    /// Tells the peer of receives whose slots the application has closed
+    /// ([`RecvTable::close`], which waits for workers, comes first and needs
+    /// no lock).
+    pub fn on_receive_closed(&mut self, now_ns: u64, posted: &PostedReceive) {
+        if self.recv.on_closed(posted) {
+            self.arrivals.request(now_ns);
+        }
+        self.news = true;
+    }
+
+    // ---- sends ----
+
+    /// Takes a send of any length; it waits for its receive if need be.
+    pub fn queue_send(&mut self, request: SendRequest) -> Result<SendId, PostSendError> {
+        self.check()?;
+        self.send.queue(request)
+    }
+
+    /// Takes a send of any length if its receive is posted.
+    pub fn post_send(&mut self, request: SendRequest) -> Result<SendId, PostSendError> {
+        self.check()?;
+        self.send.post(request)
+    }
+
+    /// Opens a streaming send in the next posted receive. It knows no
+    /// reliability: what goes out when is the caller's.
+    pub fn open_stream(&mut self, immediate: Option<u32>) -> Result<SendId, PostSendError> {
+        self.check()?;
+        self.send.open_stream(immediate)
+    }
+
+    /// Puts data into a stream at a chunk's offset: any chunk, any order, again.
+    pub fn push_stream(
+        &mut self,
+        id: SendId,
+        offset_bytes: u64,
+        data: SendBuffer,
+        ends_message: bool,
+    ) -> Result<(), PostSendError> {
+        self.check()?;
+        self.send.push_stream(id, offset_bytes, data, ends_message)
+    }
+
+    /// Ends a stream.
+    pub fn end_stream(&mut self, id: SendId) -> Result<(), PostSendError> {
+        self.check()?;
+        self.news = true;
+        self.send.end_stream(id)
+    }
+
+    /// Where a send stands; `None` once it was released.
+    pub fn send_status(&self, id: SendId) -> Option<SendStatus> {
+        self.send.status(id)
+    }
+
+    /// Forgets a send as soon as it has ended.
+    pub fn release_send(&mut self, id: SendId) {
+        self.send.release(id);
+    }
+
+    /// Gives a send up and tells the peer.
+    pub fn cancel_send(&mut self, now_ns: u64, id: SendId) {
+        self.send.cancel(now_ns, id, CancelReason::Cancelled);
+        self.news = true;
+    }
+
+    fn check(&self) -> Result<(), PostSendError> {
+        match self.failure {
+            Some(failure) => Err(failure.into()),
+            None => Ok(()),
+        }
+    }
+
+    // ---- the worker's calls ----
+
+    /// A worker has placed a burst.
+    pub fn on_burst(&mut self, now_ns: u64, channel: u8, burst: &BurstSummary) {
+        self.control.heard(now_ns);
+        let stats = &mut self.channels[usize::from(channel)];
+        stats.packets += burst.packets;
+        stats.bytes += burst.bytes;
+        stats.chunks += burst.chunks;
+        stats.duplicates += burst.duplicates;
+        stats.marked += burst.marked;
+        for (total, count) in stats.discarded.iter_mut().zip(burst.discarded) {
+            *total += count;
+        }
+        let first_psn = self.peer.map_or(0, |peer| u64::from(peer.first_psn));
+        stats.span = burst.next_psn.saturating_sub(first_psn);
+        let srtt_ns = self.path.rtt().smoothed_ns().unwrap_or(0);
+        self.arrivals.on_burst(now_ns, channel, burst, srtt_ns);
+        if let Some((low, high)) = burst.touched
+            && self.recv.on_touched(low, high)
+        {
+            self.arrivals.request(now_ns);
+            self.news = true;
+        }
+        if burst.chunks > 0 {
+            self.news = true;
+        }
+    }
+
+    /// The next run of data packets for `channel`, of at most `packets_max`.
+    pub fn poll_transmit(
+        &mut self,
+        now_ns: u64,
+        channel: u8,
+        packets_max: u32,
+    ) -> Option<Transmit> {
+        let transmit = self.send.poll_transmit(now_ns, channel, packets_max, &mut self.path)?;
+        let srtt_ns = self.path.rtt().smoothed_ns().unwrap_or(0);
+        self.control.on_sent(now_ns, srtt_ns);
+        if !self.config.mode.is_reliable() {
+            self.news = true;
+        }
+        Some(transmit)
+    }
+
+    /// Whether data waits for `channel`, held back by window or pace.
+    pub fn has_queued_on(&self, channel: u8) -> bool {
+        self.send.has_queued_on(usize::from(channel))
+    }
+
+    /// When [`QueuePair::on_timeout`] and the polls want to be called again.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        if self.failure.is_some() || self.peer.is_none() {
+            return None;
+        }
+        let pacing = self.path.pacing_timeout_ns().filter(|_| self.send.has_queued());
+        [
+            self.send.poll_timeout(),
+            self.arrivals.due_ns(),
+            self.path.expiry_ns(),
+            pacing,
+            self.control.poll_timeout(self.asks()),
+            self.silence_ends_ns(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Time has come.
+    pub fn on_timeout(&mut self, now_ns: u64) {
+        if self.failure.is_some() || self.peer.is_none() {
+            return;
+        }
+        if self.silence_ends_ns().is_some_and(|end_ns| end_ns <= now_ns) {
+            let silent_ms = self.config.silence_max_ns / 1_000_000;
+            self.fail(Failure::Silent { silent_ms });
+            return;
+        }
+        self.expire(now_ns);
+        self.send.on_timeout(now_ns);
+        self.news = true;
+    }
+
+    fn expire(&mut self, now_ns: u64) {
+        let Some(sent_before_ns) = now_ns.checked_sub(self.path.rto_ns()) else { return };
+        let mut any = false;
+        while let Some(record) = self.path.pop_expired(sent_before_ns) {
+            any = true;
+            self.timeouts += 1;
+            self.send.on_expired(record);
+        }
+        if any {
+            self.path.on_expired();
+        }
+    }
+
+    /// Whether the peer is to be asked for its state: all was sent and
+    /// something of it is not answered, or the peer's receives are waited for.
+    fn asks(&self) -> bool {
+        !self.send.has_queued() && (self.path.in_flight_bytes() > 0 || self.send.awaits_peer())
+    }
+
+    fn silence_ends_ns(&self) -> Option<u64> {
+        let owes = self.send.awaits_peer() || self.path.in_flight_bytes() > 0;
+        owes.then(|| self.control.silence_ends_ns(self.config.silence_max_ns))
+    }
+
+    /// Ends everything: all operations get this failure.
+    pub fn fail(&mut self, failure: Failure) {
+        if self.failure.is_none() {
+            self.failure = Some(failure);
+            self.send.fail(failure);
+            self.recv.fail(failure);
+            self.news = true;
+        }
+    }
+
+    /// Counters of now.
+    pub fn stats(&self) -> QpStats {
+        QpStats {
+            send: self.send.stats,
+            channels: self.channels.clone(),
+            messages_received: self.recv.messages,
+            rtt: *self.path.rtt(),
+            in_flight_bytes: self.path.in_flight_bytes(),
+            window_bytes: self.path.controller().window_bytes(),
+            rate_bits_per_s: self.path.controller().rate_bits_per_s(),
+            timeouts: self.timeouts,
+        }
+    }
+}

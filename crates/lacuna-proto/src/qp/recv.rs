@@ -1,0 +1,361 @@
+//! Receiving side of a queue pair: posted receives in order, which of them are
+//! finished, and the frames that tell the sender so.
+//!
+//! A receive longer than one slot takes several in a row. A receive is
+//! *finished* when all of its message came or the application closed it; the
+//! sender is told, and needs to send nothing more for it. It is *closed* when
+//! the application took its buffer back; then its slot is free.
+
+use super::error::{Failure, PostReceiveError, ReceiveFailure};
+use crate::geometry::Geometry;
+use crate::modes::{Mode, RecvMachine};
+use crate::placement::Placement;
+use crate::receive::Receive;
+use crate::table::RecvTable;
+use lacuna_wire::{Ack, CancelReason, ControlWriter, Frame, Receives, Run, RunList, U64List};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Incomplete messages remembered. As many as a split has slots at most are
+/// open at the sender; with 16 message bits a sender may miss the oldest.
+const FAILED_MAX: usize = 1024;
+/// Incomplete messages told in one frame: the newest; 8 bytes each.
+const FAILED_TOLD_MAX: usize = 64;
+/// Runs of receives told in one frame; 13 bytes each.
+const RUNS_TOLD_MAX: usize = 16;
+
+/// A posted receive: one record per slot it takes.
+#[derive(Debug, Clone)]
+pub struct PostedReceive {
+    /// Number of its first message.
+    pub first: u64,
+    /// The records, in order of offset.
+    pub parts: Vec<Arc<Receive>>,
+}
+
+impl PostedReceive {
+    /// Whether the message is complete: every part up to the one that holds
+    /// its end.
+    pub fn is_complete(&self) -> bool {
+        for part in &self.parts {
+            if !part.is_complete() {
+                return false;
+            }
+            if part.length_bytes().is_some() {
+                return true;
+            }
+        }
+        true
+    }
+
+    /// Bytes of the message, once its end is known; of the buffer if the
+    /// message filled it without saying where it ends.
+    pub fn length_bytes(&self) -> Option<u64> {
+        let mut before = 0;
+        for part in &self.parts {
+            if let Some(length) = part.length_bytes() {
+                return Some(before + length);
+            }
+            before += part.capacity_bytes();
+        }
+        self.is_complete().then_some(before)
+    }
+
+    /// The user immediate, once it is whole; it travels with the first part.
+    pub fn immediate(&self) -> Option<u32> {
+        self.parts.first()?.immediate()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    Finished,
+}
+
+#[derive(Debug)]
+struct Incoming {
+    receive: Arc<Receive>,
+    machine: RecvMachine,
+    continues: bool,
+    state: State,
+    closed: bool,
+    cancelled: Option<CancelReason>,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct RecvSide {
+    geometry: Geometry,
+    mode: Mode,
+    table: Arc<RecvTable>,
+    posted: u64,
+    /// Messages before it are finished.
+    base: u64,
+    /// Number of the first entry of `incoming`.
+    first: u64,
+    incoming: VecDeque<Incoming>,
+    failed: VecDeque<u64>,
+    failed_from: u64,
+    /// Highest message that the sender is known to have started.
+    highest: Option<u64>,
+    /// Where the next acknowledging packet goes on.
+    ack_next: u64,
+    failure: Option<Failure>,
+    pub(crate) messages: u64,
+}
+
+impl RecvSide {
+    pub(crate) fn new(geometry: Geometry, mode: Mode, table: Arc<RecvTable>) -> Self {
+        Self {
+            geometry,
+            mode,
+            table,
+            posted: 0,
+            base: 0,
+            first: 0,
+            incoming: VecDeque::new(),
+            failed: VecDeque::new(),
+            failed_from: 0,
+            highest: None,
+            ack_next: 0,
+            failure: None,
+            messages: 0,
+        }
+    }
+
+    // ---- the application's calls ----
+
+    pub(crate) fn post(&mut self, buffer: Placement) -> Result<PostedReceive, PostReceiveError> {
+        if let Some(failure) = self.failure {
+            return Err(failure.into());
+        }
+        let slots = self.geometry.slots();
+        let slot_bytes = self.geometry.max_message_bytes();
+        let capacity_bytes = buffer.len() as u64;
+        let needed = self.geometry.slots_for(capacity_bytes);
+        if needed > u64::from(slots) {
+            return Err(PostReceiveError::TooLong { capacity_bytes, slots, slot_bytes });
+        }
+        let open = self.incoming.len() as u64;
+        let numbers = self.posted..self.posted + needed;
+        if open + needed > u64::from(slots) || !numbers.clone().all(|n| self.table.is_free(n)) {
+            return Err(PostReceiveError::NoSlot { needed, open, slots });
+        }
+        let mut parts = Vec::with_capacity(needed as usize);
+        for number in numbers.clone() {
+            let start = (number - numbers.start) * slot_bytes;
+            let len = (capacity_bytes - start).min(slot_bytes);
+            let part = buffer.part(start as usize, len as usize);
+            let receive = Arc::new(Receive::new(number, self.geometry, part));
+            let is_posted = self.table.post(receive.clone());
+            debug_assert!(is_posted, "checked above, and posts are under the lock");
+            self.incoming.push_back(Incoming {
+                receive: receive.clone(),
+                machine: self.mode.receiver(),
+                continues: number > numbers.start,
+                state: State::Open,
+                closed: false,
+                cancelled: None,
+            });
+            parts.push(receive);
+        }
+        self.posted = numbers.end;
+        Ok(PostedReceive { first: numbers.start, parts })
+    }
+
+    /// Why the message will never be complete, if so.
+    pub(crate) fn failure_of(&self, posted: &PostedReceive) -> Option<ReceiveFailure> {
+        let cancelled = |part: &Arc<Receive>| {
+            let incoming = self.entry(part.number())?;
+            incoming.cancelled.map(ReceiveFailure::Cancelled)
+        };
+        let failed = || self.failure.map(ReceiveFailure::Failed);
+        posted.parts.iter().find_map(cancelled).or_else(failed)
+    }
+
+    /// The application has taken these messages' slots back (`RecvTable::close`
+    /// was called for each). Returns whether the sender must hear of it.
+    pub(crate) fn on_closed(&mut self, posted: &PostedReceive) -> bool {
+        let mut news = false;
+        for part in &posted.parts {
+            let number = part.number();
+            let Some(incoming) = self.entry_mut(number) else { continue };
+            incoming.closed = true;
+            if incoming.state == State::Open {
+                incoming.state = State::Finished;
+                if !incoming.receive.is_complete() {
+                    self.note_failed(number);
+                }
+                news = true;
+            }
+        }
+        self.advance();
+        news
+    }
+
+    fn note_failed(&mut self, number: u64) {
+        self.failed.push_back(number);
+        if self.failed.len() > FAILED_MAX
+            && let Some(oldest) = self.failed.pop_front()
+        {
+            self.failed_from = oldest + 1;
+        }
+    }
+
+    fn entry(&self, number: u64) -> Option<&Incoming> {
+        self.incoming.get(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+
+    fn entry_mut(&mut self, number: u64) -> Option<&mut Incoming> {
+        self.incoming.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+
+    fn advance(&mut self) {
+        while self.entry(self.base).is_some_and(|incoming| incoming.state == State::Finished) {
+            self.base += 1;
+        }
+        while self.first < self.base && self.incoming.front().is_some_and(|i| i.closed) {
+            self.incoming.pop_front();
+            self.first += 1;
+        }
+    }
+
+    // ---- what comes from the peer ----
+
+    /// Packets were placed for messages `low..=high`; returns whether any
+    /// became complete by it.
+    pub(crate) fn on_touched(&mut self, low: u64, high: u64) -> bool {
+        self.highest = self.highest.max(Some(high));
+        let mut news = false;
+        for number in low.max(self.base)..=high {
+            let Some(incoming) = self.entry_mut(number) else { break };
+            if incoming.state == State::Open && incoming.receive.is_complete() {
+                incoming.state = State::Finished;
+                let ends = incoming.receive.length_bytes().is_some();
+                news = true;
+                self.messages += 1;
+                if ends {
+                    self.finish_unused(number + 1);
+                }
+            }
+        }
+        if news {
+            self.advance();
+        }
+        news
+    }
+
+    /// The message ended before the receive's last slots: nothing will come there.
+    fn finish_unused(&mut self, mut number: u64) {
+        let table = self.table.clone();
+        while let Some(incoming) = self.entry_mut(number) {
+            if !incoming.continues || incoming.state == State::Finished {
+                return;
+            }
+            table.close(number);
+            incoming.state = State::Finished;
+            number += 1;
+        }
+    }
+
+    /// The sender has started all messages before `started`.
+    pub(crate) fn on_flush(&mut self, started: u64) {
+        let posted = started.min(self.posted);
+        self.highest = self.highest.max(posted.checked_sub(1));
+    }
+
+    /// The sender gave a message up. Returns whether that is news.
+    pub(crate) fn on_cancel(&mut self, number: u64, reason: CancelReason) -> bool {
+        match self.entry_mut(number) {
+            Some(incoming) if incoming.state == State::Open && incoming.cancelled.is_none() => {
+                incoming.cancelled = Some(reason);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        self.failure.get_or_insert(failure);
+    }
+
+    // ---- frames ----
+
+    /// Writes the state of all receives. `false` if it did not fit.
+    pub(crate) fn write_receives(&self, writer: &mut ControlWriter) -> bool {
+        let open = self.incoming.iter().skip((self.base - self.first) as usize);
+        let mut finished: Vec<u8> = Vec::new();
+        let mut runs: Vec<Run> = Vec::new();
+        let mut runs_full = false;
+        for (index, incoming) in open.enumerate() {
+            if incoming.state == State::Finished {
+                finished.resize(index / 8 + 1, 0);
+                finished[index / 8] |= 1 << (index % 8);
+            }
+            let capacity_bytes = incoming.receive.capacity_bytes();
+            let continues = incoming.continues;
+            let alike =
+                |run: &&mut Run| run.capacity_bytes == capacity_bytes && run.continues == continues;
+            // The list must cover a prefix without holes.
+            runs_full |= runs.len() == RUNS_TOLD_MAX && runs.last_mut().filter(alike).is_none();
+            if runs_full {
+                continue;
+            }
+            match runs.last_mut().filter(alike) {
+                Some(run) => run.count += 1,
+                None => runs.push(Run { count: 1, capacity_bytes, continues }),
+            }
+        }
+        let skip = self.failed.len().saturating_sub(FAILED_TOLD_MAX);
+        let failed: Vec<u64> = self.failed.iter().skip(skip).copied().collect();
+        let failed_from = match skip.checked_sub(1) {
+            None => self.failed_from,
+            Some(last_untold) => self.failed[last_untold] + 1,
+        };
+        writer.push(&Frame::Receives(Receives {
+            base: self.base,
+            posted: self.posted,
+            finished: &finished,
+            failed_from,
+            failed: U64List::from_values(&failed),
+            runs: RunList::from_runs(&runs),
+        }))
+    }
+
+    /// Begins a round of acknowledgements.
+    pub(crate) fn begin_acks(&mut self) {
+        self.ack_next = self.base;
+    }
+
+    /// Writes acknowledgements of open messages until the packet is full.
+    /// Returns whether the round is over.
+    pub(crate) fn write_acks(&mut self, writer: &mut ControlWriter) -> bool {
+        let Some(highest) = self.highest else { return true };
+        while self.ack_next <= highest {
+            let room = writer.room();
+            if room < ACK_ROOM_MIN {
+                return false;
+            }
+            let number = self.ack_next;
+            let Some(incoming) = self.entry_mut(number) else { return true };
+            if incoming.state == State::Open {
+                let mut scratch = [0u8; ACK_BITMAP_MAX];
+                let room = (room - Ack::FIXED_BYTES).min(ACK_BITMAP_MAX) / 4 * 4;
+                let ack = incoming.machine.poll_ack(&incoming.receive, &mut scratch[..room]);
+                if let Some(ack) = ack
+                    && !writer.push(&Frame::Ack(ack))
+                {
+                    return false;
+                }
+            }
+            self.ack_next += 1;
+        }
+        true
+    }
+}
+
+/// Room below which an acknowledgement waits for the next packet.
+const ACK_ROOM_MIN: usize = 64;
+/// Bitmap bytes of one acknowledgement: 8192 chunks.
+const ACK_BITMAP_MAX: usize = 1024;

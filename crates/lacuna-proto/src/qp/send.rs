@@ -1,0 +1,742 @@
+//! Sending side of a queue pair: user sends, the messages they become, and the
+//! queues of runs per channel.
+//!
+//! A send of any length becomes one message per slot it needs; the n-th send
+//! lands in the n-th posted receive (SDR-RDMA 3.1.3). A send whose receive is
+//! not posted yet waits in order. Runs to repair go before runs that are new:
+//! a message that waits for one chunk is nearer to its end than any other.
+
+use super::error::{Failure, PostSendError, SendFailure, WaitedFor};
+use super::transmit::{Segment, Transmit};
+use super::window::{Landing, Standing, Window};
+use crate::buffer::SendBuffer;
+use crate::geometry::Geometry;
+use crate::modes::{Mode, Run, SendMachine};
+use crate::path::Path;
+use crate::path::ledger::Record;
+use lacuna_wire::{Ack, Cancel, CancelReason, Receives};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Sends that may wait for the peer's receives.
+const WAITING_MAX: usize = 65_536;
+
+/// Names a send of this queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SendId(u64);
+
+/// A send to be made.
+#[derive(Debug, Clone)]
+pub struct SendRequest {
+    /// The bytes; any length.
+    pub data: SendBuffer,
+    /// User immediate to go with it.
+    pub immediate: Option<u32>,
+    /// When to give up, on the caller's clock.
+    pub deadline_ns: Option<u64>,
+}
+
+/// Where a send stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SendStatus {
+    /// Everything was put on the wire once.
+    pub injected: bool,
+    /// The peer said that its receive is finished, complete or not.
+    pub finished: bool,
+    /// How it ended, for this queue pair's mode; `None` while it goes on.
+    pub outcome: Option<Result<(), SendFailure>>,
+    /// Chunks that were sent again.
+    pub retransmitted_chunks: u64,
+}
+
+/// A send as the application knows it.
+#[derive(Debug)]
+struct UserSend {
+    len_bytes: u64,
+    deadline_ns: Option<u64>,
+    /// Messages it became; empty while it waits.
+    numbers: Range<u64>,
+    /// Of those, how many are not injected and not finished.
+    uninjected: u64,
+    unfinished: u64,
+    acked_bytes: u64,
+    retransmitted_chunks: u64,
+    outcome: Option<Result<(), SendFailure>>,
+    /// A stream stays open until it is ended.
+    streaming: bool,
+    /// Nobody will ask for the outcome: forget it when it is known.
+    detached: bool,
+}
+
+/// One message on its way.
+#[derive(Debug)]
+struct Outgoing {
+    send: SendId,
+    machine: SendMachine,
+    /// What a one-shot message consists of; a stream brings its segments one by one.
+    segment: Option<Arc<Segment>>,
+    /// Entries of this message in the channels' queues.
+    queued: u32,
+    injected: bool,
+    len_bytes: u64,
+    /// Set once given up: the peer is told until it has closed its receive.
+    cancelled: Option<CancelReason>,
+}
+
+/// Runs waiting for one channel.
+#[derive(Debug, Default)]
+struct ChannelQueue {
+    repairs: VecDeque<Queued>,
+    fresh: VecDeque<Queued>,
+}
+
+#[derive(Debug)]
+struct Queued {
+    segment: Arc<Segment>,
+    packets: Range<u32>,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct SendSide {
+    geometry: Geometry,
+    mode: Mode,
+    peer: Option<(u32, u32)>,
+    pub(crate) window: Window,
+    next_number: u64,
+    next_id: u64,
+    waiting: VecDeque<(SendId, SendRequest)>,
+    active: BTreeMap<u64, Outgoing>,
+    sends: BTreeMap<SendId, UserSend>,
+    queues: Vec<ChannelQueue>,
+    cancel_due_ns: Option<u64>,
+    pub(crate) stats: SendStats,
+}
+
+/// Counters of the sending side.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SendStats {
+    /// Data packets put on the wire.
+    pub packets: u64,
+    /// Payload bytes put on the wire, repairs included.
+    pub bytes: u64,
+    /// Of the packets, those sent as repairs.
+    pub retransmitted_packets: u64,
+    /// Chunks sent again.
+    pub retransmitted_chunks: u64,
+    /// Sends completed.
+    pub messages: u64,
+}
+
+impl SendSide {
+    pub(crate) fn new(geometry: Geometry, mode: Mode) -> Self {
+        Self {
+            geometry,
+            mode,
+            peer: None,
+            window: Window::default(),
+            next_number: 0,
+            next_id: 0,
+            waiting: VecDeque::new(),
+            active: BTreeMap::new(),
+            sends: BTreeMap::new(),
+            queues: (0..geometry.channels()).map(|_| ChannelQueue::default()).collect(),
+            cancel_due_ns: None,
+            stats: SendStats::default(),
+        }
+    }
+
+    pub(crate) fn connect(&mut self, queue_pair: u32, rkey: u32) {
+        self.peer = Some((queue_pair, rkey));
+    }
+
+    // ---- the application's calls ----
+
+    /// Takes a send; it waits if its receive is not posted yet.
+    pub(crate) fn queue(&mut self, request: SendRequest) -> Result<SendId, PostSendError> {
+        if self.peer.is_none() {
+            return Err(PostSendError::NotConnected);
+        }
+        if self.waiting.len() >= WAITING_MAX {
+            return Err(PostSendError::QueueFull { waiting: self.waiting.len() });
+        }
+        let id = self.admit(request.data.len() as u64, request.deadline_ns);
+        self.waiting.push_back((id, request));
+        self.start_waiting();
+        Ok(id)
+    }
+
+    /// Takes a send only if it can start now.
+    pub(crate) fn post(&mut self, request: SendRequest) -> Result<SendId, PostSendError> {
+        if self.peer.is_none() {
+            return Err(PostSendError::NotConnected);
+        }
+        let landing = self.landing()?;
+        let len_bytes = request.data.len() as u64;
+        if len_bytes > landing.capacity_bytes {
+            let capacity_bytes = landing.capacity_bytes;
+            return Err(PostSendError::TooLong { len_bytes, capacity_bytes });
+        }
+        let id = self.admit(len_bytes, request.deadline_ns);
+        self.start(id, request, landing);
+        Ok(id)
+    }
+
+    /// Opens a streaming send in the next receive.
+    pub(crate) fn open_stream(&mut self, immediate: Option<u32>) -> Result<SendId, PostSendError> {
+        if self.peer.is_none() {
+            return Err(PostSendError::NotConnected);
+        }
+        let landing = self.landing()?;
+        let id = self.admit(0, None);
+        self.start_stream(id, immediate, landing);
+        Ok(id)
+    }
+
+    /// Puts `data` at `offset_bytes` of a stream's message; any chunk, in any
+    /// order, again if wanted. `ends_message` says that the message ends there.
+    pub(crate) fn push_stream(
+        &mut self,
+        id: SendId,
+        offset_bytes: u64,
+        data: SendBuffer,
+        ends_message: bool,
+    ) -> Result<(), PostSendError> {
+        let send = self.sends.get_mut(&id).filter(|send| send.streaming);
+        let send = send.ok_or(PostSendError::NoSuchSend)?;
+        let number = send.numbers.start;
+        let geometry = self.geometry;
+        let len_bytes = data.len() as u64;
+        let aligned = offset_bytes.is_multiple_of(geometry.chunk_bytes())
+            && (ends_message || len_bytes.is_multiple_of(u64::from(geometry.mtu_bytes())));
+        if !aligned {
+            let chunk_bytes = geometry.chunk_bytes();
+            return Err(PostSendError::Misaligned { offset_bytes, len_bytes, chunk_bytes });
+        }
+        let end_bytes = offset_bytes.saturating_add(len_bytes);
+        let capacity_bytes = match self.window.landing(number) {
+            Some(landing) if landing.first == number => landing.capacity_bytes,
+            _ => geometry.max_message_bytes(),
+        }
+        .min(geometry.max_message_bytes());
+        if end_bytes > capacity_bytes {
+            return Err(PostSendError::TooLong { len_bytes: end_bytes, capacity_bytes });
+        }
+        send.len_bytes = send.len_bytes.max(end_bytes);
+        let outgoing = self.active.get_mut(&number).ok_or(PostSendError::NoSuchSend)?;
+        let immediate = outgoing.segment.as_ref().and_then(|segment| segment.immediate);
+        let segment = Arc::new(self.segment(
+            number,
+            data,
+            (offset_bytes / u64::from(geometry.mtu_bytes())) as u32,
+            ends_message.then_some(end_bytes),
+            immediate,
+        ));
+        let packets = segment.first_packet..segment.first_packet + segment.shape().data_packets;
+        self.enqueue(&segment, packets, false);
+        Ok(())
+    }
+
+    /// Ends a stream: what was put into it still goes out.
+    pub(crate) fn end_stream(&mut self, id: SendId) -> Result<(), PostSendError> {
+        let send = self.sends.get_mut(&id).filter(|send| send.streaming);
+        let send = send.ok_or(PostSendError::NoSuchSend)?;
+        send.streaming = false;
+        let number = send.numbers.start;
+        self.check_injected(number);
+        Ok(())
+    }
+
+    pub(crate) fn status(&self, id: SendId) -> Option<SendStatus> {
+        let send = self.sends.get(&id)?;
+        let live: u64 = send
+            .numbers
+            .clone()
+            .filter_map(|number| self.active.get(&number))
+            .map(|outgoing| outgoing.machine.retransmitted_chunks())
+            .sum();
+        let started = !send.numbers.is_empty();
+        Some(SendStatus {
+            injected: started && send.uninjected == 0,
+            finished: started && send.unfinished == 0,
+            outcome: send.outcome,
+            retransmitted_chunks: send.retransmitted_chunks + live,
+        })
+    }
+
+    /// The application has no interest any more; a send that goes on is finished.
+    pub(crate) fn release(&mut self, id: SendId) {
+        if let Some(send) = self.sends.get_mut(&id) {
+            send.detached = true;
+        }
+        self.forget(id);
+    }
+
+    /// Gives a send up. The peer's receive is told to fail.
+    pub(crate) fn cancel(&mut self, now_ns: u64, id: SendId, reason: CancelReason) {
+        let Some(send) = self.sends.get(&id) else { return };
+        if send.outcome.is_some() {
+            return;
+        }
+        let failure = match reason {
+            CancelReason::Deadline => SendFailure::Deadline {
+                acked_bytes: self.acked_bytes(send),
+                len_bytes: send.len_bytes,
+                waited_for: self.waited_for(send),
+            },
+            _ => SendFailure::Cancelled,
+        };
+        self.waiting.retain(|(waiting, _)| *waiting != id);
+        for number in send.numbers.clone() {
+            if let Some(outgoing) = self.active.get_mut(&number) {
+                outgoing.cancelled = Some(reason);
+                outgoing.segment = None;
+                self.cancel_due_ns = Some(now_ns);
+            }
+        }
+        self.drop_queued();
+        self.settle(id, Err(failure));
+    }
+
+    fn waited_for(&self, send: &UserSend) -> WaitedFor {
+        if send.numbers.is_empty() {
+            WaitedFor::Receive
+        } else if send.uninjected > 0 {
+            WaitedFor::Transmission
+        } else {
+            WaitedFor::Acknowledgement
+        }
+    }
+
+    fn acked_bytes(&self, send: &UserSend) -> u64 {
+        let live: u64 = send
+            .numbers
+            .clone()
+            .filter_map(|number| self.active.get(&number))
+            .map(|outgoing| {
+                let acked = u64::from(outgoing.machine.acked_chunks());
+                (acked * self.geometry.chunk_bytes()).min(outgoing.len_bytes)
+            })
+            .sum();
+        send.acked_bytes + live
+    }
+
+    // ---- from waiting to started ----
+
+    fn admit(&mut self, len_bytes: u64, deadline_ns: Option<u64>) -> SendId {
+        let id = SendId(self.next_id);
+        self.next_id += 1;
+        let send = UserSend {
+            len_bytes,
+            deadline_ns,
+            numbers: 0..0,
+            uninjected: 0,
+            unfinished: 0,
+            acked_bytes: 0,
+            retransmitted_chunks: 0,
+            outcome: None,
+            streaming: false,
+            detached: false,
+        };
+        self.sends.insert(id, send);
+        id
+    }
+
+    /// The receive that the next send lands in.
+    fn landing(&self) -> Result<Landing, PostSendError> {
+        self.window.landing(self.next_number).filter(|_| self.waiting.is_empty()).ok_or(
+            PostSendError::Unposted { number: self.next_number, posted: self.window.posted() },
+        )
+    }
+
+    fn start_waiting(&mut self) {
+        while !self.waiting.is_empty() {
+            let Some(landing) = self.window.landing(self.next_number) else { return };
+            let Some((id, request)) = self.waiting.pop_front() else { return };
+            let len_bytes = request.data.len() as u64;
+            if len_bytes > landing.capacity_bytes {
+                let capacity_bytes = landing.capacity_bytes;
+                self.settle(id, Err(SendFailure::TooLong { len_bytes, capacity_bytes }));
+                continue;
+            }
+            self.start(id, request, landing);
+        }
+    }
+
+    fn start(&mut self, id: SendId, request: SendRequest, landing: Landing) {
+        let slot_bytes = self.geometry.max_message_bytes();
+        let len_bytes = request.data.len() as u64;
+        let count = self.geometry.slots_for(len_bytes);
+        self.number_send(id, landing.first, count);
+        for i in 0..count {
+            let number = landing.first + i;
+            let start = i * slot_bytes;
+            let end = len_bytes.min(start + slot_bytes);
+            let data = request.data.part(start as usize, (end - start) as usize);
+            let data = data.expect("slots_for divides the length");
+            let is_last = i + 1 == count;
+            // The immediate travels with the first slot, the end with the last.
+            let immediate = request.immediate.filter(|_| i == 0);
+            let segment = self.segment(number, data, 0, is_last.then_some(end - start), immediate);
+            let machine = self.mode.sender(segment.shape());
+            let outgoing = Outgoing {
+                send: id,
+                machine,
+                segment: Some(Arc::new(segment)),
+                queued: 0,
+                injected: false,
+                len_bytes: end - start,
+                cancelled: None,
+            };
+            self.active.insert(number, outgoing);
+            self.collect_runs(number, false);
+        }
+    }
+
+    fn start_stream(&mut self, id: SendId, immediate: Option<u32>, landing: Landing) {
+        self.number_send(id, landing.first, 1);
+        if let Some(send) = self.sends.get_mut(&id) {
+            send.streaming = true;
+        }
+        let empty = SendBuffer::from(Vec::new());
+        let segment = Arc::new(self.segment(landing.first, empty, 0, None, immediate));
+        let shape = segment.shape();
+        let mut machine = Mode::Raw.sender(shape);
+        while machine.poll_transmit().is_some() {}
+        let outgoing = Outgoing {
+            send: id,
+            machine,
+            segment: Some(segment.clone()),
+            queued: 0,
+            injected: false,
+            len_bytes: 0,
+            cancelled: None,
+        };
+        self.active.insert(landing.first, outgoing);
+    }
+
+    fn number_send(&mut self, id: SendId, first: u64, count: u64) {
+        self.next_number = first + count;
+        if let Some(send) = self.sends.get_mut(&id) {
+            send.numbers = first..first + count;
+            send.uninjected = count;
+            send.unfinished = count;
+        }
+    }
+
+    fn segment(
+        &self,
+        number: u64,
+        data: SendBuffer,
+        first_packet: u32,
+        message_end: Option<u64>,
+        immediate: Option<u32>,
+    ) -> Segment {
+        let (peer_queue_pair, rkey) = self.peer.expect("checked when the send was taken");
+        Segment {
+            geometry: self.geometry,
+            number,
+            data,
+            first_packet,
+            message_end,
+            immediate,
+            peer_queue_pair,
+            rkey,
+        }
+    }
+
+    // ---- queues of runs ----
+
+    /// Moves what the message's machine wants sent to the channels' queues.
+    fn collect_runs(&mut self, number: u64, is_repair: bool) {
+        while let Some(outgoing) = self.active.get_mut(&number) {
+            let Some(segment) = outgoing.segment.clone() else { return };
+            let Some(packets) = outgoing.machine.poll_transmit() else { return };
+            self.enqueue(&segment, packets, is_repair);
+        }
+    }
+
+    fn enqueue(&mut self, segment: &Arc<Segment>, packets: Range<u32>, is_repair: bool) {
+        let slot = self.geometry.slot_of(segment.number);
+        let Some(outgoing) = self.active.get_mut(&segment.number) else { return };
+        for (channel, queue) in self.queues.iter_mut().enumerate() {
+            let first = self.geometry.next_run(slot, channel as u8, packets.clone());
+            let Some(first) = first else { continue };
+            let queued = Queued { segment: segment.clone(), packets: first.start..packets.end };
+            if is_repair {
+                queue.repairs.push_back(queued);
+            } else {
+                queue.fresh.push_back(queued);
+            }
+            outgoing.queued += 1;
+        }
+    }
+
+    /// Messages before this number were started.
+    pub(crate) fn started(&self) -> u64 {
+        self.next_number
+    }
+
+    /// Whether anything waits to be put on the wire.
+    pub(crate) fn has_queued(&self) -> bool {
+        self.queues.iter().any(|queue| !queue.repairs.is_empty() || !queue.fresh.is_empty())
+    }
+
+    /// Whether anything waits for this channel.
+    pub(crate) fn has_queued_on(&self, channel: usize) -> bool {
+        let queue = &self.queues[channel];
+        !queue.repairs.is_empty() || !queue.fresh.is_empty()
+    }
+
+    /// Forgets queued runs of messages that are no more or were given up.
+    fn drop_queued(&mut self) {
+        let active = &mut self.active;
+        let mut keep = |queued: &Queued| match active.get_mut(&queued.segment.number) {
+            Some(outgoing) if outgoing.cancelled.is_none() => true,
+            Some(outgoing) => {
+                outgoing.queued -= 1;
+                false
+            }
+            None => false,
+        };
+        for queue in &mut self.queues {
+            queue.repairs.retain(&mut keep);
+            queue.fresh.retain(&mut keep);
+        }
+    }
+
+    /// The next run for `channel`, of at most `packets_max` packets as far as
+    /// the path allows. Counts it as sent.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now_ns: u64,
+        channel: u8,
+        packets_max: u32,
+        path: &mut Path,
+    ) -> Option<Transmit> {
+        let index = usize::from(channel);
+        if !self.has_queued_on(index) {
+            return None;
+        }
+        let mtu_bytes = self.geometry.mtu_bytes();
+        let allowed = path.allowance_packets(now_ns, index, mtu_bytes).min(packets_max);
+        if allowed == 0 {
+            return None;
+        }
+        let queue = &mut self.queues[index];
+        let is_repair = !queue.repairs.is_empty();
+        let list = if is_repair { &mut queue.repairs } else { &mut queue.fresh };
+        let queued = list.front_mut()?;
+        let segment = queued.segment.clone();
+        let number = segment.number;
+        let slot = self.geometry.slot_of(number);
+        let run = self.geometry.next_run(slot, channel, queued.packets.clone());
+        let run = run.expect("queued only where the channel has packets");
+        let run = run.start..run.end.min(run.start + allowed);
+        queued.packets.start = run.end;
+        let is_used_up = self.geometry.next_run(slot, channel, queued.packets.clone()).is_none();
+        if is_used_up {
+            list.pop_front();
+        }
+        let mut transmit = Transmit { segment, packets: run.clone(), channel, first_psn: 0 };
+        let bytes = transmit.wire_bytes();
+        let count = u64::from(run.end - run.start);
+        transmit.first_psn = path.on_sent(now_ns, index, number, run, bytes);
+        self.stats.packets += count;
+        self.stats.bytes += bytes - count * lacuna_wire::DATA_OVERHEAD_BYTES as u64;
+        if is_repair {
+            self.stats.retransmitted_packets += count;
+        }
+        if is_used_up {
+            if let Some(outgoing) = self.active.get_mut(&number) {
+                outgoing.queued -= 1;
+            }
+            self.check_injected(number);
+        }
+        Some(transmit)
+    }
+
+    /// Notes when all of a message was put on the wire once.
+    fn check_injected(&mut self, number: u64) {
+        let Some(outgoing) = self.active.get_mut(&number) else { return };
+        if outgoing.injected || outgoing.queued > 0 {
+            return;
+        }
+        let id = outgoing.send;
+        let Some(send) = self.sends.get_mut(&id) else { return };
+        if send.streaming {
+            return;
+        }
+        outgoing.injected = true;
+        send.uninjected -= 1;
+        if send.uninjected == 0 && !outgoing.machine.awaits_peer() {
+            self.settle(id, Ok(()));
+        }
+    }
+
+    // ---- what the peer says ----
+
+    /// Takes in the peer's window; returns whether any message was finished by it.
+    pub(crate) fn on_receives(&mut self, frame: &Receives<'_>) -> bool {
+        self.window.update(frame);
+        let finished: Vec<(u64, Standing)> = self
+            .active
+            .keys()
+            .map(|number| (*number, self.window.standing(*number)))
+            .filter(|(_, standing)| *standing != Standing::Open)
+            .collect();
+        let any = !finished.is_empty();
+        for (number, standing) in finished {
+            self.finish(number, standing);
+        }
+        if any {
+            self.drop_queued();
+        }
+        self.start_waiting();
+        any
+    }
+
+    fn finish(&mut self, number: u64, standing: Standing) {
+        let Some(outgoing) = self.active.remove(&number) else { return };
+        let retransmitted = outgoing.machine.retransmitted_chunks();
+        self.stats.retransmitted_chunks += retransmitted;
+        let id = outgoing.send;
+        let Some(send) = self.sends.get_mut(&id) else { return };
+        send.unfinished -= 1;
+        send.retransmitted_chunks += retransmitted;
+        if !outgoing.injected {
+            send.uninjected -= 1;
+        }
+        if standing == Standing::Complete {
+            send.acked_bytes += outgoing.len_bytes;
+        }
+        if standing == Standing::Incomplete && outgoing.machine.awaits_peer() {
+            self.settle(id, Err(SendFailure::ClosedByPeer));
+        } else if send.unfinished == 0 {
+            send.streaming = false;
+            self.settle(id, Ok(()));
+        }
+        self.forget(id);
+    }
+
+    pub(crate) fn on_ack(&mut self, sequence: u64, ack: &Ack<'_>) {
+        if let Some(outgoing) = self.active.get_mut(&ack.message) {
+            outgoing.machine.on_ack(sequence, ack);
+            self.collect_runs(ack.message, true);
+        }
+    }
+
+    pub(crate) fn on_passed(&mut self, sequence: u64, record: Record, rto_ns: u64) {
+        let number = record.number;
+        if let Some(outgoing) = self.active.get_mut(&number) {
+            let run = Run { packets: record.packets, sent_ns: record.sent_ns };
+            outgoing.machine.on_passed(sequence, run, rto_ns);
+            self.collect_runs(number, true);
+        }
+    }
+
+    pub(crate) fn on_expired(&mut self, record: Record) {
+        let number = record.number;
+        if let Some(outgoing) = self.active.get_mut(&number) {
+            let run = Run { packets: record.packets, sent_ns: record.sent_ns };
+            outgoing.machine.on_expired(run);
+            self.collect_runs(number, true);
+        }
+    }
+
+    // ---- time ----
+
+    /// When [`SendSide::on_timeout`] wants to be called.
+    pub(crate) fn poll_timeout(&self) -> Option<u64> {
+        let machines = self.active.values().filter_map(|outgoing| outgoing.machine.poll_timeout());
+        let deadlines = self
+            .sends
+            .values()
+            .filter(|send| send.outcome.is_none())
+            .filter_map(|send| send.deadline_ns);
+        machines.chain(deadlines).chain(self.cancel_due_ns).min()
+    }
+
+    pub(crate) fn on_timeout(&mut self, now_ns: u64) {
+        let late: Vec<SendId> = self
+            .sends
+            .iter()
+            .filter(|(_, send)| send.outcome.is_none())
+            .filter(|(_, send)| send.deadline_ns.is_some_and(|deadline| deadline <= now_ns))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in late {
+            self.cancel(now_ns, id, CancelReason::Deadline);
+        }
+        let due: Vec<u64> = self
+            .active
+            .iter()
+            .filter(|(_, o)| o.machine.poll_timeout().is_some_and(|due| due <= now_ns))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in due {
+            if let Some(outgoing) = self.active.get_mut(&number) {
+                outgoing.machine.on_timeout(now_ns);
+                self.collect_runs(number, true);
+            }
+        }
+    }
+
+    /// Cancel frames that are due, until the peer has closed those receives.
+    pub(crate) fn poll_cancels(&mut self, now_ns: u64, rto_ns: u64) -> Vec<Cancel> {
+        if self.cancel_due_ns.is_none_or(|due| due > now_ns) {
+            return Vec::new();
+        }
+        let cancels: Vec<Cancel> = self
+            .active
+            .iter()
+            .filter_map(|(number, outgoing)| {
+                outgoing.cancelled.map(|reason| Cancel { message: *number, reason })
+            })
+            // As many as surely fit one packet; the rest goes with the next.
+            .take(32)
+            .collect();
+        self.cancel_due_ns = (!cancels.is_empty()).then_some(now_ns + rto_ns);
+        cancels
+    }
+
+    /// Whether the peer owes an answer: something waits for its receives or
+    /// for its word that a message is finished.
+    pub(crate) fn awaits_peer(&self) -> bool {
+        !self.waiting.is_empty() || !self.active.is_empty()
+    }
+
+    /// Ends everything.
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        self.waiting.clear();
+        self.active.clear();
+        self.drop_queued();
+        let open: Vec<SendId> = self
+            .sends
+            .iter()
+            .filter(|(_, send)| send.outcome.is_none())
+            .map(|(id, _)| *id)
+            .collect();
+        for id in open {
+            self.settle(id, Err(SendFailure::Failed(failure)));
+        }
+    }
+
+    fn settle(&mut self, id: SendId, outcome: Result<(), SendFailure>) {
+        if let Some(send) = self.sends.get_mut(&id)
+            && send.outcome.is_none()
+        {
+            send.outcome = Some(outcome);
+            self.stats.messages += u64::from(outcome.is_ok());
+        }
+        self.forget(id);
+    }
+
+    fn forget(&mut self, id: SendId) {
+        let done = |send: &UserSend| send.detached && send.outcome.is_some();
+        if self.sends.get(&id).is_some_and(done) {
+            self.sends.remove(&id);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The sender's picture of the peer's receives: clear to send (SDR-RDMA 3.2.3).
+//!
+//! The peer tells its state whole: which messages are finished, how many
+//! receives are posted and how long each is. Any such frame may be lost; the
+//! next one says all of it again.
+
+use lacuna_wire::{Receives, Run};
+
+/// Runs kept of one frame; what lies beyond counts as not posted yet.
+const RUNS_MAX: usize = 256;
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    base: u64,
+    posted: u64,
+    finished: Vec<u8>,
+    failed_from: u64,
+    failed: Vec<u64>,
+    runs: Vec<Run>,
+}
+
+/// What the peer says of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Open, not posted, or too long ago to be told.
+    Open,
+    /// The peer has all of it.
+    Complete,
+    /// The peer closed it incomplete.
+    Incomplete,
+}
+
+/// A receive that a message can land in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Landing {
+    /// Message number of its first slot.
+    pub(crate) first: u64,
+    /// Bytes of the whole receive.
+    pub(crate) capacity_bytes: u64,
+}
+
+impl Window {
+    /// Takes in the peer's newest frame.
+    pub(crate) fn update(&mut self, frame: &Receives<'_>) {
+        self.base = frame.base;
+        self.posted = frame.posted;
+        self.finished.clear();
+        self.finished.extend_from_slice(frame.finished);
+        self.failed_from = frame.failed_from;
+        self.failed.clear();
+        self.failed.extend(frame.failed.iter());
+        self.runs.clear();
+        self.runs.extend(frame.runs.iter().take(RUNS_MAX));
+    }
+
+    /// Receives posted so far.
+    pub(crate) fn posted(&self) -> u64 {
+        self.posted
+    }
+
+    /// What became of message `number`.
+    pub(crate) fn standing(&self, number: u64) -> Standing {
+        let finished = match number.checked_sub(self.base) {
+            None => true,
+            Some(ahead) => self
+                .finished
+                .get((ahead / 8) as usize)
+                .is_some_and(|byte| byte >> (ahead % 8) & 1 == 1),
+        };
+        if !finished || number < self.failed_from {
+            Standing::Open
+        } else if self.failed.contains(&number) {
+            Standing::Incomplete
+        } else {
+            Standing::Complete
+        }
+    }
+
+    /// The first receive at or after message `next` that begins there, if the
+    /// whole of it is posted.
+    pub(crate) fn landing(&self, next: u64) -> Option<Landing> {
+        let mut number = self.base;
+        let mut landing: Option<Landing> = None;
+        for run in &self.runs {
+            if run.continues {
+                if let Some(landing) = &mut landing {
+                    landing.capacity_bytes += u64::from(run.count) * run.capacity_bytes;
+                }
+            } else {
+                if landing.is_some() {
+                    return landing;
+                }
+                let end = number.saturating_add(u64::from(run.count));
+                if end > next {
+                    let first = number.max(next);
+                    landing = Some(Landing { first, capacity_bytes: run.capacity_bytes });
+                    if end > first + 1 {
+                        // The next one of the run begins a receive of its own.
+                        return landing;
+                    }
+                }
+            }
+            number = number.saturating_add(u64::from(run.count));
+        }
+        // The last receive's continuation may be cut off with the frame.
+        landing.filter(|_| number >= self.posted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lacuna_wire::{RunList, U64List};
+
+    fn window(base: u64, posted: u64, finished: &[u8], failed: &[u64], runs: &[Run]) -> Window {
+        let mut window = Window::default();
+        window.update(&Receives {
+            base,
+            posted,
+            finished,
+            failed_from: 0,
+            failed: U64List::from_values(failed),
+            runs: RunList::from_runs(runs),
+        });
+        window
+    }
+
+    fn run(count: u32, capacity_bytes: u64, continues: bool) -> Run {
+        Run { count, capacity_bytes, continues }
+    }
+
+    #[test]
+    fn sends_land_in_the_order_of_the_receives() {
+        let window = window(10, 14, &[], &[], &[run(3, 100, false), run(1, 50, false)]);
+        let at = |next| window.landing(next).map(|l| (l.first, l.capacity_bytes));
+        assert_eq!(at(8), Some((10, 100)));
+        assert_eq!(at(11), Some((11, 100)));
+        assert_eq!(at(12), Some((12, 100)));
+        assert_eq!(at(13), Some((13, 50)));
+        assert_eq!(at(14), None);
+    }
+
+    #[test]
+    fn a_receive_of_several_slots_is_one_landing() {
+        let runs = [run(1, 100, false), run(2, 100, true), run(1, 40, true), run(1, 7, false)];
+        let window = window(0, 5, &[], &[], &runs);
+        let at = |next| window.landing(next).map(|l| (l.first, l.capacity_bytes));
+        assert_eq!(at(0), Some((0, 340)));
+        assert_eq!(at(1), Some((4, 7)), "unused slots of the first are passed over");
+        assert_eq!(at(5), None);
+    }
+
+    #[test]
+    fn a_receive_that_is_cut_off_is_not_posted_yet() {
+        let window = window(0, 3, &[], &[], &[run(1, 100, false), run(1, 100, true)]);
+        assert_eq!(window.landing(0), None);
+    }
+
+    #[test]
+    fn finished_messages_are_complete_unless_listed() {
+        let window = window(10, 20, &[0b101], &[4, 12], &[]);
+        assert_eq!(window.standing(3), Standing::Complete);
+        assert_eq!(window.standing(4), Standing::Incomplete);
+        assert_eq!(window.standing(10), Standing::Complete);
+        assert_eq!(window.standing(11), Standing::Open);
+        assert_eq!(window.standing(12), Standing::Incomplete);
+        assert_eq!(window.standing(500), Standing::Open);
+    }
+}

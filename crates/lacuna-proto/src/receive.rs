@@ -1,0 +1,344 @@
+//! The record of what was placed where: one posted receive with its packet
+//! bitmap, its chunk bitmap, its end and its immediate.
+//!
+//! Every reliability mode is built on this one record. Workers set packet bits
+//! with one `fetch_or` each; the worker that sets the last packet bit of a
+//! chunk sets the chunk's bit (SDR-RDMA 3.2.1, 3.4.2). Readers, the
+//! application and the acknowledging side alike, look at chunk bits without
+//! locks while the message is in flight.
+//!
+//! A message may be shorter than the buffer: the packet that ends it says so
+//! (the solicited-event bit), and the length is known from its offset.
+//!
+//! Invariants:
+//! - a chunk bit is set only after all bytes of the chunk were written, by a
+//!   release that the reader's acquire sees; never a set bit over wrong bytes;
+//! - bytes under a set packet bit are not written again;
+//! - all packets of a chunk come through one writer (`geometry.rs`), so "the
+//!   last packet of this chunk" is decided by one thread.
+
+#![allow(unsafe_code)]
+
+use crate::discard::Discard;
+use crate::geometry::Geometry;
+use crate::placement::Placement;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// One posted receive of one slot.
+#[derive(Debug)]
+pub struct Receive {
+    number: u64,
+    geometry: Geometry,
+    placement: Placement,
+    packet_bits: Box<[AtomicU64]>,
+    chunk_bits: Box<[AtomicU64]>,
+    /// Chunk bits set so far.
+    chunks_done: AtomicU32,
+    /// Fragments of the user immediate seen, a mask.
+    fragments: AtomicU32,
+    /// User immediate as far as its fragments came; valid under `fragments`.
+    immediate: AtomicU64,
+    /// 0 while unknown, then 1 + length in bytes.
+    end: AtomicU64,
+    /// 1 once a packet said that the message carries a user immediate.
+    carries_immediate: AtomicU32,
+}
+
+/// What placing one packet did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placed {
+    /// First copy of this packet; `chunk` is set when it completed one.
+    New {
+        /// The chunk whose bit this packet set.
+        chunk: Option<u32>,
+    },
+    /// The packet's bit was set already; nothing was written.
+    Duplicate,
+}
+
+/// A packet's place in its message, as its headers say.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Position {
+    pub(crate) packet: u32,
+    /// Byte offset within the message, from the RETH address.
+    pub(crate) offset: u64,
+    pub(crate) ends_message: bool,
+    pub(crate) carries_immediate: bool,
+    pub(crate) fragment: u32,
+}
+
+impl Receive {
+    /// A record with clear bitmaps for message `number` over `placement`.
+    ///
+    /// # Panics
+    /// If the buffer is longer than one slot allows; the caller has checked.
+    pub fn new(number: u64, geometry: Geometry, placement: Placement) -> Self {
+        let capacity_bytes = placement.len() as u64;
+        assert!(capacity_bytes <= geometry.max_message_bytes());
+        let words = |bits: u32| (0..bits.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        Self {
+            number,
+            geometry,
+            packet_bits: words(geometry.packets(capacity_bytes)),
+            chunk_bits: words(geometry.chunks(capacity_bytes)),
+            placement,
+            chunks_done: AtomicU32::new(0),
+            fragments: AtomicU32::new(0),
+            immediate: AtomicU64::new(0),
+            end: AtomicU64::new(0),
+            carries_immediate: AtomicU32::new(0),
+        }
+    }
+
+    /// Message number: the n-th send lands in the n-th receive.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The numbers both ends agreed on.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Bytes of the buffer.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.placement.len() as u64
+    }
+
+    /// Chunks of the buffer.
+    pub fn capacity_chunks(&self) -> u32 {
+        self.geometry.chunks(self.capacity_bytes())
+    }
+
+    /// Places one packet. Called by the one worker of the packet's channel.
+    ///
+    /// # Safety
+    /// The calling thread is the only one that places packets of this chunk,
+    /// and the slot of this receive is pinned.
+    #[inline]
+    pub(crate) unsafe fn place(&self, at: Position, payload: &[u8]) -> Result<Placed, Discard> {
+        let mtu_bytes = self.geometry.mtu_bytes();
+        let length = payload.len() as u64;
+        let end = at.offset + length;
+        if end > self.capacity_bytes() {
+            return Err(Discard::OutOfRange);
+        }
+        let only_immediate = length == 0 && at.packet != 0;
+        if !only_immediate
+            && (at.offset != u64::from(at.packet) * u64::from(mtu_bytes)
+                || (length != u64::from(mtu_bytes) && !at.ends_message))
+        {
+            return Err(Discard::Inconsistent);
+        }
+        if at.ends_message {
+            self.learn_end(end)?;
+        }
+        if at.carries_immediate {
+            self.note_fragment(at.packet, at.fragment);
+        }
+        if only_immediate {
+            // A message with fewer packets than its immediate has fragments is
+            // followed by empty packets that carry the rest.
+            return Ok(Placed::New { chunk: None });
+        }
+        if let Some(known) = self.length_bytes()
+            && end > known
+        {
+            return Err(Discard::Inconsistent);
+        }
+        let word = &self.packet_bits[(at.packet / 64) as usize];
+        let bit = 1u64 << (at.packet % 64);
+        if word.load(Ordering::Relaxed) & bit != 0 {
+            return Ok(Placed::Duplicate);
+        }
+        // SAFETY: by contract this thread alone places packets of this chunk,
+        // and the packet's bit is clear, so no other thread writes these bytes,
+        // and readers wait for the chunk bit, which needs this packet's bit.
+        unsafe { self.placement.write(at.offset as usize, payload) };
+        let now = word.fetch_or(bit, Ordering::AcqRel) | bit;
+        Ok(Placed::New { chunk: self.finish_chunk(at.packet, now) })
+    }
+
+    /// Sets the chunk's bit if `packet`, whose word now reads `now`, was its last.
+    #[inline]
+    fn finish_chunk(&self, packet: u32, now: u64) -> Option<u32> {
+        let chunk_packets = self.geometry.chunk_packets();
+        let chunk = packet / chunk_packets;
+        let first = chunk * chunk_packets;
+        let last = (first + chunk_packets).min(self.packets()) - 1;
+        let whole = if first / 64 == last / 64 {
+            let mask = (u64::MAX >> (63 - (last - first))) << (first % 64);
+            now & mask == mask
+        } else {
+            (first / 64..=last / 64).all(|word| {
+                let low = first.max(word * 64) % 64;
+                let high = last.min(word * 64 + 63) % 64;
+                let mask = (u64::MAX >> (63 - (high - low))) << low;
+                self.packet_bits[word as usize].load(Ordering::Acquire) & mask == mask
+            })
+        };
+        if !whole {
+            return None;
+        }
+        let bit = 1u64 << (chunk % 64);
+        let before = self.chunk_bits[(chunk / 64) as usize].fetch_or(bit, Ordering::AcqRel);
+        debug_assert_eq!(before & bit, 0, "a chunk is completed by its last packet, once");
+        self.chunks_done.fetch_add(1, Ordering::AcqRel);
+        Some(chunk)
+    }
+
+    fn learn_end(&self, end: u64) -> Result<(), Discard> {
+        match self.end.load(Ordering::Relaxed) {
+            0 => match self.end.compare_exchange(0, end + 1, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => Ok(()),
+                Err(known) if known == end + 1 => Ok(()),
+                Err(_) => Err(Discard::Inconsistent),
+            },
+            known if known == end + 1 => Ok(()),
+            _ => Err(Discard::Inconsistent),
+        }
+    }
+
+    fn note_fragment(&self, packet: u32, fragment: u32) {
+        let split = self.geometry.split();
+        if split.fragments() == 0 {
+            return;
+        }
+        self.carries_immediate.store(1, Ordering::Relaxed);
+        let index = packet % split.fragments();
+        if self.fragments.load(Ordering::Relaxed) & (1 << index) == 0 {
+            let value = u64::from(fragment) << (index * u32::from(split.user_bits()));
+            self.immediate.fetch_or(value, Ordering::Relaxed);
+            self.fragments.fetch_or(1 << index, Ordering::Release);
+        }
+    }
+
+    /// Length of the message, once the packet that ends it came.
+    #[inline]
+    pub fn length_bytes(&self) -> Option<u64> {
+        self.end.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    /// Packets of the message as far as known: of the buffer until the end came.
+    #[inline]
+    fn packets(&self) -> u32 {
+        self.geometry.packets(self.length_bytes().unwrap_or_else(|| self.capacity_bytes()))
+    }
+
+    /// Chunks of the message as far as known: of the buffer until the end came.
+    pub fn chunks(&self) -> u32 {
+        self.geometry.chunks(self.length_bytes().unwrap_or_else(|| self.capacity_bytes()))
+    }
+
+    /// Chunks that are complete.
+    pub fn chunks_done(&self) -> u32 {
+        self.chunks_done.load(Ordering::Acquire)
+    }
+
+    /// Whether a chunk is complete. Out of range is never complete.
+    #[inline]
+    pub fn has_chunk(&self, chunk: u32) -> bool {
+        self.chunk_bits
+            .get((chunk / 64) as usize)
+            .is_some_and(|word| word.load(Ordering::Acquire) >> (chunk % 64) & 1 == 1)
+    }
+
+    /// The live chunk bitmap: chunk `i` is bit `i % 64` of word `i / 64`.
+    pub fn chunk_bits(&self) -> &[AtomicU64] {
+        &self.chunk_bits
+    }
+
+    /// The packets of one chunk, one bit each, for chunks of up to 64 packets;
+    /// of longer chunks the first 64.
+    pub fn chunk_packets(&self, chunk: u32) -> u64 {
+        let first = chunk.saturating_mul(self.geometry.chunk_packets());
+        let count = self.geometry.chunk_packets().min(64);
+        (0..count).fold(0, |bits, i| bits | u64::from(self.has_packet(first + i)) << i)
+    }
+
+    /// Whether a packet came.
+    pub fn has_packet(&self, packet: u32) -> bool {
+        self.packet_bits
+            .get((packet / 64) as usize)
+            .is_some_and(|word| word.load(Ordering::Acquire) >> (packet % 64) & 1 == 1)
+    }
+
+    /// Chunks before the first missing one.
+    pub fn cumulative(&self) -> u32 {
+        let chunks = self.chunks();
+        for (index, word) in self.chunk_bits.iter().enumerate() {
+            let missing = (!word.load(Ordering::Acquire)).trailing_zeros();
+            if missing < 64 {
+                return (index as u32 * 64 + missing).min(chunks);
+            }
+        }
+        chunks
+    }
+
+    /// Writes the chunk bits from `first` on into `out`, least significant bit
+    /// first, as the acknowledgement carries them; returns the bytes up to the
+    /// last that has a set bit.
+    pub fn copy_chunk_bits(&self, first: u32, out: &mut [u8]) -> usize {
+        let mut used = 0;
+        for (i, byte) in out.iter_mut().enumerate() {
+            let start = first as usize + i * 8;
+            let load = |word: usize| {
+                self.chunk_bits.get(word).map_or(0, |word| word.load(Ordering::Acquire))
+            };
+            if start / 64 >= self.chunk_bits.len() {
+                break;
+            }
+            let shift = start % 64;
+            let mut bits = load(start / 64) >> shift;
+            if shift > 56 {
+                bits |= load(start / 64 + 1) << (64 - shift);
+            }
+            *byte = bits as u8;
+            if *byte != 0 {
+                used = i + 1;
+            }
+        }
+        used
+    }
+
+    /// Fragments of the user immediate that came, a mask.
+    pub fn fragments(&self) -> u32 {
+        self.fragments.load(Ordering::Acquire)
+    }
+
+    /// The user immediate, once all its fragments came (3.2.4).
+    pub fn immediate(&self) -> Option<u32> {
+        let fragments = self.geometry.split().fragments();
+        let all = if fragments == 32 { u32::MAX } else { (1 << fragments) - 1 };
+        (fragments > 0 && self.fragments() == all)
+            .then(|| self.immediate.load(Ordering::Relaxed) as u32)
+    }
+
+    /// Whether everything came: all chunks up to the end, and the immediate if
+    /// the message carries one.
+    pub fn is_complete(&self) -> bool {
+        // `chunks_done` first: the worker that learnt the end did so before it
+        // counted its chunk.
+        let done = self.chunks_done();
+        done == self.chunks()
+            && (self.carries_immediate.load(Ordering::Acquire) == 0 || self.immediate().is_some())
+    }
+
+    /// The bytes of a complete chunk, up to the end of the message.
+    pub fn chunk(&self, chunk: u32) -> Option<&[u8]> {
+        if !self.has_chunk(chunk) {
+            return None;
+        }
+        let start = u64::from(chunk) * self.geometry.chunk_bytes();
+        let limit = self.length_bytes().unwrap_or_else(|| self.capacity_bytes());
+        let end = (start + self.geometry.chunk_bytes()).min(limit);
+        // SAFETY: the chunk's bit is set (acquired above), and no worker writes
+        // below a set packet bit.
+        Some(unsafe { self.placement.read(start as usize, (end - start) as usize) })
+    }
+
+    /// The memory, when no clone of this record is left.
+    pub fn into_placement(self) -> Placement {
+        self.placement
+    }
+}

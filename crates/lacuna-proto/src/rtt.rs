@@ -1,0 +1,99 @@
+//! Round-trip time: smoothed value and variance as RFC 6298 section 2, and the
+//! smallest sample of the last seconds.
+//!
+//! The smoothed value times the retransmission timer; the smallest one tells
+//! what the path itself takes, without queues.
+
+/// How long a smallest sample is believed: the window of BBR's RTprop filter
+/// (draft-ietf-ccwg-bbr, `MinRTTFilterLen`).
+const MIN_WINDOW_NS: u64 = 10_000_000_000;
+
+/// Estimator of the round-trip time. All values in nanoseconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RttEstimator {
+    /// Smoothed RTT and its variance; `None` before the first sample.
+    smoothed: Option<(u64, u64)>,
+    latest_ns: u64,
+    min_ns: u64,
+    min_seen_ns: u64,
+}
+
+impl RttEstimator {
+    /// Takes a sample: the time from sending to hearing of it, less the time
+    /// the peer held it.
+    pub fn on_sample(&mut self, now_ns: u64, sample_ns: u64) {
+        let sample_ns = sample_ns.max(1);
+        self.latest_ns = sample_ns;
+        if self.smoothed.is_none()
+            || sample_ns <= self.min_ns
+            || now_ns.saturating_sub(self.min_seen_ns) > MIN_WINDOW_NS
+        {
+            self.min_ns = sample_ns;
+            self.min_seen_ns = now_ns;
+        }
+        self.smoothed = Some(match self.smoothed {
+            // RFC 6298 (2.2)
+            None => (sample_ns, sample_ns / 2),
+            // RFC 6298 (2.3), alpha = 1/8, beta = 1/4
+            Some((srtt, rttvar)) => {
+                let deviation = srtt.abs_diff(sample_ns);
+                (srtt - srtt / 8 + sample_ns / 8, rttvar - rttvar / 4 + deviation / 4)
+            }
+        });
+    }
+
+    /// Smoothed RTT, if there was a sample.
+    pub fn smoothed_ns(&self) -> Option<u64> {
+        self.smoothed.map(|(srtt, _)| srtt)
+    }
+
+    /// Variance, 0 before the first sample.
+    pub fn variance_ns(&self) -> u64 {
+        self.smoothed.map_or(0, |(_, rttvar)| rttvar)
+    }
+
+    /// Smallest sample of the last ten seconds.
+    pub fn min_ns(&self) -> Option<u64> {
+        self.smoothed.map(|_| self.min_ns)
+    }
+
+    /// The latest sample.
+    pub fn latest_ns(&self) -> Option<u64> {
+        self.smoothed.map(|_| self.latest_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_sample_sets_everything() {
+        let mut rtt = RttEstimator::default();
+        assert_eq!(rtt.smoothed_ns(), None);
+        rtt.on_sample(0, 1000);
+        assert_eq!(
+            (rtt.smoothed_ns(), rtt.variance_ns(), rtt.min_ns()),
+            (Some(1000), 500, Some(1000))
+        );
+    }
+
+    #[test]
+    fn smoothing_follows_the_rfc() {
+        let mut rtt = RttEstimator::default();
+        rtt.on_sample(0, 800);
+        rtt.on_sample(1, 1600);
+        assert_eq!(rtt.smoothed_ns(), Some(900));
+        assert_eq!(rtt.variance_ns(), 500);
+    }
+
+    #[test]
+    fn the_minimum_is_forgotten_after_its_window() {
+        let mut rtt = RttEstimator::default();
+        rtt.on_sample(0, 100);
+        rtt.on_sample(MIN_WINDOW_NS, 500);
+        assert_eq!(rtt.min_ns(), Some(100));
+        rtt.on_sample(MIN_WINDOW_NS + 1, 400);
+        assert_eq!(rtt.min_ns(), Some(400));
+    }
+}

@@ -1,0 +1,474 @@
+//! The pair harness: two queue pairs, a fake clock and a lossy link.
+//!
+//! Everything is deterministic: one seed draws all effects, equal times are
+//! ordered by a counter, and packets travel as real bytes with real trailers,
+//! so that corruption meets the same checks as on a socket. Tests of the
+//! protocol need no socket, thread or sleep.
+
+use crate::buffer::SendBuffer;
+use crate::geometry::{Geometry, GeometryConfig};
+use crate::modes::Mode;
+use crate::path::RtoConfig;
+use crate::path::controller::ControllerConfig;
+use crate::path::pacer::time_of;
+use crate::placement::Placement;
+use crate::qp::{Peer, PostedReceive, QpConfig, QueuePair, SendId, SendRequest, SendStatus};
+use crate::table::ChannelWriter;
+use lacuna_wire::{
+    CONTROL_HEADER_BYTES, ControlWriter, DATA_HEADER_BYTES, DataHeader, Packet, check_crc32c,
+    crc32c, pad_bytes, parse,
+};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Which end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Side {
+    /// Called the sender in most tests.
+    A,
+    /// Called the receiver in most tests.
+    B,
+}
+
+impl Side {
+    /// The other end.
+    pub fn peer(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+}
+
+/// Random numbers that are the same for ever: splitmix64 (Steele, Lea, Flood
+/// 2014), one state word.
+#[derive(Debug, Clone)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// A generator for a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next_u64() % bound.max(1)
+    }
+
+    /// True once in a while: `per_million` of a million times.
+    pub fn chance(&mut self, per_million: u32) -> bool {
+        self.below(1_000_000) < u64::from(per_million)
+    }
+
+    /// `len` random bytes.
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(len + 8);
+        while bytes.len() < len {
+            bytes.extend_from_slice(&self.next_u64().to_le_bytes());
+        }
+        bytes.truncate(len);
+        bytes
+    }
+}
+
+/// What the link does to packets; probabilities in millionths.
+#[derive(Debug, Clone, Copy)]
+pub struct Link {
+    /// One-way delay.
+    pub delay_ns: u64,
+    /// Rate each way; `None` is unlimited.
+    pub rate_bits_per_s: Option<u64>,
+    /// Lost.
+    pub loss_ppm: u32,
+    /// Arrive twice.
+    pub duplicate_ppm: u32,
+    /// One bit flipped.
+    pub corrupt_ppm: u32,
+    /// Held back by up to `reorder_ns`.
+    pub reorder_ppm: u32,
+    /// See `reorder_ppm`.
+    pub reorder_ns: u64,
+    /// Nothing passes.
+    pub dark: bool,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self {
+            delay_ns: 5_000_000,
+            rate_bits_per_s: None,
+            loss_ppm: 0,
+            duplicate_ppm: 0,
+            corrupt_ppm: 0,
+            reorder_ppm: 0,
+            reorder_ns: 1_000_000,
+            dark: false,
+        }
+    }
+}
+
+/// How the two queue pairs are made.
+#[derive(Debug, Clone, Copy)]
+pub struct PairConfig {
+    /// Geometry of both.
+    pub geometry: GeometryConfig,
+    /// Mode of both.
+    pub mode: Mode,
+    /// Controller of both.
+    pub controller: ControllerConfig,
+    /// What each socket holds.
+    pub credit_bytes: u32,
+    /// Timeouts.
+    pub rto: RtoConfig,
+    /// Seed of the link.
+    pub seed: u64,
+}
+
+impl Default for PairConfig {
+    fn default() -> Self {
+        Self {
+            geometry: GeometryConfig {
+                mtu_bytes: 1024,
+                chunk_packets: 4,
+                stripe_packets: 16,
+                ..GeometryConfig::default()
+            },
+            mode: Mode::SR,
+            controller: ControllerConfig::Probing,
+            credit_bytes: 4 << 20,
+            rto: RtoConfig::default(),
+            seed: 1,
+        }
+    }
+}
+
+/// A packet under way; ordered by arrival, then by departure.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Flying {
+    due_ns: u64,
+    counter: u64,
+    to: Side,
+    channel: u8,
+    bytes: Vec<u8>,
+}
+
+/// One end.
+#[derive(Debug)]
+pub struct End {
+    /// The queue pair.
+    pub qp: QueuePair,
+    /// Data packets that it put on the link.
+    pub data_packets: u64,
+    /// Control packets that it put on the link.
+    pub control_packets: u64,
+    /// Packets that came and were refused before they reached the queue pair.
+    pub rejected: u64,
+    writers: Vec<ChannelWriter>,
+    control: ControlWriter,
+    link_free_ns: u64,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Pair {
+    /// The clock.
+    pub now_ns: u64,
+    /// The link, both ways; may be changed at any time.
+    pub link: Link,
+    /// Draws the link's effects.
+    pub rng: Rng,
+    /// One end.
+    pub a: End,
+    /// The other.
+    pub b: End,
+    flying: BinaryHeap<Reverse<Flying>>,
+    counter: u64,
+    /// Every data packet that was put on the link, when asked for: what a
+    /// hostile peer could send again.
+    pub recorded: Option<Vec<(Side, u8, Vec<u8>)>>,
+}
+
+impl Pair {
+    /// Two connected queue pairs.
+    pub fn new(config: PairConfig, link: Link) -> Self {
+        let end = |number: u32| {
+            let qp = QueuePair::new(QpConfig {
+                geometry: Geometry::new(config.geometry).expect("a valid test geometry"),
+                mode: config.mode,
+                controller: config.controller,
+                rto: config.rto,
+                queue_pair: number,
+                rkey: 0x1000 + number,
+                qkey: 0x2000 + number,
+                first_psn: 0xFF_FFF0 + number,
+                credit_bytes: config.credit_bytes,
+                silence_max_ns: 30_000_000_000,
+            });
+            End {
+                qp,
+                writers: Vec::new(),
+                control: ControlWriter::new(1400),
+                link_free_ns: 0,
+                data_packets: 0,
+                control_packets: 0,
+                rejected: 0,
+            }
+        };
+        let mut pair = Self {
+            now_ns: 1_000_000_000,
+            link,
+            rng: Rng::new(config.seed),
+            a: end(1),
+            b: end(2),
+            flying: BinaryHeap::new(),
+            counter: 0,
+            recorded: None,
+        };
+        let info = |end: &End| {
+            let config = end.qp.config();
+            Peer {
+                queue_pair: config.queue_pair,
+                rkey: config.rkey,
+                qkey: config.qkey,
+                first_psn: config.first_psn,
+                credit_bytes: config.credit_bytes,
+            }
+        };
+        let (a, b) = (info(&pair.a), info(&pair.b));
+        pair.a.qp.connect(pair.now_ns, b);
+        pair.b.qp.connect(pair.now_ns, a);
+        pair.a.writers = pair.a.qp.take_writers();
+        pair.b.writers = pair.b.qp.take_writers();
+        pair
+    }
+
+    /// One end.
+    pub fn end(&mut self, side: Side) -> &mut End {
+        match side {
+            Side::A => &mut self.a,
+            Side::B => &mut self.b,
+        }
+    }
+
+    /// Posts a zeroed buffer.
+    pub fn post(&mut self, side: Side, capacity_bytes: usize) -> PostedReceive {
+        let now_ns = self.now_ns;
+        let buffer = Placement::from_vec(vec![0; capacity_bytes]);
+        self.end(side).qp.post_receive(now_ns, buffer).expect("a slot is free")
+    }
+
+    /// Sends bytes, waiting for the receive if need be.
+    pub fn send(&mut self, side: Side, data: Vec<u8>, immediate: Option<u32>) -> SendId {
+        let request = SendRequest { data: SendBuffer::from(data), immediate, deadline_ns: None };
+        self.end(side).qp.queue_send(request).expect("the send is taken")
+    }
+
+    /// Where a send stands.
+    pub fn status(&mut self, side: Side, id: SendId) -> SendStatus {
+        self.end(side).qp.send_status(id).expect("not released")
+    }
+
+    /// Closes a receive and gives the bytes of its message's buffer back.
+    pub fn close(&mut self, side: Side, posted: PostedReceive) -> Vec<u8> {
+        let now_ns = self.now_ns;
+        let qp = &mut self.end(side).qp;
+        for part in &posted.parts {
+            qp.table().close(part.number());
+        }
+        qp.on_receive_closed(now_ns, &posted);
+        let bytes = read(&posted);
+        drop(posted);
+        bytes
+    }
+
+    /// Runs until `done` holds; `false` if that takes longer than `limit_ns`.
+    pub fn run_until(&mut self, limit_ns: u64, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+        let end_ns = self.now_ns + limit_ns;
+        loop {
+            self.pump();
+            if done(self) {
+                return true;
+            }
+            if self.now_ns >= end_ns || !self.advance(end_ns) {
+                return false;
+            }
+        }
+    }
+
+    /// Runs for a time.
+    pub fn run_for(&mut self, time_ns: u64) {
+        self.run_until(time_ns, |_| false);
+    }
+
+    /// Puts foreign bytes on the link, as a third party could.
+    pub fn inject(&mut self, to: Side, channel: u8, bytes: Vec<u8>) {
+        self.fly(self.now_ns, to, channel, bytes);
+    }
+
+    /// Moves the clock to the next event; `false` if nothing will ever happen.
+    fn advance(&mut self, end_ns: u64) -> bool {
+        let arrival = self.flying.peek().map(|Reverse(packet)| packet.due_ns);
+        let next = [arrival, self.a.qp.poll_timeout(), self.b.qp.poll_timeout()]
+            .into_iter()
+            .flatten()
+            .min();
+        let Some(next) = next else { return false };
+        self.now_ns = next.clamp(self.now_ns + 1, end_ns);
+        true
+    }
+
+    /// Delivers what is due and lets both ends send what they may.
+    fn pump(&mut self) {
+        while self.flying.peek().is_some_and(|Reverse(packet)| packet.due_ns <= self.now_ns) {
+            self.deliver_burst();
+        }
+        for side in [Side::A, Side::B] {
+            let now_ns = self.now_ns;
+            if self.end(side).qp.poll_timeout().is_some_and(|due_ns| due_ns <= now_ns) {
+                self.end(side).qp.on_timeout(now_ns);
+            }
+            self.transmit(side);
+        }
+    }
+
+    /// Packets due at once for one channel come as one burst, as from a socket.
+    fn deliver_burst(&mut self) {
+        let Some(Reverse(first)) = self.flying.pop() else { return };
+        let (to, channel) = (first.to, first.channel);
+        let mut burst = vec![first];
+        while let Some(Reverse(next)) = self.flying.peek() {
+            let same = next.due_ns <= self.now_ns && next.to == to && next.channel == channel;
+            if !same || burst.len() == 64 {
+                break;
+            }
+            burst.extend(self.flying.pop().map(|Reverse(packet)| packet));
+        }
+        let now_ns = self.now_ns;
+        let end = self.end(to);
+        let mut placer = end.writers[usize::from(channel)].burst();
+        let mut data_packets = 0;
+        let mut controls = Vec::new();
+        for packet in &burst {
+            let parsed = check_crc32c(&packet.bytes).and_then(|()| parse(&packet.bytes));
+            match parsed {
+                Ok(Packet::Data(header, payload))
+                    if header.dest.queue_pair() == end.qp.config().queue_pair =>
+                {
+                    data_packets += 1;
+                    placer.place(&header, payload, false);
+                }
+                Ok(Packet::Control(header, body)) if header.qkey == end.qp.config().qkey => {
+                    controls.push((body, packet.bytes.len()));
+                }
+                _ => end.rejected += 1,
+            }
+        }
+        let summary = placer.finish();
+        if data_packets > 0 {
+            end.qp.on_burst(now_ns, channel, &summary);
+        }
+        for (body, packet_bytes) in controls {
+            if end.qp.on_control(now_ns, body, packet_bytes).is_err() {
+                end.rejected += 1;
+            }
+        }
+    }
+
+    fn transmit(&mut self, side: Side) {
+        let now_ns = self.now_ns;
+        let channels = self.end(side).qp.config().geometry.channels();
+        let mut out: Vec<(u8, Vec<u8>)> = Vec::new();
+        let end = self.end(side);
+        while let Some(packet) = end.qp.poll_control(now_ns, 0, &mut end.control) {
+            debug_assert!(packet.len() > CONTROL_HEADER_BYTES);
+            out.push((0, packet.to_vec()));
+            end.control_packets += 1;
+        }
+        for channel in 0..channels {
+            while let Some(transmit) = end.qp.poll_transmit(now_ns, channel, 32) {
+                for index in 0..transmit.len() {
+                    let (header, payload) = transmit.packet(index);
+                    out.push((channel, data_packet(&header, payload)));
+                    end.data_packets += 1;
+                }
+            }
+        }
+        for (channel, bytes) in out {
+            self.put_on_link(side, channel, bytes);
+        }
+    }
+
+    fn put_on_link(&mut self, from: Side, channel: u8, mut bytes: Vec<u8>) {
+        if let Some(recorded) = &mut self.recorded {
+            recorded.push((from, channel, bytes.clone()));
+        }
+        let (link, now_ns) = (self.link, self.now_ns);
+        let end = self.end(from);
+        let mut leaves_ns = now_ns;
+        if let Some(rate) = link.rate_bits_per_s {
+            end.link_free_ns =
+                end.link_free_ns.max(now_ns) + time_of(bytes.len() as u64 + 28, rate);
+            leaves_ns = end.link_free_ns;
+        }
+        if link.dark || self.rng.chance(link.loss_ppm) {
+            return;
+        }
+        let mut due_ns = leaves_ns + link.delay_ns;
+        if self.rng.chance(link.reorder_ppm) {
+            due_ns += self.rng.below(link.reorder_ns);
+        }
+        if self.rng.chance(link.duplicate_ppm) {
+            let again_ns = due_ns + self.rng.below(1 + link.reorder_ns);
+            self.fly(again_ns, from.peer(), channel, bytes.clone());
+        }
+        if self.rng.chance(link.corrupt_ppm) {
+            let bit = self.rng.below(bytes.len() as u64 * 8) as usize;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        self.fly(due_ns, from.peer(), channel, bytes);
+    }
+
+    fn fly(&mut self, due_ns: u64, to: Side, channel: u8, bytes: Vec<u8>) {
+        self.counter += 1;
+        let counter = self.counter;
+        self.flying.push(Reverse(Flying { due_ns, counter, to, channel, bytes }));
+    }
+}
+
+/// A whole data packet with its trailer.
+pub fn data_packet(header: &DataHeader, payload: &[u8]) -> Vec<u8> {
+    let mut headers = [0; DATA_HEADER_BYTES];
+    header.emit(&mut headers);
+    let pad = &[0; 3][..pad_bytes(payload.len())];
+    let trailer = crc32c(&[&headers, payload, pad]);
+    [&headers, payload, pad, &trailer].concat()
+}
+
+/// All complete chunks of a receive, zeros between them.
+pub fn read(posted: &PostedReceive) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for part in &posted.parts {
+        let start = bytes.len();
+        bytes.resize(start + part.capacity_bytes() as usize, 0);
+        for chunk in 0..part.chunks() {
+            if let Some(data) = part.chunk(chunk) {
+                let at = start + chunk as usize * part.geometry().chunk_bytes() as usize;
+                bytes[at..at + data.len()].copy_from_slice(data);
+            }
+        }
+    }
+    if let Some(length) = posted.length_bytes() {
+        bytes.truncate(length as usize);
+    }
+    bytes
+}

@@ -1,0 +1,260 @@
+//! Selective repeat end to end: two queue pairs over the fake link.
+
+use lacuna_proto::geometry::GeometryConfig;
+use lacuna_proto::modes::{Mode, sr};
+use lacuna_proto::path::controller::ControllerConfig;
+use lacuna_proto::testing::{Link, Pair, PairConfig, Rng, Side};
+use lacuna_wire::ImmediateSplit;
+
+const SECOND: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+
+/// Sends one message and returns the time until the sender knew it arrived.
+fn one_message(pair: &mut Pair, len: usize) -> u64 {
+    let data = Rng::new(len as u64).bytes(len);
+    let posted = pair.post(Side::B, len);
+    // The peer's window is open before the first byte.
+    pair.run_for(50 * MS);
+    let start_ns = pair.now_ns;
+    let id = pair.send(Side::A, data.clone(), None);
+    let done = pair.run_until(30 * SECOND, |pair| pair.status(Side::A, id).outcome.is_some());
+    assert!(done, "the message of {len} bytes did not arrive");
+    assert_eq!(pair.status(Side::A, id).outcome, Some(Ok(())));
+    let took_ns = pair.now_ns - start_ns;
+    assert_eq!(pair.close(Side::B, posted), data);
+    took_ns
+}
+
+#[test]
+fn a_posted_receive_costs_no_round_trip_before_the_first_byte() {
+    let mut pair = Pair::new(PairConfig::default(), Link::default());
+    let took_ns = one_message(&mut pair, 10_000);
+    assert!(took_ns < 11 * MS, "one round trip is 10 ms, it took {took_ns}");
+}
+
+#[test]
+fn messages_of_all_lengths_arrive() {
+    let mut pair = Pair::new(PairConfig::default(), Link::default());
+    for len in [0, 1, 3, 4, 5, 1023, 1024, 1025, 4095, 4096, 4097, 65_536, 1_000_003] {
+        one_message(&mut pair, len);
+    }
+}
+
+#[test]
+fn a_lost_packet_is_repaired_one_round_trip_after_it_shows() {
+    let config = PairConfig {
+        controller: ControllerConfig::Fixed { rate_bits_per_s: 100_000_000 },
+        ..PairConfig::default()
+    };
+    let mut pair = Pair::new(config, Link::default());
+    let lossless_ns = one_message(&mut pair, 500_000);
+    pair.link.loss_ppm = 20_000;
+    let lossy_ns = one_message(&mut pair, 500_000);
+    let extra_ns = lossy_ns - lossless_ns;
+    assert!((1..25 * MS).contains(&extra_ns), "about one more round trip, not {extra_ns}");
+}
+
+#[test]
+fn without_nack_a_loss_costs_the_timeout() {
+    let config = PairConfig {
+        mode: Mode::SelectiveRepeat(sr::Config { nack: false }),
+        controller: ControllerConfig::Fixed { rate_bits_per_s: 100_000_000 },
+        ..PairConfig::default()
+    };
+    let mut pair = Pair::new(config, Link::default());
+    let lossless_ns = one_message(&mut pair, 500_000);
+    pair.link.loss_ppm = 20_000;
+    let lossy_ns = one_message(&mut pair, 500_000);
+    assert!(lossy_ns - lossless_ns > 15 * MS, "less than RTO - RTT: {}", lossy_ns - lossless_ns);
+}
+
+#[test]
+fn a_lost_tail_is_found_by_asking_not_by_timeout() {
+    let mut pair = Pair::new(PairConfig::default(), Link::default());
+    one_message(&mut pair, 5000);
+    let posted = pair.post(Side::B, 5000);
+    pair.run_for(50 * MS);
+    let start_ns = pair.now_ns;
+    let data = Rng::new(5).bytes(5000);
+    pair.link.dark = true;
+    let id = pair.send(Side::A, data.clone(), None);
+    // The whole message goes into the dark; everything after it passes.
+    pair.run_until(0, |_| true);
+    pair.link.dark = false;
+    assert!(pair.run_until(SECOND, |pair| pair.status(Side::A, id).outcome.is_some()));
+    let took_ns = pair.now_ns - start_ns;
+    assert!(took_ns < 25 * MS, "two round trips and the flush delay, not {took_ns}");
+    assert_eq!(pair.close(Side::B, posted), data);
+}
+
+#[test]
+fn without_loss_nothing_is_sent_twice() {
+    for controller in
+        [ControllerConfig::Probing, ControllerConfig::Fixed { rate_bits_per_s: 500_000_000 }]
+    {
+        let config = PairConfig { controller, ..PairConfig::default() };
+        let link = Link { rate_bits_per_s: Some(1_000_000_000), ..Link::default() };
+        let mut pair = Pair::new(config, link);
+        for len in [100, 100_000, 5_000_000] {
+            one_message(&mut pair, len);
+        }
+        let stats = pair.a.qp.stats();
+        assert_eq!(stats.send.retransmitted_packets, 0, "{controller:?}");
+        assert_eq!(stats.timeouts, 0);
+        let stats = pair.b.qp.stats();
+        assert_eq!((stats.lost_packets(), stats.channels[0].duplicates), (0, 0));
+    }
+}
+
+#[test]
+fn reordering_alone_causes_few_repairs() {
+    let link = Link {
+        reorder_ppm: 500_000,
+        reorder_ns: 2 * MS,
+        rate_bits_per_s: Some(1_000_000_000),
+        ..Link::default()
+    };
+    let mut pair = Pair::new(PairConfig::default(), link);
+    for _ in 0..5 {
+        one_message(&mut pair, 2_000_000);
+    }
+    let stats = pair.a.qp.stats();
+    let share = stats.send.retransmitted_packets as f64 / stats.send.packets as f64;
+    assert!(share < 0.05, "{share}");
+}
+
+#[test]
+fn messages_land_in_the_order_of_the_receives() {
+    let mut pair = Pair::new(PairConfig::default(), Link { loss_ppm: 50_000, ..Link::default() });
+    let mut rng = Rng::new(9);
+    let messages: Vec<Vec<u8>> = (0..50)
+        .map(|_| {
+            let len = rng.below(20_000) as usize;
+            rng.bytes(len)
+        })
+        .collect();
+    let ids: Vec<_> = messages.iter().map(|m| pair.send(Side::A, m.clone(), None)).collect();
+    pair.run_for(30 * MS);
+    let posted: Vec<_> = messages.iter().map(|_| pair.post(Side::B, 20_000)).collect();
+    let done = pair.run_until(30 * SECOND, |pair| {
+        ids.iter().all(|id| pair.status(Side::A, *id).outcome.is_some())
+    });
+    assert!(done);
+    for (message, posted) in messages.iter().zip(posted) {
+        assert_eq!(&pair.close(Side::B, posted), message);
+    }
+}
+
+#[test]
+fn a_message_longer_than_a_slot_takes_several() {
+    let geometry = GeometryConfig { max_message_bytes: 64 << 10, ..PairConfig::default().geometry };
+    let config = PairConfig { geometry, ..PairConfig::default() };
+    let mut pair = Pair::new(config, Link { loss_ppm: 10_000, ..Link::default() });
+    for len in [65_535, 65_536, 65_537, 131_072, 300_000] {
+        one_message(&mut pair, len);
+    }
+}
+
+#[test]
+fn a_short_message_in_a_long_receive_leaves_the_next_receive_alone() {
+    let geometry = GeometryConfig { max_message_bytes: 64 << 10, ..PairConfig::default().geometry };
+    let config = PairConfig { geometry, ..PairConfig::default() };
+    let mut pair = Pair::new(config, Link { loss_ppm: 10_000, ..Link::default() });
+    let first = pair.post(Side::B, 300_000);
+    let second = pair.post(Side::B, 1000);
+    let short = Rng::new(1).bytes(70_000);
+    let next = Rng::new(2).bytes(1000);
+    let ids = [pair.send(Side::A, short.clone(), None), pair.send(Side::A, next.clone(), None)];
+    let done = pair.run_until(30 * SECOND, |pair| {
+        ids.iter().all(|id| pair.status(Side::A, *id).outcome == Some(Ok(())))
+    });
+    assert!(done);
+    assert_eq!(pair.close(Side::B, first), short);
+    assert_eq!(pair.close(Side::B, second), next);
+}
+
+#[test]
+fn the_user_immediate_is_rebuilt_from_its_fragments() {
+    for split in [ImmediateSplit::DEFAULT, ImmediateSplit::WIDE] {
+        let geometry = GeometryConfig { split, ..PairConfig::default().geometry };
+        let config = PairConfig { geometry, ..PairConfig::default() };
+        let mut pair = Pair::new(config, Link { loss_ppm: 100_000, ..Link::default() });
+        // Fewer packets than fragments, and more.
+        for len in [0usize, 1, 1024, 5000, 100_000] {
+            let immediate = 0xDEAD_0000 ^ len as u32;
+            let posted = pair.post(Side::B, len + 100);
+            let id = pair.send(Side::A, vec![7; len], Some(immediate));
+            let done =
+                pair.run_until(30 * SECOND, |pair| pair.status(Side::A, id).outcome.is_some());
+            assert!(done, "{len} bytes");
+            assert_eq!(posted.immediate(), Some(immediate));
+            assert_eq!(pair.close(Side::B, posted), vec![7; len]);
+        }
+    }
+}
+
+#[test]
+fn slots_and_generations_wrap_around_many_times() {
+    let geometry = GeometryConfig {
+        split: ImmediateSplit::new(3, 21, 8).unwrap(),
+        max_message_bytes: 1 << 20,
+        ..PairConfig::default().geometry
+    };
+    let config = PairConfig { geometry, ..PairConfig::default() };
+    let link = Link { loss_ppm: 50_000, duplicate_ppm: 50_000, ..Link::default() };
+    let mut pair = Pair::new(config, link);
+    for round in 0..100usize {
+        one_message(&mut pair, 1000 + round);
+    }
+}
+
+#[test]
+fn several_channels_carry_one_message() {
+    let geometry = GeometryConfig { channels: 4, ..PairConfig::default().geometry };
+    let config = PairConfig { geometry, ..PairConfig::default() };
+    let mut pair = Pair::new(config, Link { loss_ppm: 10_000, ..Link::default() });
+    one_message(&mut pair, 1_000_000);
+    let stats = pair.b.qp.stats();
+    assert!(stats.channels.iter().all(|channel| channel.packets > 100), "{stats:?}");
+}
+
+#[test]
+fn everything_at_once_on_random_lengths() {
+    // Loss 20 %, reordering 50 %, duplication 20 %, corruption 1 %.
+    let link = Link {
+        loss_ppm: 200_000,
+        reorder_ppm: 500_000,
+        duplicate_ppm: 200_000,
+        corrupt_ppm: 10_000,
+        ..Link::default()
+    };
+    for seed in 0..6 {
+        let geometry = GeometryConfig {
+            channels: 1 + (seed % 3) as u8,
+            max_message_bytes: if seed % 2 == 0 { 100 << 10 } else { 0 },
+            ..PairConfig::default().geometry
+        };
+        let mode = Mode::SelectiveRepeat(sr::Config { nack: seed % 3 != 2 });
+        let config = PairConfig { geometry, mode, seed, ..PairConfig::default() };
+        let mut pair = Pair::new(config, link);
+        let mut rng = Rng::new(seed);
+        for _ in 0..20 {
+            let len = rng.below(300_000) as usize;
+            one_message(&mut pair, len);
+        }
+        assert!(pair.b.rejected > 0, "corruption was seen and refused");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_packets() {
+    let run = |seed| {
+        let link = Link { loss_ppm: 50_000, ..Link::default() };
+        let mut pair = Pair::new(PairConfig { seed, ..PairConfig::default() }, link);
+        pair.recorded = Some(Vec::new());
+        one_message(&mut pair, 200_000);
+        pair.recorded.unwrap()
+    };
+    assert_eq!(run(3), run(3));
+    assert_ne!(run(3), run(4));
+}
