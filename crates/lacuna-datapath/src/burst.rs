@@ -1,0 +1,267 @@
+//! A burst: packets to one destination, gathered for one call.
+//!
+//! A packet is a header, a payload and a trailer. Headers and trailers are small, made for this
+//! packet and copied into an arena; payloads are large, lie in the application's memory and are
+//! only referenced. In the arena the trailer of packet i and the header of packet i+1 lie side by
+//! side:
+//!
+//! ```text
+//! arena:  | H0 | T0 H1 | T1 H2 | T2 |    pieces for the kernel:  H0, P0, T0H1, P1, T1H2, P2, T2
+//! ```
+//!
+//! so that a gather list has two pieces per packet, not three. The storage ([`BurstBuffers`]) is
+//! reused, so a warm sender allocates nothing.
+
+mod raw;
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use raw::{SliceList, SliceStorage};
+
+/// Reusable storage for bursts; one per sending thread is enough.
+#[derive(Debug)]
+pub struct BurstBuffers {
+    arena: Vec<u8>,
+    packets: Vec<Entry>,
+    payloads: SliceStorage,
+}
+
+/// Where the parts of a packet are. Its header begins where the trailer before it ends.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    header_start: usize,
+    /// Also the end of the header: nothing lies between the two in the arena.
+    trailer_start: usize,
+    trailer_end: usize,
+}
+
+impl BurstBuffers {
+    /// Storage for bursts of up to [`Burst::PACKETS_MAX`] packets.
+    #[must_use]
+    pub fn new() -> Self {
+        /// Header and trailer of a Lacuna packet (BTH 12, RETH 16, immediate 4, CRC 4, and room for
+        /// an AEAD tag). The arena grows when they are larger.
+        const ARENA_BYTES_PER_PACKET: usize = 64;
+        Self {
+            arena: Vec::with_capacity(ARENA_BYTES_PER_PACKET * Burst::PACKETS_MAX),
+            packets: Vec::with_capacity(Burst::PACKETS_MAX),
+            payloads: SliceStorage::with_capacity(Burst::PACKETS_MAX),
+        }
+    }
+
+    /// Begins a burst; what was in the storage before is forgotten.
+    pub fn start<'b, 'p>(&'b mut self, destination: SocketAddr) -> Burst<'b, 'p> {
+        self.arena.clear();
+        self.packets.clear();
+        Burst {
+            destination,
+            arena: &mut self.arena,
+            packets: &mut self.packets,
+            payloads: self.payloads.start(),
+            first: 0,
+            bytes: 0,
+        }
+    }
+}
+
+impl Default for BurstBuffers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Packets to one destination, in order. `'b` borrows the storage, `'p` the payloads.
+#[derive(Debug)]
+pub struct Burst<'b, 'p> {
+    destination: SocketAddr,
+    arena: &'b mut Vec<u8>,
+    packets: &'b mut Vec<Entry>,
+    payloads: SliceList<'b, 'p>,
+    /// Packets before this one were taken by a datapath; see [`Burst::advance`].
+    first: usize,
+    /// Of the packets from `first` on.
+    bytes: usize,
+}
+
+impl<'p> Burst<'_, 'p> {
+    /// The most packets a burst holds. At 1,400 bytes that is about 5 messages of segmentation
+    /// offload, at 4,096 about 17: enough to make the cost of a system call vanish, and small
+    /// enough for gather lists to stay in the first-level cache (a judgement).
+    pub const PACKETS_MAX: usize = 256;
+
+    /// Adds a packet. Header and trailer are copied, the payload is referenced.
+    ///
+    /// # Panics
+    ///
+    /// When the burst already holds [`PACKETS_MAX`](Self::PACKETS_MAX) packets.
+    pub fn push(&mut self, header: &[u8], payload: &'p [u8], trailer: &[u8]) {
+        let header_start = self.begin_packet();
+        self.arena.extend_from_slice(header);
+        self.arena.extend_from_slice(trailer);
+        self.enter(header_start, header.len(), payload, trailer.len());
+    }
+
+    /// Adds a packet whose header and trailer `fill` writes in place. It is handed both, filled
+    /// with zeros; padding between payload and trailer counts as trailer.
+    ///
+    /// # Panics
+    ///
+    /// When the burst already holds [`PACKETS_MAX`](Self::PACKETS_MAX) packets.
+    pub fn push_with(
+        &mut self,
+        header_bytes: usize,
+        payload: &'p [u8],
+        trailer_bytes: usize,
+        fill: impl FnOnce(&mut [u8], &mut [u8]),
+    ) {
+        let header_start = self.begin_packet();
+        self.arena.resize(header_start + header_bytes + trailer_bytes, 0);
+        let (header, trailer) = self.arena[header_start..].split_at_mut(header_bytes);
+        fill(header, trailer);
+        self.enter(header_start, header_bytes, payload, trailer_bytes);
+    }
+
+    /// Where the next header goes. A `fill` that panicked may have left bytes behind the last
+    /// packet; they go, because packets must lie side by side.
+    fn begin_packet(&mut self) -> usize {
+        assert!(
+            self.packets.len() < Self::PACKETS_MAX,
+            "a burst holds at most {} packets",
+            Self::PACKETS_MAX
+        );
+        let header_start = self.packets.last().map_or(0, |entry| entry.trailer_end);
+        self.arena.truncate(header_start);
+        header_start
+    }
+
+    fn enter(&mut self, header_start: usize, header: usize, payload: &'p [u8], trailer: usize) {
+        let trailer_start = header_start + header;
+        let trailer_end = trailer_start + trailer;
+        self.packets.push(Entry { header_start, trailer_start, trailer_end });
+        self.payloads.push(payload);
+        self.bytes += header + payload.len() + trailer;
+    }
+
+    /// Forgets the first `packets` packets: those that [`Datapath::send`](crate::Datapath::send)
+    /// took.
+    ///
+    /// # Panics
+    ///
+    /// When there are fewer.
+    pub fn advance(&mut self, packets: usize) {
+        assert!(packets <= self.len(), "a burst of {} cannot advance by {packets}", self.len());
+        self.bytes -= (0..packets).map(|i| self.packet_bytes(i)).sum::<usize>();
+        self.first += packets;
+    }
+
+    /// Where the packets go.
+    #[must_use]
+    pub fn destination(&self) -> SocketAddr {
+        self.destination
+    }
+
+    /// How many packets there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.packets.len() - self.first
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of all packets together.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Packet `i`, counted from the first that is left.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such packet.
+    #[must_use]
+    pub fn packet(&self, i: usize) -> TxPacket<'_> {
+        let entry = self.packets[self.first + i];
+        TxPacket {
+            header: &self.arena[entry.header_start..entry.trailer_start],
+            payload: self.payloads.get(self.first + i),
+            trailer: &self.arena[entry.trailer_start..entry.trailer_end],
+        }
+    }
+
+    /// The packets in order.
+    pub fn packets(&self) -> impl ExactSizeIterator<Item = TxPacket<'_>> {
+        (0..self.len()).map(|i| self.packet(i))
+    }
+
+    pub(crate) fn packet_bytes(&self, i: usize) -> usize {
+        let entry = self.packets[self.first + i];
+        entry.trailer_end - entry.header_start + self.payloads.get(self.first + i).len()
+    }
+
+    /// The pieces of the packets in `range` one after the other, without empty ones, a trailer and
+    /// the header behind it as one: what a gather list needs. At most `2 * range.len() + 1` pieces.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux gathers"))]
+    pub(crate) fn for_each_piece<'s>(
+        &'s self,
+        range: Range<usize>,
+        mut piece: impl FnMut(&'s [u8]),
+    ) {
+        if range.is_empty() {
+            return;
+        }
+        let mut piece = |bytes: &'s [u8]| {
+            if !bytes.is_empty() {
+                piece(bytes);
+            }
+        };
+        let entries = &self.packets[self.first..][range.clone()];
+        let (mut start, mut end) = (entries[0].header_start, entries[0].trailer_start);
+        for (i, entry) in range.zip(entries) {
+            piece(&self.arena[start..entry.trailer_start]);
+            piece(self.payloads.get(self.first + i));
+            (start, end) = (entry.trailer_start, entry.trailer_end);
+        }
+        piece(&self.arena[start..end]);
+    }
+}
+
+/// One packet of a burst.
+#[derive(Clone, Copy, Debug)]
+pub struct TxPacket<'a> {
+    /// Comes first on the wire.
+    pub header: &'a [u8],
+    /// The application's bytes.
+    pub payload: &'a [u8],
+    /// Comes last, padding included.
+    pub trailer: &'a [u8],
+}
+
+impl TxPacket<'_> {
+    /// Bytes of the packet on the wire.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.header.len() + self.payload.len() + self.trailer.len()
+    }
+
+    /// Whether the packet has no bytes at all, which UDP allows.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends the packet, as it is on the wire, to `bytes`.
+    pub fn copy_to(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(self.header);
+        bytes.extend_from_slice(self.payload);
+        bytes.extend_from_slice(self.trailer);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! The trait that every datapath implements, what a datapath says of itself, and the trait of those
+//! who take what arrives.
+//!
+//! The shape follows from segmentation offload: a [`Burst`] to one destination goes out in a call,
+//! a [`ReceivedBatch`] from one source comes in. A datapath never calls back into its user except
+//! through [`Placer`], and never starts a thread.
+
+use std::io;
+use std::net::SocketAddr;
+#[cfg(unix)]
+use std::os::fd::BorrowedFd;
+
+use crate::{Burst, ReceivedBatch, SendError};
+
+/// What a datapath can do, for those who size packets, bursts and windows by it.
+///
+/// A wrapper reports what the datapath inside it reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Which datapath this is: `"udp"`, `"udp-plain"`, `"mem"`. For logs and start-up messages.
+    pub name: &'static str,
+    /// The largest packet (UDP payload) that `send` can ever take. The path may carry less, which
+    /// shows as [`SendError::PacketTooLarge`] or as loss.
+    pub packet_bytes_max: usize,
+    /// The most packets worth putting into one burst.
+    pub burst_packets_max: usize,
+    /// Whether runs of packets of one size leave in one piece. It may turn false while running,
+    /// when the device turns out not to support it.
+    pub segmentation_offload: bool,
+    /// Whether packets that arrive together may be received in one piece.
+    pub receive_coalescing: bool,
+    /// Whether [`ReceivedBatch::congestion_experienced`] means something.
+    pub congestion_marks: bool,
+    /// What the receive buffer may hold by the datapath's own accounting. For UDP that is the
+    /// kernel's (`SO_RCVBUF` as read back), which charges bookkeeping besides payload: a packet may
+    /// cost twice its size or more.
+    pub receive_buffer_bytes: usize,
+}
+
+/// Something that moves bursts of packets; see the [crate's page](crate) for the rules.
+pub trait Datapath: Send {
+    /// What this datapath can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The address that this end is bound to, with the port filled in.
+    fn local_addr(&self) -> SocketAddr;
+
+    /// Sends the packets of the burst in order and returns how many were taken, a prefix.
+    ///
+    /// Fewer than all means that the datapath would block or that the next packet is in trouble:
+    /// drop the prefix from the burst ([`Burst::advance`]) and call again, after a wait if nothing
+    /// was taken. A packet taken is not a packet delivered.
+    ///
+    /// # Errors
+    ///
+    /// The error is about the first packet of the burst, none was taken, and later packets are
+    /// unaffected.
+    fn send(&mut self, now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError>;
+
+    /// Takes one bounded batch of what has arrived, hands it to the placer and returns the number
+    /// of packets; 0 when nothing is there. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// When the datapath itself is broken. What the network does to it is absorbed and counted.
+    fn receive(&mut self, now_ns: u64, placer: &mut dyn Placer) -> io::Result<usize>;
+
+    /// When this datapath wants `receive` or `send` to be called even if nothing arrives, because
+    /// it holds packets back. A time already past means at once.
+    fn next_event_ns(&self) -> Option<u64>;
+
+    /// What to poll: readable while packets wait. `None` when the datapath has nothing to poll, and
+    /// then has to be looked at from time to time; [`Waiter`](crate::Waiter) does so.
+    #[cfg(unix)]
+    fn event_source(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Whether the last `send` took less than it was given because the way out was full. A
+    /// [`Waiter`](crate::Waiter) then wakes up, too, when there is room again.
+    fn send_blocked(&self) -> bool {
+        false
+    }
+
+    /// Packets that this end's own receive queue has dropped for want of room, cumulative. Packets
+    /// that arrived in one piece may count once: Linux does not count the segments of a piece it
+    /// drops.
+    fn receive_drops(&self) -> u64;
+}
+
+impl<D: Datapath + ?Sized> Datapath for Box<D> {
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        (**self).local_addr()
+    }
+
+    fn send(&mut self, now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
+        (**self).send(now_ns, burst)
+    }
+
+    fn receive(&mut self, now_ns: u64, placer: &mut dyn Placer) -> io::Result<usize> {
+        (**self).receive(now_ns, placer)
+    }
+
+    fn next_event_ns(&self) -> Option<u64> {
+        (**self).next_event_ns()
+    }
+
+    #[cfg(unix)]
+    fn event_source(&self) -> Option<BorrowedFd<'_>> {
+        (**self).event_source()
+    }
+
+    fn send_blocked(&self) -> bool {
+        (**self).send_blocked()
+    }
+
+    fn receive_drops(&self) -> u64 {
+        (**self).receive_drops()
+    }
+}
+
+/// Takes what arrives.
+///
+/// The bytes belong to the datapath and are good for the length of the call only.
+pub trait Placer {
+    /// Packets from one source, in the order of their arrival.
+    fn on_packets(&mut self, batch: ReceivedBatch<'_>);
+}

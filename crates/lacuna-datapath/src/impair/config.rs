@@ -1,0 +1,118 @@
+//! What an impaired link is asked to do.
+
+use super::fraction::Fraction;
+use super::loss::Loss;
+
+/// What a link does to packets. The default does nothing.
+#[derive(Clone, Debug)]
+pub struct Impairment {
+    /// Which packets are lost, before anything else happens to them.
+    pub loss: Loss,
+    /// How long the path is.
+    pub delay_ns: u64,
+    /// Up to this much is added to the delay, uniformly. Packets keep their order: one that would
+    /// overtake arrives together with the one before it.
+    pub jitter_ns: u64,
+    /// The rate of the link; `None` for no limit.
+    pub rate_bits_per_s: Option<u64>,
+    /// What may wait in front of the link, as the link charges it (see below). What arrives at a
+    /// full queue is dropped. Without a rate nothing ever waits.
+    pub queue_bytes: u64,
+    /// What the link charges a packet besides its bytes. The default is 28, the headers of IPv4 and
+    /// UDP.
+    pub per_packet_overhead_bytes: u32,
+    /// How many packets are held back for others to pass, …
+    pub reorder: Fraction,
+    /// … and how long.
+    pub reorder_delay_ns: u64,
+    /// How many packets arrive twice, the copy right behind the original.
+    pub duplicate: Fraction,
+    /// How many packets have one bit flipped. Of a packet that is also duplicated, only the
+    /// original.
+    pub corrupt: Fraction,
+}
+
+impl Impairment {
+    /// What a link may hold in flight: bytes of packets, and some bookkeeping for each. More than
+    /// that is dropped and counted as [`queue_dropped`](super::ImpairCounters::queue_dropped). A
+    /// link with a rate holds no more than its queue and its rate times its delay, so it gets here
+    /// only with very small packets or a datapath inside that blocks; [`Impairment::validate`] sees
+    /// to that.
+    pub const HELD_BYTES_MAX: u64 = 1 << 30;
+
+    /// Whether such a link can be.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn validate(&self) -> Result<(), ImpairmentError> {
+        let Some(rate) = self.rate_bits_per_s else { return Ok(()) };
+        if rate == 0 {
+            return Err(ImpairmentError::ZeroRate);
+        }
+        let path_ns = u128::from(self.delay_ns) + u128::from(self.jitter_ns);
+        let path_bytes = u128::from(rate) * path_ns / 8 / 1_000_000_000;
+        let needed_bytes = path_bytes + u128::from(self.queue_bytes);
+        if needed_bytes > u128::from(Self::HELD_BYTES_MAX) {
+            return Err(ImpairmentError::TooMuchInFlight { needed_bytes });
+        }
+        Ok(())
+    }
+
+    /// Whether such a link does nothing at all.
+    pub(super) fn is_transparent(&self) -> bool {
+        self.loss.is_none()
+            && self.delay_ns == 0
+            && self.jitter_ns == 0
+            && self.rate_bits_per_s.is_none()
+            && (self.reorder.is_never() || self.reorder_delay_ns == 0)
+            && self.duplicate.is_never()
+            && self.corrupt.is_never()
+    }
+}
+
+impl Default for Impairment {
+    fn default() -> Self {
+        Self {
+            loss: Loss::None,
+            delay_ns: 0,
+            jitter_ns: 0,
+            rate_bits_per_s: None,
+            // 32 ms at 1 Gbit/s: about what a router of a wide-area link is given (a judgement).
+            queue_bytes: 4 << 20,
+            per_packet_overhead_bytes: 28,
+            reorder: Fraction::never(),
+            reorder_delay_ns: 0,
+            duplicate: Fraction::never(),
+            corrupt: Fraction::never(),
+        }
+    }
+}
+
+/// What is wrong with an [`Impairment`]. The caller's choice of numbers is at fault.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ImpairmentError {
+    /// A link of rate 0 delivers nothing; a loss of 1 says so more clearly.
+    #[error("a link cannot have a rate of 0 bits/s")]
+    ZeroRate,
+    /// Queue and path together hold more than this process should.
+    #[error(
+        "queue and path would hold {needed_bytes} bytes, more than {}: \
+         choose a lower rate, a shorter delay or a smaller queue",
+        Impairment::HELD_BYTES_MAX
+    )]
+    TooMuchInFlight {
+        /// Queue plus rate times delay.
+        needed_bytes: u128,
+    },
+    /// No two-state chain loses this much in bursts of this length.
+    #[error(
+        "no link loses {mean_loss} of its packets in bursts of {mean_burst_packets} on average"
+    )]
+    ImpossibleBursts {
+        /// The mean loss asked for.
+        mean_loss: f64,
+        /// The mean length asked for.
+        mean_burst_packets: f64,
+    },
+}

@@ -1,0 +1,276 @@
+//! A datapath around a datapath that behaves like a bad link.
+//!
+//! It impairs what this end *sends*; for both directions, wrap both ends. A packet passes
+//!
+//! ```text
+//! loss -> queue, rate -> delay, jitter -> reordering, duplication, corruption -> inner datapath
+//! ```
+//!
+//! Packets in flight are copies, held in order of their release and handed to the inner datapath
+//! when their time has come: in `send`, in `receive`, and nowhere else, so the caller has to come
+//! back at [`next_event_ns`](Datapath::next_event_ns). They go out in bursts, so that segmentation
+//! offload keeps working. An impairment that does nothing passes bursts straight through.
+//!
+//! All randomness comes from the seed. Every effect draws once for every packet handed in, from a
+//! stream of its own: turning one on or off, or losing a packet, does not change what the others do
+//! to which packet. The n-th packet has the same luck in every run with the same seed; what the
+//! queue does to it depends on when it is sent.
+//!
+//! What is not modelled: reordering and duplication cost the link no capacity, and the queue is
+//! drop-tail only.
+
+mod config;
+mod counters;
+mod fraction;
+mod link;
+mod loss;
+mod prng;
+mod schedule;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+#[cfg(unix)]
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+pub use config::{Impairment, ImpairmentError};
+use counters::SharedCounters;
+pub use counters::{ImpairCounters, ImpairCountersHandle};
+pub use fraction::Fraction;
+use link::Link;
+pub use loss::Loss;
+use loss::LossProcess;
+use prng::Prng;
+use schedule::{Schedule, SlotIndex, charge_bytes};
+
+use crate::{Burst, BurstBuffers, Capabilities, Datapath, Placer, SendError, TxPacket};
+
+/// A datapath whose outgoing link is impaired.
+#[derive(Debug)]
+pub struct Impair<D> {
+    inner: D,
+    impairment: Impairment,
+    is_transparent: bool,
+    packet_bytes_max: usize,
+    loss: LossProcess,
+    /// `None` when the rate is unlimited.
+    link: Option<Link>,
+    jitter: Prng,
+    reorder: Prng,
+    duplicate: Prng,
+    corrupt: Prng,
+    /// Packets in flight.
+    schedule: Schedule,
+    /// What they may be charged together: [`Impairment::HELD_BYTES_MAX`].
+    held_bytes_max: u64,
+    /// Packets that have left the schedule because their time has come, and that the inner datapath
+    /// has not taken yet. Empty between calls unless it blocks.
+    due: VecDeque<SlotIndex>,
+    /// The latest release of a packet that was not held back: no later one may be released before.
+    released_ns: u64,
+    /// The latest time seen. A clock that steps back is taken to stand still.
+    now_ns: u64,
+    buffers: BurstBuffers,
+    counters: Arc<SharedCounters>,
+}
+
+impl<D: Datapath> Impair<D> {
+    /// Puts a link in front of `inner`.
+    ///
+    /// # Panics
+    ///
+    /// When [`Impairment::validate`] has something against the link.
+    pub fn new(inner: D, impairment: Impairment, seed: u64) -> Self {
+        if let Err(error) = impairment.validate() {
+            panic!("{error}");
+        }
+        // The numbers are part of what a seed means: never change them.
+        let stream = |number| Prng::new(seed, number);
+        Self {
+            is_transparent: impairment.is_transparent(),
+            packet_bytes_max: inner.capabilities().packet_bytes_max,
+            inner,
+            loss: LossProcess::new(impairment.loss.clone(), stream(0)),
+            link: impairment.rate_bits_per_s.map(|rate| Link::new(rate, impairment.queue_bytes)),
+            jitter: stream(1),
+            reorder: stream(2),
+            duplicate: stream(3),
+            corrupt: stream(4),
+            schedule: Schedule::default(),
+            held_bytes_max: Impairment::HELD_BYTES_MAX,
+            due: VecDeque::new(),
+            released_ns: 0,
+            now_ns: 0,
+            buffers: BurstBuffers::new(),
+            counters: Arc::default(),
+            impairment,
+        }
+    }
+
+    /// What the link has done so far.
+    pub fn counters(&self) -> ImpairCounters {
+        self.counters.read()
+    }
+
+    /// The same, for other threads.
+    pub fn counters_handle(&self) -> ImpairCountersHandle {
+        ImpairCountersHandle(Arc::clone(&self.counters))
+    }
+
+    /// One packet enters the link.
+    fn on_packet(&mut self, destination: SocketAddr, packet: TxPacket<'_>) {
+        // All draws come first, so that what happens to this packet does not shift them for the
+        // next.
+        let impairment = &self.impairment;
+        let is_lost = self.loss.loses();
+        let jitter_ns = match impairment.jitter_ns {
+            0 => 0,
+            jitter_ns => self.jitter.up_to(jitter_ns),
+        };
+        let is_held_back = impairment.reorder.draw(&mut self.reorder);
+        let is_duplicated = impairment.duplicate.draw(&mut self.duplicate);
+        let corrupted_bit = draw_bit(impairment.corrupt, &mut self.corrupt, packet.len());
+
+        if is_lost {
+            self.counters.lost.add(1);
+            return;
+        }
+        let held_bytes = charge_bytes(packet.len()) * (1 + u64::from(is_duplicated));
+        if self.schedule.charge_bytes() + held_bytes > self.held_bytes_max {
+            self.counters.queue_dropped.add(1);
+            return;
+        }
+        let wire_bytes = packet.len() as u64 + u64::from(impairment.per_packet_overhead_bytes);
+        let departure_ns = match &mut self.link {
+            None => self.now_ns,
+            Some(link) => match link.admit(self.now_ns, wire_bytes) {
+                Some(departure_ns) => departure_ns,
+                None => {
+                    self.counters.queue_dropped.add(1);
+                    return;
+                }
+            },
+        };
+        let arrival_ns = departure_ns.saturating_add(impairment.delay_ns).saturating_add(jitter_ns);
+        let mut release_ns = arrival_ns.max(self.released_ns);
+        if is_held_back {
+            self.counters.reordered.add(1);
+            release_ns = release_ns.saturating_add(impairment.reorder_delay_ns);
+        } else {
+            self.released_ns = release_ns;
+        }
+        self.schedule.insert(release_ns, destination, |bytes| {
+            packet.copy_to(bytes);
+            if let Some(bit) = corrupted_bit {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+        });
+        self.counters.corrupted.add(u64::from(corrupted_bit.is_some()));
+        if is_duplicated {
+            self.counters.duplicated.add(1);
+            self.schedule.insert(release_ns, destination, |bytes| packet.copy_to(bytes));
+        }
+    }
+
+    /// Hands packets whose time has come to the inner datapath, as far as it takes them.
+    fn release(&mut self) {
+        while let Some(slot) = self.schedule.pop_due(self.now_ns) {
+            self.due.push_back(slot);
+        }
+        while let Some(first) = self.due.front() {
+            let destination = self.schedule.packet(*first).destination;
+            let mut burst = self.buffers.start(destination);
+            for slot in self.due.iter().take(Burst::PACKETS_MAX) {
+                let packet = self.schedule.packet(*slot);
+                if packet.destination != destination {
+                    break;
+                }
+                burst.push(&[], &packet.bytes, &[]);
+            }
+            let done = match self.inner.send(self.now_ns, &burst) {
+                Ok(0) => return,
+                Ok(taken) => taken,
+                Err(_) => {
+                    // A link has nobody to complain to.
+                    self.counters.refused.add(1);
+                    1
+                }
+            };
+            for slot in self.due.drain(..done) {
+                self.schedule.remove(slot);
+            }
+        }
+    }
+}
+
+/// Which bit of a packet to flip, if any.
+fn draw_bit(corrupt: Fraction, prng: &mut Prng, packet_bytes: usize) -> Option<usize> {
+    let is_corrupted = corrupt.draw(prng);
+    let bits = packet_bytes as u64 * 8;
+    (is_corrupted && bits > 0).then(|| prng.up_to(bits - 1) as usize)
+}
+
+impl<D: Datapath> Datapath for Impair<D> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.inner.local_addr()
+    }
+
+    /// Takes all packets, unless one is too large for the inner datapath. Whether the path beyond
+    /// takes that size shows only when a packet is released, and then as a loss.
+    fn send(&mut self, now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
+        if self.is_transparent {
+            let taken = self.inner.send(now_ns, burst)?;
+            self.counters.sent.add(taken as u64);
+            return Ok(taken);
+        }
+        self.now_ns = self.now_ns.max(now_ns);
+        let fitting = (0..burst.len())
+            .take_while(|i| burst.packet_bytes(*i) <= self.packet_bytes_max)
+            .count();
+        if fitting == 0 && !burst.is_empty() {
+            return Err(SendError::PacketTooLarge { packet_bytes: burst.packet_bytes(0) });
+        }
+        // Room first: what is due has left the link.
+        self.release();
+        for packet in burst.packets().take(fitting) {
+            self.on_packet(burst.destination(), packet);
+        }
+        self.counters.sent.add(fitting as u64);
+        self.release();
+        Ok(fitting)
+    }
+
+    fn receive(&mut self, now_ns: u64, placer: &mut dyn Placer) -> io::Result<usize> {
+        self.now_ns = self.now_ns.max(now_ns);
+        self.release();
+        self.inner.receive(now_ns, placer)
+    }
+
+    fn next_event_ns(&self) -> Option<u64> {
+        // While the inner datapath blocks, there is nothing to do at any time: only when it has
+        // room.
+        let own = if self.due.is_empty() { self.schedule.next_ns() } else { None };
+        own.into_iter().chain(self.inner.next_event_ns()).min()
+    }
+
+    #[cfg(unix)]
+    fn event_source(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.event_source()
+    }
+
+    fn send_blocked(&self) -> bool {
+        self.inner.send_blocked()
+    }
+
+    fn receive_drops(&self) -> u64 {
+        self.inner.receive_drops()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! The random generator of the impairments: xoshiro256++, seeded by SplitMix64.
+//!
+//! Both by David Blackman and Sebastiano Vigna ("Scrambled linear pseudorandom number generators",
+//! 2021; prng.di.unimi.it). They are here, and not a dependency, so that a seed gives the same
+//! packets for ever. Each effect draws from a stream of its own, so that turning one on leaves the
+//! others as they were.
+
+#[derive(Clone, Debug)]
+pub(super) struct Prng {
+    state: [u64; 4],
+}
+
+impl Prng {
+    /// The stream of this number under this seed.
+    pub(super) fn new(seed: u64, stream: u64) -> Self {
+        // Two rounds, so that neighbouring seeds and streams have nothing in common.
+        let mut outer = SplitMix { state: seed };
+        let mut inner = SplitMix { state: outer.next() ^ stream };
+        Self { state: std::array::from_fn(|_| inner.next()) }
+    }
+
+    pub(super) fn next_u64(&mut self) -> u64 {
+        let s = &mut self.state;
+        let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
+        let t = s[1] << 17;
+        s[2] ^= s[0];
+        s[3] ^= s[1];
+        s[1] ^= s[2];
+        s[0] ^= s[3];
+        s[2] ^= t;
+        s[3] = s[3].rotate_left(45);
+        result
+    }
+
+    /// A number from 0 to `max` inclusive. Values differ in probability by at most 2^-64 times
+    /// their number, which no test will ever see.
+    pub(super) fn up_to(&mut self, max: u64) -> u64 {
+        let values = u128::from(max) + 1;
+        ((u128::from(self.next_u64()) * values) >> 64) as u64
+    }
+}
+
+struct SplitMix {
+    state: u64,
+}
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From the authors' C code.
+    #[test]
+    fn the_generators_are_those_of_the_paper() {
+        let mut prng = Prng { state: [1, 2, 3, 4] };
+        let expected = [41_943_041, 58_720_359, 3_588_806_011_781_223, 3_591_011_842_654_386];
+        assert_eq!(std::array::from_fn(|_| prng.next_u64()), expected);
+
+        let mut mix = SplitMix { state: 1_477_776_061_723_855_037 };
+        let expected = [1_985_237_415_132_408_290, 2_979_275_885_539_914_483];
+        assert_eq!(std::array::from_fn(|_| mix.next()), expected);
+    }
+
+    #[test]
+    fn a_bounded_draw_reaches_both_ends_and_no_further() {
+        let mut prng = Prng::new(3, 1);
+        let mut seen = [0u32; 4];
+        for _ in 0..4000 {
+            seen[usize::try_from(prng.up_to(3)).unwrap()] += 1;
+        }
+        assert!(seen.iter().all(|count| (900..1100).contains(count)), "{seen:?}");
+        assert_eq!(prng.up_to(0), 0);
+        assert!((0..100).any(|_| prng.up_to(u64::MAX) > u64::MAX / 2));
+    }
+
+    #[test]
+    fn streams_and_seeds_differ() {
+        let first = |seed, stream| Prng::new(seed, stream).next_u64();
+        let mut firsts: Vec<u64> = (0..8).flat_map(|s| (0..8).map(move |t| first(s, t))).collect();
+        firsts.sort_unstable();
+        firsts.dedup();
+        assert_eq!(firsts.len(), 64);
+    }
+}

@@ -1,0 +1,147 @@
+//! Packets in flight: copies, each with the time of its release. Those of equal time come out in
+//! the order in which they went in.
+//!
+//! The heap orders small keys; the packets lie in slots that are reused with their storage, so a
+//! schedule that has reached its working size allocates nothing.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::SocketAddr;
+
+/// What a packet in flight is charged besides its bytes: its slot, its key and slack of its storage
+/// (a judgement), so that a bound in bytes also bounds a flood of empty packets.
+pub(super) const PACKET_CHARGE_BYTES: u64 = 128;
+
+/// A packet in flight.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) destination: SocketAddr,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Which slot a packet is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SlotIndex(usize);
+
+#[derive(Debug, Default)]
+pub(super) struct Schedule {
+    /// Time of release, number of insertion, slot.
+    heap: BinaryHeap<Reverse<(u64, u64, SlotIndex)>>,
+    slots: Vec<Held>,
+    free: Vec<SlotIndex>,
+    /// Breaks ties between equal times.
+    inserted: u64,
+    /// Sum over all held packets of their bytes and [`PACKET_CHARGE_BYTES`].
+    charge_bytes: u64,
+}
+
+impl Schedule {
+    pub(super) fn charge_bytes(&self) -> u64 {
+        self.charge_bytes
+    }
+
+    /// Takes a packet whose bytes `fill` writes into an empty buffer.
+    pub(super) fn insert(
+        &mut self,
+        release_ns: u64,
+        destination: SocketAddr,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Held { destination, bytes: Vec::new() });
+            SlotIndex(self.slots.len() - 1)
+        });
+        let held = &mut self.slots[index.0];
+        held.destination = destination;
+        fill(&mut held.bytes);
+        self.charge_bytes += charge_bytes(held.bytes.len());
+        self.heap.push(Reverse((release_ns, self.inserted, index)));
+        self.inserted += 1;
+    }
+
+    /// The next time of release.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.heap.peek().map(|Reverse((release_ns, ..))| *release_ns)
+    }
+
+    /// The next packet whose time has come. It stays in its slot until [`Schedule::remove`].
+    pub(super) fn pop_due(&mut self, now_ns: u64) -> Option<SlotIndex> {
+        if self.next_ns()? > now_ns {
+            return None;
+        }
+        self.heap.pop().map(|Reverse((.., index))| index)
+    }
+
+    pub(super) fn packet(&self, index: SlotIndex) -> &Held {
+        &self.slots[index.0]
+    }
+
+    /// Frees the slot of a packet that was popped.
+    pub(super) fn remove(&mut self, index: SlotIndex) {
+        let held = &mut self.slots[index.0];
+        self.charge_bytes -= charge_bytes(held.bytes.len());
+        held.bytes.clear();
+        self.free.push(index);
+    }
+}
+
+/// What a packet of this size is charged while it is in flight.
+pub(super) fn charge_bytes(packet_bytes: usize) -> u64 {
+    packet_bytes as u64 + PACKET_CHARGE_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_come_out_by_time_and_then_by_age() {
+        let to = SocketAddr::from(([1, 2, 3, 4], 5));
+        let mut schedule = Schedule::default();
+        for (time, name) in [(30, b'c'), (10, b'a'), (20, b'b'), (10, b'x'), (30, b'd')] {
+            schedule.insert(time, to, |bytes| bytes.push(name));
+        }
+        assert_eq!(schedule.charge_bytes(), 5 * charge_bytes(1));
+        assert_eq!(schedule.next_ns(), Some(10));
+        assert_eq!(schedule.pop_due(9), None);
+        let mut out = Vec::new();
+        while let Some(index) = schedule.pop_due(30) {
+            out.extend_from_slice(&schedule.packet(index).bytes);
+            schedule.remove(index);
+        }
+        assert_eq!(out, b"axbcd");
+        assert_eq!((schedule.next_ns(), schedule.charge_bytes()), (None, 0));
+        schedule.insert(1, to, |bytes| assert!(bytes.is_empty()));
+        assert_eq!(schedule.slots.len(), 5, "slots are reused");
+    }
+
+    proptest::proptest! {
+        /// The oracle is a stable sort.
+        #[test]
+        fn packets_come_out_as_from_a_stable_sort(
+            steps in proptest::collection::vec((0..50u64, 0..5u64), 0..200),
+        ) {
+            let to = SocketAddr::from(([1, 2, 3, 4], 5));
+            let mut schedule = Schedule::default();
+            let mut oracle: Vec<(u64, Vec<u8>)> = Vec::new();
+            let mut now_ns = 0;
+            for (number, (delay_ns, step_ns)) in steps.into_iter().enumerate() {
+                let packet = vec![number as u8; number % 7];
+                schedule.insert(now_ns + delay_ns, to, |bytes| bytes.extend_from_slice(&packet));
+                oracle.push((now_ns + delay_ns, packet));
+                oracle.sort_by_key(|(release_ns, _)| *release_ns);
+                now_ns += step_ns;
+                while let Some(index) = schedule.pop_due(now_ns) {
+                    let (release_ns, packet) = oracle.remove(0);
+                    proptest::prop_assert!(release_ns <= now_ns);
+                    proptest::prop_assert_eq!(&schedule.packet(index).bytes, &packet);
+                    schedule.remove(index);
+                }
+                let next_ns = oracle.first().map(|(release_ns, _)| *release_ns);
+                proptest::prop_assert_eq!(schedule.next_ns(), next_ns);
+                let charge = oracle.iter().map(|(_, packet)| charge_bytes(packet.len())).sum::<u64>();
+                proptest::prop_assert_eq!(schedule.charge_bytes(), charge);
+            }
+        }
+    }
+}

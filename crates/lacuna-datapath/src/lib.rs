@@ -1,0 +1,53 @@
+//! Datapaths of the Lacuna transport: what carries packets between two ends.
+//!
+//! A [`Datapath`] moves bursts of packets and says in its [`Capabilities`] what it can do. It knows
+//! nothing of messages, bitmaps or reliability: it may lose, repeat and reorder packets, and the
+//! layers above live with that.
+//!
+//! | datapath | what it is |
+//! |---|---|
+//! | [`udp`] | sockets: segmentation offload and coalescing on Linux, one packet a call elsewhere |
+//! | [`mem`] | endpoints joined inside one process, for tests and simulation |
+//! | [`impair`] | a wrapper that behaves like a bad link: loss, delay, rate, reordering and more |
+//! | [`pcap`] | a wrapper that writes what passes to a capture file that Wireshark decodes |
+//!
+//! All of them pass the same conformance suite (`tests/conformance.rs`). Adding one means a folder
+//! of the same shape and a line in that suite.
+//!
+//! Rules that hold throughout:
+//!
+//! * Time is an argument: `now_ns`, nanoseconds on a clock of the caller's choice that does not run
+//!   backwards. Nothing here reads a clock, so everything runs on a fake one too. (A [`Waiter`]
+//!   sleeps in real time; a test on a fake clock does not use one.)
+//! * Randomness comes from a seed: the same seed and the same calls give the same packets.
+//! * Nothing blocks except [`Waiter::wait`], and nothing allocates per packet once it is warm.
+//! * Unsafe code is confined to `burst/raw.rs` and to the files named after system calls,
+//!   `udp/syscall.rs`, `wait/syscall.rs` and `wait/syscall_poll.rs`.
+
+#![deny(unsafe_code)]
+
+pub mod burst;
+mod datapath;
+mod error;
+pub mod impair;
+pub mod mem;
+pub mod pcap;
+mod received;
+pub mod udp;
+pub mod wait;
+
+pub use burst::{Burst, BurstBuffers, TxPacket};
+pub use datapath::{Capabilities, Datapath, Placer};
+pub use error::{BindError, SendError};
+pub use impair::{
+    Fraction, Impair, ImpairCounters, ImpairCountersHandle, Impairment, ImpairmentError, Loss,
+};
+pub use mem::{Mem, MemNetwork};
+pub use pcap::{Pcap, PcapOptions, PcapSummary, PcapWriter};
+pub use received::ReceivedBatch;
+pub use udp::{Offload, Udp, UdpConfig};
+pub use wait::{Waiter, Waker};
+
+/// The largest UDP payload: 65,535 bytes of IPv4 packet less 20 of IP and 8 of UDP header (RFC 791,
+/// RFC 768). IPv6 would take 20 bytes more; one bound for both keeps their behaviour alike.
+pub const PACKET_BYTES_MAX: usize = 65_507;

@@ -1,0 +1,106 @@
+//! A datapath around a datapath that writes every packet to a capture file.
+//!
+//! The file shows what this end sends and receives, at the moment when the datapath inside takes it
+//! or hands it over: put the wrapper outside an impairment to see what the application sends,
+//! inside to see what survives. Packets are dressed as the RoCEv2 packets that they resemble (see
+//! `headers.rs`), so that Wireshark decodes them as InfiniBand.
+
+mod headers;
+mod writer;
+
+use std::io;
+use std::net::SocketAddr;
+#[cfg(unix)]
+use std::os::fd::BorrowedFd;
+
+use headers::Flow;
+pub use writer::{PcapOptions, PcapSummary, PcapWriter};
+
+use crate::{Burst, Capabilities, Datapath, Placer, ReceivedBatch, SendError};
+
+/// A datapath whose packets are captured.
+#[derive(Debug)]
+pub struct Pcap<D> {
+    inner: D,
+    local: SocketAddr,
+    writer: PcapWriter,
+}
+
+impl<D: Datapath> Pcap<D> {
+    /// Captures what passes through `inner`. One writer serves any number of datapaths.
+    pub fn new(inner: D, writer: PcapWriter) -> Self {
+        Self { local: inner.local_addr(), inner, writer }
+    }
+}
+
+impl<D: Datapath> Datapath for Pcap<D> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn send(&mut self, now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
+        let taken = self.inner.send(now_ns, burst)?;
+        let flow = Flow {
+            source: self.local,
+            destination: burst.destination(),
+            congestion_experienced: false,
+        };
+        let mut packets = burst.packets().take(taken);
+        self.writer.write(now_ns, flow, |frame| {
+            packets.next().inspect(|packet| packet.copy_to(frame)).is_some()
+        });
+        Ok(taken)
+    }
+
+    fn receive(&mut self, now_ns: u64, placer: &mut dyn Placer) -> io::Result<usize> {
+        let mut capturing = Capturing { placer, now_ns, local: self.local, writer: &self.writer };
+        self.inner.receive(now_ns, &mut capturing)
+    }
+
+    fn next_event_ns(&self) -> Option<u64> {
+        self.inner.next_event_ns()
+    }
+
+    #[cfg(unix)]
+    fn event_source(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.event_source()
+    }
+
+    fn send_blocked(&self) -> bool {
+        self.inner.send_blocked()
+    }
+
+    fn receive_drops(&self) -> u64 {
+        self.inner.receive_drops()
+    }
+}
+
+/// The placer handed to the inner datapath: it writes the packets down and passes them on.
+struct Capturing<'a> {
+    placer: &'a mut dyn Placer,
+    now_ns: u64,
+    local: SocketAddr,
+    writer: &'a PcapWriter,
+}
+
+impl Placer for Capturing<'_> {
+    fn on_packets(&mut self, batch: ReceivedBatch<'_>) {
+        let flow = Flow {
+            source: batch.source,
+            destination: self.local,
+            congestion_experienced: batch.congestion_experienced,
+        };
+        let mut packets = batch.packets();
+        self.writer.write(self.now_ns, flow, |frame| {
+            packets.next().inspect(|packet| frame.extend_from_slice(packet)).is_some()
+        });
+        self.placer.on_packets(batch);
+    }
+}
+
+#[cfg(test)]
+mod tests;

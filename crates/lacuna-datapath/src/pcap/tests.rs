@@ -1,0 +1,278 @@
+//! Tests of captures: the file is read back by a parser that shares nothing with the writer, and
+//! its checksums are checked the receiver's way.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::{BurstBuffers, Mem, MemNetwork};
+
+/// A file in memory, which fails after a number of bytes.
+#[derive(Clone)]
+struct Memory {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    bytes_max: usize,
+}
+
+impl Memory {
+    fn new() -> Self {
+        Self { bytes: Arc::default(), bytes_max: usize::MAX }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.bytes.lock().unwrap().clone()
+    }
+}
+
+impl Write for Memory {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut all = self.bytes.lock().unwrap();
+        if all.len() + bytes.len() > self.bytes_max {
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "the disk is full"));
+        }
+        all.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+struct Nobody;
+
+impl Placer for Nobody {
+    fn on_packets(&mut self, _batch: ReceivedBatch<'_>) {}
+}
+
+/// A captured frame, taken apart.
+#[derive(Debug)]
+struct Frame {
+    time_ns: u64,
+    source: SocketAddr,
+    destination: SocketAddr,
+    ecn: u8,
+    /// IP and UDP header.
+    headers: Vec<u8>,
+    packet: Vec<u8>,
+}
+
+fn be16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn le32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+/// One's complement addition, a word at a time. Over something with a valid checksum it gives
+/// 0xffff.
+fn ones_complement(bytes: &[u8]) -> u16 {
+    let mut sum: u16 = 0;
+    for pair in bytes.chunks(2) {
+        let word = u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]);
+        let (added, carry) = sum.overflowing_add(word);
+        sum = added + u16::from(carry);
+    }
+    sum
+}
+
+fn parse(mut file: &[u8]) -> Vec<Frame> {
+    assert_eq!(file[..4], [0x4d, 0x3c, 0xb2, 0xa1], "nanoseconds, little-endian");
+    assert_eq!(file[4..8], [2, 0, 4, 0], "version");
+    assert_eq!(le32(file, 16), 65_535, "snapshot length");
+    assert_eq!(le32(file, 20), 101, "raw IP");
+    file = &file[24..];
+    let mut frames = Vec::new();
+    while !file.is_empty() {
+        let time_ns = u64::from(le32(file, 0)) * 1_000_000_000 + u64::from(le32(file, 4));
+        let bytes = le32(file, 8) as usize;
+        assert_eq!(le32(file, 12) as usize, bytes, "nothing is cut off");
+        frames.push(parse_frame(time_ns, &file[16..16 + bytes]));
+        file = &file[16 + bytes..];
+    }
+    frames
+}
+
+fn parse_frame(time_ns: u64, frame: &[u8]) -> Frame {
+    let is_v6 = frame[0] >> 4 == 6;
+    let udp_start = if is_v6 { 40 } else { 20 };
+    let udp = &frame[udp_start..];
+    let (addresses, protocol, ecn);
+    if is_v6 {
+        assert_eq!(usize::from(be16(frame, 4)), udp.len());
+        (addresses, protocol, ecn) = (&frame[8..40], frame[6], frame[1] >> 4 & 3);
+    } else {
+        assert_eq!(frame[0], 0x45);
+        assert_eq!(usize::from(be16(frame, 2)), frame.len());
+        assert_eq!(ones_complement(&frame[..20]), 0xffff, "IP checksum");
+        assert_eq!(be16(frame, 6), 0x4000, "don't fragment");
+        (addresses, protocol, ecn) = (&frame[12..20], frame[9], frame[1] & 3);
+    }
+    assert_eq!(protocol, 17);
+    assert_eq!(usize::from(be16(udp, 4)), udp.len());
+    assert_ne!(be16(udp, 6), 0, "there is a UDP checksum");
+    let mut covered = addresses.to_vec();
+    covered.extend_from_slice(&[0, 17]);
+    covered.extend_from_slice(&udp[4..6]);
+    covered.extend_from_slice(udp);
+    assert_eq!(ones_complement(&covered), 0xffff, "UDP checksum");
+    let (source, destination) = addresses.split_at(addresses.len() / 2);
+    let address = |ip: &[u8], port| -> SocketAddr {
+        match <[u8; 4]>::try_from(ip) {
+            Ok(v4) => (v4, port).into(),
+            Err(_) => (<[u8; 16]>::try_from(ip).unwrap(), port).into(),
+        }
+    };
+    Frame {
+        time_ns,
+        source: address(source, be16(udp, 0)),
+        destination: address(destination, be16(udp, 2)),
+        ecn,
+        headers: frame[..udp_start + 8].to_vec(),
+        packet: udp[8..].to_vec(),
+    }
+}
+
+fn pair(addresses: [&str; 2], writer: &PcapWriter) -> [Pcap<Mem>; 2] {
+    let network = MemNetwork::new();
+    addresses.map(|address| {
+        let mem = network.bind(address.parse().unwrap(), 1 << 20).unwrap();
+        Pcap::new(mem, writer.clone())
+    })
+}
+
+fn send(from: &mut Pcap<Mem>, now_ns: u64, to: SocketAddr, packets: &[Vec<u8>]) {
+    let mut buffers = BurstBuffers::new();
+    let mut burst = buffers.start(to);
+    for packet in packets {
+        let (header, rest) = packet.split_at(packet.len() / 2);
+        burst.push(header, rest, &[]);
+    }
+    assert_eq!(from.send(now_ns, &burst).unwrap(), packets.len());
+}
+
+fn packets(sizes: &[usize]) -> Vec<Vec<u8>> {
+    sizes.iter().map(|size| (0..*size).map(|i| (i * 7 + size) as u8).collect()).collect()
+}
+
+#[test]
+fn both_directions_are_written_with_valid_headers() {
+    const EPOCH_NS: u64 = 1_700_000_000_000_000_000;
+    for addresses in
+        [["10.1.2.3:1111", "10.3.2.1:2222"], ["[2001:db8::1]:1111", "[2001:db8::2]:2222"]]
+    {
+        let memory = Memory::new();
+        let options = PcapOptions { epoch_ns: EPOCH_NS, bytes_max: None };
+        let writer = PcapWriter::new(Box::new(memory.clone()), options).unwrap();
+        let [mut a, mut b] = pair(addresses, &writer);
+        let sizes = [60, 61, 1000, 16, 15, 4, 1, 0, 65_000];
+        send(&mut a, 1_000_000_001, b.local_addr(), &packets(&sizes));
+        while b.receive(2_000_000_002, &mut Nobody).unwrap() > 0 {}
+        let summary = writer.finish().unwrap();
+        let file = memory.bytes();
+        assert_eq!((summary.packets, summary.bytes), (18, file.len() as u64));
+        let frames = parse(&file);
+        let times = [EPOCH_NS + 1_000_000_001, EPOCH_NS + 2_000_000_002];
+        for (frames, time_ns) in frames.chunks(sizes.len()).zip(times) {
+            for (frame, packet) in frames.iter().zip(packets(&sizes)) {
+                assert_eq!(frame.time_ns, time_ns);
+                assert_eq!(frame.source, a.local_addr());
+                assert_eq!(frame.destination, SocketAddr::new(b.local_addr().ip(), 4791));
+                assert_eq!(frame.packet.len(), packet.len());
+                assert_eq!(frame.ecn, 0);
+                if packet.len() < 16 {
+                    assert_eq!(frame.packet, packet, "no trailer in so short a packet");
+                    continue;
+                }
+                let (body, trailer) = frame.packet.split_at(packet.len() - 4);
+                assert_eq!(body, &packet[..packet.len() - 4]);
+                let (ip, udp) = frame.headers.split_at(frame.headers.len() - 8);
+                let udp = udp.try_into().unwrap();
+                let icrc = match frame.source {
+                    SocketAddr::V4(_) => {
+                        lacuna_wire::icrc_ipv4(ip.try_into().unwrap(), udp, &[body])
+                    }
+                    SocketAddr::V6(_) => {
+                        lacuna_wire::icrc_ipv6(ip.try_into().unwrap(), udp, &[body])
+                    }
+                };
+                assert_eq!(trailer, icrc);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_end_bound_to_any_address_is_shown_in_the_family_of_its_peer() {
+    let memory = Memory::new();
+    let writer = PcapWriter::new(Box::new(memory.clone()), PcapOptions::default()).unwrap();
+    let [mut a, b] = pair(["[::]:1111", "10.3.2.1:2222"], &writer);
+    send(&mut a, 0, b.local_addr(), &packets(&[100]));
+    writer.finish().unwrap();
+    assert_eq!(parse(&memory.bytes())[0].source, "0.0.0.0:1111".parse().unwrap());
+}
+
+#[test]
+fn congestion_marks_are_shown() {
+    let memory = Memory::new();
+    let writer = PcapWriter::new(Box::new(memory.clone()), PcapOptions::default()).unwrap();
+    for address in ["10.0.0.1:1", "[2001:db8::1]:1"] {
+        Capturing {
+            placer: &mut Nobody,
+            now_ns: 0,
+            local: address.parse().unwrap(),
+            writer: &writer,
+        }
+        .on_packets(ReceivedBatch {
+            source: address.parse().unwrap(),
+            bytes: &[1; 100],
+            segment_bytes: 50,
+            congestion_experienced: true,
+        });
+    }
+    writer.finish().unwrap();
+    let frames = parse(&memory.bytes());
+    assert_eq!(frames.len(), 4);
+    assert!(frames.iter().all(|frame| frame.ecn == 3));
+}
+
+#[test]
+fn a_bounded_file_stops_growing_at_a_packet() {
+    let memory = Memory::new();
+    let options = PcapOptions { bytes_max: Some(1000), ..PcapOptions::default() };
+    let writer = PcapWriter::new(Box::new(memory.clone()), options).unwrap();
+    let [mut a, b] = pair(["10.0.0.1:1", "10.0.0.2:2"], &writer);
+    send(&mut a, 0, b.local_addr(), &packets(&[100; 20]));
+    let summary = writer.finish().unwrap();
+    // 24 bytes of header and 16 + 28 + 100 a packet.
+    assert_eq!(summary, PcapSummary { packets: 6, bytes: 24 + 6 * 144, left_out: 14 });
+    assert_eq!(parse(&memory.bytes()).len(), 6);
+}
+
+#[test]
+fn errors_of_the_file_are_remembered_and_disturb_nothing() {
+    let memory = Memory { bytes_max: 3 << 20, ..Memory::new() };
+    let writer = PcapWriter::new(Box::new(memory), PcapOptions::default()).unwrap();
+    let [mut a, mut b] = pair(["10.0.0.1:1", "10.0.0.2:2"], &writer);
+    for _ in 0..100 {
+        send(&mut a, 0, b.local_addr(), &packets(&[60_000]));
+        assert_eq!(b.receive(0, &mut Nobody).unwrap(), 1);
+    }
+    for _ in 0..2 {
+        let error = writer.finish().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(error.to_string(), "the disk is full");
+    }
+}
+
+#[test]
+fn a_file_is_written_out_when_the_last_user_is_gone() {
+    let memory = Memory::new();
+    let writer = PcapWriter::new(Box::new(memory.clone()), PcapOptions::default()).unwrap();
+    let [mut a, b] = pair(["10.0.0.1:1", "10.0.0.2:2"], &writer);
+    drop(writer);
+    send(&mut a, 0, b.local_addr(), &packets(&[100]));
+    drop((a, b));
+    assert_eq!(parse(&memory.bytes()).len(), 1);
+}

@@ -1,0 +1,97 @@
+//! What arrives: packets of one source that lie one behind the other in one buffer.
+//!
+//! This is the shape in which a kernel with receive coalescing hands packets over, and the shape in
+//! which they left a sender with segmentation offload. A packet received alone is a batch of one.
+
+use std::net::SocketAddr;
+
+/// Packets from one source, side by side in one buffer. A batch holds at least one packet; a packet
+/// without a single byte is always alone in its batch.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceivedBatch<'a> {
+    /// Who sent them. An IPv4 sender seen by an IPv6 socket appears by its IPv4 address.
+    pub source: SocketAddr,
+    /// All packets, in the order of their arrival.
+    pub bytes: &'a [u8],
+    /// Every packet has this size except the last, which may be shorter.
+    pub segment_bytes: usize,
+    /// Whether a router on the path marked the batch "congestion experienced" (RFC 3168).
+    pub congestion_experienced: bool,
+}
+
+impl<'a> ReceivedBatch<'a> {
+    /// The packets, one by one.
+    pub fn packets(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+        Packets { rest: self.bytes, segment_bytes: self.segment_bytes, packets: self.len() }
+    }
+
+    /// How many packets there are; never 0.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a batch is never empty")]
+    pub fn len(&self) -> usize {
+        if self.segment_bytes == 0 {
+            1
+        } else {
+            self.bytes.len().div_ceil(self.segment_bytes).max(1)
+        }
+    }
+}
+
+struct Packets<'a> {
+    rest: &'a [u8],
+    segment_bytes: usize,
+    packets: usize,
+}
+
+impl<'a> Iterator for Packets<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        self.packets = self.packets.checked_sub(1)?;
+        let last = self.packets == 0;
+        let at = if last { self.rest.len() } else { self.segment_bytes };
+        let (packet, rest) = self.rest.split_at(at);
+        self.rest = rest;
+        Some(packet)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.packets, Some(self.packets))
+    }
+}
+
+impl ExactSizeIterator for Packets<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(bytes: usize, segment_bytes: usize) -> Vec<usize> {
+        let bytes = vec![0; bytes];
+        let batch = ReceivedBatch {
+            source: SocketAddr::from(([127, 0, 0, 1], 1)),
+            bytes: &bytes,
+            segment_bytes,
+            congestion_experienced: false,
+        };
+        let sizes: Vec<usize> = batch.packets().map(<[u8]>::len).collect();
+        assert_eq!(sizes.len(), batch.len());
+        assert_eq!(batch.packets().len(), batch.len());
+        sizes
+    }
+
+    #[test]
+    fn only_the_last_packet_may_be_shorter() {
+        assert_eq!(sizes(10, 4), [4, 4, 2]);
+        assert_eq!(sizes(8, 4), [4, 4]);
+        assert_eq!(sizes(3, 4), [3]);
+        assert_eq!(sizes(1, 1), [1]);
+    }
+
+    #[test]
+    fn an_empty_packet_is_a_packet() {
+        assert_eq!(sizes(0, 0), [0]);
+        assert_eq!(sizes(0, 4), [0]);
+        assert_eq!(sizes(5, 0), [5]);
+    }
+}

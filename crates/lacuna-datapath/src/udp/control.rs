@@ -1,0 +1,157 @@
+//! Control messages: what travels beside a UDP message, in the kernel's layout (`cmsghdr`).
+//!
+//! One goes out, the segment size; two come in, the segment size and the traffic class. Both
+//! directions work on bytes, so a malformed message can at worst be ignored.
+
+/// A `cmsghdr`: length including this header (a word), level, type.
+const HEADER_BYTES: usize = size_of::<usize>() + 8;
+const _: () = assert!(HEADER_BYTES == size_of::<libc::cmsghdr>());
+
+/// Messages begin at multiples of a word.
+const ALIGN: usize = size_of::<usize>();
+
+/// What a receive asks the kernel for: the segment size, the traffic class of IPv4 and of IPv6 (a
+/// dual-stack socket may see either), with room to spare.
+const RECEIVE_BYTES: usize = 96;
+const _: () = assert!(3 * (HEADER_BYTES + ALIGN) <= RECEIVE_BYTES);
+
+/// What one message to be segmented carries.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(8))]
+pub(super) struct SendControl {
+    bytes: [u8; HEADER_BYTES + ALIGN],
+}
+
+impl SendControl {
+    /// `UDP_SEGMENT`: cut the message into packets of this many bytes.
+    pub(super) fn segment(segment_bytes: u16) -> Self {
+        let mut control = Self::default();
+        let (header, data) = control.bytes.split_at_mut(HEADER_BYTES);
+        write_header(header, size_of::<u16>(), libc::SOL_UDP, libc::UDP_SEGMENT);
+        data[..2].copy_from_slice(&segment_bytes.to_ne_bytes());
+        control
+    }
+}
+
+fn write_header(header: &mut [u8], data_bytes: usize, level: i32, kind: i32) {
+    let (length, rest) = header.split_at_mut(size_of::<usize>());
+    length.copy_from_slice(&(HEADER_BYTES + data_bytes).to_ne_bytes());
+    rest[..4].copy_from_slice(&level.to_ne_bytes());
+    rest[4..8].copy_from_slice(&kind.to_ne_bytes());
+}
+
+/// Room for what comes with one received message.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(8))]
+pub(super) struct ReceiveControl {
+    bytes: [u8; RECEIVE_BYTES],
+}
+
+impl Default for ReceiveControl {
+    fn default() -> Self {
+        Self { bytes: [0; RECEIVE_BYTES] }
+    }
+}
+
+/// What the kernel says of a received message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Received {
+    /// The size of the coalesced packets; `None` for a message of one packet.
+    pub(super) segment_bytes: Option<usize>,
+    pub(super) congestion_experienced: bool,
+}
+
+impl ReceiveControl {
+    /// Reads the first `bytes` bytes, which the kernel filled.
+    pub(super) fn parse(&self, bytes: usize) -> Received {
+        let mut received = Received::default();
+        let mut rest = &self.bytes[..bytes.min(RECEIVE_BYTES)];
+        while let Some((header, after)) = rest.split_first_chunk::<HEADER_BYTES>() {
+            let (length, kind) = header.split_at(size_of::<usize>());
+            let length = word(length);
+            let Some(data) = length.checked_sub(HEADER_BYTES).and_then(|data| after.get(..data))
+            else {
+                break;
+            };
+            received.note(int(&kind[..4]), int(&kind[4..]), data);
+            rest = rest.get(length.next_multiple_of(ALIGN)..).unwrap_or_default();
+        }
+        received
+    }
+}
+
+impl Received {
+    fn note(&mut self, level: i32, kind: i32, data: &[u8]) {
+        match (level, kind) {
+            (libc::SOL_UDP, libc::UDP_GRO) => {
+                self.segment_bytes = usize::try_from(int(data)).ok().filter(|bytes| *bytes > 0);
+            }
+            // One byte from IPv4, an int from IPv6; the low byte of either is the traffic class,
+            // whose last two bits are ECN (RFC 3168, section 5).
+            (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                self.congestion_experienced = int(data) & 0b11 == 0b11;
+            }
+            _ => {}
+        }
+    }
+}
+
+fn word(bytes: &[u8]) -> usize {
+    bytes.first_chunk().map_or(0, |bytes| usize::from_ne_bytes(*bytes))
+}
+
+/// An int, or the byte that stands for one.
+fn int(bytes: &[u8]) -> i32 {
+    match (bytes.first_chunk(), bytes.first()) {
+        (Some(bytes), _) => i32::from_ne_bytes(*bytes),
+        (None, Some(byte)) => i32::from(*byte),
+        (None, None) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn control(messages: &[(i32, i32, &[u8])]) -> (ReceiveControl, usize) {
+        let mut control = ReceiveControl::default();
+        let mut at = 0;
+        for (level, kind, data) in messages {
+            write_header(&mut control.bytes[at..][..HEADER_BYTES], data.len(), *level, *kind);
+            control.bytes[at + HEADER_BYTES..][..data.len()].copy_from_slice(data);
+            at += (HEADER_BYTES + data.len()).next_multiple_of(ALIGN);
+        }
+        (control, at)
+    }
+
+    #[test]
+    fn all_that_the_kernel_says_is_read() {
+        let (raw, bytes) = control(&[
+            (libc::IPPROTO_IP, libc::IP_TOS, &[3]),
+            (libc::SOL_SOCKET, 12345, &[1, 2, 3]),
+            (libc::SOL_UDP, libc::UDP_GRO, &1400i32.to_ne_bytes()),
+        ]);
+        let expected = Received { segment_bytes: Some(1400), congestion_experienced: true };
+        assert_eq!(raw.parse(bytes), expected);
+        let (raw, bytes) = control(&[(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &2i32.to_ne_bytes())]);
+        assert_eq!(raw.parse(bytes), Received::default());
+        assert_eq!(ReceiveControl::default().parse(0), Received::default());
+    }
+
+    #[test]
+    fn nonsense_is_ignored() {
+        let (raw, bytes) = control(&[(libc::SOL_UDP, libc::UDP_GRO, &1400i32.to_ne_bytes())]);
+        for bytes in 0..bytes - ALIGN {
+            assert_eq!(raw.parse(bytes), Received::default());
+        }
+        for length in [0, 1, HEADER_BYTES - 1, RECEIVE_BYTES + 1, usize::MAX] {
+            let mut raw = raw;
+            raw.bytes[..size_of::<usize>()].copy_from_slice(&length.to_ne_bytes());
+            assert_eq!(raw.parse(RECEIVE_BYTES), Received::default());
+        }
+        assert_eq!(
+            ReceiveControl { bytes: [0xff; RECEIVE_BYTES] }.parse(usize::MAX),
+            Received::default()
+        );
+    }
+}

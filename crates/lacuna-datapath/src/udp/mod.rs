@@ -1,0 +1,188 @@
+//! UDP sockets.
+//!
+//! On Linux ([`Offload::Auto`]) a burst leaves in as few pieces as it has runs of one packet size:
+//! the kernel, or the network card, cuts each piece into packets (`UDP_SEGMENT`), and what arrives
+//! together is received in one piece (`UDP_GRO`). A packet that the kernel handles alone costs its
+//! sender some 3 us, whatever its size; a segment of a piece costs a tenth of that. Payloads are
+//! gathered from where they lie. Elsewhere, and with [`Offload::Plain`], it is one packet a call.
+//!
+//! A socket is not connected: packets come from anyone and go to anyone. An IPv6 socket bound to
+//! the unspecified address also speaks IPv4; IPv4 peers appear by their IPv4 addresses.
+
+#[cfg(target_os = "linux")]
+mod address;
+#[cfg(target_os = "linux")]
+mod control;
+#[cfg(target_os = "linux")]
+mod offload;
+mod plain;
+#[cfg(target_os = "linux")]
+mod segments;
+mod setup;
+#[cfg(target_os = "linux")]
+mod syscall;
+
+use std::io;
+use std::net::SocketAddr;
+#[cfg(unix)]
+use std::os::fd::BorrowedFd;
+
+#[cfg(target_os = "linux")]
+use offload::Offloaded;
+use plain::Plain;
+
+use crate::{BindError, Burst, Capabilities, Datapath, Placer, SendError};
+
+/// How to bind a [`Udp`].
+#[derive(Clone, Copy, Debug)]
+pub struct UdpConfig {
+    /// The address to bind to; port 0 for any.
+    pub local: SocketAddr,
+    /// The receive buffer to ask for. The kernel clamps it (on Linux to `net.core.rmem_max`, unless
+    /// the process has `CAP_NET_ADMIN`); [`Capabilities::receive_buffer_bytes`] says what was got.
+    pub receive_buffer_bytes: usize,
+    /// The send buffer to ask for, clamped likewise.
+    pub send_buffer_bytes: usize,
+    /// What to use of the kernel's offloads.
+    pub offload: Offload,
+}
+
+impl UdpConfig {
+    /// The default: 10 Gbit/s over 25 ms, or 100 Gbit/s over 2.5 ms, before the receiver has to
+    /// drop anything because its thread was away.
+    pub const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
+    /// The default: some bursts. What waits here waits in front of the pacing, so more is not
+    /// better.
+    pub const SEND_BUFFER_BYTES: usize = 4 << 20;
+
+    /// The defaults, bound to `local`.
+    #[must_use]
+    pub fn new(local: SocketAddr) -> Self {
+        Self {
+            local,
+            receive_buffer_bytes: Self::RECEIVE_BUFFER_BYTES,
+            send_buffer_bytes: Self::SEND_BUFFER_BYTES,
+            offload: Offload::Auto,
+        }
+    }
+}
+
+/// What to use of the kernel's offloads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Offload {
+    /// What the system has: segmentation, coalescing, several messages a call, congestion marks.
+    #[default]
+    Auto,
+    /// One packet a call, through the standard library. For comparison, and for systems that have
+    /// nothing better. Packets above the path's MTU may be fragmented by IP rather than refused.
+    Plain,
+}
+
+/// A UDP socket.
+#[derive(Debug)]
+pub struct Udp(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    #[cfg(target_os = "linux")]
+    Offloaded(Offloaded),
+    Plain(Plain),
+}
+
+impl Udp {
+    /// Binds a socket.
+    ///
+    /// # Errors
+    ///
+    /// When the address cannot be had; the error says which and why.
+    pub fn bind(config: UdpConfig) -> Result<Self, BindError> {
+        Ok(Self(match config.offload {
+            #[cfg(target_os = "linux")]
+            Offload::Auto => Kind::Offloaded(Offloaded::bind(config)?),
+            _ => Kind::Plain(Plain::bind(config)?),
+        }))
+    }
+
+    /// Binds a socket, for those who pick their datapath at run time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Udp::bind`].
+    pub fn bind_boxed(config: UdpConfig) -> Result<Box<dyn Datapath>, BindError> {
+        Ok(match Self::bind(config)?.0 {
+            #[cfg(target_os = "linux")]
+            Kind::Offloaded(udp) => Box::new(udp),
+            Kind::Plain(udp) => Box::new(udp),
+        })
+    }
+
+    /// Errors that earlier packets provoked in the network (such as "connection refused" by a peer
+    /// that has gone) and that the system reported on a later, unrelated call. They are of no use
+    /// to a transport that detects loss by itself, so they are counted and otherwise ignored.
+    #[must_use]
+    pub fn absorbed_errors(&self) -> u64 {
+        match &self.0 {
+            #[cfg(target_os = "linux")]
+            Kind::Offloaded(udp) => udp.absorbed_errors(),
+            Kind::Plain(udp) => udp.absorbed_errors(),
+        }
+    }
+
+    fn inner(&self) -> &dyn Datapath {
+        match &self.0 {
+            #[cfg(target_os = "linux")]
+            Kind::Offloaded(udp) => udp,
+            Kind::Plain(udp) => udp,
+        }
+    }
+
+    fn inner_mut(&mut self) -> &mut dyn Datapath {
+        match &mut self.0 {
+            #[cfg(target_os = "linux")]
+            Kind::Offloaded(udp) => udp,
+            Kind::Plain(udp) => udp,
+        }
+    }
+}
+
+impl Datapath for Udp {
+    fn capabilities(&self) -> Capabilities {
+        self.inner().capabilities()
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.inner().local_addr()
+    }
+
+    fn send(&mut self, now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
+        self.inner_mut().send(now_ns, burst)
+    }
+
+    fn receive(&mut self, now_ns: u64, placer: &mut dyn Placer) -> io::Result<usize> {
+        self.inner_mut().receive(now_ns, placer)
+    }
+
+    fn next_event_ns(&self) -> Option<u64> {
+        None
+    }
+
+    #[cfg(unix)]
+    fn event_source(&self) -> Option<BorrowedFd<'_>> {
+        self.inner().event_source()
+    }
+
+    fn send_blocked(&self) -> bool {
+        self.inner().send_blocked()
+    }
+
+    fn receive_drops(&self) -> u64 {
+        self.inner().receive_drops()
+    }
+}
+
+/// Errors of earlier packets that one call absorbs before it gives up and reports the next (a
+/// judgement; without a bound a broken socket could keep a worker for ever).
+const ABSORBED_PER_CALL_MAX: u32 = 16;
+
+#[cfg(test)]
+mod tests;

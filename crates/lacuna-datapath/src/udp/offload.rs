@@ -1,0 +1,215 @@
+//! UDP with what Linux offers: segmentation out, coalescing in, several messages a call.
+//!
+//! Idea and system interface: Willem de Bruijn, "Optimizing UDP for content delivery: GSO, pacing
+//! and zerocopy" (2018); `udp(7)`. Offloads are probed when the socket is bound. Segmentation may
+//! still be refused later by the device that a route leads to; the socket then goes on without.
+//!
+//! Sockets set "don't fragment" and ignore what the kernel believes about the path's MTU
+//! (`IP_PMTUDISC_PROBE`), so that the layer above can probe it: too large for the first hop is an
+//! error here, too large for a later one is loss.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::segments::RUN_PACKETS_MAX;
+use super::syscall::{self, ReceiveArrays, SLOT_BYTES, SendArrays};
+use super::{ABSORBED_PER_CALL_MAX, UdpConfig, setup};
+use crate::{
+    BindError, Burst, Capabilities, Datapath, PACKET_BYTES_MAX, Placer, ReceivedBatch, SendError,
+};
+
+/// The most messages of one `receive`. Uncoalesced packets cost a system call divided by this.
+const RECEIVE_MESSAGES_MAX: usize = 32;
+
+/// How much one `receive` is meant to take, so that what it hands over is still in the second-level
+/// cache when it is looked at. With `examples/udp_rate.rs`, 1 to 16 slots make no difference beyond
+/// the noise (58 to 60 Gbit/s at 4,096 bytes), so this is a judgement.
+const RECEIVE_BYTES_TARGET: usize = 4 * SLOT_BYTES;
+
+pub(super) struct Offloaded {
+    socket: UdpSocket,
+    local: SocketAddr,
+    send_arrays: SendArrays,
+    receive_arrays: ReceiveArrays,
+    /// Packets in a message: 1 when segmentation is not to be had.
+    run_packets_max: usize,
+    receive_coalescing: bool,
+    congestion_marks: bool,
+    receive_buffer_bytes: usize,
+    /// How many messages the next `receive` asks for: as many as fit the target at the size of the
+    /// last ones.
+    receive_messages: usize,
+    blocked: bool,
+    absorbed_errors: u64,
+}
+
+impl Offloaded {
+    pub(super) fn bind(config: UdpConfig) -> Result<Self, BindError> {
+        let socket = setup::bind(&config)?;
+        let local = setup::local_addr(&socket, &config)?;
+        let fd = socket.as_fd();
+        let set = |level, name, value| syscall::set_option(fd, level, name, value).is_ok();
+        if config.receive_buffer_bytes > setup::receive_buffer_bytes(&socket) / 2 {
+            // The kernel clamped it, and doubled it for its bookkeeping. The privileged may insist.
+            let bytes = config.receive_buffer_bytes.try_into().unwrap_or(i32::MAX / 2);
+            set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes);
+        }
+        // A socket of one protocol refuses the options of the other, so each is tried.
+        set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE);
+        set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE);
+        let marks_v4 = set(libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
+        let marks_v6 = set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1);
+        // Segmentation is asked for message by message; a socket-wide size of 0 (off) is the probe.
+        let segmentation_offload = set(libc::SOL_UDP, libc::UDP_SEGMENT, 0);
+        let receive_coalescing = set(libc::SOL_UDP, libc::UDP_GRO, 1);
+        Ok(Self {
+            local,
+            send_arrays: SendArrays::new(),
+            receive_arrays: ReceiveArrays::new(RECEIVE_MESSAGES_MAX),
+            run_packets_max: if segmentation_offload { RUN_PACKETS_MAX } else { 1 },
+            receive_coalescing,
+            congestion_marks: if local.is_ipv6() { marks_v6 } else { marks_v4 },
+            receive_buffer_bytes: setup::receive_buffer_bytes(&socket),
+            receive_messages: RECEIVE_MESSAGES_MAX,
+            blocked: false,
+            absorbed_errors: 0,
+            socket,
+        })
+    }
+
+    pub(super) fn absorbed_errors(&self) -> u64 {
+        self.absorbed_errors
+    }
+}
+
+impl Datapath for Offloaded {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name: "udp",
+            packet_bytes_max: PACKET_BYTES_MAX,
+            burst_packets_max: Burst::PACKETS_MAX,
+            segmentation_offload: self.run_packets_max > 1,
+            receive_coalescing: self.receive_coalescing,
+            congestion_marks: self.congestion_marks,
+            receive_buffer_bytes: self.receive_buffer_bytes,
+        }
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn send(&mut self, _now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
+        self.blocked = false;
+        let to = setup::to_wire(burst.destination(), self.local.is_ipv6());
+        let mut sent = 0;
+        let mut absorbed = 0;
+        let mut run_packets_max = self.run_packets_max;
+        while sent < burst.len() {
+            let fd = self.socket.as_fd();
+            let error = match self.send_arrays.send(fd, to, burst, sent, run_packets_max) {
+                Ok(packets) => {
+                    // What was refused in one piece has gone packet by packet.
+                    self.run_packets_max = run_packets_max;
+                    sent += packets;
+                    continue;
+                }
+                Err(error) => error,
+            };
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                // ENOBUFS: the queue of the interface is full, which passes as quickly as EAGAIN.
+                Some(libc::EAGAIN | libc::ENOBUFS) => {
+                    self.blocked = true;
+                    return Ok(sent);
+                }
+                Some(code) if is_echo(code) && absorbed < ABSORBED_PER_CALL_MAX => {
+                    absorbed += 1;
+                    self.absorbed_errors += 1;
+                }
+                // EIO: the device computes no checksums, or the route encrypts. EINVAL: on older
+                // kernels also that the packet is too large, which trying it alone will tell.
+                Some(libc::EIO | libc::EINVAL) if run_packets_max > 1 => run_packets_max = 1,
+                // The next call begins with this packet and finds the same.
+                _ if sent > 0 => return Ok(sent),
+                Some(libc::EMSGSIZE) => {
+                    return Err(SendError::PacketTooLarge {
+                        packet_bytes: burst.packet_bytes(sent),
+                    });
+                }
+                _ => return Err(error.into()),
+            }
+        }
+        Ok(sent)
+    }
+
+    fn receive(&mut self, _now_ns: u64, placer: &mut dyn Placer) -> io::Result<usize> {
+        let mut absorbed = 0;
+        loop {
+            let fd = self.socket.as_fd();
+            let Err(error) = self.receive_arrays.receive(fd, self.receive_messages) else { break };
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::EAGAIN) => return Ok(0),
+                Some(code) if is_echo(code) && absorbed < ABSORBED_PER_CALL_MAX => {
+                    absorbed += 1;
+                    self.absorbed_errors += 1;
+                }
+                _ => return Err(error),
+            }
+        }
+        let mut packets = 0;
+        let mut bytes_max = 1;
+        for message in self.receive_arrays.messages() {
+            bytes_max = bytes_max.max(message.bytes.len());
+            // Neither happens with UDP over IP: no message is longer than a slot, all have a
+            // source.
+            let (Some(source), false) = (message.source, message.truncated) else { continue };
+            let batch = ReceivedBatch {
+                source: setup::from_wire(source),
+                bytes: message.bytes,
+                segment_bytes: message.control.segment_bytes.unwrap_or(message.bytes.len()),
+                congestion_experienced: message.control.congestion_experienced,
+            };
+            packets += batch.len();
+            placer.on_packets(batch);
+        }
+        self.receive_messages = (RECEIVE_BYTES_TARGET / bytes_max).clamp(1, RECEIVE_MESSAGES_MAX);
+        Ok(packets)
+    }
+
+    fn next_event_ns(&self) -> Option<u64> {
+        None
+    }
+
+    fn event_source(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    fn send_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    fn receive_drops(&self) -> u64 {
+        syscall::drops(self.socket.as_fd()).map_or(0, u64::from)
+    }
+}
+
+/// What an earlier packet met in the network, by way of an ICMP message, reported here (`ip(7)`,
+/// "Error handling"). It says nothing about the packet at hand.
+fn is_echo(code: i32) -> bool {
+    matches!(code, libc::ECONNREFUSED | libc::ECONNRESET | libc::EHOSTDOWN | libc::EPROTO)
+}
+
+impl fmt::Debug for Offloaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Offloaded")
+            .field("local", &self.local)
+            .field("run_packets_max", &self.run_packets_max)
+            .field("receive_coalescing", &self.receive_coalescing)
+            .field("absorbed_errors", &self.absorbed_errors)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,178 @@
+//! UDP by the standard library alone: one packet a call, copied together first.
+//!
+//! It runs anywhere, and it is the reference against which the offloads are tested.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+#[cfg(unix)]
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::{ABSORBED_PER_CALL_MAX, UdpConfig, setup};
+use crate::{
+    BindError, Burst, Capabilities, Datapath, PACKET_BYTES_MAX, Placer, ReceivedBatch, SendError,
+};
+
+/// The most packets that one `receive` hands over (a judgement: some 20 us of work).
+const RECEIVE_PACKETS_MAX: usize = 32;
+
+#[derive(Debug)]
+pub(super) struct Plain {
+    socket: UdpSocket,
+    local: SocketAddr,
+    /// The packet on its way in or out.
+    packet: Vec<u8>,
+    receive_buffer_bytes: usize,
+    blocked: bool,
+    absorbed_errors: u64,
+}
+
+impl Plain {
+    pub(super) fn bind(config: UdpConfig) -> Result<Self, BindError> {
+        let socket = setup::bind(&config)?;
+        let local = setup::local_addr(&socket, &config)?;
+        let receive_buffer_bytes = setup::receive_buffer_bytes(&socket);
+        // One byte more than a packet can have, so that none is cut off without notice.
+        let packet = vec![0; PACKET_BYTES_MAX + 1];
+        Ok(Self { socket, local, packet, receive_buffer_bytes, blocked: false, absorbed_errors: 0 })
+    }
+
+    pub(super) fn absorbed_errors(&self) -> u64 {
+        self.absorbed_errors
+    }
+
+    /// Sends what is in `self.packet[..bytes]`; false when the socket would block.
+    fn send_packet(&mut self, to: SocketAddr, bytes: usize) -> Result<bool, SendError> {
+        let mut absorbed = 0;
+        loop {
+            match self.socket.send_to(&self.packet[..bytes], to) {
+                Ok(_) => return Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_full(&error) => return Ok(false),
+                Err(error) if is_too_large(&error) => {
+                    return Err(SendError::PacketTooLarge { packet_bytes: bytes });
+                }
+                Err(error) if is_echo(&error) && absorbed < ABSORBED_PER_CALL_MAX => {
+                    absorbed += 1;
+                    self.absorbed_errors += 1;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Datapath for Plain {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name: "udp-plain",
+            packet_bytes_max: PACKET_BYTES_MAX,
+            burst_packets_max: Burst::PACKETS_MAX,
+            segmentation_offload: false,
+            receive_coalescing: false,
+            congestion_marks: false,
+            receive_buffer_bytes: self.receive_buffer_bytes,
+        }
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn send(&mut self, _now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
+        self.blocked = false;
+        let to = setup::to_wire(burst.destination(), self.local.is_ipv6());
+        for (sent, packet) in burst.packets().enumerate() {
+            let result = if packet.len() > PACKET_BYTES_MAX {
+                Err(SendError::PacketTooLarge { packet_bytes: packet.len() })
+            } else {
+                let mut rest = &mut self.packet[..];
+                for part in [packet.header, packet.payload, packet.trailer] {
+                    let (head, tail) = rest.split_at_mut(part.len());
+                    head.copy_from_slice(part);
+                    rest = tail;
+                }
+                self.send_packet(to, packet.len())
+            };
+            match result {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.blocked = true;
+                    return Ok(sent);
+                }
+                // The next call begins with this packet and finds the same.
+                Err(_) if sent > 0 => return Ok(sent),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(burst.len())
+    }
+
+    fn receive(&mut self, _now_ns: u64, placer: &mut dyn Placer) -> io::Result<usize> {
+        let mut absorbed = 0;
+        let mut packets = 0;
+        while packets < RECEIVE_PACKETS_MAX {
+            match self.socket.recv_from(&mut self.packet) {
+                // Longer than a packet can be: a datapath of some other kind, not ours.
+                Ok((bytes, _)) if bytes > PACKET_BYTES_MAX => {}
+                Ok((bytes, source)) => {
+                    packets += 1;
+                    placer.on_packets(ReceivedBatch {
+                        source: setup::from_wire(source),
+                        bytes: &self.packet[..bytes],
+                        segment_bytes: bytes,
+                        congestion_experienced: false,
+                    });
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_echo(&error) && absorbed < ABSORBED_PER_CALL_MAX => {
+                    absorbed += 1;
+                    self.absorbed_errors += 1;
+                }
+                Err(error) if packets == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(packets)
+    }
+
+    fn next_event_ns(&self) -> Option<u64> {
+        None
+    }
+
+    #[cfg(unix)]
+    fn event_source(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    fn send_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// The standard library has no way to ask.
+    fn receive_drops(&self) -> u64 {
+        0
+    }
+}
+
+/// What an earlier packet met in the network, reported here (RFC 1122, section 4.1.3.3).
+fn is_echo(error: &io::Error) -> bool {
+    use io::ErrorKind;
+    matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset)
+}
+
+fn is_full(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    if error.raw_os_error() == Some(libc::ENOBUFS) {
+        return true;
+    }
+    error.kind() == io::ErrorKind::WouldBlock
+}
+
+fn is_too_large(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    const MESSAGE_SIZE: i32 = libc::EMSGSIZE;
+    #[cfg(not(unix))]
+    const MESSAGE_SIZE: i32 = 10_040; // WSAEMSGSIZE
+    error.raw_os_error() == Some(MESSAGE_SIZE)
+}

@@ -1,0 +1,69 @@
+//! Making and binding the socket, the same for every kind of UDP datapath, and the two faces of an
+//! IPv4 address on a socket that speaks both protocols.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::UdpConfig;
+use crate::BindError;
+
+/// A bound, non-blocking socket with the buffers asked for, as far as the kernel grants them.
+pub(super) fn bind(config: &UdpConfig) -> Result<UdpSocket, BindError> {
+    let address = config.local;
+    let step = |doing| move |error: io::Error| BindError::from_io(address, doing, error);
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
+        .map_err(step("cannot make a socket"))?;
+    socket.set_nonblocking(true).map_err(step("cannot make the socket non-blocking"))?;
+    if address.ip() == IpAddr::from([0u16; 8]) {
+        // Where a system does not know dual-stack sockets, this one speaks IPv6 only.
+        let _ = socket.set_only_v6(false);
+    }
+    grow(config.receive_buffer_bytes, &|bytes| socket.set_recv_buffer_size(bytes));
+    grow(config.send_buffer_bytes, &|bytes| socket.set_send_buffer_size(bytes));
+    socket.bind(&address.into()).map_err(step("the system refuses"))?;
+    Ok(socket.into())
+}
+
+/// Asks for a buffer, and for half as often as needed where the system refuses rather than clamps.
+fn grow(bytes: usize, set: &dyn Fn(usize) -> io::Result<()>) {
+    /// No system refuses this much; below it, what the system gives by itself is good enough.
+    const BYTES_MIN: usize = 64 << 10;
+    let mut bytes = bytes;
+    while set(bytes).is_err() && bytes > BYTES_MIN {
+        bytes /= 2;
+    }
+}
+
+pub(super) fn receive_buffer_bytes(socket: &UdpSocket) -> usize {
+    socket2::SockRef::from(socket).recv_buffer_size().unwrap_or(0)
+}
+
+pub(super) fn local_addr(socket: &UdpSocket, config: &UdpConfig) -> Result<SocketAddr, BindError> {
+    socket
+        .local_addr()
+        .map_err(|error| BindError::from_io(config.local, "cannot read back the address", error))
+}
+
+/// The address as this socket has to say it: an IPv6 socket reaches IPv4 peers by mapped addresses
+/// (RFC 4291, section 2.5.5.2).
+pub(super) fn to_wire(address: SocketAddr, socket_is_v6: bool) -> SocketAddr {
+    match address {
+        SocketAddr::V4(v4) if socket_is_v6 => {
+            SocketAddr::V6(SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0))
+        }
+        _ => address,
+    }
+}
+
+/// The address as everyone else says it.
+pub(super) fn from_wire(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
+            Some(v4) => SocketAddr::from((v4, v6.port())),
+            None => address,
+        },
+        SocketAddr::V4(_) => address,
+    }
+}

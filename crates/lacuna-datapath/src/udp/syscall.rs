@@ -1,0 +1,262 @@
+//! The Linux calls of the UDP datapath: `sendmmsg`, `recvmmsg` and socket options.
+//!
+//! All pointers handed to the kernel are made and used within one function here, so a reader can
+//! check each against what it points to without leaving the page. The arrays that hold them are
+//! kept from call to call only to save their allocation.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use super::address::RawAddress;
+use super::control::{ReceiveControl, Received, SendControl};
+use super::segments::{RUN_PACKETS_MAX, Run};
+use crate::Burst;
+
+/// A burst in the worst case: no two packets share a message, so each has three pieces.
+const PIECES_MAX: usize = 3 * Burst::PACKETS_MAX;
+
+/// Room for one message to receive: what UDP can carry, rounded up to 64 KiB, the most that the
+/// kernel coalesces.
+pub(super) const SLOT_BYTES: usize = 64 << 10;
+
+/// Sets a socket option that is an int.
+pub(super) fn set_option(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    // SAFETY: the value points to an int that outlives the call, and its size is passed with it.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            ptr::from_ref(&value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The kernel's count of packets that the socket dropped for want of room; `None` before Linux
+/// 4.12.
+pub(super) fn drops(socket: BorrowedFd<'_>) -> Option<u32> {
+    /// `SK_MEMINFO_DROPS` and `SK_MEMINFO_VARS` of `linux/sock_diag.h`.
+    const DROPS: usize = 8;
+    const VARS: usize = 9;
+    let mut info = [0u32; VARS];
+    let mut bytes = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the info points to an array that outlives the call, and `bytes` to its size, which
+    // the kernel does not exceed and overwrites with what it wrote.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            info.as_mut_ptr().cast(),
+            &raw mut bytes,
+        )
+    };
+    (result == 0 && bytes as usize == size_of_val(&info)).then_some(info[DROPS])
+}
+
+/// The arrays of a send.
+pub(super) struct SendArrays {
+    /// The run of each message and the number of its pieces.
+    runs: Vec<(Run, usize)>,
+    pieces: Vec<libc::iovec>,
+    controls: Vec<SendControl>,
+    messages: Vec<libc::mmsghdr>,
+}
+
+// SAFETY: the raw pointers in `pieces` and `messages` are leftovers of the last call; every call
+// clears the arrays before it fills and uses them.
+unsafe impl Send for SendArrays {}
+
+impl SendArrays {
+    pub(super) fn new() -> Self {
+        Self {
+            runs: Vec::with_capacity(Burst::PACKETS_MAX),
+            pieces: Vec::with_capacity(PIECES_MAX),
+            controls: Vec::with_capacity(Burst::PACKETS_MAX),
+            messages: Vec::with_capacity(Burst::PACKETS_MAX),
+        }
+    }
+
+    /// Sends the packets of `burst` from `start` on in one call, in runs of up to
+    /// `run_packets_max`, and returns how many packets the kernel took. An error is about the first
+    /// run.
+    pub(super) fn send(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        to: SocketAddr,
+        burst: &Burst<'_, '_>,
+        start: usize,
+        run_packets_max: usize,
+    ) -> io::Result<usize> {
+        debug_assert!((1..=RUN_PACKETS_MAX).contains(&run_packets_max));
+        self.runs.clear();
+        self.pieces.clear();
+        self.controls.clear();
+        self.messages.clear();
+        let (address, address_bytes) = RawAddress::from_socket_addr(to);
+
+        // First everything that is pointed to, each array to its end, so that none moves any more.
+        let mut next = start;
+        while next < burst.len() {
+            let run = Run::starting_at(next, burst, run_packets_max);
+            let first_piece = self.pieces.len();
+            burst.for_each_piece(next..next + run.packets, |piece| {
+                let base = piece.as_ptr().cast_mut().cast();
+                self.pieces.push(libc::iovec { iov_base: base, iov_len: piece.len() });
+            });
+            // SAFETY: an all-zero mmsghdr is valid: null pointers, and lengths of 0.
+            let mut message: libc::mmsghdr = unsafe { mem::zeroed() };
+            let pieces = self.pieces.len() - first_piece;
+            message.msg_hdr.msg_iovlen = pieces as _;
+            self.messages.push(message);
+            self.controls.push(match u16::try_from(run.segment_bytes) {
+                Ok(bytes) if run.packets > 1 => SendControl::segment(bytes),
+                _ => SendControl::default(),
+            });
+            next += run.packets;
+            self.runs.push((run, pieces));
+        }
+
+        // Then the pointers.
+        let mut first_piece = 0;
+        for ((message, control), (run, pieces)) in
+            self.messages.iter_mut().zip(&mut self.controls).zip(&self.runs)
+        {
+            let header = &mut message.msg_hdr;
+            header.msg_name = ptr::from_ref(&address).cast_mut().cast();
+            header.msg_namelen = address_bytes as libc::socklen_t;
+            header.msg_iov = self.pieces[first_piece..].as_mut_ptr();
+            first_piece += pieces;
+            if run.packets > 1 {
+                header.msg_control = ptr::from_mut(control).cast();
+                header.msg_controllen = size_of::<SendControl>() as _;
+            }
+        }
+
+        // SAFETY: the call only reads. Each message points to the address on this stack, to its own
+        // range of `pieces` and to its control message, all of which outlive the call; the pieces
+        // point into `burst`, which is borrowed during the call.
+        let sent = unsafe {
+            libc::sendmmsg(
+                socket.as_raw_fd(),
+                self.messages.as_mut_ptr(),
+                self.messages.len() as libc::c_uint,
+                0,
+            )
+        };
+        match usize::try_from(sent) {
+            Ok(sent) => Ok(self.runs[..sent].iter().map(|(run, _)| run.packets).sum()),
+            Err(_) => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// The arrays of a receive, and the buffers.
+pub(super) struct ReceiveArrays {
+    bytes: Box<[u8]>,
+    addresses: Box<[RawAddress]>,
+    controls: Box<[ReceiveControl]>,
+    pieces: Box<[libc::iovec]>,
+    messages: Box<[libc::mmsghdr]>,
+    /// How many messages the last call received.
+    received: usize,
+}
+
+// SAFETY: the raw pointers in `pieces` and `messages` point into the other arrays of this struct,
+// on the heap, and are written anew by every call.
+unsafe impl Send for ReceiveArrays {}
+
+/// One received message.
+pub(super) struct Message<'a> {
+    pub(super) bytes: &'a [u8],
+    /// `None` when the kernel named no address that we know.
+    pub(super) source: Option<SocketAddr>,
+    pub(super) control: Received,
+    /// The message was longer than its slot.
+    pub(super) truncated: bool,
+}
+
+impl ReceiveArrays {
+    /// Room for `slots` messages. The memory is touched as far as messages fill it.
+    pub(super) fn new(slots: usize) -> Self {
+        let no_piece = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+        // SAFETY: an all-zero mmsghdr is valid: null pointers, and lengths of 0.
+        let no_message: libc::mmsghdr = unsafe { mem::zeroed() };
+        Self {
+            bytes: vec![0; slots * SLOT_BYTES].into(),
+            addresses: vec![RawAddress::default(); slots].into(),
+            controls: vec![ReceiveControl::default(); slots].into(),
+            pieces: vec![no_piece; slots].into(),
+            messages: vec![no_message; slots].into(),
+            received: 0,
+        }
+    }
+
+    /// Receives up to `slots` messages in one call and returns their number.
+    pub(super) fn receive(&mut self, socket: BorrowedFd<'_>, slots: usize) -> io::Result<usize> {
+        self.received = 0;
+        let slots = slots.min(self.messages.len());
+        let buffers = self.bytes.chunks_exact_mut(SLOT_BYTES);
+        let beside = self.addresses.iter_mut().zip(&mut self.controls);
+        let arrays = self.messages.iter_mut().zip(&mut self.pieces).zip(buffers).zip(beside);
+        for (((message, piece), buffer), (address, control)) in arrays.take(slots) {
+            piece.iov_base = buffer.as_mut_ptr().cast();
+            piece.iov_len = buffer.len();
+            let header = &mut message.msg_hdr;
+            header.msg_name = ptr::from_mut(address).cast();
+            header.msg_namelen = size_of::<RawAddress>() as libc::socklen_t;
+            header.msg_iov = piece;
+            header.msg_iovlen = 1;
+            header.msg_control = ptr::from_mut(control).cast();
+            header.msg_controllen = size_of::<ReceiveControl>() as _;
+            header.msg_flags = 0;
+        }
+        // SAFETY: each message points to one buffer, address and control of its own in the arrays
+        // of `self`, which is exclusively borrowed, with their sizes; a null timeout is allowed.
+        let received = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                self.messages.as_mut_ptr(),
+                slots as libc::c_uint,
+                libc::MSG_DONTWAIT as _,
+                ptr::null_mut(),
+            )
+        };
+        match usize::try_from(received) {
+            Ok(received) => {
+                self.received = received;
+                Ok(received)
+            }
+            Err(_) => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// The messages of the last call.
+    pub(super) fn messages(&self) -> impl Iterator<Item = Message<'_>> {
+        (0..self.received).map(|i| {
+            let message = &self.messages[i];
+            let header = &message.msg_hdr;
+            #[allow(clippy::unnecessary_cast, reason = "u32 with the C library musl")]
+            let control_bytes = header.msg_controllen as usize;
+            let bytes = (message.msg_len as usize).min(SLOT_BYTES);
+            Message {
+                bytes: &self.bytes[i * SLOT_BYTES..][..bytes],
+                source: self.addresses[i].to_socket_addr(header.msg_namelen as usize),
+                control: self.controls[i].parse(control_bytes),
+                truncated: header.msg_flags & libc::MSG_TRUNC != 0,
+            }
+        })
+    }
+}

@@ -1,0 +1,249 @@
+//! Tests of what is particular to UDP; what every datapath does is in the conformance suite.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use super::*;
+use crate::{BurstBuffers, ReceivedBatch, Waiter};
+
+const LOCALHOST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// What a test remembers of a batch.
+#[derive(Debug)]
+struct Batch {
+    source: SocketAddr,
+    packets: Vec<Vec<u8>>,
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux reports marks"))]
+    congestion_experienced: bool,
+}
+
+#[derive(Default)]
+struct Batches(Vec<Batch>);
+
+impl Placer for Batches {
+    fn on_packets(&mut self, batch: ReceivedBatch<'_>) {
+        self.0.push(Batch {
+            source: batch.source,
+            packets: batch.packets().map(<[u8]>::to_vec).collect(),
+            congestion_experienced: batch.congestion_experienced,
+        });
+    }
+}
+
+fn udp(offload: Offload) -> Udp {
+    Udp::bind(UdpConfig { offload, ..UdpConfig::new(LOCALHOST) }).unwrap()
+}
+
+fn send(from: &mut Udp, to: SocketAddr, packets: &[Vec<u8>]) {
+    let mut buffers = BurstBuffers::new();
+    let mut burst = buffers.start(to);
+    for packet in packets {
+        burst.push(&packet[..1], &packet[1..], &[]);
+    }
+    assert_eq!(from.send(0, &burst).unwrap(), packets.len());
+}
+
+/// Waits for this many packets.
+fn receive(udp: &mut Udp, packets: usize) -> Vec<Batch> {
+    let (mut waiter, _waker) = Waiter::new().unwrap();
+    let mut batches = Batches::default();
+    let mut received = 0;
+    for _ in 0..1000 {
+        received += udp.receive(0, &mut batches).unwrap();
+        if received >= packets {
+            return batches.0;
+        }
+        waiter.wait([&*udp as &dyn Datapath], Some(Duration::from_secs(1))).unwrap();
+    }
+    panic!("{received} of {packets} packets arrived");
+}
+
+fn bytes_of(batches: &[Batch]) -> Vec<Vec<u8>> {
+    batches.iter().flat_map(|batch| batch.packets.clone()).collect()
+}
+
+fn packets(sizes: &[usize]) -> Vec<Vec<u8>> {
+    sizes.iter().enumerate().map(|(i, size)| vec![i as u8; *size]).collect()
+}
+
+#[test]
+fn a_taken_address_is_named_in_the_error() {
+    for offload in [Offload::Auto, Offload::Plain] {
+        let taken = udp(offload).local_addr();
+        let _holder = Udp::bind(UdpConfig::new(taken)).unwrap();
+        let error = Udp::bind(UdpConfig { offload, ..UdpConfig::new(taken) }).unwrap_err();
+        assert!(matches!(error, BindError::InUse(address) if address == taken));
+        assert_eq!(error.to_string(), format!("cannot bind to {taken}: the address is in use"));
+    }
+}
+
+#[test]
+fn an_address_of_nobody_is_named_in_the_error() {
+    // A documentation address (RFC 5737): no interface has it.
+    let address: SocketAddr = "192.0.2.1:4791".parse().unwrap();
+    let error = Udp::bind(UdpConfig::new(address)).unwrap_err();
+    assert!(matches!(error, BindError::NotAvailable(_)), "{error}");
+    assert!(error.to_string().contains("192.0.2.1:4791"));
+}
+
+#[test]
+fn the_receive_buffer_is_what_was_asked_for_if_the_system_grants_it() {
+    for offload in [Offload::Auto, Offload::Plain] {
+        let config =
+            UdpConfig { receive_buffer_bytes: 128 << 10, offload, ..UdpConfig::new(LOCALHOST) };
+        let udp = Udp::bind(config).unwrap();
+        assert!(udp.capabilities().receive_buffer_bytes >= 128 << 10);
+    }
+}
+
+#[test]
+fn a_boxed_socket_is_the_same_kind() {
+    for (offload, names) in
+        [(Offload::Auto, &["udp", "udp-plain"][..]), (Offload::Plain, &["udp-plain"])]
+    {
+        let config = UdpConfig { offload, ..UdpConfig::new(LOCALHOST) };
+        let boxed = Udp::bind_boxed(config).unwrap();
+        assert!(names.contains(&boxed.capabilities().name));
+        assert_eq!(boxed.capabilities(), Udp::bind(config).unwrap().capabilities());
+    }
+}
+
+#[test]
+fn a_socket_for_any_address_speaks_both_protocols() {
+    for offload in [Offload::Auto, Offload::Plain] {
+        let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+        let Ok(mut both) = Udp::bind(UdpConfig { offload, ..UdpConfig::new(any) }) else {
+            eprintln!("not tested: this machine has no IPv6");
+            return;
+        };
+        let port = both.local_addr().port();
+        let mut v4 = udp(Offload::Auto);
+        send(&mut v4, SocketAddr::from((Ipv4Addr::LOCALHOST, port)), &packets(&[100, 100, 40]));
+        let received = receive(&mut both, 3);
+        assert_eq!(bytes_of(&received), packets(&[100, 100, 40]));
+        // The peer appears by its IPv4 address, and can be answered by it.
+        assert_eq!(received[0].source, v4.local_addr());
+        send(&mut both, received[0].source, &packets(&[200, 200, 10]));
+        assert_eq!(bytes_of(&receive(&mut v4, 3)), packets(&[200, 200, 10]));
+    }
+}
+
+#[test]
+fn offloads_and_plain_sockets_understand_each_other() {
+    let sizes = [1400, 1400, 1400, 700, 1400, 1500, 3, 3, 3];
+    for (from, to) in [(Offload::Auto, Offload::Plain), (Offload::Plain, Offload::Auto)] {
+        let (mut from, mut to) = (udp(from), udp(to));
+        send(&mut from, to.local_addr(), &packets(&sizes));
+        assert_eq!(bytes_of(&receive(&mut to, sizes.len())), packets(&sizes));
+    }
+}
+
+#[test]
+fn packets_of_one_size_travel_together() {
+    let (mut a, mut b) = (udp(Offload::Auto), udp(Offload::Auto));
+    let capabilities = a.capabilities();
+    if !(capabilities.segmentation_offload && capabilities.receive_coalescing) {
+        eprintln!("not tested: this system has no offloads");
+        return;
+    }
+    send(&mut a, b.local_addr(), &packets(&[1400; 30]));
+    let batches = receive(&mut b, 30);
+    assert_eq!(bytes_of(&batches), packets(&[1400; 30]));
+    assert_eq!(batches.len(), 1);
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn segmentation_refused_by_the_device_is_done_without() {
+        let (mut a, mut b) = (udp(Offload::Auto), udp(Offload::Auto));
+        // The kernel does not segment without checksums, and says so as it does for a device that
+        // cannot compute them.
+        let fd = a.event_source().unwrap();
+        syscall::set_option(fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
+        // A run of one shows nothing; the first real run does.
+        send(&mut a, b.local_addr(), &packets(&[7]));
+        assert!(a.capabilities().segmentation_offload);
+        for _ in 0..2 {
+            send(&mut a, b.local_addr(), &packets(&[5, 1400, 1400, 1400, 700]));
+            assert!(!a.capabilities().segmentation_offload);
+        }
+        assert_eq!(bytes_of(&receive(&mut b, 11)).len(), 11);
+    }
+
+    #[test]
+    fn a_packet_too_large_for_the_path_does_not_cost_the_offload() {
+        // 65,507 bytes are fine for IPv4, but with the headers of IPv6 more than the loopback's
+        // MTU.
+        let v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
+        let (Ok(mut a), Ok(b)) = (Udp::bind(UdpConfig::new(v6)), Udp::bind(UdpConfig::new(v6)))
+        else {
+            eprintln!("not tested: this machine has no IPv6");
+            return;
+        };
+        let mut buffers = BurstBuffers::new();
+        let mut burst = buffers.start(b.local_addr());
+        let payload = vec![0; crate::PACKET_BYTES_MAX];
+        burst.push(&[], &payload, &[]);
+        burst.push(&[], &payload, &[]);
+        let error = a.send(0, &burst).unwrap_err();
+        assert!(matches!(error, SendError::PacketTooLarge { packet_bytes: 65_507 }), "{error}");
+        assert!(a.capabilities().segmentation_offload);
+    }
+
+    #[test]
+    fn congestion_marks_are_reported() {
+        const CONGESTION_EXPERIENCED: i32 = 3;
+        const CAPABLE: i32 = 2;
+        let localhosts = [LOCALHOST, SocketAddr::from((Ipv6Addr::LOCALHOST, 0))];
+        for localhost in localhosts {
+            let (Ok(sender), Ok(mut receiver)) =
+                (UdpSocket::bind(localhost), Udp::bind(UdpConfig::new(localhost)))
+            else {
+                eprintln!("not tested: this machine has no IPv6");
+                continue;
+            };
+            assert!(receiver.capabilities().congestion_marks);
+            let (level, name) = match localhost {
+                SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
+                SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+            };
+            for mark in [CONGESTION_EXPERIENCED, CAPABLE] {
+                syscall::set_option(sender.as_fd(), level, name, mark).unwrap();
+                sender.send_to(b"marked", receiver.local_addr()).unwrap();
+                let batches = receive(&mut receiver, 1);
+                assert_eq!(batches[0].congestion_experienced, mark == CONGESTION_EXPERIENCED);
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_receive_queue_drops_is_counted() {
+        const PACKETS: u64 = 20;
+        let mut a = udp(Offload::Auto);
+        let small = UdpConfig { receive_buffer_bytes: 64 << 10, ..UdpConfig::new(LOCALHOST) };
+        let mut b = Udp::bind(small).unwrap();
+        let mut sent = 0;
+        // Drops are known while nobody receives. A dropped run may count once or by its packets.
+        while b.receive_drops() < 10 {
+            send(&mut a, b.local_addr(), &packets(&[1400; PACKETS as usize]));
+            sent += PACKETS;
+        }
+        let mut received = 0;
+        let mut batches = Batches::default();
+        loop {
+            match b.receive(0, &mut batches).unwrap() as u64 {
+                0 => break,
+                packets => received += packets,
+            }
+        }
+        let missing = sent - received;
+        let drops = b.receive_drops();
+        assert!((missing.div_ceil(PACKETS)..=missing).contains(&drops), "{drops} of {missing}");
+    }
+}

@@ -1,0 +1,286 @@
+//! What every datapath does.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use lacuna_datapath::{Burst, Datapath, PACKET_BYTES_MAX, SendError, Waiter};
+
+use crate::world::{Numbers, World};
+
+pub(crate) fn a_datapath_says_what_it_is(world: &World) {
+    let end = world.end_with(1 << 16);
+    let capabilities = end.datapath.capabilities();
+    assert!(!capabilities.name.is_empty());
+    assert_eq!(capabilities.packet_bytes_max, PACKET_BYTES_MAX);
+    assert!((1..=Burst::PACKETS_MAX).contains(&capabilities.burst_packets_max));
+    assert!(capabilities.receive_buffer_bytes >= 1 << 16);
+    assert_ne!(end.addr.port(), 0);
+    assert_eq!(end.datapath.local_addr(), end.addr);
+    assert_eq!(end.datapath.next_event_ns(), None);
+    assert_eq!(end.datapath.receive_drops(), 0);
+    assert!(!end.datapath.send_blocked());
+}
+
+pub(crate) fn packets_arrive_exactly_as_sent(world: &World) {
+    let (mut a, mut b) = (world.end(), world.end());
+    let mut numbers = Numbers(1);
+    for _ in 0..20 {
+        let packets: Vec<_> = (0..10).map(|_| numbers.packet(1400)).collect();
+        a.send(b.addr, &packets);
+        b.expect(a.addr, &packets);
+        b.send(a.addr, &packets[..1]);
+        a.expect(b.addr, &packets[..1]);
+    }
+}
+
+pub(crate) fn packets_of_every_size_arrive(world: &World) {
+    let (mut a, mut b) = (world.end(), world.end());
+    let mut numbers = Numbers(2);
+    let sizes = [0, 1, 2, 3, 63, 64, 65, 1399, 1400, 1472, 4096, 8192, 16_384, 40_000, 65_000];
+    for size in sizes.into_iter().chain([world.largest - 1, world.largest]) {
+        let packets = [numbers.packet(size), numbers.packet(size)];
+        a.send(b.addr, &packets);
+        b.expect(a.addr, &packets);
+    }
+}
+
+pub(crate) fn parts_of_a_packet_may_be_empty(world: &World) {
+    let (mut a, mut b) = (world.end(), world.end());
+    let (header, payload, trailer) = (&b"header"[..], &b"payload"[..], &b"trailer"[..]);
+    let mut expected = Vec::new();
+    let mut packets = Vec::new();
+    for which in 0..8 {
+        let part = |bit: u8, bytes| if which & bit == 0 { &[][..] } else { bytes };
+        let packet = (part(1, header), part(2, payload), part(4, trailer));
+        expected.push([packet.0, packet.1, packet.2].concat());
+        packets.push(packet);
+    }
+    a.send_parts(b.addr, packets);
+    a.flush();
+    b.expect(a.addr, &expected);
+}
+
+pub(crate) fn mixed_sizes_keep_order_and_boundaries(world: &World) {
+    let (mut a, mut b) = (world.end(), world.end());
+    let mut numbers = Numbers(3);
+    for _ in 0..50 {
+        // Few sizes, so that there are runs, with shorter and longer packets in between.
+        let sizes = [numbers.below(2000), numbers.below(2000), numbers.below(300), 0];
+        let packets: Vec<_> = (0..numbers.below(100))
+            .map(|_| {
+                let size = sizes[numbers.below(20).min(3)];
+                numbers.packet(size)
+            })
+            .collect();
+        a.send(b.addr, &packets);
+        b.expect(a.addr, &packets);
+    }
+}
+
+pub(crate) fn a_full_burst_arrives(world: &World) {
+    let (mut a, mut b) = (world.end(), world.end());
+    let mut numbers = Numbers(4);
+    for size in [1, 100, 1400, 4148] {
+        let packets: Vec<_> = (0..Burst::PACKETS_MAX).map(|_| numbers.packet(size)).collect();
+        let parts = packets.iter().map(|packet| {
+            let (header, rest) = packet.split_at(packet.len() / 3);
+            let (payload, trailer) = rest.split_at(rest.len() - rest.len() / 4);
+            (header, payload, trailer)
+        });
+        a.send_parts(b.addr, parts);
+        a.flush();
+        b.expect(a.addr, &packets);
+    }
+}
+
+pub(crate) fn an_empty_burst_is_nothing(world: &World) {
+    let (mut a, mut b) = (world.end(), world.end());
+    assert_eq!(a.try_send(b.addr, &[]).unwrap(), 0);
+    assert!(!a.datapath.send_blocked());
+    assert_eq!(b.receive(), 0);
+}
+
+pub(crate) fn a_packet_too_large_is_refused_and_disturbs_no_other(world: &World) {
+    let (mut a, mut b) = (world.end(), world.end());
+    let mut numbers = Numbers(5);
+    let small = [numbers.packet(100), numbers.packet(100), numbers.packet(50)];
+    for packet_bytes in [PACKET_BYTES_MAX + 1, PACKET_BYTES_MAX + 100, 1 << 20] {
+        let large = numbers.packet(packet_bytes);
+        let burst = [&small[..], &[large], &small[..]].concat();
+        // What comes before it is taken, perhaps in several turns; then the error is about it
+        // alone.
+        let mut taken = 0;
+        while taken < small.len() {
+            taken += a.try_send(b.addr, &burst[taken..]).unwrap();
+        }
+        assert_eq!(taken, small.len());
+        let error = a.try_send(b.addr, &burst[taken..]).unwrap_err();
+        assert!(
+            matches!(error, SendError::PacketTooLarge { packet_bytes: bytes } if bytes == packet_bytes),
+            "{error}"
+        );
+        assert!(!error.is_transient());
+        a.send(b.addr, &burst[taken + 1..]);
+        b.expect(a.addr, &small);
+        b.expect(a.addr, &small);
+    }
+    assert_eq!(b.receive(), 0);
+}
+
+pub(crate) fn nothing_to_receive_is_nothing(world: &World) {
+    let (mut a, mut b) = (world.end(), world.end());
+    assert_eq!(b.receive(), 0);
+    let packets = [vec![1; 10]];
+    a.send(b.addr, &packets);
+    b.expect(a.addr, &packets);
+    assert_eq!(b.receive(), 0);
+    assert_eq!(a.receive(), 0);
+}
+
+pub(crate) fn a_full_receiver_drops_whole_packets_and_no_others_suffer(world: &World) {
+    let (mut a, mut b) = (world.end(), world.end_with(1 << 16));
+    let mut numbers = Numbers(6);
+    let room = b.datapath.capabilities().receive_buffer_bytes;
+    let sizes = [1400, 1400, 1400, 1400, 700];
+    let mut sent = Vec::new();
+    while sent.iter().map(Vec::len).sum::<usize>() < 4 * room {
+        let packets: Vec<_> = sizes.iter().map(|size| numbers.packet(*size)).collect();
+        a.send(b.addr, &packets);
+        sent.extend(packets);
+    }
+    let arrived = b.expect_until(&mut a, b"the end");
+    assert!(!arrived.is_empty());
+    assert!(arrived.len() < sent.len(), "nothing was dropped");
+    if world.counts_drops {
+        assert!(b.datapath.receive_drops() > 0);
+    }
+    // What arrived is what was sent, less some packets.
+    let mut rest = sent.iter();
+    for packet in &arrived {
+        assert!(rest.any(|sent| sent == packet), "a packet that was never sent, or out of order");
+    }
+    let packets = [numbers.packet(1400)];
+    a.send(b.addr, &packets);
+    // Repetitions of the last packet may still be under way.
+    while b.next().1 != packets[0] {}
+}
+
+pub(crate) fn packets_to_nobody_disturb_no_others(world: &World) {
+    let (mut a, mut b) = (world.end(), world.end());
+    let nobody = {
+        let gone = world.end();
+        gone.addr
+    };
+    let packets = [vec![1; 100], vec![2; 100]];
+    for _ in 0..20 {
+        a.send(nobody, &packets);
+        a.send(b.addr, &packets);
+        assert_eq!(a.receive(), 0);
+    }
+    for _ in 0..20 {
+        b.expect(a.addr, &packets);
+    }
+}
+
+pub(crate) fn one_end_serves_many(world: &World) {
+    let mut a = world.end();
+    let mut others: Vec<_> = (0..8).map(|_| world.end()).collect();
+    for round in 0..5u8 {
+        for (i, other) in others.iter().enumerate() {
+            a.send(other.addr, &[vec![round; 10 + i], vec![round; 10 + i]]);
+        }
+    }
+    for round in 0..5u8 {
+        for (i, other) in others.iter_mut().enumerate() {
+            other.expect(a.addr, &[vec![round; 10 + i], vec![round; 10 + i]]);
+        }
+    }
+}
+
+pub(crate) fn many_ends_reach_one(world: &World) {
+    let mut a = world.end();
+    let mut others: Vec<_> = (0..8).map(|_| world.end()).collect();
+    for (i, other) in others.iter_mut().enumerate() {
+        other.send(a.addr, &[vec![i as u8; 100], vec![i as u8; 100]]);
+    }
+    let mut seen: Vec<(SocketAddr, u8)> = Vec::new();
+    for _ in 0..2 * others.len() {
+        let (source, packet) = a.next();
+        assert_eq!(packet, vec![packet[0]; 100]);
+        seen.push((source, packet[0]));
+    }
+    for (i, other) in others.iter().enumerate() {
+        let from_it: Vec<_> = seen.iter().filter(|(source, _)| *source == other.addr).collect();
+        assert_eq!(from_it, [&(other.addr, i as u8); 2]);
+    }
+}
+
+pub(crate) fn an_arrival_wakes_a_waiter(world: &World) {
+    let (mut a, mut b) = (world.end(), world.end());
+    let to = b.addr;
+    let from = a.addr;
+    let sender = thread::spawn(move || {
+        a.send(to, &[vec![7; 10]]);
+        a
+    });
+    // Without a wake-up this takes until patience is at its end, and fails.
+    b.expect(from, &[vec![7; 10]]);
+    drop(sender.join().unwrap());
+}
+
+pub(crate) fn the_event_source_goes_quiet_when_all_is_taken(world: &World) {
+    if cfg!(not(unix)) {
+        return; // There is nothing to poll.
+    }
+    let (mut a, mut b) = (world.end(), world.end());
+    for _ in 0..3 {
+        assert!(!is_readable(&*b.datapath));
+        a.send(b.addr, &[vec![1; 10], vec![2; 10]]);
+        b.wait();
+        assert!(is_readable(&*b.datapath));
+        b.expect(a.addr, &[vec![1; 10], vec![2; 10]]);
+        assert_eq!(b.receive(), 0);
+        assert!(!is_readable(&*b.datapath));
+    }
+}
+
+#[cfg(unix)]
+fn is_readable(datapath: &dyn Datapath) -> bool {
+    use std::os::fd::AsRawFd;
+    let fd = datapath.event_source().expect("this datapath can be polled").as_raw_fd();
+    let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, exclusively borrowed for the call.
+    let ready = unsafe { libc::poll(&raw mut entry, 1, 0) };
+    assert!(ready >= 0);
+    ready == 1
+}
+
+#[cfg(not(unix))]
+fn is_readable(_: &dyn Datapath) -> bool {
+    unimplemented!("there is nothing to poll on this system")
+}
+
+pub(crate) fn a_waker_wakes_a_waiter_with_sources(world: &World) {
+    let (a, b) = (world.end(), world.end());
+    let sources = || [&a.datapath, &b.datapath].map(|datapath| &**datapath);
+    let (mut waiter, waker) = Waiter::new().unwrap();
+    waker.wake();
+    waiter.wait(sources(), None).unwrap();
+
+    let done = Arc::new(AtomicBool::new(false));
+    let thread = thread::spawn({
+        let (done, waker) = (Arc::clone(&done), waker.clone());
+        move || {
+            done.store(true, Ordering::Relaxed);
+            waker.wake();
+        }
+    });
+    while !done.load(Ordering::Relaxed) {
+        waiter.wait(sources(), None).unwrap();
+    }
+    thread.join().unwrap();
+    waiter.wait(sources(), Some(Duration::ZERO)).unwrap();
+}

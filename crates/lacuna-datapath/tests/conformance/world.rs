@@ -1,0 +1,280 @@
+//! What a test needs to talk to datapaths: a way to make ends that reach each other, and an end
+//! that sends everything, receives what it waits for, and gives up loudly.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use lacuna_datapath::{
+    BindError, Burst, BurstBuffers, Datapath, MemNetwork, Offload, PcapOptions, PcapWriter, Placer,
+    ReceivedBatch, SendError, Udp, UdpConfig, Waiter,
+};
+
+/// A test that has waited this long for something that must happen has failed. No test takes
+/// anything near it when all is well.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+type Wrap = fn(Box<dyn Datapath>) -> Box<dyn Datapath>;
+
+/// Where ends of one kind live.
+pub(crate) struct World {
+    kind: Kind,
+    wrap: Wrap,
+    ip: IpAddr,
+    next_mem_port: Cell<u16>,
+    /// The largest packet that gets through.
+    pub(crate) largest: usize,
+    /// Whether the datapath knows what its receive queue dropped.
+    pub(crate) counts_drops: bool,
+}
+
+enum Kind {
+    Udp(Offload),
+    Mem(MemNetwork),
+}
+
+impl World {
+    /// `None` on a machine without IPv6, when that is asked for.
+    pub(crate) fn udp(offload: Offload, is_v6: bool, wrap: Wrap) -> Option<Self> {
+        let world = Self {
+            kind: Kind::Udp(offload),
+            wrap,
+            ip: loopback(is_v6),
+            next_mem_port: Cell::new(0),
+            // The MTU of the loopback interface of Linux is 65,536 bytes, and IPv6 and UDP take 48.
+            largest: if is_v6 { 65_488 } else { lacuna_datapath::PACKET_BYTES_MAX },
+            counts_drops: offload == Offload::Auto && cfg!(target_os = "linux"),
+        };
+        match world.bind(1 << 16) {
+            Err(BindError::NotAvailable(_) | BindError::Io { .. }) if is_v6 => {
+                eprintln!("not tested: this machine has no IPv6");
+                None
+            }
+            _ => Some(world),
+        }
+    }
+
+    pub(crate) fn mem(is_v6: bool, wrap: Wrap) -> Option<Self> {
+        Some(Self {
+            kind: Kind::Mem(MemNetwork::new()),
+            wrap,
+            ip: loopback(is_v6),
+            next_mem_port: Cell::new(1000),
+            largest: lacuna_datapath::PACKET_BYTES_MAX,
+            counts_drops: true,
+        })
+    }
+
+    /// An end with room for anything that a test sends before it receives.
+    pub(crate) fn end(&self) -> End {
+        self.end_with(4 << 20)
+    }
+
+    pub(crate) fn end_with(&self, queue_bytes: usize) -> End {
+        let datapath = self.bind(queue_bytes).expect("an end can be bound");
+        End::new((self.wrap)(datapath))
+    }
+
+    fn bind(&self, queue_bytes: usize) -> Result<Box<dyn Datapath>, BindError> {
+        match &self.kind {
+            Kind::Udp(offload) => Udp::bind_boxed(UdpConfig {
+                offload: *offload,
+                receive_buffer_bytes: queue_bytes,
+                ..UdpConfig::new(SocketAddr::new(self.ip, 0))
+            }),
+            Kind::Mem(network) => {
+                let port = self.next_mem_port.get();
+                self.next_mem_port.set(port + 1);
+                Ok(Box::new(network.bind(SocketAddr::new(self.ip, port), queue_bytes)?))
+            }
+        }
+    }
+}
+
+fn loopback(is_v6: bool) -> IpAddr {
+    if is_v6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() }
+}
+
+/// A capture that nobody reads.
+pub(crate) fn discarding_writer() -> PcapWriter {
+    PcapWriter::new(Box::new(io::sink()), PcapOptions::default())
+        .expect("the header can be written to nowhere")
+}
+
+/// A datapath and what it takes to use it.
+pub(crate) struct End {
+    pub(crate) datapath: Box<dyn Datapath>,
+    pub(crate) addr: SocketAddr,
+    buffers: BurstBuffers,
+    waiter: Waiter,
+    start: Instant,
+    /// Received, and not yet asked for.
+    inbox: Inbox,
+}
+
+#[derive(Default)]
+struct Inbox {
+    packets: VecDeque<(SocketAddr, Vec<u8>)>,
+}
+
+impl Placer for Inbox {
+    fn on_packets(&mut self, batch: ReceivedBatch<'_>) {
+        self.packets.extend(batch.packets().map(|packet| (batch.source, packet.to_vec())));
+    }
+}
+
+impl End {
+    fn new(datapath: Box<dyn Datapath>) -> Self {
+        Self {
+            addr: datapath.local_addr(),
+            datapath,
+            buffers: BurstBuffers::new(),
+            waiter: Waiter::new().expect("a waiter can be made").0,
+            start: Instant::now(),
+            inbox: Inbox::default(),
+        }
+    }
+
+    pub(crate) fn now_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).expect("tests end within 584 years")
+    }
+
+    /// Sends packets, each as payload, in bursts as large as they come.
+    pub(crate) fn send(&mut self, to: SocketAddr, packets: &[Vec<u8>]) {
+        for packets in packets.chunks(Burst::PACKETS_MAX) {
+            self.send_parts(to, packets.iter().map(|packet| (&[][..], &packet[..], &[][..])));
+        }
+        self.flush();
+    }
+
+    /// Sends one burst of packets given in parts.
+    pub(crate) fn send_parts<'p>(
+        &mut self,
+        to: SocketAddr,
+        packets: impl IntoIterator<Item = (&'p [u8], &'p [u8], &'p [u8])>,
+    ) {
+        let now_ns = self.now_ns();
+        let mut burst = self.buffers.start(to);
+        for (header, payload, trailer) in packets {
+            burst.push(header, payload, trailer);
+        }
+        let patience = Instant::now() + PATIENCE;
+        while !burst.is_empty() {
+            let taken = self.datapath.send(now_ns, &burst).expect("the packets can be sent");
+            burst.advance(taken);
+            if taken == 0 {
+                let source: &dyn Datapath = &*self.datapath;
+                self.waiter.wait([source], Some(PATIENCE)).expect("waiting works");
+            }
+            assert!(Instant::now() < patience, "the way out stays full");
+        }
+    }
+
+    /// Sends one burst of packets and says what the datapath says.
+    pub(crate) fn try_send(
+        &mut self,
+        to: SocketAddr,
+        packets: &[Vec<u8>],
+    ) -> Result<usize, SendError> {
+        let now_ns = self.now_ns();
+        let mut burst = self.buffers.start(to);
+        for packet in packets {
+            burst.push(&[], packet, &[]);
+        }
+        let result = self.datapath.send(now_ns, &burst);
+        self.flush();
+        result
+    }
+
+    /// Waits until the datapath holds no packet back.
+    pub(crate) fn flush(&mut self) {
+        let patience = Instant::now() + PATIENCE;
+        while self.datapath.next_event_ns().is_some() || self.datapath.send_blocked() {
+            self.receive();
+            assert!(Instant::now() < patience, "packets are held back for ever");
+        }
+    }
+
+    /// Receives once, into the inbox.
+    pub(crate) fn receive(&mut self) -> usize {
+        let now_ns = self.now_ns();
+        let before = self.inbox.packets.len();
+        let packets = self.datapath.receive(now_ns, &mut self.inbox).expect("receiving works");
+        assert_eq!(self.inbox.packets.len() - before, packets, "the count is what was handed over");
+        packets
+    }
+
+    /// The next packet.
+    pub(crate) fn next(&mut self) -> (SocketAddr, Vec<u8>) {
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            if let Some(packet) = self.inbox.packets.pop_front() {
+                return packet;
+            }
+            if self.receive() == 0 {
+                self.wait();
+            }
+            assert!(Instant::now() < patience, "no packet comes");
+        }
+    }
+
+    /// Waits for the datapath, not at all exactly.
+    pub(crate) fn wait(&mut self) {
+        let source: &dyn Datapath = &*self.datapath;
+        self.waiter.wait([source], Some(PATIENCE)).expect("waiting works");
+    }
+
+    pub(crate) fn expect(&mut self, from: SocketAddr, packets: &[Vec<u8>]) {
+        for (i, expected) in packets.iter().enumerate() {
+            let (source, packet) = self.next();
+            assert_eq!(source, from, "source of packet {i}");
+            assert_eq!(packet.len(), expected.len(), "size of packet {i}");
+            assert!(packet == *expected, "bytes of packet {i}");
+        }
+    }
+
+    /// All that arrived before the one with these bytes, which `sender` repeats until it does.
+    pub(crate) fn expect_until(&mut self, sender: &mut Self, last: &[u8]) -> Vec<Vec<u8>> {
+        let patience = Instant::now() + PATIENCE;
+        let mut arrived = Vec::new();
+        loop {
+            sender.send(self.addr, &[last.to_vec()]);
+            while self.receive() > 0 {}
+            for (_, packet) in self.inbox.packets.drain(..) {
+                if packet == last {
+                    return arrived;
+                }
+                arrived.push(packet);
+            }
+            assert!(Instant::now() < patience, "the last packet never comes");
+        }
+    }
+}
+
+/// Numbers that look random and are the same every time (SplitMix64).
+pub(crate) struct Numbers(pub(crate) u64);
+
+impl Numbers {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    /// A packet of `bytes` bytes.
+    pub(crate) fn packet(&mut self, bytes: usize) -> Vec<u8> {
+        let mut packet = Vec::with_capacity(bytes + 8);
+        while packet.len() < bytes {
+            packet.extend_from_slice(&self.next().to_le_bytes());
+        }
+        packet.truncate(bytes);
+        packet
+    }
+}
