@@ -53,7 +53,10 @@ pub enum Placed {
         chunk: Option<u32>,
     },
     /// The packet's bit was set already; nothing was written.
-    Duplicate,
+    Duplicate {
+        /// The chunk that is whole now: only this copy said where the message ends.
+        chunk: Option<u32>,
+    },
 }
 
 /// A packet's place in its message, as its headers say.
@@ -124,8 +127,11 @@ impl Receive {
             return Err(Discard::OutOfRange);
         }
         let only_immediate = length == 0 && at.packet != 0;
+        // A packet longer than the MTU would reach into bytes of other packets,
+        // which may be here already or belong to another channel's worker.
         if !only_immediate
             && (at.offset != u64::from(at.packet) * u64::from(mtu_bytes)
+                || length > u64::from(mtu_bytes)
                 || (length != u64::from(mtu_bytes) && !at.ends_message))
         {
             return Err(Discard::Inconsistent);
@@ -148,8 +154,12 @@ impl Receive {
         }
         let word = &self.packet_bits[(at.packet / 64) as usize];
         let bit = 1u64 << (at.packet % 64);
-        if word.load(Ordering::Relaxed) & bit != 0 {
-            return Ok(Placed::Duplicate);
+        let before = word.load(Ordering::Relaxed);
+        if before & bit != 0 {
+            // A stream may send its last packets again to say that they end the
+            // message: a short last chunk is whole only now.
+            let chunk = if at.ends_message { self.finish_chunk(at.packet, before) } else { None };
+            return Ok(Placed::Duplicate { chunk });
         }
         // SAFETY: by contract this thread alone places packets of this chunk,
         // and the packet's bit is clear, so no other thread writes these bytes,
@@ -165,7 +175,9 @@ impl Receive {
         let chunk_packets = self.geometry.chunk_packets();
         let chunk = packet / chunk_packets;
         let first = chunk * chunk_packets;
-        let last = (first + chunk_packets).min(self.packets()) - 1;
+        // Another worker may have learnt an end before this packet since it was
+        // checked (a sender that contradicts itself): the chunk is not cut below it.
+        let last = (first + chunk_packets).min(self.packets()).max(packet + 1) - 1;
         let whole = if first / 64 == last / 64 {
             let mask = (u64::MAX >> (63 - (last - first))) << (first % 64);
             now & mask == mask
@@ -182,13 +194,18 @@ impl Receive {
         }
         let bit = 1u64 << (chunk % 64);
         let before = self.chunk_bits[(chunk / 64) as usize].fetch_or(bit, Ordering::AcqRel);
-        debug_assert_eq!(before & bit, 0, "a chunk is completed by its last packet, once");
+        if before & bit != 0 {
+            return None;
+        }
         self.chunks_done.fetch_add(1, Ordering::AcqRel);
         Some(chunk)
     }
 
     fn learn_end(&self, end: u64) -> Result<(), Discard> {
         match self.end.load(Ordering::Relaxed) {
+            0 if self.has_packets_from(end.div_ceil(u64::from(self.geometry.mtu_bytes()))) => {
+                Err(Discard::Inconsistent)
+            }
             0 => match self.end.compare_exchange(0, end + 1, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => Ok(()),
                 Err(known) if known == end + 1 => Ok(()),
@@ -197,6 +214,17 @@ impl Receive {
             known if known == end + 1 => Ok(()),
             _ => Err(Discard::Inconsistent),
         }
+    }
+
+    /// Whether any packet from `first` on is here: asked once per message.
+    fn has_packets_from(&self, first: u64) -> bool {
+        let words = self.packet_bits.iter().enumerate().skip((first / 64) as usize);
+        words.map(|(index, word)| (index as u64, word.load(Ordering::Relaxed))).any(
+            |(index, word)| {
+                let skipped = first.saturating_sub(index * 64);
+                word >> skipped != 0
+            },
+        )
     }
 
     fn note_fragment(&self, packet: u32, fragment: u32) {
@@ -320,7 +348,11 @@ impl Receive {
         // `chunks_done` first: the worker that learnt the end did so before it
         // counted its chunk.
         let done = self.chunks_done();
-        done == self.chunks()
+        let chunks = self.chunks();
+        // The count says cheaply that it is not complete. A sender that moves
+        // the end before chunks that are here cannot make up for others by them.
+        done >= chunks
+            && self.cumulative() == chunks
             && (self.carries_immediate.load(Ordering::Acquire) == 0 || self.immediate().is_some())
     }
 
@@ -332,6 +364,10 @@ impl Receive {
         let start = u64::from(chunk) * self.geometry.chunk_bytes();
         let limit = self.length_bytes().unwrap_or_else(|| self.capacity_bytes());
         let end = (start + self.geometry.chunk_bytes()).min(limit);
+        if start > end {
+            // The sender has moved the end before this chunk.
+            return None;
+        }
         // SAFETY: the chunk's bit is set (acquired above), and no worker writes
         // below a set packet bit.
         Some(unsafe { self.placement.read(start as usize, (end - start) as usize) })

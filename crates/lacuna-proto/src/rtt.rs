@@ -8,6 +8,10 @@
 /// (draft-ietf-ccwg-bbr, `MinRTTFilterLen`).
 const MIN_WINDOW_NS: u64 = 10_000_000_000;
 
+/// Longest sample that is believed, a minute: no path takes longer, and times
+/// made of it do not overflow.
+const SAMPLE_NS_MAX: u64 = 60_000_000_000;
+
 /// Estimator of the round-trip time. All values in nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RttEstimator {
@@ -22,7 +26,7 @@ impl RttEstimator {
     /// Takes a sample: the time from sending to hearing of it, less the time
     /// the peer held it.
     pub fn on_sample(&mut self, now_ns: u64, sample_ns: u64) {
-        let sample_ns = sample_ns.max(1);
+        let sample_ns = sample_ns.clamp(1, SAMPLE_NS_MAX);
         self.latest_ns = sample_ns;
         if self.smoothed.is_none()
             || sample_ns <= self.min_ns

@@ -122,25 +122,33 @@ impl<T> Slot<T> {
         Ok(Pinned { slot: self })
     }
 
-    /// Takes the value out: the slot answers as the NULL key from now on, in
-    /// the next generation, and no pin is left when this returns. `None` when
-    /// nothing is posted.
+    /// Takes the value of `generation` out: the slot answers as the NULL key
+    /// from now on, in the next generation, and no pin is left when this
+    /// returns. `None` when nothing is posted in that generation.
     ///
-    /// Waits for the pins, which are held for the placing of one burst at most.
-    pub fn retire(&self, generations: u8) -> Option<T> {
-        let mut word = self.word.load(Ordering::Relaxed);
+    /// Waits for the pins, which are held for the placing of one burst at most;
+    /// if another thread is retiring the slot, for that thread to be done.
+    pub fn retire(&self, generation: u8, generations: u8) -> Option<T> {
+        let wanted = LIVE | (u64::from(generation) << GENERATION_SHIFT);
+        let mut word = self.word.load(Ordering::Acquire);
+        let mut round = 0;
         loop {
-            if word & LIVE == 0 || word & BUSY != 0 {
+            if word & BUSY != 0 {
+                back_off(round);
+                round = round.saturating_add(1);
+                word = self.word.load(Ordering::Acquire);
+                continue;
+            }
+            if word & (LIVE | GENERATION_MASK) != wanted {
                 return None;
             }
-            let generation = (word & GENERATION_MASK) >> GENERATION_SHIFT;
-            let next = (generation + 1) % u64::from(generations.max(1));
+            let next = (u64::from(generation) + 1) % u64::from(generations.max(1));
             let retired = (word & PINS_MASK) | BUSY | (next << GENERATION_SHIFT);
             match self.word.compare_exchange_weak(
                 word,
                 retired,
                 Ordering::AcqRel,
-                Ordering::Relaxed,
+                Ordering::Acquire,
             ) {
                 Ok(_) => break,
                 Err(now) => word = now,
@@ -218,7 +226,7 @@ mod tests {
     fn an_empty_slot_is_the_null_key() {
         let slot: Slot<u8> = Slot::new();
         assert_eq!(slot.pin(0).unwrap_err(), Refused::Null);
-        assert_eq!(slot.retire(4), None);
+        assert_eq!(slot.retire(0, 4), None);
     }
 
     #[test]
@@ -228,7 +236,8 @@ mod tests {
         assert_eq!(slot.pin(1).unwrap_err(), Refused::Generation);
         assert_eq!(*slot.pin(2).unwrap(), 7);
         assert_eq!(slot.post(3, 8), Err(Occupied));
-        assert_eq!(slot.retire(4), Some(7));
+        assert_eq!(slot.retire(1, 4), None);
+        assert_eq!(slot.retire(2, 4), Some(7));
         assert_eq!(slot.pin(2).unwrap_err(), Refused::Null);
         slot.post(3, 9).unwrap();
         assert_eq!(slot.pin(2).unwrap_err(), Refused::Generation);
@@ -274,7 +283,7 @@ mod loom_tests {
                 let slot = slot.clone();
                 thread::spawn(move || u32::from(place(&slot, 0)) + u32::from(place(&slot, 0)))
             };
-            let back = slot.retire(4).expect("posted above");
+            let back = slot.retire(0, 4).expect("posted above");
             // The application owns the buffer again: loom fails here if a
             // worker's write is concurrent with this access.
             // SAFETY: checked by loom.
@@ -302,10 +311,10 @@ mod loom_tests {
                     place(&slot, 0);
                 })
             };
-            slot.retire(4);
+            slot.retire(0, 4);
             slot.post(1, second.clone()).unwrap();
             worker.join().unwrap();
-            slot.retire(4);
+            slot.retire(1, 4);
             // SAFETY: checked by loom.
             assert_eq!(second.0.with(|bytes| unsafe { *bytes }), 0);
         });
@@ -318,9 +327,9 @@ mod loom_tests {
             slot.post(0, 5u32).unwrap();
             let other = {
                 let slot = slot.clone();
-                thread::spawn(move || slot.retire(4))
+                thread::spawn(move || slot.retire(0, 4))
             };
-            let here = slot.retire(4);
+            let here = slot.retire(0, 4);
             let there = other.join().unwrap();
             assert_eq!(here.is_some() as u8 + there.is_some() as u8, 1);
         });

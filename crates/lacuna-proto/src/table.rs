@@ -75,12 +75,15 @@ impl RecvTable {
     }
 
     /// Closes the slot of message `number`: once this returns no byte of the
-    /// buffer changes any more. `None` if it was closed already.
+    /// buffer changes any more. `None` if it was closed already: also then no
+    /// byte changes, a close under way is waited for. A number whose slot went
+    /// on to another generation closes nothing.
     ///
     /// Waits for workers that are placing into it; must not be called by a
     /// worker in the middle of a burst.
     pub fn close(&self, number: u64) -> Option<Arc<Receive>> {
-        self.slot(number).retire(self.geometry.config().generations)
+        let generation = self.geometry.generation_of(number);
+        self.slot(number).retire(generation, self.geometry.config().generations)
     }
 }
 
@@ -112,7 +115,8 @@ pub struct BurstSummary {
     pub next_psn: u64,
     /// Sequence numbers that were skipped when the highest moved on: a gap.
     pub gap: bool,
-    /// Largest distance by which a packet came after a later one, in packets.
+    /// Largest distance by which a packet that was missing came after a later
+    /// one, in packets.
     pub reorder_packets: u64,
     /// Highest message number that a packet was placed for, and the lowest.
     pub touched: Option<(u64, u64)>,
@@ -160,13 +164,18 @@ impl BurstPlacer<'_> {
     /// Places one packet whose trailer was found good.
     #[inline]
     pub fn place(&mut self, header: &DataHeader, payload: &[u8], marked: bool) {
+        let mut is_new = false;
         match self.try_place(header, payload) {
             Ok(Placed::New { chunk }) => {
+                is_new = true;
                 self.summary.packets += 1;
                 self.summary.bytes += payload.len() as u64;
                 self.summary.chunks += u64::from(chunk.is_some());
             }
-            Ok(Placed::Duplicate) => self.summary.duplicates += 1,
+            Ok(Placed::Duplicate { chunk }) => {
+                self.summary.duplicates += 1;
+                self.summary.chunks += u64::from(chunk.is_some());
+            }
             Err(reason) => {
                 self.summary.discarded[reason.index()] += 1;
                 self.summary.late |= reason == Discard::Late;
@@ -177,7 +186,7 @@ impl BurstPlacer<'_> {
             }
         }
         self.summary.marked += u64::from(marked);
-        self.note_psn(header.psn);
+        self.note_psn(header.psn, is_new);
     }
 
     #[inline]
@@ -231,12 +240,14 @@ impl BurstPlacer<'_> {
     }
 
     #[inline]
-    fn note_psn(&mut self, wire: u32) {
+    fn note_psn(&mut self, wire: u32, is_new: bool) {
         let psn = psn::unwrap(wire, *self.next_psn);
         if psn >= *self.next_psn {
             self.summary.gap |= psn > *self.next_psn;
             *self.next_psn = psn + 1;
-        } else {
+        } else if is_new {
+            // Only a packet that was waited for shows how far the path reorders:
+            // a stray copy of an old one may come at any time.
             let late_by = *self.next_psn - psn - 1;
             self.summary.reorder_packets = self.summary.reorder_packets.max(late_by);
         }

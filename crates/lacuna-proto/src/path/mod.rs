@@ -29,6 +29,9 @@ pub const IP_UDP_BYTES: u64 = 28;
 /// building is above.
 const SHORT_PATH_NS: u64 = 500_000;
 
+/// More than any path holds (a second at 100 Tbit/s); keeps sums from overflowing.
+const PATH_BYTES_MAX: u64 = 1 << 44;
+
 /// Later packets that must have come before an earlier one counts as lost
 /// (RFC 9002, 6.1.1), if no reordering was seen.
 const REORDER_PACKETS_MIN: u64 = 3;
@@ -40,7 +43,7 @@ pub struct RtoConfig {
     pub alpha_percent: u32,
     /// Never shorter: a host may take a core away for milliseconds.
     pub min_ns: u64,
-    /// Never longer, back-off included.
+    /// Back-off makes it no longer than this; a round trip that is longer does.
     pub max_ns: u64,
     /// Before the first sample.
     pub initial_ns: u64,
@@ -70,6 +73,9 @@ struct Channel {
     reorder_packets: u64,
     /// Largest report taken in, to tell new ones.
     reported_psn: u64,
+    /// Whether the pacer held it back when it was last asked: the pacer then
+    /// decides when to ask again.
+    paced: bool,
 }
 
 /// See the module's text.
@@ -85,8 +91,6 @@ pub struct Path {
     delivered_ns: u64,
     /// Whether a send was refused for the window since the last report.
     window_limited: bool,
-    /// Whether anything was refused for the pacer: it decides when to try again.
-    paced: bool,
     in_flight_bytes: u64,
 }
 
@@ -108,6 +112,7 @@ impl Path {
                     passed_psn: u64::from(first_psn),
                     reorder_packets: REORDER_PACKETS_MIN,
                     reported_psn: u64::from(first_psn),
+                    paced: false,
                 })
                 .collect(),
             rtt: RttEstimator::default(),
@@ -118,7 +123,6 @@ impl Path {
             delivered_bytes: 0,
             delivered_ns: 0,
             window_limited: false,
-            paced: false,
             in_flight_bytes: 0,
         }
     }
@@ -156,6 +160,7 @@ impl Path {
     /// Full packets of `mtu_bytes` payload that may be sent on `channel` now.
     pub fn allowance_packets(&mut self, now_ns: u64, channel: usize, mtu_bytes: u32) -> u32 {
         let packet_bytes = u64::from(mtu_bytes) + DATA_OVERHEAD_BYTES as u64;
+        self.channels[channel].paced = false;
         let state = &self.channels[channel];
         let mut packets = u64::from(u32::MAX);
 
@@ -164,12 +169,12 @@ impl Path {
 
         let min_rtt_ns = self.rtt.min_ns().unwrap_or(0);
         let on_the_way = if min_rtt_ns > SHORT_PATH_NS {
-            let path_bytes = 2 * self.controller.path_bytes(min_rtt_ns);
+            let path_bytes = self.controller.path_bytes(min_rtt_ns).min(PATH_BYTES_MAX) * 2;
             charge(path_bytes / packet_bytes, path_bytes) / self.channels.len() as u64
         } else {
             0
         };
-        let credit = state.credit + on_the_way;
+        let credit = state.credit.saturating_add(on_the_way);
         let held = state.ledger.in_flight_charge();
         packets = packets.min(credit.saturating_sub(held) / charge(1, packet_bytes));
         if packets == 0 && state.ledger.in_flight_bytes() == 0 {
@@ -183,7 +188,7 @@ impl Path {
         if let Some(rate) = self.controller.rate_bits_per_s() {
             let allowed = self.pacer.allowance(now_ns, rate);
             if allowed == 0 {
-                self.paced = true;
+                self.channels[channel].paced = true;
                 return 0;
             }
             packets = packets.min((allowed / (packet_bytes + IP_UDP_BYTES)).max(1));
@@ -191,9 +196,9 @@ impl Path {
         packets as u32
     }
 
-    /// When pacing allows more, if pacing held something back.
-    pub fn pacing_timeout_ns(&self) -> Option<u64> {
-        self.paced.then(|| self.pacer.ready_ns())
+    /// When pacing allows more, if pacing held this channel back.
+    pub fn pacing_timeout_ns(&self, channel: usize) -> Option<u64> {
+        self.channels[channel].paced.then(|| self.pacer.ready_ns())
     }
 
     /// Counts a run that goes out now; returns its first sequence number.
@@ -208,7 +213,6 @@ impl Path {
         let count = u64::from(packets.end - packets.start);
         if let Some(rate) = self.controller.rate_bits_per_s() {
             self.pacer.on_sent(now_ns, bytes + count * IP_UDP_BYTES, rate);
-            self.paced = false;
         }
         if self.in_flight_bytes == 0 {
             // A pause is no delivery interval.
@@ -298,7 +302,9 @@ impl Path {
             }
         };
         let base = base.max(self.rto.min_ns);
-        (base << self.back_off.min(16)).min(self.rto.max_ns.max(self.rto.min_ns))
+        // The bound is on the back-off: a timeout below the round trip would
+        // send everything twice for ever.
+        (base << self.back_off.min(16)).min(self.rto.max_ns.max(base))
     }
 
     /// When the oldest run in flight expires.

@@ -195,6 +195,21 @@ impl QueuePair {
         self.arrivals.request(now_ns);
     }
 
+    /// Whether all sends have ended.
+    pub fn is_idle(&self) -> bool {
+        !self.send.awaits_peer()
+    }
+
+    /// Whether the peer's end is known.
+    pub fn is_connected(&self) -> bool {
+        self.peer.is_some()
+    }
+
+    /// Makes the next control packet a report of everything that is known here.
+    pub fn request_report(&mut self, now_ns: u64) {
+        self.arrivals.request(now_ns);
+    }
+
     /// Takes a round-trip time measured before the queue pair was connected.
     pub fn on_rtt_sample(&mut self, now_ns: u64, sample_ns: u64) {
         self.path.on_rtt_sample(now_ns, sample_ns);
@@ -231,7 +246,7 @@ impl QueuePair {
     /// Whether something happened since the last call that an application may
     /// be waiting for.
     pub fn take_news(&mut self) -> bool {
-        std::mem::take(&mut self.news)
+        std::mem::take(&mut self.news) | std::mem::take(&mut self.send.news)
     }
 
     // ---- receives ----
@@ -298,7 +313,6 @@ impl QueuePair {
     /// Ends a stream.
     pub fn end_stream(&mut self, id: SendId) -> Result<(), PostSendError> {
         self.check()?;
-        self.news = true;
         self.send.end_stream(id)
     }
 
@@ -315,7 +329,6 @@ impl QueuePair {
     /// Gives a send up and tells the peer.
     pub fn cancel_send(&mut self, now_ns: u64, id: SendId) {
         self.send.cancel(now_ns, id, CancelReason::Cancelled);
-        self.news = true;
     }
 
     fn check(&self) -> Result<(), PostSendError> {
@@ -349,9 +362,6 @@ impl QueuePair {
             self.arrivals.request(now_ns);
             self.news = true;
         }
-        if burst.chunks > 0 {
-            self.news = true;
-        }
     }
 
     /// The next run of data packets for `channel`, of at most `packets_max`.
@@ -364,9 +374,6 @@ impl QueuePair {
         let transmit = self.send.poll_transmit(now_ns, channel, packets_max, &mut self.path)?;
         let srtt_ns = self.path.rtt().smoothed_ns().unwrap_or(0);
         self.control.on_sent(now_ns, srtt_ns);
-        if !self.config.mode.is_reliable() {
-            self.news = true;
-        }
         Some(transmit)
     }
 
@@ -406,7 +413,6 @@ impl QueuePair {
         }
         self.expire(now_ns);
         self.send.on_timeout(now_ns);
-        self.news = true;
     }
 
     fn expire(&mut self, now_ns: u64) {

@@ -75,7 +75,9 @@ enum State {
 
 #[derive(Debug)]
 struct Incoming {
-    receive: Arc<Receive>,
+    /// Given up when the application closes it, so that its memory is free.
+    receive: Option<Arc<Receive>>,
+    capacity_bytes: u64,
     machine: RecvMachine,
     continues: bool,
     state: State,
@@ -151,7 +153,8 @@ impl RecvSide {
             let is_posted = self.table.post(receive.clone());
             debug_assert!(is_posted, "checked above, and posts are under the lock");
             self.incoming.push_back(Incoming {
-                receive: receive.clone(),
+                receive: Some(receive.clone()),
+                capacity_bytes: receive.capacity_bytes(),
                 machine: self.mode.receiver(),
                 continues: number > numbers.start,
                 state: State::Open,
@@ -182,9 +185,10 @@ impl RecvSide {
             let number = part.number();
             let Some(incoming) = self.entry_mut(number) else { continue };
             incoming.closed = true;
+            let receive = incoming.receive.take();
             if incoming.state == State::Open {
                 incoming.state = State::Finished;
-                if !incoming.receive.is_complete() {
+                if !receive.is_some_and(|receive| receive.is_complete()) {
                     self.note_failed(number);
                 }
                 news = true;
@@ -230,9 +234,10 @@ impl RecvSide {
         let mut news = false;
         for number in low.max(self.base)..=high {
             let Some(incoming) = self.entry_mut(number) else { break };
-            if incoming.state == State::Open && incoming.receive.is_complete() {
+            let Some(receive) = &incoming.receive else { continue };
+            if incoming.state == State::Open && receive.is_complete() {
+                let ends = receive.length_bytes().is_some();
                 incoming.state = State::Finished;
-                let ends = incoming.receive.length_bytes().is_some();
                 news = true;
                 self.messages += 1;
                 if ends {
@@ -293,7 +298,7 @@ impl RecvSide {
                 finished.resize(index / 8 + 1, 0);
                 finished[index / 8] |= 1 << (index % 8);
             }
-            let capacity_bytes = incoming.receive.capacity_bytes();
+            let capacity_bytes = incoming.capacity_bytes;
             let continues = incoming.continues;
             let alike =
                 |run: &&mut Run| run.capacity_bytes == capacity_bytes && run.continues == continues;
@@ -339,10 +344,12 @@ impl RecvSide {
             }
             let number = self.ack_next;
             let Some(incoming) = self.entry_mut(number) else { return true };
-            if incoming.state == State::Open {
+            if incoming.state == State::Open
+                && let Some(receive) = &incoming.receive
+            {
                 let mut scratch = [0u8; ACK_BITMAP_MAX];
                 let room = (room - Ack::FIXED_BYTES).min(ACK_BITMAP_MAX) / 4 * 4;
-                let ack = incoming.machine.poll_ack(&incoming.receive, &mut scratch[..room]);
+                let ack = incoming.machine.poll_ack(receive, &mut scratch[..room]);
                 if let Some(ack) = ack
                     && !writer.push(&Frame::Ack(ack))
                 {

@@ -111,6 +111,8 @@ pub(crate) struct SendSide {
     sends: BTreeMap<SendId, UserSend>,
     queues: Vec<ChannelQueue>,
     cancel_due_ns: Option<u64>,
+    /// A send has ended since the flag was last taken.
+    pub(crate) news: bool,
     pub(crate) stats: SendStats,
 }
 
@@ -143,6 +145,7 @@ impl SendSide {
             sends: BTreeMap::new(),
             queues: (0..geometry.channels()).map(|_| ChannelQueue::default()).collect(),
             cancel_due_ns: None,
+            news: false,
             stats: SendStats::default(),
         }
     }
@@ -570,8 +573,12 @@ impl SendSide {
         }
         outgoing.injected = true;
         send.uninjected -= 1;
-        if send.uninjected == 0 && !outgoing.machine.awaits_peer() {
-            self.settle(id, Ok(()));
+        if !outgoing.machine.awaits_peer() {
+            // Nothing of it will be sent again: the memory is free.
+            outgoing.segment = None;
+            if send.uninjected == 0 {
+                self.settle(id, Ok(()));
+            }
         }
     }
 
@@ -728,6 +735,7 @@ impl SendSide {
             && send.outcome.is_none()
         {
             send.outcome = Some(outcome);
+            self.news = true;
             self.stats.messages += u64::from(outcome.is_ok());
         }
         self.forget(id);

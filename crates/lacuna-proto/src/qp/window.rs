@@ -8,6 +8,9 @@ use lacuna_wire::{Receives, Run};
 
 /// Runs kept of one frame; what lies beyond counts as not posted yet.
 const RUNS_MAX: usize = 256;
+/// Message numbers beyond it are nonsense: a queue pair that starts one message
+/// a nanosecond gets there in a century. Keeps sums from overflowing.
+const NUMBER_MAX: u64 = 1 << 62;
 
 /// See the module's text.
 #[derive(Debug, Default)]
@@ -16,6 +19,7 @@ pub(crate) struct Window {
     posted: u64,
     finished: Vec<u8>,
     failed_from: u64,
+    /// Ascending.
     failed: Vec<u64>,
     runs: Vec<Run>,
 }
@@ -23,12 +27,15 @@ pub(crate) struct Window {
 /// What the peer says of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// Open, not posted, or too long ago to be told.
+    /// Open or not posted.
     Open,
     /// The peer has all of it.
     Complete,
     /// The peer closed it incomplete.
     Incomplete,
+    /// The peer is done with it, too long ago to say how: so many receives
+    /// were closed incomplete since then that the list of them is cut.
+    Untold,
 }
 
 /// A receive that a message can land in.
@@ -41,8 +48,11 @@ pub(crate) struct Landing {
 }
 
 impl Window {
-    /// Takes in the peer's newest frame.
+    /// Takes in the peer's newest frame; one with absurd numbers is ignored.
     pub(crate) fn update(&mut self, frame: &Receives<'_>) {
+        if frame.base > frame.posted || frame.posted > NUMBER_MAX {
+            return;
+        }
         self.base = frame.base;
         self.posted = frame.posted;
         self.finished.clear();
@@ -50,6 +60,7 @@ impl Window {
         self.failed_from = frame.failed_from;
         self.failed.clear();
         self.failed.extend(frame.failed.iter());
+        self.failed.sort_unstable();
         self.runs.clear();
         self.runs.extend(frame.runs.iter().take(RUNS_MAX));
     }
@@ -68,10 +79,12 @@ impl Window {
                 .get((ahead / 8) as usize)
                 .is_some_and(|byte| byte >> (ahead % 8) & 1 == 1),
         };
-        if !finished || number < self.failed_from {
+        if !finished {
             Standing::Open
-        } else if self.failed.contains(&number) {
+        } else if self.failed.binary_search(&number).is_ok() {
             Standing::Incomplete
+        } else if number < self.failed_from {
+            Standing::Untold
         } else {
             Standing::Complete
         }
@@ -85,7 +98,8 @@ impl Window {
         for run in &self.runs {
             if run.continues {
                 if let Some(landing) = &mut landing {
-                    landing.capacity_bytes += u64::from(run.count) * run.capacity_bytes;
+                    let more = u64::from(run.count).saturating_mul(run.capacity_bytes);
+                    landing.capacity_bytes = landing.capacity_bytes.saturating_add(more);
                 }
             } else {
                 if landing.is_some() {

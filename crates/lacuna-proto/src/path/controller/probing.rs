@@ -65,7 +65,7 @@ impl Probing {
         }
         if self.starting {
             if sample.window_limited {
-                self.window_bytes += sample.passed_bytes;
+                self.window_bytes = self.window_bytes.saturating_add(sample.passed_bytes);
             }
             if round_ended && sample.window_limited {
                 self.check_full();
@@ -73,12 +73,12 @@ impl Probing {
         }
         if !self.starting {
             let product = self.path_bytes(sample.min_rtt_ns);
-            self.window_bytes = (2 * product).max(MIN_WINDOW_BYTES);
+            self.window_bytes = product.saturating_mul(2).max(MIN_WINDOW_BYTES);
         }
     }
 
     fn check_full(&mut self) {
-        if self.rate_max.0 >= self.full_rate + self.full_rate / 4 {
+        if self.rate_max.0 >= self.full_rate.saturating_add(self.full_rate / 4) {
             self.full_rate = self.rate_max.0;
             self.full_rounds = 0;
             return;

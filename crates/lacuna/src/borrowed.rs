@@ -1,0 +1,108 @@
+//! Lending a borrowed slice to the transport for the length of one call.
+//!
+//! A handle that borrowed a slice could be forgotten, and the transport would
+//! then use memory that is gone. So borrowed memory is lent only inside a call
+//! that does not return, nor unwind, before the transport has given it back.
+//! Callers that keep foreign memory alive themselves have an unsafe door.
+
+#![allow(unsafe_code)]
+
+use crate::error::PostReceiveError;
+use crate::handles::RecvHandle;
+use crate::queue_pair::QueuePair;
+use lacuna_proto::buffer::{Memory, SendBuffer};
+use lacuna_proto::placement::Placement;
+use std::sync::Arc;
+
+/// A slice whose lifetime ends when `lend` returns.
+pub(crate) struct Borrowed {
+    start: *const u8,
+    len: usize,
+}
+
+// SAFETY: shared bytes that nobody changes while they are lent.
+unsafe impl Send for Borrowed {}
+// SAFETY: as above.
+unsafe impl Sync for Borrowed {}
+
+impl Memory for Borrowed {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: `lend` holds the borrow until every clone of this is gone.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+}
+
+/// Takes the memory back when dropped, so that unwinding waits too.
+struct Return<'w, W: Fn(&dyn Fn() -> bool)> {
+    memory: Arc<Borrowed>,
+    wait: &'w W,
+}
+
+impl<W: Fn(&dyn Fn() -> bool)> Drop for Return<'_, W> {
+    fn drop(&mut self) {
+        (self.wait)(&|| Arc::strong_count(&self.memory) == 1);
+        assert_eq!(Arc::strong_count(&self.memory), 1, "the transport still reads borrowed bytes");
+    }
+}
+
+impl Borrowed {
+    /// Lends `data` to `use_it`; `wait` must not return before the function it
+    /// is given says that the memory was returned.
+    pub(crate) fn lend<R>(
+        data: &[u8],
+        use_it: impl FnOnce(SendBuffer) -> R,
+        wait: impl Fn(&dyn Fn() -> bool),
+    ) -> R {
+        let memory = Arc::new(Self { start: data.as_ptr(), len: data.len() });
+        let lent = Return { memory: memory.clone(), wait: &wait };
+        let result = use_it(SendBuffer::new(memory));
+        drop(lent);
+        result
+    }
+}
+
+impl QueuePair {
+    /// Posts a receive over foreign memory.
+    ///
+    /// # Safety
+    /// As for [`Placement::from_raw`]: the memory is valid, and nobody else
+    /// touches it except complete chunks through the handle, until the handle
+    /// was completed or dropped. Forgetting the handle lends it for ever.
+    pub unsafe fn post_recv_raw(
+        &self,
+        start: *mut u8,
+        len: usize,
+    ) -> Result<RecvHandle, PostReceiveError> {
+        // SAFETY: the caller's promise is the contract.
+        self.post_placement(unsafe { Placement::from_raw(start, len) })
+    }
+}
+
+/// Posts a receive over a borrowed buffer. The handle must be completed or
+/// dropped before the buffer is used again; the borrow sees to that, and the
+/// callers in this crate never forget the handle.
+pub(crate) fn post_recv<'b>(
+    queue_pair: &QueuePair,
+    buffer: &'b mut [u8],
+) -> Result<LentRecv<'b>, PostReceiveError> {
+    // SAFETY: the buffer is borrowed exclusively for the life of the handle
+    // below, which is private to this crate and closed in its drop.
+    let handle = unsafe { queue_pair.post_recv_raw(buffer.as_mut_ptr(), buffer.len()) }?;
+    Ok(LentRecv { handle, _buffer: std::marker::PhantomData })
+}
+
+/// A receive over a borrowed buffer.
+pub(crate) struct LentRecv<'b> {
+    handle: RecvHandle,
+    _buffer: std::marker::PhantomData<&'b mut [u8]>,
+}
+
+impl LentRecv<'_> {
+    pub(crate) fn wait(&self, timeout: std::time::Duration) -> Result<(), crate::RecvError> {
+        self.handle.wait(timeout)
+    }
+
+    pub(crate) fn complete(self) -> crate::Completed {
+        self.handle.complete()
+    }
+}

@@ -1,0 +1,191 @@
+//! What a queue pair or a connection is asked to be, and what both ends agree
+//! to use.
+
+use lacuna_datapath::Capabilities;
+use lacuna_proto::geometry::{Geometry, GeometryConfig, GeometryError};
+use lacuna_proto::modes::Mode;
+use lacuna_proto::path::RtoConfig;
+use lacuna_proto::path::controller::ControllerConfig;
+use lacuna_wire::{DATA_OVERHEAD_BYTES, ImmediateSplit};
+use std::time::Duration;
+
+/// Chunk size of the paper's evaluation (figures 11, 14, 16).
+pub(crate) const CHUNK_BYTES: u64 = 64 << 10;
+/// How long an operation may take unless it says otherwise.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+/// How long a peer that owes an answer may be silent.
+pub(crate) const SILENCE: Duration = Duration::from_secs(30);
+
+/// Parameters of a queue pair or a connection. The default is what fits most
+/// paths; every field may be changed on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionConfig {
+    /// Reliability of all messages, both directions.
+    pub mode: Mode,
+    /// Bytes per chunk: rounded up to whole packets.
+    pub chunk_bytes: u64,
+    /// Payload bytes of a packet; `None` finds the largest that passes.
+    pub mtu_bytes: Option<u32>,
+    /// How the 32-bit immediate is divided.
+    pub split: ImmediateSplit,
+    /// Generations of a slot.
+    pub generations: u8,
+    /// Longest message of one slot; 0 means what the split allows. Longer
+    /// messages take several slots.
+    pub max_message_bytes: u64,
+    /// Send at this rate instead of probing for one: for a link that is yours.
+    pub rate_bits_per_s: Option<u64>,
+    /// Retransmission timeout.
+    pub rto: RtoConfig,
+    /// How long an operation may take unless it says otherwise.
+    pub deadline: Duration,
+    /// How long a peer that owes an answer may be silent.
+    pub silence: Duration,
+    /// How long connecting may take.
+    pub connect_timeout: Duration,
+}
+
+impl Default for ConnectionConfig {
+    fn default() -> Self {
+        Self {
+            mode: Mode::SR,
+            chunk_bytes: CHUNK_BYTES,
+            mtu_bytes: None,
+            split: ImmediateSplit::DEFAULT,
+            generations: 4,
+            max_message_bytes: 0,
+            rate_bits_per_s: None,
+            rto: RtoConfig::default(),
+            deadline: DEADLINE,
+            silence: SILENCE,
+            connect_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+impl ConnectionConfig {
+    /// The geometry that follows for a packet size and a number of channels.
+    pub fn geometry(&self, mtu_bytes: u32, channels: u8) -> Result<Geometry, GeometryError> {
+        let mtu = u64::from(mtu_bytes.max(1));
+        let limit_bytes = u64::from(self.split.packets()) * mtu;
+        // A longest message that the smaller packets cannot number is cut:
+        // the message takes more slots then.
+        let max_message_bytes = self.max_message_bytes.min(limit_bytes);
+        let slot_packets = match max_message_bytes {
+            0 => u64::from(self.split.packets()),
+            bytes => bytes.div_ceil(mtu),
+        };
+        let chunk_packets = self.chunk_bytes.div_ceil(mtu).min(slot_packets) as u32;
+        // A stripe fills one segmentation-offloaded send.
+        let bundle_packets = 65_507 / (mtu_bytes + DATA_OVERHEAD_BYTES as u32).max(1);
+        Geometry::new(GeometryConfig {
+            mtu_bytes,
+            chunk_packets,
+            stripe_packets: bundle_packets.max(chunk_packets).max(1),
+            channels,
+            generations: self.generations,
+            split: self.split,
+            max_message_bytes,
+        })
+    }
+
+    pub(crate) fn controller(&self) -> ControllerConfig {
+        match self.rate_bits_per_s {
+            Some(rate_bits_per_s) => ControllerConfig::Fixed { rate_bits_per_s },
+            None => ControllerConfig::Probing,
+        }
+    }
+}
+
+/// What a connection uses: agreed with the peer, found on the path, given by
+/// the system.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Chosen {
+    /// Reliability mode.
+    pub mode: String,
+    /// Payload bytes of a packet.
+    pub mtu_bytes: u32,
+    /// Whether that was found by probing.
+    pub mtu_probed: bool,
+    /// Bytes per chunk.
+    pub chunk_bytes: u64,
+    /// Longest message of one slot.
+    pub slot_bytes: u64,
+    /// Slots.
+    pub slots: u32,
+    /// Sockets at each end.
+    pub channels: u8,
+    /// Datapath.
+    pub datapath: &'static str,
+    /// Whether the kernel segments sends.
+    pub segmentation_offload: bool,
+    /// Whether the kernel coalesces receives.
+    pub receive_coalescing: bool,
+    /// What the peer's sockets can hold for this end, in its kernel's accounting.
+    pub peer_credit_bytes: u64,
+    /// Congestion controller.
+    pub controller: &'static str,
+    /// Rate given, if any.
+    pub rate_bits_per_s: Option<u64>,
+    /// Round-trip time when it was connected.
+    pub rtt_us: Option<u64>,
+}
+
+impl Chosen {
+    pub(crate) fn new(
+        config: &ConnectionConfig,
+        geometry: &Geometry,
+        capabilities: &Capabilities,
+        peer_credit_bytes: u32,
+        rtt_ns: Option<u64>,
+    ) -> Self {
+        Self {
+            mode: config.mode.to_string(),
+            mtu_bytes: geometry.mtu_bytes(),
+            mtu_probed: config.mtu_bytes.is_none(),
+            chunk_bytes: geometry.chunk_bytes(),
+            slot_bytes: geometry.max_message_bytes(),
+            slots: geometry.slots(),
+            channels: geometry.channels(),
+            datapath: capabilities.name,
+            segmentation_offload: capabilities.segmentation_offload,
+            receive_coalescing: capabilities.receive_coalescing,
+            peer_credit_bytes: u64::from(peer_credit_bytes) * u64::from(geometry.channels()),
+            controller: match config.controller() {
+                ControllerConfig::Fixed { .. } => "fixed",
+                ControllerConfig::Probing => "probing",
+            },
+            rate_bits_per_s: config.rate_bits_per_s,
+            rtt_us: rtt_ns.map(|ns| ns / 1000),
+        }
+    }
+}
+
+impl std::fmt::Display for Chosen {
+    /// One line for humans.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let on = |on: bool| if on { "on" } else { "off" };
+        write!(
+            f,
+            "mode {}, chunk {} B, mtu {} B ({}), channels {}, {} (segmentation {}, coalescing {}), \
+             window {} up to {} KiB at the peer's sockets",
+            self.mode,
+            self.chunk_bytes,
+            self.mtu_bytes,
+            if self.mtu_probed { "probed" } else { "given" },
+            self.channels,
+            self.datapath,
+            on(self.segmentation_offload),
+            on(self.receive_coalescing),
+            self.controller,
+            self.peer_credit_bytes / 1024,
+        )?;
+        if let Some(rate) = self.rate_bits_per_s {
+            write!(f, ", rate {:.3} Gbit/s", rate as f64 / 1e9)?;
+        }
+        if let Some(rtt_us) = self.rtt_us {
+            write!(f, ", rtt {:.3} ms", rtt_us as f64 / 1e3)?;
+        }
+        Ok(())
+    }
+}

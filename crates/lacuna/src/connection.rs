@@ -1,0 +1,279 @@
+//! A connection: a queue pair with its peer found, agreed with and watched.
+//!
+//! Messages of any length, in order, each landing in the buffer that the peer
+//! posted for it; deadlines on everything; a peer that dies ends all
+//! operations with an error that says so.
+
+use crate::borrowed::Borrowed;
+use crate::config::{Chosen, ConnectionConfig};
+use crate::context::Context;
+use crate::error::{ConnectError, PostReceiveError, PostSendError, RecvError, WriteError};
+use crate::handles::{RecvHandle, SendHandle, wait_for};
+use crate::handshake::{self, Agreed};
+use crate::monitor::Watched;
+use crate::queue_pair::{QueuePair, after};
+use crate::stats::ConnectionStats;
+use lacuna_proto::buffer::SendBuffer;
+use lacuna_proto::qp::Failure;
+use lacuna_wire::{ControlWriter, Packet};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// See the module's text. Clones are the same connection; it ends with the
+/// last of them.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    queue_pair: QueuePair,
+    config: ConnectionConfig,
+    chosen: Chosen,
+    peer: SocketAddr,
+    watched: Arc<Watched>,
+    started: Instant,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("peer", &self.peer)
+            .field("chosen", &self.chosen)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A message received into a borrowed buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes of the message.
+    pub len: usize,
+    /// Its immediate, if it carries one.
+    pub immediate: Option<u32>,
+}
+
+/// Waits for peers to connect.
+#[derive(Debug)]
+pub struct Listener {
+    context: Context,
+    config: ConnectionConfig,
+    tcp: TcpListener,
+}
+
+impl Listener {
+    /// Listens for control connections at `address`; packets use the
+    /// context's own ports.
+    pub fn bind(
+        context: &Context,
+        address: SocketAddr,
+        config: ConnectionConfig,
+    ) -> Result<Self, ConnectError> {
+        let tcp = TcpListener::bind(address)
+            .map_err(|source| ConnectError::Listen { address, source })?;
+        Ok(Self { context: context.clone(), config, tcp })
+    }
+
+    /// Where it listens, with the port that was chosen if 0 was asked for.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.tcp.local_addr().expect("a listening socket has an address")
+    }
+
+    /// Waits for the next peer and agrees with it. An error concerns that peer
+    /// only; the listener goes on.
+    pub fn accept(&self) -> Result<Connection, ConnectError> {
+        let address = self.local_addr();
+        let (stream, _) =
+            self.tcp.accept().map_err(|source| ConnectError::Listen { address, source })?;
+        self.agree(stream)
+    }
+
+    /// Waits for the next control connection, without the exchange: so that a
+    /// server may do that on a thread per peer, with [`Listener::agree`].
+    pub fn accept_stream(&self) -> Result<TcpStream, ConnectError> {
+        let address = self.local_addr();
+        let accepted = self.tcp.accept();
+        Ok(accepted.map_err(|source| ConnectError::Listen { address, source })?.0)
+    }
+
+    /// Agrees with a peer whose control connection was accepted.
+    pub fn agree(&self, stream: TcpStream) -> Result<Connection, ConnectError> {
+        Connection::new(handshake::accept(&self.context, stream, self.config)?)
+    }
+}
+
+impl Connection {
+    /// Connects to a listener over `context`.
+    pub fn connect(
+        context: &Context,
+        peer: impl ToSocketAddrs + std::fmt::Display,
+        config: ConnectionConfig,
+    ) -> Result<Self, ConnectError> {
+        let stream = reach(&peer, config.connect_timeout)?;
+        Self::new(handshake::connect(context, stream, config)?)
+    }
+
+    fn new(agreed: Agreed) -> Result<Self, ConnectError> {
+        let Agreed { queue_pair, config, chosen, control, peer } = agreed;
+        let context = &queue_pair.owner.context;
+        let watched = Watched::new(control, &queue_pair.owner.shared);
+        let watched = watched.map_err(|source| ConnectError::Exchange {
+            peer,
+            doing: "watching the control connection",
+            source,
+        })?;
+        context.monitor().add(watched.clone());
+        tracing::info!(%peer, %chosen, "connected");
+        let started = Instant::now();
+        let inner = Inner { queue_pair, config, chosen, peer, watched, started };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The peer's control address.
+    pub fn peer(&self) -> SocketAddr {
+        self.inner.peer
+    }
+
+    /// What the connection uses.
+    pub fn chosen(&self) -> &Chosen {
+        &self.inner.chosen
+    }
+
+    /// The queue pair, for its bitmaps and streams.
+    pub fn queue_pair(&self) -> &QueuePair {
+        &self.inner.queue_pair
+    }
+
+    /// Why it cannot go on, if so.
+    pub fn failure(&self) -> Option<Failure> {
+        self.inner.queue_pair.failure()
+    }
+
+    /// Posts a receive; the message that lands in it is awaited on the handle.
+    pub fn post_recv(&self, buffer: Vec<u8>) -> Result<RecvHandle, PostReceiveError> {
+        self.inner.queue_pair.post_recv(buffer)
+    }
+
+    /// Starts a write of any length; it is awaited on the handle, and fails
+    /// after the connection's deadline.
+    pub fn start_write(
+        &self,
+        data: impl Into<SendBuffer>,
+        immediate: Option<u32>,
+    ) -> Result<SendHandle, PostSendError> {
+        let deadline = Some(self.inner.config.deadline);
+        self.inner.queue_pair.send_within(data.into(), immediate, deadline)
+    }
+
+    /// Starts a write with a deadline of its own.
+    pub fn start_write_within(
+        &self,
+        data: impl Into<SendBuffer>,
+        immediate: Option<u32>,
+        deadline: Duration,
+    ) -> Result<SendHandle, PostSendError> {
+        self.inner.queue_pair.send_within(data.into(), immediate, Some(deadline))
+    }
+
+    /// Writes a message and waits until the peer has it.
+    pub fn write(&self, data: &[u8]) -> Result<(), WriteError> {
+        self.write_with(data, None, self.inner.config.deadline)
+    }
+
+    /// Writes a message, with an immediate if wanted, and waits until the peer
+    /// has it or the deadline comes.
+    pub fn write_with(
+        &self,
+        data: &[u8],
+        immediate: Option<u32>,
+        deadline: Duration,
+    ) -> Result<(), WriteError> {
+        let owner = &self.inner.queue_pair.owner;
+        Borrowed::lend(data, |memory| {
+            let handle = self.inner.queue_pair.send_within(memory, immediate, Some(deadline))?;
+            let result = handle.wait();
+            handle.cancel();
+            result
+        }, |is_returned| {
+            // What a worker holds for the moment goes out or is dropped in its
+            // next step.
+            while !is_returned() {
+                owner.shared.kick();
+                if !owner.context.progress() {
+                    std::thread::yield_now();
+                }
+            }
+        })
+    }
+
+    /// Receives the next message into `buffer`; waits up to the connection's
+    /// deadline.
+    pub fn recv(&self, buffer: &mut [u8]) -> Result<Received, RecvError> {
+        self.recv_within(buffer, self.inner.config.deadline)
+    }
+
+    /// Receives the next message into `buffer`, waiting up to `timeout`. On an
+    /// error the receive is closed; what came of the message is in the buffer.
+    pub fn recv_within(
+        &self,
+        buffer: &mut [u8],
+        timeout: Duration,
+    ) -> Result<Received, RecvError> {
+        let handle = crate::borrowed::post_recv(&self.inner.queue_pair, buffer)?;
+        handle.wait(timeout)?;
+        let done = handle.complete();
+        Ok(Received { len: done.len.unwrap_or(0), immediate: done.immediate })
+    }
+
+    /// Waits until everything that was started has ended, at most `timeout`;
+    /// `false` if some sends still go on.
+    pub fn flush(&self, timeout: Duration) -> bool {
+        let owner = &self.inner.queue_pair.owner;
+        let deadline_ns = after(owner.context.clock().now_ns(), timeout);
+        wait_for(owner, deadline_ns, |qp| qp.is_idle().then_some(())).is_some()
+    }
+
+    /// Counters of now.
+    pub fn stats(&self) -> ConnectionStats {
+        let elapsed = self.inner.started.elapsed();
+        let context = self.inner.queue_pair.owner.context.stats();
+        ConnectionStats::new(&self.inner.queue_pair.stats(), context, elapsed)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let owner = &self.queue_pair.owner;
+        let now_ns = owner.context.clock().now_ns();
+        let mut writer = ControlWriter::new(1200);
+        let last_words = owner.shared.with_qp(|qp| {
+            qp.request_report(now_ns);
+            let packet = qp.poll_control(now_ns, 0, &mut writer)?;
+            match lacuna_wire::parse(packet) {
+                Ok(Packet::Control(_, body)) => Some(body.to_vec()),
+                _ => None,
+            }
+        });
+        owner.context.monitor().remove(&self.watched);
+        self.watched.say_goodbye(&last_words.unwrap_or_default());
+        owner.shared.with_qp(|qp| qp.fail(Failure::Closed));
+        owner.shared.notify();
+    }
+}
+
+/// A TCP connection to the first of the peer's addresses that answers.
+fn reach(
+    peer: &(impl ToSocketAddrs + std::fmt::Display),
+    timeout: Duration,
+) -> Result<TcpStream, ConnectError> {
+    let unreachable = |source| ConnectError::Unreachable { peer: peer.to_string(), source };
+    let mut last = std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
+    for address in peer.to_socket_addrs().map_err(unreachable)? {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(unreachable(last))
+}

@@ -1,0 +1,435 @@
+//! A context: the sockets, the workers, and the queue pairs that share them.
+//!
+//! One channel is one socket with a 4-tuple of its own towards each peer; a
+//! worker owns one or more channels. With [`Progress::Threads`] workers run by
+//! themselves, with [`Progress::Manual`] the application's calls are the
+//! worker. Same code, same results.
+
+use crate::clock::Clock;
+use crate::error::{ContextError, QueuePairError};
+use crate::inbox::{Command, Inbox};
+use crate::monitor::Monitor;
+use crate::shared::{Machine, Shared, State};
+use crate::worker::{Worker, WorkerCounters};
+use lacuna_datapath::{Capabilities, Datapath, MemNetwork, Offload, Udp, UdpConfig, Waiter};
+use lacuna_wire::{CHANNELS_MAX, Qpn, RejectKind};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Share of a socket's buffer that is given out as credit, in eighths. The
+/// rest covers control packets and what the accounting cannot see.
+const CREDIT_EIGHTHS: u64 = 7;
+/// How often manual progress looks at the control connections.
+const WATCH_EVERY: Duration = Duration::from_millis(10);
+
+/// Which datapath carries the packets.
+#[derive(Debug, Clone, Default)]
+pub enum DatapathKind {
+    /// UDP with segmentation offload and coalescing where the kernel has them.
+    #[default]
+    Udp,
+    /// UDP through the standard library alone: one packet a call. For systems
+    /// without the offloads, and to compare.
+    UdpPlain,
+    /// A network inside this process.
+    Mem(MemNetwork),
+}
+
+/// Who makes progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// The application's calls: right for one core and for simulations.
+    Manual,
+    /// Threads of the context.
+    Threads {
+        /// How many; 0 means one per channel, but no more than the machine has
+        /// cores.
+        workers: usize,
+        /// How long a thread looks for work before it sleeps. A wake-up costs
+        /// tens of microseconds on a virtual machine.
+        spin: Duration,
+    },
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self::Threads { workers: 0, spin: Duration::from_micros(20) }
+    }
+}
+
+/// Wraps each channel's datapath: impairment, packet capture.
+pub type Wrap = Arc<dyn Fn(u8, Box<dyn Datapath>) -> Box<dyn Datapath> + Send + Sync>;
+
+/// What a context is made with.
+#[derive(Clone)]
+pub struct ContextConfig {
+    /// Address that the channels' sockets are bound to, any port.
+    pub bind: IpAddr,
+    /// Channels: sockets.
+    pub channels: u8,
+    /// What carries the packets.
+    pub datapath: DatapathKind,
+    /// Who makes progress.
+    pub progress: Progress,
+    /// Receive buffer to ask the kernel for, per socket; it gives what
+    /// `net.core.rmem_max` allows.
+    pub receive_buffer_bytes: usize,
+    /// Wraps each channel's datapath.
+    pub wrap: Option<Wrap>,
+}
+
+impl Default for ContextConfig {
+    fn default() -> Self {
+        Self {
+            bind: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            channels: 1,
+            datapath: DatapathKind::Udp,
+            progress: Progress::default(),
+            receive_buffer_bytes: UdpConfig::RECEIVE_BUFFER_BYTES,
+            wrap: None,
+        }
+    }
+}
+
+impl fmt::Debug for ContextConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ContextConfig")
+            .field("bind", &self.bind)
+            .field("channels", &self.channels)
+            .field("datapath", &self.datapath)
+            .field("progress", &self.progress)
+            .field("wrapped", &self.wrap.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Packets that reached no queue pair.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct ContextStats {
+    /// Refused for their layout or trailer, by reason; only reasons that occurred.
+    pub rejected: BTreeMap<&'static str, u64>,
+    /// For no known queue pair, or with a wrong key.
+    pub unknown: u64,
+    /// Dropped by this end's own socket buffers.
+    pub receive_drops: u64,
+    /// Refused by this end's own datapath.
+    pub refused_by_datapath: u64,
+}
+
+impl ContextStats {
+    /// All packets refused for their layout or trailer.
+    pub fn rejected_packets(&self) -> u64 {
+        self.rejected.values().sum()
+    }
+}
+
+/// See the module's text. Clones are the same context.
+#[derive(Clone)]
+pub struct Context {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    clock: Clock,
+    config: ContextConfig,
+    capabilities: Capabilities,
+    addresses: Vec<SocketAddr>,
+    inboxes: Vec<Arc<Inbox>>,
+    counters: Vec<Arc<WorkerCounters>>,
+    /// The one worker of manual progress.
+    manual: Option<Mutex<Worker>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    monitor: Arc<Monitor>,
+    queue_pairs: Mutex<BTreeMap<u32, Arc<Shared>>>,
+    next_number: AtomicU32,
+    /// When manual progress looks at the control connections again.
+    watch_due_ns: AtomicU64,
+}
+
+impl Context {
+    /// Binds the sockets and starts the workers.
+    pub fn new(config: ContextConfig) -> Result<Self, ContextError> {
+        let channels = config.channels;
+        if channels == 0 || usize::from(channels) > CHANNELS_MAX {
+            return Err(ContextError::Channels { channels });
+        }
+        let datapaths = bind(&config)?;
+        let addresses = datapaths.iter().map(|datapath| datapath.local_addr()).collect();
+        let capabilities = datapaths[0].capabilities();
+        let workers = worker_count(&config);
+        let mut shares: Vec<Vec<(u8, Box<dyn Datapath>)>> = Vec::new();
+        shares.resize_with(workers, Vec::new);
+        for (channel, datapath) in datapaths.into_iter().enumerate() {
+            shares[channel % workers].push((channel as u8, datapath));
+        }
+        let clock = Clock::new();
+        let monitor = Monitor::new(clock)
+            .map_err(|source| ContextError::System { what: "a socket pair", source })?;
+        let monitor = Arc::new(monitor);
+        let mut inboxes = Vec::new();
+        let mut made = Vec::new();
+        for (index, share) in shares.into_iter().enumerate() {
+            let (waiter, waker) = Waiter::new()
+                .map_err(|source| ContextError::System { what: "a wake-up descriptor", source })?;
+            let inbox = Arc::new(Inbox::new(waker));
+            inboxes.push(inbox.clone());
+            made.push(Worker::new(index, clock, share, inbox, waiter));
+        }
+        let counters = made.iter().map(Worker::counters).collect();
+        let mut threads = Vec::new();
+        let mut manual = None;
+        match config.progress {
+            Progress::Manual => manual = made.pop().map(Mutex::new),
+            Progress::Threads { spin, .. } => {
+                let watching = monitor.clone();
+                let thread = std::thread::Builder::new()
+                    .name("lacuna-monitor".to_owned())
+                    .spawn(move || watching.run());
+                threads.push(
+                    thread.map_err(|source| ContextError::System { what: "a thread", source })?,
+                );
+                for (index, mut worker) in made.into_iter().enumerate() {
+                    let thread = std::thread::Builder::new()
+                        .name(format!("lacuna-{index}"))
+                        .spawn(move || worker.run(spin));
+                    match thread {
+                        Ok(thread) => threads.push(thread),
+                        Err(source) => {
+                            stop(&inboxes, &monitor, threads);
+                            return Err(ContextError::System { what: "a thread", source });
+                        }
+                    }
+                }
+            }
+        }
+        let inner = Inner {
+            clock,
+            config,
+            capabilities,
+            addresses,
+            inboxes,
+            counters,
+            manual,
+            threads: Mutex::new(threads),
+            monitor,
+            queue_pairs: Mutex::new(BTreeMap::new()),
+            next_number: AtomicU32::new(Qpn::QUEUE_PAIR_MIN),
+            watch_due_ns: AtomicU64::new(0),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// What it was made with.
+    pub fn config(&self) -> &ContextConfig {
+        &self.inner.config
+    }
+
+    /// What its datapath can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities
+    }
+
+    /// Local addresses of the channels.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.inner.addresses
+    }
+
+    /// Packets that reached no queue pair.
+    pub fn stats(&self) -> ContextStats {
+        let mut stats = ContextStats::default();
+        for counters in &self.inner.counters {
+            for kind in RejectKind::ALL {
+                let count = counters.rejected[kind.as_index()].load(Ordering::Relaxed);
+                if count > 0 {
+                    *stats.rejected.entry(kind.name()).or_default() += count;
+                }
+            }
+            stats.unknown += counters.unknown.load(Ordering::Relaxed);
+            stats.receive_drops += counters.receive_drops.load(Ordering::Relaxed);
+            stats.refused_by_datapath += counters.refused_by_datapath.load(Ordering::Relaxed);
+        }
+        stats
+    }
+
+    /// Makes progress once, for [`Progress::Manual`]; `false` if there was
+    /// nothing to do. With threads it does nothing.
+    pub fn progress(&self) -> bool {
+        let Some(worker) = &self.inner.manual else { return false };
+        self.watch();
+        lock(worker).step()
+    }
+
+    /// Makes progress, sleeping up to `limit` until there is something to do.
+    pub fn progress_within(&self, limit: Duration) {
+        let Some(worker) = &self.inner.manual else { return };
+        self.watch();
+        let mut worker = lock(worker);
+        if !worker.step() {
+            worker.sleep(Some(limit.min(WATCH_EVERY)));
+        }
+    }
+
+    /// Without threads the control connections are looked at now and then.
+    fn watch(&self) {
+        let now_ns = self.inner.clock.now_ns();
+        let due_ns = self.inner.watch_due_ns.load(Ordering::Relaxed);
+        if now_ns >= due_ns {
+            let next_ns = now_ns + WATCH_EVERY.as_nanos() as u64;
+            self.inner.watch_due_ns.store(next_ns, Ordering::Relaxed);
+            self.inner.monitor.check();
+        }
+    }
+
+    pub(crate) fn monitor(&self) -> &Monitor {
+        &self.inner.monitor
+    }
+
+    pub(crate) fn is_manual(&self) -> bool {
+        self.inner.manual.is_some()
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.inner.clock
+    }
+
+    /// Workers, and for each channel the one that owns it.
+    pub(crate) fn worker_of(&self, channel: u8) -> usize {
+        usize::from(channel) % self.inner.inboxes.len()
+    }
+
+    pub(crate) fn inboxes(&self) -> &[Arc<Inbox>] {
+        &self.inner.inboxes
+    }
+
+    /// What one socket holds, to be shared by all queue pairs.
+    pub(crate) fn credit_bytes(&self) -> u32 {
+        let held = self.inner.capabilities.receive_buffer_bytes as u64 * CREDIT_EIGHTHS / 8;
+        let sharing = lock(&self.inner.queue_pairs).len().max(1) as u64;
+        (held / sharing).min(u64::from(u32::MAX)) as u32
+    }
+
+    /// Makes room for a queue pair: a number that packets can reach, and who
+    /// reacts to them.
+    pub(crate) fn open_queue_pair(
+        &self,
+        qkey: u32,
+        machine: impl FnOnce(u32) -> Machine,
+    ) -> Result<Arc<Shared>, QueuePairError> {
+        let mut queue_pairs = lock(&self.inner.queue_pairs);
+        let limit = Qpn::QUEUE_PAIR_MAX;
+        if queue_pairs.len() as u32 >= limit {
+            return Err(QueuePairError::TooMany { limit });
+        }
+        let number = loop {
+            let next = self.inner.next_number.fetch_add(1, Ordering::Relaxed);
+            let number = Qpn::QUEUE_PAIR_MIN + (next - 1) % (limit - Qpn::QUEUE_PAIR_MIN + 1);
+            if !queue_pairs.contains_key(&number) {
+                break number;
+            }
+        };
+        let state = State {
+            machine: machine(number),
+            addresses: vec![None; usize::from(self.inner.config.channels)],
+        };
+        let shared = Arc::new(Shared::new(number, qkey, state, self.inner.inboxes.clone()));
+        queue_pairs.insert(number, shared.clone());
+        drop(queue_pairs);
+        for inbox in &self.inner.inboxes {
+            inbox.push(Command::Add(shared.clone()));
+        }
+        self.share_credit();
+        Ok(shared)
+    }
+
+    pub(crate) fn close_queue_pair(&self, number: u32) {
+        lock(&self.inner.queue_pairs).remove(&number);
+        for inbox in &self.inner.inboxes {
+            inbox.push(Command::Remove(number));
+        }
+        self.share_credit();
+    }
+
+    /// Tells every peer what its part of the sockets is now.
+    fn share_credit(&self) {
+        let credit_bytes = self.credit_bytes();
+        let now_ns = self.inner.clock.now_ns();
+        let queue_pairs: Vec<_> = lock(&self.inner.queue_pairs).values().cloned().collect();
+        for shared in queue_pairs {
+            if let Machine::Connected(qp) = &mut shared.lock().machine {
+                qp.set_credit(now_ns, credit_bytes);
+            }
+            shared.kick();
+        }
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("addresses", &self.inner.addresses)
+            .field("capabilities", &self.inner.capabilities)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        stop(&self.inboxes, &self.monitor, threads);
+    }
+}
+
+fn stop(inboxes: &[Arc<Inbox>], monitor: &Monitor, threads: Vec<JoinHandle<()>>) {
+    for inbox in inboxes {
+        inbox.push(Command::Stop);
+    }
+    monitor.stop();
+    for thread in threads {
+        if thread.join().is_err() {
+            tracing::error!("a worker panicked");
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn bind(config: &ContextConfig) -> Result<Vec<Box<dyn Datapath>>, ContextError> {
+    let local = SocketAddr::new(config.bind, 0);
+    let mut datapaths: Vec<Box<dyn Datapath>> = Vec::new();
+    for channel in 0..config.channels {
+        let udp = |offload| UdpConfig {
+            receive_buffer_bytes: config.receive_buffer_bytes,
+            offload,
+            ..UdpConfig::new(local)
+        };
+        let datapath: Box<dyn Datapath> = match &config.datapath {
+            DatapathKind::Udp => Udp::bind_boxed(udp(Offload::Auto))?,
+            DatapathKind::UdpPlain => Udp::bind_boxed(udp(Offload::Plain))?,
+            DatapathKind::Mem(network) => {
+                Box::new(network.bind(local, config.receive_buffer_bytes)?)
+            }
+        };
+        datapaths.push(match &config.wrap {
+            Some(wrap) => wrap(channel, datapath),
+            None => datapath,
+        });
+    }
+    Ok(datapaths)
+}
+
+fn worker_count(config: &ContextConfig) -> usize {
+    let channels = usize::from(config.channels);
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    match config.progress {
+        Progress::Manual => 1,
+        Progress::Threads { workers: 0, .. } => channels.min(cores()),
+        Progress::Threads { workers, .. } => workers.min(channels),
+    }
+}

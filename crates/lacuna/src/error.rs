@@ -1,0 +1,205 @@
+//! What can go wrong, one enum per operation, sorted by whose fault it is.
+
+use lacuna_datapath::BindError;
+use lacuna_proto::geometry::GeometryError;
+use lacuna_proto::qp::{Failure, ReceiveFailure};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+pub use lacuna_proto::buffer::RangeError;
+pub use lacuna_proto::qp::{PostReceiveError, PostSendError, SendFailure, WaitedFor};
+
+/// A context could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ContextError {
+    /// The number of channels is out of range. The caller's fault.
+    #[error("{channels} channels: must be 1 to 16")]
+    Channels {
+        /// Channels asked for.
+        channels: u8,
+    },
+    /// A socket could not be bound.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The system refused something else: threads, file descriptors, randomness.
+    #[error("the system refused {what}: {source}")]
+    System {
+        /// What it refused.
+        what: &'static str,
+        /// Its word for it.
+        source: io::Error,
+    },
+}
+
+/// A queue pair could not be made or connected.
+#[derive(Debug, thiserror::Error)]
+pub enum QueuePairError {
+    /// The parameters cannot be used. The caller's fault.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// The two ends were made with different parameters.
+    #[error("the ends do not agree on {what}: {here} here, {there} at the peer")]
+    Mismatch {
+        /// Which parameter.
+        what: &'static str,
+        /// This end's value.
+        here: u64,
+        /// The peer's.
+        there: u64,
+    },
+    /// The peer's info does not parse.
+    #[error("the peer's info cannot be read: {0}")]
+    Info(#[from] lacuna_wire::InfoError),
+    /// It is connected already.
+    #[error("the queue pair is connected already")]
+    Connected,
+    /// All queue pair numbers of the context are in use.
+    #[error("all {limit} queue pairs of this context are in use")]
+    TooMany {
+        /// How many there can be.
+        limit: u32,
+    },
+    /// The system refused something.
+    #[error("the system refused {what}: {source}")]
+    System {
+        /// What it refused.
+        what: &'static str,
+        /// Its word for it.
+        source: io::Error,
+    },
+}
+
+/// Connecting or accepting failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody listens there, or the network does not lead there.
+    #[error("cannot reach {peer}: {source}")]
+    Unreachable {
+        /// Where.
+        peer: String,
+        /// The system's word for it.
+        source: io::Error,
+    },
+    /// The listening port cannot be had.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// The system's word for it.
+        source: io::Error,
+    },
+    /// The control connection broke, or said nothing for too long.
+    #[error("the exchange with {peer} failed while {doing}: {source}")]
+    Exchange {
+        /// With whom.
+        peer: SocketAddr,
+        /// At which step.
+        doing: &'static str,
+        /// What happened.
+        source: io::Error,
+    },
+    /// The peer does not speak this protocol.
+    #[error("{peer} does not speak Lacuna ({why})")]
+    NotLacuna {
+        /// Who.
+        peer: SocketAddr,
+        /// How that shows.
+        why: String,
+    },
+    /// The peer speaks another version of it.
+    #[error("{peer} speaks version {there} of the protocol, this end version {here}")]
+    Version {
+        /// Who.
+        peer: SocketAddr,
+        /// This end's version.
+        here: u32,
+        /// The peer's.
+        there: u32,
+    },
+    /// The peer refused, and said why.
+    #[error("{peer} refused: {reason}")]
+    Refused {
+        /// Who.
+        peer: SocketAddr,
+        /// Its reason.
+        reason: String,
+    },
+    /// TCP works, but UDP packets get no answer.
+    #[error("no answer over UDP from {peer} on {} of {channels} channels within {waited:?}: is UDP between the ends blocked, or the MTU too large?", channels - answered)]
+    NoUdp {
+        /// Who.
+        peer: SocketAddr,
+        /// Channels that got an answer.
+        answered: u32,
+        /// Channels there are.
+        channels: u32,
+        /// How long it tried.
+        waited: Duration,
+    },
+    /// The parameters cannot be used.
+    #[error(transparent)]
+    QueuePair(#[from] QueuePairError),
+    /// The context could not be made.
+    #[error(transparent)]
+    Context(#[from] ContextError),
+}
+
+impl ConnectError {
+    /// Whether trying again later can help.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Exchange { .. } | Self::NoUdp { .. })
+    }
+}
+
+/// A write did not complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WriteError {
+    /// It could not be started.
+    #[error(transparent)]
+    Post(#[from] PostSendError),
+    /// It was started and failed.
+    #[error(transparent)]
+    Failed(#[from] SendFailure),
+}
+
+impl WriteError {
+    /// Whether trying again later can help.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Post(error) => error.is_retryable(),
+            Self::Failed(failure) => matches!(failure, SendFailure::Deadline { .. }),
+        }
+    }
+}
+
+/// A receive did not complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RecvError {
+    /// It could not be posted.
+    #[error(transparent)]
+    Post(#[from] PostReceiveError),
+    /// Its deadline came first.
+    #[error("deadline passed after {waited_ms} ms with {chunks_done} of {chunks} chunks received")]
+    Deadline {
+        /// Time waited.
+        waited_ms: u64,
+        /// Chunks that came.
+        chunks_done: u32,
+        /// Chunks of the message, or of the buffer while its length is unknown.
+        chunks: u32,
+    },
+    /// The sender will not complete it.
+    #[error(transparent)]
+    Failed(#[from] ReceiveFailure),
+}
+
+impl RecvError {
+    /// Whether the peer closed the connection in good order.
+    pub fn is_closed(&self) -> bool {
+        use lacuna_proto::qp::Gone;
+        let closed = Failure::PeerGone(Gone::Closed);
+        matches!(self, Self::Failed(ReceiveFailure::Failed(failure)) if *failure == closed)
+            || matches!(self, Self::Post(PostReceiveError::Failed(failure)) if *failure == closed)
+    }
+}

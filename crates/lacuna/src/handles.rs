@@ -1,0 +1,340 @@
+//! Handles on operations under way: a receive with its live bitmap, a one-shot
+//! send, a stream.
+//!
+//! Dropping a receive's handle closes the receive; dropping a send's handle
+//! lets the send go on by itself. Waiting sleeps on the queue pair's news, or
+//! makes progress itself when the context has no threads.
+
+use crate::error::{PostSendError, RecvError, WriteError};
+use crate::queue_pair::{Owner, after};
+use crate::shared::Machine;
+use lacuna_proto::buffer::SendBuffer;
+use lacuna_proto::placement::Placement;
+use lacuna_proto::qp::{PostedReceive, QueuePair, SendId, SendStatus};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest single sleep of a waiting call: news wake it earlier.
+const NAP: Duration = Duration::from_millis(100);
+
+/// Waits until `check` gives something, or until `deadline_ns`.
+pub(crate) fn wait_for<R>(
+    owner: &Owner,
+    deadline_ns: u64,
+    mut check: impl FnMut(&mut QueuePair) -> Option<R>,
+) -> Option<R> {
+    let clock = owner.context.clock();
+    let mut state = owner.shared.lock();
+    loop {
+        if let Machine::Connected(qp) = &mut state.machine
+            && let Some(found) = check(qp)
+        {
+            return Some(found);
+        }
+        let left = clock.until(deadline_ns);
+        if left.is_zero() {
+            return None;
+        }
+        if owner.context.is_manual() {
+            drop(state);
+            owner.context.progress_within(left.min(NAP));
+            state = owner.shared.lock();
+        } else {
+            state = owner.shared.wait(state, left.min(NAP));
+        }
+    }
+}
+
+/// A posted receive.
+pub struct RecvHandle {
+    owner: Arc<Owner>,
+    posted: Option<PostedReceive>,
+    placement: Option<Placement>,
+}
+
+/// What a completed receive has.
+#[derive(Debug)]
+pub struct Completed {
+    /// The buffer, for receives posted with a vector: nothing writes to it any
+    /// more. Bytes of incomplete chunks hold whatever part of them came, over
+    /// what was there before.
+    pub buffer: Vec<u8>,
+    /// Bytes of the message, if its end is known.
+    pub len: Option<usize>,
+    /// Whether everything came.
+    pub is_complete: bool,
+    /// Chunks that came, one bit each, least significant first.
+    pub chunks: Vec<u64>,
+    /// User immediate, if all of it came.
+    pub immediate: Option<u32>,
+}
+
+impl RecvHandle {
+    pub(crate) fn new(owner: Arc<Owner>, posted: PostedReceive, placement: Placement) -> Self {
+        Self { owner, posted: Some(posted), placement: Some(placement) }
+    }
+
+    fn posted(&self) -> &PostedReceive {
+        self.posted.as_ref().expect("taken only by complete and drop")
+    }
+
+    /// Whether the whole message is here.
+    pub fn is_complete(&self) -> bool {
+        self.posted().is_complete()
+    }
+
+    /// Chunks of the message; of the buffer while the message's length is unknown.
+    pub fn chunks(&self) -> u32 {
+        self.posted().parts.iter().map(|part| part.chunks()).sum()
+    }
+
+    /// Chunks that are here.
+    pub fn chunks_done(&self) -> u32 {
+        self.posted().parts.iter().map(|part| part.chunks_done()).sum()
+    }
+
+    /// Whether a chunk is here: one load, no lock.
+    pub fn has_chunk(&self, chunk: u32) -> bool {
+        self.locate(chunk).is_some_and(|(part, chunk)| self.posted().parts[part].has_chunk(chunk))
+    }
+
+    /// The bytes of a chunk that is here, while others still arrive.
+    pub fn chunk(&self, chunk: u32) -> Option<&[u8]> {
+        let (part, chunk) = self.locate(chunk)?;
+        self.posted().parts[part].chunk(chunk)
+    }
+
+    /// Which packets of a chunk are here, one bit each (the first 64).
+    pub fn chunk_packets(&self, chunk: u32) -> u64 {
+        self.locate(chunk).map_or(0, |(part, chunk)| self.posted().parts[part].chunk_packets(chunk))
+    }
+
+    fn locate(&self, chunk: u32) -> Option<(usize, u32)> {
+        let per_part = self.posted().parts.first()?.capacity_chunks().max(1);
+        let part = (chunk / per_part) as usize;
+        (part < self.posted().parts.len()).then_some((part, chunk % per_part))
+    }
+
+    /// Bytes of the message, once its end is known.
+    pub fn len(&self) -> Option<u64> {
+        self.posted().length_bytes()
+    }
+
+    /// Whether the message is known to be empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+
+    /// The user immediate, once all its fragments came.
+    pub fn immediate(&self) -> Option<u32> {
+        self.posted().immediate()
+    }
+
+    /// Waits until the whole message is here.
+    pub fn wait(&self, timeout: Duration) -> Result<(), RecvError> {
+        let posted = self.posted();
+        if posted.is_complete() {
+            return Ok(());
+        }
+        let start_ns = self.owner.context.clock().now_ns();
+        let done = wait_for(&self.owner, after(start_ns, timeout), |qp| {
+            if posted.is_complete() {
+                return Some(Ok(()));
+            }
+            qp.receive_failure(posted).map(|failure| Err(RecvError::Failed(failure)))
+        });
+        done.unwrap_or_else(|| {
+            Err(RecvError::Deadline {
+                waited_ms: timeout.as_millis() as u64,
+                chunks_done: self.chunks_done(),
+                chunks: self.chunks(),
+            })
+        })
+    }
+
+    /// Takes the buffer back, whether or not everything came. Nothing writes
+    /// to it after this returns; the peer is told that the receive is finished.
+    pub fn complete(mut self) -> Completed {
+        let (posted, placement) = self.close().expect("closed only here and by drop");
+        let is_complete = posted.is_complete();
+        let len = posted.length_bytes().map(|len| len as usize);
+        let immediate = posted.immediate();
+        let chunks = chunk_map(&posted);
+        drop(posted);
+        let buffer = placement.into_vec().unwrap_or_default();
+        Completed { buffer, len, is_complete, chunks, immediate }
+    }
+
+    fn close(&mut self) -> Option<(PostedReceive, Placement)> {
+        let posted = self.posted.take()?;
+        let placement = self.placement.take()?;
+        let now_ns = self.owner.context.clock().now_ns();
+        let table = self.owner.shared.with_qp(|qp| qp.table().clone());
+        for part in &posted.parts {
+            // Without the lock: this waits for workers in the middle of a burst.
+            table.close(part.number());
+        }
+        self.owner.shared.with_qp(|qp| qp.on_receive_closed(now_ns, &posted));
+        self.owner.shared.kick();
+        Some((posted, placement))
+    }
+}
+
+/// All chunk bits of a receive in one vector.
+fn chunk_map(posted: &PostedReceive) -> Vec<u64> {
+    let total: u32 = posted.parts.iter().map(|part| part.capacity_chunks()).sum();
+    let mut words = vec![0; total.div_ceil(64) as usize];
+    let mut index = 0usize;
+    for part in &posted.parts {
+        for chunk in 0..part.capacity_chunks() {
+            words[index / 64] |= u64::from(part.has_chunk(chunk)) << (index % 64);
+            index += 1;
+        }
+    }
+    words
+}
+
+impl Drop for RecvHandle {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for RecvHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecvHandle")
+            .field("message", &self.posted().first)
+            .field("chunks_done", &self.chunks_done())
+            .field("chunks", &self.chunks())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A one-shot send.
+pub struct SendHandle {
+    owner: Arc<Owner>,
+    id: SendId,
+}
+
+impl SendHandle {
+    pub(crate) fn new(owner: Arc<Owner>, id: SendId) -> Self {
+        Self { owner, id }
+    }
+
+    /// Where it stands.
+    pub fn status(&self) -> SendStatus {
+        self.owner
+            .shared
+            .with_qp(|qp| qp.send_status(self.id))
+            .expect("released only when the handle is dropped")
+    }
+
+    /// Whether it has ended: for a reliable mode when the peer has everything,
+    /// for `raw` when everything was put on the wire.
+    pub fn is_done(&self) -> bool {
+        self.status().outcome.is_some()
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(&self) -> Result<(), WriteError> {
+        // Its deadline, or the peer's silence, ends it.
+        wait_for(&self.owner, u64::MAX, |qp| qp.send_status(self.id)?.outcome)
+            .unwrap_or(Ok(()))
+            .map_err(WriteError::Failed)
+    }
+
+    /// Waits until the peer said that its receive is finished, complete or not.
+    /// `false` if that did not happen within `timeout`.
+    pub fn wait_finished(&self, timeout: Duration) -> bool {
+        let deadline_ns = after(self.owner.context.clock().now_ns(), timeout);
+        let finished = |qp: &mut QueuePair| {
+            let status = qp.send_status(self.id)?;
+            let failed = matches!(status.outcome, Some(Err(_)));
+            (status.finished || failed).then_some(status.finished)
+        };
+        wait_for(&self.owner, deadline_ns, finished).unwrap_or(false)
+    }
+
+    /// Gives it up: the peer's receive fails with `Cancelled`.
+    pub fn cancel(&self) {
+        let now_ns = self.owner.context.clock().now_ns();
+        self.owner.shared.with_qp(|qp| qp.cancel_send(now_ns, self.id));
+        self.owner.shared.kick();
+    }
+}
+
+impl Drop for SendHandle {
+    fn drop(&mut self) {
+        self.owner.shared.with_qp(|qp| qp.release_send(self.id));
+    }
+}
+
+impl fmt::Debug for SendHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendHandle").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// A streaming send: chunks of one message in any order, again if wanted.
+///
+/// It knows no reliability; a scheme of one's own reads the peer's bitmap
+/// (over any channel of its own) and sends again what is missing.
+pub struct Stream {
+    owner: Arc<Owner>,
+    id: SendId,
+    ended: bool,
+}
+
+impl Stream {
+    pub(crate) fn new(owner: Arc<Owner>, id: SendId) -> Self {
+        Self { owner, id, ended: false }
+    }
+
+    /// Sends `data` to `offset_bytes` of the message, a multiple of the chunk.
+    /// `ends_message` says that the message ends there; only such a part may
+    /// be no multiple of the MTU.
+    pub fn push(
+        &self,
+        offset_bytes: u64,
+        data: impl Into<SendBuffer>,
+        ends_message: bool,
+    ) -> Result<(), PostSendError> {
+        let data = data.into();
+        self.owner
+            .shared
+            .with_qp(|qp| qp.push_stream(self.id, offset_bytes, data, ends_message))?;
+        self.owner.shared.kick();
+        Ok(())
+    }
+
+    /// Ends the stream; what was put into it still goes out.
+    pub fn end(mut self) -> Result<SendHandle, PostSendError> {
+        self.owner.shared.with_qp(|qp| qp.end_stream(self.id))?;
+        self.owner.shared.kick();
+        // From here on the handle releases the send.
+        self.ended = true;
+        Ok(SendHandle::new(self.owner.clone(), self.id))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        // A stream that was not ended is given up.
+        let now_ns = self.owner.context.clock().now_ns();
+        self.owner.shared.with_qp(|qp| {
+            qp.cancel_send(now_ns, self.id);
+            qp.release_send(self.id);
+        });
+        self.owner.shared.kick();
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").field("id", &self.id).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,43 @@
+//! What other threads ask of a worker: a list under a lock and a wake-up.
+
+use crate::shared::Shared;
+use lacuna_datapath::Waker;
+use lacuna_proto::table::ChannelWriter;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A request.
+pub(crate) enum Command {
+    /// Serve this queue pair from now on.
+    Add(Arc<Shared>),
+    /// Its channels may be written to: the queue pair is connected.
+    Write(u32, Vec<ChannelWriter>),
+    /// Look at it: there is something to send or to tell.
+    Ready(u32),
+    /// Forget it.
+    Remove(u32),
+    /// End the thread.
+    Stop,
+}
+
+/// One per worker.
+pub(crate) struct Inbox {
+    commands: Mutex<Vec<Command>>,
+    waker: Waker,
+}
+
+impl Inbox {
+    pub(crate) fn new(waker: Waker) -> Self {
+        Self { commands: Mutex::new(Vec::new()), waker }
+    }
+
+    pub(crate) fn push(&self, command: Command) {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
+        self.waker.wake();
+    }
+
+    /// Moves all requests to `into`, which is empty.
+    pub(crate) fn take(&self, into: &mut Vec<Command>) {
+        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(&mut *commands, into);
+    }
+}

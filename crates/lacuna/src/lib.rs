@@ -1,0 +1,69 @@
+//! Lacuna: an RDMA-style transport with software-defined reliability, over
+//! plain UDP.
+//!
+//! Applications write into remote memory; every packet carries its own
+//! destination, so packets may come in any order, and the receiver sees a live
+//! bitmap of what has arrived while the message is still in flight. What to do
+//! about the gaps is chosen per connection.
+//!
+//! ```no_run
+//! use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Listener};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // One end:
+//! let context = Context::new(ContextConfig::default())?;
+//! let listener = Listener::bind(&context, "0.0.0.0:7400".parse()?, ConnectionConfig::default())?;
+//! let connection = listener.accept()?;
+//! let mut buffer = vec![0; 1 << 20];
+//! let received = connection.recv(&mut buffer)?;
+//! println!("{} bytes", received.len);
+//!
+//! // The other:
+//! let context = Context::new(ContextConfig::default())?;
+//! let connection = Connection::connect(&context, "receiver:7400", ConnectionConfig::default())?;
+//! connection.write(b"hello over there")?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`QueuePair`] is the layer below: the paper's SDR core, with the live
+//! bitmap, one-shot and streaming sends, and no reliability of its own in mode
+//! `raw`.
+
+#![deny(unsafe_code)]
+
+mod borrowed;
+mod clock;
+mod config;
+mod connection;
+mod context;
+mod error;
+mod handles;
+mod handshake;
+mod inbox;
+mod monitor;
+mod packetize;
+mod queue_pair;
+mod shared;
+mod stats;
+mod worker;
+
+pub use config::{Chosen, ConnectionConfig};
+pub use connection::{Connection, Listener, Received};
+pub use context::{Context, ContextConfig, ContextStats, DatapathKind, Progress, Wrap};
+pub use error::{
+    ConnectError, ContextError, PostReceiveError, PostSendError, QueuePairError, RangeError,
+    RecvError, SendFailure, WaitedFor, WriteError,
+};
+pub use handles::{Completed, RecvHandle, SendHandle, Stream};
+pub use handshake::PROTOCOL_VERSION;
+pub use queue_pair::QueuePair;
+pub use stats::{ChannelStats, ConnectionStats, RttStats, SentStats};
+
+pub use lacuna_datapath as datapath;
+pub use lacuna_proto::buffer::{Memory, SendBuffer};
+pub use lacuna_proto::geometry::{Geometry, GeometryError};
+pub use lacuna_proto::modes::{self, Mode};
+pub use lacuna_proto::path::RtoConfig;
+pub use lacuna_proto::placement::Placement;
+pub use lacuna_proto::qp::{Failure, Gone, QpStats, ReceiveFailure, SendStatus};

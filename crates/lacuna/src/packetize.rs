@@ -1,0 +1,131 @@
+//! Turns runs of the protocol into packets on a datapath.
+//!
+//! Headers and trailers are written side by side into the burst's arena, the
+//! payload is referenced where it lies. The one pass over the payload here is
+//! the trailer's checksum, which also brings the bytes into the cache for the
+//! kernel's copy. Runs to one destination share a burst.
+
+use lacuna_datapath::{Burst, BurstBuffers, Datapath, SendError};
+use lacuna_proto::qp::Transmit;
+use lacuna_wire::{DATA_HEADER_BYTES, TRAILER_BYTES, crc32c, pad_bytes};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+/// A run that has its destination, and where in it to go on.
+pub(crate) struct Outbound {
+    pub(crate) to: SocketAddr,
+    pub(crate) run: Transmit,
+    pub(crate) next: usize,
+}
+
+/// Sends runs of one channel in order.
+pub(crate) struct Packetizer {
+    buffers: BurstBuffers,
+    queue: VecDeque<Outbound>,
+}
+
+/// Totals of what a datapath refused.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Refused {
+    pub(crate) packets: u64,
+}
+
+impl Packetizer {
+    pub(crate) fn new() -> Self {
+        Self { buffers: BurstBuffers::new(), queue: VecDeque::new() }
+    }
+
+    pub(crate) fn push(&mut self, to: SocketAddr, run: Transmit) {
+        self.queue.push_back(Outbound { to, run, next: 0 });
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Sends until the queue is empty or the datapath would block; `false` if
+    /// it would.
+    pub(crate) fn flush(
+        &mut self,
+        now_ns: u64,
+        datapath: &mut dyn Datapath,
+        refused: &mut Refused,
+    ) -> bool {
+        while let Some(first) = self.queue.front() {
+            let mut burst = self.buffers.start(first.to);
+            fill(&mut burst, &self.queue);
+            let mut sent = 0;
+            let is_blocked = loop {
+                match datapath.send(now_ns, &burst) {
+                    Ok(0) => break true,
+                    Ok(count) => {
+                        sent += count;
+                        burst.advance(count);
+                        if burst.is_empty() {
+                            break false;
+                        }
+                    }
+                    Err(error) => {
+                        // The packet counts as lost on the path: repair and
+                        // statistics treat it so.
+                        note(&error, first.to);
+                        refused.packets += 1;
+                        sent += 1;
+                        burst.advance(1);
+                        if burst.is_empty() {
+                            break false;
+                        }
+                    }
+                }
+            };
+            drop(burst);
+            consume(&mut self.queue, sent);
+            if is_blocked {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// Puts the packets of the first runs to one destination into the burst.
+fn fill<'p>(burst: &mut Burst<'_, 'p>, queue: &'p VecDeque<Outbound>) {
+    let to = burst.destination();
+    for outbound in queue {
+        if outbound.to != to {
+            return;
+        }
+        for index in outbound.next..outbound.run.len() {
+            if burst.len() == Burst::PACKETS_MAX {
+                return;
+            }
+            let (header, payload) = outbound.run.packet(index);
+            let pad = pad_bytes(payload.len());
+            burst.push_with(DATA_HEADER_BYTES, payload, pad + TRAILER_BYTES, |head, tail| {
+                if let Ok(head) = head.try_into() {
+                    header.emit(head);
+                }
+                let (padding, trailer) = tail.split_at_mut(pad);
+                padding.fill(0);
+                trailer.copy_from_slice(&crc32c(&[head, payload, padding]));
+            });
+        }
+    }
+}
+
+fn consume(queue: &mut VecDeque<Outbound>, mut packets: usize) {
+    while packets > 0 {
+        let Some(front) = queue.front_mut() else { return };
+        let left = front.run.len() - front.next;
+        if left > packets {
+            front.next += packets;
+            return;
+        }
+        packets -= left;
+        queue.pop_front();
+    }
+}
+
+fn note(error: &SendError, to: SocketAddr) {
+    tracing::debug!(%to, %error, "packet refused by the datapath");
+}

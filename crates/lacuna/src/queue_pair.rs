@@ -1,0 +1,289 @@
+//! A queue pair: the SDR core as a library. Post receives, read their live
+//! bitmaps, send in one shot or as a stream, bring your own reliability.
+//!
+//! The ends exchange [`QueuePair::info`] blobs by any means, as in the paper
+//! (SDR-RDMA 3.2.2, table 1). [`crate::Connection`] does that over TCP and adds
+//! liveness, deadlines and statistics.
+
+use crate::config::ConnectionConfig;
+use crate::context::Context;
+use crate::error::{PostReceiveError, PostSendError, QueuePairError};
+use crate::handles::{RecvHandle, SendHandle, Stream};
+use crate::inbox::Command;
+use crate::shared::{Machine, Shared};
+use lacuna_proto::buffer::SendBuffer;
+use lacuna_proto::geometry::Geometry;
+use lacuna_proto::placement::Placement;
+use lacuna_proto::qp::{Failure, Peer, QpConfig, QpStats, SendRequest};
+use lacuna_wire::QpInfo;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Clones are the same queue pair; it ends with the last of them and the last
+/// of its handles.
+#[derive(Clone)]
+pub struct QueuePair {
+    pub(crate) owner: Arc<Owner>,
+}
+
+/// Ends the queue pair when nobody uses it any more.
+pub(crate) struct Owner {
+    pub(crate) context: Context,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if let Machine::Connected(qp) = &mut self.shared.lock().machine {
+            qp.fail(Failure::Closed);
+        }
+        self.context.close_queue_pair(self.shared.number);
+    }
+}
+
+/// Random keys and first sequence number of one end.
+pub(crate) struct Keys {
+    pub(crate) rkey: u32,
+    pub(crate) qkey: u32,
+    pub(crate) first_psn: u32,
+}
+
+impl Keys {
+    pub(crate) fn random() -> Result<Self, QueuePairError> {
+        let mut bytes = [0u8; 12];
+        getrandom::fill(&mut bytes).map_err(|error| QueuePairError::System {
+            what: "random numbers",
+            source: std::io::Error::other(error),
+        })?;
+        let word = |i: usize| u32::from_be_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
+        Ok(Self { rkey: word(0), qkey: word(4), first_psn: word(8) & 0xFF_FFFF })
+    }
+}
+
+impl Context {
+    /// Makes a queue pair that is not connected yet. Its packets have the MTU
+    /// that `config` gives, 4096 if it gives none.
+    pub fn queue_pair(&self, config: &ConnectionConfig) -> Result<QueuePair, QueuePairError> {
+        let geometry = config.geometry(config.mtu_bytes.unwrap_or(4096), self.config().channels)?;
+        let keys = Keys::random()?;
+        let qkey = keys.qkey;
+        let shared = self.open_queue_pair(qkey, |number| {
+            Machine::Connected(Box::new(protocol(self, number, config, geometry, &keys)))
+        })?;
+        Ok(QueuePair { owner: Arc::new(Owner { context: self.clone(), shared }) })
+    }
+}
+
+/// The protocol's part of a queue pair.
+pub(crate) fn protocol(
+    context: &Context,
+    number: u32,
+    config: &ConnectionConfig,
+    geometry: Geometry,
+    keys: &Keys,
+) -> lacuna_proto::qp::QueuePair {
+    lacuna_proto::qp::QueuePair::new(QpConfig {
+        geometry,
+        mode: config.mode,
+        controller: config.controller(),
+        rto: config.rto,
+        queue_pair: number,
+        rkey: keys.rkey,
+        qkey: keys.qkey,
+        first_psn: keys.first_psn,
+        credit_bytes: context.credit_bytes(),
+        silence_max_ns: config.silence.as_nanos().min(u128::from(u64::MAX)) as u64,
+    })
+}
+
+/// What the peer is told of a queue pair, with the channels at `addresses`.
+pub(crate) fn info_of(qp: &lacuna_proto::qp::QueuePair, channels: Vec<SocketAddr>) -> QpInfo {
+    let config = qp.config();
+    let geometry = config.geometry.config();
+    QpInfo {
+        queue_pair: config.queue_pair,
+        rkey: config.rkey,
+        qkey: config.qkey,
+        mtu_bytes: geometry.mtu_bytes,
+        chunk_packets: geometry.chunk_packets,
+        split: geometry.split,
+        generations: geometry.generations,
+        stripe_packets: geometry.stripe_packets,
+        max_message_bytes: geometry.max_message_bytes,
+        first_psn: config.first_psn,
+        credit_bytes: config.credit_bytes,
+        channels,
+    }
+}
+
+/// Compares what both ends must have in common.
+pub(crate) fn check_agreement(here: &Geometry, there: &QpInfo) -> Result<(), QueuePairError> {
+    let here = here.config();
+    let split = |split: lacuna_wire::ImmediateSplit| {
+        u64::from(split.message_bits()) * 10_000
+            + u64::from(split.packet_bits()) * 100
+            + u64::from(split.user_bits())
+    };
+    let values = [
+        ("the MTU in bytes", here.mtu_bytes.into(), there.mtu_bytes.into()),
+        ("packets per chunk", here.chunk_packets.into(), there.chunk_packets.into()),
+        ("packets per stripe", here.stripe_packets.into(), there.stripe_packets.into()),
+        ("the number of channels", here.channels.into(), there.channels.len() as u64),
+        ("the number of generations", here.generations.into(), there.generations.into()),
+        ("the immediate's split", split(here.split), split(there.split)),
+        ("the longest message", here.max_message_bytes, there.max_message_bytes),
+    ];
+    match values.into_iter().find(|(_, here, there)| here != there) {
+        Some((what, here, there)) => Err(QueuePairError::Mismatch { what, here, there }),
+        None => Ok(()),
+    }
+}
+
+impl QueuePair {
+    /// The blob to hand to the peer. `advertise` is this host's address as the
+    /// peer sees it; needed when the context is bound to no particular one.
+    pub fn info(&self, advertise: IpAddr) -> Vec<u8> {
+        let at = |address: &SocketAddr| {
+            let bound = address.ip();
+            let ip = if bound.is_unspecified() { advertise } else { bound };
+            SocketAddr::new(ip, address.port())
+        };
+        let channels = self.owner.context.addresses().iter().map(at).collect();
+        self.owner.shared.with_qp(|qp| info_of(qp, channels)).emit()
+    }
+
+    /// Connects to the peer whose blob this is. Both ends call it.
+    pub fn connect(&self, peer_info: &[u8]) -> Result<(), QueuePairError> {
+        let info = QpInfo::parse(peer_info)?;
+        let geometry = self.geometry();
+        check_agreement(&geometry, &info)?;
+        self.connect_to(&info, info.channels.iter().copied().map(Some).collect(), None)
+    }
+
+    pub(crate) fn connect_to(
+        &self,
+        info: &QpInfo,
+        addresses: Vec<Option<SocketAddr>>,
+        rtt_ns: Option<u64>,
+    ) -> Result<(), QueuePairError> {
+        let context = &self.owner.context;
+        let now_ns = context.clock().now_ns();
+        let writers = {
+            let mut state = self.owner.shared.lock();
+            state.addresses = addresses;
+            let Machine::Connected(qp) = &mut state.machine else {
+                unreachable!("made connected or turned so before")
+            };
+            if qp.is_connected() {
+                return Err(QueuePairError::Connected);
+            }
+            qp.connect(
+                now_ns,
+                Peer {
+                    queue_pair: info.queue_pair,
+                    rkey: info.rkey,
+                    qkey: info.qkey,
+                    first_psn: info.first_psn,
+                    credit_bytes: info.credit_bytes,
+                },
+            );
+            match rtt_ns {
+                Some(rtt_ns) => qp.on_rtt_sample(now_ns, rtt_ns),
+                None => qp.probe(now_ns),
+            }
+            qp.take_writers()
+        };
+        let mut shares: Vec<Vec<_>> = context.inboxes().iter().map(|_| Vec::new()).collect();
+        for writer in writers {
+            shares[context.worker_of(writer.channel())].push(writer);
+        }
+        for (inbox, share) in context.inboxes().iter().zip(shares) {
+            inbox.push(Command::Write(self.owner.shared.number, share));
+        }
+        Ok(())
+    }
+
+    /// The numbers that both ends agree on.
+    pub fn geometry(&self) -> Geometry {
+        self.owner.shared.with_qp(|qp| qp.config().geometry)
+    }
+
+    /// Counters of now.
+    pub fn stats(&self) -> QpStats {
+        self.owner.shared.with_qp(|qp| qp.stats())
+    }
+
+    /// Why it cannot go on, if so.
+    pub fn failure(&self) -> Option<Failure> {
+        self.owner.shared.with_qp(|qp| qp.failure())
+    }
+
+    /// Posts a receive over all of `buffer` and opens the peer's window for
+    /// it. The n-th send of the peer lands in the n-th receive.
+    pub fn post_recv(&self, buffer: Vec<u8>) -> Result<RecvHandle, PostReceiveError> {
+        self.post_placement(Placement::from_vec(buffer))
+    }
+
+    pub(crate) fn post_placement(&self, placement: Placement) -> Result<RecvHandle, PostReceiveError> {
+        let now_ns = self.owner.context.clock().now_ns();
+        let post = |qp: &mut lacuna_proto::qp::QueuePair| qp.post_receive(now_ns, placement.clone());
+        let posted = self.owner.shared.with_qp(post)?;
+        self.owner.shared.kick();
+        Ok(RecvHandle::new(self.owner.clone(), posted, placement))
+    }
+
+    /// One-shot send of any length, with an immediate if wanted. It waits in
+    /// order until its receive is posted.
+    pub fn send(
+        &self,
+        data: impl Into<SendBuffer>,
+        immediate: Option<u32>,
+    ) -> Result<SendHandle, PostSendError> {
+        self.send_within(data.into(), immediate, None)
+    }
+
+    pub(crate) fn send_within(
+        &self,
+        data: SendBuffer,
+        immediate: Option<u32>,
+        deadline: Option<Duration>,
+    ) -> Result<SendHandle, PostSendError> {
+        let now_ns = self.owner.context.clock().now_ns();
+        let deadline_ns = deadline.map(|deadline| after(now_ns, deadline));
+        let request = SendRequest { data, immediate, deadline_ns };
+        let id = self.owner.shared.with_qp(|qp| qp.queue_send(request))?;
+        self.owner.shared.kick();
+        Ok(SendHandle::new(self.owner.clone(), id))
+    }
+
+    /// One-shot send that fails at once if its receive is not posted yet.
+    pub fn try_send(
+        &self,
+        data: impl Into<SendBuffer>,
+        immediate: Option<u32>,
+    ) -> Result<SendHandle, PostSendError> {
+        let request = SendRequest { data: data.into(), immediate, deadline_ns: None };
+        let id = self.owner.shared.with_qp(|qp| qp.post_send(request))?;
+        self.owner.shared.kick();
+        Ok(SendHandle::new(self.owner.clone(), id))
+    }
+
+    /// Opens a streaming send in the peer's next receive.
+    pub fn open_stream(&self, immediate: Option<u32>) -> Result<Stream, PostSendError> {
+        let id = self.owner.shared.with_qp(|qp| qp.open_stream(immediate))?;
+        Ok(Stream::new(self.owner.clone(), id))
+    }
+}
+
+/// `time_ns` plus a duration; "never" stays never.
+pub(crate) fn after(time_ns: u64, duration: Duration) -> u64 {
+    time_ns.saturating_add(duration.as_nanos().min(u128::from(u64::MAX)) as u64)
+}
+
+impl fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuePair").field("number", &self.owner.shared.number).finish_non_exhaustive()
+    }
+}

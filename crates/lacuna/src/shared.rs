@@ -1,0 +1,100 @@
+//! What the application's handles and the workers share of one queue pair: the
+//! protocol's state under a lock, and the way to wake whoever must act on it.
+//!
+//! Lock order: a slot's pins are never held while the lock is taken (a closing
+//! application waits for pins), and closing waits without the lock.
+
+use crate::inbox::{Command, Inbox};
+use lacuna_proto::probe::Prober;
+use lacuna_proto::qp::QueuePair;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Who reacts to packets for this queue pair number.
+pub(crate) enum Machine {
+    /// Nobody yet: the number is taken, the peer's is not known.
+    Reserved,
+    /// Finding the path; the queue pair's geometry is not known yet.
+    Probing(Prober),
+    /// Connected (or about to be).
+    Connected(Box<QueuePair>),
+}
+
+/// Everything under the lock.
+pub(crate) struct State {
+    pub(crate) machine: Machine,
+    /// Where the peer's channels are, as far as known.
+    pub(crate) addresses: Vec<Option<SocketAddr>>,
+}
+
+/// See the module's text.
+pub(crate) struct Shared {
+    pub(crate) number: u32,
+    pub(crate) qkey: u32,
+    state: Mutex<State>,
+    changed: Condvar,
+    inboxes: Vec<Arc<Inbox>>,
+    /// Per worker: already in its list of things to do.
+    ready: Vec<AtomicBool>,
+}
+
+impl Shared {
+    pub(crate) fn new(number: u32, qkey: u32, state: State, inboxes: Vec<Arc<Inbox>>) -> Self {
+        Self {
+            number,
+            qkey,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            ready: inboxes.iter().map(|_| AtomicBool::new(false)).collect(),
+            inboxes,
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic under the lock is a bug that the panicking thread reports;
+        // the others go on to fail by their deadlines.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `f` on the connected queue pair.
+    ///
+    /// # Panics
+    /// If it is not connected; handles exist only after that.
+    pub(crate) fn with_qp<R>(&self, f: impl FnOnce(&mut QueuePair) -> R) -> R {
+        match &mut self.lock().machine {
+            Machine::Connected(qp) => f(qp),
+            _ => unreachable!("handles are made of connected queue pairs"),
+        }
+    }
+
+    /// Asks all workers to look at this queue pair.
+    pub(crate) fn kick(&self) {
+        for (ready, inbox) in self.ready.iter().zip(&self.inboxes) {
+            if !ready.swap(true, Ordering::AcqRel) {
+                inbox.push(Command::Ready(self.number));
+            }
+        }
+    }
+
+    /// A worker takes the queue pair off its list.
+    pub(crate) fn unready(&self, worker: usize) {
+        self.ready[worker].store(false, Ordering::Release);
+    }
+
+    /// Wakes the applications that wait for this queue pair.
+    pub(crate) fn notify(&self) {
+        self.changed.notify_all();
+    }
+
+    /// Waits for news, at most `timeout`.
+    pub(crate) fn wait<'s>(
+        &self,
+        state: MutexGuard<'s, State>,
+        timeout: Duration,
+    ) -> MutexGuard<'s, State> {
+        let waited = self.changed.wait_timeout(state, timeout);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}

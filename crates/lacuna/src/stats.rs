@@ -1,0 +1,133 @@
+//! Statistics of a connection, for people and as JSON.
+
+use crate::context::ContextStats;
+use lacuna_proto::discard::Discard;
+use lacuna_proto::qp::QpStats;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Counters of a connection since it was made.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct ConnectionStats {
+    /// Seconds since it was made.
+    pub elapsed_s: f64,
+    /// Sending side.
+    pub sent: SentStats,
+    /// Receiving side, per channel.
+    pub channels: Vec<ChannelStats>,
+    /// Messages received complete.
+    pub messages_received: u64,
+    /// Packets that the peer sent and that never came.
+    pub lost_packets: u64,
+    /// Round-trip time.
+    pub rtt: RttStats,
+    /// Bytes in flight.
+    pub in_flight_bytes: u64,
+    /// Window of the congestion controller; `None` when it only paces.
+    pub window_bytes: Option<u64>,
+    /// Rate of the congestion controller, if it paces.
+    pub rate_bits_per_s: Option<u64>,
+    /// Packets that reached no queue pair of this context.
+    pub context: ContextStats,
+}
+
+/// Sending side.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct SentStats {
+    /// Data packets put on the wire.
+    pub packets: u64,
+    /// Payload bytes put on the wire, repairs included.
+    pub bytes: u64,
+    /// Sends completed.
+    pub messages: u64,
+    /// Packets sent as repairs.
+    pub retransmitted_packets: u64,
+    /// Chunks sent again.
+    pub retransmitted_chunks: u64,
+    /// Repairs as a share of all packets.
+    pub retransmission_share: f64,
+    /// Runs whose timeout expired.
+    pub timeouts: u64,
+}
+
+/// Receiving side of one channel.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct ChannelStats {
+    /// Data packets placed.
+    pub packets: u64,
+    /// Payload bytes placed.
+    pub bytes: u64,
+    /// Chunks completed.
+    pub chunks: u64,
+    /// Packets that were here already.
+    pub duplicates: u64,
+    /// Packets thrown away, by reason; only reasons that occurred.
+    pub discarded: BTreeMap<&'static str, u64>,
+    /// Packets with a congestion mark.
+    pub marked: u64,
+}
+
+/// Round-trip time in microseconds; `None` before the first sample.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct RttStats {
+    /// Smoothed.
+    pub smoothed_us: Option<f64>,
+    /// Variance.
+    pub variance_us: f64,
+    /// Smallest of the last seconds.
+    pub min_us: Option<f64>,
+}
+
+impl ConnectionStats {
+    pub(crate) fn new(stats: &QpStats, context: ContextStats, elapsed: Duration) -> Self {
+        let us = |ns: u64| ns as f64 / 1e3;
+        let send = &stats.send;
+        Self {
+            elapsed_s: elapsed.as_secs_f64(),
+            sent: SentStats {
+                packets: send.packets,
+                bytes: send.bytes,
+                messages: send.messages,
+                retransmitted_packets: send.retransmitted_packets,
+                retransmitted_chunks: send.retransmitted_chunks,
+                retransmission_share: send.retransmitted_packets as f64
+                    / send.packets.max(1) as f64,
+                timeouts: stats.timeouts,
+            },
+            channels: stats.channels.iter().map(ChannelStats::new).collect(),
+            messages_received: stats.messages_received,
+            lost_packets: stats.lost_packets(),
+            rtt: RttStats {
+                smoothed_us: stats.rtt.smoothed_ns().map(us),
+                variance_us: us(stats.rtt.variance_ns()),
+                min_us: stats.rtt.min_ns().map(us),
+            },
+            in_flight_bytes: stats.in_flight_bytes,
+            window_bytes: (stats.window_bytes != u64::MAX).then_some(stats.window_bytes),
+            rate_bits_per_s: stats.rate_bits_per_s,
+            context,
+        }
+    }
+
+    /// The statistics as one JSON object.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("numbers and names")
+    }
+}
+
+impl ChannelStats {
+    fn new(stats: &lacuna_proto::qp::ChannelStats) -> Self {
+        let counted = |reason: &Discard| {
+            let count = stats.discarded[reason.index()];
+            (count > 0).then_some((reason.name(), count))
+        };
+        Self {
+            packets: stats.packets,
+            bytes: stats.bytes,
+            chunks: stats.chunks,
+            duplicates: stats.duplicates,
+            discarded: Discard::ALL.iter().filter_map(counted).collect(),
+            marked: stats.marked,
+        }
+    }
+}

@@ -1,0 +1,503 @@
+//! A worker: the progress of some channels, and of all queue pairs on them.
+//!
+//! One step reads what has come, places it, lets the queue pairs concerned
+//! react, and sends what they may send. The same step runs on a thread of its
+//! own or inside the application's calls. A worker owns its channels' sockets
+//! and the right to place their packets; it shares nothing with other workers
+//! but the queue pairs' locks, taken once per burst, and the atomic bitmaps.
+
+use crate::clock::Clock;
+use crate::inbox::{Command, Inbox};
+use crate::packetize::{Packetizer, Refused};
+use crate::shared::{Machine, Shared};
+use lacuna_datapath::{Datapath, Placer, ReceivedBatch, Waiter};
+use lacuna_proto::table::ChannelWriter;
+use lacuna_wire::{ControlWriter, DataHeader, Packet, RejectKind, check_crc32c, parse};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::iter::Peekable;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Packets of one queue pair and channel per turn: two full bursts. Small
+/// enough that acknowledgements are read in time and queue pairs take turns.
+const TURN_PACKETS: u32 = 64;
+/// Batches read from one channel per step.
+const TURN_BATCHES: usize = 4;
+/// Largest control packet: fits every path that carries data at all (IPv6's
+/// smallest MTU of 1280 less headers).
+const CONTROL_BYTES_MAX: usize = 1200;
+/// How long to wait before trying again when the way out is full and the
+/// datapath cannot say when there is room.
+const BLOCKED_RETRY_NS: u64 = 200_000;
+
+/// Packets refused before they reached a queue pair, by reason; and more that
+/// has no queue pair to count it.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerCounters {
+    pub(crate) rejected: [AtomicU64; RejectKind::COUNT],
+    pub(crate) unknown: AtomicU64,
+    pub(crate) receive_drops: AtomicU64,
+    pub(crate) refused_by_datapath: AtomicU64,
+}
+
+/// One channel of the context.
+struct Channel {
+    index: u8,
+    datapath: Box<dyn Datapath>,
+    packetizer: Packetizer,
+    is_blocked: bool,
+}
+
+/// A queue pair as this worker knows it.
+struct Local {
+    shared: Arc<Shared>,
+    /// Writers of this worker's channels, in their order; empty until connected.
+    writers: Vec<ChannelWriter>,
+    /// When it wants to be served; the timer heap may hold stale entries.
+    due_ns: Option<u64>,
+    /// In the ready list.
+    is_ready: bool,
+}
+
+/// See the module's text.
+pub(crate) struct Worker {
+    index: usize,
+    clock: Clock,
+    channels: Vec<Channel>,
+    /// By queue pair number.
+    locals: Vec<Option<Local>>,
+    inbox: Arc<Inbox>,
+    commands: Vec<Command>,
+    waiter: Waiter,
+    ready: VecDeque<u32>,
+    timers: BinaryHeap<Reverse<(u64, u32)>>,
+    writer: ControlWriter,
+    counters: Arc<WorkerCounters>,
+    refused: Refused,
+    stopped: bool,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        index: usize,
+        clock: Clock,
+        datapaths: Vec<(u8, Box<dyn Datapath>)>,
+        inbox: Arc<Inbox>,
+        waiter: Waiter,
+    ) -> Self {
+        let channel = |(index, datapath)| Channel {
+            index,
+            datapath,
+            packetizer: Packetizer::new(),
+            is_blocked: false,
+        };
+        Self {
+            index,
+            clock,
+            channels: datapaths.into_iter().map(channel).collect(),
+            locals: Vec::new(),
+            inbox,
+            commands: Vec::new(),
+            waiter,
+            ready: VecDeque::new(),
+            timers: BinaryHeap::new(),
+            writer: ControlWriter::new(CONTROL_BYTES_MAX),
+            counters: Arc::new(WorkerCounters::default()),
+            refused: Refused::default(),
+            stopped: false,
+        }
+    }
+
+    pub(crate) fn counters(&self) -> Arc<WorkerCounters> {
+        self.counters.clone()
+    }
+
+    /// Runs until stopped; spins for `spin` before each sleep.
+    pub(crate) fn run(&mut self, spin: Duration) {
+        let mut idle_since_ns = None;
+        while !self.stopped {
+            if self.step() {
+                idle_since_ns = None;
+                continue;
+            }
+            let now_ns = self.clock.now_ns();
+            let since_ns = *idle_since_ns.get_or_insert(now_ns);
+            if now_ns - since_ns < spin.as_nanos() as u64 {
+                std::hint::spin_loop();
+                continue;
+            }
+            self.sleep(None);
+            idle_since_ns = None;
+        }
+    }
+
+    /// Sleeps until something is to be done, at most `limit`.
+    pub(crate) fn sleep(&mut self, limit: Option<Duration>) {
+        let timeout = match (self.next_event_ns().map(|event_ns| self.clock.until(event_ns)), limit)
+        {
+            (Some(event), Some(limit)) => Some(event.min(limit)),
+            (event, limit) => event.or(limit),
+        };
+        if timeout == Some(Duration::ZERO) {
+            return;
+        }
+        let sources = self.channels.iter().map(|channel| &*channel.datapath as &dyn Datapath);
+        if let Err(error) = self.waiter.wait(sources, timeout) {
+            tracing::error!(%error, "cannot wait for packets");
+            std::thread::yield_now();
+        }
+    }
+
+    fn next_event_ns(&self) -> Option<u64> {
+        if !self.ready.is_empty() {
+            return Some(0);
+        }
+        let timer = self.timers.peek().map(|Reverse((due_ns, _))| *due_ns);
+        let now_ns = self.clock.now_ns();
+        let blocked = self.channels.iter().any(|channel| channel.is_blocked);
+        let held = self.channels.iter().filter_map(|channel| channel.datapath.next_event_ns());
+        held.chain(timer).chain(blocked.then_some(now_ns + BLOCKED_RETRY_NS)).min()
+    }
+
+    /// One round of progress; `false` if there was nothing to do.
+    pub(crate) fn step(&mut self) -> bool {
+        let mut worked = self.take_commands();
+        let now_ns = self.clock.now_ns();
+        for channel in 0..self.channels.len() {
+            worked |= self.receive(now_ns, channel);
+            worked |= self.send_rest(now_ns, channel);
+        }
+        worked |= self.take_timers(now_ns);
+        // Each queue pair that is ready now gets one turn; those that stay
+        // ready wait for the next step, behind what has come meanwhile.
+        for _ in 0..self.ready.len() {
+            if let Some(number) = self.ready.pop_front() {
+                worked = true;
+                self.serve(number);
+            }
+        }
+        worked
+    }
+
+    fn take_commands(&mut self) -> bool {
+        let mut commands = std::mem::take(&mut self.commands);
+        self.inbox.take(&mut commands);
+        let any = !commands.is_empty();
+        for command in commands.drain(..) {
+            match command {
+                Command::Add(shared) => self.add(shared),
+                Command::Write(number, writers) => {
+                    if let Some(local) = self.local(number) {
+                        local.writers = writers;
+                    }
+                    self.make_ready(number);
+                }
+                Command::Ready(number) => self.make_ready(number),
+                Command::Remove(number) => {
+                    if let Some(local) = self.locals.get_mut(number as usize) {
+                        *local = None;
+                    }
+                }
+                Command::Stop => self.stopped = true,
+            }
+        }
+        self.commands = commands;
+        any
+    }
+
+    fn add(&mut self, shared: Arc<Shared>) {
+        let number = shared.number;
+        let index = number as usize;
+        if self.locals.len() <= index {
+            self.locals.resize_with(index + 1, || None);
+        }
+        let local = Local { shared, writers: Vec::new(), due_ns: None, is_ready: false };
+        self.locals[index] = Some(local);
+        self.make_ready(number);
+    }
+
+    fn local(&mut self, number: u32) -> Option<&mut Local> {
+        self.locals.get_mut(number as usize)?.as_mut()
+    }
+
+    fn make_ready(&mut self, number: u32) {
+        if let Some(local) = self.local(number)
+            && !local.is_ready
+        {
+            local.is_ready = true;
+            self.ready.push_back(number);
+        }
+    }
+
+    fn take_timers(&mut self, now_ns: u64) -> bool {
+        let mut any = false;
+        while let Some(Reverse((due_ns, number))) = self.timers.peek().copied() {
+            if due_ns > now_ns {
+                break;
+            }
+            self.timers.pop();
+            if let Some(local) = self.local(number)
+                && local.due_ns == Some(due_ns)
+            {
+                local.due_ns = None;
+                self.make_ready(number);
+                any = true;
+            }
+        }
+        any
+    }
+
+    fn receive(&mut self, now_ns: u64, channel: usize) -> bool {
+        let mut intake = Intake {
+            now_ns,
+            position: channel,
+            channel: self.channels[channel].index,
+            locals: &mut self.locals,
+            ready: &mut self.ready,
+            counters: &self.counters,
+        };
+        let datapath = &mut self.channels[channel].datapath;
+        let mut any = false;
+        for _ in 0..TURN_BATCHES {
+            match datapath.receive(now_ns, &mut intake) {
+                Ok(0) => break,
+                Ok(_) => any = true,
+                Err(error) => {
+                    tracing::error!(%error, channel, "cannot receive");
+                    break;
+                }
+            }
+        }
+        if any {
+            self.counters.receive_drops.store(datapath.receive_drops(), Ordering::Relaxed);
+        }
+        any
+    }
+
+    fn send_rest(&mut self, now_ns: u64, index: usize) -> bool {
+        let channel = &mut self.channels[index];
+        if channel.packetizer.is_empty() {
+            return false;
+        }
+        let datapath = &mut *channel.datapath;
+        let was_blocked = channel.is_blocked;
+        channel.is_blocked = !channel.packetizer.flush(now_ns, datapath, &mut self.refused);
+        if was_blocked && !channel.is_blocked {
+            for number in 0..self.locals.len() as u32 {
+                self.make_ready(number);
+            }
+        }
+        !self.channels[index].is_blocked
+    }
+
+    /// Lets one queue pair react and send.
+    fn serve(&mut self, number: u32) {
+        let now_ns = self.clock.now_ns();
+        let Some(Some(local)) = self.locals.get_mut(number as usize) else { return };
+        local.is_ready = false;
+        local.shared.unready(self.index);
+        let shared = local.shared.clone();
+        let mut goes_on = false;
+        let mut state = shared.lock();
+        let state = &mut *state;
+        let (news, due_ns) = match &mut state.machine {
+            Machine::Reserved => (false, None),
+            Machine::Probing(prober) => {
+                while let Some((channel, packet)) = prober.poll_control(now_ns, &mut self.writer) {
+                    let to = state.addresses.get(usize::from(channel)).copied().flatten();
+                    let own = self.channels.iter_mut().find(|own| own.index == channel);
+                    let own = match own {
+                        Some(own) => own,
+                        // Another worker's channel: its own turn sends it.
+                        None => continue,
+                    };
+                    if let Some(to) = to {
+                        send_control(now_ns, &mut *own.datapath, to, packet);
+                    }
+                }
+                (true, prober.poll_timeout())
+            }
+            Machine::Connected(qp) => {
+                if qp.poll_timeout().is_some_and(|due_ns| due_ns <= now_ns) {
+                    qp.on_timeout(now_ns);
+                }
+                let own = &mut self.channels[0];
+                let to = state.addresses.get(usize::from(own.index)).copied().flatten();
+                while let Some(packet) = qp.poll_control(now_ns, own.index, &mut self.writer) {
+                    if let Some(to) = to {
+                        send_control(now_ns, &mut *own.datapath, to, packet);
+                    }
+                }
+                for channel in &mut self.channels {
+                    let to = state.addresses.get(usize::from(channel.index)).copied().flatten();
+                    let Some(to) = to.filter(|_| channel.packetizer.is_empty()) else { continue };
+                    let mut left = TURN_PACKETS;
+                    while left > 0 {
+                        let Some(run) = qp.poll_transmit(now_ns, channel.index, left) else { break };
+                        left -= run.len() as u32;
+                        channel.packetizer.push(to, run);
+                    }
+                    goes_on |= left == 0;
+                }
+                (qp.take_news(), qp.poll_timeout())
+            }
+        };
+        if news {
+            shared.notify();
+        }
+        self.set_timer(number, due_ns);
+        for channel in &mut self.channels {
+            let datapath = &mut *channel.datapath;
+            channel.is_blocked = !channel.packetizer.flush(now_ns, datapath, &mut self.refused);
+        }
+        let refused = self.refused.packets;
+        self.counters.refused_by_datapath.store(refused, Ordering::Relaxed);
+        if goes_on {
+            self.make_ready(number);
+        }
+    }
+
+    fn set_timer(&mut self, number: u32, due_ns: Option<u64>) {
+        let Some(Some(local)) = self.locals.get_mut(number as usize) else { return };
+        if local.due_ns != due_ns {
+            local.due_ns = due_ns;
+            if let Some(due_ns) = due_ns {
+                self.timers.push(Reverse((due_ns, number)));
+            }
+        }
+    }
+}
+
+fn send_control(now_ns: u64, datapath: &mut dyn Datapath, to: SocketAddr, packet: &[u8]) {
+    // Control packets carry state: one that cannot leave now is as good as lost.
+    let mut buffers = lacuna_datapath::BurstBuffers::new();
+    let mut burst = buffers.start(to);
+    burst.push(&[], packet, &[]);
+    if let Err(error) = datapath.send(now_ns, &burst) {
+        tracing::debug!(%to, %error, bytes = packet.len(), "control packet refused");
+    }
+}
+
+/// Takes what a datapath received: places data, hands control packets on.
+struct Intake<'w> {
+    now_ns: u64,
+    /// Position of the channel among this worker's.
+    position: usize,
+    channel: u8,
+    locals: &'w mut Vec<Option<Local>>,
+    ready: &'w mut VecDeque<u32>,
+    counters: &'w WorkerCounters,
+}
+
+impl Placer for Intake<'_> {
+    fn on_packets(&mut self, batch: ReceivedBatch<'_>) {
+        let marked = batch.congestion_experienced;
+        let mut packets = batch.packets().peekable();
+        while let Some(packet) = packets.next() {
+            match self.check(packet) {
+                Some(Packet::Data(header, payload)) => {
+                    self.place(&header, payload, marked, &mut packets);
+                }
+                Some(Packet::Control(header, body)) => {
+                    let number = header.dest.queue_pair();
+                    self.on_control(number, header.qkey, body, packet.len(), batch.source);
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+impl Intake<'_> {
+    /// Layout and trailer; a packet that fails sets no bit anywhere.
+    fn check<'p>(&self, packet: &'p [u8]) -> Option<Packet<'p>> {
+        let checked = parse(packet).and_then(|parsed| check_crc32c(packet).map(|()| parsed));
+        match checked {
+            Ok(parsed) => Some(parsed),
+            Err(error) => {
+                let counter = &self.counters.rejected[error.kind().as_index()];
+                counter.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+
+    /// Places a packet and those behind it that go to the same queue pair.
+    fn place<'p>(
+        &mut self,
+        header: &DataHeader,
+        payload: &[u8],
+        marked: bool,
+        packets: &mut Peekable<impl Iterator<Item = &'p [u8]>>,
+    ) {
+        let number = header.dest.queue_pair();
+        let local = self.locals.get_mut(number as usize).and_then(Option::as_mut);
+        let writer = local.and_then(|local| {
+            let shared = &local.shared;
+            let writer = local.writers.get_mut(self.position)?;
+            Some((shared, writer, &mut local.is_ready))
+        });
+        let Some((shared, writer, is_ready)) = writer else {
+            self.counters.unknown.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let mut placer = writer.burst();
+        placer.place(header, payload, marked);
+        while let Some(packet) = packets.peek() {
+            let Ok(Packet::Data(header, payload)) = parse(packet) else { break };
+            if header.dest.queue_pair() != number || check_crc32c(packet).is_err() {
+                break;
+            }
+            placer.place(&header, payload, marked);
+            packets.next();
+        }
+        // Unpinned before the lock is taken.
+        let summary = placer.finish();
+        if let Machine::Connected(qp) = &mut shared.lock().machine {
+            qp.on_burst(self.now_ns, self.channel, &summary);
+        }
+        if !*is_ready {
+            *is_ready = true;
+            self.ready.push_back(number);
+        }
+    }
+
+    fn on_control(
+        &mut self,
+        number: u32,
+        qkey: u32,
+        body: &[u8],
+        packet_bytes: usize,
+        source: SocketAddr,
+    ) {
+        let local = self.locals.get_mut(number as usize).and_then(Option::as_mut);
+        let Some(local) = local.filter(|local| local.shared.qkey == qkey) else {
+            self.counters.unknown.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let mut state = local.shared.lock();
+        // The key was right, so this is the peer, wherever address translation
+        // makes it appear today.
+        if let Some(address) = state.addresses.get_mut(usize::from(self.channel)) {
+            *address = Some(source);
+        }
+        match &mut state.machine {
+            Machine::Reserved => {}
+            Machine::Probing(prober) => {
+                prober.on_control(self.now_ns, self.channel, body, packet_bytes);
+            }
+            Machine::Connected(qp) => {
+                if let Err(error) = qp.on_control(self.now_ns, body, packet_bytes) {
+                    tracing::debug!(number, %error, "control packet dropped");
+                }
+            }
+        }
+        if !local.is_ready {
+            local.is_ready = true;
+            self.ready.push_back(number);
+        }
+    }
+}
