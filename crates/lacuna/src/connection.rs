@@ -176,6 +176,19 @@ impl Connection {
         self.inner.queue_pair.send_within(data.into(), immediate, Some(deadline))
     }
 
+    /// Waits until the peer's receive for the next message is posted, as far
+    /// as this end knows: a write started now goes out at once.
+    pub fn wait_clear_to_send(&self, timeout: Duration) -> Result<(), WriteError> {
+        let owner = &self.inner.queue_pair.owner;
+        let deadline_ns = after(owner.context.clock().now_ns(), timeout);
+        let clear = wait_for(owner, deadline_ns, |qp| match qp.failure() {
+            Some(failure) => Some(Err(PostSendError::Failed(failure))),
+            None => qp.is_clear_to_send().then_some(Ok(())),
+        });
+        let not_yet = || Err(owner.shared.with_qp(|qp| qp.unposted()));
+        Ok(clear.unwrap_or_else(not_yet)?)
+    }
+
     /// Writes a message and waits until the peer has it.
     pub fn write(&self, data: &[u8]) -> Result<(), WriteError> {
         self.write_with(data, None, self.inner.config.deadline)

@@ -1,0 +1,82 @@
+//! How a command ends when it does not succeed: one line that says what to do,
+//! and an exit code by kind.
+//!
+//! | code | kind |
+//! |---|---|
+//! | 0 | success |
+//! | 2 | usage: the command line makes no sense |
+//! | 3 | network: no peer, a lost peer, a refused or broken exchange |
+//! | 4 | verification: data arrived that is not what was sent |
+//! | 5 | local: files, memory, the system |
+//! | 130 | interrupted |
+
+use lacuna::{ConnectError, ContextError, RecvError, WriteError};
+use std::process::ExitCode;
+
+/// See the module's text.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The command line makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// The network or the peer.
+    #[error("{0}")]
+    Network(String),
+    /// Wrong data.
+    #[error("{0}")]
+    Verification(String),
+    /// This machine.
+    #[error("{0}")]
+    Local(String),
+    /// Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Failure {
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Usage(_) => 2,
+            Self::Network(_) => 3,
+            Self::Verification(_) => 4,
+            Self::Local(_) => 5,
+            Self::Interrupted => 130,
+        })
+    }
+
+    /// A failure of the file system, with the path.
+    pub(crate) fn file(what: &str, path: &std::path::Path, error: &std::io::Error) -> Self {
+        Self::Local(format!("cannot {what} {}: {error}", path.display()))
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::QueuePair(error) => Self::Usage(error.to_string()),
+            ConnectError::Context(error) => error.into(),
+            error => Self::Network(error.to_string()),
+        }
+    }
+}
+
+impl From<ContextError> for Failure {
+    fn from(error: ContextError) -> Self {
+        match error {
+            ContextError::Channels { .. } => Self::Usage(error.to_string()),
+            error => Self::Local(error.to_string()),
+        }
+    }
+}
+
+impl From<WriteError> for Failure {
+    fn from(error: WriteError) -> Self {
+        Self::Network(error.to_string())
+    }
+}
+
+impl From<RecvError> for Failure {
+    fn from(error: RecvError) -> Self {
+        Self::Network(error.to_string())
+    }
+}

@@ -1,0 +1,174 @@
+//! The receiving end: posts receives, polls them in order, completes and posts
+//! again.
+
+use super::protocol::{Answer, Counters, Done, LENT_BYTES_MAX, Request, receive, send};
+use super::{ServerArgs, cpu, pattern};
+use crate::failure::Failure;
+use crate::output::Output;
+use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Listener, RecvHandle};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+/// How long a message of a mode without repair may lack packets that were
+/// overtaken by everything after them.
+const INCOMPLETE_AFTER: Duration = Duration::from_secs(1);
+/// Longest single wait, so that the end of the measurement is noticed.
+const NAP: Duration = Duration::from_millis(50);
+
+pub(super) fn run(args: &ServerArgs, output: Output) -> Result<(), Failure> {
+    let context = Context::new(ContextConfig {
+        bind: args.listen.ip(),
+        channels: args.end.channels,
+        progress: args.end.progress(),
+        datapath: args.end.datapath(),
+        ..ContextConfig::default()
+    })?;
+    let config = ConnectionConfig { deadline: Duration::MAX, ..ConnectionConfig::default() };
+    let listener = Listener::bind(&context, args.listen, config)?;
+    output.note(&format!("listening on {}", listener.local_addr()));
+    loop {
+        let served = serve(&listener, output);
+        match (served, args.once) {
+            (Err(failure), true) => return Err(failure),
+            (Err(failure), false) => output.note(&format!("lacuna: {failure}")),
+            (Ok(()), true) => return Ok(()),
+            (Ok(()), false) => {}
+        }
+    }
+}
+
+/// One client, from its request to its counters.
+fn serve(listener: &Listener, output: Output) -> Result<(), Failure> {
+    let session = listener.accept()?;
+    let request: Request = receive(&session)?;
+    let lent = request.size_bytes.saturating_mul(u64::from(request.inflight));
+    if lent > LENT_BYTES_MAX || request.inflight == 0 {
+        let reason = format!(
+            "{} messages of {} bytes: this server lends {LENT_BYTES_MAX} bytes at most",
+            request.inflight, request.size_bytes
+        );
+        return send(&session, &Answer::Refused { reason });
+    }
+    send(&session, &Answer::Ready)?;
+    let measured = listener.accept()?;
+    output.note(&format!("{}: {}", measured.peer(), measured.chosen()));
+    // The session tells how many messages there were; it is read on the side.
+    let expected = Arc::new(AtomicU64::new(u64::MAX));
+    let (tell, told) = mpsc::channel();
+    let reader = {
+        let (session, expected) = (session.clone(), expected.clone());
+        std::thread::spawn(move || {
+            let done: Result<Done, Failure> = receive(&session);
+            expected.store(done.as_ref().map_or(0, |done| done.messages), Ordering::Release);
+            // The measuring side may have ended already.
+            let _ = tell.send(done.map(|_| ()));
+        })
+    };
+    let cpu_before_s = cpu::process_s();
+    let counters = take(&measured, &request, &expected);
+    let told = told.recv().unwrap_or(Err(Failure::Interrupted));
+    // The reader has told, so it is about to end.
+    let _ = reader.join();
+    told?;
+    let mut counters = counters?;
+    counters.cpu_s = cpu::process_s() - cpu_before_s;
+    send(&session, &counters)
+}
+
+/// Receives until as many messages were taken as the client says it sent.
+fn take(
+    measured: &Connection,
+    request: &Request,
+    expected: &AtomicU64,
+) -> Result<Counters, Failure> {
+    let size = request.size_bytes as usize;
+    let mut posted: VecDeque<RecvHandle> = VecDeque::new();
+    for _ in 0..request.inflight {
+        posted.push_back(post(measured, vec![0; size])?);
+    }
+    let mut counters = Counters {
+        complete: 0,
+        missing_chunks: 0,
+        wrong: 0,
+        first_wrong: None,
+        lost_packets: 0,
+        duplicate_packets: 0,
+        rejected_packets: 0,
+        receive_drops: 0,
+        cpu_s: 0.0,
+    };
+    let mut taken = 0u64;
+    while taken < expected.load(Ordering::Acquire) {
+        let Some(front) = posted.front() else { break };
+        if !is_over(front, posted.get(1), expected, taken, measured)? {
+            continue;
+        }
+        let Some(front) = posted.pop_front() else { break };
+        let chunks = front.chunks();
+        let done = front.complete();
+        if done.is_complete {
+            counters.complete += 1;
+            check(request, &done.buffer[..done.len.unwrap_or(0)], taken, &mut counters);
+        } else {
+            let here: u32 = done.chunks.iter().map(|word| word.count_ones()).sum();
+            counters.missing_chunks += u64::from(chunks.saturating_sub(here));
+        }
+        taken += 1;
+        posted.push_back(post(measured, done.buffer)?);
+    }
+    let stats = measured.stats();
+    counters.lost_packets = stats.lost_packets;
+    counters.duplicate_packets = stats.channels.iter().map(|channel| channel.duplicates).sum();
+    counters.rejected_packets = stats.context.rejected_packets();
+    counters.receive_drops = stats.context.receive_drops;
+    Ok(counters)
+}
+
+/// Waits for the front receive: complete, or given up because what follows it
+/// has been here for long, or the client has sent everything.
+fn is_over(
+    front: &RecvHandle,
+    next: Option<&RecvHandle>,
+    expected: &AtomicU64,
+    taken: u64,
+    measured: &Connection,
+) -> Result<bool, Failure> {
+    let is_reliable = measured.chosen().mode != "raw";
+    match front.wait(NAP) {
+        Ok(()) => return Ok(true),
+        Err(lacuna::RecvError::Deadline { .. }) => {}
+        // The client is gone; what it said on the session decides.
+        Err(_) if expected.load(Ordering::Acquire) <= taken => return Ok(false),
+        Err(error) => return Err(error.into()),
+    }
+    if is_reliable {
+        return Ok(false);
+    }
+    let is_overtaken = next.is_some_and(RecvHandle::is_complete);
+    let all_sent = expected.load(Ordering::Acquire) != u64::MAX;
+    if !is_overtaken && !all_sent {
+        return Ok(false);
+    }
+    Ok(front.wait(INCOMPLETE_AFTER).is_ok() || expected.load(Ordering::Acquire) > taken)
+}
+
+fn post(measured: &Connection, buffer: Vec<u8>) -> Result<RecvHandle, Failure> {
+    measured.post_recv(buffer).map_err(|error| Failure::Network(error.to_string()))
+}
+
+fn check(request: &Request, message: &[u8], number: u64, counters: &mut Counters) {
+    if !request.validate {
+        return;
+    }
+    let wrong = if message.len() as u64 == request.size_bytes {
+        pattern::first_wrong(message, number)
+    } else {
+        Some(message.len())
+    };
+    if let Some(at) = wrong {
+        counters.wrong += 1;
+        counters.first_wrong.get_or_insert_with(|| format!("message {number} at byte {at}"));
+    }
+}

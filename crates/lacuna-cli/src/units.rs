@@ -1,0 +1,174 @@
+//! Quantities as people write them: `64MiB`, `1gbit`, `25ms`, `1e-3`.
+//!
+//! A wrong one is answered with what would be right, in one line.
+
+use std::time::Duration;
+
+/// Bytes: a number, alone or with `B`, `KB`, `KiB`, `MB`, `MiB`, `GB`, `GiB`,
+/// `TB`, `TiB`; `K`, `M`, `G`, `T` alone are binary, as in the tools around.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    let (number, unit) = split(text, "a size like 64MiB")?;
+    let factor: f64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        "tb" => 1e12,
+        "k" | "kib" => 1024.0,
+        "m" | "mib" => 1024.0 * 1024.0,
+        "g" | "gib" => 1024.0 * 1024.0 * 1024.0,
+        "t" | "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        _ => return Err(format!("unknown unit \"{unit}\": use B, KiB, MiB, GiB, KB, MB or GB")),
+    };
+    whole(number * factor, "bytes")
+}
+
+/// Bits per second: `1gbit`, `100mbit`, `2.5gbit/s`, `9600bit`.
+pub(crate) fn rate(text: &str) -> Result<u64, String> {
+    let (number, unit) = split(text, "a rate like 1gbit")?;
+    let unit = unit.to_ascii_lowercase();
+    let unit = unit.trim_end_matches("/s").trim_end_matches("ps");
+    let factor: f64 = match unit {
+        "bit" | "b" => 1.0,
+        "kbit" | "kb" | "k" => 1e3,
+        "mbit" | "mb" | "m" => 1e6,
+        "gbit" | "gb" | "g" => 1e9,
+        "tbit" | "tb" | "t" => 1e12,
+        _ => return Err(format!("unknown unit \"{unit}\": use bit, kbit, mbit or gbit")),
+    };
+    match whole(number * factor, "bits per second")? {
+        0 => Err("a rate must be more than zero".to_owned()),
+        rate => Ok(rate),
+    }
+}
+
+/// A time: `25ms`, `1.5s`, `300us`, `10min`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = split(text, "a time like 25ms")?;
+    let factor: f64 = match unit.to_ascii_lowercase().as_str() {
+        "ns" => 1e-9,
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "" => return Err(format!("\"{text}\" has no unit: use us, ms, s or min")),
+        _ => return Err(format!("unknown unit \"{unit}\": use us, ms, s or min")),
+    };
+    let seconds = number * factor;
+    if seconds > 1e9 {
+        return Err("more than thirty years".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// A probability below 1: `1e-3`, `0.01`, `1%`.
+pub(crate) fn fraction(text: &str) -> Result<f64, String> {
+    let (digits, factor) = match text.strip_suffix('%') {
+        Some(digits) => (digits, 0.01),
+        None => (text, 1.0),
+    };
+    let number: f64 = digits
+        .trim()
+        .parse()
+        .map_err(|_| format!("\"{text}\" is no probability: use a number like 1e-3 or 0.1%"))?;
+    let value = number * factor;
+    if (0.0..1.0).contains(&value) {
+        Ok(value)
+    } else {
+        Err(format!("{text} is out of range: at least 0 and below 1"))
+    }
+}
+
+/// Number and unit of a quantity.
+fn split<'t>(text: &'t str, example: &str) -> Result<(f64, &'t str), String> {
+    let text = text.trim();
+    // "1e9" is a number, "1e" is not: cut where the longest number ends.
+    let end = (1..=text.len())
+        .rev()
+        .filter(|end| text.is_char_boundary(*end))
+        .find(|end| text[..*end].parse::<f64>().is_ok())
+        .ok_or_else(|| format!("\"{text}\" is not {example}"))?;
+    let number: f64 = text[..end].parse().map_err(|_| format!("\"{text}\" is not {example}"))?;
+    if !number.is_finite() || number < 0.0 {
+        return Err(format!("\"{text}\" is not {example}"));
+    }
+    Ok((number, text[end..].trim()))
+}
+
+fn whole(value: f64, what: &str) -> Result<u64, String> {
+    if value > 2f64.powi(60) {
+        return Err(format!("more {what} than any machine has"));
+    }
+    Ok(value.round() as u64)
+}
+
+/// Bytes for people: `64 MiB`.
+pub(crate) fn show_bytes(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if value < 1024.0 {
+            return format!("{} {unit}", trimmed(value));
+        }
+        value /= 1024.0;
+    }
+    format!("{} TiB", trimmed(value))
+}
+
+/// A rate for people: `1 Gbit/s`.
+pub(crate) fn show_rate(bits_per_s: f64) -> String {
+    let (value, unit) = match bits_per_s {
+        rate if rate >= 1e9 => (rate / 1e9, "Gbit/s"),
+        rate if rate >= 1e6 => (rate / 1e6, "Mbit/s"),
+        rate => (rate / 1e3, "kbit/s"),
+    };
+    format!("{} {unit}", trimmed(value))
+}
+
+fn trimmed(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_are_read_as_people_write_them() {
+        assert_eq!(bytes("64MiB"), Ok(64 << 20));
+        assert_eq!(bytes("64 k"), Ok(65_536));
+        assert_eq!(bytes("1e6"), Ok(1_000_000));
+        assert_eq!(bytes("1.5GB"), Ok(1_500_000_000));
+        assert_eq!(rate("1gbit"), Ok(1_000_000_000));
+        assert_eq!(rate("2.5Gbit/s"), Ok(2_500_000_000));
+        assert_eq!(rate("100Mbps"), Ok(100_000_000));
+        assert_eq!(duration("25ms"), Ok(Duration::from_millis(25)));
+        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(fraction("1e-3"), Ok(0.001));
+        assert_eq!(fraction("0.5%"), Ok(0.005));
+    }
+
+    #[test]
+    fn nonsense_is_answered_with_what_would_be_right() {
+        for (error, part) in [
+            (bytes("many").unwrap_err(), "64MiB"),
+            (bytes("5 parsecs").unwrap_err(), "KiB"),
+            (bytes("-1").unwrap_err(), "64MiB"),
+            (rate("0gbit").unwrap_err(), "more than zero"),
+            (rate("1").unwrap_err(), "gbit"),
+            (duration("25").unwrap_err(), "no unit"),
+            (fraction("1.5").unwrap_err(), "below 1"),
+            (fraction("often").unwrap_err(), "1e-3"),
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn quantities_are_shown_shortly() {
+        assert_eq!(show_bytes(64 << 20), "64 MiB");
+        assert_eq!(show_bytes(1500), "1.46 KiB");
+        assert_eq!(show_rate(1e9), "1 Gbit/s");
+    }
+}
