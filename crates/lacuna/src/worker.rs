@@ -252,6 +252,7 @@ impl Worker {
 
     fn receive(&mut self, now_ns: u64, channel: usize) -> bool {
         let mut intake = Intake {
+            clock: self.clock,
             now_ns,
             position: channel,
             channel: self.channels[channel].index,
@@ -383,6 +384,9 @@ fn send_control(now_ns: u64, datapath: &mut dyn Datapath, to: SocketAddr, packet
 
 /// Takes what a datapath received: places data, hands control packets on.
 struct Intake<'w> {
+    clock: Clock,
+    /// Read anew for each batch: the thread may have lost its core since the
+    /// step began, and round-trip samples must not come from the past.
     now_ns: u64,
     /// Position of the channel among this worker's.
     position: usize,
@@ -394,6 +398,7 @@ struct Intake<'w> {
 
 impl Placer for Intake<'_> {
     fn on_packets(&mut self, batch: ReceivedBatch<'_>) {
+        self.now_ns = self.clock.now_ns();
         let marked = batch.congestion_experienced;
         let mut packets = batch.packets().peekable();
         while let Some(packet) = packets.next() {
