@@ -35,7 +35,8 @@ impl Output {
     /// Something to know on the way.
     pub(crate) fn note(&self, note: &str) {
         if !self.quiet {
-            eprintln!("{note}");
+            // Not `eprintln`: nobody reading must not end the command.
+            let _ = writeln!(std::io::stderr().lock(), "{note}");
         }
     }
 

@@ -20,7 +20,7 @@ use crate::error::{ConnectError, QueuePairError};
 use crate::queue_pair::{Keys, Owner, QueuePair, check_agreement, info_of, protocol};
 use crate::shared::{Machine, Shared};
 use lacuna_proto::modes::Mode;
-use lacuna_proto::probe::{ProbeOutcome, Prober};
+use lacuna_proto::probe::{MTU_CANDIDATES, ProbeOutcome, Prober};
 use lacuna_wire::{ImmediateSplit, QpInfo};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
@@ -105,6 +105,9 @@ pub(crate) fn connect(
     stream: TcpStream,
     config: ConnectionConfig,
 ) -> Result<Agreed, ConnectError> {
+    // Nonsense is refused before the peer is troubled with it.
+    let mtu_bytes = config.mtu_bytes.unwrap_or(MTU_CANDIDATES[0]);
+    config.geometry(mtu_bytes, context.config().channels).map_err(QueuePairError::from)?;
     let mut exchange = Exchange::new(stream, config.connect_timeout)?;
     let keys = Keys::random()?;
     let reservation = Reservation::new(context, &keys)?;
@@ -192,7 +195,7 @@ fn wishes(hello: &Hello, config: &ConnectionConfig) -> Result<ConnectionConfig, 
     };
     // Whatever packet size is found, this must make a geometry.
     let channels = channels_of(&hello.end)?;
-    let mtu_bytes = wished.mtu_bytes.unwrap_or(4096);
+    let mtu_bytes = wished.mtu_bytes.unwrap_or(MTU_CANDIDATES[0]);
     wished.geometry(mtu_bytes, channels).map_err(|error| error.to_string())?;
     Ok(wished)
 }
@@ -257,7 +260,8 @@ fn finish(
     let geometry = config.geometry(mtu_bytes, channels).map_err(QueuePairError::from)?;
     let queue_pair = QueuePair { owner: reservation.owner.clone() };
     let addresses = {
-        let qp = protocol(context, shared.number, &config, geometry, keys);
+        let credit_bytes = context.credit_bytes();
+        let qp = protocol(shared.number, &config, geometry, keys, credit_bytes);
         let mut state = shared.lock();
         state.machine = Machine::Connected(Box::new(qp));
         state.addresses.clone()

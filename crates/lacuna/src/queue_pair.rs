@@ -70,7 +70,8 @@ impl Context {
         let keys = Keys::random()?;
         let qkey = keys.qkey;
         let shared = self.open_queue_pair(qkey, |number| {
-            Machine::Connected(Box::new(protocol(self, number, config, geometry, &keys)))
+            // Its part of the sockets' credit is dealt out once it is counted.
+            Machine::Connected(Box::new(protocol(number, config, geometry, &keys, 0)))
         })?;
         Ok(QueuePair { owner: Arc::new(Owner { context: self.clone(), shared }) })
     }
@@ -78,11 +79,11 @@ impl Context {
 
 /// The protocol's part of a queue pair.
 pub(crate) fn protocol(
-    context: &Context,
     number: u32,
     config: &ConnectionConfig,
     geometry: Geometry,
     keys: &Keys,
+    credit_bytes: u32,
 ) -> lacuna_proto::qp::QueuePair {
     lacuna_proto::qp::QueuePair::new(QpConfig {
         geometry,
@@ -93,7 +94,7 @@ pub(crate) fn protocol(
         rkey: keys.rkey,
         qkey: keys.qkey,
         first_psn: keys.first_psn,
-        credit_bytes: context.credit_bytes(),
+        credit_bytes,
         silence_max_ns: config.silence.as_nanos().min(u128::from(u64::MAX)) as u64,
     })
 }

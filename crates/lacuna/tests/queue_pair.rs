@@ -1,0 +1,141 @@
+//! The SDR core as a library: blobs exchanged by hand, receives completed
+//! early, streams, misuse.
+
+use lacuna::{
+    ConnectionConfig, Context, ContextConfig, Mode, PostReceiveError, PostSendError, QueuePair,
+    QueuePairError,
+};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const WAIT: Duration = Duration::from_secs(20);
+
+fn raw() -> ConnectionConfig {
+    ConnectionConfig { mode: Mode::Raw, ..ConnectionConfig::default() }
+}
+
+fn queue_pair(config: &ConnectionConfig) -> QueuePair {
+    let context = Context::new(ContextConfig { bind: LOCALHOST, ..ContextConfig::default() });
+    context.unwrap().queue_pair(config).unwrap()
+}
+
+fn connected(config: &ConnectionConfig) -> (QueuePair, QueuePair) {
+    let (a, b) = (queue_pair(config), queue_pair(config));
+    a.connect(&b.info(LOCALHOST)).unwrap();
+    b.connect(&a.info(LOCALHOST)).unwrap();
+    (a, b)
+}
+
+/// Sends as soon as the peer's receive is known.
+fn send_when_posted(a: &QueuePair, data: Vec<u8>) -> lacuna::SendHandle {
+    a.send(data, None).unwrap()
+}
+
+#[test]
+fn one_shot_sends_land_in_the_order_of_the_receives() {
+    let (a, b) = connected(&raw());
+    let receives: Vec<_> = (0..20).map(|_| b.post_recv(vec![0; 5000]).unwrap()).collect();
+    for number in 0..20u8 {
+        send_when_posted(&a, vec![number; 5000 - usize::from(number)]);
+    }
+    for (number, receive) in receives.into_iter().enumerate() {
+        receive.wait(WAIT).unwrap();
+        let done = receive.complete();
+        assert_eq!(done.len, Some(5000 - number));
+        assert!(done.buffer[..5000 - number].iter().all(|byte| usize::from(*byte) == number));
+    }
+}
+
+#[test]
+fn a_stream_sends_any_chunk_in_any_order_and_again() {
+    let config = ConnectionConfig { chunk_bytes: 4096, mtu_bytes: Some(1024), ..raw() };
+    let (a, b) = connected(&config);
+    let message: Vec<u8> = (0..64 * 1024u32).map(|i| (i * 7 >> 3) as u8).collect();
+    let receive = b.post_recv(vec![0; message.len()]).unwrap();
+    let stream = loop {
+        match a.open_stream(Some(0xCAFE)) {
+            Ok(stream) => break stream,
+            Err(PostSendError::Unposted { .. }) => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let push = |chunk: usize| {
+        let at = chunk * 4096;
+        stream.push(at as u64, message[at..at + 4096].to_vec(), chunk == 15).unwrap();
+    };
+    // Every other chunk first; the receiver sees just those.
+    (0..16).rev().step_by(2).for_each(push);
+    while receive.chunks_done() < 8 {
+        std::thread::yield_now();
+    }
+    assert!((0..16).all(|chunk| receive.has_chunk(chunk) == (chunk % 2 == 1)));
+    assert!(!receive.is_complete());
+    // All chunks: the first ones are sent again and do no harm.
+    (0..16).for_each(push);
+    stream.end().unwrap().wait().unwrap();
+    receive.wait(WAIT).unwrap();
+    let done = receive.complete();
+    assert_eq!(done.immediate, Some(0xCAFE));
+    assert!(done.buffer == message);
+    assert_eq!(a.stats().send.packets, 16 * 4 + 8 * 4);
+}
+
+#[test]
+fn an_early_completion_gives_the_buffer_back_and_nothing_is_written_after() {
+    let slow = ConnectionConfig { rate_bits_per_s: Some(50_000_000), ..raw() };
+    let (a, b) = connected(&slow);
+    let mut buffer = vec![0xEE; 4 << 20];
+    for round in 0..5u8 {
+        let receive = b.post_recv(buffer).unwrap();
+        let send = send_when_posted(&a, vec![round + 1; 4 << 20]);
+        while receive.chunks_done() < 3 {
+            std::thread::yield_now();
+        }
+        // Packets of this message are still on their way.
+        let done = receive.complete();
+        assert!(!done.is_complete);
+        let snapshot = done.buffer.clone();
+        buffer = done.buffer;
+        assert!(send.wait_finished(WAIT), "the sender hears of it");
+        // Whatever was under way has come once a later message is here.
+        let fence = b.post_recv(vec![0; 8]).unwrap();
+        send_when_posted(&a, vec![9; 8]);
+        fence.wait(WAIT).unwrap();
+        assert!(buffer == snapshot, "round {round}: late packets changed the buffer");
+        // The next round reuses the memory while more of them come.
+    }
+}
+
+#[test]
+fn each_misuse_is_its_own_error_with_the_numbers() {
+    let config = ConnectionConfig {
+        split: lacuna::ImmediateSplit::new(3, 21, 8).unwrap(),
+        max_message_bytes: 1 << 20,
+        ..raw()
+    };
+    let unconnected = queue_pair(&config);
+    assert!(matches!(unconnected.send(vec![1], None), Err(PostSendError::NotConnected)));
+    let (a, b) = connected(&config);
+    let error = a.try_send(vec![1], None).unwrap_err();
+    assert!(matches!(error, PostSendError::Unposted { number: 0, posted: 0 }), "{error}");
+    let receives: Vec<_> = (0..8).map(|_| b.post_recv(vec![0; 10]).unwrap()).collect();
+    let error = b.post_recv(vec![0; 10]).unwrap_err();
+    assert_eq!(error, PostReceiveError::NoSlot { needed: 1, open: 8, slots: 8 });
+    assert!(error.is_retryable());
+    drop(receives);
+    let error = b.post_recv(vec![0; 9 << 20]).unwrap_err();
+    assert!(matches!(error, PostReceiveError::TooLong { slots: 8, .. }), "{error}");
+}
+
+#[test]
+fn ends_that_do_not_agree_are_told_on_what() {
+    let a = queue_pair(&ConnectionConfig { mtu_bytes: Some(1024), ..raw() });
+    let b = queue_pair(&ConnectionConfig { mtu_bytes: Some(4096), ..raw() });
+    let error = a.connect(&b.info(LOCALHOST)).unwrap_err();
+    assert!(
+        matches!(error, QueuePairError::Mismatch { what: "the MTU in bytes", here: 1024, there: 4096 }),
+        "{error}"
+    );
+    assert!(matches!(a.connect(b"rubbish"), Err(QueuePairError::Info(_))));
+}
