@@ -8,6 +8,7 @@
 
 #![allow(unsafe_code)]
 
+use crate::sync::Shadow;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ pub struct Placement {
     start: *mut u8,
     len: usize,
     memory: Arc<Memory>,
+    shadow: Shadow,
 }
 
 /// Keeps the bytes alive; the last part to go frees what is owned.
@@ -42,7 +44,8 @@ impl Placement {
     pub fn from_vec(buffer: Vec<u8>) -> Self {
         let mut buffer = ManuallyDrop::new(buffer);
         let (start, len) = (buffer.as_mut_ptr(), buffer.len());
-        Self { start, len, memory: Arc::new(Memory::Owned(start, len, buffer.capacity())) }
+        let memory = Arc::new(Memory::Owned(start, len, buffer.capacity()));
+        Self { start, len, memory, shadow: Shadow::new(len) }
     }
 
     /// Borrows foreign memory: the door for callers that keep the memory alive
@@ -53,7 +56,7 @@ impl Placement {
     /// accesses bytes whose chunk is not complete, until every slot that this
     /// placement is posted in was retired and every clone is dropped.
     pub unsafe fn from_raw(start: *mut u8, len: usize) -> Self {
-        Self { start, len, memory: Arc::new(Memory::Foreign) }
+        Self { start, len, memory: Arc::new(Memory::Foreign), shadow: Shadow::new(len) }
     }
 
     /// A part of the same memory, for a message of several slots.
@@ -62,7 +65,8 @@ impl Placement {
     /// If the range is out of bounds.
     pub fn part(&self, offset: usize, len: usize) -> Self {
         assert!(offset <= self.len && len <= self.len - offset);
-        Self { start: self.start.wrapping_add(offset), len, memory: self.memory.clone() }
+        let start = self.start.wrapping_add(offset);
+        Self { start, len, memory: self.memory.clone(), shadow: self.shadow.part(offset) }
     }
 
     /// Bytes that can be placed.
@@ -87,6 +91,7 @@ impl Placement {
     #[inline]
     pub(crate) unsafe fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(offset <= self.len && bytes.len() <= self.len - offset);
+        self.shadow.write(offset, bytes.len());
         // SAFETY: in bounds by the line above; `bytes` is a shared borrow of
         // other memory, so the ranges do not overlap; exclusive by contract.
         unsafe {
@@ -104,6 +109,7 @@ impl Placement {
     #[inline]
     pub(crate) unsafe fn read(&self, offset: usize, len: usize) -> &[u8] {
         assert!(offset <= self.len && len <= self.len - offset);
+        self.shadow.read(offset, len);
         // SAFETY: in bounds by the line above and initialised (it was a vector's
         // or the contract of `from_raw`); not written by contract.
         unsafe { std::slice::from_raw_parts(self.start.add(offset), len) }
@@ -117,7 +123,7 @@ impl Placement {
     /// The whole vector again, or the placement while other parts live or the
     /// memory is foreign.
     pub fn into_vec(self) -> Result<Vec<u8>, Self> {
-        let Self { start, len, memory } = self;
+        let Self { start, len, memory, shadow } = self;
         match Arc::try_unwrap(memory) {
             Ok(memory) => {
                 let memory = ManuallyDrop::new(memory);
@@ -127,10 +133,12 @@ impl Placement {
                         // this was the last handle and `Memory` is not dropped.
                         Ok(unsafe { Vec::from_raw_parts(start, len, capacity) })
                     }
-                    Memory::Foreign => Err(Self { start, len, memory: Arc::new(Memory::Foreign) }),
+                    Memory::Foreign => {
+                        Err(Self { start, len, memory: Arc::new(Memory::Foreign), shadow })
+                    }
                 }
             }
-            Err(memory) => Err(Self { start, len, memory }),
+            Err(memory) => Err(Self { start, len, memory, shadow }),
         }
     }
 }

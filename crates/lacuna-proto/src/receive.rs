@@ -378,3 +378,6 @@ impl Receive {
         self.placement
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -349,4 +349,28 @@ mod loom_tests {
             }
         });
     }
+
+    #[test]
+    fn a_slot_that_another_thread_retired_is_posted_again() {
+        loom::model(|| {
+            let slot = Arc::new(Slot::new());
+            slot.post(0, 5u32).unwrap();
+            // Orders nothing: it only makes loom look at a post after the retiring.
+            let is_retired = Arc::new(AtomicU64::new(0));
+            let other = {
+                let (slot, is_retired) = (slot.clone(), is_retired.clone());
+                thread::spawn(move || {
+                    assert_eq!(slot.retire(0, 4), Some(5));
+                    is_retired.store(1, Ordering::Relaxed);
+                })
+            };
+            // Loom fails here if taking the old value is not ordered before
+            // putting in the new one.
+            if is_retired.load(Ordering::Relaxed) == 1 {
+                // It may still look occupied from here: the flag orders nothing.
+                let _ = slot.post(1, 6);
+            }
+            other.join().unwrap();
+        });
+    }
 }

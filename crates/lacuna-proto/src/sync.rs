@@ -52,3 +52,60 @@ pub(crate) fn back_off(round: u32) {
         loom::thread::yield_now();
     }
 }
+
+/// What loom knows of plain memory: a cell for every [`Shadow::UNIT`] bytes,
+/// touched along with them, so that loom reports a read or write that is not
+/// ordered after another. Without loom it is nothing.
+#[cfg(not(loom))]
+#[derive(Debug, Clone)]
+pub(crate) struct Shadow;
+
+#[cfg(not(loom))]
+impl Shadow {
+    pub(crate) fn new(_len: usize) -> Self {
+        Self
+    }
+
+    pub(crate) fn part(&self, _offset: usize) -> Self {
+        Self
+    }
+
+    #[inline(always)]
+    pub(crate) fn write(&self, _offset: usize, _len: usize) {}
+
+    #[inline(always)]
+    pub(crate) fn read(&self, _offset: usize, _len: usize) {}
+}
+
+#[cfg(loom)]
+#[derive(Clone)]
+pub(crate) struct Shadow {
+    cells: std::sync::Arc<[UnsafeCell<()>]>,
+    start: usize,
+}
+
+#[cfg(loom)]
+impl Shadow {
+    const UNIT: usize = 64;
+
+    pub(crate) fn new(len: usize) -> Self {
+        Self { cells: (0..=len / Self::UNIT).map(|_| UnsafeCell::new(())).collect(), start: 0 }
+    }
+
+    pub(crate) fn part(&self, offset: usize) -> Self {
+        Self { cells: self.cells.clone(), start: self.start + offset }
+    }
+
+    fn cells(&self, offset: usize, len: usize) -> &[UnsafeCell<()>] {
+        let start = self.start + offset;
+        &self.cells[start / Self::UNIT..(start + len).div_ceil(Self::UNIT)]
+    }
+
+    pub(crate) fn write(&self, offset: usize, len: usize) {
+        self.cells(offset, len).iter().for_each(|cell| cell.with_mut(|_| ()));
+    }
+
+    pub(crate) fn read(&self, offset: usize, len: usize) {
+        self.cells(offset, len).iter().for_each(|cell| cell.with(|_| ()));
+    }
+}

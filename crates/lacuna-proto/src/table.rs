@@ -261,3 +261,8 @@ impl BurstPlacer<'_> {
         self.summary
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;

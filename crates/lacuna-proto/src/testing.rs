@@ -81,6 +81,9 @@ impl Rng {
     }
 }
 
+/// Turns in which an end must have done all that is due at one time.
+const TURNS_MAX: u32 = 4;
+
 /// What the link does to packets; probabilities in millionths.
 #[derive(Debug, Clone, Copy)]
 pub struct Link {
@@ -193,7 +196,7 @@ pub struct Pair {
     pub b: End,
     flying: BinaryHeap<Reverse<Flying>>,
     counter: u64,
-    /// Every data packet that was put on the link, when asked for: what a
+    /// Every packet that was put on the link, when asked for: what a
     /// hostile peer could send again.
     pub recorded: Option<Vec<(Side, u8, Vec<u8>)>>,
 }
@@ -299,9 +302,10 @@ impl Pair {
             if done(self) {
                 return true;
             }
-            if self.now_ns >= end_ns || !self.advance(end_ns) {
+            if self.now_ns >= end_ns {
                 return false;
             }
+            self.advance(end_ns);
         }
     }
 
@@ -315,16 +319,15 @@ impl Pair {
         self.fly(self.now_ns, to, channel, bytes);
     }
 
-    /// Moves the clock to the next event; `false` if nothing will ever happen.
-    fn advance(&mut self, end_ns: u64) -> bool {
+    /// Moves the clock to the next event, or to the end if nothing will happen.
+    fn advance(&mut self, end_ns: u64) {
         let arrival = self.flying.peek().map(|Reverse(packet)| packet.due_ns);
         let next = [arrival, self.a.qp.poll_timeout(), self.b.qp.poll_timeout()]
             .into_iter()
             .flatten()
-            .min();
-        let Some(next) = next else { return false };
+            .min()
+            .unwrap_or(end_ns);
         self.now_ns = next.clamp(self.now_ns + 1, end_ns);
-        true
     }
 
     /// Delivers what is due and lets both ends send what they may.
@@ -333,12 +336,26 @@ impl Pair {
             self.deliver_burst();
         }
         for side in [Side::A, Side::B] {
-            let now_ns = self.now_ns;
+            self.serve(side);
+        }
+    }
+
+    /// Lets one end do what is due. Sending may make a question to the peer
+    /// due, so it takes more than one turn; but a time that stays in the past
+    /// would make a worker spin.
+    fn serve(&mut self, side: Side) {
+        let now_ns = self.now_ns;
+        for _ in 0..TURNS_MAX {
             if self.end(side).qp.poll_timeout().is_some_and(|due_ns| due_ns <= now_ns) {
                 self.end(side).qp.on_timeout(now_ns);
             }
             self.transmit(side);
+            let due_ns = self.end(side).qp.poll_timeout();
+            if due_ns.is_none_or(|due_ns| due_ns > now_ns) {
+                return;
+            }
         }
+        panic!("{side:?} has something due at {now_ns} for ever");
     }
 
     /// Packets due at once for one channel come as one burst, as from a socket.

@@ -88,6 +88,16 @@ fn a_lost_tail_is_found_by_asking_not_by_timeout() {
 }
 
 #[test]
+fn a_lost_clear_to_send_is_asked_for() {
+    let mut pair = Pair::new(PairConfig::default(), Link { dark: true, ..Link::default() });
+    pair.post(Side::B, 1000);
+    pair.run_for(20 * MS);
+    pair.link.dark = false;
+    assert!(!pair.a.qp.is_clear_to_send());
+    assert!(pair.run_until(SECOND, |pair| pair.a.qp.is_clear_to_send()));
+}
+
+#[test]
 fn without_loss_nothing_is_sent_twice() {
     for controller in
         [ControllerConfig::Probing, ControllerConfig::Fixed { rate_bits_per_s: 500_000_000 }]

@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::inbox::{Command, Inbox};
 use crate::packetize::{Packetizer, Refused};
 use crate::shared::{Machine, Shared};
-use lacuna_datapath::{Datapath, Placer, ReceivedBatch, Waiter};
+use lacuna_datapath::{BurstBuffers, Datapath, Placer, ReceivedBatch, Waiter};
 use lacuna_proto::table::ChannelWriter;
 use lacuna_wire::{ControlWriter, DataHeader, Packet, RejectKind, check_crc32c, parse};
 use std::cmp::Reverse;
@@ -48,7 +48,20 @@ struct Channel {
     index: u8,
     datapath: Box<dyn Datapath>,
     packetizer: Packetizer,
+    /// For control packets, which leave one at a time.
+    control: BurstBuffers,
     is_blocked: bool,
+}
+
+impl Channel {
+    /// Control packets carry state: one that cannot leave now is as good as lost.
+    fn send_control(&mut self, now_ns: u64, to: SocketAddr, packet: &[u8]) {
+        let mut burst = self.control.start(to);
+        burst.push(&[], packet, &[]);
+        if let Err(error) = self.datapath.send(now_ns, &burst) {
+            tracing::debug!(%to, %error, bytes = packet.len(), "control packet refused");
+        }
+    }
 }
 
 /// A queue pair as this worker knows it.
@@ -92,6 +105,7 @@ impl Worker {
             index,
             datapath,
             packetizer: Packetizer::new(),
+            control: BurstBuffers::new(),
             is_blocked: false,
         };
         Self {
@@ -316,7 +330,7 @@ impl Worker {
                         None => continue,
                     };
                     if let Some(to) = to {
-                        send_control(now_ns, &mut *own.datapath, to, packet);
+                        own.send_control(now_ns, to, packet);
                     }
                 }
                 (true, prober.poll_timeout())
@@ -329,7 +343,7 @@ impl Worker {
                 let to = state.addresses.get(usize::from(own.index)).copied().flatten();
                 while let Some(packet) = qp.poll_control(now_ns, own.index, &mut self.writer) {
                     if let Some(to) = to {
-                        send_control(now_ns, &mut *own.datapath, to, packet);
+                        own.send_control(now_ns, to, packet);
                     }
                 }
                 for channel in &mut self.channels {
@@ -369,16 +383,6 @@ impl Worker {
                 self.timers.push(Reverse((due_ns, number)));
             }
         }
-    }
-}
-
-fn send_control(now_ns: u64, datapath: &mut dyn Datapath, to: SocketAddr, packet: &[u8]) {
-    // Control packets carry state: one that cannot leave now is as good as lost.
-    let mut buffers = lacuna_datapath::BurstBuffers::new();
-    let mut burst = buffers.start(to);
-    burst.push(&[], packet, &[]);
-    if let Err(error) = datapath.send(now_ns, &burst) {
-        tracing::debug!(%to, %error, bytes = packet.len(), "control packet refused");
     }
 }
 

@@ -52,6 +52,9 @@ pub(crate) struct DemoArgs {
     /// Payload bytes per packet
     #[arg(long, default_value_t = 4096)]
     mtu: u32,
+    /// Do not tell the sender the path's rate: it finds a window by itself
+    #[arg(long)]
+    find_rate: bool,
     /// Only these modes; all that repair if none is given
     #[arg(long = "mode", value_name = "MODE")]
     modes: Vec<Mode>,
@@ -75,6 +78,8 @@ pub(crate) struct ModeResult {
     retransmitted_chunks: u64,
     /// Share of packets that were repairs.
     retransmitted_share: f64,
+    /// Runs of packets that nothing was heard of for a whole timeout.
+    timeouts: u64,
     /// Packets that the path lost on the way to the receiver.
     lost_packets: u64,
     verified: bool,
@@ -147,7 +152,7 @@ fn run_mode(
         mode,
         chunk_bytes: args.chunk,
         mtu_bytes: Some(args.mtu),
-        rate_bits_per_s: Some(args.rate),
+        rate_bits_per_s: (!args.find_rate).then_some(args.rate),
         // Nothing may hang: ten times the ideal, and time for a bad path.
         deadline: ideal * 10 + Duration::from_secs(30),
         ..config
@@ -233,6 +238,7 @@ fn result(
         goodput_gbit_per_s: args.size as f64 * 8.0 / (mean / 1e3) / 1e9,
         retransmitted_chunks: sent.retransmitted_chunks,
         retransmitted_share: sent.retransmission_share,
+        timeouts: sent.timeouts,
         lost_packets: path.lost_to_receiver(),
         verified,
         times_ms,

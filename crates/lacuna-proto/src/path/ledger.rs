@@ -94,6 +94,12 @@ impl Ledger {
         first_psn
     }
 
+    /// One past the last number in flight that was sent by `sent_ns`.
+    pub fn psn_sent_by(&self, sent_ns: u64) -> Option<u64> {
+        let index = self.records.partition_point(|record| record.sent_ns <= sent_ns);
+        Some(self.records.get(index.checked_sub(1)?)?.psn_end)
+    }
+
     /// Takes the oldest run if all of it is before `psn`.
     pub fn pop_passed(&mut self, psn: u64) -> Option<Record> {
         self.pop_if(|record| record.psn_end <= psn)

@@ -12,6 +12,7 @@ pub mod arrivals;
 pub mod controller;
 pub mod ledger;
 pub mod pacer;
+mod reordering;
 
 use crate::psn;
 use crate::rtt::RttEstimator;
@@ -19,6 +20,7 @@ use controller::{Controller, ControllerConfig, Sample};
 use lacuna_wire::{ChannelReport, DATA_OVERHEAD_BYTES};
 use ledger::{Ledger, Record, charge};
 use pacer::Pacer;
+use reordering::Reordering;
 use std::ops::Range;
 
 /// IPv4 and UDP headers, which a link carries too.
@@ -31,10 +33,6 @@ const SHORT_PATH_NS: u64 = 500_000;
 
 /// More than any path holds (a second at 100 Tbit/s); keeps sums from overflowing.
 const PATH_BYTES_MAX: u64 = 1 << 44;
-
-/// Later packets that must have come before an earlier one counts as lost
-/// (RFC 9002, 6.1.1), if no reordering was seen.
-const REORDER_PACKETS_MIN: u64 = 3;
 
 /// How the retransmission timeout follows the round-trip time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,10 +67,12 @@ struct Channel {
     credit: u64,
     /// Everything before this number was passed.
     passed_psn: u64,
-    /// Distance in packets by which the peer saw packets come late.
-    reorder_packets: u64,
     /// Largest report taken in, to tell new ones.
     reported_psn: u64,
+    /// Packets that the peer has counted.
+    received_packets: u64,
+    /// When the newest packet that was reported had been sent.
+    reported_sent_ns: u64,
     /// Whether the pacer held it back when it was last asked: the pacer then
     /// decides when to ask again.
     paced: bool,
@@ -85,12 +85,21 @@ pub struct Path {
     rtt: RttEstimator,
     rto: RtoConfig,
     back_off: u32,
+    reordering: Reordering,
     controller: Controller,
     pacer: Pacer,
+    /// Bytes that arrived, by the peer's count of packets, and when that was
+    /// last learnt. What was sent and lost does not count: a rate taken from it
+    /// would follow the sender, not the path.
     delivered_bytes: u64,
     delivered_ns: u64,
+    /// Packets that the peer has counted since `delivered_bytes` was last moved.
+    arrived_packets: u64,
     /// Whether a send was refused for the window since the last report.
     window_limited: bool,
+    /// Whether the window was full when it was last asked for: only the peer's
+    /// word, or a timeout, can open it.
+    is_blocked: bool,
     in_flight_bytes: u64,
 }
 
@@ -110,19 +119,23 @@ impl Path {
                     ledger: Ledger::new(first_psn),
                     credit: 0,
                     passed_psn: u64::from(first_psn),
-                    reorder_packets: REORDER_PACKETS_MIN,
                     reported_psn: u64::from(first_psn),
+                    received_packets: 0,
+                    reported_sent_ns: 0,
                     paced: false,
                 })
                 .collect(),
             rtt: RttEstimator::default(),
             rto,
             back_off: 0,
+            reordering: Reordering::default(),
             controller: Controller::new(controller),
             pacer: Pacer::default(),
             delivered_bytes: 0,
             delivered_ns: 0,
+            arrived_packets: 0,
             window_limited: false,
+            is_blocked: false,
             in_flight_bytes: 0,
         }
     }
@@ -183,6 +196,7 @@ impl Path {
         }
         if packets == 0 {
             self.window_limited = true;
+            self.is_blocked = true;
             return 0;
         }
         if let Some(rate) = self.controller.rate_bits_per_s() {
@@ -218,6 +232,7 @@ impl Path {
             // A pause is no delivery interval.
             self.delivered_ns = now_ns;
         }
+        self.is_blocked = false;
         self.in_flight_bytes += bytes;
         self.channels[channel].ledger.push(Record {
             number,
@@ -243,27 +258,37 @@ impl Path {
         if next_psn > sent_psn || flushed_psn > sent_psn {
             return None;
         }
-        state.reorder_packets =
-            REORDER_PACKETS_MIN.max(u64::from(report.reorder_packets) + REORDER_PACKETS_MIN);
+        let arrived = report.received_packets.saturating_sub(state.received_packets);
+        state.received_packets = state.received_packets.max(report.received_packets);
+        // Never more than was sent, whatever the peer says.
+        self.arrived_packets += arrived.min(sent_psn);
         if next_psn > state.reported_psn {
             state.reported_psn = next_psn;
-            if let Some(record) = state.ledger.find(next_psn - 1) {
+            if let Some(record) = state.ledger.find(next_psn - 1).cloned() {
+                state.reported_sent_ns = record.sent_ns;
                 let held_ns = u64::from(report.delay_ns);
-                let sample_ns = now_ns.saturating_sub(record.sent_ns).saturating_sub(held_ns);
-                self.rtt.on_sample(now_ns, sample_ns);
+                // A caller's clock that was read a moment ago may lie before the
+                // sending by another thread: no sample then.
+                if let Some(sample_ns) = now_ns.checked_sub(record.sent_ns + held_ns) {
+                    self.rtt.on_sample(now_ns, sample_ns);
+                }
             }
         }
-        // Without reordering the last packet to come proves that those before
-        // it are lost or here; with it, so many later ones must have come. The
-        // last packet itself is here in any case.
+        // In order, the last packet to come proves that those before it are
+        // lost or here; otherwise only of those that were sent a window earlier.
+        let late_by = report.reorder_packets;
+        self.reordering.on_report(now_ns, late_by, report.duplicate_packets, &self.rtt);
+        let window_ns = self.reordering.window_ns(&self.rtt);
         let state = &mut self.channels[channel];
-        let in_order = state.reorder_packets == REORDER_PACKETS_MIN;
-        let mut psn =
-            if in_order { next_psn } else { next_psn.saturating_sub(state.reorder_packets) };
-        if in_order {
-            psn = psn.max(flushed_psn);
-        }
-        state.passed_psn = state.passed_psn.max(psn);
+        let overtaken_psn = match window_ns {
+            0 => next_psn,
+            _ => {
+                let sent_ns = state.reported_sent_ns.saturating_sub(window_ns);
+                state.ledger.psn_sent_by(sent_ns).map_or(0, |psn| psn.min(next_psn))
+            }
+        };
+        // A flush names only what was sent a window before it.
+        state.passed_psn = state.passed_psn.max(overtaken_psn).max(flushed_psn);
         Some(Passed { channel, psn: state.passed_psn })
     }
 
@@ -278,7 +303,9 @@ impl Path {
     /// Tells the controller of runs that left the network; `last` is the newest.
     pub fn on_passed(&mut self, now_ns: u64, bytes: u64, last: &Record) {
         self.back_off = 0;
-        self.delivered_bytes += bytes;
+        let packets = u64::from(last.packets.end - last.packets.start).max(1);
+        let arrived = std::mem::take(&mut self.arrived_packets);
+        self.delivered_bytes += arrived.saturating_mul(last.bytes / packets);
         self.controller.on_sample(&Sample {
             now_ns,
             passed_bytes: bytes,
@@ -330,8 +357,22 @@ impl Path {
         self.back_off = (self.back_off + 1).min(16);
     }
 
-    /// Whether the path showed reordering.
-    pub fn is_reordering(&self) -> bool {
-        self.channels.iter().any(|c| c.reorder_packets > REORDER_PACKETS_MIN)
+    /// Whether the window was full when it was last asked for.
+    pub fn is_blocked(&self) -> bool {
+        self.is_blocked
+    }
+
+    /// Up to where a flush may say that everything was sent and would have come
+    /// by now: the number after the last packet that was sent a reordering
+    /// window ago.
+    pub fn flush_psn(&self, now_ns: u64, channel: usize) -> u64 {
+        let state = &self.channels[channel];
+        match self.reordering.window_ns(&self.rtt) {
+            0 => state.ledger.next_psn(),
+            window_ns => {
+                let sent_ns = now_ns.saturating_sub(window_ns);
+                state.ledger.psn_sent_by(sent_ns).unwrap_or(state.passed_psn)
+            }
+        }
     }
 }

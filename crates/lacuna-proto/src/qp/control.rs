@@ -45,12 +45,14 @@ pub(super) struct Control {
     /// Newest control packet whose state was taken in.
     seen_sequence: u64,
     heard_ns: u64,
-    /// Since when the peer owes an answer without interruption.
-    asked_ns: u64,
+    /// Since when the peer owes an answer without interruption; `None` while
+    /// it owes none.
+    asked_ns: Option<u64>,
     flush_due_ns: u64,
     flush_every_ns: u64,
     replies: VecDeque<ProbeReply>,
     probes: VecDeque<Probe>,
+    receives_unfinished: bool,
     acks_unfinished: bool,
 }
 
@@ -60,11 +62,12 @@ impl Control {
             next_sequence: 1,
             seen_sequence: 0,
             heard_ns: 0,
-            asked_ns: 0,
+            asked_ns: None,
             flush_due_ns: 0,
             flush_every_ns: FLUSH_EVERY_NS,
             replies: VecDeque::new(),
             probes: VecDeque::new(),
+            receives_unfinished: false,
             acks_unfinished: false,
         }
     }
@@ -79,14 +82,28 @@ impl Control {
     }
 
     pub(super) fn poll_timeout(&self, asks: bool) -> Option<u64> {
-        if self.acks_unfinished || !self.replies.is_empty() || !self.probes.is_empty() {
+        if !self.is_idle() {
             return Some(0);
         }
         asks.then_some(self.flush_due_ns)
     }
 
-    pub(super) fn silence_ends_ns(&self, silence_max_ns: u64) -> u64 {
-        self.heard_ns.max(self.asked_ns).saturating_add(silence_max_ns)
+    /// Whether nothing is left of a round of frames, and nothing is to be answered.
+    fn is_idle(&self) -> bool {
+        !self.receives_unfinished
+            && !self.acks_unfinished
+            && self.replies.is_empty()
+            && self.probes.is_empty()
+    }
+
+    /// Notes whether the peer owes an answer: silence counts from then on, not
+    /// from when an idle peer was last heard.
+    pub(super) fn watch(&mut self, now_ns: u64, owes: bool) {
+        self.asked_ns = owes.then(|| self.asked_ns.unwrap_or(now_ns));
+    }
+
+    pub(super) fn silence_ends_ns(&self, silence_max_ns: u64) -> Option<u64> {
+        Some(self.asked_ns?.max(self.heard_ns).saturating_add(silence_max_ns))
     }
 }
 
@@ -120,14 +137,16 @@ impl QueuePair {
                     }
                 }
                 Frame::ProbeReply(reply) => {
-                    self.path.on_rtt_sample(now_ns, now_ns.saturating_sub(reply.echo_ns));
+                    if let Some(sample_ns) = now_ns.checked_sub(reply.echo_ns) {
+                        self.path.on_rtt_sample(now_ns, sample_ns);
+                    }
                 }
                 Frame::Report(report) if is_newest => {
                     let channels = report.channels().iter();
                     passed.extend(channels.filter_map(|c| self.path.on_report(now_ns, c)));
                 }
                 Frame::Receives(receives) if is_newest => {
-                    self.news |= self.send.on_receives(&receives);
+                    self.send.on_receives(&receives);
                 }
                 Frame::Report(_) | Frame::Receives(_) => {}
                 Frame::Ack(ack) => self.send.on_ack(sequence, &ack),
@@ -157,6 +176,8 @@ impl QueuePair {
             }
         }
         self.control.seen_sequence = self.control.seen_sequence.max(sequence);
+        let owes = self.owes();
+        self.control.watch(now_ns, owes);
         Ok(())
     }
 
@@ -179,12 +200,12 @@ impl QueuePair {
         if self.failure.is_some() {
             return None;
         }
+        let owes = self.owes();
+        self.control.watch(now_ns, owes);
         let reports = self.arrivals.due_ns().is_some_and(|due_ns| due_ns <= now_ns);
         let asks = self.asks() && self.control.flush_due_ns <= now_ns;
         let cancels = self.send.poll_cancels(now_ns, self.path.rto_ns());
-        let idle =
-            cancels.is_empty() && self.control.replies.is_empty() && self.control.probes.is_empty();
-        if !reports && !asks && !self.control.acks_unfinished && idle {
+        if !reports && !asks && cancels.is_empty() && self.control.is_idle() {
             return None;
         }
         let sequence = self.control.next_sequence;
@@ -206,26 +227,34 @@ impl QueuePair {
             writer.push(&Frame::Cancel(cancel));
         }
         if asks {
-            writer.push(&Frame::Flush(self.flush()));
+            writer.push(&Frame::Flush(self.flush(now_ns)));
             let control = &mut self.control;
             control.flush_due_ns = now_ns + control.flush_every_ns;
             control.flush_every_ns = (control.flush_every_ns * 2).min(FLUSH_EVERY_MAX_NS);
         }
         if reports {
-            writer.push(&Frame::Report(self.arrivals.report(now_ns)));
-            self.recv.write_receives(writer);
+            let is_first = writer.is_empty();
+            if !writer.push(&Frame::Report(self.arrivals.report(now_ns))) && !is_first {
+                // It goes with the next packet.
+                self.arrivals.request(now_ns);
+            }
+            self.control.receives_unfinished = true;
+            self.control.acks_unfinished = true;
             self.recv.begin_acks();
         }
-        if reports || self.control.acks_unfinished {
+        if self.control.receives_unfinished {
+            self.control.receives_unfinished = !self.recv.write_receives(writer);
+        }
+        if self.control.acks_unfinished && !self.control.receives_unfinished {
             self.control.acks_unfinished = !self.recv.write_acks(writer);
         }
         Some(writer.finish())
     }
 
-    fn flush(&self) -> Flush {
+    fn flush(&self, now_ns: u64) -> Flush {
         let mut flush = Flush::new(self.send.started());
         for channel in 0..self.channels.len() {
-            let next_psn = crate::psn::wrap(self.path.next_psn(channel));
+            let next_psn = crate::psn::wrap(self.path.flush_psn(now_ns, channel));
             flush.push(FlushMark { channel: channel as u8, next_psn });
         }
         flush

@@ -66,6 +66,9 @@ pub enum PostSendError {
         /// Bytes of the receive.
         capacity_bytes: u64,
     },
+    /// This division of the immediate has no bits for the user.
+    #[error("the queue pair's immediate split leaves no bits for a user immediate")]
+    NoImmediate,
     /// Too many sends wait already.
     #[error("{waiting} sends wait for the peer's receives already; wait for some to complete")]
     QueueFull {

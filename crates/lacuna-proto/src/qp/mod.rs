@@ -195,6 +195,17 @@ impl QueuePair {
         self.arrivals.request(now_ns);
     }
 
+    /// Whether the receive of the next send is posted, as far as known. If not,
+    /// the peer is asked until it is.
+    pub fn is_clear_to_send(&mut self) -> bool {
+        self.send.landing().is_ok()
+    }
+
+    /// Why a send would not start now, if only for want of a receive.
+    pub fn unposted(&self) -> PostSendError {
+        self.send.unposted()
+    }
+
     /// Whether all sends have ended.
     pub fn is_idle(&self) -> bool {
         !self.send.awaits_peer()
@@ -374,6 +385,8 @@ impl QueuePair {
         let transmit = self.send.poll_transmit(now_ns, channel, packets_max, &mut self.path)?;
         let srtt_ns = self.path.rtt().smoothed_ns().unwrap_or(0);
         self.control.on_sent(now_ns, srtt_ns);
+        let owes = self.owes();
+        self.control.watch(now_ns, owes);
         Some(transmit)
     }
 
@@ -387,7 +400,8 @@ impl QueuePair {
         if self.failure.is_some() || self.peer.is_none() {
             return None;
         }
-        let pacing = self.path.pacing_timeout_ns().filter(|_| self.send.has_queued());
+        let waiting = (0..self.channels.len()).filter(|c| self.send.has_queued_on(*c));
+        let pacing = waiting.filter_map(|c| self.path.pacing_timeout_ns(c)).min();
         [
             self.send.poll_timeout(),
             self.arrivals.due_ns(),
@@ -406,6 +420,8 @@ impl QueuePair {
         if self.failure.is_some() || self.peer.is_none() {
             return;
         }
+        let owes = self.owes();
+        self.control.watch(now_ns, owes);
         if self.silence_ends_ns().is_some_and(|end_ns| end_ns <= now_ns) {
             let silent_ms = self.config.silence_max_ns / 1_000_000;
             self.fail(Failure::Silent { silent_ms });
@@ -428,15 +444,20 @@ impl QueuePair {
         }
     }
 
-    /// Whether the peer is to be asked for its state: all was sent and
-    /// something of it is not answered, or the peer's receives are waited for.
+    /// Whether the peer is to be asked for its state: all that may be sent was,
+    /// and something of it is not answered or the peer's receives are waited for.
     fn asks(&self) -> bool {
-        !self.send.has_queued() && (self.path.in_flight_bytes() > 0 || self.send.awaits_peer())
+        let is_idle = !self.send.has_queued() || self.path.is_blocked();
+        is_idle && self.owes()
+    }
+
+    /// Whether the peer owes an answer.
+    fn owes(&self) -> bool {
+        self.path.in_flight_bytes() > 0 || self.send.awaits_peer() || self.send.wants_window()
     }
 
     fn silence_ends_ns(&self) -> Option<u64> {
-        let owes = self.send.awaits_peer() || self.path.in_flight_bytes() > 0;
-        owes.then(|| self.control.silence_ends_ns(self.config.silence_max_ns))
+        self.control.silence_ends_ns(self.config.silence_max_ns)
     }
 
     /// Ends everything: all operations get this failure.

@@ -13,16 +13,19 @@ use crate::placement::Placement;
 use crate::receive::Receive;
 use crate::table::RecvTable;
 use lacuna_wire::{Ack, CancelReason, ControlWriter, Frame, Receives, Run, RunList, U64List};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Incomplete messages remembered. As many as a split has slots at most are
 /// open at the sender; with 16 message bits a sender may miss the oldest.
 const FAILED_MAX: usize = 1024;
-/// Incomplete messages told in one frame: the newest; 8 bytes each.
+/// Incomplete messages told in one frame: the newest; 8 bytes each. A sender
+/// that hears of an older one no more judges by what was acknowledged.
 const FAILED_TOLD_MAX: usize = 64;
-/// Runs of receives told in one frame; 13 bytes each.
+/// Runs of receives told in one frame.
 const RUNS_TOLD_MAX: usize = 16;
+/// Bytes of a run in the frame.
+const RUN_BYTES: usize = 13;
 
 /// A posted receive: one record per slot it takes.
 #[derive(Debug, Clone)]
@@ -97,7 +100,8 @@ pub(crate) struct RecvSide {
     /// Number of the first entry of `incoming`.
     first: u64,
     incoming: VecDeque<Incoming>,
-    failed: VecDeque<u64>,
+    /// Messages that were closed incomplete, from `failed_from` on.
+    failed: BTreeSet<u64>,
     failed_from: u64,
     /// Highest message that the sender is known to have started.
     highest: Option<u64>,
@@ -117,7 +121,7 @@ impl RecvSide {
             base: 0,
             first: 0,
             incoming: VecDeque::new(),
-            failed: VecDeque::new(),
+            failed: BTreeSet::new(),
             failed_from: 0,
             highest: None,
             ack_next: 0,
@@ -188,7 +192,9 @@ impl RecvSide {
             let receive = incoming.receive.take();
             if incoming.state == State::Open {
                 incoming.state = State::Finished;
-                if !receive.is_some_and(|receive| receive.is_complete()) {
+                if receive.is_some_and(|receive| receive.is_complete()) {
+                    self.messages += 1;
+                } else {
                     self.note_failed(number);
                 }
                 news = true;
@@ -199,9 +205,11 @@ impl RecvSide {
     }
 
     fn note_failed(&mut self, number: u64) {
-        self.failed.push_back(number);
+        if number >= self.failed_from {
+            self.failed.insert(number);
+        }
         if self.failed.len() > FAILED_MAX
-            && let Some(oldest) = self.failed.pop_front()
+            && let Some(oldest) = self.failed.pop_first()
         {
             self.failed_from = oldest + 1;
         }
@@ -287,7 +295,8 @@ impl RecvSide {
 
     // ---- frames ----
 
-    /// Writes the state of all receives. `false` if it did not fit.
+    /// Writes the state of all receives. `false` if it did not fit behind what
+    /// the packet has already; in a packet of its own it is cut until it fits.
     pub(crate) fn write_receives(&self, writer: &mut ControlWriter) -> bool {
         let open = self.incoming.iter().skip((self.base - self.first) as usize);
         let mut finished: Vec<u8> = Vec::new();
@@ -312,20 +321,30 @@ impl RecvSide {
                 None => runs.push(Run { count: 1, capacity_bytes, continues }),
             }
         }
-        let skip = self.failed.len().saturating_sub(FAILED_TOLD_MAX);
-        let failed: Vec<u64> = self.failed.iter().skip(skip).copied().collect();
-        let failed_from = match skip.checked_sub(1) {
-            None => self.failed_from,
-            Some(last_untold) => self.failed[last_untold] + 1,
-        };
-        writer.push(&Frame::Receives(Receives {
+        let room = writer.room().saturating_sub(Receives::FIXED_BYTES);
+        let failed_max = FAILED_TOLD_MAX.min(self.failed.len());
+        let wanted = finished.len() + failed_max * 8 + runs.len() * RUN_BYTES;
+        let is_first = writer.is_empty();
+        if wanted > room && !is_first {
+            return false;
+        }
+        finished.truncate(room / 2);
+        let failed_max = failed_max.min((room - finished.len()) / 2 / 8);
+        runs.truncate((room - finished.len() - failed_max * 8) / RUN_BYTES);
+        let mut newest = self.failed.iter().rev().copied();
+        let failed: Vec<u64> = newest.by_ref().take(failed_max).collect();
+        let failed_from = newest.next().map_or(self.failed_from, |untold| untold + 1);
+        let is_written = writer.push(&Frame::Receives(Receives {
             base: self.base,
             posted: self.posted,
             finished: &finished,
             failed_from,
             failed: U64List::from_values(&failed),
             runs: RunList::from_runs(&runs),
-        }))
+        }));
+        // Control packets too small even for the fixed part have no use, but
+        // must not be tried for ever.
+        is_written || is_first
     }
 
     /// Begins a round of acknowledgements.
@@ -340,7 +359,7 @@ impl RecvSide {
         while self.ack_next <= highest {
             let room = writer.room();
             if room < ACK_ROOM_MIN {
-                return false;
+                return writer.is_empty();
             }
             let number = self.ack_next;
             let Some(incoming) = self.entry_mut(number) else { return true };

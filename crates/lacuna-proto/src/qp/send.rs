@@ -15,12 +15,14 @@ use crate::modes::{Mode, Run, SendMachine};
 use crate::path::Path;
 use crate::path::ledger::Record;
 use lacuna_wire::{Ack, Cancel, CancelReason, Receives};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Sends that may wait for the peer's receives.
 const WAITING_MAX: usize = 65_536;
+/// Cancelled messages told in one packet: as many as surely fit.
+const CANCELS_TOLD_MAX: usize = 32;
 
 /// Names a send of this queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,6 +84,8 @@ struct Outgoing {
     len_bytes: u64,
     /// Set once given up: the peer is told until it has closed its receive.
     cancelled: Option<CancelReason>,
+    /// When the machine wants to be called, as `SendSide::timers` has it.
+    timer_ns: Option<u64>,
 }
 
 /// Runs waiting for one channel.
@@ -110,9 +114,19 @@ pub(crate) struct SendSide {
     active: BTreeMap<u64, Outgoing>,
     sends: BTreeMap<SendId, UserSend>,
     queues: Vec<ChannelQueue>,
+    /// Deadlines of the sends that go on, the next one first.
+    deadlines: BTreeSet<(u64, SendId)>,
+    /// Timeouts of the messages' machines, the next one first.
+    timers: BTreeSet<(u64, u64)>,
     cancel_due_ns: Option<u64>,
-    /// A send has ended since the flag was last taken.
+    /// Message that the next packet of cancels goes on with.
+    cancel_next: u64,
+    /// A send has ended, or one may be posted that could not be before, since
+    /// the flag was last taken.
     pub(crate) news: bool,
+    /// The application wants to send and cannot for want of a receive: the
+    /// peer is asked, because the frame that told of one may have been lost.
+    wants_window: bool,
     pub(crate) stats: SendStats,
 }
 
@@ -144,8 +158,12 @@ impl SendSide {
             active: BTreeMap::new(),
             sends: BTreeMap::new(),
             queues: (0..geometry.channels()).map(|_| ChannelQueue::default()).collect(),
+            deadlines: BTreeSet::new(),
+            timers: BTreeSet::new(),
             cancel_due_ns: None,
+            cancel_next: 0,
             news: false,
+            wants_window: false,
             stats: SendStats::default(),
         }
     }
@@ -158,9 +176,7 @@ impl SendSide {
 
     /// Takes a send; it waits if its receive is not posted yet.
     pub(crate) fn queue(&mut self, request: SendRequest) -> Result<SendId, PostSendError> {
-        if self.peer.is_none() {
-            return Err(PostSendError::NotConnected);
-        }
+        self.check(request.immediate)?;
         if self.waiting.len() >= WAITING_MAX {
             return Err(PostSendError::QueueFull { waiting: self.waiting.len() });
         }
@@ -172,9 +188,7 @@ impl SendSide {
 
     /// Takes a send only if it can start now.
     pub(crate) fn post(&mut self, request: SendRequest) -> Result<SendId, PostSendError> {
-        if self.peer.is_none() {
-            return Err(PostSendError::NotConnected);
-        }
+        self.check(request.immediate)?;
         let landing = self.landing()?;
         let len_bytes = request.data.len() as u64;
         if len_bytes > landing.capacity_bytes {
@@ -188,13 +202,21 @@ impl SendSide {
 
     /// Opens a streaming send in the next receive.
     pub(crate) fn open_stream(&mut self, immediate: Option<u32>) -> Result<SendId, PostSendError> {
-        if self.peer.is_none() {
-            return Err(PostSendError::NotConnected);
-        }
+        self.check(immediate)?;
         let landing = self.landing()?;
         let id = self.admit(0, None);
         self.start_stream(id, immediate, landing);
         Ok(id)
+    }
+
+    fn check(&self, immediate: Option<u32>) -> Result<(), PostSendError> {
+        if self.peer.is_none() {
+            return Err(PostSendError::NotConnected);
+        }
+        if immediate.is_some() && self.geometry.split().fragments() == 0 {
+            return Err(PostSendError::NoImmediate);
+        }
+        Ok(())
     }
 
     /// Puts `data` at `offset_bytes` of a stream's message; any chunk, in any
@@ -226,18 +248,29 @@ impl SendSide {
         if end_bytes > capacity_bytes {
             return Err(PostSendError::TooLong { len_bytes: end_bytes, capacity_bytes });
         }
+        let first_packet = (offset_bytes / u64::from(geometry.mtu_bytes())) as u32;
+        if first_packet >= geometry.split().packets() {
+            // The empty end of a message that fills its slot to the last packet
+            // is no packet; the receiver knows by its buffer.
+            return Ok(());
+        }
         send.len_bytes = send.len_bytes.max(end_bytes);
         let outgoing = self.active.get_mut(&number).ok_or(PostSendError::NoSuchSend)?;
         let immediate = outgoing.segment.as_ref().and_then(|segment| segment.immediate);
         let segment = Arc::new(self.segment(
             number,
             data,
-            (offset_bytes / u64::from(geometry.mtu_bytes())) as u32,
+            first_packet,
             ends_message.then_some(end_bytes),
             immediate,
         ));
-        let packets = segment.first_packet..segment.first_packet + segment.shape().data_packets;
-        self.enqueue(&segment, packets, false);
+        let shape = segment.shape();
+        let mut end = segment.first_packet + shape.data_packets;
+        if ends_message {
+            // A message shorter than its immediate is followed by empty packets.
+            end = end.max(shape.fragments);
+        }
+        self.enqueue(&segment, segment.first_packet..end, false);
         Ok(())
     }
 
@@ -296,6 +329,7 @@ impl SendSide {
                 outgoing.cancelled = Some(reason);
                 outgoing.segment = None;
                 self.cancel_due_ns = Some(now_ns);
+                self.update_timer(number);
             }
         }
         self.drop_queued();
@@ -343,14 +377,19 @@ impl SendSide {
             detached: false,
         };
         self.sends.insert(id, send);
+        self.deadlines.extend(deadline_ns.map(|deadline_ns| (deadline_ns, id)));
         id
     }
 
     /// The receive that the next send lands in.
-    fn landing(&self) -> Result<Landing, PostSendError> {
-        self.window.landing(self.next_number).filter(|_| self.waiting.is_empty()).ok_or(
-            PostSendError::Unposted { number: self.next_number, posted: self.window.posted() },
-        )
+    pub(crate) fn landing(&mut self) -> Result<Landing, PostSendError> {
+        let landing = self.window.landing(self.next_number).filter(|_| self.waiting.is_empty());
+        self.wants_window = landing.is_none();
+        landing.ok_or_else(|| self.unposted())
+    }
+
+    pub(crate) fn unposted(&self) -> PostSendError {
+        PostSendError::Unposted { number: self.next_number, posted: self.window.posted() }
     }
 
     fn start_waiting(&mut self) {
@@ -391,6 +430,7 @@ impl SendSide {
                 injected: false,
                 len_bytes: end - start,
                 cancelled: None,
+                timer_ns: None,
             };
             self.active.insert(number, outgoing);
             self.collect_runs(number, false);
@@ -415,6 +455,7 @@ impl SendSide {
             injected: false,
             len_bytes: 0,
             cancelled: None,
+            timer_ns: None,
         };
         self.active.insert(landing.first, outgoing);
     }
@@ -584,9 +625,12 @@ impl SendSide {
 
     // ---- what the peer says ----
 
-    /// Takes in the peer's window; returns whether any message was finished by it.
-    pub(crate) fn on_receives(&mut self, frame: &Receives<'_>) -> bool {
+    /// Takes in the peer's window.
+    pub(crate) fn on_receives(&mut self, frame: &Receives<'_>) {
+        let posted = self.window.posted();
         self.window.update(frame);
+        self.wants_window &= self.window.landing(self.next_number).is_none();
+        self.news |= self.window.posted() != posted;
         let finished: Vec<(u64, Standing)> = self
             .active
             .keys()
@@ -600,12 +644,15 @@ impl SendSide {
         if any {
             self.drop_queued();
         }
+        self.news |= any;
         self.start_waiting();
-        any
     }
 
     fn finish(&mut self, number: u64, standing: Standing) {
         let Some(outgoing) = self.active.remove(&number) else { return };
+        if let Some(due_ns) = outgoing.timer_ns {
+            self.timers.remove(&(due_ns, number));
+        }
         let retransmitted = outgoing.machine.retransmitted_chunks();
         self.stats.retransmitted_chunks += retransmitted;
         let id = outgoing.send;
@@ -615,13 +662,19 @@ impl SendSide {
         if !outgoing.injected {
             send.uninjected -= 1;
         }
-        if standing == Standing::Complete {
+        let is_complete = match standing {
+            Standing::Complete => true,
+            Standing::Untold => {
+                outgoing.machine.acked_chunks() == self.geometry.chunks(outgoing.len_bytes)
+            }
+            Standing::Open | Standing::Incomplete => false,
+        };
+        if is_complete {
             send.acked_bytes += outgoing.len_bytes;
         }
-        if standing == Standing::Incomplete && outgoing.machine.awaits_peer() {
+        if !is_complete && outgoing.machine.awaits_peer() {
             self.settle(id, Err(SendFailure::ClosedByPeer));
         } else if send.unfinished == 0 {
-            send.streaming = false;
             self.settle(id, Ok(()));
         }
         self.forget(id);
@@ -631,6 +684,7 @@ impl SendSide {
         if let Some(outgoing) = self.active.get_mut(&ack.message) {
             outgoing.machine.on_ack(sequence, ack);
             self.collect_runs(ack.message, true);
+            self.update_timer(ack.message);
         }
     }
 
@@ -640,6 +694,7 @@ impl SendSide {
             let run = Run { packets: record.packets, sent_ns: record.sent_ns };
             outgoing.machine.on_passed(sequence, run, rto_ns);
             self.collect_runs(number, true);
+            self.update_timer(number);
         }
     }
 
@@ -649,6 +704,21 @@ impl SendSide {
             let run = Run { packets: record.packets, sent_ns: record.sent_ns };
             outgoing.machine.on_expired(run);
             self.collect_runs(number, true);
+            self.update_timer(number);
+        }
+    }
+
+    /// Keeps `timers` as the machine of a message says.
+    fn update_timer(&mut self, number: u64) {
+        let Some(outgoing) = self.active.get_mut(&number) else { return };
+        let is_live = outgoing.cancelled.is_none();
+        let timer_ns = outgoing.machine.poll_timeout().filter(|_| is_live);
+        if timer_ns != outgoing.timer_ns {
+            if let Some(due_ns) = outgoing.timer_ns {
+                self.timers.remove(&(due_ns, number));
+            }
+            outgoing.timer_ns = timer_ns;
+            self.timers.extend(timer_ns.map(|due_ns| (due_ns, number)));
         }
     }
 
@@ -656,56 +726,54 @@ impl SendSide {
 
     /// When [`SendSide::on_timeout`] wants to be called.
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
-        let machines = self.active.values().filter_map(|outgoing| outgoing.machine.poll_timeout());
-        let deadlines = self
-            .sends
-            .values()
-            .filter(|send| send.outcome.is_none())
-            .filter_map(|send| send.deadline_ns);
-        machines.chain(deadlines).chain(self.cancel_due_ns).min()
+        let machine = self.timers.first().map(|(due_ns, _)| *due_ns);
+        let deadline = self.deadlines.first().map(|(deadline_ns, _)| *deadline_ns);
+        [machine, deadline, self.cancel_due_ns].into_iter().flatten().min()
     }
 
     pub(crate) fn on_timeout(&mut self, now_ns: u64) {
-        let late: Vec<SendId> = self
-            .sends
-            .iter()
-            .filter(|(_, send)| send.outcome.is_none())
-            .filter(|(_, send)| send.deadline_ns.is_some_and(|deadline| deadline <= now_ns))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in late {
+        while let Some((_, id)) = self.deadlines.first().copied().filter(|d| d.0 <= now_ns) {
             self.cancel(now_ns, id, CancelReason::Deadline);
         }
-        let due: Vec<u64> = self
-            .active
-            .iter()
-            .filter(|(_, o)| o.machine.poll_timeout().is_some_and(|due| due <= now_ns))
-            .map(|(number, _)| *number)
-            .collect();
-        for number in due {
-            if let Some(outgoing) = self.active.get_mut(&number) {
-                outgoing.machine.on_timeout(now_ns);
-                self.collect_runs(number, true);
-            }
+        while let Some((_, number)) = self.timers.first().copied().filter(|t| t.0 <= now_ns) {
+            let Some(outgoing) = self.active.get_mut(&number) else { return };
+            outgoing.machine.on_timeout(now_ns);
+            self.collect_runs(number, true);
+            self.update_timer(number);
         }
     }
 
-    /// Cancel frames that are due, until the peer has closed those receives.
+    /// Cancel frames that are due, until the peer has closed those receives:
+    /// rounds through all of them, one packet's worth a call.
     pub(crate) fn poll_cancels(&mut self, now_ns: u64, rto_ns: u64) -> Vec<Cancel> {
         if self.cancel_due_ns.is_none_or(|due| due > now_ns) {
             return Vec::new();
         }
         let cancels: Vec<Cancel> = self
             .active
-            .iter()
+            .range(self.cancel_next..)
             .filter_map(|(number, outgoing)| {
                 outgoing.cancelled.map(|reason| Cancel { message: *number, reason })
             })
-            // As many as surely fit one packet; the rest goes with the next.
-            .take(32)
+            .take(CANCELS_TOLD_MAX)
             .collect();
-        self.cancel_due_ns = (!cancels.is_empty()).then_some(now_ns + rto_ns);
+        match cancels.last() {
+            Some(last) if cancels.len() == CANCELS_TOLD_MAX => {
+                self.cancel_next = last.message + 1;
+                self.cancel_due_ns = Some(now_ns);
+            }
+            _ => {
+                let any = !cancels.is_empty() || self.cancel_next > 0;
+                self.cancel_next = 0;
+                self.cancel_due_ns = any.then_some(now_ns + rto_ns);
+            }
+        }
         cancels
+    }
+
+    /// Whether the application waits for a receive to send into.
+    pub(crate) fn wants_window(&self) -> bool {
+        self.wants_window
     }
 
     /// Whether the peer owes an answer: something waits for its receives or
@@ -718,6 +786,8 @@ impl SendSide {
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.waiting.clear();
         self.active.clear();
+        self.timers.clear();
+        self.cancel_due_ns = None;
         self.drop_queued();
         let open: Vec<SendId> = self
             .sends
@@ -735,6 +805,10 @@ impl SendSide {
             && send.outcome.is_none()
         {
             send.outcome = Some(outcome);
+            send.streaming = false;
+            if let Some(deadline_ns) = send.deadline_ns {
+                self.deadlines.remove(&(deadline_ns, id));
+            }
             self.news = true;
             self.stats.messages += u64::from(outcome.is_ok());
         }

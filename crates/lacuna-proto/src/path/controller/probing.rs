@@ -65,7 +65,12 @@ impl Probing {
         }
         if self.starting {
             if sample.window_limited {
-                self.window_bytes = self.window_bytes.saturating_add(sample.passed_bytes);
+                // Doubling per round, but never far beyond what was seen to
+                // arrive: once the path is full this stops by itself, before
+                // the rounds that confirm it have filled its queue.
+                let seen = self.path_bytes(sample.min_rtt_ns).saturating_mul(5) / 2;
+                let grown = self.window_bytes.saturating_add(sample.passed_bytes);
+                self.window_bytes = self.window_bytes.max(grown.min(seen));
             }
             if round_ended && sample.window_limited {
                 self.check_full();

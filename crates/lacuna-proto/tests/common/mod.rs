@@ -1,0 +1,103 @@
+//! What several test files of this crate need: receives into a given vector, packets taken apart
+//! and made again, control packets of a hostile peer, and a queue pair run dry.
+
+// Each user takes what it needs.
+#![allow(dead_code)]
+
+use lacuna_proto::placement::Placement;
+use lacuna_proto::qp::{PostedReceive, QueuePair};
+use lacuna_proto::testing::{Pair, Side, data_packet};
+use lacuna_wire::{ControlHeader, ControlWriter, DataHeader, Frame, Packet, Qpn, parse};
+
+pub(crate) const MS: u64 = 1_000_000;
+pub(crate) const SECOND: u64 = 1_000_000_000;
+
+/// A posted receive whose buffer comes back as the same vector.
+pub(crate) struct Held {
+    pub(crate) posted: PostedReceive,
+    placement: Placement,
+}
+
+/// Posts `buffer` as it is.
+pub(crate) fn post(pair: &mut Pair, side: Side, buffer: Vec<u8>) -> Held {
+    let now_ns = pair.now_ns;
+    let placement = Placement::from_vec(buffer);
+    let posted = pair.end(side).qp.post_receive(now_ns, placement.clone()).expect("a slot is free");
+    Held { posted, placement }
+}
+
+/// Closes a receive, whatever came, and takes its vector back.
+pub(crate) fn take(pair: &mut Pair, side: Side, held: Held) -> Vec<u8> {
+    let now_ns = pair.now_ns;
+    let qp = &mut pair.end(side).qp;
+    for part in &held.posted.parts {
+        qp.table().close(part.number());
+    }
+    qp.on_receive_closed(now_ns, &held.posted);
+    drop(held.posted);
+    held.placement.into_vec().expect("nobody else holds a closed receive")
+}
+
+/// Data packets that were put on the link towards `to`, with their channels.
+pub(crate) fn data_towards(pair: &Pair, to: Side) -> Vec<(u8, DataHeader, Vec<u8>)> {
+    let recorded = pair.recorded.as_ref().expect("recording is on");
+    let to_it = recorded.iter().filter(|(from, ..)| from.peer() == to);
+    to_it
+        .filter_map(|(_, channel, bytes)| match parse(bytes) {
+            Ok(Packet::Data(header, payload)) => Some((*channel, header, payload.to_vec())),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Puts a data packet on the link as if the peer had made it, with a right trailer.
+pub(crate) fn inject(pair: &mut Pair, to: Side, channel: u8, header: &DataHeader, payload: &[u8]) {
+    let header = DataHeader { length: payload.len() as u32, ..*header };
+    pair.inject(to, channel, data_packet(&header, payload));
+}
+
+/// The body of a control packet with these frames.
+pub(crate) fn control_body(sequence: u32, frames: &[Frame<'_>]) -> Vec<u8> {
+    let mut writer = ControlWriter::new(9000);
+    let at = Qpn::new(1, 0, 0);
+    writer.start(&ControlHeader { dest: at, psn: 0, qkey: 0, source: at }, sequence);
+    for frame in frames {
+        assert!(writer.push(frame), "the frames fit one packet");
+    }
+    let Ok(Packet::Control(_, body)) = parse(writer.finish()) else { unreachable!() };
+    body.to_vec()
+}
+
+/// Lets a queue pair do all that is due; nothing it makes is delivered. Returns its control and
+/// data packets.
+///
+/// # Panics
+/// If there is no end to it, or if it wants to be called again at a time that is not later.
+pub(crate) fn run_dry(qp: &mut QueuePair, now_ns: u64) -> (u32, u32) {
+    let mut writer = ControlWriter::new(1200);
+    let (mut control_packets, mut data_packets) = (0, 0);
+    // Sending may make a question to the peer due, so it takes more than one turn.
+    for _ in 0..4 {
+        if qp.poll_timeout().is_some_and(|due_ns| due_ns <= now_ns) {
+            qp.on_timeout(now_ns);
+        }
+        while qp.poll_control(now_ns, 0, &mut writer).is_some() {
+            control_packets += 1;
+            assert!(control_packets < 1000, "control packets without end");
+        }
+        for channel in 0..qp.config().geometry.channels() {
+            while let Some(run) = qp.poll_transmit(now_ns, channel, 64) {
+                data_packets += run.len() as u32;
+                assert!(data_packets < 1_000_000, "data packets without end");
+                for index in 0..run.len() {
+                    let (header, payload) = run.packet(index);
+                    assert_eq!(header.length as usize, payload.len());
+                }
+            }
+        }
+        if qp.poll_timeout().is_none_or(|due_ns| due_ns > now_ns) {
+            return (control_packets, data_packets);
+        }
+    }
+    panic!("{:?} stays due at {now_ns}", qp.poll_timeout());
+}

@@ -1,0 +1,59 @@
+//! Every list of operations that fuzzing kept, through the same checks, in the ordinary test run;
+//! and random lists for the single endpoint, which need no fuzzer to find much.
+
+mod checks;
+mod common;
+
+use lacuna_proto::testing::Rng;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn folder(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
+}
+
+fn replay(target: &str, check: impl Fn(&[u8])) {
+    let folder = folder(target);
+    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
+    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(!paths.is_empty(), "{folder:?} has no inputs");
+    for path in paths {
+        // Shown only if the check fails, and then says which input it was.
+        println!("{}", path.display());
+        check(&fs::read(&path).unwrap());
+    }
+}
+
+#[test]
+fn endpoint_corpus() {
+    replay("endpoint", checks::endpoint::run);
+}
+
+#[test]
+fn pair_corpus() {
+    replay("pair", |bytes| drop(checks::oracle::run(bytes)));
+}
+
+/// Writes the lists that fuzzing starts from.
+#[test]
+#[ignore = "writes into the source tree"]
+fn write_seeds() {
+    for target in ["endpoint", "pair"] {
+        fs::create_dir_all(folder(target)).unwrap();
+        for seed in 0..8 {
+            let list = Rng::new(seed).bytes(300);
+            fs::write(folder(target).join(format!("seed-{seed}")), list).unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_endpoint_withstands_random_peers() {
+    for seed in 0..2000 {
+        println!("seed {seed}");
+        let mut rng = Rng::new(seed);
+        let len = 20 + rng.below(3000) as usize;
+        checks::endpoint::run(&rng.bytes(len));
+    }
+}

@@ -1,0 +1,409 @@
+//! Every operation ends, and says why: deadlines, cancelled sends, receives closed early in any
+//! number and order, a peer that falls silent, dark spells, long round trips. Protects invariant 3
+//! and the rule that no timer stays in the past (the pair harness asserts it at each step).
+
+mod common;
+
+use common::{MS, SECOND, post, take};
+use lacuna_proto::buffer::SendBuffer;
+use lacuna_proto::geometry::GeometryConfig;
+use lacuna_proto::modes::Mode;
+use lacuna_proto::path::controller::ControllerConfig;
+use lacuna_proto::qp::{
+    Failure, PostSendError, ReceiveFailure, SendFailure, SendId, SendRequest, WaitedFor,
+};
+use lacuna_proto::testing::{Link, Pair, PairConfig, Rng, Side};
+use lacuna_wire::{CancelReason, ImmediateSplit};
+
+fn send_until(pair: &mut Pair, len: usize, deadline_ns: u64) -> SendId {
+    let deadline_ns = Some(pair.now_ns + deadline_ns);
+    let data = SendBuffer::from(vec![1; len]);
+    pair.a.qp.queue_send(SendRequest { data, immediate: None, deadline_ns }).unwrap()
+}
+
+fn outcome(pair: &mut Pair, id: SendId) -> Option<Result<(), SendFailure>> {
+    pair.status(Side::A, id).outcome
+}
+
+// ---- deadlines ----
+
+#[test]
+fn a_deadline_without_a_receive_says_so_on_time() {
+    let mut pair = Pair::new(PairConfig::default(), Link::default());
+    let id = send_until(&mut pair, 1000, 70 * MS);
+    pair.run_for(70 * MS - 1);
+    assert_eq!(outcome(&mut pair, id), None);
+    pair.run_for(1);
+    let waited_for = WaitedFor::Receive;
+    let failure = SendFailure::Deadline { acked_bytes: 0, len_bytes: 1000, waited_for };
+    assert_eq!(outcome(&mut pair, id), Some(Err(failure)));
+    // It never had a number: the next send takes the next receive.
+    let held = post(&mut pair, Side::B, vec![0; 10]);
+    let next = pair.send(Side::A, vec![7; 10], None);
+    assert!(pair.run_until(SECOND, |pair| outcome(pair, next) == Some(Ok(()))));
+    assert_eq!(take(&mut pair, Side::B, held), [7; 10]);
+}
+
+#[test]
+fn a_deadline_of_data_that_waits_for_the_path_says_so() {
+    let controller = ControllerConfig::Fixed { rate_bits_per_s: 1_000_000 };
+    let mut pair = Pair::new(PairConfig { controller, ..PairConfig::default() }, Link::default());
+    let held = post(&mut pair, Side::B, vec![0; 1 << 20]);
+    pair.run_for(50 * MS);
+    // 8 seconds' worth of data.
+    let id = send_until(&mut pair, 1 << 20, SECOND);
+    pair.run_for(SECOND);
+    let Some(Err(SendFailure::Deadline { acked_bytes, len_bytes, waited_for })) =
+        outcome(&mut pair, id)
+    else {
+        panic!("{:?}", outcome(&mut pair, id));
+    };
+    assert_eq!((len_bytes, waited_for), (1 << 20, WaitedFor::Transmission));
+    assert!((80_000..130_000).contains(&acked_bytes), "a second at the rate, not {acked_bytes}");
+    // Nothing of it is sent any more, and the receiver knows.
+    pair.run_for(50 * MS);
+    let sent = pair.a.data_packets;
+    pair.run_for(SECOND);
+    assert_eq!(pair.a.data_packets, sent);
+    let failure = ReceiveFailure::Cancelled(CancelReason::Deadline);
+    assert_eq!(pair.b.qp.receive_failure(&held.posted), Some(failure));
+}
+
+#[test]
+fn a_deadline_of_data_that_nobody_acknowledged_says_so() {
+    let mut pair = Pair::new(PairConfig::default(), Link::default());
+    pair.post(Side::B, 1000);
+    pair.run_for(50 * MS);
+    pair.link.dark = true;
+    let id = send_until(&mut pair, 1000, SECOND);
+    pair.run_for(SECOND);
+    let waited_for = WaitedFor::Acknowledgement;
+    let failure = SendFailure::Deadline { acked_bytes: 0, len_bytes: 1000, waited_for };
+    assert_eq!(outcome(&mut pair, id), Some(Err(failure)));
+    assert!(failure.to_string().ends_with("waiting for the peer's acknowledgement"));
+}
+
+// ---- cancelling ----
+
+#[test]
+fn a_cancelled_send_fails_its_receive_and_frees_the_slot() {
+    for mode in ["raw", "sr", "sr:rto"] {
+        let config = PairConfig {
+            mode: mode.parse().unwrap(),
+            controller: ControllerConfig::Fixed { rate_bits_per_s: 1_000_000 },
+            geometry: GeometryConfig {
+                split: ImmediateSplit::new(1, 23, 8).unwrap(),
+                max_message_bytes: 1 << 20,
+                ..PairConfig::default().geometry
+            },
+            ..PairConfig::default()
+        };
+        let mut pair = Pair::new(config, Link::default());
+        // Two slots: each round needs both back.
+        for round in 0..8 {
+            let held = [0, 1].map(|_| post(&mut pair, Side::B, vec![0; 50_000]));
+            pair.run_for(SECOND);
+            pair.link.loss_ppm = 300_000;
+            let ids = [0, 1].map(|_| pair.send(Side::A, vec![1; 50_000], None));
+            // A tenth of it gets out.
+            pair.run_for(80 * MS);
+            let now_ns = pair.now_ns;
+            for id in ids {
+                pair.a.qp.cancel_send(now_ns, id);
+                assert_eq!(outcome(&mut pair, id), Some(Err(SendFailure::Cancelled)));
+            }
+            let failure = ReceiveFailure::Cancelled(CancelReason::Cancelled);
+            let told = pair.run_until(20 * SECOND, |pair| {
+                held.iter().all(|held| pair.b.qp.receive_failure(&held.posted) == Some(failure))
+            });
+            assert!(told, "{mode} {round}");
+            for held in held {
+                take(&mut pair, Side::B, held);
+            }
+            pair.link.loss_ppm = 0;
+        }
+    }
+}
+
+#[test]
+fn more_cancels_than_fit_one_packet_are_all_told() {
+    let mut pair = Pair::new(PairConfig::default(), Link::default());
+    let held: Vec<_> = (0..100).map(|_| post(&mut pair, Side::B, vec![0; 10])).collect();
+    pair.run_for(50 * MS);
+    pair.link.dark = true;
+    let ids: Vec<_> = held.iter().map(|_| pair.send(Side::A, vec![1; 10], None)).collect();
+    pair.run_for(0);
+    let now_ns = pair.now_ns;
+    for id in ids {
+        pair.a.qp.cancel_send(now_ns, id);
+    }
+    pair.link = Link { loss_ppm: 300_000, ..Link::default() };
+    // No receive is closed meanwhile: an application may wait for the last one first.
+    assert!(pair.run_until(10 * SECOND, |pair| {
+        held.iter().all(|held| pair.b.qp.receive_failure(&held.posted).is_some())
+    }));
+}
+
+#[test]
+fn a_cancelled_send_that_waited_leaves_its_place_to_the_next() {
+    let mut pair = Pair::new(PairConfig::default(), Link::default());
+    let ids: Vec<_> = (0..3).map(|i| pair.send(Side::A, vec![i; 10], None)).collect();
+    let now_ns = pair.now_ns;
+    pair.a.qp.cancel_send(now_ns, ids[0]);
+    pair.a.qp.cancel_send(now_ns, ids[1]);
+    let held = post(&mut pair, Side::B, vec![0; 10]);
+    assert!(pair.run_until(SECOND, |pair| outcome(pair, ids[2]) == Some(Ok(()))));
+    assert_eq!(take(&mut pair, Side::B, held), [2; 10]);
+}
+
+// ---- closing ----
+
+#[test]
+fn sends_end_when_many_receives_are_closed_early_at_once() {
+    // More than one frame can list: those that are cut off must not stay open for ever.
+    for (count, mode) in [(200usize, "sr"), (1024, "sr"), (200, "raw")] {
+        let config = PairConfig { mode: mode.parse().unwrap(), ..PairConfig::default() };
+        let mut pair = Pair::new(config, Link::default());
+        let held: Vec<_> = (0..count).map(|_| post(&mut pair, Side::B, vec![0; 10])).collect();
+        pair.run_for(50 * MS);
+        // The even ones arrive.
+        let ids: Vec<_> = (0..count)
+            .map(|i| {
+                pair.link.dark = i % 2 == 1;
+                let id = pair.send(Side::A, vec![1; 10], None);
+                pair.run_for(0);
+                id
+            })
+            .collect();
+        pair.link.dark = true;
+        pair.run_for(8 * MS);
+        for (i, held) in held.into_iter().enumerate() {
+            assert_eq!(held.posted.is_complete(), i % 2 == 0);
+            take(&mut pair, Side::B, held);
+        }
+        pair.link.dark = false;
+        let ended =
+            pair.run_until(10 * SECOND, |pair| ids.iter().all(|id| outcome(pair, *id).is_some()));
+        assert!(ended, "{count} {mode}");
+        for (i, id) in ids.iter().enumerate().filter(|(i, _)| i % 2 == 1) {
+            let expected = if mode == "raw" { Ok(()) } else { Err(SendFailure::ClosedByPeer) };
+            assert_eq!(outcome(&mut pair, *id), Some(expected), "{i}");
+        }
+    }
+}
+
+#[test]
+fn a_send_never_succeeds_whose_receive_was_closed_incomplete_whatever_the_order() {
+    let mut rng = Rng::new(4);
+    for _ in 0..10 {
+        let mut pair = Pair::new(PairConfig::default(), Link::default());
+        let mut held: Vec<_> =
+            (0..150).map(|_| Some(post(&mut pair, Side::B, vec![0; 10]))).collect();
+        pair.run_for(50 * MS);
+        pair.link.dark = true;
+        let ids: Vec<_> = held.iter().map(|_| pair.send(Side::A, vec![1; 10], None)).collect();
+        pair.run_for(MS);
+        let mut order: Vec<usize> = (0..held.len()).collect();
+        for i in (1..order.len()).rev() {
+            order.swap(i, rng.below(i as u64 + 1) as usize);
+        }
+        for index in order {
+            let held = held[index].take().unwrap();
+            take(&mut pair, Side::B, held);
+        }
+        pair.link.dark = false;
+        assert!(
+            pair.run_until(10 * SECOND, |pair| ids.iter().all(|id| outcome(pair, *id).is_some()))
+        );
+        for id in &ids {
+            assert_eq!(outcome(&mut pair, *id), Some(Err(SendFailure::ClosedByPeer)));
+        }
+    }
+}
+
+#[test]
+fn a_buffer_comes_back_while_earlier_receives_are_open() {
+    let mut pair = Pair::new(PairConfig::default(), Link::default());
+    let first = post(&mut pair, Side::B, vec![0; 10]);
+    let second = post(&mut pair, Side::B, vec![5; 10]);
+    assert_eq!(take(&mut pair, Side::B, second), [5; 10]);
+    assert_eq!(take(&mut pair, Side::B, first), [0; 10]);
+}
+
+#[test]
+fn the_window_is_told_however_many_channels_reports_fill_the_packet() {
+    // A report of 16 channels and a full list of receives do not fit one packet together.
+    let config = PairConfig {
+        geometry: GeometryConfig { channels: 16, ..PairConfig::default().geometry },
+        ..PairConfig::default()
+    };
+    let mut pair = Pair::new(config, Link::default());
+    // Enough closed early to fill the list of those, and lengths that make no runs.
+    let early: Vec<_> = (0..100).map(|_| post(&mut pair, Side::B, vec![0; 10])).collect();
+    for held in early {
+        take(&mut pair, Side::B, held);
+    }
+    let held: Vec<_> = (0..200).map(|len| post(&mut pair, Side::B, vec![0; 1000 + len])).collect();
+    // Some are finished out of order, so that there is a bitmap too.
+    let ids: Vec<_> = (0..200).map(|len| pair.send(Side::A, vec![9; 1000 + len], None)).collect();
+    let done =
+        pair.run_until(20 * SECOND, |pair| ids.iter().all(|id| outcome(pair, *id) == Some(Ok(()))));
+    assert!(done);
+    for (len, held) in held.into_iter().enumerate() {
+        assert_eq!(take(&mut pair, Side::B, held), vec![9; 1000 + len]);
+    }
+}
+
+// ---- silence ----
+
+#[test]
+fn silence_counts_from_the_question_not_from_the_last_word() {
+    let mut pair = Pair::new(PairConfig::default(), Link::default());
+    let held = post(&mut pair, Side::B, vec![0; 10]);
+    // Idle for longer than silence may last, in the dark and in the light.
+    pair.run_for(45 * SECOND);
+    pair.link.dark = true;
+    pair.run_for(45 * SECOND);
+    assert_eq!((pair.a.qp.failure(), pair.b.qp.failure()), (None, None));
+    pair.link.dark = false;
+    let id = pair.send(Side::A, vec![1; 10], None);
+    assert!(pair.run_until(SECOND, |pair| outcome(pair, id) == Some(Ok(()))));
+    assert_eq!(take(&mut pair, Side::B, held), [1; 10]);
+}
+
+#[test]
+fn a_peer_that_owes_an_answer_and_is_silent_is_given_up() {
+    for (len, posted) in [(10usize, true), (10, false), (300_000, true)] {
+        let mut pair = Pair::new(PairConfig::default(), Link::default());
+        if posted {
+            pair.post(Side::B, len);
+        }
+        pair.run_for(40 * SECOND);
+        pair.link.dark = true;
+        let id = pair.send(Side::A, vec![1; len], None);
+        pair.run_for(29 * SECOND);
+        assert_eq!(outcome(&mut pair, id), None);
+        pair.run_for(2 * SECOND);
+        let failure = Failure::Silent { silent_ms: 30_000 };
+        assert_eq!(outcome(&mut pair, id), Some(Err(SendFailure::Failed(failure))));
+        assert_eq!(pair.a.qp.failure(), Some(failure));
+        // The receiver waits for nothing that it could ask for.
+        assert_eq!(pair.b.qp.failure(), None);
+        let request = SendRequest { data: vec![1].into(), immediate: None, deadline_ns: None };
+        let refused = pair.a.qp.queue_send(request).unwrap_err();
+        assert_eq!(refused, PostSendError::Failed(failure));
+    }
+}
+
+#[test]
+fn a_dark_spell_heals_and_the_transfer_resumes_soon() {
+    for mode in ["sr", "sr:rto"] {
+        let config = PairConfig { mode: mode.parse().unwrap(), ..PairConfig::default() };
+        let link = Link { rate_bits_per_s: Some(100_000_000), ..Link::default() };
+        let mut pair = Pair::new(config, link);
+        let data = Rng::new(1).bytes(10_000_000);
+        let held = post(&mut pair, Side::B, vec![0; data.len()]);
+        let id = pair.send(Side::A, data.clone(), None);
+        pair.run_for(300 * MS);
+        let before = held.posted.parts[0].chunks_done();
+        assert!(before > 100, "{before}");
+        pair.link.dark = true;
+        pair.run_for(3 * SECOND);
+        pair.link.dark = false;
+        let lit_ns = pair.now_ns;
+        let in_the_dark = held.posted.parts[0].chunks_done();
+        let part = held.posted.parts[0].clone();
+        assert!(pair.run_until(10 * SECOND, |_| part.chunks_done() > in_the_dark));
+        let resumed_ns = pair.now_ns - lit_ns;
+        assert!(resumed_ns < 1100 * MS, "{mode}: {resumed_ns}");
+        drop(part);
+        assert!(pair.run_until(10 * SECOND, |pair| outcome(pair, id) == Some(Ok(()))));
+        let took_ns = pair.now_ns - lit_ns;
+        assert!(took_ns < 2500 * MS, "0.8 s of data are left, it took {took_ns}");
+        assert_eq!(take(&mut pair, Side::B, held), data);
+    }
+}
+
+// ---- the path ----
+
+#[test]
+fn a_paced_sender_that_its_credit_holds_back_sleeps() {
+    // The pair harness fails if a pacing time in the past is asked for again and again.
+    for channels in [1, 3] {
+        let config = PairConfig {
+            geometry: GeometryConfig { channels, ..PairConfig::default().geometry },
+            controller: ControllerConfig::Fixed { rate_bits_per_s: 1_000_000_000 },
+            credit_bytes: 20_000,
+            ..PairConfig::default()
+        };
+        let link = Link { loss_ppm: 20_000, delay_ns: 100_000, ..Link::default() };
+        let mut pair = Pair::new(config, link);
+        let data = Rng::new(2).bytes(300_000);
+        let held = post(&mut pair, Side::B, vec![0; data.len()]);
+        let id = pair.send(Side::A, data.clone(), None);
+        assert!(pair.run_until(60 * SECOND, |pair| outcome(pair, id) == Some(Ok(()))));
+        assert_eq!(take(&mut pair, Side::B, held), data);
+    }
+}
+
+#[test]
+fn a_channel_that_waits_for_credit_does_not_ask_for_the_pace_of_another() {
+    let config = PairConfig {
+        geometry: GeometryConfig { channels: 2, ..PairConfig::default().geometry },
+        controller: ControllerConfig::Fixed { rate_bits_per_s: 10_000_000 },
+        credit_bytes: 20_000,
+        ..PairConfig::default()
+    };
+    let mut pair = Pair::new(config, Link { delay_ns: 100_000, ..Link::default() });
+    for _ in 0..3 {
+        pair.post(Side::B, 16 << 10);
+    }
+    let id = pair.send(Side::A, vec![0; 10], None);
+    assert!(pair.run_until(SECOND, |pair| outcome(pair, id) == Some(Ok(()))));
+    pair.link.dark = true;
+    // Slot 1 is on channel 1, and more than its credit; slot 2 is on channel 0.
+    pair.send(Side::A, vec![1; 16 << 10], None);
+    pair.run_for(7 * MS);
+    assert!(pair.a.qp.has_queued_on(1));
+    let id = pair.send(Side::A, vec![2; 16 << 10], None);
+    pair.run_for(MS / 4);
+    assert!(pair.a.qp.has_queued_on(0));
+    // What the pacer held back is gone, what the credit holds back is not.
+    let now_ns = pair.now_ns;
+    pair.a.qp.cancel_send(now_ns, id);
+    pair.run_for(20 * MS);
+    assert!(pair.a.qp.has_queued_on(1));
+}
+
+#[test]
+fn a_round_trip_beyond_the_longest_back_off_does_not_send_everything_twice() {
+    let link = Link { delay_ns: 800 * MS, ..Link::default() };
+    let mut pair = Pair::new(PairConfig::default(), link);
+    // As probing before the connection measures it.
+    let now_ns = pair.now_ns;
+    pair.a.qp.on_rtt_sample(now_ns, 1600 * MS);
+    let held = post(&mut pair, Side::B, vec![0; 100_000]);
+    pair.run_for(2 * SECOND);
+    let id = pair.send(Side::A, vec![1; 100_000], None);
+    assert!(pair.run_until(20 * SECOND, |pair| outcome(pair, id) == Some(Ok(()))));
+    assert_eq!(take(&mut pair, Side::B, held), vec![1; 100_000]);
+    let stats = pair.a.qp.stats();
+    assert_eq!((stats.send.retransmitted_packets, stats.timeouts), (0, 0));
+}
+
+#[test]
+fn an_immediate_that_the_split_cannot_carry_is_refused() {
+    let config = PairConfig {
+        geometry: GeometryConfig {
+            split: ImmediateSplit::new(10, 22, 0).unwrap(),
+            ..PairConfig::default().geometry
+        },
+        mode: Mode::SR,
+        ..PairConfig::default()
+    };
+    let mut pair = Pair::new(config, Link::default());
+    let request = SendRequest { data: vec![1].into(), immediate: Some(7), deadline_ns: None };
+    let refused = pair.a.qp.queue_send(request).unwrap_err();
+    assert_eq!(refused, PostSendError::NoImmediate);
+    assert!(!refused.is_retryable());
+}
