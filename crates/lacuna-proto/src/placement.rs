@@ -3,7 +3,7 @@
 //!
 //! Safe code cannot hold a `&mut [u8]` here: several workers write disjoint
 //! parts at once while the application reads the parts that are complete. What
-//! makes that sound is said at [`Placement::write`]; who guarantees it is
+//! makes that sound is said at `Placement::write`; who guarantees it is
 //! `table.rs` (one writer per byte) and `slot.rs` (no writer after `retire`).
 
 #![allow(unsafe_code)]

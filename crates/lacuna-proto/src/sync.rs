@@ -53,7 +53,7 @@ pub(crate) fn back_off(round: u32) {
     }
 }
 
-/// What loom knows of plain memory: a cell for every [`Shadow::UNIT`] bytes,
+/// What loom knows of plain memory: a cell for every 64 bytes,
 /// touched along with them, so that loom reports a read or write that is not
 /// ordered after another. Without loom it is nothing.
 #[cfg(not(loom))]

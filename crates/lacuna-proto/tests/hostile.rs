@@ -80,7 +80,7 @@ fn exchange(pair: &mut Pair, buffer: Vec<u8>, data: Vec<u8>, early: bool) -> Vec
         let start = index * 2 * MTU;
         match chunk {
             Some(chunk) => {
-                assert_eq!(&bytes[start..start + chunk.len()], &data[start..start + chunk.len()])
+                assert_eq!(&bytes[start..start + chunk.len()], &data[start..start + chunk.len()]);
             }
             None => assert!(early, "a whole message has all chunks"),
         }
@@ -120,6 +120,10 @@ fn old_packets_reach_no_later_receive_until_the_generations_wrap() {
             assert_eq!(discarded(&pair, Discard::Late), late + count, "message {number}");
             buffer = bytes.clone();
 
+            // Not always, so that real messages and unused receives meet in all slots.
+            if rng.chance(400_000) {
+                continue;
+            }
             // The next receive, over the same memory, does not know them either: all packets of
             // the messages before it as far back as generations tell apart.
             let held = post(&mut pair, Side::B, buffer);
@@ -193,7 +197,7 @@ const CHANGES: &[Change] = &[
         repack(h, |fields| fields.message += 2);
     }),
     ("another slot in the address alone", Discard::Inconsistent, |h, _, _| {
-        h.address += 2 * (8 << 10)
+        h.address += 2 * (8 << 10);
     }),
     ("an address far away", Discard::Inconsistent, |h, _, _| h.address = u64::MAX),
     ("an address between packets", Discard::Inconsistent, |h, _, _| h.address += 1),
@@ -451,6 +455,8 @@ impl Absurd<'_> {
     }
 }
 
+// A few live at a time.
+#[allow(clippy::large_enum_variant)]
 enum Owned {
     Receives {
         base: u64,

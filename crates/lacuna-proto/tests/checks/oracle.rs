@@ -49,6 +49,8 @@ struct Received {
     /// Sends of the peer that all chunks so far are in accord with.
     candidates: Vec<usize>,
     chunks_seen: u32,
+    /// In healed time: chunks at the last look, and looks since they last grew.
+    chunks_last: u32,
     stalled: u32,
     is_complete: bool,
     /// The buffer as it came back, twice: one that could be written to, one that could not.
@@ -104,7 +106,7 @@ impl World {
             0 => ControllerConfig::Fixed { rate_bits_per_s: 20_000_000 },
             _ => ControllerConfig::Probing,
         };
-        let credit_bytes = if choices.byte() % 2 == 0 { 4 << 20 } else { 10_000 };
+        let credit_bytes = if choices.byte().is_multiple_of(2) { 4 << 20 } else { 10_000 };
         let seed = u64::from(choices.byte());
         let config =
             PairConfig { geometry, mode, controller, credit_bytes, seed, ..PairConfig::default() };
@@ -186,6 +188,7 @@ impl World {
             open: Some((posted, placement)),
             candidates: Vec::new(),
             chunks_seen: 0,
+            chunks_last: 0,
             stalled: 0,
             is_complete: false,
             closed: None,
@@ -444,21 +447,39 @@ impl World {
         }
     }
 
-    /// Closes what is complete, given up, or at a standstill for a second.
+    /// Closes what is complete, given up, or at a standstill for a second. A message that a
+    /// reliable send has begun and goes on with must not stand still.
     fn take_finished(&mut self, side: Side) {
-        for index in 0..self.ends[side as usize].receives.len() {
-            let received = &mut self.ends[side as usize].receives[index];
+        let (own, peer) = match side {
+            Side::A => (&self.pair.a.qp, &self.pair.b.qp),
+            Side::B => (&self.pair.b.qp, &self.pair.a.qp),
+        };
+        let [a, b] = &mut self.ends;
+        let (receives, sends) = match side {
+            Side::A => (&mut a.receives, &b.sends),
+            Side::B => (&mut b.receives, &a.sends),
+        };
+        let goes_on = |send: &usize| {
+            let status = peer.send_status(sends[*send].id).expect("kept");
+            sends[*send].stream.is_none() && status.outcome.is_none()
+        };
+        let mut finished = Vec::new();
+        for (index, received) in receives.iter_mut().enumerate() {
             let Some((posted, _)) = &received.open else { continue };
             let done: u32 = posted.parts.iter().map(|part| part.chunks_done()).sum();
-            received.stalled = if done > received.chunks_seen { 0 } else { received.stalled + 1 };
-            let qp = match side {
-                Side::A => &self.pair.a.qp,
-                Side::B => &self.pair.b.qp,
-            };
-            let failed = qp.receive_failure(posted).is_some();
-            if posted.is_complete() || failed || received.stalled > 10 {
-                self.close(side, index);
+            received.stalled = if done > received.chunks_last { 0 } else { received.stalled + 1 };
+            received.chunks_last = done;
+            let is_begun = done > 0 && received.candidates.iter().all(goes_on);
+            if posted.is_complete() || own.receive_failure(posted).is_some() {
+                finished.push(index);
+            } else if self.mode.is_reliable() && is_begun {
+                assert!(received.stalled < 50, "a message stands still for five seconds");
+            } else if received.stalled > 10 {
+                finished.push(index);
             }
+        }
+        for index in finished {
+            self.close(side, index);
         }
     }
 
