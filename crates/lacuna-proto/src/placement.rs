@@ -14,7 +14,9 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 /// Memory that payloads are placed into: all of a buffer or a part of it.
-#[derive(Clone)]
+///
+/// Outside of this crate it can be made and posted once, not shared: two slots
+/// over the same bytes would be two writers.
 pub struct Placement {
     start: *mut u8,
     len: usize,
@@ -63,7 +65,7 @@ impl Placement {
     ///
     /// # Panics
     /// If the range is out of bounds.
-    pub fn part(&self, offset: usize, len: usize) -> Self {
+    pub(crate) fn part(&self, offset: usize, len: usize) -> Self {
         assert!(offset <= self.len && len <= self.len - offset);
         let start = self.start.wrapping_add(offset);
         Self { start, len, memory: self.memory.clone(), shadow: self.shadow.part(offset) }

@@ -75,7 +75,7 @@ impl Receive {
     ///
     /// # Panics
     /// If the buffer is longer than one slot allows; the caller has checked.
-    pub fn new(number: u64, geometry: Geometry, placement: Placement) -> Self {
+    pub(crate) fn new(number: u64, geometry: Geometry, placement: Placement) -> Self {
         let capacity_bytes = placement.len() as u64;
         assert!(capacity_bytes <= geometry.max_message_bytes());
         let words = |bits: u32| (0..bits.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
@@ -374,7 +374,7 @@ impl Receive {
     }
 
     /// The memory, when no clone of this record is left.
-    pub fn into_placement(self) -> Placement {
+    pub(crate) fn into_placement(self) -> Placement {
         self.placement
     }
 }

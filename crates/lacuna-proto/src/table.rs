@@ -32,7 +32,11 @@ pub struct RecvTable {
 impl RecvTable {
     /// A table without posted receives whose packets must carry `rkey`, and
     /// the one writer of each channel.
-    pub fn new(geometry: Geometry, rkey: u32, first_psn: u32) -> (Arc<Self>, Vec<ChannelWriter>) {
+    pub(crate) fn new(
+        geometry: Geometry,
+        rkey: u32,
+        first_psn: u32,
+    ) -> (Arc<Self>, Vec<ChannelWriter>) {
         let table = Arc::new(Self { geometry, rkey, slots: OnceLock::new() });
         let writers = (0..geometry.channels())
             .map(|channel| ChannelWriter {
@@ -68,7 +72,7 @@ impl RecvTable {
     }
 
     /// Opens the slot of the receive's message. `false` if it is occupied.
-    pub fn post(&self, receive: Arc<Receive>) -> bool {
+    pub(crate) fn post(&self, receive: Arc<Receive>) -> bool {
         let number = receive.number();
         let generation = self.geometry.generation_of(number);
         self.slot(number).post(generation, receive).is_ok()
@@ -148,6 +152,10 @@ impl ChannelWriter {
         }
     }
 }
+
+/// Numbers ahead that a packet which placed nothing may move the highest number
+/// by: more than any burst of loss between two packets that did.
+const STRAY_AHEAD_MAX: u64 = 1 << 16;
 
 /// Places the packets of one burst.
 #[derive(Debug)]
@@ -242,6 +250,11 @@ impl BurstPlacer<'_> {
     #[inline]
     fn note_psn(&mut self, wire: u32, is_new: bool) {
         let psn = psn::unwrap(wire, *self.next_psn);
+        if !is_new && psn > *self.next_psn + STRAY_AHEAD_MAX {
+            // A copy half the number space old looks as far ahead. It placed
+            // nothing, so it proves nothing.
+            return;
+        }
         if psn >= *self.next_psn {
             self.summary.gap |= psn > *self.next_psn;
             *self.next_psn = psn + 1;

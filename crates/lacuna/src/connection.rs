@@ -203,21 +203,26 @@ impl Connection {
         deadline: Duration,
     ) -> Result<(), WriteError> {
         let owner = &self.inner.queue_pair.owner;
-        Borrowed::lend(data, |memory| {
-            let handle = self.inner.queue_pair.send_within(memory, immediate, Some(deadline))?;
-            let result = handle.wait();
-            handle.cancel();
-            result
-        }, |is_returned| {
-            // What a worker holds for the moment goes out or is dropped in its
-            // next step.
-            while !is_returned() {
-                owner.shared.kick();
-                if !owner.context.progress() {
-                    std::thread::yield_now();
+        Borrowed::lend(
+            data,
+            |memory| {
+                let handle =
+                    self.inner.queue_pair.send_within(memory, immediate, Some(deadline))?;
+                let result = handle.wait();
+                handle.cancel();
+                result
+            },
+            |is_returned| {
+                // What a worker holds for the moment goes out or is dropped in its
+                // next step.
+                while !is_returned() {
+                    owner.shared.kick();
+                    if !owner.context.progress() {
+                        std::thread::yield_now();
+                    }
                 }
-            }
-        })
+            },
+        )
     }
 
     /// Receives the next message into `buffer`; waits up to the connection's
@@ -228,11 +233,7 @@ impl Connection {
 
     /// Receives the next message into `buffer`, waiting up to `timeout`. On an
     /// error the receive is closed; what came of the message is in the buffer.
-    pub fn recv_within(
-        &self,
-        buffer: &mut [u8],
-        timeout: Duration,
-    ) -> Result<Received, RecvError> {
+    pub fn recv_within(&self, buffer: &mut [u8], timeout: Duration) -> Result<Received, RecvError> {
         let handle = crate::borrowed::post_recv(&self.inner.queue_pair, buffer)?;
         handle.wait(timeout)?;
         let done = handle.complete();

@@ -9,7 +9,6 @@ use crate::error::{PostSendError, RecvError, WriteError};
 use crate::queue_pair::{Owner, after};
 use crate::shared::Machine;
 use lacuna_proto::buffer::SendBuffer;
-use lacuna_proto::placement::Placement;
 use lacuna_proto::qp::{PostedReceive, QueuePair, SendId, SendStatus};
 use std::fmt;
 use std::sync::Arc;
@@ -50,7 +49,6 @@ pub(crate) fn wait_for<R>(
 pub struct RecvHandle {
     owner: Arc<Owner>,
     posted: Option<PostedReceive>,
-    placement: Option<Placement>,
 }
 
 /// What a completed receive has.
@@ -71,8 +69,8 @@ pub struct Completed {
 }
 
 impl RecvHandle {
-    pub(crate) fn new(owner: Arc<Owner>, posted: PostedReceive, placement: Placement) -> Self {
-        Self { owner, posted: Some(posted), placement: Some(placement) }
+    pub(crate) fn new(owner: Arc<Owner>, posted: PostedReceive) -> Self {
+        Self { owner, posted: Some(posted) }
     }
 
     fn posted(&self) -> &PostedReceive {
@@ -156,19 +154,17 @@ impl RecvHandle {
     /// Takes the buffer back, whether or not everything came. Nothing writes
     /// to it after this returns; the peer is told that the receive is finished.
     pub fn complete(mut self) -> Completed {
-        let (posted, placement) = self.close().expect("closed only here and by drop");
+        let posted = self.close().expect("closed only here and by drop");
         let is_complete = posted.is_complete();
         let len = posted.length_bytes().map(|len| len as usize);
         let immediate = posted.immediate();
         let chunks = chunk_map(&posted);
-        drop(posted);
-        let buffer = placement.into_vec().unwrap_or_default();
+        let buffer = posted.into_vec().unwrap_or_default();
         Completed { buffer, len, is_complete, chunks, immediate }
     }
 
-    fn close(&mut self) -> Option<(PostedReceive, Placement)> {
+    fn close(&mut self) -> Option<PostedReceive> {
         let posted = self.posted.take()?;
-        let placement = self.placement.take()?;
         let now_ns = self.owner.context.clock().now_ns();
         let table = self.owner.shared.with_qp(|qp| qp.table().clone());
         for part in &posted.parts {
@@ -177,7 +173,7 @@ impl RecvHandle {
         }
         self.owner.shared.with_qp(|qp| qp.on_receive_closed(now_ns, &posted));
         self.owner.shared.kick();
-        Some((posted, placement))
+        Some(posted)
     }
 }
 

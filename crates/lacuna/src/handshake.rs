@@ -228,8 +228,8 @@ fn finish(
     end: &End,
 ) -> Result<Agreed, ConnectError> {
     let shared = &reservation.owner.shared;
-    let offered = channels_of(end)
-        .map_err(|why| ConnectError::NotLacuna { peer: exchange.peer, why })?;
+    let offered =
+        channels_of(end).map_err(|why| ConnectError::NotLacuna { peer: exchange.peer, why })?;
     let channels = offered.min(context.config().channels);
     let addresses = end.ports[..usize::from(channels)]
         .iter()
@@ -328,12 +328,9 @@ impl Reservation {
 impl Exchange {
     fn new(stream: TcpStream, timeout: Duration) -> Result<Self, ConnectError> {
         let peer = stream.peer_addr();
-        let peer = peer.map_err(|source| ConnectError::Unreachable {
-            peer: "the peer".to_owned(),
-            source,
-        })?;
-        let exchange =
-            Self { stream, peer, deadline: Instant::now() + timeout, doing: "starting" };
+        let peer = peer
+            .map_err(|source| ConnectError::Unreachable { peer: "the peer".to_owned(), source })?;
+        let exchange = Self { stream, peer, deadline: Instant::now() + timeout, doing: "starting" };
         exchange.stream.set_nodelay(true).map_err(|source| exchange.failed(source))?;
         Ok(exchange)
     }

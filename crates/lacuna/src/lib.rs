@@ -65,6 +65,5 @@ pub use lacuna_proto::buffer::{Memory, SendBuffer};
 pub use lacuna_proto::geometry::{Geometry, GeometryError};
 pub use lacuna_proto::modes::{self, Mode};
 pub use lacuna_proto::path::RtoConfig;
-pub use lacuna_proto::placement::Placement;
-pub use lacuna_wire::ImmediateSplit;
 pub use lacuna_proto::qp::{Failure, Gone, QpStats, ReceiveFailure, SendStatus};
+pub use lacuna_wire::ImmediateSplit;

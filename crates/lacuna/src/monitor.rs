@@ -57,9 +57,9 @@ impl Watched {
                 Err(_) => break Gone::Broken,
             }
         };
-        let whole = received.split_at_checked(4).is_some_and(|(length, words)| {
-            length == (words.len() as u32).to_be_bytes()
-        });
+        let whole = received
+            .split_at_checked(4)
+            .is_some_and(|(length, words)| length == (words.len() as u32).to_be_bytes());
         let gone = if whole { gone } else { Gone::Broken };
         if let Machine::Connected(qp) = &mut shared.lock().machine {
             if gone == Gone::Closed {

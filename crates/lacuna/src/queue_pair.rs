@@ -57,7 +57,8 @@ impl Keys {
             what: "random numbers",
             source: std::io::Error::other(error),
         })?;
-        let word = |i: usize| u32::from_be_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
+        let word =
+            |i: usize| u32::from_be_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
         Ok(Self { rkey: word(0), qkey: word(4), first_psn: word(8) & 0xFF_FFFF })
     }
 }
@@ -227,12 +228,15 @@ impl QueuePair {
         self.post_placement(Placement::from_vec(buffer))
     }
 
-    pub(crate) fn post_placement(&self, placement: Placement) -> Result<RecvHandle, PostReceiveError> {
+    pub(crate) fn post_placement(
+        &self,
+        placement: Placement,
+    ) -> Result<RecvHandle, PostReceiveError> {
         let now_ns = self.owner.context.clock().now_ns();
-        let post = |qp: &mut lacuna_proto::qp::QueuePair| qp.post_receive(now_ns, placement.clone());
+        let post = |qp: &mut lacuna_proto::qp::QueuePair| qp.post_receive(now_ns, placement);
         let posted = self.owner.shared.with_qp(post)?;
         self.owner.shared.kick();
-        Ok(RecvHandle::new(self.owner.clone(), posted, placement))
+        Ok(RecvHandle::new(self.owner.clone(), posted))
     }
 
     /// One-shot send of any length, with an immediate if wanted. It waits in
@@ -285,6 +289,8 @@ pub(crate) fn after(time_ns: u64, duration: Duration) -> u64 {
 
 impl fmt::Debug for QueuePair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueuePair").field("number", &self.owner.shared.number).finish_non_exhaustive()
+        f.debug_struct("QueuePair")
+            .field("number", &self.owner.shared.number)
+            .finish_non_exhaustive()
     }
 }

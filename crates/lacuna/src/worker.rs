@@ -351,7 +351,9 @@ impl Worker {
                     let Some(to) = to.filter(|_| channel.packetizer.is_empty()) else { continue };
                     let mut left = TURN_PACKETS;
                     while left > 0 {
-                        let Some(run) = qp.poll_transmit(now_ns, channel.index, left) else { break };
+                        let Some(run) = qp.poll_transmit(now_ns, channel.index, left) else {
+                            break;
+                        };
                         left -= run.len() as u32;
                         channel.packetizer.push(to, run);
                     }

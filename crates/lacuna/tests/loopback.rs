@@ -17,7 +17,11 @@ fn context(config: ContextConfig) -> Context {
 }
 
 /// Two connected ends, each with a context of its own.
-fn pair(here: ContextConfig, there: ContextConfig, config: ConnectionConfig) -> (Connection, Connection) {
+fn pair(
+    here: ContextConfig,
+    there: ContextConfig,
+    config: ConnectionConfig,
+) -> (Connection, Connection) {
     let listening = context(there);
     let listener = Listener::bind(&listening, "127.0.0.1:0".parse().unwrap(), config).unwrap();
     let address = listener.local_addr();
@@ -83,7 +87,8 @@ fn messages_of_any_length_arrive_in_order_every_way() {
 
 #[test]
 fn the_bitmap_is_live_while_the_message_arrives() {
-    let slow = ConnectionConfig { rate_bits_per_s: Some(100_000_000), ..ConnectionConfig::default() };
+    let slow =
+        ConnectionConfig { rate_bits_per_s: Some(100_000_000), ..ConnectionConfig::default() };
     let (a, b) = pair(ContextConfig::default(), ContextConfig::default(), slow);
     let message = bytes(4 << 20, 1);
     let receive = b.post_recv(vec![0; 4 << 20]).unwrap();
@@ -135,8 +140,7 @@ fn without_loss_on_the_path_nothing_is_lost_in_the_host() {
         let receives: Vec<_> =
             (0..16).map(|_| b.post_recv(vec![0; message.len()]).unwrap()).collect();
         let memory = lacuna::SendBuffer::new(message.clone());
-        let sends: Vec<_> =
-            (0..16).map(|_| a.start_write(memory.clone(), None).unwrap()).collect();
+        let sends: Vec<_> = (0..16).map(|_| a.start_write(memory.clone(), None).unwrap()).collect();
         // Both ends make progress, threads or not.
         let writer = thread::spawn(move || {
             for send in sends {
@@ -158,7 +162,8 @@ fn without_loss_on_the_path_nothing_is_lost_in_the_host() {
 
 #[test]
 fn a_peer_that_dies_ends_all_operations() {
-    let (a, b) = pair(ContextConfig::default(), ContextConfig::default(), ConnectionConfig::default());
+    let (a, b) =
+        pair(ContextConfig::default(), ContextConfig::default(), ConnectionConfig::default());
     let waiting = a.start_write(bytes(1000, 5), None).unwrap();
     let receive = a.post_recv(vec![0; 100]).unwrap();
     drop(b);
@@ -171,7 +176,8 @@ fn a_peer_that_dies_ends_all_operations() {
 
 #[test]
 fn a_deadline_says_what_it_waited_for() {
-    let config = ConnectionConfig { deadline: Duration::from_millis(50), ..ConnectionConfig::default() };
+    let config =
+        ConnectionConfig { deadline: Duration::from_millis(50), ..ConnectionConfig::default() };
     let (a, b) = pair(ContextConfig::default(), ContextConfig::default(), config);
     let error = a.write(b"nobody posted a receive").unwrap_err().to_string();
     assert!(error.contains("waiting for the peer to post a receive"), "{error}");
@@ -181,7 +187,8 @@ fn a_deadline_says_what_it_waited_for() {
 
 #[test]
 fn a_message_that_does_not_fit_is_refused_with_both_lengths() {
-    let (a, b) = pair(ContextConfig::default(), ContextConfig::default(), ConnectionConfig::default());
+    let (a, b) =
+        pair(ContextConfig::default(), ContextConfig::default(), ConnectionConfig::default());
     let _receive = b.post_recv(vec![0; 100]).unwrap();
     let error = a.write(&[0; 101]).unwrap_err().to_string();
     assert!(error.contains("101 bytes") && error.contains("100 bytes"), "{error}");
@@ -191,7 +198,8 @@ fn a_message_that_does_not_fit_is_refused_with_both_lengths() {
 #[test]
 fn modes_differ_per_connection() {
     for mode in ["raw", "sr", "sr:rto"] {
-        let config = ConnectionConfig { mode: mode.parse::<Mode>().unwrap(), ..ConnectionConfig::default() };
+        let config =
+            ConnectionConfig { mode: mode.parse::<Mode>().unwrap(), ..ConnectionConfig::default() };
         let (a, b) = pair(ContextConfig::default(), ContextConfig::default(), config);
         assert_eq!(b.chosen().mode, mode);
         let receive = b.post_recv(vec![0; 100_000]).unwrap();

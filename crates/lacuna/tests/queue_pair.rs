@@ -134,7 +134,10 @@ fn ends_that_do_not_agree_are_told_on_what() {
     let b = queue_pair(&ConnectionConfig { mtu_bytes: Some(4096), ..raw() });
     let error = a.connect(&b.info(LOCALHOST)).unwrap_err();
     assert!(
-        matches!(error, QueuePairError::Mismatch { what: "the MTU in bytes", here: 1024, there: 4096 }),
+        matches!(
+            error,
+            QueuePairError::Mismatch { what: "the MTU in bytes", here: 1024, there: 4096 }
+        ),
         "{error}"
     );
     assert!(matches!(a.connect(b"rubbish"), Err(QueuePairError::Info(_))));

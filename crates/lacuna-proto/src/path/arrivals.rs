@@ -70,8 +70,15 @@ impl Arrivals {
         self.report_bytes = REPORT_BYTES_MAX.min(u64::from(credit_bytes) / 8).max(1);
     }
 
-    /// Takes in a burst; `srtt_ns` decides how long its report may wait.
-    pub fn on_burst(&mut self, now_ns: u64, channel: u8, burst: &BurstSummary, srtt_ns: u64) {
+    /// Takes in a burst; `srtt_ns` decides how long its report may wait, 1 ms
+    /// while it is not known.
+    pub fn on_burst(
+        &mut self,
+        now_ns: u64,
+        channel: u8,
+        burst: &BurstSummary,
+        srtt_ns: Option<u64>,
+    ) {
         let state = &mut self.channels[usize::from(channel)];
         if burst.next_psn > state.next_psn {
             state.next_psn = burst.next_psn;
@@ -90,8 +97,9 @@ impl Arrivals {
             let due_ns = (self.reported_ns + REPORT_DELAY_MIN_NS).max(now_ns);
             self.due_ns = Some(self.due_ns.map_or(due_ns, |due| due.min(due_ns)));
         } else if burst.packets + burst.duplicates + late > 0 {
-            let wait_ns =
-                (srtt_ns / REPORTS_PER_RTT).clamp(REPORT_DELAY_MIN_NS, REPORT_DELAY_MAX_NS);
+            let wait_ns = srtt_ns.map_or(REPORT_DELAY_MAX_NS, |srtt_ns| {
+                (srtt_ns / REPORTS_PER_RTT).clamp(REPORT_DELAY_MIN_NS, REPORT_DELAY_MAX_NS)
+            });
             let due_ns = (self.reported_ns + wait_ns).max(now_ns);
             self.due_ns = Some(self.due_ns.map_or(due_ns, |due| due.min(due_ns)));
         }

@@ -69,8 +69,10 @@ struct Channel {
     passed_psn: u64,
     /// Largest report taken in, to tell new ones.
     reported_psn: u64,
-    /// Packets that the peer has counted.
+    /// Packets that the peer has counted, and of those the ones it had already.
     received_packets: u64,
+    /// See `received_packets`.
+    duplicate_packets: u64,
     /// When the newest packet that was reported had been sent.
     reported_sent_ns: u64,
     /// Whether the pacer held it back when it was last asked: the pacer then
@@ -121,6 +123,7 @@ impl Path {
                     passed_psn: u64::from(first_psn),
                     reported_psn: u64::from(first_psn),
                     received_packets: 0,
+                    duplicate_packets: 0,
                     reported_sent_ns: 0,
                     paced: false,
                 })
@@ -276,8 +279,10 @@ impl Path {
         }
         // In order, the last packet to come proves that those before it are
         // lost or here; otherwise only of those that were sent a window earlier.
-        let late_by = report.reorder_packets;
-        self.reordering.on_report(now_ns, late_by, report.duplicate_packets, &self.rtt);
+        let state = &mut self.channels[channel];
+        let has_duplicates = report.duplicate_packets > state.duplicate_packets;
+        state.duplicate_packets = state.duplicate_packets.max(report.duplicate_packets);
+        self.reordering.on_report(now_ns, report.reorder_packets, has_duplicates, &self.rtt);
         let window_ns = self.reordering.window_ns(&self.rtt);
         let state = &mut self.channels[channel];
         let overtaken_psn = match window_ns {

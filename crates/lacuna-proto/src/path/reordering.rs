@@ -20,26 +20,25 @@ pub(super) struct Reordering {
     is_seen: bool,
     /// Quarters of the smallest round trip, beyond the first.
     steps: u32,
-    duplicate_packets: u64,
     /// When `steps` last changed.
     changed_ns: u64,
 }
 
 impl Reordering {
-    /// Takes in what a report says of all channels: the largest distance by
-    /// which packets came late, and all packets that came twice.
+    /// Takes in what a report says of one channel: the largest distance by
+    /// which packets came late so far, and whether packets came twice since
+    /// the last report.
     pub(super) fn on_report(
         &mut self,
         now_ns: u64,
         late_by_packets: u32,
-        duplicate_packets: u64,
+        has_duplicates: bool,
         rtt: &RttEstimator,
     ) {
         self.is_seen |= late_by_packets > 0;
         let rtt_ns = rtt.smoothed_ns().unwrap_or(0);
         let since_ns = now_ns.saturating_sub(self.changed_ns);
-        if duplicate_packets > self.duplicate_packets {
-            self.duplicate_packets = duplicate_packets;
+        if has_duplicates {
             if since_ns >= rtt_ns {
                 self.steps = self.steps.saturating_add(1);
                 self.changed_ns = now_ns;
@@ -74,24 +73,24 @@ mod tests {
     #[test]
     fn in_order_needs_no_window() {
         let mut reordering = Reordering::default();
-        reordering.on_report(10_000, 0, 5, &rtt());
+        reordering.on_report(10_000, 0, true, &rtt());
         assert_eq!(reordering.window_ns(&rtt()), 0);
     }
 
     #[test]
     fn the_window_grows_with_duplicates_and_is_forgotten() {
         let mut reordering = Reordering::default();
-        reordering.on_report(10_000, 1, 0, &rtt());
+        reordering.on_report(10_000, 1, false, &rtt());
         assert_eq!(reordering.window_ns(&rtt()), 2000);
-        reordering.on_report(20_000, 1, 1, &rtt());
+        reordering.on_report(20_000, 1, true, &rtt());
         assert_eq!(reordering.window_ns(&rtt()), 4000);
-        reordering.on_report(21_000, 1, 2, &rtt());
+        reordering.on_report(21_000, 1, true, &rtt());
         assert_eq!(reordering.window_ns(&rtt()), 4000, "once per round trip");
         for round in 3..20 {
-            reordering.on_report(round * 10_000, 1, round, &rtt());
+            reordering.on_report(round * 10_000, 1, true, &rtt());
         }
         assert_eq!(reordering.window_ns(&rtt()), 8000, "never above a round trip");
-        reordering.on_report(190_000 + PERSIST_RTTS * 8000, 1, 19, &rtt());
+        reordering.on_report(190_000 + PERSIST_RTTS * 8000, 1, false, &rtt());
         assert_eq!(reordering.window_ns(&rtt()), 2000);
     }
 }

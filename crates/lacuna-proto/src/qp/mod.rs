@@ -10,9 +10,11 @@
 
 mod control;
 mod error;
+mod queues;
 mod recv;
 mod send;
 mod transmit;
+mod user_send;
 mod window;
 
 pub use control::ControlError;
@@ -20,8 +22,9 @@ pub use error::{
     Failure, Gone, PostReceiveError, PostSendError, ReceiveFailure, SendFailure, WaitedFor,
 };
 pub use recv::PostedReceive;
-pub use send::{SendId, SendRequest, SendStats, SendStatus};
+pub use send::SendStats;
 pub use transmit::Transmit;
+pub use user_send::{SendId, SendRequest, SendStatus};
 
 use crate::buffer::SendBuffer;
 use crate::discard::Discard;
@@ -365,7 +368,7 @@ impl QueuePair {
         }
         let first_psn = self.peer.map_or(0, |peer| u64::from(peer.first_psn));
         stats.span = burst.next_psn.saturating_sub(first_psn);
-        let srtt_ns = self.path.rtt().smoothed_ns().unwrap_or(0);
+        let srtt_ns = self.path.rtt().smoothed_ns();
         self.arrivals.on_burst(now_ns, channel, burst, srtt_ns);
         if let Some((low, high)) = burst.touched
             && self.recv.on_touched(low, high)

@@ -28,7 +28,7 @@ const RUNS_TOLD_MAX: usize = 16;
 const RUN_BYTES: usize = 13;
 
 /// A posted receive: one record per slot it takes.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct PostedReceive {
     /// Number of its first message.
     pub first: u64,
@@ -37,6 +37,16 @@ pub struct PostedReceive {
 }
 
 impl PostedReceive {
+    /// The memory again, once every part's slot was closed and the queue pair
+    /// was told; `None` for foreign memory, or while anyone else holds a part.
+    pub fn into_vec(self) -> Option<Vec<u8>> {
+        let mut placement = None;
+        for part in self.parts {
+            placement = Some(Arc::try_unwrap(part).ok()?.into_placement());
+        }
+        placement?.into_vec().ok()
+    }
+
     /// Whether the message is complete: every part up to the one that holds
     /// its end.
     pub fn is_complete(&self) -> bool {
@@ -226,6 +236,15 @@ impl RecvSide {
     fn advance(&mut self) {
         while self.entry(self.base).is_some_and(|incoming| incoming.state == State::Finished) {
             self.base += 1;
+        }
+        // Once the sender uses a slot again it knows what became of the message
+        // that had the slot before.
+        let reused = self.highest.and_then(|n| n.checked_sub(u64::from(self.geometry.slots())));
+        if let Some(known) = reused
+            && self.failed.first().is_some_and(|oldest| *oldest <= known)
+        {
+            self.failed = self.failed.split_off(&(known + 1));
+            self.failed_from = self.failed_from.max(known + 1);
         }
         while self.first < self.base && self.incoming.front().is_some_and(|i| i.closed) {
             self.incoming.pop_front();

@@ -1,13 +1,14 @@
-//! Sending side of a queue pair: user sends, the messages they become, and the
-//! queues of runs per channel.
+//! Sending side of a queue pair: from a user's send to its messages, from a
+//! message's machine to runs on the wire, from the peer's word to the outcome.
 //!
 //! A send of any length becomes one message per slot it needs; the n-th send
 //! lands in the n-th posted receive (SDR-RDMA 3.1.3). A send whose receive is
-//! not posted yet waits in order. Runs to repair go before runs that are new:
-//! a message that waits for one chunk is nearer to its end than any other.
+//! not posted yet waits in order.
 
 use super::error::{Failure, PostSendError, SendFailure, WaitedFor};
+use super::queues::Queues;
 use super::transmit::{Segment, Transmit};
+use super::user_send::{SendId, SendRequest, SendStatus, UserSend};
 use super::window::{Landing, Standing, Window};
 use crate::buffer::SendBuffer;
 use crate::geometry::Geometry;
@@ -23,53 +24,6 @@ use std::sync::Arc;
 const WAITING_MAX: usize = 65_536;
 /// Cancelled messages told in one packet: as many as surely fit.
 const CANCELS_TOLD_MAX: usize = 32;
-
-/// Names a send of this queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SendId(u64);
-
-/// A send to be made.
-#[derive(Debug, Clone)]
-pub struct SendRequest {
-    /// The bytes; any length.
-    pub data: SendBuffer,
-    /// User immediate to go with it.
-    pub immediate: Option<u32>,
-    /// When to give up, on the caller's clock.
-    pub deadline_ns: Option<u64>,
-}
-
-/// Where a send stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SendStatus {
-    /// Everything was put on the wire once.
-    pub injected: bool,
-    /// The peer said that its receive is finished, complete or not.
-    pub finished: bool,
-    /// How it ended, for this queue pair's mode; `None` while it goes on.
-    pub outcome: Option<Result<(), SendFailure>>,
-    /// Chunks that were sent again.
-    pub retransmitted_chunks: u64,
-}
-
-/// A send as the application knows it.
-#[derive(Debug)]
-struct UserSend {
-    len_bytes: u64,
-    deadline_ns: Option<u64>,
-    /// Messages it became; empty while it waits.
-    numbers: Range<u64>,
-    /// Of those, how many are not injected and not finished.
-    uninjected: u64,
-    unfinished: u64,
-    acked_bytes: u64,
-    retransmitted_chunks: u64,
-    outcome: Option<Result<(), SendFailure>>,
-    /// A stream stays open until it is ended.
-    streaming: bool,
-    /// Nobody will ask for the outcome: forget it when it is known.
-    detached: bool,
-}
 
 /// One message on its way.
 #[derive(Debug)]
@@ -88,19 +42,6 @@ struct Outgoing {
     timer_ns: Option<u64>,
 }
 
-/// Runs waiting for one channel.
-#[derive(Debug, Default)]
-struct ChannelQueue {
-    repairs: VecDeque<Queued>,
-    fresh: VecDeque<Queued>,
-}
-
-#[derive(Debug)]
-struct Queued {
-    segment: Arc<Segment>,
-    packets: Range<u32>,
-}
-
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct SendSide {
@@ -113,7 +54,7 @@ pub(crate) struct SendSide {
     waiting: VecDeque<(SendId, SendRequest)>,
     active: BTreeMap<u64, Outgoing>,
     sends: BTreeMap<SendId, UserSend>,
-    queues: Vec<ChannelQueue>,
+    queues: Queues,
     /// Deadlines of the sends that go on, the next one first.
     deadlines: BTreeSet<(u64, SendId)>,
     /// Timeouts of the messages' machines, the next one first.
@@ -157,7 +98,7 @@ impl SendSide {
             waiting: VecDeque::new(),
             active: BTreeMap::new(),
             sends: BTreeMap::new(),
-            queues: (0..geometry.channels()).map(|_| ChannelQueue::default()).collect(),
+            queues: Queues::new(geometry),
             deadlines: BTreeSet::new(),
             timers: BTreeSet::new(),
             cancel_due_ns: None,
@@ -270,7 +211,7 @@ impl SendSide {
             // A message shorter than its immediate is followed by empty packets.
             end = end.max(shape.fragments);
         }
-        self.enqueue(&segment, segment.first_packet..end, false);
+        self.enqueue(&segment, &(segment.first_packet..end), false);
         Ok(())
     }
 
@@ -364,19 +305,7 @@ impl SendSide {
     fn admit(&mut self, len_bytes: u64, deadline_ns: Option<u64>) -> SendId {
         let id = SendId(self.next_id);
         self.next_id += 1;
-        let send = UserSend {
-            len_bytes,
-            deadline_ns,
-            numbers: 0..0,
-            uninjected: 0,
-            unfinished: 0,
-            acked_bytes: 0,
-            retransmitted_chunks: 0,
-            outcome: None,
-            streaming: false,
-            detached: false,
-        };
-        self.sends.insert(id, send);
+        self.sends.insert(id, UserSend::new(len_bytes, deadline_ns));
         self.deadlines.extend(deadline_ns.map(|deadline_ns| (deadline_ns, id)));
         id
     }
@@ -463,9 +392,7 @@ impl SendSide {
     fn number_send(&mut self, id: SendId, first: u64, count: u64) {
         self.next_number = first + count;
         if let Some(send) = self.sends.get_mut(&id) {
-            send.numbers = first..first + count;
-            send.uninjected = count;
-            send.unfinished = count;
+            send.start(first, count);
         }
     }
 
@@ -497,23 +424,13 @@ impl SendSide {
         while let Some(outgoing) = self.active.get_mut(&number) {
             let Some(segment) = outgoing.segment.clone() else { return };
             let Some(packets) = outgoing.machine.poll_transmit() else { return };
-            self.enqueue(&segment, packets, is_repair);
+            self.enqueue(&segment, &packets, is_repair);
         }
     }
 
-    fn enqueue(&mut self, segment: &Arc<Segment>, packets: Range<u32>, is_repair: bool) {
-        let slot = self.geometry.slot_of(segment.number);
-        let Some(outgoing) = self.active.get_mut(&segment.number) else { return };
-        for (channel, queue) in self.queues.iter_mut().enumerate() {
-            let first = self.geometry.next_run(slot, channel as u8, packets.clone());
-            let Some(first) = first else { continue };
-            let queued = Queued { segment: segment.clone(), packets: first.start..packets.end };
-            if is_repair {
-                queue.repairs.push_back(queued);
-            } else {
-                queue.fresh.push_back(queued);
-            }
-            outgoing.queued += 1;
+    fn enqueue(&mut self, segment: &Arc<Segment>, packets: &Range<u32>, is_repair: bool) {
+        if let Some(outgoing) = self.active.get_mut(&segment.number) {
+            outgoing.queued += self.queues.push(segment, packets, is_repair);
         }
     }
 
@@ -524,30 +441,25 @@ impl SendSide {
 
     /// Whether anything waits to be put on the wire.
     pub(crate) fn has_queued(&self) -> bool {
-        self.queues.iter().any(|queue| !queue.repairs.is_empty() || !queue.fresh.is_empty())
+        !self.queues.is_empty()
     }
 
     /// Whether anything waits for this channel.
     pub(crate) fn has_queued_on(&self, channel: usize) -> bool {
-        let queue = &self.queues[channel];
-        !queue.repairs.is_empty() || !queue.fresh.is_empty()
+        !self.queues.is_empty_on(channel)
     }
 
     /// Forgets queued runs of messages that are no more or were given up.
     fn drop_queued(&mut self) {
         let active = &mut self.active;
-        let mut keep = |queued: &Queued| match active.get_mut(&queued.segment.number) {
+        self.queues.retain(|number| match active.get_mut(&number) {
             Some(outgoing) if outgoing.cancelled.is_none() => true,
             Some(outgoing) => {
                 outgoing.queued -= 1;
                 false
             }
             None => false,
-        };
-        for queue in &mut self.queues {
-            queue.repairs.retain(&mut keep);
-            queue.fresh.retain(&mut keep);
-        }
+        });
     }
 
     /// The next run for `channel`, of at most `packets_max` packets as far as
@@ -568,31 +480,19 @@ impl SendSide {
         if allowed == 0 {
             return None;
         }
-        let queue = &mut self.queues[index];
-        let is_repair = !queue.repairs.is_empty();
-        let list = if is_repair { &mut queue.repairs } else { &mut queue.fresh };
-        let queued = list.front_mut()?;
-        let segment = queued.segment.clone();
-        let number = segment.number;
-        let slot = self.geometry.slot_of(number);
-        let run = self.geometry.next_run(slot, channel, queued.packets.clone());
-        let run = run.expect("queued only where the channel has packets");
-        let run = run.start..run.end.min(run.start + allowed);
-        queued.packets.start = run.end;
-        let is_used_up = self.geometry.next_run(slot, channel, queued.packets.clone()).is_none();
-        if is_used_up {
-            list.pop_front();
-        }
-        let mut transmit = Transmit { segment, packets: run.clone(), channel, first_psn: 0 };
+        let taken = self.queues.take(channel, allowed)?;
+        let (number, packets) = (taken.segment.number, taken.packets);
+        let count = u64::from(packets.end - packets.start);
+        let mut transmit =
+            Transmit { segment: taken.segment, packets: packets.clone(), channel, first_psn: 0 };
         let bytes = transmit.wire_bytes();
-        let count = u64::from(run.end - run.start);
-        transmit.first_psn = path.on_sent(now_ns, index, number, run, bytes);
+        transmit.first_psn = path.on_sent(now_ns, index, number, packets, bytes);
         self.stats.packets += count;
         self.stats.bytes += bytes - count * lacuna_wire::DATA_OVERHEAD_BYTES as u64;
-        if is_repair {
+        if taken.is_repair {
             self.stats.retransmitted_packets += count;
         }
-        if is_used_up {
+        if taken.is_last {
             if let Some(outgoing) = self.active.get_mut(&number) {
                 outgoing.queued -= 1;
             }

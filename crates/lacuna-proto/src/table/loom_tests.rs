@@ -30,7 +30,7 @@ fn geometry() -> Geometry {
 fn posted() -> (Arc<RecvTable>, Vec<ChannelWriter>, Arc<Receive>, Placement) {
     let (table, writers) = RecvTable::new(geometry(), 7, 0);
     let memory = Placement::from_vec(vec![0; 2 * MTU]);
-    let receive = Arc::new(Receive::new(0, geometry(), memory.clone()));
+    let receive = Arc::new(Receive::new(0, geometry(), memory.part(0, memory.len())));
     assert!(table.post(receive.clone()));
     (table, writers, receive, memory)
 }

@@ -45,7 +45,7 @@ struct Stream {
 
 /// A posted receive and who may have sent what is in it.
 struct Received {
-    open: Option<(PostedReceive, Placement)>,
+    open: Option<PostedReceive>,
     /// Sends of the peer that all chunks so far are in accord with.
     candidates: Vec<usize>,
     chunks_seen: u32,
@@ -155,7 +155,7 @@ impl World {
                 let anyway = choices.byte() < 30;
                 let received = self.ends[side as usize].receives.get(index);
                 let open = received.and_then(|received| received.open.as_ref());
-                if anyway || open.is_some_and(|(posted, _)| posted.is_complete()) {
+                if anyway || open.is_some_and(PostedReceive::is_complete) {
                     self.close(side, index);
                 }
             }
@@ -181,11 +181,11 @@ impl World {
         }
         let placement = Placement::from_vec(vec![0; len]);
         let now_ns = self.pair.now_ns;
-        let posted = self.pair.end(side).qp.post_receive(now_ns, placement.clone());
+        let posted = self.pair.end(side).qp.post_receive(now_ns, placement);
         // All slots may be taken.
         let Ok(posted) = posted else { return };
         self.ends[side as usize].receives.push(Received {
-            open: Some((posted, placement)),
+            open: Some(posted),
             candidates: Vec::new(),
             chunks_seen: 0,
             chunks_last: 0,
@@ -313,7 +313,7 @@ impl World {
     fn close(&mut self, side: Side, index: usize) {
         self.check_receive(side, index);
         let Some(received) = self.ends[side as usize].receives.get_mut(index) else { return };
-        let Some((posted, placement)) = received.open.take() else { return };
+        let Some(posted) = received.open.take() else { return };
         let now_ns = self.pair.now_ns;
         let qp = &mut self.pair.end(side).qp;
         for part in &posted.parts {
@@ -321,8 +321,7 @@ impl World {
         }
         qp.on_receive_closed(now_ns, &posted);
         received.is_complete = posted.is_complete();
-        drop(posted);
-        let bytes = placement.into_vec().expect("nobody else holds a closed receive");
+        let bytes = posted.into_vec().expect("nobody else holds a closed receive");
         received.closed = Some((bytes.clone(), bytes));
     }
 
@@ -351,7 +350,7 @@ impl World {
             Side::B => (b, a),
         };
         let Some(received) = own.receives.get_mut(index) else { return };
-        let Some((posted, _)) = &received.open else { return };
+        let Some(posted) = &received.open else { return };
         let seen: u32 = posted.parts.iter().map(|part| part.chunks_done()).sum();
         let is_complete = posted.is_complete();
         if seen == received.chunks_seen && !is_complete {
@@ -465,7 +464,7 @@ impl World {
         };
         let mut finished = Vec::new();
         for (index, received) in receives.iter_mut().enumerate() {
-            let Some((posted, _)) = &received.open else { continue };
+            let Some(posted) = &received.open else { continue };
             let done: u32 = posted.parts.iter().map(|part| part.chunks_done()).sum();
             received.stalled = if done > received.chunks_last { 0 } else { received.stalled + 1 };
             received.chunks_last = done;

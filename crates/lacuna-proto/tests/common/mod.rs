@@ -15,15 +15,14 @@ pub(crate) const SECOND: u64 = 1_000_000_000;
 /// A posted receive whose buffer comes back as the same vector.
 pub(crate) struct Held {
     pub(crate) posted: PostedReceive,
-    placement: Placement,
 }
 
 /// Posts `buffer` as it is.
 pub(crate) fn post(pair: &mut Pair, side: Side, buffer: Vec<u8>) -> Held {
     let now_ns = pair.now_ns;
     let placement = Placement::from_vec(buffer);
-    let posted = pair.end(side).qp.post_receive(now_ns, placement.clone()).expect("a slot is free");
-    Held { posted, placement }
+    let posted = pair.end(side).qp.post_receive(now_ns, placement).expect("a slot is free");
+    Held { posted }
 }
 
 /// Closes a receive, whatever came, and takes its vector back.
@@ -34,8 +33,7 @@ pub(crate) fn take(pair: &mut Pair, side: Side, held: Held) -> Vec<u8> {
         qp.table().close(part.number());
     }
     qp.on_receive_closed(now_ns, &held.posted);
-    drop(held.posted);
-    held.placement.into_vec().expect("nobody else holds a closed receive")
+    held.posted.into_vec().expect("nobody else holds a closed receive")
 }
 
 /// Data packets that were put on the link towards `to`, with their channels.

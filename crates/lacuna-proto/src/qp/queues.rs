@@ -1,0 +1,122 @@
+//! Runs that wait to be put on the wire, per channel.
+//!
+//! A run is queued for each channel that has packets of it, and cut into what
+//! one channel may take in a row only when that channel asks. Repairs go before
+//! what is new: a message that waits for one chunk is nearer to its end than
+//! any other.
+
+use super::transmit::Segment;
+use crate::geometry::Geometry;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Queues {
+    geometry: Geometry,
+    channels: Vec<Channel>,
+}
+
+#[derive(Debug, Default)]
+struct Channel {
+    repairs: VecDeque<Queued>,
+    fresh: VecDeque<Queued>,
+}
+
+#[derive(Debug)]
+struct Queued {
+    segment: Arc<Segment>,
+    /// Not yet cut to the channel: the first packet is the channel's own.
+    packets: Range<u32>,
+}
+
+/// What a channel takes next.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) segment: Arc<Segment>,
+    pub(super) packets: Range<u32>,
+    pub(super) is_repair: bool,
+    /// Nothing of the queued run is left for this channel.
+    pub(super) is_last: bool,
+}
+
+impl Channel {
+    fn is_empty(&self) -> bool {
+        self.repairs.is_empty() && self.fresh.is_empty()
+    }
+}
+
+impl Queues {
+    pub(super) fn new(geometry: Geometry) -> Self {
+        let channels = (0..geometry.channels()).map(|_| Channel::default()).collect();
+        Self { geometry, channels }
+    }
+
+    /// Queues a run; returns for how many channels.
+    pub(super) fn push(
+        &mut self,
+        segment: &Arc<Segment>,
+        packets: &Range<u32>,
+        is_repair: bool,
+    ) -> u32 {
+        let slot = self.geometry.slot_of(segment.number);
+        let mut count = 0;
+        for (index, channel) in self.channels.iter_mut().enumerate() {
+            let first = self.geometry.next_run(slot, index as u8, packets.clone());
+            let Some(first) = first else { continue };
+            let queued = Queued { segment: segment.clone(), packets: first.start..packets.end };
+            if is_repair {
+                channel.repairs.push_back(queued);
+            } else {
+                channel.fresh.push_back(queued);
+            }
+            count += 1;
+        }
+        count
+    }
+
+    /// Takes up to `packets_max` packets in a row for `channel`.
+    pub(super) fn take(&mut self, channel: u8, packets_max: u32) -> Option<Taken> {
+        let queue = &mut self.channels[usize::from(channel)];
+        let is_repair = !queue.repairs.is_empty();
+        let list = if is_repair { &mut queue.repairs } else { &mut queue.fresh };
+        let queued = list.front_mut()?;
+        let segment = queued.segment.clone();
+        let slot = self.geometry.slot_of(segment.number);
+        let run = self.geometry.next_run(slot, channel, queued.packets.clone());
+        let run = run.expect("queued only where the channel has packets");
+        let packets = run.start..run.end.min(run.start + packets_max);
+        let rest = packets.end..queued.packets.end;
+        let is_last = match self.geometry.next_run(slot, channel, rest.clone()) {
+            Some(next) => {
+                queued.packets = next.start..rest.end;
+                false
+            }
+            None => {
+                list.pop_front();
+                true
+            }
+        };
+        Some(Taken { segment, packets, is_repair, is_last })
+    }
+
+    /// Keeps only runs of messages that `keep` says; it is asked once per run
+    /// and channel.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(u64) -> bool) {
+        for channel in &mut self.channels {
+            channel.repairs.retain(|queued| keep(queued.segment.number));
+            channel.fresh.retain(|queued| keep(queued.segment.number));
+        }
+    }
+
+    /// Whether anything waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.channels.iter().all(Channel::is_empty)
+    }
+
+    /// Whether nothing waits for `channel`.
+    pub(super) fn is_empty_on(&self, channel: usize) -> bool {
+        self.channels[channel].is_empty()
+    }
+}
