@@ -146,13 +146,16 @@ impl Prober {
         self.rtt.on_sample(now_ns, now_ns.saturating_sub(reply.echo_ns));
     }
 
-    /// The next control packet to send, and its channel.
+    /// The next control packet to send on a channel that `owns` says is the
+    /// caller's, and that channel.
     pub fn poll_control<'w>(
         &mut self,
         now_ns: u64,
+        owns: impl Fn(u8) -> bool,
         writer: &'w mut ControlWriter,
     ) -> Option<(u8, &'w [u8])> {
-        if let Some((channel, reply)) = self.replies.pop_front() {
+        let reply = self.replies.iter().position(|(channel, _)| owns(*channel));
+        if let Some((channel, reply)) = reply.and_then(|index| self.replies.remove(index)) {
             self.start(channel, writer);
             writer.push(&Frame::ProbeReply(reply));
             return Some((channel, writer.finish()));
@@ -166,7 +169,8 @@ impl Prober {
                 self.to_send.extend(missing.map(|(index, _)| (channel, index)));
             }
         }
-        let (channel, index) = self.to_send.pop_front()?;
+        let probe = self.to_send.iter().position(|(channel, _)| owns(*channel))?;
+        let (channel, index) = self.to_send.remove(probe)?;
         self.start(channel, writer);
         let id = u32::from(channel) << 8 | index as u32;
         writer.push(&Frame::Probe(Probe { id, sent_ns: now_ns }));
@@ -211,7 +215,8 @@ mod tests {
             for turn in 0..2 {
                 let (from, to) = if turn == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
                 let mut packets = Vec::new();
-                while let Some((channel, packet)) = from.poll_control(now_ns, &mut writer) {
+                while let Some((channel, packet)) = from.poll_control(now_ns, |_| true, &mut writer)
+                {
                     packets.push((channel, packet.to_vec()));
                 }
                 for (channel, packet) in packets {

@@ -395,7 +395,7 @@ impl Pair {
             end.qp.on_burst(now_ns, channel, &summary);
         }
         for (body, packet_bytes) in controls {
-            if end.qp.on_control(now_ns, body, packet_bytes).is_err() {
+            if end.qp.on_control(now_ns, channel, body, packet_bytes).is_err() {
                 end.rejected += 1;
             }
         }
@@ -406,12 +406,12 @@ impl Pair {
         let channels = self.end(side).qp.config().geometry.channels();
         let mut out: Vec<(u8, Vec<u8>)> = Vec::new();
         let end = self.end(side);
-        while let Some(packet) = end.qp.poll_control(now_ns, 0, &mut end.control) {
-            debug_assert!(packet.len() > CONTROL_HEADER_BYTES);
-            out.push((0, packet.to_vec()));
-            end.control_packets += 1;
-        }
         for channel in 0..channels {
+            while let Some(packet) = end.qp.poll_control(now_ns, channel, &mut end.control) {
+                debug_assert!(packet.len() > CONTROL_HEADER_BYTES);
+                out.push((channel, packet.to_vec()));
+                end.control_packets += 1;
+            }
             while let Some(transmit) = end.qp.poll_transmit(now_ns, channel, 32) {
                 for index in 0..transmit.len() {
                     let (header, payload) = transmit.packet(index);

@@ -523,7 +523,7 @@ fn absurd_control_frames_neither_panic_nor_spin() {
             let frames: Vec<Frame<'_>> = frames.iter().map(Owned::frame).collect();
             let body = control_body(1000 + step, &frames);
             let qp = &mut pair.b.qp;
-            qp.on_control(now_ns, &body, body.len()).expect("the frames are well formed");
+            qp.on_control(now_ns, 0, &body, body.len()).expect("the frames are well formed");
             run_dry(qp, now_ns);
             now_ns += rng.below(30 * MS);
             if rng.chance(100_000) {
@@ -559,9 +559,9 @@ fn random_control_bodies_neither_panic_nor_spin() {
                 body.extend(rng.bytes(len));
             }
             let qp = &mut pair.b.qp;
-            let _ = qp.on_control(now_ns, &body, body.len());
+            let _ = qp.on_control(now_ns, 0, &body, body.len());
             let len = rng.below(100) as usize;
-            let _ = qp.on_control(now_ns, &rng.bytes(len), len);
+            let _ = qp.on_control(now_ns, 0, &rng.bytes(len), len);
             now_ns += rng.below(10 * MS);
             run_dry(qp, now_ns);
         }
@@ -595,7 +595,7 @@ fn a_window_with_absurd_numbers_is_ignored() {
         };
         let body = control_body(1, &[Frame::Receives(receives)]);
         let now_ns = 2 * SECOND;
-        qp.on_control(now_ns, &body, body.len()).unwrap();
+        qp.on_control(now_ns, 0, &body, body.len()).unwrap();
         let request =
             SendRequest { data: SendBuffer::from(vec![1; 10]), immediate: None, deadline_ns: None };
         assert!(qp.post_send(request.clone()).is_err(), "nothing is posted");
@@ -620,7 +620,7 @@ fn a_window_with_absurd_lengths_takes_what_is_sent() {
     };
     let body = control_body(1, &[Frame::Receives(receives)]);
     let now_ns = 2 * SECOND;
-    qp.on_control(now_ns, &body, body.len()).unwrap();
+    qp.on_control(now_ns, 0, &body, body.len()).unwrap();
     let request = SendRequest {
         data: SendBuffer::from(vec![1; 100_000]),
         immediate: None,
@@ -638,7 +638,7 @@ fn absurd_echoes_do_not_stretch_the_timers() {
     for echo_ns in [0, 1, now_ns, now_ns + 1, u64::MAX] {
         let reply = ProbeReply { id: 0, echo_ns, packet_bytes: 0 };
         let body = control_body(1, &[Frame::ProbeReply(reply)]);
-        qp.on_control(now_ns, &body, body.len()).unwrap();
+        qp.on_control(now_ns, 0, &body, body.len()).unwrap();
     }
     let rtt = *qp.stats().rtt.smoothed_ns().as_ref().unwrap();
     assert!(rtt <= 60 * SECOND, "{rtt}");
@@ -660,7 +660,7 @@ fn cancels_and_acknowledgements_of_foreign_messages_change_nothing() {
             chunks: &[0xFF; 100],
         };
         let body = control_body(1, &[Frame::Cancel(cancel), Frame::Ack(ack)]);
-        qp.on_control(now_ns, &body, body.len()).unwrap();
+        qp.on_control(now_ns, 0, &body, body.len()).unwrap();
     }
     assert_eq!(qp.receive_failure(&posted), None);
     run_dry(&mut qp, now_ns);

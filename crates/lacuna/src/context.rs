@@ -159,7 +159,7 @@ impl Context {
             return Err(ContextError::Channels { channels });
         }
         let datapaths = bind(&config)?;
-        let addresses = datapaths.iter().map(|datapath| datapath.local_addr()).collect();
+        let addresses = datapaths.iter().map(Datapath::local_addr).collect();
         let capabilities = datapaths[0].capabilities();
         let workers = worker_count(&config);
         let mut shares: Vec<Vec<(u8, Box<dyn Datapath>)>> = Vec::new();

@@ -241,14 +241,14 @@ fn finish(
     {
         let mut state = shared.lock();
         state.addresses = addresses;
-        state.machine = Machine::Probing(Prober::new(
+        state.machine = Machine::Probing(Box::new(Prober::new(
             now_ns,
             (shared.number, keys.qkey),
             (end.queue_pair, end.qkey),
             channels,
             config.mtu_bytes,
             (patience * 3 / 4).as_nanos() as u64,
-        ));
+        )));
     }
     shared.kick();
     let (found, rtt_ns) = probe(context, shared, exchange.peer, channels, patience)?;

@@ -64,7 +64,7 @@ impl Watched {
         if let Machine::Connected(qp) = &mut shared.lock().machine {
             if gone == Gone::Closed {
                 let last_words = &received[4..];
-                if let Err(error) = qp.on_control(clock.now_ns(), last_words, last_words.len()) {
+                if let Err(error) = qp.on_control(clock.now_ns(), 0, last_words, last_words.len()) {
                     tracing::debug!(%error, "unreadable last words");
                 }
             }

@@ -5,17 +5,21 @@
 //! the trailer's checksum, which also brings the bytes into the cache for the
 //! kernel's copy. Runs to one destination share a burst.
 
+use crate::shared::Shared;
 use lacuna_datapath::{Burst, BurstBuffers, Datapath, SendError};
 use lacuna_proto::qp::Transmit;
 use lacuna_wire::{DATA_HEADER_BYTES, TRAILER_BYTES, crc32c, pad_bytes};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// A run that has its destination, and where in it to go on.
-pub(crate) struct Outbound {
-    pub(crate) to: SocketAddr,
-    pub(crate) run: Transmit,
-    pub(crate) next: usize,
+struct Outbound {
+    to: SocketAddr,
+    run: Transmit,
+    next: usize,
+    /// To be told when the run has left.
+    shared: Arc<Shared>,
 }
 
 /// Sends runs of one channel in order.
@@ -35,8 +39,8 @@ impl Packetizer {
         Self { buffers: BurstBuffers::new(), queue: VecDeque::new() }
     }
 
-    pub(crate) fn push(&mut self, to: SocketAddr, run: Transmit) {
-        self.queue.push_back(Outbound { to, run, next: 0 });
+    pub(crate) fn push(&mut self, to: SocketAddr, run: Transmit, shared: Arc<Shared>) {
+        self.queue.push_back(Outbound { to, run, next: 0, shared });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -78,7 +82,6 @@ impl Packetizer {
                     }
                 }
             };
-            drop(burst);
             consume(&mut self.queue, sent);
             if is_blocked {
                 return false;
@@ -122,7 +125,9 @@ fn consume(queue: &mut VecDeque<Outbound>, mut packets: usize) {
             return;
         }
         packets -= left;
-        queue.pop_front();
+        if let Some(gone) = queue.pop_front() {
+            gone.shared.on_handed(gone.run.channel(), gone.run.psn_end());
+        }
     }
 }
 

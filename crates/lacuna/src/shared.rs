@@ -8,7 +8,7 @@ use crate::inbox::{Command, Inbox};
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::QueuePair;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ pub(crate) enum Machine {
     /// Nobody yet: the number is taken, the peer's is not known.
     Reserved,
     /// Finding the path; the queue pair's geometry is not known yet.
-    Probing(Prober),
-    /// Connected (or about to be).
+    Probing(Box<Prober>),
+    /// Connected, or about to be.
     Connected(Box<QueuePair>),
 }
 
@@ -38,6 +38,9 @@ pub(crate) struct Shared {
     inboxes: Vec<Arc<Inbox>>,
     /// Per worker: already in its list of things to do.
     ready: Vec<AtomicBool>,
+    /// Per channel: everything before this sequence number was handed to the
+    /// datapath, by the channel's worker.
+    handed_psn: Vec<AtomicU64>,
 }
 
 impl Shared {
@@ -45,10 +48,23 @@ impl Shared {
         Self {
             number,
             qkey,
-            state: Mutex::new(state),
             changed: Condvar::new(),
             ready: inboxes.iter().map(|_| AtomicBool::new(false)).collect(),
+            handed_psn: state.addresses.iter().map(|_| AtomicU64::new(0)).collect(),
+            state: Mutex::new(state),
             inboxes,
+        }
+    }
+
+    /// The worker of `channel` has handed everything before `psn` to its datapath.
+    pub(crate) fn on_handed(&self, channel: u8, psn: u64) {
+        self.handed_psn[usize::from(channel)].store(psn, Ordering::Release);
+    }
+
+    /// Tells the queue pair what was handed over on all channels.
+    pub(crate) fn tell_handed(&self, qp: &mut QueuePair) {
+        for (channel, psn) in self.handed_psn.iter().enumerate() {
+            qp.on_handed(channel as u8, psn.load(Ordering::Acquire));
         }
     }
 
@@ -71,8 +87,13 @@ impl Shared {
 
     /// Asks all workers to look at this queue pair.
     pub(crate) fn kick(&self) {
-        for (ready, inbox) in self.ready.iter().zip(&self.inboxes) {
-            if !ready.swap(true, Ordering::AcqRel) {
+        self.kick_others(usize::MAX);
+    }
+
+    /// Asks all workers but one to look at this queue pair.
+    pub(crate) fn kick_others(&self, worker: usize) {
+        for (index, (ready, inbox)) in self.ready.iter().zip(&self.inboxes).enumerate() {
+            if index != worker && !ready.swap(true, Ordering::AcqRel) {
                 inbox.push(Command::Ready(self.number));
             }
         }

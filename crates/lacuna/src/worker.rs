@@ -9,8 +9,10 @@
 use crate::clock::Clock;
 use crate::inbox::{Command, Inbox};
 use crate::packetize::{Packetizer, Refused};
-use crate::shared::{Machine, Shared};
+use crate::shared::{Machine, Shared, State};
 use lacuna_datapath::{BurstBuffers, Datapath, Placer, ReceivedBatch, Waiter};
+use lacuna_proto::probe::Prober;
+use lacuna_proto::qp::QueuePair;
 use lacuna_proto::table::ChannelWriter;
 use lacuna_wire::{ControlWriter, DataHeader, Packet, RejectKind, check_crc32c, parse};
 use std::cmp::Reverse;
@@ -73,6 +75,17 @@ struct Local {
     due_ns: Option<u64>,
     /// In the ready list.
     is_ready: bool,
+}
+
+/// What serving a queue pair came to.
+#[derive(Debug, Default)]
+struct Served {
+    /// An application may be waiting for what happened.
+    news: bool,
+    /// When it wants to be served again.
+    due_ns: Option<u64>,
+    /// It has more to send at once.
+    goes_on: bool,
 }
 
 /// See the module's text.
@@ -315,66 +328,101 @@ impl Worker {
         local.is_ready = false;
         local.shared.unready(self.index);
         let shared = local.shared.clone();
-        let mut goes_on = false;
-        let mut state = shared.lock();
-        let state = &mut *state;
-        let (news, due_ns) = match &mut state.machine {
-            Machine::Reserved => (false, None),
-            Machine::Probing(prober) => {
-                while let Some((channel, packet)) = prober.poll_control(now_ns, &mut self.writer) {
-                    let to = state.addresses.get(usize::from(channel)).copied().flatten();
-                    let own = self.channels.iter_mut().find(|own| own.index == channel);
-                    let own = match own {
-                        Some(own) => own,
-                        // Another worker's channel: its own turn sends it.
-                        None => continue,
-                    };
-                    if let Some(to) = to {
-                        own.send_control(now_ns, to, packet);
-                    }
-                }
-                (true, prober.poll_timeout())
-            }
-            Machine::Connected(qp) => {
-                if qp.poll_timeout().is_some_and(|due_ns| due_ns <= now_ns) {
-                    qp.on_timeout(now_ns);
-                }
-                let own = &mut self.channels[0];
-                let to = state.addresses.get(usize::from(own.index)).copied().flatten();
-                while let Some(packet) = qp.poll_control(now_ns, own.index, &mut self.writer) {
-                    if let Some(to) = to {
-                        own.send_control(now_ns, to, packet);
-                    }
-                }
-                for channel in &mut self.channels {
-                    let to = state.addresses.get(usize::from(channel.index)).copied().flatten();
-                    let Some(to) = to.filter(|_| channel.packetizer.is_empty()) else { continue };
-                    let mut left = TURN_PACKETS;
-                    while left > 0 {
-                        let Some(run) = qp.poll_transmit(now_ns, channel.index, left) else {
-                            break;
-                        };
-                        left -= run.len() as u32;
-                        channel.packetizer.push(to, run);
-                    }
-                    goes_on |= left == 0;
-                }
-                (qp.take_news(), qp.poll_timeout())
+        let served = {
+            let mut state = shared.lock();
+            let State { machine, addresses } = &mut *state;
+            match machine {
+                Machine::Reserved => Served::default(),
+                Machine::Probing(prober) => self.serve_prober(now_ns, prober, addresses),
+                Machine::Connected(qp) => self.serve_connected(now_ns, qp, addresses, &shared),
             }
         };
-        if news {
+        if served.news {
             shared.notify();
         }
-        self.set_timer(number, due_ns);
+        self.set_timer(number, served.due_ns);
         for channel in &mut self.channels {
             let datapath = &mut *channel.datapath;
             channel.is_blocked = !channel.packetizer.flush(now_ns, datapath, &mut self.refused);
         }
         let refused = self.refused.packets;
         self.counters.refused_by_datapath.store(refused, Ordering::Relaxed);
-        if goes_on {
+        if served.goes_on {
             self.make_ready(number);
         }
+    }
+
+    fn serve_prober(
+        &mut self,
+        now_ns: u64,
+        prober: &mut Prober,
+        addresses: &[Option<SocketAddr>],
+    ) -> Served {
+        let channels = &mut self.channels;
+        loop {
+            let owns = |channel| channels.iter().any(|own| own.index == channel);
+            let packet = prober.poll_control(now_ns, owns, &mut self.writer);
+            let Some((channel, packet)) = packet else { break };
+            let own = channels.iter_mut().find(|own| own.index == channel);
+            if let (Some(own), Some(to)) = (own, address(addresses, channel)) {
+                own.send_control(now_ns, to, packet);
+            }
+        }
+        // Whoever waits for the outcome looks at the prober himself.
+        Served { news: true, due_ns: prober.poll_timeout(), goes_on: false }
+    }
+
+    fn serve_connected(
+        &mut self,
+        now_ns: u64,
+        qp: &mut QueuePair,
+        addresses: &[Option<SocketAddr>],
+        shared: &Arc<Shared>,
+    ) -> Served {
+        // The channels that both ends have and that are this worker's.
+        let agreed = qp.config().geometry.channels();
+        let is_shared = |own: &&mut Channel| own.index < agreed;
+        let owned = self.channels.iter_mut().filter(is_shared);
+        let owned = owned.fold(0, |owned, own| owned | 1 << own.index);
+        if owned == 0 {
+            return Served::default();
+        }
+        if qp.poll_timeout_on(owned).is_some_and(|due_ns| due_ns <= now_ns) {
+            qp.on_timeout(now_ns);
+        }
+        shared.tell_handed(qp);
+        let mut goes_on = false;
+        let mut is_blocked = false;
+        for channel in self.channels.iter_mut().filter(is_shared) {
+            let Some(to) = address(addresses, channel.index) else { continue };
+            while let Some(packet) = qp.poll_control(now_ns, channel.index, &mut self.writer) {
+                channel.send_control(now_ns, to, packet);
+            }
+            if !channel.packetizer.is_empty() {
+                is_blocked = true;
+                continue;
+            }
+            let mut left = TURN_PACKETS;
+            while left > 0 {
+                let Some(run) = qp.poll_transmit(now_ns, channel.index, left) else { break };
+                left -= run.len() as u32;
+                channel.packetizer.push(to, run, shared.clone());
+            }
+            goes_on |= left == 0;
+        }
+        // What came here may have queued runs, or opened the window, for
+        // channels that only other workers can send on.
+        if (0..agreed).any(|channel| owned >> channel & 1 == 0 && qp.has_queued_on(channel)) {
+            shared.kick_others(self.index);
+        }
+        let due_ns = qp.poll_timeout_on(owned);
+        // What waits for the way out to be free again is served when it is.
+        let due_ns = if is_blocked {
+            due_ns.map(|due_ns| due_ns.max(now_ns + BLOCKED_RETRY_NS))
+        } else {
+            due_ns
+        };
+        Served { news: qp.take_news(), due_ns, goes_on }
     }
 
     fn set_timer(&mut self, number: u32, due_ns: Option<u64>) {
@@ -386,6 +434,11 @@ impl Worker {
             }
         }
     }
+}
+
+/// Where a channel's packets go, once that is known.
+fn address(addresses: &[Option<SocketAddr>], channel: u8) -> Option<SocketAddr> {
+    addresses.get(usize::from(channel)).copied().flatten()
 }
 
 /// Takes what a datapath received: places data, hands control packets on.
@@ -501,7 +554,7 @@ impl Intake<'_> {
                 prober.on_control(self.now_ns, self.channel, body, packet_bytes);
             }
             Machine::Connected(qp) => {
-                if let Err(error) = qp.on_control(self.now_ns, body, packet_bytes) {
+                if let Err(error) = qp.on_control(self.now_ns, self.channel, body, packet_bytes) {
                     tracing::debug!(number, %error, "control packet dropped");
                 }
             }

@@ -156,7 +156,12 @@ fn without_loss_on_the_path_nothing_is_lost_in_the_host() {
         let (sent, received) = (a.stats(), b.stats());
         assert_eq!(received.context.receive_drops, 0, "{way}");
         let share = sent.sent.retransmission_share;
-        assert!(share < 0.001, "{way}: {share} of packets were sent again");
+        assert!(
+            share < 0.001,
+            "{way}: {share} of packets were sent again: {} {}",
+            sent.to_json(),
+            received.to_json()
+        );
     }
 }
 

@@ -51,7 +51,7 @@ fn one_shot_sends_land_in_the_order_of_the_receives() {
 fn a_stream_sends_any_chunk_in_any_order_and_again() {
     let config = ConnectionConfig { chunk_bytes: 4096, mtu_bytes: Some(1024), ..raw() };
     let (a, b) = connected(&config);
-    let message: Vec<u8> = (0..64 * 1024u32).map(|i| (i * 7 >> 3) as u8).collect();
+    let message: Vec<u8> = (0..64 * 1024u32).map(|i| (i * 7 / 8) as u8).collect();
     let receive = b.post_recv(vec![0; message.len()]).unwrap();
     let stream = loop {
         match a.open_stream(Some(0xCAFE)) {

@@ -34,6 +34,10 @@ const SHORT_PATH_NS: u64 = 500_000;
 /// More than any path holds (a second at 100 Tbit/s); keeps sums from overflowing.
 const PATH_BYTES_MAX: u64 = 1 << 44;
 
+/// Shortest time after which a run that nothing was heard of expires: a few time
+/// slices of a loaded host (Linux: 4 ms each, and several tasks).
+const UNHEARD_NS_MIN: u64 = 50_000_000;
+
 /// How the retransmission timeout follows the round-trip time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RtoConfig {
@@ -73,6 +77,10 @@ struct Channel {
     received_packets: u64,
     /// See `received_packets`.
     duplicate_packets: u64,
+    /// Everything before this number was handed to the datapath: what was
+    /// polled but not sent yet must not be called sent. Unlimited for owners
+    /// that send what they poll before anything else.
+    handed_psn: u64,
     /// When the newest packet that was reported had been sent.
     reported_sent_ns: u64,
     /// Whether the pacer held it back when it was last asked: the pacer then
@@ -124,6 +132,7 @@ impl Path {
                     reported_psn: u64::from(first_psn),
                     received_packets: 0,
                     duplicate_packets: 0,
+                    handed_psn: u64::MAX,
                     reported_sent_ns: 0,
                     paced: false,
                 })
@@ -171,6 +180,11 @@ impl Path {
     /// UDP payload bytes in flight on all channels.
     pub fn in_flight_bytes(&self) -> u64 {
         self.in_flight_bytes
+    }
+
+    /// UDP payload bytes in flight on one channel.
+    pub fn in_flight_bytes_on(&self, channel: usize) -> u64 {
+        self.channels[channel].ledger.in_flight_bytes()
     }
 
     /// Full packets of `mtu_bytes` payload that may be sent on `channel` now.
@@ -342,11 +356,19 @@ impl Path {
     /// When the oldest run in flight expires.
     pub fn expiry_ns(&self) -> Option<u64> {
         let oldest = self.channels.iter().filter_map(|c| c.ledger.oldest_sent_ns()).min()?;
-        Some(oldest + self.rto_ns())
+        Some(oldest + self.unheard_ns())
     }
 
-    /// Takes the next run that is older than the retransmission timeout.
-    pub fn pop_expired(&mut self, sent_before_ns: u64) -> Option<Record> {
+    /// How long nothing may be heard of a run. By then the peer was asked
+    /// several times, so on a short path a silence says more of a busy host
+    /// than of the path.
+    fn unheard_ns(&self) -> u64 {
+        self.rto_ns().max(UNHEARD_NS_MIN)
+    }
+
+    /// Takes the next run that nothing was heard of for too long.
+    pub fn pop_expired(&mut self, now_ns: u64) -> Option<Record> {
+        let sent_before_ns = now_ns.checked_sub(self.unheard_ns())?;
         for state in &mut self.channels {
             if let Some(record) = state.ledger.pop_expired(sent_before_ns) {
                 self.in_flight_bytes -= record.bytes;
@@ -367,17 +389,25 @@ impl Path {
         self.is_blocked
     }
 
+    /// Everything before `psn` on `channel` was handed to the datapath.
+    pub fn on_handed(&mut self, channel: usize, psn: u64) {
+        if let Some(state) = self.channels.get_mut(channel) {
+            state.handed_psn = psn;
+        }
+    }
+
     /// Up to where a flush may say that everything was sent and would have come
     /// by now: the number after the last packet that was sent a reordering
     /// window ago.
     pub fn flush_psn(&self, now_ns: u64, channel: usize) -> u64 {
         let state = &self.channels[channel];
-        match self.reordering.window_ns(&self.rtt) {
+        let psn = match self.reordering.window_ns(&self.rtt) {
             0 => state.ledger.next_psn(),
             window_ns => {
                 let sent_ns = now_ns.saturating_sub(window_ns);
                 state.ledger.psn_sent_by(sent_ns).unwrap_or(state.passed_psn)
             }
-        }
+        };
+        psn.min(state.handed_psn.max(state.passed_psn))
     }
 }

@@ -4,9 +4,10 @@
 //! Frames carry state, never deltas, so losing one costs time and nothing
 //! else. Control packets are numbered; state older than what was taken in is
 //! ignored. When everything was sent and not everything is answered, the
-//! sender asks (a flush: "I have sent all before these numbers"), first soon,
+//! sender asks (a flush: "I have sent all before this number"), first soon,
 //! then ever more seldom: a lost tail shows one round trip later, not after a
-//! timeout.
+//! timeout. A flush speaks only of the channel it travels on, behind that
+//! channel's data: channels do not keep order among each other.
 
 use super::QueuePair;
 use lacuna_wire::{
@@ -48,23 +49,32 @@ pub(super) struct Control {
     /// Since when the peer owes an answer without interruption; `None` while
     /// it owes none.
     asked_ns: Option<u64>,
-    flush_due_ns: u64,
-    flush_every_ns: u64,
+    /// Per channel.
+    flushes: Vec<FlushTimer>,
     replies: VecDeque<ProbeReply>,
     probes: VecDeque<Probe>,
     receives_unfinished: bool,
     acks_unfinished: bool,
 }
 
+/// When a channel's next flush is due, and how long after it the next.
+#[derive(Debug, Clone, Copy)]
+struct FlushTimer {
+    due_ns: u64,
+    every_ns: u64,
+}
+
 impl Control {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(channels: u8) -> Self {
         Self {
             next_sequence: 1,
             seen_sequence: 0,
             heard_ns: 0,
             asked_ns: None,
-            flush_due_ns: 0,
-            flush_every_ns: FLUSH_EVERY_NS,
+            flushes: vec![
+                FlushTimer { due_ns: 0, every_ns: FLUSH_EVERY_NS };
+                usize::from(channels)
+            ],
             replies: VecDeque::new(),
             probes: VecDeque::new(),
             receives_unfinished: false,
@@ -76,16 +86,19 @@ impl Control {
         self.heard_ns = now_ns;
     }
 
-    pub(super) fn on_sent(&mut self, now_ns: u64, srtt_ns: u64) {
-        self.flush_due_ns = now_ns + (srtt_ns / 32).clamp(FLUSH_DELAY_NS.0, FLUSH_DELAY_NS.1);
-        self.flush_every_ns = if srtt_ns == 0 { FLUSH_EVERY_NS } else { srtt_ns };
+    pub(super) fn on_sent(&mut self, now_ns: u64, channel: usize, srtt_ns: u64) {
+        self.flushes[channel] = FlushTimer {
+            due_ns: now_ns + (srtt_ns / 32).clamp(FLUSH_DELAY_NS.0, FLUSH_DELAY_NS.1),
+            every_ns: if srtt_ns == 0 { FLUSH_EVERY_NS } else { srtt_ns },
+        };
     }
 
-    pub(super) fn poll_timeout(&self, asks: bool) -> Option<u64> {
+    /// When to poll again, if the channels that ask are `asking`.
+    pub(super) fn poll_timeout(&self, asking: impl Iterator<Item = usize>) -> Option<u64> {
         if !self.is_idle() {
             return Some(0);
         }
-        asks.then_some(self.flush_due_ns)
+        asking.map(|channel| self.flushes[channel].due_ns).min()
     }
 
     /// Whether nothing is left of a round of frames, and nothing is to be answered.
@@ -108,11 +121,12 @@ impl Control {
 }
 
 impl QueuePair {
-    /// Takes in the body of a control packet of `packet_bytes` that carried this
-    /// queue pair's key.
+    /// Takes in the body of a control packet of `packet_bytes` that came on
+    /// `channel` and carried this queue pair's key.
     pub fn on_control(
         &mut self,
         now_ns: u64,
+        channel: u8,
         body: &[u8],
         packet_bytes: usize,
     ) -> Result<(), ControlError> {
@@ -151,7 +165,7 @@ impl QueuePair {
                 Frame::Report(_) | Frame::Receives(_) => {}
                 Frame::Ack(ack) => self.send.on_ack(sequence, &ack),
                 Frame::Flush(flush) => {
-                    for mark in flush.marks() {
+                    for mark in flush.marks().iter().filter(|mark| mark.channel == channel) {
                         self.arrivals.on_flush(mark.channel, mark.next_psn);
                     }
                     self.recv.on_flush(flush.started);
@@ -203,7 +217,8 @@ impl QueuePair {
         let owes = self.owes();
         self.control.watch(now_ns, owes);
         let reports = self.arrivals.due_ns().is_some_and(|due_ns| due_ns <= now_ns);
-        let asks = self.asks() && self.control.flush_due_ns <= now_ns;
+        let index = usize::from(channel);
+        let asks = self.asks_on(index) && self.control.flushes[index].due_ns <= now_ns;
         let cancels = self.send.poll_cancels(now_ns, self.path.rto_ns());
         if !reports && !asks && cancels.is_empty() && self.control.is_idle() {
             return None;
@@ -227,10 +242,13 @@ impl QueuePair {
             writer.push(&Frame::Cancel(cancel));
         }
         if asks {
-            writer.push(&Frame::Flush(self.flush(now_ns)));
-            let control = &mut self.control;
-            control.flush_due_ns = now_ns + control.flush_every_ns;
-            control.flush_every_ns = (control.flush_every_ns * 2).min(FLUSH_EVERY_MAX_NS);
+            let mut flush = Flush::new(self.send.started());
+            let next_psn = crate::psn::wrap(self.path.flush_psn(now_ns, index));
+            flush.push(FlushMark { channel, next_psn });
+            writer.push(&Frame::Flush(flush));
+            let timer = &mut self.control.flushes[index];
+            timer.due_ns = now_ns + timer.every_ns;
+            timer.every_ns = (timer.every_ns * 2).min(FLUSH_EVERY_MAX_NS);
         }
         if reports {
             let is_first = writer.is_empty();
@@ -249,15 +267,6 @@ impl QueuePair {
             self.control.acks_unfinished = !self.recv.write_acks(writer);
         }
         Some(writer.finish())
-    }
-
-    fn flush(&self, now_ns: u64) -> Flush {
-        let mut flush = Flush::new(self.send.started());
-        for channel in 0..self.channels.len() {
-            let next_psn = crate::psn::wrap(self.path.flush_psn(now_ns, channel));
-            flush.push(FlushMark { channel: channel as u8, next_psn });
-        }
-        flush
     }
 }
 

@@ -167,7 +167,7 @@ impl QueuePair {
             recv: RecvSide::new(geometry, config.mode, table.clone()),
             path: Path::new(channels, config.first_psn, config.controller, config.rto),
             arrivals,
-            control: Control::new(),
+            control: Control::new(channels),
             table,
             writers,
             peer: None,
@@ -387,10 +387,17 @@ impl QueuePair {
     ) -> Option<Transmit> {
         let transmit = self.send.poll_transmit(now_ns, channel, packets_max, &mut self.path)?;
         let srtt_ns = self.path.rtt().smoothed_ns().unwrap_or(0);
-        self.control.on_sent(now_ns, srtt_ns);
+        self.control.on_sent(now_ns, usize::from(channel), srtt_ns);
         let owes = self.owes();
         self.control.watch(now_ns, owes);
         Some(transmit)
+    }
+
+    /// Everything before sequence number `psn` of `channel` has left this
+    /// process. To be kept up by owners that send what they polled only later,
+    /// as several workers do: a flush must not overtake the data it speaks of.
+    pub fn on_handed(&mut self, channel: u8, psn: u64) {
+        self.path.on_handed(usize::from(channel), psn);
     }
 
     /// Whether data waits for `channel`, held back by window or pace.
@@ -400,17 +407,24 @@ impl QueuePair {
 
     /// When [`QueuePair::on_timeout`] and the polls want to be called again.
     pub fn poll_timeout(&self) -> Option<u64> {
+        self.poll_timeout_on(u32::MAX)
+    }
+
+    /// The same for one of several workers, which owns the channels whose bits
+    /// are set in `channels`: what only another can send is not its business.
+    pub fn poll_timeout_on(&self, channels: u32) -> Option<u64> {
         if self.failure.is_some() || self.peer.is_none() {
             return None;
         }
-        let waiting = (0..self.channels.len()).filter(|c| self.send.has_queued_on(*c));
+        let owned = || (0..self.channels.len()).filter(|c| channels >> c & 1 == 1);
+        let waiting = owned().filter(|c| self.send.has_queued_on(*c));
         let pacing = waiting.filter_map(|c| self.path.pacing_timeout_ns(c)).min();
         [
             self.send.poll_timeout(),
             self.arrivals.due_ns(),
             self.path.expiry_ns(),
             pacing,
-            self.control.poll_timeout(self.asks()),
+            self.control.poll_timeout(owned().filter(|c| self.asks_on(*c))),
             self.silence_ends_ns(),
         ]
         .into_iter()
@@ -435,9 +449,8 @@ impl QueuePair {
     }
 
     fn expire(&mut self, now_ns: u64) {
-        let Some(sent_before_ns) = now_ns.checked_sub(self.path.rto_ns()) else { return };
         let mut any = false;
-        while let Some(record) = self.path.pop_expired(sent_before_ns) {
+        while let Some(record) = self.path.pop_expired(now_ns) {
             any = true;
             self.timeouts += 1;
             self.send.on_expired(record);
@@ -447,11 +460,16 @@ impl QueuePair {
         }
     }
 
-    /// Whether the peer is to be asked for its state: all that may be sent was,
-    /// and something of it is not answered or the peer's receives are waited for.
-    fn asks(&self) -> bool {
+    /// Whether the peer is to be asked for its state on this channel: all that
+    /// may be sent was, and something of it is not answered; or, on the first
+    /// channel, nothing is in flight and the peer's word is waited for.
+    fn asks_on(&self, channel: usize) -> bool {
         let is_idle = !self.send.has_queued() || self.path.is_blocked();
-        is_idle && self.owes()
+        let waits = match self.path.in_flight_bytes() {
+            0 => channel == 0 && self.owes(),
+            _ => self.path.in_flight_bytes_on(channel) > 0,
+        };
+        is_idle && waits
     }
 
     /// Whether the peer owes an answer.

@@ -70,6 +70,11 @@ impl Transmit {
         (self.packets.end - self.packets.start) as usize
     }
 
+    /// One past the sequence number of the run's last packet.
+    pub fn psn_end(&self) -> u64 {
+        self.first_psn + self.len() as u64
+    }
+
     /// Runs are never empty.
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()

@@ -163,7 +163,7 @@ impl World {
                 // Any body at all, also of another version.
                 let len = usize::from(choices.byte() & 63);
                 let raw = choices.slice(len);
-                let _ = self.qp.on_control(self.now_ns, raw, raw.len());
+                let _ = self.qp.on_control(self.now_ns, 0, raw, raw.len());
             }
             _ => {
                 self.now_ns += match operation >> 4 {
@@ -343,7 +343,7 @@ impl World {
         }
         let mut body = control_body(self.sequence, &frames(self));
         body.extend_from_slice(raw);
-        let _ = self.qp.on_control(self.now_ns, &body, body.len());
+        let _ = self.qp.on_control(self.now_ns, 0, &body, body.len());
     }
 
     fn number(&self, choices: &mut Choices<'_>) -> u64 {

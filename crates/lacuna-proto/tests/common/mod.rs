@@ -79,11 +79,11 @@ pub(crate) fn run_dry(qp: &mut QueuePair, now_ns: u64) -> (u32, u32) {
         if qp.poll_timeout().is_some_and(|due_ns| due_ns <= now_ns) {
             qp.on_timeout(now_ns);
         }
-        while qp.poll_control(now_ns, 0, &mut writer).is_some() {
-            control_packets += 1;
-            assert!(control_packets < 1000, "control packets without end");
-        }
         for channel in 0..qp.config().geometry.channels() {
+            while qp.poll_control(now_ns, channel, &mut writer).is_some() {
+                control_packets += 1;
+                assert!(control_packets < 1000, "control packets without end");
+            }
             while let Some(run) = qp.poll_transmit(now_ns, channel, 64) {
                 data_packets += run.len() as u32;
                 assert!(data_packets < 1_000_000, "data packets without end");
