@@ -23,8 +23,20 @@ fn objects(output: &Output) -> Vec<Value> {
 #[test]
 fn the_demo_verifies_every_mode() {
     let output = run(&[
-        "demo", "--size", "2MiB", "--rtt", "4ms", "--loss", "1e-2", "--rate", "500mbit", "--runs", "2",
-        "--no-plot", "--json", "--quiet",
+        "demo",
+        "--size",
+        "2MiB",
+        "--rtt",
+        "4ms",
+        "--loss",
+        "1e-2",
+        "--rate",
+        "500mbit",
+        "--runs",
+        "2",
+        "--no-plot",
+        "--json",
+        "--quiet",
     ]);
     assert!(output.status.success(), "{output:?}");
     let results = objects(&output);
@@ -47,9 +59,8 @@ fn the_demo_draws_a_plot() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let plot = folder.path().join("plot.svg");
     let path = plot.to_str().expect("UTF-8");
-    let output = run(&[
-        "demo", "--size", "64KiB", "--rtt", "1ms", "--runs", "1", "--plot", path, "--quiet",
-    ]);
+    let output =
+        run(&["demo", "--size", "64KiB", "--rtt", "1ms", "--runs", "1", "--plot", path, "--quiet"]);
     assert!(output.status.success(), "{output:?}");
     let svg = std::fs::read_to_string(&plot).expect("the plot was written");
     assert!(svg.starts_with("<svg") && svg.contains("sr:rto"));
@@ -74,8 +85,20 @@ fn perf_measures_and_validates_in_every_mode() {
     for mode in ["raw", "sr"] {
         let (mut server, address) = perf_server();
         let output = run(&[
-            "perf", "client", &address, "--size", "256KiB", "--iters", "40", "--inflight", "4",
-            "--mode", mode, "--validate", "--json", "--quiet",
+            "perf",
+            "client",
+            &address,
+            "--size",
+            "256KiB",
+            "--iters",
+            "40",
+            "--inflight",
+            "4",
+            "--mode",
+            mode,
+            "--validate",
+            "--json",
+            "--quiet",
         ]);
         assert!(output.status.success(), "{output:?}");
         let report = &objects(&output)[0];
@@ -138,7 +161,9 @@ fn a_port_in_use_says_so() {
 
 #[test]
 fn help_is_there_for_everything() {
-    for command in [&["demo"][..], &["send"], &["recv"], &["perf"], &["perf", "client"], &["perf", "server"]] {
+    for command in
+        [&["demo"][..], &["send"], &["recv"], &["perf"], &["perf", "client"], &["perf", "server"]]
+    {
         let output = run(&[command, &["--help"]].concat());
         assert!(output.status.success());
         assert!(String::from_utf8_lossy(&output.stdout).contains("Usage: lacuna"));

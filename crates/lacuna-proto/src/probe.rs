@@ -18,12 +18,16 @@ use std::collections::VecDeque;
 /// common tunnels, and IPv6's smallest link (1280 bytes).
 pub const MTU_CANDIDATES: [u32; 5] = [4096, 1436, 1412, 1360, 1192];
 
-/// Time between two rounds of probes before anything is known.
-const ROUND_NS: u64 = 100_000_000;
+/// Time between the first rounds of probes, and between later ones. The other
+/// end may not listen yet when the first round comes.
+const ROUND_NS: (u64, u64) = (25_000_000, 100_000_000);
+/// Rounds that follow each other quickly.
+const QUICK_ROUNDS: u32 = 4;
 /// After the first answer, larger sizes get this many round trips to answer.
 const SETTLE_RTTS: u64 = 3;
-/// And at least this long: replies to large probes queue behind each other.
-const SETTLE_NS_MIN: u64 = 20_000_000;
+/// And at least this long: two more quick rounds, so that a lost probe, or one
+/// that came too early, does not decide the size for the connection's life.
+const SETTLE_NS_MIN: u64 = 60_000_000;
 /// Replies owed at once.
 const REPLIES_MAX: usize = 64;
 
@@ -55,6 +59,7 @@ pub struct Prober {
     to_send: VecDeque<(u8, usize)>,
     replies: VecDeque<(u8, ProbeReply)>,
     next_round_ns: u64,
+    rounds: u32,
     gives_up_ns: u64,
     first_answer_ns: Option<u64>,
     /// Best candidate that passed, per channel.
@@ -82,6 +87,7 @@ impl Prober {
             to_send: VecDeque::new(),
             replies: VecDeque::new(),
             next_round_ns: now_ns,
+            rounds: 0,
             gives_up_ns: now_ns.saturating_add(patience_ns),
             first_answer_ns: None,
             passed: vec![None; usize::from(channels)],
@@ -161,7 +167,9 @@ impl Prober {
             return Some((channel, writer.finish()));
         }
         if self.to_send.is_empty() && now_ns >= self.next_round_ns {
-            self.next_round_ns = now_ns + self.rtt.smoothed_ns().unwrap_or(ROUND_NS).max(ROUND_NS);
+            let round_ns = if self.rounds < QUICK_ROUNDS { ROUND_NS.0 } else { ROUND_NS.1 };
+            self.rounds += 1;
+            self.next_round_ns = now_ns + self.rtt.smoothed_ns().unwrap_or(0).max(round_ns);
             for channel in 0..self.channels {
                 let best = self.passed[usize::from(channel)];
                 let open = |(_, candidate): &(usize, &u32)| Some(**candidate) > best;

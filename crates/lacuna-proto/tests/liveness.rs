@@ -25,6 +25,34 @@ fn outcome(pair: &mut Pair, id: SendId) -> Option<Result<(), SendFailure>> {
     pair.status(Side::A, id).outcome
 }
 
+#[test]
+fn a_dark_path_is_probed_and_not_flooded() {
+    let config = PairConfig {
+        controller: ControllerConfig::Fixed { rate_bits_per_s: 500_000_000 },
+        ..PairConfig::default()
+    };
+    let mut pair = Pair::new(config, Link::default());
+    let held = post(&mut pair, Side::B, vec![0; 30 << 20]);
+    let id = send_until(&mut pair, 30 << 20, 60 * SECOND);
+    pair.run_for(100 * MS);
+    pair.link.dark = true;
+    // Long enough for what was in flight to expire.
+    pair.run_for(SECOND);
+    let packets = pair.a.data_packets;
+    pair.run_for(5 * SECOND);
+    let more = pair.a.data_packets - packets;
+    assert!((1..2000).contains(&more), "{more} packets of 1 KiB into the dark");
+    pair.link.dark = false;
+    let light_ns = pair.now_ns;
+    let arrived = |pair: &mut Pair| pair.b.qp.stats().channels[0].bytes;
+    let before = arrived(&mut pair);
+    assert!(pair.run_until(SECOND, |pair| arrived(pair) > before + (1 << 20)));
+    assert!(pair.now_ns - light_ns < 250 * MS, "{} ns in the light", pair.now_ns - light_ns);
+    assert!(pair.run_until(30 * SECOND, |pair| outcome(pair, id).is_some()));
+    assert_eq!(outcome(&mut pair, id), Some(Ok(())));
+    assert_eq!(take(&mut pair, Side::B, held), vec![1; 30 << 20]);
+}
+
 // ---- deadlines ----
 
 #[test]

@@ -96,12 +96,8 @@ struct Completion {
 }
 
 pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<(), Failure> {
-    let ways = Ways {
-        rate_bits_per_s: args.rate,
-        rtt: args.rtt,
-        loss: args.loss,
-        burst: args.burst,
-    };
+    let ways =
+        Ways { rate_bits_per_s: args.rate, rtt: args.rtt, loss: args.loss, burst: args.burst };
     let ideal = Duration::from_secs_f64(args.size as f64 * 8.0 / args.rate as f64) + args.rtt;
     output.note(&format!(
         "{} runs of {} over {} with {:?} RTT, loss {}{}; ideal {:.1} ms",
@@ -136,7 +132,9 @@ pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<(), Failure> {
         output.note(&format!("plot: {}", args.plot.display()));
     }
     match results.iter().find(|result| !result.verified) {
-        Some(wrong) => Err(Failure::Verification(format!("mode {} delivered wrong bytes", wrong.mode))),
+        Some(wrong) => {
+            Err(Failure::Verification(format!("mode {} delivered wrong bytes", wrong.mode)))
+        }
         None => Ok(()),
     }
 }

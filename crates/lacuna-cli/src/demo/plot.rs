@@ -13,10 +13,7 @@ pub(super) fn write(path: &Path, results: &[ModeResult]) -> Result<(), Box<dyn E
     let area = SVGBackend::new(path, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
     let ideal = results.first().map_or(1.0, |result| result.ideal_ms);
-    let slowest = results
-        .iter()
-        .map(|result| result.completion_ms.max)
-        .fold(ideal, f64::max);
+    let slowest = results.iter().map(|result| result.completion_ms.max).fold(ideal, f64::max);
     let size = crate::units::show_bytes(results.first().map_or(0, |result| result.size_bytes));
     let mut chart = ChartBuilder::on(&area)
         .caption(format!("Completion of one {size} message"), ("sans-serif", 18))

@@ -8,7 +8,15 @@ pub(super) fn render(results: &[ModeResult]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header([
-        "mode", "mean ms", "p99 ms", "x ideal", "Gbit/s", "lost", "chunks resent", "resent", "verified",
+        "mode",
+        "mean ms",
+        "p99 ms",
+        "x ideal",
+        "Gbit/s",
+        "lost",
+        "chunks resent",
+        "resent",
+        "verified",
     ]);
     for result in results {
         table.add_row([

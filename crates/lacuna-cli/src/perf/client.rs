@@ -137,7 +137,8 @@ impl<'a> Run<'a> {
     }
 
     fn post(&mut self) -> Result<(), Failure> {
-        let mut buffer = self.spare.pop().unwrap_or_else(|| Arc::new(vec![0; self.args.size as usize]));
+        let mut buffer =
+            self.spare.pop().unwrap_or_else(|| Arc::new(vec![0; self.args.size as usize]));
         if self.args.validate {
             match Arc::get_mut(&mut buffer) {
                 Some(bytes) => pattern::fill(bytes, self.messages),

@@ -38,6 +38,9 @@ const PATH_BYTES_MAX: u64 = 1 << 44;
 /// slices of a loaded host (Linux: 4 ms each, and several tasks).
 const UNHEARD_NS_MIN: u64 = 50_000_000;
 
+/// What may be in flight while nothing is heard of the peer.
+const DARK_WINDOW_BYTES: u64 = 64 << 10;
+
 /// How the retransmission timeout follows the round-trip time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RtoConfig {
@@ -207,6 +210,13 @@ impl Path {
         let credit = state.credit.saturating_add(on_the_way);
         let held = state.ledger.in_flight_charge();
         packets = packets.min(credit.saturating_sub(held) / charge(1, packet_bytes));
+        if self.back_off > 0 {
+            // Nothing is heard: the path is dark or the peer stands still. Some
+            // packets, and the questions behind them, find out when that ends;
+            // all of the window again and again would only be load.
+            let probing = DARK_WINDOW_BYTES.saturating_sub(self.in_flight_bytes);
+            packets = packets.min(probing / packet_bytes);
+        }
         if packets == 0 && state.ledger.in_flight_bytes() == 0 {
             // However small the peer's buffer: one packet at a time goes.
             packets = 1;
@@ -275,6 +285,7 @@ impl Path {
         if next_psn > sent_psn || flushed_psn > sent_psn {
             return None;
         }
+        self.back_off = 0;
         let arrived = report.received_packets.saturating_sub(state.received_packets);
         state.received_packets = state.received_packets.max(report.received_packets);
         // Never more than was sent, whatever the peer says.
@@ -321,7 +332,6 @@ impl Path {
 
     /// Tells the controller of runs that left the network; `last` is the newest.
     pub fn on_passed(&mut self, now_ns: u64, bytes: u64, last: &Record) {
-        self.back_off = 0;
         let packets = u64::from(last.packets.end - last.packets.start).max(1);
         let arrived = std::mem::take(&mut self.arrived_packets);
         self.delivered_bytes += arrived.saturating_mul(last.bytes / packets);

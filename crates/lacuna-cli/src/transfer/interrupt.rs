@@ -1,0 +1,38 @@
+//! Ctrl-C: the first asks everything to end in good order, the second ends the
+//! process at once.
+
+use crate::failure::Failure;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+static REQUESTED: AtomicBool = AtomicBool::new(false);
+
+/// How often a wait looks whether it was asked to end.
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
+
+/// Begins to listen for Ctrl-C (and for the signals that end a service).
+pub(crate) fn install() -> Result<(), Failure> {
+    ctrlc::set_handler(|| {
+        if REQUESTED.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    })
+    .map_err(|error| Failure::Local(format!("cannot listen for Ctrl-C: {error}")))
+}
+
+/// Whether it was pressed.
+pub(crate) fn requested() -> bool {
+    REQUESTED.load(Ordering::Relaxed)
+}
+
+/// Sleeps, but not past a Ctrl-C.
+pub(crate) fn sleep(duration: Duration) {
+    let end = Instant::now() + duration;
+    while !requested() {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left.min(LOOK));
+    }
+}

@@ -1,0 +1,204 @@
+//! Names that come from a peer: a path below the receiver's folder and nothing
+//! else.
+//!
+//! A name is the bytes of a relative path with `/` between its parts, as Unix
+//! has them: any script, and bytes that are no text as well. What could lead
+//! out of the folder is refused here; links that lie in the way are refused
+//! where the path is opened (`recv/tree.rs`).
+
+use super::wire::Hash;
+
+/// Longest name: `PATH_MAX`, which no path on the sending side exceeds.
+pub(crate) const NAME_BYTES_MAX: usize = 4096;
+/// Longest part of a name: `NAME_MAX` of the file systems in use.
+const PART_BYTES_MAX: usize = 255;
+/// How the files end that hold what was received so far.
+pub(crate) const PARTIAL_SUFFIX: &str = ".lacuna-part";
+
+/// A checked name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Name(Vec<u8>);
+
+/// A name is not taken. The peer's fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NameError {
+    #[error("the name is empty")]
+    Empty,
+    #[error("the name has {bytes} bytes, at most {NAME_BYTES_MAX} are allowed")]
+    Long { bytes: usize },
+    #[error("the name is an absolute path")]
+    Absolute,
+    #[error("the name has an empty part")]
+    EmptyPart,
+    #[error("the name has a part that is \".\" or \"..\"")]
+    Dots,
+    #[error("the name has a part of {bytes} bytes, at most {PART_BYTES_MAX} are allowed")]
+    LongPart { bytes: usize },
+    #[error("the name has a zero byte")]
+    Zero,
+    #[error("the name ends in {PARTIAL_SUFFIX}, which is kept for partial files")]
+    Reserved,
+}
+
+impl Name {
+    /// Checks a name from the peer.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, NameError> {
+        if bytes.is_empty() {
+            return Err(NameError::Empty);
+        }
+        if bytes.len() > NAME_BYTES_MAX {
+            return Err(NameError::Long { bytes: bytes.len() });
+        }
+        if bytes[0] == b'/' {
+            return Err(NameError::Absolute);
+        }
+        if bytes.contains(&0) {
+            return Err(NameError::Zero);
+        }
+        for part in bytes.split(|byte| *byte == b'/') {
+            match part {
+                b"" => return Err(NameError::EmptyPart),
+                b"." | b".." => return Err(NameError::Dots),
+                part if part.len() > PART_BYTES_MAX => {
+                    return Err(NameError::LongPart { bytes: part.len() });
+                }
+                part if part.ends_with(PARTIAL_SUFFIX.as_bytes()) => {
+                    return Err(NameError::Reserved);
+                }
+                _ => {}
+            }
+        }
+        Ok(Self(bytes.to_vec()))
+    }
+
+    /// All of it.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The folder: everything before the last part; empty for the top.
+    pub(crate) fn folder(&self) -> &[u8] {
+        self.split().0
+    }
+
+    /// The last part.
+    pub(crate) fn leaf(&self) -> &[u8] {
+        self.split().1
+    }
+
+    fn split(&self) -> (&[u8], &[u8]) {
+        match self.0.iter().rposition(|byte| *byte == b'/') {
+            Some(at) => (&self.0[..at], &self.0[at + 1..]),
+            None => (&[], &self.0),
+        }
+    }
+
+    /// Name of the file next to it that holds what was received so far. It is
+    /// hidden, as long as any other, and says whose it is by a hash and as much
+    /// of the name as is readable.
+    pub(crate) fn partial(&self) -> String {
+        let leaf = self.leaf();
+        let hash: Hash = blake3::hash(leaf).into();
+        let hash: String = hash[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+        let readable = |byte: &u8| {
+            let plain = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+            char::from(if plain { *byte } else { b'_' })
+        };
+        let start: String = leaf.iter().take(64).map(readable).collect();
+        format!(".{start}.{hash}{PARTIAL_SUFFIX}")
+    }
+}
+
+/// A name for people: characters that would steer a terminal are shown as
+/// escapes, bytes that are no text as `\u{fffd}`.
+pub(crate) fn shown(name: &[u8]) -> String {
+    shown_text(&String::from_utf8_lossy(name))
+}
+
+/// The same for text from a peer.
+pub(crate) fn shown_text(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        if char.is_control() {
+            out.extend(char.escape_default());
+        } else {
+            out.push(char);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_out_of_the_folder_are_refused() {
+        let long_part = [b'x'; 256];
+        let long = b"a/".repeat(2048 + 1);
+        for (name, expected) in [
+            (&b""[..], NameError::Empty),
+            (b"/", NameError::Absolute),
+            (b"/etc/passwd", NameError::Absolute),
+            (b"//host/share", NameError::Absolute),
+            (b"..", NameError::Dots),
+            (b".", NameError::Dots),
+            (b"../a", NameError::Dots),
+            (b"a/..", NameError::Dots),
+            (b"a/../b", NameError::Dots),
+            (b"a/./b", NameError::Dots),
+            (b"a//b", NameError::EmptyPart),
+            (b"a/", NameError::EmptyPart),
+            (b"a\0b", NameError::Zero),
+            (b"a/\0", NameError::Zero),
+            (&long_part, NameError::LongPart { bytes: 256 }),
+            (&long, NameError::Long { bytes: 4098 }),
+            (b".a.0011223344556677.lacuna-part", NameError::Reserved),
+            (b"a.lacuna-part/b", NameError::Reserved),
+        ] {
+            assert_eq!(Name::parse(name), Err(expected), "{}", shown(name));
+        }
+    }
+
+    #[test]
+    fn every_other_name_is_taken() {
+        for name in [
+            &b"a"[..],
+            b"a/b/c",
+            b"...",
+            b"..a",
+            b"a..",
+            b" ",
+            b"-rf",
+            b"~",
+            b"C:\\x",
+            b"con",
+            b"nul",
+            b"aux.txt",
+            b"new\nline",
+            b"\xFF\xFE",
+            "Ünïcode/日本語/עברית/🦀".as_bytes(),
+            &[b'x'; 255],
+        ] {
+            let parsed = Name::parse(name).unwrap_or_else(|error| panic!("{name:?}: {error}"));
+            assert_eq!(parsed.as_bytes(), name);
+            assert!(!parsed.leaf().contains(&b'/'));
+        }
+    }
+
+    #[test]
+    fn the_partial_name_is_short_reserved_and_tells_names_apart() {
+        let partial = |name: &[u8]| Name::parse(name).unwrap().partial();
+        assert_eq!(partial(b"a/b.iso"), partial(b"c/b.iso"), "it lies in the same folder");
+        assert_ne!(partial(b"\xFF"), partial(b"\xFE"));
+        assert!(partial(&[b'x'; 255]).len() <= PART_BYTES_MAX);
+        assert_eq!(Name::parse(partial(b"a").as_bytes()), Err(NameError::Reserved));
+        assert!(partial("日本/語".as_bytes()).starts_with(".___."));
+    }
+
+    #[test]
+    fn names_cannot_steer_a_terminal() {
+        assert_eq!(shown(b"a\x1b[2Jb\n"), "a\\u{1b}[2Jb\\n");
+        assert_eq!(shown("日本".as_bytes()), "日本");
+    }
+}

@@ -1,0 +1,379 @@
+//! `lacuna recv`: waits for senders and serves each on a thread of its own,
+//! all into one folder.
+
+mod behind;
+mod offers;
+mod partial;
+mod session;
+mod tree;
+
+use super::digest::HashThread;
+use super::inbound::Inbound;
+use super::interrupt::{self, LOOK};
+use super::lane::Lane;
+use super::pool::Pool;
+use super::progress::{Progress, Snapshot};
+use super::report::{Measured, Reporter};
+use super::wire::{Answer, BLOCK_BYTES, FatalKind};
+use super::{RecvArgs, blocks_ahead};
+use crate::failure::Failure;
+use crate::output::Output;
+use behind::Behind;
+use lacuna::{Connection, ConnectionConfig, ConnectionStats, Context, ContextConfig, Listener};
+use rustix::fs::Mode;
+use session::{Ended, Rules, Session, State};
+use std::collections::BTreeMap;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tree::Tree;
+
+/// Senders served at a time: each takes up to 200 MiB.
+const SENDERS_MAX: usize = 8;
+/// Connections at a time, those included that have not said what they want.
+const STREAMS_MAX: usize = 64;
+/// Blocks beyond those that wait for messages: with the disk and the hash.
+const BLOCKS_BEHIND: usize = 4;
+/// How long the last words to a sender may take.
+const GOODBYE: Duration = Duration::from_secs(5);
+/// How often progress is drawn.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What all senders share.
+struct Server {
+    args: Settings,
+    output: Output,
+    listener: Listener,
+    root: Arc<OwnedFd>,
+    umask: Mode,
+    /// Sessions by the sender's id: one that comes back ends its old one.
+    sessions: Mutex<BTreeMap<[u8; 16], Arc<AtomicBool>>>,
+    serving: AtomicUsize,
+    streams: AtomicUsize,
+}
+
+/// The part of the arguments that sessions need.
+#[derive(Debug, Clone, Copy)]
+struct Settings {
+    rules: Rules,
+    once: bool,
+    buffers: Option<u64>,
+}
+
+/// How a connection ended; `None` if it was no sender.
+type SessionResult = Option<Result<(), Failure>>;
+
+/// See the module's text.
+pub(crate) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
+    interrupt::install()?;
+    std::fs::create_dir_all(&args.dir)
+        .map_err(|error| Failure::file("make the folder", &args.dir, &error))?;
+    let root = Tree::open(&args.dir).map_err(|error| Failure::file("open", &args.dir, &error))?;
+    let context = Context::new(ContextConfig {
+        bind: args.listen.ip(),
+        channels: args.channels,
+        ..ContextConfig::default()
+    })?;
+    let listener = Listener::bind(&context, args.listen, ConnectionConfig::default())?;
+    let address = listener.local_addr();
+    let server = Arc::new(Server {
+        args: Settings {
+            rules: Rules { overwrite: args.overwrite, sync: args.sync },
+            once: args.once,
+            buffers: args.buffers,
+        },
+        output,
+        listener,
+        root,
+        umask: umask(),
+        sessions: Mutex::new(BTreeMap::new()),
+        serving: AtomicUsize::new(0),
+        streams: AtomicUsize::new(0),
+    });
+    output.note(&format!("listening on {address}, receiving into {}", args.dir.display()));
+    serve(&server)
+}
+
+/// Permissions that new files do not get. Asking sets it, so it is asked once,
+/// before there are other threads.
+fn umask() -> Mode {
+    let mask = rustix::process::umask(Mode::from_raw_mode(0o077));
+    rustix::process::umask(mask);
+    mask
+}
+
+fn serve(server: &Arc<Server>) -> Result<(), Failure> {
+    let (streams, arriving) = sync_channel(1);
+    let accepting = server.clone();
+    // Blocks in the system until the process ends.
+    start_thread("lacuna-accept", move || accept(&accepting, &streams))?;
+    let (results, finished): (SyncSender<SessionResult>, Receiver<SessionResult>) =
+        sync_channel(STREAMS_MAX);
+    let mut threads: Vec<JoinHandle<()>> = Vec::new();
+    let result = loop {
+        if interrupt::requested() {
+            break Err(Failure::Interrupted);
+        }
+        if let Some(result) = finished.try_iter().flatten().next()
+            && server.args.once
+        {
+            break result;
+        }
+        match arriving.recv_timeout(LOOK) {
+            Ok(stream) => {
+                threads.retain(|thread| !thread.is_finished());
+                let (server, results) = (server.clone(), results.clone());
+                threads.push(start_thread("lacuna-session", move || {
+                    let result = server.connected(stream);
+                    server.streams.fetch_sub(1, Ordering::Relaxed);
+                    let _ = results.send(result);
+                })?);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                break Err(Failure::Local("the listening thread ended".to_owned()));
+            }
+        }
+    };
+    // Sessions notice an interrupt by themselves and end in good order.
+    while let Some(thread) = threads.pop() {
+        if interrupt::requested() || thread.is_finished() {
+            let _ = thread.join();
+        }
+    }
+    result
+}
+
+fn start_thread(
+    name: &str,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, Failure> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
+        .map_err(|error| Failure::Local(format!("the system refused a thread: {error}")))
+}
+
+fn accept(server: &Server, streams: &SyncSender<TcpStream>) {
+    loop {
+        match server.listener.accept_stream() {
+            Ok(stream) => {
+                if server.streams.fetch_add(1, Ordering::Relaxed) >= STREAMS_MAX {
+                    server.streams.fetch_sub(1, Ordering::Relaxed);
+                    continue;
+                }
+                if streams.send(stream).is_err() {
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept");
+                std::thread::sleep(LOOK);
+            }
+        }
+    }
+}
+
+impl Server {
+    /// Serves one control connection to its end.
+    fn connected(&self, stream: TcpStream) -> SessionResult {
+        let connection = match self.listener.agree(stream) {
+            Ok(connection) => connection,
+            Err(error) => {
+                tracing::warn!(%error, "a connection came to nothing");
+                return None;
+            }
+        };
+        let progress = Arc::new(Progress::new(self.output));
+        progress.note(&format!("{} connected: {}", connection.peer(), connection.chosen()));
+        let limit = if self.args.once { 1 } else { SENDERS_MAX };
+        let serving = self.serving.fetch_add(1, Ordering::Relaxed);
+        let result = if serving < limit {
+            self.session(&connection, progress)
+        } else {
+            turn_away(&connection, serving);
+            None
+        };
+        self.serving.fetch_sub(1, Ordering::Relaxed);
+        result
+    }
+
+    fn session(&self, connection: &Connection, progress: Arc<Progress>) -> SessionResult {
+        let threads = HashThread::start().and_then(|hashes| Ok((hashes, Behind::start()?)));
+        let (hashes, behind) = match threads {
+            Ok(threads) => threads,
+            Err(error) => {
+                return Some(Err(Failure::Local(format!("the system refused a thread: {error}"))));
+            }
+        };
+        let reporter = Reporter::new(self.output, progress.clone());
+        let mut alive = Vec::new();
+        Answer::Alive.emit(&mut alive);
+        let lane = Lane::new(connection.clone(), alive);
+        let replaced = Arc::new(AtomicBool::new(false));
+        let stop = || interrupt::requested() || replaced.load(Ordering::Relaxed);
+        let mut session = Session {
+            rules: self.args.rules,
+            tree: Tree::new(self.root.clone(), self.umask),
+            lane: &lane,
+            hashes: &hashes,
+            behind: &behind,
+            reporter: &reporter,
+            stop: &stop,
+            state: State::default(),
+        };
+        let over = AtomicBool::new(false);
+        let drawn = Drawn::default();
+        let ended = std::thread::scope(|scope| {
+            let ticking = scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    lane.tick();
+                    drawn.draw(&progress, &reporter, connection);
+                    std::thread::park_timeout(TICK);
+                }
+            });
+            let ended = self.receive(connection, &mut session, &replaced, &drawn).err();
+            self.say_goodbye(&mut session, ended.as_ref());
+            over.store(true, Ordering::Relaxed);
+            ticking.thread().unpark();
+            ended
+        });
+        if let Some((id, _)) = session.state.hello {
+            let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            if sessions.get(&id).is_some_and(|other| Arc::ptr_eq(other, &replaced)) {
+                sessions.remove(&id);
+            }
+        } else if ended.is_some() {
+            // It never said what it wanted.
+            tracing::warn!(?ended, peer = %connection.peer(), "no sender of files");
+            return None;
+        }
+        let failure = ended.map(|ended| self.explain(&session, ended));
+        let measured = Measured {
+            verb: "received",
+            elapsed: progress.elapsed(),
+            moved_bytes: session.state.moved_bytes,
+            lost_share: lost_share(&connection.stats()),
+            reconnects: 0,
+            peer: connection.peer().to_string(),
+        };
+        let result = reporter.finish(&measured, failure, Failure::Local);
+        if let Err(failure) = &result
+            && !self.args.once
+        {
+            progress.error(&format!("{}: {failure}", connection.peer()));
+        }
+        Some(result)
+    }
+
+    /// Takes messages until the sender is done.
+    fn receive(
+        &self,
+        connection: &Connection,
+        session: &mut Session<'_>,
+        replaced: &Arc<AtomicBool>,
+        drawn: &Drawn,
+    ) -> Result<(), Ended> {
+        let ahead = blocks_ahead(connection.chosen().rtt_us, self.args.buffers);
+        let pool = Pool::new(BLOCK_BYTES, ahead + BLOCKS_BEHIND);
+        let mut inbound = Inbound::new(connection.clone(), pool, ahead);
+        while !session.state.is_finished {
+            let (block, len) = inbound.next(session.stop).map_err(|error| {
+                Ended::Lost(if error.is_closed() {
+                    "the sender ended before everything was sent".to_owned()
+                } else {
+                    format!("lost the sender: {error}")
+                })
+            })?;
+            let is_new = session.state.hello.is_none();
+            session.on_message(block, len)?;
+            if is_new && let Some((id, _)) = session.state.hello {
+                let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(old) = sessions.insert(id, replaced.clone()) {
+                    old.store(true, Ordering::Relaxed);
+                }
+            }
+            drawn.set(&session.state);
+        }
+        Ok(())
+    }
+
+    fn say_goodbye(&self, session: &mut Session<'_>, ended: Option<&Ended>) {
+        match ended {
+            Some(Ended::Lost(_)) => return,
+            Some(Ended::Protocol(reason)) => session.say_fatal(FatalKind::Protocol, reason),
+            Some(Ended::Unable(reason)) => session.say_fatal(FatalKind::Unable, reason),
+            None => {}
+        }
+        session.lane.drain(GOODBYE);
+    }
+
+    fn explain(&self, session: &Session<'_>, ended: Ended) -> Failure {
+        if interrupt::requested() {
+            return Failure::Interrupted;
+        }
+        let kept = match session.interrupted_file() {
+            Some((name, bytes)) => {
+                format!("; {} of {name} are kept", crate::units::show_bytes(bytes))
+            }
+            None => String::new(),
+        };
+        let resume = "the same command at the sender resumes";
+        match ended {
+            Ended::Lost(reason) => Failure::Network(format!("{reason}{kept}; {resume}")),
+            Ended::Unable(reason) => Failure::Local(format!("{reason}{kept}; {resume}")),
+            Ended::Protocol(reason) => {
+                Failure::Network(format!("the sender breaks the file protocol: {reason}{kept}"))
+            }
+        }
+    }
+}
+
+/// A sender too many is told so.
+fn turn_away(connection: &Connection, serving: usize) {
+    let mut message = Vec::new();
+    let reason = format!("it serves {serving} senders already");
+    Answer::Fatal { kind: FatalKind::Unable, reason: &reason }.emit(&mut message);
+    let _ = connection.write_with(&message, None, GOODBYE);
+}
+
+/// What the progress is drawn from, handed over between threads.
+#[derive(Default)]
+struct Drawn {
+    moved_bytes: AtomicU64,
+    /// Files and bytes in all, plus one: zero is unknown.
+    total: [AtomicU64; 2],
+}
+
+impl Drawn {
+    fn set(&self, state: &State) {
+        self.moved_bytes.store(state.moved_bytes, Ordering::Relaxed);
+        if let Some((files, bytes)) = state.total {
+            self.total[0].store(files.saturating_add(1), Ordering::Relaxed);
+            self.total[1].store(bytes.saturating_add(1), Ordering::Relaxed);
+        }
+    }
+
+    fn draw(&self, progress: &Progress, reporter: &Reporter, connection: &Connection) {
+        let so_far = reporter.so_far();
+        let total = |index: usize| self.total[index].load(Ordering::Relaxed).checked_sub(1);
+        progress.update(&Snapshot {
+            bytes: self.moved_bytes.load(Ordering::Relaxed),
+            bytes_total: total(1),
+            bytes_skipped: so_far.unmoved_bytes,
+            files: so_far.files + so_far.refused + so_far.failed,
+            files_total: total(0),
+            lost_share: lost_share(&connection.stats()),
+        });
+    }
+}
+
+/// Packets that never came, as a share of those that the peer sent.
+fn lost_share(stats: &ConnectionStats) -> f64 {
+    let came: u64 = stats.channels.iter().map(|channel| channel.packets + channel.duplicates).sum();
+    stats.lost_packets as f64 / (came + stats.lost_packets).max(1) as f64
+}

@@ -1,0 +1,136 @@
+//! Offers: what there is already of each item, and what is asked for.
+
+use super::partial::Partial;
+use super::session::{Ended, Fault, Offered, Resumable, Session, exists, protocol, refused};
+use super::tree::{Found, look, open_file};
+use crate::transfer::ladder;
+use crate::transfer::name::Name;
+use crate::transfer::report::{FileReport, Status};
+use crate::transfer::wire::{Answer, Kind, Meta, OFFERS_MAX, Outcome, Rung};
+use blake3::Hasher;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Partial files of one session that are kept open from the offer to the data.
+/// There is more than one only after several breaks; what is beyond is
+/// received from its beginning.
+const RESUMED_MAX: usize = 32;
+/// Hashing more than this lets waiting answers go first.
+const SLOW_BYTES: u64 = 4 << 20;
+
+impl Session<'_> {
+    /// Takes the next item in and answers it.
+    pub(super) fn on_offer(&mut self, meta: Meta, name: &[u8]) -> Result<(), Ended> {
+        self.state.forget_closed();
+        if self.state.offers.len() == OFFERS_MAX {
+            return Err(protocol("too many open offers"));
+        }
+        let number = self.state.first + self.state.offers.len() as u64;
+        let answered = match Name::parse(name) {
+            Ok(parsed) => match meta.kind {
+                Kind::Folder => self.take_folder(number, &parsed, meta),
+                Kind::File => self.take_file(number, parsed, meta),
+            },
+            Err(error) => Err(Fault::Item(Outcome::Refused, error.to_string())),
+        };
+        match answered {
+            Ok(offered) => {
+                self.state.offers.push_back(offered);
+                Ok(())
+            }
+            Err(Fault::Ended(ended)) => Err(ended),
+            Err(Fault::Item(outcome, reason)) => {
+                self.state.offers.push_back(Offered::Closed);
+                self.fail(number, name, meta, outcome, &reason)
+            }
+        }
+    }
+
+    fn take_folder(&mut self, number: u64, name: &Name, meta: Meta) -> Result<Offered, Fault> {
+        self.tree.make_folder(name, meta.mode).map_err(|error| refused(&error))?;
+        self.reporter.folder();
+        self.settle(number, Outcome::Complete, "").map_err(Fault::Ended)?;
+        Ok(Offered::Closed)
+    }
+
+    fn take_file(&mut self, number: u64, name: Name, meta: Meta) -> Result<Offered, Fault> {
+        let folder = self.tree.folder_of(&name).map_err(|error| refused(&error))?;
+        let found = look(&*folder, name.leaf()).map_err(|error| refused(&error))?;
+        match found {
+            Found::Nothing => self.want(number, name, meta, &folder),
+            Found::File { size_bytes, modified } if size_bytes == meta.size_bytes => {
+                let quick = self.state.hello.is_some_and(|(_, quick)| quick);
+                if quick && modified == meta.modified {
+                    self.settle(number, Outcome::Identical, "").map_err(Fault::Ended)?;
+                    let report =
+                        FileReport::unmoved(name.as_bytes(), size_bytes, Status::Identical);
+                    self.reporter.file(report);
+                    return Ok(Offered::Closed);
+                }
+                self.compare(number, name, meta, &folder)
+            }
+            Found::File { .. } if self.rules.overwrite => self.want(number, name, meta, &folder),
+            Found::File { .. } => Err(exists("exists with another size")),
+            Found::Folder => Err(exists("exists and is a folder")),
+            Found::Other(what) => {
+                Err(Fault::Item(Outcome::Refused, format!("exists and is {what}")))
+            }
+        }
+    }
+
+    /// Tells the hash of the file that is there.
+    fn compare(
+        &mut self,
+        number: u64,
+        name: Name,
+        meta: Meta,
+        folder: &Arc<OwnedFd>,
+    ) -> Result<Offered, Fault> {
+        self.flush_before(meta.size_bytes)?;
+        let hash = open_file(&**folder, name.leaf())
+            .and_then(|file| ladder::hash_of(&file, meta.size_bytes, self.stop))
+            .map_err(|error| self.failed("read", &error))?;
+        self.answer(&Answer::Exists { item: number, hash }).map_err(Fault::Ended)?;
+        Ok(Offered::Compared { name, meta, hash })
+    }
+
+    /// Asks for what is missing.
+    fn want(
+        &mut self,
+        number: u64,
+        name: Name,
+        meta: Meta,
+        folder: &Arc<OwnedFd>,
+    ) -> Result<Offered, Fault> {
+        let mut found = None;
+        if self.state.is_open(&name) {
+            return Err(Fault::Item(Outcome::Refused, "offered twice".to_owned()));
+        }
+        if self.state.held.len() < RESUMED_MAX {
+            let partial = Partial::find(folder, &name, self.stop);
+            if let Some(partial) = partial.map_err(|error| self.failed("open", &error))? {
+                let len_bytes = partial.len_bytes().min(meta.size_bytes);
+                self.flush_before(len_bytes)?;
+                let mut rungs = Vec::new();
+                let offsets = ladder::offsets(len_bytes);
+                ladder::climb(partial.file(), offsets, self.stop, |offset, hasher| {
+                    rungs.push((offset, hasher.clone()));
+                })
+                .map_err(|error| self.failed("read what was received of it", &error))?;
+                self.state.held.insert(name.as_bytes().to_vec());
+                found = Some(Resumable { partial, rungs });
+            }
+        }
+        let rung = |(offset, hasher): &(u64, Hasher)| Rung {
+            offset: *offset,
+            hash: hasher.finalize().into(),
+        };
+        let rungs = found.iter().flat_map(|found| found.rungs.iter().map(rung)).collect();
+        self.answer(&Answer::Want { item: number, rungs }).map_err(Fault::Ended)?;
+        Ok(Offered::Wanted { name, meta, found })
+    }
+
+    fn flush_before(&mut self, hashed_bytes: u64) -> Result<(), Fault> {
+        if hashed_bytes > SLOW_BYTES { self.flush().map_err(Fault::Ended) } else { Ok(()) }
+    }
+}

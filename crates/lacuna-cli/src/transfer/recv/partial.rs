@@ -1,0 +1,343 @@
+//! A file while it is received: a hidden file beside its name, only appended
+//! to, held by one transfer at a time, and renamed when it is whole.
+
+use super::behind::{Behind, Written};
+use super::tree::{Found, look, open_file};
+use crate::transfer::interrupt::LOOK;
+use crate::transfer::name::Name;
+use crate::transfer::wire::Time;
+use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fstat, openat, renameat, statat, unlinkat};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::{File, FileTimes, TryLockError};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How long to wait for another transfer to let go of the file: a sender that
+/// comes back may be faster than the end of its broken connection.
+const HELD: Duration = Duration::from_secs(10);
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Partial {
+    folder: Arc<OwnedFd>,
+    leaf: String,
+    file: Arc<File>,
+    /// Bytes that count.
+    len_bytes: u64,
+    written: Written,
+}
+
+/// How the file becomes what it is to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Finish {
+    pub(crate) permissions: Mode,
+    pub(crate) modified: Time,
+    /// Replace a regular file of this name.
+    pub(crate) overwrite: bool,
+    /// Write it through to the disk first.
+    pub(crate) sync: bool,
+}
+
+impl Partial {
+    /// Opens what was left by an earlier transfer, if anything was.
+    pub(crate) fn find(
+        folder: &Arc<OwnedFd>,
+        name: &Name,
+        stop: &dyn Fn() -> bool,
+    ) -> io::Result<Option<Self>> {
+        Self::open(folder, name, false, stop)
+    }
+
+    /// Opens it, new and empty if there is none.
+    pub(crate) fn make(
+        folder: &Arc<OwnedFd>,
+        name: &Name,
+        stop: &dyn Fn() -> bool,
+    ) -> io::Result<Self> {
+        let made = Self::open(folder, name, true, stop)?;
+        Ok(made.expect("made if it was not there"))
+    }
+
+    fn open(
+        folder: &Arc<OwnedFd>,
+        name: &Name,
+        make: bool,
+        stop: &dyn Fn() -> bool,
+    ) -> io::Result<Option<Self>> {
+        let leaf = name.partial();
+        let since = Instant::now();
+        let mut flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        flags.set(OFlags::CREATE, make);
+        loop {
+            let file = match openat(&**folder, leaf.as_str(), flags, Mode::RUSR | Mode::WUSR) {
+                Ok(file) => File::from(file),
+                Err(Errno::NOENT) if !make => return Ok(None),
+                // Killed between its last permissions and its name.
+                Err(Errno::ACCESS) if make_writable(&**folder, &leaf) => continue,
+                Err(Errno::LOOP) => return Err(io::Error::other("its partial file is a link")),
+                Err(errno) => return Err(errno.into()),
+            };
+            let metadata = file.metadata()?;
+            if !metadata.is_file() || metadata.nlink() > 1 {
+                return Err(io::Error::other("its partial file is no file of its own"));
+            }
+            match file.try_lock() {
+                // Some file systems know no locks; then nobody else has one.
+                Ok(()) | Err(TryLockError::Error(_)) => {}
+                Err(TryLockError::WouldBlock) if stop() => {
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
+                Err(TryLockError::WouldBlock) if since.elapsed() < HELD => {
+                    std::thread::sleep(LOOK);
+                    continue;
+                }
+                Err(TryLockError::WouldBlock) => {
+                    return Err(io::Error::other("another transfer is receiving it"));
+                }
+            }
+            // Who held it may have renamed it meanwhile.
+            if is_at(&file, &**folder, &leaf)? {
+                let len_bytes = file.metadata()?.len();
+                let (folder, written) = (folder.clone(), Written::from(len_bytes));
+                let file = Arc::new(file);
+                return Ok(Some(Self { folder, leaf, file, len_bytes, written }));
+            }
+        }
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Bytes that count.
+    pub(crate) fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// Forgets what is behind the first `len_bytes`.
+    pub(crate) fn cut(&mut self, len_bytes: u64) -> io::Result<()> {
+        debug_assert!(len_bytes <= self.len_bytes, "a partial file has no holes");
+        if len_bytes < self.len_bytes {
+            self.file.set_len(len_bytes)?;
+            self.len_bytes = len_bytes;
+            self.written = Written::from(len_bytes);
+        }
+        Ok(())
+    }
+
+    /// Appends. After an error what was written before it counts.
+    pub(crate) fn write(&mut self, mut data: &[u8]) -> io::Result<()> {
+        while !data.is_empty() {
+            match self.file.write_at(data, self.len_bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    self.len_bytes += count as u64;
+                    data = &data[count..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the disk begin with what was written.
+    pub(crate) fn write_behind(&mut self, behind: &Behind) -> io::Result<()> {
+        behind.advance(&self.file, &mut self.written, self.len_bytes)
+    }
+
+    /// Gives the file its name. An error of kind `AlreadyExists` means that
+    /// something of this name is there.
+    pub(crate) fn finish(self, name: &Name, finish: &Finish) -> io::Result<()> {
+        fchmod(&*self.file, finish.permissions)?;
+        if let Some(modified) = system_time(finish.modified) {
+            self.file.set_times(FileTimes::new().set_modified(modified))?;
+        }
+        if finish.sync {
+            self.file.sync_all()?;
+        }
+        let to = OsStr::from_bytes(name.leaf());
+        if finish.overwrite {
+            match look(&*self.folder, name.leaf())? {
+                Found::Nothing | Found::File { .. } => {
+                    renameat(&*self.folder, self.leaf.as_str(), &*self.folder, to)?;
+                }
+                Found::Folder | Found::Other(_) => {
+                    return Err(io::ErrorKind::AlreadyExists.into());
+                }
+            }
+        } else {
+            rename_to_new(&*self.folder, &self.leaf, to)?;
+        }
+        if finish.sync {
+            rustix::fs::fsync(&*self.folder)?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes a partial file of ours writable again; `false` if it was.
+fn make_writable(folder: impl AsFd, leaf: &str) -> bool {
+    let Ok(file) = open_file(folder, leaf.as_bytes()) else { return false };
+    let is_writable = file.metadata().is_ok_and(|metadata| metadata.mode() & 0o200 != 0);
+    !is_writable && fchmod(&file, Mode::RUSR | Mode::WUSR).is_ok()
+}
+
+/// Whether `leaf` still is this file.
+fn is_at(file: &File, folder: impl AsFd, leaf: &str) -> io::Result<bool> {
+    let here = fstat(file)?;
+    match statat(folder, leaf, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(there) => Ok((there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Renames, but never over something.
+fn rename_to_new(folder: impl AsFd, from: &str, to: &OsStr) -> io::Result<()> {
+    let folder = folder.as_fd();
+    #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+    {
+        use rustix::fs::{RenameFlags, renameat_with};
+        match renameat_with(folder, from, folder, to, RenameFlags::NOREPLACE) {
+            // The file system or the kernel does not know how.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
+            result => return Ok(result?),
+        }
+    }
+    // The name is taken by an empty file of our own, which is then replaced.
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    drop(openat(folder, to, flags, Mode::RUSR | Mode::WUSR)?);
+    renameat(folder, from, folder, to).inspect_err(|_| {
+        let _ = unlinkat(folder, to, AtFlags::empty());
+    })?;
+    Ok(())
+}
+
+fn system_time(time: Time) -> Option<SystemTime> {
+    let whole = Duration::from_secs(time.seconds.unsigned_abs());
+    let seconds = if time.seconds < 0 {
+        SystemTime::UNIX_EPOCH.checked_sub(whole)?
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(whole)?
+    };
+    seconds.checked_add(Duration::from_nanos(time.nanos.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::Tree;
+    use super::*;
+    use std::path::Path;
+
+    const NEVER: &dyn Fn() -> bool = &|| false;
+
+    fn name(text: &str) -> Name {
+        Name::parse(text.as_bytes()).unwrap()
+    }
+
+    fn folder(path: &Path) -> Arc<OwnedFd> {
+        Tree::open(path).unwrap()
+    }
+
+    fn plain() -> Finish {
+        let modified = Time { seconds: 1_000_000_000, nanos: 123_456_789 };
+        let permissions = Mode::from_raw_mode(0o640);
+        Finish { permissions, modified, overwrite: false, sync: true }
+    }
+
+    #[test]
+    fn a_file_appears_whole_with_its_time_and_permissions() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = folder(dir.path());
+        let mut partial = Partial::make(&folder, &name("f"), NEVER).unwrap();
+        partial.write(b"hello, ").unwrap();
+        assert!(!dir.path().join("f").exists());
+        drop(partial);
+        let mut partial = Partial::find(&folder, &name("f"), NEVER).unwrap().unwrap();
+        assert_eq!(partial.len_bytes(), 7);
+        partial.cut(5).unwrap();
+        partial.write(b" there").unwrap();
+        partial.finish(&name("f"), &plain()).unwrap();
+        let path = dir.path().join("f");
+        assert_eq!(std::fs::read(&path).unwrap(), b"hello there");
+        let metadata = path.metadata().unwrap();
+        assert_eq!(metadata.mode() & 0o7777, 0o640);
+        assert_eq!((metadata.mtime(), metadata.mtime_nsec()), (1_000_000_000, 123_456_789));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        assert!(Partial::find(&folder, &name("f"), NEVER).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_exists_is_kept_unless_it_may_be_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = folder(dir.path());
+        std::fs::write(dir.path().join("f"), "old").unwrap();
+        std::os::unix::fs::symlink("f", dir.path().join("link")).unwrap();
+        std::fs::create_dir(dir.path().join("dir")).unwrap();
+        let overwriting = Finish { overwrite: true, ..plain() };
+        for (taken, finish) in
+            [("f", plain()), ("link", plain()), ("link", overwriting), ("dir", overwriting)]
+        {
+            let mut partial = Partial::make(&folder, &name(taken), NEVER).unwrap();
+            partial.cut(0).unwrap();
+            partial.write(b"new").unwrap();
+            let error = partial.finish(&name(taken), &finish).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{taken}");
+        }
+        assert_eq!(std::fs::read(dir.path().join("f")).unwrap(), b"old");
+        let partial = Partial::make(&folder, &name("f"), NEVER).unwrap();
+        partial.finish(&name("f"), &overwriting).unwrap();
+        assert_eq!(std::fs::read(dir.path().join("f")).unwrap(), b"new");
+        // The other way, for file systems that cannot rename without replacing.
+        let partial = Partial::make(&folder, &name("g"), NEVER).unwrap();
+        let leaf = partial.leaf.clone();
+        rename_to_new(&*folder, &leaf, OsStr::new("g")).unwrap();
+        assert!(dir.path().join("g").exists());
+    }
+
+    #[test]
+    fn one_transfer_at_a_time_holds_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = folder(dir.path());
+        let first = Partial::make(&folder, &name("f"), NEVER).unwrap();
+        let error = Partial::make(&folder, &name("f"), &|| true).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Interrupted);
+        // A second one that waits gets a file of its own once the first is done.
+        let waiting = {
+            let folder = folder.clone();
+            std::thread::spawn(move || Partial::make(&folder, &name("f"), NEVER).unwrap())
+        };
+        first.finish(&name("f"), &plain()).unwrap();
+        let second = waiting.join().unwrap();
+        assert!(is_at(&second.file, &*folder, &second.leaf).unwrap());
+        assert!(dir.path().join("f").exists());
+    }
+
+    #[test]
+    fn a_planted_partial_file_is_not_followed() {
+        let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let folder = folder(dir.path());
+        let target = outside.path().join("target");
+        std::fs::write(&target, "x").unwrap();
+        std::os::unix::fs::symlink(&target, dir.path().join(name("a").partial())).unwrap();
+        std::fs::hard_link(&target, dir.path().join(name("b").partial())).unwrap();
+        std::fs::create_dir(dir.path().join(name("c").partial())).unwrap();
+        for planted in ["a", "b", "c"] {
+            assert!(Partial::make(&folder, &name(planted), NEVER).is_err(), "{planted}");
+        }
+        assert_eq!(std::fs::read(&target).unwrap(), b"x");
+    }
+
+    #[test]
+    fn times_before_1970_are_kept() {
+        let time = system_time(Time { seconds: -2, nanos: 500_000_000 }).unwrap();
+        let before = SystemTime::UNIX_EPOCH.duration_since(time).unwrap();
+        assert_eq!(before, Duration::from_millis(1500));
+    }
+}

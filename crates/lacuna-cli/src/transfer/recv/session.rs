@@ -1,0 +1,433 @@
+//! One sender's session: what it says, and what is done about it.
+//!
+//! Everything from the peer is checked here once more than its layout: items
+//! come in order, data belongs to a started item and ends at its size.
+
+use super::behind::Behind;
+use super::partial::{Finish, Partial};
+use super::tree::Tree;
+use crate::transfer::digest::{Digest, HashThread};
+use crate::transfer::lane::Lane;
+use crate::transfer::name::{Name, shown, shown_text};
+use crate::transfer::pool::Block;
+use crate::transfer::report::{FileReport, Reporter, Status};
+use crate::transfer::wire::{
+    ANSWER_BYTES, Answer, FatalKind, Hash, Meta, Outcome, RECORD_BYTES_MAX, Record, records,
+};
+use blake3::Hasher;
+use lacuna::SendBuffer;
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Why a session ended before its end.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The connection broke, or this end was told to stop.
+    Lost(String),
+    /// The sender breaks the rules, or speaks another language.
+    Protocol(String),
+    /// This end cannot go on.
+    Unable(String),
+}
+
+/// What the receiver was started with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    pub(crate) overwrite: bool,
+    pub(crate) sync: bool,
+}
+
+/// See the module's text.
+pub(crate) struct Session<'a> {
+    pub(crate) rules: Rules,
+    pub(crate) tree: Tree,
+    pub(crate) lane: &'a Lane,
+    pub(crate) hashes: &'a HashThread,
+    pub(crate) behind: &'a Behind,
+    pub(crate) reporter: &'a Reporter,
+    pub(crate) stop: &'a dyn Fn() -> bool,
+    pub(crate) state: State,
+}
+
+/// Where the session stands.
+#[derive(Default)]
+pub(crate) struct State {
+    /// The sender's id and whether equal size and time are enough; known from
+    /// its first word.
+    pub(crate) hello: Option<([u8; 16], bool)>,
+    /// Files and bytes there are in all, once known.
+    pub(crate) total: Option<(u64, u64)>,
+    /// Bytes of files received.
+    pub(crate) moved_bytes: u64,
+    pub(crate) is_finished: bool,
+    pub(super) offers: VecDeque<Offered>,
+    /// Number of the first of the offers.
+    pub(super) first: u64,
+    current: Option<Incoming>,
+    /// Names whose partial file is kept open from the offer on.
+    pub(super) held: BTreeSet<Vec<u8>>,
+    out: Vec<u8>,
+}
+
+/// An item that was offered.
+pub(super) enum Offered {
+    /// Settled already.
+    Closed,
+    /// To be sent; with what there is of it.
+    Wanted { name: Name, meta: Meta, found: Option<Resumable> },
+    /// Here is a file of this size and hash.
+    Compared { name: Name, meta: Meta, hash: Hash },
+}
+
+/// A partial file and what was hashed of it.
+pub(super) struct Resumable {
+    pub(super) partial: Partial,
+    pub(super) rungs: Vec<(u64, Hasher)>,
+}
+
+/// The item whose data comes now.
+struct Incoming {
+    number: u64,
+    name: Name,
+    meta: Meta,
+    from: u64,
+    started: Instant,
+    /// `None` once it failed: the rest of its data is thrown away.
+    sink: Option<Sink>,
+}
+
+struct Sink {
+    partial: Partial,
+    digest: Digest,
+}
+
+/// Why an item is not received.
+pub(super) enum Fault {
+    Item(Outcome, String),
+    Ended(Ended),
+}
+
+impl Session<'_> {
+    /// Takes one message.
+    pub(crate) fn on_message(&mut self, block: Block, len: usize) -> Result<(), Ended> {
+        let message = SendBuffer::new(Arc::new(block));
+        for record in records(&message[..len]) {
+            let record = record.map_err(|error| Ended::Protocol(error.to_string()))?;
+            self.on_record(record, &message)?;
+        }
+        self.flush()
+    }
+
+    fn on_record(&mut self, record: Record<'_>, message: &SendBuffer) -> Result<(), Ended> {
+        match (&record, &self.state.hello) {
+            (Record::Hello { .. }, None) => {}
+            (Record::Hello { .. }, Some(_)) => return Err(protocol("a second hello")),
+            (_, None) => return Err(protocol("it did not say hello")),
+            (_, Some(_)) => {}
+        }
+        match record {
+            Record::Hello { session, quick } => {
+                self.state.hello = Some((session, quick));
+                self.answer(&Answer::Welcome { overwrite: self.rules.overwrite })
+            }
+            Record::Offer { meta, name } => self.on_offer(meta, name),
+            Record::Start { item, from } => self.on_start(item, from),
+            Record::Data { range } => self.on_data(range, message),
+            Record::End { hash } => self.on_end(&hash),
+            Record::Same { item } => self.on_same(item),
+            Record::Drop { item, reason } => self.on_drop(item, reason),
+            Record::Total { files, bytes } => {
+                self.state.total = Some((files, bytes));
+                Ok(())
+            }
+            Record::Alive => Ok(()),
+            Record::Finish => {
+                self.state.forget_closed();
+                if self.state.current.is_some() || !self.state.offers.is_empty() {
+                    return Err(protocol("it finished with items open"));
+                }
+                self.state.is_finished = true;
+                self.answer(&Answer::Finished)
+            }
+        }
+    }
+
+    // ---- data ----
+
+    fn on_start(&mut self, item: u64, from: u64) -> Result<(), Ended> {
+        let (name, meta, found) = match self.take_offer(item)? {
+            Offered::Wanted { name, meta, found } => (name, meta, found),
+            Offered::Compared { name, meta, .. } if self.rules.overwrite => (name, meta, None),
+            Offered::Compared { .. } => return Err(protocol("it sends a file that exists")),
+            Offered::Closed => return Err(protocol("it sends an item that is settled")),
+        };
+        self.state.held.remove(name.as_bytes());
+        let started = Instant::now();
+        let opened = self.open_sink(&name, meta, found, from);
+        let (sink, fault) = match opened {
+            Ok(sink) => (Some(sink), None),
+            Err(Fault::Ended(ended)) => return Err(ended),
+            Err(Fault::Item(outcome, reason)) => (None, Some((outcome, reason))),
+        };
+        if let Some((outcome, reason)) = fault {
+            self.fail(item, name.as_bytes(), meta, outcome, &reason)?;
+        }
+        self.state.current = Some(Incoming { number: item, name, meta, from, started, sink });
+        Ok(())
+    }
+
+    fn open_sink(
+        &mut self,
+        name: &Name,
+        meta: Meta,
+        found: Option<Resumable>,
+        from: u64,
+    ) -> Result<Sink, Fault> {
+        let (mut partial, hasher) = match found {
+            Some(Resumable { partial, rungs }) => {
+                let rung = rungs.into_iter().find(|(offset, _)| *offset == from);
+                match rung {
+                    Some((_, hasher)) => (partial, hasher),
+                    None if from == 0 => (partial, Hasher::new()),
+                    None => return Err(Fault::Ended(protocol("it starts where nothing agreed"))),
+                }
+            }
+            None if from == 0 => {
+                let folder = self.tree.folder_of(name).map_err(|error| refused(&error))?;
+                let made = Partial::make(&folder, name, self.stop);
+                (made.map_err(|error| self.failed("write", &error))?, Hasher::new())
+            }
+            None => return Err(Fault::Ended(protocol("it starts behind the beginning"))),
+        };
+        partial.cut(from).map_err(|error| self.failed("write", &error))?;
+        Ok(Sink { partial, digest: self.hashes.begin(meta.size_bytes, hasher) })
+    }
+
+    fn on_data(&mut self, range: Range<usize>, message: &SendBuffer) -> Result<(), Ended> {
+        let Some(current) = &mut self.state.current else {
+            return Err(protocol("data without a file"));
+        };
+        self.state.moved_bytes += range.len() as u64;
+        let Some(sink) = &mut current.sink else { return Ok(()) };
+        let data = message.part(range.start, range.len()).expect("checked by the parser");
+        if data.len() as u64 > current.meta.size_bytes - sink.partial.len_bytes() {
+            return Err(protocol("more data than the file was offered with"));
+        }
+        // The hash thread works while the data is written.
+        self.hashes.update(&mut sink.digest, data.clone());
+        let written = sink.partial.write(&data);
+        let written = written.and_then(|()| sink.partial.write_behind(self.behind));
+        let Err(error) = written else { return Ok(()) };
+        current.sink = None;
+        let (number, name, meta) = (current.number, current.name.clone(), current.meta);
+        match self.failed("write", &error) {
+            Fault::Ended(ended) => Err(ended),
+            Fault::Item(outcome, reason) => {
+                self.fail(number, name.as_bytes(), meta, outcome, &reason)
+            }
+        }
+    }
+
+    fn on_end(&mut self, expected: &Hash) -> Result<(), Ended> {
+        let Some(current) = self.state.current.take() else {
+            return Err(protocol("an end without a file"));
+        };
+        let Incoming { number, name, meta, from, started, sink } = current;
+        let Some(Sink { partial, digest }) = sink else { return Ok(()) };
+        if partial.len_bytes() != meta.size_bytes {
+            return Err(protocol("a file ended before its size"));
+        }
+        let hash = self.hashes.finish(digest);
+        let finished = if hash == *expected {
+            let finish = Finish {
+                permissions: self.tree.permissions(meta.mode),
+                modified: meta.modified,
+                overwrite: self.rules.overwrite,
+                sync: self.rules.sync,
+            };
+            partial.finish(&name, &finish).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => exists("appeared meanwhile"),
+                _ => self.failed("finish", &error),
+            })
+        } else {
+            let reason =
+                "its content arrived with another hash; the next transfer checks what is kept";
+            Err(Fault::Item(Outcome::WrongHash, reason.to_owned()))
+        };
+        match finished {
+            Ok(()) => {
+                let report =
+                    FileReport::unmoved(name.as_bytes(), meta.size_bytes, Status::Complete);
+                let report = report.with_time(started.elapsed(), from).with_hash(&hash);
+                self.reporter.file(report);
+                self.settle(number, Outcome::Complete, "")
+            }
+            Err(Fault::Ended(ended)) => Err(ended),
+            Err(Fault::Item(outcome, reason)) => {
+                self.fail(number, name.as_bytes(), meta, outcome, &reason)
+            }
+        }
+    }
+
+    fn on_same(&mut self, item: u64) -> Result<(), Ended> {
+        let Offered::Compared { name, meta, hash } = self.take_offer(item)? else {
+            return Err(protocol("it compared an item that was not to be compared"));
+        };
+        let report = FileReport::unmoved(name.as_bytes(), meta.size_bytes, Status::Identical);
+        self.reporter.file(report.with_hash(&hash));
+        Ok(())
+    }
+
+    fn on_drop(&mut self, item: u64, reason: &str) -> Result<(), Ended> {
+        let (name, meta, status) = match self.state.current.take() {
+            // It was failed here before, and that was reported.
+            Some(Incoming { number, sink: None, .. }) if number == item => return Ok(()),
+            Some(Incoming { number, name, meta, .. }) if number == item => {
+                (name, meta, Status::Failed)
+            }
+            Some(_) => return Err(protocol("another item was dropped than the one it sends")),
+            None => match self.take_offer(item)? {
+                Offered::Wanted { name, meta, .. } => {
+                    self.state.held.remove(name.as_bytes());
+                    (name, meta, Status::Failed)
+                }
+                Offered::Compared { name, meta, .. } => (name, meta, Status::Refused),
+                Offered::Closed => return Err(protocol("it dropped an item that is settled")),
+            },
+        };
+        let report = FileReport::unmoved(name.as_bytes(), meta.size_bytes, status);
+        let reason = shown_text(reason);
+        let reason = if reason.is_empty() { "dropped".to_owned() } else { reason };
+        self.reporter.file(report.with_error(format!("the sender: {reason}")));
+        Ok(())
+    }
+
+    /// Takes an offer out; those before it must be settled.
+    fn take_offer(&mut self, item: u64) -> Result<Offered, Ended> {
+        if self.state.current.is_some() {
+            return Err(protocol("an item began before the end of the last"));
+        }
+        self.state.forget_closed();
+        let is_first = item == self.state.first;
+        match self.state.offers.pop_front() {
+            Some(offered) if is_first => {
+                self.state.first += 1;
+                Ok(offered)
+            }
+            _ => Err(protocol("its items are out of order")),
+        }
+    }
+
+    // ---- answers ----
+
+    /// Settles an item that was not received.
+    pub(super) fn fail(
+        &mut self,
+        number: u64,
+        name: &[u8],
+        meta: Meta,
+        outcome: Outcome,
+        reason: &str,
+    ) -> Result<(), Ended> {
+        let status = match outcome {
+            Outcome::WrongHash => Status::WrongHash,
+            Outcome::Refused => Status::Refused,
+            _ => Status::Failed,
+        };
+        self.reporter.file(FileReport::unmoved(name, meta.size_bytes, status).with_error(reason));
+        self.settle(number, outcome, reason)
+    }
+
+    pub(super) fn settle(
+        &mut self,
+        item: u64,
+        outcome: Outcome,
+        reason: &str,
+    ) -> Result<(), Ended> {
+        self.answer(&Answer::Settled { item, outcome, reason })
+    }
+
+    pub(super) fn answer(&mut self, answer: &Answer<'_>) -> Result<(), Ended> {
+        if self.state.out.len() + RECORD_BYTES_MAX > ANSWER_BYTES {
+            self.flush()?;
+        }
+        answer.emit(&mut self.state.out);
+        Ok(())
+    }
+
+    /// Says that the session ends here, and why.
+    pub(crate) fn say_fatal(&mut self, kind: FatalKind, reason: &str) {
+        // If this does not get through, the peer notices all the same.
+        let _ = self.answer(&Answer::Fatal { kind, reason });
+        let _ = self.flush();
+    }
+
+    pub(super) fn flush(&mut self) -> Result<(), Ended> {
+        if self.state.out.is_empty() {
+            return Ok(());
+        }
+        let message = std::mem::take(&mut self.state.out);
+        self.lane
+            .send(message.into(), 0, self.stop)
+            .map_err(|error| Ended::Lost(format!("lost the sender: {error}")))
+    }
+
+    /// A file that the system refuses, or the end if it refuses them all.
+    pub(super) fn failed(&self, doing: &str, error: &io::Error) -> Fault {
+        match error.kind() {
+            io::ErrorKind::Interrupted if (self.stop)() => {
+                Fault::Ended(Ended::Lost("stopped".to_owned()))
+            }
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::ReadOnlyFilesystem => {
+                Fault::Ended(Ended::Unable(format!("cannot {doing}: {error}")))
+            }
+            _ => Fault::Item(Outcome::Failed, format!("cannot {doing}: {error}")),
+        }
+    }
+
+    /// The file that was being received, for the note on how it ended.
+    pub(crate) fn interrupted_file(&self) -> Option<(String, u64)> {
+        let current = self.state.current.as_ref()?;
+        let sink = current.sink.as_ref()?;
+        Some((shown(current.name.as_bytes()), sink.partial.len_bytes()))
+    }
+}
+
+impl State {
+    /// Whether the partial file of this name is open in this session.
+    pub(super) fn is_open(&self, name: &Name) -> bool {
+        let current = self.current.as_ref().map(|current| &current.name);
+        self.held.contains(name.as_bytes()) || current == Some(name)
+    }
+
+    /// Forgets what is settled at the front.
+    pub(super) fn forget_closed(&mut self) {
+        while let Some(Offered::Closed) = self.offers.front() {
+            self.offers.pop_front();
+            self.first += 1;
+        }
+    }
+}
+
+pub(super) fn protocol(how: &str) -> Ended {
+    Ended::Protocol(how.to_owned())
+}
+
+pub(super) fn exists(how: &str) -> Fault {
+    let hint = "start recv with --overwrite to replace files";
+    Fault::Item(Outcome::Refused, format!("{how} ({hint})"))
+}
+
+pub(super) fn refused(error: &io::Error) -> Fault {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            Fault::Ended(Ended::Unable(format!("cannot make a folder: {error}")))
+        }
+        _ => Fault::Item(Outcome::Refused, error.to_string()),
+    }
+}

@@ -1,0 +1,63 @@
+//! Hears the receiver's answers and puts them on the board.
+
+use super::board::{Board, Ended, Wish, broke_the_rules, ended_by};
+use crate::transfer::inbound::Inbound;
+use crate::transfer::name::shown_text;
+use crate::transfer::report::Reporter;
+use crate::transfer::wire::{Answer, WireError, answers};
+use lacuna::Memory;
+
+/// Hears answers until the session ends, and notes why it did.
+pub(crate) fn hear(
+    inbound: &mut Inbound,
+    board: &Board,
+    reporter: &Reporter,
+    stop: &dyn Fn() -> bool,
+) {
+    loop {
+        let (block, len) = match inbound.next(stop) {
+            Ok(message) => message,
+            Err(error) => {
+                let reason = if error.is_closed() {
+                    "the receiver closed the connection".to_owned()
+                } else {
+                    format!("lost the receiver: {error}")
+                };
+                return board.end(Ended::Lost(reason));
+            }
+        };
+        for answer in answers(&block.bytes()[..len]) {
+            let taken = answer.map_err(unreadable).and_then(|answer| take(answer, board, reporter));
+            if let Err(ended) = taken {
+                return board.end(ended);
+            }
+        }
+        if board.is_finished() {
+            return;
+        }
+    }
+}
+
+fn take(answer: Answer<'_>, board: &Board, reporter: &Reporter) -> Result<(), Ended> {
+    match answer {
+        Answer::Welcome { overwrite } => board.on_welcome(overwrite),
+        Answer::Want { item, rungs } => board.on_wish(item, Wish::Send(rungs))?,
+        Answer::Exists { item, hash } => board.on_wish(item, Wish::Compare(hash))?,
+        Answer::Settled { item, outcome, reason } => {
+            board.on_settled(item, outcome, reason, reporter)?;
+        }
+        Answer::Fatal { kind, reason } => return Err(ended_by(kind, &shown_text(reason))),
+        Answer::Alive => {}
+        Answer::Finished => board.on_finished(),
+    }
+    Ok(())
+}
+
+fn unreadable(error: WireError) -> Ended {
+    match error {
+        WireError::NotFiles | WireError::Version { .. } => {
+            Ended::Failed(crate::failure::Failure::Network(format!("the receiver: {error}")))
+        }
+        error => broke_the_rules(&error.to_string()),
+    }
+}

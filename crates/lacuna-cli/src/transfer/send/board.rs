@@ -1,0 +1,349 @@
+//! What the sender knows of its items, shared by the thread that sends and the
+//! thread that hears the answers; it outlives a connection that breaks.
+//!
+//! Items stay in the queue from their offer until the receiver has settled
+//! them. After a break those that are left are offered again, in the same
+//! order; what had arrived of them is found out as after any other break.
+
+use super::walk::Item;
+use crate::failure::Failure;
+use crate::transfer::name::shown_text;
+use crate::transfer::report::{FileReport, Reporter, Status};
+use crate::transfer::wire::{FatalKind, Hash, OFFERS_MAX, Outcome, Rung};
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Why an attempt ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// The connection broke: another attempt may go on.
+    Lost(String),
+    /// Another attempt would not help.
+    Failed(Failure),
+}
+
+/// What the receiver wants of an item.
+#[derive(Debug, Clone)]
+pub(crate) enum Wish {
+    /// All but one of these prefixes.
+    Send(Vec<Rung>),
+    /// Nothing, if the file has this hash.
+    Compare(Hash),
+}
+
+/// What is to be done next.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// An item that the receiver has answered.
+    Handle { number: u64, item: Item, wish: Wish },
+    /// Answers are to come.
+    Wait,
+    /// All items are settled.
+    Done,
+}
+
+/// See the module's text.
+pub(crate) struct Board {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    queue: VecDeque<Entry>,
+    /// Number of the first of the queue, in this session.
+    first: u64,
+    /// Items of the queue that were offered in this session.
+    offered: usize,
+    /// Items of the queue that were handled, or need not be.
+    handled: usize,
+    /// Whether the receiver overwrites; known once it has answered.
+    welcome: Option<bool>,
+    finished: bool,
+    ended: Option<Ended>,
+    /// Items settled in all sessions.
+    settled: u64,
+}
+
+struct Entry {
+    item: Item,
+    wish: Option<Wish>,
+    sent: Option<Sent>,
+    is_settled: bool,
+}
+
+/// What was sent of an item.
+struct Sent {
+    started: Instant,
+    from: u64,
+    hash: Option<Hash>,
+}
+
+impl Board {
+    pub(crate) fn new() -> Self {
+        let state = State {
+            queue: VecDeque::new(),
+            first: 0,
+            offered: 0,
+            handled: 0,
+            welcome: None,
+            finished: false,
+            ended: None,
+            settled: 0,
+        };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    // ---- the sending thread ----
+
+    /// Begins a session: what is left is to be offered again.
+    pub(crate) fn begin(&self) {
+        let mut state = self.lock();
+        state.queue.retain(|entry| !entry.is_settled);
+        for entry in &mut state.queue {
+            (entry.wish, entry.sent) = (None, None);
+        }
+        (state.first, state.offered, state.handled) = (0, 0, 0);
+        (state.welcome, state.finished, state.ended) = (None, false, None);
+    }
+
+    /// Takes an item in; it is to be offered after those before.
+    pub(crate) fn push(&self, item: Item) {
+        let entry = Entry { item, wish: None, sent: None, is_settled: false };
+        self.lock().queue.push_back(entry);
+    }
+
+    /// The next item to be offered, if there is one.
+    pub(crate) fn next_offer(&self) -> Option<Item> {
+        let mut state = self.lock();
+        let item = state.queue.get(state.offered)?.item.clone();
+        state.offered += 1;
+        Some(item)
+    }
+
+    /// Whether another item may be taken in.
+    pub(crate) fn has_room(&self) -> bool {
+        self.lock().queue.len() < OFFERS_MAX
+    }
+
+    /// What to do next.
+    pub(crate) fn next(&self) -> Next {
+        let mut state = self.lock();
+        while state.queue.get(state.handled).is_some_and(|entry| entry.is_settled) {
+            state.handled += 1;
+        }
+        state.forget_settled();
+        if state.queue.is_empty() {
+            return Next::Done;
+        }
+        let number = state.first + state.handled as u64;
+        let handled = state.handled;
+        let Some(entry) = state.queue.get_mut(handled) else { return Next::Wait };
+        let Some(wish) = entry.wish.take() else { return Next::Wait };
+        let item = entry.item.clone();
+        state.handled += 1;
+        Next::Handle { number, item, wish }
+    }
+
+    /// The data of an item begins at `from`.
+    pub(crate) fn start(&self, number: u64, from: u64) {
+        if let Some(entry) = self.lock().entry(number) {
+            entry.sent = Some(Sent { started: Instant::now(), from, hash: None });
+        }
+    }
+
+    /// All of an item is on its way.
+    pub(crate) fn sent(&self, number: u64, hash: Hash) {
+        if let Some(sent) = self.lock().entry(number).and_then(|entry| entry.sent.as_mut()) {
+            sent.hash = Some(hash);
+        }
+    }
+
+    /// This end settles an item itself. `false` if the receiver was first.
+    pub(crate) fn settle(&self, number: u64) -> bool {
+        let mut state = self.lock();
+        let is_new = state
+            .entry(number)
+            .is_some_and(|entry| !std::mem::replace(&mut entry.is_settled, true));
+        state.settled += u64::from(is_new);
+        is_new
+    }
+
+    /// Whether the receiver has settled an item already.
+    pub(crate) fn is_settled(&self, number: u64) -> bool {
+        self.lock().entry(number).is_none_or(|entry| entry.is_settled)
+    }
+
+    /// Whether the receiver replaces existing files.
+    pub(crate) fn overwrites(&self) -> bool {
+        self.lock().welcome == Some(true)
+    }
+
+    pub(crate) fn is_welcome(&self) -> bool {
+        self.lock().welcome.is_some()
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.lock().finished
+    }
+
+    /// Whether the session has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.lock().ended.is_some()
+    }
+
+    /// Why the session has ended.
+    pub(crate) fn take_ended(&self) -> Option<Ended> {
+        self.lock().ended.take()
+    }
+
+    /// Items settled in all sessions.
+    pub(crate) fn settled(&self) -> u64 {
+        self.lock().settled
+    }
+
+    /// Waits for an answer.
+    pub(crate) fn wait(&self, timeout: Duration) {
+        let state = self.lock();
+        let handled = state.handled;
+        let is_answered = |state: &State| {
+            let next = state.queue.get(handled);
+            next.is_none_or(|entry| entry.wish.is_some() || entry.is_settled)
+        };
+        // Nothing is lost if an answer came before this: it is seen here.
+        if state.ended.is_none() && (handled == state.queue.len() || !is_answered(&state)) {
+            drop(self.changed.wait_timeout(state, timeout));
+        }
+    }
+
+    // ---- the thread that hears the answers ----
+
+    pub(crate) fn on_welcome(&self, overwrite: bool) {
+        self.lock().welcome = Some(overwrite);
+        self.changed.notify_all();
+    }
+
+    /// The receiver's answer to an offer.
+    pub(crate) fn on_wish(&self, number: u64, wish: Wish) -> Result<(), Ended> {
+        let mut state = self.lock();
+        let offered_end = state.first + state.offered as u64;
+        let handled_end = state.first + state.handled as u64;
+        let entry = state.entry(number).filter(|entry| entry.wish.is_none() && !entry.is_settled);
+        let (true, Some(entry)) = ((handled_end..offered_end).contains(&number), entry) else {
+            return Err(broke_the_rules(&format!("item {number} was answered and is not open")));
+        };
+        if let Wish::Send(rungs) = &wish
+            && !crate::transfer::ladder::is_sane(rungs, entry.item.meta.size_bytes)
+        {
+            return Err(broke_the_rules("the prefixes of a partial file make no sense"));
+        }
+        entry.wish = Some(wish);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// The receiver says how an item ended.
+    pub(crate) fn on_settled(
+        &self,
+        number: u64,
+        outcome: Outcome,
+        reason: &str,
+        reporter: &Reporter,
+    ) -> Result<(), Ended> {
+        let mut state = self.lock();
+        if number >= state.first + state.offered as u64 {
+            return Err(broke_the_rules(&format!("item {number} was settled and never offered")));
+        }
+        // Settled by this end meanwhile: both are right.
+        let Some(entry) = state.entry(number).filter(|entry| !entry.is_settled) else {
+            return Ok(());
+        };
+        let hash = entry.sent.as_ref().and_then(|sent| sent.hash);
+        let is_folder = entry.item.meta.kind == crate::transfer::wire::Kind::Folder;
+        if outcome == Outcome::Complete && !is_folder && hash.is_none() {
+            return Err(broke_the_rules("a file was called complete before its end"));
+        }
+        entry.is_settled = true;
+        let report = report_of(entry, outcome, reason);
+        state.settled += 1;
+        drop(state);
+        match report {
+            Some(report) => reporter.file(report),
+            None => reporter.folder(),
+        }
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    pub(crate) fn on_finished(&self) {
+        self.lock().finished = true;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn end(&self, ended: Ended) {
+        self.lock().ended.get_or_insert(ended);
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn entry(&mut self, number: u64) -> Option<&mut Entry> {
+        let index = number.checked_sub(self.first)?;
+        self.queue.get_mut(usize::try_from(index).ok()?)
+    }
+
+    fn forget_settled(&mut self) {
+        while self.handled > 0 && self.queue.front().is_some_and(|entry| entry.is_settled) {
+            self.queue.pop_front();
+            self.first += 1;
+            self.offered -= 1;
+            self.handled -= 1;
+        }
+    }
+}
+
+/// The session cannot go on.
+pub(crate) fn ended_by(kind: FatalKind, reason: &str) -> Ended {
+    let reason = shown_text(reason);
+    Ended::Failed(match kind {
+        FatalKind::Unable => Failure::Network(format!(
+            "the receiver gave up: {reason}; what it has is kept, run the same command again to resume"
+        )),
+        FatalKind::Protocol => {
+            Failure::Network(format!("the receiver does not understand this end: {reason}"))
+        }
+    })
+}
+
+/// The receiver is no good one.
+pub(crate) fn broke_the_rules(how: &str) -> Ended {
+    Ended::Failed(Failure::Network(format!("the receiver breaks the file protocol: {how}")))
+}
+
+/// The report on a file; `None` for a folder that is there.
+fn report_of(entry: &Entry, outcome: Outcome, reason: &str) -> Option<FileReport> {
+    let item = &entry.item;
+    let status = match outcome {
+        Outcome::Complete if item.meta.kind == crate::transfer::wire::Kind::Folder => return None,
+        Outcome::Complete => Status::Complete,
+        Outcome::Identical => Status::Identical,
+        Outcome::Refused => Status::Refused,
+        Outcome::Failed => Status::Failed,
+        Outcome::WrongHash => Status::WrongHash,
+    };
+    let mut report = FileReport::unmoved(&item.name, item.meta.size_bytes, status);
+    if let Some(sent) = &entry.sent {
+        report = report.with_time(sent.started.elapsed(), sent.from);
+        if let Some(hash) = &sent.hash {
+            report = report.with_hash(hash);
+        }
+    }
+    if !reason.is_empty() {
+        report = report.with_error(format!("the receiver: {}", shown_text(reason)));
+    }
+    Some(report)
+}
