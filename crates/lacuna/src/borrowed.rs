@@ -33,31 +33,36 @@ impl Memory for Borrowed {
 }
 
 /// Takes the memory back when dropped, so that unwinding waits too.
-struct Return<'w, W: Fn(&dyn Fn() -> bool)> {
+struct Return<W: Fn()> {
     memory: Arc<Borrowed>,
-    wait: &'w W,
+    nudge: W,
 }
 
-impl<W: Fn(&dyn Fn() -> bool)> Drop for Return<'_, W> {
+impl<W: Fn()> Drop for Return<W> {
     fn drop(&mut self) {
-        (self.wait)(&|| Arc::strong_count(&self.memory) == 1);
-        assert_eq!(Arc::strong_count(&self.memory), 1, "the transport still reads borrowed bytes");
+        // Not a look at the count, which would not order what its last reader
+        // did before what the owner of the bytes does next; `get_mut` does.
+        while Arc::get_mut(&mut self.memory).is_none() {
+            // Nothing may leave this loop early, a panic included.
+            let nudge = std::panic::AssertUnwindSafe(&self.nudge);
+            if std::panic::catch_unwind(nudge).is_err() {
+                std::thread::yield_now();
+            }
+        }
     }
 }
 
 impl Borrowed {
-    /// Lends `data` to `use_it`; `wait` must not return before the function it
-    /// is given says that the memory was returned.
+    /// Lends `data` to `use_it` and comes back when every clone of what it was
+    /// given is gone; `nudge` is called until then, to make that happen.
     pub(crate) fn lend<R>(
         data: &[u8],
         use_it: impl FnOnce(SendBuffer) -> R,
-        wait: impl Fn(&dyn Fn() -> bool),
+        nudge: impl Fn(),
     ) -> R {
         let memory = Arc::new(Self { start: data.as_ptr(), len: data.len() });
-        let lent = Return { memory: memory.clone(), wait: &wait };
-        let result = use_it(SendBuffer::new(memory));
-        drop(lent);
-        result
+        let _lent = Return { memory: memory.clone(), nudge };
+        use_it(SendBuffer::new(memory))
     }
 }
 
@@ -104,5 +109,48 @@ impl LentRecv<'_> {
 
     pub(crate) fn complete(self) -> crate::Completed {
         self.handle.complete()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::{Cell, RefCell};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn lent_bytes_come_back_before_the_call_returns() {
+        let held = RefCell::new(None);
+        let nudges = Cell::new(0);
+        let nudge = || {
+            nudges.set(nudges.get() + 1);
+            if nudges.get() == 3 {
+                held.take();
+            }
+        };
+        Borrowed::lend(&[1, 2, 3], |memory| *held.borrow_mut() = Some(memory), nudge);
+        assert_eq!(nudges.get(), 3);
+    }
+
+    #[test]
+    fn no_panic_gets_out_while_bytes_are_lent() {
+        let held = RefCell::new(None);
+        let nudges = Cell::new(0);
+        let nudge = || {
+            nudges.set(nudges.get() + 1);
+            match nudges.get() {
+                1 => panic!("while nudging"),
+                2 => drop(held.take()),
+                _ => {}
+            }
+        };
+        let use_it = |memory| {
+            *held.borrow_mut() = Some(memory);
+            panic!("while using");
+        };
+        let lend = || Borrowed::lend(&[1, 2, 3], use_it, nudge);
+        let panic = catch_unwind(AssertUnwindSafe(lend)).unwrap_err();
+        assert_eq!(panic.downcast_ref(), Some(&"while using"));
+        assert!(held.borrow().is_none(), "returned before the panic went on");
     }
 }

@@ -41,7 +41,8 @@ pub struct ConnectionConfig {
     pub deadline: Duration,
     /// How long a peer that owes an answer may be silent.
     pub silence: Duration,
-    /// How long connecting may take.
+    /// How long connecting may take, the exchange with the peer included. At the
+    /// accepting end, how long a peer may take for its part.
     pub connect_timeout: Duration,
 }
 
@@ -77,7 +78,7 @@ impl ConnectionConfig {
         };
         let chunk_packets = self.chunk_bytes.div_ceil(mtu).min(slot_packets) as u32;
         // A stripe fills one segmentation-offloaded send.
-        let bundle_packets = 65_507 / (mtu_bytes + DATA_OVERHEAD_BYTES as u32).max(1);
+        let bundle_packets = 65_507 / mtu_bytes.saturating_add(DATA_OVERHEAD_BYTES as u32).max(1);
         Geometry::new(GeometryConfig {
             mtu_bytes,
             chunk_packets,

@@ -21,7 +21,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// See the module's text. Clones are the same connection; it ends with the
-/// last of them.
+/// last of them, and so do sends and receives that are still under way: their
+/// handles do not keep it. Wait for them, or [`Connection::flush`], first.
 #[derive(Clone, Debug)]
 pub struct Connection {
     inner: Arc<Inner>,
@@ -81,7 +82,11 @@ impl Listener {
     }
 
     /// Waits for the next peer and agrees with it. An error concerns that peer
-    /// only; the listener goes on.
+    /// only, unless it is [`ConnectError::Listen`]; the listener goes on.
+    ///
+    /// Peers are served one after the other: one that connects and says nothing
+    /// holds up the rest for [`ConnectionConfig::connect_timeout`]. Where that
+    /// matters, use [`Listener::accept_stream`] and a thread per peer.
     pub fn accept(&self) -> Result<Connection, ConnectError> {
         let address = self.local_addr();
         let (stream, _) =
@@ -104,14 +109,21 @@ impl Listener {
 }
 
 impl Connection {
-    /// Connects to a listener over `context`.
+    /// Connects to a listener over `context`. `connect_timeout` holds for the
+    /// whole, but for looking up a name.
+    ///
+    /// # Errors
+    /// When the peer cannot be reached, is no listener of this kind, refuses, or
+    /// does not answer over UDP; [`ConnectError::is_retryable`] tells which of
+    /// them may pass.
     pub fn connect(
         context: &Context,
         peer: impl ToSocketAddrs + std::fmt::Display,
         config: ConnectionConfig,
     ) -> Result<Self, ConnectError> {
-        let stream = reach(&peer, config.connect_timeout)?;
-        Self::new(handshake::connect(context, stream, config)?)
+        let deadline = handshake::deadline_of(&config);
+        let stream = reach(&peer, deadline)?;
+        Self::new(handshake::connect(context, stream, config, deadline)?)
     }
 
     fn new(agreed: Agreed) -> Result<Self, ConnectError> {
@@ -151,12 +163,24 @@ impl Connection {
     }
 
     /// Posts a receive; the message that lands in it is awaited on the handle.
+    ///
+    /// # Errors
+    /// When no slot is free, the buffer is longer than all slots together, or
+    /// the connection has ended. The buffer is dropped then.
     pub fn post_recv(&self, buffer: Vec<u8>) -> Result<RecvHandle, PostReceiveError> {
         self.inner.queue_pair.post_recv(buffer)
     }
 
     /// Starts a write of any length; it is awaited on the handle, and fails
     /// after the connection's deadline.
+    ///
+    /// The memory is let go by whichever thread needs it last, possibly in the
+    /// middle of its work on this connection: a [`crate::Memory`] of one's own
+    /// must not call into the connection or its handles when it is dropped.
+    ///
+    /// # Errors
+    /// When too many sends wait, the immediate cannot be carried, or the
+    /// connection has ended.
     pub fn start_write(
         &self,
         data: impl Into<SendBuffer>,
@@ -212,14 +236,12 @@ impl Connection {
                 handle.cancel();
                 result
             },
-            |is_returned| {
+            || {
                 // What a worker holds for the moment goes out or is dropped in its
                 // next step.
-                while !is_returned() {
-                    owner.shared.kick();
-                    if !owner.context.progress() {
-                        std::thread::yield_now();
-                    }
+                owner.shared.kick();
+                if !owner.context.progress() {
+                    std::thread::yield_now();
                 }
             },
         )
@@ -227,12 +249,19 @@ impl Connection {
 
     /// Receives the next message into `buffer`; waits up to the connection's
     /// deadline.
+    ///
+    /// # Errors
+    /// As [`Connection::recv_within`].
     pub fn recv(&self, buffer: &mut [u8]) -> Result<Received, RecvError> {
         self.recv_within(buffer, self.inner.config.deadline)
     }
 
     /// Receives the next message into `buffer`, waiting up to `timeout`. On an
     /// error the receive is closed; what came of the message is in the buffer.
+    ///
+    /// # Errors
+    /// When the receive cannot be posted, `timeout` passes, the sender gives the
+    /// message up, or the connection has ended.
     pub fn recv_within(&self, buffer: &mut [u8], timeout: Duration) -> Result<Received, RecvError> {
         let handle = crate::borrowed::post_recv(&self.inner.queue_pair, buffer)?;
         handle.wait(timeout)?;
@@ -240,8 +269,8 @@ impl Connection {
         Ok(Received { len: done.len.unwrap_or(0), immediate: done.immediate })
     }
 
-    /// Waits until everything that was started has ended, at most `timeout`;
-    /// `false` if some sends still go on.
+    /// Waits until all sends have ended and the peer is done with their
+    /// receives, at most `timeout`; `false` if some still go on.
     pub fn flush(&self, timeout: Duration) -> bool {
         let owner = &self.inner.queue_pair.owner;
         let deadline_ns = after(owner.context.clock().now_ns(), timeout);
@@ -279,12 +308,17 @@ impl Drop for Inner {
 /// A TCP connection to the first of the peer's addresses that answers.
 fn reach(
     peer: &(impl ToSocketAddrs + std::fmt::Display),
-    timeout: Duration,
+    deadline: Instant,
 ) -> Result<TcpStream, ConnectError> {
     let unreachable = |source| ConnectError::Unreachable { peer: peer.to_string(), source };
     let mut last = std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
     for address in peer.to_socket_addrs().map_err(unreachable)? {
-        match TcpStream::connect_timeout(&address, timeout) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            last = std::io::ErrorKind::TimedOut.into();
+            break;
+        }
+        match TcpStream::connect_timeout(&address, left) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }

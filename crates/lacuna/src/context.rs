@@ -47,8 +47,8 @@ pub enum Progress {
     Manual,
     /// Threads of the context.
     Threads {
-        /// How many; 0 means one per channel, but no more than the machine has
-        /// cores.
+        /// How many, one per channel at most; 0 means one per channel, but no
+        /// more than the machine has cores.
         workers: usize,
         /// How long a thread looks for work before it sleeps. A wake-up costs
         /// tens of microseconds on a virtual machine.
@@ -146,6 +146,8 @@ struct Inner {
     threads: Mutex<Vec<JoinHandle<()>>>,
     monitor: Arc<Monitor>,
     queue_pairs: Mutex<BTreeMap<u32, Arc<Shared>>>,
+    /// Held while credit is dealt out, so that the latest count is the last told.
+    dealing: Mutex<()>,
     next_number: AtomicU32,
     /// When manual progress looks at the control connections again.
     watch_due_ns: AtomicU64,
@@ -218,6 +220,7 @@ impl Context {
             threads: Mutex::new(threads),
             monitor,
             queue_pairs: Mutex::new(BTreeMap::new()),
+            dealing: Mutex::new(()),
             next_number: AtomicU32::new(Qpn::QUEUE_PAIR_MIN),
             watch_due_ns: AtomicU64::new(0),
         };
@@ -256,7 +259,7 @@ impl Context {
         stats
     }
 
-    /// Makes progress once, for [`Progress::Manual`]; `false` if there was
+    /// Makes progress once, without waiting, for [`Progress::Manual`]; `false` if there was
     /// nothing to do. With threads it does nothing.
     pub fn progress(&self) -> bool {
         let Some(worker) = &self.inner.manual else { return false };
@@ -307,7 +310,7 @@ impl Context {
     }
 
     /// What one socket holds, to be shared by all queue pairs.
-    pub(crate) fn credit_bytes(&self) -> u32 {
+    fn credit_bytes(&self) -> u32 {
         let held = self.inner.capabilities.receive_buffer_bytes as u64 * CREDIT_EIGHTHS / 8;
         let sharing = lock(&self.inner.queue_pairs).len().max(1) as u64;
         (held / sharing).min(u64::from(u32::MAX)) as u32
@@ -338,24 +341,31 @@ impl Context {
         };
         let shared = Arc::new(Shared::new(number, qkey, state, self.inner.inboxes.clone()));
         queue_pairs.insert(number, shared.clone());
-        drop(queue_pairs);
+        // Under the lock, so that workers hear of a number's end and of its next
+        // use in this order.
         for inbox in &self.inner.inboxes {
             inbox.push(Command::Add(shared.clone()));
         }
+        drop(queue_pairs);
         self.share_credit();
         Ok(shared)
     }
 
     pub(crate) fn close_queue_pair(&self, number: u32) {
-        lock(&self.inner.queue_pairs).remove(&number);
+        let mut queue_pairs = lock(&self.inner.queue_pairs);
+        let gone = queue_pairs.remove(&number);
         for inbox in &self.inner.inboxes {
             inbox.push(Command::Remove(number));
         }
+        drop(queue_pairs);
+        // Buffers of the application may go with it: without a lock.
+        drop(gone);
         self.share_credit();
     }
 
     /// Tells every peer what its part of the sockets is now.
-    fn share_credit(&self) {
+    pub(crate) fn share_credit(&self) {
+        let _dealing = lock(&self.inner.dealing);
         let credit_bytes = self.credit_bytes();
         let now_ns = self.inner.clock.now_ns();
         let queue_pairs: Vec<_> = lock(&self.inner.queue_pairs).values().cloned().collect();
@@ -389,8 +399,11 @@ fn stop(inboxes: &[Arc<Inbox>], monitor: &Monitor, threads: Vec<JoinHandle<()>>)
         inbox.push(Command::Stop);
     }
     monitor.stop();
+    let here = std::thread::current().id();
     for thread in threads {
-        if thread.join().is_err() {
+        // The last handle may go with a buffer that a worker lets go of: that
+        // worker ends by itself, after its step.
+        if thread.thread().id() != here && thread.join().is_err() {
             tracing::error!("a worker panicked");
         }
     }

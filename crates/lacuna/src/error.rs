@@ -81,7 +81,8 @@ pub enum ConnectError {
         /// The system's word for it.
         source: io::Error,
     },
-    /// The listening port cannot be had.
+    /// The listening port cannot be had, or no connection can be taken from it
+    /// now: out of file descriptors, for instance.
     #[error("cannot listen on {address}: {source}")]
     Listen {
         /// Where.
@@ -123,6 +124,14 @@ pub enum ConnectError {
         /// Who.
         peer: SocketAddr,
         /// Its reason.
+        reason: String,
+    },
+    /// The peer asks for parameters that this end cannot use; it was told so.
+    #[error("{peer} asks for what this end cannot do: {reason}")]
+    Unacceptable {
+        /// Who.
+        peer: SocketAddr,
+        /// What cannot be.
         reason: String,
     },
     /// TCP works, but UDP packets get no answer.

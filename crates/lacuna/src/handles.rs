@@ -9,7 +9,7 @@ use crate::error::{PostSendError, RecvError, WriteError};
 use crate::queue_pair::{Owner, after};
 use crate::shared::Machine;
 use lacuna_proto::buffer::SendBuffer;
-use lacuna_proto::qp::{PostedReceive, QueuePair, SendId, SendStatus};
+use lacuna_proto::qp::{PostedReceive, QueuePair, ReceiveFailure, SendId, SendStatus};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,7 +84,15 @@ impl RecvHandle {
 
     /// Chunks of the message; of the buffer while the message's length is unknown.
     pub fn chunks(&self) -> u32 {
-        self.posted().parts.iter().map(|part| part.chunks()).sum()
+        let mut chunks = 0;
+        for part in &self.posted().parts {
+            chunks += part.chunks();
+            if part.length_bytes().is_some() {
+                // The message ends here; slots behind it stay unused.
+                break;
+            }
+        }
+        chunks
     }
 
     /// Chunks that are here.
@@ -129,7 +137,18 @@ impl RecvHandle {
         self.posted().immediate()
     }
 
-    /// Waits until the whole message is here.
+    /// Why the message will never be complete, if so.
+    pub fn failure(&self) -> Option<ReceiveFailure> {
+        let posted = self.posted();
+        self.owner.shared.with_qp(|qp| qp.receive_failure(posted))
+    }
+
+    /// Waits until the whole message is here; with no time to wait it only looks.
+    ///
+    /// # Errors
+    /// When `timeout` has passed, when the sender gave the message up, or when
+    /// the connection has ended. The receive stays posted, so that what came
+    /// can be read, and it may be awaited again.
     pub fn wait(&self, timeout: Duration) -> Result<(), RecvError> {
         let posted = self.posted();
         if posted.is_complete() {
@@ -152,7 +171,8 @@ impl RecvHandle {
     }
 
     /// Takes the buffer back, whether or not everything came. Nothing writes
-    /// to it after this returns; the peer is told that the receive is finished.
+    /// to it after this returns; the peer is told that the receive is finished,
+    /// which without threads happens in the next calls that make progress.
     pub fn complete(mut self) -> Completed {
         let posted = self.close().expect("closed only here and by drop");
         let is_complete = posted.is_complete();
@@ -232,7 +252,12 @@ impl SendHandle {
         self.status().outcome.is_some()
     }
 
-    /// Waits until it has ended.
+    /// Waits until it has ended: by success, its deadline, or the end of the
+    /// connection. A send without a deadline ([`crate::QueuePair::send`]) waits
+    /// as long as the peer lives and posts no receive for it.
+    ///
+    /// # Errors
+    /// How it ended, if not by success.
     pub fn wait(&self) -> Result<(), WriteError> {
         // Its deadline, or the peer's silence, ends it.
         wait_for(&self.owner, u64::MAX, |qp| qp.send_status(self.id)?.outcome)
@@ -241,18 +266,21 @@ impl SendHandle {
     }
 
     /// Waits until the peer said that its receive is finished, complete or not.
-    /// `false` if that did not happen within `timeout`.
+    /// `false` if that did not happen within `timeout`, or cannot happen any more.
     pub fn wait_finished(&self, timeout: Duration) -> bool {
         let deadline_ns = after(self.owner.context.clock().now_ns(), timeout);
         let finished = |qp: &mut QueuePair| {
             let status = qp.send_status(self.id)?;
-            let failed = matches!(status.outcome, Some(Err(_)));
+            // A raw send has its outcome early; the peer may be gone after it.
+            let failed = matches!(status.outcome, Some(Err(_))) || qp.failure().is_some();
             (status.finished || failed).then_some(status.finished)
         };
         wait_for(&self.owner, deadline_ns, finished).unwrap_or(false)
     }
 
-    /// Gives it up: the peer's receive fails with `Cancelled`.
+    /// Gives it up. If it had begun, the peer's receive fails with `Cancelled`;
+    /// if it still waited for a receive it takes none, and the next send lands
+    /// there. A send that has ended stays as it is. A deadline does the same.
     pub fn cancel(&self) {
         let now_ns = self.owner.context.clock().now_ns();
         self.owner.shared.with_qp(|qp| qp.cancel_send(now_ns, self.id));
@@ -290,6 +318,10 @@ impl Stream {
     /// Sends `data` to `offset_bytes` of the message, a multiple of the chunk.
     /// `ends_message` says that the message ends there; only such a part may
     /// be no multiple of the MTU.
+    ///
+    /// # Errors
+    /// When the part is misaligned or too long; when the connection has ended;
+    /// `NoSuchSend` when the peer has closed its receive.
     pub fn push(
         &self,
         offset_bytes: u64,

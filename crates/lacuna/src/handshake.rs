@@ -21,10 +21,10 @@ use crate::queue_pair::{Keys, Owner, QueuePair, check_agreement, info_of, protoc
 use crate::shared::{Machine, Shared};
 use lacuna_proto::modes::Mode;
 use lacuna_proto::probe::{MTU_CANDIDATES, ProbeOutcome, Prober};
-use lacuna_wire::{ImmediateSplit, QpInfo};
+use lacuna_wire::{ImmediateSplit, QpInfo, Qpn};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,8 +34,18 @@ const MAGIC: &[u8; 8] = b"LACUNA\r\n";
 pub const PROTOCOL_VERSION: u32 = 1;
 /// Longest message: far above what any holds.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// Longest time that connecting may take: what is longer counts as for ever.
+const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Characters of a peer's text that go into an error.
+const QUOTED_CHARS_MAX: usize = 300;
 /// Longest single wait for probes; news wake it earlier.
 const NAP: Duration = Duration::from_millis(20);
+
+/// What the hello of every version begins with; the rest is that version's own.
+#[derive(Debug, Deserialize)]
+struct AnyHello {
+    version: u32,
+}
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Hello {
@@ -99,16 +109,26 @@ struct Reservation {
     owner: Arc<Owner>,
 }
 
+/// When an exchange that begins now has taken too long.
+pub(crate) fn deadline_of(config: &ConnectionConfig) -> Instant {
+    Instant::now() + config.connect_timeout.min(TIMEOUT_MAX)
+}
+
 /// The connecting end.
 pub(crate) fn connect(
     context: &Context,
     stream: TcpStream,
     config: ConnectionConfig,
+    deadline: Instant,
 ) -> Result<Agreed, ConnectError> {
     // Nonsense is refused before the peer is troubled with it.
     let mtu_bytes = config.mtu_bytes.unwrap_or(MTU_CANDIDATES[0]);
     config.geometry(mtu_bytes, context.config().channels).map_err(QueuePairError::from)?;
-    let mut exchange = Exchange::new(stream, config.connect_timeout)?;
+    let mut exchange = Exchange::new(stream, deadline)?;
+    let peer_host = host_of(exchange.peer, context).map_err(|why| ConnectError::Unreachable {
+        peer: exchange.peer.to_string(),
+        source: io::Error::new(io::ErrorKind::Unsupported, why),
+    })?;
     let keys = Keys::random()?;
     let reservation = Reservation::new(context, &keys)?;
     exchange.doing = "introducing itself";
@@ -129,15 +149,17 @@ pub(crate) fn connect(
     let (end, mtu_bytes) = match exchange.receive()? {
         Welcome::Refused { version, reason } => {
             exchange.check_version(version)?;
+            let reason = printable(&reason);
             return Err(ConnectError::Refused { peer: exchange.peer, reason });
         }
         Welcome::Accepted { version, mtu_bytes, end, .. } => {
             exchange.check_version(version)?;
+            check_end(&end).map_err(|why| exchange.not_lacuna(why))?;
             (end, mtu_bytes)
         }
     };
     let config = ConnectionConfig { mtu_bytes: smaller(config.mtu_bytes, mtu_bytes), ..config };
-    finish(context, exchange, reservation, &keys, config, &end)
+    finish(context, exchange, reservation, &keys, config, peer_host, &end)
 }
 
 /// The accepting end. `config` holds this end's own choices (rate, deadlines,
@@ -147,23 +169,28 @@ pub(crate) fn accept(
     stream: TcpStream,
     config: ConnectionConfig,
 ) -> Result<Agreed, ConnectError> {
-    let mut exchange = Exchange::new(stream, config.connect_timeout)?;
+    let mut exchange = Exchange::new(stream, deadline_of(&config))?;
     exchange.doing = "waiting for the hello";
     exchange.receive_magic()?;
-    let hello: Hello = exchange.receive()?;
+    let hello = exchange.receive_body()?;
+    let AnyHello { version } = exchange.parse(&hello)?;
     exchange.send_magic()?;
     let refuse = |exchange: &mut Exchange, reason: String| {
         exchange.send(&Welcome::Refused { version: PROTOCOL_VERSION, reason })
     };
-    if hello.version != PROTOCOL_VERSION {
+    if version != PROTOCOL_VERSION {
         refuse(&mut exchange, format!("this end speaks version {PROTOCOL_VERSION}"))?;
-        exchange.check_version(hello.version)?;
+        exchange.check_version(version)?;
     }
-    let wished = match wishes(&hello, &config) {
-        Ok(wished) => wished,
+    let hello: Hello = exchange.parse(&hello)?;
+    let wished = wishes(&hello, &config);
+    let agreed = wished.and_then(|wished| Ok((wished, host_of(exchange.peer, context)?)));
+    let (wished, peer_host) = match agreed {
+        Ok(agreed) => agreed,
         Err(reason) => {
             refuse(&mut exchange, reason.clone())?;
-            return Err(ConnectError::NotLacuna { peer: exchange.peer, why: reason });
+            let reason = printable(&reason);
+            return Err(ConnectError::Unacceptable { peer: exchange.peer, reason });
         }
     };
     let keys = Keys::random()?;
@@ -175,7 +202,7 @@ pub(crate) fn accept(
         mtu_bytes: config.mtu_bytes,
         end: reservation.end(context, &keys),
     })?;
-    finish(context, exchange, reservation, &keys, wished, &hello.end)
+    finish(context, exchange, reservation, &keys, wished, peer_host, &hello.end)
 }
 
 /// This end's configuration with the connecting end's wishes.
@@ -194,17 +221,55 @@ fn wishes(hello: &Hello, config: &ConnectionConfig) -> Result<ConnectionConfig, 
         ..*config
     };
     // Whatever packet size is found, this must make a geometry.
-    let channels = channels_of(&hello.end)?;
+    let channels = check_end(&hello.end)?;
     let mtu_bytes = wished.mtu_bytes.unwrap_or(MTU_CANDIDATES[0]);
     wished.geometry(mtu_bytes, channels).map_err(|error| error.to_string())?;
     Ok(wished)
 }
 
-fn channels_of(end: &End) -> Result<u8, String> {
+/// Whether packets can be addressed to an end; gives its number of channels.
+fn check_end(end: &End) -> Result<u8, String> {
+    let (least, most) = (Qpn::QUEUE_PAIR_MIN, Qpn::QUEUE_PAIR_MAX);
+    if !(least..=most).contains(&end.queue_pair) {
+        return Err(format!("queue pair {}: must be {least} to {most}", end.queue_pair));
+    }
+    if let Some(channel) = end.ports.iter().position(|port| *port == 0) {
+        return Err(format!("port 0 for channel {channel}: nothing can be sent there"));
+    }
     match end.ports.len() {
         count @ 1..=lacuna_wire::CHANNELS_MAX => Ok(count as u8),
         count => Err(format!("{count} channels: must be 1 to {}", lacuna_wire::CHANNELS_MAX)),
     }
+}
+
+/// The peer's host as this end's sockets have to name it: control connections
+/// may be of another address family than the context.
+fn host_of(peer: SocketAddr, context: &Context) -> Result<SocketAddr, String> {
+    let local = context.addresses()[0].ip();
+    match (local, peer.ip().to_canonical()) {
+        (IpAddr::V6(local), IpAddr::V4(ip)) if local.is_unspecified() => {
+            Ok(SocketAddr::new(ip.to_ipv6_mapped().into(), 0))
+        }
+        (IpAddr::V4(_), IpAddr::V4(ip)) => Ok(SocketAddr::new(ip.into(), 0)),
+        // As it is: a link-local address has a scope.
+        (IpAddr::V6(_), IpAddr::V6(_)) => Ok(peer),
+        (_, ip) => Err(format!(
+            "no packets from sockets at {local} to {ip}: bind the context to an address of the same family"
+        )),
+    }
+}
+
+/// A peer's text as it may be shown: short, and without control characters.
+fn printable(text: &str) -> String {
+    let mut shown = String::new();
+    for char in text.chars().take(QUOTED_CHARS_MAX) {
+        if char.is_control() {
+            shown.extend(char.escape_default());
+        } else {
+            shown.push(char);
+        }
+    }
+    shown
 }
 
 fn smaller(a: Option<u32>, b: Option<u32>) -> Option<u32> {
@@ -225,16 +290,18 @@ fn finish(
     reservation: Reservation,
     keys: &Keys,
     config: ConnectionConfig,
+    peer_host: SocketAddr,
     end: &End,
 ) -> Result<Agreed, ConnectError> {
     let shared = &reservation.owner.shared;
-    let offered =
-        channels_of(end).map_err(|why| ConnectError::NotLacuna { peer: exchange.peer, why })?;
-    let channels = offered.min(context.config().channels);
-    let addresses = end.ports[..usize::from(channels)]
-        .iter()
-        .map(|port| Some(SocketAddr::new(exchange.peer.ip(), *port)))
-        .collect();
+    let at = |port: &u16| {
+        let mut address = peer_host;
+        address.set_port(*port);
+        Some(address)
+    };
+    let addresses: Vec<_> =
+        end.ports.iter().take(usize::from(context.config().channels)).map(at).collect();
+    let channels = addresses.len() as u8;
     let clock = context.clock();
     let now_ns = clock.now_ns();
     let patience = exchange.left()?;
@@ -260,12 +327,13 @@ fn finish(
     let geometry = config.geometry(mtu_bytes, channels).map_err(QueuePairError::from)?;
     let queue_pair = QueuePair { owner: reservation.owner.clone() };
     let addresses = {
-        let credit_bytes = context.credit_bytes();
-        let qp = protocol(shared.number, &config, geometry, keys, credit_bytes);
+        let qp = protocol(shared.number, &config, geometry, keys, 0);
         let mut state = shared.lock();
         state.machine = Machine::Connected(Box::new(qp));
         state.addresses.clone()
     };
+    // Only now, when a change of the shares reaches this queue pair too.
+    context.share_credit();
     exchange.doing = "exchanging the queue pairs' info";
     let local = context.addresses()[..usize::from(channels)].to_vec();
     let info = shared.with_qp(|qp| info_of(qp, local));
@@ -326,11 +394,11 @@ impl Reservation {
 }
 
 impl Exchange {
-    fn new(stream: TcpStream, timeout: Duration) -> Result<Self, ConnectError> {
+    fn new(stream: TcpStream, deadline: Instant) -> Result<Self, ConnectError> {
         let peer = stream.peer_addr();
         let peer = peer
             .map_err(|source| ConnectError::Unreachable { peer: "the peer".to_owned(), source })?;
-        let exchange = Self { stream, peer, deadline: Instant::now() + timeout, doing: "starting" };
+        let exchange = Self { stream, peer, deadline, doing: "starting" };
         exchange.stream.set_nodelay(true).map_err(|source| exchange.failed(source))?;
         Ok(exchange)
     }
@@ -363,8 +431,7 @@ impl Exchange {
         let mut magic = [0; MAGIC.len()];
         self.read(&mut magic)?;
         if &magic != MAGIC {
-            let why = format!("it began with \"{}\"", magic.escape_ascii());
-            return Err(ConnectError::NotLacuna { peer: self.peer, why });
+            return Err(self.not_lacuna(format!("it began with \"{}\"", magic.escape_ascii())));
         }
         Ok(())
     }
@@ -383,20 +450,33 @@ impl Exchange {
         self.write(&bytes)
     }
 
+    fn not_lacuna(&self, why: String) -> ConnectError {
+        ConnectError::NotLacuna { peer: self.peer, why }
+    }
+
     fn receive<M: for<'d> Deserialize<'d>>(&mut self) -> Result<M, ConnectError> {
+        let body = self.receive_body()?;
+        self.parse(&body)
+    }
+
+    fn parse<M: for<'d> Deserialize<'d>>(&self, body: &[u8]) -> Result<M, ConnectError> {
+        serde_json::from_slice(body).map_err(|error| {
+            let error = printable(&error.to_string());
+            self.not_lacuna(format!("while {}: {error}", self.doing))
+        })
+    }
+
+    fn receive_body(&mut self) -> Result<Vec<u8>, ConnectError> {
         let mut length = [0; 4];
         self.read(&mut length)?;
         let length = u32::from_be_bytes(length) as usize;
         if length > MESSAGE_BYTES_MAX {
             let why = format!("a message of {length} bytes, at most {MESSAGE_BYTES_MAX} expected");
-            return Err(ConnectError::NotLacuna { peer: self.peer, why });
+            return Err(self.not_lacuna(why));
         }
         let mut body = vec![0; length];
         self.read(&mut body)?;
-        serde_json::from_slice(&body).map_err(|error| ConnectError::NotLacuna {
-            peer: self.peer,
-            why: format!("while {}: {error}", self.doing),
-        })
+        Ok(body)
     }
 
     /// Receives while probes are still being answered, which without threads
@@ -411,6 +491,7 @@ impl Exchange {
                 .map_err(|source| self.failed(source))?;
             match self.stream.peek(&mut [0]) {
                 Ok(_) => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if is_timeout(&error) => {
                     self.left()?;
                     context.progress();

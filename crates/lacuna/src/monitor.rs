@@ -47,20 +47,26 @@ impl Watched {
         let Some(shared) = self.shared.upgrade() else { return false };
         let mut received = lock(&self.received);
         let mut bytes = [0; 512];
-        let gone = loop {
+        loop {
             match (&self.stream).read(&mut bytes) {
-                Ok(0) => break if received.is_empty() { Gone::Broken } else { Gone::Closed },
-                Ok(count) if received.len() + count > GOODBYE_BYTES_MAX => break Gone::Broken,
-                Ok(count) => received.extend_from_slice(&bytes[..count]),
+                Ok(0) => break,
+                Ok(count) => {
+                    received.extend_from_slice(&bytes[..count]);
+                    if received.len() > GOODBYE_BYTES_MAX {
+                        break;
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => break Gone::Broken,
+                Err(_) => break,
             }
-        };
+        }
+        // However the connection ended: a peer that said goodbye meant it, even
+        // if it closed so hard that an error follows.
         let whole = received
             .split_at_checked(4)
             .is_some_and(|(length, words)| length == (words.len() as u32).to_be_bytes());
-        let gone = if whole { gone } else { Gone::Broken };
+        let gone = if whole { Gone::Closed } else { Gone::Broken };
         if let Machine::Connected(qp) = &mut shared.lock().machine {
             if gone == Gone::Closed {
                 let last_words = &received[4..];
@@ -187,4 +193,79 @@ impl Monitor {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ConnectionConfig;
+    use crate::queue_pair::{Keys, protocol};
+    use crate::shared::State;
+    use std::net::{Shutdown, TcpListener};
+
+    /// A watched connection and the peer's end of it.
+    fn watched() -> (Arc<Shared>, Arc<Watched>, TcpStream) {
+        let config = ConnectionConfig::default();
+        let keys = Keys { rkey: 1, qkey: 2, first_psn: 3 };
+        let qp = protocol(1, &config, config.geometry(4096, 1).unwrap(), &keys, 0);
+        let machine = Machine::Connected(Box::new(qp));
+        let shared = Arc::new(Shared::new(1, 2, State { machine, addresses: vec![None] }, vec![]));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let watched = Watched::new(listener.accept().unwrap().0, &shared).unwrap();
+        (shared, watched, peer)
+    }
+
+    fn failure(shared: &Arc<Shared>, watched: &Watched) -> Option<Failure> {
+        while watched.check(Clock::new()) {
+            std::thread::yield_now();
+        }
+        shared.with_qp(|qp| qp.failure())
+    }
+
+    const CLOSED: Option<Failure> = Some(Failure::PeerGone(Gone::Closed));
+    const BROKEN: Option<Failure> = Some(Failure::PeerGone(Gone::Broken));
+
+    #[test]
+    fn a_goodbye_may_come_in_pieces() {
+        let (shared, watched, mut peer) = watched();
+        for piece in [&[0, 0][..], &[0, 3, 9], &[9, 9]] {
+            peer.write_all(piece).unwrap();
+            assert!(watched.check(Clock::new()));
+            assert_eq!(shared.with_qp(|qp| qp.failure()), None);
+        }
+        peer.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(failure(&shared, &watched), CLOSED);
+    }
+
+    #[test]
+    fn a_goodbye_counts_even_if_the_connection_breaks_behind_it() {
+        let (shared, watched, mut peer) = watched();
+        // What the peer leaves unread makes its system reset the connection.
+        (&watched.stream).write_all(b"unread").unwrap();
+        peer.peek(&mut [0]).unwrap();
+        peer.write_all(&[0; 4]).unwrap();
+        while lock(&watched.received).len() < 4 {
+            assert!(watched.check(Clock::new()));
+        }
+        drop(peer);
+        assert_eq!(failure(&shared, &watched), CLOSED);
+    }
+
+    #[test]
+    fn anything_but_a_whole_goodbye_is_a_broken_connection() {
+        for bytes in [&[][..], &[0, 0], &[0, 0, 0, 5, 1], &[0, 0, 0, 0, 1], &[7; 5000]] {
+            let (shared, watched, mut peer) = watched();
+            peer.write_all(bytes).unwrap();
+            drop(peer);
+            assert_eq!(failure(&shared, &watched), BROKEN, "{} bytes", bytes.len());
+        }
+    }
+
+    #[test]
+    fn a_peer_that_talks_on_and_on_is_cut_off() {
+        let (shared, watched, mut peer) = watched();
+        peer.write_all(&[0; GOODBYE_BYTES_MAX + 1]).unwrap();
+        assert_eq!(failure(&shared, &watched), BROKEN);
+    }
 }

@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::error::{PostReceiveError, PostSendError, QueuePairError};
 use crate::handles::{RecvHandle, SendHandle, Stream};
 use crate::inbox::Command;
-use crate::shared::{Machine, Shared};
+use crate::shared::{Machine, Shared, State};
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::geometry::Geometry;
 use lacuna_proto::placement::Placement;
@@ -156,7 +156,11 @@ impl QueuePair {
         self.owner.shared.with_qp(|qp| info_of(qp, channels)).emit()
     }
 
-    /// Connects to the peer whose blob this is. Both ends call it.
+    /// Connects to the peer whose blob this is. Both ends call it, once.
+    ///
+    /// # Errors
+    /// When the blob does not parse, the ends were made with different
+    /// parameters, or it is connected already; nothing changes then.
     pub fn connect(&self, peer_info: &[u8]) -> Result<(), QueuePairError> {
         let info = QpInfo::parse(peer_info)?;
         let geometry = self.geometry();
@@ -174,13 +178,14 @@ impl QueuePair {
         let now_ns = context.clock().now_ns();
         let writers = {
             let mut state = self.owner.shared.lock();
-            state.addresses = addresses;
-            let Machine::Connected(qp) = &mut state.machine else {
+            let State { machine, addresses: known } = &mut *state;
+            let Machine::Connected(qp) = machine else {
                 unreachable!("made connected or turned so before")
             };
             if qp.is_connected() {
                 return Err(QueuePairError::Connected);
             }
+            *known = addresses;
             qp.connect(
                 now_ns,
                 Peer {
@@ -240,7 +245,8 @@ impl QueuePair {
     }
 
     /// One-shot send of any length, with an immediate if wanted. It waits in
-    /// order until its receive is posted.
+    /// order until its receive is posted, without a deadline. What is said of
+    /// the memory at [`crate::Connection::start_write`] holds here too.
     pub fn send(
         &self,
         data: impl Into<SendBuffer>,

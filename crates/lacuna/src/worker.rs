@@ -152,7 +152,7 @@ impl Worker {
             }
             let now_ns = self.clock.now_ns();
             let since_ns = *idle_since_ns.get_or_insert(now_ns);
-            if now_ns - since_ns < spin.as_nanos() as u64 {
+            if u128::from(now_ns - since_ns) < spin.as_nanos() {
                 std::hint::spin_loop();
                 continue;
             }
@@ -300,16 +300,24 @@ impl Worker {
             }
         }
         if any {
-            self.counters.receive_drops.store(datapath.receive_drops(), Ordering::Relaxed);
+            let drops = self.channels.iter().map(|channel| channel.datapath.receive_drops()).sum();
+            self.counters.receive_drops.store(drops, Ordering::Relaxed);
         }
         any
     }
 
     fn send_rest(&mut self, now_ns: u64, index: usize) -> bool {
-        let channel = &mut self.channels[index];
-        if channel.packetizer.is_empty() {
+        if self.channels[index].packetizer.is_empty() {
             return false;
         }
+        self.flush(now_ns, index);
+        !self.channels[index].is_blocked
+    }
+
+    /// Sends what waits on a channel. If that makes the way out free again,
+    /// all queue pairs get a turn: they were passed over while it was not.
+    fn flush(&mut self, now_ns: u64, index: usize) {
+        let channel = &mut self.channels[index];
         let datapath = &mut *channel.datapath;
         let was_blocked = channel.is_blocked;
         channel.is_blocked = !channel.packetizer.flush(now_ns, datapath, &mut self.refused);
@@ -318,7 +326,6 @@ impl Worker {
                 self.make_ready(number);
             }
         }
-        !self.channels[index].is_blocked
     }
 
     /// Lets one queue pair react and send.
@@ -341,9 +348,8 @@ impl Worker {
             shared.notify();
         }
         self.set_timer(number, served.due_ns);
-        for channel in &mut self.channels {
-            let datapath = &mut *channel.datapath;
-            channel.is_blocked = !channel.packetizer.flush(now_ns, datapath, &mut self.refused);
+        for index in 0..self.channels.len() {
+            self.flush(now_ns, index);
         }
         let refused = self.refused.packets;
         self.counters.refused_by_datapath.store(refused, Ordering::Relaxed);

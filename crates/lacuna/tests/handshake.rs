@@ -1,0 +1,329 @@
+//! The exchange over TCP against peers that are not what they should be:
+//! garbage, silence, other versions, absurd wishes. Each is an error that says
+//! so, none harms the context or the next peer.
+
+use lacuna::{ConnectError, Connection, ConnectionConfig, Context, ContextConfig, Listener};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+const MAGIC: &[u8; 8] = b"LACUNA\r\n";
+
+fn context_at(bind: impl Into<IpAddr>) -> Context {
+    Context::new(ContextConfig { bind: bind.into(), ..ContextConfig::default() })
+        .expect("sockets on loopback")
+}
+
+fn context() -> Context {
+    context_at(Ipv4Addr::LOCALHOST)
+}
+
+fn within(connect_timeout: Duration) -> ConnectionConfig {
+    ConnectionConfig { connect_timeout, ..ConnectionConfig::default() }
+}
+
+fn listener(context: &Context, config: ConnectionConfig) -> Listener {
+    Listener::bind(context, "127.0.0.1:0".parse().unwrap(), config).unwrap()
+}
+
+fn message(body: &[u8]) -> Vec<u8> {
+    [&(body.len() as u32).to_be_bytes(), body].concat()
+}
+
+/// A hello as it should be, from a peer whose packets go nowhere.
+fn hello() -> Value {
+    json!({
+        "version": lacuna::PROTOCOL_VERSION,
+        "agent": "test",
+        "mode": "sr",
+        "chunk_bytes": 65536,
+        "mtu_bytes": null,
+        "generations": 4,
+        "split": [10, 18, 4],
+        "max_message_bytes": 0,
+        "end": { "queue_pair": 1, "qkey": 7, "ports": [9] },
+    })
+}
+
+fn opening(hello: &Value) -> Vec<u8> {
+    [&MAGIC[..], &message(hello.to_string().as_bytes())].concat()
+}
+
+/// What `listener` makes of a peer that sends `bytes` and, if `close`, goes
+/// away then; and what it answers.
+fn accept_from(listener: &Listener, bytes: &[u8], close: bool) -> (ConnectError, Vec<u8>) {
+    let mut peer = TcpStream::connect(listener.local_addr()).unwrap();
+    peer.write_all(bytes).unwrap();
+    if close {
+        peer.shutdown(std::net::Shutdown::Write).unwrap();
+    }
+    let error = listener.accept().expect_err("no peer to agree with");
+    let mut answer = Vec::new();
+    // A connection closed with bytes unread ends in an error instead.
+    let _ = peer.read_to_end(&mut answer);
+    (error, answer)
+}
+
+/// What connecting makes of a listener that reads the hello and answers `bytes`.
+fn connect_to(bytes: Vec<u8>) -> ConnectError {
+    let fake = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = fake.local_addr().unwrap();
+    let answering = thread::spawn(move || {
+        let (mut stream, _) = fake.accept().unwrap();
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).unwrap();
+        assert_eq!(&head[..8], MAGIC);
+        let len = u32::from_be_bytes(head[8..].try_into().unwrap());
+        stream.read_exact(&mut vec![0; len as usize]).unwrap();
+        stream.write_all(&bytes).unwrap();
+    });
+    let error = Connection::connect(&context(), address, within(Duration::from_secs(20)));
+    answering.join().unwrap();
+    error.expect_err("nothing to connect to")
+}
+
+/// A good peer is served by a listener that has seen the others.
+fn still_serves(listener: Listener) {
+    let address = listener.local_addr();
+    let accepting = thread::spawn(move || listener.accept());
+    let config = within(Duration::from_secs(10));
+    let a = Connection::connect(&context(), address, config).expect("it accepts");
+    let b = accepting.join().unwrap().expect("the peer connects");
+    let receive = b.post_recv(vec![0; 5]).unwrap();
+    a.write(b"still").unwrap();
+    receive.wait(Duration::from_secs(20)).unwrap();
+    assert_eq!(receive.complete().buffer, b"still");
+}
+
+#[test]
+fn garbage_is_named_and_harms_nobody_else() {
+    let context = context();
+    let listener = listener(&context, within(Duration::from_secs(20)));
+    let huge = [&MAGIC[..], &[0xFF; 4]].concat();
+    let nested = [&MAGIC[..], &message(&[b'['; 60_000])].concat();
+    let bare = [&MAGIC[..], &message(b"{}")].concat();
+    let other = [&MAGIC[..], &message(b"\x1b[2Jnot json")].concat();
+    let cases: [(&[u8], &str); 6] = [
+        (b"GET / HTTP/1.1\r\n\r\n", "it began with \"GET / HT\""),
+        (&[0; 64], "it began with"),
+        (&huge, "a message of 4294967295 bytes"),
+        (&nested, "while waiting for the hello"),
+        (&bare, "missing field `version`"),
+        (&other, "while waiting for the hello"),
+    ];
+    for (bytes, expected) in cases {
+        let (error, _) = accept_from(&listener, bytes, false);
+        assert!(matches!(error, ConnectError::NotLacuna { .. }), "{error}");
+        assert!(!error.is_retryable());
+        let text = error.to_string();
+        assert!(text.contains(expected) && text.contains("does not speak Lacuna"), "{text}");
+        assert!(!text.contains('\x1b'), "{text:?}");
+    }
+    still_serves(listener);
+}
+
+#[test]
+fn a_peer_that_leaves_at_any_step_is_an_error_at_that_step() {
+    let context = context();
+    let listener = listener(&context, within(Duration::from_secs(20)));
+    let whole = opening(&hello());
+    for sent in [0, 3, 8, 11, 12, 40, whole.len() - 1] {
+        let (error, _) = accept_from(&listener, &whole[..sent], true);
+        let text = error.to_string();
+        assert!(matches!(error, ConnectError::Exchange { .. }), "{sent} bytes: {text}");
+        assert!(text.contains("waiting for the hello"), "{sent} bytes: {text}");
+        assert!(text.contains("closed the connection"), "{sent} bytes: {text}");
+    }
+    still_serves(listener);
+}
+
+#[test]
+fn a_peer_that_stalls_is_given_up_and_holds_nobody_on_another_thread() {
+    let context = context();
+    let listener = listener(&context, within(Duration::from_millis(300)));
+    let whole = opening(&hello());
+    for sent in [0, 8, 40] {
+        let (error, _) = accept_from(&listener, &whole[..sent], false);
+        let text = error.to_string();
+        assert!(text.contains("waiting for the hello: timed out"), "{sent} bytes: {text}");
+    }
+    // Whole, but its packets go nowhere.
+    let (error, answer) = accept_from(&listener, &whole, false);
+    let text = error.to_string();
+    assert!(matches!(error, ConnectError::NoUdp { answered: 0, channels: 1, .. }), "{text}");
+    assert!(answer.starts_with(MAGIC));
+
+    // The same with a patient listener: a silent peer on one thread, a good one
+    // on another.
+    let patient =
+        Listener::bind(&context, "127.0.0.1:0".parse().unwrap(), within(Duration::from_secs(20)))
+            .unwrap();
+    let silent = TcpStream::connect(patient.local_addr()).unwrap();
+    let held = patient.accept_stream().unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| patient.agree(held));
+        let address = patient.local_addr();
+        let accepting = scope.spawn(|| patient.accept());
+        let config = ConnectionConfig::default();
+        let a = Connection::connect(&self::context(), address, config).expect("it accepts");
+        accepting.join().unwrap().expect("the peer connects");
+        assert_eq!(a.peer(), address);
+        assert!(!waiting.is_finished());
+        drop(silent);
+        assert!(waiting.join().unwrap().is_err());
+    });
+}
+
+#[test]
+fn another_version_is_told_apart_from_nonsense() {
+    // Whatever else the hello of another version holds.
+    let context = context();
+    let listener = listener(&context, within(Duration::from_secs(20)));
+    let newer = json!({ "version": 9, "something": "new" });
+    let (error, answer) = accept_from(&listener, &opening(&newer), false);
+    let text = error.to_string();
+    assert!(text.contains("speaks version 9 of the protocol, this end version 1"), "{text}");
+    assert_eq!(&answer[..8], MAGIC);
+    let refusal: Value = serde_json::from_slice(&answer[12..]).unwrap();
+    assert_eq!(refusal["Refused"]["version"], lacuna::PROTOCOL_VERSION);
+    still_serves(listener);
+
+    let refusal = json!({ "Refused": { "version": 9, "reason": "this end speaks version 9" } });
+    let error = connect_to(opening(&refusal));
+    assert!(matches!(error, ConnectError::Version { here: 1, there: 9, .. }), "{error}");
+}
+
+#[test]
+fn wishes_that_make_no_sense_are_refused_with_the_numbers() {
+    let context = context();
+    let listener = listener(&context, within(Duration::from_secs(20)));
+    let end = |queue_pair: u32, ports: &[u16]| json!({ "queue_pair": queue_pair, "qkey": 7, "ports": ports });
+    let cases = [
+        ("mtu_bytes", json!(u32::MAX), "mtu of 4294967295 bytes"),
+        ("mtu_bytes", json!(1), "mtu of 1 bytes"),
+        ("mtu_bytes", json!(0), "mtu of 0 bytes"),
+        ("chunk_bytes", json!(0), "chunk of 0 packets"),
+        ("generations", json!(0), "0 generations"),
+        ("generations", json!(255), "255 generations"),
+        ("split", json!([10, 18, 3]), "3 bits"),
+        ("split", json!([255, 255, 255]), "255"),
+        ("split", json!([0, 0, 32]), "0"),
+        ("mode", json!("hope"), "hope"),
+        ("end", end(1, &[]), "0 channels"),
+        ("end", end(1, &[1; 17]), "17 channels"),
+        ("end", end(1, &[9, 0]), "port 0 for channel 1"),
+        ("end", end(0, &[9]), "queue pair 0"),
+        ("end", end(u32::MAX, &[9]), "queue pair 4294967295"),
+    ];
+    for (field, value, expected) in cases {
+        let mut hello = hello();
+        hello[field] = value;
+        let (error, answer) = accept_from(&listener, &opening(&hello), false);
+        let text = error.to_string();
+        assert!(matches!(error, ConnectError::Unacceptable { .. }), "{field}: {text}");
+        assert!(text.contains(expected), "{field}: {text}");
+        let refusal: Value = serde_json::from_slice(&answer[12..]).unwrap();
+        let reason = refusal["Refused"]["reason"].as_str().unwrap();
+        assert!(reason.contains(expected), "{field}: the peer is told {reason}");
+    }
+    still_serves(listener);
+}
+
+#[test]
+fn absurd_lengths_are_cut_and_overflow_nothing() {
+    let context = context();
+    let listener = listener(&context, within(Duration::from_millis(200)));
+    for field in ["chunk_bytes", "max_message_bytes"] {
+        for value in [1, u64::from(u32::MAX) + 1, u64::MAX] {
+            let mut hello = hello();
+            hello[field] = json!(value);
+            // It gets as far as packets that nobody answers.
+            let (error, _) = accept_from(&listener, &opening(&hello), false);
+            assert!(matches!(error, ConnectError::NoUdp { .. }), "{field} {value}: {error}");
+        }
+    }
+    let config = ConnectionConfig::default();
+    assert!(config.geometry(u32::MAX, 1).is_err());
+    assert!(config.geometry(0, 1).is_err());
+    still_serves(self::listener(&context, config));
+}
+
+#[test]
+fn a_listener_that_is_something_else_is_named() {
+    let error = connect_to(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec());
+    assert!(error.to_string().contains("it began with \"HTTP/1.1\""), "{error}");
+
+    let error = connect_to(Vec::new());
+    assert!(error.to_string().contains("waiting for the welcome"), "{error}");
+    assert!(error.is_retryable());
+
+    let refusal = json!({ "Refused": { "version": 1, "reason": "full\u{1b}[31m" } });
+    let error = connect_to(opening(&refusal));
+    assert!(matches!(error, ConnectError::Refused { .. }), "{error}");
+    assert!(error.to_string().ends_with("refused: full\\u{1b}[31m"), "{error}");
+
+    let end = json!({ "queue_pair": u32::MAX, "qkey": 7, "ports": [9] });
+    let welcome = json!({ "version": 1, "agent": "test", "mtu_bytes": null, "end": end });
+    let error = connect_to(opening(&json!({ "Accepted": welcome })));
+    assert!(error.to_string().contains("queue pair 4294967295"), "{error}");
+}
+
+#[test]
+fn nobody_there_and_nobody_talking_are_different_errors() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let error =
+        Connection::connect(&context(), address, within(Duration::from_millis(100))).unwrap_err();
+    assert!(error.to_string().contains("waiting for the welcome: timed out"), "{error}");
+    drop(silent);
+    let error =
+        Connection::connect(&context(), address, within(Duration::from_secs(5))).unwrap_err();
+    assert!(matches!(error, ConnectError::Unreachable { .. }), "{error}");
+}
+
+#[test]
+fn patience_without_end_is_a_valid_wish() {
+    let context = context();
+    let listener = listener(&context, within(Duration::MAX));
+    let address = listener.local_addr();
+    let accepting = thread::spawn(move || listener.accept());
+    Connection::connect(&self::context(), address, within(Duration::MAX)).expect("it accepts");
+    accepting.join().unwrap().expect("the peer connects");
+}
+
+/// Address families of the control connection and of the sockets: the same
+/// host may show as IPv4 or as IPv4 within IPv6.
+#[test]
+fn control_connections_may_be_of_another_family_than_the_sockets() {
+    let any_v6 = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
+    if TcpListener::bind(any_v6).is_err() {
+        return;
+    }
+    for bind in [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()] {
+        let context = context_at(bind);
+        let listener = Listener::bind(&context, any_v6, within(Duration::from_secs(2))).unwrap();
+        let port = listener.local_addr().port();
+        let accepting = thread::spawn(move || listener.accept());
+        let to = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+        let config = within(Duration::from_secs(2));
+        Connection::connect(&context_at(Ipv4Addr::UNSPECIFIED), to, config)
+            .unwrap_or_else(|error| panic!("a listener's context at {bind}: {error}"));
+        accepting.join().unwrap().unwrap();
+    }
+
+    let (context, peer) = (context(), context_at(Ipv6Addr::LOCALHOST));
+    let listener = Listener::bind(
+        &peer,
+        SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 0),
+        within(Duration::from_secs(2)),
+    );
+    let error = Connection::connect(
+        &context,
+        listener.unwrap().local_addr(),
+        within(Duration::from_secs(2)),
+    );
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("no packets from sockets at 127.0.0.1 to ::1"), "{text}");
+}
