@@ -15,7 +15,7 @@ use lacuna_proto::discard::Discard;
 use lacuna_proto::geometry::GeometryConfig;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::placement::Placement;
-use lacuna_proto::qp::{QueuePair, SendRequest};
+use lacuna_proto::qp::{QueuePair, SendFailure, SendRequest};
 use lacuna_proto::testing::{Link, Pair, PairConfig, Rng, Side};
 use lacuna_wire::{
     Ack, Cancel, CancelReason, ChannelReport, DataHeader, Flush, FlushMark, Frame, ImmediateFields,
@@ -603,6 +603,44 @@ fn a_window_with_absurd_numbers_is_ignored() {
         let (_, data_packets) = run_dry(&mut qp, now_ns);
         assert_eq!(data_packets, 0);
     }
+}
+
+#[test]
+fn a_send_that_failed_in_one_slot_lets_go_of_its_memory_in_all() {
+    let mut qp = victim(Mode::SR);
+    let slot_bytes = qp.config().geometry.max_message_bytes();
+    let window = |sequence, finished: &[u8], failed: &[u64]| {
+        let runs = [
+            Run { count: 1, capacity_bytes: slot_bytes, continues: false },
+            Run { count: 2, capacity_bytes: slot_bytes, continues: true },
+        ];
+        control_body(
+            sequence,
+            &[Frame::Receives(Receives {
+                base: 0,
+                posted: 3,
+                finished,
+                failed_from: 0,
+                failed: U64List::from_values(failed),
+                runs: RunList::from_runs(&runs),
+            })],
+        )
+    };
+    let now_ns = 2 * SECOND;
+    let body = window(1, &[], &[]);
+    qp.on_control(now_ns, 0, &body, body.len()).unwrap();
+    let memory = std::sync::Arc::new(vec![1; 3 * slot_bytes as usize]);
+    let data = SendBuffer::new(memory.clone());
+    let id =
+        qp.queue_send(SendRequest { data, immediate: None, deadline_ns: None }).expect("it fits");
+    // The peer closes the first slot only, and never says more.
+    let body = window(2, &[1], &[0]);
+    qp.on_control(now_ns, 0, &body, body.len()).unwrap();
+    let outcome = qp.send_status(id).expect("not released").outcome;
+    assert_eq!(outcome, Some(Err(SendFailure::ClosedByPeer)));
+    assert_eq!(std::sync::Arc::strong_count(&memory), 1, "nothing of it is sent any more");
+    let (_, data_packets) = run_dry(&mut qp, now_ns);
+    assert_eq!(data_packets, 0);
 }
 
 #[test]

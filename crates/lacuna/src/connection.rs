@@ -20,6 +20,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// The final report goes over TCP, so no path bounds it; everything must fit.
+const LAST_WORDS_BYTES_MAX: usize = 8 << 10;
+
 /// See the module's text. Clones are the same connection; it ends with the
 /// last of them, and so do sends and receives that are still under way: their
 /// handles do not keep it. Wait for them, or [`Connection::flush`], first.
@@ -289,7 +292,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let owner = &self.queue_pair.owner;
         let now_ns = owner.context.clock().now_ns();
-        let mut writer = ControlWriter::new(1200);
+        let mut writer = ControlWriter::new(LAST_WORDS_BYTES_MAX);
         let last_words = owner.shared.with_qp(|qp| {
             qp.request_report(now_ns);
             let packet = qp.poll_control(now_ns, 0, &mut writer)?;

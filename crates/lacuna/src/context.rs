@@ -12,11 +12,13 @@ use crate::monitor::Monitor;
 use crate::shared::{Machine, Shared, State};
 use crate::worker::{Worker, WorkerCounters};
 use lacuna_datapath::{Capabilities, Datapath, MemNetwork, Offload, Udp, UdpConfig, Waiter};
+use lacuna_proto::qp::Failure;
 use lacuna_wire::{CHANNELS_MAX, Qpn, RejectKind};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -145,12 +147,35 @@ struct Inner {
     manual: Option<Mutex<Worker>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     monitor: Arc<Monitor>,
-    queue_pairs: Mutex<BTreeMap<u32, Arc<Shared>>>,
+    queue_pairs: Arc<QueuePairs>,
     /// Held while credit is dealt out, so that the latest count is the last told.
     dealing: Mutex<()>,
     next_number: AtomicU32,
     /// When manual progress looks at the control connections again.
     watch_due_ns: AtomicU64,
+}
+
+/// All queue pairs of a context.
+#[derive(Default)]
+struct QueuePairs {
+    by_number: Mutex<BTreeMap<u32, Arc<Shared>>>,
+    /// A worker has panicked: nothing makes progress reliably any more.
+    is_ruined: AtomicBool,
+}
+
+impl QueuePairs {
+    /// Ends all operations: without its worker a queue pair would not even
+    /// notice its deadlines.
+    fn fail_all(&self) {
+        self.is_ruined.store(true, Ordering::Release);
+        let all: Vec<_> = lock(&self.by_number).values().cloned().collect();
+        for shared in all {
+            if let Machine::Connected(qp) = &mut shared.lock().machine {
+                qp.fail(Failure::WorkerPanicked);
+            }
+            shared.notify();
+        }
+    }
 }
 
 impl Context {
@@ -183,6 +208,7 @@ impl Context {
             made.push(Worker::new(index, clock, share, inbox, waiter));
         }
         let counters = made.iter().map(Worker::counters).collect();
+        let queue_pairs = Arc::new(QueuePairs::default());
         let mut threads = Vec::new();
         let mut manual = None;
         match config.progress {
@@ -196,9 +222,16 @@ impl Context {
                     thread.map_err(|source| ContextError::System { what: "a thread", source })?,
                 );
                 for (index, mut worker) in made.into_iter().enumerate() {
-                    let thread = std::thread::Builder::new()
-                        .name(format!("lacuna-{index}"))
-                        .spawn(move || worker.run(spin));
+                    let served = queue_pairs.clone();
+                    let thread = std::thread::Builder::new().name(format!("lacuna-{index}")).spawn(
+                        move || {
+                            let run = AssertUnwindSafe(|| worker.run(spin));
+                            if let Err(panic) = catch_unwind(run) {
+                                served.fail_all();
+                                resume_unwind(panic);
+                            }
+                        },
+                    );
                     match thread {
                         Ok(thread) => threads.push(thread),
                         Err(source) => {
@@ -219,7 +252,7 @@ impl Context {
             manual,
             threads: Mutex::new(threads),
             monitor,
-            queue_pairs: Mutex::new(BTreeMap::new()),
+            queue_pairs,
             dealing: Mutex::new(()),
             next_number: AtomicU32::new(Qpn::QUEUE_PAIR_MIN),
             watch_due_ns: AtomicU64::new(0),
@@ -312,7 +345,7 @@ impl Context {
     /// What one socket holds, to be shared by all queue pairs.
     fn credit_bytes(&self) -> u32 {
         let held = self.inner.capabilities.receive_buffer_bytes as u64 * CREDIT_EIGHTHS / 8;
-        let sharing = lock(&self.inner.queue_pairs).len().max(1) as u64;
+        let sharing = lock(&self.inner.queue_pairs.by_number).len().max(1) as u64;
         (held / sharing).min(u64::from(u32::MAX)) as u32
     }
 
@@ -323,7 +356,11 @@ impl Context {
         qkey: u32,
         machine: impl FnOnce(u32) -> Machine,
     ) -> Result<Arc<Shared>, QueuePairError> {
-        let mut queue_pairs = lock(&self.inner.queue_pairs);
+        if self.inner.queue_pairs.is_ruined.load(Ordering::Acquire) {
+            let source = std::io::Error::other("a worker of this context panicked");
+            return Err(QueuePairError::System { what: "progress", source });
+        }
+        let mut queue_pairs = lock(&self.inner.queue_pairs.by_number);
         let limit = Qpn::QUEUE_PAIR_MAX;
         if queue_pairs.len() as u32 >= limit {
             return Err(QueuePairError::TooMany { limit });
@@ -352,7 +389,7 @@ impl Context {
     }
 
     pub(crate) fn close_queue_pair(&self, number: u32) {
-        let mut queue_pairs = lock(&self.inner.queue_pairs);
+        let mut queue_pairs = lock(&self.inner.queue_pairs.by_number);
         let gone = queue_pairs.remove(&number);
         for inbox in &self.inner.inboxes {
             inbox.push(Command::Remove(number));
@@ -368,7 +405,8 @@ impl Context {
         let _dealing = lock(&self.inner.dealing);
         let credit_bytes = self.credit_bytes();
         let now_ns = self.inner.clock.now_ns();
-        let queue_pairs: Vec<_> = lock(&self.inner.queue_pairs).values().cloned().collect();
+        let queue_pairs: Vec<_> =
+            lock(&self.inner.queue_pairs.by_number).values().cloned().collect();
         for shared in queue_pairs {
             if let Machine::Connected(qp) = &mut shared.lock().machine {
                 qp.set_credit(now_ns, credit_bytes);

@@ -318,7 +318,8 @@ fn finish(
         )));
     }
     shared.kick();
-    let (found, rtt_ns) = probe(context, shared, exchange.peer, channels, patience)?;
+    exchange.doing = "probing the path";
+    let (found, rtt_ns) = probe(context, shared, &exchange, channels, patience)?;
     exchange.doing = "agreeing on the packet size";
     exchange.send(&Found { mtu_bytes: found })?;
     let theirs: Found = exchange.receive_while(context)?;
@@ -353,11 +354,11 @@ fn finish(
 fn probe(
     context: &Context,
     shared: &Shared,
-    peer: SocketAddr,
+    exchange: &Exchange,
     channels: u8,
     patience: Duration,
 ) -> Result<(u32, Option<u64>), ConnectError> {
-    let clock = context.clock();
+    let (clock, peer) = (context.clock(), exchange.peer);
     let mut state = shared.lock();
     loop {
         let Machine::Probing(prober) = &state.machine else { unreachable!("set by the caller") };
@@ -370,6 +371,9 @@ fn probe(
                 return Err(ConnectError::NoUdp { peer, answered, channels, waited });
             }
             ProbeOutcome::Pending => {}
+        }
+        if has_ended(&exchange.stream) {
+            return Err(exchange.failed(io::ErrorKind::UnexpectedEof.into()));
         }
         if context.is_manual() {
             drop(state);
@@ -527,6 +531,18 @@ impl Exchange {
         }
         Ok(())
     }
+}
+
+/// Whether the peer has closed the control connection, without waiting.
+fn has_ended(stream: &TcpStream) -> bool {
+    if stream.set_nonblocking(true).is_err() {
+        return true;
+    }
+    let ended = match stream.peek(&mut [0]) {
+        Ok(count) => count == 0,
+        Err(error) => !is_timeout(&error) && error.kind() != io::ErrorKind::Interrupted,
+    };
+    stream.set_nonblocking(false).is_err() || ended
 }
 
 fn is_timeout(error: &io::Error) -> bool {

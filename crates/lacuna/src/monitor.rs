@@ -13,7 +13,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Longest last words: one control packet and a length.
-const GOODBYE_BYTES_MAX: usize = 2048;
+const GOODBYE_BYTES_MAX: usize = 16 << 10;
 
 /// One control connection.
 pub(crate) struct Watched {

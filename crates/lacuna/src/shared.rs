@@ -69,8 +69,8 @@ impl Shared {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic under the lock is a bug that the panicking thread reports;
-        // the others go on to fail by their deadlines.
+        // A panic under the lock is a bug that the panicking thread reports; if
+        // it was a worker, all queue pairs are failed right after.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

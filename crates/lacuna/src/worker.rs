@@ -397,6 +397,7 @@ impl Worker {
             qp.on_timeout(now_ns);
         }
         shared.tell_handed(qp);
+        let had_queued = qp.has_queued();
         let mut goes_on = false;
         let mut is_blocked = false;
         for channel in self.channels.iter_mut().filter(is_shared) {
@@ -417,8 +418,10 @@ impl Worker {
             goes_on |= left == 0;
         }
         // What came here may have queued runs, or opened the window, for
-        // channels that only other workers can send on.
-        if (0..agreed).any(|channel| owned >> channel & 1 == 0 && qp.has_queued_on(channel)) {
+        // channels that only other workers can send on. And when this worker
+        // sent the last of it, the others may have something to ask for.
+        let waits = (0..agreed).any(|c| owned >> c & 1 == 0 && qp.has_queued_on(c));
+        if waits || (had_queued && !qp.has_queued()) {
             shared.kick_others(self.index);
         }
         let due_ns = qp.poll_timeout_on(owned);
@@ -549,21 +552,24 @@ impl Intake<'_> {
             return;
         };
         let mut state = local.shared.lock();
-        // The key was right, so this is the peer, wherever address translation
-        // makes it appear today.
-        if let Some(address) = state.addresses.get_mut(usize::from(self.channel)) {
-            *address = Some(source);
-        }
-        match &mut state.machine {
-            Machine::Reserved => {}
+        let is_newest = match &mut state.machine {
+            Machine::Reserved => false,
             Machine::Probing(prober) => {
                 prober.on_control(self.now_ns, self.channel, body, packet_bytes);
+                true
             }
             Machine::Connected(qp) => {
-                if let Err(error) = qp.on_control(self.now_ns, self.channel, body, packet_bytes) {
+                let taken = qp.on_control(self.now_ns, self.channel, body, packet_bytes);
+                taken.unwrap_or_else(|error| {
                     tracing::debug!(number, %error, "control packet dropped");
-                }
+                    false
+                })
             }
+        };
+        // The key was right and it is no old copy, so this is the peer, wherever
+        // address translation makes it appear today.
+        if is_newest && let Some(address) = state.addresses.get_mut(usize::from(self.channel)) {
+            *address = Some(source);
         }
         if !local.is_ready {
             local.is_ready = true;

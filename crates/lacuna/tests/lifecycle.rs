@@ -293,6 +293,8 @@ struct Gate {
 
 /// Never let through.
 const SHUT: usize = usize::MAX;
+/// Panics at the next burst of data.
+const BREAK: usize = usize::MAX - 1;
 
 impl Datapath for Gate {
     fn capabilities(&self) -> Capabilities {
@@ -306,6 +308,7 @@ impl Datapath for Gate {
     fn send(&mut self, now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
         let is_data = burst.packets().next().is_some_and(|packet| packet.len() > 2000);
         let left = self.refuse.load(Ordering::Acquire);
+        assert!(!is_data || left != BREAK, "broken on purpose, by a test");
         if is_data && left > 0 {
             if left != SHUT {
                 self.refuse.store(left - 1, Ordering::Release);
@@ -351,6 +354,21 @@ fn gated(
         Box::new(Gate { inner, refuse: gate.clone(), drops, ended })
     };
     (context(ContextConfig { wrap: Some(Arc::new(wrap)), ..config }), refuse, has_ended)
+}
+
+#[test]
+fn a_worker_that_panics_ends_all_operations_of_its_context() {
+    let (broken, refuse, has_ended) = gated(ContextConfig::default(), 0);
+    let (a, b) = join(&broken, &context(ContextConfig::default()), ConnectionConfig::default());
+    let receive = b.post_recv(vec![0; 100_000]).unwrap();
+    a.wait_clear_to_send(WAIT).unwrap();
+    refuse.store(BREAK, Ordering::Release);
+    let error = a.write(&[1; 100_000]).unwrap_err().to_string();
+    assert!(error.contains("panicked"), "{error}");
+    assert!(has_ended.recv_timeout(WAIT).unwrap(), "the worker has gone");
+    let error = broken.queue_pair(&raw()).unwrap_err().to_string();
+    assert!(error.contains("panicked"), "{error}");
+    drop(receive);
 }
 
 #[test]

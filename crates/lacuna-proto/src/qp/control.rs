@@ -122,14 +122,15 @@ impl Control {
 
 impl QueuePair {
     /// Takes in the body of a control packet of `packet_bytes` that came on
-    /// `channel` and carried this queue pair's key.
+    /// `channel` and carried this queue pair's key. Returns whether it is newer
+    /// than all before it.
     pub fn on_control(
         &mut self,
         now_ns: u64,
         channel: u8,
         body: &[u8],
         packet_bytes: usize,
-    ) -> Result<(), ControlError> {
+    ) -> Result<bool, ControlError> {
         if self.peer.is_none() {
             return Err(ControlError::NotConnected);
         }
@@ -192,7 +193,7 @@ impl QueuePair {
         self.control.seen_sequence = self.control.seen_sequence.max(sequence);
         let owes = self.owes();
         self.control.watch(now_ns, owes);
-        Ok(())
+        Ok(is_newest)
     }
 
     /// Asks the peer for a sign of life and a round-trip sample.

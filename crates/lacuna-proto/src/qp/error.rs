@@ -193,6 +193,9 @@ pub enum Failure {
     /// Closed by this end.
     #[error("the connection was closed")]
     Closed,
+    /// A thread that makes progress has panicked: a bug of this library.
+    #[error("a worker of this context panicked; please report what it printed")]
+    WorkerPanicked,
 }
 
 /// How the peer's end was noticed.

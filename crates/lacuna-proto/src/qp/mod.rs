@@ -400,6 +400,11 @@ impl QueuePair {
         self.path.on_handed(usize::from(channel), psn);
     }
 
+    /// Whether data waits for any channel.
+    pub fn has_queued(&self) -> bool {
+        self.send.has_queued()
+    }
+
     /// Whether data waits for `channel`, held back by window or pace.
     pub fn has_queued_on(&self, channel: u8) -> bool {
         self.send.has_queued_on(usize::from(channel))

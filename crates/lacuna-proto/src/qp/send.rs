@@ -265,7 +265,13 @@ impl SendSide {
             _ => SendFailure::Cancelled,
         };
         self.waiting.retain(|(waiting, _)| *waiting != id);
-        for number in send.numbers.clone() {
+        self.give_up(now_ns, send.numbers.clone(), reason);
+        self.settle(id, Err(failure));
+    }
+
+    /// Sends no more of these messages and tells the peer so.
+    fn give_up(&mut self, now_ns: u64, numbers: Range<u64>, reason: CancelReason) {
+        for number in numbers {
             if let Some(outgoing) = self.active.get_mut(&number) {
                 outgoing.cancelled = Some(reason);
                 outgoing.segment = None;
@@ -274,7 +280,6 @@ impl SendSide {
             }
         }
         self.drop_queued();
-        self.settle(id, Err(failure));
     }
 
     fn waited_for(&self, send: &UserSend) -> WaitedFor {
@@ -573,6 +578,9 @@ impl SendSide {
             send.acked_bytes += outgoing.len_bytes;
         }
         if !is_complete && outgoing.machine.awaits_peer() {
+            // The other messages of the same send have no use any more.
+            let numbers = send.numbers.clone();
+            self.give_up(0, numbers, CancelReason::Cancelled);
             self.settle(id, Err(SendFailure::ClosedByPeer));
         } else if send.unfinished == 0 {
             self.settle(id, Ok(()));
