@@ -26,6 +26,12 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
 /// Bits per second: `1gbit`, `100mbit`, `2.5gbit/s`, `9600bit`.
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text, "a rate like 1gbit")?;
+    if unit.is_empty() {
+        return Err(format!("\"{text}\" has no unit: use bit, kbit, mbit or gbit"));
+    }
+    if unit.contains('B') {
+        return Err(format!("\"{text}\" is in bytes: write it in bits, 1GB/s is 8gbit"));
+    }
     let unit = unit.to_ascii_lowercase();
     let unit = unit.trim_end_matches("/s").trim_end_matches("ps");
     let factor: f64 = match unit {
@@ -156,7 +162,9 @@ mod tests {
             (bytes("5 parsecs").unwrap_err(), "KiB"),
             (bytes("-1").unwrap_err(), "64MiB"),
             (rate("0gbit").unwrap_err(), "more than zero"),
-            (rate("1").unwrap_err(), "gbit"),
+            (rate("1").unwrap_err(), "no unit"),
+            (rate("1GB/s").unwrap_err(), "8gbit"),
+            (rate("1MiB").unwrap_err(), "in bytes"),
             (duration("25").unwrap_err(), "no unit"),
             (fraction("1.5").unwrap_err(), "below 1"),
             (fraction("often").unwrap_err(), "1e-3"),

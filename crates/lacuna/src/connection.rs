@@ -208,6 +208,10 @@ impl Connection {
     pub fn wait_clear_to_send(&self, timeout: Duration) -> Result<(), WriteError> {
         let owner = &self.inner.queue_pair.owner;
         let deadline_ns = after(owner.context.clock().now_ns(), timeout);
+        if !owner.shared.with_qp(lacuna_proto::qp::QueuePair::is_clear_to_send) {
+            // Not clear: the workers ask the peer from now on.
+            owner.shared.kick();
+        }
         let clear = wait_for(owner, deadline_ns, |qp| match qp.failure() {
             Some(failure) => Some(Err(PostSendError::Failed(failure))),
             None => qp.is_clear_to_send().then_some(Ok(())),

@@ -276,15 +276,18 @@ impl QueuePair {
         immediate: Option<u32>,
     ) -> Result<SendHandle, PostSendError> {
         let request = SendRequest { data: data.into(), immediate, deadline_ns: None };
-        let id = self.owner.shared.with_qp(|qp| qp.post_send(request))?;
+        let posted = self.owner.shared.with_qp(|qp| qp.post_send(request));
+        // To send, or to ask the peer whether a receive is posted meanwhile.
         self.owner.shared.kick();
-        Ok(SendHandle::new(self.owner.clone(), id))
+        Ok(SendHandle::new(self.owner.clone(), posted?))
     }
 
     /// Opens a streaming send in the peer's next receive.
     pub fn open_stream(&self, immediate: Option<u32>) -> Result<Stream, PostSendError> {
-        let id = self.owner.shared.with_qp(|qp| qp.open_stream(immediate))?;
-        Ok(Stream::new(self.owner.clone(), id))
+        let opened = self.owner.shared.with_qp(|qp| qp.open_stream(immediate));
+        // If it is not posted, the peer is asked.
+        self.owner.shared.kick();
+        Ok(Stream::new(self.owner.clone(), opened?))
     }
 }
 

@@ -133,6 +133,26 @@ fn a_lossy_path_is_repaired() {
 }
 
 #[test]
+fn a_lost_clear_to_send_is_asked_for_by_whoever_waits_for_it() {
+    let lossy = |seed: u64| ContextConfig {
+        wrap: Some(Arc::new(move |channel, inner| {
+            let loss = Loss::bursts(0.3, 1.0).unwrap();
+            let impairment = Impairment { loss, ..Impairment::default() };
+            Box::new(Impair::new(inner, impairment, seed + u64::from(channel)))
+        })),
+        ..ContextConfig::default()
+    };
+    let (a, b) = pair(lossy(5), lossy(50), ConnectionConfig::default());
+    for number in 0..60u8 {
+        let receive = b.post_recv(vec![0; 100]).unwrap();
+        a.wait_clear_to_send(Duration::from_secs(20)).unwrap();
+        let send = a.queue_pair().try_send(vec![number; 100], None).unwrap();
+        send.wait().unwrap();
+        assert_eq!(receive.complete().buffer, [number; 100]);
+    }
+}
+
+#[test]
 fn without_loss_on_the_path_nothing_is_lost_in_the_host() {
     for (way, here, there) in ways() {
         let (a, b) = pair(here, there, ConnectionConfig::default());
