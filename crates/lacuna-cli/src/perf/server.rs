@@ -139,8 +139,13 @@ fn is_over(
     match front.wait(NAP) {
         Ok(()) => return Ok(true),
         Err(lacuna::RecvError::Deadline { .. }) => {}
-        // The client is gone; what it said on the session decides.
+        // The client has ended; what it said on the session decides.
         Err(_) if expected.load(Ordering::Acquire) <= taken => return Ok(false),
+        // It gave up what was left when its time was over, and is about to say so.
+        Err(lacuna::RecvError::Failed(lacuna::ReceiveFailure::Cancelled(_))) => {
+            std::thread::park_timeout(NAP);
+            return Ok(false);
+        }
         Err(error) => return Err(error.into()),
     }
     if is_reliable {
