@@ -31,6 +31,9 @@ const TURN_BATCHES: usize = 4;
 /// Largest control packet: fits every path that carries data at all (IPv6's
 /// smallest MTU of 1280 less headers).
 const CONTROL_BYTES_MAX: usize = 1200;
+/// Spins in a row that met nothing, after which a worker sleeps at once until a
+/// sleep turns out short.
+const FRUITLESS_SPINS_MAX: u32 = 8;
 /// How long to wait before trying again when the way out is full and the
 /// datapath cannot say when there is room.
 const BLOCKED_RETRY_NS: u64 = 200_000;
@@ -142,9 +145,13 @@ impl Worker {
         self.counters.clone()
     }
 
-    /// Runs until stopped; spins for `spin` before each sleep.
+    /// Runs until stopped; spins for `spin` before it sleeps, as long as that
+    /// pays: a path whose packets come further apart than a spin lasts would only
+    /// turn it into heat.
     pub(crate) fn run(&mut self, spin: Duration) {
+        let spin_ns = u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX);
         let mut idle_since_ns = None;
+        let mut fruitless = 0;
         while !self.stopped {
             if self.step() {
                 idle_since_ns = None;
@@ -152,11 +159,14 @@ impl Worker {
             }
             let now_ns = self.clock.now_ns();
             let since_ns = *idle_since_ns.get_or_insert(now_ns);
-            if u128::from(now_ns - since_ns) < spin.as_nanos() {
+            if fruitless < FRUITLESS_SPINS_MAX && now_ns - since_ns < spin_ns {
                 std::hint::spin_loop();
                 continue;
             }
             self.sleep(None);
+            // A spin of this length would have met what ended the sleep.
+            let slept_ns = self.clock.now_ns() - now_ns;
+            fruitless = if slept_ns < spin_ns { 0 } else { FRUITLESS_SPINS_MAX.min(fruitless + 1) };
             idle_since_ns = None;
         }
     }
