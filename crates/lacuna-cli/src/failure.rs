@@ -55,6 +55,7 @@ impl From<ConnectError> for Failure {
         match error {
             ConnectError::QueuePair(error) => Self::Usage(error.to_string()),
             ConnectError::Context(error) => error.into(),
+            ConnectError::Listen { .. } => Self::Local(error.to_string()),
             error => Self::Network(error.to_string()),
         }
     }

@@ -17,13 +17,23 @@ use std::process::ExitCode;
 /// No root, no RDMA card, no GPU. Start with `lacuna demo`: it moves real data
 /// over a lossy long path on this machine and shows every mode side by side.
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    name = "lacuna",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    after_help = EXIT_CODES
+)]
 struct Cli {
     #[command(flatten)]
     common: Common,
     #[command(subcommand)]
     command: Command,
 }
+
+const EXIT_CODES: &str = "\
+Quantities have units: 64MiB, 1gbit, 25ms, 1e-3 or 0.1%.
+Exit codes: 0 success, 2 usage, 3 network or peer, 4 wrong data, 5 this machine, 130 interrupted.";
 
 /// Options of every command.
 #[derive(Debug, Args)]

@@ -154,7 +154,7 @@ fn a_port_in_use_says_so() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("bound").to_string();
     let output = run(&["perf", "server", "--listen", &address]);
-    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(output.status.code(), Some(5));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("cannot listen on") && text.contains("in use"), "{text}");
 }
