@@ -354,7 +354,7 @@ fn a_peer_that_is_not_there_is_said_at_once() {
     let address = used.local_addr().unwrap().to_string();
     let mut command = lacuna(&["recv", "--listen", &address, "--dir"]);
     let received = ends::spawn(command.arg(dir.path())).finish();
-    assert_eq!(received.code, 3);
+    assert_eq!(received.code, 5);
     assert!(
         received.stderr.contains(&format!("cannot listen on {address}")),
         "{}",
