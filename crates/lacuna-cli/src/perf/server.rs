@@ -9,11 +9,11 @@ use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Listener, Rec
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long a message of a mode without repair may lack packets that were
-/// overtaken by everything after them.
-const INCOMPLETE_AFTER: Duration = Duration::from_secs(1);
+/// How long a path must be quiet before a message without repair is given up
+/// that nothing came after: above most round trips.
+const QUIET: Duration = Duration::from_millis(300);
 /// Longest single wait, so that the end of the measurement is noticed.
 const NAP: Duration = Duration::from_millis(50);
 
@@ -100,9 +100,9 @@ fn take(
         cpu_s: 0.0,
     };
     let mut taken = 0u64;
+    let mut patience = Patience::new();
     while taken < expected.load(Ordering::Acquire) {
-        let Some(front) = posted.front() else { break };
-        if !is_over(front, posted.get(1), expected, taken, measured)? {
+        if !is_over(&posted, &mut patience, expected, taken, measured)? {
             continue;
         }
         let Some(front) = posted.pop_front() else { break };
@@ -126,16 +126,43 @@ fn take(
     Ok(counters)
 }
 
-/// Waits for the front receive: complete, or given up because what follows it
-/// has been here for long, or the client has sent everything.
+/// When a message of a mode without repair is given up: what is still missing
+/// of it was lost.
+struct Patience {
+    /// Packets that had come when last looked, and since when there were no more.
+    packets: u64,
+    quiet_since: Instant,
+}
+
+impl Patience {
+    fn new() -> Self {
+        Self { packets: 0, quiet_since: Instant::now() }
+    }
+
+    /// Whether the front receive is to be given up now. Later messages were put
+    /// on the wire after it, so one wait is enough once they arrive; without
+    /// them the path must have been quiet for a while.
+    fn is_over(&mut self, posted: &VecDeque<RecvHandle>, measured: &Connection) -> bool {
+        let stats = measured.stats();
+        let packets = stats.channels.iter().map(|channel| channel.packets).sum();
+        if packets != self.packets {
+            self.packets = packets;
+            self.quiet_since = Instant::now();
+        }
+        let is_overtaken = posted.iter().skip(1).any(|later| later.chunks_done() > 0);
+        is_overtaken || (self.packets > 0 && self.quiet_since.elapsed() > QUIET)
+    }
+}
+
+/// Waits for the front receive: `true` when it is complete or given up.
 fn is_over(
-    front: &RecvHandle,
-    next: Option<&RecvHandle>,
+    posted: &VecDeque<RecvHandle>,
+    patience: &mut Patience,
     expected: &AtomicU64,
     taken: u64,
     measured: &Connection,
 ) -> Result<bool, Failure> {
-    let is_reliable = measured.chosen().mode != "raw";
+    let Some(front) = posted.front() else { return Ok(false) };
     match front.wait(NAP) {
         Ok(()) => return Ok(true),
         Err(lacuna::RecvError::Deadline { .. }) => {}
@@ -148,15 +175,7 @@ fn is_over(
         }
         Err(error) => return Err(error.into()),
     }
-    if is_reliable {
-        return Ok(false);
-    }
-    let is_overtaken = next.is_some_and(RecvHandle::is_complete);
-    let all_sent = expected.load(Ordering::Acquire) != u64::MAX;
-    if !is_overtaken && !all_sent {
-        return Ok(false);
-    }
-    Ok(front.wait(INCOMPLETE_AFTER).is_ok() || expected.load(Ordering::Acquire) > taken)
+    Ok(measured.chosen().mode == "raw" && patience.is_over(posted, measured))
 }
 
 fn post(measured: &Connection, buffer: Vec<u8>) -> Result<RecvHandle, Failure> {
