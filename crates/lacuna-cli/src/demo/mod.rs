@@ -10,7 +10,7 @@ use crate::output::Output;
 use crate::units;
 use clap::Args;
 use lacuna::modes::{Mode, TABLE};
-use lacuna::{Connection, SendBuffer};
+use lacuna::{Completed, Connection, SendBuffer};
 use path::{Path, Ways};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -82,6 +82,9 @@ pub(crate) struct ModeResult {
     timeouts: u64,
     /// Packets that the path lost on the way to the receiver.
     lost_packets: u64,
+    /// Chunks that never came, for modes without repair.
+    missing_chunks: u64,
+    /// Every chunk that came is right; with a mode that repairs, all came.
     verified: bool,
     #[serde(skip)]
     times_ms: Vec<f64>,
@@ -158,12 +161,22 @@ fn run_mode(
     output.note(&format!("{mode}: {}", path.sender.chosen()));
     let mut times_ms = Vec::new();
     let mut verified = true;
+    let mut missing_chunks = 0;
     let mut buffer = vec![0; args.size as usize];
     for run in 0..args.runs {
         let message = Arc::new(contents(args.size as usize, args.seed + u64::from(run)));
-        let (took, received) = one_message(&path, &message, buffer)?;
-        verified &= received == *message;
-        buffer = received;
+        let (took, done) = one_message(&path, &message, buffer, args.rtt)?;
+        let chunk_bytes = path.receiver.chosen().chunk_bytes as usize;
+        let is_here = |chunk: &usize| done.chunks[chunk / 64] >> (chunk % 64) & 1 == 1;
+        let chunks = args.size.div_ceil(chunk_bytes as u64).max(1) as usize;
+        for chunk in (0..chunks).filter(is_here) {
+            let bytes = chunk * chunk_bytes..((chunk + 1) * chunk_bytes).min(message.len());
+            verified &= done.buffer[bytes.clone()] == message[bytes];
+        }
+        let here = (0..chunks).filter(is_here).count();
+        missing_chunks += (chunks - here) as u64;
+        verified &= !mode.is_reliable() || here == chunks;
+        buffer = done.buffer;
         buffer.fill(0);
         times_ms.push(took.as_secs_f64() * 1e3);
         output.note(&format!(
@@ -173,7 +186,8 @@ fn run_mode(
             took.as_secs_f64() * 1e3
         ));
     }
-    Ok(result(args, mode, ideal, &path, times_ms, verified))
+    let result = result(args, mode, ideal, &path, times_ms, verified);
+    Ok(ModeResult { missing_chunks, ..result })
 }
 
 /// Sends one message into a receive that the sender knows of, and returns the
@@ -182,7 +196,8 @@ fn one_message(
     path: &Path,
     message: &Arc<Vec<u8>>,
     buffer: Vec<u8>,
-) -> Result<(Duration, Vec<u8>), Failure> {
+    rtt: Duration,
+) -> Result<(Duration, Completed), Failure> {
     let (sender, receiver): (&Connection, &Connection) = (&path.sender, &path.receiver);
     let posted = receiver.post_recv(buffer).map_err(|error| Failure::Local(error.to_string()))?;
     sender.wait_clear_to_send(Duration::from_secs(30))?;
@@ -191,9 +206,18 @@ fn one_message(
         .start_write(SendBuffer::new(message.clone()), None)
         .map_err(|error| Failure::Network(error.to_string()))?;
     send.wait()?;
+    if path.sender.chosen().mode == "raw" {
+        // Everything is on the wire; what does not come within a round trip
+        // after the queue has drained was lost. The peer says so when it closes.
+        let limit = rtt * 2 + Duration::from_millis(200);
+        // Incomplete is an outcome here, not an error.
+        let _ = posted.wait(limit);
+        let took = start.elapsed();
+        return Ok((took, posted.complete()));
+    }
     let took = start.elapsed();
     posted.wait(Duration::from_secs(30))?;
-    Ok((took, posted.complete().buffer))
+    Ok((took, posted.complete()))
 }
 
 /// Bytes without a pattern, the same for the same seed.
@@ -238,6 +262,7 @@ fn result(
         retransmitted_share: sent.retransmission_share,
         timeouts: sent.timeouts,
         lost_packets: path.lost_to_receiver(),
+        missing_chunks: 0,
         verified,
         times_ms,
     }

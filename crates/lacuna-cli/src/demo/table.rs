@@ -28,7 +28,11 @@ pub(super) fn render(results: &[ModeResult]) -> String {
             result.lost_packets.to_string(),
             result.retransmitted_chunks.to_string(),
             format!("{:.2} %", result.retransmitted_share * 100.0),
-            if result.verified { "yes" } else { "NO" }.to_owned(),
+            match (result.verified, result.missing_chunks) {
+                (false, _) => "NO".to_owned(),
+                (true, 0) => "yes".to_owned(),
+                (true, missing) => format!("{missing} missing"),
+            },
         ]);
     }
     for column in table.column_iter_mut().skip(1) {
