@@ -269,6 +269,7 @@ fn a_short_message_in_a_receive_of_many_slots_counts_its_own_chunks() {
     let config = ConnectionConfig {
         split: ImmediateSplit::new(3, 21, 8).unwrap(),
         max_message_bytes: 65_536,
+        chunk_bytes: 65_536,
         ..ConnectionConfig::default()
     };
     let (a, b) = pair(config);

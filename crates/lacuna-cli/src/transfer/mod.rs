@@ -84,8 +84,8 @@ pub(crate) struct SendArgs {
     /// Payload bytes per packet; found by probing if not given
     #[arg(long)]
     mtu: Option<u32>,
-    /// Bytes per chunk, rounded up to whole packets
-    #[arg(long, default_value = "64KiB", value_parser = units::bytes, value_name = "SIZE")]
+    /// Bytes per chunk, rounded up to whole packets: what a lost packet costs to repair
+    #[arg(long, default_value = "4KiB", value_parser = units::bytes, value_name = "SIZE")]
     chunk: u64,
     /// Sockets, each with its own 4-tuple
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
