@@ -4,8 +4,8 @@
 //! Without it a large file fills the memory with pages that wait for the disk,
 //! until the kernel stops the writer; and everything else that was cached goes.
 //! Memory touched for the first time may also be dear: on a virtual machine
-//! whose host hands it out late, an 8 GiB file was written at 0.4 GB/s into the
-//! page cache, and at 2.3 GB/s with the pages given back every 16 MiB. And a
+//! whose host hands it out late, a file larger than what is cached is written
+//! several times faster with the pages given back as it goes. And a
 //! power failure then costs little of a large file.
 
 use std::fs::File;
