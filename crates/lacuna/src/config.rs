@@ -47,6 +47,9 @@ pub struct ConnectionConfig {
     /// How long connecting may take, the exchange with the peer included. At the
     /// accepting end, how long a peer may take for its part.
     pub connect_timeout: Duration,
+    /// The application's own word to the accepting end, which reads it with
+    /// [`crate::Connection::tag`]: what this connection is for.
+    pub tag: u64,
 }
 
 impl Default for ConnectionConfig {
@@ -63,6 +66,7 @@ impl Default for ConnectionConfig {
             deadline: DEADLINE,
             silence: SILENCE,
             connect_timeout: Duration::from_secs(10),
+            tag: 0,
         }
     }
 }

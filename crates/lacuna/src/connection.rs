@@ -150,6 +150,11 @@ impl Connection {
         self.inner.peer
     }
 
+    /// The connecting end's [`ConnectionConfig::tag`], at both ends.
+    pub fn tag(&self) -> u64 {
+        self.inner.config.tag
+    }
+
     /// What the connection uses.
     pub fn chosen(&self) -> &Chosen {
         &self.inner.chosen

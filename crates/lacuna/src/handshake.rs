@@ -59,6 +59,8 @@ struct Hello {
     /// Bits of message id, packet offset, user fragment.
     split: [u8; 3],
     max_message_bytes: u64,
+    #[serde(default)]
+    tag: u64,
     end: End,
 }
 
@@ -142,6 +144,7 @@ pub(crate) fn connect(
         generations: config.generations,
         split: [config.split.message_bits(), config.split.packet_bits(), config.split.user_bits()],
         max_message_bytes: config.max_message_bytes,
+        tag: config.tag,
         end: reservation.end(context, &keys),
     })?;
     exchange.doing = "waiting for the welcome";
@@ -218,6 +221,7 @@ fn wishes(hello: &Hello, config: &ConnectionConfig) -> Result<ConnectionConfig, 
         split,
         generations: hello.generations,
         max_message_bytes: hello.max_message_bytes,
+        tag: hello.tag,
         ..*config
     };
     // Whatever packet size is found, this must make a geometry.

@@ -327,3 +327,15 @@ fn control_connections_may_be_of_another_family_than_the_sockets() {
     let text = error.unwrap_err().to_string();
     assert!(text.contains("no packets from sockets at 127.0.0.1 to ::1"), "{text}");
 }
+
+#[test]
+fn the_accepting_end_reads_what_the_connection_is_for() {
+    let context = context();
+    let listener = listener(&context, ConnectionConfig::default());
+    let address = listener.local_addr();
+    let config = ConnectionConfig { tag: u64::MAX - 1, ..ConnectionConfig::default() };
+    let accepting = thread::spawn(move || listener.accept().unwrap().tag());
+    let connection = Connection::connect(&context, address, config).unwrap();
+    assert_eq!(accepting.join().unwrap(), u64::MAX - 1);
+    assert_eq!(connection.tag(), u64::MAX - 1);
+}
