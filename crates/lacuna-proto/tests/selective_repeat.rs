@@ -66,6 +66,9 @@ fn without_nack_a_loss_costs_the_timeout() {
     pair.link.loss_ppm = 20_000;
     let lossy_ns = one_message(&mut pair, 500_000);
     assert!(lossy_ns - lossless_ns > 15 * MS, "less than RTO - RTT: {}", lossy_ns - lossless_ns);
+    let stats = pair.a.qp.stats();
+    assert!(stats.send.retransmitted_chunks > 0);
+    assert!(stats.timeouts > 0, "the timeouts that repaired are counted");
 }
 
 #[test]

@@ -46,7 +46,8 @@ pub struct SentStats {
     pub retransmitted_chunks: u64,
     /// Repairs as a share of all packets.
     pub retransmission_share: f64,
-    /// Runs whose timeout expired.
+    /// Runs whose timeout expired: nothing was heard of them, or the mode waits
+    /// for the timeout before it repairs.
     pub timeouts: u64,
 }
 

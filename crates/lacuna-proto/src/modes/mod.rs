@@ -191,9 +191,10 @@ impl SendMachine {
         each!(self, machine => machine.poll_timeout())
     }
 
-    /// Time has come.
-    pub fn on_timeout(&mut self, now_ns: u64) {
-        each!(self, machine => machine.on_timeout(now_ns));
+    /// Time has come. Returns how many runs are sent again because their
+    /// timeout has expired.
+    pub fn on_timeout(&mut self, now_ns: u64) -> u64 {
+        each!(self, machine => machine.on_timeout(now_ns))
     }
 
     /// Packets put on the wire again.

@@ -120,7 +120,8 @@ pub struct QpStats {
     pub window_bytes: u64,
     /// Rate of the controller, if it paces.
     pub rate_bits_per_s: Option<u64>,
-    /// Runs whose timeout expired.
+    /// Runs whose timeout expired: nothing was heard of them, or the mode waits
+    /// for the timeout before it repairs.
     pub timeouts: u64,
 }
 
@@ -450,7 +451,7 @@ impl QueuePair {
             return;
         }
         self.expire(now_ns);
-        self.send.on_timeout(now_ns);
+        self.timeouts += self.send.on_timeout(now_ns);
     }
 
     fn expire(&mut self, now_ns: u64) {

@@ -639,16 +639,19 @@ impl SendSide {
         [machine, deadline, self.cancel_due_ns].into_iter().flatten().min()
     }
 
-    pub(crate) fn on_timeout(&mut self, now_ns: u64) {
+    /// Returns how many runs a mode sends again because their timeout has expired.
+    pub(crate) fn on_timeout(&mut self, now_ns: u64) -> u64 {
+        let mut expired = 0;
         while let Some((_, id)) = self.deadlines.first().copied().filter(|d| d.0 <= now_ns) {
             self.cancel(now_ns, id, CancelReason::Deadline);
         }
         while let Some((_, number)) = self.timers.first().copied().filter(|t| t.0 <= now_ns) {
-            let Some(outgoing) = self.active.get_mut(&number) else { return };
-            outgoing.machine.on_timeout(now_ns);
+            let Some(outgoing) = self.active.get_mut(&number) else { break };
+            expired += outgoing.machine.on_timeout(now_ns);
             self.collect_runs(number, true);
             self.update_timer(number);
         }
+        expired
     }
 
     /// Cancel frames that are due, until the peer has closed those receives:

@@ -30,7 +30,9 @@ impl Sender {
         None
     }
 
-    pub(crate) fn on_timeout(&mut self, _now_ns: u64) {}
+    pub(crate) fn on_timeout(&mut self, _now_ns: u64) -> u64 {
+        0
+    }
 
     pub(crate) fn retransmitted_chunks(&self) -> u64 {
         0

@@ -116,17 +116,22 @@ impl Sender {
         undecided.into_iter().chain(aging).min()
     }
 
-    pub(crate) fn on_timeout(&mut self, now_ns: u64) {
+    pub(crate) fn on_timeout(&mut self, now_ns: u64) -> u64 {
+        let mut expired = 0;
         while self.aging.front().is_some_and(|(due_ns, _)| *due_ns <= now_ns) {
             if let Some((_, run)) = self.aging.pop_front() {
+                // What was acknowledged meanwhile has not expired.
+                expired += u64::from(!self.has_all(&run.packets));
                 self.repair(&run.packets);
             }
         }
         while self.undecided.front().is_some_and(|(_, run, rto)| run.sent_ns + rto <= now_ns) {
             if let Some((_, run, _)) = self.undecided.pop_front() {
+                expired += u64::from(!self.has_all(&run.packets));
                 self.repair(&run.packets);
             }
         }
+        expired
     }
 
     pub(crate) fn retransmitted_chunks(&self) -> u64 {

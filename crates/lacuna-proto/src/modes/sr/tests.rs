@@ -43,9 +43,9 @@ fn without_nack_the_gap_waits_for_its_timeout() {
     sender.on_passed(1, run(0..16), RTO);
     assert_eq!(sender.poll_transmit(), None);
     assert_eq!(sender.poll_timeout(), Some(10 + RTO));
-    sender.on_timeout(9 + RTO);
+    assert_eq!(sender.on_timeout(9 + RTO), 0);
     assert_eq!(sender.poll_transmit(), None);
-    sender.on_timeout(10 + RTO);
+    assert_eq!(sender.on_timeout(10 + RTO), 1, "one run has expired");
     assert_eq!(sender.poll_transmit(), Some(4..8));
 }
 
@@ -55,7 +55,7 @@ fn a_chunk_acknowledged_before_its_timeout_is_not_repaired() {
     sender.on_ack(1, &ack(1, &[0b110]));
     sender.on_passed(1, run(0..16), RTO);
     sender.on_ack(2, &ack(4, &[]));
-    sender.on_timeout(10 + RTO);
+    assert_eq!(sender.on_timeout(10 + RTO), 0);
     assert_eq!(sender.poll_transmit(), None);
 }
 
@@ -75,7 +75,7 @@ fn an_undecided_run_expires_on_its_own() {
     let mut sender = sender(true);
     sender.on_passed(2, run(0..4), RTO);
     assert_eq!(sender.poll_timeout(), Some(10 + RTO));
-    sender.on_timeout(10 + RTO);
+    assert_eq!(sender.on_timeout(10 + RTO), 1);
     assert_eq!(sender.poll_transmit(), Some(0..4));
 }
 
