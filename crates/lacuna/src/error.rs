@@ -135,7 +135,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// TCP works, but UDP packets get no answer.
-    #[error("no answer over UDP from {peer} on {} of {channels} channels within {waited:?}: is UDP between the ends blocked, or the MTU too large?", channels - answered)]
+    #[error("no answer over UDP from {peer} on {} of {channels} channels within {:.1} s: is UDP between the ends blocked, or the MTU too large?", channels - answered, waited.as_secs_f64())]
     NoUdp {
         /// Who.
         peer: SocketAddr,

@@ -153,6 +153,7 @@ fn a_peer_that_stalls_is_given_up_and_holds_nobody_on_another_thread() {
     let (error, answer) = accept_from(&listener, &whole, false);
     let text = error.to_string();
     assert!(matches!(error, ConnectError::NoUdp { answered: 0, channels: 1, .. }), "{text}");
+    assert!(text.contains("within 0.") && text.contains(" s: is UDP"), "{text}");
     assert!(answer.starts_with(MAGIC));
 
     // The same with a patient listener: a silent peer on one thread, a good one
