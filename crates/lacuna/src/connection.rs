@@ -107,7 +107,18 @@ impl Listener {
 
     /// Agrees with a peer whose control connection was accepted.
     pub fn agree(&self, stream: TcpStream) -> Result<Connection, ConnectError> {
-        Connection::new(handshake::accept(&self.context, stream, self.config)?)
+        self.agree_if(stream, |_| Ok(()))
+    }
+
+    /// Agrees with a peer if `takes` has nothing against its
+    /// [`ConnectionConfig::tag`]; otherwise the peer is told the reason, before
+    /// any packet was sent, and gets [`ConnectError::Refused`].
+    pub fn agree_if(
+        &self,
+        stream: TcpStream,
+        takes: impl FnOnce(u64) -> Result<(), String>,
+    ) -> Result<Connection, ConnectError> {
+        Connection::new(handshake::accept(&self.context, stream, self.config, takes)?)
     }
 }
 

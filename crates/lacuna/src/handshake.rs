@@ -167,10 +167,12 @@ pub(crate) fn connect(
 
 /// The accepting end. `config` holds this end's own choices (rate, deadlines,
 /// timeouts, an MTU if fixed); mode and geometry are the connecting end's.
+/// `takes` sees the connecting end's tag, and may refuse it with a reason.
 pub(crate) fn accept(
     context: &Context,
     stream: TcpStream,
     config: ConnectionConfig,
+    takes: impl FnOnce(u64) -> Result<(), String>,
 ) -> Result<Agreed, ConnectError> {
     let mut exchange = Exchange::new(stream, deadline_of(&config))?;
     exchange.doing = "waiting for the hello";
@@ -187,7 +189,12 @@ pub(crate) fn accept(
     }
     let hello: Hello = exchange.parse(&hello)?;
     let wished = wishes(&hello, &config);
-    let agreed = wished.and_then(|wished| Ok((wished, host_of(exchange.peer, context)?)));
+    let agreed = wished.and_then(|wished| {
+        let peer_host = host_of(exchange.peer, context)?;
+        // Last: whoever takes it may set something aside for it.
+        takes(wished.tag)?;
+        Ok((wished, peer_host))
+    });
     let (wished, peer_host) = match agreed {
         Ok(agreed) => agreed,
         Err(reason) => {

@@ -340,3 +340,31 @@ fn the_accepting_end_reads_what_the_connection_is_for() {
     assert_eq!(accepting.join().unwrap(), u64::MAX - 1);
     assert_eq!(connection.tag(), u64::MAX - 1);
 }
+
+#[test]
+fn a_peer_that_is_for_something_else_is_refused_with_the_reason() {
+    let context = context();
+    let listener = listener(&context, ConnectionConfig::default());
+    let address = listener.local_addr();
+    let accepting = thread::spawn(move || {
+        let agree = || {
+            let stream = listener.accept_stream().unwrap();
+            let takes =
+                |tag| if tag == 7 { Ok(()) } else { Err(format!("{tag}: only 7 comes in here")) };
+            listener.agree_if(stream, takes)
+        };
+        (agree(), agree())
+    });
+    let connect = |tag| {
+        let config = ConnectionConfig { tag, ..ConnectionConfig::default() };
+        Connection::connect(&self::context(), address, config)
+    };
+    let refused = connect(8).expect_err("8 does not come in");
+    let text = refused.to_string();
+    assert!(matches!(refused, ConnectError::Refused { .. }) && !refused.is_retryable());
+    assert!(text.ends_with("refused: 8: only 7 comes in here"), "{text}");
+    let taken = connect(7).expect("7 comes in");
+    let (first, second) = accepting.join().unwrap();
+    assert!(matches!(first, Err(ConnectError::Unacceptable { .. })), "{first:?}");
+    assert_eq!(second.unwrap().tag(), taken.tag());
+}
