@@ -1,7 +1,7 @@
 //! What a queue pair or a connection is asked to be, and what both ends agree
 //! to use.
 
-use lacuna_datapath::Capabilities;
+use crate::context::Context;
 use lacuna_proto::geometry::{Geometry, GeometryConfig, GeometryError};
 use lacuna_proto::modes::Mode;
 use lacuna_proto::path::RtoConfig;
@@ -121,8 +121,10 @@ pub struct Chosen {
     pub slot_bytes: u64,
     /// Slots.
     pub slots: u32,
-    /// Sockets at each end.
+    /// Channels: sockets in use at each end.
     pub channels: u8,
+    /// Sockets that this end has: more than `channels` if the peer has fewer.
+    pub channels_here: u8,
     /// Datapath.
     pub datapath: &'static str,
     /// Whether the kernel segments sends.
@@ -143,10 +145,11 @@ impl Chosen {
     pub(crate) fn new(
         config: &ConnectionConfig,
         geometry: &Geometry,
-        capabilities: &Capabilities,
+        context: &Context,
         peer_credit_bytes: u32,
         rtt_ns: Option<u64>,
     ) -> Self {
+        let capabilities = context.capabilities();
         Self {
             mode: config.mode.to_string(),
             mtu_bytes: geometry.mtu_bytes(),
@@ -155,6 +158,7 @@ impl Chosen {
             slot_bytes: geometry.max_message_bytes(),
             slots: geometry.slots(),
             channels: geometry.channels(),
+            channels_here: context.config().channels,
             datapath: capabilities.name,
             segmentation_offload: capabilities.segmentation_offload,
             receive_coalescing: capabilities.receive_coalescing,
@@ -169,31 +173,89 @@ impl Chosen {
     }
 }
 
+/// For people: one line, with `{:#}` two lines of some 80 characters.
 impl std::fmt::Display for Chosen {
-    /// One line for humans.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let on = |on: bool| if on { "on" } else { "off" };
         write!(
             f,
-            "mode {}, chunk {} B, mtu {} B ({}), channels {}, {} (segmentation {}, coalescing {}), \
-             window {} up to {} KiB at the peer's sockets",
+            "mode {}, chunk {} B, mtu {} B ({}), ",
             self.mode,
             self.chunk_bytes,
             self.mtu_bytes,
             if self.mtu_probed { "probed" } else { "given" },
-            self.channels,
-            self.datapath,
-            on(self.segmentation_offload),
-            on(self.receive_coalescing),
-            self.controller,
-            self.peer_credit_bytes / 1024,
         )?;
-        if let Some(rate) = self.rate_bits_per_s {
-            write!(f, ", rate {:.3} Gbit/s", rate as f64 / 1e9)?;
+        match (self.channels, self.channels_here) {
+            (1, 1) => write!(f, "1 channel")?,
+            (channels, here) if channels == here => write!(f, "{channels} channels")?,
+            (channels, here) => {
+                write!(f, "{channels} of {here} channels (the peer has no more)")?;
+            }
         }
+        f.write_str(if f.alternate() { ",\n    " } else { ", " })?;
+        let offloads = match (self.segmentation_offload, self.receive_coalescing) {
+            (true, true) => "with offloads",
+            (true, false) => "without receive offload",
+            (false, true) => "without send offload",
+            (false, false) => "without offloads",
+        };
+        write!(f, "{} {offloads}, ", self.datapath)?;
+        match self.rate_bits_per_s {
+            Some(rate) => write!(f, "rate {:.3} Gbit/s", rate as f64 / 1e9)?,
+            None => write!(f, "{} window", self.controller)?,
+        }
+        write!(f, " (up to {} KiB in flight)", self.peer_credit_bytes / 1024)?;
         if let Some(rtt_us) = self.rtt_us {
             write!(f, ", rtt {:.3} ms", rtt_us as f64 / 1e3)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Chosen;
+
+    fn chosen() -> Chosen {
+        Chosen {
+            mode: "sr".to_owned(),
+            mtu_bytes: 4096,
+            mtu_probed: true,
+            chunk_bytes: 4096,
+            slot_bytes: 1 << 30,
+            slots: 1024,
+            channels: 1,
+            channels_here: 1,
+            datapath: "udp",
+            segmentation_offload: true,
+            receive_coalescing: true,
+            peer_credit_bytes: 3640 << 10,
+            controller: "probing",
+            rate_bits_per_s: None,
+            rtt_us: Some(25_104),
+        }
+    }
+
+    #[test]
+    fn what_was_chosen_fits_one_line_or_two_short_ones() {
+        assert_eq!(
+            chosen().to_string(),
+            "mode sr, chunk 4096 B, mtu 4096 B (probed), 1 channel, udp with offloads, \
+             probing window (up to 3640 KiB in flight), rtt 25.104 ms"
+        );
+        let given = Chosen { rate_bits_per_s: Some(2_500_000_000), mtu_probed: false, ..chosen() };
+        assert_eq!(
+            format!("{given:#}"),
+            "mode sr, chunk 4096 B, mtu 4096 B (given), 1 channel,\n    \
+             udp with offloads, rate 2.500 Gbit/s (up to 3640 KiB in flight), rtt 25.104 ms"
+        );
+    }
+
+    #[test]
+    fn less_than_was_asked_for_is_said() {
+        let fewer = Chosen { channels: 2, channels_here: 4, ..chosen() };
+        let text = fewer.to_string();
+        assert!(text.contains("2 of 4 channels (the peer has no more)"), "{text}");
+        let plain = Chosen { segmentation_offload: false, receive_coalescing: false, ..chosen() };
+        assert!(plain.to_string().contains("udp without offloads"));
     }
 }

@@ -355,8 +355,7 @@ fn finish(
     check_agreement(&geometry, &theirs)?;
     queue_pair.connect_to(&theirs, addresses, rtt_ns)?;
 
-    let capabilities = context.capabilities();
-    let chosen = Chosen::new(&config, &geometry, &capabilities, theirs.credit_bytes, rtt_ns);
+    let chosen = Chosen::new(&config, &geometry, context, theirs.credit_bytes, rtt_ns);
     exchange.stream.set_read_timeout(None).and(exchange.stream.set_write_timeout(None)).ok();
     Ok(Agreed { queue_pair, config, chosen, control: exchange.stream, peer: exchange.peer })
 }

@@ -368,3 +368,20 @@ fn a_peer_that_is_for_something_else_is_refused_with_the_reason() {
     assert!(matches!(first, Err(ConnectError::Unacceptable { .. })), "{first:?}");
     assert_eq!(second.unwrap().tag(), taken.tag());
 }
+
+/// A peer with fewer channels: both ends use as many as both have.
+#[test]
+fn fewer_channels_than_this_end_has_are_said() {
+    let channels = |channels| {
+        let bind = Ipv4Addr::LOCALHOST.into();
+        Context::new(ContextConfig { bind, channels, ..ContextConfig::default() }).unwrap()
+    };
+    let (context, peer) = (channels(4), channels(2));
+    let listener = listener(&peer, ConnectionConfig::default());
+    let address = listener.local_addr();
+    let accepting = thread::spawn(move || listener.accept().unwrap());
+    let a = Connection::connect(&context, address, ConnectionConfig::default()).unwrap();
+    let b = accepting.join().unwrap();
+    assert_eq!((a.chosen().channels, a.chosen().channels_here), (2, 4));
+    assert_eq!((b.chosen().channels, b.chosen().channels_here), (2, 2));
+}
