@@ -91,6 +91,25 @@ fn a_lost_tail_is_found_by_asking_not_by_timeout() {
 }
 
 #[test]
+fn a_lost_tail_counts_as_lost_once_the_peer_says_that_it_was_sent() {
+    for mode in [Mode::Raw, Mode::SR] {
+        let mut pair = Pair::new(PairConfig { mode, ..PairConfig::default() }, Link::default());
+        let posted = pair.post(Side::B, 5000);
+        pair.run_for(50 * MS);
+        pair.link.dark = true;
+        pair.send(Side::A, vec![7; 5000], None);
+        pair.run_until(0, |_| true);
+        pair.link.dark = false;
+        let sent = pair.a.qp.stats().send.packets;
+        assert!(sent > 1, "the message is several packets");
+        assert_eq!(pair.b.qp.stats().lost_packets(), 0, "nothing is known of them yet");
+        pair.run_for(SECOND);
+        assert_eq!(pair.b.qp.stats().lost_packets(), sent, "{mode}");
+        pair.close(Side::B, posted);
+    }
+}
+
+#[test]
 fn a_lost_clear_to_send_is_asked_for() {
     let mut pair = Pair::new(PairConfig::default(), Link { dark: true, ..Link::default() });
     pair.post(Side::B, 1000);

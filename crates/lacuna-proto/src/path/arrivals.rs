@@ -113,6 +113,12 @@ impl Arrivals {
         }
     }
 
+    /// One past the last number on `channel` that the peer is known to have sent.
+    pub fn sent_psn(&self, channel: u8) -> u64 {
+        let state = self.channels.get(usize::from(channel));
+        state.map_or(0, |state| state.next_psn.max(state.flushed_psn))
+    }
+
     /// A report is due now: something happened that the peer waits for.
     pub fn request(&mut self, now_ns: u64) {
         self.due_ns = Some(now_ns);

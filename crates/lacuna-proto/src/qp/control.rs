@@ -168,6 +168,7 @@ impl QueuePair {
                 Frame::Flush(flush) => {
                     for mark in flush.marks().iter().filter(|mark| mark.channel == channel) {
                         self.arrivals.on_flush(mark.channel, mark.next_psn);
+                        self.update_span(mark.channel);
                     }
                     self.recv.on_flush(flush.started);
                     self.arrivals.request(now_ns);

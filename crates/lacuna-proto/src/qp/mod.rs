@@ -99,7 +99,7 @@ pub struct ChannelStats {
     pub discarded: [u64; Discard::ALL.len()],
     /// Packets with a congestion mark.
     pub marked: u64,
-    /// Sequence numbers seen, present or not: what the peer has sent.
+    /// Sequence numbers seen or told of, present or not: what the peer has sent.
     pub span: u64,
 }
 
@@ -367,15 +367,24 @@ impl QueuePair {
         for (total, count) in stats.discarded.iter_mut().zip(burst.discarded) {
             *total += count;
         }
-        let first_psn = self.peer.map_or(0, |peer| u64::from(peer.first_psn));
-        stats.span = burst.next_psn.saturating_sub(first_psn);
         let srtt_ns = self.path.rtt().smoothed_ns();
         self.arrivals.on_burst(now_ns, channel, burst, srtt_ns);
+        self.update_span(channel);
         if let Some((low, high)) = burst.touched
             && self.recv.on_touched(low, high)
         {
             self.arrivals.request(now_ns);
             self.news = true;
+        }
+    }
+
+    /// Counts what the peer is known to have sent: up to the last packet that
+    /// came, or as far as it said, so that a lost tail counts too.
+    pub(super) fn update_span(&mut self, channel: u8) {
+        let first_psn = self.peer.map_or(0, |peer| u64::from(peer.first_psn));
+        let sent_psn = self.arrivals.sent_psn(channel);
+        if let Some(stats) = self.channels.get_mut(usize::from(channel)) {
+            stats.span = sent_psn.saturating_sub(first_psn);
         }
     }
 
