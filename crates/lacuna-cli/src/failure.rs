@@ -8,9 +8,11 @@
 //! | 3 | network: no peer, a lost peer, a refused or broken exchange |
 //! | 4 | verification: data arrived that is not what was sent |
 //! | 5 | local: files, memory, the system |
-//! | 130 | interrupted |
+//! | 130 | interrupted: what was finished so far was printed |
+//!
+//! Nobody reading the results any more (`| head -1`) is no failure.
 
-use lacuna::{ConnectError, ContextError, RecvError, WriteError};
+use lacuna::{ConnectError, ContextError, QueuePairError, RecvError, WriteError};
 use std::process::ExitCode;
 
 /// See the module's text.
@@ -53,9 +55,21 @@ impl Failure {
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
         match error {
-            ConnectError::QueuePair(error) => Self::Usage(error.to_string()),
+            ConnectError::QueuePair(error) => error.into(),
             ConnectError::Context(error) => error.into(),
             ConnectError::Listen { .. } => Self::Local(error.to_string()),
+            error => Self::Network(error.to_string()),
+        }
+    }
+}
+
+impl From<QueuePairError> for Failure {
+    fn from(error: QueuePairError) -> Self {
+        match error {
+            QueuePairError::Geometry(error) => Self::Usage(error.to_string()),
+            QueuePairError::TooMany { .. } | QueuePairError::System { .. } => {
+                Self::Local(error.to_string())
+            }
             error => Self::Network(error.to_string()),
         }
     }

@@ -8,21 +8,24 @@ mod demo;
 mod perf;
 mod transfer;
 
+use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, Subcommand};
-use output::Output;
+use output::{Output, complain};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// RDMA-style transport with software-defined reliability over plain UDP.
 ///
-/// No root, no RDMA card, no GPU. Start with `lacuna demo`: it moves real data
-/// over a lossy long path on this machine and shows every mode side by side.
+/// On this machine:  lacuna demo (no root, no RDMA card, no GPU; nothing to set up)
+/// Between two:      lacuna recv --dir inbox   and there   lacuna send big.tar HOST
 #[derive(Debug, Parser)]
 #[command(
     name = "lacuna",
     version,
     propagate_version = true,
     arg_required_else_help = true,
-    after_help = EXIT_CODES
+    verbatim_doc_comment,
+    after_help = format!("{}\n\n{EXIT_CODES}", units::HELP)
 )]
 struct Cli {
     #[command(flatten)]
@@ -32,11 +35,22 @@ struct Cli {
 }
 
 const EXIT_CODES: &str = "\
-Quantities have units: 64MiB, 1gbit, 25ms, 1e-3 or 0.1%.
-Exit codes: 0 success, 2 usage, 3 network or peer, 4 wrong data, 5 this machine, 130 interrupted.";
+Exit codes:
+  0 success, 2 usage, 3 network or peer, 4 wrong data, 5 this machine, 130 interrupted";
+
+const SEND_EXAMPLES: &str = "\
+Examples:
+  lacuna send big.tar folder host           to a `lacuna recv` on host, port 7400
+  lacuna send --rate 1gbit big.tar host:81  over a link of known rate that is yours";
+
+const RECV_EXAMPLES: &str = "\
+Examples:
+  lacuna recv --dir inbox                       all senders, until Ctrl-C
+  lacuna recv --once --listen 127.0.0.1:7400    one sender, from this machine only";
 
 /// Options of every command.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
 struct Common {
     /// Print one JSON object per result on standard output
     #[arg(long, global = true)]
@@ -54,15 +68,20 @@ enum Command {
     /// Move real data over an impaired path on this machine, every mode side by side
     Demo(demo::DemoArgs),
     /// Send files and folders to a receiver
+    #[command(after_help = SEND_EXAMPLES)]
     Send(transfer::SendArgs),
     /// Receive files and folders
+    #[command(after_help = RECV_EXAMPLES)]
     Recv(transfer::RecvArgs),
     /// Measure throughput and completion times between two machines
     Perf(perf::PerfArgs),
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return explain(&error),
+    };
     start_log(cli.common.verbose);
     let output = Output { json: cli.common.json, quiet: cli.common.quiet };
     let result = match cli.command {
@@ -74,10 +93,33 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("lacuna: {failure}");
+            complain(&format!("lacuna: {failure}"));
             failure.exit_code()
         }
     }
+}
+
+/// Help and version as they are; a command line that makes no sense in one line.
+fn explain(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            // Nobody may be reading.
+            let _ = error.print();
+        }
+        _ => complain(&format!("lacuna: {} (--help explains)", one_line(&error.to_string()))),
+    }
+    ExitCode::from(error.exit_code() as u8)
+}
+
+/// What is wrong and the tips, without usage and general advice.
+fn one_line(text: &str) -> String {
+    let said = text.strip_prefix("error: ").unwrap_or(text);
+    let paragraphs = said.split("\n\n").enumerate();
+    let kept = paragraphs.filter(|(index, paragraph)| *index == 0 || paragraph.contains("tip:"));
+    let words = kept.flat_map(|(_, paragraph)| paragraph.split_whitespace());
+    words.collect::<Vec<_>>().join(" ")
 }
 
 fn start_log(verbose: u8) {
@@ -89,5 +131,32 @@ fn start_log(verbose: u8) {
     };
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        // They would go to standard error with `eprintln`, which panics if that
+        // is closed.
+        .log_internal_errors(false)
+        .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_command_line_is_answered_in_one_line() {
+        for (args, part) in [
+            (&["lacuna", "fly"][..], "unrecognized subcommand 'fly'"),
+            (&["lacuna", "demo", "--run", "1"], "similar argument exists: '--runs'"),
+            (&["lacuna", "demo", "--mode", "magic"], "[possible values: raw, sr, sr:rto]"),
+            (&["lacuna", "perf", "client"], "not provided: <HOST>"),
+        ] {
+            let error = Cli::try_parse_from(args).expect_err("nonsense");
+            let line = one_line(&error.to_string());
+            assert!(line.contains(part) && !line.contains('\n'), "{line}");
+            assert!(!line.contains("Usage:") && !line.contains("error:"), "{line}");
+        }
+    }
 }

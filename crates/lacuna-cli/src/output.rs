@@ -3,7 +3,11 @@
 
 use crate::failure::Failure;
 use serde::Serialize;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whoever read standard output has seen enough.
+static CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// How the user wants to be told.
 #[derive(Debug, Clone, Copy)]
@@ -25,18 +29,26 @@ impl Output {
     /// A line of the result for people.
     pub(crate) fn line(&self, line: &str) -> Result<(), Failure> {
         match writeln!(std::io::stdout().lock(), "{line}") {
-            // The reader has seen enough.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            // The command's work may have to go on, or not: its own to decide.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                CLOSED.store(true, Ordering::Relaxed);
+                Ok(())
+            }
             Err(error) => Err(Failure::Local(format!("cannot write the result: {error}"))),
             Ok(()) => Ok(()),
         }
     }
 
+    /// Whether results have found nobody to read them: what only makes more of
+    /// them may end, quietly and with success.
+    pub(crate) fn is_closed(&self) -> bool {
+        CLOSED.load(Ordering::Relaxed)
+    }
+
     /// Something to know on the way.
     pub(crate) fn note(&self, note: &str) {
         if !self.quiet {
-            // Not `eprintln`: nobody reading must not end the command.
-            let _ = writeln!(std::io::stderr().lock(), "{note}");
+            complain(note);
         }
     }
 
@@ -44,4 +56,10 @@ impl Output {
     pub(crate) fn shows_progress(&self) -> bool {
         !self.quiet && std::io::stderr().is_terminal()
     }
+}
+
+/// A line on standard error, quiet or not. Not `eprintln`: that nobody reads it
+/// must not end the command.
+pub(crate) fn complain(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }

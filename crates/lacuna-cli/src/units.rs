@@ -4,6 +4,14 @@
 
 use std::time::Duration;
 
+/// For the end of a command's help.
+pub(crate) const HELP: &str = "\
+Units:
+  sizes   64MiB, 10MB, 1500: KiB, MiB, GiB, TiB (K, M, G, T for short) or KB, MB, GB, TB
+  rates   1gbit, 100mbit, 2.5gbit: bits per second, never bytes
+  times   25ms, 1.5s, 300us, 10min
+  shares  1e-3, 0.001 or 0.1%";
+
 /// Bytes: a number, alone or with `B`, `KB`, `KiB`, `MB`, `MiB`, `GB`, `GiB`,
 /// `TB`, `TiB`; `K`, `M`, `G`, `T` alone are binary, as in the tools around.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
@@ -21,6 +29,20 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
         _ => return Err(format!("unknown unit \"{unit}\": use B, KiB, MiB, GiB, KB, MB or GB")),
     };
     whole(number * factor, "bytes")
+}
+
+/// Bytes, one at least.
+pub(crate) fn some_bytes(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        0 => Err("a size must be more than zero".to_owned()),
+        size => Ok(size),
+    }
+}
+
+/// Payload bytes of a packet; whether a packet can have so many is the
+/// transport's to say.
+pub(crate) fn packet_bytes(text: &str) -> Result<u32, String> {
+    u32::try_from(bytes(text)?).map_err(|_| format!("{text} is more than a packet holds"))
 }
 
 /// Bits per second: `1gbit`, `100mbit`, `2.5gbit/s`, `9600bit`.
@@ -66,6 +88,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         return Err("more than thirty years".to_owned());
     }
     Ok(Duration::from_secs_f64(seconds))
+}
+
+/// A time that is not over at once.
+pub(crate) fn some_duration(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("a time must be more than zero".to_owned()),
+        duration => Ok(duration),
+    }
 }
 
 /// A probability below 1: `1e-3`, `0.01`, `1%`.
@@ -121,12 +151,32 @@ pub(crate) fn show_bytes(bytes: u64) -> String {
     format!("{} TiB", trimmed(value))
 }
 
+/// A time for people: `25 ms`.
+pub(crate) fn show_time(seconds: f64) -> String {
+    let (value, unit) = match seconds {
+        s if s >= 100.0 * 24.0 * 3600.0 => (s / (24.0 * 3600.0), "days"),
+        s if s >= 100.0 * 60.0 => (s / 3600.0, "h"),
+        s if s >= 100.0 => (s / 60.0, "min"),
+        s if s >= 1.0 => (s, "s"),
+        s if s >= 1e-3 => (s * 1e3, "ms"),
+        s => (s * 1e6, "us"),
+    };
+    format!("{} {unit}", trimmed(value))
+}
+
+/// A number of things for people: `1 run`, `5 runs`.
+pub(crate) fn show_count(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// A rate for people: `1 Gbit/s`.
 pub(crate) fn show_rate(bits_per_s: f64) -> String {
     let (value, unit) = match bits_per_s {
+        rate if rate >= 1e12 => (rate / 1e12, "Tbit/s"),
         rate if rate >= 1e9 => (rate / 1e9, "Gbit/s"),
         rate if rate >= 1e6 => (rate / 1e6, "Mbit/s"),
-        rate => (rate / 1e3, "kbit/s"),
+        rate if rate >= 1e3 || rate == 0.0 => (rate / 1e3, "kbit/s"),
+        rate => (rate, "bit/s"),
     };
     format!("{} {unit}", trimmed(value))
 }
@@ -146,6 +196,8 @@ mod tests {
         assert_eq!(bytes("64 k"), Ok(65_536));
         assert_eq!(bytes("1e6"), Ok(1_000_000));
         assert_eq!(bytes("1.5GB"), Ok(1_500_000_000));
+        assert_eq!(some_bytes("1"), Ok(1));
+        assert_eq!(packet_bytes("9kB"), Ok(9000));
         assert_eq!(rate("1gbit"), Ok(1_000_000_000));
         assert_eq!(rate("2.5Gbit/s"), Ok(2_500_000_000));
         assert_eq!(rate("100Mbps"), Ok(100_000_000));
@@ -161,6 +213,9 @@ mod tests {
             (bytes("many").unwrap_err(), "64MiB"),
             (bytes("5 parsecs").unwrap_err(), "KiB"),
             (bytes("-1").unwrap_err(), "64MiB"),
+            (some_bytes("0").unwrap_err(), "more than zero"),
+            (packet_bytes("5GiB").unwrap_err(), "more than a packet holds"),
+            (some_duration("0s").unwrap_err(), "more than zero"),
             (rate("0gbit").unwrap_err(), "more than zero"),
             (rate("1").unwrap_err(), "no unit"),
             (rate("1GB/s").unwrap_err(), "8gbit"),
@@ -178,5 +233,15 @@ mod tests {
         assert_eq!(show_bytes(64 << 20), "64 MiB");
         assert_eq!(show_bytes(1500), "1.46 KiB");
         assert_eq!(show_rate(1e9), "1 Gbit/s");
+        assert_eq!(show_rate(5.0), "5 bit/s");
+        assert_eq!(show_rate(0.0), "0 kbit/s");
+        assert_eq!(show_rate(2e15), "2000 Tbit/s");
+        for (seconds, text) in
+            [(0.025, "25 ms"), (3e-6, "3 us"), (7.5, "7.5 s"), (600.0, "10 min"), (7200.0, "2 h")]
+        {
+            assert_eq!(show_time(seconds), text);
+        }
+        assert_eq!(show_count(1, "run"), "1 run");
+        assert_eq!(show_count(0, "run"), "0 runs");
     }
 }
