@@ -1,6 +1,10 @@
 //! `lacuna`: real data over lossy long paths, from the command line.
 
+mod chunks;
 mod failure;
+mod interrupt;
+mod memory;
+mod modes;
 mod output;
 mod units;
 

@@ -1,42 +1,61 @@
 //! The demo's results as a table.
 
-use super::ModeResult;
+use super::result::ModeResult;
 use comfy_table::{CellAlignment, Table, presets};
 
-/// One row per mode.
+/// One row per mode. What the path's queue dropped has a column if there was any.
 pub(super) fn render(results: &[ModeResult]) -> String {
+    let has_dropped = results.iter().any(|result| result.queue_dropped_packets > 0);
+    let mut header = vec!["mode", "mean ms", "p99 ms", "x ideal", "Gbit/s", "lost"];
+    header.extend(has_dropped.then_some("dropped in queue"));
+    header.extend(["chunks resent", "resent", "verified"]);
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header([
-        "mode",
-        "mean ms",
-        "p99 ms",
-        "x ideal",
-        "Gbit/s",
-        "lost",
-        "chunks resent",
-        "resent",
-        "verified",
-    ]);
+    table.set_header(header);
     for result in results {
-        table.add_row([
+        let mut row = vec![
             result.mode.clone(),
             format!("{:.1}", result.completion_ms.mean),
             format!("{:.1}", result.completion_ms.p99),
             format!("{:.3}", result.completion_ms.mean / result.ideal_ms),
             format!("{:.3}", result.goodput_gbit_per_s),
             result.lost_packets.to_string(),
-            result.retransmitted_chunks.to_string(),
-            format!("{:.2} %", result.retransmitted_share * 100.0),
-            match (result.verified, result.missing_chunks) {
-                (false, _) => "NO".to_owned(),
-                (true, 0) => "yes".to_owned(),
-                (true, missing) => format!("{missing} missing"),
-            },
-        ]);
+        ];
+        row.extend(has_dropped.then(|| result.queue_dropped_packets.to_string()));
+        row.push(result.retransmitted_chunks.to_string());
+        row.push(format!("{:.2} %", result.retransmitted_share * 100.0));
+        row.push(match (result.verified, result.missing_chunks) {
+            (false, _) => "NO".to_owned(),
+            (true, 0) => "yes".to_owned(),
+            (true, missing) => format!("{missing} missing"),
+        });
+        table.add_row(row);
     }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::result::tests::result;
+    use super::*;
+
+    #[test]
+    fn drops_in_the_queue_have_a_column_when_there_were_any() {
+        let clean = result("sr");
+        assert!(!render(std::slice::from_ref(&clean)).contains("dropped in queue"));
+        let dropped = ModeResult { queue_dropped_packets: 77, ..result("sr:rto") };
+        let table = render(&[clean, dropped]);
+        assert!(table.contains("dropped in queue") && table.contains(" 77 "), "{table}");
+    }
+
+    #[test]
+    fn chunks_that_never_came_are_counted_where_others_are_verified() {
+        let table = render(&[ModeResult { missing_chunks: 12, ..result("raw") }]);
+        assert!(table.contains("12 missing"), "{table}");
+        let table = render(&[ModeResult { verified: false, missing_chunks: 12, ..result("raw") }]);
+        assert!(table.contains("NO") && !table.contains("missing"), "{table}");
+    }
 }

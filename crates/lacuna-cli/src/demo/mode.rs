@@ -1,0 +1,179 @@
+//! One mode of the demo: its messages one after the other over a path of its
+//! own, each into a receive that was posted beforehand, every byte compared.
+
+use super::DemoArgs;
+use super::path::{Path, Ways};
+use super::result::{ModeResult, Seen};
+use crate::chunks::Chunks;
+use crate::failure::Failure;
+use crate::interrupt::LOOK;
+use crate::memory;
+use crate::output::Output;
+use lacuna::{Completed, Connection, ConnectionConfig, Mode, RecvError, SendBuffer, WriteError};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often a receive without repair is looked at: the error of its time.
+const LOOK_RAW: Duration = Duration::from_millis(2);
+/// How long a receive may take to be posted and told.
+const POSTED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Sends all messages of a mode. `stop` ends it after what was finished; `None`
+/// if that is nothing.
+pub(super) fn run(
+    args: &DemoArgs,
+    ways: &Ways,
+    mode: Mode,
+    output: Output,
+    stop: &dyn Fn() -> bool,
+) -> Result<Option<ModeResult>, Failure> {
+    let ideal = Duration::from_secs_f64(args.ideal_s());
+    let path = Path::open(ways, args.seed, |config| ConnectionConfig {
+        mode,
+        chunk_bytes: args.chunk,
+        mtu_bytes: Some(args.mtu),
+        rate_bits_per_s: (!args.find_rate).then_some(args.rate),
+        // Nothing may hang: ten times the ideal, and time for a bad path.
+        deadline: ideal.saturating_mul(10).saturating_add(POSTED_WITHIN),
+        ..config
+    })?;
+    output.note(&format!("{:#}", path.sender.chosen()));
+    let mut seen = Seen {
+        times: Vec::new(),
+        missing_chunks: 0,
+        missing_bytes: 0,
+        verified: true,
+        interrupted: false,
+    };
+    let mut buffer = memory::zeroed(args.size as usize)?;
+    for run in 0..args.runs {
+        if stop() {
+            seen.interrupted = true;
+            break;
+        }
+        let mut message = memory::zeroed(args.size as usize)?;
+        fill(&mut message, args.seed.wrapping_add(u64::from(run)));
+        let message = Arc::new(message);
+        let (took, done) = match one_message(&path, mode, &message, buffer, args.rtt, stop) {
+            Err(Failure::Interrupted) => {
+                seen.interrupted = true;
+                break;
+            }
+            outcome => outcome?,
+        };
+        compare(&mut seen, &path.receiver, mode, &message, &done);
+        seen.times.push(took);
+        buffer = done.buffer;
+        buffer.fill(0);
+        let took_ms = took.as_secs_f64() * 1e3;
+        output.note(&format!("{mode}: run {} of {}: {took_ms:.1} ms", run + 1, args.runs));
+    }
+    if seen.times.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(ModeResult::new(args, ways, mode, &path, seen)))
+}
+
+/// Compares what came with what was sent.
+fn compare(seen: &mut Seen, receiver: &Connection, mode: Mode, message: &[u8], done: &Completed) {
+    let chunks = Chunks::new(receiver.chosen(), message.len() as u64);
+    for (bytes, is_here) in chunks.of(done) {
+        if is_here {
+            seen.verified &= done.buffer[bytes.clone()] == message[bytes];
+        } else {
+            seen.missing_chunks += 1;
+            seen.missing_bytes += bytes.len() as u64;
+            seen.verified &= !mode.is_reliable();
+        }
+    }
+}
+
+/// Sends one message into a receive that the sender knows of, and returns the
+/// time until the sender knew that it had arrived; without repair, that the last
+/// of what arrives had arrived.
+fn one_message(
+    path: &Path,
+    mode: Mode,
+    message: &Arc<Vec<u8>>,
+    buffer: Vec<u8>,
+    rtt: Duration,
+    stop: &dyn Fn() -> bool,
+) -> Result<(Duration, Completed), Failure> {
+    let (sender, receiver) = (&path.sender, &path.receiver);
+    let posted = receiver.post_recv(buffer).map_err(|error| Failure::Local(error.to_string()))?;
+    sender.wait_clear_to_send(POSTED_WITHIN)?;
+    let start = Instant::now();
+    let send = sender
+        .start_write(SendBuffer::new(message.clone()), None)
+        .map_err(|error| Failure::Network(error.to_string()))?;
+    if !mode.is_reliable() {
+        // Everything is on the wire; what does not come within two round trips
+        // was lost. The receiver says so when it closes.
+        let quiet_max = rtt * 2 + Duration::from_millis(200);
+        let (mut chunks_done, mut last) = (0, start);
+        while !posted.is_complete() {
+            if stop() {
+                return Err(Failure::Interrupted);
+            }
+            let is_sent = send.status().outcome.transpose().map_err(WriteError::Failed)?.is_some();
+            if posted.chunks_done() != chunks_done || !is_sent {
+                (chunks_done, last) = (posted.chunks_done(), Instant::now());
+            } else if last.elapsed() > quiet_max {
+                break;
+            }
+            match posted.wait(LOOK_RAW) {
+                Ok(()) => last = Instant::now(),
+                Err(RecvError::Deadline { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // What a mode that repairs is measured by: that the sender knows. The
+        // time of waiting for more is not in it.
+        let arrived = last - start;
+        let told = Instant::now();
+        let done = posted.complete();
+        if !send.wait_finished(POSTED_WITHIN) {
+            return Err(Failure::Network("the sender heard nothing of its message".to_owned()));
+        }
+        return Ok((arrived + told.elapsed(), done));
+    }
+    while !send.wait_finished(LOOK) {
+        send.status().outcome.transpose().map_err(WriteError::Failed)?;
+        if stop() {
+            return Err(Failure::Interrupted);
+        }
+    }
+    let took = start.elapsed();
+    posted.wait(POSTED_WITHIN)?;
+    Ok((took, posted.complete()))
+}
+
+/// Bytes without a pattern, the same for the same seed.
+fn fill(bytes: &mut [u8], seed: u64) {
+    let mut state = seed.wrapping_add(0x9E37_79B9_7F4A_7C15).max(1);
+    for word in bytes.chunks_mut(8) {
+        // xorshift64 (Marsaglia 2003), which has no way out of zero.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fill;
+
+    #[test]
+    fn contents_follow_from_the_seed_alone() {
+        let contents = |seed| {
+            let mut bytes = [0; 21];
+            fill(&mut bytes, seed);
+            bytes
+        };
+        assert_eq!(contents(3), contents(3));
+        assert_ne!(contents(3), contents(4));
+        // The seed that would make the generator stand still.
+        assert_ne!(contents(0u64.wrapping_sub(0x9E37_79B9_7F4A_7C15)), [0; 21]);
+    }
+}

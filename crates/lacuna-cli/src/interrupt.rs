@@ -1,0 +1,26 @@
+//! Ctrl-C: the first asks the command to end in good order and to tell what was
+//! finished so far, the second ends the process at once.
+
+use crate::failure::Failure;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+static REQUESTED: AtomicBool = AtomicBool::new(false);
+
+/// How often a wait looks whether it was asked to end.
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
+
+/// Begins to listen for Ctrl-C (and for the signals that end a service).
+pub(crate) fn install() -> Result<(), Failure> {
+    ctrlc::set_handler(|| {
+        if REQUESTED.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    })
+    .map_err(|error| Failure::Local(format!("cannot listen for Ctrl-C: {error}")))
+}
+
+/// Whether it was pressed.
+pub(crate) fn requested() -> bool {
+    REQUESTED.load(Ordering::Relaxed)
+}
