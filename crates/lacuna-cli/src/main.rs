@@ -1,5 +1,6 @@
 //! `lacuna`: real data over lossy long paths, from the command line.
 
+mod address;
 mod chunks;
 mod failure;
 mod interrupt;

@@ -1,199 +1,158 @@
-//! The sending end: keeps messages in flight, waits for them in order, and
-//! reports.
+//! The client: connects a session, says what it is going to measure, measures
+//! on a second connection, and reports what both ends counted.
 
-use super::protocol::{Answer, Counters, Done, Request, receive, send};
+use super::ClientArgs;
+use super::cpu;
+use super::protocol::{
+    ANSWERED_WITHIN, Answer, Awaited, Counters, Done, Request, Role, TalkError, random_run, send,
+    send_within,
+};
 use super::report::Report;
-use super::{ClientArgs, cpu, pattern};
+use super::sending::{self, Measured, Sending};
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::output::Output;
-use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, SendBuffer, SendHandle};
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use lacuna::{ConnectError, Connection, ConnectionConfig, Context, ContextConfig, Wrap};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::time::Duration;
 
-const PORT: u16 = 7402;
+/// How long a server may take for its counters: it may have messages to check.
+const COUNTED_WITHIN: Duration = Duration::from_secs(60);
+/// The same when somebody pressed Ctrl-C and waits.
+const COUNTED_SOON: Duration = Duration::from_secs(3);
 
 pub(super) fn run(args: &ClientArgs, output: Output) -> Result<(), Failure> {
-    let context = Context::new(ContextConfig {
-        channels: args.end.channels,
-        progress: args.end.progress(),
-        datapath: args.end.datapath(),
-        ..ContextConfig::default()
-    })?;
-    let server = with_port(&args.host);
-    let plain = ConnectionConfig { deadline: Duration::MAX, ..ConnectionConfig::default() };
-    let session = Connection::connect(&context, server.as_str(), plain)?;
-    send(
-        &session,
-        &Request { size_bytes: args.size, inflight: args.inflight, validate: args.validate },
-    )?;
-    if let Answer::Refused { reason } = receive(&session)? {
-        return Err(Failure::Network(format!("{server} refused: {reason}")));
+    interrupt::install()?;
+    let report = measure(args, None, &interrupt::requested, output)?;
+    report.print(output)?;
+    if let Some(wrong) = report.wrong() {
+        return Err(Failure::Verification(wrong));
     }
+    if report.is_interrupted() { Err(Failure::Interrupted) } else { Ok(()) }
+}
+
+/// Measures once. `stop` ends it early, with a report of what was finished;
+/// `wrap` goes around the datapath of each channel.
+pub(super) fn measure(
+    args: &ClientArgs,
+    wrap: Option<Wrap>,
+    stop: &dyn Fn() -> bool,
+    output: Output,
+) -> Result<Report, Failure> {
+    let plain = ConnectionConfig { deadline: Duration::MAX, ..ConnectionConfig::default() };
+    let run = random_run();
     let config = ConnectionConfig {
         mode: args.mode,
         chunk_bytes: args.chunk,
         mtu_bytes: args.mtu,
         rate_bits_per_s: args.rate,
+        tag: Role::Measured.tag(run),
         ..plain
     };
-    let measured = Connection::connect(&context, server.as_str(), config)?;
-    output.note(&format!("{}: {}", measured.peer(), measured.chosen()));
+    // What can be wrong at this end is wrong before a server waits for it.
+    if let Some(mtu_bytes) = args.mtu {
+        let geometry = config.geometry(mtu_bytes, args.end.channels);
+        geometry.map_err(|error| Failure::Usage(error.to_string()))?;
+    }
+    let buffers = sending::buffers(args)?;
+    let session = ConnectionConfig { tag: Role::Session.tag(run), ..plain };
+    let (context, session, server) = connect(args, wrap, session)?;
+    ask(args, &session, stop)?;
+    let measured = Connection::connect(&context, server, config)?;
+    output.note(&format!("{}: {:#}", measured.peer(), measured.chosen()));
 
-    let mut run = Run::new(args, measured);
     let cpu_before_s = cpu::process_s();
-    run.send_all()?;
+    let mut result =
+        Sending::new(args, &measured, buffers, stop).run().map_err(|failure| match failure {
+            Failure::Network(text) => Failure::Network(format!("{}: {text}", args.host)),
+            failure => failure,
+        })?;
     let cpu_s = cpu::process_s() - cpu_before_s;
-    send(&session, &Done { messages: run.messages })?;
-    let counters: Counters = receive(&session)?;
-    let report = Report::new(args, &run.measured, &run.times, run.measured_for, &counters, cpu_s);
-    report.print(output)?;
-    if counters.wrong > 0 {
-        let at = counters.first_wrong.unwrap_or_default();
-        let wrong = counters.wrong;
-        return Err(Failure::Verification(format!("{wrong} messages arrived wrong, first: {at}")));
-    }
-    Ok(())
+    let counters = match counters(&session, &mut result, stop) {
+        Ok(counters) => Some(counters),
+        // Whoever interrupts gets what there is.
+        Err(_) if result.interrupted => None,
+        Err(failure) => return Err(failure),
+    };
+    Ok(Report::new(args, &measured, &result, counters, cpu_s))
 }
 
-fn with_port(host: &str) -> String {
-    // A bare IPv6 address has colons but no port.
-    let has_port = host.rsplit_once(':').is_some_and(|(name, port)| {
-        port.parse::<u16>().is_ok() && (!name.contains(':') || name.ends_with(']'))
-    });
-    match (has_port, host.contains(':') && !host.starts_with('[')) {
-        (true, _) => host.to_owned(),
-        (false, true) => format!("[{host}]:{PORT}"),
-        (false, false) => format!("{host}:{PORT}"),
-    }
-}
-
-/// A message on its way.
-struct InFlight {
-    handle: SendHandle,
-    posted: Instant,
-    buffer: Arc<Vec<u8>>,
-}
-
-struct Run<'a> {
-    args: &'a ClientArgs,
-    measured: Connection,
-    in_flight: VecDeque<InFlight>,
-    spare: Vec<Arc<Vec<u8>>>,
-    messages: u64,
-    times: Vec<Duration>,
-    measured_for: Duration,
-}
-
-impl<'a> Run<'a> {
-    fn new(args: &'a ClientArgs, measured: Connection) -> Self {
-        // A buffer for each message in flight: as large writes have it, the
-        // bytes come from memory, not from a cache.
-        let spare = (0..args.inflight)
-            .map(|number| {
-                let mut buffer = vec![0; args.size as usize];
-                pattern::fill(&mut buffer, u64::from(number));
-                Arc::new(buffer)
-            })
-            .collect();
-        Self {
-            args,
-            measured,
-            in_flight: VecDeque::new(),
-            spare,
-            messages: 0,
-            times: Vec::new(),
-            measured_for: Duration::ZERO,
-        }
-    }
-
-    fn send_all(&mut self) -> Result<(), Failure> {
-        for _ in 0..self.args.inflight {
-            self.post()?;
-        }
-        let warm_up = Instant::now();
-        for _ in 0..self.args.warmup {
-            // On a slow path a share of the time must do.
-            if warm_up.elapsed() > self.args.duration / 4 {
-                break;
-            }
-            self.finish()?;
-            self.post()?;
-        }
-        self.times.clear();
-        let start = Instant::now();
-        let goes_on = |run: &Self| match run.args.iters {
-            Some(iters) => (run.times.len() as u64) < iters,
-            // One message at least, however slow the path.
-            None => run.times.is_empty() || start.elapsed() < run.args.duration,
+/// Connects to the first of the server's addresses that answers, from sockets
+/// of the same family.
+fn connect(
+    args: &ClientArgs,
+    wrap: Option<Wrap>,
+    config: ConnectionConfig,
+) -> Result<(Context, Connection, SocketAddr), Failure> {
+    let unreachable = |source| ConnectError::Unreachable { peer: args.host.clone(), source };
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in args.host.to_socket_addrs().map_err(unreachable)? {
+        let bind: IpAddr = match address {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        while goes_on(self) {
-            self.finish()?;
-            self.post()?;
+        let context = Context::new(ContextConfig {
+            bind,
+            channels: args.end.channels,
+            progress: args.end.progress(),
+            datapath: args.end.datapath(),
+            wrap: wrap.clone(),
+            ..ContextConfig::default()
+        })?;
+        match Connection::connect(&context, address, config) {
+            Ok(session) => return Ok((context, session, address)),
+            Err(ConnectError::Unreachable { source, .. }) => last = source,
+            Err(error) => return Err(error.into()),
         }
-        self.measured_for = start.elapsed();
-        // The rest is not counted, so it is not waited for either.
-        self.messages -= self.in_flight.len() as u64;
-        for message in self.in_flight.drain(..) {
-            message.handle.cancel();
-        }
-        Ok(())
     }
+    Err(unreachable(last).into())
+}
 
-    fn post(&mut self) -> Result<(), Failure> {
-        let mut buffer =
-            self.spare.pop().unwrap_or_else(|| Arc::new(vec![0; self.args.size as usize]));
-        if self.args.validate {
-            match Arc::get_mut(&mut buffer) {
-                Some(bytes) => pattern::fill(bytes, self.messages),
-                // A worker still holds it for a moment.
-                None => {
-                    let mut bytes = vec![0; self.args.size as usize];
-                    pattern::fill(&mut bytes, self.messages);
-                    buffer = Arc::new(bytes);
-                }
-            }
+/// Says what is going to be measured, and hears whether it may.
+fn ask(args: &ClientArgs, session: &Connection, stop: &dyn Fn() -> bool) -> Result<(), Failure> {
+    let host = &args.host;
+    let request =
+        Request { size_bytes: args.size, inflight: args.inflight, validate: args.validate };
+    let answer = Awaited::<Answer>::post(session).map_err(TalkError::from);
+    send(session, &request).map_err(|failure| {
+        Failure::Network(format!("{host} took no request ({failure}): is it lacuna perf server?"))
+    })?;
+    match answer.and_then(|answer| answer.wait(ANSWERED_WITHIN, stop)) {
+        Ok(Answer::Ready) => Ok(()),
+        Ok(Answer::Refused { reason }) => {
+            Err(Failure::Network(format!("{host} refused: {reason}")))
         }
-        let posted = Instant::now();
-        let handle = self
-            .measured
-            .start_write(SendBuffer::new(buffer.clone()), None)
-            .map_err(|error| Failure::Network(error.to_string()))?;
-        self.messages += 1;
-        self.in_flight.push_back(InFlight { handle, posted, buffer });
-        Ok(())
-    }
-
-    /// Waits for the oldest message: until the server has all of it, or has
-    /// given it up in a mode without repair.
-    fn finish(&mut self) -> Result<(), Failure> {
-        let Some(oldest) = self.in_flight.pop_front() else { return Ok(()) };
-        oldest.handle.wait()?;
-        if !oldest.handle.wait_finished(Duration::from_secs(30)) {
-            return Err(Failure::Network("the server takes no more messages".to_owned()));
-        }
-        self.times.push(oldest.posted.elapsed());
-        self.spare.push(oldest.buffer);
-        Ok(())
+        Err(TalkError::Stopped) => Err(Failure::Interrupted),
+        Err(TalkError::Foreign(_)) => Err(Failure::Network(format!(
+            "{host} is no lacuna perf server, or one of another version: it speaks another protocol"
+        ))),
+        Err(TalkError::Receive(error)) if error.is_closed() => Err(Failure::Network(format!(
+            "{host} ended the session without an answer: is it lacuna perf server?"
+        ))),
+        Err(error) => Err(Failure::Network(format!("no answer from {host}: {error}"))),
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::with_port;
-
-    #[test]
-    fn a_missing_port_is_filled_in() {
-        for (host, full) in [
-            ("host", "host:7402"),
-            ("host:1", "host:1"),
-            ("10.0.0.1", "10.0.0.1:7402"),
-            ("::1", "[::1]:7402"),
-            ("fe80::1:2", "[fe80::1:2]:7402"),
-            ("[::1]:5", "[::1]:5"),
-            ("[::1]", "[::1]:7402"),
-        ] {
-            assert_eq!(with_port(host), full);
-        }
-    }
+/// Says that it is over, and hears what the server counted.
+fn counters(
+    session: &Connection,
+    result: &mut Measured,
+    stop: &dyn Fn() -> bool,
+) -> Result<Counters, Failure> {
+    let lost = |error: TalkError| match error {
+        TalkError::Stopped => Failure::Interrupted,
+        error => Failure::Network(format!("no result from {}: {error}", session.peer())),
+    };
+    let counters = Awaited::<Counters>::post(session).map_err(|error| lost(error.into()))?;
+    let done = Done { messages: result.messages };
+    let counters = if result.interrupted {
+        send_within(session, &done, COUNTED_SOON)?;
+        counters.wait(COUNTED_SOON, &|| false)
+    } else {
+        send(session, &done)?;
+        counters.wait(COUNTED_WITHIN, stop)
+    };
+    result.interrupted |= matches!(counters, Err(TalkError::Stopped));
+    counters.map_err(lost)
 }

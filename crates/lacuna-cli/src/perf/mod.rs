@@ -8,23 +8,52 @@
 
 mod client;
 mod cpu;
+mod patience;
 mod pattern;
 mod protocol;
 mod report;
+mod sending;
 mod server;
+mod session;
+mod taking;
+#[cfg(test)]
+mod tests;
 
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::units;
+use crate::{address, interrupt, modes, units};
 use clap::{Args, Subcommand};
 use lacuna::{DatapathKind, Mode, Progress};
+use server::{Server, Settings};
 use std::net::SocketAddr;
 use std::time::Duration;
+
+/// Where a server listens unless told otherwise.
+const PORT: u16 = 7402;
+
+const EXAMPLES: &str = "\
+Examples:
+  lacuna perf server                on one machine, for as many clients as come
+  lacuna perf client HOST           on the other: 8 MiB messages for 5 s";
+
+const SERVER_EXAMPLES: &str = "\
+Examples:
+  lacuna perf server                           port 7402 on all addresses, until Ctrl-C
+  lacuna perf server --once --listen 81        one client, another port
+  lacuna perf server --listen [::]:7402        over IPv6";
+
+const CLIENT_EXAMPLES: &str = "\
+Examples:
+  lacuna perf client HOST                      8 MiB messages, 16 in flight, for 5 s
+  lacuna perf client HOST -s 64KiB -n 1000     1000 messages of 64 KiB
+  lacuna perf client HOST --mode raw           without repair: what the path delivers
+  lacuna perf client HOST:81 --validate --json every byte checked, the result for a script";
 
 /// Measure throughput and completion times between two machines.
 ///
 /// Start `lacuna perf server` on one, `lacuna perf client HOST` on the other.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct PerfArgs {
     #[command(subcommand)]
     side: Side,
@@ -48,7 +77,7 @@ struct EndArgs {
     #[arg(long, default_value = "threads", value_parser = ["threads", "manual"])]
     progress: String,
     /// How long a thread looks for work before it sleeps
-    #[arg(long, default_value = "20us", value_parser = units::duration)]
+    #[arg(long, default_value = "20us", value_name = "TIME", value_parser = units::duration)]
     spin: Duration,
     /// Send and receive one packet a call, without the kernel's offloads
     #[arg(long)]
@@ -69,12 +98,24 @@ impl EndArgs {
 }
 
 /// Wait for clients and take what they send.
+///
+/// Several clients may measure at once; they share this machine and the path,
+/// and one too many is told that the server is busy.
 #[derive(Debug, Args)]
+#[command(after_help = SERVER_EXAMPLES)]
 struct ServerArgs {
-    /// Where to listen
-    #[arg(long, default_value = "0.0.0.0:7402")]
+    /// Where to listen: ADDRESS:PORT, or a port alone; port 0 takes any and prints it
+    #[arg(
+        long,
+        default_value = "0.0.0.0:7402",
+        value_name = "ADDRESS:PORT",
+        value_parser = |text: &str| address::at(text, PORT)
+    )]
     listen: SocketAddr,
-    /// End after one client
+    /// Clients at a time
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    clients: u8,
+    /// End after one client, with its result
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -83,32 +124,40 @@ struct ServerArgs {
 
 /// Send to a server and report.
 #[derive(Debug, Args)]
+#[command(after_help = format!("{CLIENT_EXAMPLES}\n\n{}", units::HELP))]
 struct ClientArgs {
     /// The server: HOST or HOST:PORT (7402 if none is given)
+    #[arg(value_parser = |text: &str| address::to(text, PORT))]
     host: String,
     /// Bytes per message
-    #[arg(long, short, default_value = "8MiB", value_parser = units::bytes)]
+    #[arg(long, short, default_value = "8MiB", value_parser = units::some_bytes)]
     size: u64,
     /// Messages to send; without it, as many as --duration allows
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = clap::value_parser!(u64).range(1..))]
     iters: Option<u64>,
     /// How long to send
-    #[arg(long, short = 'D', default_value = "5s", value_parser = units::duration)]
+    #[arg(
+        long,
+        short = 'D',
+        default_value = "5s",
+        value_name = "TIME",
+        value_parser = units::some_duration
+    )]
     duration: Duration,
     /// Messages before the measurement begins
     #[arg(long, default_value_t = 16)]
     warmup: u64,
     /// Bytes per chunk, rounded up to whole packets
-    #[arg(long, default_value = "64KiB", value_parser = units::bytes)]
+    #[arg(long, default_value = "64KiB", value_name = "SIZE", value_parser = units::some_bytes)]
     chunk: u64,
     /// Payload bytes per packet; found by probing if not given
-    #[arg(long, short)]
+    #[arg(long, short, value_name = "BYTES", value_parser = units::packet_bytes)]
     mtu: Option<u32>,
     /// Messages in flight
     #[arg(long, short = 't', default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     inflight: u32,
-    /// Reliability: raw, sr, sr:rto
-    #[arg(long, default_value = "sr")]
+    /// Reliability
+    #[arg(long, default_value = "sr", value_parser = modes::parser())]
     mode: Mode,
     /// Send at this rate instead of probing for one
     #[arg(long, value_parser = units::rate)]
@@ -122,7 +171,13 @@ struct ClientArgs {
 
 pub(crate) fn run(args: &PerfArgs, output: Output) -> Result<(), Failure> {
     match &args.side {
-        Side::Server(args) => server::run(args, output),
+        Side::Server(args) => {
+            interrupt::install()?;
+            let stop = Box::new(interrupt::requested);
+            let server = Server::open(args, Settings::new(args), None, output, stop)?;
+            output.note(&format!("listening on {}", server.local_addr()));
+            server.run()
+        }
         Side::Client(args) => client::run(args, output),
     }
 }

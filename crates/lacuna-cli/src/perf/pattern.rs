@@ -1,30 +1,41 @@
 //! Message contents that tell on misplaced bytes: every 8-byte word is a
 //! function of the message's number and its own offset.
 
+use std::ops::Range;
+
 /// Fills a message.
 pub(super) fn fill(buffer: &mut [u8], message: u64) {
     for (index, word) in buffer.chunks_mut(8).enumerate() {
-        let value = value(message, index as u64).to_le_bytes();
+        let value = value(message, index).to_le_bytes();
         word.copy_from_slice(&value[..word.len()]);
     }
 }
 
-/// Offset of the first wrong byte, if any.
-pub(super) fn first_wrong(buffer: &[u8], message: u64) -> Option<usize> {
-    for (index, word) in buffer.chunks(8).enumerate() {
-        let value = value(message, index as u64).to_le_bytes();
+/// Offset of the first wrong byte in a part of a message, if any.
+pub(super) fn first_wrong(buffer: &[u8], part: Range<usize>, message: u64) -> Option<usize> {
+    let words = part.start / 8 * 8..part.end;
+    for (index, word) in buffer[words].chunks(8).enumerate() {
+        let index = index + part.start / 8;
+        let value = value(message, index).to_le_bytes();
         if word != &value[..word.len()] {
-            let at = word.iter().zip(value).position(|(is, should)| *is != should);
-            return Some(index * 8 + at.unwrap_or(0));
+            // A part may begin in the middle of a word.
+            let bytes = word.iter().zip(value).enumerate();
+            let at = bytes
+                .filter(|(_, (is, should))| **is != *should)
+                .map(|(at, _)| index * 8 + at)
+                .find(|at| part.contains(at));
+            if at.is_some() {
+                return at;
+            }
         }
     }
     None
 }
 
 #[inline]
-fn value(message: u64, index: u64) -> u64 {
+fn value(message: u64, index: usize) -> u64 {
     // One round of a multiplicative hash: cheap, and no two words alike.
-    (message << 40 ^ index).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
+    (message << 40 ^ index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
 }
 
 #[cfg(test)]
@@ -35,9 +46,21 @@ mod tests {
     fn a_filled_message_checks_and_an_altered_one_does_not() {
         let mut buffer = vec![0; 1003];
         fill(&mut buffer, 7);
-        assert_eq!(first_wrong(&buffer, 7), None);
-        assert_eq!(first_wrong(&buffer, 8), Some(0));
+        assert_eq!(first_wrong(&buffer, 0..1003, 7), None);
+        assert_eq!(first_wrong(&buffer, 0..1003, 8), Some(0));
         buffer[1001] ^= 1;
-        assert_eq!(first_wrong(&buffer, 7), Some(1001));
+        assert_eq!(first_wrong(&buffer, 0..1003, 7), Some(1001));
+    }
+
+    #[test]
+    fn a_part_is_checked_wherever_it_begins_and_ends() {
+        let mut buffer = vec![0; 100];
+        fill(&mut buffer, 7);
+        buffer[41] ^= 1;
+        assert_eq!(first_wrong(&buffer, 0..41, 7), None);
+        assert_eq!(first_wrong(&buffer, 42..100, 7), None, "the same word, behind it");
+        assert_eq!(first_wrong(&buffer, 41..42, 7), Some(41));
+        assert_eq!(first_wrong(&buffer, 36..100, 7), Some(41));
+        assert_eq!(first_wrong(&buffer, 50..50, 7), None);
     }
 }

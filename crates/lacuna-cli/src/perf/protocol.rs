@@ -1,14 +1,67 @@
 //! What client and server of a measurement tell each other on the session's
 //! reliable connection: one JSON message each way at the start and at the end.
+//!
+//! A client has two connections, and a server many clients: the connections'
+//! tags say which belong together. The high half of a tag is a word for what
+//! the connection is, the low half the number of the client's run, which it
+//! draws at random.
+//!
+//! Every wait has an end, and is looked after meanwhile: Ctrl-C ends it too.
 
 use crate::failure::Failure;
-use lacuna::Connection;
+use crate::interrupt::LOOK;
+use lacuna::{Connection, PostReceiveError, RecvError, RecvHandle};
 use serde::{Deserialize, Serialize};
+use std::hash::{BuildHasher, RandomState};
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
 
 /// Longest message of the session.
 const MESSAGE_BYTES_MAX: usize = 16 << 10;
 /// Most memory that a server lends to one client.
 pub(super) const LENT_BYTES_MAX: u64 = 16 << 30;
+/// How long the other end may take to receive a message of the session.
+pub(super) const TOLD_WITHIN: Duration = Duration::from_secs(10);
+/// How long a server may take for its answer: it gets the memory first.
+pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
+
+/// What a connection to a perf server is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// To say what is measured, and to hear what was counted.
+    Session,
+    /// To be measured.
+    Measured,
+}
+
+impl Role {
+    const ALL: [Self; 2] = [Self::Session, Self::Measured];
+
+    fn word(self) -> u32 {
+        u32::from_be_bytes(match self {
+            Self::Session => *b"PRFS",
+            Self::Measured => *b"PRFR",
+        })
+    }
+
+    /// The tag of such a connection of a run.
+    pub(super) fn tag(self, run: u32) -> u64 {
+        u64::from(self.word()) << 32 | u64::from(run)
+    }
+
+    /// What a tag says; `None` if it is none of a perf client.
+    pub(super) fn of(tag: u64) -> Option<(Self, u32)> {
+        let role = Self::ALL.into_iter().find(|role| u64::from(role.word()) == tag >> 32)?;
+        Some((role, tag as u32))
+    }
+}
+
+/// A number for a run: two clients of a server at the same time share one with
+/// a probability that nobody will see.
+pub(super) fn random_run() -> u32 {
+    // Keyed by the system's randomness, the only source in the standard library.
+    RandomState::new().hash_one("run") as u32
+}
 
 /// Client to server, first.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -18,7 +71,7 @@ pub(super) struct Request {
     pub(super) validate: bool,
 }
 
-/// Server to client: the receives are being posted, connect to measure.
+/// Server to client: connect to measure, or go.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Answer {
     Ready,
@@ -32,12 +85,15 @@ pub(super) struct Done {
 }
 
 /// Server to client, last.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Counters {
-    /// Messages that came complete.
-    pub(super) complete: u64,
-    /// Chunks missing in messages that did not.
+    /// Messages that ended, complete or not, those before the measurement included.
+    pub(super) messages: u64,
+    /// Of these, messages of which something never came.
+    pub(super) incomplete: u64,
+    /// Chunks that never came.
     pub(super) missing_chunks: u64,
+    pub(super) missing_bytes: u64,
     /// Messages with wrong bytes.
     pub(super) wrong: u64,
     pub(super) first_wrong: Option<String>,
@@ -45,21 +101,126 @@ pub(super) struct Counters {
     pub(super) duplicate_packets: u64,
     pub(super) rejected_packets: u64,
     pub(super) receive_drops: u64,
-    pub(super) cpu_s: f64,
+    /// Processor time; `None` if the server had another client meanwhile.
+    pub(super) cpu_s: Option<f64>,
 }
 
-/// Sends one message.
+/// A message of the session did not come.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TalkError {
+    /// The other end is gone, or never was one of this kind.
+    #[error(transparent)]
+    Receive(#[from] RecvError),
+    /// It is alive and says nothing.
+    #[error("said nothing for {:.0} s", .waited.as_secs_f64())]
+    Silent { waited: Duration },
+    /// It said something else.
+    #[error("speaks another protocol ({0})")]
+    Foreign(#[from] serde_json::Error),
+    /// Ctrl-C.
+    #[error("interrupted")]
+    Stopped,
+}
+
+impl From<PostReceiveError> for TalkError {
+    fn from(error: PostReceiveError) -> Self {
+        Self::Receive(RecvError::Post(error))
+    }
+}
+
+/// A message of the session that is to come.
+pub(super) struct Awaited<M> {
+    handle: Option<RecvHandle>,
+    message: PhantomData<M>,
+}
+
+impl<M: for<'d> Deserialize<'d>> Awaited<M> {
+    /// Makes room for it.
+    pub(super) fn post(session: &Connection) -> Result<Self, PostReceiveError> {
+        let handle = session.post_recv(vec![0; MESSAGE_BYTES_MAX])?;
+        Ok(Self { handle: Some(handle), message: PhantomData })
+    }
+
+    /// The message, if it is here now. Once it was taken there is none any more.
+    pub(super) fn poll(&mut self) -> Result<Option<M>, TalkError> {
+        self.poll_within(Duration::ZERO)
+    }
+
+    /// Waits for the message.
+    pub(super) fn wait(
+        mut self,
+        timeout: Duration,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<M, TalkError> {
+        let since = Instant::now();
+        loop {
+            if let Some(message) = self.poll_within(LOOK)? {
+                return Ok(message);
+            }
+            if stop() {
+                return Err(TalkError::Stopped);
+            }
+            let waited = since.elapsed();
+            if waited >= timeout {
+                return Err(TalkError::Silent { waited });
+            }
+        }
+    }
+
+    /// Waits a little; what came is there at the next poll. Without threads this
+    /// makes progress.
+    pub(super) fn rest(&self, time: Duration) {
+        if let Some(handle) = &self.handle {
+            // Whatever it is, the next poll finds it.
+            let _ = handle.wait(time);
+        } else {
+            std::thread::park_timeout(time);
+        }
+    }
+
+    fn poll_within(&mut self, timeout: Duration) -> Result<Option<M>, TalkError> {
+        let Some(handle) = &self.handle else { return Ok(None) };
+        match handle.wait(timeout) {
+            Ok(()) => {}
+            Err(RecvError::Deadline { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        let Some(done) = self.handle.take().map(RecvHandle::complete) else { return Ok(None) };
+        let len = done.len.unwrap_or(0);
+        Ok(Some(serde_json::from_slice(&done.buffer[..len])?))
+    }
+}
+
+/// Sends one message and waits until the other end has it.
 pub(super) fn send(session: &Connection, message: &impl Serialize) -> Result<(), Failure> {
-    let bytes = serde_json::to_vec(message)
-        .map_err(|error| Failure::Local(format!("cannot write the request: {error}")))?;
-    Ok(session.write(&bytes)?)
+    send_within(session, message, TOLD_WITHIN)
 }
 
-/// Receives one message.
-pub(super) fn receive<M: for<'d> Deserialize<'d>>(session: &Connection) -> Result<M, Failure> {
-    let mut buffer = vec![0; MESSAGE_BYTES_MAX];
-    let received = session.recv(&mut buffer)?;
-    serde_json::from_slice(&buffer[..received.len]).map_err(|error| {
-        Failure::Network(format!("{} speaks another perf protocol: {error}", session.peer()))
-    })
+/// The same, with less patience.
+pub(super) fn send_within(
+    session: &Connection,
+    message: &impl Serialize,
+    timeout: Duration,
+) -> Result<(), Failure> {
+    let bytes = serde_json::to_vec(message)
+        .map_err(|error| Failure::Local(format!("cannot write a message: {error}")))?;
+    Ok(session.write_with(&bytes, None, timeout)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_tell_what_a_connection_is_for() {
+        for role in Role::ALL {
+            for run in [0, 1, u32::MAX] {
+                assert_eq!(Role::of(role.tag(run)), Some((role, run)));
+            }
+        }
+        assert_eq!(Role::Session.tag(7).to_be_bytes(), *b"PRFS\0\0\0\x07");
+        for foreign in [0, 7, u64::MAX, u64::from_be_bytes(*b"FILE\0\0\0\0")] {
+            assert_eq!(Role::of(foreign), None);
+        }
+    }
 }

@@ -1,110 +1,198 @@
 //! What a measurement found, as a table in `ib_write_bw`'s manner or as JSON.
+//!
+//! The rate is that of the bytes that arrived: what a mode without repair lost
+//! is not in it. What the server counted is missing if it did not say so before
+//! an interrupted client went.
 
 use super::ClientArgs;
 use super::protocol::Counters;
+use super::sending::Measured;
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::units::show_count;
 use lacuna::Connection;
 use serde::Serialize;
-use std::time::Duration;
 
+/// See the module's text.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    mode: String,
-    size_bytes: u64,
-    iterations: u64,
-    seconds: f64,
-    inflight: u32,
-    channels: u8,
-    chunk_bytes: u64,
-    mtu_bytes: u32,
-    gbit_per_s: f64,
-    mpps: f64,
-    mean_us: f64,
-    p50_us: f64,
-    p99_us: f64,
-    max_us: f64,
-    lost_packets: u64,
-    retransmitted_packets: u64,
-    duplicate_packets: u64,
-    rejected_packets: u64,
-    receive_drops: u64,
-    missing_chunks: u64,
-    sent_packets: u64,
-    /// Processor time of both ends per 10^9 bytes of payload.
-    cpu_s_per_gbyte: f64,
-    client_cpu_s: f64,
-    server_cpu_s: f64,
-    validated: Option<bool>,
+    pub(super) mode: String,
+    pub(super) size_bytes: u64,
+    pub(super) iterations: u64,
+    pub(super) interrupted: bool,
+    pub(super) seconds: f64,
+    pub(super) inflight: u32,
+    pub(super) channels: u8,
+    pub(super) chunk_bytes: u64,
+    pub(super) mtu_bytes: u32,
+    pub(super) gbit_per_s: f64,
+    pub(super) mpps: f64,
+    pub(super) mean_us: f64,
+    pub(super) p50_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) max_us: f64,
+    pub(super) sent_packets: u64,
+    pub(super) retransmitted_packets: u64,
+    #[serde(flatten)]
+    pub(super) counted: Counted,
+    /// Processor time of both ends per 10^9 bytes of payload; `None` if the
+    /// server had other clients meanwhile.
+    pub(super) cpu_s_per_gbyte: Option<f64>,
+    pub(super) client_cpu_s: f64,
+    pub(super) server_cpu_s: Option<f64>,
+    /// Whether every byte that arrived is right, if that was looked at.
+    pub(super) validated: Option<bool>,
+    #[serde(skip)]
+    wrong: Option<String>,
+}
+
+/// What the server counted, over all messages, those before the measurement
+/// included.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Counted {
+    pub(super) messages: Option<u64>,
+    pub(super) incomplete_messages: Option<u64>,
+    pub(super) missing_chunks: Option<u64>,
+    /// Share of the bytes.
+    pub(super) missing_share: Option<f64>,
+    pub(super) lost_packets: Option<u64>,
+    pub(super) duplicate_packets: Option<u64>,
+    pub(super) rejected_packets: Option<u64>,
+    pub(super) receive_drops: Option<u64>,
 }
 
 impl Report {
     pub(super) fn new(
         args: &ClientArgs,
         measured: &Connection,
-        times: &[Duration],
-        took: Duration,
-        counters: &Counters,
+        result: &Measured,
+        counters: Option<Counters>,
         cpu_s: f64,
     ) -> Self {
         let chosen = measured.chosen();
         let sent = measured.stats().sent;
-        let mut sorted: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1e6).collect();
+        let mut sorted: Vec<f64> =
+            result.times.iter().map(|time| time.as_secs_f64() * 1e6).collect();
         sorted.sort_by(f64::total_cmp);
-        let iterations = times.len() as u64;
-        let seconds = took.as_secs_f64();
-        let payload_bytes = (iterations * args.size) as f64;
-        let packets = iterations * args.size.div_ceil(u64::from(chosen.mtu_bytes)).max(1);
+        let iterations = sorted.len() as u64;
+        let seconds = result.took.as_secs_f64();
+        let per_s = |count: f64| if seconds > 0.0 { count / seconds } else { 0.0 };
+        let counted = counters.as_ref().map(|counters| Counted::new(counters, args.size));
+        let counted = counted.unwrap_or_default();
+        let arrived_share = 1.0 - counted.missing_share.unwrap_or(0.0);
+        let payload_bytes = iterations as f64 * args.size as f64;
+        let packets = args.size.div_ceil(u64::from(chosen.mtu_bytes)).max(1);
+        let server_cpu_s = counters.as_ref().and_then(|counters| counters.cpu_s);
+        let validated = counters.as_ref().filter(|_| args.validate);
         Self {
             mode: chosen.mode.clone(),
             size_bytes: args.size,
             iterations,
+            interrupted: result.interrupted,
             seconds,
             inflight: args.inflight,
             channels: chosen.channels,
             chunk_bytes: chosen.chunk_bytes,
             mtu_bytes: chosen.mtu_bytes,
-            gbit_per_s: payload_bytes * 8.0 / seconds / 1e9,
-            mpps: packets as f64 / seconds / 1e6,
+            gbit_per_s: per_s(payload_bytes * arrived_share * 8.0) / 1e9,
+            mpps: per_s((iterations * packets) as f64 * arrived_share) / 1e6,
             mean_us: sorted.iter().sum::<f64>() / iterations.max(1) as f64,
             p50_us: quantile(&sorted, 0.5),
             p99_us: quantile(&sorted, 0.99),
             max_us: sorted.last().copied().unwrap_or(0.0),
-            lost_packets: counters.lost_packets,
-            retransmitted_packets: sent.retransmitted_packets,
-            duplicate_packets: counters.duplicate_packets,
-            rejected_packets: counters.rejected_packets,
-            receive_drops: counters.receive_drops,
-            missing_chunks: counters.missing_chunks,
             sent_packets: sent.packets,
+            retransmitted_packets: sent.retransmitted_packets,
+            counted,
             // Processor time was taken over all messages, warm-up included.
-            cpu_s_per_gbyte: (cpu_s + counters.cpu_s) / (sent.bytes.max(1) as f64 / 1e9),
+            cpu_s_per_gbyte: server_cpu_s
+                .map(|server_cpu_s| (cpu_s + server_cpu_s) / (sent.bytes.max(1) as f64 / 1e9)),
             client_cpu_s: cpu_s,
-            server_cpu_s: counters.cpu_s,
-            validated: args.validate.then_some(counters.wrong == 0),
+            server_cpu_s,
+            validated: validated.map(|counters| counters.wrong == 0),
+            wrong: counters.filter(|counters| counters.wrong > 0).map(|counters| {
+                let messages = show_count(counters.wrong, "message");
+                let first = counters.first_wrong.unwrap_or_default();
+                format!("{messages} arrived wrong, first: {first}")
+            }),
         }
+    }
+
+    /// What arrived wrong, if anything did.
+    pub(super) fn wrong(&self) -> Option<String> {
+        self.wrong.clone()
+    }
+
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.interrupted
     }
 
     pub(super) fn print(&self, output: Output) -> Result<(), Failure> {
         if output.json {
             return output.object(self);
         }
-        output.line(
-            " #bytes     #iterations    BW average[Gb/sec]   MsgRate[Mpps]   t_avg[usec]   t_99%[usec]",
-        )?;
-        output.line(&format!(
-            " {:<10} {:<14} {:<20.2} {:<15.4} {:<13.1} {:<.1}",
-            self.size_bytes, self.iterations, self.gbit_per_s, self.mpps, self.mean_us, self.p99_us
-        ))?;
-        output.line(&format!(
-            " lost {}, retransmitted {}, duplicate {}, rejected {}, dropped by the receiving socket {}; {:.3} CPU-s per GB",
-            self.lost_packets,
-            self.retransmitted_packets,
-            self.duplicate_packets,
-            self.rejected_packets,
-            self.receive_drops,
-            self.cpu_s_per_gbyte
-        ))
+        self.lines().iter().try_for_each(|line| output.line(line))
+    }
+
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut lines = vec![
+            " #bytes     #iterations    BW average[Gb/sec]   MsgRate[Mpps]   t_avg[usec]   t_99%[usec]"
+                .to_owned(),
+            format!(
+                " {:<10} {:<14} {:<20.2} {:<15.4} {:<13.1} {:<.1}",
+                self.size_bytes, self.iterations, self.gbit_per_s, self.mpps, self.mean_us, self.p99_us
+            ),
+        ];
+        let Counted { missing_chunks, missing_share, incomplete_messages, .. } = self.counted;
+        match (self.counted.lost_packets, self.counted.receive_drops) {
+            (Some(lost), Some(drops)) => lines.push(format!(
+                " lost {lost}, retransmitted {}, duplicate {}, rejected {}, dropped by the receiving socket {drops}{}",
+                self.retransmitted_packets,
+                self.counted.duplicate_packets.unwrap_or(0),
+                self.counted.rejected_packets.unwrap_or(0),
+                self.cpu_s_per_gbyte.map_or(String::new(), |cpu_s| format!("; {cpu_s:.3} CPU-s per GB")),
+            )),
+            _ => lines.push(format!(
+                " retransmitted {}; what the server counted is not known",
+                self.retransmitted_packets
+            )),
+        }
+        if let (Some(missing), Some(share), Some(incomplete), Some(messages)) =
+            (missing_chunks, missing_share, incomplete_messages, self.counted.messages)
+            && missing > 0
+        {
+            lines.push(format!(
+                " missing {} ({:.3} % of the bytes) in {incomplete} of {}; BW is of what arrived",
+                show_count(missing, "chunk"),
+                share * 100.0,
+                show_count(messages, "message"),
+            ));
+        }
+        if self.validated == Some(true) {
+            lines.push(" validated: every byte that arrived is right".to_owned());
+        }
+        if self.interrupted {
+            let messages = show_count(self.iterations, "message");
+            lines.push(format!(" interrupted after {messages} in {:.2} s", self.seconds));
+        }
+        lines
+    }
+}
+
+impl Counted {
+    fn new(counters: &Counters, size_bytes: u64) -> Self {
+        let all_bytes = counters.messages as f64 * size_bytes as f64;
+        let missing_share = counters.missing_bytes as f64 / all_bytes.max(1.0);
+        Self {
+            messages: Some(counters.messages),
+            incomplete_messages: Some(counters.incomplete),
+            missing_chunks: Some(counters.missing_chunks),
+            // A server that says more is missing than there was is not believed.
+            missing_share: Some(missing_share.min(1.0)),
+            lost_packets: Some(counters.lost_packets),
+            duplicate_packets: Some(counters.duplicate_packets),
+            rejected_packets: Some(counters.rejected_packets),
+            receive_drops: Some(counters.receive_drops),
+        }
     }
 }
 
@@ -116,7 +204,7 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::quantile;
+    use super::*;
 
     #[test]
     fn quantiles_are_of_nearest_rank() {
@@ -124,5 +212,12 @@ mod tests {
         assert_eq!(quantile(&values, 0.5), 50.0);
         assert_eq!(quantile(&values, 0.99), 99.0);
         assert_eq!(quantile(&[], 0.5), 0.0);
+    }
+
+    #[test]
+    fn what_is_missing_is_a_share_of_what_was_sent() {
+        let counters = Counters { messages: 4, missing_bytes: 100, ..Counters::default() };
+        assert_eq!(Counted::new(&counters, 100).missing_share, Some(0.25));
+        assert_eq!(Counted::new(&Counters::default(), 100).missing_share, Some(0.0));
     }
 }

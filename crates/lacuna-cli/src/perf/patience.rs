@@ -1,0 +1,241 @@
+//! How long a receiver waits for a message: the decision alone, on a clock that
+//! is handed in.
+//!
+//! Without repair, what is missing of a message may never come, and nothing on
+//! the wire says so. A message is given up when a later one has begun to arrive
+//! and the path had time to bring what it had reordered, or when it is known to
+//! have been sent, at least in part, and the path is quiet although a sender at
+//! work would not leave it so. A message that may not have been sent yet is not
+//! given up: its sender may pause. In every mode a sender of which nothing comes
+//! at all for long is taken to be gone.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Reordering that is waited for after a later message has begun to arrive: a
+/// quarter of a round trip, as RACK does (RFC 8985, 6.2), and at least this much
+/// for workers of several channels that do not run at the same time.
+const GRACE_MIN: Duration = Duration::from_millis(20);
+/// A quiet path: a sender whose window is one packet leaves a round trip between
+/// two. This is for short round trips and busy hosts.
+const QUIET_MIN: Duration = Duration::from_millis(300);
+const QUIET_RTTS: u32 = 3;
+/// How long a sender may send nothing before it is taken to be gone. It may be
+/// filling gigabytes with a pattern.
+pub(super) const IDLE: Duration = Duration::from_secs(30);
+/// Longest time to the next look: so that other news are noticed.
+const LOOK_MAX: Duration = Duration::from_millis(50);
+/// With messages that may be given up, how finely it is seen when they were
+/// overtaken.
+const LOOK_RAW: Duration = Duration::from_millis(5);
+
+/// What there is to see at a look.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Look {
+    /// Time since any moment that stays the same.
+    pub(super) now: Duration,
+    /// Packets that have come so far.
+    pub(super) packets: u64,
+    /// Number of the message that is waited for.
+    pub(super) front: u64,
+    /// Whether something of it is known to have been sent.
+    pub(super) is_begun: bool,
+    /// Newest message of which a chunk is here, if any.
+    pub(super) newest: Option<u64>,
+}
+
+/// What follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Look again after this time.
+    Wait(Duration),
+    /// What is missing of the front message was lost.
+    GiveUp,
+    /// The sender is gone: nothing has come for this long.
+    Gone(Duration),
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Patience {
+    /// Whether losses are repaired: no message is given up then.
+    repairs: bool,
+    grace: Duration,
+    quiet: Duration,
+    idle: Duration,
+    packets: u64,
+    /// Since when no packet has come.
+    quiet_since: Duration,
+    /// "Messages before this number are overtaken since then", both rising.
+    overtaken: VecDeque<(u64, Duration)>,
+}
+
+impl Patience {
+    pub(super) fn new(repairs: bool, rtt: Duration, idle: Duration, now: Duration) -> Self {
+        Self {
+            repairs,
+            grace: GRACE_MIN.max(rtt / 4),
+            quiet: QUIET_MIN.max(rtt * QUIET_RTTS),
+            idle: idle + rtt * QUIET_RTTS,
+            packets: 0,
+            quiet_since: now,
+            overtaken: VecDeque::new(),
+        }
+    }
+
+    /// Judges the front message.
+    pub(super) fn look(&mut self, look: &Look) -> Verdict {
+        if look.packets != self.packets {
+            self.packets = look.packets;
+            self.quiet_since = look.now;
+        }
+        let quiet_for = look.now.saturating_sub(self.quiet_since);
+        if quiet_for >= self.idle {
+            return Verdict::Gone(quiet_for);
+        }
+        let until_idle = self.idle - quiet_for;
+        if self.repairs {
+            return Verdict::Wait(until_idle.min(LOOK_MAX));
+        }
+        if let Some(newest) = look.newest
+            && self.overtaken.back().is_none_or(|(before, _)| newest > *before)
+        {
+            self.overtaken.push_back((newest, look.now));
+        }
+        while self.overtaken.front().is_some_and(|(before, _)| *before <= look.front) {
+            self.overtaken.pop_front();
+        }
+        let overtaken_since = self.overtaken.front().map(|(_, since)| *since);
+        let quiet_since = look.is_begun.then_some(self.quiet_since);
+        let due = [
+            overtaken_since.map(|since| since + self.grace),
+            quiet_since.map(|since| since + self.quiet),
+        ];
+        let due = due.into_iter().flatten().min();
+        if due.is_some_and(|due| due <= look.now) {
+            return Verdict::GiveUp;
+        }
+        let until_due = due.map_or(LOOK_RAW, |due| due - look.now);
+        Verdict::Wait(until_due.min(LOOK_RAW))
+    }
+
+    /// This end was busy with something else until now: what did not come
+    /// meanwhile says nothing of the sender.
+    pub(super) fn resume(&mut self, now: Duration) {
+        self.quiet_since = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(200);
+    const GRACE: Duration = Duration::from_millis(50);
+    const QUIET: Duration = Duration::from_millis(600);
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn raw() -> Patience {
+        Patience::new(false, RTT, IDLE, Duration::ZERO)
+    }
+
+    /// A look at a message that has begun.
+    fn look(now: Duration, packets: u64, front: u64, newest: Option<u64>) -> Look {
+        Look { now, packets, front, is_begun: true, newest }
+    }
+
+    fn waits(verdict: Verdict) -> bool {
+        matches!(verdict, Verdict::Wait(time) if !time.is_zero())
+    }
+
+    #[test]
+    fn a_message_is_given_up_a_quarter_round_trip_after_a_later_one_began() {
+        let mut patience = raw();
+        assert!(waits(patience.look(&look(ms(10), 100, 0, Some(0)))));
+        assert!(waits(patience.look(&look(ms(20), 200, 0, Some(1)))));
+        assert!(waits(patience.look(&look(ms(20) + GRACE - ms(1), 300, 0, Some(1)))));
+        let overdue = look(ms(20) + GRACE, 400, 0, Some(1));
+        assert_eq!(patience.look(&overdue), Verdict::GiveUp);
+    }
+
+    #[test]
+    fn messages_that_were_overtaken_together_are_given_up_together() {
+        let mut patience = raw();
+        assert!(waits(patience.look(&look(ms(0), 100, 0, Some(3)))));
+        for front in 0..3 {
+            let verdict = patience.look(&look(GRACE, 200, front, Some(3)));
+            assert_eq!(verdict, Verdict::GiveUp, "message {front}");
+        }
+        assert!(waits(patience.look(&look(GRACE, 200, 3, Some(3)))), "nothing came after it");
+        assert!(waits(patience.look(&look(GRACE + ms(5), 300, 3, Some(4)))));
+        let due = GRACE + ms(5) + GRACE;
+        assert!(waits(patience.look(&look(due - ms(1), 400, 3, Some(9)))));
+        assert_eq!(patience.look(&look(due, 400, 3, Some(9))), Verdict::GiveUp);
+    }
+
+    #[test]
+    fn the_last_message_is_given_up_when_the_path_is_quiet() {
+        let mut patience = raw();
+        assert!(waits(patience.look(&look(ms(10), 100, 7, Some(7)))));
+        assert!(waits(patience.look(&look(ms(10) + QUIET - ms(1), 100, 7, Some(7)))));
+        assert_eq!(patience.look(&look(ms(10) + QUIET, 100, 7, Some(7))), Verdict::GiveUp);
+    }
+
+    #[test]
+    fn a_message_of_which_nothing_came_is_given_up_only_if_it_was_sent() {
+        let mut patience = raw();
+        let unsent = Look { is_begun: false, ..look(ms(10), 100, 7, None) };
+        assert!(waits(patience.look(&unsent)));
+        for pause in 1..20 {
+            let now = ms(10) + QUIET * pause;
+            assert!(waits(patience.look(&Look { now, ..unsent })), "after {now:?}");
+        }
+        let sent = Look { now: ms(10) + QUIET * 20, is_begun: true, ..unsent };
+        assert_eq!(patience.look(&sent), Verdict::GiveUp);
+    }
+
+    #[test]
+    fn a_long_path_is_not_quiet_while_the_sender_waits_for_its_window() {
+        let rtt = Duration::from_secs(2);
+        let mut patience = Patience::new(false, rtt, IDLE, Duration::ZERO);
+        for round in 0..5 {
+            let packets = u64::from(round) + 1;
+            assert!(waits(patience.look(&look(rtt * round, packets, 0, Some(0)))));
+            let between = rtt * round + rtt * 9 / 10;
+            assert!(waits(patience.look(&look(between, packets, 0, Some(0)))), "round {round}");
+        }
+    }
+
+    #[test]
+    fn a_mode_that_repairs_waits_as_long_as_anything_comes() {
+        let mut patience = Patience::new(true, RTT, IDLE, Duration::ZERO);
+        for second in (0..600).step_by(20) {
+            let now = Duration::from_secs(second);
+            assert!(waits(patience.look(&look(now, second, 0, Some(5)))), "{second} s");
+        }
+    }
+
+    #[test]
+    fn a_sender_of_which_nothing_comes_is_gone_in_every_mode() {
+        for repairs in [true, false] {
+            let mut patience = Patience::new(repairs, RTT, IDLE, ms(5));
+            let idle = IDLE + RTT * QUIET_RTTS;
+            let silent = Look { is_begun: false, ..look(ms(4) + idle, 0, 0, None) };
+            assert!(waits(patience.look(&silent)));
+            let later = Look { now: ms(5) + idle, ..silent };
+            assert_eq!(patience.look(&later), Verdict::Gone(idle));
+        }
+    }
+
+    #[test]
+    fn time_spent_on_checking_is_not_counted_as_silence() {
+        let mut patience = raw();
+        assert!(waits(patience.look(&look(ms(10), 100, 0, Some(0)))));
+        patience.resume(ms(10) + QUIET);
+        assert!(waits(patience.look(&look(ms(10) + QUIET, 100, 1, Some(0)))));
+        assert_eq!(patience.look(&look(ms(10) + QUIET * 2, 100, 1, Some(0))), Verdict::GiveUp);
+    }
+}

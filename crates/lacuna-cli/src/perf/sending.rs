@@ -1,0 +1,177 @@
+//! The measured end of a client: keeps messages in flight, waits for them in
+//! order, and notes how long each took.
+
+use super::{ClientArgs, pattern};
+use crate::failure::Failure;
+use crate::interrupt::LOOK;
+use crate::memory;
+use crate::units::{show_bytes, show_count};
+use lacuna::{Connection, SendBuffer, SendHandle, WriteError};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a server may take to finish a message that is on the wire, in a
+/// mode without repair.
+const FINISHED_WITHIN: Duration = Duration::from_secs(30);
+
+/// A message on its way.
+struct InFlight {
+    handle: SendHandle,
+    posted: Instant,
+    buffer: Arc<Vec<u8>>,
+}
+
+/// See the module's text.
+pub(super) struct Sending<'a> {
+    args: &'a ClientArgs,
+    measured: &'a Connection,
+    stop: &'a dyn Fn() -> bool,
+    in_flight: VecDeque<InFlight>,
+    spare: Vec<Arc<Vec<u8>>>,
+    posted: u64,
+    times: Vec<Duration>,
+}
+
+/// What was measured.
+#[derive(Debug, Default)]
+pub(super) struct Measured {
+    /// Messages that were finished, those before the measurement included.
+    pub(super) messages: u64,
+    /// Of each message of the measurement.
+    pub(super) times: Vec<Duration>,
+    /// How long the measurement took.
+    pub(super) took: Duration,
+    /// Whether Ctrl-C ended it.
+    pub(super) interrupted: bool,
+}
+
+/// A buffer for each message in flight: as large writes have it, the bytes come
+/// from memory, not from a cache.
+pub(super) fn buffers(args: &ClientArgs) -> Result<Vec<Arc<Vec<u8>>>, Failure> {
+    let count = show_count(args.inflight.into(), "message");
+    let what = format!("{count} of {} in flight", show_bytes(args.size));
+    let needed_bytes = args.size.saturating_mul(args.inflight.into());
+    memory::check(needed_bytes, &what, "choose a smaller --size or --inflight")?;
+    let filled = |number| {
+        let mut buffer = memory::zeroed(args.size as usize)?;
+        pattern::fill(&mut buffer, number);
+        Ok(Arc::new(buffer))
+    };
+    (0..u64::from(args.inflight)).map(filled).collect()
+}
+
+impl<'a> Sending<'a> {
+    pub(super) fn new(
+        args: &'a ClientArgs,
+        measured: &'a Connection,
+        buffers: Vec<Arc<Vec<u8>>>,
+        stop: &'a dyn Fn() -> bool,
+    ) -> Self {
+        let (in_flight, times) = (VecDeque::new(), Vec::new());
+        Self { args, measured, stop, in_flight, spare: buffers, posted: 0, times }
+    }
+
+    /// Sends until it is enough. Being stopped ends the measurement, not in an
+    /// error: what was finished so far counts.
+    pub(super) fn run(mut self) -> Result<Measured, Failure> {
+        let mut started: Option<Instant> = None;
+        let interrupted = match self.send_all(&mut started) {
+            Ok(()) => false,
+            Err(Failure::Interrupted) => true,
+            Err(failure) => return Err(failure),
+        };
+        // Times of a warm-up that was not over are no measurement.
+        let (times, took) = match started {
+            Some(started) => (std::mem::take(&mut self.times), started.elapsed()),
+            None => Default::default(),
+        };
+        // The rest is not counted, so it is not waited for either.
+        let messages = self.posted - self.in_flight.len() as u64;
+        for message in self.in_flight.drain(..) {
+            message.handle.cancel();
+        }
+        Ok(Measured { messages, times, took, interrupted })
+    }
+
+    fn send_all(&mut self, started: &mut Option<Instant>) -> Result<(), Failure> {
+        for _ in 0..self.args.inflight {
+            self.post()?;
+        }
+        let warm_up = Instant::now();
+        for _ in 0..self.args.warmup {
+            // On a slow path a share of the time must do.
+            if warm_up.elapsed() > self.args.duration / 4 {
+                break;
+            }
+            self.finish()?;
+            self.post()?;
+        }
+        self.times.clear();
+        let start = *started.insert(Instant::now());
+        let goes_on = |run: &Self| match run.args.iters {
+            Some(iters) => (run.times.len() as u64) < iters,
+            // One message at least, however slow the path.
+            None => run.times.is_empty() || start.elapsed() < run.args.duration,
+        };
+        while goes_on(self) {
+            self.finish()?;
+            self.post()?;
+        }
+        Ok(())
+    }
+
+    fn post(&mut self) -> Result<(), Failure> {
+        let spare = self.spare.pop();
+        let mut buffer = match spare {
+            Some(buffer) => buffer,
+            None => Arc::new(memory::zeroed(self.args.size as usize)?),
+        };
+        if self.args.validate {
+            if Arc::get_mut(&mut buffer).is_none() {
+                // A worker still holds it for a moment.
+                buffer = Arc::new(memory::zeroed(self.args.size as usize)?);
+            }
+            if let Some(bytes) = Arc::get_mut(&mut buffer) {
+                pattern::fill(bytes, self.posted);
+            }
+        }
+        let posted = Instant::now();
+        let handle = self
+            .measured
+            .start_write(SendBuffer::new(buffer.clone()), None)
+            .map_err(|error| Failure::Network(error.to_string()))?;
+        self.posted += 1;
+        self.in_flight.push_back(InFlight { handle, posted, buffer });
+        Ok(())
+    }
+
+    /// Waits for the oldest message: until the server has all of it, or has
+    /// given it up in a mode without repair.
+    fn finish(&mut self) -> Result<(), Failure> {
+        let Some(oldest) = self.in_flight.front() else { return Ok(()) };
+        let mut sent = None;
+        loop {
+            if (self.stop)() {
+                return Err(Failure::Interrupted);
+            }
+            if oldest.handle.wait_finished(LOOK) {
+                break;
+            }
+            if oldest.handle.status().outcome.transpose().map_err(WriteError::Failed)?.is_some() {
+                // On the wire, and of no more concern to this end.
+                if let Some(failure) = self.measured.failure() {
+                    return Err(Failure::Network(failure.to_string()));
+                }
+                if sent.get_or_insert_with(Instant::now).elapsed() > FINISHED_WITHIN {
+                    let text = "the server takes no more messages".to_owned();
+                    return Err(Failure::Network(text));
+                }
+            }
+        }
+        let Some(oldest) = self.in_flight.pop_front() else { return Ok(()) };
+        self.times.push(oldest.posted.elapsed());
+        self.spare.push(oldest.buffer);
+        Ok(())
+    }
+}

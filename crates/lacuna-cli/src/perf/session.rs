@@ -1,0 +1,118 @@
+//! One client at a server, from its request to its counters. Every step has an
+//! end: a client that says nothing, never connects what is to be measured, or
+//! dies, gives its seat back.
+
+use super::cpu;
+use super::protocol::{
+    Answer, Awaited, Counters, Done, LENT_BYTES_MAX, Request, TOLD_WITHIN, send,
+};
+use super::taking::{Taker, lost};
+use crate::failure::Failure;
+use crate::interrupt::LOOK;
+use crate::memory;
+use crate::output::Output;
+use crate::units::{show_bytes, show_count};
+use lacuna::Connection;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// What a session needs of its server.
+pub(super) struct Session<'a> {
+    pub(super) connection: &'a Connection,
+    /// The connection to measure, once it is there.
+    pub(super) measured: &'a Receiver<Connection>,
+    /// How long a client may take to connect it.
+    pub(super) pairing: Duration,
+    /// How long a client may send nothing.
+    pub(super) idle: Duration,
+    /// Whether the server had no other client so far.
+    pub(super) is_alone: &'a dyn Fn() -> bool,
+    pub(super) stop: &'a dyn Fn() -> bool,
+    pub(super) output: Output,
+}
+
+impl Session<'_> {
+    pub(super) fn serve(&self) -> Result<(), Failure> {
+        let request = Awaited::<Request>::post(self.connection)
+            .map_err(Into::into)
+            .and_then(|request| request.wait(TOLD_WITHIN, self.stop))
+            .map_err(lost)?;
+        let buffers = match lend(&request) {
+            Ok(buffers) => buffers,
+            Err(reason) => {
+                let failure = Failure::Network(format!("refused: {reason}"));
+                send(self.connection, &Answer::Refused { reason })?;
+                return Err(failure);
+            }
+        };
+        let done = Awaited::<Done>::post(self.connection).map_err(Into::into).map_err(lost)?;
+        send(self.connection, &Answer::Ready)?;
+        let measured = self.await_measured()?;
+        self.output.note(&format!("{}: {:#}", measured.peer(), measured.chosen()));
+        let cpu_before_s = cpu::process_s();
+        let taker = Taker::new(&measured, &request, buffers, self.idle)?;
+        let counters = taker.take(done, self.stop)?;
+        let cpu_s = (self.is_alone)().then(|| cpu::process_s() - cpu_before_s);
+        send(self.connection, &Counters { cpu_s, ..counters })
+    }
+
+    fn await_measured(&self) -> Result<Connection, Failure> {
+        let since = Instant::now();
+        loop {
+            match self.measured.recv_timeout(LOOK) {
+                Ok(measured) => return Ok(measured),
+                Err(RecvTimeoutError::Timeout) => {}
+                // Its seat holds the other end, so this is not seen.
+                Err(RecvTimeoutError::Disconnected) => std::thread::park_timeout(LOOK),
+            }
+            if (self.stop)() {
+                return Err(Failure::Interrupted);
+            }
+            if let Some(failure) = self.connection.failure() {
+                return Err(Failure::Network(format!("lost the client: {failure}")));
+            }
+            if since.elapsed() >= self.pairing {
+                let pairing_s = self.pairing.as_secs_f64();
+                let text = format!("connected nothing to measure within {pairing_s:.0} s");
+                return Err(Failure::Network(text));
+            }
+        }
+    }
+}
+
+/// The memory that a client asks for, or why it gets none.
+fn lend(request: &Request) -> Result<Vec<Vec<u8>>, String> {
+    let Request { size_bytes, inflight, .. } = *request;
+    let what = format!("{} of {}", show_count(inflight.into(), "message"), show_bytes(size_bytes));
+    let lent_bytes = size_bytes.saturating_mul(u64::from(inflight));
+    if lent_bytes == 0 {
+        return Err(format!("{what}: nothing to measure"));
+    }
+    if lent_bytes > LENT_BYTES_MAX {
+        return Err(format!("{what}: this server lends {} at most", show_bytes(LENT_BYTES_MAX)));
+    }
+    memory::check(lent_bytes, &what, "choose a smaller --size or --inflight")
+        .and_then(|()| (0..inflight).map(|_| memory::zeroed(size_bytes as usize)).collect())
+        .map_err(|failure| failure.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_lent_within_bounds() {
+        let request = |size_bytes, inflight| Request { size_bytes, inflight, validate: false };
+        let buffers = lend(&request(1000, 3)).expect("little");
+        assert_eq!(buffers, vec![vec![0; 1000]; 3]);
+        for (request, part) in [
+            (request(0, 3), "nothing to measure"),
+            (request(3, 0), "nothing to measure"),
+            (request(u64::MAX, u32::MAX), "lends 16 GiB at most"),
+            (request(17 << 30, 1), "1 message of 17 GiB: this server lends 16 GiB at most"),
+        ] {
+            let reason = lend(&request).expect_err(part);
+            assert!(reason.contains(part), "{reason}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The measured end of a server: posts receives, takes messages in order as
+//! they come or are given up, checks and counts, and posts again.
+
+use super::patience::{Look, Patience, Verdict};
+use super::pattern;
+use super::protocol::{Awaited, Counters, Done, Request, TalkError};
+use crate::chunks::Chunks;
+use crate::failure::Failure;
+use crate::interrupt::LOOK;
+use lacuna::{ChannelStats, Completed, Connection, Mode, ReceiveFailure, RecvError, RecvHandle};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// See the module's text.
+pub(super) struct Taker<'a> {
+    measured: &'a Connection,
+    request: &'a Request,
+    chunks: Chunks,
+    /// Packets of a message.
+    message_packets: u64,
+    /// The next message lands in the front one.
+    posted: VecDeque<RecvHandle>,
+    counters: Counters,
+    patience: Patience,
+    started: Instant,
+    /// What the whole server had counted before.
+    rejected_before: u64,
+    drops_before: u64,
+}
+
+impl<'a> Taker<'a> {
+    /// Posts all buffers.
+    pub(super) fn new(
+        measured: &'a Connection,
+        request: &'a Request,
+        buffers: Vec<Vec<u8>>,
+        idle: Duration,
+    ) -> Result<Self, Failure> {
+        let chosen = measured.chosen();
+        let repairs = chosen.mode.parse().is_ok_and(|mode: Mode| mode.is_reliable());
+        let rtt = Duration::from_micros(chosen.rtt_us.unwrap_or(0));
+        let context = measured.stats().context;
+        let mut taker = Self {
+            measured,
+            request,
+            chunks: Chunks::new(chosen, request.size_bytes),
+            message_packets: request.size_bytes.div_ceil(u64::from(chosen.mtu_bytes)),
+            posted: VecDeque::new(),
+            counters: Counters::default(),
+            patience: Patience::new(repairs, rtt, idle, Duration::ZERO),
+            started: Instant::now(),
+            rejected_before: context.rejected_packets(),
+            drops_before: context.receive_drops,
+        };
+        buffers.into_iter().try_for_each(|buffer| taker.post(buffer))?;
+        Ok(taker)
+    }
+
+    /// Takes as many messages as the client says that it sent.
+    pub(super) fn take(
+        mut self,
+        mut done: Awaited<Done>,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Counters, Failure> {
+        let mut expected = None;
+        let mut pause = LOOK;
+        loop {
+            if let Some(done) = done.poll().map_err(lost)? {
+                expected = Some(done.messages);
+            }
+            if expected.is_some_and(|expected| self.counters.messages >= expected) {
+                break;
+            }
+            if stop() {
+                return Err(Failure::Interrupted);
+            }
+            let Some(front) = self.posted.front() else { break };
+            match front.wait(pause) {
+                Ok(()) => {
+                    self.finish_front()?;
+                    continue;
+                }
+                Err(RecvError::Deadline { .. }) => {}
+                // The client's time was over; it is about to say so.
+                Err(RecvError::Failed(ReceiveFailure::Cancelled(_))) => done.rest(LOOK),
+                Err(error) => return Err(Failure::Network(format!("lost the client: {error}"))),
+            }
+            match self.look() {
+                Verdict::Wait(time) => pause = time,
+                Verdict::GiveUp => {
+                    self.finish_front()?;
+                    // The next one may be as late.
+                    pause = Duration::ZERO;
+                }
+                Verdict::Gone(idle) => {
+                    let idle_s = idle.as_secs_f64();
+                    let text = format!("the client has sent nothing for {idle_s:.0} s");
+                    return Err(Failure::Network(text));
+                }
+            }
+        }
+        let stats = self.measured.stats();
+        let context = &stats.context;
+        Ok(Counters {
+            lost_packets: stats.lost_packets,
+            duplicate_packets: stats.channels.iter().map(|channel| channel.duplicates).sum(),
+            rejected_packets: context.rejected_packets() - self.rejected_before,
+            receive_drops: context.receive_drops - self.drops_before,
+            ..self.counters
+        })
+    }
+
+    fn look(&mut self) -> Verdict {
+        let stats = self.measured.stats();
+        let packets = stats.channels.iter().map(|channel| channel.packets).sum();
+        let unplaced = |channel: &ChannelStats| {
+            channel.duplicates + channel.discarded.get("late").copied().unwrap_or(0)
+        };
+        // Without repair every packet is sent once, and all messages have as many.
+        let sent: u64 =
+            packets + stats.channels.iter().map(unplaced).sum::<u64>() + stats.lost_packets;
+        let newest = self.posted.iter().rposition(|posted| posted.chunks_done() > 0);
+        self.patience.look(&Look {
+            now: self.started.elapsed(),
+            packets,
+            front: self.counters.messages,
+            is_begun: sent > self.counters.messages.saturating_mul(self.message_packets),
+            newest: newest.map(|index| self.counters.messages + index as u64),
+        })
+    }
+
+    /// Takes what came of the front message.
+    fn finish_front(&mut self) -> Result<(), Failure> {
+        let Some(front) = self.posted.pop_front() else { return Ok(()) };
+        let done = front.complete();
+        self.count(&done);
+        self.counters.messages += 1;
+        // Checking takes a while; where nothing came there was nothing to check.
+        if self.request.validate && done.chunks.iter().any(|chunks| *chunks != 0) {
+            self.patience.resume(self.started.elapsed());
+        }
+        self.post(done.buffer)
+    }
+
+    fn count(&mut self, done: &Completed) {
+        let (number, size_bytes) = (self.counters.messages, self.request.size_bytes);
+        let mut wrong = None;
+        if done.is_complete && done.len.map(|len| len as u64) != Some(size_bytes) {
+            wrong = done.len.or(Some(0));
+        } else if done.is_complete {
+            if self.request.validate {
+                wrong = pattern::first_wrong(&done.buffer, 0..size_bytes as usize, number);
+            }
+        } else {
+            self.counters.incomplete += 1;
+            for (bytes, is_here) in self.chunks.of(done) {
+                if !is_here {
+                    self.counters.missing_chunks += 1;
+                    self.counters.missing_bytes += bytes.len() as u64;
+                } else if self.request.validate && wrong.is_none() {
+                    wrong = pattern::first_wrong(&done.buffer, bytes, number);
+                }
+            }
+        }
+        if let Some(at) = wrong {
+            self.counters.wrong += 1;
+            let first = &mut self.counters.first_wrong;
+            first.get_or_insert_with(|| format!("message {number} at byte {at}"));
+        }
+    }
+
+    fn post(&mut self, buffer: Vec<u8>) -> Result<(), Failure> {
+        let posted = self.measured.post_recv(buffer);
+        self.posted.push_back(posted.map_err(|error| Failure::Network(error.to_string()))?);
+        Ok(())
+    }
+}
+
+/// A client that did not say what was expected.
+pub(super) fn lost(error: TalkError) -> Failure {
+    match error {
+        TalkError::Stopped => Failure::Interrupted,
+        TalkError::Receive(error) if error.is_closed() => {
+            Failure::Network("the client ended early".to_owned())
+        }
+        error => Failure::Network(format!("lost the client: {error}")),
+    }
+}
