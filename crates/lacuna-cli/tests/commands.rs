@@ -1,9 +1,9 @@
 //! The commands as a user runs them: results on standard output, exit codes,
 //! one-line answers to nonsense.
 
-use serde_json::Value;
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Output, Stdio};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Output, Stdio};
 
 fn lacuna(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lacuna"));
@@ -19,6 +19,65 @@ fn objects(output: &Output) -> Vec<Value> {
     let text = String::from_utf8(output.stdout.clone()).expect("UTF-8");
     text.lines().map(|line| serde_json::from_str(line).expect("one object per line")).collect()
 }
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A command under way, whose standard error is read line by line.
+struct Running {
+    child: Child,
+    stderr: BufReader<std::process::ChildStderr>,
+}
+
+impl Running {
+    fn start(args: &[&str]) -> Self {
+        let mut child = lacuna(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let stderr = BufReader::new(child.stderr.take().expect("piped"));
+        Self { child, stderr }
+    }
+
+    /// Waits for a line of standard error that contains this.
+    fn wait_for(&mut self, part: &str) -> String {
+        let mut line = String::new();
+        while self.stderr.read_line(&mut line).expect("text") > 0 {
+            if line.contains(part) {
+                return line.trim().to_owned();
+            }
+            line.clear();
+        }
+        panic!("it ended without a line with \"{part}\"");
+    }
+
+    fn signal(&self, signal: &str) {
+        let kill = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
+        assert!(kill.expect("kill(1)").success());
+    }
+
+    /// Its exit code and what it printed since.
+    fn end(mut self) -> Output {
+        let mut rest = Vec::new();
+        self.stderr.read_to_end(&mut rest).expect("until it ends");
+        let output = self.child.wait_with_output().expect("it ends");
+        Output { stderr: rest, ..output }
+    }
+}
+
+/// Starts a perf server on a free port and says which.
+fn perf_server(options: &[&str]) -> (Running, String) {
+    let listen = ["perf", "server", "--listen", "127.0.0.1:0"];
+    let mut server = Running::start(&[&listen, options].concat());
+    let line = server.wait_for("listening on");
+    let address = line.rsplit(' ').next().expect("an address").to_owned();
+    (server, address)
+}
+
+const SMALL_DEMO: [&str; 10] =
+    ["demo", "--size", "64KiB", "--rtt", "1ms", "--rate", "500mbit", "--no-plot", "--runs", "1"];
 
 #[test]
 fn the_demo_verifies_every_mode() {
@@ -45,17 +104,46 @@ fn the_demo_verifies_every_mode() {
     for result in &results {
         assert_eq!(result["verified"], true);
         assert_eq!(result["size_bytes"], 2 << 20);
-        assert_eq!(result["runs"], 2);
+        assert_eq!((&result["runs"], &result["interrupted"]), (&json!(2), &json!(false)));
         let mean = result["completion_ms"]["mean"].as_f64().expect("a number");
         let ideal = result["ideal_ms"].as_f64().expect("a number");
         assert!(mean >= ideal * 0.99, "faster than the ideal: {result}");
         assert!(result["goodput_gbit_per_s"].as_f64() > Some(0.0));
         assert!(result["retransmitted_chunks"].as_u64() > Some(0));
+        // What it was done over.
+        let path = json!({
+            "rate_bits_per_s": 500_000_000, "rtt_ms": 4.0, "loss": 0.01,
+            "burst_packets": 1.0, "queue_bytes": 512 << 10,
+        });
+        assert_eq!(result["path"], path);
+        assert_eq!((&result["seed"], &result["find_rate"]), (&json!(1), &json!(false)));
+        assert_eq!((&result["chunk_bytes"], &result["mtu_bytes"]), (&json!(4096), &json!(4096)));
+        assert!(result["queue_dropped_packets"].is_number());
     }
+    assert!(results[1]["timeouts"].as_u64() > Some(0), "sr:rto repairs by timeouts: {results:?}");
 }
 
 #[test]
-fn the_demo_draws_a_plot() {
+fn the_demo_without_repair_tells_what_is_missing() {
+    let options = ["--mode", "raw", "--mode", "raw", "--loss", "0.1", "--size", "4MiB"];
+    let args = [&SMALL_DEMO[..1], &SMALL_DEMO[3..], &options].concat();
+    let output = run(&[&args[..], &["--json"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let results = objects(&output);
+    assert_eq!(results.len(), 1, "a mode given twice runs once");
+    let result = &results[0];
+    assert!(result["missing_chunks"].as_u64() > Some(0), "{result}");
+    assert!(result["lost_packets"].as_u64() > Some(0), "{result}");
+    assert_eq!(result["verified"], true, "what came is right");
+    assert_eq!(result["retransmitted_chunks"], 0);
+
+    let output = run(&args);
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(table.contains(" missing"), "{table}");
+}
+
+#[test]
+fn the_demo_draws_a_plot_that_says_what_it_shows() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let plot = folder.path().join("plot.svg");
     let path = plot.to_str().expect("UTF-8");
@@ -64,26 +152,16 @@ fn the_demo_draws_a_plot() {
     assert!(output.status.success(), "{output:?}");
     let svg = std::fs::read_to_string(&plot).expect("the plot was written");
     assert!(svg.starts_with("<svg") && svg.contains("sr:rto"));
+    for part in ["1 Gbit/s, 1 ms RTT, loss 0.001", "seed 1", "one run", "mean", "ideal"] {
+        assert!(svg.contains(part), "{part}");
+    }
     assert!(String::from_utf8_lossy(&output.stdout).contains("verified"));
-}
-
-/// Starts a perf server on a free port and says which.
-fn perf_server() -> (std::process::Child, String) {
-    let mut server = lacuna(&["perf", "server", "--listen", "127.0.0.1:0", "--once"])
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the server starts");
-    let stderr = server.stderr.take().expect("piped");
-    let mut line = String::new();
-    BufReader::new(stderr).read_line(&mut line).expect("the server says where it listens");
-    let address = line.trim().rsplit(' ').next().expect("an address").to_owned();
-    (server, address)
 }
 
 #[test]
 fn perf_measures_and_validates_in_every_mode() {
     for mode in ["raw", "sr"] {
-        let (mut server, address) = perf_server();
+        let (server, address) = perf_server(&["--once"]);
         let output = run(&[
             "perf",
             "client",
@@ -106,38 +184,98 @@ fn perf_measures_and_validates_in_every_mode() {
         assert_eq!(report["iterations"], 40);
         assert_eq!(report["validated"], true);
         assert_eq!(report["receive_drops"], 0);
+        assert_eq!(report["interrupted"], false);
         for field in [
             "gbit_per_s",
             "mpps",
             "mean_us",
             "p99_us",
             "lost_packets",
+            "missing_chunks",
             "retransmitted_packets",
             "rejected_packets",
             "cpu_s_per_gbyte",
         ] {
             assert!(report[field].is_number(), "{field} in {report}");
         }
-        assert!(server.wait().expect("the server ends").success());
+        assert_eq!(server.end().status.code(), Some(0));
     }
+}
+
+#[test]
+fn fewer_channels_than_asked_for_are_said_at_the_start() {
+    let (_server, address) = perf_server(&["--once"]);
+    let size = ["--size", "64KiB", "--iters", "4"];
+    let output = run(&[&["perf", "client", &address, "--channels", "3"], &size[..]].concat());
+    assert!(output.status.success(), "{output:?}");
+    assert!(stderr(&output).contains("1 of 3 channels (the peer has no more)"), "{output:?}");
 }
 
 #[test]
 fn nonsense_is_answered_in_one_line_with_exit_code_2() {
     for args in [
         &["demo", "--loss", "2"][..],
+        &["demo", "--loss", "0.9"],
         &["demo", "--size", "many"],
+        &["demo", "--size", "0"],
         &["demo", "--mode", "magic"],
         &["demo", "--rtt", "25"],
-        &["demo", "--mtu", "70000", "--runs", "1", "--no-plot"],
+        &["demo", "--rtt", "1h"],
+        &["demo", "--rtt", "10s"],
+        &["demo", "--rate", "1000tbit"],
+        &["demo", "--rate", "1bit", "--size", "1"],
+        &["demo", "--rate", "1mbit", "--size", "10GiB"],
+        &["demo", "--runs", "0"],
+        &["demo", "--burst", "nan"],
+        &["demo", "--burst", "0"],
+        &["demo", "--chunk", "0"],
+        &["demo", "--mtu", "70000"],
+        &["demo", "--mtu", "9001"],
+        &["demo", "--mtu", "0"],
         &["perf", "client"],
+        &["perf", "client", "host:99999"],
+        &["perf", "client", "host", "-n", "0"],
+        &["perf", "client", "host", "-s", "0"],
+        &["perf", "client", "host", "--duration", "0s"],
+        &["perf", "client", "host", "--inflight", "0"],
+        &["perf", "client", "host", "--mtu", "9001"],
+        &["perf", "server", "--listen", "127.0.0.1:99999"],
+        &["perf", "server", "--clients", "0"],
+        &["perf", "fly"],
         &["fly"],
     ] {
         let output = run(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
-        let text = String::from_utf8_lossy(&output.stderr);
-        assert!(!text.contains("panicked"), "{text}");
-        assert!(!text.is_empty());
+        let text = stderr(&output);
+        assert!(text.starts_with("lacuna: ") && text.lines().count() == 1, "{args:?}: {text}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+/// Numbers at the edge of what is allowed do not turn into NaN or a panic.
+#[test]
+fn extreme_numbers_that_make_sense_work() {
+    let rates: [&[&str]; 3] = [
+        &["--rate", "1000tbit", "--rtt", "0s", "--size", "1"],
+        &["--mtu", "9kb", "--rtt", "0s"],
+        &["--seed", "18446744073709551615", "--runs", "2", "--rtt", "0s"],
+    ];
+    for options in rates {
+        let small = ["demo", "--size", "64KiB", "--runs", "1", "--no-plot", "--json", "--quiet"];
+        // The last of two values would be an error: take those of the case.
+        let mut args: Vec<&str> = vec![small[0]];
+        for pair in small[1..5].chunks(2).filter(|pair| !options.contains(&pair[0])) {
+            args.extend(pair);
+        }
+        args.extend(&small[5..]);
+        args.extend(options);
+        let output = run(&args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {output:?}");
+        for result in objects(&output) {
+            assert_eq!(result["verified"], true);
+            let fields = ["goodput_gbit_per_s", "ideal_ms", "retransmitted_share"];
+            assert!(fields.iter().all(|field| result[field].is_f64()), "NaN is null: {result}");
+        }
     }
 }
 
@@ -145,27 +283,263 @@ fn nonsense_is_answered_in_one_line_with_exit_code_2() {
 fn nobody_listening_is_a_network_failure() {
     let output = run(&["perf", "client", "127.0.0.1:1"]);
     assert_eq!(output.status.code(), Some(3));
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("cannot reach 127.0.0.1:1"), "{text}");
+    assert!(stderr(&output).contains("cannot reach 127.0.0.1:1"), "{output:?}");
 }
 
 #[test]
-fn a_port_in_use_says_so() {
+fn what_this_machine_cannot_do_is_said_before_it_is_begun() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("bound").to_string();
-    let output = run(&["perf", "server", "--listen", &address]);
-    assert_eq!(output.status.code(), Some(5));
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("cannot listen on") && text.contains("in use"), "{text}");
+    let huge = "1000TiB";
+    let rate = ["--rate", "1000000tbit", "--rtt", "0s"];
+    for (args, part) in [
+        (&["perf", "server", "--listen", &address][..], "in use"),
+        (&["perf", "client", "127.0.0.1:1", "--size", huge], "16 messages of 1000 TiB"),
+        (&[&["demo", "--size", huge], &rate[..]].concat(), "choose a smaller --size"),
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(5), "{args:?}: {output:?}");
+        let text = stderr(&output);
+        assert!(text.contains(part) && text.lines().count() == 1, "{args:?}: {text}");
+    }
+}
+
+/// A server that reports wrong bytes: the client's exit code says so.
+#[test]
+fn wrong_data_is_a_failure_of_its_own() {
+    use lacuna::{ConnectionConfig, Context, ContextConfig, Listener};
+    let context = Context::new(ContextConfig::default()).expect("sockets");
+    let any_port = "127.0.0.1:0".parse().expect("an address");
+    let listener = Listener::bind(&context, any_port, ConnectionConfig::default()).expect("a port");
+    let address = listener.local_addr().to_string();
+    let serving = std::thread::spawn(move || {
+        let session = listener.accept().expect("the session");
+        session.recv(&mut [0; 1000]).expect("the request");
+        session.write(b"\"Ready\"").expect("the client takes it");
+        let measured = listener.accept().expect("what is measured");
+        let done = session.post_recv(vec![0; 1000]).expect("a slot");
+        for _ in 0..5 {
+            measured.recv(&mut [0; 1024]).expect("a message");
+        }
+        done.wait(std::time::Duration::from_secs(60)).expect("it is over");
+        let counters = json!({
+            "messages": 5, "incomplete": 0, "missing_chunks": 0, "missing_bytes": 0,
+            "wrong": 1, "first_wrong": "message 3 at byte 7", "lost_packets": 0,
+            "duplicate_packets": 0, "rejected_packets": 0, "receive_drops": 0, "cpu_s": 0.1,
+        });
+        session.write(counters.to_string().as_bytes()).expect("the client takes it");
+    });
+    let options = ["--size", "1KiB", "-n", "5", "--inflight", "1", "--warmup", "0", "--validate"];
+    let output = run(&[&["perf", "client", &address, "--json"], &options[..]].concat());
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    assert_eq!(objects(&output)[0]["validated"], false);
+    let text = stderr(&output);
+    assert!(text.contains("1 message arrived wrong, first: message 3 at byte 7"), "{text}");
+    serving.join().expect("no panic");
 }
 
 #[test]
-fn help_is_there_for_everything() {
+fn programs_that_do_not_belong_together_say_so() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("file");
+    std::fs::write(&file, b"content").expect("a file");
+    let (_server, address) = perf_server(&[]);
+    let output = run(&["send", "--retry", "0s", file.to_str().expect("UTF-8"), &address]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(stderr(&output).contains("this is lacuna perf server"), "{output:?}");
+
+    let inbox = folder.path().join("inbox");
+    let listen = ["recv", "--listen", "127.0.0.1:0", "--dir", inbox.to_str().expect("UTF-8")];
+    let mut receiver = Running::start(&listen);
+    let line = receiver.wait_for("listening on ");
+    let address = line.split([' ', ',']).nth(2).expect("an address");
+    let output = run(&["perf", "client", address]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let text = stderr(&output);
+    assert!(text.contains("perf server") || text.contains("lacuna recv"), "{text}");
+    assert!(!text.contains("expected value"), "no internals: {text}");
+    receiver.child.kill().expect("it runs");
+    receiver.end();
+}
+
+#[cfg(unix)]
+mod interrupted {
+    use super::*;
+
+    #[test]
+    fn the_demo_prints_what_it_finished() {
+        let mut demo = Running::start(&[
+            "demo",
+            "--size",
+            "64KiB",
+            "--rtt",
+            "1ms",
+            "--runs",
+            "10000",
+            "--no-plot",
+            "--json",
+        ]);
+        demo.wait_for("sr: run 3 of 10000");
+        demo.signal("-INT");
+        let output = demo.end();
+        assert_eq!(output.status.code(), Some(130), "{output:?}");
+        let results = objects(&output);
+        assert_eq!(results.len(), 1, "sr:rto did not begin");
+        assert_eq!((&results[0]["mode"], &results[0]["interrupted"]), (&json!("sr"), &json!(true)));
+        assert!(results[0]["runs"].as_u64() >= Some(3));
+        assert!(stderr(&output).ends_with("lacuna: interrupted\n"), "{output:?}");
+    }
+
+    #[test]
+    fn the_demo_says_in_its_table_how_far_it_came() {
+        let options = ["--runs", "10000", "--size", "64KiB", "--rtt", "1ms", "--no-plot"];
+        let mut demo = Running::start(&[&["demo"], &options[..]].concat());
+        demo.wait_for("sr: run 3 of 10000");
+        demo.signal("-INT");
+        let output = demo.end();
+        assert_eq!(output.status.code(), Some(130), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("verified"), "{text}");
+        assert!(text.contains("interrupted; runs finished: sr "), "{text}");
+        assert!(text.contains("sr:rto 0 of 10000"), "{text}");
+    }
+
+    #[test]
+    fn perf_prints_what_it_measured_and_the_server_ends_cleanly() {
+        let (mut server, address) = perf_server(&[]);
+        let size = ["--size", "64KiB", "--warmup", "0", "--duration", "1h"];
+        let args = [&["perf", "client", &address, "--json"], &size[..]].concat();
+        let mut client = Running::start(&args);
+        client.wait_for("mode sr");
+        client.signal("-INT");
+        let output = client.end();
+        assert_eq!(output.status.code(), Some(130), "{output:?}");
+        let report = &objects(&output)[0];
+        assert_eq!(report["interrupted"], true);
+        assert!(report["messages"].as_u64() >= report["iterations"].as_u64(), "{report}");
+
+        server.wait_for("served");
+        server.signal("-INT");
+        let output = server.end();
+        assert_eq!(output.status.code(), Some(130), "{output:?}");
+        assert_eq!(stderr(&output), "lacuna: interrupted\n");
+    }
+
+    /// Nobody is left waiting for a server that ends.
+    #[test]
+    fn a_server_that_ends_takes_its_clients_along() {
+        let (mut server, address) = perf_server(&[]);
+        let client = Running::start(&["perf", "client", &address, "--duration", "1h"]);
+        server.wait_for("mode sr");
+        server.signal("-TERM");
+        assert_eq!(server.end().status.code(), Some(130));
+        let output = client.end();
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        assert!(stderr(&output).contains("closed the connection"), "{output:?}");
+    }
+
+    /// A client that stands still holds up no other.
+    #[test]
+    fn a_stopped_client_holds_up_nobody() {
+        let (mut server, address) = perf_server(&[]);
+        let mut still = Running::start(&["perf", "client", &address, "--duration", "1h"]);
+        server.wait_for("mode sr");
+        still.signal("-STOP");
+        let output = run(&["perf", "client", &address, "-n", "4", "--size", "64KiB"]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        still.child.kill().expect("it is there");
+        still.end();
+        // Its death is noticed.
+        server.wait_for("lost the client");
+    }
+}
+
+/// A pipe that nobody reads.
+fn unread() -> std::io::PipeWriter {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    writer
+}
+
+#[test]
+fn nobody_reading_is_a_quiet_end() {
+    for json in [&["--json"][..], &[]] {
+        let args = [&SMALL_DEMO[..], json].concat();
+        let output = lacuna(&args).stdout(unread()).output().expect("the binary runs");
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let text = stderr(&output);
+        assert!(!text.contains("panicked") && !text.contains("lacuna:"), "{text}");
+    }
+    // What only makes more results ends with the first that nobody reads.
+    let args = [&SMALL_DEMO[..], &["--json"]].concat();
+    let output = lacuna(&args).stdout(unread()).output().expect("the binary runs");
+    assert!(!stderr(&output).contains("sr:rto"), "{output:?}");
+    let output = lacuna(&["--help"]).stdout(unread()).output().expect("the binary runs");
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_closed_standard_error_changes_no_exit_code() {
+    for (args, code) in [
+        (&[&SMALL_DEMO[..], &["-vvv"]].concat()[..], 0),
+        (&["demo", "--size", "0"], 2),
+        (&["perf", "client", "127.0.0.1:1"], 3),
+        (&["perf", "client", "127.0.0.1:1", "--size", "1000TiB"], 5),
+    ] {
+        let output = lacuna(args).stderr(unread()).output().expect("the binary runs");
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_under_the_results_is_this_machines_failure() {
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("Linux has it");
+    let output = lacuna(&SMALL_DEMO).stdout(full).output().expect("the binary runs");
+    assert_eq!(output.status.code(), Some(5), "{output:?}");
+    assert!(stderr(&output).contains("cannot write the result"), "{output:?}");
+}
+
+#[test]
+fn logs_have_colours_on_a_terminal_only() {
+    let output = lacuna(&SMALL_DEMO).arg("-vv").output().expect("the binary runs");
+    let text = stderr(&output);
+    assert!(text.contains("INFO") && !text.contains('\x1b'), "{text}");
+}
+
+#[test]
+fn a_port_alone_is_listened_on_everywhere() {
+    let mut server = Running::start(&["perf", "server", "--listen", "0"]);
+    let line = server.wait_for("listening on");
+    assert!(line.contains("listening on 0.0.0.0:"), "{line}");
+    server.child.kill().expect("it runs");
+    server.end();
+}
+
+#[test]
+fn help_is_there_for_everything_with_examples() {
     for command in
         [&["demo"][..], &["send"], &["recv"], &["perf"], &["perf", "client"], &["perf", "server"]]
     {
-        let output = run(&[command, &["--help"]].concat());
-        assert!(output.status.success());
-        assert!(String::from_utf8_lossy(&output.stdout).contains("Usage: lacuna"));
+        for help in ["-h", "--help"] {
+            let output = run(&[command, &[help]].concat());
+            assert!(output.status.success());
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(text.contains("Usage: lacuna"), "{command:?}: {text}");
+            assert!(text.contains("Examples:\n  lacuna "), "{command:?}: {text}");
+        }
     }
+    let output = run(&["--help"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    for part in ["lacuna demo", "lacuna recv --dir", "lacuna send", "Units:", "Exit codes:"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn the_version_is_printed() {
+    let output = run(&["--version"]);
+    assert_eq!(output.status.code(), Some(0));
+    let expected = concat!("lacuna ", env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
 }
