@@ -1,0 +1,125 @@
+//! The benchmarks: Lacuna beside the kernel's own limit and beside what one
+//! could use instead. See README.md.
+
+mod bare;
+mod cell;
+mod contestant;
+mod machine;
+mod meter;
+mod pin;
+mod report;
+mod run;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+#[derive(Debug, Parser)]
+#[command(about = "Measure Lacuna beside the kernel's limit and other transports")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Run cells of cells.toml and compare with the goals kept there
+    Run(RunArgs),
+    /// Pin this process to a core, then become another program
+    #[command(hide = true)]
+    Pinned {
+        core: usize,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        program: Vec<OsString>,
+    },
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// Cells whose names contain one of these; all without
+    cells: Vec<String>,
+    /// Only these contestants
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// How often each contestant runs
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
+    /// Seconds of each run
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// Core of the sending end
+    #[arg(long)]
+    send_core: Option<usize>,
+    /// Core of the receiving end
+    #[arg(long)]
+    receive_core: Option<usize>,
+    /// The `lacuna` command; built from this checkout if not given
+    #[arg(long)]
+    lacuna: Option<PathBuf>,
+    /// Keep raw results, table and picture in this folder
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().task.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("lacuna-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Task {
+    fn run(self) -> Result<()> {
+        match self {
+            Self::Run(args) => run_cells(&args),
+            Self::Pinned { core, program } => pin::become_pinned(core, &program),
+        }
+    }
+}
+
+fn run_cells(args: &RunArgs) -> Result<()> {
+    ensure!(args.rounds > 0, "--rounds must be 1 or more");
+    ensure!(args.seconds > 0.0 && args.seconds < 3600.0, "--seconds must be above 0");
+    let suite = cell::Suite::ours()?;
+    let cores = pin::allowed()?;
+    ensure!(cores.len() >= 2, "two cores are needed: one for each end");
+    let place = contestant::Place {
+        send_core: args.send_core.unwrap_or(cores[1]),
+        receive_core: args.receive_core.unwrap_or(cores[0]),
+        duration: Duration::from_secs_f64(args.seconds),
+        lacuna: match &args.lacuna {
+            Some(path) => path.clone(),
+            None => build_lacuna()?,
+        },
+    };
+    let results = run::run(&suite, &args.cells, &args.only, args.rounds, &place)?;
+    print!("{}", report::table(&results, &suite));
+    match &args.out {
+        Some(folder) => report::keep(&results, &suite, folder),
+        None => Ok(()),
+    }
+}
+
+/// Builds the command from the checkout that this program was built from.
+fn build_lacuna() -> Result<PathBuf> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let output = Command::new(env!("CARGO"))
+        .args(["build", "--release", "-p", "lacuna-cli", "--message-format=json"])
+        .current_dir(&root)
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot run cargo")?;
+    ensure!(output.status.success(), "building lacuna failed");
+    let messages = String::from_utf8(output.stdout)?;
+    let path = messages.lines().rev().find_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        message["executable"].as_str().map(PathBuf::from)
+    });
+    path.context("cargo named no executable")
+}
