@@ -25,10 +25,14 @@ impl Machine {
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
             receive_buffer_limit_bytes: read("/proc/sys/net/core/rmem_max").trim().parse().ok(),
-            compiler: first_line("rustc", &["--version"]),
+            compiler: compiler(),
             commit: first_line("git", &["describe", "--always", "--dirty", "--abbrev=12"]),
         }
     }
+}
+
+pub(crate) fn compiler() -> String {
+    first_line("rustc", &["--version"])
 }
 
 fn first_line(program: &str, arguments: &[&str]) -> String {

@@ -4,6 +4,7 @@
 mod bare;
 mod cell;
 mod contestant;
+mod count;
 mod machine;
 mod meter;
 mod pin;
@@ -28,6 +29,18 @@ struct Cli {
 enum Task {
     /// Run cells of cells.toml and compare with the goals kept there
     Run(RunArgs),
+    /// Count instructions per packet and compare with instructions.json
+    Count {
+        /// Write the counts down instead
+        #[arg(long)]
+        update: bool,
+        /// Growth that fails, as a share
+        #[arg(long, default_value_t = 0.10)]
+        tolerance: f64,
+    },
+    /// Run one workload of `count`
+    #[command(hide = true)]
+    Counted { workload: String },
     /// Pin this process to a core, then become another program
     #[command(hide = true)]
     Pinned {
@@ -78,6 +91,12 @@ impl Task {
     fn run(self) -> Result<()> {
         match self {
             Self::Run(args) => run_cells(&args),
+            Self::Count { update, tolerance } => {
+                ensure!(count::is_available(), "valgrind is not installed (Debian: valgrind)");
+                let kept = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("instructions.json");
+                count::run(&kept, tolerance, update)
+            }
+            Self::Counted { workload } => count::counted(&workload),
             Self::Pinned { core, program } => pin::become_pinned(core, &program),
         }
     }

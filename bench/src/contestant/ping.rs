@@ -43,6 +43,7 @@ pub(super) fn run(cell: &Cell, place: &Place) -> Result<Sample> {
             let mut player = Player::new(&there, connection, size)?;
             while player.await_message(&is_over)? {
                 player.write()?;
+                player.take()?;
             }
             Ok(())
         });
@@ -61,6 +62,7 @@ pub(super) fn run(cell: &Cell, place: &Place) -> Result<Sample> {
                     break;
                 }
                 times.push(sent.elapsed());
+                player.take()?;
             }
             is_over.store(true, Ordering::Relaxed);
             Ok(times)
@@ -95,9 +97,8 @@ impl<'c> Player<'c> {
         Ok(())
     }
 
-    /// Polls until the next message is in its bitmap, takes it and posts anew;
-    /// `false` when it is over.
-    fn await_message(&mut self, is_over: &AtomicBool) -> Result<bool> {
+    /// Polls until the next message is in its bitmap; `false` when it is over.
+    fn await_message(&self, is_over: &AtomicBool) -> Result<bool> {
         let front = self.posted.front().context("always some posted")?;
         while !front.has_chunk(0) {
             self.context.progress();
@@ -105,8 +106,13 @@ impl<'c> Player<'c> {
                 return Ok(false);
             }
         }
-        let done = self.posted.pop_front().context("looked at above")?.complete();
-        self.posted.push_back(self.connection.post_recv(done.buffer)?);
         Ok(true)
+    }
+
+    /// Takes the message that is there, and posts its buffer anew.
+    fn take(&mut self) -> Result<()> {
+        let done = self.posted.pop_front().context("one was awaited")?.complete();
+        self.posted.push_back(self.connection.post_recv(done.buffer)?);
+        Ok(())
     }
 }

@@ -296,14 +296,18 @@ impl Context {
     /// nothing to do. With threads it does nothing.
     pub fn progress(&self) -> bool {
         let Some(worker) = &self.inner.manual else { return false };
-        self.watch();
-        lock(worker).step()
+        let mut worker = lock(worker);
+        let worked = worker.step();
+        let now_ns = worker.stepped_ns();
+        drop(worker);
+        self.watch(now_ns);
+        worked
     }
 
     /// Makes progress, sleeping up to `limit` until there is something to do.
     pub fn progress_within(&self, limit: Duration) {
         let Some(worker) = &self.inner.manual else { return };
-        self.watch();
+        self.watch(self.inner.clock.now_ns());
         let mut worker = lock(worker);
         if !worker.step() {
             worker.sleep(Some(limit.min(WATCH_EVERY)));
@@ -311,8 +315,7 @@ impl Context {
     }
 
     /// Without threads the control connections are looked at now and then.
-    fn watch(&self) {
-        let now_ns = self.inner.clock.now_ns();
+    fn watch(&self, now_ns: u64) {
         let due_ns = self.inner.watch_due_ns.load(Ordering::Relaxed);
         if now_ns >= due_ns {
             let next_ns = now_ns + WATCH_EVERY.as_nanos() as u64;

@@ -12,6 +12,7 @@ use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::qp::{PostedReceive, QueuePair, ReceiveFailure, SendId, SendStatus};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Longest single sleep of a waiting call: news wake it earlier.
@@ -186,7 +187,7 @@ impl RecvHandle {
     fn close(&mut self) -> Option<PostedReceive> {
         let posted = self.posted.take()?;
         let now_ns = self.owner.context.clock().now_ns();
-        let table = self.owner.shared.with_qp(|qp| qp.table().clone());
+        let table = self.owner.shared.table();
         for part in &posted.parts {
             // Without the lock: this waits for workers in the middle of a burst.
             table.close(part.number());
@@ -201,12 +202,18 @@ impl RecvHandle {
 fn chunk_map(posted: &PostedReceive) -> Vec<u64> {
     let total: u32 = posted.parts.iter().map(|part| part.capacity_chunks()).sum();
     let mut words = vec![0; total.div_ceil(64) as usize];
-    let mut index = 0usize;
+    let mut start = 0;
     for part in &posted.parts {
-        for chunk in 0..part.capacity_chunks() {
-            words[index / 64] |= u64::from(part.has_chunk(chunk)) << (index % 64);
-            index += 1;
+        for (i, bits) in part.chunk_bits().iter().enumerate() {
+            let bits = bits.load(Ordering::Acquire);
+            let (word, shift) = (start / 64 + i, start % 64);
+            words[word] |= bits << shift;
+            // Bits of a part that does not begin with a word spill over.
+            if shift > 0 && bits >> (64 - shift) != 0 {
+                words[word + 1] |= bits >> (64 - shift);
+            }
         }
+        start += part.capacity_chunks() as usize;
     }
     words
 }

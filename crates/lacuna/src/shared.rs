@@ -7,9 +7,10 @@
 use crate::inbox::{Command, Inbox};
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::QueuePair;
+use lacuna_proto::table::RecvTable;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Who reacts to packets for this queue pair number.
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) number: u32,
     pub(crate) qkey: u32,
     state: Mutex<State>,
+    /// The connected queue pair's slots, for those who close receives.
+    table: OnceLock<Arc<RecvTable>>,
     changed: Condvar,
     inboxes: Vec<Arc<Inbox>>,
     /// Per worker: already in its list of things to do.
@@ -48,6 +51,7 @@ impl Shared {
         Self {
             number,
             qkey,
+            table: OnceLock::new(),
             changed: Condvar::new(),
             ready: inboxes.iter().map(|_| AtomicBool::new(false)).collect(),
             handed_psn: state.addresses.iter().map(|_| AtomicU64::new(0)).collect(),
@@ -83,6 +87,11 @@ impl Shared {
             Machine::Connected(qp) => f(qp),
             _ => unreachable!("handles are made of connected queue pairs"),
         }
+    }
+
+    /// The slots; as [`Shared::with_qp`].
+    pub(crate) fn table(&self) -> &RecvTable {
+        self.table.get_or_init(|| self.with_qp(|qp| qp.table().clone()))
     }
 
     /// Asks all workers to look at this queue pair.

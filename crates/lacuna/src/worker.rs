@@ -28,6 +28,8 @@ use std::time::Duration;
 const TURN_PACKETS: u32 = 64;
 /// Batches read from one channel per step.
 const TURN_BATCHES: usize = 4;
+/// Fewer packets than this at once are no bulk transfer.
+const FEW_PACKETS: usize = 4;
 /// Largest control packet: fits every path that carries data at all (IPv6's
 /// smallest MTU of 1280 less headers).
 const CONTROL_BYTES_MAX: usize = 1200;
@@ -37,6 +39,9 @@ const FRUITLESS_SPINS_MAX: u32 = 8;
 /// How long to wait before trying again when the way out is full and the
 /// datapath cannot say when there is room.
 const BLOCKED_RETRY_NS: u64 = 200_000;
+
+/// How often the datapaths are asked what they dropped, besides before each sleep.
+const DROPS_EVERY_NS: u64 = 1_000_000;
 
 /// Packets refused before they reached a queue pair, by reason; and more that
 /// has no queue pair to count it.
@@ -89,6 +94,8 @@ struct Served {
     due_ns: Option<u64>,
     /// It has more to send at once.
     goes_on: bool,
+    /// It may have something to tell the peer now.
+    tells: bool,
 }
 
 /// See the module's text.
@@ -106,6 +113,9 @@ pub(crate) struct Worker {
     writer: ControlWriter,
     counters: Arc<WorkerCounters>,
     refused: Refused,
+    /// When to ask the datapaths again what they dropped.
+    drops_due_ns: u64,
+    now_ns: u64,
     stopped: bool,
 }
 
@@ -137,6 +147,8 @@ impl Worker {
             writer: ControlWriter::new(CONTROL_BYTES_MAX),
             counters: Arc::new(WorkerCounters::default()),
             refused: Refused::default(),
+            drops_due_ns: 0,
+            now_ns: 0,
             stopped: false,
         }
     }
@@ -181,6 +193,7 @@ impl Worker {
         if timeout == Some(Duration::ZERO) {
             return;
         }
+        self.count_drops(self.clock.now_ns());
         let sources = self.channels.iter().map(|channel| &*channel.datapath as &dyn Datapath);
         if let Err(error) = self.waiter.wait(sources, timeout) {
             tracing::error!(%error, "cannot wait for packets");
@@ -201,22 +214,37 @@ impl Worker {
 
     /// One round of progress; `false` if there was nothing to do.
     pub(crate) fn step(&mut self) -> bool {
+        // What the application has asked for goes out before what has come is
+        // read: that costs a system call, found or not.
         let mut worked = self.take_commands();
+        if worked {
+            self.serve_ready();
+        }
         let now_ns = self.clock.now_ns();
+        self.now_ns = now_ns;
         for channel in 0..self.channels.len() {
             worked |= self.receive(now_ns, channel);
             worked |= self.send_rest(now_ns, channel);
         }
         worked |= self.take_timers(now_ns);
-        // Each queue pair that is ready now gets one turn; those that stay
-        // ready wait for the next step, behind what has come meanwhile.
-        for _ in 0..self.ready.len() {
+        worked | self.serve_ready()
+    }
+
+    /// Each queue pair that is ready now gets one turn; those that stay ready
+    /// wait for the next, behind what has come meanwhile.
+    fn serve_ready(&mut self) -> bool {
+        let turns = self.ready.len();
+        for _ in 0..turns {
             if let Some(number) = self.ready.pop_front() {
-                worked = true;
                 self.serve(number);
             }
         }
-        worked
+        turns > 0
+    }
+
+    /// When the last step began.
+    pub(crate) fn stepped_ns(&self) -> u64 {
+        self.now_ns
     }
 
     fn take_commands(&mut self) -> bool {
@@ -302,6 +330,12 @@ impl Worker {
         for _ in 0..TURN_BATCHES {
             match datapath.receive(now_ns, &mut intake) {
                 Ok(0) => break,
+                // To look again costs as much as such a burst: it is served
+                // first, and the next step looks.
+                Ok(packets) if packets < FEW_PACKETS => {
+                    any = true;
+                    break;
+                }
                 Ok(_) => any = true,
                 Err(error) => {
                     tracing::error!(%error, channel, "cannot receive");
@@ -309,11 +343,17 @@ impl Worker {
                 }
             }
         }
-        if any {
-            let drops = self.channels.iter().map(|channel| channel.datapath.receive_drops()).sum();
-            self.counters.receive_drops.store(drops, Ordering::Relaxed);
+        if any && self.drops_due_ns <= now_ns {
+            self.count_drops(now_ns);
         }
         any
+    }
+
+    /// Asking costs a system call a channel.
+    fn count_drops(&mut self, now_ns: u64) {
+        self.drops_due_ns = now_ns + DROPS_EVERY_NS;
+        let drops = self.channels.iter().map(|channel| channel.datapath.receive_drops()).sum();
+        self.counters.receive_drops.store(drops, Ordering::Relaxed);
     }
 
     fn send_rest(&mut self, now_ns: u64, index: usize) -> bool {
@@ -357,10 +397,12 @@ impl Worker {
         if served.news {
             shared.notify();
         }
-        self.set_timer(number, served.due_ns);
         for index in 0..self.channels.len() {
             self.flush(now_ns, index);
         }
+        // Behind the data, which may be what the peer's application waits for.
+        let due_ns = if served.tells { self.tell(&shared) } else { served.due_ns };
+        self.set_timer(number, due_ns);
         let refused = self.refused.packets;
         self.counters.refused_by_datapath.store(refused, Ordering::Relaxed);
         if served.goes_on {
@@ -385,7 +427,7 @@ impl Worker {
             }
         }
         // Whoever waits for the outcome looks at the prober himself.
-        Served { news: true, due_ns: prober.poll_timeout(), goes_on: false }
+        Served { news: true, due_ns: prober.poll_timeout(), ..Served::default() }
     }
 
     fn serve_connected(
@@ -395,11 +437,8 @@ impl Worker {
         addresses: &[Option<SocketAddr>],
         shared: &Arc<Shared>,
     ) -> Served {
-        // The channels that both ends have and that are this worker's.
         let agreed = qp.config().geometry.channels();
-        let is_shared = |own: &&mut Channel| own.index < agreed;
-        let owned = self.channels.iter_mut().filter(is_shared);
-        let owned = owned.fold(0, |owned, own| owned | 1 << own.index);
+        let owned = self.owned(agreed);
         if owned == 0 {
             return Served::default();
         }
@@ -410,11 +449,8 @@ impl Worker {
         let had_queued = qp.has_queued();
         let mut goes_on = false;
         let mut is_blocked = false;
-        for channel in self.channels.iter_mut().filter(is_shared) {
+        for channel in self.channels.iter_mut().filter(|own| own.index < agreed) {
             let Some(to) = address(addresses, channel.index) else { continue };
-            while let Some(packet) = qp.poll_control(now_ns, channel.index, &mut self.writer) {
-                channel.send_control(now_ns, to, packet);
-            }
             if !channel.packetizer.is_empty() {
                 is_blocked = true;
                 continue;
@@ -435,13 +471,34 @@ impl Worker {
             shared.kick_others(self.index);
         }
         let due_ns = qp.poll_timeout_on(owned);
-        // What waits for the way out to be free again is served when it is.
-        let due_ns = if is_blocked {
-            due_ns.map(|due_ns| due_ns.max(now_ns + BLOCKED_RETRY_NS))
-        } else {
-            due_ns
-        };
-        Served { news: qp.take_news(), due_ns, goes_on }
+        let tells = due_ns.is_some_and(|due_ns| due_ns <= now_ns);
+        Served { news: qp.take_news(), due_ns: later(due_ns, now_ns, is_blocked), goes_on, tells }
+    }
+
+    /// The channels of this worker below `agreed`, which both ends have; a mask.
+    fn owned(&self, agreed: u8) -> u32 {
+        let owned = self.channels.iter().filter(|own| own.index < agreed);
+        owned.fold(0, |owned, own| owned | 1 << own.index)
+    }
+
+    /// Sends the control packets that are due; returns when to serve again.
+    fn tell(&mut self, shared: &Arc<Shared>) -> Option<u64> {
+        let now_ns = self.clock.now_ns();
+        let mut state = shared.lock();
+        let State { machine, addresses } = &mut *state;
+        let Machine::Connected(qp) = machine else { return None };
+        let agreed = qp.config().geometry.channels();
+        // What was flushed just now is behind a flush that speaks of it.
+        shared.tell_handed(qp);
+        let mut is_blocked = false;
+        for channel in self.channels.iter_mut().filter(|own| own.index < agreed) {
+            let Some(to) = address(addresses, channel.index) else { continue };
+            while let Some(packet) = qp.poll_control(now_ns, channel.index, &mut self.writer) {
+                channel.send_control(now_ns, to, packet);
+            }
+            is_blocked |= channel.is_blocked;
+        }
+        later(qp.poll_timeout_on(self.owned(agreed)), now_ns, is_blocked)
     }
 
     fn set_timer(&mut self, number: u32, due_ns: Option<u64>) {
@@ -453,6 +510,14 @@ impl Worker {
             }
         }
     }
+}
+
+/// What waits for the way out to be free again is served when it is.
+fn later(due_ns: Option<u64>, now_ns: u64, is_blocked: bool) -> Option<u64> {
+    if !is_blocked {
+        return due_ns;
+    }
+    due_ns.map(|due_ns| due_ns.max(now_ns + BLOCKED_RETRY_NS))
 }
 
 /// Where a channel's packets go, once that is known.

@@ -124,6 +124,12 @@ impl Arrivals {
         self.due_ns = Some(now_ns);
     }
 
+    /// A report is due some time: what happened is no news that the peer waits
+    /// for, and goes with the next that is.
+    pub fn request_some_time(&mut self, now_ns: u64) {
+        self.due_ns.get_or_insert(now_ns + REPORT_DELAY_MAX_NS);
+    }
+
     /// When a report is due.
     pub fn due_ns(&self) -> Option<u64> {
         self.due_ns

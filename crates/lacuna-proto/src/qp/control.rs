@@ -93,12 +93,14 @@ impl Control {
         };
     }
 
-    /// When to poll again, if the channels that ask are `asking`.
-    pub(super) fn poll_timeout(&self, asking: impl Iterator<Item = usize>) -> Option<u64> {
-        if !self.is_idle() {
-            return Some(0);
-        }
-        asking.map(|channel| self.flushes[channel].due_ns).min()
+    /// When to poll again for what is no flush.
+    pub(super) fn poll_timeout(&self) -> Option<u64> {
+        (!self.is_idle()).then_some(0)
+    }
+
+    /// When a channel that asks is to ask next.
+    pub(super) fn flush_due_ns(&self, channel: usize) -> u64 {
+        self.flushes[channel].due_ns
     }
 
     /// Whether nothing is left of a round of frames, and nothing is to be answered.

@@ -273,7 +273,11 @@ impl QueuePair {
         buffer: Placement,
     ) -> Result<PostedReceive, PostReceiveError> {
         let posted = self.recv.post(buffer)?;
-        self.arrivals.request(now_ns);
+        if self.recv.is_short() {
+            self.arrivals.request(now_ns);
+        } else {
+            self.arrivals.request_some_time(now_ns);
+        }
         Ok(posted)
     }
 
@@ -373,7 +377,11 @@ impl QueuePair {
         if let Some((low, high)) = burst.touched
             && self.recv.on_touched(low, high)
         {
-            self.arrivals.request(now_ns);
+            // Without reliability nobody waits for the word that it is complete,
+            // and the report of what came says so soon enough.
+            if self.config.mode.is_reliable() {
+                self.arrivals.request(now_ns);
+            }
             self.news = true;
         }
     }
@@ -431,20 +439,22 @@ impl QueuePair {
         if self.failure.is_some() || self.peer.is_none() {
             return None;
         }
-        let owned = || (0..self.channels.len()).filter(|c| channels >> c & 1 == 1);
-        let waiting = owned().filter(|c| self.send.has_queued_on(*c));
-        let pacing = waiting.filter_map(|c| self.path.pacing_timeout_ns(c)).min();
-        [
-            self.send.poll_timeout(),
-            self.arrivals.due_ns(),
-            self.path.expiry_ns(),
-            pacing,
-            self.control.poll_timeout(owned().filter(|c| self.asks_on(*c))),
-            self.silence_ends_ns(),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        let mut due_ns = u64::MAX;
+        let mut earlier = |at_ns: Option<u64>| due_ns = due_ns.min(at_ns.unwrap_or(u64::MAX));
+        earlier(self.send.poll_timeout());
+        earlier(self.arrivals.due_ns());
+        earlier(self.path.expiry_ns());
+        earlier(self.silence_ends_ns());
+        earlier(self.control.poll_timeout());
+        for channel in (0..self.channels.len()).filter(|c| channels >> c & 1 == 1) {
+            if self.send.has_queued_on(channel) {
+                earlier(self.path.pacing_timeout_ns(channel));
+            }
+            if self.asks_on(channel) {
+                earlier(Some(self.control.flush_due_ns(channel)));
+            }
+        }
+        (due_ns < u64::MAX).then_some(due_ns)
     }
 
     /// Time has come.

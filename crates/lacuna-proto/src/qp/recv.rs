@@ -105,6 +105,8 @@ pub(crate) struct RecvSide {
     mode: Mode,
     table: Arc<RecvTable>,
     posted: u64,
+    /// Of those, how many the peer was told.
+    told: u64,
     /// Messages before it are finished.
     base: u64,
     /// Number of the first entry of `incoming`.
@@ -128,6 +130,7 @@ impl RecvSide {
             mode,
             table,
             posted: 0,
+            told: 0,
             base: 0,
             first: 0,
             incoming: VecDeque::new(),
@@ -179,6 +182,14 @@ impl RecvSide {
         }
         self.posted = numbers.end;
         Ok(PostedReceive { first: numbers.start, parts })
+    }
+
+    /// Whether the sender may soon want for receives that it was not told of:
+    /// more than half of the open ones, by what is known of it.
+    pub(crate) fn is_short(&self) -> bool {
+        let started = self.highest.map_or(0, |highest| highest + 1);
+        let left = self.told.saturating_sub(started);
+        left * 2 < self.posted - started.min(self.posted)
     }
 
     /// Why the message will never be complete, if so.
@@ -316,7 +327,7 @@ impl RecvSide {
 
     /// Writes the state of all receives. `false` if it did not fit behind what
     /// the packet has already; in a packet of its own it is cut until it fits.
-    pub(crate) fn write_receives(&self, writer: &mut ControlWriter) -> bool {
+    pub(crate) fn write_receives(&mut self, writer: &mut ControlWriter) -> bool {
         let open = self.incoming.iter().skip((self.base - self.first) as usize);
         let mut finished: Vec<u8> = Vec::new();
         let mut runs: Vec<Run> = Vec::new();
@@ -361,6 +372,9 @@ impl RecvSide {
             failed: U64List::from_values(&failed),
             runs: RunList::from_runs(&runs),
         }));
+        if is_written {
+            self.told = self.base + runs.iter().map(|run| u64::from(run.count)).sum::<u64>();
+        }
         // Control packets too small even for the fixed part have no use, but
         // must not be tried for ever.
         is_written || is_first
