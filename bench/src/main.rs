@@ -5,6 +5,7 @@ mod bare;
 mod cell;
 mod contestant;
 mod count;
+mod engine;
 mod machine;
 mod meter;
 mod pin;
@@ -29,6 +30,14 @@ struct Cli {
 enum Task {
     /// Run cells of cells.toml and compare with the goals kept there
     Run(RunArgs),
+    /// Measure the bitmap engine alone, packets fed from memory
+    Engine {
+        #[arg(long, default_value_t = 5)]
+        rounds: u32,
+        /// One JSON object per point
+        #[arg(long)]
+        json: bool,
+    },
     /// Count instructions per packet and compare with instructions.json
     Count {
         /// Write the counts down instead
@@ -91,6 +100,7 @@ impl Task {
     fn run(self) -> Result<()> {
         match self {
             Self::Run(args) => run_cells(&args),
+            Self::Engine { rounds, json } => engine::run(rounds, json),
             Self::Count { update, tolerance } => {
                 ensure!(count::is_available(), "valgrind is not installed (Debian: valgrind)");
                 let kept = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("instructions.json");

@@ -250,6 +250,15 @@ impl Geometry {
         ((slot % channels + packet / self.config.stripe_packets % channels) % channels) as u8
     }
 
+    /// The packets that share their channel with `packet` for being in its stripe.
+    pub fn stripe_of(&self, packet: u32) -> Range<u32> {
+        if self.config.channels == 1 {
+            return 0..u32::MAX;
+        }
+        let start = packet - packet % self.config.stripe_packets;
+        start..start.saturating_add(self.config.stripe_packets)
+    }
+
     /// The next run of packets of `range` that travels on `channel`: the first
     /// such packet and those after it up to the end of the stripe or the range.
     pub fn next_run(&self, slot: u32, channel: u8, range: Range<u32>) -> Option<Range<u32>> {

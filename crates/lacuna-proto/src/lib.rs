@@ -17,6 +17,7 @@
 #![deny(unsafe_code)]
 
 pub mod buffer;
+pub mod burst;
 pub mod discard;
 pub mod geometry;
 pub mod modes;

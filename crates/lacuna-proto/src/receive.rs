@@ -2,8 +2,8 @@
 //! bitmap, its chunk bitmap, its end and its immediate.
 //!
 //! Every reliability mode is built on this one record. Workers set packet bits
-//! with one `fetch_or` each; the worker that sets the last packet bit of a
-//! chunk sets the chunk's bit (SDR-RDMA 3.2.1, 3.4.2). Readers, the
+//! with a `fetch_or` per packet or per word of them (`burst.rs`); the worker that
+//! sets the last packet bit of a chunk sets the chunk's bit (SDR-RDMA 3.2.1, 3.4.2). Readers, the
 //! application and the acknowledging side alike, look at chunk bits without
 //! locks while the message is in flight.
 //!
@@ -167,6 +167,61 @@ impl Receive {
         unsafe { self.placement.write(at.offset as usize, payload) };
         let now = word.fetch_or(bit, Ordering::AcqRel) | bit;
         Ok(Placed::New { chunk: self.finish_chunk(at.packet, now) })
+    }
+
+    /// A word of the packet bitmap.
+    ///
+    /// # Panics
+    /// If the buffer has no such packets.
+    #[inline]
+    pub(crate) fn packet_word(&self, word: u32) -> u64 {
+        self.packet_bits[word as usize].load(Ordering::Relaxed)
+    }
+
+    /// Bytes that full packets may fill: the buffer, or the message if its end
+    /// is known.
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        self.length_bytes().unwrap_or_else(|| self.capacity_bytes())
+    }
+
+    /// Writes a packet's payload without setting its bit; see [`Receive::publish`].
+    ///
+    /// # Panics
+    /// If it does not fit the buffer.
+    ///
+    /// # Safety
+    /// As for [`Receive::place`], and the packet's bit is clear.
+    #[inline]
+    pub(crate) unsafe fn write(&self, offset: u64, payload: &[u8]) {
+        // SAFETY: by contract this thread alone places packets of this chunk,
+        // and readers wait for the chunk bit, which needs this packet's bit.
+        unsafe { self.placement.write(offset as usize, payload) };
+    }
+
+    /// Sets the bits `fresh` of a word, whose packets this worker has written
+    /// and which were clear, and the bits of the chunks that are whole by them.
+    /// Returns how many those are.
+    pub(crate) fn publish(&self, word: u32, fresh: u64) -> u64 {
+        let now = self.packet_bits[word as usize].fetch_or(fresh, Ordering::AcqRel) | fresh;
+        let chunk_packets = self.geometry.chunk_packets();
+        if chunk_packets == 1 {
+            let before = self.chunk_bits[word as usize].fetch_or(fresh, Ordering::AcqRel);
+            let whole = (fresh & !before).count_ones();
+            self.chunks_done.fetch_add(whole, Ordering::AcqRel);
+            return u64::from(whole);
+        }
+        let mut whole = 0;
+        let mut rest = fresh;
+        while rest != 0 {
+            // The last packet that is new of the first chunk that has any.
+            let first = word * 64 + rest.trailing_zeros();
+            let next_chunk = (first / chunk_packets + 1) * chunk_packets;
+            let ahead = u64::MAX.checked_shl(next_chunk - word * 64).unwrap_or(0);
+            let last = word * 64 + 63 - (rest & !ahead).leading_zeros();
+            whole += u64::from(self.finish_chunk(last, now).is_some());
+            rest &= ahead;
+        }
+        whole
     }
 
     /// Sets the chunk's bit if `packet`, whose word now reads `now`, was its last.

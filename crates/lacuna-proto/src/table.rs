@@ -5,19 +5,11 @@
 //! packets of one channel and exists once per channel. Because a packet's
 //! channel is a function of its offset, that right makes each byte's writer
 //! unique, by construction rather than by care.
-//!
-//! Per packet the writer costs: one load of the slot word when the slot is
-//! pinned already for this burst, one copy, one `fetch_or` on the packet word,
-//! and one more per chunk. No allocation, no lock, no system call.
 
-#![allow(unsafe_code)]
-
-use crate::discard::Discard;
+use crate::burst::BurstPlacer;
 use crate::geometry::Geometry;
-use crate::psn;
-use crate::receive::{Placed, Position, Receive};
+use crate::receive::Receive;
 use crate::slot::{Pinned, Slot};
-use lacuna_wire::DataHeader;
 use std::sync::{Arc, OnceLock};
 
 /// The slots of one queue pair.
@@ -62,6 +54,12 @@ impl RecvTable {
         self.slots.get_or_init(|| (0..self.geometry.slots()).map(|_| Slot::new()).collect())
     }
 
+    /// Pins a slot for the length of a burst; `None` if it is closed, or open in
+    /// another generation.
+    pub(crate) fn pin(&self, slot: u32, generation: u8) -> Option<Pinned<'_, Arc<Receive>>> {
+        self.slots.get()?[slot as usize].pin(generation).ok()
+    }
+
     fn slot(&self, number: u64) -> &Slot<Arc<Receive>> {
         &self.slots()[self.geometry.slot_of(number) as usize]
     }
@@ -100,34 +98,6 @@ pub struct ChannelWriter {
     next_psn: u64,
 }
 
-/// What one burst of packets of one queue pair on one channel did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct BurstSummary {
-    /// Packets placed for the first time.
-    pub packets: u64,
-    /// Payload bytes placed for the first time.
-    pub bytes: u64,
-    /// Chunks completed.
-    pub chunks: u64,
-    /// Packets whose bit was set already.
-    pub duplicates: u64,
-    /// Packets with a congestion mark.
-    pub marked: u64,
-    /// Packets thrown away, by [`Discard::index`].
-    pub discarded: [u64; Discard::ALL.len()],
-    /// One past the highest sequence number after the burst.
-    pub next_psn: u64,
-    /// Sequence numbers that were skipped when the highest moved on: a gap.
-    pub gap: bool,
-    /// Largest distance by which a packet that was missing came after a later
-    /// one, in packets.
-    pub reorder_packets: u64,
-    /// Highest message number that a packet was placed for, and the lowest.
-    pub touched: Option<(u64, u64)>,
-    /// Whether a late packet came: the peer has not heard of a completion.
-    pub late: bool,
-}
-
 impl ChannelWriter {
     /// The channel this is the writer of.
     pub fn channel(&self) -> u8 {
@@ -142,136 +112,7 @@ impl ChannelWriter {
     /// Begins a burst; the slots it touches stay pinned until it is dropped.
     #[inline]
     pub fn burst(&mut self) -> BurstPlacer<'_> {
-        let next_psn = self.next_psn;
-        BurstPlacer {
-            table: &self.table,
-            channel: self.channel,
-            next_psn: &mut self.next_psn,
-            pinned: None,
-            summary: BurstSummary { next_psn, ..BurstSummary::default() },
-        }
-    }
-}
-
-/// Numbers ahead that a packet which placed nothing may move the highest number
-/// by: more than any burst of loss between two packets that did.
-const STRAY_AHEAD_MAX: u64 = 1 << 16;
-
-/// Places the packets of one burst.
-#[derive(Debug)]
-pub struct BurstPlacer<'w> {
-    table: &'w RecvTable,
-    channel: u8,
-    next_psn: &'w mut u64,
-    /// The slot of the last packet, with its index and generation.
-    pinned: Option<(u32, u8, Pinned<'w, Arc<Receive>>)>,
-    summary: BurstSummary,
-}
-
-impl BurstPlacer<'_> {
-    /// Places one packet whose trailer was found good.
-    #[inline]
-    pub fn place(&mut self, header: &DataHeader, payload: &[u8], marked: bool) {
-        let mut is_new = false;
-        match self.try_place(header, payload) {
-            Ok(Placed::New { chunk }) => {
-                is_new = true;
-                self.summary.packets += 1;
-                self.summary.bytes += payload.len() as u64;
-                self.summary.chunks += u64::from(chunk.is_some());
-            }
-            Ok(Placed::Duplicate { chunk }) => {
-                self.summary.duplicates += 1;
-                self.summary.chunks += u64::from(chunk.is_some());
-            }
-            Err(reason) => {
-                self.summary.discarded[reason.index()] += 1;
-                self.summary.late |= reason == Discard::Late;
-                if reason != Discard::Late {
-                    // Not provably from the peer: its number proves nothing.
-                    return;
-                }
-            }
-        }
-        self.summary.marked += u64::from(marked);
-        self.note_psn(header.psn, is_new);
-    }
-
-    #[inline]
-    fn try_place(&mut self, header: &DataHeader, payload: &[u8]) -> Result<Placed, Discard> {
-        let geometry = &self.table.geometry;
-        if header.rkey != self.table.rkey {
-            return Err(Discard::Key);
-        }
-        let fields = geometry.split().unpack(header.immediate);
-        let slot = fields.message;
-        if geometry.channel_of(slot, fields.packet) != self.channel {
-            return Err(Discard::Channel);
-        }
-        let Some(offset) = header.address.checked_sub(geometry.slot_address(slot)) else {
-            return Err(Discard::Inconsistent);
-        };
-        if offset > geometry.max_message_bytes() {
-            return Err(Discard::Inconsistent);
-        }
-        let generation = header.dest.generation();
-        let receive = match &self.pinned {
-            Some((index, pinned_generation, pinned))
-                if *index == slot && *pinned_generation == generation =>
-            {
-                pinned
-            }
-            _ => {
-                self.pinned = None;
-                let slots = self.table.slots.get().ok_or(Discard::Late)?;
-                let pinned = slots[slot as usize].pin(generation).map_err(|_| Discard::Late)?;
-                &self.pinned.insert((slot, generation, pinned)).2
-            }
-        };
-        let position = Position {
-            packet: fields.packet,
-            offset,
-            ends_message: header.ends_message,
-            carries_immediate: header.carries_immediate,
-            fragment: fields.fragment,
-        };
-        // SAFETY: the slot is pinned. `self` exists through the only writer of
-        // this channel, the packet belongs to this channel, and all packets of
-        // its chunk do (`Geometry::new` makes stripes of whole chunks).
-        let placed = unsafe { receive.place(position, payload) }?;
-        let number = receive.number();
-        self.summary.touched = Some(match self.summary.touched {
-            None => (number, number),
-            Some((low, high)) => (low.min(number), high.max(number)),
-        });
-        Ok(placed)
-    }
-
-    #[inline]
-    fn note_psn(&mut self, wire: u32, is_new: bool) {
-        let psn = psn::unwrap(wire, *self.next_psn);
-        if !is_new && psn > *self.next_psn + STRAY_AHEAD_MAX {
-            // A copy half the number space old looks as far ahead. It placed
-            // nothing, so it proves nothing.
-            return;
-        }
-        if psn >= *self.next_psn {
-            self.summary.gap |= psn > *self.next_psn;
-            *self.next_psn = psn + 1;
-        } else if is_new {
-            // Only a packet that was waited for shows how far the path reorders:
-            // a stray copy of an old one may come at any time.
-            let late_by = *self.next_psn - psn - 1;
-            self.summary.reorder_packets = self.summary.reorder_packets.max(late_by);
-        }
-    }
-
-    /// Ends the burst: unpins, and says what it did.
-    #[inline]
-    pub fn finish(mut self) -> BurstSummary {
-        self.pinned = None;
-        self.summary.next_psn = *self.next_psn;
-        self.summary
+        BurstPlacer::new(&self.table, self.channel, &mut self.next_psn)
     }
 }
 

@@ -9,7 +9,7 @@ use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::QueuePair;
 use lacuna_proto::table::RecvTable;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     /// The connected queue pair's slots, for those who close receives.
     table: OnceLock<Arc<RecvTable>>,
     changed: Condvar,
+    /// Applications that wait on `changed`; only moved under the lock.
+    waiting: AtomicUsize,
     inboxes: Vec<Arc<Inbox>>,
     /// Per worker: already in its list of things to do.
     ready: Vec<AtomicBool>,
@@ -53,6 +55,7 @@ impl Shared {
             qkey,
             table: OnceLock::new(),
             changed: Condvar::new(),
+            waiting: AtomicUsize::new(0),
             ready: inboxes.iter().map(|_| AtomicBool::new(false)).collect(),
             handed_psn: state.addresses.iter().map(|_| AtomicU64::new(0)).collect(),
             state: Mutex::new(state),
@@ -113,9 +116,14 @@ impl Shared {
         self.ready[worker].store(false, Ordering::Release);
     }
 
-    /// Wakes the applications that wait for this queue pair.
+    /// Wakes the applications that wait for this queue pair. To be called after
+    /// the lock was held for what they wait for: who then waits already is
+    /// counted, and who does not yet will see it.
     pub(crate) fn notify(&self) {
-        self.changed.notify_all();
+        // The standard library makes a system call of it even if nobody waits.
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.changed.notify_all();
+        }
     }
 
     /// Waits for news, at most `timeout`.
@@ -124,7 +132,10 @@ impl Shared {
         state: MutexGuard<'s, State>,
         timeout: Duration,
     ) -> MutexGuard<'s, State> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         let waited = self.changed.wait_timeout(state, timeout);
-        waited.unwrap_or_else(PoisonError::into_inner).0
+        let state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        state
     }
 }

@@ -1,4 +1,5 @@
-//! The Linux calls of the UDP datapath: `sendmmsg`, `recvmmsg` and socket options.
+//! The Linux calls of the UDP datapath: `sendmmsg`, `recvmmsg` (for a lone message `sendmsg` and
+//! `recvmsg`, which cost less) and socket options.
 //!
 //! All pointers handed to the kernel are made and used within one function here, so a reader can
 //! check each against what it points to without leaving the page. The arrays that hold them are
@@ -145,6 +146,16 @@ impl SendArrays {
             }
         }
 
+        if let [message] = &self.messages[..] {
+            // A lone message, as small ones are: spares the kernel the list.
+            // SAFETY: as below.
+            let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message.msg_hdr, 0) };
+            return if sent < 0 {
+                Err(io::Error::last_os_error())
+            } else {
+                Ok(self.runs[0].0.packets)
+            };
+        }
         // SAFETY: the call only reads. Each message points to the address on this stack, to its own
         // range of `pieces` and to its control message, all of which outlive the call; the pieces
         // point into `burst`, which is borrowed during the call.
@@ -222,6 +233,16 @@ impl ReceiveArrays {
             header.msg_control = ptr::from_mut(control).cast();
             header.msg_controllen = size_of::<ReceiveControl>() as _;
             header.msg_flags = 0;
+        }
+        if slots == 1 {
+            let message = &mut self.messages[0];
+            // SAFETY: as below.
+            let bytes = unsafe {
+                libc::recvmsg(socket.as_raw_fd(), &raw mut message.msg_hdr, libc::MSG_DONTWAIT)
+            };
+            message.msg_len = u32::try_from(bytes).map_err(|_| io::Error::last_os_error())?;
+            self.received = 1;
+            return Ok(1);
         }
         // SAFETY: each message points to one buffer, address and control of its own in the arrays
         // of `self`, which is exclusively borrowed, with their sizes; a null timeout is allowed.

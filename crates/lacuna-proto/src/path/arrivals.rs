@@ -5,8 +5,8 @@
 //! any may be lost. One is due after enough bytes, after enough time, at once
 //! when a message is complete, a gap opened or the peer asked.
 
+use crate::burst::BurstSummary;
 use crate::psn;
-use crate::table::BurstSummary;
 use lacuna_wire::{ChannelReport, Report};
 
 /// Unreported bytes after which a report is due, unless the credit is small.
@@ -15,8 +15,11 @@ use lacuna_wire::{ChannelReport, Report};
 const REPORT_BYTES_MAX: u64 = 128 << 10;
 /// Longest time between an arrival and its report.
 const REPORT_DELAY_MAX_NS: u64 = 1_000_000;
-/// Shortest time between two reports that nothing but time asks for.
-const REPORT_DELAY_MIN_NS: u64 = 20_000;
+/// Shortest time between two reports that nothing but time asks for: a peer
+/// that waits for one asks after as long.
+const REPORT_DELAY_MIN_NS: u64 = 50_000;
+/// Shortest time between a report and the next for the sake of a gap.
+const GAP_DELAY_MIN_NS: u64 = 20_000;
 /// Reports per round trip that time alone asks for.
 const REPORTS_PER_RTT: u64 = 16;
 
@@ -94,7 +97,7 @@ impl Arrivals {
             self.due_ns = Some(now_ns);
         } else if burst.gap {
             // At once, but reordering must not make every packet a report.
-            let due_ns = (self.reported_ns + REPORT_DELAY_MIN_NS).max(now_ns);
+            let due_ns = (self.reported_ns + GAP_DELAY_MIN_NS).max(now_ns);
             self.due_ns = Some(self.due_ns.map_or(due_ns, |due| due.min(due_ns)));
         } else if burst.packets + burst.duplicates + late > 0 {
             let wait_ns = srtt_ns.map_or(REPORT_DELAY_MAX_NS, |srtt_ns| {

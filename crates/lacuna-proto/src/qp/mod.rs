@@ -27,6 +27,7 @@ pub use transmit::Transmit;
 pub use user_send::{SendId, SendRequest, SendStatus};
 
 use crate::buffer::SendBuffer;
+use crate::burst::BurstSummary;
 use crate::discard::Discard;
 use crate::geometry::Geometry;
 use crate::modes::Mode;
@@ -36,7 +37,7 @@ use crate::path::arrivals::Arrivals;
 use crate::path::controller::ControllerConfig;
 use crate::placement::Placement;
 use crate::rtt::RttEstimator;
-use crate::table::{BurstSummary, ChannelWriter, RecvTable};
+use crate::table::{ChannelWriter, RecvTable};
 use control::Control;
 use lacuna_wire::CancelReason;
 use recv::RecvSide;

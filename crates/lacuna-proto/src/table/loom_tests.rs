@@ -2,6 +2,8 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p lacuna-proto --release --lib loom_tests`
 
+#![allow(unsafe_code)]
+
 use super::{ChannelWriter, RecvTable};
 use crate::geometry::{Geometry, GeometryConfig, MTU_BYTES_MIN};
 use crate::placement::Placement;

@@ -6,7 +6,8 @@
 //!     --target x86_64-unknown-linux-gnu table::
 //! ```
 
-use super::{BurstSummary, ChannelWriter, RecvTable};
+use super::{ChannelWriter, RecvTable};
+use crate::burst::BurstSummary;
 use crate::discard::Discard;
 use crate::geometry::{Geometry, GeometryConfig};
 use crate::placement::Placement;

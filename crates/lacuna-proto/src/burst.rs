@@ -1,0 +1,328 @@
+//! Placing a burst of packets: the receiver's fast path.
+//!
+//! The packets of a burst mostly follow each other in one message. So the slot
+//! is pinned once per message and burst, and packet bits are gathered in a
+//! register and published a word at a time: one `fetch_or` for up to 64
+//! packets, not one each. SDR-RDMA's workers spend theirs per packet (3.4.1,
+//! figure 15); nothing outside can tell, because only this worker sets these
+//! bits, and chunk bits still follow the packets they stand for.
+//!
+//! A *plain* packet, a full one that neither ends a message nor brings a
+//! fragment of an immediate that is wanted, is checked, copied and noted here.
+//! Any other goes to [`Receive::place`], which decides alone; what was gathered
+//! is published before, so that it sees all.
+//!
+//! Cost of a plain packet, in order, 64 payload bytes, one core: see
+//! `bench/README.md`, "engine". No allocation, no lock, no system call.
+//!
+//! Invariants: a slot stays pinned until the bits of what was written into it
+//! are published; a bit is published after the bytes are written.
+
+#![allow(unsafe_code)]
+
+use crate::discard::Discard;
+use crate::psn;
+use crate::receive::{Placed, Position, Receive};
+use crate::slot::Pinned;
+use crate::table::RecvTable;
+use lacuna_wire::{DataHeader, ImmediateSplit};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What one burst of packets of one queue pair on one channel did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BurstSummary {
+    /// Packets placed for the first time.
+    pub packets: u64,
+    /// Payload bytes placed for the first time.
+    pub bytes: u64,
+    /// Chunks completed.
+    pub chunks: u64,
+    /// Packets whose bit was set already.
+    pub duplicates: u64,
+    /// Packets with a congestion mark.
+    pub marked: u64,
+    /// Packets thrown away, by [`Discard::index`].
+    pub discarded: [u64; Discard::ALL.len()],
+    /// One past the highest sequence number after the burst.
+    pub next_psn: u64,
+    /// Sequence numbers that were skipped when the highest moved on: a gap.
+    pub gap: bool,
+    /// Largest distance by which a packet that was missing came after a later
+    /// one, in packets.
+    pub reorder_packets: u64,
+    /// Highest message number that a packet was placed for, and the lowest.
+    pub touched: Option<(u64, u64)>,
+    /// Whether a late packet came: the peer has not heard of a completion.
+    pub late: bool,
+}
+
+/// Numbers ahead that a packet which placed nothing may move the highest number
+/// by: more than any burst of loss between two packets that did.
+const STRAY_AHEAD_MAX: u64 = 1 << 16;
+
+/// Places the packets of one burst; see the module's text.
+#[derive(Debug)]
+pub struct BurstPlacer<'w> {
+    table: &'w RecvTable,
+    split: ImmediateSplit,
+    mtu_bytes: u32,
+    channel: u8,
+    next_psn: &'w mut u64,
+    /// Packets of the current message that are known to belong to the channel.
+    stripe: Range<u32>,
+    /// The slot of the last packet.
+    current: Option<Current<'w>>,
+    summary: BurstSummary,
+}
+
+/// A pinned slot, and what plain packets are held against.
+#[derive(Debug)]
+struct Current<'w> {
+    slot: u32,
+    generation: u8,
+    receive: Pinned<'w, Arc<Receive>>,
+    base: u64,
+    /// Where full packets end at the latest.
+    limit_bytes: u64,
+    /// Fragments of an immediate have no news any more.
+    has_immediate: bool,
+    /// Word of the packet bitmap that is gathered.
+    word: u32,
+    /// Its bits that count as set: published ones and `fresh`.
+    set: u64,
+    /// Bits to be published.
+    fresh: u64,
+}
+
+/// No word is gathered: no bitmap has so many.
+const NO_WORD: u32 = u32::MAX;
+
+impl<'w> BurstPlacer<'w> {
+    pub(crate) fn new(table: &'w RecvTable, channel: u8, next_psn: &'w mut u64) -> Self {
+        let geometry = table.geometry();
+        Self {
+            table,
+            split: geometry.split(),
+            mtu_bytes: geometry.mtu_bytes(),
+            channel,
+            summary: BurstSummary { next_psn: *next_psn, ..BurstSummary::default() },
+            next_psn,
+            stripe: 0..0,
+            current: None,
+        }
+    }
+
+    /// Places one packet whose trailer was found good.
+    #[inline]
+    pub fn place(&mut self, header: &DataHeader, payload: &[u8], marked: bool) {
+        if self.place_plain(header, payload) {
+            self.summary.marked += u64::from(marked);
+            if header.psn == psn::wrap(*self.next_psn) {
+                *self.next_psn += 1;
+            } else {
+                self.note_psn(header.psn, true);
+            }
+        } else {
+            self.place_any(header, payload, marked);
+        }
+    }
+
+    /// Places a plain packet of the current message; `false` if it is none.
+    #[inline]
+    fn place_plain(&mut self, header: &DataHeader, payload: &[u8]) -> bool {
+        let Some(current) = &mut self.current else { return false };
+        let fields = self.split.unpack(header.immediate);
+        let offset = header.address.wrapping_sub(current.base);
+        let mtu_bytes = u64::from(self.mtu_bytes);
+        let is_plain = header.rkey == self.table.rkey()
+            && fields.message == current.slot
+            && header.dest.generation() == current.generation
+            && payload.len() as u64 == mtu_bytes
+            && offset == u64::from(fields.packet) * mtu_bytes
+            && offset + mtu_bytes <= current.limit_bytes
+            && !header.ends_message
+            && (!header.carries_immediate || current.has_immediate)
+            && self.stripe.contains(&fields.packet);
+        if !is_plain {
+            return false;
+        }
+        let (word, bit) = (fields.packet / 64, 1u64 << (fields.packet % 64));
+        if word != current.word {
+            current.publish(&mut self.summary);
+            current.word = word;
+            current.set = current.receive.packet_word(word);
+        }
+        if current.set & bit != 0 {
+            return false;
+        }
+        // SAFETY: the slot is pinned until the bit is published. The packet
+        // belongs to this channel, whose only writer `self` borrows, and its
+        // bit is clear: nobody else reads or writes these bytes.
+        unsafe { current.receive.write(offset, payload) };
+        current.set |= bit;
+        current.fresh |= bit;
+        self.summary.packets += 1;
+        self.summary.bytes += mtu_bytes;
+        true
+    }
+
+    /// Places a packet of any kind.
+    #[inline(never)]
+    fn place_any(&mut self, header: &DataHeader, payload: &[u8], marked: bool) {
+        let mut is_new = false;
+        match self.try_place(header, payload) {
+            Ok(Placed::New { chunk }) => {
+                is_new = true;
+                self.summary.packets += 1;
+                self.summary.bytes += payload.len() as u64;
+                self.summary.chunks += u64::from(chunk.is_some());
+            }
+            Ok(Placed::Duplicate { chunk }) => {
+                self.summary.duplicates += 1;
+                self.summary.chunks += u64::from(chunk.is_some());
+            }
+            Err(reason) => {
+                self.summary.discarded[reason.index()] += 1;
+                self.summary.late |= reason == Discard::Late;
+                if reason != Discard::Late {
+                    // Not provably from the peer: its number proves nothing.
+                    return;
+                }
+            }
+        }
+        self.summary.marked += u64::from(marked);
+        self.note_psn(header.psn, is_new);
+    }
+
+    fn try_place(&mut self, header: &DataHeader, payload: &[u8]) -> Result<Placed, Discard> {
+        let geometry = self.table.geometry();
+        if header.rkey != self.table.rkey() {
+            return Err(Discard::Key);
+        }
+        let fields = self.split.unpack(header.immediate);
+        let slot = fields.message;
+        if geometry.channel_of(slot, fields.packet) != self.channel {
+            return Err(Discard::Channel);
+        }
+        let Some(offset) = header.address.checked_sub(geometry.slot_address(slot)) else {
+            return Err(Discard::Inconsistent);
+        };
+        if offset > geometry.max_message_bytes() {
+            return Err(Discard::Inconsistent);
+        }
+        let generation = header.dest.generation();
+        let is_current =
+            |current: &&mut Current<'_>| current.slot == slot && current.generation == generation;
+        if self.current.as_mut().filter(is_current).is_none() {
+            self.leave();
+            let pinned = self.table.pin(slot, generation).ok_or(Discard::Late)?;
+            self.current = Some(Current::new(slot, generation, pinned));
+            self.stripe = 0..0;
+        }
+        let Some(current) = &mut self.current else { return Err(Discard::Late) };
+        current.publish(&mut self.summary);
+        current.word = NO_WORD;
+        let position = Position {
+            packet: fields.packet,
+            offset,
+            ends_message: header.ends_message,
+            carries_immediate: header.carries_immediate,
+            fragment: fields.fragment,
+        };
+        // SAFETY: the slot is pinned. `self` exists through the only writer of
+        // this channel, the packet belongs to this channel, and all packets of
+        // its chunk do (`Geometry::new` makes stripes of whole chunks).
+        let placed = unsafe { current.receive.place(position, payload) };
+        current.refresh();
+        let placed = placed?;
+        self.summary.touch(current.receive.number());
+        self.stripe = geometry.stripe_of(fields.packet);
+        Ok(placed)
+    }
+
+    #[inline(never)]
+    fn note_psn(&mut self, wire: u32, is_new: bool) {
+        let psn = psn::unwrap(wire, *self.next_psn);
+        if !is_new && psn > *self.next_psn + STRAY_AHEAD_MAX {
+            // A copy half the number space old looks as far ahead. It placed
+            // nothing, so it proves nothing.
+            return;
+        }
+        if psn >= *self.next_psn {
+            self.summary.gap |= psn > *self.next_psn;
+            *self.next_psn = psn + 1;
+        } else if is_new {
+            // Only a packet that was waited for shows how far the path reorders:
+            // a stray copy of an old one may come at any time.
+            let late_by = *self.next_psn - psn - 1;
+            self.summary.reorder_packets = self.summary.reorder_packets.max(late_by);
+        }
+    }
+
+    /// Publishes what was gathered, and unpins.
+    fn leave(&mut self) {
+        if let Some(current) = &mut self.current {
+            current.publish(&mut self.summary);
+        }
+        self.current = None;
+    }
+
+    /// Ends the burst: unpins, and says what it did.
+    #[inline]
+    pub fn finish(mut self) -> BurstSummary {
+        self.leave();
+        self.summary.next_psn = *self.next_psn;
+        std::mem::take(&mut self.summary)
+    }
+}
+
+impl Drop for BurstPlacer<'_> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl<'w> Current<'w> {
+    fn new(slot: u32, generation: u8, receive: Pinned<'w, Arc<Receive>>) -> Self {
+        let base = receive.geometry().slot_address(slot);
+        let mut current = Self {
+            slot,
+            generation,
+            receive,
+            base,
+            limit_bytes: 0,
+            has_immediate: false,
+            word: NO_WORD,
+            set: 0,
+            fresh: 0,
+        };
+        current.refresh();
+        current
+    }
+
+    /// Takes in what a packet that is not plain may have changed.
+    fn refresh(&mut self) {
+        self.limit_bytes = self.receive.limit_bytes();
+        self.has_immediate = self.receive.immediate().is_some();
+    }
+
+    #[inline]
+    fn publish(&mut self, summary: &mut BurstSummary) {
+        if self.fresh != 0 {
+            let fresh = std::mem::take(&mut self.fresh);
+            summary.chunks += self.receive.publish(self.word, fresh);
+            summary.touch(self.receive.number());
+        }
+    }
+}
+
+impl BurstSummary {
+    #[inline]
+    fn touch(&mut self, number: u64) {
+        self.touched = Some(match self.touched {
+            None => (number, number),
+            Some((low, high)) => (low.min(number), high.max(number)),
+        });
+    }
+}
