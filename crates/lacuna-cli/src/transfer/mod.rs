@@ -15,6 +15,7 @@
 //! end of a partial file is noticed by its hash. `recv --sync` makes each file
 //! durable before it gets its name.
 
+mod args;
 #[cfg(unix)]
 mod digest;
 #[cfg(unix)]
@@ -42,89 +43,7 @@ mod wire;
 
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::units;
-use clap::Args;
-use lacuna::Mode;
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::Duration;
-
-/// Where a receiver listens unless told otherwise.
-const PORT: u16 = 7400;
-
-/// Send files and folders to a receiver.
-///
-/// Regular files and folders are sent, with their permissions and files with
-/// their times; symbolic links and special files below the given paths are
-/// skipped with a note (a link that is given as a PATH is followed). Names are
-/// sent byte for byte, whatever their script, text or not.
-///
-/// A transfer that broke, at either end and for whatever reason, is resumed by
-/// the same command: what has arrived is compared by its hash, not sent again.
-#[derive(Debug, Args)]
-pub(crate) struct SendArgs {
-    /// Files and folders; each keeps its last name at the receiver
-    #[arg(required = true, num_args = 1.., value_name = "PATH")]
-    paths: Vec<PathBuf>,
-    /// The receiver: HOST or HOST:PORT (7400 if none is given)
-    #[arg(value_name = "HOST:PORT")]
-    to: String,
-    /// How long to try to go on after a break, without any progress; 0s gives up at once
-    #[arg(long, default_value = "60s", value_parser = units::duration, value_name = "TIME")]
-    retry: Duration,
-    /// Take files of the same size and time at the receiver as identical, without reading them
-    #[arg(long)]
-    quick: bool,
-    /// Reliability: sr, sr:rto
-    #[arg(long, default_value = "sr")]
-    mode: Mode,
-    /// Send at this rate instead of probing for one
-    #[arg(long, value_parser = units::rate)]
-    rate: Option<u64>,
-    /// Payload bytes per packet; found by probing if not given
-    #[arg(long)]
-    mtu: Option<u32>,
-    /// Bytes per chunk, rounded up to whole packets: what a lost packet costs to repair
-    #[arg(long, default_value = "4KiB", value_parser = units::bytes, value_name = "SIZE")]
-    chunk: u64,
-    /// Sockets, each with its own 4-tuple
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
-    channels: u8,
-    /// Memory for data on its way; by the round-trip time if not given (32 to 160 MiB)
-    #[arg(long, value_parser = units::bytes, value_name = "SIZE")]
-    buffers: Option<u64>,
-}
-
-/// Receive files and folders.
-///
-/// Everything stays below the folder: names that lead out of it, and paths on
-/// which a symbolic link lies, are refused. A file gets its name only after the
-/// hash of its content was verified; until then it is a hidden file ending in
-/// .lacuna-part beside it, from which a later transfer resumes.
-#[derive(Debug, Args)]
-pub(crate) struct RecvArgs {
-    /// Where to listen; port 0 takes any and prints it
-    #[arg(long, default_value = "0.0.0.0:7400", value_name = "ADDR:PORT")]
-    listen: SocketAddr,
-    /// Folder to receive into; made if it does not exist
-    #[arg(long, default_value = ".")]
-    dir: PathBuf,
-    /// End after one sender, with its result
-    #[arg(long)]
-    once: bool,
-    /// Replace existing files that differ
-    #[arg(long)]
-    overwrite: bool,
-    /// Write each file through to the disk before it gets its name
-    #[arg(long)]
-    sync: bool,
-    /// Sockets, each with its own 4-tuple
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
-    channels: u8,
-    /// Memory for data on its way, per sender; by the round-trip time if not given (32 to 160 MiB)
-    #[arg(long, value_parser = units::bytes, value_name = "SIZE")]
-    buffers: Option<u64>,
-}
+pub(crate) use args::{RecvArgs, SendArgs};
 
 /// Runs `lacuna send`.
 #[cfg(unix)]

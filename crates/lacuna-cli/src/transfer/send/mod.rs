@@ -318,7 +318,7 @@ fn random_id() -> [u8; 16] {
 
 /// `HOST`, `HOST:PORT`, an IPv6 address with or without brackets.
 fn with_port(to: &str) -> String {
-    let port = super::PORT;
+    let port = super::args::PORT;
     if let Ok(address) = to.parse::<IpAddr>() {
         return SocketAddr::new(address, port).to_string();
     }
