@@ -7,6 +7,8 @@
 mod ends;
 #[path = "transfer/hostile.rs"]
 mod hostile;
+#[path = "transfer/usage.rs"]
+mod usage;
 
 use ends::{Receiver, bytes, lacuna, same_trees, send, wait_until};
 use rustix::process::Signal;
@@ -372,19 +374,6 @@ fn a_peer_that_is_not_there_is_said_at_once() {
     other.join().unwrap();
     assert_eq!(sent.code, 3);
     assert!(sent.stderr.contains("does not speak Lacuna"), "{}", sent.stderr);
-}
-
-#[test]
-fn a_command_line_that_makes_no_sense_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("file");
-    fs::write(&file, "x").unwrap();
-    let raw = send(&[&file], "127.0.0.1:1", &["--mode", "raw"]);
-    assert_eq!((raw.code, raw.stderr.contains("use sr")), (2, true), "{}", raw.stderr);
-    let twice = send(&[&file, &file], "127.0.0.1:1", &[]);
-    assert_eq!((twice.code, twice.stderr.contains("two of the paths")), (2, true));
-    let absent = send(&[&dir.path().join("absent")], "127.0.0.1:1", &[]);
-    assert_eq!((absent.code, absent.stderr.contains("cannot read")), (5, true));
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! The command lines of `lacuna send` and `lacuna recv`.
 
+use super::target;
 use crate::units;
 use clap::Args;
 use lacuna::Mode;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,13 +22,12 @@ pub(super) const PORT: u16 = 7400;
 /// A transfer that broke, at either end and for whatever reason, is resumed by
 /// the same command: what has arrived is compared by its hash, not sent again.
 #[derive(Debug, Args)]
+#[command(override_usage = "lacuna send [OPTIONS] <PATH>... <HOST:PORT>")]
 pub(crate) struct SendArgs {
-    /// Files and folders; each keeps its last name at the receiver
+    /// Files and folders, which keep their last names; the last word is the
+    /// receiver: HOST, or HOST:PORT if the port is not 7400
     #[arg(required = true, num_args = 1.., value_name = "PATH")]
-    pub(super) paths: Vec<PathBuf>,
-    /// The receiver: HOST or HOST:PORT (7400 if none is given)
-    #[arg(value_name = "HOST:PORT")]
-    pub(super) to: String,
+    pub(super) words: Vec<OsString>,
     /// How long to try to go on after a break, without any progress; 0s gives up at once
     #[arg(long, default_value = "60s", value_parser = units::duration, value_name = "TIME")]
     pub(super) retry: Duration,
@@ -61,8 +62,8 @@ pub(crate) struct SendArgs {
 /// .lacuna-part beside it, from which a later transfer resumes.
 #[derive(Debug, Args)]
 pub(crate) struct RecvArgs {
-    /// Where to listen; port 0 takes any and prints it
-    #[arg(long, default_value = "0.0.0.0:7400", value_name = "ADDR:PORT")]
+    /// Where to listen: ADDR:PORT, or a port for all addresses; port 0 takes any and prints it
+    #[arg(long, default_value = "0.0.0.0:7400", value_parser = target::listen, value_name = "ADDR:PORT")]
     pub(super) listen: SocketAddr,
     /// Folder to receive into; made if it does not exist
     #[arg(long, default_value = ".")]

@@ -38,6 +38,7 @@ mod recv;
 mod report;
 #[cfg(unix)]
 mod send;
+mod target;
 #[cfg(unix)]
 mod wire;
 

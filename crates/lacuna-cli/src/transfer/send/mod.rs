@@ -18,7 +18,7 @@ use super::pool::Pool;
 use super::progress::{Progress, Snapshot};
 use super::report::{Measured, Reporter};
 use super::wire::{ANSWER_BYTES, BLOCK_BYTES, Record};
-use super::{SendArgs, blocks_ahead, interrupt};
+use super::{SendArgs, blocks_ahead, interrupt, target};
 use crate::failure::Failure;
 use crate::output::Output;
 use board::{Board, Ended};
@@ -63,8 +63,8 @@ pub(crate) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
     if !args.mode.is_reliable() {
         return Err(Failure::Usage(format!("mode {} does not repair losses: use sr", args.mode)));
     }
-    let target = with_port(&args.to);
-    let roots = walk::roots(&args.paths)?;
+    let (paths, target) = target::split(&args.words)?;
+    let roots = walk::roots(&paths)?;
     interrupt::install()?;
     let progress = Arc::new(Progress::new(output));
     let total = Arc::new(OnceLock::new());
@@ -314,37 +314,4 @@ fn random_id() -> [u8; 16] {
         half.copy_from_slice(&RandomState::new().hash_one(std::process::id()).to_be_bytes());
     }
     id
-}
-
-/// `HOST`, `HOST:PORT`, an IPv6 address with or without brackets.
-fn with_port(to: &str) -> String {
-    let port = super::args::PORT;
-    if let Ok(address) = to.parse::<IpAddr>() {
-        return SocketAddr::new(address, port).to_string();
-    }
-    let has_port = match to.rsplit_once(':') {
-        Some((host, _)) => !to.starts_with('[') || host.ends_with(']'),
-        None => false,
-    };
-    if has_port { to.to_owned() } else { format!("{to}:{port}") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_port_may_be_left_out() {
-        for (to, expected) in [
-            ("host", "host:7400"),
-            ("host:1", "host:1"),
-            ("10.0.0.1", "10.0.0.1:7400"),
-            ("10.0.0.1:80", "10.0.0.1:80"),
-            ("::1", "[::1]:7400"),
-            ("[::1]", "[::1]:7400"),
-            ("[::1]:80", "[::1]:80"),
-        ] {
-            assert_eq!(with_port(to), expected);
-        }
-    }
 }

@@ -1,0 +1,60 @@
+//! Command lines: where the words may stand, and what a wrong one is answered.
+
+use crate::ends::{Finished, Receiver, lacuna, send, spawn};
+use std::fs;
+use std::path::PathBuf;
+
+/// Two files to send and the folder they are in.
+fn files() -> (tempfile::TempDir, [PathBuf; 2]) {
+    let dir = tempfile::tempdir().unwrap();
+    let files = ["a", "b"].map(|name| dir.path().join(name));
+    for file in &files {
+        fs::write(file, "x").unwrap();
+    }
+    (dir, files)
+}
+
+/// It ends with code 2, in one line of its own.
+fn is_usage(finished: &Finished, part: &str) {
+    assert_eq!(finished.code, 2, "{part}: {}", finished.stderr);
+    assert!(finished.stderr.contains(part), "{part}: {}", finished.stderr);
+    assert!(finished.stdout.is_empty() && !finished.stderr.contains("panicked"));
+}
+
+#[test]
+fn options_may_stand_anywhere() {
+    let (dir, [a, b]) = files();
+    let dst = dir.path().join("dst");
+    let receiver = Receiver::start(&dst, &["--once"]);
+    let mut command = lacuna(&["send", "--retry", "0s"]);
+    command.arg(&a).args(["--mode", "sr:rto"]).arg(&b).arg("--json").arg(&receiver.address);
+    let sent = spawn(command.arg("--quick")).finish();
+    assert_eq!(sent.code, 0, "{}", sent.stderr);
+    assert_eq!(sent.summary()["files"], 2);
+    assert!(dst.join("a").exists() && dst.join("b").exists());
+}
+
+#[test]
+fn a_forgotten_or_wrong_receiver_is_said() {
+    let (dir, [a, b]) = files();
+    is_usage(&send(&[&a], b.to_str().unwrap(), &[]), "no receiver");
+    is_usage(&spawn(lacuna(&["send"]).arg(&a)).finish(), "no receiver");
+    is_usage(&spawn(&mut lacuna(&["send", "127.0.0.1:7400"])).finish(), "nothing to send");
+    is_usage(&send(&[&a], "127.0.0.1:99999", &[]), "port 99999 is out of range");
+    is_usage(&send(&[&a], "127.0.0.1:", &[]), "no port behind the colon");
+    let mut listening = lacuna(&["recv", "--listen", "99999", "--dir"]);
+    is_usage(&spawn(listening.arg(dir.path())).finish(), "out of range");
+}
+
+#[test]
+fn a_command_line_that_makes_no_sense_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "x").unwrap();
+    let raw = send(&[&file], "127.0.0.1:1", &["--mode", "raw"]);
+    assert_eq!((raw.code, raw.stderr.contains("use sr")), (2, true), "{}", raw.stderr);
+    let twice = send(&[&file, &file], "127.0.0.1:1", &[]);
+    assert_eq!((twice.code, twice.stderr.contains("two of the paths")), (2, true));
+    let absent = send(&[&dir.path().join("absent")], "127.0.0.1:1", &[]);
+    assert_eq!((absent.code, absent.stderr.contains("cannot read")), (5, true));
+}
