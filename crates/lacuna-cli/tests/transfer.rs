@@ -355,8 +355,9 @@ fn a_peer_that_is_not_there_is_said_at_once() {
     let used = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = used.local_addr().unwrap().to_string();
     let mut command = lacuna(&["recv", "--listen", &address, "--dir"]);
-    let received = ends::spawn(command.arg(dir.path())).finish();
+    let received = ends::spawn(command.arg(dir.path().join("dst"))).finish();
     assert_eq!(received.code, 5);
+    assert!(!dir.path().join("dst").exists(), "nothing is made for nothing");
     assert!(
         received.stderr.contains(&format!("cannot listen on {address}")),
         "{}",

@@ -70,9 +70,6 @@ type SessionResult = Option<Result<(), Failure>>;
 /// See the module's text.
 pub(crate) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
     interrupt::install()?;
-    std::fs::create_dir_all(&args.dir)
-        .map_err(|error| Failure::file("make the folder", &args.dir, &error))?;
-    let root = Tree::open(&args.dir).map_err(|error| Failure::file("open", &args.dir, &error))?;
     let context = Context::new(ContextConfig {
         bind: args.listen.ip(),
         channels: args.channels,
@@ -80,6 +77,10 @@ pub(crate) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
     })?;
     let listener = Listener::bind(&context, args.listen, ConnectionConfig::default())?;
     let address = listener.local_addr();
+    // Only now: a receiver that cannot listen leaves nothing behind.
+    std::fs::create_dir_all(&args.dir)
+        .map_err(|error| Failure::file("make the folder", &args.dir, &error))?;
+    let root = Tree::open(&args.dir).map_err(|error| Failure::file("open", &args.dir, &error))?;
     let server = Arc::new(Server {
         args: Settings {
             rules: Rules { overwrite: args.overwrite, sync: args.sync },
