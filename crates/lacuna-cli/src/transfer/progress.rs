@@ -1,5 +1,6 @@
 //! How far a transfer is: a bar on a terminal, a line now and then elsewhere.
 
+use super::report::Side;
 use crate::output::Output;
 use crate::units::{show_bytes, show_rate};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -26,13 +27,14 @@ pub(crate) struct Snapshot {
     pub(crate) files: u64,
     /// Files there are in all, once known.
     pub(crate) files_total: Option<u64>,
-    /// Share of packets lost or sent again.
-    pub(crate) lost_share: f64,
+    /// Share of packets sent again (sender) or lost (receiver).
+    pub(crate) repaired_share: f64,
 }
 
 /// See the module's text.
 pub(crate) struct Progress {
     output: Output,
+    side: Side,
     bar: Option<ProgressBar>,
     state: Mutex<State>,
 }
@@ -44,7 +46,7 @@ struct State {
 }
 
 impl Progress {
-    pub(crate) fn new(output: Output) -> Self {
+    pub(crate) fn new(output: Output, side: Side) -> Self {
         let bar = output.shows_progress().then(|| {
             let bar = ProgressBar::new(0);
             let style = ProgressStyle::with_template("{bar:30} {msg}").expect("a valid template");
@@ -54,6 +56,7 @@ impl Progress {
         let now = Instant::now();
         Self {
             output,
+            side,
             bar,
             state: Mutex::new(State { started: now, line: now, rate: Rate::new(now) }),
         }
@@ -68,10 +71,10 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.set_length(snapshot.bytes_total.unwrap_or(0));
             bar.set_position(snapshot.bytes + snapshot.bytes_skipped);
-            bar.set_message(describe(snapshot, rate));
+            bar.set_message(describe(snapshot, self.side, rate));
         } else if now - state.line >= LINE_EVERY {
             state.line = now;
-            self.output.note(&describe(snapshot, rate));
+            self.output.note(&describe(snapshot, self.side, rate));
         }
     }
 
@@ -137,14 +140,15 @@ impl Rate {
     }
 }
 
-fn describe(snapshot: &Snapshot, bytes_per_s: Option<f64>) -> String {
+fn describe(snapshot: &Snapshot, side: Side, bytes_per_s: Option<f64>) -> String {
     let done = snapshot.bytes + snapshot.bytes_skipped;
     let mut text = show_bytes(done);
     if let Some(total) = snapshot.bytes_total {
         text += &format!(" of {}", show_bytes(total.max(done)));
     }
     let rate = bytes_per_s.unwrap_or(0.0);
-    text += &format!(", {}, {:.2} % lost", show_rate(rate * 8.0), snapshot.lost_share * 100.0);
+    let repaired = snapshot.repaired_share * 100.0;
+    text += &format!(", {}, {repaired:.2} % {}", show_rate(rate * 8.0), side.repaired());
     text += &match snapshot.files_total {
         Some(total) => format!(", {} of {} files", snapshot.files, total.max(snapshot.files)),
         None => format!(", {} files", snapshot.files),
@@ -179,14 +183,17 @@ mod tests {
             bytes_skipped: 1 << 30,
             files: 1,
             files_total: Some(3),
-            lost_share: 0.0012,
+            repaired_share: 0.0012,
         };
         assert_eq!(
-            describe(&snapshot, Some(125e6)),
-            "2 GiB of 4 GiB, 1 Gbit/s, 0.12 % lost, 1 of 3 files, 0:18 left"
+            describe(&snapshot, Side::Sender, Some(125e6)),
+            "2 GiB of 4 GiB, 1 Gbit/s, 0.12 % resent, 1 of 3 files, 0:18 left"
         );
         let unknown = Snapshot { bytes_total: None, files_total: None, ..snapshot };
-        assert_eq!(describe(&unknown, None), "2 GiB, 0 kbit/s, 0.12 % lost, 1 files");
+        assert_eq!(
+            describe(&unknown, Side::Receiver, None),
+            "2 GiB, 0 kbit/s, 0.12 % lost, 1 files"
+        );
         assert_eq!(show_time(3 * 3600 + 62), "3:01:02");
     }
 

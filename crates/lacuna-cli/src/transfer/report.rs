@@ -10,6 +10,52 @@ use serde::Serialize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// Which end speaks. Only the receiver knows what was lost: the sender knows
+/// what it sent again, some of it for nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Sender,
+    Receiver,
+}
+
+impl Side {
+    fn moved(self) -> &'static str {
+        match self {
+            Self::Sender => "sent",
+            Self::Receiver => "received",
+        }
+    }
+
+    /// What the share of packets is that did not get through at once.
+    pub(crate) fn repaired(self) -> &'static str {
+        match self {
+            Self::Sender => "resent",
+            Self::Receiver => "lost",
+        }
+    }
+}
+
+/// Whose fault it is that a file is not there: by it the exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Blame {
+    /// The other end's.
+    Peer,
+    /// This machine's: a file that cannot be read, written or replaced.
+    Local,
+    /// What arrived is not what was sent.
+    Data,
+}
+
+impl Blame {
+    fn failure(self, text: String) -> Failure {
+        match self {
+            Self::Peer => Failure::Network(text),
+            Self::Local => Failure::Local(text),
+            Self::Data => Failure::Verification(text),
+        }
+    }
+}
+
 /// How a file ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -43,6 +89,8 @@ pub(crate) struct FileReport {
     pub(crate) status: Status,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
+    #[serde(skip)]
+    blame: Blame,
 }
 
 impl FileReport {
@@ -57,11 +105,13 @@ impl FileReport {
             resumed_at_bytes: 0,
             status,
             error: None,
+            blame: Blame::Peer,
         }
     }
 
-    pub(crate) fn with_error(self, error: impl Into<String>) -> Self {
-        Self { error: Some(error.into()), ..self }
+    /// Why it did not move, and whose fault that is.
+    pub(crate) fn with_error(self, blame: Blame, error: impl Into<String>) -> Self {
+        Self { error: Some(error.into()), blame, ..self }
     }
 
     pub(crate) fn with_hash(self, hash: &Hash) -> Self {
@@ -117,9 +167,8 @@ pub(crate) struct Reporter {
 #[derive(Default)]
 struct State {
     summary: Summary,
-    wrong_hash: u64,
-    /// The first thing that went wrong, for the last line.
-    first: Option<String>,
+    /// The worst that went wrong and its first file, for the last line.
+    worst: Option<(Blame, String)>,
     /// Printing failed: nobody may read results, but nothing else is wrong.
     broken: Option<String>,
 }
@@ -156,8 +205,9 @@ impl Reporter {
                 self.progress.note(&line);
             } else {
                 self.progress.error(&line);
-                state.wrong_hash += u64::from(report.status == Status::WrongHash);
-                state.first.get_or_insert(line);
+                if state.worst.as_ref().is_none_or(|(worst, _)| *worst < report.blame) {
+                    state.worst = Some((report.blame, line));
+                }
             }
         } else {
             tracing::info!(file = %report.file, bytes = report.bytes, status = ?report.status, "done");
@@ -180,40 +230,36 @@ impl Reporter {
         self.lock().summary.clone()
     }
 
-    /// Prints the summary. `ended` is why the transfer ended early, if so;
-    /// `for_files` makes the failure of single files.
+    /// Prints the summary. `ended` is why the transfer ended early, if so.
     pub(crate) fn finish(
         &self,
         measured: &Measured,
         ended: Option<Failure>,
-        for_files: fn(String) -> Failure,
     ) -> Result<(), Failure> {
         self.progress.clear();
         let mut state = self.lock();
-        let wrong_hash = state.wrong_hash;
         let broken = state.broken.take();
-        let first = state.first.take();
+        let worst = state.worst.take();
         let summary = &mut state.summary;
         summary.seconds = measured.elapsed.as_secs_f64();
         summary.moved_bytes = measured.moved_bytes;
         summary.gbit_per_s = gbit_per_s(measured.moved_bytes, summary.seconds);
-        summary.retransmitted_share = measured.lost_share;
+        summary.retransmitted_share = measured.repaired_share;
         summary.reconnects = measured.reconnects;
         summary.peer.clone_from(&measured.peer);
         let bad = summary.refused + summary.failed;
         summary.complete = ended.is_none() && bad == 0;
         if self.output.json {
             self.output.object(summary)?;
-        } else {
-            self.output.line(&describe(summary, measured.verb))?;
+        } else if measured.is_reached {
+            self.output.line(&describe(summary, measured.side))?;
         }
         if let Some(failure) = ended {
             return Err(failure);
         }
-        if bad > 0 {
+        if let Some((blame, first)) = worst {
             let all = bad + summary.files;
-            let text = format!("{bad} of {all} files failed, first {}", first.unwrap_or_default());
-            return Err(if wrong_hash > 0 { Failure::Verification(text) } else { for_files(text) });
+            return Err(blame.failure(format!("{bad} of {all} files failed, first {first}")));
         }
         broken.map_or(Ok(()), |text| Err(Failure::Local(text)))
     }
@@ -226,11 +272,13 @@ impl Reporter {
 /// What a summary needs beyond the files.
 #[derive(Debug, Clone)]
 pub(crate) struct Measured {
-    /// "sent" or "received".
-    pub(crate) verb: &'static str,
+    pub(crate) side: Side,
+    /// Whether there was a connection: without one there is nothing to sum up.
+    pub(crate) is_reached: bool,
     pub(crate) elapsed: Duration,
     pub(crate) moved_bytes: u64,
-    pub(crate) lost_share: f64,
+    /// Share of packets sent again (sender) or lost (receiver).
+    pub(crate) repaired_share: f64,
     pub(crate) reconnects: u64,
     pub(crate) peer: String,
 }
@@ -239,13 +287,16 @@ fn gbit_per_s(bytes: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { bytes as f64 * 8.0 / seconds / 1e9 } else { 0.0 }
 }
 
-fn describe(summary: &Summary, verb: &str) -> String {
+fn describe(summary: &Summary, side: Side) -> String {
     let mut text = format!(
-        "{verb} {} in {:.2} s, {}, {:.3} % lost; at the receiver: {} files, {} folders, {}",
+        "{}{} {} in {:.2} s, {}, {:.3} % {}; at the receiver: {} files, {} folders, {}",
+        if summary.complete { "" } else { "incomplete: " },
+        side.moved(),
         show_bytes(summary.moved_bytes),
         summary.seconds,
         show_rate(summary.gbit_per_s * 1e9),
         summary.retransmitted_share * 100.0,
+        side.repaired(),
         summary.files,
         summary.folders,
         show_bytes(summary.bytes),
@@ -264,4 +315,67 @@ fn describe(summary: &Summary, verb: &str) -> String {
         text += &format!(", {} reconnections", summary.reconnects);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reporter() -> Reporter {
+        let output = Output { json: false, quiet: true };
+        Reporter::new(output, Arc::new(Progress::new(output, Side::Sender)))
+    }
+
+    fn measured() -> Measured {
+        Measured {
+            side: Side::Sender,
+            is_reached: false,
+            elapsed: Duration::from_secs(1),
+            moved_bytes: 0,
+            repaired_share: 0.0,
+            reconnects: 0,
+            peer: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_worst_fault_decides_how_it_ends() {
+        let file = |status, blame, error: &str| {
+            FileReport::unmoved(b"f", 1, status).with_error(blame, error)
+        };
+        let reporter = reporter();
+        reporter.file(FileReport::unmoved(b"good", 1, Status::Complete));
+        reporter.file(file(Status::Refused, Blame::Peer, "exists"));
+        let result = reporter.finish(&measured(), None);
+        assert!(matches!(result, Err(Failure::Network(_))), "{result:?}");
+        let reporter = self::reporter();
+        for (status, blame, error) in [
+            (Status::Refused, Blame::Peer, "exists"),
+            (Status::Failed, Blame::Local, "unreadable"),
+            (Status::Failed, Blame::Local, "unreadable too"),
+            (Status::Refused, Blame::Peer, "exists too"),
+        ] {
+            reporter.file(file(status, blame, error));
+        }
+        let result = reporter.finish(&measured(), None);
+        assert!(matches!(&result, Err(Failure::Local(text)) if text.ends_with("unreadable")));
+        let reporter = self::reporter();
+        reporter.file(file(Status::Failed, Blame::Local, "unreadable"));
+        reporter.file(file(Status::WrongHash, Blame::Data, "another hash"));
+        let result = reporter.finish(&measured(), None);
+        assert!(matches!(result, Err(Failure::Verification(_))), "{result:?}");
+        let result = self::reporter().finish(&measured(), Some(Failure::Interrupted));
+        assert!(matches!(result, Err(Failure::Interrupted)));
+    }
+
+    #[test]
+    fn what_was_sent_again_is_called_lost_by_the_receiver_only() {
+        let summary = Summary { complete: true, retransmitted_share: 0.01, ..Summary::default() };
+        let (sent, received) =
+            (describe(&summary, Side::Sender), describe(&summary, Side::Receiver));
+        assert!(sent.contains("1.000 % resent") && !sent.contains("lost"), "{sent}");
+        assert!(received.contains("1.000 % lost") && !received.contains("resent"), "{received}");
+        let partial = describe(&Summary { complete: false, ..summary }, Side::Sender);
+        assert!(partial.starts_with("incomplete: sent "), "{partial}");
+    }
 }

@@ -13,7 +13,7 @@ use super::interrupt::{self, LOOK};
 use super::lane::Lane;
 use super::pool::Pool;
 use super::progress::{Progress, Snapshot};
-use super::report::{Measured, Reporter};
+use super::report::{Measured, Reporter, Side};
 use super::wire::{Answer, BLOCK_BYTES, FatalKind};
 use super::{RecvArgs, blocks_ahead};
 use crate::failure::Failure;
@@ -189,7 +189,7 @@ impl Server {
                 return None;
             }
         };
-        let progress = Arc::new(Progress::new(self.output));
+        let progress = Arc::new(Progress::new(self.output, Side::Receiver));
         progress.note(&format!("{} connected: {}", connection.peer(), connection.chosen()));
         let limit = if self.args.once { 1 } else { SENDERS_MAX };
         let serving = self.serving.fetch_add(1, Ordering::Relaxed);
@@ -255,14 +255,15 @@ impl Server {
         }
         let failure = ended.map(|ended| self.explain(&session, ended));
         let measured = Measured {
-            verb: "received",
+            side: Side::Receiver,
+            is_reached: true,
             elapsed: progress.elapsed(),
             moved_bytes: session.state.moved_bytes,
-            lost_share: lost_share(&connection.stats()),
+            repaired_share: lost_share(&connection.stats()),
             reconnects: 0,
             peer: connection.peer().to_string(),
         };
-        let result = reporter.finish(&measured, failure, Failure::Local);
+        let result = reporter.finish(&measured, failure);
         if let Err(failure) = &result
             && !self.args.once
         {
@@ -368,7 +369,7 @@ impl Drawn {
             bytes_skipped: so_far.unmoved_bytes,
             files: so_far.files + so_far.refused + so_far.failed,
             files_total: total(0),
-            lost_share: lost_share(&connection.stats()),
+            repaired_share: lost_share(&connection.stats()),
         });
     }
 }

@@ -10,7 +10,7 @@ use crate::transfer::digest::{Digest, HashThread};
 use crate::transfer::lane::Lane;
 use crate::transfer::name::{Name, shown, shown_text};
 use crate::transfer::pool::Block;
-use crate::transfer::report::{FileReport, Reporter, Status};
+use crate::transfer::report::{Blame, FileReport, Reporter, Status};
 use crate::transfer::wire::{
     ANSWER_BYTES, Answer, FatalKind, Hash, Meta, Outcome, RECORD_BYTES_MAX, Record, records,
 };
@@ -282,26 +282,27 @@ impl Session<'_> {
     }
 
     fn on_drop(&mut self, item: u64, reason: &str) -> Result<(), Ended> {
-        let (name, meta, status) = match self.state.current.take() {
+        let (name, meta, status, blame) = match self.state.current.take() {
             // It was failed here before, and that was reported.
             Some(Incoming { number, sink: None, .. }) if number == item => return Ok(()),
             Some(Incoming { number, name, meta, .. }) if number == item => {
-                (name, meta, Status::Failed)
+                (name, meta, Status::Failed, Blame::Peer)
             }
             Some(_) => return Err(protocol("another item was dropped than the one it sends")),
             None => match self.take_offer(item)? {
                 Offered::Wanted { name, meta, .. } => {
                     self.state.held.remove(name.as_bytes());
-                    (name, meta, Status::Failed)
+                    (name, meta, Status::Failed, Blame::Peer)
                 }
-                Offered::Compared { name, meta, .. } => (name, meta, Status::Refused),
+                // Another file is here under this name.
+                Offered::Compared { name, meta, .. } => (name, meta, Status::Refused, Blame::Local),
                 Offered::Closed => return Err(protocol("it dropped an item that is settled")),
             },
         };
         let report = FileReport::unmoved(name.as_bytes(), meta.size_bytes, status);
         let reason = shown_text(reason);
         let reason = if reason.is_empty() { "dropped".to_owned() } else { reason };
-        self.reporter.file(report.with_error(format!("the sender: {reason}")));
+        self.reporter.file(report.with_error(blame, format!("the sender: {reason}")));
         Ok(())
     }
 
@@ -332,12 +333,13 @@ impl Session<'_> {
         outcome: Outcome,
         reason: &str,
     ) -> Result<(), Ended> {
-        let status = match outcome {
-            Outcome::WrongHash => Status::WrongHash,
-            Outcome::Refused => Status::Refused,
-            _ => Status::Failed,
+        let (status, blame) = match outcome {
+            Outcome::WrongHash => (Status::WrongHash, Blame::Data),
+            Outcome::Refused => (Status::Refused, Blame::Local),
+            _ => (Status::Failed, Blame::Local),
         };
-        self.reporter.file(FileReport::unmoved(name, meta.size_bytes, status).with_error(reason));
+        let report = FileReport::unmoved(name, meta.size_bytes, status);
+        self.reporter.file(report.with_error(blame, reason));
         self.settle(number, outcome, reason)
     }
 

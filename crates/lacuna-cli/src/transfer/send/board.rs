@@ -8,7 +8,7 @@
 use super::walk::Item;
 use crate::failure::Failure;
 use crate::transfer::name::shown_text;
-use crate::transfer::report::{FileReport, Reporter, Status};
+use crate::transfer::report::{Blame, FileReport, Reporter, Status};
 use crate::transfer::wire::{FatalKind, Hash, OFFERS_MAX, Outcome, Rung};
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -343,7 +343,8 @@ fn report_of(entry: &Entry, outcome: Outcome, reason: &str) -> Option<FileReport
         }
     }
     if !reason.is_empty() {
-        report = report.with_error(format!("the receiver: {}", shown_text(reason)));
+        let blame = if status == Status::WrongHash { Blame::Data } else { Blame::Peer };
+        report = report.with_error(blame, format!("the receiver: {}", shown_text(reason)));
     }
     Some(report)
 }

@@ -16,7 +16,7 @@ use super::inbound::Inbound;
 use super::lane::Lane;
 use super::pool::Pool;
 use super::progress::{Progress, Snapshot};
-use super::report::{Measured, Reporter};
+use super::report::{Measured, Reporter, Side};
 use super::wire::{ANSWER_BYTES, BLOCK_BYTES, Record};
 use super::{SendArgs, blocks_ahead, interrupt, target};
 use crate::failure::Failure;
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
     let (paths, target) = target::split(&args.words)?;
     let roots = walk::roots(&paths)?;
     interrupt::install()?;
-    let progress = Arc::new(Progress::new(output));
+    let progress = Arc::new(Progress::new(output, Side::Sender));
     let total = Arc::new(OnceLock::new());
     count(Walker::new(roots.clone()), total.clone());
     let hashes = HashThread::start()
@@ -119,14 +119,15 @@ impl Transfer<'_> {
             self.progress.note("interrupted: run the same command again to resume");
         }
         let measured = Measured {
-            verb: "sent",
+            side: Side::Sender,
+            is_reached: connected,
             elapsed: self.progress.elapsed(),
             moved_bytes: self.moved_bytes,
-            lost_share: share(self.retransmitted, self.packets),
+            repaired_share: share(self.retransmitted, self.packets),
             reconnects: self.reconnects,
             peer: self.peer.clone(),
         };
-        self.reporter.finish(&measured, ended, Failure::Network)
+        self.reporter.finish(&measured, ended)
     }
 
     fn given_up(&self, reason: String, connected: bool) -> String {
@@ -280,7 +281,7 @@ impl View<'_> {
             bytes_skipped: so_far.unmoved_bytes,
             files: so_far.files + so_far.refused + so_far.failed,
             files_total: total.map(|(files, _)| files),
-            lost_share: self.connection.stats().sent.retransmission_share,
+            repaired_share: self.connection.stats().sent.retransmission_share,
         });
     }
 }

@@ -9,7 +9,7 @@ use crate::transfer::digest::Digest;
 use crate::transfer::inbound::PATIENCE;
 use crate::transfer::interrupt::LOOK;
 use crate::transfer::ladder;
-use crate::transfer::report::{FileReport, Reporter, Status};
+use crate::transfer::report::{Blame, FileReport, Reporter, Status};
 use crate::transfer::wire::{Hash, Record, Rung};
 use std::fs::File;
 use std::io;
@@ -108,11 +108,13 @@ impl Producer<'_> {
                 Some(Entry::Item(item)) => self.board.push(item),
                 Some(Entry::Skipped { name, reason }) => {
                     let report = FileReport::unmoved(&name, 0, Status::Skipped);
-                    self.reporter.file(report.with_error(format!("skipped: {reason}")));
+                    self.reporter
+                        .file(report.with_error(Blame::Local, format!("skipped: {reason}")));
                 }
                 Some(Entry::Unreadable { name, error }) => {
                     let report = FileReport::unmoved(&name, 0, Status::Failed);
-                    self.reporter.file(report.with_error(format!("cannot be read: {error}")));
+                    self.reporter
+                        .file(report.with_error(Blame::Local, format!("cannot be read: {error}")));
                 }
             }
         }
@@ -137,7 +139,9 @@ impl Producer<'_> {
         match handled {
             Ok(()) => Ok(()),
             Err(Given::Ended(ended)) => Err(ended),
-            Err(Given::Up(reason)) => self.give_up(number, item, Status::Failed, &reason),
+            Err(Given::Up(reason)) => {
+                self.give_up(number, item, (Status::Failed, Blame::Local), &reason)
+            }
         }
     }
 
@@ -158,7 +162,7 @@ impl Producer<'_> {
             return self.send_file(number, item, &file, &[]);
         }
         let reason = "exists at the receiver with other content (recv --overwrite replaces it)";
-        self.give_up(number, item, Status::Refused, reason).map_err(Given::Ended)
+        self.give_up(number, item, (Status::Refused, Blame::Peer), reason).map_err(Given::Ended)
     }
 
     fn send(&mut self, number: u64, item: &Item, rungs: &[Rung]) -> Result<(), Given> {
@@ -231,12 +235,12 @@ impl Producer<'_> {
         &mut self,
         number: u64,
         item: &Item,
-        status: Status,
+        (status, blame): (Status, Blame),
         reason: &str,
     ) -> Result<(), Ended> {
         if self.board.settle(number) {
             let report = FileReport::unmoved(&item.name, item.meta.size_bytes, status);
-            self.reporter.file(report.with_error(reason));
+            self.reporter.file(report.with_error(blame, reason));
         }
         self.packer.put(&Record::Drop { item: number, reason })
     }
