@@ -3,10 +3,14 @@
 
 #![cfg(unix)]
 
+#[path = "transfer/codes.rs"]
+mod codes;
 #[path = "transfer/ends.rs"]
 mod ends;
 #[path = "transfer/hostile.rs"]
 mod hostile;
+#[path = "transfer/speech.rs"]
+mod speech;
 #[path = "transfer/usage.rs"]
 mod usage;
 
@@ -351,6 +355,7 @@ fn a_peer_that_is_not_there_is_said_at_once() {
     let sent = send(&[&file], &free, &[]);
     assert_eq!(sent.code, 3);
     assert!(sent.stderr.contains(&format!("cannot reach {free}")), "{}", sent.stderr);
+    assert_eq!(sent.stdout, "", "there is nothing to sum up");
     // One that is in use.
     let used = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = used.local_addr().unwrap().to_string();

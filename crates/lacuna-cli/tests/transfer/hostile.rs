@@ -1,57 +1,9 @@
 //! Peers that break the rules of the file protocol, spoken byte by byte.
 
 use crate::ends::{Receiver, lacuna, send, spawn};
-use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Listener};
+use crate::speech::{FakeReceiver, answer, data, end, hello, offer, start, talk, welcome};
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
-use std::time::Duration;
-
-const WAIT: Duration = Duration::from_secs(20);
-const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-
-fn context() -> Context {
-    Context::new(ContextConfig { bind: LOCALHOST, ..ContextConfig::default() }).unwrap()
-}
-
-fn hello(version: u16) -> Vec<u8> {
-    [&[1][..], b"lacuna", &version.to_be_bytes(), &[7; 16], &[0]].concat()
-}
-
-/// An offer of a file.
-fn offer(name: &[u8], size: u64) -> Vec<u8> {
-    let len = (name.len() as u16).to_be_bytes();
-    [&[2, 0][..], &0o644u16.to_be_bytes(), &size.to_be_bytes(), &[0; 12], &len, name].concat()
-}
-
-fn start(item: u64, from: u64) -> Vec<u8> {
-    [&[3][..], &item.to_be_bytes(), &from.to_be_bytes()].concat()
-}
-
-fn data(bytes: &[u8]) -> Vec<u8> {
-    [&[4][..], &(bytes.len() as u32).to_be_bytes(), bytes].concat()
-}
-
-fn end(hash: [u8; 32]) -> Vec<u8> {
-    [&[5][..], &hash].concat()
-}
-
-/// Says all of `records` in one message and gives back what is answered until
-/// the receiver hangs up or has answered `answers` messages.
-fn talk(receiver: &Receiver, records: &[Vec<u8>], answers: usize) -> Vec<u8> {
-    let connection =
-        Connection::connect(&context(), &receiver.address, ConnectionConfig::default()).unwrap();
-    connection.write(&records.concat()).unwrap();
-    let mut heard = Vec::new();
-    for _ in 0..answers {
-        let mut buffer = vec![0; 64 << 10];
-        match connection.recv_within(&mut buffer, WAIT) {
-            Ok(received) => heard.extend(&buffer[..received.len]),
-            Err(_) => break,
-        }
-    }
-    heard
-}
 
 fn contains(heard: &[u8], text: &str) -> bool {
     String::from_utf8_lossy(heard).contains(text)
@@ -133,36 +85,27 @@ fn a_hostile_receiver_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, "content").unwrap();
-    let item =
-        |kind: u8, number: u64, rest: &[u8]| [&[kind][..], &number.to_be_bytes(), rest].concat();
-    let welcome = |version: u16| [&[0x81][..], b"lacuna", &version.to_be_bytes(), &[0]].concat();
     let rung = |offset: u64| [&[1][..], &offset.to_be_bytes(), &[0; 32]].concat();
     for (answers, reason) in [
         (vec![welcome(9)], "version 9"),
         (vec![b"HTTP/1.1 200 OK".to_vec()], "unknown record"),
-        (vec![welcome(1), item(0x82, 5, &[0])], "not open"),
-        (vec![welcome(1), item(0x82, 0, &rung(8))], "make no sense"),
-        (vec![welcome(1), item(0x82, 0, &rung(0))], "make no sense"),
-        (vec![welcome(1), item(0x84, 0, &[0, 0, 0])], "complete before its end"),
-        (vec![welcome(1), item(0x84, 7, &[0, 0, 0])], "never offered"),
+        (vec![welcome(1), answer(0x82, 5, &[0])], "not open"),
+        (vec![welcome(1), answer(0x82, 0, &rung(8))], "make no sense"),
+        (vec![welcome(1), answer(0x82, 0, &rung(0))], "make no sense"),
+        (vec![welcome(1), answer(0x84, 0, &[0, 0, 0])], "complete before its end"),
+        (vec![welcome(1), answer(0x84, 7, &[0, 0, 0])], "never offered"),
         (vec![welcome(1), vec![0x85, 0, 0, 3, 0x1B, b'[', b'J']], "\\u{1b}[J"),
     ] {
-        let context = context();
-        let listener =
-            Listener::bind(&context, "127.0.0.1:0".parse().unwrap(), ConnectionConfig::default())
-                .unwrap();
-        let address = listener.local_addr().to_string();
-        let sender = spawn(lacuna(&["send", "--retry", "0s"]).arg(&file).arg(&address));
-        let connection = listener.accept().unwrap();
+        let fake = FakeReceiver::start();
+        let sender = spawn(lacuna(&["send", "--retry", "0s"]).arg(&file).arg(&fake.address));
+        let mut session = fake.accept();
         // The hello, and then the offer once it was welcomed.
         let (first, rest) = answers.split_first().unwrap();
-        let offers: Vec<_> =
-            (0..4).map(|_| connection.post_recv(vec![0; 4 << 20]).unwrap()).collect();
-        offers[0].wait(WAIT).unwrap();
-        connection.write(first).unwrap();
+        session.hear(b"lacuna");
+        session.say(first);
         if !rest.is_empty() {
-            offers[1].wait(WAIT).unwrap();
-            connection.write(&rest.concat()).unwrap();
+            session.hear(b"file");
+            session.say(&rest.concat());
         }
         let sent = sender.finish();
         assert_eq!(sent.code, 3, "{reason}: {}", sent.stderr);

@@ -1,0 +1,102 @@
+//! The file protocol, spoken byte by byte: a sender and a receiver that say
+//! whatever a test wants.
+
+use crate::ends::Receiver;
+use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Listener};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+const WAIT: Duration = Duration::from_secs(20);
+const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+fn context() -> Context {
+    Context::new(ContextConfig { bind: LOCALHOST, ..ContextConfig::default() }).unwrap()
+}
+
+pub(crate) fn hello(version: u16) -> Vec<u8> {
+    [&[1][..], b"lacuna", &version.to_be_bytes(), &[7; 16], &[0]].concat()
+}
+
+/// An offer of a file.
+pub(crate) fn offer(name: &[u8], size: u64) -> Vec<u8> {
+    let len = (name.len() as u16).to_be_bytes();
+    [&[2, 0][..], &0o644u16.to_be_bytes(), &size.to_be_bytes(), &[0; 12], &len, name].concat()
+}
+
+pub(crate) fn start(item: u64, from: u64) -> Vec<u8> {
+    [&[3][..], &item.to_be_bytes(), &from.to_be_bytes()].concat()
+}
+
+pub(crate) fn data(bytes: &[u8]) -> Vec<u8> {
+    [&[4][..], &(bytes.len() as u32).to_be_bytes(), bytes].concat()
+}
+
+pub(crate) fn end(hash: [u8; 32]) -> Vec<u8> {
+    [&[5][..], &hash].concat()
+}
+
+pub(crate) fn welcome(version: u16) -> Vec<u8> {
+    [&[0x81][..], b"lacuna", &version.to_be_bytes(), &[0]].concat()
+}
+
+/// A receiver's answer on an item.
+pub(crate) fn answer(kind: u8, item: u64, rest: &[u8]) -> Vec<u8> {
+    [&[kind][..], &item.to_be_bytes(), rest].concat()
+}
+
+/// Says all of `records` in one message and gives back what is answered until
+/// the receiver hangs up or has answered `answers` messages.
+pub(crate) fn talk(receiver: &Receiver, records: &[Vec<u8>], answers: usize) -> Vec<u8> {
+    let connection =
+        Connection::connect(&context(), &receiver.address, ConnectionConfig::default()).unwrap();
+    connection.write(&records.concat()).unwrap();
+    let mut heard = Vec::new();
+    for _ in 0..answers {
+        let mut buffer = vec![0; 64 << 10];
+        match connection.recv_within(&mut buffer, WAIT) {
+            Ok(received) => heard.extend(&buffer[..received.len]),
+            Err(_) => break,
+        }
+    }
+    heard
+}
+
+/// A receiver that answers what the test says.
+pub(crate) struct FakeReceiver {
+    listener: Listener,
+    pub(crate) address: String,
+}
+
+/// One sender at a [`FakeReceiver`].
+pub(crate) struct FakeSession {
+    connection: Connection,
+    heard: Vec<u8>,
+}
+
+impl FakeReceiver {
+    pub(crate) fn start() -> Self {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let listener = Listener::bind(&context(), any, ConnectionConfig::default()).unwrap();
+        let address = listener.local_addr().to_string();
+        Self { listener, address }
+    }
+
+    pub(crate) fn accept(&self) -> FakeSession {
+        FakeSession { connection: self.listener.accept().unwrap(), heard: Vec::new() }
+    }
+}
+
+impl FakeSession {
+    /// Listens until the sender has said `words`.
+    pub(crate) fn hear(&mut self, words: &[u8]) {
+        let mut buffer = vec![0; 4 << 20];
+        while !self.heard.windows(words.len()).any(|window| window == words) {
+            let received = self.connection.recv_within(&mut buffer, WAIT).unwrap();
+            self.heard.extend(&buffer[..received.len]);
+        }
+    }
+
+    pub(crate) fn say(&self, words: &[u8]) {
+        self.connection.write(words).unwrap();
+    }
+}
