@@ -33,11 +33,15 @@ mod pool;
 #[cfg(unix)]
 mod progress;
 #[cfg(unix)]
+mod rate;
+#[cfg(unix)]
 mod recv;
 #[cfg(unix)]
 mod report;
 #[cfg(unix)]
 mod send;
+#[cfg(unix)]
+mod silence;
 mod target;
 #[cfg(unix)]
 mod wire;

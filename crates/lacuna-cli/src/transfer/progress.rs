@@ -1,6 +1,11 @@
 //! How far a transfer is: a bar on a terminal, a line now and then elsewhere.
+//!
+//! A line fits the terminal: what matters less is left out of a narrow one,
+//! the name of the file first.
 
+use super::rate::Rate;
 use super::report::Side;
+use super::silence;
 use crate::output::Output;
 use crate::units::{show_bytes, show_rate};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -9,26 +14,34 @@ use std::time::{Duration, Instant};
 
 /// How often a line is printed where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
-/// Time over which the rate is smoothed.
-const SMOOTH: Duration = Duration::from_secs(3);
-/// Shorter spans give no rate worth showing.
-const SPAN_MIN: Duration = Duration::from_millis(50);
+/// Columns where there is no terminal, or it does not say.
+const COLUMNS: usize = 80;
+/// Columns of the bar with what separates it, and the last one, into which
+/// some terminals do not write without a new line.
+const BAR_COLUMNS: usize = 12;
+/// A name is shown if this much of it can be.
+const NAME_COLUMNS_MIN: usize = 10;
 
 /// What there is to show.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Snapshot {
-    /// Bytes of files moved.
-    pub(crate) bytes: u64,
+    /// Bytes of files that moved: speed is of these alone.
+    pub(crate) moved_bytes: u64,
+    /// Bytes of files that need not move any more: they did, or they were there
+    /// before, or the file was given up.
+    pub(crate) done_bytes: u64,
     /// Bytes there are in all, once known.
     pub(crate) bytes_total: Option<u64>,
-    /// Bytes that need not move: they are there already.
-    pub(crate) bytes_skipped: u64,
     /// Files that have ended.
     pub(crate) files: u64,
     /// Files there are in all, once known.
     pub(crate) files_total: Option<u64>,
     /// Share of packets sent again (sender) or lost (receiver).
     pub(crate) repaired_share: f64,
+    /// For how long nothing was heard of the other end.
+    pub(crate) silent: Duration,
+    /// The file that is on its way.
+    pub(crate) name: Option<String>,
 }
 
 /// See the module's text.
@@ -43,38 +56,49 @@ struct State {
     started: Instant,
     line: Instant,
     rate: Rate,
+    /// Whether the silence that goes on was shown.
+    is_silent: bool,
 }
 
 impl Progress {
     pub(crate) fn new(output: Output, side: Side) -> Self {
         let bar = output.shows_progress().then(|| {
             let bar = ProgressBar::new(0);
-            let style = ProgressStyle::with_template("{bar:30} {msg}").expect("a valid template");
+            // A name may be wider than it has characters; the bar cuts it then.
+            let template = format!("{{bar:{}}} {{wide_msg}}", BAR_COLUMNS - 2);
+            let style = ProgressStyle::with_template(&template).expect("a valid template");
             bar.set_style(style);
             bar
         });
         let now = Instant::now();
-        Self {
-            output,
-            side,
-            bar,
-            state: Mutex::new(State { started: now, line: now, rate: Rate::new(now) }),
-        }
+        let state = State { started: now, line: now, rate: Rate::default(), is_silent: false };
+        Self { output, side, bar, state: Mutex::new(state) }
+    }
+
+    /// A connection begins: the time before it is none of its speed.
+    pub(crate) fn restart(&self) {
+        self.lock().rate.restart();
     }
 
     /// Shows a new state.
     pub(crate) fn update(&self, snapshot: &Snapshot) {
         let now = Instant::now();
         let mut state = self.lock();
-        state.rate.add(now, snapshot.bytes);
-        let rate = state.rate.bytes_per_s;
+        if snapshot.name.is_none() && !state.rate.has_moved() {
+            // Comparing what is there may take long; it is no slow path.
+            state.rate.restart();
+        }
+        state.rate.add(now, snapshot.moved_bytes);
+        let rate = state.rate.bytes_per_s();
+        let was_silent = state.is_silent;
+        state.is_silent = snapshot.silent >= silence::SHOWN_FROM;
         if let Some(bar) = &self.bar {
             bar.set_length(snapshot.bytes_total.unwrap_or(0));
-            bar.set_position(snapshot.bytes + snapshot.bytes_skipped);
-            bar.set_message(describe(snapshot, self.side, rate));
-        } else if now - state.line >= LINE_EVERY {
+            bar.set_position(snapshot.done_bytes);
+            bar.set_message(describe(snapshot, self.side, rate, columns() - BAR_COLUMNS));
+        } else if now - state.line >= LINE_EVERY || (state.is_silent && !was_silent) {
             state.line = now;
-            self.output.note(&describe(snapshot, self.side, rate));
+            self.output.note(&describe(snapshot, self.side, rate, COLUMNS));
         }
     }
 
@@ -113,53 +137,78 @@ impl Progress {
     }
 }
 
-/// An exponentially smoothed rate.
-struct Rate {
-    at: Instant,
-    bytes: u64,
-    bytes_per_s: Option<f64>,
+/// Columns of the terminal, never too few for the bar.
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(std::io::stderr());
+    let columns = size.map_or(0, |size| usize::from(size.ws_col));
+    if columns == 0 { COLUMNS } else { columns.max(2 * BAR_COLUMNS) }
 }
 
-impl Rate {
-    fn new(now: Instant) -> Self {
-        Self { at: now, bytes: 0, bytes_per_s: None }
-    }
-
-    fn add(&mut self, now: Instant, bytes: u64) {
-        let span = now - self.at;
-        if span < SPAN_MIN {
-            return;
-        }
-        let latest = bytes.saturating_sub(self.bytes) as f64 / span.as_secs_f64();
-        let weight = 1.0 - (-span.as_secs_f64() / SMOOTH.as_secs_f64()).exp();
-        self.bytes_per_s = Some(match self.bytes_per_s {
-            None => latest,
-            Some(before) => before + weight * (latest - before),
-        });
-        (self.at, self.bytes) = (now, bytes);
-    }
-}
-
-fn describe(snapshot: &Snapshot, side: Side, bytes_per_s: Option<f64>) -> String {
-    let done = snapshot.bytes + snapshot.bytes_skipped;
-    let mut text = show_bytes(done);
+/// A state in at most `columns`, most important things first.
+fn describe(snapshot: &Snapshot, side: Side, bytes_per_s: Option<f64>, columns: usize) -> String {
+    let done = snapshot.done_bytes;
+    let mut text = brief(&show_bytes(done));
     if let Some(total) = snapshot.bytes_total {
-        text += &format!(" of {}", show_bytes(total.max(done)));
+        text += &format!(" of {}", brief(&show_bytes(total.max(done))));
     }
-    let rate = bytes_per_s.unwrap_or(0.0);
-    let repaired = snapshot.repaired_share * 100.0;
-    text += &format!(", {}, {repaired:.2} % {}", show_rate(rate * 8.0), side.repaired());
-    text += &match snapshot.files_total {
-        Some(total) => format!(", {} of {} files", snapshot.files, total.max(snapshot.files)),
-        None => format!(", {} files", snapshot.files),
+    let mut add = |part: String| {
+        if text.chars().count() + 2 + part.chars().count() <= columns {
+            text = format!("{text}, {part}");
+        }
     };
-    if let Some(total) = snapshot.bytes_total
-        && rate >= 1.0
-    {
-        let left_s = (total.saturating_sub(done) as f64 / rate).ceil().min(1e9) as u64;
-        text += &format!(", {} left", show_time(left_s));
+    if snapshot.silent >= silence::SHOWN_FROM {
+        add(format!("{} for {} s", side.silence(), snapshot.silent.as_secs()));
+    } else if let Some(rate) = bytes_per_s {
+        add(brief(&show_rate(rate * 8.0)));
+        if let Some(total) = snapshot.bytes_total
+            && rate >= 1.0
+        {
+            let left_s = (total.saturating_sub(done) as f64 / rate).ceil().min(1e9) as u64;
+            add(format!("{} left", show_time(left_s)));
+        }
+    }
+    if snapshot.repaired_share > 0.0 {
+        add(format!("{:.2} % {}", snapshot.repaired_share * 100.0, side.repaired()));
+    }
+    match snapshot.files_total {
+        Some(1) => {}
+        Some(total) => {
+            add(format!("{} of {} files", snapshot.files, total.max(snapshot.files)));
+        }
+        None => add(format!("{} files", snapshot.files)),
+    }
+    if let Some(name) = &snapshot.name {
+        let room = columns.saturating_sub(text.chars().count() + 2);
+        if let Some(name) = ending(name, room) {
+            text = format!("{text}, {name}");
+        }
     }
     text
+}
+
+/// A name in at most `columns`: its end says more than its beginning.
+fn ending(name: &str, columns: usize) -> Option<String> {
+    let length = name.chars().count();
+    if length <= columns {
+        return Some(name.to_owned());
+    }
+    if columns < NAME_COLUMNS_MIN {
+        return None;
+    }
+    let end: String = name.chars().skip(length + 1 - columns).collect();
+    Some(format!("…{end}"))
+}
+
+/// A quantity in three digits, or as many as are before the point.
+fn brief(quantity: &str) -> String {
+    match quantity.split_once(' ') {
+        Some((number, unit)) if number.contains('.') => {
+            let point = number.find('.').unwrap_or(number.len());
+            let end = point.max(4).min(number.len());
+            format!("{} {unit}", number[..end].trim_end_matches('.'))
+        }
+        _ => quantity.to_owned(),
+    }
 }
 
 fn show_time(seconds: u64) -> String {
@@ -175,39 +224,80 @@ fn show_time(seconds: u64) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_state_is_described_with_rate_loss_and_time_left() {
-        let snapshot = Snapshot {
-            bytes: 1 << 30,
+    fn snapshot() -> Snapshot {
+        Snapshot {
+            moved_bytes: 1 << 30,
+            done_bytes: 2 << 30,
             bytes_total: Some(4 << 30),
-            bytes_skipped: 1 << 30,
             files: 1,
             files_total: Some(3),
             repaired_share: 0.0012,
-        };
+            silent: Duration::ZERO,
+            name: Some("a/folder/and/then/a.file".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_state_is_described_with_rate_loss_and_time_left() {
+        let snapshot = snapshot();
         assert_eq!(
-            describe(&snapshot, Side::Sender, Some(125e6)),
-            "2 GiB of 4 GiB, 1 Gbit/s, 0.12 % resent, 1 of 3 files, 0:18 left"
+            describe(&snapshot, Side::Sender, Some(125e6), 100),
+            "2 GiB of 4 GiB, 1 Gbit/s, 0:18 left, 0.12 % resent, 1 of 3 files, \
+             a/folder/and/then/a.file"
         );
-        let unknown = Snapshot { bytes_total: None, files_total: None, ..snapshot };
-        assert_eq!(
-            describe(&unknown, Side::Receiver, None),
-            "2 GiB, 0 kbit/s, 0.12 % lost, 1 files"
-        );
+        let unknown =
+            Snapshot { bytes_total: None, files_total: None, name: None, ..snapshot.clone() };
+        assert_eq!(describe(&unknown, Side::Receiver, None, 80), "2 GiB, 0.12 % lost, 1 files");
+        let one = Snapshot { repaired_share: 0.0, files_total: Some(1), ..unknown };
+        assert_eq!(describe(&one, Side::Sender, Some(117.66e6), 80), "2 GiB, 941 Mbit/s");
         assert_eq!(show_time(3 * 3600 + 62), "3:01:02");
     }
 
     #[test]
-    fn the_rate_follows_what_moved() {
-        let start = Instant::now();
-        let mut rate = Rate::new(start);
-        rate.add(start + Duration::from_millis(1), 1);
-        assert_eq!(rate.bytes_per_s, None, "too short to tell");
-        rate.add(start + Duration::from_secs(1), 1000);
-        assert_eq!(rate.bytes_per_s, Some(1000.0));
-        for second in 2..30 {
-            rate.add(start + Duration::from_secs(second), 1000 + (second - 1) * 3000);
+    fn what_was_there_before_counts_as_done_and_not_as_speed() {
+        // Resumed behind 90 %: a tenth is left, at the speed of now.
+        let snapshot = Snapshot {
+            moved_bytes: 1 << 20,
+            done_bytes: 90 << 20,
+            bytes_total: Some(100 << 20),
+            ..Snapshot::default()
+        };
+        let text = describe(&snapshot, Side::Sender, Some(1_048_576.0), 80);
+        assert!(text.starts_with("90 MiB of 100 MiB, 8.39 Mbit/s, 0:10 left"), "{text}");
+    }
+
+    #[test]
+    fn a_silence_takes_the_place_of_the_speed() {
+        let silent = Snapshot { silent: Duration::from_millis(12_900), ..snapshot() };
+        let text = describe(&silent, Side::Sender, Some(125e6), 60);
+        assert!(text.starts_with("2 GiB of 4 GiB, no answer for 12 s, "), "{text}");
+        assert!(!text.contains("left") && !text.contains("bit/s"), "{text}");
+        let text = describe(&silent, Side::Receiver, Some(125e6), 60);
+        assert!(text.contains("nothing came for 12 s"), "{text}");
+        let short = Snapshot { silent: Duration::from_secs(3), ..snapshot() };
+        assert!(describe(&short, Side::Sender, Some(125e6), 60).contains("1 Gbit/s"));
+    }
+
+    #[test]
+    fn a_line_fits_and_the_name_gives_way_first() {
+        let long = Snapshot {
+            done_bytes: (1023 << 30) + 12_345_678,
+            bytes_total: Some(1 << 50),
+            repaired_share: 0.1234,
+            files: 123_456,
+            files_total: Some(1_234_567),
+            name: Some("x".repeat(200)),
+            ..snapshot()
+        };
+        for columns in 12..200 {
+            let text = describe(&long, Side::Sender, Some(98.76e6), columns);
+            assert!(text.chars().count() <= columns.max(20), "{columns}: {text}");
         }
-        assert!((rate.bytes_per_s.unwrap() - 3000.0).abs() < 10.0);
+        let text = describe(&snapshot(), Side::Sender, Some(117.66e6), 80 - BAR_COLUMNS);
+        assert_eq!(text, "2 GiB of 4 GiB, 941 Mbit/s, 0:19 left, 0.12 % resent, 1 of 3 files");
+        let one = Snapshot { files_total: Some(1), ..snapshot() };
+        let text = describe(&one, Side::Sender, Some(117.66e6), 80 - BAR_COLUMNS);
+        assert!(text.ends_with("% resent, …d/then/a.file"), "{text}");
+        assert_eq!(text.chars().count(), 80 - BAR_COLUMNS);
     }
 }

@@ -33,6 +33,14 @@ impl Side {
             Self::Receiver => "lost",
         }
     }
+
+    /// What it means that nothing is heard.
+    pub(crate) fn silence(self) -> &'static str {
+        match self {
+            Self::Sender => "no answer",
+            Self::Receiver => "nothing came",
+        }
+    }
 }
 
 /// Whose fault it is that a file is not there: by it the exit code.

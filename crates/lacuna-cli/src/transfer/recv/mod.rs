@@ -14,6 +14,7 @@ use super::lane::Lane;
 use super::pool::Pool;
 use super::progress::{Progress, Snapshot};
 use super::report::{Measured, Reporter, Side};
+use super::silence::{Signs, Silence};
 use super::wire::{Answer, BLOCK_BYTES, FatalKind};
 use super::{RecvArgs, blocks_ahead};
 use crate::failure::Failure;
@@ -25,11 +26,11 @@ use session::{Ended, Rules, Session, State};
 use std::collections::BTreeMap;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tree::Tree;
 
 /// Senders served at a time: each takes up to 200 MiB.
@@ -231,9 +232,10 @@ impl Server {
         let drawn = Drawn::default();
         let ended = std::thread::scope(|scope| {
             let ticking = scope.spawn(|| {
+                let mut silence = Silence::new(Instant::now());
                 while !over.load(Ordering::Relaxed) {
                     lane.tick();
-                    drawn.draw(&progress, &reporter, connection);
+                    drawn.draw(&progress, &reporter, connection, &mut silence);
                     std::thread::park_timeout(TICK);
                 }
             });
@@ -345,31 +347,48 @@ fn turn_away(connection: &Connection, serving: usize) {
 
 /// What the progress is drawn from, handed over between threads.
 #[derive(Default)]
-struct Drawn {
-    moved_bytes: AtomicU64,
-    /// Files and bytes in all, plus one: zero is unknown.
-    total: [AtomicU64; 2],
+struct Drawn(Mutex<Shown>);
+
+#[derive(Default, Clone)]
+struct Shown {
+    moved_bytes: u64,
+    done_bytes: u64,
+    /// Files and bytes in all, once known.
+    total: Option<(u64, u64)>,
+    name: Option<String>,
 }
 
 impl Drawn {
     fn set(&self, state: &State) {
-        self.moved_bytes.store(state.moved_bytes, Ordering::Relaxed);
-        if let Some((files, bytes)) = state.total {
-            self.total[0].store(files.saturating_add(1), Ordering::Relaxed);
-            self.total[1].store(bytes.saturating_add(1), Ordering::Relaxed);
-        }
+        let shown = Shown {
+            moved_bytes: state.moved_bytes,
+            done_bytes: state.done_bytes(),
+            total: state.total,
+            name: state.current_name(),
+        };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = shown;
     }
 
-    fn draw(&self, progress: &Progress, reporter: &Reporter, connection: &Connection) {
+    fn draw(
+        &self,
+        progress: &Progress,
+        reporter: &Reporter,
+        connection: &Connection,
+        silence: &mut Silence,
+    ) {
         let so_far = reporter.so_far();
-        let total = |index: usize| self.total[index].load(Ordering::Relaxed).checked_sub(1);
+        let stats = connection.stats();
+        let shown = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let silent = silence.look(Instant::now(), Signs::new(&stats, shown.moved_bytes));
         progress.update(&Snapshot {
-            bytes: self.moved_bytes.load(Ordering::Relaxed),
-            bytes_total: total(1),
-            bytes_skipped: so_far.unmoved_bytes,
+            moved_bytes: shown.moved_bytes,
+            done_bytes: shown.done_bytes,
+            bytes_total: shown.total.map(|(_, bytes)| bytes),
             files: so_far.files + so_far.refused + so_far.failed,
-            files_total: total(0),
-            repaired_share: lost_share(&connection.stats()),
+            files_total: shown.total.map(|(files, _)| files),
+            repaired_share: lost_share(&stats),
+            silent,
+            name: shown.name,
         });
     }
 }

@@ -64,7 +64,7 @@ impl Session<'_> {
                     self.settle(number, Outcome::Identical, "").map_err(Fault::Ended)?;
                     let report =
                         FileReport::unmoved(name.as_bytes(), size_bytes, Status::Identical);
-                    self.reporter.file(report);
+                    self.report(report);
                     return Ok(Offered::Closed);
                 }
                 self.compare(number, name, meta, &folder)

@@ -62,6 +62,8 @@ pub(crate) struct State {
     pub(crate) total: Option<(u64, u64)>,
     /// Bytes of files received.
     pub(crate) moved_bytes: u64,
+    /// Bytes of the files that have ended, received or not.
+    pub(super) ended_bytes: u64,
     pub(crate) is_finished: bool,
     pub(super) offers: VecDeque<Offered>,
     /// Number of the first of the offers.
@@ -262,7 +264,7 @@ impl Session<'_> {
                 let report =
                     FileReport::unmoved(name.as_bytes(), meta.size_bytes, Status::Complete);
                 let report = report.with_time(started.elapsed(), from).with_hash(&hash);
-                self.reporter.file(report);
+                self.report(report);
                 self.settle(number, Outcome::Complete, "")
             }
             Err(Fault::Ended(ended)) => Err(ended),
@@ -277,7 +279,7 @@ impl Session<'_> {
             return Err(protocol("it compared an item that was not to be compared"));
         };
         let report = FileReport::unmoved(name.as_bytes(), meta.size_bytes, Status::Identical);
-        self.reporter.file(report.with_hash(&hash));
+        self.report(report.with_hash(&hash));
         Ok(())
     }
 
@@ -302,7 +304,7 @@ impl Session<'_> {
         let report = FileReport::unmoved(name.as_bytes(), meta.size_bytes, status);
         let reason = shown_text(reason);
         let reason = if reason.is_empty() { "dropped".to_owned() } else { reason };
-        self.reporter.file(report.with_error(blame, format!("the sender: {reason}")));
+        self.report(report.with_error(blame, format!("the sender: {reason}")));
         Ok(())
     }
 
@@ -339,8 +341,15 @@ impl Session<'_> {
             _ => (Status::Failed, Blame::Local),
         };
         let report = FileReport::unmoved(name, meta.size_bytes, status);
-        self.reporter.file(report.with_error(blame, reason));
+        self.report(report.with_error(blame, reason));
         self.settle(number, outcome, reason)
+    }
+
+    /// A file has ended.
+    pub(super) fn report(&mut self, report: FileReport) {
+        // Sizes are the peer's word: three of them may be more than fits.
+        self.state.ended_bytes = self.state.ended_bytes.saturating_add(report.bytes);
+        self.reporter.file(report);
     }
 
     pub(super) fn settle(
@@ -401,6 +410,17 @@ impl Session<'_> {
 }
 
 impl State {
+    /// Bytes of files that need not come any more.
+    pub(crate) fn done_bytes(&self) -> u64 {
+        let current = self.current.as_ref().and_then(|current| current.sink.as_ref());
+        self.ended_bytes.saturating_add(current.map_or(0, |sink| sink.partial.len_bytes()))
+    }
+
+    /// The file whose data comes now.
+    pub(crate) fn current_name(&self) -> Option<String> {
+        self.current.as_ref().map(|current| shown(current.name.as_bytes()))
+    }
+
     /// Whether the partial file of this name is open in this session.
     pub(super) fn is_open(&self, name: &Name) -> bool {
         let current = self.current.as_ref().map(|current| &current.name);

@@ -61,8 +61,17 @@ struct State {
     welcome: Option<bool>,
     finished: bool,
     ended: Option<Ended>,
-    /// Items settled in all sessions.
+    /// Items settled, in all sessions.
     settled: u64,
+    /// Files among them and their bytes, moved or not.
+    settled_files: u64,
+    settled_bytes: u64,
+    /// The same when this session began.
+    settled_before: (u64, u64),
+    /// Bytes packed in this session of items that are settled.
+    settled_packed_bytes: u64,
+    /// Bytes that were there before of items that are started and not settled.
+    open_from_bytes: u64,
 }
 
 struct Entry {
@@ -75,8 +84,20 @@ struct Entry {
 /// What was sent of an item.
 struct Sent {
     started: Instant,
+    /// Bytes that were there before.
     from: u64,
+    /// Bytes on their way or delivered.
+    packed_bytes: u64,
     hash: Option<Hash>,
+}
+
+/// Where the transfer stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Position {
+    /// Bytes that need not move any more.
+    pub(crate) done_bytes: u64,
+    /// The file that is on its way, and how much of it the receiver has.
+    pub(crate) current: Option<(Vec<u8>, u64)>,
 }
 
 impl Board {
@@ -90,6 +111,11 @@ impl Board {
             finished: false,
             ended: None,
             settled: 0,
+            settled_files: 0,
+            settled_bytes: 0,
+            settled_before: (0, 0),
+            settled_packed_bytes: 0,
+            open_from_bytes: 0,
         };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -105,6 +131,8 @@ impl Board {
         }
         (state.first, state.offered, state.handled) = (0, 0, 0);
         (state.welcome, state.finished, state.ended) = (None, false, None);
+        (state.settled_packed_bytes, state.open_from_bytes) = (0, 0);
+        state.settled_before = (state.settled_files, state.settled_bytes);
     }
 
     /// Takes an item in; it is to be offered after those before.
@@ -147,8 +175,22 @@ impl Board {
 
     /// The data of an item begins at `from`.
     pub(crate) fn start(&self, number: u64, from: u64) {
-        if let Some(entry) = self.lock().entry(number) {
-            entry.sent = Some(Sent { started: Instant::now(), from, hash: None });
+        let mut state = self.lock();
+        if let Some(entry) = state.entry(number).filter(|entry| !entry.is_settled) {
+            entry.sent = Some(Sent { started: Instant::now(), from, packed_bytes: 0, hash: None });
+            state.open_from_bytes += from;
+        }
+    }
+
+    /// That much more of an item is on its way.
+    pub(crate) fn packed(&self, number: u64, bytes: u64) {
+        let mut state = self.lock();
+        let Some(entry) = state.entry(number) else { return };
+        if let Some(sent) = &mut entry.sent {
+            sent.packed_bytes += bytes;
+        }
+        if entry.is_settled {
+            state.settled_packed_bytes += bytes;
         }
     }
 
@@ -161,12 +203,7 @@ impl Board {
 
     /// This end settles an item itself. `false` if the receiver was first.
     pub(crate) fn settle(&self, number: u64) -> bool {
-        let mut state = self.lock();
-        let is_new = state
-            .entry(number)
-            .is_some_and(|entry| !std::mem::replace(&mut entry.is_settled, true));
-        state.settled += u64::from(is_new);
-        is_new
+        self.lock().close(number)
     }
 
     /// Whether the receiver has settled an item already.
@@ -200,6 +237,33 @@ impl Board {
     /// Items settled in all sessions.
     pub(crate) fn settled(&self) -> u64 {
         self.lock().settled
+    }
+
+    /// Files and bytes that were settled in the sessions before.
+    pub(crate) fn settled_before(&self) -> (u64, u64) {
+        self.lock().settled_before
+    }
+
+    /// Where the transfer stands when `delivered_bytes` of files have arrived
+    /// in this session.
+    pub(crate) fn position(&self, delivered_bytes: u64) -> Position {
+        let state = self.lock();
+        // Items are sent one after the other, so what is not of the settled
+        // ones is of the first that are not.
+        let mut open_bytes = delivered_bytes.saturating_sub(state.settled_packed_bytes);
+        let done_bytes = state.settled_bytes + state.open_from_bytes + open_bytes;
+        let mut current = None;
+        for entry in state.queue.iter().take(state.handled).filter(|entry| !entry.is_settled) {
+            let Some(sent) = &entry.sent else { continue };
+            let arrived = open_bytes.min(sent.packed_bytes);
+            current = Some((entry, sent.from + arrived));
+            open_bytes -= arrived;
+            if sent.from + arrived < entry.item.meta.size_bytes {
+                break;
+            }
+        }
+        let current = current.map(|(entry, bytes)| (entry.item.name.clone(), bytes));
+        Position { done_bytes, current }
     }
 
     /// Waits for an answer.
@@ -263,9 +327,8 @@ impl Board {
         if outcome == Outcome::Complete && !is_folder && hash.is_none() {
             return Err(broke_the_rules("a file was called complete before its end"));
         }
-        entry.is_settled = true;
         let report = report_of(entry, outcome, reason);
-        state.settled += 1;
+        state.close(number);
         drop(state);
         match report {
             Some(report) => reporter.file(report),
@@ -294,6 +357,24 @@ impl State {
     fn entry(&mut self, number: u64) -> Option<&mut Entry> {
         let index = number.checked_sub(self.first)?;
         self.queue.get_mut(usize::try_from(index).ok()?)
+    }
+
+    /// Settles an item; `false` if it was.
+    fn close(&mut self, number: u64) -> bool {
+        let Some(entry) = self.entry(number) else { return false };
+        if std::mem::replace(&mut entry.is_settled, true) {
+            return false;
+        }
+        let is_file = entry.item.meta.kind == crate::transfer::wire::Kind::File;
+        let size_bytes = entry.item.meta.size_bytes;
+        let (from, packed_bytes) =
+            entry.sent.as_ref().map_or((0, 0), |sent| (sent.from, sent.packed_bytes));
+        self.settled += 1;
+        self.settled_files += u64::from(is_file);
+        self.settled_bytes += size_bytes;
+        self.settled_packed_bytes += packed_bytes;
+        self.open_from_bytes -= from;
+        true
     }
 
     fn forget_settled(&mut self) {
@@ -347,4 +428,79 @@ fn report_of(entry: &Entry, outcome: Outcome, reason: &str) -> Option<FileReport
         report = report.with_error(blame, format!("the receiver: {}", shown_text(reason)));
     }
     Some(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::Output;
+    use crate::transfer::progress::Progress;
+    use crate::transfer::report::Side;
+    use crate::transfer::wire::{Kind, Meta, Time};
+    use std::sync::Arc;
+
+    fn item(name: &str, size_bytes: u64) -> Item {
+        let modified = Time { seconds: 0, nanos: 0 };
+        let meta = Meta { kind: Kind::File, mode: 0o644, size_bytes, modified };
+        Item { path: name.into(), name: name.into(), meta }
+    }
+
+    fn reporter() -> Reporter {
+        let output = Output { json: false, quiet: true };
+        Reporter::new(output, Arc::new(Progress::new(output, Side::Sender)))
+    }
+
+    /// Offers what is left again and starts the first `started`.
+    fn session(board: &Board, started: &[(u64, u64)]) {
+        board.begin();
+        while board.next_offer().is_some() {}
+        board.on_welcome(false);
+        for (number, from) in started {
+            board.on_wish(*number, Wish::Send(Vec::new())).unwrap();
+            assert!(matches!(board.next(), Next::Handle { number: next, .. } if next == *number));
+            board.start(*number, *from);
+        }
+    }
+
+    fn current(board: &Board, delivered: u64) -> (u64, Option<(String, u64)>) {
+        let Position { done_bytes, current } = board.position(delivered);
+        let named = current.map(|(name, bytes)| (String::from_utf8(name).unwrap(), bytes));
+        (done_bytes, named)
+    }
+
+    #[test]
+    fn the_position_counts_every_byte_once_across_a_break() {
+        let (board, reporter) = (Board::new(), reporter());
+        for (name, size) in [("a", 100), ("b", 1000), ("c", 10)] {
+            board.push(item(name, size));
+        }
+        session(&board, &[(0, 40), (1, 0)]);
+        // What was there before is done as soon as that is known.
+        assert_eq!(current(&board, 0), (40, Some(("a".to_owned(), 40))));
+        board.packed(0, 60);
+        board.sent(0, [0; 32]);
+        board.packed(1, 500);
+        assert_eq!(current(&board, 30), (70, Some(("a".to_owned(), 70))));
+        assert_eq!(current(&board, 260), (300, Some(("b".to_owned(), 200))));
+        board.on_settled(0, Outcome::Complete, "", &reporter).unwrap();
+        assert_eq!(current(&board, 260), (300, Some(("b".to_owned(), 200))));
+        assert_eq!(board.settled_before(), (0, 0));
+        // It breaks. Of "b" 450 had arrived, which is known only now.
+        session(&board, &[(0, 450)]);
+        assert_eq!(board.settled_before(), (1, 100));
+        assert_eq!(current(&board, 0), (550, Some(("b".to_owned(), 450))));
+        board.packed(0, 550);
+        board.sent(0, [0; 32]);
+        assert_eq!(current(&board, 550), (1100, Some(("b".to_owned(), 1000))));
+        board.on_settled(0, Outcome::Complete, "", &reporter).unwrap();
+        assert_eq!(current(&board, 550), (1100, None));
+        // The last one fails halfway: nothing of it is to come.
+        board.on_wish(1, Wish::Send(Vec::new())).unwrap();
+        assert!(matches!(board.next(), Next::Handle { number: 1, .. }));
+        board.start(1, 0);
+        board.packed(1, 5);
+        board.on_settled(1, Outcome::Failed, "full", &reporter).unwrap();
+        board.packed(1, 2);
+        assert_eq!(current(&board, 557), (1110, None));
+    }
 }

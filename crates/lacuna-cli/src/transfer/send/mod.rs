@@ -14,9 +14,11 @@ mod walk;
 use super::digest::HashThread;
 use super::inbound::Inbound;
 use super::lane::Lane;
+use super::name::shown;
 use super::pool::Pool;
 use super::progress::{Progress, Snapshot};
 use super::report::{Measured, Reporter, Side};
+use super::silence::{Signs, Silence};
 use super::wire::{ANSWER_BYTES, BLOCK_BYTES, Record};
 use super::{SendArgs, blocks_ahead, interrupt, target};
 use crate::failure::Failure;
@@ -28,7 +30,7 @@ use produce::Producer;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use walk::{Entry, Walker};
 
@@ -175,7 +177,17 @@ impl Transfer<'_> {
         let (board, reporter) = (&self.board, &self.reporter);
         let over = AtomicBool::new(false);
         let moved_before = self.moved_bytes;
-        let view = View { connection, lane, reporter, progress: &self.progress, moved_before };
+        let silence = Mutex::new(Silence::new(Instant::now()));
+        let view = View {
+            connection,
+            lane,
+            board,
+            reporter,
+            progress: &self.progress,
+            silence: &silence,
+            moved_before,
+        };
+        self.progress.restart();
         let total = &self.total;
         let result = std::thread::scope(|scope| {
             let is_over = || over.load(Ordering::Relaxed) || interrupt::requested();
@@ -267,21 +279,30 @@ impl Transfer<'_> {
 struct View<'a> {
     connection: &'a Connection,
     lane: &'a Lane,
+    board: &'a Board,
     reporter: &'a Reporter,
     progress: &'a Progress,
+    silence: &'a Mutex<Silence>,
     moved_before: u64,
 }
 
 impl View<'_> {
     fn draw(&self, total: Option<(u64, u64)>) {
         let so_far = self.reporter.so_far();
+        let stats = self.connection.stats();
+        let delivered_bytes = self.lane.delivered_bytes();
+        let position = self.board.position(delivered_bytes);
+        let mut silence = self.silence.lock().unwrap_or_else(PoisonError::into_inner);
+        let silent = silence.look(Instant::now(), Signs::new(&stats, delivered_bytes));
         self.progress.update(&Snapshot {
-            bytes: self.moved_before + self.lane.delivered_bytes(),
+            moved_bytes: self.moved_before + delivered_bytes,
+            done_bytes: position.done_bytes,
             bytes_total: total.map(|(_, bytes)| bytes),
-            bytes_skipped: so_far.unmoved_bytes,
             files: so_far.files + so_far.refused + so_far.failed,
             files_total: total.map(|(files, _)| files),
-            repaired_share: self.connection.stats().sent.retransmission_share,
+            repaired_share: stats.sent.retransmission_share,
+            silent,
+            name: position.current.map(|(name, _)| shown(&name)),
         });
     }
 }

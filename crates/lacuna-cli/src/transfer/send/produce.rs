@@ -126,6 +126,10 @@ impl Producer<'_> {
             && let Some((files, bytes)) = (self.total)()
         {
             self.is_total_told = true;
+            // What earlier sessions have settled is not offered again.
+            let (settled_files, settled_bytes) = self.board.settled_before();
+            let files = files.saturating_sub(settled_files);
+            let bytes = bytes.saturating_sub(settled_bytes);
             self.packer.put(&Record::Total { files, bytes })?;
         }
         Ok(())
@@ -195,7 +199,9 @@ impl Producer<'_> {
                 let dropped = Record::Drop { item: number, reason: "" };
                 return self.packer.put(&dropped).map_err(Given::Ended);
             }
-            at += self.read(file, at, size_bytes - at, &mut digest)?;
+            let packed_bytes = self.read(file, at, size_bytes - at, &mut digest)?;
+            self.board.packed(number, packed_bytes);
+            at += packed_bytes;
         }
         if !is_unchanged(file, item) {
             return Err(Given::Up("changed while it was sent".to_owned()));

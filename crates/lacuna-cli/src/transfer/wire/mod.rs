@@ -110,7 +110,7 @@ pub(crate) enum Record<'a> {
     Same { item: u64 },
     /// The item is not sent, or not further.
     Drop { item: u64, reason: &'a str },
-    /// How much there is in all, once that is known; for progress only.
+    /// How much there is in this session, once that is known; for progress only.
     Total { files: u64, bytes: u64 },
     /// Nothing new.
     Alive,
