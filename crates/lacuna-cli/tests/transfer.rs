@@ -3,6 +3,8 @@
 
 #![cfg(unix)]
 
+#[path = "transfer/breaks.rs"]
+mod breaks;
 #[path = "transfer/codes.rs"]
 mod codes;
 #[path = "transfer/ends.rs"]

@@ -28,7 +28,9 @@ pub(crate) struct SendArgs {
     /// receiver: HOST, or HOST:PORT if the port is not 7400
     #[arg(required = true, num_args = 1.., value_name = "PATH")]
     pub(super) words: Vec<OsString>,
-    /// How long to try to go on after a break, without any progress; 0s gives up at once
+    /// How long to try to go on without any progress; 0s gives up at the first
+    /// break. A path is broken after half of it without an answer, but not
+    /// before 5s and not later than 30s
     #[arg(long, default_value = "60s", value_parser = units::duration, value_name = "TIME")]
     pub(super) retry: Duration,
     /// Take files of the same size and time at the receiver as identical, without reading them

@@ -8,8 +8,9 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// An end that has said nothing for this long says that it lives.
-const ALIVE_EVERY: Duration = Duration::from_secs(5);
+/// An end that has said nothing for this long says that it lives: well within
+/// the shortest silence that counts as a break (`send/patience.rs`).
+const ALIVE_EVERY: Duration = Duration::from_secs(2);
 /// A message may take as long as the path and the peer's disk need; that the
 /// peer is gone is noticed by the connection, and that its program hangs by
 /// its silence ([`super::inbound::PATIENCE`]).

@@ -80,6 +80,13 @@ impl Progress {
         self.lock().rate.restart();
     }
 
+    /// Says on the bar that there is no connection now; elsewhere the notes do.
+    pub(crate) fn reconnecting(&self) {
+        if let Some(bar) = &self.bar {
+            bar.set_message("no connection, trying again");
+        }
+    }
+
     /// Shows a new state.
     pub(crate) fn update(&self, snapshot: &Snapshot) {
         let now = Instant::now();

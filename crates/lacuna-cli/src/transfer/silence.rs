@@ -50,6 +50,11 @@ impl Silence {
         }
         now.saturating_duration_since(self.heard)
     }
+
+    /// When something was heard last.
+    pub(crate) fn heard(&self) -> Instant {
+        self.heard
+    }
 }
 
 #[cfg(test)]
@@ -75,6 +80,7 @@ mod tests {
             change(&mut signs);
             assert_eq!(silence.look(at(second), signs), Duration::ZERO);
             assert_eq!(silence.look(at(second + 5), signs), Duration::from_secs(5));
+            assert_eq!(silence.heard(), at(second));
         }
     }
 }

@@ -59,6 +59,8 @@ struct State {
     handled: usize,
     /// Whether the receiver overwrites; known once it has answered.
     welcome: Option<bool>,
+    /// Whether it ever did, in any session.
+    was_welcome: bool,
     finished: bool,
     ended: Option<Ended>,
     /// Items settled, in all sessions.
@@ -108,6 +110,7 @@ impl Board {
             offered: 0,
             handled: 0,
             welcome: None,
+            was_welcome: false,
             finished: false,
             ended: None,
             settled: 0,
@@ -220,6 +223,11 @@ impl Board {
         self.lock().welcome.is_some()
     }
 
+    /// Whether the peer ever showed that it receives files, in any session.
+    pub(crate) fn was_welcome(&self) -> bool {
+        self.lock().was_welcome
+    }
+
     pub(crate) fn is_finished(&self) -> bool {
         self.lock().finished
     }
@@ -283,7 +291,9 @@ impl Board {
     // ---- the thread that hears the answers ----
 
     pub(crate) fn on_welcome(&self, overwrite: bool) {
-        self.lock().welcome = Some(overwrite);
+        let mut state = self.lock();
+        (state.welcome, state.was_welcome) = (Some(overwrite), true);
+        drop(state);
         self.changed.notify_all();
     }
 

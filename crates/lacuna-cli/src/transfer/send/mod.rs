@@ -8,6 +8,7 @@
 mod answers;
 mod board;
 mod packer;
+mod patience;
 mod produce;
 mod walk;
 
@@ -26,6 +27,7 @@ use crate::output::Output;
 use board::{Board, Ended};
 use lacuna::{ConnectError, Connection, ConnectionConfig, Context, ContextConfig};
 use packer::Packer;
+use patience::{Life, Patience};
 use produce::Producer;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -36,8 +38,6 @@ use walk::{Entry, Walker};
 
 /// Answers that may be on their way.
 const ANSWERS_AHEAD: usize = 16;
-/// Shortest and longest pause before another attempt.
-const BACK_OFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 /// How often progress is drawn.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -58,6 +58,13 @@ struct Transfer<'a> {
     retransmitted: u64,
     reconnects: u64,
     peer: String,
+}
+
+/// An attempt that did not bring everything over.
+struct Attempt {
+    why: Ended,
+    /// Of the connection, if there was one.
+    life: Option<Life>,
 }
 
 /// See the module's text.
@@ -94,28 +101,36 @@ pub(crate) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
 
 impl Transfer<'_> {
     fn run(&mut self) -> Result<(), Failure> {
+        let mut patience = Patience::new(self.args.retry);
         let mut connected = false;
-        let mut since = Instant::now();
-        let mut back_off = BACK_OFF.0;
         let ended = loop {
             let before = (self.moved_bytes, self.board.settled());
-            let was_connected = connected;
-            let ended = match self.attempt(&mut connected, was_connected) {
-                Ok(()) => break None,
-                Err(_) if interrupt::requested() => break Some(Failure::Interrupted),
-                Err(Ended::Failed(failure)) => break Some(failure),
-                Err(Ended::Lost(reason)) => reason,
+            let ended = match self.attempt(&patience, connected) {
+                Ok(()) => {
+                    connected = true;
+                    break None;
+                }
+                Err(failed) => {
+                    connected |= failed.life.is_some();
+                    failed
+                }
             };
-            if (self.moved_bytes, self.board.settled()) != before {
-                (since, back_off) = (Instant::now(), BACK_OFF.0);
+            if interrupt::requested() {
+                break Some(Failure::Interrupted);
             }
-            if !connected || since.elapsed() + back_off >= self.args.retry {
-                break Some(Failure::Network(self.given_up(ended, connected)));
-            }
-            let note = format!("{ended}; trying again in {:.1} s", back_off.as_secs_f64());
+            let reason = match ended.why {
+                Ended::Failed(failure) => break Some(failure),
+                Ended::Lost(reason) => reason,
+            };
+            let has_progressed = (self.moved_bytes, self.board.settled()) != before;
+            let life = ended.life.map(|life| Life { has_progressed, ..life });
+            let Some(pause) = patience.failed(Instant::now(), life) else {
+                break Some(Failure::Network(self.given_up(reason)));
+            };
+            let note = format!("{reason}; trying again in {:.1} s", pause.as_secs_f64());
             self.progress.note(&note);
-            interrupt::sleep(back_off);
-            back_off = (back_off * 2).min(BACK_OFF.1);
+            self.progress.reconnecting();
+            interrupt::sleep(pause);
         };
         if matches!(ended, Some(Failure::Interrupted)) {
             self.progress.note("interrupted: run the same command again to resume");
@@ -132,27 +147,26 @@ impl Transfer<'_> {
         self.reporter.finish(&measured, ended)
     }
 
-    fn given_up(&self, reason: String, connected: bool) -> String {
-        if !connected {
-            return reason;
-        }
+    fn given_up(&self, reason: String) -> String {
         if self.args.retry.is_zero() {
             return format!("{reason}; run the same command again to resume");
         }
         format!(
-            "{reason}; gave up after trying for {} s, run the same command again to resume",
-            self.args.retry.as_secs()
+            "{reason}; gave up after {} s without progress, run the same command again to resume",
+            self.args.retry.as_secs_f64()
         )
     }
 
-    /// One connection. `connected` tells whether there was one.
-    fn attempt(&mut self, connected: &mut bool, again: bool) -> Result<(), Ended> {
-        let connection = self.connect().map_err(|error| match error {
+    /// One connection; `again` if there was one before.
+    fn attempt(&mut self, patience: &Patience, again: bool) -> Result<(), Attempt> {
+        let within = patience.connect_within(Instant::now());
+        let connection = self.connect(within).map_err(|error| match error {
             // It was there before: it may come back.
-            error if again && error.is_retryable() => Ended::Lost(error.to_string()),
-            error => Ended::Failed(error.into()),
+            error if again && error.is_retryable() => {
+                Attempt { why: Ended::Lost(error.to_string()), life: None }
+            }
+            error => Attempt { why: Ended::Failed(error.into()), life: None },
         })?;
-        *connected = true;
         self.reconnects += u64::from(again);
         self.peer = connection.peer().to_string();
         self.progress.note(&format!("sending to {}: {}", self.peer, connection.chosen()));
@@ -160,16 +174,25 @@ impl Transfer<'_> {
         let mut alive = Vec::new();
         Record::Alive.emit(&mut alive);
         let lane = Lane::new(connection.clone(), alive);
-        let result = self.serve(&connection, &lane);
+        let began = Instant::now();
+        let silence = Mutex::new(Silence::new(began));
+        let result = self.serve(&connection, &lane, &silence);
         lane.tick();
         self.moved_bytes += lane.delivered_bytes();
         let sent = connection.stats().sent;
         self.packets += sent.packets;
         self.retransmitted += sent.retransmitted_packets;
-        result
+        let heard = silence.into_inner().unwrap_or_else(PoisonError::into_inner).heard();
+        let life = Some(Life { began, heard, has_progressed: false });
+        result.map_err(|why| Attempt { why, life })
     }
 
-    fn serve(&mut self, connection: &Connection, lane: &Lane) -> Result<(), Ended> {
+    fn serve(
+        &mut self,
+        connection: &Connection,
+        lane: &Lane,
+        silence: &Mutex<Silence>,
+    ) -> Result<(), Ended> {
         let ahead = blocks_ahead(connection.chosen().rtt_us, self.args.buffers);
         let pool = Pool::new(BLOCK_BYTES, ahead + 2);
         let answers_pool = Pool::new(ANSWER_BYTES, ANSWERS_AHEAD + 1);
@@ -177,14 +200,13 @@ impl Transfer<'_> {
         let (board, reporter) = (&self.board, &self.reporter);
         let over = AtomicBool::new(false);
         let moved_before = self.moved_bytes;
-        let silence = Mutex::new(Silence::new(Instant::now()));
         let view = View {
             connection,
             lane,
             board,
             reporter,
             progress: &self.progress,
-            silence: &silence,
+            silence,
             moved_before,
         };
         self.progress.restart();
@@ -235,13 +257,13 @@ impl Transfer<'_> {
 
     /// Connects to the first of the target's addresses that answers, from
     /// sockets of the same family.
-    fn connect(&self) -> Result<Connection, ConnectError> {
+    fn connect(&self, within: Duration) -> Result<Connection, ConnectError> {
         let unreachable = |source| ConnectError::Unreachable { peer: self.target.clone(), source };
         let addresses: Vec<SocketAddr> =
             self.target.to_socket_addrs().map_err(unreachable)?.collect();
         let mut last = None;
         for address in addresses {
-            match self.connect_to(address) {
+            match self.connect_to(address, within) {
                 Err(error @ ConnectError::Unreachable { .. }) => last = Some(error),
                 result => return result,
             }
@@ -254,7 +276,11 @@ impl Transfer<'_> {
         }))
     }
 
-    fn connect_to(&self, address: SocketAddr) -> Result<Connection, ConnectError> {
+    fn connect_to(
+        &self,
+        address: SocketAddr,
+        within: Duration,
+    ) -> Result<Connection, ConnectError> {
         let bind: IpAddr = match address {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -269,6 +295,8 @@ impl Transfer<'_> {
             chunk_bytes: self.args.chunk,
             mtu_bytes: self.args.mtu,
             rate_bits_per_s: self.args.rate,
+            silence: patience::silence(self.args.retry),
+            connect_timeout: within,
             ..ConnectionConfig::default()
         };
         Connection::connect(&context, address, config)

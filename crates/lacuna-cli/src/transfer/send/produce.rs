@@ -43,8 +43,11 @@ impl Producer<'_> {
     pub(crate) fn run(&mut self, session: [u8; 16], quick: bool) -> Result<(), Ended> {
         self.packer.put(&Record::Hello { session, quick })?;
         self.packer.flush()?;
-        let silent = || "it does not answer as `lacuna recv` does".to_owned();
-        self.await_peer(WELCOME_WITHIN, Board::is_welcome, silent)?;
+        self.await_peer(
+            WELCOME_WITHIN,
+            Board::is_welcome,
+            "it does not answer as `lacuna recv` does",
+        )?;
         loop {
             self.check()?;
             let offered = self.offer()?;
@@ -61,22 +64,24 @@ impl Producer<'_> {
         }
         self.packer.put(&Record::Finish)?;
         self.packer.flush()?;
-        self.await_peer(PATIENCE, Board::is_finished, || {
-            "it does not say that it has all".to_owned()
-        })
+        self.await_peer(PATIENCE, Board::is_finished, "it does not say that it has all")
     }
 
     fn await_peer(
         &self,
         patience: Duration,
         is_there: fn(&Board) -> bool,
-        otherwise: impl Fn() -> String,
+        otherwise: &str,
     ) -> Result<(), Ended> {
         let since = Instant::now();
         while !is_there(self.board) {
             self.check()?;
             if since.elapsed() > patience {
-                return Err(Ended::Failed(Failure::Network(otherwise())));
+                // A receiver that was one before may be one again.
+                return Err(match self.board.was_welcome() {
+                    true => Ended::Lost(format!("lost the receiver: {otherwise}")),
+                    false => Ended::Failed(Failure::Network(otherwise.to_owned())),
+                });
             }
             self.board.wait(LOOK);
         }
