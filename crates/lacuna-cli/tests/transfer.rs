@@ -329,6 +329,9 @@ fn ctrl_c_ends_either_end_in_good_order() {
     let sent = sender.finish();
     assert_eq!(sent.code, 130, "{}", sent.stderr);
     assert!(sent.stderr.contains("lacuna: interrupted"), "{}", sent.stderr);
+    assert_eq!(sent.stderr.matches("interrupted").count(), 1, "{}", sent.stderr);
+    assert!(sent.stderr.contains("MiB of file; the same command resumes"), "{}", sent.stderr);
+    assert!(sent.stderr.contains("the receiver keeps"), "{}", sent.stderr);
     // The receiver, in the middle of the next attempt.
     let before = partial_bytes(&dst);
     let sender = slow(&receiver.address);
@@ -337,6 +340,8 @@ fn ctrl_c_ends_either_end_in_good_order() {
     let received = receiver.finish();
     assert_eq!(received.code, 130, "{}", received.stderr);
     assert!(received.stderr.contains("lacuna: interrupted"), "{}", received.stderr);
+    assert_eq!(received.stderr.matches("interrupted").count(), 1, "{}", received.stderr);
+    assert!(received.stderr.contains("MiB of file are kept"), "{}", received.stderr);
     let sent = sender.finish();
     assert_eq!(sent.code, 3);
     assert!(sent.stderr.contains("the receiver closed the connection"), "{}", sent.stderr);

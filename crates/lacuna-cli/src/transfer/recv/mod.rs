@@ -44,6 +44,8 @@ const GOODBYE: Duration = Duration::from_secs(5);
 /// How often progress is drawn.
 const TICK: Duration = Duration::from_millis(100);
 
+const RESUME: &str = "the same command at the sender resumes";
+
 /// What all senders share.
 struct Server {
     args: Settings,
@@ -256,6 +258,12 @@ impl Server {
             return None;
         }
         let failure = ended.map(|ended| self.explain(&session, ended));
+        if matches!(failure, Some(Failure::Interrupted))
+            && let Some((name, bytes)) = session.interrupted_file()
+        {
+            let bytes = crate::units::show_bytes(bytes);
+            progress.note(&format!("{bytes} of {name} are kept; {RESUME}"));
+        }
         let measured = Measured {
             side: Side::Receiver,
             is_reached: true,
@@ -266,8 +274,10 @@ impl Server {
             peer: connection.peer().to_string(),
         };
         let result = reporter.finish(&measured, failure);
+        // An interrupt is told once, at the end.
         if let Err(failure) = &result
             && !self.args.once
+            && !matches!(failure, Failure::Interrupted)
         {
             progress.error(&format!("{}: {failure}", connection.peer()));
         }
@@ -326,10 +336,9 @@ impl Server {
             }
             None => String::new(),
         };
-        let resume = "the same command at the sender resumes";
         match ended {
-            Ended::Lost(reason) => Failure::Network(format!("{reason}{kept}; {resume}")),
-            Ended::Unable(reason) => Failure::Local(format!("{reason}{kept}; {resume}")),
+            Ended::Lost(reason) => Failure::Network(format!("{reason}{kept}; {RESUME}")),
+            Ended::Unable(reason) => Failure::Local(format!("{reason}{kept}; {RESUME}")),
             Ended::Protocol(reason) => {
                 Failure::Network(format!("the sender breaks the file protocol: {reason}{kept}"))
             }

@@ -24,6 +24,7 @@ use super::wire::{ANSWER_BYTES, BLOCK_BYTES, Record};
 use super::{SendArgs, blocks_ahead, interrupt, target};
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::units::show_bytes;
 use board::{Board, Ended};
 use lacuna::{ConnectError, Connection, ConnectionConfig, Context, ContextConfig};
 use packer::Packer;
@@ -58,6 +59,9 @@ struct Transfer<'a> {
     retransmitted: u64,
     reconnects: u64,
     peer: String,
+    /// The file that was on its way when the last connection ended, and how
+    /// much of it the receiver has.
+    current: Option<(Vec<u8>, u64)>,
 }
 
 /// An attempt that did not bring everything over.
@@ -95,6 +99,7 @@ pub(crate) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
         packets: 0,
         retransmitted: 0,
         reconnects: 0,
+        current: None,
     };
     transfer.run()
 }
@@ -131,9 +136,12 @@ impl Transfer<'_> {
             self.progress.note(&note);
             self.progress.reconnecting();
             interrupt::sleep(pause);
+            if interrupt::requested() {
+                break Some(Failure::Interrupted);
+            }
         };
-        if matches!(ended, Some(Failure::Interrupted)) {
-            self.progress.note("interrupted: run the same command again to resume");
+        if matches!(ended, Some(Failure::Interrupted)) && connected {
+            self.progress.note(&self.what_is_kept());
         }
         let measured = Measured {
             side: Side::Sender,
@@ -145,6 +153,17 @@ impl Transfer<'_> {
             peer: self.peer.clone(),
         };
         self.reporter.finish(&measured, ended)
+    }
+
+    /// What an interrupt leaves at the receiver.
+    fn what_is_kept(&self) -> String {
+        let resume = "the same command resumes";
+        match &self.current {
+            Some((name, bytes)) if *bytes > 0 => {
+                format!("the receiver keeps {} of {}; {resume}", show_bytes(*bytes), shown(name))
+            }
+            _ => format!("what has arrived is kept; {resume}"),
+        }
     }
 
     fn given_up(&self, reason: String) -> String {
@@ -179,6 +198,7 @@ impl Transfer<'_> {
         let result = self.serve(&connection, &lane, &silence);
         lane.tick();
         self.moved_bytes += lane.delivered_bytes();
+        self.current = self.board.position(lane.delivered_bytes()).current;
         let sent = connection.stats().sent;
         self.packets += sent.packets;
         self.retransmitted += sent.retransmitted_packets;
