@@ -11,6 +11,8 @@ mod codes;
 mod ends;
 #[path = "transfer/hostile.rs"]
 mod hostile;
+#[path = "transfer/partials.rs"]
+mod partials;
 #[path = "transfer/speech.rs"]
 mod speech;
 #[path = "transfer/usage.rs"]
@@ -114,7 +116,10 @@ fn existing_files_are_kept_unless_asked() {
     for name in ["size", "content", "folder"] {
         let file = sent.file(&format!("src/{name}"));
         assert_eq!(file["status"], "refused", "{name}");
-        assert!(file["error"].as_str().unwrap().contains("exists"), "{file}");
+        let error = file["error"].as_str().unwrap();
+        assert!(error.contains("exists"), "{file}");
+        // No advice that would not help.
+        assert_eq!(error.contains("--overwrite"), name != "folder", "{error}");
     }
     assert_eq!(fs::read_to_string(dst.join("src/content")).unwrap(), "54321");
     assert_eq!(fs::read_to_string(dst.join("src/size")).unwrap(), "1234");

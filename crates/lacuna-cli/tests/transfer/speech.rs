@@ -67,7 +67,7 @@ pub(crate) struct FakeReceiver {
     pub(crate) address: String,
 }
 
-/// One sender at a [`FakeReceiver`].
+/// The test's end of a session, whichever it is.
 pub(crate) struct FakeSession {
     connection: Connection,
     heard: Vec<u8>,
@@ -87,7 +87,14 @@ impl FakeReceiver {
 }
 
 impl FakeSession {
-    /// Listens until the sender has said `words`.
+    /// The sender's end.
+    pub(crate) fn connect(receiver: &Receiver) -> Self {
+        let config = ConnectionConfig::default();
+        let connection = Connection::connect(&context(), &receiver.address, config).unwrap();
+        Self { connection, heard: Vec::new() }
+    }
+
+    /// Listens until the other end has said `words`.
     pub(crate) fn hear(&mut self, words: &[u8]) {
         let mut buffer = vec![0; 4 << 20];
         while !self.heard.windows(words.len()).any(|window| window == words) {

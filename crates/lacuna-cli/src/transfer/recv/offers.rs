@@ -1,7 +1,9 @@
 //! Offers: what there is already of each item, and what is asked for.
 
 use super::partial::Partial;
-use super::session::{Ended, Fault, Offered, Resumable, Session, exists, protocol, refused};
+use super::session::{
+    Ended, Fault, Offered, Resumable, Session, differs, protocol, refused, taken,
+};
 use super::tree::{Found, look, open_file};
 use crate::transfer::ladder;
 use crate::transfer::name::Name;
@@ -61,6 +63,7 @@ impl Session<'_> {
             Found::File { size_bytes, modified } if size_bytes == meta.size_bytes => {
                 let quick = self.state.hello.is_some_and(|(_, quick)| quick);
                 if quick && modified == meta.modified {
+                    self.clear_away(&name);
                     self.settle(number, Outcome::Identical, "").map_err(Fault::Ended)?;
                     let report =
                         FileReport::unmoved(name.as_bytes(), size_bytes, Status::Identical);
@@ -70,11 +73,9 @@ impl Session<'_> {
                 self.compare(number, name, meta, &folder)
             }
             Found::File { .. } if self.rules.overwrite => self.want(number, name, meta, &folder),
-            Found::File { .. } => Err(exists("exists with another size")),
-            Found::Folder => Err(exists("exists and is a folder")),
-            Found::Other(what) => {
-                Err(Fault::Item(Outcome::Refused, format!("exists and is {what}")))
-            }
+            Found::File { .. } => Err(differs("exists with another size")),
+            Found::Folder => Err(taken("a folder")),
+            Found::Other(what) => Err(taken(what)),
         }
     }
 
@@ -108,7 +109,16 @@ impl Session<'_> {
         }
         if self.state.held.len() < RESUMED_MAX {
             let partial = Partial::find(folder, &name, self.stop);
-            if let Some(partial) = partial.map_err(|error| self.failed("open", &error))? {
+            let partial = partial.map_err(|error| self.failed("open", &error))?;
+            if partial.is_none()
+                && let Found::File { size_bytes, .. } =
+                    look(&**folder, name.leaf()).map_err(|error| refused(&error))?
+                && size_bytes == meta.size_bytes
+            {
+                // Another transfer held it until it was whole.
+                return self.compare(number, name, meta, folder);
+            }
+            if let Some(partial) = partial {
                 let len_bytes = partial.len_bytes().min(meta.size_bytes);
                 self.flush_before(len_bytes)?;
                 let mut rungs = Vec::new();
@@ -130,7 +140,7 @@ impl Session<'_> {
         Ok(Offered::Wanted { name, meta, found })
     }
 
-    fn flush_before(&mut self, hashed_bytes: u64) -> Result<(), Fault> {
+    pub(super) fn flush_before(&mut self, hashed_bytes: u64) -> Result<(), Fault> {
         if hashed_bytes > SLOW_BYTES { self.flush().map_err(Fault::Ended) } else { Ok(()) }
     }
 }

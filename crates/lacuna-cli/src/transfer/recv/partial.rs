@@ -4,8 +4,9 @@
 use super::behind::{Behind, Written};
 use super::tree::{Found, look, open_file};
 use crate::transfer::interrupt::LOOK;
+use crate::transfer::ladder;
 use crate::transfer::name::Name;
-use crate::transfer::wire::Time;
+use crate::transfer::wire::{Hash, Time};
 use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fstat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -152,8 +153,8 @@ impl Partial {
     }
 
     /// Gives the file its name. An error of kind `AlreadyExists` means that
-    /// something of this name is there.
-    pub(crate) fn finish(self, name: &Name, finish: &Finish) -> io::Result<()> {
+    /// something of this name is there; the partial file is kept then.
+    pub(crate) fn finish(&self, name: &Name, finish: &Finish) -> io::Result<()> {
         fchmod(&*self.file, finish.permissions)?;
         if let Some(modified) = system_time(finish.modified) {
             self.file.set_times(FileTimes::new().set_modified(modified))?;
@@ -178,6 +179,35 @@ impl Partial {
             rustix::fs::fsync(&*self.folder)?;
         }
         Ok(())
+    }
+}
+
+impl Partial {
+    /// Whether a file of this name and content has appeared beside it.
+    pub(crate) fn has_appeared(
+        &self,
+        name: &Name,
+        hash: &Hash,
+        stop: &dyn Fn() -> bool,
+    ) -> io::Result<bool> {
+        // What is no regular file has no content to compare.
+        let Ok(file) = open_file(&*self.folder, name.leaf()) else { return Ok(false) };
+        let is_same_size = file.metadata()?.len() == self.len_bytes;
+        Ok(is_same_size && ladder::hash_of(&file, self.len_bytes, stop)? == *hash)
+    }
+
+    /// Removes it.
+    pub(crate) fn remove(self) -> io::Result<()> {
+        Ok(unlinkat(&*self.folder, self.leaf.as_str(), AtFlags::empty())?)
+    }
+
+    /// Removes what earlier transfers left of a file that is whole now, unless
+    /// another one holds it.
+    pub(crate) fn clear_away(folder: &Arc<OwnedFd>, name: &Name) {
+        if let Ok(Some(partial)) = Self::find(folder, name, &|| true) {
+            // A leftover does no harm; the file is what counts.
+            let _ = partial.remove();
+        }
     }
 }
 
@@ -299,6 +329,41 @@ mod tests {
         let leaf = partial.leaf.clone();
         rename_to_new(&*folder, &leaf, OsStr::new("g")).unwrap();
         assert!(dir.path().join("g").exists());
+    }
+
+    #[test]
+    fn only_a_file_of_the_same_content_has_appeared() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = folder(dir.path());
+        let hash: Hash = blake3::hash(b"content").into();
+        let mut partial = Partial::make(&folder, &name("f"), NEVER).unwrap();
+        partial.write(b"content").unwrap();
+        let appeared = |partial: &Partial| partial.has_appeared(&name("f"), &hash, NEVER).unwrap();
+        assert!(!appeared(&partial));
+        for other in ["contenT", "content and more", ""] {
+            std::fs::write(dir.path().join("f"), other).unwrap();
+            assert!(!appeared(&partial), "{other}");
+        }
+        std::fs::write(dir.path().join("f"), "content").unwrap();
+        assert!(appeared(&partial));
+        std::fs::rename(dir.path().join("f"), dir.path().join("g")).unwrap();
+        std::os::unix::fs::symlink("g", dir.path().join("f")).unwrap();
+        assert!(!appeared(&partial), "a link is not followed");
+        partial.remove().unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn what_is_left_of_a_whole_file_goes_unless_it_is_held() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = folder(dir.path());
+        let held = Partial::make(&folder, &name("f"), NEVER).unwrap();
+        Partial::clear_away(&folder, &name("f"));
+        assert!(dir.path().join(name("f").partial()).exists(), "another transfer holds it");
+        drop(held);
+        Partial::clear_away(&folder, &name("f"));
+        assert!(!dir.path().join(name("f").partial()).exists());
+        Partial::clear_away(&folder, &name("f"));
     }
 
     #[test]

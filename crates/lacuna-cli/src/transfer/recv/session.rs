@@ -5,7 +5,7 @@
 
 use super::behind::Behind;
 use super::partial::{Finish, Partial};
-use super::tree::Tree;
+use super::tree::{Found, Tree, look};
 use crate::transfer::digest::{Digest, HashThread};
 use crate::transfer::lane::Lane;
 use crate::transfer::name::{Name, shown, shown_text};
@@ -244,16 +244,7 @@ impl Session<'_> {
         }
         let hash = self.hashes.finish(digest);
         let finished = if hash == *expected {
-            let finish = Finish {
-                permissions: self.tree.permissions(meta.mode),
-                modified: meta.modified,
-                overwrite: self.rules.overwrite,
-                sync: self.rules.sync,
-            };
-            partial.finish(&name, &finish).map_err(|error| match error.kind() {
-                io::ErrorKind::AlreadyExists => exists("appeared meanwhile"),
-                _ => self.failed("finish", &error),
-            })
+            self.give_name(partial, &name, meta, &hash)
         } else {
             let reason =
                 "its content arrived with another hash; the next transfer checks what is kept";
@@ -274,13 +265,58 @@ impl Session<'_> {
         }
     }
 
+    /// Gives a file that is whole its name.
+    fn give_name(
+        &mut self,
+        partial: Partial,
+        name: &Name,
+        meta: Meta,
+        hash: &Hash,
+    ) -> Result<(), Fault> {
+        let finish = Finish {
+            permissions: self.tree.permissions(meta.mode),
+            modified: meta.modified,
+            overwrite: self.rules.overwrite,
+            sync: self.rules.sync,
+        };
+        match partial.finish(name, &finish) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(self.failed("finish", &error)),
+        }
+        // Another transfer of the same file was faster, perhaps.
+        self.flush_before(meta.size_bytes)?;
+        let appeared = partial.has_appeared(name, hash, self.stop);
+        if appeared.map_err(|error| self.failed("read", &error))? {
+            return partial.remove().map_err(|error| self.failed("finish", &error));
+        }
+        let folder = self.tree.folder_of(name).map_err(|error| refused(&error))?;
+        Err(match look(&*folder, name.leaf()).map_err(|error| refused(&error))? {
+            Found::File { .. } => differs("appeared meanwhile with other content"),
+            Found::Folder => taken("a folder"),
+            Found::Other(what) => taken(what),
+            Found::Nothing => {
+                let reason = "something of its name appeared and is gone again; send it again";
+                Fault::Item(Outcome::Failed, reason.to_owned())
+            }
+        })
+    }
+
     fn on_same(&mut self, item: u64) -> Result<(), Ended> {
         let Offered::Compared { name, meta, hash } = self.take_offer(item)? else {
             return Err(protocol("it compared an item that was not to be compared"));
         };
+        self.clear_away(&name);
         let report = FileReport::unmoved(name.as_bytes(), meta.size_bytes, Status::Identical);
         self.report(report.with_hash(&hash));
         Ok(())
+    }
+
+    /// Removes what earlier transfers left of a file that is here whole.
+    pub(super) fn clear_away(&mut self, name: &Name) {
+        if let Ok(folder) = self.tree.folder_of(name) {
+            Partial::clear_away(&folder, name);
+        }
     }
 
     fn on_drop(&mut self, item: u64, reason: &str) -> Result<(), Ended> {
@@ -440,9 +476,16 @@ pub(super) fn protocol(how: &str) -> Ended {
     Ended::Protocol(how.to_owned())
 }
 
-pub(super) fn exists(how: &str) -> Fault {
+/// A file is there, and it is another one.
+pub(super) fn differs(how: &str) -> Fault {
     let hint = "start recv with --overwrite to replace files";
     Fault::Item(Outcome::Refused, format!("{how} ({hint})"))
+}
+
+/// Something is there that no file replaces.
+pub(super) fn taken(what: &str) -> Fault {
+    let hint = "move it away there, or send under another name";
+    Fault::Item(Outcome::Refused, format!("exists and is {what} ({hint})"))
 }
 
 pub(super) fn refused(error: &io::Error) -> Fault {

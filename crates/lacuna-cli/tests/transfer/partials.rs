@@ -1,0 +1,79 @@
+//! Partial files: what becomes of them when others are faster.
+
+use crate::ends::{Receiver, bytes, lacuna, send, spawn};
+use crate::speech::{FakeSession, answer, data, end, hello, offer, start};
+use crate::{MIB, partial_in};
+use std::fs;
+
+#[test]
+fn an_identical_file_that_appeared_meanwhile_counts_as_received() {
+    let dir = tempfile::tempdir().unwrap();
+    let dst = dir.path().join("dst");
+    let hash: [u8; 32] = blake3::hash(b"content").into();
+    for (meanwhile, outcome, words) in [
+        ("content", 0, None),
+        ("another", 2, Some("appeared meanwhile with other content (start recv with --overwrite")),
+    ] {
+        let receiver = Receiver::start(&dst, &["--once"]);
+        let mut session = FakeSession::connect(&receiver);
+        session.say(&[hello(1), offer(b"f", 7)].concat());
+        session.hear(&answer(0x82, 0, &[0]));
+        fs::write(dst.join("f"), meanwhile).unwrap();
+        session.say(&[start(0, 0), data(b"content"), end(hash), vec![9]].concat());
+        session.hear(&answer(0x84, 0, &[outcome]));
+        if let Some(words) = words {
+            session.hear(words.as_bytes());
+        }
+        session.hear(&[0x86]);
+        let received = receiver.finish();
+        assert_eq!(received.code, if outcome == 0 { 0 } else { 5 }, "{}", received.stderr);
+        assert_eq!(fs::read_to_string(dst.join("f")).unwrap(), meanwhile);
+        assert_eq!(partial_in(&dst).is_some(), outcome != 0, "kept only for --overwrite");
+        fs::remove_file(dst.join("f")).unwrap();
+    }
+}
+
+#[test]
+fn two_senders_of_one_file_both_succeed_and_leave_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, dst) = (dir.path().join("file"), dir.path().join("dst"));
+    fs::write(&file, bytes(8 * MIB, 9)).unwrap();
+    let receiver = Receiver::start(&dst, &[]);
+    let senders = [(); 2].map(|()| {
+        let mut command = lacuna(&["send", "--rate", "200mbit", "--json"]);
+        spawn(command.arg(&file).arg(&receiver.address))
+    });
+    for sender in senders {
+        let sent = sender.finish();
+        assert_eq!(sent.code, 0, "{}", sent.stderr);
+        assert_eq!(sent.summary()["files"], 1);
+    }
+    assert!(fs::read(&file).unwrap() == fs::read(dst.join("file")).unwrap());
+    assert_eq!(fs::read_dir(&dst).unwrap().count(), 1);
+}
+
+#[test]
+fn what_is_left_of_a_file_that_is_whole_is_cleared_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, dst) = (dir.path().join("f"), dir.path().join("dst"));
+    fs::write(&file, "content").unwrap();
+    for quick in [&["--quick"][..], &[]] {
+        let receiver = Receiver::start(&dst, &["--once"]);
+        let mut session = FakeSession::connect(&receiver);
+        session.say(&[hello(1), offer(b"f", 7), start(0, 0), data(b"cont")].concat());
+        session.hear(&answer(0x82, 0, &[0]));
+        drop(session);
+        assert_eq!(receiver.finish().code, 3);
+        assert!(partial_in(&dst).is_some());
+        // It comes another way.
+        fs::copy(&file, dst.join("f")).unwrap();
+        let time = file.metadata().unwrap().modified().unwrap();
+        fs::File::options().write(true).open(dst.join("f")).unwrap().set_modified(time).unwrap();
+        let receiver = Receiver::start(&dst, &["--once"]);
+        let sent = send(&[&file], &receiver.address, &[&["--json"], quick].concat());
+        assert_eq!(sent.file("f")["status"], "identical");
+        assert_eq!(receiver.finish().code, 0);
+        assert_eq!(partial_in(&dst), None);
+        fs::remove_file(dst.join("f")).unwrap();
+    }
+}
