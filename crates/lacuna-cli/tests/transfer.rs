@@ -292,31 +292,6 @@ fn a_write_that_fails_leaves_what_came() {
     assert_eq!(receiver.finish().code, 0);
 }
 
-/// Needs a file system of its own, which unprivileged user namespaces give on
-/// most systems; where they do not, this says so and proves nothing.
-#[test]
-fn a_full_disk_is_said_and_can_be_resumed() {
-    let dir = tempfile::tempdir().unwrap();
-    let (file, dst) = (dir.path().join("file"), dir.path().join("dst"));
-    fs::create_dir(&dst).unwrap();
-    fs::write(&file, bytes(24 * MIB, 5)).unwrap();
-    let Some(receivers) = Receiver::start_on_tmpfs(&dst) else {
-        eprintln!("skipped: no mounts in a user namespace here");
-        return;
-    };
-    let sent = send(&[&file], &receivers.first.address, &["--json", "--retry", "0s"]);
-    assert_eq!(sent.code, 3, "{}", sent.stderr);
-    assert!(sent.stderr.contains("No space left"), "{}", sent.stderr);
-    let address = receivers.second_address();
-    let sent = send(&[&file], &address, &["--json"]);
-    assert_eq!(sent.code, 0, "{}", sent.stderr);
-    assert!(sent.file("file")["resumed_at_bytes"].as_u64().unwrap() >= 8 * MIB as u64);
-    let received = receivers.first.finish();
-    assert!(received.stderr.contains("No space left"), "{}", received.stderr);
-    let hash = blake3::hash(&fs::read(&file).unwrap()).to_string();
-    assert!(received.stdout.contains(&hash), "{}", received.stdout);
-}
-
 #[test]
 fn ctrl_c_ends_either_end_in_good_order() {
     let dir = tempfile::tempdir().unwrap();

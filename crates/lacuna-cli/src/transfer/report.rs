@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::units::{show_bytes, show_rate};
 use serde::Serialize;
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -169,6 +170,8 @@ pub(crate) struct Summary {
 pub(crate) struct Reporter {
     output: Output,
     progress: Arc<Progress>,
+    /// Where the files are, before their names.
+    below: String,
     state: Mutex<State>,
 }
 
@@ -183,7 +186,15 @@ struct State {
 
 impl Reporter {
     pub(crate) fn new(output: Output, progress: Arc<Progress>) -> Self {
-        Self { output, progress, state: Mutex::new(State::default()) }
+        Self { output, progress, below: String::new(), state: Mutex::new(State::default()) }
+    }
+
+    /// Names files with the folder that they are in.
+    pub(crate) fn below(self, folder: &Path) -> Self {
+        // The folder that one is in needs no name.
+        let below = folder.components().filter(|part| *part != Component::CurDir);
+        let below = below.collect::<PathBuf>().join("").display().to_string();
+        Self { below, ..self }
     }
 
     /// A file has ended.
@@ -208,7 +219,7 @@ impl Reporter {
             _ => report.resumed_at_bytes,
         };
         if let Some(error) = &report.error {
-            let line = format!("{}: {error}", shown(report.file.as_bytes()));
+            let line = format!("{}{}: {error}", self.below, shown(report.file.as_bytes()));
             if report.status == Status::Skipped {
                 self.progress.note(&line);
             } else {

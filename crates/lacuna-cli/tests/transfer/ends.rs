@@ -143,24 +143,28 @@ impl Receiver {
         Self::from(spawn(&mut command))
     }
 
-    /// One receiver after another on a file system of 12 MiB that is larger
-    /// for the second; `None` where that cannot be made.
-    pub(crate) fn start_on_tmpfs(dir: &Path) -> Option<Pair> {
+    /// One receiver after another on a file system of 12 MiB; `None` where
+    /// that cannot be made. The second has 64 MiB, which somebody fills up once
+    /// it has 8 MiB of its file; the third has them for itself.
+    pub(crate) fn start_on_tmpfs(dir: &Path) -> Option<Row> {
         let script = "mount -t tmpfs -o size=12m none \"$2\" || exit 99; echo mounted >&2
             \"$1\" recv --listen 127.0.0.1:0 --once --json --dir \"$2\"
             mount -o remount,size=64m \"$2\"
+            {
+                until [ -n \"$(find \"$2\" -name '*.lacuna-part' -size +8192k)\" ]; do :; done
+                cat /dev/zero >\"$2/filler\"
+            } 2>/dev/null &
+            \"$1\" recv --listen 127.0.0.1:0 --once --json --dir \"$2\"
+            wait; rm \"$2/filler\"
             \"$1\" recv --listen 127.0.0.1:0 --once --json --dir \"$2\"";
         let mut command = shell("unshare", &["--user", "--map-root-user", "--mount"]);
         command.args(["sh", "-c", script, "sh", env!("CARGO_BIN_EXE_lacuna")]).arg(dir);
         // Where there is no `unshare` there is no such test.
-        command.spawn().ok().map(|mut child| {
-            let _ = child.kill();
-            let _ = child.wait();
-        })?;
+        shell("unshare", &["--version"]).output().ok()?;
         let running = spawn(&mut command);
         // Whatever it says first says whether it could mount.
         let first = running.stderr_lines.recv_timeout(PATIENCE).ok()?;
-        (first == "mounted").then(|| Pair { first: Self::from(running) })
+        (first == "mounted").then(|| Row { first: Self::from(running) })
     }
 
     fn from(running: Running) -> Self {
@@ -204,14 +208,14 @@ impl Drop for Receiver {
     }
 }
 
-/// Two receivers, one after the other, in one process tree.
-pub(crate) struct Pair {
+/// Receivers one after the other, in one process tree.
+pub(crate) struct Row {
     pub(crate) first: Receiver,
 }
 
-impl Pair {
-    /// Where the second one listens.
-    pub(crate) fn second_address(&self) -> String {
+impl Row {
+    /// Where the next one listens.
+    pub(crate) fn next_address(&self) -> String {
         self.first.running().address()
     }
 }

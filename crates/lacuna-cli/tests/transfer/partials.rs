@@ -1,4 +1,5 @@
-//! Partial files: what becomes of them when others are faster.
+//! Partial files: what becomes of them when others are faster, or the disk is
+//! full.
 
 use crate::ends::{Receiver, bytes, lacuna, send, spawn};
 use crate::speech::{FakeSession, answer, data, end, hello, offer, start};
@@ -76,4 +77,42 @@ fn what_is_left_of_a_file_that_is_whole_is_cleared_away() {
         assert_eq!(partial_in(&dst), None);
         fs::remove_file(dst.join("f")).unwrap();
     }
+}
+
+/// Needs a file system of its own, which unprivileged user namespaces give on
+/// most systems; where they do not, this says so and proves nothing.
+#[test]
+fn a_full_disk_is_said_and_can_be_resumed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (large, small, dst) =
+        (dir.path().join("large"), dir.path().join("small"), dir.path().join("dst"));
+    fs::create_dir(&dst).unwrap();
+    fs::write(&large, bytes(24 * MIB, 5)).unwrap();
+    fs::write(&small, bytes(2 * MIB, 6)).unwrap();
+    let Some(receivers) = Receiver::start_on_tmpfs(&dst) else {
+        eprintln!("skipped: no mounts in a user namespace here");
+        return;
+    };
+    // What cannot fit is refused at once and takes no room from what can.
+    let sent = send(&[&large, &small], &receivers.first.address, &["--json"]);
+    assert_eq!(sent.code, 3, "{}", sent.stderr);
+    assert_eq!(sent.file("small")["status"], "complete");
+    let error = sent.file("large")["error"].to_string();
+    assert!(error.contains("no space left") && error.contains("12 MiB are missing"), "{error}");
+    assert_eq!(sent.summary()["moved_bytes"], 2 * MIB);
+    // Somebody else fills the disk in the middle of the file.
+    let sent = send(&[&large], &receivers.next_address(), &["--json", "--rate", "200mbit"]);
+    assert_eq!(sent.code, 3, "{}", sent.stderr);
+    let error = sent.file("large")["error"].to_string();
+    assert!(error.contains("No space left on device"), "{error}");
+    assert!(error.contains("MiB are missing") && error.contains("MiB are kept"), "{error}");
+    // Room was made.
+    let sent = send(&[&large], &receivers.next_address(), &["--json"]);
+    assert_eq!(sent.code, 0, "{}", sent.stderr);
+    assert!(sent.file("large")["resumed_at_bytes"].as_u64().unwrap() >= 8 * MIB as u64);
+    let received = receivers.first.finish();
+    let path = format!("{}: cannot write: No space left", dst.join("large").display());
+    assert!(received.stderr.contains(&path), "{}", received.stderr);
+    let hash = blake3::hash(&fs::read(&large).unwrap()).to_string();
+    assert!(received.stdout.contains(&hash), "{}", received.stdout);
 }

@@ -5,6 +5,7 @@ mod behind;
 mod offers;
 mod partial;
 mod session;
+mod space;
 mod tree;
 
 use super::digest::HashThread;
@@ -26,6 +27,7 @@ use session::{Ended, Rules, Session, State};
 use std::collections::BTreeMap;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,6 +53,8 @@ struct Server {
     args: Settings,
     output: Output,
     listener: Listener,
+    /// The folder as the user named it, and a handle on it.
+    dir: PathBuf,
     root: Arc<OwnedFd>,
     umask: Mode,
     /// Sessions by the sender's id: one that comes back ends its old one.
@@ -92,6 +96,7 @@ pub(crate) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
         },
         output,
         listener,
+        dir: args.dir.clone(),
         root,
         umask: umask(),
         sessions: Mutex::new(BTreeMap::new()),
@@ -214,7 +219,7 @@ impl Server {
                 return Some(Err(Failure::Local(format!("the system refused a thread: {error}"))));
             }
         };
-        let reporter = Reporter::new(self.output, progress.clone());
+        let reporter = Reporter::new(self.output, progress.clone()).below(&self.dir);
         let mut alive = Vec::new();
         Answer::Alive.emit(&mut alive);
         let lane = Lane::new(connection.clone(), alive);

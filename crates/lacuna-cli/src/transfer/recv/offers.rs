@@ -4,6 +4,7 @@ use super::partial::Partial;
 use super::session::{
     Ended, Fault, Offered, Resumable, Session, differs, protocol, refused, taken,
 };
+use super::space;
 use super::tree::{Found, look, open_file};
 use crate::transfer::ladder;
 use crate::transfer::name::Name;
@@ -103,13 +104,13 @@ impl Session<'_> {
         meta: Meta,
         folder: &Arc<OwnedFd>,
     ) -> Result<Offered, Fault> {
-        let mut found = None;
         if self.state.is_open(&name) {
             return Err(Fault::Item(Outcome::Refused, "offered twice".to_owned()));
         }
+        let mut partial = None;
         if self.state.held.len() < RESUMED_MAX {
-            let partial = Partial::find(folder, &name, self.stop);
-            let partial = partial.map_err(|error| self.failed("open", &error))?;
+            partial = Partial::find(folder, &name, self.stop)
+                .map_err(|error| self.failed("open", &error))?;
             if partial.is_none()
                 && let Found::File { size_bytes, .. } =
                     look(&**folder, name.leaf()).map_err(|error| refused(&error))?
@@ -118,18 +119,26 @@ impl Session<'_> {
                 // Another transfer held it until it was whole.
                 return self.compare(number, name, meta, folder);
             }
-            if let Some(partial) = partial {
-                let len_bytes = partial.len_bytes().min(meta.size_bytes);
-                self.flush_before(len_bytes)?;
-                let mut rungs = Vec::new();
-                let offsets = ladder::offsets(len_bytes);
-                ladder::climb(partial.file(), offsets, self.stop, |offset, hasher| {
-                    rungs.push((offset, hasher.clone()));
-                })
-                .map_err(|error| self.failed("read what was received of it", &error))?;
-                self.state.held.insert(name.as_bytes().to_vec());
-                found = Some(Resumable { partial, rungs });
-            }
+        }
+        let here_bytes = partial.as_ref().map_or(0, Partial::len_bytes).min(meta.size_bytes);
+        let missing_bytes = meta.size_bytes - here_bytes;
+        let free_bytes = space::free_bytes(&**folder);
+        if let Some(reason) =
+            space::refusal(missing_bytes, self.state.outstanding_bytes(), free_bytes)
+        {
+            return Err(Fault::Item(Outcome::Failed, reason));
+        }
+        let mut found = None;
+        if let Some(partial) = partial {
+            self.flush_before(here_bytes)?;
+            let mut rungs = Vec::new();
+            let offsets = ladder::offsets(here_bytes);
+            ladder::climb(partial.file(), offsets, self.stop, |offset, hasher| {
+                rungs.push((offset, hasher.clone()));
+            })
+            .map_err(|error| self.failed("read what was received of it", &error))?;
+            self.state.held.insert(name.as_bytes().to_vec());
+            found = Some(Resumable { partial, rungs });
         }
         let rung = |(offset, hasher): &(u64, Hasher)| Rung {
             offset: *offset,
@@ -137,7 +146,8 @@ impl Session<'_> {
         };
         let rungs = found.iter().flat_map(|found| found.rungs.iter().map(rung)).collect();
         self.answer(&Answer::Want { item: number, rungs }).map_err(Fault::Ended)?;
-        Ok(Offered::Wanted { name, meta, found })
+        self.state.promised_bytes = self.state.promised_bytes.saturating_add(missing_bytes);
+        Ok(Offered::Wanted { name, meta, missing_bytes, found })
     }
 
     pub(super) fn flush_before(&mut self, hashed_bytes: u64) -> Result<(), Fault> {

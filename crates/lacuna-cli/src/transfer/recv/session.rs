@@ -5,6 +5,7 @@
 
 use super::behind::Behind;
 use super::partial::{Finish, Partial};
+use super::space;
 use super::tree::{Found, Tree, look};
 use crate::transfer::digest::{Digest, HashThread};
 use crate::transfer::lane::Lane;
@@ -69,6 +70,8 @@ pub(crate) struct State {
     /// Number of the first of the offers.
     pub(super) first: u64,
     current: Option<Incoming>,
+    /// Bytes that open offers are still to bring.
+    pub(super) promised_bytes: u64,
     /// Names whose partial file is kept open from the offer on.
     pub(super) held: BTreeSet<Vec<u8>>,
     out: Vec<u8>,
@@ -78,8 +81,8 @@ pub(crate) struct State {
 pub(super) enum Offered {
     /// Settled already.
     Closed,
-    /// To be sent; with what there is of it.
-    Wanted { name: Name, meta: Meta, found: Option<Resumable> },
+    /// To be sent; with what there is of it, and what it is to bring.
+    Wanted { name: Name, meta: Meta, missing_bytes: u64, found: Option<Resumable> },
     /// Here is a file of this size and hash.
     Compared { name: Name, meta: Meta, hash: Hash },
 }
@@ -161,7 +164,7 @@ impl Session<'_> {
 
     fn on_start(&mut self, item: u64, from: u64) -> Result<(), Ended> {
         let (name, meta, found) = match self.take_offer(item)? {
-            Offered::Wanted { name, meta, found } => (name, meta, found),
+            Offered::Wanted { name, meta, found, .. } => (name, meta, found),
             Offered::Compared { name, meta, .. } if self.rules.overwrite => (name, meta, None),
             Offered::Compared { .. } => return Err(protocol("it sends a file that exists")),
             Offered::Closed => return Err(protocol("it sends an item that is settled")),
@@ -223,9 +226,18 @@ impl Session<'_> {
         let written = sink.partial.write(&data);
         let written = written.and_then(|()| sink.partial.write_behind(self.behind));
         let Err(error) = written else { return Ok(()) };
-        current.sink = None;
         let (number, name, meta) = (current.number, current.name.clone(), current.meta);
-        match self.failed("write", &error) {
+        let kept_bytes = sink.partial.len_bytes();
+        let free_bytes = space::free_bytes(sink.partial.file());
+        current.sink = None;
+        let fault = match space::is_full(&error) {
+            true => {
+                let reason = space::full(&error, meta.size_bytes, kept_bytes, free_bytes);
+                Fault::Item(Outcome::Failed, reason)
+            }
+            false => self.failed("write", &error),
+        };
+        match fault {
             Fault::Ended(ended) => Err(ended),
             Fault::Item(outcome, reason) => {
                 self.fail(number, name.as_bytes(), meta, outcome, &reason)
@@ -354,6 +366,10 @@ impl Session<'_> {
         match self.state.offers.pop_front() {
             Some(offered) if is_first => {
                 self.state.first += 1;
+                if let Offered::Wanted { missing_bytes, .. } = &offered {
+                    let promised_bytes = &mut self.state.promised_bytes;
+                    *promised_bytes = promised_bytes.saturating_sub(*missing_bytes);
+                }
                 Ok(offered)
             }
             _ => Err(protocol("its items are out of order")),
@@ -428,9 +444,7 @@ impl Session<'_> {
             io::ErrorKind::Interrupted if (self.stop)() => {
                 Fault::Ended(Ended::Lost("stopped".to_owned()))
             }
-            io::ErrorKind::StorageFull
-            | io::ErrorKind::QuotaExceeded
-            | io::ErrorKind::ReadOnlyFilesystem => {
+            io::ErrorKind::ReadOnlyFilesystem => {
                 Fault::Ended(Ended::Unable(format!("cannot {doing}: {error}")))
             }
             _ => Fault::Item(Outcome::Failed, format!("cannot {doing}: {error}")),
@@ -446,6 +460,15 @@ impl Session<'_> {
 }
 
 impl State {
+    /// Bytes that are still to be written for what was asked for.
+    pub(super) fn outstanding_bytes(&self) -> u64 {
+        let of_current = self.current.as_ref().and_then(|current| {
+            let here_bytes = current.sink.as_ref()?.partial.len_bytes();
+            Some(current.meta.size_bytes.saturating_sub(here_bytes))
+        });
+        self.promised_bytes.saturating_add(of_current.unwrap_or(0))
+    }
+
     /// Bytes of files that need not come any more.
     pub(crate) fn done_bytes(&self) -> u64 {
         let current = self.current.as_ref().and_then(|current| current.sink.as_ref());
@@ -490,7 +513,7 @@ pub(super) fn taken(what: &str) -> Fault {
 
 pub(super) fn refused(error: &io::Error) -> Fault {
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+        _ if space::is_full(error) => {
             Fault::Ended(Ended::Unable(format!("cannot make a folder: {error}")))
         }
         _ => Fault::Item(Outcome::Refused, error.to_string()),

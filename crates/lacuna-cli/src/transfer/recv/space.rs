@@ -1,0 +1,104 @@
+//! Room for files: what the file system has, less what is promised to offers.
+//!
+//! A file that does not fit is refused when it is offered: filling the disk
+//! with a part of it would help nobody, and smaller files behind it could not
+//! arrive any more. Others write to the disk as well, so it may be full all the
+//! same in the middle of a file; what came of it is kept then.
+
+use crate::units::show_bytes;
+use std::io;
+use std::os::fd::AsFd;
+
+/// Bytes that may still be written where `folder` is; `None` where the file
+/// system does not tell.
+pub(crate) fn free_bytes(folder: impl AsFd) -> Option<u64> {
+    let stat = rustix::fs::fstatvfs(folder).ok()?;
+    // Some network and user-space file systems report nothing at all.
+    (stat.f_blocks > 0).then(|| stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// Why a file that needs `needed_bytes` does not fit beside `promised_bytes`.
+pub(crate) fn refusal(
+    needed_bytes: u64,
+    promised_bytes: u64,
+    free_bytes: Option<u64>,
+) -> Option<String> {
+    let free_bytes = free_bytes?;
+    let left_bytes = free_bytes.saturating_sub(promised_bytes);
+    let missing_bytes = needed_bytes.checked_sub(left_bytes).filter(|missing| *missing > 0)?;
+    let promised = match promised_bytes.min(free_bytes) {
+        0 => String::new(),
+        bytes => format!(", of which {} go to files before it", show_bytes(bytes)),
+    };
+    Some(format!(
+        "no space left for it: {} are missing, {} are free{promised}",
+        show_bytes(missing_bytes),
+        show_bytes(free_bytes),
+    ))
+}
+
+/// Whether an error means that there is no room.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// What to say of a file of which `kept_bytes` of `size_bytes` were written.
+pub(crate) fn full(
+    error: &io::Error,
+    size_bytes: u64,
+    kept_bytes: u64,
+    free_bytes: Option<u64>,
+) -> String {
+    // A quota is not seen in what is free.
+    let free_bytes = match error.kind() {
+        io::ErrorKind::QuotaExceeded => 0,
+        _ => free_bytes.unwrap_or(0),
+    };
+    let missing_bytes = size_bytes.saturating_sub(kept_bytes).saturating_sub(free_bytes);
+    format!(
+        "cannot write: {error}; {} are missing, {} are kept and the same command resumes",
+        show_bytes(missing_bytes),
+        show_bytes(kept_bytes),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_refused_only_if_it_cannot_fit() {
+        const MIB: u64 = 1 << 20;
+        assert_eq!(refusal(5 * MIB, 0, Some(5 * MIB)), None);
+        assert_eq!(refusal(0, 9 * MIB, Some(0)), None, "an empty file needs no room");
+        assert_eq!(refusal(u64::MAX, u64::MAX, None), None, "nothing is known");
+        assert_eq!(
+            refusal(5 * MIB, 0, Some(3 * MIB)).unwrap(),
+            "no space left for it: 2 MiB are missing, 3 MiB are free"
+        );
+        assert_eq!(
+            refusal(3 * MIB, 4 * MIB, Some(6 * MIB)).unwrap(),
+            "no space left for it: 1 MiB are missing, 6 MiB are free, of which 4 MiB go to files \
+             before it"
+        );
+        assert!(refusal(1, 9 * MIB, Some(MIB)).unwrap().contains("1 B are missing"));
+    }
+
+    #[test]
+    fn a_full_disk_is_told_with_what_is_missing_and_kept() {
+        let full_disk = io::Error::from(io::ErrorKind::StorageFull);
+        let text = full(&full_disk, 10 << 20, 4 << 20, Some(1 << 20));
+        assert!(text.contains("5 MiB are missing, 4 MiB are kept"), "{text}");
+        let quota = io::Error::from(io::ErrorKind::QuotaExceeded);
+        let text = full(&quota, 10 << 20, 4 << 20, Some(1 << 40));
+        assert!(text.contains("6 MiB are missing, 4 MiB are kept"), "{text}");
+        assert!(is_full(&quota) && is_full(&full_disk));
+        assert!(!is_full(&io::ErrorKind::PermissionDenied.into()));
+    }
+
+    #[test]
+    fn a_file_system_tells_what_is_free() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(free_bytes(std::fs::File::open(dir.path()).unwrap()).is_some());
+    }
+}
