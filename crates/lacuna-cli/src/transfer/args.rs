@@ -79,10 +79,47 @@ pub(crate) struct RecvArgs {
     /// Write each file through to the disk before it gets its name
     #[arg(long)]
     pub(super) sync: bool,
+    /// Do not listen: remove what broken transfers left below --dir, all of it
+    /// that no transfer is using
+    #[arg(long, requires = "dir", conflicts_with_all = ["listen", "once", "overwrite", "sync", "channels", "buffers"])]
+    pub(super) clean: bool,
+    /// With --clean: only what has not changed for so long, such as 7d or 12h
+    #[arg(long, requires = "clean", value_parser = age, value_name = "TIME")]
+    pub(super) older_than: Option<Duration>,
+    /// With --clean: only say what would be removed
+    #[arg(long, requires = "clean")]
+    pub(super) dry_run: bool,
     /// Sockets, each with its own 4-tuple
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(super) channels: u8,
     /// Memory for data on its way, per sender; by the round-trip time if not given (32 to 160 MiB)
     #[arg(long, value_parser = units::bytes, value_name = "SIZE")]
     pub(super) buffers: Option<u64>,
+}
+
+/// A time that may be in days.
+fn age(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let Some(days) = text.strip_suffix('d') else {
+        let hint = |error| format!("{error}; days are written 7d");
+        return units::duration(text).map_err(hint);
+    };
+    match days.trim_end().parse::<u32>() {
+        Ok(days) => Ok(Duration::from_secs(u64::from(days) * 24 * 3600)),
+        Err(_) => Err(format!("\"{text}\" is not a time like 7d or 12h")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_may_be_in_days() {
+        assert_eq!(age("7d"), Ok(Duration::from_secs(7 * 24 * 3600)));
+        assert_eq!(age("12h"), Ok(Duration::from_secs(12 * 3600)));
+        for wrong in ["7", "d", "-1d", "week", "99999999999d"] {
+            assert!(age(wrong).unwrap_err().contains("7d"), "{wrong}");
+        }
+    }
 }

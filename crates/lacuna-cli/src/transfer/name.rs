@@ -15,6 +15,9 @@ const PART_BYTES_MAX: usize = 255;
 /// How the files end that hold what was received so far.
 pub(crate) const PARTIAL_SUFFIX: &str = ".lacuna-part";
 
+/// Bytes of a name that can be read in the name of its partial file.
+const READABLE_BYTES_MAX: usize = 64;
+
 /// A checked name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Name(Vec<u8>);
@@ -100,13 +103,28 @@ impl Name {
         let leaf = self.leaf();
         let hash: Hash = blake3::hash(leaf).into();
         let hash: String = hash[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-        let readable = |byte: &u8| {
-            let plain = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-            char::from(if plain { *byte } else { b'_' })
-        };
-        let start: String = leaf.iter().take(64).map(readable).collect();
+        let readable = |byte: &u8| char::from(if is_plain(*byte) { *byte } else { b'_' });
+        let start: String = leaf.iter().take(READABLE_BYTES_MAX).map(readable).collect();
         format!(".{start}.{hash}{PARTIAL_SUFFIX}")
     }
+}
+
+/// Whether a file may be one that [`Name::partial`] named.
+pub(crate) fn is_partial(leaf: &[u8]) -> bool {
+    let start = leaf.strip_suffix(PARTIAL_SUFFIX.as_bytes()).and_then(|leaf| {
+        let (start, hash) = leaf.split_at_checked(leaf.len().checked_sub(16)?)?;
+        let is_hash = hash.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        is_hash.then_some(start)?.strip_prefix(b".")?.strip_suffix(b".")
+    });
+    let is_readable = |byte: &u8| is_plain(*byte);
+    start.is_some_and(|start| {
+        (1..=READABLE_BYTES_MAX).contains(&start.len()) && start.iter().all(is_readable)
+    })
+}
+
+/// Whether a byte of a name stands for itself in the name of a partial file.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
 }
 
 /// A name for people: characters that would steer a terminal are shown as
@@ -194,6 +212,9 @@ mod tests {
         assert!(partial(&[b'x'; 255]).len() <= PART_BYTES_MAX);
         assert_eq!(Name::parse(partial(b"a").as_bytes()), Err(NameError::Reserved));
         assert!(partial("日本/語".as_bytes()).starts_with(".___."));
+        for name in [&b"a"[..], b"\xFF", b"a b.c", &[b'x'; 255]] {
+            assert!(is_partial(partial(name).as_bytes()), "{}", shown(name));
+        }
     }
 
     #[test]

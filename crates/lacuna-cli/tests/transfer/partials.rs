@@ -1,7 +1,7 @@
 //! Partial files: what becomes of them when others are faster, or the disk is
 //! full.
 
-use crate::ends::{Receiver, bytes, lacuna, send, spawn};
+use crate::ends::{Receiver, bytes, lacuna, send, spawn, wait_until};
 use crate::speech::{FakeSession, answer, data, end, hello, offer, start};
 use crate::{MIB, partial_in};
 use std::fs;
@@ -115,4 +115,39 @@ fn a_full_disk_is_said_and_can_be_resumed() {
     assert!(received.stderr.contains(&path), "{}", received.stderr);
     let hash = blake3::hash(&fs::read(&large).unwrap()).to_string();
     assert!(received.stdout.contains(&hash), "{}", received.stdout);
+}
+
+#[test]
+fn leftovers_are_cleaned_but_for_one_that_a_transfer_uses() {
+    let dir = tempfile::tempdir().unwrap();
+    let dst = dir.path().join("dst");
+    let receiver = Receiver::start(&dst, &[]);
+    let receiving = |name: &[u8]| {
+        let mut session = FakeSession::connect(&receiver);
+        session.say(&[hello(1), offer(name, 7), start(0, 0), data(b"cont")].concat());
+        session.hear(&answer(0x82, 0, &[0]));
+        session
+    };
+    let clean = |args: &[&str]| {
+        let mut command = lacuna(&["recv", "--clean", "--json", "--dir"]);
+        let cleaned = spawn(command.arg(&dst).args(args)).finish();
+        assert_eq!(cleaned.code, 0, "{}", cleaned.stderr);
+        let last = cleaned.stdout.lines().last().unwrap().to_owned();
+        let summary: serde_json::Value = serde_json::from_str(&last).unwrap();
+        (summary["files"].as_u64().unwrap(), summary["kept"].as_u64().unwrap())
+    };
+    let broken = receiving(b"broken");
+    let going_on = receiving(b"going on");
+    assert_eq!(clean(&[]), (0, 2));
+    drop(broken);
+    wait_until("the broken one is let go", || clean(&["--dry-run"]) == (1, 1));
+    assert_eq!(clean(&["--older-than", "1d"]), (0, 2));
+    assert_eq!(fs::read_dir(&dst).unwrap().count(), 2);
+    assert_eq!(clean(&[]), (1, 1));
+    let hash: [u8; 32] = blake3::hash(b"content").into();
+    let mut session = going_on;
+    session.say(&[data(b"ent"), end(hash), vec![9]].concat());
+    session.hear(&[0x86]);
+    assert_eq!(fs::read(dst.join("going on")).unwrap(), b"content");
+    assert_eq!(fs::read_dir(&dst).unwrap().count(), 1);
 }

@@ -2,6 +2,7 @@
 //! all into one folder.
 
 mod behind;
+mod clean;
 mod offers;
 mod partial;
 mod session;
@@ -77,6 +78,11 @@ type SessionResult = Option<Result<(), Failure>>;
 /// See the module's text.
 pub(crate) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
     interrupt::install()?;
+    if args.clean {
+        let older_than = args.older_than.unwrap_or_default();
+        let wanted = clean::Wanted { older_than, dry_run: args.dry_run };
+        return clean::run(&args.dir, wanted, output);
+    }
     let context = Context::new(ContextConfig {
         bind: args.listen.ip(),
         channels: args.channels,

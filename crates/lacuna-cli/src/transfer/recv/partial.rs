@@ -219,9 +219,9 @@ fn make_writable(folder: impl AsFd, leaf: &str) -> bool {
 }
 
 /// Whether `leaf` still is this file.
-fn is_at(file: &File, folder: impl AsFd, leaf: &str) -> io::Result<bool> {
+pub(crate) fn is_at(file: &File, folder: impl AsFd, leaf: impl AsRef<OsStr>) -> io::Result<bool> {
     let here = fstat(file)?;
-    match statat(folder, leaf, AtFlags::SYMLINK_NOFOLLOW) {
+    match statat(folder, leaf.as_ref(), AtFlags::SYMLINK_NOFOLLOW) {
         Ok(there) => Ok((there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)),
         Err(Errno::NOENT) => Ok(false),
         Err(errno) => Err(errno.into()),
