@@ -42,6 +42,8 @@ mod report;
 mod send;
 #[cfg(unix)]
 mod silence;
+#[cfg(unix)]
+mod start;
 mod target;
 #[cfg(unix)]
 mod wire;

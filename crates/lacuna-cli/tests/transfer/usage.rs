@@ -1,6 +1,6 @@
 //! Command lines: where the words may stand, and what a wrong one is answered.
 
-use crate::ends::{Finished, Receiver, lacuna, send, spawn};
+use crate::ends::{Finished, Receiver, lacuna, send, spawn, wait_until};
 use std::fs;
 use std::path::PathBuf;
 
@@ -32,6 +32,19 @@ fn options_may_stand_anywhere() {
     assert_eq!(sent.code, 0, "{}", sent.stderr);
     assert_eq!(sent.summary()["files"], 2);
     assert!(dst.join("a").exists() && dst.join("b").exists());
+}
+
+#[test]
+fn fewer_channels_than_asked_for_are_said() {
+    let (dir, [a, _]) = files();
+    let receiver = Receiver::start(&dir.path().join("dst"), &["--channels", "2"]);
+    let sent = send(&[&a], &receiver.address, &["--channels", "4"]);
+    assert_eq!(sent.code, 0, "{}", sent.stderr);
+    assert!(sent.stderr.contains("2 channels of 4 asked for"), "{}", sent.stderr);
+    assert!(!receiver.stderr().contains("asked for"), "{}", receiver.stderr());
+    let sent = send(&[&a], &receiver.address, &[]);
+    assert!(!sent.stderr.contains("asked for"), "{}", sent.stderr);
+    wait_until("it says so", || receiver.stderr().contains("1 channel of 2 asked for"));
 }
 
 #[test]

@@ -18,7 +18,7 @@ use super::progress::{Progress, Snapshot};
 use super::report::{Measured, Reporter, Side};
 use super::silence::{Signs, Silence};
 use super::wire::{Answer, BLOCK_BYTES, FatalKind};
-use super::{RecvArgs, blocks_ahead};
+use super::{RecvArgs, blocks_ahead, start};
 use crate::failure::Failure;
 use crate::output::Output;
 use behind::Behind;
@@ -69,6 +69,7 @@ struct Server {
 struct Settings {
     rules: Rules,
     once: bool,
+    channels: u8,
     buffers: Option<u64>,
 }
 
@@ -98,6 +99,7 @@ pub(crate) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
         args: Settings {
             rules: Rules { overwrite: args.overwrite, sync: args.sync },
             once: args.once,
+            channels: args.channels,
             buffers: args.buffers,
         },
         output,
@@ -204,7 +206,12 @@ impl Server {
             }
         };
         let progress = Arc::new(Progress::new(self.output, Side::Receiver));
-        progress.note(&format!("{} connected: {}", connection.peer(), connection.chosen()));
+        progress.note(&start::describe(
+            Side::Receiver,
+            connection.peer(),
+            connection.chosen(),
+            self.args.channels,
+        ));
         let limit = if self.args.once { 1 } else { SENDERS_MAX };
         let serving = self.serving.fetch_add(1, Ordering::Relaxed);
         let result = if serving < limit {

@@ -21,7 +21,7 @@ use super::progress::{Progress, Snapshot};
 use super::report::{Measured, Reporter, Side};
 use super::silence::{Signs, Silence};
 use super::wire::{ANSWER_BYTES, BLOCK_BYTES, Record};
-use super::{SendArgs, blocks_ahead, interrupt, target};
+use super::{SendArgs, blocks_ahead, interrupt, start, target};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::units::show_bytes;
@@ -188,7 +188,12 @@ impl Transfer<'_> {
         })?;
         self.reconnects += u64::from(again);
         self.peer = connection.peer().to_string();
-        self.progress.note(&format!("sending to {}: {}", self.peer, connection.chosen()));
+        self.progress.note(&start::describe(
+            Side::Sender,
+            connection.peer(),
+            connection.chosen(),
+            self.args.channels,
+        ));
         self.board.begin();
         let mut alive = Vec::new();
         Record::Alive.emit(&mut alive);
