@@ -15,6 +15,8 @@ mod hostile;
 mod partials;
 #[path = "transfer/speech.rs"]
 mod speech;
+#[path = "transfer/strangers.rs"]
+mod strangers;
 #[path = "transfer/usage.rs"]
 mod usage;
 

@@ -33,6 +33,8 @@ mod pool;
 #[cfg(unix)]
 mod progress;
 #[cfg(unix)]
+mod purpose;
+#[cfg(unix)]
 mod rate;
 #[cfg(unix)]
 mod recv;

@@ -82,12 +82,18 @@ impl Running {
         Finished { code: status.code().unwrap_or(-1), stdout, stderr }
     }
 
+    /// Ends it without a word.
+    pub(crate) fn kill(mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     /// Where it says that it listens.
-    fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         loop {
             let line = self.stderr_lines.recv_timeout(PATIENCE).expect("it says where it listens");
             if let Some(rest) = line.strip_prefix("listening on ") {
-                return rest.split(',').next().unwrap().to_owned();
+                return rest.split([',', ' ']).next().unwrap().to_owned();
             }
         }
     }

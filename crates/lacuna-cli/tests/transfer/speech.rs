@@ -13,6 +13,11 @@ fn context() -> Context {
     Context::new(ContextConfig { bind: LOCALHOST, ..ContextConfig::default() }).unwrap()
 }
 
+fn connect(receiver: &Receiver, tag: [u8; 8]) -> Connection {
+    let config = ConnectionConfig { tag: u64::from_be_bytes(tag), ..ConnectionConfig::default() };
+    Connection::connect(&context(), &receiver.address, config).unwrap()
+}
+
 pub(crate) fn hello(version: u16) -> Vec<u8> {
     [&[1][..], b"lacuna", &version.to_be_bytes(), &[7; 16], &[0]].concat()
 }
@@ -47,8 +52,7 @@ pub(crate) fn answer(kind: u8, item: u64, rest: &[u8]) -> Vec<u8> {
 /// Says all of `records` in one message and gives back what is answered until
 /// the receiver hangs up or has answered `answers` messages.
 pub(crate) fn talk(receiver: &Receiver, records: &[Vec<u8>], answers: usize) -> Vec<u8> {
-    let connection =
-        Connection::connect(&context(), &receiver.address, ConnectionConfig::default()).unwrap();
+    let connection = connect(receiver, *b"lac-file");
     connection.write(&records.concat()).unwrap();
     let mut heard = Vec::new();
     for _ in 0..answers {
@@ -89,9 +93,16 @@ impl FakeReceiver {
 impl FakeSession {
     /// The sender's end.
     pub(crate) fn connect(receiver: &Receiver) -> Self {
-        let config = ConnectionConfig::default();
-        let connection = Connection::connect(&context(), &receiver.address, config).unwrap();
-        Self { connection, heard: Vec::new() }
+        Self::connect_for(receiver, *b"lac-file")
+    }
+
+    /// An end that wants what the tag says.
+    pub(crate) fn connect_for(receiver: &Receiver, tag: [u8; 8]) -> Self {
+        Self { connection: connect(receiver, tag), heard: Vec::new() }
+    }
+
+    pub(crate) fn tag(&self) -> [u8; 8] {
+        self.connection.tag().to_be_bytes()
     }
 
     /// Listens until the other end has said `words`.

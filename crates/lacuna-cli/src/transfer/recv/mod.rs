@@ -15,6 +15,7 @@ use super::interrupt::{self, LOOK};
 use super::lane::Lane;
 use super::pool::Pool;
 use super::progress::{Progress, Snapshot};
+use super::purpose::Purpose;
 use super::report::{Measured, Reporter, Side};
 use super::silence::{Signs, Silence};
 use super::wire::{Answer, BLOCK_BYTES, FatalKind};
@@ -44,6 +45,8 @@ const STREAMS_MAX: usize = 64;
 const BLOCKS_BEHIND: usize = 4;
 /// How long the last words to a sender may take.
 const GOODBYE: Duration = Duration::from_secs(5);
+/// Longest first word of a peer that is refused: far above that of any.
+const FIRST_WORD_BYTES_MAX: usize = 64 << 10;
 /// How often progress is drawn.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -205,6 +208,12 @@ impl Server {
                 return None;
             }
         };
+        let purpose = Purpose::of(connection.tag());
+        if let Some(reason) = purpose.refusal() {
+            self.output.note(&format!("refused {}: {reason}", connection.peer()));
+            refuse(&connection, purpose);
+            return None;
+        }
         let progress = Arc::new(Progress::new(self.output, Side::Receiver));
         progress.note(&start::describe(
             Side::Receiver,
@@ -361,6 +370,15 @@ impl Server {
                 Failure::Network(format!("the sender breaks the file protocol: {reason}{kept}"))
             }
         }
+    }
+}
+
+/// A peer that wants something else is told so, once it has said its first word.
+fn refuse(connection: &Connection, purpose: Purpose) {
+    if let Ok(first_word) = connection.post_recv(vec![0; FIRST_WORD_BYTES_MAX])
+        && first_word.wait(GOODBYE).is_ok()
+    {
+        let _ = connection.write_with(&purpose.refusal_message(), None, GOODBYE);
     }
 }
 

@@ -1,8 +1,10 @@
 //! Hears the receiver's answers and puts them on the board.
 
 use super::board::{Board, Ended, Wish, broke_the_rules, ended_by};
+use crate::failure::Failure;
 use crate::transfer::inbound::Inbound;
 use crate::transfer::name::shown_text;
+use crate::transfer::purpose::perf_refusal;
 use crate::transfer::report::Reporter;
 use crate::transfer::wire::{Answer, WireError, answers};
 use lacuna::Memory;
@@ -18,16 +20,25 @@ pub(crate) fn hear(
         let (block, len) = match inbound.next(stop) {
             Ok(message) => message,
             Err(error) => {
-                let reason = if error.is_closed() {
-                    "the receiver closed the connection".to_owned()
-                } else {
-                    format!("lost the receiver: {error}")
-                };
-                return board.end(Ended::Lost(reason));
+                return board.end(match error.is_closed() {
+                    true if !board.was_welcome() => {
+                        stranger("it closed the connection before it said that it receives files")
+                    }
+                    true => Ended::Lost("the receiver closed the connection".to_owned()),
+                    false => Ended::Lost(format!("lost the receiver: {error}")),
+                });
             }
         };
-        for answer in answers(&block.bytes()[..len]) {
-            let taken = answer.map_err(unreadable).and_then(|answer| take(answer, board, reporter));
+        let message = &block.bytes()[..len];
+        if !board.was_welcome()
+            && let Some(reason) = perf_refusal(message)
+        {
+            return board.end(stranger(&shown_text(&reason)));
+        }
+        for answer in answers(message) {
+            let taken = answer
+                .map_err(|error| unreadable(error, board))
+                .and_then(|answer| take(answer, board, reporter));
             if let Err(ended) = taken {
                 return board.end(ended);
             }
@@ -53,11 +64,17 @@ fn take(answer: Answer<'_>, board: &Board, reporter: &Reporter) -> Result<(), En
     Ok(())
 }
 
-fn unreadable(error: WireError) -> Ended {
+fn unreadable(error: WireError, board: &Board) -> Ended {
     match error {
-        WireError::NotFiles | WireError::Version { .. } => {
-            Ended::Failed(crate::failure::Failure::Network(format!("the receiver: {error}")))
+        WireError::Version { .. } => {
+            Ended::Failed(Failure::Network(format!("the receiver: {error}")))
         }
+        error if !board.was_welcome() => stranger(&error.to_string()),
         error => broke_the_rules(&error.to_string()),
     }
+}
+
+/// What was reached takes no files.
+fn stranger(why: &str) -> Ended {
+    Ended::Failed(Failure::Network(format!("what listens there is no `lacuna recv`: {why}")))
 }

@@ -21,7 +21,7 @@ use super::progress::{Progress, Snapshot};
 use super::report::{Measured, Reporter, Side};
 use super::silence::{Signs, Silence};
 use super::wire::{ANSWER_BYTES, BLOCK_BYTES, Record};
-use super::{SendArgs, blocks_ahead, interrupt, start, target};
+use super::{SendArgs, blocks_ahead, interrupt, purpose, start, target};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::units::show_bytes;
@@ -322,6 +322,7 @@ impl Transfer<'_> {
             rate_bits_per_s: self.args.rate,
             silence: patience::silence(self.args.retry),
             connect_timeout: within,
+            tag: purpose::FILES,
             ..ConnectionConfig::default()
         };
         Connection::connect(&context, address, config)
