@@ -43,16 +43,6 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0 success, 2 usage, 3 network or peer, 4 wrong data, 5 this machine, 130 interrupted";
 
-const SEND_EXAMPLES: &str = "\
-Examples:
-  lacuna send big.tar folder host           to a `lacuna recv` on host, port 7400
-  lacuna send --rate 1gbit big.tar host:81  over a link of known rate that is yours";
-
-const RECV_EXAMPLES: &str = "\
-Examples:
-  lacuna recv --dir inbox                       all senders, until Ctrl-C
-  lacuna recv --once --listen 127.0.0.1:7400    one sender, from this machine only";
-
 /// Options of every command.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
@@ -72,11 +62,8 @@ struct Common {
 enum Command {
     /// Move real data over an impaired path on this machine, every mode side by side
     Demo(demo::DemoArgs),
-    /// Send files and folders to a receiver
-    #[command(after_help = SEND_EXAMPLES)]
+    // These two are described where their arguments are, at length.
     Send(transfer::SendArgs),
-    /// Receive files and folders
-    #[command(after_help = RECV_EXAMPLES)]
     Recv(transfer::RecvArgs),
     /// Measure throughput and completion times between two machines
     Perf(perf::PerfArgs),

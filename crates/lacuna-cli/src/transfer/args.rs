@@ -1,6 +1,6 @@
 //! The command lines of `lacuna send` and `lacuna recv`.
 
-use super::target;
+use super::{target, values};
 use crate::units;
 use clap::Args;
 use lacuna::Mode;
@@ -12,6 +12,53 @@ use std::time::Duration;
 /// Where a receiver listens unless told otherwise.
 pub(super) const PORT: u16 = 7400;
 
+const SEND_EXAMPLES: &str = "\
+Examples:
+  lacuna send big.iso host                    to port 7400 of host
+  lacuna send photos notes.txt 10.0.0.7:7401  a folder and a file
+  lacuna send --rate 900mbit big.iso host     on a link of 1 Gbit/s of your own
+  lacuna send --retry 1h big.iso host         over a path that may be down";
+
+const SEND_MORE: &str = "
+Modes:
+  sr      asks again for a lost chunk as soon as the gap shows, one round trip
+  sr:rto  sends again after a timeout only: slower where packets get lost, there
+          to compare with
+
+Units: sizes 1400, 64KiB, 5MB; rates 900mbit, 2.5gbit; times 500ms, 30s, 10min.
+
+Resuming: the receiver keeps what has come of a file in a hidden file beside its
+name. Whoever sends a file of that name into that folder again, after whatever
+break, sends only what is missing: both ends compare hashes first, so a file
+that changed is never joined to what came of the old one.
+
+Exit codes: 0 everything is at the receiver, 2 usage, 3 network or receiver,
+4 what arrived is not what was sent, 5 files of this machine, 130 interrupted.";
+
+const RECV_EXAMPLES: &str = "\
+Examples:
+  lacuna recv --dir inbox                       on port 7400, until Ctrl-C
+  lacuna recv --dir inbox --listen 7401 --once  on another port, for one sender
+  lacuna recv --dir inbox --clean --older-than 7d
+                                                what nobody resumed";
+
+const RECV_MORE: &str = "
+Partial files: what has come of dir/NAME is in dir/.NAME.HASH.lacuna-part (with
+sixteen digits of a hash of the name) until it is whole, verified and gets its
+name. It stays after a break of any kind, and the next transfer of that name
+into that folder resumes from it. recv --clean removes those that no transfer
+is using; nothing else has to be remembered or removed.
+
+Room: a file that cannot fit on the disk is refused when it is offered, so that
+smaller ones can still come. If others fill the disk meanwhile, the file fails,
+is kept as far as it came, and can be resumed once there is room.
+
+Units: sizes 64MiB, 1GiB; times 12h, 7d.
+
+Exit codes: 0 success, 2 usage, 3 network or sender, 4 what arrived is not what
+was sent, 5 files or ports of this machine, 130 interrupted. Without --once it
+ends by Ctrl-C only; how a transfer ended is on standard error, or use --json.";
+
 /// Send files and folders to a receiver.
 ///
 /// Regular files and folders are sent, with their permissions and files with
@@ -22,7 +69,11 @@ pub(super) const PORT: u16 = 7400;
 /// A transfer that broke, at either end and for whatever reason, is resumed by
 /// the same command: what has arrived is compared by its hash, not sent again.
 #[derive(Debug, Args)]
-#[command(override_usage = "lacuna send [OPTIONS] <PATH>... <HOST:PORT>")]
+#[command(
+    override_usage = "lacuna send [OPTIONS] <PATH>... <HOST:PORT>",
+    after_help = SEND_EXAMPLES,
+    after_long_help = format!("{SEND_EXAMPLES}\n{SEND_MORE}")
+)]
 pub(crate) struct SendArgs {
     /// Files and folders, which keep their last names; the last word is the
     /// receiver: HOST, or HOST:PORT if the port is not 7400
@@ -36,23 +87,23 @@ pub(crate) struct SendArgs {
     /// Take files of the same size and time at the receiver as identical, without reading them
     #[arg(long)]
     pub(super) quick: bool,
-    /// Reliability: sr, sr:rto
-    #[arg(long, default_value = "sr")]
+    /// Reliability: sr repairs a loss in one round trip, sr:rto after a timeout
+    #[arg(long, default_value = "sr", value_parser = values::mode)]
     pub(super) mode: Mode,
-    /// Send at this rate instead of probing for one
+    /// Send at this rate, in bits, instead of probing for one: for a link that is yours
     #[arg(long, value_parser = units::rate)]
     pub(super) rate: Option<u64>,
     /// Payload bytes per packet; found by probing if not given
-    #[arg(long)]
+    #[arg(long, value_parser = values::mtu, value_name = "SIZE")]
     pub(super) mtu: Option<u32>,
     /// Bytes per chunk, rounded up to whole packets: what a lost packet costs to repair
-    #[arg(long, default_value = "4KiB", value_parser = units::bytes, value_name = "SIZE")]
+    #[arg(long, default_value = "4KiB", value_parser = values::chunk, value_name = "SIZE")]
     pub(super) chunk: u64,
-    /// Sockets, each with its own 4-tuple
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    /// Sockets, each with its own 4-tuple: as many as both ends ask for, 16 at most
+    #[arg(long, default_value = "1", value_parser = values::channels, value_name = "COUNT")]
     pub(super) channels: u8,
     /// Memory for data on its way; by the round-trip time if not given (32 to 160 MiB)
-    #[arg(long, value_parser = units::bytes, value_name = "SIZE")]
+    #[arg(long, value_parser = values::buffers, value_name = "SIZE")]
     pub(super) buffers: Option<u64>,
 }
 
@@ -63,9 +114,18 @@ pub(crate) struct SendArgs {
 /// hash of its content was verified; until then it is a hidden file ending in
 /// .lacuna-part beside it, from which a later transfer resumes.
 #[derive(Debug, Args)]
+#[command(
+    after_help = RECV_EXAMPLES,
+    after_long_help = format!("{RECV_EXAMPLES}\n{RECV_MORE}")
+)]
 pub(crate) struct RecvArgs {
     /// Where to listen: ADDR:PORT, or a port for all addresses; port 0 takes any and prints it
-    #[arg(long, default_value = "0.0.0.0:7400", value_parser = target::listen, value_name = "ADDR:PORT")]
+    #[arg(
+        long,
+        default_value = "0.0.0.0:7400",
+        value_parser = target::listen,
+        value_name = "ADDR:PORT"
+    )]
     pub(super) listen: SocketAddr,
     /// Folder to receive into; made if it does not exist
     #[arg(long, default_value = ".")]
@@ -79,47 +139,24 @@ pub(crate) struct RecvArgs {
     /// Write each file through to the disk before it gets its name
     #[arg(long)]
     pub(super) sync: bool,
-    /// Do not listen: remove what broken transfers left below --dir, all of it
+    /// Do not listen: remove the partial files below --dir (which must be given)
     /// that no transfer is using
-    #[arg(long, requires = "dir", conflicts_with_all = ["listen", "once", "overwrite", "sync", "channels", "buffers"])]
+    #[arg(
+        long,
+        requires = "dir",
+        conflicts_with_all = ["listen", "once", "overwrite", "sync", "channels", "buffers"]
+    )]
     pub(super) clean: bool,
-    /// With --clean: only what has not changed for so long, such as 7d or 12h
-    #[arg(long, requires = "clean", value_parser = age, value_name = "TIME")]
+    /// With --clean: only those that have not changed for so long, such as 7d or 12h
+    #[arg(long, requires = "clean", value_parser = values::age, value_name = "TIME")]
     pub(super) older_than: Option<Duration>,
     /// With --clean: only say what would be removed
     #[arg(long, requires = "clean")]
     pub(super) dry_run: bool,
-    /// Sockets, each with its own 4-tuple
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    /// Sockets, each with its own 4-tuple: as many as both ends ask for, 16 at most
+    #[arg(long, default_value = "1", value_parser = values::channels, value_name = "COUNT")]
     pub(super) channels: u8,
     /// Memory for data on its way, per sender; by the round-trip time if not given (32 to 160 MiB)
-    #[arg(long, value_parser = units::bytes, value_name = "SIZE")]
+    #[arg(long, value_parser = values::buffers, value_name = "SIZE")]
     pub(super) buffers: Option<u64>,
-}
-
-/// A time that may be in days.
-fn age(text: &str) -> Result<Duration, String> {
-    let text = text.trim();
-    let Some(days) = text.strip_suffix('d') else {
-        let hint = |error| format!("{error}; days are written 7d");
-        return units::duration(text).map_err(hint);
-    };
-    match days.trim_end().parse::<u32>() {
-        Ok(days) => Ok(Duration::from_secs(u64::from(days) * 24 * 3600)),
-        Err(_) => Err(format!("\"{text}\" is not a time like 7d or 12h")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_age_may_be_in_days() {
-        assert_eq!(age("7d"), Ok(Duration::from_secs(7 * 24 * 3600)));
-        assert_eq!(age("12h"), Ok(Duration::from_secs(12 * 3600)));
-        for wrong in ["7", "d", "-1d", "week", "99999999999d"] {
-            assert!(age(wrong).unwrap_err().contains("7d"), "{wrong}");
-        }
-    }
 }

@@ -47,6 +47,7 @@ mod silence;
 #[cfg(unix)]
 mod start;
 mod target;
+mod values;
 #[cfg(unix)]
 mod wire;
 
@@ -83,14 +84,13 @@ pub(crate) fn recv(_: &RecvArgs, _: Output) -> Result<(), Failure> {
 #[cfg(unix)]
 fn blocks_ahead(rtt_us: Option<u64>, allowed_bytes: Option<u64>) -> usize {
     const RATE_BYTES_PER_US: u64 = 10_000 / 8;
-    const BLOCKS: std::ops::RangeInclusive<u64> = 8..=40;
+    const BY_PATH: std::ops::RangeInclusive<u64> = 8..=40;
     let block_bytes = wire::BLOCK_BYTES as u64;
     let blocks = match allowed_bytes {
-        // One receives while the other is written.
-        Some(bytes) => (bytes / block_bytes).clamp(2, 512),
+        Some(bytes) => (bytes / block_bytes).clamp(*values::BLOCKS.start(), *values::BLOCKS.end()),
         None => {
             let path_bytes = rtt_us.unwrap_or(0).saturating_mul(RATE_BYTES_PER_US * 5 / 4);
-            (BLOCKS.start() + path_bytes / block_bytes).min(*BLOCKS.end())
+            (BY_PATH.start() + path_bytes / block_bytes).min(*BY_PATH.end())
         }
     };
     blocks as usize

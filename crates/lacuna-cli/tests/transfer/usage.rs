@@ -64,10 +64,61 @@ fn a_command_line_that_makes_no_sense_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, "x").unwrap();
-    let raw = send(&[&file], "127.0.0.1:1", &["--mode", "raw"]);
-    assert_eq!((raw.code, raw.stderr.contains("use sr")), (2, true), "{}", raw.stderr);
     let twice = send(&[&file, &file], "127.0.0.1:1", &[]);
     assert_eq!((twice.code, twice.stderr.contains("two of the paths")), (2, true));
     let absent = send(&[&dir.path().join("absent")], "127.0.0.1:1", &[]);
     assert_eq!((absent.code, absent.stderr.contains("cannot read")), (5, true));
+}
+
+#[test]
+fn every_bad_value_is_answered_with_what_would_be_right() {
+    let (dir, [a, _]) = files();
+    for (option, value, part) in [
+        ("--retry", "soon", "25ms"),
+        ("--retry", "5", "use us, ms, s or min"),
+        ("--mode", "magic", "use sr or sr:rto"),
+        ("--mode", "raw", "use sr or sr:rto"),
+        ("--rate", "1", "use bit, kbit, mbit or gbit"),
+        ("--rate", "1GB/s", "1GB/s is 8gbit"),
+        ("--mtu", "large", "a size like 1400"),
+        ("--mtu", "70000", "multiple of 4 between 64"),
+        ("--chunk", "0", "a size like 4KiB"),
+        ("--chunk", "some", "a size like 64MiB"),
+        ("--channels", "17", "use 1 to 16"),
+        ("--buffers", "1KiB", "use 8 MiB to 2 GiB"),
+    ] {
+        is_usage(&send(&[&a], "127.0.0.1:1", &[option, value]), part);
+    }
+    for (args, part) in [
+        (&["--listen", "somewhere"][..], "use ADDR:PORT"),
+        (&["--channels", "0"], "use 1 to 16"),
+        (&["--buffers", "9TiB"], "use 8 MiB to 2 GiB"),
+        (&["--clean", "--older-than", "7"], "7d"),
+        (&["--clean", "--once"], "cannot be used with '--once'"),
+        (&["--older-than", "7d"], "--clean"),
+    ] {
+        let mut command = lacuna(&["recv", "--dir"]);
+        is_usage(&spawn(command.arg(dir.path()).args(args)).finish(), part);
+    }
+    is_usage(&spawn(&mut lacuna(&["recv", "--clean"])).finish(), "--dir <DIR>");
+}
+
+#[test]
+fn help_explains_modes_units_partial_files_and_exit_codes() {
+    for (command, parts) in [
+        ("send", ["Regular files", "Examples:", "Modes:", "Units:", "Resuming:", "Exit codes:"]),
+        (
+            "recv",
+            ["Everything stays", "Examples:", ".lacuna-part", "Units:", "--clean", "Exit codes:"],
+        ),
+    ] {
+        let help = spawn(&mut lacuna(&[command, "--help"])).finish();
+        assert_eq!(help.code, 0);
+        for part in parts {
+            assert!(help.stdout.contains(part), "{command} {part}: {}", help.stdout);
+        }
+        for line in help.stdout.lines() {
+            assert!(line.chars().count() <= 100, "{line}");
+        }
+    }
 }

@@ -73,9 +73,6 @@ struct Attempt {
 
 /// See the module's text.
 pub(crate) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
-    if !args.mode.is_reliable() {
-        return Err(Failure::Usage(format!("mode {} does not repair losses: use sr", args.mode)));
-    }
     let (paths, target) = target::split(&args.words)?;
     let roots = walk::roots(&paths)?;
     interrupt::install()?;
