@@ -63,7 +63,8 @@ struct State {
 impl Progress {
     pub(crate) fn new(output: Output, side: Side) -> Self {
         let bar = output.shows_progress().then(|| {
-            let bar = ProgressBar::new(0);
+            // A bar of unknown length is empty, not full.
+            let bar = ProgressBar::new(u64::MAX);
             // A name may be wider than it has characters; the bar cuts it then.
             let template = format!("{{bar:{}}} {{wide_msg}}", BAR_COLUMNS - 2);
             let style = ProgressStyle::with_template(&template).expect("a valid template");
@@ -100,7 +101,7 @@ impl Progress {
         let was_silent = state.is_silent;
         state.is_silent = snapshot.silent >= silence::SHOWN_FROM;
         if let Some(bar) = &self.bar {
-            bar.set_length(snapshot.bytes_total.unwrap_or(0));
+            bar.set_length(snapshot.bytes_total.unwrap_or(u64::MAX));
             bar.set_position(snapshot.done_bytes);
             bar.set_message(describe(snapshot, self.side, rate, columns() - BAR_COLUMNS));
         } else if now - state.line >= LINE_EVERY || (state.is_silent && !was_silent) {
