@@ -4,7 +4,7 @@
 //! the name of the file first.
 
 use super::rate::Rate;
-use super::report::Side;
+use super::report::{Side, counted};
 use super::silence;
 use crate::output::Output;
 use crate::units::{show_bytes, show_rate};
@@ -183,7 +183,7 @@ fn describe(snapshot: &Snapshot, side: Side, bytes_per_s: Option<f64>, columns: 
         Some(total) => {
             add(format!("{} of {} files", snapshot.files, total.max(snapshot.files)));
         }
-        None => add(format!("{} files", snapshot.files)),
+        None => add(counted(snapshot.files, "file")),
     }
     if let Some(name) = &snapshot.name {
         let room = columns.saturating_sub(text.chars().count() + 2);
@@ -255,7 +255,7 @@ mod tests {
         );
         let unknown =
             Snapshot { bytes_total: None, files_total: None, name: None, ..snapshot.clone() };
-        assert_eq!(describe(&unknown, Side::Receiver, None, 80), "2 GiB, 0.12 % lost, 1 files");
+        assert_eq!(describe(&unknown, Side::Receiver, None, 80), "2 GiB, 0.12 % lost, 1 file");
         let one = Snapshot { repaired_share: 0.0, files_total: Some(1), ..unknown };
         assert_eq!(describe(&one, Side::Sender, Some(117.66e6), 80), "2 GiB, 941 Mbit/s");
         assert_eq!(show_time(3 * 3600 + 62), "3:01:02");

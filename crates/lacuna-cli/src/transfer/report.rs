@@ -219,13 +219,14 @@ impl Reporter {
             _ => report.resumed_at_bytes,
         };
         if let Some(error) = &report.error {
-            let line = format!("{}{}: {error}", self.below, shown(report.file.as_bytes()));
+            let name = format!("{}{}", self.below, shown(report.file.as_bytes()));
+            let line = format!("{name}: {error}");
             if report.status == Status::Skipped {
                 self.progress.note(&line);
             } else {
                 self.progress.error(&line);
                 if state.worst.as_ref().is_none_or(|(worst, _)| *worst < report.blame) {
-                    state.worst = Some((report.blame, line));
+                    state.worst = Some((report.blame, name));
                 }
             }
         } else {
@@ -278,7 +279,9 @@ impl Reporter {
         }
         if let Some((blame, first)) = worst {
             let all = bad + summary.files;
-            return Err(blame.failure(format!("{bad} of {all} files failed, first {first}")));
+            // Why is told above.
+            let first = if bad > 1 { format!(", first {first}") } else { format!(": {first}") };
+            return Err(blame.failure(format!("{bad} of {} failed{first}", counted(all, "file"))));
         }
         broken.map_or(Ok(()), |text| Err(Failure::Local(text)))
     }
@@ -292,7 +295,7 @@ impl Reporter {
 #[derive(Debug, Clone)]
 pub(crate) struct Measured {
     pub(crate) side: Side,
-    /// Whether there was a connection: without one there is nothing to sum up.
+    /// Whether the other end ever spoke: if not, there is nothing to sum up.
     pub(crate) is_reached: bool,
     pub(crate) elapsed: Duration,
     pub(crate) moved_bytes: u64,
@@ -302,13 +305,18 @@ pub(crate) struct Measured {
     pub(crate) peer: String,
 }
 
+/// `1 file`, `2 files`.
+pub(crate) fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 fn gbit_per_s(bytes: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { bytes as f64 * 8.0 / seconds / 1e9 } else { 0.0 }
 }
 
 fn describe(summary: &Summary, side: Side) -> String {
     let mut text = format!(
-        "{}{} {} in {:.2} s, {}, {:.3} % {}; at the receiver: {} files, {} folders, {}",
+        "{}{} {} in {:.2} s, {}, {:.3} % {}; at the receiver: {}, {}, {}",
         if summary.complete { "" } else { "incomplete: " },
         side.moved(),
         show_bytes(summary.moved_bytes),
@@ -316,8 +324,8 @@ fn describe(summary: &Summary, side: Side) -> String {
         show_rate(summary.gbit_per_s * 1e9),
         summary.retransmitted_share * 100.0,
         side.repaired(),
-        summary.files,
-        summary.folders,
+        counted(summary.files, "file"),
+        counted(summary.folders, "folder"),
         show_bytes(summary.bytes),
     );
     for (count, what) in [
@@ -331,7 +339,7 @@ fn describe(summary: &Summary, side: Side) -> String {
         }
     }
     if summary.reconnects > 0 {
-        text += &format!(", {} reconnections", summary.reconnects);
+        text += &format!(", {}", counted(summary.reconnects, "reconnection"));
     }
     text
 }
@@ -368,16 +376,19 @@ mod tests {
         let result = reporter.finish(&measured(), None);
         assert!(matches!(result, Err(Failure::Network(_))), "{result:?}");
         let reporter = self::reporter();
-        for (status, blame, error) in [
-            (Status::Refused, Blame::Peer, "exists"),
-            (Status::Failed, Blame::Local, "unreadable"),
-            (Status::Failed, Blame::Local, "unreadable too"),
-            (Status::Refused, Blame::Peer, "exists too"),
+        for (name, status, blame) in [
+            ("a", Status::Refused, Blame::Peer),
+            ("b", Status::Failed, Blame::Local),
+            ("c", Status::Failed, Blame::Local),
+            ("d", Status::Refused, Blame::Peer),
         ] {
-            reporter.file(file(status, blame, error));
+            let report = FileReport::unmoved(name.as_bytes(), 1, status);
+            reporter.file(report.with_error(blame, "why"));
         }
         let result = reporter.finish(&measured(), None);
-        assert!(matches!(&result, Err(Failure::Local(text)) if text.ends_with("unreadable")));
+        assert!(
+            matches!(&result, Err(Failure::Local(text)) if text == "4 of 4 files failed, first b")
+        );
         let reporter = self::reporter();
         reporter.file(file(Status::Failed, Blame::Local, "unreadable"));
         reporter.file(file(Status::WrongHash, Blame::Data, "another hash"));

@@ -1,7 +1,7 @@
 //! What a connection uses, told when it begins: in lines that fit a terminal,
 //! and with what was asked for and not got.
 
-use super::report::Side;
+use super::report::{Side, counted};
 use crate::units::{show_bytes, show_rate};
 use lacuna::Chosen;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ pub(crate) fn describe(side: Side, peer: SocketAddr, chosen: &Chosen, channels: 
         chosen.mtu_bytes,
     );
     text += &format!("\n  {}, {}", chosen.datapath, offloads(chosen));
-    text += &format!(", {}", counted(chosen.channels));
+    text += &format!(", {}", counted(chosen.channels.into(), "channel"));
     let window = show_bytes(chosen.peer_credit_bytes);
     text += &match chosen.rate_bits_per_s {
         Some(rate) => format!(", rate {} (given)", show_rate(rate as f64)),
@@ -34,13 +34,12 @@ pub(crate) fn describe(side: Side, peer: SocketAddr, chosen: &Chosen, channels: 
             Side::Sender => "the receiver offers no more: recv --channels",
             Side::Receiver => "the sender uses no more: send --channels",
         };
-        text += &format!("\n  {} of {channels} asked for ({other})", counted(chosen.channels));
+        text += &format!(
+            "\n  {} of {channels} asked for ({other})",
+            counted(chosen.channels.into(), "channel")
+        );
     }
     text
-}
-
-fn counted(channels: u8) -> String {
-    if channels == 1 { "1 channel".to_owned() } else { format!("{channels} channels") }
 }
 
 fn offloads(chosen: &Chosen) -> &'static str {

@@ -16,6 +16,7 @@ fn a_perf_server_is_told_from_a_receiver_at_once() {
     assert_eq!(sent.code, 3, "{}", sent.stderr);
     assert!(sent.stderr.contains("no `lacuna recv`"), "{}", sent.stderr);
     assert!(!sent.stderr.contains("trying again"), "{}", sent.stderr);
+    assert_eq!(sent.stdout, "", "no receiver, nothing to sum up");
 }
 
 #[test]

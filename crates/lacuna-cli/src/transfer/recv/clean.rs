@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::transfer::interrupt;
 use crate::transfer::name::{is_partial, shown};
+use crate::transfer::report::counted;
 use crate::units::show_bytes;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, openat, statat, unlinkat};
 use serde::Serialize;
@@ -220,8 +221,8 @@ impl Cleaner {
         } else {
             let verb = if summary.dry_run { "would remove" } else { "removed" };
             self.output.line(&format!(
-                "{verb} {} partial files, {}; kept {}",
-                summary.files,
+                "{verb} {}, {}; kept {}",
+                counted(summary.files, "partial file"),
                 show_bytes(summary.bytes),
                 summary.kept
             ))?;

@@ -92,7 +92,8 @@ pub(crate) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
         channels: args.channels,
         ..ContextConfig::default()
     })?;
-    let listener = Listener::bind(&context, args.listen, ConnectionConfig::default())?;
+    let listener = Listener::bind(&context, args.listen, ConnectionConfig::default())
+        .map_err(|error| Failure::Local(format!("{error}: choose another with --listen")))?;
     let address = listener.local_addr();
     // Only now: a receiver that cannot listen leaves nothing behind.
     std::fs::create_dir_all(&args.dir)

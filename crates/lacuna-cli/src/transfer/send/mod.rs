@@ -108,15 +108,10 @@ impl Transfer<'_> {
         let ended = loop {
             let before = (self.moved_bytes, self.board.settled());
             let ended = match self.attempt(&patience, connected) {
-                Ok(()) => {
-                    connected = true;
-                    break None;
-                }
-                Err(failed) => {
-                    connected |= failed.life.is_some();
-                    failed
-                }
+                Ok(()) => break None,
+                Err(failed) => failed,
             };
+            connected |= ended.life.is_some();
             if interrupt::requested() {
                 break Some(Failure::Interrupted);
             }
@@ -137,12 +132,12 @@ impl Transfer<'_> {
                 break Some(Failure::Interrupted);
             }
         };
-        if matches!(ended, Some(Failure::Interrupted)) && connected {
+        if matches!(ended, Some(Failure::Interrupted)) && self.board.was_welcome() {
             self.progress.note(&self.what_is_kept());
         }
         let measured = Measured {
             side: Side::Sender,
-            is_reached: connected,
+            is_reached: self.board.was_welcome(),
             elapsed: self.progress.elapsed(),
             moved_bytes: self.moved_bytes,
             repaired_share: share(self.retransmitted, self.packets),
@@ -181,7 +176,7 @@ impl Transfer<'_> {
             error if again && error.is_retryable() => {
                 Attempt { why: Ended::Lost(error.to_string()), life: None }
             }
-            error => Attempt { why: Ended::Failed(error.into()), life: None },
+            error => Attempt { why: Ended::Failed(unreachable(error)), life: None },
         })?;
         self.reconnects += u64::from(again);
         self.peer = connection.peer().to_string();
@@ -323,6 +318,18 @@ impl Transfer<'_> {
             ..ConnectionConfig::default()
         };
         Connection::connect(&context, address, config)
+    }
+}
+
+/// There was no connection, and trying again would not help.
+fn unreachable(error: ConnectError) -> Failure {
+    match &error {
+        ConnectError::Unreachable { source, .. }
+            if source.kind() == std::io::ErrorKind::ConnectionRefused =>
+        {
+            Failure::Network(format!("{error}: is `lacuna recv` running there, on that port?"))
+        }
+        _ => error.into(),
     }
 }
 
