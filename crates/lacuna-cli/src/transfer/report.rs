@@ -329,7 +329,7 @@ fn describe(summary: &Summary, side: Side) -> String {
         show_bytes(summary.bytes),
     );
     for (count, what) in [
-        (summary.identical, "were there before"),
+        (summary.identical, "already there"),
         (summary.refused, "refused"),
         (summary.failed, "failed"),
         (summary.skipped, "skipped"),
