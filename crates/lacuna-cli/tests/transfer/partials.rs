@@ -2,7 +2,7 @@
 //! full.
 
 use crate::ends::{Receiver, bytes, lacuna, send, spawn, wait_until};
-use crate::speech::{FakeSession, answer, data, end, hello, offer, start};
+use crate::speech::{FakeSession, answer, data, end, hello, hello_of, offer, start};
 use crate::{MIB, partial_in};
 use std::fs;
 
@@ -122,9 +122,9 @@ fn leftovers_are_cleaned_but_for_one_that_a_transfer_uses() {
     let dir = tempfile::tempdir().unwrap();
     let dst = dir.path().join("dst");
     let receiver = Receiver::start(&dst, &[]);
-    let receiving = |name: &[u8]| {
+    let receiving = |sender: u8, name: &[u8]| {
         let mut session = FakeSession::connect(&receiver);
-        session.say(&[hello(1), offer(name, 7), start(0, 0), data(b"cont")].concat());
+        session.say(&[hello_of(sender, 1), offer(name, 7), start(0, 0), data(b"cont")].concat());
         session.hear(&answer(0x82, 0, &[0]));
         session
     };
@@ -136,8 +136,8 @@ fn leftovers_are_cleaned_but_for_one_that_a_transfer_uses() {
         let summary: serde_json::Value = serde_json::from_str(&last).unwrap();
         (summary["files"].as_u64().unwrap(), summary["kept"].as_u64().unwrap())
     };
-    let broken = receiving(b"broken");
-    let going_on = receiving(b"going on");
+    let broken = receiving(1, b"broken");
+    let going_on = receiving(2, b"going on");
     assert_eq!(clean(&[]), (0, 2));
     drop(broken);
     wait_until("the broken one is let go", || clean(&["--dry-run"]) == (1, 1));

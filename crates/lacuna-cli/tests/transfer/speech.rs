@@ -19,7 +19,12 @@ fn connect(receiver: &Receiver, tag: [u8; 8]) -> Connection {
 }
 
 pub(crate) fn hello(version: u16) -> Vec<u8> {
-    [&[1][..], b"lacuna", &version.to_be_bytes(), &[7; 16], &[0]].concat()
+    hello_of(7, version)
+}
+
+/// The hello of one of several senders: two of the same are one that came back.
+pub(crate) fn hello_of(sender: u8, version: u16) -> Vec<u8> {
+    [&[1][..], b"lacuna", &version.to_be_bytes(), &[sender; 16], &[0]].concat()
 }
 
 /// An offer of a file.
