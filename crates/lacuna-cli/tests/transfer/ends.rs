@@ -150,15 +150,17 @@ impl Receiver {
     }
 
     /// One receiver after another on a file system of 12 MiB; `None` where
-    /// that cannot be made. The second has 64 MiB, which somebody fills up once
-    /// it has 8 MiB of its file; the third has them for itself.
+    /// that cannot be made. The second has 64 MiB, which are filled up when
+    /// there is a `dir.fill`, and then there is a `dir.full`; the third has
+    /// them for itself.
     pub(crate) fn start_on_tmpfs(dir: &Path) -> Option<Row> {
         let script = "mount -t tmpfs -o size=12m none \"$2\" || exit 99; echo mounted >&2
             \"$1\" recv --listen 127.0.0.1:0 --once --json --dir \"$2\"
             mount -o remount,size=64m \"$2\"
             {
-                until [ -n \"$(find \"$2\" -name '*.lacuna-part' -size +8192k)\" ]; do :; done
+                until [ -e \"$2.fill\" ] || ! [ -d \"$2\" ]; do sleep 0.02; done
                 cat /dev/zero >\"$2/filler\"
+                : >\"$2.full\"
             } 2>/dev/null &
             \"$1\" recv --listen 127.0.0.1:0 --once --json --dir \"$2\"
             wait; rm \"$2/filler\"
@@ -170,7 +172,7 @@ impl Receiver {
         let running = spawn(&mut command);
         // Whatever it says first says whether it could mount.
         let first = running.stderr_lines.recv_timeout(PATIENCE).ok()?;
-        (first == "mounted").then(|| Row { first: Self::from(running) })
+        (first == "mounted").then(|| Row { now: Self::from(running) })
     }
 
     fn from(running: Running) -> Self {
@@ -216,13 +218,14 @@ impl Drop for Receiver {
 
 /// Receivers one after the other, in one process tree.
 pub(crate) struct Row {
-    pub(crate) first: Receiver,
+    /// The one that listens now.
+    pub(crate) now: Receiver,
 }
 
 impl Row {
-    /// Where the next one listens.
-    pub(crate) fn next_address(&self) -> String {
-        self.first.running().address()
+    /// The next one, once it listens.
+    pub(crate) fn proceed(&mut self) {
+        self.now.address = self.now.running().address();
     }
 }
 

@@ -89,31 +89,40 @@ fn a_full_disk_is_said_and_can_be_resumed() {
     fs::create_dir(&dst).unwrap();
     fs::write(&large, bytes(24 * MIB, 5)).unwrap();
     fs::write(&small, bytes(2 * MIB, 6)).unwrap();
-    let Some(receivers) = Receiver::start_on_tmpfs(&dst) else {
+    let Some(mut receivers) = Receiver::start_on_tmpfs(&dst) else {
         eprintln!("skipped: no mounts in a user namespace here");
         return;
     };
     // What cannot fit is refused at once and takes no room from what can.
-    let sent = send(&[&large, &small], &receivers.first.address, &["--json"]);
+    let sent = send(&[&large, &small], &receivers.now.address, &["--json"]);
     assert_eq!(sent.code, 3, "{}", sent.stderr);
     assert_eq!(sent.file("small")["status"], "complete");
     let error = sent.file("large")["error"].to_string();
     assert!(error.contains("no space left") && error.contains("12 MiB are missing"), "{error}");
     assert_eq!(sent.summary()["moved_bytes"], 2 * MIB);
     // Somebody else fills the disk in the middle of the file.
-    let sent = send(&[&large], &receivers.next_address(), &["--json", "--rate", "200mbit"]);
-    assert_eq!(sent.code, 3, "{}", sent.stderr);
-    let error = sent.file("large")["error"].to_string();
-    assert!(error.contains("No space left on device"), "{error}");
-    assert!(error.contains("MiB are missing") && error.contains("MiB are kept"), "{error}");
+    receivers.proceed();
+    let content = fs::read(&large).unwrap();
+    let mut session = FakeSession::connect(&receivers.now);
+    let (first, rest) = content[..6 * MIB].split_at(3 * MIB);
+    let offer = offer(b"large", 24 * MIB as u64);
+    session.say(&[hello(1), offer, start(0, 0), data(first)].concat());
+    session.hear(&answer(0x82, 0, &[0]));
+    fs::write(dir.path().join("dst.fill"), "").unwrap();
+    wait_until("the disk is full", || dir.path().join("dst.full").exists());
+    session.say(&data(rest));
+    session.hear(b"No space left on device (os error 28); 21 MiB are missing, 3 MiB are kept");
+    session.say(&[&[7][..], &[0; 8], &[0; 2], &[9]].concat());
+    session.hear(&[0x86]);
     // Room was made.
-    let sent = send(&[&large], &receivers.next_address(), &["--json"]);
+    receivers.proceed();
+    let sent = send(&[&large], &receivers.now.address, &["--json"]);
     assert_eq!(sent.code, 0, "{}", sent.stderr);
-    assert!(sent.file("large")["resumed_at_bytes"].as_u64().unwrap() >= 8 * MIB as u64);
-    let received = receivers.first.finish();
+    assert_eq!(sent.file("large")["resumed_at_bytes"], 3 * MIB);
+    let received = receivers.now.finish();
     let path = format!("{}: cannot write: No space left", dst.join("large").display());
     assert!(received.stderr.contains(&path), "{}", received.stderr);
-    let hash = blake3::hash(&fs::read(&large).unwrap()).to_string();
+    let hash = blake3::hash(&content).to_string();
     assert!(received.stdout.contains(&hash), "{}", received.stdout);
 }
 
