@@ -64,6 +64,7 @@ mod tests {
             slot_bytes: 1 << 30,
             slots: 1024,
             channels: 16,
+            channels_here: 16,
             datapath: "udp",
             segmentation_offload: true,
             receive_coalescing: true,
