@@ -43,6 +43,7 @@ mod handshake;
 mod inbox;
 mod monitor;
 mod packetize;
+mod prefetch;
 mod queue_pair;
 mod shared;
 mod stats;

@@ -28,6 +28,18 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
+    /// Where in the message a packet's payload goes, and the payload.
+    #[inline]
+    fn payload(&self, packet: u32) -> (u64, &[u8]) {
+        let mtu_bytes = u64::from(self.geometry.mtu_bytes());
+        let data: &[u8] = &self.data;
+        let base = u64::from(self.first_packet) * mtu_bytes;
+        // Empty packets behind the data stand at its end.
+        let offset = (u64::from(packet) * mtu_bytes).min(base + data.len() as u64);
+        let start = (offset - base) as usize;
+        (offset, &data[start..(start + mtu_bytes as usize).min(data.len())])
+    }
+
     /// The packets of this segment as its mode sees them.
     pub(crate) fn shape(&self) -> MessageShape {
         let data_packets = self.geometry.packets(self.data.len() as u64);
@@ -80,6 +92,12 @@ impl Transmit {
         self.packets.is_empty()
     }
 
+    /// Payload of the run's packet `index`, if it has so many.
+    #[inline]
+    pub fn payload(&self, index: usize) -> Option<&[u8]> {
+        (index < self.len()).then(|| self.segment.payload(self.packets.start + index as u32).1)
+    }
+
     /// Header and payload of the run's packet `index`.
     ///
     /// # Panics
@@ -91,13 +109,7 @@ impl Transmit {
         let geometry = &segment.geometry;
         let packet = self.packets.start + index as u32;
         let slot = geometry.slot_of(segment.number);
-        let base = u64::from(segment.first_packet) * u64::from(geometry.mtu_bytes());
-        // Empty packets behind the data stand at its end.
-        let offset = (u64::from(packet) * u64::from(geometry.mtu_bytes()))
-            .min(base + segment.data.len() as u64);
-        let start = (offset - base) as usize;
-        let end = (start + geometry.mtu_bytes() as usize).min(segment.data.len());
-        let payload = &segment.data[start..end];
+        let (offset, payload) = segment.payload(packet);
         let immediate = geometry.split().pack(ImmediateFields {
             message: slot,
             packet,
