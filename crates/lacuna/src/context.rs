@@ -26,6 +26,8 @@ use std::time::Duration;
 /// Share of a socket's buffer that is given out as credit, in eighths. The
 /// rest covers control packets and what the accounting cannot see.
 const CREDIT_EIGHTHS: u64 = 7;
+/// How long a worker looks for work before it sleeps, unless told otherwise.
+const SPIN: Duration = Duration::from_micros(20);
 /// How often manual progress looks at the control connections.
 const WATCH_EVERY: Duration = Duration::from_millis(10);
 
@@ -60,7 +62,7 @@ pub enum Progress {
 
 impl Default for Progress {
     fn default() -> Self {
-        Self::Threads { workers: 0, spin: Duration::from_micros(20) }
+        Self::Threads { workers: 0, spin: SPIN }
     }
 }
 
@@ -198,6 +200,10 @@ impl Context {
         let monitor = Monitor::new(clock)
             .map_err(|source| ContextError::System { what: "a socket pair", source })?;
         let monitor = Arc::new(monitor);
+        let spin = match config.progress {
+            Progress::Threads { spin, .. } => spin,
+            Progress::Manual => SPIN,
+        };
         let mut inboxes = Vec::new();
         let mut made = Vec::new();
         for (index, share) in shares.into_iter().enumerate() {
@@ -205,7 +211,7 @@ impl Context {
                 .map_err(|source| ContextError::System { what: "a wake-up descriptor", source })?;
             let inbox = Arc::new(Inbox::new(waker));
             inboxes.push(inbox.clone());
-            made.push(Worker::new(index, clock, share, inbox, waiter));
+            made.push(Worker::new(index, clock, share, inbox, waiter, spin));
         }
         let counters = made.iter().map(Worker::counters).collect();
         let queue_pairs = Arc::new(QueuePairs::default());
@@ -213,7 +219,7 @@ impl Context {
         let mut manual = None;
         match config.progress {
             Progress::Manual => manual = made.pop().map(Mutex::new),
-            Progress::Threads { spin, .. } => {
+            Progress::Threads { .. } => {
                 let watching = monitor.clone();
                 let thread = std::thread::Builder::new()
                     .name("lacuna-monitor".to_owned())
@@ -225,7 +231,7 @@ impl Context {
                     let served = queue_pairs.clone();
                     let thread = std::thread::Builder::new().name(format!("lacuna-{index}")).spawn(
                         move || {
-                            let run = AssertUnwindSafe(|| worker.run(spin));
+                            let run = AssertUnwindSafe(|| worker.run());
                             if let Err(panic) = catch_unwind(run) {
                                 served.fail_all();
                                 resume_unwind(panic);
@@ -304,14 +310,12 @@ impl Context {
         worked
     }
 
-    /// Makes progress, sleeping up to `limit` until there is something to do.
+    /// Makes progress; if there is nothing to do, looks again for a while, then
+    /// sleeps, at most `limit`. It may return early without a reason.
     pub fn progress_within(&self, limit: Duration) {
         let Some(worker) = &self.inner.manual else { return };
         self.watch(self.inner.clock.now_ns());
-        let mut worker = lock(worker);
-        if !worker.step() {
-            worker.sleep(Some(limit.min(WATCH_EVERY)));
-        }
+        lock(worker).step_or_wait(Some(limit.min(WATCH_EVERY)));
     }
 
     /// Without threads the control connections are looked at now and then.

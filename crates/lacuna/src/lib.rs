@@ -46,6 +46,7 @@ mod packetize;
 mod prefetch;
 mod queue_pair;
 mod shared;
+mod spin;
 mod stats;
 mod worker;
 

@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::inbox::{Command, Inbox};
 use crate::packetize::{Packetizer, Refused};
 use crate::shared::{Machine, Shared, State};
+use crate::spin::Spin;
 use lacuna_datapath::{BurstBuffers, Datapath, Placer, ReceivedBatch, Waiter};
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::QueuePair;
@@ -33,9 +34,6 @@ const FEW_PACKETS: usize = 4;
 /// Largest control packet: fits every path that carries data at all (IPv6's
 /// smallest MTU of 1280 less headers).
 const CONTROL_BYTES_MAX: usize = 1200;
-/// Spins in a row that met nothing, after which a worker sleeps at once until a
-/// sleep turns out short.
-const FRUITLESS_SPINS_MAX: u32 = 8;
 /// How long to wait before trying again when the way out is full and the
 /// datapath cannot say when there is room.
 const BLOCKED_RETRY_NS: u64 = 200_000;
@@ -108,6 +106,7 @@ pub(crate) struct Worker {
     inbox: Arc<Inbox>,
     commands: Vec<Command>,
     waiter: Waiter,
+    spin: Spin,
     ready: VecDeque<u32>,
     timers: BinaryHeap<Reverse<(u64, u32)>>,
     writer: ControlWriter,
@@ -126,6 +125,7 @@ impl Worker {
         datapaths: Vec<(u8, Box<dyn Datapath>)>,
         inbox: Arc<Inbox>,
         waiter: Waiter,
+        spin: Duration,
     ) -> Self {
         let channel = |(index, datapath)| Channel {
             index,
@@ -142,6 +142,7 @@ impl Worker {
             inbox,
             commands: Vec::new(),
             waiter,
+            spin: Spin::new(spin),
             ready: VecDeque::new(),
             timers: BinaryHeap::new(),
             writer: ControlWriter::new(CONTROL_BYTES_MAX),
@@ -157,34 +158,31 @@ impl Worker {
         self.counters.clone()
     }
 
-    /// Runs until stopped; spins for `spin` before it sleeps, as long as that
-    /// pays: a path whose packets come further apart than a spin lasts would only
-    /// turn it into heat.
-    pub(crate) fn run(&mut self, spin: Duration) {
-        let spin_ns = u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX);
-        let mut idle_since_ns = None;
-        let mut fruitless = 0;
+    /// Runs until stopped.
+    pub(crate) fn run(&mut self) {
         while !self.stopped {
-            if self.step() {
-                idle_since_ns = None;
-                continue;
-            }
-            let now_ns = self.clock.now_ns();
-            let since_ns = *idle_since_ns.get_or_insert(now_ns);
-            if fruitless < FRUITLESS_SPINS_MAX && now_ns - since_ns < spin_ns {
-                std::hint::spin_loop();
-                continue;
-            }
-            self.sleep(None);
-            // A spin of this length would have met what ended the sleep.
-            let slept_ns = self.clock.now_ns() - now_ns;
-            fruitless = if slept_ns < spin_ns { 0 } else { FRUITLESS_SPINS_MAX.min(fruitless + 1) };
-            idle_since_ns = None;
+            self.step_or_wait(None);
+        }
+    }
+
+    /// One round of progress; if there was nothing to do, spins or sleeps, at
+    /// most `limit`.
+    pub(crate) fn step_or_wait(&mut self, limit: Option<Duration>) {
+        if self.step() {
+            self.spin.on_work();
+            return;
+        }
+        let now_ns = self.clock.now_ns();
+        if self.spin.looks_again(now_ns) {
+            std::hint::spin_loop();
+        } else {
+            self.sleep(limit);
+            self.spin.on_slept(self.clock.now_ns() - now_ns);
         }
     }
 
     /// Sleeps until something is to be done, at most `limit`.
-    pub(crate) fn sleep(&mut self, limit: Option<Duration>) {
+    fn sleep(&mut self, limit: Option<Duration>) {
         let timeout = match (self.next_event_ns().map(|event_ns| self.clock.until(event_ns)), limit)
         {
             (Some(event), Some(limit)) => Some(event.min(limit)),
