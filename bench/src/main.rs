@@ -11,6 +11,7 @@ mod meter;
 mod pin;
 mod report;
 mod run;
+mod scale;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
@@ -35,6 +36,14 @@ enum Task {
         #[arg(long, default_value_t = 5)]
         rounds: u32,
         /// One JSON object per point
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure what a packet costs as slots, queue pairs or message bytes grow
+    Scale {
+        #[arg(long, default_value_t = 5)]
+        rounds: u32,
+        /// One JSON object per setting
         #[arg(long)]
         json: bool,
     },
@@ -101,6 +110,7 @@ impl Task {
         match self {
             Self::Run(args) => run_cells(&args),
             Self::Engine { rounds, json } => engine::run(rounds, json),
+            Self::Scale { rounds, json } => scale::run(rounds, json),
             Self::Count { update, tolerance } => {
                 ensure!(count::is_available(), "valgrind is not installed (Debian: valgrind)");
                 let kept = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("instructions.json");

@@ -32,6 +32,14 @@ pub struct Receive {
     placement: Placement,
     packet_bits: Box<[AtomicU64]>,
     chunk_bits: Box<[AtomicU64]>,
+    live: Live,
+}
+
+/// What changes while packets come. On a cache line of its own: the fields
+/// before it are read for every packet by every worker.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Live {
     /// Chunk bits set so far.
     chunks_done: AtomicU32,
     /// Fragments of the user immediate seen, a mask.
@@ -85,11 +93,13 @@ impl Receive {
             packet_bits: words(geometry.packets(capacity_bytes)),
             chunk_bits: words(geometry.chunks(capacity_bytes)),
             placement,
-            chunks_done: AtomicU32::new(0),
-            fragments: AtomicU32::new(0),
-            immediate: AtomicU64::new(0),
-            end: AtomicU64::new(0),
-            carries_immediate: AtomicU32::new(0),
+            live: Live {
+                chunks_done: AtomicU32::new(0),
+                fragments: AtomicU32::new(0),
+                immediate: AtomicU64::new(0),
+                end: AtomicU64::new(0),
+                carries_immediate: AtomicU32::new(0),
+            },
         }
     }
 
@@ -207,7 +217,7 @@ impl Receive {
         if chunk_packets == 1 {
             let before = self.chunk_bits[word as usize].fetch_or(fresh, Ordering::AcqRel);
             let whole = (fresh & !before).count_ones();
-            self.chunks_done.fetch_add(whole, Ordering::AcqRel);
+            self.live.chunks_done.fetch_add(whole, Ordering::AcqRel);
             return u64::from(whole);
         }
         let mut whole = 0;
@@ -252,16 +262,21 @@ impl Receive {
         if before & bit != 0 {
             return None;
         }
-        self.chunks_done.fetch_add(1, Ordering::AcqRel);
+        self.live.chunks_done.fetch_add(1, Ordering::AcqRel);
         Some(chunk)
     }
 
     fn learn_end(&self, end: u64) -> Result<(), Discard> {
-        match self.end.load(Ordering::Relaxed) {
+        match self.live.end.load(Ordering::Relaxed) {
             0 if self.has_packets_from(end.div_ceil(u64::from(self.geometry.mtu_bytes()))) => {
                 Err(Discard::Inconsistent)
             }
-            0 => match self.end.compare_exchange(0, end + 1, Ordering::AcqRel, Ordering::Acquire) {
+            0 => match self.live.end.compare_exchange(
+                0,
+                end + 1,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
                 Ok(_) => Ok(()),
                 Err(known) if known == end + 1 => Ok(()),
                 Err(_) => Err(Discard::Inconsistent),
@@ -287,19 +302,19 @@ impl Receive {
         if split.fragments() == 0 {
             return;
         }
-        self.carries_immediate.store(1, Ordering::Relaxed);
+        self.live.carries_immediate.store(1, Ordering::Relaxed);
         let index = packet % split.fragments();
-        if self.fragments.load(Ordering::Relaxed) & (1 << index) == 0 {
+        if self.live.fragments.load(Ordering::Relaxed) & (1 << index) == 0 {
             let value = u64::from(fragment) << (index * u32::from(split.user_bits()));
-            self.immediate.fetch_or(value, Ordering::Relaxed);
-            self.fragments.fetch_or(1 << index, Ordering::Release);
+            self.live.immediate.fetch_or(value, Ordering::Relaxed);
+            self.live.fragments.fetch_or(1 << index, Ordering::Release);
         }
     }
 
     /// Length of the message, once the packet that ends it came.
     #[inline]
     pub fn length_bytes(&self) -> Option<u64> {
-        self.end.load(Ordering::Acquire).checked_sub(1)
+        self.live.end.load(Ordering::Acquire).checked_sub(1)
     }
 
     /// Packets of the message as far as known: of the buffer until the end came.
@@ -315,7 +330,7 @@ impl Receive {
 
     /// Chunks that are complete.
     pub fn chunks_done(&self) -> u32 {
-        self.chunks_done.load(Ordering::Acquire)
+        self.live.chunks_done.load(Ordering::Acquire)
     }
 
     /// Whether a chunk is complete. Out of range is never complete.
@@ -386,7 +401,7 @@ impl Receive {
 
     /// Fragments of the user immediate that came, a mask.
     pub fn fragments(&self) -> u32 {
-        self.fragments.load(Ordering::Acquire)
+        self.live.fragments.load(Ordering::Acquire)
     }
 
     /// The user immediate, once all its fragments came (3.2.4).
@@ -394,7 +409,7 @@ impl Receive {
         let fragments = self.geometry.split().fragments();
         let all = if fragments == 32 { u32::MAX } else { (1 << fragments) - 1 };
         (fragments > 0 && self.fragments() == all)
-            .then(|| self.immediate.load(Ordering::Relaxed) as u32)
+            .then(|| self.live.immediate.load(Ordering::Relaxed) as u32)
     }
 
     /// Whether everything came: all chunks up to the end, and the immediate if
@@ -408,7 +423,8 @@ impl Receive {
         // the end before chunks that are here cannot make up for others by them.
         done >= chunks
             && self.cumulative() == chunks
-            && (self.carries_immediate.load(Ordering::Acquire) == 0 || self.immediate().is_some())
+            && (self.live.carries_immediate.load(Ordering::Acquire) == 0
+                || self.immediate().is_some())
     }
 
     /// The bytes of a complete chunk, up to the end of the message.

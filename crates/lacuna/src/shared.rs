@@ -42,11 +42,16 @@ pub(crate) struct Shared {
     waiting: AtomicUsize,
     inboxes: Vec<Arc<Inbox>>,
     /// Per worker: already in its list of things to do.
-    ready: Vec<AtomicBool>,
+    ready: Vec<OwnLine<AtomicBool>>,
     /// Per channel: everything before this sequence number was handed to the
     /// datapath, by the channel's worker.
-    handed_psn: Vec<AtomicU64>,
+    handed_psn: Vec<OwnLine<AtomicU64>>,
 }
+
+/// On a cache line of its own: each is written by another worker.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct OwnLine<T>(T);
 
 impl Shared {
     pub(crate) fn new(number: u32, qkey: u32, state: State, inboxes: Vec<Arc<Inbox>>) -> Self {
@@ -56,8 +61,8 @@ impl Shared {
             table: OnceLock::new(),
             changed: Condvar::new(),
             waiting: AtomicUsize::new(0),
-            ready: inboxes.iter().map(|_| AtomicBool::new(false)).collect(),
-            handed_psn: state.addresses.iter().map(|_| AtomicU64::new(0)).collect(),
+            ready: inboxes.iter().map(|_| OwnLine::default()).collect(),
+            handed_psn: state.addresses.iter().map(|_| OwnLine::default()).collect(),
             state: Mutex::new(state),
             inboxes,
         }
@@ -65,12 +70,12 @@ impl Shared {
 
     /// The worker of `channel` has handed everything before `psn` to its datapath.
     pub(crate) fn on_handed(&self, channel: u8, psn: u64) {
-        self.handed_psn[usize::from(channel)].store(psn, Ordering::Release);
+        self.handed_psn[usize::from(channel)].0.store(psn, Ordering::Release);
     }
 
     /// Tells the queue pair what was handed over on all channels.
     pub(crate) fn tell_handed(&self, qp: &mut QueuePair) {
-        for (channel, psn) in self.handed_psn.iter().enumerate() {
+        for (channel, OwnLine(psn)) in self.handed_psn.iter().enumerate() {
             qp.on_handed(channel as u8, psn.load(Ordering::Acquire));
         }
     }
@@ -105,7 +110,7 @@ impl Shared {
     /// Asks all workers but one to look at this queue pair.
     pub(crate) fn kick_others(&self, worker: usize) {
         for (index, (ready, inbox)) in self.ready.iter().zip(&self.inboxes).enumerate() {
-            if index != worker && !ready.swap(true, Ordering::AcqRel) {
+            if index != worker && !ready.0.swap(true, Ordering::AcqRel) {
                 inbox.push(Command::Ready(self.number));
             }
         }
@@ -113,7 +118,7 @@ impl Shared {
 
     /// A worker takes the queue pair off its list.
     pub(crate) fn unready(&self, worker: usize) {
-        self.ready[worker].store(false, Ordering::Release);
+        self.ready[worker].0.store(false, Ordering::Release);
     }
 
     /// Wakes the applications that wait for this queue pair. To be called after

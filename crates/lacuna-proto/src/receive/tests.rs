@@ -202,7 +202,7 @@ fn chunks_behind_a_moved_end_do_not_stand_in_for_missing_ones() {
     let receive = receive(1, 8 * MTU);
     place(&receive, 5, &[1; MTU], false).unwrap();
     place(&receive, 0, &[1; MTU], false).unwrap();
-    receive.end.store(2 * MTU as u64 + 1, super::Ordering::Release);
+    receive.live.end.store(2 * MTU as u64 + 1, super::Ordering::Release);
     assert_eq!((receive.chunks(), receive.chunks_done()), (2, 2));
     assert!(!receive.is_complete(), "chunk 1 is missing");
     assert_eq!(receive.chunk(5), None);
@@ -219,4 +219,13 @@ fn an_empty_message_is_complete_with_its_one_packet() {
         assert!(receive.is_complete());
         assert_eq!((receive.length_bytes(), receive.chunk(0)), (Some(0), Some(&[][..])));
     }
+}
+
+#[test]
+fn what_changes_per_packet_shares_no_cache_line_with_what_is_read() {
+    assert_eq!(std::mem::align_of::<Receive>(), 64);
+    assert_eq!(std::mem::offset_of!(Receive, live) % 64, 0);
+    assert_eq!(std::mem::size_of::<super::Live>(), 64);
+    // Key, bitmaps' and buffer's pointers, geometry: two lines.
+    assert_eq!(std::mem::size_of::<Receive>(), 192);
 }
