@@ -1,0 +1,45 @@
+//! What makes a question meaningless. All of it is the caller's fault, none of it can be retried.
+
+/// Why a model cannot be built from these numbers.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+pub enum ModelError {
+    /// An argument lies outside of what the formulas hold for.
+    #[error("{argument} is {value}: must be {accepted}")]
+    OutOfRange {
+        /// The argument's name, as in the command line without dashes.
+        argument: &'static str,
+        /// What was given.
+        value: f64,
+        /// What is accepted.
+        accepted: &'static str,
+    },
+    /// A code's data submessage is longer than the message.
+    #[error("k is {k}: must be 1 to {chunks}, the chunks of the message")]
+    CodeLongerThanMessage {
+        /// Data chunks of a submessage.
+        k: u32,
+        /// Chunks of the message.
+        chunks: u64,
+    },
+    /// Losses so dense and so short that no chain of two states has them.
+    #[error(
+        "burst is {mean_burst_packets} packets at loss {loss}: must be at least 1 and at least loss / (1 - loss)"
+    )]
+    ImpossibleBursts {
+        /// Mean loss.
+        loss: f64,
+        /// Mean length of a run of lost packets.
+        mean_burst_packets: f64,
+    },
+}
+
+/// `value` if `accepted` holds for it.
+pub(crate) fn check(
+    argument: &'static str,
+    value: f64,
+    holds: bool,
+    accepted: &'static str,
+) -> Result<f64, ModelError> {
+    // A NaN makes every comparison false, so it never passes.
+    if holds { Ok(value) } else { Err(ModelError::OutOfRange { argument, value, accepted }) }
+}

@@ -1,0 +1,198 @@
+//! How a message's chunks fare over the rounds of repair: `ln a_q`, the logarithm of the
+//! probability that a chunk came through within its first `q` transmissions.
+//!
+//! Independent losses: `a_q = 1 - p^q`, whatever the message (4.2.2).
+//!
+//! Bursts: the transmissions of round `q` pass the link one round later than those of round
+//! `q - 1`, at the same spacing, so each round sees its own run of the chain, and a chunk is still
+//! missing after `q` rounds when `q` independent chains all lost it. Such chunks come in clusters,
+//! so the message as a whole fares better than its chunks would one by one. `ln a_q` is then the
+//! logarithm of the exact probability that *no* chunk of the message is missing after `q` rounds,
+//! divided by the number of chunks. For up to [`EXACT_ROUNDS`] rounds it comes from the joint
+//! chain of `2^q` states; beyond, where a missing chunk is rare, from the mean cluster: after one
+//! missing chunk the next is missing too with `c^q`, `c` being the loss after a loss, so clusters
+//! are `1 / (1 - c^q)` chunks long (the extremal index of the chain).
+
+use crate::loss::ChunkLoss;
+
+/// Rounds after which fewer than this many chunks are expected to be missing do not matter: it is
+/// 1e-4 of the resolution of an `f64` near 1.
+const MISSING_CHUNKS_MIN: f64 = 1e-20;
+
+/// Rounds for which bursts are followed exactly, at `8^q` steps each.
+const EXACT_ROUNDS: usize = 3;
+
+/// `ln a_q` for `q = 1, 2, ...`, ending where every later one is as good as zero.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Rounds {
+    ln_arrived: Vec<f64>,
+}
+
+impl Rounds {
+    /// For messages of up to `chunks` chunks.
+    pub(crate) fn new(loss: &ChunkLoss, chunks: u64) -> Self {
+        let p = loss.probability();
+        if p == 0.0 {
+            return Self { ln_arrived: Vec::new() };
+        }
+        let count = ((MISSING_CHUNKS_MIN / chunks as f64).ln() / p.ln()).ceil().max(1.0);
+        let ln_arrived = (1..=count as usize).map(|q| ln_arrived(loss, q, chunks)).collect();
+        Self { ln_arrived }
+    }
+
+    /// Number of rounds that matter.
+    pub(crate) fn count(&self) -> usize {
+        self.ln_arrived.len()
+    }
+
+    /// `ln a_q`, from `q = 1`; zero beyond the last round that matters.
+    pub(crate) fn ln_arrived(&self, q: usize) -> f64 {
+        self.ln_arrived.get(q - 1).copied().unwrap_or(0.0)
+    }
+
+    /// `ln a_{q+1} - ln a_q`: what one chunk that gets one more round adds.
+    pub(crate) fn gain(&self, q: usize) -> f64 {
+        self.ln_arrived(q + 1) - self.ln_arrived(q)
+    }
+}
+
+fn ln_arrived(loss: &ChunkLoss, q: usize, chunks: u64) -> f64 {
+    let missing = loss.probability().powi(q as i32);
+    let Some(chain) = loss.chain() else { return (-missing).ln_1p() };
+    if q <= EXACT_ROUNDS {
+        let none_missing = joint::ln_none_missing(chain, q, chunks);
+        return none_missing / chunks as f64;
+    }
+    let alone = 1.0 - chain.loss_after_loss().powi(q as i32);
+    let clusters_per_chunk = alone + (1.0 - alone) / chunks as f64;
+    (-missing * clusters_per_chunk).ln_1p()
+}
+
+/// The chain of `q` rounds side by side, each in one of two states.
+mod joint {
+    use crate::gilbert::{ChunkChain, Matrix};
+
+    type Square = Vec<Vec<f64>>;
+
+    /// Logarithm of the probability that none of `chunks` chunks is lost in all `q` rounds.
+    pub(super) fn ln_none_missing(chain: &ChunkChain, q: usize, chunks: u64) -> f64 {
+        // For small losses the matrix below is near one whose powers keep all of the probability,
+        // and the difference from 1 drowns in rounding. What is powered is therefore the vector's
+        // *deficit* beside it: the probability that something has been missing so far.
+        let all = power(&chain.step.all(), q);
+        let lost = power(&chain.step.lost, q);
+        let size = all.len();
+        let none = combine(&all, &lost, |all, lost| all - lost);
+        let start: Vec<f64> = (0..size)
+            .map(|states| (0..q).map(|round| chain.stationary[states >> round & 1]).product())
+            .collect();
+        let (mut count, mut square) = (chunks, (none, lost));
+        // (none missing so far, by state), and the total that has been missing.
+        let (mut alive, mut missing) = (start, 0.0);
+        while count > 0 {
+            if count & 1 == 1 {
+                missing += total(&times(&alive, &square.1));
+                alive = times(&alive, &square.0);
+            }
+            let (none, lost) = &square;
+            // Missing in two steps: in the first (whatever then), or in the second.
+            let gone: Vec<f64> = lost.iter().map(|row| row.iter().sum()).collect();
+            let twice_none = product(none, none);
+            let mut twice_lost = product(none, lost);
+            for (row, gone) in twice_lost.iter_mut().zip(gone) {
+                // Once missing, the state does not matter any more: book it anywhere.
+                row[0] += gone;
+            }
+            square = (twice_none, twice_lost);
+            count >>= 1;
+        }
+        if missing < 0.5 { (-missing).ln_1p() } else { total(&alive).max(f64::MIN_POSITIVE).ln() }
+    }
+
+    /// `q` independent chains as one.
+    fn power(matrix: &Matrix, q: usize) -> Square {
+        let size = 1 << q;
+        let entry = |from: usize, to: usize| {
+            (0..q).map(|round| matrix[from >> round & 1][to >> round & 1]).product()
+        };
+        (0..size).map(|from| (0..size).map(|to| entry(from, to)).collect()).collect()
+    }
+
+    fn combine(a: &Square, b: &Square, f: impl Fn(f64, f64) -> f64) -> Square {
+        let row = |(a, b): (&Vec<f64>, &Vec<f64>)| {
+            a.iter().zip(b).map(|(a, b)| f(*a, *b).max(0.0)).collect()
+        };
+        a.iter().zip(b).map(row).collect()
+    }
+
+    fn product(a: &Square, b: &Square) -> Square {
+        a.iter().map(|row| times(row, b)).collect()
+    }
+
+    fn times(row: &[f64], matrix: &Square) -> Vec<f64> {
+        let mut result = vec![0.0; row.len()];
+        for (value, line) in row.iter().zip(matrix) {
+            for (sum, entry) in result.iter_mut().zip(line) {
+                *sum += value * entry;
+            }
+        }
+        result
+    }
+
+    fn total(row: &[f64]) -> f64 {
+        row.iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Loss;
+
+    fn rounds(loss: Loss, packets: u64, chunks: u64) -> Rounds {
+        Rounds::new(&loss.of_chunk(packets).unwrap(), chunks)
+    }
+
+    #[test]
+    fn the_last_round_leaves_nothing_that_an_f64_would_notice() {
+        for p in [1e-8, 1e-3, 0.1, 0.9] {
+            let rounds = rounds(Loss::PerChunk(p), 1, 1 << 24);
+            let missing = f64::powi(p, rounds.count() as i32) * f64::from(1 << 24);
+            assert!(missing <= 1e-20 && missing / p > 1e-20, "{p}: {missing}");
+        }
+        assert_eq!(rounds(Loss::PerChunk(0.0), 1, 9).count(), 0);
+    }
+
+    #[test]
+    fn bursts_of_the_independent_length_give_the_independent_rounds() {
+        let p: f64 = 0.05;
+        let bursts = rounds(Loss::bursts(p, 1.0 / (1.0 - p)).unwrap(), 1, 1000);
+        let independent = rounds(Loss::PerChunk(p), 1, 1000);
+        for q in 1..=independent.count() {
+            let (a, b) = (bursts.ln_arrived(q), independent.ln_arrived(q));
+            assert!((a / b - 1.0).abs() < 1e-3, "round {q}: {a} and {b}");
+        }
+    }
+
+    #[test]
+    fn one_chunk_is_missing_after_q_rounds_with_p_to_the_q() {
+        let bursts = rounds(Loss::bursts(0.1, 5.0).unwrap(), 1, 1);
+        for q in 1..=6 {
+            let expected = (-(0.1f64.powi(q))).ln_1p();
+            let actual = bursts.ln_arrived(q as usize);
+            assert!((actual / expected - 1.0).abs() < 1e-9, "round {q}: {actual}, {expected}");
+        }
+    }
+
+    #[test]
+    fn the_mean_cluster_continues_what_the_joint_chain_begins() {
+        let loss = Loss::bursts(1e-3, 8.0).unwrap().of_chunk(1).unwrap();
+        let chain = loss.chain().unwrap();
+        for q in 2..=EXACT_ROUNDS {
+            let exact = joint::ln_none_missing(chain, q, 100_000) / 1e5;
+            let alone = 1.0 - chain.loss_after_loss().powi(q as i32);
+            let approximate = -(1e-3f64.powi(q as i32)) * alone;
+            assert!((exact / approximate - 1.0).abs() < 1e-3, "{q}: {exact} {approximate}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The slowest chunk, `max X_i`: its distribution, quantiles and mean, at a cost that depends on
+//! the number of rounds and not on the number of chunks.
+//!
+//! At `M T + u` a chunk with `j` chunks behind it has had `1 + floor((u + j T) / O)` rounds, so
+//!
+//! ```text
+//! P(max X_i <= M T + u) = prod_{j<M} a_{1 + floor((u + j T) / O)}
+//! ```
+//!
+//! Chunks with the same number of rounds are neighbours. With `N_q(u) = clamp(ceil((q O - u) / T),
+//! 0, M)`, the chunks that have had at most `q` rounds, the product is
+//!
+//! ```text
+//! ln F(u) = sum_q (N_q - N_{q-1}) ln a_q,   N_0 = 0
+//! ```
+//!
+//! with as many terms as there are rounds that matter (`Rounds`). Everything below is in units of
+//! `T`: `v = u / T`, `rho = O / T`.
+
+use super::{RepairTiming, walk};
+use crate::{Transfer, rounds::Rounds};
+
+/// Relative error of a difference of two products, each rounded once: what a whole number may be
+/// off by before it counts as the next one.
+const ROUNDING: f64 = 8.0 * f64::EPSILON;
+
+/// More rounds than this are walked without the steps of single chunks, which are then far below
+/// any precision that matters.
+const STEPPED_ROUNDS_MAX: usize = 256;
+
+/// See the module's text.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Slowest {
+    /// `T`.
+    chunk_s: f64,
+    /// `O / T`, at least 1.
+    rho: f64,
+    rounds: Rounds,
+}
+
+impl Slowest {
+    pub(crate) fn new(transfer: &Transfer, timing: RepairTiming, rounds: Rounds) -> Self {
+        let chunk_s = transfer.chunk_s();
+        let rho = timing.rto_rtts * transfer.rtt_s() / chunk_s + 1.0;
+        let chunks = transfer.chunks() as f64;
+        let stretch = if timing.wire_time && chunks > rho {
+            (rho + (chunks - rho) / (1.0 - transfer.loss().probability())) / chunks
+        } else {
+            1.0
+        };
+        Self { chunk_s: chunk_s * stretch, rho: rho / stretch, rounds }
+    }
+
+    /// `T`.
+    pub(crate) fn chunk_s(&self) -> f64 {
+        self.chunk_s
+    }
+
+    /// `ln P(max X_i <= time)` for a message of `chunks` chunks.
+    pub(crate) fn ln_cdf(&self, chunks: u64, time_s: f64) -> f64 {
+        let m = chunks as f64;
+        let v = time_s / self.chunk_s - m;
+        // A time that was computed by another way as that of a step is that of the step.
+        let v = v + ROUNDING * (m + v.abs() + self.rho);
+        if v < 0.0 { f64::NEG_INFINITY } else { self.ln_cdf_after(m, v) }
+    }
+
+    /// `ln F`, `v` chunk times after the last first transmission; `m` need not be whole.
+    fn ln_cdf_after(&self, m: f64, v: f64) -> f64 {
+        let (mut sum, mut before) = (0.0, 0.0);
+        let first = (v / self.rho).floor().max(1.0) as usize;
+        for q in first..=self.rounds.count() {
+            let behind = whole_up(q as f64 * self.rho, v).clamp(0.0, m);
+            sum += (behind - before) * self.rounds.ln_arrived(q);
+            before = behind;
+            if behind >= m {
+                break;
+            }
+        }
+        sum
+    }
+
+    /// The first time at which the probability of being done reaches `probability`.
+    pub(crate) fn quantile_s(&self, chunks: u64, probability: f64) -> f64 {
+        let m = chunks as f64;
+        if probability >= 1.0 && self.rounds.count() > 0 {
+            return f64::INFINITY;
+        }
+        let target = probability.max(0.0).ln();
+        if self.ln_cdf_after(m, 0.0) >= target {
+            return m * self.chunk_s;
+        }
+        // The distribution is a staircase: halving finds the step on which it passes the target.
+        let (mut low, mut high) = (0.0, self.rho);
+        while self.ln_cdf_after(m, high) < target && high < self.end() {
+            (low, high) = (high, high + self.rho);
+        }
+        while high - low > 1e-14 * (high + m) {
+            let middle = low + (high - low) / 2.0;
+            if middle <= low || middle >= high {
+                break;
+            }
+            if self.ln_cdf_after(m, middle) < target {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        (m + high) * self.chunk_s
+    }
+
+    /// `E[max X_i]`, exact.
+    pub(crate) fn mean_s(&self, chunks: u64) -> f64 {
+        let m = chunks as f64;
+        let excess = if chunks == 0 {
+            0.0
+        } else if m - 1.0 <= self.rho {
+            walk::closed_form(&self.rounds, m, self.rho)
+        } else if self.rounds.count() <= STEPPED_ROUNDS_MAX {
+            walk::stepped(&self.rounds, m, self.rho)
+        } else {
+            walk::smooth(&self.rounds, m, self.rho)
+        };
+        (m + excess) * self.chunk_s
+    }
+
+    /// `E[max X_i]` for a number of chunks that need not be whole.
+    pub(crate) fn mean_real_s(&self, m: f64) -> f64 {
+        if m <= 1.0 {
+            return m * self.mean_s(1);
+        }
+        let excess = if m - 1.0 <= self.rho {
+            walk::closed_form(&self.rounds, m, self.rho)
+        } else {
+            walk::smooth(&self.rounds, m, self.rho)
+        };
+        (m + excess) * self.chunk_s
+    }
+
+    /// `ln P(max X_i <= time)` for several messages of growing length: what a sum over the
+    /// numbers of failed submessages needs, at a cost of one step per length.
+    ///
+    /// Chunk `i` has had `1 + floor((t - i T) / O)` rounds at `t`, so the logarithm is a straight
+    /// line in the number of chunks between the places where the rounds change.
+    pub(crate) fn ln_cdf_of_lengths(
+        &self,
+        time_s: f64,
+        lengths: impl Iterator<Item = u64>,
+    ) -> impl Iterator<Item = f64> {
+        let x = time_s / self.chunk_s;
+        // The chunks up to here have had more than q rounds.
+        let passed =
+            move |q: usize| (x + ROUNDING * x.abs() - q as f64 * self.rho).floor().max(0.0);
+        let mut q = self.rounds.count() + 1;
+        let (mut end, mut ln_f) = (0.0, 0.0);
+        lengths.map(move |chunks| {
+            let n = chunks as f64;
+            if n > passed(0) {
+                return f64::NEG_INFINITY;
+            }
+            while q > 1 && passed(q - 1) < n {
+                let next = passed(q - 1).max(end);
+                ln_f += (next - end) * self.rounds.ln_arrived(q);
+                (end, q) = (next, q - 1);
+            }
+            ln_f + (n - end).max(0.0) * self.rounds.ln_arrived(q)
+        })
+    }
+
+    /// After the last round that matters, in chunk times after the last first transmission.
+    fn end(&self) -> f64 {
+        (self.rounds.count() as f64 + 1.0) * self.rho
+    }
+}
+
+/// `ceil(a - b)`, where a difference that rounding has lifted above a whole number is that number.
+pub(super) fn whole_up(a: f64, b: f64) -> f64 {
+    (a - b - ROUNDING * (a.abs() + b.abs())).ceil()
+}
