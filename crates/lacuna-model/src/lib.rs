@@ -18,7 +18,10 @@
 
 #![forbid(unsafe_code)]
 
+mod binomial;
+mod code;
 mod completion;
+mod ec;
 mod error;
 mod gilbert;
 mod loss;
@@ -26,7 +29,9 @@ mod rounds;
 mod sr;
 mod transfer;
 
+pub use code::{Code, CodeKind};
 pub use completion::Completion;
+pub use ec::{EcConfig, ErasureCoding};
 pub use error::ModelError;
 pub use gilbert::Gilbert;
 pub use loss::{CHUNK_LOSS_MAX, ChunkLoss, Loss};

@@ -137,6 +137,7 @@ impl Transfer {
     }
 
     /// The same path with a message of another length.
+    #[cfg(test)]
     pub(crate) fn with_chunks(self, chunks: u64) -> Self {
         Self { chunks, ..self }
     }

@@ -1,8 +1,11 @@
 //! The crate against an independent evaluation of the paper's formulas (`fixtures/reference.py`,
 //! which says how it works): 128 KiB to 8 GiB, loss 1e-8 to 1e-1, repair after 1 and 3 round trips,
-//! chunks of 4 and 64 KiB.
+//! chunks of 4 and 64 KiB, MDS and XOR (32, 8).
 
-use lacuna_model::{Completion, Framing, Loss, Path, RepairTiming, SelectiveRepeat, Transfer};
+use lacuna_model::{
+    Code, Completion, EcConfig, ErasureCoding, Framing, Loss, Path, RepairTiming, SelectiveRepeat,
+    Transfer,
+};
 
 struct Row<'t>(Vec<&'t str>);
 
@@ -51,4 +54,22 @@ fn selective_repeat_is_that_of_the_independent_evaluation() {
         count += 1;
     }
     assert_eq!(count, 680);
+}
+
+#[test]
+fn erasure_coding_is_that_of_the_independent_evaluation() {
+    let mut count = 0;
+    for row in rows(include_str!("fixtures/ec.csv")) {
+        let code = if row.0[4] == "mds" { Code::mds(32, 8) } else { Code::xor(32, 8) };
+        let transfer = row.transfer();
+        let code = code.unwrap().shortened_to(transfer.chunks());
+        let config = EcConfig { fallback: row.timing(), ..EcConfig::paper(code) };
+        let ec = ErasureCoding::new(&transfer, config).unwrap();
+        row.assert("mean", ec.mean_s(), 5, 1e-8);
+        quantiles(&row, &ec, 6);
+        row.assert("fallback", ec.fallback_probability(), 9, 1e-11);
+        row.assert("paper formula", ec.mean_paper_formula_s(), 10, 1e-9);
+        count += 1;
+    }
+    assert_eq!(count, 720);
 }

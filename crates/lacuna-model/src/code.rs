@@ -1,0 +1,429 @@
+//! Erasure codes, as far as their chances go: which losses of a submessage can be repaired
+//! (SDR-RDMA 4.1.2, 5.1.1).
+//!
+//! A submessage is `k` data and `m` parity chunks.
+//!
+//! - MDS (Reed-Solomon): any `k` of the `k + m` suffice, so it fails with `P(Bin(k+m, p) > m)`.
+//! - XOR: parity `i` is the sum of the data chunks `j` with `j mod m = i`, and repairs one loss of
+//!   its group. A group of `d` data chunks fails with `P(Bin(d+1, p) > 1)`.
+//!
+//! The early probabilities are those of being repairable from all data and the first `s` parity
+//! chunks only: a receiver that answers as soon as it can needs no more.
+//!
+//! Under bursts the data chunks of a submessage follow each other on the link, and its parity
+//! follows later, after the data of the message; the chain is stationary again by then. Losses of
+//! an MDS submessage are counted by an exact walk over (losses, state), those of an XOR
+//! submessage by one over (groups hit, state) for up to [`XOR_GROUPS_MAX`] groups; beyond, groups
+//! are taken as independent of each other, which is on the safe side: a burst that hits one group
+//! hits others rather than the same again.
+
+use crate::{
+    ModelError, binomial,
+    error::check,
+    gilbert::{ChunkChain, Step, row_times},
+    loss::ChunkLoss,
+};
+
+/// Largest submessage: the field of 2^16 elements has no longer codes.
+const SUBMESSAGE_CHUNKS_MAX: u32 = 65_536;
+
+/// XOR groups that are followed jointly under bursts, `2^groups` sets.
+const XOR_GROUPS_MAX: u32 = 10;
+
+/// Which losses a code repairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CodeKind {
+    /// Any `m` losses.
+    Mds,
+    /// One loss in each of `m` groups.
+    Xor,
+}
+
+/// A code: `k` data chunks, `m` parity chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Code {
+    kind: CodeKind,
+    k: u32,
+    m: u32,
+}
+
+impl Code {
+    /// A code of this kind.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError::OutOfRange`] for no data, no parity, more than 65,536 chunks together, or an
+    /// XOR code with more groups than data chunks.
+    pub fn new(kind: CodeKind, k: u32, m: u32) -> Result<Self, ModelError> {
+        let total = k.saturating_add(m);
+        check("k", f64::from(k), k >= 1 && total <= SUBMESSAGE_CHUNKS_MAX, "1 to 65536 - m")?;
+        check("m", f64::from(m), m >= 1, "1 to 65536 - k")?;
+        if kind == CodeKind::Xor {
+            check("m", f64::from(m), m <= k, "1 to k for an XOR code: a group needs a data chunk")?;
+        }
+        Ok(Self { kind, k, m })
+    }
+
+    /// Any `m` losses of `k + m`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Code::new`].
+    pub fn mds(k: u32, m: u32) -> Result<Self, ModelError> {
+        Self::new(CodeKind::Mds, k, m)
+    }
+
+    /// One loss in each of `m` groups.
+    ///
+    /// # Errors
+    ///
+    /// See [`Code::new`].
+    pub fn xor(k: u32, m: u32) -> Result<Self, ModelError> {
+        Self::new(CodeKind::Xor, k, m)
+    }
+
+    /// Which losses it repairs.
+    #[must_use]
+    pub fn kind(&self) -> CodeKind {
+        self.kind
+    }
+
+    /// Data chunks of a submessage.
+    #[must_use]
+    pub fn k(&self) -> u32 {
+        self.k
+    }
+
+    /// Parity chunks of a submessage.
+    #[must_use]
+    pub fn m(&self) -> u32 {
+        self.m
+    }
+
+    /// The code of a shorter submessage, with the same share of parity, rounded up. The paper does
+    /// not say how a message ends that is no multiple of `k`; this is the project's decision.
+    #[must_use]
+    pub fn shortened_to(&self, chunks: u64) -> Self {
+        if chunks >= u64::from(self.k) {
+            return *self;
+        }
+        let k = (chunks as u32).max(1);
+        let m = u64::from(k) * u64::from(self.m);
+        Self { k, m: m.div_ceil(u64::from(self.k)) as u32, ..*self }
+    }
+
+    /// The probability that a submessage cannot be repaired.
+    #[must_use]
+    pub fn failure(&self, loss: &ChunkLoss) -> f64 {
+        self.outcome(loss).failure
+    }
+
+    /// Both probabilities, each with all its digits.
+    pub(crate) fn outcome(&self, loss: &ChunkLoss) -> Outcome {
+        let p = loss.probability();
+        match (loss.chain(), self.kind) {
+            (None, CodeKind::Mds) => {
+                let (success, failure) =
+                    binomial::tails(u64::from(self.k + self.m), p, u64::from(self.m));
+                Outcome { success, failure }
+            }
+            (None, CodeKind::Xor) => self
+                .groups()
+                .map(|(data, groups)| {
+                    let (success, failure) = binomial::tails(data + 1, p, 1);
+                    Outcome { success, failure }.all_of(groups)
+                })
+                .fold(Outcome::CERTAIN, Outcome::and),
+            (Some(chain), CodeKind::Mds) => self.bursts_mds(chain, self.m),
+            (Some(chain), CodeKind::Xor) => self.bursts_xor(chain, self.m),
+        }
+    }
+
+    /// The probability of being repairable from all data and the first `s` parity chunks, for
+    /// `s = 0, ..., m`.
+    pub(crate) fn early(&self, loss: &ChunkLoss) -> Vec<f64> {
+        let p = loss.probability();
+        (0..=self.m)
+            .map(|s| match (loss.chain(), self.kind) {
+                (None, CodeKind::Mds) => binomial::tails(u64::from(self.k + s), p, u64::from(s)).0,
+                (Some(chain), CodeKind::Mds) => self.bursts_mds(chain, s).success,
+                (Some(chain), CodeKind::Xor) => self.bursts_xor(chain, s).success,
+                // The first groups may have lost one chunk of theirs, the others none.
+                (None, CodeKind::Xor) => (0..self.m)
+                    .map(|group| {
+                        let data = u64::from(self.group_len(group));
+                        if group < s {
+                            binomial::tails(data + 1, p, 1).0
+                        } else {
+                            (data as f64 * (-p).ln_1p()).exp()
+                        }
+                    })
+                    .product(),
+            })
+            .collect()
+    }
+
+    /// Data chunks of an XOR group.
+    fn group_len(&self, group: u32) -> u32 {
+        self.k / self.m + u32::from(group < self.k % self.m)
+    }
+
+    /// The two lengths of groups and how many there are of each.
+    fn groups(&self) -> impl Iterator<Item = (u64, u64)> {
+        let (length, longer) = (u64::from(self.k / self.m), u64::from(self.k % self.m));
+        [(length + 1, longer), (length, u64::from(self.m) - longer)].into_iter()
+    }
+
+    fn bursts_mds(&self, chain: &ChunkChain, parity: u32) -> Outcome {
+        let losses_max = parity as usize;
+        let data = losses(chain, self.k, losses_max);
+        let parity = losses(chain, parity, losses_max);
+        let mut failure = data.more;
+        let mut success = 0.0;
+        for (x, of_data) in data.exactly.iter().enumerate() {
+            let allowed = losses_max - x;
+            success += of_data * parity.exactly[..=allowed].iter().sum::<f64>();
+            failure += of_data * (parity.exactly[allowed + 1..].iter().sum::<f64>() + parity.more);
+        }
+        Outcome { success, failure }
+    }
+
+    /// With the first `sent` parity chunks.
+    fn bursts_xor(&self, chain: &ChunkChain, sent: u32) -> Outcome {
+        if self.m > XOR_GROUPS_MAX {
+            return (0..self.m)
+                .map(|group| {
+                    let data = losses(&thinned(chain, self.m), self.group_len(group), 1);
+                    let parity = if group < sent { chain.loss() } else { 1.0 };
+                    let failure = data.more + data.exactly[1] * parity;
+                    let success = data.exactly[0] + data.exactly[1] * (1.0 - parity);
+                    Outcome { success, failure }
+                })
+                .fold(Outcome::CERTAIN, Outcome::and);
+        }
+        // hit[set][state]: the groups in the set have lost one data chunk, none has lost two.
+        let mut hit = vec![[0.0; 2]; 1 << self.m];
+        hit[0] = chain.stationary;
+        let mut failure = 0.0;
+        for j in 0..self.k {
+            let bit = 1 << (j % self.m);
+            let mut next = vec![[0.0; 2]; hit.len()];
+            for (set, states) in hit.iter().enumerate() {
+                add(&mut next[set], row_times(*states, &chain.step.ok));
+                let lost = row_times(*states, &chain.step.lost);
+                if set & bit == 0 {
+                    add(&mut next[set | bit], lost);
+                } else {
+                    failure += lost[0] + lost[1];
+                }
+            }
+            hit = next;
+        }
+        // The parity of a group that was hit must have been sent, and come.
+        let mut success = 0.0;
+        for (set, states) in hit.iter().enumerate() {
+            let weight = states[0] + states[1];
+            if set >> sent != 0 {
+                failure += weight;
+                continue;
+            }
+            let came = parity_came(chain, sent, set);
+            success += weight * came.success;
+            failure += weight * came.failure;
+        }
+        Outcome { success, failure }
+    }
+}
+
+/// Whether a submessage, or all of several, can be repaired.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Outcome {
+    pub(crate) success: f64,
+    pub(crate) failure: f64,
+}
+
+impl Outcome {
+    pub(crate) const CERTAIN: Self = Self { success: 1.0, failure: 0.0 };
+
+    /// `ln P(success)`.
+    pub(crate) fn ln_success(&self) -> f64 {
+        if self.failure < 0.5 { (-self.failure).ln_1p() } else { self.success.ln() }
+    }
+
+    /// All of so many, each independently.
+    pub(crate) fn all_of(self, count: u64) -> Self {
+        if count == 0 {
+            return Self::CERTAIN;
+        }
+        let ln_success = count as f64 * self.ln_success();
+        Self { success: ln_success.exp(), failure: -ln_success.exp_m1() }
+    }
+
+    /// This one and the other.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            success: self.success * other.success,
+            failure: self.failure + other.failure - self.failure * other.failure,
+        }
+    }
+}
+
+/// How many of `chunks` chunks in a row are lost: exactly 0, 1, ..., `max`, or more.
+struct Losses {
+    exactly: Vec<f64>,
+    more: f64,
+}
+
+fn losses(chain: &ChunkChain, chunks: u32, max: usize) -> Losses {
+    let mut counts = vec![[0.0; 2]; max + 1];
+    counts[0] = chain.stationary;
+    let mut more = 0.0;
+    for _ in 0..chunks {
+        let mut next = vec![[0.0; 2]; max + 1];
+        for (count, states) in counts.iter().enumerate() {
+            add(&mut next[count], row_times(*states, &chain.step.ok));
+            let lost = row_times(*states, &chain.step.lost);
+            match next.get_mut(count + 1) {
+                Some(next) => add(next, lost),
+                None => more += lost[0] + lost[1],
+            }
+        }
+        counts = next;
+    }
+    Losses { exactly: counts.iter().map(|states| states[0] + states[1]).collect(), more }
+}
+
+/// Whether the parity chunks in `needed` all come.
+fn parity_came(chain: &ChunkChain, parity: u32, needed: usize) -> Outcome {
+    let (mut states, mut failure) = (chain.stationary, 0.0);
+    for i in 0..parity {
+        if needed >> i & 1 == 1 {
+            failure += row_times(states, &chain.step.lost).iter().sum::<f64>();
+            states = row_times(states, &chain.step.ok);
+        } else {
+            states = row_times(states, &chain.step.all());
+        }
+    }
+    Outcome { success: states[0] + states[1], failure }
+}
+
+/// The chain as chunks see it that are `distance` apart.
+fn thinned(chain: &ChunkChain, distance: u32) -> ChunkChain {
+    let skipped = chain.step.repeated(u64::from(distance - 1)).all();
+    let skip = Step { ok: skipped, lost: [[0.0; 2]; 2] };
+    ChunkChain { step: skip.then(&chain.step), stationary: chain.stationary }
+}
+
+fn add(to: &mut [f64; 2], what: [f64; 2]) {
+    to[0] += what[0];
+    to[1] += what[1];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Loss;
+
+    fn chunk(loss: Loss) -> ChunkLoss {
+        loss.of_chunk(1).unwrap()
+    }
+
+    fn assert_near(actual: f64, expected: f64, tolerance: f64) {
+        assert!((actual / expected - 1.0).abs() < tolerance, "{actual} is not {expected}");
+    }
+
+    #[test]
+    fn xor_fails_when_a_group_loses_two() {
+        // 4.2.3: a group of d data chunks succeeds with (1-p)^d (1 + d p).
+        let p: f64 = 0.02;
+        let group = |d: i32| (1.0 - p).powi(d) * (1.0 + f64::from(d) * p);
+        let failure = |k, m| Code::xor(k, m).unwrap().failure(&chunk(Loss::PerChunk(p)));
+        assert_near(failure(32, 8), 1.0 - group(4).powi(8), 1e-12);
+        assert_near(failure(10, 4), 1.0 - group(3).powi(2) * group(2).powi(2), 1e-12);
+    }
+
+    #[test]
+    fn an_mds_code_of_one_parity_is_an_xor_of_one_group() {
+        for loss in [Loss::PerChunk(1e-7), Loss::PerChunk(0.3), Loss::bursts(0.01, 3.0).unwrap()] {
+            let mds = Code::mds(16, 1).unwrap().failure(&chunk(loss));
+            let xor = Code::xor(16, 1).unwrap().failure(&chunk(loss));
+            assert_near(mds, xor, 1e-9);
+        }
+    }
+
+    #[test]
+    fn bursts_of_the_independent_length_change_nothing() {
+        let p: f64 = 0.03;
+        let bursts = chunk(Loss::bursts(p, 1.0 / (1.0 - p)).unwrap());
+        let independent = chunk(Loss::PerChunk(p));
+        for kind in [CodeKind::Mds, CodeKind::Xor] {
+            for (k, m) in [(32, 8), (24, 12), (5, 2)] {
+                let code = Code::new(kind, k, m).unwrap();
+                assert_near(code.failure(&bursts), code.failure(&independent), 1e-9);
+                let (a, b) = (code.early(&bursts), code.early(&independent));
+                assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-9), "{a:?} {b:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_burst_of_the_groups_length_suits_interleaved_xor() {
+        // Bursts of 4 over 8 interleaved groups hit each group at most once or twice; the same
+        // code without interleaving (8 codes of one group) would lose nearly all of them.
+        let bursts = chunk(Loss::bursts(1e-4, 4.0).unwrap());
+        let interleaved = Code::xor(32, 8).unwrap().failure(&bursts);
+        let consecutive = 8.0 * Code::xor(4, 1).unwrap().failure(&bursts);
+        assert!(interleaved * 2.0 < consecutive, "{interleaved} {consecutive}");
+    }
+
+    #[test]
+    fn early_probabilities_end_at_that_of_the_whole_code() {
+        for kind in [CodeKind::Mds, CodeKind::Xor] {
+            let code = Code::new(kind, 32, 8).unwrap();
+            let loss = chunk(Loss::PerChunk(0.05));
+            let early = code.early(&loss);
+            assert_near(early[0], 0.95f64.powi(32), 1e-12);
+            assert!(early.windows(2).all(|pair| pair[0] < pair[1]));
+            assert_near(early[8], code.outcome(&loss).success, 1e-12);
+        }
+    }
+
+    #[test]
+    fn success_and_failure_keep_their_digits_and_add_up() {
+        for p in [1e-12, 1e-3, 0.2, 0.9] {
+            for kind in [CodeKind::Mds, CodeKind::Xor] {
+                let outcome =
+                    Code::new(kind, 32, 8).unwrap().outcome(&chunk(Loss::PerChunk(p))).all_of(1000);
+                assert!(outcome.failure > 0.0, "{p} {kind:?}");
+                assert!((outcome.success + outcome.failure - 1.0).abs() < 1e-9);
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_codes_are_refused_by_name() {
+        for (code, name) in [
+            (Code::mds(0, 8), "k is 0"),
+            (Code::mds(32, 0), "m is 0"),
+            (Code::xor(4, 5), "m is 5"),
+            (Code::mds(65_000, 1000), "k is 65000"),
+            (Code::mds(u32::MAX, u32::MAX), "k is"),
+        ] {
+            let error = code.unwrap_err().to_string();
+            assert!(error.starts_with(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_short_submessage_keeps_the_share_of_parity() {
+        let code = Code::mds(32, 8).unwrap();
+        let lengths = |chunks| {
+            let short = code.shortened_to(chunks);
+            (short.k(), short.m())
+        };
+        assert_eq!(lengths(2), (2, 1));
+        assert_eq!(lengths(5), (5, 2));
+        assert_eq!(lengths(32), (32, 8));
+        assert_eq!(lengths(1000), (32, 8));
+    }
+}

@@ -1,0 +1,219 @@
+//! Erasure coding with fallback, SDR-RDMA 4.1.2 and 4.2.3.
+//!
+//! The message goes out once with its parity: `B = (M + ceil(M / R)) T`, `R = k / m`. If all
+//! submessages can be repaired, the sender knows after one more round trip. Otherwise the
+//! receiver's fallback timeout expires `beta RTT` after the end of injection, its list of failed
+//! submessages takes a round trip, and their chunks go through selective repeat:
+//!
+//! ```text
+//! T_EC = B + RTT                                    f = 0 failed submessages
+//!        B + (1 + beta) RTT + T_SR(f k)             f > 0,  f ~ Bin(L, 1 - P_EC)
+//! ```
+//!
+//! The mean and the distribution are sums over `f`. The paper instead puts the expected number of
+//! failures into `T_SR` ([`ErasureCoding::mean_paper_formula_s`]). It calls that a lower bound,
+//! but `T_SR` is concave, so the formula can be too high where fallback is neither rare nor certain:
+//! at 10 % loss, a chunk of 4 KiB and MDS (32, 8) by 29 % for 512 KiB and by 47 % for 2 MiB.
+//!
+//! Decisions where the paper is silent or says two things: the fallback timeout counts the parity
+//! (4.2.3; that of 4.1.2 would fire before the parity is in when `M T / R > beta RTT`); the
+//! fallback's repair timing is a parameter; a message that is no multiple of `k` ends with a short
+//! submessage of the same share of parity.
+//!
+//! *Early acknowledgement* (an option): the receiver answers as soon as every submessage can be
+//! repaired, which is 4.2.3's first scenario. With all parity behind all data, submessage by
+//! submessage, being done after `s` parity chunks of submessage `l` means: those before `l` are
+//! repairable with their whole parity, `l` with `s` chunks, those behind with none. The product
+//! of these is the distribution, and its mean is a geometric series.
+
+mod early;
+mod failures;
+
+use crate::{
+    Code, Completion, ModelError, RepairTiming, Transfer, code::Outcome,
+    completion::quantile_by_halving, error::check, rounds::Rounds, sr::Slowest,
+};
+use early::Early;
+use failures::Failures;
+
+/// Parameters of erasure coding.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EcConfig {
+    /// The code of a submessage.
+    pub code: Code,
+    /// Round trips from the end of injection to the fallback timeout.
+    pub beta: f64,
+    /// Repair of failed submessages.
+    pub fallback: RepairTiming,
+    /// The receiver answers as soon as it can repair everything, not when all parity is in.
+    pub early_ack: bool,
+}
+
+impl EcConfig {
+    /// The figures' configuration with this code: beta = 1, fallback with timeouts of 3 RTT.
+    #[must_use]
+    pub fn paper(code: Code) -> Self {
+        Self { code, beta: 1.0, fallback: RepairTiming::TIMEOUT, early_ack: false }
+    }
+}
+
+/// Completion time of a message with erasure coding, seen by the sender.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ErasureCoding {
+    rtt_s: f64,
+    /// `B`.
+    injection_s: f64,
+    /// `(1 + beta) RTT`.
+    penalty_s: f64,
+    parity_chunks: u64,
+    fallback: f64,
+    /// `E[failures] k`.
+    expected_chunks: f64,
+    failures: Failures,
+    repair: Slowest,
+    early: Option<Early>,
+}
+
+impl ErasureCoding {
+    /// A message with this code.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError::CodeLongerThanMessage`] when the message has fewer than `k` chunks (see
+    /// [`Code::shortened_to`]); [`ModelError::OutOfRange`] for a negative or infinite `beta` or
+    /// repair timeout.
+    pub fn new(transfer: &Transfer, config: EcConfig) -> Result<Self, ModelError> {
+        let EcConfig { code, beta, fallback: timing, early_ack } = config;
+        check("beta", beta, (0.0..=1e6).contains(&beta), "0 to 1e6 round trips")?;
+        let timing = timing.checked()?;
+        let (k, chunks) = (u64::from(code.k()), transfer.chunks());
+        if k > chunks {
+            return Err(ModelError::CodeLongerThanMessage { k: code.k(), chunks });
+        }
+        let (whole, tail_chunks) = (chunks / k, chunks % k);
+        let tail_code = (tail_chunks > 0).then(|| code.shortened_to(tail_chunks));
+        let each = code.outcome(transfer.loss());
+        let tail = tail_code.map(|code| (tail_chunks, code.outcome(transfer.loss())));
+        let all = each.all_of(whole).and(tail.map_or(Outcome::CERTAIN, |(_, outcome)| outcome));
+        let parity_chunks =
+            whole * u64::from(code.m()) + tail_code.map_or(0, |code| u64::from(code.m()));
+        let injection_s = (chunks + parity_chunks) as f64 * transfer.chunk_s();
+        let rtt_s = transfer.rtt_s();
+        let early = early_ack.then(|| {
+            let of = |code: Code| code.early(transfer.loss());
+            Early::new(whole, of(code), tail_code.map(of))
+        });
+        // Under bursts the rounds depend on how many chunks stand together: a submessage's.
+        let together = if transfer.loss().chain().is_some() { k } else { chunks };
+        let rounds = Rounds::new(transfer.loss(), together);
+        let failures = Failures::new(whole, k, each.failure, tail.map(|(n, o)| (n, o.failure)));
+        Ok(Self {
+            rtt_s,
+            injection_s,
+            penalty_s: (1.0 + beta) * rtt_s,
+            parity_chunks,
+            fallback: all.failure,
+            expected_chunks: whole as f64 * each.failure * k as f64
+                + tail.map_or(0.0, |(n, outcome)| n as f64 * outcome.failure),
+            failures,
+            repair: Slowest::new(transfer, timing, rounds),
+            early,
+        })
+    }
+
+    /// The probability that some submessage cannot be repaired and the message falls back to
+    /// selective repeat: `1 - P_EC^L`.
+    #[must_use]
+    pub fn fallback_probability(&self) -> f64 {
+        self.fallback
+    }
+
+    /// Parity chunks of the message.
+    #[must_use]
+    pub fn parity_chunks(&self) -> u64 {
+        self.parity_chunks
+    }
+
+    /// Seconds from the first chunk to the fallback timeout.
+    #[must_use]
+    pub fn fallback_timeout_s(&self) -> f64 {
+        self.injection_s + self.penalty_s - self.rtt_s
+    }
+
+    /// The mean as section 4.2.3 gives it, with the expected number of failures inside of `T_SR`.
+    /// A fraction of a chunk is what [`SelectiveRepeat`](crate::SelectiveRepeat) says it is.
+    #[must_use]
+    pub fn mean_paper_formula_s(&self) -> f64 {
+        let repair_s = self.rtt_s + self.repair.mean_real_s(self.expected_chunks);
+        self.injection_s + self.fallback * self.penalty_s + repair_s
+    }
+
+    /// The time at which a message without failures is done, less the final round trip: mean over
+    /// these messages, times their probability.
+    fn mean_without_fallback_s(&self) -> f64 {
+        let all = (1.0 - self.fallback) * self.injection_s;
+        match &self.early {
+            None => all,
+            Some(early) => {
+                let chunk_s = self.repair.chunk_s();
+                all - (early.saved_chunks()).min(self.parity_chunks as f64) * chunk_s
+            }
+        }
+    }
+
+    /// The probability of being done by a time *without* fallback.
+    fn done_without_fallback(&self, time_s: f64) -> f64 {
+        // A time computed by another way as the end of injection is that end.
+        let spare = time_s * (1.0 + 4.0 * f64::EPSILON) - self.rtt_s - self.injection_s;
+        match &self.early {
+            _ if spare >= 0.0 => 1.0 - self.fallback,
+            None => 0.0,
+            Some(early) => {
+                let missing = (-spare / self.repair.chunk_s()).ceil();
+                let sent = self.parity_chunks as f64 - missing;
+                if sent < 0.0 { 0.0 } else { early.done_after(sent as u64) }
+            }
+        }
+    }
+}
+
+impl Completion for ErasureCoding {
+    fn mean_s(&self) -> f64 {
+        let again = self.failures.mean(|chunks| self.repair.mean_s(chunks));
+        self.mean_without_fallback_s()
+            + self.rtt_s
+            + self.fallback * (self.injection_s + self.penalty_s)
+            + again
+    }
+
+    fn cdf(&self, time_s: f64) -> f64 {
+        1.0 - self.survival(time_s)
+    }
+
+    fn survival(&self, time_s: f64) -> f64 {
+        let spare = time_s - self.injection_s - self.penalty_s - self.rtt_s;
+        let in_fallback = self.failures.not_done(&self.repair, spare);
+        let end_s = self.injection_s + self.rtt_s;
+        if time_s * (1.0 + 4.0 * f64::EPSILON) >= end_s {
+            return in_fallback;
+        }
+        (1.0 - self.fallback - self.done_without_fallback(time_s)).max(0.0) + self.fallback
+    }
+
+    fn quantile_s(&self, probability: f64) -> f64 {
+        let end_s = self.injection_s + self.rtt_s;
+        if self.fallback > 1.0 - probability.max(0.0) {
+            return quantile_by_halving(probability, end_s, |time_s| self.survival(time_s));
+        }
+        match &self.early {
+            None => end_s,
+            Some(early) => {
+                let sent = early.quantile(probability).min(self.parity_chunks);
+                end_s - (self.parity_chunks - sent) as f64 * self.repair.chunk_s()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
