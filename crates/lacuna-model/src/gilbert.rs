@@ -161,6 +161,16 @@ impl ChunkChain {
         (self.lost_from(after) / loss).min(1.0)
     }
 
+    /// How many times larger than if they were independent the variance of the number of lost
+    /// chunks is: `1 + 2 sum_k rho_k`. The correlation of losses falls by the chain's second
+    /// eigenvalue with each further chunk between them.
+    pub(crate) fn variance_factor(&self) -> f64 {
+        let (loss, all) = (self.loss(), self.step.all());
+        let neighbours = (self.loss_after_loss() - loss) / (1.0 - loss);
+        let remembered = all[0][0] + all[1][1] - 1.0;
+        (1.0 + 2.0 * neighbours / (1.0 - remembered)).max(1.0)
+    }
+
     fn lost_from(&self, states: [f64; 2]) -> f64 {
         row_times(states, &self.step.lost).iter().sum()
     }

@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+mod best_effort;
 mod binomial;
 mod code;
 mod completion;
@@ -25,18 +26,21 @@ mod ec;
 mod error;
 mod gilbert;
 mod loss;
+mod mixture;
 pub mod monte_carlo;
 mod random;
 mod rounds;
 mod sr;
 mod transfer;
 
+pub use best_effort::BestEffort;
 pub use code::{Code, CodeKind};
 pub use completion::Completion;
 pub use ec::{EcConfig, ErasureCoding};
 pub use error::ModelError;
 pub use gilbert::Gilbert;
 pub use loss::{CHUNK_LOSS_MAX, ChunkLoss, Loss};
+pub use mixture::{Mixture, loss_range};
 pub use random::Random;
 pub use sr::{RepairTiming, SelectiveRepeat};
 pub use transfer::{Framing, Path, Transfer};
