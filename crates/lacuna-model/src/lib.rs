@@ -21,6 +21,7 @@
 mod best_effort;
 mod binomial;
 mod code;
+pub mod collective;
 mod completion;
 mod ec;
 mod error;
