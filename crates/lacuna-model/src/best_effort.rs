@@ -10,7 +10,9 @@
 //! `v = 1 + 2 sum_k rho_k`, the autocorrelation of losses `k` chunks apart. The tail is then that
 //! of `n / v` losses of `v` chunks each: right in mean and variance, not exact.
 
-use crate::{Completion, ModelError, Transfer, binomial, error::check, rounds::Rounds};
+use crate::{
+    Completion, ModelError, Transfer, binomial, error::check, gilbert::ChunkChain, rounds::Rounds,
+};
 
 /// A receive that ends by its deadline, seen by the receiver.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -46,7 +48,7 @@ impl BestEffort {
             chunks,
             in_time,
             loss: loss.probability(),
-            cluster: loss.chain().map_or(1.0, |chain| chain.variance_factor()),
+            cluster: loss.chain().map_or(1.0, ChunkChain::variance_factor),
             complete_s,
             deadline_s,
             all_came: ln_all_came.exp(),

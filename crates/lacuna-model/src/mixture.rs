@@ -3,7 +3,7 @@
 //! A message drawn from the mix has the distribution of its kind, so the distribution of the mix is
 //! the weighted sum of theirs. Its mean is the mean of the means; its quantiles are not.
 
-use crate::{Completion, ModelError, completion::quantile_by_halving, error::check};
+use crate::{Completion, ModelError, completion::quantile_between, error::check};
 
 /// A weighted mix of distributions.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,9 +60,16 @@ impl<C: Completion> Completion for Mixture<C> {
         if let [(_, only)] = &self.parts[..] {
             return only.quantile_s(probability);
         }
-        let earliest_s =
-            self.parts.iter().map(|(_, part)| part.quantile_s(0.0)).fold(f64::INFINITY, f64::min);
-        quantile_by_halving(probability, earliest_s, |time_s| self.survival(time_s))
+        let over = |probability: f64, of: fn(f64, f64) -> f64| {
+            self.parts.iter().map(|(_, part)| part.quantile_s(probability)).reduce(of)
+        };
+        let earliest_s = over(0.0, f64::min).unwrap_or(0.0);
+        // Each part's own quantile lies on one side of it.
+        let likely_s = (
+            over(probability, f64::min).unwrap_or(earliest_s) * (1.0 - 1e-9),
+            over(probability, f64::max).unwrap_or(earliest_s),
+        );
+        quantile_between(probability, earliest_s, likely_s, |time_s| self.survival(time_s))
     }
 }
 

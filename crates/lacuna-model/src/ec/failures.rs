@@ -9,10 +9,16 @@
 use crate::{binomial, sr::Slowest};
 
 /// Terms up to which a mean is summed as it stands.
-const SUMMED_MAX: usize = 256;
+const SUMMED_MAX: usize = 48;
 
 /// Nodes of the interpolation; with them the sums of more terms agree with the full ones to 1e-9.
 const NODES: usize = 24;
+
+/// `ln P(done)` above which done is as good as certain: beyond the digits of 1.
+const CERTAIN_LN: f64 = -1e-17;
+
+/// `ln P(done)` below which done is as good as impossible.
+const IMPOSSIBLE_LN: f64 = -40.0;
 
 /// See the module's text.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,11 +43,12 @@ impl Failures {
     pub(super) fn mean(&self, of: impl Fn(u64) -> f64) -> f64 {
         self.parts()
             .map(|(extra, share)| {
-                let at = |i: usize| match (self.first + i as u64) * self.k + extra {
-                    0 => 0.0,
-                    chunks => of(chunks),
-                };
-                share * weighted_sum(&self.weights, at)
+                let none =
+                    if self.first == 0 && extra > 0 { self.weights[0] * of(extra) } else { 0.0 };
+                let skipped = usize::from(self.first == 0);
+                let first = self.first + skipped as u64;
+                let at = |f: u64| of(f * self.k + extra);
+                share * (none + weighted_sum(first, &self.weights[skipped..], at))
             })
             .sum()
     }
@@ -50,16 +57,46 @@ impl Failures {
     pub(super) fn not_done(&self, repair: &Slowest, spare_s: f64) -> f64 {
         self.parts()
             .map(|(extra, share)| {
-                let lengths = (self.first..).take(self.weights.len()).map(|f| f * self.k + extra);
-                let ln_done = repair.ln_cdf_of_lengths(spare_s, lengths.clone());
-                let terms = self.weights.iter().zip(lengths).zip(ln_done);
-                share
-                    * terms
-                        .filter(|((_, chunks), _)| *chunks > 0)
-                        .map(|((weight, _), ln_done)| weight * -ln_done.exp_m1())
-                        .sum::<f64>()
+                let chunks = |i: usize| (self.first + i as u64) * self.k + extra;
+                // The more chunks, the less likely done: from certain, over a few submessages, to
+                // impossible. Only these few are summed.
+                let count = self.weights.len();
+                let first = usize::from(chunks(0) == 0);
+                let passes = |ln_done: f64| {
+                    let (mut low, mut high) = (first, count);
+                    while low < high {
+                        let middle = low + (high - low) / 2;
+                        if repair.ln_cdf(chunks(middle), spare_s) < ln_done {
+                            high = middle;
+                        } else {
+                            low = middle + 1;
+                        }
+                    }
+                    low
+                };
+                let (uncertain, impossible) = if count <= 16 {
+                    (first, count)
+                } else {
+                    (passes(CERTAIN_LN), passes(IMPOSSIBLE_LN))
+                };
+                let ln_done =
+                    repair.ln_cdf_of_lengths(spare_s, (uncertain..impossible).map(chunks));
+                let summed: f64 = self.weights[uncertain..impossible]
+                    .iter()
+                    .zip(ln_done)
+                    .map(|(weight, ln_done)| weight * -ln_done.exp_m1())
+                    .sum();
+                share * (summed + self.weights[impossible..].iter().sum::<f64>())
             })
             .sum()
+    }
+
+    /// The least and the largest number of chunks that fall back, if any do.
+    pub(super) fn range(&self) -> (u64, u64) {
+        let tail = self.tail.map_or(0, |(chunks, _)| chunks);
+        let last = (self.first + self.weights.len() as u64 - 1) * self.k + tail;
+        let least = if self.first > 0 { self.first * self.k } else { 1 };
+        (least.min(last.max(1)), last.max(1))
     }
 
     /// Without and with the short submessage: its chunks and the probability.
@@ -69,41 +106,48 @@ impl Failures {
     }
 }
 
-/// `sum_i weights[i] f(i)`.
-fn weighted_sum(weights: &[f64], f: impl Fn(usize) -> f64) -> f64 {
+/// `sum_i weights[i] f(first + i)`, `first` at least 1.
+fn weighted_sum(first: u64, weights: &[f64], f: impl Fn(u64) -> f64) -> f64 {
     if weights.len() <= SUMMED_MAX {
-        return weights.iter().enumerate().map(|(i, weight)| weight * f(i)).sum();
+        return (first..).zip(weights).map(|(x, weight)| weight * f(x)).sum();
     }
-    // Chebyshev-Lobatto nodes, moved to the nearest whole number; far enough apart to stay apart.
-    let last = (weights.len() - 1) as f64;
-    let nodes: Vec<f64> = (0..NODES)
+    // Chebyshev-Lobatto nodes in ln x, where a logarithm is a straight line, moved to whole
+    // numbers. Where these are sparser than the nodes, every one of them is a node.
+    let last = first + weights.len() as u64 - 1;
+    let (low, high) = ((first as f64).ln(), (last as f64).ln());
+    let mut whole: Vec<u64> = (0..NODES)
         .map(|i| {
             let angle = std::f64::consts::PI * i as f64 / (NODES - 1) as f64;
-            (last * (1.0 - angle.cos()) / 2.0).round()
+            let node = low + (high - low) * (1.0 - angle.cos()) / 2.0;
+            (node.exp().round() as u64).clamp(first, last)
         })
         .collect();
-    let values: Vec<f64> = nodes.iter().map(|node| f(*node as usize)).collect();
+    whole.dedup();
+    let values: Vec<f64> = whole.iter().map(|x| f(*x)).collect();
+    let nodes: Vec<f64> = whole.iter().map(|x| (*x as f64).ln()).collect();
     // Barycentric weights, in units of a quarter of the range so that the products stay in range.
+    let unit = (high - low) / 4.0;
     let barycentric: Vec<f64> = nodes
         .iter()
         .map(|a| {
-            let product: f64 =
-                nodes.iter().filter(|b| *b != a).map(|b| (a - b) / (last / 4.0)).product();
-            1.0 / product
+            let others = nodes.iter().filter(|b| *b != a);
+            1.0 / others.map(|b| (a - b) / unit).product::<f64>()
         })
         .collect();
-    let interpolated = |x: f64| {
+    let interpolated = |x: u64| {
+        if let Ok(i) = whole.binary_search(&x) {
+            return values[i];
+        }
+        let x = (x as f64).ln();
         let (mut above, mut below) = (0.0, 0.0);
         for ((node, value), weight) in nodes.iter().zip(&values).zip(&barycentric) {
-            if x == *node {
-                return *value;
-            }
-            above += weight / (x - node) * value;
-            below += weight / (x - node);
+            let term = weight / (x - node);
+            above += term * value;
+            below += term;
         }
         above / below
     };
-    weights.iter().enumerate().map(|(i, weight)| weight * interpolated(i as f64)).sum()
+    (first..).zip(weights).map(|(x, weight)| weight * interpolated(x)).sum()
 }
 
 #[cfg(test)]
@@ -112,15 +156,19 @@ mod tests {
 
     #[test]
     fn many_terms_are_summed_as_exactly_as_few() {
-        for (draws, p) in [(65_536, 0.3), (65_536, 0.02), (1 << 20, 0.9)] {
+        for (draws, p) in
+            [(65_536, 0.3), (65_536, 0.02), (1 << 20, 0.9), (1000, 0.03), (4096, 0.02)]
+        {
             let (first, weights) = binomial::weights(draws, p);
             assert!(weights.len() > SUMMED_MAX);
-            let f = |i: usize| {
-                let n = (first + i as u64) as f64;
+            let skipped = usize::from(first == 0);
+            let (first, weights) = (first + skipped as u64, &weights[skipped..]);
+            let f = |x: u64| {
+                let n = x as f64;
                 1e-3 * n + n.ln() + 1.0 - (1.0 - 1e-4f64).powf(n)
             };
-            let full: f64 = weights.iter().enumerate().map(|(i, w)| w * f(i)).sum();
-            let actual = weighted_sum(&weights, f);
+            let full: f64 = (first..).zip(weights).map(|(x, w)| w * f(x)).sum();
+            let actual = weighted_sum(first, weights, f);
             assert!((actual / full - 1.0).abs() < 1e-10, "{actual} {full}");
         }
     }

@@ -31,7 +31,7 @@ mod failures;
 
 use crate::{
     Code, Completion, ModelError, RepairTiming, Transfer, code::Outcome,
-    completion::quantile_by_halving, error::check, rounds::Rounds, sr::Slowest,
+    completion::quantile_between, error::check, rounds::Rounds, sr::Slowest,
 };
 use early::Early;
 use failures::Failures;
@@ -60,6 +60,8 @@ impl EcConfig {
 /// Completion time of a message with erasure coding, seen by the sender.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ErasureCoding {
+    /// `T`.
+    chunk_s: f64,
     rtt_s: f64,
     /// `B`.
     injection_s: f64,
@@ -107,16 +109,18 @@ impl ErasureCoding {
         let together = if transfer.loss().chain().is_some() { k } else { chunks };
         let rounds = Rounds::new(transfer.loss(), together);
         let failures = Failures::new(whole, k, each.failure, tail.map(|(n, o)| (n, o.failure)));
+        let expected_chunks = whole as f64 * each.failure * k as f64
+            + tail.map_or(0.0, |(n, outcome)| n as f64 * outcome.failure);
         Ok(Self {
+            chunk_s: transfer.chunk_s(),
             rtt_s,
             injection_s,
             penalty_s: (1.0 + beta) * rtt_s,
             parity_chunks,
             fallback: all.failure,
-            expected_chunks: whole as f64 * each.failure * k as f64
-                + tail.map_or(0.0, |(n, outcome)| n as f64 * outcome.failure),
+            expected_chunks,
             failures,
-            repair: Slowest::new(transfer, timing, rounds),
+            repair: Slowest::new(transfer, expected_chunks, timing, rounds),
             early,
         })
     }
@@ -126,6 +130,12 @@ impl ErasureCoding {
     #[must_use]
     pub fn fallback_probability(&self) -> f64 {
         self.fallback
+    }
+
+    /// Share of what is sent that is parity.
+    #[must_use]
+    pub fn parity_share(&self) -> f64 {
+        self.parity_chunks as f64 * self.chunk_s / self.injection_s
     }
 
     /// Parity chunks of the message.
@@ -155,8 +165,7 @@ impl ErasureCoding {
         match &self.early {
             None => all,
             Some(early) => {
-                let chunk_s = self.repair.chunk_s();
-                all - (early.saved_chunks()).min(self.parity_chunks as f64) * chunk_s
+                all - (early.saved_chunks()).min(self.parity_chunks as f64) * self.chunk_s
             }
         }
     }
@@ -169,7 +178,7 @@ impl ErasureCoding {
             _ if spare >= 0.0 => 1.0 - self.fallback,
             None => 0.0,
             Some(early) => {
-                let missing = (-spare / self.repair.chunk_s()).ceil();
+                let missing = (-spare / self.chunk_s).ceil();
                 let sent = self.parity_chunks as f64 - missing;
                 if sent < 0.0 { 0.0 } else { early.done_after(sent as u64) }
             }
@@ -203,13 +212,20 @@ impl Completion for ErasureCoding {
     fn quantile_s(&self, probability: f64) -> f64 {
         let end_s = self.injection_s + self.rtt_s;
         if self.fallback > 1.0 - probability.max(0.0) {
-            return quantile_by_halving(probability, end_s, |time_s| self.survival(time_s));
+            // As if all that may fall back did, and as if the least of it did.
+            let start_s = end_s + self.penalty_s;
+            let (least, most) = self.failures.range();
+            let likely_s = (
+                start_s + least as f64 * self.repair.chunk_s(),
+                start_s + self.repair.quantile_s(most, probability) * (1.0 + 1e-9),
+            );
+            return quantile_between(probability, end_s, likely_s, |time_s| self.survival(time_s));
         }
         match &self.early {
             None => end_s,
             Some(early) => {
                 let sent = early.quantile(probability).min(self.parity_chunks);
-                end_s - (self.parity_chunks - sent) as f64 * self.repair.chunk_s()
+                end_s - (self.parity_chunks - sent) as f64 * self.chunk_s
             }
         }
     }

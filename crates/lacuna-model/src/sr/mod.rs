@@ -60,7 +60,7 @@ impl SelectiveRepeat {
     pub fn new(transfer: &Transfer, timing: RepairTiming) -> Result<Self, ModelError> {
         let timing = timing.checked()?;
         let rounds = Rounds::new(transfer.loss(), transfer.chunks());
-        let slowest = Slowest::new(transfer, timing, rounds);
+        let slowest = Slowest::new(transfer, transfer.chunks() as f64, timing, rounds);
         Ok(Self { chunks: transfer.chunks(), rtt_s: transfer.rtt_s(), slowest })
     }
 

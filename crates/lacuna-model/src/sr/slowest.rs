@@ -24,9 +24,15 @@ use crate::{Transfer, rounds::Rounds};
 /// off by before it counts as the next one.
 const ROUNDING: f64 = 8.0 * f64::EPSILON;
 
-/// More rounds than this are walked without the steps of single chunks, which are then far below
-/// any precision that matters.
+/// Up to so many rounds the steps of single chunks are always walked.
+const STEPPED_ROUNDS_MIN: usize = 32;
+
+/// More rounds than this are never walked step by step: the steps are then small.
 const STEPPED_ROUNDS_MAX: usize = 256;
+
+/// Between the two, a message is smooth when it is this many chunks times a round this many chunks
+/// long: lines instead of steps cost 1/24 of its inverse of the completion time.
+const SMOOTH_CHUNKS_SQUARED: f64 = 1e9;
 
 /// See the module's text.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,10 +45,15 @@ pub(crate) struct Slowest {
 }
 
 impl Slowest {
-    pub(crate) fn new(transfer: &Transfer, timing: RepairTiming, rounds: Rounds) -> Self {
+    /// `chunks` is what the wire time of repairs is reckoned for.
+    pub(crate) fn new(
+        transfer: &Transfer,
+        chunks: f64,
+        timing: RepairTiming,
+        rounds: Rounds,
+    ) -> Self {
         let chunk_s = transfer.chunk_s();
         let rho = timing.rto_rtts * transfer.rtt_s() / chunk_s + 1.0;
-        let chunks = transfer.chunks() as f64;
         let stretch = if timing.wire_time && chunks > rho {
             (rho + (chunks - rho) / (1.0 - transfer.loss().probability())) / chunks
         } else {
@@ -51,7 +62,7 @@ impl Slowest {
         Self { chunk_s: chunk_s * stretch, rho: rho / stretch, rounds }
     }
 
-    /// `T`.
+    /// `T`, with what repairs take of it.
     pub(crate) fn chunk_s(&self) -> f64 {
         self.chunk_s
     }
@@ -116,12 +127,21 @@ impl Slowest {
             0.0
         } else if m - 1.0 <= self.rho {
             walk::closed_form(&self.rounds, m, self.rho)
-        } else if self.rounds.count() <= STEPPED_ROUNDS_MAX {
+        } else if !self.is_smooth(m) {
             walk::stepped(&self.rounds, m, self.rho)
         } else {
             walk::smooth(&self.rounds, m, self.rho)
         };
         (m + excess) * self.chunk_s
+    }
+
+    /// Whether lines instead of steps change the mean of a message longer than a round by less than
+    /// anybody will see.
+    fn is_smooth(&self, m: f64) -> bool {
+        let rounds = self.rounds.count();
+        // Where the first step is cut off matters only if it may be the last.
+        let is_long = || m * self.rho > SMOOTH_CHUNKS_SQUARED && self.ln_cdf_after(m, 0.0) < -30.0;
+        rounds > STEPPED_ROUNDS_MAX || (rounds > STEPPED_ROUNDS_MIN && is_long())
     }
 
     /// `E[max X_i]` for a number of chunks that need not be whole.
