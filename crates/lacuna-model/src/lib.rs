@@ -58,7 +58,7 @@
 //! | loss known as a range, mixed sizes | [`loss_range`], [`Mixture`] |
 //! | best effort with a deadline | [`BestEffort`] |
 //! | ring and tree over several sites | [`collective`] |
-
+//! | which scheme, and where that flips | [`plan`] |
 //!
 //! Every distribution implements [`Completion`]; [`monte_carlo`] draws the same times.
 
@@ -75,6 +75,7 @@ mod gilbert;
 mod loss;
 mod mixture;
 pub mod monte_carlo;
+pub mod plan;
 mod random;
 mod rounds;
 mod sr;

@@ -1,0 +1,94 @@
+//! What an answer costs on one core: one distribution, a whole figure, a plan.
+//!
+//! Budgets: a distribution of 2^24 chunks in microseconds; figure 9 (17 sizes x 29 losses, mean
+//! and 99.9th percentile of SR and EC) in less than a second; a plan in less than 10 ms.
+//!
+//! `cargo bench -p lacuna-model` prints the median of several runs; with `--test` each runs once.
+
+use lacuna_model::{
+    ChunkLoss, Code, Completion, EcConfig, ErasureCoding, Framing, Loss, Path, Random,
+    RepairTiming, SelectiveRepeat, Transfer,
+    monte_carlo::{RepeatSampler, Sample},
+    plan::{LossKnown, Objective, Question, plan},
+};
+use std::hint::black_box;
+use std::time::Instant;
+
+fn measure(name: &str, runs: usize, mut what: impl FnMut()) {
+    let runs = if std::env::args().any(|argument| argument == "--test") { 1 } else { runs };
+    let mut times_us: Vec<f64> = (0..runs)
+        .map(|_| {
+            let start = Instant::now();
+            what();
+            start.elapsed().as_secs_f64() * 1e6
+        })
+        .collect();
+    times_us.sort_by(f64::total_cmp);
+    println!("{name:<48} {:>12.1} us", times_us[runs / 2]);
+}
+
+fn transfer(chunks: u64, loss: f64) -> Transfer {
+    let loss = ChunkLoss::independent(loss).expect("a probability");
+    Transfer::from_chunks(chunks, 8.192e-8, 0.025, loss).expect("a message")
+}
+
+fn both(transfer: &Transfer) -> f64 {
+    let sr = SelectiveRepeat::new(transfer, RepairTiming::TIMEOUT).expect("timing");
+    let code = Code::mds(32, 8).expect("a code").shortened_to(transfer.chunks());
+    let ec = ErasureCoding::new(transfer, EcConfig::paper(code)).expect("a code that fits");
+    sr.mean_s() + sr.quantile_s(0.999) + ec.mean_s() + ec.quantile_s(0.999)
+}
+
+fn main() {
+    for loss in [1e-5, 1e-3, 1e-1] {
+        let long = transfer(1 << 24, loss);
+        measure(&format!("SR mean, 2^24 chunks, {loss:e}"), 1001, || {
+            let sr = SelectiveRepeat::new(black_box(&long), RepairTiming::TIMEOUT);
+            black_box(sr.expect("timing").mean_s());
+        });
+        measure(&format!("SR p99.9, 2^24 chunks, {loss:e}"), 1001, || {
+            let sr = SelectiveRepeat::new(black_box(&long), RepairTiming::TIMEOUT);
+            black_box(sr.expect("timing").quantile_s(0.999));
+        });
+    }
+    measure("figure 9: 17 x 29 cells, mean and p99.9, SR and EC", 5, || {
+        for exponent in 17..=33 {
+            for step in 4..=32 {
+                let path = Path {
+                    rate_bits_per_s: 400e9,
+                    rtt_s: 0.025,
+                    loss: Loss::PerChunk(10f64.powf(-f64::from(step) / 4.0)),
+                };
+                let transfer = Transfer::new(&path, &Framing::PAPER, 1 << exponent);
+                black_box(both(&transfer.expect("a message")));
+            }
+        }
+    });
+    for (name, loss, size) in [
+        ("128 MiB, 1e-3", 1e-3, 128 << 20),
+        ("128 MiB, 5e-2", 5e-2, 128 << 20),
+        ("8 GiB, 5e-2", 5e-2, 8 << 30),
+    ] {
+        let question = Question {
+            rate_bits_per_s: 400e9,
+            rtt_s: 0.025,
+            loss: LossKnown::At(loss),
+            mean_burst_packets: None,
+            sizes_bytes: vec![size],
+            objective: Objective::P999,
+            packet_bytes: 4096,
+            overhead_bytes: 64,
+        };
+        measure(&format!("plan: {name}"), 21, || {
+            black_box(plan(black_box(&question)).expect("a plan"));
+        });
+    }
+    let sampler =
+        RepeatSampler::new(&transfer(32_768, 1e-3), RepairTiming::TIMEOUT).expect("timing");
+    let mut random = Random::new(1);
+    measure("one million draws, 32768 chunks, 1e-3", 5, || {
+        for _ in 0..1_000_000 {
+            black_box(sampler.sample_s(&mut random));
+        }
+    });
+}

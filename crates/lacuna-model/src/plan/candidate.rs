@@ -1,0 +1,251 @@
+//! A scheme with its parameters, and what to expect of it.
+
+use super::{Objective, Question};
+use crate::{
+    Code, CodeKind, Completion, EcConfig, ErasureCoding, Framing, Mixture, ModelError,
+    RepairTiming, SelectiveRepeat, Transfer,
+};
+
+/// Packets per chunk that are tried: 4 to 64 KiB with the usual packets.
+const CHUNK_PACKETS: [u64; 3] = [1, 4, 16];
+
+/// Codes that are tried: shares of parity from 3 % to 33 % of the wire. `k = 32` is the paper's.
+const CODES: [(CodeKind, u32, u32); 8] = [
+    (CodeKind::Xor, 32, 4),
+    (CodeKind::Xor, 32, 8),
+    (CodeKind::Xor, 32, 16),
+    (CodeKind::Mds, 32, 1),
+    (CodeKind::Mds, 32, 2),
+    (CodeKind::Mds, 32, 4),
+    (CodeKind::Mds, 32, 8),
+    (CodeKind::Mds, 32, 16),
+];
+
+/// Round trips from a code's last chunk to the fallback timeout.
+const BETA: f64 = 1.0;
+
+/// A reliability scheme with its parameters.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Scheme {
+    /// Selective repeat.
+    Repeat {
+        /// Round trips until a lost chunk goes out again: 1 for the mode `sr`, 3 for `sr:rto`.
+        rto_rtts: f64,
+    },
+    /// Erasure coding, with fallback after one round trip.
+    Code(Code),
+}
+
+impl Scheme {
+    /// Whether it sends parity.
+    #[must_use]
+    pub fn is_coded(&self) -> bool {
+        matches!(self, Self::Code(_))
+    }
+}
+
+impl std::fmt::Display for Scheme {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Repeat { rto_rtts } if *rto_rtts <= 1.0 => f.write_str("sr"),
+            Self::Repeat { .. } => f.write_str("sr:rto"),
+            Self::Code(code) => {
+                let kind = match code.kind() {
+                    CodeKind::Mds => "mds",
+                    CodeKind::Xor => "xor",
+                };
+                write!(f, "ec:{kind}:{}:{}", code.k(), code.m())
+            }
+        }
+    }
+}
+
+/// A scheme and the chunk it works on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Candidate {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// Packets per chunk.
+    pub chunk_packets: u64,
+}
+
+/// What to expect of a candidate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expected {
+    /// The candidate.
+    pub candidate: Candidate,
+    /// Payload bytes of its chunk.
+    pub chunk_bytes: u64,
+    /// Mean completion time.
+    pub mean_s: f64,
+    /// Median.
+    pub p50_s: f64,
+    /// 99th percentile.
+    pub p99_s: f64,
+    /// 99.9th percentile.
+    pub p999_s: f64,
+    /// The probability of fallback, for a code.
+    pub fallback: Option<f64>,
+    /// Share of the wire that is parity.
+    pub parity_share: f64,
+    /// The repair timeout (RTO), or the fallback timeout (FTO) of the longest message.
+    pub timeout_s: f64,
+}
+
+impl Expected {
+    /// The time that this objective looks at.
+    #[must_use]
+    pub fn of(&self, objective: Objective) -> f64 {
+        match objective {
+            Objective::Mean => self.mean_s,
+            Objective::P99 => self.p99_s,
+            Objective::P999 => self.p999_s,
+        }
+    }
+}
+
+/// All that a question is answered with.
+pub(super) fn all(question: &Question) -> impl Iterator<Item = Candidate> {
+    let longest = question.sizes_bytes.iter().copied().max().unwrap_or(1);
+    let packets = longest.div_ceil(question.packet_bytes.max(1));
+    let repeats = [1.0, 3.0].into_iter().map(|rto_rtts| Scheme::Repeat { rto_rtts });
+    let codes = CODES.into_iter().filter_map(|(kind, k, m)| Code::new(kind, k, m).ok());
+    let schemes: Vec<Scheme> = repeats.chain(codes.map(Scheme::Code)).collect();
+    CHUNK_PACKETS
+        .into_iter()
+        .filter(move |chunk_packets| *chunk_packets == 1 || *chunk_packets <= packets)
+        .flat_map(move |chunk_packets| {
+            schemes.clone().into_iter().map(move |scheme| Candidate { scheme, chunk_packets })
+        })
+}
+
+/// A message under some scheme.
+#[derive(Debug, Clone)]
+pub(super) enum Model {
+    Repeat(SelectiveRepeat),
+    Code(Box<ErasureCoding>),
+}
+
+impl Completion for Model {
+    fn mean_s(&self) -> f64 {
+        match self {
+            Self::Repeat(model) => model.mean_s(),
+            Self::Code(model) => model.mean_s(),
+        }
+    }
+
+    fn cdf(&self, time_s: f64) -> f64 {
+        match self {
+            Self::Repeat(model) => model.cdf(time_s),
+            Self::Code(model) => model.cdf(time_s),
+        }
+    }
+
+    fn survival(&self, time_s: f64) -> f64 {
+        match self {
+            Self::Repeat(model) => model.survival(time_s),
+            Self::Code(model) => model.survival(time_s),
+        }
+    }
+
+    fn quantile_s(&self, probability: f64) -> f64 {
+        match self {
+            Self::Repeat(model) => model.quantile_s(probability),
+            Self::Code(model) => model.quantile_s(probability),
+        }
+    }
+}
+
+impl Candidate {
+    /// What it costs to use, smallest first: no code before XOR before MDS, less parity, the
+    /// earlier repair, the smaller chunk.
+    pub(super) fn effort(&self) -> (u32, u32, u64) {
+        let (kind, parity) = match self.scheme {
+            Scheme::Repeat { rto_rtts } => (0, rto_rtts as u32),
+            Scheme::Code(code) => (1 + u32::from(code.kind() == CodeKind::Mds), code.m()),
+        };
+        (kind, parity, self.chunk_packets)
+    }
+
+    pub(super) fn framing(&self, question: &Question, size_bytes: u64) -> Framing {
+        // A chunk longer than the message is as long as the message.
+        let packets = size_bytes.div_ceil(question.packet_bytes.max(1)).max(1);
+        Framing {
+            chunk_bytes: self.chunk_packets.min(packets) * question.packet_bytes,
+            packet_bytes: question.packet_bytes,
+            overhead_bytes: question.overhead_bytes,
+        }
+    }
+
+    /// The distribution of its completion times over all sizes and losses of the question.
+    pub(super) fn model(&self, question: &Question) -> Result<Mixture<Model>, ModelError> {
+        let mut parts = Vec::new();
+        for loss in question.losses()? {
+            for size in &question.sizes_bytes {
+                parts.push((1.0, self.of(&self.transfer(question, *size, loss)?)?));
+            }
+        }
+        Mixture::new(parts)
+    }
+
+    fn of(&self, transfer: &Transfer) -> Result<Model, ModelError> {
+        let timing = |rto_rtts| RepairTiming { rto_rtts, wire_time: true };
+        Ok(match self.scheme {
+            Scheme::Repeat { rto_rtts } => {
+                Model::Repeat(SelectiveRepeat::new(transfer, timing(rto_rtts))?)
+            }
+            Scheme::Code(code) => {
+                let code = code.shortened_to(transfer.chunks());
+                let config = EcConfig { code, beta: BETA, fallback: timing(1.0), early_ack: true };
+                Model::Code(Box::new(ErasureCoding::new(transfer, config)?))
+            }
+        })
+    }
+
+    /// What to expect of it.
+    pub(super) fn expected(&self, question: &Question) -> Result<Expected, ModelError> {
+        let model = self.model(question)?;
+        let longest = question.sizes_bytes.iter().copied().max().unwrap_or(1);
+        let (mut fallback, mut parity_share) = (None, 0.0);
+        let mut timeout_s = match self.scheme {
+            Scheme::Repeat { rto_rtts } => rto_rtts * question.rtt_s,
+            Scheme::Code(_) => 0.0,
+        };
+        for (weight, part) in model.parts() {
+            if let Model::Code(code) = part {
+                *fallback.get_or_insert(0.0) += weight * code.fallback_probability();
+                parity_share += weight * code.parity_share();
+                timeout_s = f64::max(timeout_s, code.fallback_timeout_s());
+            }
+        }
+        Ok(Expected {
+            candidate: *self,
+            chunk_bytes: self.framing(question, longest).chunk_bytes,
+            mean_s: model.mean_s(),
+            p50_s: model.quantile_s(0.5),
+            p99_s: model.quantile_s(0.99),
+            p999_s: model.quantile_s(0.999),
+            fallback,
+            parity_share,
+            timeout_s,
+        })
+    }
+
+    /// The time that the objective looks at.
+    pub(super) fn judged_s(&self, question: &Question) -> Result<f64, ModelError> {
+        let model = self.model(question)?;
+        Ok(match question.objective.probability() {
+            None => model.mean_s(),
+            Some(probability) => model.quantile_s(probability),
+        })
+    }
+
+    /// Whether that time is at most so much. Cheaper than to know it.
+    pub(super) fn is_done_by(&self, question: &Question, time_s: f64) -> Result<bool, ModelError> {
+        let model = self.model(question)?;
+        Ok(match question.objective.probability() {
+            None => model.mean_s() <= time_s,
+            Some(probability) => model.survival(time_s) <= 1.0 - probability,
+        })
+    }
+}

@@ -1,0 +1,198 @@
+//! Which scheme for this path? Every candidate's completion time, the one to take, where that
+//! choice flips, and why.
+//!
+//! The candidates are this project's modes with the parameters that make a difference: selective
+//! repeat with repairs after one round trip and after a timeout, and erasure coding with MDS and
+//! XOR codes of several shares of parity, all with chunks of one, four and sixteen packets. They
+//! are judged as the transport works: headers and repairs take link time, an erasure-coded message
+//! is answered as soon as it can be repaired, and its fallback repairs after one round trip.
+//!
+//! Of all candidates within [`TIE`] of the best the simplest is recommended: less parity to
+//! compute and to send is worth more than a percent that no measurement would show.
+
+mod candidate;
+mod flips;
+mod reason;
+
+pub use candidate::{Candidate, Expected, Scheme};
+pub use flips::{Axis, Flip};
+
+use crate::{Loss, ModelError, Path, Transfer, error::check, mixture::loss_range};
+
+/// Candidates within this of the best are as good as it.
+pub const TIE: f64 = 0.02;
+
+/// If the best of the other family is within this, the choice does not matter.
+pub const DOES_NOT_MATTER: f64 = 0.05;
+
+/// Losses that stand for a range of them.
+const RANGE_LOSSES: usize = 8;
+
+/// What a plan makes small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Objective {
+    /// The mean completion time.
+    Mean,
+    /// The 99th percentile.
+    P99,
+    /// The 99.9th percentile.
+    P999,
+}
+
+impl Objective {
+    /// Of the quantile; `None` for the mean.
+    #[must_use]
+    pub fn probability(&self) -> Option<f64> {
+        match self {
+            Self::Mean => None,
+            Self::P99 => Some(0.99),
+            Self::P999 => Some(0.999),
+        }
+    }
+}
+
+/// What is known of the path's loss.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum LossKnown {
+    /// The share of packets that are lost.
+    At(f64),
+    /// Only that it lies between these two.
+    Between(f64, f64),
+}
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Question {
+    /// Rate of the link in bits per second.
+    pub rate_bits_per_s: f64,
+    /// Round-trip time in seconds.
+    pub rtt_s: f64,
+    /// Loss of packets.
+    pub loss: LossKnown,
+    /// Mean length of a run of lost packets; `None`: packets are lost independently.
+    pub mean_burst_packets: Option<f64>,
+    /// Message sizes in bytes, equally frequent.
+    pub sizes_bytes: Vec<u64>,
+    /// What to make small.
+    pub objective: Objective,
+    /// Payload bytes of a packet.
+    pub packet_bytes: u64,
+    /// Bytes of a packet on the link that are not payload.
+    pub overhead_bytes: u64,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The one to take: an index of `candidates`.
+    pub recommended: usize,
+    /// All candidates, best first.
+    pub candidates: Vec<Expected>,
+    /// No transport is faster: mean over the sizes.
+    pub ideal_s: f64,
+    /// How much worse the best of the other family (repeating or coding) is, as a fraction.
+    pub other_family_worse: f64,
+    /// Whether that is more than [`DOES_NOT_MATTER`].
+    pub matters: bool,
+    /// Where the choice of the family changes.
+    pub flips: Vec<Flip>,
+    /// Bytes in flight that fill the path.
+    pub window_bytes: u64,
+    /// Why, in one sentence.
+    pub reason: String,
+}
+
+impl Plan {
+    /// The candidate to take.
+    #[must_use]
+    pub fn choice(&self) -> &Expected {
+        &self.candidates[self.recommended]
+    }
+}
+
+/// Answers a question.
+///
+/// # Errors
+///
+/// [`ModelError`] names the first argument that makes no sense.
+pub fn plan(question: &Question) -> Result<Plan, ModelError> {
+    check("sizes", 0.0, !question.sizes_bytes.is_empty(), "at least one message size")?;
+    let mut candidates = Vec::new();
+    for candidate in candidate::all(question) {
+        candidates.push(candidate.expected(question)?);
+    }
+    let judged = |expected: &Expected| expected.of(question.objective);
+    candidates.sort_by(|a, b| {
+        judged(a).total_cmp(&judged(b)).then(a.candidate.effort().cmp(&b.candidate.effort()))
+    });
+    let recommended = simplest_within_tie(&candidates, question.objective);
+    let choice = &candidates[recommended];
+    let other = candidates
+        .iter()
+        .find(|expected| expected.candidate.scheme.is_coded() != choice.candidate.scheme.is_coded())
+        .map_or(f64::INFINITY, judged);
+    let other_family_worse = other / judged(choice) - 1.0;
+    let matters = other_family_worse > DOES_NOT_MATTER;
+    let ideal_s = ideal_s(question)?;
+    let flips = flips::find(question, &candidates)?;
+    let reason = reason::sentence(question, &candidates, recommended, other_family_worse)?;
+    Ok(Plan {
+        recommended,
+        ideal_s,
+        other_family_worse,
+        matters,
+        flips,
+        window_bytes: (question.rate_bits_per_s * question.rtt_s / 8.0).ceil() as u64,
+        reason,
+        candidates,
+    })
+}
+
+fn simplest_within_tie(sorted: &[Expected], objective: Objective) -> usize {
+    let best_s = sorted.first().map_or(0.0, |expected| expected.of(objective));
+    (0..sorted.len())
+        .take_while(|i| sorted[*i].of(objective) <= best_s * (1.0 + TIE))
+        .min_by_key(|i| (sorted[*i].candidate.effort(), *i))
+        .unwrap_or(0)
+}
+
+fn ideal_s(question: &Question) -> Result<f64, ModelError> {
+    let plain = Candidate { scheme: Scheme::Repeat { rto_rtts: 1.0 }, chunk_packets: 1 };
+    let mut sum_s = 0.0;
+    for size in &question.sizes_bytes {
+        sum_s += plain.transfer(question, *size, 0.0)?.ideal_s();
+    }
+    Ok(sum_s / question.sizes_bytes.len() as f64)
+}
+
+impl Question {
+    /// The losses that stand for what is known.
+    fn losses(&self) -> Result<Vec<f64>, ModelError> {
+        match self.loss {
+            LossKnown::At(loss) => Ok(vec![loss]),
+            LossKnown::Between(low, high) => loss_range(low, high, RANGE_LOSSES),
+        }
+    }
+
+    fn path(&self, loss: f64) -> Result<Path, ModelError> {
+        let loss = match self.mean_burst_packets {
+            Some(packets) if loss > 0.0 => Loss::bursts(loss, packets)?,
+            _ => Loss::PerPacket(loss),
+        };
+        Ok(Path { rate_bits_per_s: self.rate_bits_per_s, rtt_s: self.rtt_s, loss })
+    }
+}
+
+impl Candidate {
+    fn transfer(
+        &self,
+        question: &Question,
+        size_bytes: u64,
+        loss: f64,
+    ) -> Result<Transfer, ModelError> {
+        Transfer::new(&question.path(loss)?, &self.framing(question, size_bytes), size_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests;

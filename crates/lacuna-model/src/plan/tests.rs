@@ -1,0 +1,141 @@
+//! Plans that everybody can check.
+
+use super::*;
+use crate::Code;
+
+const MIB: u64 = 1 << 20;
+
+fn question() -> Question {
+    Question {
+        rate_bits_per_s: 400e9,
+        rtt_s: 0.025,
+        loss: LossKnown::At(1e-3),
+        mean_burst_packets: None,
+        sizes_bytes: vec![128 * MIB],
+        objective: Objective::P999,
+        packet_bytes: 4096,
+        overhead_bytes: 64,
+    }
+}
+
+#[test]
+fn a_long_lossy_path_gets_a_code_and_a_sentence_that_says_why() {
+    let plan = plan(&question()).unwrap();
+    assert!(plan.choice().candidate.scheme.is_coded(), "{:?}", plan.choice());
+    assert!(plan.matters);
+    assert!(plan.other_family_worse > 1.0, "{}", plan.other_family_worse);
+    assert_eq!(plan.window_bytes, 1_250_000_000);
+    assert!(plan.reason.contains("25.0 ms"), "{}", plan.reason);
+    assert!(!plan.reason.contains('\n'));
+    let times: Vec<f64> = plan.candidates.iter().map(|expected| expected.p999_s).collect();
+    assert!(times.windows(2).all(|pair| pair[0] <= pair[1]), "best first");
+    assert!(times[0] >= plan.ideal_s);
+}
+
+#[test]
+fn a_message_much_longer_than_the_path_is_repeated() {
+    let sizes_bytes = vec![64 << 30];
+    let plan = plan(&Question { sizes_bytes, loss: LossKnown::At(1e-6), ..question() }).unwrap();
+    assert_eq!(plan.choice().candidate.scheme, Scheme::Repeat { rto_rtts: 1.0 });
+}
+
+#[test]
+fn without_loss_it_does_not_matter() {
+    let plan = plan(&Question { loss: LossKnown::At(0.0), ..question() }).unwrap();
+    assert!(!plan.matters);
+    assert_eq!(plan.choice().candidate.scheme.to_string(), "sr");
+    assert!(plan.reason.contains("without loss"), "{}", plan.reason);
+    assert!((plan.choice().mean_s / plan.ideal_s - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_short_path_makes_the_choice_not_matter() {
+    let sizes_bytes = vec![1 << 30];
+    let plan = plan(&Question { sizes_bytes, rtt_s: 1e-5, ..question() }).unwrap();
+    assert!(!plan.matters, "{}", plan.other_family_worse);
+    assert!(!plan.choice().candidate.scheme.is_coded());
+}
+
+#[test]
+fn the_choice_is_another_one_beyond_a_flip() {
+    for loss in [1e-3, 1e-5, 1e-7] {
+        let question = Question { loss: LossKnown::At(loss), ..question() };
+        let here = plan(&question).unwrap();
+        let coded = here.choice().candidate.scheme.is_coded();
+        assert!(!here.flips.is_empty(), "{loss}");
+        for flip in &here.flips {
+            assert_eq!(flip.to_coding, !coded, "{loss} {flip:?}");
+            let from = flip.axis.of(&question);
+            let beyond = if flip.value > from { flip.value * 1.1 } else { flip.value / 1.1 };
+            let there = plan(&flip.axis.at(&question, beyond)).unwrap();
+            assert_eq!(there.choice().candidate.scheme.is_coded(), flip.to_coding, "{flip:?}");
+        }
+    }
+}
+
+#[test]
+fn the_fallback_of_a_certain_failure_counts_its_own_wire_time() {
+    // A message far longer than a round, at a loss that the code does not stand.
+    let question = Question {
+        rate_bits_per_s: 1e9,
+        rtt_s: 0.005,
+        loss: LossKnown::At(0.3),
+        sizes_bytes: vec![64 * MIB],
+        ..question()
+    };
+    let plan = plan(&question).unwrap();
+    for expected in &plan.candidates {
+        let Scheme::Code(code) = expected.candidate.scheme else { continue };
+        let share = f64::from(code.m()) / f64::from(code.k() + code.m());
+        assert!((expected.parity_share / share - 1.0).abs() < 1e-9, "{expected:?}");
+    }
+}
+
+#[test]
+fn every_candidate_has_all_numbers() {
+    for mean_burst_packets in [None, Some(8.0)] {
+        let plan = plan(&Question { mean_burst_packets, ..question() }).unwrap();
+        assert_eq!(plan.candidates.len(), 30);
+        for expected in &plan.candidates {
+            let times = [expected.p50_s, expected.p99_s, expected.p999_s];
+            assert!(times.windows(2).all(|pair| pair[0] <= pair[1]), "{expected:?}");
+            assert!(expected.mean_s >= plan.ideal_s * (1.0 - 1e-9));
+            assert_eq!(expected.fallback.is_some(), expected.candidate.scheme.is_coded());
+            assert_eq!(expected.parity_share > 0.0, expected.candidate.scheme.is_coded());
+            assert!(expected.timeout_s >= 0.025);
+        }
+    }
+}
+
+#[test]
+fn bursts_and_unknown_losses_change_the_numbers() {
+    let best = |question: &Question| plan(question).unwrap().choice().p999_s;
+    let known = best(&question());
+    let unknown = best(&Question { loss: LossKnown::Between(1e-5, 1e-1), ..question() });
+    assert!(unknown > known);
+    let bursts = best(&Question { mean_burst_packets: Some(64.0), ..question() });
+    assert!(bursts > known, "a code of 32 + 8 does not survive bursts of 64");
+}
+
+#[test]
+fn several_sizes_are_one_question() {
+    let one = plan(&question()).unwrap();
+    let both = plan(&Question { sizes_bytes: vec![MIB, 128 * MIB], ..question() }).unwrap();
+    assert!(both.choice().mean_s < one.choice().mean_s);
+    assert!(both.ideal_s < one.ideal_s);
+    assert!(plan(&Question { sizes_bytes: vec![], ..question() }).is_err());
+}
+
+#[test]
+fn a_message_of_one_packet_has_a_plan() {
+    let plan = plan(&Question { sizes_bytes: vec![100], ..question() }).unwrap();
+    assert_eq!(plan.choice().chunk_bytes, 4096);
+}
+
+#[test]
+fn schemes_are_written_as_modes_are() {
+    let code = |kind, k, m| Scheme::Code(Code::new(kind, k, m).unwrap()).to_string();
+    assert_eq!(code(crate::CodeKind::Mds, 32, 8), "ec:mds:32:8");
+    assert_eq!(code(crate::CodeKind::Xor, 16, 4), "ec:xor:16:4");
+    assert_eq!(Scheme::Repeat { rto_rtts: 3.0 }.to_string(), "sr:rto");
+}
