@@ -91,6 +91,15 @@ impl Failures {
             .sum()
     }
 
+    /// The numbers of chunks that may fall back, 0 among them, with their probabilities.
+    pub(super) fn terms(&self) -> impl Iterator<Item = (u64, f64)> {
+        self.parts().flat_map(move |(extra, share)| {
+            (self.first..)
+                .zip(&self.weights)
+                .map(move |(f, weight)| (f * self.k + extra, weight * share))
+        })
+    }
+
     /// The least and the largest number of chunks that fall back, if any do.
     pub(super) fn range(&self) -> (u64, u64) {
         let tail = self.tail.map_or(0, |(chunks, _)| chunks);

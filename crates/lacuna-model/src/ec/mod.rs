@@ -158,6 +158,17 @@ impl ErasureCoding {
         self.injection_s + self.fallback * self.penalty_s + repair_s
     }
 
+    /// The numbers of chunks that may fall back, 0 among them, with their probabilities.
+    pub(crate) fn fallback_terms(&self) -> impl Iterator<Item = (u64, f64)> {
+        self.failures.terms()
+    }
+
+    /// Completion without fallback; and with it, before what selective repeat takes.
+    pub(crate) fn ends_s(&self) -> (f64, f64) {
+        let end_s = self.injection_s + self.rtt_s;
+        (end_s, end_s + self.penalty_s)
+    }
+
     /// The time at which a message without failures is done, less the final round trip: mean over
     /// these messages, times their probability.
     fn mean_without_fallback_s(&self) -> f64 {

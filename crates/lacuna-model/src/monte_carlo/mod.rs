@@ -9,16 +9,19 @@
 //! | `losses` | which chunks of a run are lost, independently or in bursts |
 //! | `repeats` | selective repeat, as the model has it |
 //! | `coded` | erasure coding, from the losses of single chunks |
+//! | `submessages` | erasure coding, from the number of submessages that fail |
 //! | `serialized` | selective repeat on a link that carries one chunk at a time |
 
 mod coded;
 mod losses;
 mod repeats;
 mod serialized;
+mod submessages;
 
 pub use coded::CodedSampler;
 pub use repeats::RepeatSampler;
 pub use serialized::SerializedSampler;
+pub use submessages::SubmessageSampler;
 
 use crate::{Completion, Random};
 

@@ -1,7 +1,7 @@
 //! The draws against the exact values, within their confidence intervals, and against the plainest
 //! simulation there is.
 
-use super::{CodedSampler, RepeatSampler, Sample, Samples, SerializedSampler};
+use super::{CodedSampler, RepeatSampler, Sample, Samples, SerializedSampler, SubmessageSampler};
 use crate::{
     ChunkLoss, Code, CodeKind, Completion, EcConfig, ErasureCoding, Loss, Random, RepairTiming,
     SelectiveRepeat, Transfer,
@@ -114,6 +114,11 @@ fn erasure_coding_agrees_with_its_exact_distribution() {
                 let samples = Samples::draw(&sampler, 4000, &mut random);
                 let what = format!("{kind:?} {chunks} {loss} early {early_ack}");
                 assert_agrees(&what, &exact, &samples, 0.0);
+                if !early_ack {
+                    let sampler = SubmessageSampler::new(&transfer, config).unwrap();
+                    let samples = Samples::draw(&sampler, 20_000, &mut random);
+                    assert_agrees(&format!("{what} by submessage"), &exact, &samples, 0.0);
+                }
             }
         }
     }

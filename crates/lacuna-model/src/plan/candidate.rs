@@ -159,7 +159,8 @@ impl Completion for Model {
 impl Candidate {
     /// What it costs to use, smallest first: no code before XOR before MDS, less parity, the
     /// earlier repair, the smaller chunk.
-    pub(super) fn effort(&self) -> (u32, u32, u64) {
+    #[must_use]
+    pub fn effort(&self) -> (u32, u32, u64) {
         let (kind, parity) = match self.scheme {
             Scheme::Repeat { rto_rtts } => (0, rto_rtts as u32),
             Scheme::Code(code) => (1 + u32::from(code.kind() == CodeKind::Mds), code.m()),
@@ -202,8 +203,12 @@ impl Candidate {
         })
     }
 
-    /// What to expect of it.
-    pub(super) fn expected(&self, question: &Question) -> Result<Expected, ModelError> {
+    /// What to expect of it on this question's path.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError`] names the first argument that makes no sense.
+    pub fn expected(&self, question: &Question) -> Result<Expected, ModelError> {
         let model = self.model(question)?;
         let longest = question.sizes_bytes.iter().copied().max().unwrap_or(1);
         let (mut fallback, mut parity_share) = (None, 0.0);

@@ -133,7 +133,7 @@ pub fn plan(question: &Question) -> Result<Plan, ModelError> {
         .map_or(f64::INFINITY, judged);
     let other_family_worse = other / judged(choice) - 1.0;
     let matters = other_family_worse > DOES_NOT_MATTER;
-    let ideal_s = ideal_s(question)?;
+    let ideal_s = question.ideal_s()?;
     let flips = flips::find(question, &candidates)?;
     let reason = reason::sentence(question, &candidates, recommended, other_family_worse)?;
     Ok(Plan {
@@ -156,16 +156,21 @@ fn simplest_within_tie(sorted: &[Expected], objective: Objective) -> usize {
         .unwrap_or(0)
 }
 
-fn ideal_s(question: &Question) -> Result<f64, ModelError> {
-    let plain = Candidate { scheme: Scheme::Repeat { rto_rtts: 1.0 }, chunk_packets: 1 };
-    let mut sum_s = 0.0;
-    for size in &question.sizes_bytes {
-        sum_s += plain.transfer(question, *size, 0.0)?.ideal_s();
-    }
-    Ok(sum_s / question.sizes_bytes.len() as f64)
-}
-
 impl Question {
+    /// The mean over the sizes of what no transport can beat: injection and one round trip.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError`] names the first argument that makes no sense.
+    pub fn ideal_s(&self) -> Result<f64, ModelError> {
+        let plain = Candidate { scheme: Scheme::Repeat { rto_rtts: 1.0 }, chunk_packets: 1 };
+        let mut sum_s = 0.0;
+        for size in &self.sizes_bytes {
+            sum_s += plain.transfer(self, *size, 0.0)?.ideal_s();
+        }
+        Ok(sum_s / self.sizes_bytes.len().max(1) as f64)
+    }
+
     /// The losses that stand for what is known.
     fn losses(&self) -> Result<Vec<f64>, ModelError> {
         match self.loss {
