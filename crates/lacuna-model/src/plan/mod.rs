@@ -8,7 +8,8 @@
 //! is answered as soon as it can be repaired, and its fallback repairs after one round trip.
 //!
 //! Of all candidates within [`TIE`] of the best the simplest is recommended: less parity to
-//! compute and to send is worth more than a percent that no measurement would show.
+//! compute and to send is worth more than a percent that no measurement would show. A code must in
+//! addition hold at twice the loss.
 
 mod candidate;
 mod flips;
@@ -21,6 +22,10 @@ use crate::{Loss, ModelError, Path, Transfer, error::check, mixture::loss_range}
 
 /// Candidates within this of the best are as good as it.
 pub const TIE: f64 = 0.02;
+
+/// A code is recommended only if it is as good as others at this times the loss, too: a path's loss
+/// is never known better.
+const MARGIN: f64 = 2.0;
 
 /// If the best of the other family is within this, the choice does not matter.
 pub const DOES_NOT_MATTER: f64 = 0.05;
@@ -125,7 +130,7 @@ pub fn plan(question: &Question) -> Result<Plan, ModelError> {
     candidates.sort_by(|a, b| {
         judged(a).total_cmp(&judged(b)).then(a.candidate.effort().cmp(&b.candidate.effort()))
     });
-    let recommended = simplest_within_tie(&candidates, question.objective);
+    let recommended = simplest_within_tie(question, &candidates)?;
     let choice = &candidates[recommended];
     let other = candidates
         .iter()
@@ -148,12 +153,29 @@ pub fn plan(question: &Question) -> Result<Plan, ModelError> {
     })
 }
 
-fn simplest_within_tie(sorted: &[Expected], objective: Objective) -> usize {
-    let best_s = sorted.first().map_or(0.0, |expected| expected.of(objective));
-    (0..sorted.len())
-        .take_while(|i| sorted[*i].of(objective) <= best_s * (1.0 + TIE))
-        .min_by_key(|i| (sorted[*i].candidate.effort(), *i))
-        .unwrap_or(0)
+/// The simplest candidate within a tie of the best: a repeater if one is among them, else the
+/// simplest code that is still as good as the others at [`MARGIN`] times the loss. A code may stand
+/// at the edge of its strength, where a little more loss costs a round trip.
+fn simplest_within_tie(question: &Question, sorted: &[Expected]) -> Result<usize, ModelError> {
+    let judged = |expected: &Expected| expected.of(question.objective);
+    let best_s = sorted.first().map_or(0.0, judged);
+    let mut tied: Vec<usize> =
+        (0..sorted.len()).take_while(|i| judged(&sorted[*i]) <= best_s * (1.0 + TIE)).collect();
+    tied.sort_by_key(|i| sorted[*i].candidate.effort());
+    let Some(simplest) = tied.first().copied() else { return Ok(0) };
+    let loss = Axis::Loss.of(question);
+    let more = loss * MARGIN;
+    if !sorted[simplest].candidate.scheme.is_coded() || loss == 0.0 || more > Axis::Loss.range().1 {
+        return Ok(simplest);
+    }
+    let worse = Axis::Loss.at(question, more);
+    let mut then = Vec::new();
+    for i in &tied {
+        then.push(sorted[*i].candidate.judged_s(&worse)?);
+    }
+    let best_s = then.iter().copied().fold(f64::INFINITY, f64::min);
+    let first = then.iter().position(|time_s| *time_s <= best_s * (1.0 + TIE));
+    Ok(first.map_or(simplest, |i| tied[i]))
 }
 
 impl Question {

@@ -118,6 +118,23 @@ fn bursts_and_unknown_losses_change_the_numbers() {
 }
 
 #[test]
+fn a_code_at_the_edge_of_its_strength_is_not_recommended() {
+    // At 1e-4, XOR (32, 8) falls back with 8e-4: within p99.9, but not at a little more loss.
+    let question = Question { loss: LossKnown::At(1e-4), ..question() };
+    let plan = plan(&question).unwrap();
+    let at_the_edge = plan
+        .candidates
+        .iter()
+        .find(|e| e.candidate.scheme.to_string() == "ec:xor:32:8" && e.chunk_bytes == 4096)
+        .unwrap();
+    assert!(at_the_edge.p999_s < plan.candidates[0].p999_s * (1.0 + TIE));
+    let choice = plan.choice().candidate;
+    let more = Question { loss: LossKnown::At(2e-4), ..question };
+    let ratio = choice.expected(&more).unwrap().p999_s / plan.choice().p999_s;
+    assert!(ratio < 1.05, "{choice:?}: {ratio}");
+}
+
+#[test]
 fn several_sizes_are_one_question() {
     let one = plan(&question()).unwrap();
     let both = plan(&Question { sizes_bytes: vec![MIB, 128 * MIB], ..question() }).unwrap();
