@@ -11,6 +11,7 @@ mod units;
 
 mod demo;
 mod perf;
+mod planner;
 mod transfer;
 
 use clap::error::ErrorKind;
@@ -67,6 +68,10 @@ enum Command {
     Recv(transfer::RecvArgs),
     /// Measure throughput and completion times between two machines
     Perf(perf::PerfArgs),
+    /// Compute how long a message takes over a long, lossy path
+    Model(planner::ModelArgs),
+    /// Recommend a reliability scheme for a path, and say why
+    Plan(planner::PlanArgs),
 }
 
 fn main() -> ExitCode {
@@ -81,6 +86,8 @@ fn main() -> ExitCode {
         Command::Send(args) => transfer::send(&args, output),
         Command::Recv(args) => transfer::recv(&args, output),
         Command::Perf(args) => perf::run(&args, output),
+        Command::Model(args) => planner::model(&args, output),
+        Command::Plan(args) => planner::plan(&args, output),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,390 @@
+//! `lacuna plan`: which scheme for this path.
+
+use super::chart::{Axis, Chart, Drawing, Legend, Series};
+use super::{OVERHEAD_BYTES, arguments};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::units;
+use clap::{Args, ValueEnum};
+use comfy_table::{CellAlignment, Table, presets};
+use lacuna_model::plan::{
+    self, Axis as PlanAxis, Expected, Flip, LossKnown, Objective, Plan, Question, Scheme,
+};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// Speed of light in fibre: vacuum over the refractive index of silica, 1.468 at 1550 nm.
+const FIBRE_KM_PER_S: f64 = 299_792.458 / 1.468;
+
+/// Recommend a reliability scheme for a path, and say why.
+///
+/// Compares selective repeat and erasure codes as the transport runs them (headers and repairs take
+/// link time, answers come as early as possible), prints what to expect of each, where the choice
+/// flips, and when it does not matter.
+///
+/// --from reads a JSON object with any of rate_bits_per_s, rtt_s, loss (a number or [low, high]),
+/// mean_burst_packets and mtu_bytes; options beside it override it.
+///
+/// Examples:
+///   lacuna plan --rate 400gbit --rtt 25ms --loss 1e-4 --size 128MiB
+///   lacuna plan --rate 10gbit --distance 3750km --loss 1e-5..1e-2 --burst 8 --size 1MiB,64MiB --objective p99
+///   lacuna plan --from path.json --size 1GiB --plot plan.svg
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct PlanArgs {
+    /// Rate of the path
+    #[arg(long, value_parser = arguments::rate, allow_hyphen_values = true, required_unless_present = "from")]
+    rate: Option<f64>,
+    /// Round-trip time of the path
+    #[arg(long, value_parser = arguments::rtt_s, allow_hyphen_values = true, conflicts_with = "distance")]
+    rtt: Option<f64>,
+    /// Length of the fibre instead of --rtt: 204 km take a millisecond one way (the paper's
+    /// figures count 300 km instead, 3750 km as 25 ms)
+    #[arg(long, value_parser = arguments::kilometres, allow_hyphen_values = true)]
+    distance: Option<f64>,
+    /// Share of packets that are lost, or a range: 1e-3 or 1e-5..1e-2
+    #[arg(long, value_parser = arguments::losses, allow_hyphen_values = true, required_unless_present = "from")]
+    loss: Option<(f64, f64)>,
+    /// Packets are lost in bursts of this mean length
+    #[arg(long, value_parser = arguments::factor)]
+    burst: Option<f64>,
+    /// Bytes per message; several, separated by commas, are equally frequent
+    #[arg(long, value_parser = arguments::size, value_delimiter = ',', required = true)]
+    size: Vec<u64>,
+    /// What to make small
+    #[arg(long, value_enum, default_value_t = ObjectiveName::P999)]
+    objective: ObjectiveName,
+    /// Read the path from a file
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// Payload bytes per packet [default: 4096]
+    #[arg(long, value_parser = arguments::size)]
+    mtu: Option<u64>,
+    /// Draw the best of each kind over message sizes, as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ObjectiveName {
+    Mean,
+    P99,
+    #[value(name = "p99.9", alias = "p999")]
+    P999,
+}
+
+impl ObjectiveName {
+    fn objective(self) -> Objective {
+        match self {
+            Self::Mean => Objective::Mean,
+            Self::P99 => Objective::P99,
+            Self::P999 => Objective::P999,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::P99 => "p99",
+            Self::P999 => "p99.9",
+        }
+    }
+}
+
+/// A path as a measurement describes it.
+#[derive(Debug, Default, Deserialize)]
+struct Measured {
+    rate_bits_per_s: Option<f64>,
+    rtt_s: Option<f64>,
+    loss: Option<MeasuredLoss>,
+    mean_burst_packets: Option<f64>,
+    mtu_bytes: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum MeasuredLoss {
+    At(f64),
+    Between(f64, f64),
+}
+
+#[derive(Debug, Serialize)]
+struct Answer {
+    recommended: Recommended,
+    objective: &'static str,
+    ideal_s: f64,
+    /// Whether the choice between repeating and coding makes a difference.
+    matters: bool,
+    /// How much longer the best of the other family takes, as a fraction.
+    other_family_worse: Option<f64>,
+    reason: String,
+    flips: Vec<FlipAnswer>,
+    candidates: Vec<CandidateAnswer>,
+}
+
+#[derive(Debug, Serialize)]
+struct Recommended {
+    mode: String,
+    code: Option<&'static str>,
+    k: Option<u32>,
+    m: Option<u32>,
+    chunk_bytes: u64,
+    /// Until a lost chunk goes out again.
+    rto_s: f64,
+    /// Until a coded message falls back to repeating.
+    fto_s: Option<f64>,
+    window_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct FlipAnswer {
+    axis: &'static str,
+    value: f64,
+    to: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct CandidateAnswer {
+    mode: String,
+    chunk_bytes: u64,
+    mean_s: f64,
+    p50_s: f64,
+    p99_s: f64,
+    p999_s: f64,
+    p_fallback: Option<f64>,
+    parity_share: f64,
+    timeout_s: f64,
+}
+
+pub(crate) fn run(args: &PlanArgs, output: Output) -> Result<(), Failure> {
+    let question = question(args)?;
+    let plan = plan::plan(&question)?;
+    if let Some(path) = &args.plot {
+        draw(path, &question, &plan, args.objective)?;
+    }
+    if output.json {
+        output.object(&answer(&question, &plan, args.objective))?;
+    } else {
+        output.line(&render(&question, &plan, args.objective))?;
+    }
+    let has_codes = lacuna::modes::TABLE.iter().any(|entry| entry.name.starts_with("ec"));
+    if plan.choice().candidate.scheme.is_coded() && !has_codes {
+        output.note("this version's transport has no erasure coding yet: of its modes, take sr");
+    }
+    Ok(())
+}
+
+fn question(args: &PlanArgs) -> Result<Question, Failure> {
+    let measured = match &args.from {
+        None => Measured::default(),
+        Some(path) => read(path)?,
+    };
+    let missing = |argument: &str| {
+        Failure::Usage(format!("no --{argument}: give it, or --from a file that has it"))
+    };
+    let rtt_s = args.rtt.or(args.distance.map(|km| 2.0 * km / FIBRE_KM_PER_S)).or(measured.rtt_s);
+    let loss = match (args.loss, measured.loss) {
+        (Some((low, high)), _) if low == high => LossKnown::At(low),
+        (Some((low, high)), _) | (None, Some(MeasuredLoss::Between(low, high))) => {
+            LossKnown::Between(low, high)
+        }
+        (None, Some(MeasuredLoss::At(loss))) => LossKnown::At(loss),
+        (None, None) => return Err(missing("loss")),
+    };
+    Ok(Question {
+        rate_bits_per_s: args.rate.or(measured.rate_bits_per_s).ok_or_else(|| missing("rate"))?,
+        rtt_s: rtt_s.ok_or_else(|| missing("rtt"))?,
+        loss,
+        mean_burst_packets: args.burst.or(measured.mean_burst_packets),
+        sizes_bytes: args.size.clone(),
+        objective: args.objective.objective(),
+        packet_bytes: args.mtu.or(measured.mtu_bytes).unwrap_or(4096),
+        overhead_bytes: OVERHEAD_BYTES,
+    })
+}
+
+fn read(path: &Path) -> Result<Measured, Failure> {
+    let text =
+        std::fs::read_to_string(path).map_err(|error| Failure::file("read", path, &error))?;
+    serde_json::from_str(&text).map_err(|error| {
+        Failure::Usage(format!("--from {}: not a path's measurement: {error}", path.display()))
+    })
+}
+
+fn answer(question: &Question, plan: &Plan, objective: ObjectiveName) -> Answer {
+    let choice = plan.choice();
+    let (code, rto_s, fto_s) = match choice.candidate.scheme {
+        Scheme::Repeat { .. } => (None, choice.timeout_s, None),
+        Scheme::Code(code) => (Some(code), question.rtt_s, Some(choice.timeout_s)),
+    };
+    Answer {
+        recommended: Recommended {
+            mode: choice.candidate.scheme.to_string(),
+            code: code.map(|code| match code.kind() {
+                lacuna_model::CodeKind::Mds => "mds",
+                lacuna_model::CodeKind::Xor => "xor",
+            }),
+            k: code.map(|code| code.k()),
+            m: code.map(|code| code.m()),
+            chunk_bytes: choice.chunk_bytes,
+            rto_s,
+            fto_s,
+            window_bytes: plan.window_bytes,
+        },
+        objective: objective.name(),
+        ideal_s: plan.ideal_s,
+        matters: plan.matters,
+        other_family_worse: Some(plan.other_family_worse).filter(|worse| worse.is_finite()),
+        reason: plan.reason.clone(),
+        flips: plan.flips.iter().map(flip_answer).collect(),
+        candidates: plan.candidates.iter().map(candidate_answer).collect(),
+    }
+}
+
+fn flip_answer(flip: &Flip) -> FlipAnswer {
+    FlipAnswer {
+        axis: match flip.axis {
+            PlanAxis::Size => "size_bytes",
+            PlanAxis::Loss => "loss",
+            PlanAxis::Rtt => "rtt_s",
+        },
+        value: flip.value,
+        to: if flip.to_coding { "ec" } else { "sr" },
+    }
+}
+
+fn candidate_answer(expected: &Expected) -> CandidateAnswer {
+    CandidateAnswer {
+        mode: expected.candidate.scheme.to_string(),
+        chunk_bytes: expected.chunk_bytes,
+        mean_s: expected.mean_s,
+        p50_s: expected.p50_s,
+        p99_s: expected.p99_s,
+        p999_s: expected.p999_s,
+        p_fallback: expected.fallback,
+        parity_share: expected.parity_share,
+        timeout_s: expected.timeout_s,
+    }
+}
+
+fn render(question: &Question, plan: &Plan, objective: ObjectiveName) -> String {
+    let choice = plan.choice();
+    let mut lines = vec![format!(
+        "take {} with chunks of {}, a window of {} and a {} of {}",
+        choice.candidate.scheme,
+        units::show_bytes(choice.chunk_bytes),
+        units::show_bytes(plan.window_bytes),
+        if choice.candidate.scheme.is_coded() { "fallback timeout" } else { "repair time" },
+        show_time(choice.timeout_s),
+    )];
+    lines.push(format!("why: {}", plan.reason));
+    if plan.matters {
+        let worse = if plan.other_family_worse.is_finite() {
+            format!("{:.0} % longer", plan.other_family_worse * 100.0)
+        } else {
+            "for ever".to_owned()
+        };
+        let other = if choice.candidate.scheme.is_coded() { "repeating" } else { "coding" };
+        lines.push(format!("the choice matters: by {}, {other} takes {worse}", objective.name()));
+    } else {
+        lines.push(format!(
+            "the choice does not matter much: by {}, the best of the other kind is within {:.0} %",
+            objective.name(),
+            plan::DOES_NOT_MATTER * 100.0
+        ));
+    }
+    for flip in &plan.flips {
+        let from = flip.axis.of(question);
+        let side = if flip.value > from { "above" } else { "below" };
+        let (axis, value) = match flip.axis {
+            PlanAxis::Size => ("size", units::show_bytes(flip.value as u64)),
+            PlanAxis::Loss => ("loss", format!("{:.1e}", flip.value)),
+            PlanAxis::Rtt => ("RTT", show_time(flip.value)),
+        };
+        let to = if flip.to_coding { "coding" } else { "repeating" };
+        lines.push(format!("flips to {to} {side} a {axis} of about {value}"));
+    }
+    lines.push(format!("ideal {}\n{}", show_time(plan.ideal_s), table(plan)));
+    lines.join("\n")
+}
+
+fn table(plan: &Plan) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["", "mode", "chunk", "mean", "p50", "p99", "p99.9", "P(fallback)", "parity"]);
+    for (index, expected) in plan.candidates.iter().enumerate() {
+        table.add_row([
+            if index == plan.recommended { ">" } else { "" }.to_owned(),
+            expected.candidate.scheme.to_string(),
+            units::show_bytes(expected.chunk_bytes),
+            show_time(expected.mean_s),
+            show_time(expected.p50_s),
+            show_time(expected.p99_s),
+            show_time(expected.p999_s),
+            expected.fallback.map_or_else(String::new, |fallback| format!("{fallback:.1e}")),
+            format!("{:.0} %", expected.parity_share * 100.0),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(3) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string()
+}
+
+fn show_time(seconds: f64) -> String {
+    match seconds {
+        s if s >= 1.0 => format!("{s:.3} s"),
+        s if s >= 1e-3 => format!("{:.3} ms", s * 1e3),
+        s => format!("{:.1} us", s * 1e6),
+    }
+}
+
+/// Sizes on each side of those asked for, in steps of a factor of two.
+const PLOT_STEPS: i32 = 10;
+
+/// The best of each kind, over sizes around those asked for.
+fn draw(
+    path: &Path,
+    question: &Question,
+    plan: &Plan,
+    objective: ObjectiveName,
+) -> Result<(), Failure> {
+    let mut best: Vec<&Expected> = Vec::new();
+    for expected in std::iter::once(plan.choice()).chain(&plan.candidates) {
+        let kind = |expected: &Expected| expected.candidate.effort().0;
+        let name = |expected: &Expected| expected.candidate.scheme.to_string();
+        let is_kind = |known: &&Expected| {
+            kind(known) == kind(expected)
+                && (expected.candidate.scheme.is_coded() || name(known) == name(expected))
+        };
+        if !best.iter().any(is_kind) {
+            best.push(expected);
+        }
+    }
+    let middle = PlanAxis::Size.of(question);
+    let mut series = Vec::new();
+    for expected in best {
+        let mut points = Vec::new();
+        for step in -PLOT_STEPS * 2..=PLOT_STEPS * 2 {
+            let size = (middle * (f64::from(step) / 2.0).exp2()).max(1.0);
+            let moved = PlanAxis::Size.at(question, size);
+            let there = expected.candidate.expected(&moved)?;
+            points.push((size, there.of(moved.objective) / moved.ideal_s()?));
+        }
+        let name =
+            format!("{} {}", expected.candidate.scheme, units::show_bytes(expected.chunk_bytes));
+        series.push(Series { name, points });
+    }
+    let chart = Chart {
+        title: format!("{} over the ideal time", objective.name()),
+        x: Axis::log("message size", units_label),
+        y: Axis::linear("x ideal"),
+        series,
+        legend: Legend::Right,
+    };
+    Drawing { title: plan.reason.clone(), charts: vec![chart], notes: Vec::new() }.write(path)
+}
+
+fn units_label(bytes: f64) -> String {
+    units::show_bytes(bytes as u64)
+}

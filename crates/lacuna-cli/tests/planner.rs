@@ -1,0 +1,182 @@
+//! `model`, `plan` and `figures` as a user runs them.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn run(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_lacuna")).args(args).output().expect("the binary runs")
+}
+
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+fn json(line: &str) -> Value {
+    let output = run(&[&words(line)[..], &["--json"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    assert_eq!(text.lines().count(), 1);
+    serde_json::from_str(&text).expect("one object")
+}
+
+fn assert_near(value: &Value, expected: f64) {
+    let actual = value.as_f64().expect("a number");
+    assert!((actual / expected - 1.0).abs() < 1e-8, "{actual} is not {expected}");
+}
+
+#[test]
+fn model_answers_with_the_fields_it_promises() {
+    // Expected values: lacuna-model/tests/fixtures, an independent evaluation.
+    let link = "--rate 400gbit --rtt 25ms --loss 1e-2 --size 128MiB --chunk 4KiB";
+    let sr = json(&format!("model --mode sr {link}"));
+    let fields: Vec<&str> = sr.as_object().expect("an object").keys().map(String::as_str).collect();
+    let mut promised = [
+        "chunks",
+        "ideal_s",
+        "mean_s",
+        "p50_s",
+        "p99_s",
+        "p999_s",
+        "p_fallback",
+        "mean_paper_formula_s",
+    ];
+    promised.sort_unstable();
+    let mut sorted = fields.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, promised);
+    assert_eq!(sr["chunks"], 32_768);
+    assert_near(&sr["ideal_s"], 32_768.0 * 8.192e-8 + 0.025);
+    assert!(sr["p_fallback"].is_null());
+
+    let link = "--rate 400gbit --rtt 25ms --loss 1e-3 --size 128MiB";
+    let ec = json(&format!("model --mode ec {link} --code xor --k 32 --m 8 --beta 1 --rto-rtts 3"));
+    assert_near(&ec["p_fallback"], 0.078_503_860_102_108_15);
+    assert!(ec["mean_paper_formula_s"].as_f64() > ec["mean_s"].as_f64());
+}
+
+#[test]
+fn model_meets_what_the_demo_measures() {
+    let path = "--rate 1gbit --rtt 25ms --loss 1e-3 --size 64MiB --headers --wire-time";
+    for (rto_rtts, measured_s) in [(1, 0.584), (3, 0.624)] {
+        let answer = json(&format!("model --mode sr --rto-rtts {rto_rtts} {path}"));
+        let mean_s = answer["mean_s"].as_f64().expect("a number");
+        assert!((mean_s / measured_s - 1.0).abs() < 0.1, "{mean_s}");
+    }
+}
+
+#[test]
+fn model_prints_the_draws_interval_beside_the_exact_value() {
+    let answer = json(
+        "model --mode sr --rate 1gbit --rtt 10ms --loss 1e-2 --size 1MiB --trials 5000 --seed 3",
+    );
+    let drawn = &answer["monte_carlo"];
+    assert_eq!(drawn["trials"], 5000);
+    let bound = |index: usize| drawn["mean_interval_s"][index].as_f64().expect("a number");
+    let mean_s = answer["mean_s"].as_f64().expect("a number");
+    assert!(bound(0) <= mean_s && mean_s <= bound(1), "{answer}");
+}
+
+#[test]
+fn model_says_what_a_deadline_leaves_out() {
+    let answer = json(
+        "model --mode best-effort --deadline 1s --rate 1gbit --rtt 10ms --loss 1e-2 --size 1MiB",
+    );
+    assert_near(&answer["missing"]["mean"], 0.01);
+    let output =
+        run(&words("model --mode best-effort --rate 1gbit --rtt 10ms --loss 0 --size 1MiB"));
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn nonsense_is_answered_with_the_argument_and_its_range() {
+    for (change, parts) in [
+        (("--loss", "1"), ["--loss", "below 1"]),
+        (("--loss", "-0.1"), ["--loss", "at least 0"]),
+        (("--rtt", "-25ms"), ["--rtt", "at least 0"]),
+        (("--rtt", "25"), ["--rtt", "ms"]),
+        (("--rate", "0gbit"), ["--rate", "more than zero"]),
+        (("--rate", "400GB"), ["--rate", "bit"]),
+        (("--size", "5parsec"), ["--size", "KiB"]),
+        (("--size", "0"), ["--size", "at least 1"]),
+        (("--chunk", "0"), ["--chunk", "at least 1"]),
+        (("--k", "40000"), ["k is 40000", "1 to 32768"]),
+        (("--k", "0"), ["k is 0", "1 to"]),
+        (("--m", "0"), ["m is 0", "1 to"]),
+        (("--beta", "-1"), ["--beta", "at least 0"]),
+        (("--rto-rtts", "-3"), ["--rto-rtts", "at least 0"]),
+        (("--burst", "0.5"), ["burst is 0.5", "at least 1"]),
+        (("--correlation", "1.5"), ["correlation is 1.5", "below 1"]),
+    ] {
+        let mut args = words("model --mode ec");
+        for (name, value) in
+            [("--rate", "400gbit"), ("--rtt", "25ms"), ("--loss", "1e-3"), ("--size", "128MiB")]
+        {
+            if name != change.0 {
+                args.extend([name, value]);
+            }
+        }
+        args.extend([change.0, change.1]);
+        let output = run(&args);
+        assert_eq!(output.status.code(), Some(2), "{change:?}: {output:?}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!text.contains("panicked"), "{text}");
+        for part in parts {
+            assert!(text.contains(part), "{change:?}: {text}");
+        }
+    }
+}
+
+#[test]
+fn plan_recommends_says_why_and_where_it_flips() {
+    let plan = json("plan --rate 400gbit --rtt 25ms --loss 1e-4 --size 128MiB --objective p99.9");
+    assert_eq!(plan["matters"], true);
+    let choice = &plan["recommended"];
+    assert!(choice["mode"].as_str().expect("a mode").starts_with("ec:"), "{choice}");
+    assert!(choice["k"].as_u64() > Some(0) && choice["m"].as_u64() > Some(0));
+    assert!(choice["fto_s"].as_f64() > choice["rto_s"].as_f64());
+    assert_eq!(choice["window_bytes"], 1_250_000_000);
+    assert!(plan["reason"].as_str().expect("a sentence").contains("25.0 ms"));
+    assert!(!plan["flips"].as_array().expect("flips").is_empty());
+    for candidate in plan["candidates"].as_array().expect("candidates") {
+        for field in ["mean_s", "p50_s", "p99_s", "p999_s"] {
+            assert!(candidate[field].as_f64() > Some(0.027), "{candidate}");
+        }
+    }
+    let plan = json("plan --rate 1gbit --rtt 100us --loss 1e-6 --size 1GiB --objective mean");
+    assert_eq!(plan["matters"], false);
+    assert_eq!(plan["recommended"]["mode"], "sr");
+    let output = run(&words("plan --rate 1gbit --rtt 100us --loss 1e-6 --size 1GiB"));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("does not matter"));
+}
+
+#[test]
+fn plan_reads_a_measured_path_and_draws() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("path.json");
+    std::fs::write(
+        &path,
+        r#"{"rate_bits_per_s": 1e10, "rtt_s": 0.04, "loss": [1e-5, 1e-3], "mean_burst_packets": 4}"#,
+    )
+    .expect("written");
+    let plot = folder.path().join("plan.svg");
+    let (path, plot) = (path.to_str().expect("UTF-8"), plot.to_str().expect("UTF-8"));
+    let plan = json(&format!("plan --from {path} --size 1MiB,64MiB --plot {plot}"));
+    assert_eq!(plan["recommended"]["window_bytes"], 50_000_000);
+    let svg = std::fs::read_to_string(plot).expect("the plot was written");
+    assert!(svg.starts_with("<svg") && svg.contains("message size"));
+
+    let output = run(&["plan", "--from", path]);
+    assert_eq!(output.status.code(), Some(2), "no size");
+    std::fs::write(path, "[1, 2]").expect("written");
+    let output = run(&["plan", "--from", path, "--size", "1MiB"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("path.json"));
+}
+
+#[test]
+fn a_distance_is_a_round_trip_through_fibre() {
+    let by_distance = json("plan --rate 1gbit --distance 1000km --loss 0 --size 1MiB");
+    let ideal_s = by_distance["ideal_s"].as_f64().expect("a number");
+    let rtt_s = 2000.0 * 1.468 / 299_792.458;
+    assert!((ideal_s - rtt_s - 256.0 * 4160.0 * 8e-9).abs() < 1e-9, "{ideal_s}");
+}
