@@ -72,6 +72,8 @@ enum Command {
     Model(planner::ModelArgs),
     /// Recommend a reliability scheme for a path, and say why
     Plan(planner::PlanArgs),
+    /// Draw the SDR paper's figures from the model
+    Figures(planner::FiguresArgs),
 }
 
 fn main() -> ExitCode {
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
         Command::Perf(args) => perf::run(&args, output),
         Command::Model(args) => planner::model(&args, output),
         Command::Plan(args) => planner::plan(&args, output),
+        Command::Figures(args) => planner::figures(&args, output),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

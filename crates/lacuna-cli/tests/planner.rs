@@ -180,3 +180,45 @@ fn a_distance_is_a_round_trip_through_fibre() {
     let rtt_s = 2000.0 * 1.468 / 299_792.458;
     assert!((ideal_s - rtt_s - 256.0 * 4160.0 * 8e-9).abs() < 1e-9, "{ideal_s}");
 }
+
+#[test]
+fn figures_are_drawn_with_their_headlines() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().to_str().expect("UTF-8");
+    let output = run(&["figures", "--out", out, "--trials", "1000", "--json"]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let written: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    let numbers: Vec<u64> = written.iter().filter_map(|figure| figure["figure"].as_u64()).collect();
+    assert_eq!(numbers, [3, 9, 10, 12, 13, 15]);
+    for figure in &written {
+        let svg = std::fs::read_to_string(figure["svg"].as_str().expect("a path")).expect("drawn");
+        assert!(svg.starts_with("<svg") && svg.contains("Paper, ") && svg.contains("Here: "));
+        let csv =
+            std::fs::read_to_string(figure["csv"].as_str().expect("a path")).expect("written");
+        let columns = csv.lines().next().expect("a header").split(',').count();
+        assert!(csv.lines().count() > 7);
+        assert!(csv.lines().all(|line| line.split(',').count() == columns), "{figure}");
+        assert!(!figure["headlines"].as_array().expect("headlines").is_empty());
+    }
+    let ours = written[1]["headlines"][0]["ours"].as_str().expect("text");
+    assert!(ours.contains("6.23x") && ours.contains("9.96x"), "{ours}");
+}
+
+#[test]
+fn the_chunk_switches_between_the_hypotheses() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().to_str().expect("UTF-8");
+    let ours = |more: &str| {
+        let output = run(&[&["figures", "10", "--out", out][..], &words(more)].concat());
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    assert!(ours("").contains("XOR 7.85e-2 at 1e-3"));
+    assert!(ours("--chunk 64KiB").contains("XOR 5.10e-3 at 1e-3"));
+    assert!(ours("--chunk 64KiB --loss-per packet").contains("XOR 7.14e-1 at 1e-3"));
+    let output = run(&["figures", "11", "--out", out]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("3, 9, 10, 12, 13, 15"));
+}

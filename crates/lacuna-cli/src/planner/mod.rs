@@ -1,10 +1,12 @@
-//! `lacuna model` and `plan`: the faces of the completion-time model (`lacuna-model`).
+//! `lacuna model`, `plan` and `figures`: the faces of the completion-time model (`lacuna-model`).
 
 mod arguments;
 mod chart;
+mod figures;
 mod model;
 mod plan;
 
+pub(crate) use figures::{FiguresArgs, run as figures};
 pub(crate) use model::{ModelArgs, run as model};
 pub(crate) use plan::{PlanArgs, run as plan};
 

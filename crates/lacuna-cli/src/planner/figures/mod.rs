@@ -1,0 +1,162 @@
+//! `lacuna figures`: figures 3, 9, 10, 12, 13 and 15 of the SDR paper, from the model, as SVG and
+//! CSV, with what the paper states of each and what comes out.
+//!
+//! The paper does not say which chunk its figures 3, 9, 10, 12 and 13 have, nor whether the drop
+//! rate is that of a chunk or of a packet. `--chunk` and `--loss-per` choose; with 4 KiB chunks,
+//! the default, the two are the same, and most headlines come out.
+
+mod allreduce;
+mod distance;
+mod grid;
+mod lines;
+mod packets;
+mod setup;
+
+use crate::failure::Failure;
+use crate::output::Output;
+use clap::Args;
+use serde::Serialize;
+use setup::{LossPer, Setup};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Draw the SDR paper's figures from the model: 3, 9, 10, 12, 13, 15.
+///
+/// Each becomes an SVG and a CSV, with the paper's stated headline and ours beneath. Figures 2, 11,
+/// 14 and 16 are measurements and not drawn here.
+///
+/// Examples:
+///   lacuna figures --out figures
+///   lacuna figures 9 10 --out figures-64k --chunk 64KiB
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct FiguresArgs {
+    /// Figures of the paper; all six if none is given
+    #[arg(value_name = "N")]
+    numbers: Vec<u32>,
+    /// Folder to write to; made if it is not there
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Bytes per chunk, which the paper does not state
+    #[arg(long, default_value = "4KiB", value_parser = super::arguments::size)]
+    chunk: u64,
+    /// What a drop rate counts: chunks whatever their length (4.2.1), or packets of 4 KiB (5.4.2)
+    #[arg(long, value_enum, default_value_t = LossPer::Chunk)]
+    loss_per: LossPer,
+    /// Trials of each ring allreduce in figure 13
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1000..=10_000_000))]
+    trials: u32,
+    /// Seed of these trials
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// What a figure turns out to be.
+struct Figure {
+    number: u32,
+    headlines: Vec<Headline>,
+    csv: Csv,
+}
+
+/// A statement of the paper about a figure, and what the model says of it.
+#[derive(Debug, Clone, Serialize)]
+struct Headline {
+    section: &'static str,
+    paper: &'static str,
+    ours: String,
+}
+
+impl Headline {
+    /// Two lines for beneath a figure.
+    fn notes(headlines: &[Self]) -> Vec<String> {
+        let lines = |headline: &Self| {
+            [
+                format!("Paper, {}: {}", headline.section, headline.paper),
+                format!("Here: {}", headline.ours),
+            ]
+        };
+        headlines.iter().flat_map(lines).collect()
+    }
+}
+
+/// Numbers for other tools.
+struct Csv {
+    text: String,
+}
+
+impl Csv {
+    fn new(header: &str) -> Self {
+        Self { text: format!("{header}\n") }
+    }
+
+    fn row(&mut self, labels: &[&str], numbers: &[f64]) {
+        let mut line = labels.join(",");
+        for number in numbers {
+            // Writing to a string cannot fail.
+            let _ = write!(line, "{}{number:e}", if line.is_empty() { "" } else { "," });
+        }
+        self.text.push_str(&line);
+        self.text.push('\n');
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Written {
+    figure: u32,
+    svg: String,
+    csv: String,
+    headlines: Vec<Headline>,
+}
+
+/// All that are drawn.
+const NUMBERS: [u32; 6] = [3, 9, 10, 12, 13, 15];
+
+pub(crate) fn run(args: &FiguresArgs, output: Output) -> Result<(), Failure> {
+    let mut numbers = if args.numbers.is_empty() { NUMBERS.to_vec() } else { args.numbers.clone() };
+    numbers.sort_unstable();
+    numbers.dedup();
+    if let Some(number) = numbers.iter().find(|number| !NUMBERS.contains(number)) {
+        return Err(Failure::Usage(format!(
+            "figure {number} is not drawn here: one of 3, 9, 10, 12, 13, 15"
+        )));
+    }
+    std::fs::create_dir_all(&args.out).map_err(|error| Failure::file("make", &args.out, &error))?;
+    let setup = Setup::new(args.chunk, args.loss_per)?;
+    for number in numbers {
+        let svg = args.out.join(format!("figure-{number}.svg"));
+        let csv = args.out.join(format!("figure-{number}.csv"));
+        let figure = draw(number, &setup, args, &svg)?;
+        std::fs::write(&csv, &figure.csv.text)
+            .map_err(|error| Failure::file("write", &csv, &error))?;
+        report(&figure, &svg, &csv, output)?;
+    }
+    Ok(())
+}
+
+fn draw(number: u32, setup: &Setup, args: &FiguresArgs, svg: &Path) -> Result<Figure, Failure> {
+    match number {
+        3 => lines::figure_3(setup, svg),
+        9 => grid::figure_9(setup, svg),
+        10 => lines::figure_10(setup, svg),
+        12 => distance::figure_12(setup, svg),
+        13 => allreduce::figure_13(setup, svg, args.trials as usize, args.seed),
+        _ => packets::figure_15(svg),
+    }
+}
+
+fn report(figure: &Figure, svg: &Path, csv: &Path, output: Output) -> Result<(), Failure> {
+    if output.json {
+        return output.object(&Written {
+            figure: figure.number,
+            svg: svg.display().to_string(),
+            csv: csv.display().to_string(),
+            headlines: figure.headlines.clone(),
+        });
+    }
+    output.line(&format!("figure {}: {}, {}", figure.number, svg.display(), csv.display()))?;
+    for headline in &figure.headlines {
+        output.line(&format!("  {} says: {}", headline.section, headline.paper))?;
+        output.line(&format!("  here:       {}", headline.ours))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! Figure 15, as far as the model goes: what longer chunks do to the loss of a chunk. (Its other
+//! half, throughput by chunk length, is a measurement of hardware.)
+
+use super::setup::PACKET_BYTES;
+use super::{Csv, Figure, Headline};
+use crate::failure::Failure;
+use crate::planner::chart::{Axis, Chart, Drawing, Legend, Series, plain, power};
+use lacuna_model::Loss;
+use std::path::Path;
+
+const LOSSES: [f64; 4] = [1e-6, 1e-5, 1e-4, 1e-3];
+
+pub(super) fn figure_15(svg: &Path) -> Result<Figure, Failure> {
+    let mut csv = Csv::new("loss,packets_per_chunk,chunk_bytes,chunk_loss");
+    let mut series = Vec::new();
+    for loss in LOSSES {
+        let mut points = Vec::new();
+        for packets in (0..=6).map(|exponent| 1u64 << exponent) {
+            let chunk_loss = Loss::PerPacket(loss).of_chunk(packets)?.probability();
+            csv.row(&[], &[loss, packets as f64, (packets * PACKET_BYTES) as f64, chunk_loss]);
+            points.push((packets as f64, chunk_loss));
+        }
+        series.push(Series { name: format!("packets {loss:e}"), points });
+    }
+    let at = |packets: usize| series[1].points[packets].1;
+    let headlines = vec![Headline {
+        section: "5.4.2",
+        paper: "p_chunk = 1 - (1 - P)^N: at 1e-5 from 1e-5 (1 packet) over 1.6e-4 (16) to 6.4e-4 (64)",
+        ours: format!("{:.2e}, {:.2e}, {:.2e}", at(0), at(4), at(6)),
+    }];
+    let charts = vec![Chart {
+        title: "loss of a chunk".to_owned(),
+        x: Axis::log("packets of 4 KiB per chunk", plain),
+        y: Axis::log("chunk loss", power),
+        series,
+        legend: Legend::Left,
+    }];
+    let title = "Figure 15: loss of a chunk by its length".to_owned();
+    Drawing { title, charts, notes: Headline::notes(&headlines) }.write(svg)?;
+    Ok(Figure { number: 15, headlines, csv })
+}
