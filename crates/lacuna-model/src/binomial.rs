@@ -80,37 +80,84 @@ pub(crate) fn quantile(n: u64, p: f64, probability: f64) -> u64 {
 /// Weights below this fraction of the largest do not change a mean or a quantile.
 const WEIGHT_MIN: f64 = 1e-16;
 
-/// The numbers that `X ~ Bin(n, p)` takes with a weight that matters: the first of them and the
-/// probabilities from it on. They add up to 1 to rounding.
-pub(crate) fn weights(n: u64, p: f64) -> (u64, Vec<f64>) {
-    if p <= 0.0 || n == 0 {
-        return (0, vec![1.0]);
+/// Most numbers in a table of weights. A wider distribution has every n-th only: of some 18
+/// standard deviations then, a 65,536th is less than 1e-7 of the mean.
+const WEIGHTS_MAX: f64 = 65_536.0;
+
+/// Standard deviations from the mean to where the weights end of such a table.
+const REACH: f64 = 9.0;
+
+/// The numbers that a binomial variable takes with a weight that matters.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Weights {
+    /// The least of them.
+    pub(crate) first: u64,
+    /// From one to the next.
+    pub(crate) stride: u64,
+    /// Their probabilities. They add up to 1 to rounding.
+    pub(crate) weights: Vec<f64>,
+}
+
+impl Weights {
+    /// Of `Bin(n, p)`.
+    pub(crate) fn new(n: u64, p: f64) -> Self {
+        let certain = |first| Self { first, stride: 1, weights: vec![1.0] };
+        if p <= 0.0 || n == 0 {
+            return certain(0);
+        }
+        if p >= 1.0 {
+            return certain(n);
+        }
+        let deviation = (n as f64 * p * (1.0 - p)).sqrt();
+        if 2.0 * REACH * deviation > WEIGHTS_MAX {
+            return Self::strided(n, p, deviation);
+        }
+        let odds = p / (1.0 - p);
+        let mode = (((n + 1) as f64 * p).floor() as u64).min(n);
+        let mut below = Vec::new();
+        let (mut x, mut term) = (mode, 1.0);
+        while x > 0 && term > WEIGHT_MIN {
+            term *= x as f64 / ((n - x + 1) as f64 * odds);
+            below.push(term);
+            x -= 1;
+        }
+        let first = x;
+        let mut weights: Vec<f64> = below.into_iter().rev().chain(std::iter::once(1.0)).collect();
+        (x, term) = (mode, 1.0);
+        while x < n && (term > WEIGHT_MIN || x - mode < 2) {
+            term *= (n - x) as f64 / (x + 1) as f64 * odds;
+            weights.push(term);
+            x += 1;
+        }
+        Self::scaled(first, 1, weights)
     }
-    if p >= 1.0 {
-        return (n, vec![1.0]);
+
+    fn strided(n: u64, p: f64, deviation: f64) -> Self {
+        let stride = (2.0 * REACH * deviation / WEIGHTS_MAX).ceil() as u64;
+        let mean = n as f64 * p;
+        let first = (mean - REACH * deviation).max(1.0) as u64;
+        let last = ((mean + REACH * deviation) as u64).min(n - 1);
+        let at_mean = ln_term(n, p, mean as u64);
+        let weights = (first..=last)
+            .step_by(stride as usize)
+            .map(|x| (ln_term(n, p, x) - at_mean).exp())
+            .collect();
+        Self::scaled(first, stride, weights)
     }
-    let odds = p / (1.0 - p);
-    let mode = (((n + 1) as f64 * p).floor() as u64).min(n);
-    let mut below = Vec::new();
-    let (mut x, mut term) = (mode, 1.0);
-    while x > 0 && term > WEIGHT_MIN {
-        term *= x as f64 / ((n - x + 1) as f64 * odds);
-        below.push(term);
-        x -= 1;
+
+    fn scaled(first: u64, stride: u64, mut weights: Vec<f64>) -> Self {
+        let sum: f64 = weights.iter().sum();
+        for weight in &mut weights {
+            *weight /= sum;
+        }
+        Self { first, stride, weights }
     }
-    let first = x;
-    let mut all: Vec<f64> = below.into_iter().rev().chain(std::iter::once(1.0)).collect();
-    (x, term) = (mode, 1.0);
-    while x < n && (term > WEIGHT_MIN || x - mode < 2) {
-        term *= (n - x) as f64 / (x + 1) as f64 * odds;
-        all.push(term);
-        x += 1;
+
+    /// The numbers.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
+        let (first, stride) = (self.first, self.stride);
+        (0..self.weights.len() as u64).map(move |i| first + i * stride)
     }
-    let sum: f64 = all.iter().sum();
-    for weight in &mut all {
-        *weight /= sum;
-    }
-    (first, all)
 }
 
 /// `ln P(X = x)`, for `0 < p < 1`.
@@ -184,9 +231,9 @@ mod tests {
             assert_near(actual, lower, 1e-12);
             assert!((upper - (1.0 - lower)).abs() < 1e-12);
         }
-        let (first, weights) = weights(5, 0.3);
-        assert_eq!(first, 0);
-        for (weight, term) in weights.iter().zip(terms) {
+        let table = Weights::new(5, 0.3);
+        assert_eq!(table.first, 0);
+        for (weight, term) in table.weights.iter().zip(terms) {
             assert_near(*weight, term, 1e-12);
         }
     }
@@ -211,12 +258,17 @@ mod tests {
     }
 
     #[test]
-    fn weights_of_many_draws_have_their_mean() {
-        for (n, p) in [(1 << 24, 0.25), (65_536, 1e-9), (300, 0.999)] {
-            let (first, weights) = weights(n, p);
-            let mean: f64 =
-                weights.iter().enumerate().map(|(i, w)| (first as f64 + i as f64) * w).sum();
-            assert_near(mean, n as f64 * p, 1e-9);
+    fn weights_of_many_draws_have_their_mean_and_deviation() {
+        for (n, p) in [(1 << 24, 0.25), (65_536, 1e-9), (300, 0.999), (1 << 43, 0.4)] {
+            let table = Weights::new(n, p);
+            assert!(table.weights.len() <= 70_000, "{}", table.weights.len());
+            let expected = n as f64 * p;
+            let moment = |power: i32| -> f64 {
+                let terms = table.numbers().zip(&table.weights);
+                terms.map(|(x, w)| (x as f64 - expected).powi(power) * w).sum()
+            };
+            assert!(moment(1).abs() < 1e-9 * expected, "{n} {p}: {}", moment(1));
+            assert_near(moment(2), expected * (1.0 - p), 1e-6);
         }
     }
 }

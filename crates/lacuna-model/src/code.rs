@@ -134,7 +134,9 @@ impl Code {
                     Outcome { success, failure }.all_of(groups)
                 })
                 .fold(Outcome::CERTAIN, Outcome::and),
-            (Some(chain), CodeKind::Mds) => self.bursts_mds(chain, self.m),
+            (Some(chain), CodeKind::Mds) => {
+                *self.bursts_mds(chain).last().unwrap_or(&Outcome::CERTAIN)
+            }
             (Some(chain), CodeKind::Xor) => self.bursts_xor(chain, self.m),
         }
     }
@@ -143,24 +145,25 @@ impl Code {
     /// `s = 0, ..., m`.
     pub(crate) fn early(&self, loss: &ChunkLoss) -> Vec<f64> {
         let p = loss.probability();
-        (0..=self.m)
-            .map(|s| match (loss.chain(), self.kind) {
-                (None, CodeKind::Mds) => binomial::tails(u64::from(self.k + s), p, u64::from(s)).0,
-                (Some(chain), CodeKind::Mds) => self.bursts_mds(chain, s).success,
-                (Some(chain), CodeKind::Xor) => self.bursts_xor(chain, s).success,
+        match (loss.chain(), self.kind) {
+            (None, CodeKind::Mds) => (0..=self.m)
+                .map(|s| binomial::tails(u64::from(self.k + s), p, u64::from(s)).0)
+                .collect(),
+            (Some(chain), CodeKind::Mds) => {
+                self.bursts_mds(chain).into_iter().map(|outcome| outcome.success).collect()
+            }
+            (Some(chain), CodeKind::Xor) => {
+                (0..=self.m).map(|s| self.bursts_xor(chain, s).success).collect()
+            }
+            (None, CodeKind::Xor) => {
                 // The first groups may have lost one chunk of theirs, the others none.
-                (None, CodeKind::Xor) => (0..self.m)
-                    .map(|group| {
-                        let data = u64::from(self.group_len(group));
-                        if group < s {
-                            binomial::tails(data + 1, p, 1).0
-                        } else {
-                            (data as f64 * (-p).ln_1p()).exp()
-                        }
-                    })
-                    .product(),
-            })
-            .collect()
+                let none = |group| (f64::from(self.group_len(group)) * (-p).ln_1p()).exp();
+                let one = |group| binomial::tails(u64::from(self.group_len(group)) + 1, p, 1).0;
+                (0..=self.m)
+                    .map(|s| (0..self.m).map(|g| if g < s { one(g) } else { none(g) }).product())
+                    .collect()
+            }
+        }
     }
 
     /// Data chunks of an XOR group.
@@ -174,18 +177,36 @@ impl Code {
         [(length + 1, longer), (length, u64::from(self.m) - longer)].into_iter()
     }
 
-    fn bursts_mds(&self, chain: &ChunkChain, parity: u32) -> Outcome {
-        let losses_max = parity as usize;
-        let data = losses(chain, self.k, losses_max);
-        let parity = losses(chain, parity, losses_max);
-        let mut failure = data.more;
-        let mut success = 0.0;
-        for (x, of_data) in data.exactly.iter().enumerate() {
-            let allowed = losses_max - x;
-            success += of_data * parity.exactly[..=allowed].iter().sum::<f64>();
-            failure += of_data * (parity.exactly[allowed + 1..].iter().sum::<f64>() + parity.more);
+    /// With the first `s` parity chunks, for `s = 0, ..., m`.
+    fn bursts_mds(&self, chain: &ChunkChain) -> Vec<Outcome> {
+        let losses_max = self.m as usize;
+        let mut data = Losses::new(chain, losses_max);
+        for _ in 0..self.k {
+            data.pass(chain);
         }
-        Outcome { success, failure }
+        let (of_data, data_more) = (data.exactly(), data.more);
+        let mut parity = Losses::new(chain, losses_max);
+        let mut outcomes = Vec::with_capacity(losses_max + 1);
+        for sent in 0..=losses_max {
+            // Of `sent` parity chunks `came` must come for as many lost data chunks.
+            let of_parity = parity.exactly();
+            let (mut success, mut failure) = (0.0, data_more);
+            let (mut at_most, mut allowed) = (0.0, 0);
+            for came in (0..=sent).rev() {
+                // at_most: the probability of at most `sent - came` lost parity chunks.
+                while allowed <= sent - came {
+                    at_most += of_parity[allowed];
+                    allowed += 1;
+                }
+                success += of_data[came] * at_most;
+                let lost: f64 = of_parity[allowed..].iter().sum::<f64>() + parity.more;
+                failure += of_data[came] * lost;
+            }
+            failure += of_data[sent + 1..].iter().sum::<f64>();
+            outcomes.push(Outcome { success, failure });
+            parity.pass(chain);
+        }
+        outcomes
     }
 
     /// With the first `sent` parity chunks.
@@ -193,10 +214,15 @@ impl Code {
         if self.m > XOR_GROUPS_MAX {
             return (0..self.m)
                 .map(|group| {
-                    let data = losses(&thinned(chain, self.m), self.group_len(group), 1);
+                    let thinned = thinned(chain, self.m);
+                    let mut data = Losses::new(&thinned, 1);
+                    for _ in 0..self.group_len(group) {
+                        data.pass(&thinned);
+                    }
+                    let exactly = data.exactly();
                     let parity = if group < sent { chain.loss() } else { 1.0 };
-                    let failure = data.more + data.exactly[1] * parity;
-                    let success = data.exactly[0] + data.exactly[1] * (1.0 - parity);
+                    let failure = data.more + exactly[1] * parity;
+                    let success = exactly[0] + exactly[1] * (1.0 - parity);
                     Outcome { success, failure }
                 })
                 .fold(Outcome::CERTAIN, Outcome::and);
@@ -268,29 +294,36 @@ impl Outcome {
     }
 }
 
-/// How many of `chunks` chunks in a row are lost: exactly 0, 1, ..., `max`, or more.
+/// How many of the chunks so far are lost: exactly 0, 1, ..., `max`, or more.
 struct Losses {
-    exactly: Vec<f64>,
+    /// By number and state of the link.
+    counts: Vec<[f64; 2]>,
     more: f64,
 }
 
-fn losses(chain: &ChunkChain, chunks: u32, max: usize) -> Losses {
-    let mut counts = vec![[0.0; 2]; max + 1];
-    counts[0] = chain.stationary;
-    let mut more = 0.0;
-    for _ in 0..chunks {
-        let mut next = vec![[0.0; 2]; max + 1];
-        for (count, states) in counts.iter().enumerate() {
-            add(&mut next[count], row_times(*states, &chain.step.ok));
-            let lost = row_times(*states, &chain.step.lost);
-            match next.get_mut(count + 1) {
-                Some(next) => add(next, lost),
-                None => more += lost[0] + lost[1],
-            }
-        }
-        counts = next;
+impl Losses {
+    /// None so far.
+    fn new(chain: &ChunkChain, max: usize) -> Self {
+        let mut counts = vec![[0.0; 2]; max + 1];
+        counts[0] = chain.stationary;
+        Self { counts, more: 0.0 }
     }
-    Losses { exactly: counts.iter().map(|states| states[0] + states[1]).collect(), more }
+
+    /// One chunk passes the link.
+    fn pass(&mut self, chain: &ChunkChain) {
+        let mut lost_before = [0.0; 2];
+        for states in &mut self.counts {
+            let lost = row_times(*states, &chain.step.lost);
+            *states = row_times(*states, &chain.step.ok);
+            add(states, lost_before);
+            lost_before = lost;
+        }
+        self.more += lost_before[0] + lost_before[1];
+    }
+
+    fn exactly(&self) -> Vec<f64> {
+        self.counts.iter().map(|states| states[0] + states[1]).collect()
+    }
 }
 
 /// Whether the parity chunks in `needed` all come.

@@ -85,7 +85,7 @@ pub(crate) struct ModelArgs {
     #[arg(long)]
     wire_time: bool,
     /// Draw the completion time so many times beside, and print the 99 % confidence intervals
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000_000))]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000_000))]
     trials: u32,
     /// Seed of the draws
     #[arg(long, default_value_t = 1)]
@@ -158,6 +158,11 @@ pub(crate) fn run(args: &ModelArgs, output: Output) -> Result<(), Failure> {
 }
 
 fn answer(args: &ModelArgs) -> Result<Answer, Failure> {
+    if args.trials > 0 && args.wire_time && args.burst.is_some() {
+        return Err(Failure::Usage(
+            "--trials draws no bursts on a link that repairs share: leave out --wire-time".into(),
+        ));
+    }
     let transfer = transfer(args)?;
     let timing = RepairTiming { rto_rtts: args.rto_rtts, wire_time: args.wire_time };
     match args.mode {

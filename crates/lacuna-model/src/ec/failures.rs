@@ -6,7 +6,7 @@
 //! interpolates: it is smooth in `f`, growing like a logarithm and a straight line. A distribution
 //! function, which is not smooth, is summed in full, at one step per term.
 
-use crate::{binomial, sr::Slowest};
+use crate::{binomial::Weights, sr::Slowest};
 
 /// Terms up to which a mean is summed as it stands.
 const SUMMED_MAX: usize = 48;
@@ -25,30 +25,27 @@ const IMPOSSIBLE_LN: f64 = -40.0;
 pub(super) struct Failures {
     /// Chunks of a whole submessage.
     k: u64,
-    /// The least number of failed whole submessages with a weight.
-    first: u64,
-    /// Their probabilities, from `first` on.
-    weights: Vec<f64>,
+    /// The numbers of failed whole submessages.
+    failed: Weights,
     /// Chunks of the short submessage and its failure.
     tail: Option<(u64, f64)>,
 }
 
 impl Failures {
     pub(super) fn new(whole: u64, k: u64, failure: f64, tail: Option<(u64, f64)>) -> Self {
-        let (first, weights) = binomial::weights(whole, failure);
-        Self { k, first, weights, tail }
+        Self { k, failed: Weights::new(whole, failure), tail }
     }
 
     /// `E[f(chunks that fall back); some do]`.
     pub(super) fn mean(&self, of: impl Fn(u64) -> f64) -> f64 {
+        let Weights { first, stride, weights } = &self.failed;
         self.parts()
             .map(|(extra, share)| {
-                let none =
-                    if self.first == 0 && extra > 0 { self.weights[0] * of(extra) } else { 0.0 };
-                let skipped = usize::from(self.first == 0);
-                let first = self.first + skipped as u64;
+                let none = if *first == 0 && extra > 0 { weights[0] * of(extra) } else { 0.0 };
+                let skipped = usize::from(*first == 0);
+                let numbers = Numbers { first: first + skipped as u64 * stride, stride: *stride };
                 let at = |f: u64| of(f * self.k + extra);
-                share * (none + weighted_sum(first, &self.weights[skipped..], at))
+                share * (none + weighted_sum(numbers, &weights[skipped..], at))
             })
             .sum()
     }
@@ -57,10 +54,11 @@ impl Failures {
     pub(super) fn not_done(&self, repair: &Slowest, spare_s: f64) -> f64 {
         self.parts()
             .map(|(extra, share)| {
-                let chunks = |i: usize| (self.first + i as u64) * self.k + extra;
+                let Weights { first: least, stride, weights } = &self.failed;
+                let chunks = |i: usize| (least + i as u64 * stride) * self.k + extra;
                 // The more chunks, the less likely done: from certain, over a few submessages, to
                 // impossible. Only these few are summed.
-                let count = self.weights.len();
+                let count = weights.len();
                 let first = usize::from(chunks(0) == 0);
                 let passes = |ln_done: f64| {
                     let (mut low, mut high) = (first, count);
@@ -81,12 +79,12 @@ impl Failures {
                 };
                 let ln_done =
                     repair.ln_cdf_of_lengths(spare_s, (uncertain..impossible).map(chunks));
-                let summed: f64 = self.weights[uncertain..impossible]
+                let summed: f64 = weights[uncertain..impossible]
                     .iter()
                     .zip(ln_done)
                     .map(|(weight, ln_done)| weight * -ln_done.exp_m1())
                     .sum();
-                share * (summed + self.weights[impossible..].iter().sum::<f64>())
+                share * (summed + weights[impossible..].iter().sum::<f64>())
             })
             .sum()
     }
@@ -94,8 +92,9 @@ impl Failures {
     /// The numbers of chunks that may fall back, 0 among them, with their probabilities.
     pub(super) fn terms(&self) -> impl Iterator<Item = (u64, f64)> {
         self.parts().flat_map(move |(extra, share)| {
-            (self.first..)
-                .zip(&self.weights)
+            self.failed
+                .numbers()
+                .zip(&self.failed.weights)
                 .map(move |(f, weight)| (f * self.k + extra, weight * share))
         })
     }
@@ -103,8 +102,8 @@ impl Failures {
     /// The least and the largest number of chunks that fall back, if any do.
     pub(super) fn range(&self) -> (u64, u64) {
         let tail = self.tail.map_or(0, |(chunks, _)| chunks);
-        let last = (self.first + self.weights.len() as u64 - 1) * self.k + tail;
-        let least = if self.first > 0 { self.first * self.k } else { 1 };
+        let last = self.failed.numbers().last().unwrap_or(0) * self.k + tail;
+        let least = if self.failed.first > 0 { self.failed.first * self.k } else { 1 };
         (least.min(last.max(1)), last.max(1))
     }
 
@@ -115,14 +114,28 @@ impl Failures {
     }
 }
 
-/// `sum_i weights[i] f(first + i)`, `first` at least 1.
-fn weighted_sum(first: u64, weights: &[f64], f: impl Fn(u64) -> f64) -> f64 {
+/// Whole numbers at equal distances.
+#[derive(Clone, Copy)]
+struct Numbers {
+    first: u64,
+    stride: u64,
+}
+
+impl Numbers {
+    fn at(self, index: usize) -> u64 {
+        self.first + index as u64 * self.stride
+    }
+}
+
+/// `sum_i weights[i] f(numbers.at(i))`, the numbers being at least 1.
+fn weighted_sum(numbers: Numbers, weights: &[f64], f: impl Fn(u64) -> f64) -> f64 {
+    let all = || (0..weights.len()).map(|i| numbers.at(i)).zip(weights);
     if weights.len() <= SUMMED_MAX {
-        return (first..).zip(weights).map(|(x, weight)| weight * f(x)).sum();
+        return all().map(|(x, weight)| weight * f(x)).sum();
     }
     // Chebyshev-Lobatto nodes in ln x, where a logarithm is a straight line, moved to whole
     // numbers. Where these are sparser than the nodes, every one of them is a node.
-    let last = first + weights.len() as u64 - 1;
+    let (first, last) = (numbers.first, numbers.at(weights.len() - 1));
     let (low, high) = ((first as f64).ln(), (last as f64).ln());
     let mut whole: Vec<u64> = (0..NODES)
         .map(|i| {
@@ -156,7 +169,7 @@ fn weighted_sum(first: u64, weights: &[f64], f: impl Fn(u64) -> f64) -> f64 {
         }
         above / below
     };
-    (first..).zip(weights).map(|(x, weight)| weight * interpolated(x)).sum()
+    all().map(|(x, weight)| weight * interpolated(x)).sum()
 }
 
 #[cfg(test)]
@@ -165,19 +178,25 @@ mod tests {
 
     #[test]
     fn many_terms_are_summed_as_exactly_as_few() {
-        for (draws, p) in
-            [(65_536, 0.3), (65_536, 0.02), (1 << 20, 0.9), (1000, 0.03), (4096, 0.02)]
-        {
-            let (first, weights) = binomial::weights(draws, p);
+        for (draws, p) in [
+            (65_536, 0.3),
+            (65_536, 0.02),
+            (1 << 20, 0.9),
+            (1000, 0.03),
+            (4096, 0.02),
+            (1 << 40, 0.5),
+        ] {
+            let Weights { first, stride, weights } = Weights::new(draws, p);
             assert!(weights.len() > SUMMED_MAX);
             let skipped = usize::from(first == 0);
-            let (first, weights) = (first + skipped as u64, &weights[skipped..]);
+            let numbers = Numbers { first: first + skipped as u64, stride };
+            let weights = &weights[skipped..];
             let f = |x: u64| {
                 let n = x as f64;
                 1e-3 * n + n.ln() + 1.0 - (1.0 - 1e-4f64).powf(n)
             };
-            let full: f64 = (first..).zip(weights).map(|(x, w)| w * f(x)).sum();
-            let actual = weighted_sum(first, weights, f);
+            let full: f64 = weights.iter().enumerate().map(|(i, w)| w * f(numbers.at(i))).sum();
+            let actual = weighted_sum(numbers, weights, f);
             assert!((actual / full - 1.0).abs() < 1e-10, "{actual} {full}");
         }
     }

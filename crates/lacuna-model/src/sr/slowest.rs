@@ -104,7 +104,7 @@ impl Slowest {
         // The distribution is a staircase: halving finds the step on which it passes the target.
         let (mut low, mut high) = (0.0, self.rho);
         while self.ln_cdf_after(m, high) < target && high < self.end() {
-            (low, high) = (high, high + self.rho);
+            (low, high) = (high, high * 2.0);
         }
         while high - low > 1e-14 * (high + m) {
             let middle = low + (high - low) / 2.0;
