@@ -14,12 +14,6 @@ const SUMMED_MAX: usize = 48;
 /// Nodes of the interpolation; with them the sums of more terms agree with the full ones to 1e-9.
 const NODES: usize = 24;
 
-/// `ln P(done)` above which done is as good as certain: beyond the digits of 1.
-const CERTAIN_LN: f64 = -1e-17;
-
-/// `ln P(done)` below which done is as good as impossible.
-const IMPOSSIBLE_LN: f64 = -40.0;
-
 /// See the module's text.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Failures {
@@ -52,39 +46,14 @@ impl Failures {
 
     /// The probability of falling back and not having the repair done `spare_s` after its start.
     pub(super) fn not_done(&self, repair: &Slowest, spare_s: f64) -> f64 {
+        let Weights { first, stride, weights } = &self.failed;
         self.parts()
             .map(|(extra, share)| {
-                let Weights { first: least, stride, weights } = &self.failed;
-                let chunks = |i: usize| (least + i as u64 * stride) * self.k + extra;
-                // The more chunks, the less likely done: from certain, over a few submessages, to
-                // impossible. Only these few are summed.
-                let count = weights.len();
-                let first = usize::from(chunks(0) == 0);
-                let passes = |ln_done: f64| {
-                    let (mut low, mut high) = (first, count);
-                    while low < high {
-                        let middle = low + (high - low) / 2;
-                        if repair.ln_cdf(chunks(middle), spare_s) < ln_done {
-                            high = middle;
-                        } else {
-                            low = middle + 1;
-                        }
-                    }
-                    low
-                };
-                let (uncertain, impossible) = if count <= 16 {
-                    (first, count)
-                } else {
-                    (passes(CERTAIN_LN), passes(IMPOSSIBLE_LN))
-                };
-                let ln_done =
-                    repair.ln_cdf_of_lengths(spare_s, (uncertain..impossible).map(chunks));
-                let summed: f64 = weights[uncertain..impossible]
-                    .iter()
-                    .zip(ln_done)
-                    .map(|(weight, ln_done)| weight * -ln_done.exp_m1())
-                    .sum();
-                share * (summed + weights[impossible..].iter().sum::<f64>())
+                let least = first * self.k + extra;
+                let skipped = usize::from(least == 0);
+                let step = stride * self.k;
+                let least = (least + skipped as u64 * step) as f64;
+                share * repair.not_done(spare_s, least, step as f64, &weights[skipped..])
             })
             .sum()
     }

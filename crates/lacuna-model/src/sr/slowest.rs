@@ -24,6 +24,9 @@ use crate::{Transfer, rounds::Rounds};
 /// off by before it counts as the next one.
 const ROUNDING: f64 = 8.0 * f64::EPSILON;
 
+/// `ln P(done)` below which done is as good as impossible.
+const IMPOSSIBLE_LN: f64 = -40.0;
+
 /// Up to so many rounds the steps of single chunks are always walked.
 const STEPPED_ROUNDS_MIN: usize = 32;
 
@@ -157,34 +160,43 @@ impl Slowest {
         (m + excess) * self.chunk_s
     }
 
-    /// `ln P(max X_i <= time)` for several messages of growing length: what a sum over the
-    /// numbers of failed submessages needs, at a cost of one step per length.
+    /// `sum_i weights[i] P(max X > time)` over messages of `first + i step` chunks: what a sum over
+    /// the numbers of failed submessages needs, at a multiplication per term.
     ///
-    /// Chunk `i` has had `1 + floor((t - i T) / O)` rounds at `t`, so the logarithm is a straight
-    /// line in the number of chunks between the places where the rounds change.
-    pub(crate) fn ln_cdf_of_lengths(
-        &self,
-        time_s: f64,
-        lengths: impl Iterator<Item = u64>,
-    ) -> impl Iterator<Item = f64> {
+    /// Chunk `i` has had `1 + floor((t - i T) / O)` rounds at `t`. So between the places where the
+    /// rounds change, `ln P` is a straight line in the number of chunks.
+    pub(crate) fn not_done(&self, time_s: f64, first: f64, step: f64, weights: &[f64]) -> f64 {
         let x = time_s / self.chunk_s;
         // The chunks up to here have had more than q rounds.
-        let passed =
-            move |q: usize| (x + ROUNDING * x.abs() - q as f64 * self.rho).floor().max(0.0);
+        let passed = |q: usize| (x + ROUNDING * x.abs() - q as f64 * self.rho).floor().max(0.0);
         let mut q = self.rounds.count() + 1;
-        let (mut end, mut ln_f) = (0.0, 0.0);
-        lengths.map(move |chunks| {
-            let n = chunks as f64;
-            if n > passed(0) {
-                return f64::NEG_INFINITY;
-            }
+        let (mut end, mut ln_at_end) = (0.0, 0.0);
+        let (mut sum, mut index) = (0.0, 0);
+        while let Some(rest) = weights.get(index..).filter(|rest| !rest.is_empty()) {
+            let n = first + index as f64 * step;
             while q > 1 && passed(q - 1) < n {
                 let next = passed(q - 1).max(end);
-                ln_f += (next - end) * self.rounds.ln_arrived(q);
+                ln_at_end += (next - end) * self.rounds.ln_arrived(q);
                 (end, q) = (next, q - 1);
             }
-            ln_f + (n - end).max(0.0) * self.rounds.ln_arrived(q)
-        })
+            let mut ln_done = ln_at_end + (n - end).max(0.0) * self.rounds.ln_arrived(q);
+            if n > passed(0) || ln_done < IMPOSSIBLE_LN {
+                // Longer messages are not done either.
+                return sum + rest.iter().sum::<f64>();
+            }
+            let line = ((passed(q - 1) - n) / step).floor() + 1.0;
+            let line = rest.len().min(line as usize);
+            let slope = step * self.rounds.ln_arrived(q);
+            let (mut done, ratio) = (ln_done.exp(), slope.exp());
+            for weight in &rest[..line] {
+                // Near 1 the difference is taken where it has its digits.
+                sum += weight * if ln_done > -0.01 { -ln_done.exp_m1() } else { 1.0 - done };
+                done *= ratio;
+                ln_done += slope;
+            }
+            index += line;
+        }
+        sum
     }
 
     /// After the last round that matters, in chunk times after the last first transmission.

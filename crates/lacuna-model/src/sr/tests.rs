@@ -179,14 +179,17 @@ fn several_lengths_at_one_time_are_those_of_each_alone() {
         let sr = SelectiveRepeat::new(&transfer, timing(rto)).unwrap();
         for step in 0..40 {
             let time_s = f64::from(step) * 1.7 + 0.3;
-            let lengths = (0..).map(|i| i * 3).take_while(|chunks| *chunks <= transfer.chunks());
-            let together = sr.slowest.ln_cdf_of_lengths(time_s, lengths.clone());
-            for (chunks, ln_f) in lengths.zip(together) {
-                let alone = sr.slowest.ln_cdf(chunks, time_s);
-                assert!(
-                    (alone.exp() - ln_f.exp()).abs() < 1e-12,
-                    "{chunks} {time_s}: {alone} {ln_f}"
-                );
+            for (first, stride) in [(1, 3), (2, 1)] {
+                let lengths = (0..).map(|i| first + i * stride);
+                let lengths = lengths.take_while(|chunks| *chunks <= transfer.chunks());
+                let weights: Vec<f64> = lengths.clone().map(|n| 1.0 / n as f64).collect();
+                let alone: f64 = lengths
+                    .zip(&weights)
+                    .map(|(n, weight)| weight * -sr.slowest.ln_cdf(n, time_s).exp_m1())
+                    .sum();
+                let (first, stride) = (first as f64, stride as f64);
+                let together = sr.slowest.not_done(time_s, first, stride, &weights);
+                assert!((alone - together).abs() <= 1e-11 * alone + 1e-15, "{alone} {together}");
             }
         }
     }
