@@ -68,11 +68,8 @@ enum Command {
     Recv(transfer::RecvArgs),
     /// Measure throughput and completion times between two machines
     Perf(perf::PerfArgs),
-    /// Compute how long a message takes over a long, lossy path
     Model(planner::ModelArgs),
-    /// Recommend a reliability scheme for a path, and say why
     Plan(planner::PlanArgs),
-    /// Draw the SDR paper's figures from the model
     Figures(planner::FiguresArgs),
 }
 

@@ -188,19 +188,19 @@ impl Code {
         let mut parity = Losses::new(chain, losses_max);
         let mut outcomes = Vec::with_capacity(losses_max + 1);
         for sent in 0..=losses_max {
-            // Of `sent` parity chunks `came` must come for as many lost data chunks.
+            // more_than[n]: the probability of more than `n` lost parity chunks.
             let of_parity = parity.exactly();
+            let mut more_than = vec![parity.more; losses_max + 1];
+            for n in (0..losses_max).rev() {
+                more_than[n] = more_than[n + 1] + of_parity[n + 1];
+            }
+            // Of `sent` parity chunks as many must come as data chunks are lost.
             let (mut success, mut failure) = (0.0, data_more);
-            let (mut at_most, mut allowed) = (0.0, 0);
-            for came in (0..=sent).rev() {
-                // at_most: the probability of at most `sent - came` lost parity chunks.
-                while allowed <= sent - came {
-                    at_most += of_parity[allowed];
-                    allowed += 1;
-                }
+            let mut at_most = 0.0;
+            for (allowed, came) in (0..=sent).rev().enumerate() {
+                at_most += of_parity[allowed];
                 success += of_data[came] * at_most;
-                let lost: f64 = of_parity[allowed..].iter().sum::<f64>() + parity.more;
-                failure += of_data[came] * lost;
+                failure += of_data[came] * more_than[allowed];
             }
             failure += of_data[sent + 1..].iter().sum::<f64>();
             outcomes.push(Outcome { success, failure });

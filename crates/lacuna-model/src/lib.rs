@@ -2,8 +2,9 @@
 //! SDR-RDMA section 4.2, simulations beside them, and which scheme to choose.
 //!
 //! Pure functions: no input or output, no clock, no thread, no global randomness. Times are
-//! seconds, rates bits per second, sizes bytes, losses probabilities. An answer costs microseconds
-//! whatever the size of the message, so it can be asked for while a connection runs.
+//! seconds, rates bits per second, sizes bytes, losses probabilities. An answer costs microseconds,
+//! and where thousands of submessages may fail a fraction of a millisecond, whatever the size of the
+//! message, so it can be asked for while a connection runs.
 //!
 //! ```
 //! use lacuna_model::*;

@@ -12,7 +12,7 @@ use lacuna_model::{
 };
 use serde::Serialize;
 
-/// Compute how long a message takes over a long, lossy path, by the model of SDR-RDMA 4.2.
+/// Compute how long a message takes over a long, lossy path, by the model of SDR-RDMA 4.2
 ///
 /// Exact mean and percentiles, as the sender sees them. By default the paper's model as it stands:
 /// payload only, the loss is that of a chunk, repairs take no link time. What `lacuna demo`

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// Speed of light in fibre: vacuum over the refractive index of silica, 1.468 at 1550 nm.
 const FIBRE_KM_PER_S: f64 = 299_792.458 / 1.468;
 
-/// Recommend a reliability scheme for a path, and say why.
+/// Recommend a reliability scheme for a path, and say why
 ///
 /// Compares selective repeat and erasure codes as the transport runs them (headers and repairs take
 /// link time, answers come as early as possible), prints what to expect of each, where the choice

@@ -34,7 +34,7 @@ impl Axis {
     #[must_use]
     pub fn range(&self) -> (f64, f64) {
         match self {
-            // From a packet to a day's worth of the largest transfers.
+            // From a packet to a tebibyte, which injection dominates on any path.
             Self::Size => (4096.0, 1.1e12),
             // From the best optics (fact 0.41 of the paper: 1e-8) to beyond any use.
             Self::Loss => (1e-9, 0.3),

@@ -20,7 +20,7 @@ use setup::{LossPer, Setup};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Draw the SDR paper's figures from the model: 3, 9, 10, 12, 13, 15.
+/// Draw the SDR paper's figures from the model: 3, 9, 10, 12, 13, 15
 ///
 /// Each becomes an SVG and a CSV, with the paper's stated headline and ours beneath. Figures 2, 11,
 /// 14 and 16 are measurements and not drawn here.
