@@ -1,0 +1,254 @@
+//! The arithmetic over chunks, on a ladder of engines: the same two operations
+//! by ever wider instructions, chosen once at run time.
+//!
+//! | engine | idea |
+//! |---|---|
+//! | `naive` | one table lookup per byte and coefficient: the reference |
+//! | `portable` | Horner's rule over the coefficients' bits, plain code that compilers vectorise |
+//! | `ssse3`, `avx2` | products by two 16-entry tables in registers (`pshufb`), ISA-L's way |
+//! | `avx2-gfni`, `avx512-gfni` | a product is one instruction (`gf2p8affineqb`) |
+//!
+//! The operations are `mul`, outputs = matrix times inputs, and `xor`, output =
+//! sum of inputs, both optionally added to what the outputs hold. This file
+//! holds the choice of the engine, the checks that the engines rely on, and
+//! what they need not know: chunks of unequal length.
+//!
+//! Unsafe code is in the files of the vector engines and in `vector.rs`. An
+//! engine's value is the proof that this processor has its instructions.
+
+/// Calls the kernel that an engine stands for. Before the modules, which see it
+/// only then.
+macro_rules! each {
+    ($engine:expr, $kernel:ident => $call:expr) => {
+        match $engine.0 {
+            Inner::Naive($kernel) => $call,
+            Inner::Portable($kernel) => $call,
+        }
+    };
+}
+
+mod naive;
+mod plan;
+mod portable;
+#[cfg(test)]
+mod tests;
+
+use plan::Task;
+pub(crate) use plan::{Matrix, Plan};
+use std::fmt;
+use std::ops::Range;
+use std::sync::OnceLock;
+
+/// The environment variable that forces an engine.
+pub const ENGINE_VARIABLE: &str = "LACUNA_EC_ENGINE";
+
+/// The first row of a multiplication is a multiple of this: the widest group of
+/// rows that an engine keeps in registers.
+pub(crate) const ROW_GROUP: usize = 8;
+
+/// An engine that this processor can run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Engine(Inner);
+
+/// The engines by name, slowest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EngineKind {
+    /// Tables, byte by byte: the reference for tests.
+    Naive,
+    /// Plain code for any processor.
+    Portable,
+}
+
+/// Why an engine cannot be had. Retrying does not help.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// [`ENGINE_VARIABLE`] holds no engine's name.
+    #[error("{ENGINE_VARIABLE}=\"{name}\" is no engine: unset it or use {}", names())]
+    Unknown {
+        /// What the variable holds.
+        name: String,
+    },
+    /// [`ENGINE_VARIABLE`] names an engine that this processor cannot run.
+    #[error(
+        "{ENGINE_VARIABLE}={kind} needs instructions that this processor lacks: \
+         unset it to have the best one chosen"
+    )]
+    Unsupported {
+        /// The engine.
+        kind: EngineKind,
+    },
+}
+
+/// What an engine provides. Callers have checked lengths and ranges: `columns`
+/// is inside of every slice, the task's rows and columns inside of its matrix.
+trait Kernel: Copy {
+    /// Words that a matrix of this shape takes in the engine's own layout.
+    fn plan_words(self, rows: usize, columns: usize) -> usize;
+
+    /// Writes the matrix into the engine's layout: all of `words`, which are
+    /// as many as `plan_words` says.
+    fn write_plan(self, matrix: &Matrix<'_>, words: &mut [u64]);
+
+    /// For the bytes in `columns`: output r = sum over i of
+    /// matrix(first_row + r, first_column + i) times input i, added to what the
+    /// output holds if `accumulate`.
+    fn mul(
+        self,
+        task: &Task<'_>,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        columns: Range<usize>,
+        accumulate: bool,
+    );
+
+    /// For the bytes in `columns`: output = sum of the inputs, added to what the
+    /// output holds if `accumulate`.
+    fn xor(self, inputs: &[&[u8]], output: &mut [u8], columns: Range<usize>, accumulate: bool);
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Inner {
+    Naive(naive::Naive),
+    Portable(portable::Portable),
+}
+
+impl Engine {
+    /// The engine, or none if this processor lacks its instructions.
+    pub fn new(kind: EngineKind) -> Option<Self> {
+        let inner = match kind {
+            EngineKind::Naive => Some(Inner::Naive(naive::Naive)),
+            EngineKind::Portable => Some(Inner::Portable(portable::Portable)),
+        };
+        inner.map(Self)
+    }
+
+    /// The one that [`ENGINE_VARIABLE`] names, else the fastest one that this
+    /// processor can run. The choice is made once per process.
+    pub fn chosen() -> Result<Self, EngineError> {
+        static CHOICE: OnceLock<Result<Engine, EngineError>> = OnceLock::new();
+        CHOICE
+            .get_or_init(|| match std::env::var_os(ENGINE_VARIABLE) {
+                None => Ok(Self::fastest()),
+                Some(name) => Self::named(&name.to_string_lossy()),
+            })
+            .clone()
+    }
+
+    /// The fastest that this processor can run, whatever the environment says.
+    pub fn fastest() -> Self {
+        Self::available().last().unwrap_or(Self(Inner::Portable(portable::Portable)))
+    }
+
+    /// All that this processor can run, slowest first.
+    pub fn available() -> impl Iterator<Item = Self> {
+        EngineKind::ALL.iter().copied().filter_map(Self::new)
+    }
+
+    /// Which one it is.
+    pub fn kind(&self) -> EngineKind {
+        match self.0 {
+            Inner::Naive(_) => EngineKind::Naive,
+            Inner::Portable(_) => EngineKind::Portable,
+        }
+    }
+
+    fn named(name: &str) -> Result<Self, EngineError> {
+        let kind = (EngineKind::ALL.iter().copied())
+            .find(|kind| kind.name() == name)
+            .ok_or_else(|| EngineError::Unknown { name: name.to_owned() })?;
+        Self::new(kind).ok_or(EngineError::Unsupported { kind })
+    }
+
+    /// Output r = sum over i of plan(first_row + r, first_column + i) times
+    /// input i, added to what it holds if `accumulate`.
+    ///
+    /// All slices are equally long, but the last input and the last output may
+    /// be shorter: the input counts as filled up with zeros, the output's rest
+    /// is not computed.
+    ///
+    /// # Panics
+    /// If the slices' lengths or numbers do not fit the plan, or `first_row` is
+    /// no multiple of [`ROW_GROUP`].
+    pub(crate) fn mul(
+        self,
+        plan: &Plan,
+        (first_row, first_column): (usize, usize),
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        accumulate: bool,
+    ) {
+        let task = plan.task(self, first_row, first_column, outputs.len(), inputs.len());
+        let Some(first) = outputs.first() else { return };
+        let len = first.len().max(inputs.first().map_or(0, |input| input.len()));
+        let (mut input_count, mut output_count) = (inputs.len(), outputs.len());
+        let ends = [
+            inputs.last().map_or(len, |last| last.len()),
+            outputs.last().map_or(len, |last| last.len()),
+        ];
+        check_lengths(inputs.iter().map(|input| input.len()), len);
+        check_lengths(outputs.iter().map(|output| output.len()), len);
+        let mut at = 0;
+        let (first_end, second_end) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
+        for end in [first_end, second_end, len] {
+            if at < end {
+                let inputs = &inputs[..input_count];
+                let outputs = &mut outputs[..output_count];
+                each!(self, kernel => kernel.mul(&task, inputs, outputs, at..end, accumulate));
+                at = end;
+            }
+            input_count = inputs.len() - usize::from(ends[0] <= at);
+            output_count = outputs.len() - usize::from(ends[1] <= at);
+        }
+    }
+
+    /// Output = sum of the inputs, added to what it holds if `accumulate`. All
+    /// are as long as the output, but the last input may be shorter and counts
+    /// as filled up with zeros.
+    ///
+    /// # Panics
+    /// If the lengths do not fit.
+    pub(crate) fn xor(self, inputs: &[&[u8]], output: &mut [u8], accumulate: bool) {
+        let len = output.len();
+        let end = inputs.last().map_or(len, |last| last.len());
+        check_lengths(inputs.iter().map(|input| input.len()), len);
+        each!(self, kernel => kernel.xor(inputs, output, 0..end, accumulate));
+        if end < len {
+            let inputs = &inputs[..inputs.len() - 1];
+            each!(self, kernel => kernel.xor(inputs, output, end..len, accumulate));
+        }
+    }
+}
+
+/// What the kernels rely on for their bounds: every slice has `len` bytes but
+/// the last, which has at most that.
+fn check_lengths(lengths: impl ExactSizeIterator<Item = usize>, len: usize) {
+    let last = lengths.len().wrapping_sub(1);
+    for (index, have) in lengths.enumerate() {
+        assert!(have == len || (index == last && have < len), "slice {index}: {have} of {len}");
+    }
+}
+
+impl EngineKind {
+    /// All, slowest first.
+    pub const ALL: &[Self] = &[Self::Naive, Self::Portable];
+
+    /// The name that [`ENGINE_VARIABLE`] takes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Naive => "naive",
+            Self::Portable => "portable",
+        }
+    }
+}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+fn names() -> String {
+    EngineKind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ")
+}
