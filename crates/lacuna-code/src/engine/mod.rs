@@ -23,15 +23,37 @@ macro_rules! each {
         match $engine.0 {
             Inner::Naive($kernel) => $call,
             Inner::Portable($kernel) => $call,
+            #[cfg(target_arch = "x86_64")]
+            Inner::Ssse3($kernel) => $call,
+            #[cfg(target_arch = "x86_64")]
+            Inner::Avx2($kernel) => $call,
+            #[cfg(target_arch = "x86_64")]
+            Inner::Avx2Gfni($kernel) => $call,
+            #[cfg(target_arch = "x86_64")]
+            Inner::Avx512Gfni($kernel) => $call,
         }
     };
 }
 
+#[cfg(target_arch = "x86_64")]
+mod affine;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx2_gfni;
+#[cfg(target_arch = "x86_64")]
+mod avx512_gfni;
 mod naive;
+#[cfg(target_arch = "x86_64")]
+mod nibbles;
 mod plan;
 mod portable;
+#[cfg(target_arch = "x86_64")]
+mod ssse3;
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod vector;
 
 use plan::Task;
 pub(crate) use plan::{Matrix, Plan};
@@ -58,6 +80,14 @@ pub enum EngineKind {
     Naive,
     /// Plain code for any processor.
     Portable,
+    /// Shuffles of 16 bytes.
+    Ssse3,
+    /// Shuffles of 32 bytes.
+    Avx2,
+    /// Affine products of 32 bytes.
+    Avx2Gfni,
+    /// Affine products of 64 bytes.
+    Avx512Gfni,
 }
 
 /// Why an engine cannot be had. Retrying does not help.
@@ -81,8 +111,8 @@ pub enum EngineError {
     },
 }
 
-/// What an engine provides. Callers have checked lengths and ranges: `columns`
-/// is inside of every slice, the task's rows and columns inside of its matrix.
+/// What an engine provides. `columns` is inside of every slice, the task's rows
+/// and columns inside of its matrix; an engine panics where they are not.
 trait Kernel: Copy {
     /// Words that a matrix of this shape takes in the engine's own layout.
     fn plan_words(self, rows: usize, columns: usize) -> usize;
@@ -112,6 +142,14 @@ trait Kernel: Copy {
 enum Inner {
     Naive(naive::Naive),
     Portable(portable::Portable),
+    #[cfg(target_arch = "x86_64")]
+    Ssse3(ssse3::Ssse3),
+    #[cfg(target_arch = "x86_64")]
+    Avx2(avx2::Avx2),
+    #[cfg(target_arch = "x86_64")]
+    Avx2Gfni(avx2_gfni::Avx2Gfni),
+    #[cfg(target_arch = "x86_64")]
+    Avx512Gfni(avx512_gfni::Avx512Gfni),
 }
 
 impl Engine {
@@ -120,6 +158,16 @@ impl Engine {
         let inner = match kind {
             EngineKind::Naive => Some(Inner::Naive(naive::Naive)),
             EngineKind::Portable => Some(Inner::Portable(portable::Portable)),
+            #[cfg(target_arch = "x86_64")]
+            EngineKind::Ssse3 => ssse3::Ssse3::new().map(Inner::Ssse3),
+            #[cfg(target_arch = "x86_64")]
+            EngineKind::Avx2 => avx2::Avx2::new().map(Inner::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            EngineKind::Avx2Gfni => avx2_gfni::Avx2Gfni::new().map(Inner::Avx2Gfni),
+            #[cfg(target_arch = "x86_64")]
+            EngineKind::Avx512Gfni => avx512_gfni::Avx512Gfni::new().map(Inner::Avx512Gfni),
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => None,
         };
         inner.map(Self)
     }
@@ -151,6 +199,14 @@ impl Engine {
         match self.0 {
             Inner::Naive(_) => EngineKind::Naive,
             Inner::Portable(_) => EngineKind::Portable,
+            #[cfg(target_arch = "x86_64")]
+            Inner::Ssse3(_) => EngineKind::Ssse3,
+            #[cfg(target_arch = "x86_64")]
+            Inner::Avx2(_) => EngineKind::Avx2,
+            #[cfg(target_arch = "x86_64")]
+            Inner::Avx2Gfni(_) => EngineKind::Avx2Gfni,
+            #[cfg(target_arch = "x86_64")]
+            Inner::Avx512Gfni(_) => EngineKind::Avx512Gfni,
         }
     }
 
@@ -187,8 +243,8 @@ impl Engine {
             inputs.last().map_or(len, |last| last.len()),
             outputs.last().map_or(len, |last| last.len()),
         ];
-        check_lengths(inputs.iter().map(|input| input.len()), len);
-        check_lengths(outputs.iter().map(|output| output.len()), len);
+        debug_assert_lengths(inputs.iter().map(|input| input.len()), len);
+        debug_assert_lengths(outputs.iter().map(|output| output.len()), len);
         let mut at = 0;
         let (first_end, second_end) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
         for end in [first_end, second_end, len] {
@@ -212,7 +268,7 @@ impl Engine {
     pub(crate) fn xor(self, inputs: &[&[u8]], output: &mut [u8], accumulate: bool) {
         let len = output.len();
         let end = inputs.last().map_or(len, |last| last.len());
-        check_lengths(inputs.iter().map(|input| input.len()), len);
+        debug_assert_lengths(inputs.iter().map(|input| input.len()), len);
         each!(self, kernel => kernel.xor(inputs, output, 0..end, accumulate));
         if end < len {
             let inputs = &inputs[..inputs.len() - 1];
@@ -221,24 +277,32 @@ impl Engine {
     }
 }
 
-/// What the kernels rely on for their bounds: every slice has `len` bytes but
-/// the last, which has at most that.
-fn check_lengths(lengths: impl ExactSizeIterator<Item = usize>, len: usize) {
-    let last = lengths.len().wrapping_sub(1);
-    for (index, have) in lengths.enumerate() {
-        assert!(have == len || (index == last && have < len), "slice {index}: {have} of {len}");
+/// Every slice has `len` bytes but the last, which has at most that. The callers
+/// have answered anything else with an error; that no kernel reads or writes out
+/// of bounds is its own check.
+fn debug_assert_lengths(lengths: impl ExactSizeIterator<Item = usize>, len: usize) {
+    if cfg!(debug_assertions) {
+        let last = lengths.len().wrapping_sub(1);
+        for (index, have) in lengths.enumerate() {
+            assert!(have == len || (index == last && have < len), "slice {index}: {have} of {len}");
+        }
     }
 }
 
 impl EngineKind {
     /// All, slowest first.
-    pub const ALL: &[Self] = &[Self::Naive, Self::Portable];
+    pub const ALL: &[Self] =
+        &[Self::Naive, Self::Portable, Self::Ssse3, Self::Avx2, Self::Avx2Gfni, Self::Avx512Gfni];
 
     /// The name that [`ENGINE_VARIABLE`] takes.
     pub fn name(self) -> &'static str {
         match self {
             Self::Naive => "naive",
             Self::Portable => "portable",
+            Self::Ssse3 => "ssse3",
+            Self::Avx2 => "avx2",
+            Self::Avx2Gfni => "avx2-gfni",
+            Self::Avx512Gfni => "avx512-gfni",
         }
     }
 }
