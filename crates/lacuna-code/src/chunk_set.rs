@@ -81,8 +81,36 @@ impl ChunkSet {
     }
 
     /// How many of the set are in `range`.
+    #[inline]
     pub fn count_in(&self, range: std::ops::Range<usize>) -> usize {
-        self.iter().filter(|index| range.contains(index)).count()
+        self.below(range.end).len() - self.below(range.end.min(range.start)).len()
+    }
+
+    /// Those of the set that are less than `end`.
+    #[inline]
+    pub fn below(&self, end: usize) -> Self {
+        let mut words = self.words;
+        for (index, word) in words.iter_mut().enumerate() {
+            let bits = end.saturating_sub(index * 64);
+            if bits < 64 {
+                *word &= (1 << bits) - 1;
+            }
+        }
+        Self { words }
+    }
+
+    /// Those of the set that are not in `other`.
+    #[inline]
+    pub fn without(&self, other: &Self) -> Self {
+        let mut words = self.words;
+        words.iter_mut().zip(other.words).for_each(|(word, other)| *word &= !other);
+        Self { words }
+    }
+
+    /// The set of all indices below `end`.
+    #[inline]
+    pub fn all_below(end: usize) -> Self {
+        Self { words: [u64::MAX; WORDS] }.below(end)
     }
 }
 
@@ -114,6 +142,13 @@ mod tests {
         assert_eq!(set.len(), 8);
         assert!(set.contains(64) && !set.contains(65) && !set.contains(1 << 20));
         assert_eq!(set.count_in(1..128), 4);
+        assert_eq!(set.count_in(64..64) + set.count_in(300..400), 0);
+        assert_eq!(set.count_in(0..999), 8);
+        assert_eq!(set.below(128).iter().last(), Some(127));
+        assert_eq!(set.below(256), set);
+        assert_eq!(ChunkSet::all_below(130).len(), 130);
+        let rest = set.without(&ChunkSet::all_below(128));
+        assert_eq!(rest.iter().collect::<Vec<_>>(), [128, 200, 255]);
         set.remove(64);
         assert!(!set.contains(64));
         assert_eq!(ChunkSet::from_words(set.words()), set);

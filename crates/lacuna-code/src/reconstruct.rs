@@ -14,6 +14,10 @@ use crate::slice_array::{SliceArray, SliceArrayMut};
 use crate::spread::Spread;
 use crate::workspace::Workspace;
 
+/// Blocks of codes of up to this many chunks list them in small arrays on the
+/// stack: clearing arrays for 255 chunks takes as long as repairing a packet.
+const SMALL_BLOCK: usize = 64;
+
 /// Why nothing was repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -42,7 +46,7 @@ pub enum ReconstructError {
     },
     /// Verification was asked for, but the repair takes all parity there is and
     /// leaves none to check it with. Nothing was written.
-    #[error("{lost} lost chunks take all parity that is there: none is left to verify with")]
+    #[error("no parity is left to verify with: all that is there goes into {lost} lost chunks")]
     Unverifiable {
         /// Data chunks that are not there.
         lost: usize,
@@ -65,11 +69,11 @@ pub enum ReconstructError {
 
 /// The chunks of one block, each there, missing or neither, and how long they
 /// are.
-struct Block<'p, 'o> {
+struct Block<'p, 'o, const N: usize> {
     data_chunks: usize,
-    present: [&'p [u8]; CHUNKS_MAX],
+    present: [&'p [u8]; N],
     present_set: ChunkSet,
-    missing: [&'o mut [u8]; CHUNKS_MAX],
+    missing: [&'o mut [u8]; N],
     missing_set: ChunkSet,
 }
 
@@ -166,15 +170,11 @@ impl Codec {
         D: ChunksMut + ?Sized,
         P: ChunksMut + ?Sized,
     {
-        let mut block = Block::new(self, data.count(), parity.count())?;
-        for (index, chunk) in data.chunks_mut().enumerate() {
-            block.add(self, index, chunk, lost)?;
+        if self.code.chunks() <= SMALL_BLOCK {
+            self.repair_all::<D, P, SMALL_BLOCK>(workspace, data, parity, lost)
+        } else {
+            self.repair_all::<D, P, CHUNKS_MAX>(workspace, data, parity, lost)
         }
-        let k = self.code.data_chunks();
-        for (index, chunk) in parity.chunks_mut().enumerate() {
-            block.add(self, k + index, chunk, lost)?;
-        }
-        self.repair(workspace, &mut block, Spread::Caller)
     }
 
     /// Computes the chunks `missing` of a block from the chunks `present`; both
@@ -191,12 +191,48 @@ impl Codec {
         present: impl IntoIterator<Item = (usize, &'p [u8])>,
         missing: impl IntoIterator<Item = (usize, &'o mut [u8])>,
     ) -> Result<(), ReconstructError> {
-        let mut block = Block::new(self, data_chunks, self.code.parity_chunks())?;
+        if self.code.chunks() <= SMALL_BLOCK {
+            self.repair_listed::<SMALL_BLOCK>(workspace, data_chunks, present, missing)
+        } else {
+            self.repair_listed::<CHUNKS_MAX>(workspace, data_chunks, present, missing)
+        }
+    }
+
+    fn repair_listed<'p, 'o, const N: usize>(
+        &self,
+        workspace: &mut Workspace,
+        data_chunks: usize,
+        present: impl IntoIterator<Item = (usize, &'p [u8])>,
+        missing: impl IntoIterator<Item = (usize, &'o mut [u8])>,
+    ) -> Result<(), ReconstructError> {
+        let mut block = Block::<N>::new(self, data_chunks, self.code.parity_chunks())?;
         for (index, chunk) in present {
             block.add_present(self, index, chunk)?;
         }
         for (index, chunk) in missing {
             block.add_missing(self, index, chunk)?;
+        }
+        self.repair(workspace, &mut block, Spread::Caller)
+    }
+
+    fn repair_all<D, P, const N: usize>(
+        &self,
+        workspace: &mut Workspace,
+        data: &mut D,
+        parity: &mut P,
+        lost: &ChunkSet,
+    ) -> Result<(), ReconstructError>
+    where
+        D: ChunksMut + ?Sized,
+        P: ChunksMut + ?Sized,
+    {
+        let mut block = Block::<N>::new(self, data.count(), parity.count())?;
+        for (index, chunk) in data.chunks_mut().enumerate() {
+            block.add(self, index, chunk, lost)?;
+        }
+        let k = self.code.data_chunks();
+        for (index, chunk) in parity.chunks_mut().enumerate() {
+            block.add(self, k + index, chunk, lost)?;
         }
         self.repair(workspace, &mut block, Spread::Caller)
     }
@@ -213,7 +249,26 @@ impl Codec {
         D: ChunksMut + ?Sized,
         P: Chunks + ?Sized,
     {
-        let mut block = Block::new(self, data.count(), parity.count())?;
+        if self.code.chunks() <= SMALL_BLOCK {
+            self.repair_data_listed::<D, P, SMALL_BLOCK>(workspace, data, parity, lost, spread)
+        } else {
+            self.repair_data_listed::<D, P, CHUNKS_MAX>(workspace, data, parity, lost, spread)
+        }
+    }
+
+    fn repair_data_listed<D, P, const N: usize>(
+        &self,
+        workspace: &mut Workspace,
+        data: &mut D,
+        parity: &P,
+        lost: &ChunkSet,
+        spread: Spread,
+    ) -> Result<(), ReconstructError>
+    where
+        D: ChunksMut + ?Sized,
+        P: Chunks + ?Sized,
+    {
+        let mut block = Block::<N>::new(self, data.count(), parity.count())?;
         for (index, chunk) in data.chunks_mut().enumerate() {
             block.add(self, index, chunk, lost)?;
         }
@@ -224,10 +279,10 @@ impl Codec {
         self.repair(workspace, &mut block, spread)
     }
 
-    fn repair(
+    fn repair<const N: usize>(
         &self,
         workspace: &mut Workspace,
-        block: &mut Block<'_, '_>,
+        block: &mut Block<'_, '_, N>,
         spread: Spread,
     ) -> Result<(), ReconstructError> {
         if (workspace.code, workspace.engine) != (self.code, self.engine) {
@@ -243,15 +298,14 @@ impl Codec {
         }
     }
 
-    fn repair_mds(
+    fn repair_mds<const N: usize>(
         &self,
         workspace: &mut Workspace,
-        block: &mut Block<'_, '_>,
+        block: &mut Block<'_, '_, N>,
         spread: Spread,
     ) -> Result<(), ReconstructError> {
         let (k, m) = (self.code.data_chunks(), self.code.parity_chunks());
-        let lost_data: ChunkSet =
-            (0..block.data_chunks).filter(|index| !block.present_set.contains(*index)).collect();
+        let lost_data = ChunkSet::all_below(block.data_chunks).without(&block.present_set);
         let lost = lost_data.len();
         let parity = block.present_set.count_in(k..k + m);
         if lost > parity {
@@ -262,14 +316,14 @@ impl Codec {
         let plan = workspace.plan(&pattern);
         // The order of rows and columns is `RepairMatrix`'s. It puts the last
         // data chunk last, the only one that may be shorter.
-        let mut inputs = SliceArray::<CHUNKS_MAX>::new();
+        let mut inputs = SliceArray::<N>::new();
         for index in pattern.used_parity.iter() {
             inputs.push(block.present[index]);
         }
         for index in block.present_set.iter().take_while(|index| *index < k) {
             inputs.push(block.present[index]);
         }
-        let mut outputs = SliceArrayMut::<CHUNKS_MAX>::new();
+        let mut outputs = SliceArrayMut::<N>::new();
         let wanted = block.missing_set;
         for index in wanted.iter().filter(|index| *index >= k) {
             outputs.push(std::mem::take(&mut block.missing[index]));
@@ -283,9 +337,9 @@ impl Codec {
         Ok(())
     }
 
-    fn repair_xor(
+    fn repair_xor<const N: usize>(
         &self,
-        block: &mut Block<'_, '_>,
+        block: &mut Block<'_, '_, N>,
         spread: Spread,
     ) -> Result<(), ReconstructError> {
         let (k, m) = (self.code.data_chunks(), self.code.parity_chunks());
@@ -303,7 +357,7 @@ impl Codec {
         }
         for chunk in wanted.iter() {
             let output = std::mem::take(&mut block.missing[chunk]);
-            let mut inputs = SliceArray::<CHUNKS_MAX>::new();
+            let mut inputs = SliceArray::<N>::new();
             for member in members(group_of(chunk)).filter(|member| *member != chunk) {
                 let input = block.present[member];
                 inputs.push(&input[..input.len().min(output.len())]);
@@ -316,7 +370,7 @@ impl Codec {
     }
 }
 
-impl<'p, 'o> Block<'p, 'o> {
+impl<'p, 'o, const N: usize> Block<'p, 'o, N> {
     fn new(codec: &Codec, data_chunks: usize, parity_chunks: usize) -> Result<Self, ShapeError> {
         let (k, m) = (codec.code.data_chunks(), codec.code.parity_chunks());
         if data_chunks == 0 || data_chunks > k {
@@ -327,7 +381,7 @@ impl<'p, 'o> Block<'p, 'o> {
         }
         Ok(Self {
             data_chunks,
-            present: [&[]; CHUNKS_MAX],
+            present: [&[]; N],
             present_set: ChunkSet::new(),
             missing: std::array::from_fn(|_| Default::default()),
             missing_set: ChunkSet::new(),
