@@ -10,6 +10,7 @@ mod output;
 mod units;
 
 mod demo;
+mod ec_bench;
 mod perf;
 mod planner;
 mod transfer;
@@ -71,6 +72,8 @@ enum Command {
     Model(planner::ModelArgs),
     Plan(planner::PlanArgs),
     Figures(planner::FiguresArgs),
+    /// Measure the erasure codes against threads, beside other libraries
+    EcBench(ec_bench::EcBenchArgs),
 }
 
 fn main() -> ExitCode {
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
         Command::Model(args) => planner::model(&args, output),
         Command::Plan(args) => planner::plan(&args, output),
         Command::Figures(args) => planner::figures(&args, output),
+        Command::EcBench(args) => ec_bench::run(&args, output),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

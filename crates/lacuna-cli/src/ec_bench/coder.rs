@@ -1,0 +1,130 @@
+//! What is compared: something that computes parity for blocks, and Lacuna's
+//! own codes as that.
+
+use super::Op;
+use crate::failure::Failure;
+use lacuna_code::{ChunkSet, Chunked, ChunkedMut, Codec, Workspace};
+
+/// Bytes that `update` folds in at a time: a packet, as a sender does.
+const PIECE_BYTES: usize = 4096;
+
+/// What every coder works on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    pub(super) k: usize,
+    pub(super) m: usize,
+    pub(super) chunk_bytes: usize,
+    pub(super) blocks: usize,
+    /// Data chunks that a decode repairs: the first ones.
+    pub(super) lost: usize,
+}
+
+/// One thread's coder. A block is k chunks of data side by side; so is its
+/// parity.
+pub(super) trait Coder: Send {
+    /// Whether it can do this at all.
+    fn can(&self, op: Op) -> bool;
+    /// Parity of the data.
+    fn encode(&mut self, data: &[u8], parity: &mut [u8]) -> Result<(), Failure>;
+    /// Data folded into the parity, piece by piece.
+    fn update(&mut self, data: &[u8], parity: &mut [u8]) -> Result<(), Failure>;
+    /// The lost chunks of the data, into their places.
+    fn decode(&mut self, data: &mut [u8], parity: &[u8]) -> Result<(), Failure>;
+}
+
+impl Shape {
+    pub(super) fn block_bytes(&self) -> usize {
+        self.k * self.chunk_bytes
+    }
+
+    pub(super) fn parity_bytes(&self) -> usize {
+        self.m * self.chunk_bytes
+    }
+
+    pub(super) fn size_bytes(&self) -> usize {
+        self.blocks * self.block_bytes()
+    }
+
+    /// Pieces of a block as `update` takes them: chunk, offset in it, bytes.
+    pub(super) fn pieces<'d>(
+        &self,
+        data: &'d [u8],
+    ) -> impl Iterator<Item = (usize, usize, &'d [u8])> + use<'d> {
+        data.chunks(self.chunk_bytes).enumerate().flat_map(|(index, chunk)| {
+            let pieces = chunk.chunks(PIECE_BYTES).enumerate();
+            pieces.map(move |(number, piece)| (index, number * PIECE_BYTES, piece))
+        })
+    }
+}
+
+/// Lacuna's own.
+pub(super) struct Own {
+    shape: Shape,
+    codec: Codec,
+    workspace: Workspace,
+    lost: ChunkSet,
+}
+
+impl Own {
+    pub(super) fn new(shape: Shape, codec: &Codec) -> Self {
+        let workspace = Workspace::new(codec);
+        Self { shape, codec: codec.clone(), workspace, lost: ChunkSet::all_below(shape.lost) }
+    }
+}
+
+impl Coder for Own {
+    fn can(&self, _op: Op) -> bool {
+        true
+    }
+
+    fn encode(&mut self, data: &[u8], parity: &mut [u8]) -> Result<(), Failure> {
+        let data = Chunked::new(data, self.shape.chunk_bytes).map_err(failed)?;
+        let mut parity = ChunkedMut::new(parity, self.shape.chunk_bytes).map_err(failed)?;
+        self.codec.encode(&data, &mut parity).map_err(failed)
+    }
+
+    fn update(&mut self, data: &[u8], parity: &mut [u8]) -> Result<(), Failure> {
+        let mut parity = ChunkedMut::new(parity, self.shape.chunk_bytes).map_err(failed)?;
+        for (index, offset, piece) in self.shape.pieces(data) {
+            self.codec.update(&mut parity, index, offset, piece).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn decode(&mut self, data: &mut [u8], parity: &[u8]) -> Result<(), Failure> {
+        let mut data = ChunkedMut::new(data, self.shape.chunk_bytes).map_err(failed)?;
+        let parity = Chunked::new(parity, self.shape.chunk_bytes).map_err(failed)?;
+        self.codec
+            .reconstruct_data(&mut self.workspace, &mut data, &parity, &self.lost)
+            .map_err(failed)
+    }
+}
+
+/// A copy into a buffer of the parity's size: what reading the data and writing
+/// that much costs at least.
+pub(super) struct Copying;
+
+impl Coder for Copying {
+    fn can(&self, op: Op) -> bool {
+        op == Op::Encode
+    }
+
+    fn encode(&mut self, data: &[u8], parity: &mut [u8]) -> Result<(), Failure> {
+        for part in data.chunks(parity.len()) {
+            parity[..part.len()].copy_from_slice(part);
+        }
+        Ok(())
+    }
+
+    fn update(&mut self, _data: &[u8], _parity: &mut [u8]) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn decode(&mut self, _data: &mut [u8], _parity: &[u8]) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::Local(error.to_string())
+}

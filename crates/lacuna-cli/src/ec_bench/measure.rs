@@ -1,0 +1,176 @@
+//! The measurement: blocks dealt out to threads that start together, every case
+//! in turn, round after round, so that a busy minute hits all cases alike.
+
+use super::coder::{Coder, Shape};
+use super::contenders::Contender;
+use super::{Op, Row};
+use crate::failure::Failure;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+/// Data that each thread works on per measurement at least, over and over if it
+/// is small: milliseconds, so that starting together does not count.
+const THREAD_BYTES_MIN: usize = 64 << 20;
+
+/// Where the data starts, as a large allocation does; an allocation in the
+/// middle of a cache line would make every vector cross one.
+const ALIGN_BYTES: usize = 4096;
+
+/// One contender, one operation, one number of threads.
+struct Case<'c> {
+    contender: &'c Contender,
+    op: Op,
+    /// One coder per thread.
+    coders: Vec<Box<dyn Coder>>,
+    gbyte_per_s: Vec<f64>,
+}
+
+/// Measures everything; rows in the order of threads, operations, contenders.
+pub(super) fn all(
+    shape: &Shape,
+    contenders: &[Contender],
+    ops: &[Op],
+    threads: &[usize],
+    rounds: u32,
+) -> Result<Vec<Row>, Failure> {
+    let mut cases = Vec::new();
+    for count in threads {
+        for op in ops {
+            for contender in contenders {
+                let coders =
+                    (0..*count).map(|_| (contender.make)()).collect::<Result<Vec<_>, _>>()?;
+                if coders.iter().all(|coder| coder.can(*op)) {
+                    cases.push(Case { contender, op: *op, coders, gbyte_per_s: Vec::new() });
+                }
+            }
+        }
+    }
+    let mut data = Aligned::new(shape.size_bytes());
+    data.bytes().copy_from_slice(&pattern(shape.size_bytes()));
+    let mut parity = Aligned::new(shape.blocks * shape.parity_bytes());
+    // Every page is there before anything is measured.
+    parity.bytes().fill(1);
+    for _ in 0..rounds {
+        for case in &mut cases {
+            let rate = once(shape, case.op, &mut case.coders, data.bytes(), parity.bytes())?;
+            case.gbyte_per_s.push(rate);
+        }
+    }
+    Ok(cases.into_iter().map(|case| row(shape, case)).collect())
+}
+
+/// Bytes that are neither zeros nor a short cycle.
+pub(super) fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect()
+}
+
+fn row(shape: &Shape, mut case: Case<'_>) -> Row {
+    case.gbyte_per_s.sort_by(f64::total_cmp);
+    let rates = &case.gbyte_per_s;
+    let at = |index: usize| rates.get(index).copied().unwrap_or(0.0);
+    Row {
+        code: case.contender.code,
+        engine: case.contender.engine.clone(),
+        op: case.op,
+        k: shape.k,
+        m: shape.m,
+        chunk_bytes: shape.chunk_bytes,
+        size_bytes: shape.size_bytes(),
+        threads: case.coders.len(),
+        lost: if case.op == Op::Decode { shape.lost } else { 0 },
+        gbyte_per_s: at(rates.len() / 2),
+        slowest: at(0),
+        fastest: at(rates.len().saturating_sub(1)),
+    }
+}
+
+/// All blocks once or more by all threads; GB of data a second.
+fn once(
+    shape: &Shape,
+    op: Op,
+    coders: &mut [Box<dyn Coder>],
+    data: &mut [u8],
+    parity: &mut [u8],
+) -> Result<f64, Failure> {
+    let threads = coders.len();
+    let passes = (THREAD_BYTES_MIN * threads).div_ceil(shape.size_bytes());
+    let barrier = Barrier::new(threads);
+    let spans = std::thread::scope(|scope| {
+        let mut workers = Vec::new();
+        let (mut data, mut parity) = (data, parity);
+        for (index, coder) in coders.iter_mut().enumerate() {
+            // Blocks dealt out evenly, the rest to the first threads.
+            let blocks = shape.blocks / threads + usize::from(index < shape.blocks % threads);
+            let (own_data, rest) = data.split_at_mut(blocks * shape.block_bytes());
+            data = rest;
+            let (own_parity, rest) = parity.split_at_mut(blocks * shape.parity_bytes());
+            parity = rest;
+            let barrier = &barrier;
+            workers.push(scope.spawn(move || {
+                work(shape, op, coder.as_mut(), own_data, own_parity, passes, barrier)
+            }));
+        }
+        let spans = workers.into_iter().map(std::thread::ScopedJoinHandle::join);
+        spans.collect::<Result<Vec<_>, _>>()
+    });
+    let spans = spans.map_err(|_| Failure::Local("a measuring thread panicked".to_owned()))?;
+    let spans = spans.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let start = spans.iter().map(|(start, _)| *start).min();
+    let end = spans.iter().map(|(_, end)| *end).max();
+    let time = end.zip(start).map_or(Duration::ZERO, |(end, start)| end - start);
+    Ok((passes * shape.size_bytes()) as f64 / time.as_secs_f64().max(1e-9) / 1e9)
+}
+
+/// One thread's share; when it started and ended.
+fn work(
+    shape: &Shape,
+    op: Op,
+    coder: &mut dyn Coder,
+    data: &mut [u8],
+    parity: &mut [u8],
+    passes: usize,
+    barrier: &Barrier,
+) -> Result<(Instant, Instant), Failure> {
+    let (block_bytes, parity_bytes) = (shape.block_bytes(), shape.parity_bytes());
+    // A repair needs the parity of its own code. All threads reach the barrier,
+    // whatever happens to one.
+    let mut prepared = Ok(());
+    if op == Op::Decode {
+        prepared = (data.chunks_exact(block_bytes))
+            .zip(parity.chunks_exact_mut(parity_bytes))
+            .try_for_each(|(data, parity)| coder.encode(data, parity));
+    }
+    barrier.wait();
+    prepared?;
+    let start = Instant::now();
+    for _ in 0..passes {
+        let blocks = data.chunks_exact_mut(block_bytes).zip(parity.chunks_exact_mut(parity_bytes));
+        for (data, parity) in blocks {
+            match op {
+                Op::Encode => coder.encode(data, parity)?,
+                Op::Update => coder.update(data, parity)?,
+                Op::Decode => coder.decode(data, parity)?,
+            }
+        }
+    }
+    Ok((start, Instant::now()))
+}
+
+/// Bytes that start at a multiple of [`ALIGN_BYTES`].
+struct Aligned {
+    bytes: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Aligned {
+    fn new(len: usize) -> Self {
+        let bytes = vec![0; len + ALIGN_BYTES];
+        let start = bytes.as_ptr().align_offset(ALIGN_BYTES).min(ALIGN_BYTES);
+        Self { bytes, start, len }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + self.len]
+    }
+}
