@@ -189,6 +189,24 @@ pub(super) unsafe fn mul<V: Vector>(
 }
 
 impl Group<'_> {
+    /// How many inputs.
+    #[inline(always)]
+    pub(super) fn input_count(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// The same without its first rows.
+    ///
+    /// # Panics
+    /// If it has no more rows than that.
+    #[inline(always)]
+    pub(super) fn skip_rows<V: Vector>(&self, rows: usize) -> Self {
+        assert!(rows < V::ROWS);
+        // Inside of the first input's factors.
+        let factors = self.factors.wrapping_add(rows * V::FACTOR_WORDS);
+        Self { factors, ..*self }
+    }
+
     /// Sums of `R` rows over `columns`, in steps of `W` vectors.
     ///
     /// # Safety
