@@ -27,6 +27,9 @@ const VERIFY_BYTES: usize = 1024;
 /// are zeros) and 1 to m parity chunks (the absent ones are not sent). All have
 /// the length of the parity chunks, any number of bytes, but the block's last
 /// data chunk may be shorter.
+///
+/// Chunks may lie anywhere; those that start at multiples of 64 bytes are a little
+/// faster from cache, and almost twice as fast to fold into.
 #[derive(Debug, Clone)]
 pub struct Codec {
     pub(crate) code: Code,
@@ -115,6 +118,10 @@ impl Codec {
     /// every chunk went in, once and in any order, they hold what
     /// [`Codec::encode`] would have computed; a piece that goes in twice is out
     /// again.
+    ///
+    /// Each piece reads and writes m times its bytes of parity, so it is fast
+    /// while the pieces of the parity that are worked on stay in the first-level
+    /// cache; [`Codec::update_many`] does that once for several chunks.
     pub fn update<P>(
         &self,
         parity: &mut P,
