@@ -49,6 +49,9 @@ pub(super) fn write(path: &Path, rows: &[Row]) -> Result<(), Box<dyn Error>> {
         if LINK_GBYTE_PER_S < fastest * 1.1 {
             let link = [(0.0, LINK_GBYTE_PER_S), (threads_max + 0.5, LINK_GBYTE_PER_S)];
             chart.draw_series(DashedLineSeries::new(link, 6, 4, BLACK.stroke_width(1)))?;
+            let below = (threads_max * 0.75, LINK_GBYTE_PER_S - fastest * 0.01);
+            let style = ("sans-serif", 13).into_font();
+            chart.draw_series(std::iter::once(Text::new("400 Gbit/s", below, style)))?;
         }
         for (index, (code, engine)) in lines.iter().enumerate() {
             let mut points: Vec<(f64, f64)> = rows
