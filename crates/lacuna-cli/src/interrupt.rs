@@ -3,7 +3,7 @@
 
 use crate::failure::Failure;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
@@ -23,4 +23,16 @@ pub(crate) fn install() -> Result<(), Failure> {
 /// Whether it was pressed.
 pub(crate) fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
+}
+
+/// Sleeps, but not past a Ctrl-C.
+pub(crate) fn sleep(duration: Duration) {
+    let end = Instant::now() + duration;
+    while !requested() {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left.min(LOOK));
+    }
 }

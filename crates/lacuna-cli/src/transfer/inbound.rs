@@ -2,6 +2,7 @@
 //! path stays full, and a limit on how long the peer may say nothing.
 
 use super::pool::{Block, Pool};
+use crate::interrupt::LOOK;
 use lacuna::{Connection, RecvError, RecvHandle};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,8 +10,6 @@ use std::time::{Duration, Instant};
 /// A peer that says nothing for this long counts as hung. It says that it
 /// lives every few seconds, whatever it does ([`super::lane`]).
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// How often a wait looks whether it was asked to end, or the message grew.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// See the module's text.
 pub(crate) struct Inbound {

@@ -21,8 +21,6 @@ mod digest;
 #[cfg(unix)]
 mod inbound;
 #[cfg(unix)]
-mod interrupt;
-#[cfg(unix)]
 mod ladder;
 #[cfg(unix)]
 mod lane;

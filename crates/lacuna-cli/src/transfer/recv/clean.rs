@@ -7,8 +7,8 @@
 use super::partial::is_at;
 use super::tree::{FOLDER, Tree, open_file};
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::output::Output;
-use crate::transfer::interrupt;
 use crate::transfer::name::{is_partial, shown};
 use crate::transfer::report::counted;
 use crate::units::show_bytes;

@@ -11,7 +11,6 @@ mod tree;
 
 use super::digest::HashThread;
 use super::inbound::Inbound;
-use super::interrupt::{self, LOOK};
 use super::lane::Lane;
 use super::pool::Pool;
 use super::progress::{Progress, Snapshot};
@@ -21,6 +20,7 @@ use super::silence::{Signs, Silence};
 use super::wire::{Answer, BLOCK_BYTES, FatalKind};
 use super::{RecvArgs, blocks_ahead, start};
 use crate::failure::Failure;
+use crate::interrupt::{self, LOOK};
 use crate::output::Output;
 use behind::Behind;
 use lacuna::{Connection, ConnectionConfig, ConnectionStats, Context, ContextConfig, Listener};

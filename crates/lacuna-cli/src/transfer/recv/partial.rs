@@ -3,7 +3,7 @@
 
 use super::behind::{Behind, Written};
 use super::tree::{Found, look, open_file};
-use crate::transfer::interrupt::LOOK;
+use crate::interrupt::LOOK;
 use crate::transfer::ladder;
 use crate::transfer::name::Name;
 use crate::transfer::wire::{Hash, Time};

@@ -2,8 +2,8 @@
 //! when there is nothing to add.
 
 use super::board::Ended;
+use crate::interrupt::LOOK;
 use crate::transfer::digest::{Digest, HashThread};
-use crate::transfer::interrupt::LOOK;
 use crate::transfer::lane::{Lane, LaneError};
 use crate::transfer::pool::{Block, Pool};
 use crate::transfer::wire::{
