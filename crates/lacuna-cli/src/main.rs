@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            complain(&format!("lacuna: {failure}"));
+            complain(&failure);
             failure.exit_code()
         }
     }
@@ -111,7 +111,7 @@ fn explain(error: &clap::Error) -> ExitCode {
             // Nobody may be reading.
             let _ = error.print();
         }
-        _ => complain(&format!("lacuna: {} (--help explains)", one_line(&error.to_string()))),
+        _ => complain(format_args!("{} (--help explains)", one_line(&error.to_string()))),
     }
     ExitCode::from(error.exit_code() as u8)
 }

@@ -3,6 +3,7 @@
 
 use crate::failure::Failure;
 use serde::Serialize;
+use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -48,7 +49,7 @@ impl Output {
     /// Something to know on the way.
     pub(crate) fn note(&self, note: &str) {
         if !self.quiet {
-            complain(note);
+            tell(note);
         }
     }
 
@@ -58,8 +59,13 @@ impl Output {
     }
 }
 
-/// A line on standard error, quiet or not. Not `eprintln`: that nobody reads it
-/// must not end the command.
-pub(crate) fn complain(line: &str) {
+/// Something that went wrong, quiet or not.
+pub(crate) fn complain(what: impl Display) {
+    tell(format_args!("lacuna: {what}"));
+}
+
+/// A line on standard error. Not `eprintln`: that nobody reads it must not end
+/// the command.
+fn tell(line: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }

@@ -154,7 +154,7 @@ pub(crate) fn show_bytes(bytes: u64) -> String {
 /// A time for people: `25 ms`.
 pub(crate) fn show_time(seconds: f64) -> String {
     let (value, unit) = match seconds {
-        s if s >= 100.0 * 24.0 * 3600.0 => (s / (24.0 * 3600.0), "days"),
+        s if s >= 100.0 * 3600.0 => (s / (24.0 * 3600.0), "days"),
         s if s >= 100.0 * 60.0 => (s / 3600.0, "h"),
         s if s >= 100.0 => (s / 60.0, "min"),
         s if s >= 1.0 => (s, "s"),
@@ -236,9 +236,14 @@ mod tests {
         assert_eq!(show_rate(5.0), "5 bit/s");
         assert_eq!(show_rate(0.0), "0 kbit/s");
         assert_eq!(show_rate(2e15), "2000 Tbit/s");
-        for (seconds, text) in
-            [(0.025, "25 ms"), (3e-6, "3 us"), (7.5, "7.5 s"), (600.0, "10 min"), (7200.0, "2 h")]
-        {
+        for (seconds, text) in [
+            (0.025, "25 ms"),
+            (3e-6, "3 us"),
+            (7.5, "7.5 s"),
+            (600.0, "10 min"),
+            (7200.0, "2 h"),
+            (864_000.0, "10 days"),
+        ] {
             assert_eq!(show_time(seconds), text);
         }
         assert_eq!(show_count(1, "run"), "1 run");

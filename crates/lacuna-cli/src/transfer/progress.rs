@@ -4,10 +4,10 @@
 //! the name of the file first.
 
 use super::rate::Rate;
-use super::report::{Side, counted};
+use super::report::Side;
 use super::silence;
-use crate::output::Output;
-use crate::units::{show_bytes, show_rate};
+use crate::output::{Output, complain};
+use crate::units::{show_bytes, show_count, show_rate};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -117,7 +117,7 @@ impl Progress {
 
     /// Prints an error, quiet or not.
     pub(crate) fn error(&self, error: &str) {
-        self.suspend(|| eprintln!("lacuna: {error}"));
+        self.suspend(|| complain(error));
     }
 
     /// Runs something that prints.
@@ -172,7 +172,7 @@ fn describe(snapshot: &Snapshot, side: Side, bytes_per_s: Option<f64>, columns: 
             && rate >= 1.0
         {
             let left_s = (total.saturating_sub(done) as f64 / rate).ceil().min(1e9) as u64;
-            add(format!("{} left", show_time(left_s)));
+            add(format!("{} left", show_clock(left_s)));
         }
     }
     if snapshot.repaired_share > 0.0 {
@@ -183,7 +183,7 @@ fn describe(snapshot: &Snapshot, side: Side, bytes_per_s: Option<f64>, columns: 
         Some(total) => {
             add(format!("{} of {} files", snapshot.files, total.max(snapshot.files)));
         }
-        None => add(counted(snapshot.files, "file")),
+        None => add(show_count(snapshot.files, "file")),
     }
     if let Some(name) = &snapshot.name {
         let room = columns.saturating_sub(text.chars().count() + 2);
@@ -219,7 +219,7 @@ fn brief(quantity: &str) -> String {
     }
 }
 
-fn show_time(seconds: u64) -> String {
+fn show_clock(seconds: u64) -> String {
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     if hours > 0 {
         format!("{hours}:{minutes:02}:{seconds:02}")
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(describe(&unknown, Side::Receiver, None, 80), "2 GiB, 0.12 % lost, 1 file");
         let one = Snapshot { repaired_share: 0.0, files_total: Some(1), ..unknown };
         assert_eq!(describe(&one, Side::Sender, Some(117.66e6), 80), "2 GiB, 941 Mbit/s");
-        assert_eq!(show_time(3 * 3600 + 62), "3:01:02");
+        assert_eq!(show_clock(3 * 3600 + 62), "3:01:02");
     }
 
     #[test]

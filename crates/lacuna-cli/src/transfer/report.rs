@@ -5,7 +5,7 @@ use super::progress::Progress;
 use super::wire::Hash;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::units::{show_bytes, show_rate};
+use crate::units::{show_bytes, show_count, show_rate};
 use serde::Serialize;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -281,7 +281,9 @@ impl Reporter {
             let all = bad + summary.files;
             // Why is told above.
             let first = if bad > 1 { format!(", first {first}") } else { format!(": {first}") };
-            return Err(blame.failure(format!("{bad} of {} failed{first}", counted(all, "file"))));
+            return Err(
+                blame.failure(format!("{bad} of {} failed{first}", show_count(all, "file")))
+            );
         }
         broken.map_or(Ok(()), |text| Err(Failure::Local(text)))
     }
@@ -305,11 +307,6 @@ pub(crate) struct Measured {
     pub(crate) peer: String,
 }
 
-/// `1 file`, `2 files`.
-pub(crate) fn counted(count: u64, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
-}
-
 fn gbit_per_s(bytes: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { bytes as f64 * 8.0 / seconds / 1e9 } else { 0.0 }
 }
@@ -324,8 +321,8 @@ fn describe(summary: &Summary, side: Side) -> String {
         show_rate(summary.gbit_per_s * 1e9),
         summary.retransmitted_share * 100.0,
         side.repaired(),
-        counted(summary.files, "file"),
-        counted(summary.folders, "folder"),
+        show_count(summary.files, "file"),
+        show_count(summary.folders, "folder"),
         show_bytes(summary.bytes),
     );
     for (count, what) in [
@@ -339,7 +336,7 @@ fn describe(summary: &Summary, side: Side) -> String {
         }
     }
     if summary.reconnects > 0 {
-        text += &format!(", {}", counted(summary.reconnects, "reconnection"));
+        text += &format!(", {}", show_count(summary.reconnects, "reconnection"));
     }
     text
 }

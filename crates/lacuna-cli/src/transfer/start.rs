@@ -1,8 +1,8 @@
 //! What a connection uses, told when it begins: in lines that fit a terminal,
 //! and with what was asked for and not got.
 
-use super::report::{Side, counted};
-use crate::units::{show_bytes, show_rate};
+use super::report::Side;
+use crate::units::{show_bytes, show_count, show_rate};
 use lacuna::Chosen;
 use std::net::SocketAddr;
 
@@ -20,7 +20,7 @@ pub(crate) fn describe(side: Side, peer: SocketAddr, chosen: &Chosen, channels: 
         chosen.mtu_bytes,
     );
     text += &format!("\n  {}, {}", chosen.datapath, offloads(chosen));
-    text += &format!(", {}", counted(chosen.channels.into(), "channel"));
+    text += &format!(", {}", show_count(chosen.channels.into(), "channel"));
     let window = show_bytes(chosen.peer_credit_bytes);
     text += &match chosen.rate_bits_per_s {
         Some(rate) => format!(", rate {} (given)", show_rate(rate as f64)),
@@ -36,7 +36,7 @@ pub(crate) fn describe(side: Side, peer: SocketAddr, chosen: &Chosen, channels: 
         };
         text += &format!(
             "\n  {} of {channels} asked for ({other})",
-            counted(chosen.channels.into(), "channel")
+            show_count(chosen.channels.into(), "channel")
         );
     }
     text

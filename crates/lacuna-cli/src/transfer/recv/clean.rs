@@ -8,10 +8,9 @@ use super::partial::is_at;
 use super::tree::{FOLDER, Tree, open_file};
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output::Output;
+use crate::output::{Output, complain};
 use crate::transfer::name::{is_partial, shown};
-use crate::transfer::report::counted;
-use crate::units::show_bytes;
+use crate::units::{show_bytes, show_count, show_time};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, openat, statat, unlinkat};
 use serde::Serialize;
 use std::ffi::OsStr;
@@ -200,7 +199,11 @@ impl Cleaner {
             return self.output.object(&leftover);
         }
         let path = shown(leftover.partial.as_bytes());
-        let what = format!("{path} ({}, {})", show_bytes(leftover.bytes), show_age(leftover.age_s));
+        let what = format!(
+            "{path} ({}, {} old)",
+            show_bytes(leftover.bytes),
+            show_time(leftover.age_s as f64)
+        );
         self.output.line(&match &leftover.kept {
             Some(why) => format!("kept {what}: {why}"),
             None if leftover.removed => format!("removed {what}"),
@@ -210,7 +213,7 @@ impl Cleaner {
 
     fn refused(&mut self, what: &str, path: &Path, error: &io::Error) {
         let failure = Failure::file(what, path, error);
-        eprintln!("lacuna: {failure}");
+        complain(&failure);
         self.failed.get_or_insert(failure);
     }
 
@@ -222,7 +225,7 @@ impl Cleaner {
             let verb = if summary.dry_run { "would remove" } else { "removed" };
             self.output.line(&format!(
                 "{verb} {}, {}; kept {}",
-                counted(summary.files, "partial file"),
+                show_count(summary.files, "partial file"),
                 show_bytes(summary.bytes),
                 summary.kept
             ))?;
@@ -242,15 +245,6 @@ fn remove(file: &File, folder: &OwnedFd, name: &[u8]) -> io::Result<bool> {
     }
     unlinkat(folder, leaf, AtFlags::empty())?;
     Ok(true)
-}
-
-fn show_age(seconds: u64) -> String {
-    match seconds {
-        0..120 => format!("{seconds} s old"),
-        120..7200 => format!("{} min old", seconds / 60),
-        7200..172_800 => format!("{} h old", seconds / 3600),
-        _ => format!("{} days old", seconds / 86_400),
-    }
 }
 
 #[cfg(test)]
@@ -324,14 +318,5 @@ mod tests {
         fs::write(dir.path().join("part"), "2").unwrap();
         assert!(!remove(&file, &folder, b"part").unwrap());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
-    }
-
-    #[test]
-    fn ages_are_shown_in_the_unit_that_fits() {
-        for (seconds, text) in
-            [(5, "5 s old"), (600, "10 min old"), (7200, "2 h old"), (864_000, "10 days old")]
-        {
-            assert_eq!(show_age(seconds), text);
-        }
     }
 }
