@@ -3,32 +3,40 @@
 //! Names are looked up later, by whoever connects; what can be told to be wrong
 //! by itself is told here, in one line.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// An address to connect to, with `default_port` if it names none.
 pub(crate) fn to(text: &str, default_port: u16) -> Result<String, String> {
-    if text.is_empty() {
-        return Err(format!("no host: use HOST or HOST:PORT ({default_port} if none is given)"));
-    }
     // A bare IPv6 address has colons but no port.
-    if text.parse::<Ipv6Addr>().is_ok() {
-        return Ok(format!("[{text}]:{default_port}"));
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, default_port).to_string());
     }
     let (host, port_text) = match text.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
         _ => (text, None),
     };
     if host.is_empty() {
-        return Err(format!("\"{text}\" names no host"));
-    }
-    if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
         return Err(format!(
-            "\"{text}\" is no address: write IPv6 with a port as [::1]:{default_port}"
+            "\"{text}\" names no host: use HOST:PORT, or HOST alone for port {default_port}"
         ));
     }
-    match port_text.map(port).transpose()?.unwrap_or(default_port) {
-        0 => Err("port 0 cannot be connected to".to_owned()),
-        port => Ok(format!("{host}:{port}")),
+    let is_bracketed = host.starts_with('[') && host.ends_with(']');
+    if !is_bracketed && host.contains([':', '[', ']']) {
+        return Err(format!(
+            "\"{text}\" is no address: use [ADDRESS]:PORT for IPv6, like [::1]:{default_port}"
+        ));
+    }
+    match port_text {
+        None => Ok(format!("{host}:{default_port}")),
+        Some("") => Err(format!(
+            "\"{text}\" has no port behind the colon: use HOST:PORT, \
+             or HOST alone for port {default_port}"
+        )),
+        Some(digits) if is_number(digits) => match digits.parse::<u16>() {
+            Ok(port) if port > 0 => Ok(format!("{host}:{port}")),
+            _ => Err(format!("port {digits} is out of range: use 1 to 65535")),
+        },
+        Some(other) => Err(format!("\"{other}\" is no port: use HOST:PORT with a number")),
     }
 }
 
@@ -42,27 +50,22 @@ pub(crate) fn at(text: &str, default_port: u16) -> Result<SocketAddr, String> {
         return Ok(SocketAddr::new(ip, default_port));
     }
     let (host, port_text) = text.rsplit_once(':').unwrap_or(("", text));
-    let is_number = !port_text.is_empty() && port_text.bytes().all(|byte| byte.is_ascii_digit());
-    if host.is_empty() && is_number {
-        return Ok(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port(port_text)?));
-    }
-    if is_number {
-        port(port_text)?;
+    if is_number(port_text) {
+        let port = port_text.parse().map_err(|_| {
+            format!("port {port_text} is out of range: use 1 to 65535, or 0 for any that is free")
+        })?;
+        if host.is_empty() {
+            return Ok(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port));
+        }
     }
     Err(format!(
         "\"{text}\" is no address of this machine: use ADDRESS:PORT like 0.0.0.0:{default_port}, \
-         or a port alone"
+         or a port alone for all addresses"
     ))
 }
 
-fn port(text: &str) -> Result<u16, String> {
-    text.parse().map_err(|_| {
-        if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-            format!("port {text} is out of range: 65535 at most")
-        } else {
-            format!("\"{text}\" is no port: use a number up to 65535")
-        }
-    })
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -87,17 +90,18 @@ mod tests {
     #[test]
     fn where_nobody_can_be_is_refused_with_the_reason() {
         for (text, part) in [
-            ("", "no host"),
+            ("", "names no host"),
             (":5", "names no host"),
             ("host:99999", "port 99999 is out of range"),
             ("[::1]:99999", "port 99999 is out of range"),
-            ("host:", "\"\" is no port"),
+            ("host:", "no port behind the colon"),
             ("host:http", "\"http\" is no port"),
-            ("host:0", "port 0"),
-            ("fe80::zz:7402", "write IPv6 with a port as [::1]:7402"),
+            ("host:0", "port 0 is out of range"),
+            ("fe80::zz:7402", "[ADDRESS]:PORT"),
+            ("[::1]7402", "[ADDRESS]:PORT"),
         ] {
             let error = to(text, 7402).expect_err(text);
-            assert!(error.contains(part), "{error}");
+            assert!(error.contains(part) && error.contains("use "), "{error}");
         }
     }
 
@@ -123,7 +127,7 @@ mod tests {
             ("127.0.0.1:", "or a port alone"),
         ] {
             let error = at(text, 7402).expect_err(text);
-            assert!(error.contains(part), "{error}");
+            assert!(error.contains(part) && error.contains("use "), "{error}");
         }
     }
 }

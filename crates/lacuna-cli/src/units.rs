@@ -2,6 +2,10 @@
 //!
 //! A wrong one is answered with what would be right, in one line.
 
+use lacuna::ConnectionConfig;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// For the end of a command's help.
@@ -9,13 +13,17 @@ pub(crate) const HELP: &str = "\
 Units:
   sizes   64MiB, 10MB, 1500: KiB, MiB, GiB, TiB (K, M, G, T for short) or KB, MB, GB, TB
   rates   1gbit, 100mbit, 2.5gbit: bits per second, never bytes
-  times   25ms, 1.5s, 300us, 10min
+  times   25ms, 1.5s, 300us, 10min, 12h, 7d
   shares  1e-3, 0.001 or 0.1%";
 
 /// Bytes: a number, alone or with `B`, `KB`, `KiB`, `MB`, `MiB`, `GB`, `GiB`,
 /// `TB`, `TiB`; `K`, `M`, `G`, `T` alone are binary, as in the tools around.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
-    let (number, unit) = split(text, "a size like 64MiB")?;
+    size(text, "a size like 64MiB")
+}
+
+fn size(text: &str, example: &str) -> Result<u64, String> {
+    let (number, unit) = split(text, example)?;
     let factor: f64 = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 1.0,
         "kb" => 1e3,
@@ -26,7 +34,11 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
         "m" | "mib" => 1024.0 * 1024.0,
         "g" | "gib" => 1024.0 * 1024.0 * 1024.0,
         "t" | "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-        _ => return Err(format!("unknown unit \"{unit}\": use B, KiB, MiB, GiB, KB, MB or GB")),
+        _ => {
+            return Err(format!(
+                "unknown unit \"{unit}\": use B, KiB, MiB, GiB, TiB, KB, MB, GB or TB"
+            ));
+        }
     };
     whole(number * factor, "bytes")
 }
@@ -39,10 +51,39 @@ pub(crate) fn some_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Payload bytes of a packet; whether a packet can have so many is the
-/// transport's to say.
+/// Bytes, neither too few nor too many.
+pub(crate) fn bytes_within(text: &str, range: &RangeInclusive<u64>) -> Result<u64, String> {
+    match bytes(text)? {
+        size if range.contains(&size) => Ok(size),
+        size => {
+            let [size, least, most] = [size, *range.start(), *range.end()].map(show_bytes);
+            Err(format!("{size} is out of range: use {least} to {most}"))
+        }
+    }
+}
+
+/// Payload bytes of a packet, as the transport allows them.
 pub(crate) fn packet_bytes(text: &str) -> Result<u32, String> {
-    u32::try_from(bytes(text)?).map_err(|_| format!("{text} is more than a packet holds"))
+    let bytes = u32::try_from(size(text, "a size like 1400")?).unwrap_or(u32::MAX);
+    let geometry = ConnectionConfig::default().geometry(bytes, 1);
+    geometry.map(|_| bytes).map_err(|error| error.to_string())
+}
+
+/// A number of things, neither too few nor too many.
+pub(crate) fn count<N>(
+    range: RangeInclusive<N>,
+) -> impl Fn(&str) -> Result<N, String> + Clone + Send + Sync + 'static
+where
+    N: FromStr + PartialOrd + Display + Clone + Send + Sync + 'static,
+{
+    move |text| match text.parse() {
+        Ok(number) if range.contains(&number) => Ok(number),
+        _ => {
+            let is_number = text.parse::<f64>().is_ok_and(f64::is_finite);
+            let what = if is_number { "out of range" } else { "no number" };
+            Err(format!("\"{text}\" is {what}: use {} to {}", range.start(), range.end()))
+        }
+    }
 }
 
 /// Bits per second: `1gbit`, `100mbit`, `2.5gbit/s`, `9600bit`.
@@ -70,7 +111,7 @@ pub(crate) fn rate(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A time: `25ms`, `1.5s`, `300us`, `10min`.
+/// A time: `25ms`, `1.5s`, `300us`, `10min`, `7d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text, "a time like 25ms")?;
     let factor: f64 = match unit.to_ascii_lowercase().as_str() {
@@ -80,12 +121,13 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "s" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        "" => return Err(format!("\"{text}\" has no unit: use us, ms, s or min")),
-        _ => return Err(format!("unknown unit \"{unit}\": use us, ms, s or min")),
+        "d" => 24.0 * 3600.0,
+        "" => return Err(format!("\"{text}\" has no unit: use us, ms, s, min, h or d")),
+        _ => return Err(format!("unknown unit \"{unit}\": use us, ms, s, min, h or d")),
     };
     let seconds = number * factor;
     if seconds > 1e9 {
-        return Err("more than thirty years".to_owned());
+        return Err(format!("\"{text}\" is out of range: use thirty years at most"));
     }
     Ok(Duration::from_secs_f64(seconds))
 }
@@ -112,7 +154,7 @@ pub(crate) fn fraction(text: &str) -> Result<f64, String> {
     if (0.0..1.0).contains(&value) {
         Ok(value)
     } else {
-        Err(format!("{text} is out of range: at least 0 and below 1"))
+        Err(format!("{text} is out of range: use 0 or more and less than 1"))
     }
 }
 
@@ -197,12 +239,17 @@ mod tests {
         assert_eq!(bytes("1e6"), Ok(1_000_000));
         assert_eq!(bytes("1.5GB"), Ok(1_500_000_000));
         assert_eq!(some_bytes("1"), Ok(1));
+        assert_eq!(bytes_within("8MiB", &(1..=8 << 20)), Ok(8 << 20));
+        assert_eq!(packet_bytes("1400"), Ok(1400));
         assert_eq!(packet_bytes("9kB"), Ok(9000));
+        assert_eq!(count(1..=16u8)("16"), Ok(16));
         assert_eq!(rate("1gbit"), Ok(1_000_000_000));
         assert_eq!(rate("2.5Gbit/s"), Ok(2_500_000_000));
         assert_eq!(rate("100Mbps"), Ok(100_000_000));
         assert_eq!(duration("25ms"), Ok(Duration::from_millis(25)));
         assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("12h"), Ok(Duration::from_secs(12 * 3600)));
+        assert_eq!(duration("7d"), Ok(Duration::from_secs(7 * 24 * 3600)));
         assert_eq!(fraction("1e-3"), Ok(0.001));
         assert_eq!(fraction("0.5%"), Ok(0.005));
     }
@@ -214,17 +261,27 @@ mod tests {
             (bytes("5 parsecs").unwrap_err(), "KiB"),
             (bytes("-1").unwrap_err(), "64MiB"),
             (some_bytes("0").unwrap_err(), "more than zero"),
-            (packet_bytes("5GiB").unwrap_err(), "more than a packet holds"),
+            (bytes_within("1KiB", &(2048..=4096)).unwrap_err(), "1 KiB is out of range: use 2 KiB"),
+            (packet_bytes("abc").unwrap_err(), "1400"),
+            (packet_bytes("0").unwrap_err(), "multiple of 4 between 64"),
+            (packet_bytes("1401").unwrap_err(), "multiple of 4 between 64"),
+            (packet_bytes("5GiB").unwrap_err(), "multiple of 4 between 64"),
+            (count(1..=16u8)("0").unwrap_err(), "out of range: use 1 to 16"),
+            (count(1..=16u8)("999").unwrap_err(), "out of range: use 1 to 16"),
+            (count(1..=16u8)("many").unwrap_err(), "no number: use 1 to 16"),
             (some_duration("0s").unwrap_err(), "more than zero"),
             (rate("0gbit").unwrap_err(), "more than zero"),
             (rate("1").unwrap_err(), "no unit"),
             (rate("1GB/s").unwrap_err(), "8gbit"),
             (rate("1MiB").unwrap_err(), "in bytes"),
             (duration("25").unwrap_err(), "no unit"),
-            (fraction("1.5").unwrap_err(), "below 1"),
+            (duration("d").unwrap_err(), "25ms"),
+            (duration("-1d").unwrap_err(), "25ms"),
+            (duration("99999999999d").unwrap_err(), "thirty years"),
+            (fraction("1.5").unwrap_err(), "less than 1"),
             (fraction("often").unwrap_err(), "1e-3"),
         ] {
-            assert!(error.contains(part), "{error}");
+            assert!(error.contains(part) && !error.contains('\n'), "{error}");
         }
     }
 

@@ -56,13 +56,13 @@ pub(crate) struct DemoArgs {
     #[arg(long, default_value = "1gbit", value_parser = units::rate)]
     rate: u64,
     /// Lose packets in bursts of this mean length
-    #[arg(long, default_value = "1", value_name = "PACKETS", value_parser = burst)]
+    #[arg(long, default_value = "1", value_name = "PACKETS", value_parser = units::count(1.0..=BURST_PACKETS_MAX))]
     burst: f64,
     /// Messages per mode
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 5, value_parser = units::count(1..=10_000u32))]
     runs: u32,
     /// Seed of the path's losses
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = units::count(0..=u64::MAX))]
     seed: u64,
     /// Bytes per chunk, rounded up to whole packets: what a lost packet costs to repair
     #[arg(long, default_value = "4KiB", value_name = "SIZE", value_parser = units::some_bytes)]
@@ -128,15 +128,10 @@ impl DemoArgs {
 
 fn rtt(text: &str) -> Result<Duration, String> {
     match units::duration(text)? {
-        rtt if rtt > RTT_MAX => Err(format!("a round trip takes {} s at most", RTT_MAX.as_secs())),
+        rtt if rtt > RTT_MAX => {
+            Err(format!("\"{text}\" is out of range: use {} s at most", RTT_MAX.as_secs()))
+        }
         rtt => Ok(rtt),
-    }
-}
-
-fn burst(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(burst) if (1.0..=BURST_PACKETS_MAX).contains(&burst) => Ok(burst),
-        _ => Err(format!("\"{text}\" is no length of a burst: use packets, 1 to 1000000")),
     }
 }
 

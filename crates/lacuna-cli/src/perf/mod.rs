@@ -30,6 +30,8 @@ use std::time::Duration;
 
 /// Where a server listens unless told otherwise.
 const PORT: u16 = 7402;
+/// Most messages of a run: the time of each is kept.
+const COUNT_MAX: u64 = 1_000_000_000;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -71,7 +73,7 @@ enum Side {
 #[derive(Debug, Args)]
 struct EndArgs {
     /// Sockets, each with its own 4-tuple
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    #[arg(long, default_value_t = 1, value_parser = units::count(1..=16u8))]
     channels: u8,
     /// Who makes progress: threads, or this program's own calls
     #[arg(long, default_value = "threads", value_parser = ["threads", "manual"])]
@@ -113,7 +115,7 @@ struct ServerArgs {
     )]
     listen: SocketAddr,
     /// Clients at a time
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(long, default_value_t = 4, value_parser = units::count(1..=64u8))]
     clients: u8,
     /// End after one client, with its result
     #[arg(long)]
@@ -133,7 +135,7 @@ struct ClientArgs {
     #[arg(long, short, default_value = "8MiB", value_parser = units::some_bytes)]
     size: u64,
     /// Messages to send; without it, as many as --duration allows
-    #[arg(long, short = 'n', value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, short = 'n', value_parser = units::count(1..=COUNT_MAX))]
     iters: Option<u64>,
     /// How long to send
     #[arg(
@@ -145,7 +147,7 @@ struct ClientArgs {
     )]
     duration: Duration,
     /// Messages before the measurement begins
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 16, value_parser = units::count(0..=COUNT_MAX))]
     warmup: u64,
     /// Bytes per chunk, rounded up to whole packets
     #[arg(long, default_value = "64KiB", value_name = "SIZE", value_parser = units::some_bytes)]
@@ -154,7 +156,7 @@ struct ClientArgs {
     #[arg(long, short, value_name = "BYTES", value_parser = units::packet_bytes)]
     mtu: Option<u32>,
     /// Messages in flight
-    #[arg(long, short = 't', default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, short = 't', default_value_t = 16, value_parser = units::count(1..=1024u32))]
     inflight: u32,
     /// Reliability
     #[arg(long, default_value = "sr", value_parser = modes::parser())]

@@ -1,7 +1,7 @@
 //! The command lines of `lacuna send` and `lacuna recv`.
 
-use super::{target, values};
-use crate::units;
+use super::BUFFERS_BYTES;
+use crate::{address, modes, units};
 use clap::Args;
 use lacuna::Mode;
 use std::ffi::OsString;
@@ -88,22 +88,22 @@ pub(crate) struct SendArgs {
     #[arg(long)]
     pub(super) quick: bool,
     /// Reliability: sr repairs a loss in one round trip, sr:rto after a timeout
-    #[arg(long, default_value = "sr", value_parser = values::mode)]
+    #[arg(long, default_value = "sr", value_parser = modes::reliable())]
     pub(super) mode: Mode,
     /// Send at this rate, in bits, instead of probing for one: for a link that is yours
     #[arg(long, value_parser = units::rate)]
     pub(super) rate: Option<u64>,
     /// Payload bytes per packet; found by probing if not given
-    #[arg(long, value_parser = values::mtu, value_name = "SIZE")]
+    #[arg(long, value_parser = units::packet_bytes, value_name = "SIZE")]
     pub(super) mtu: Option<u32>,
     /// Bytes per chunk, rounded up to whole packets: what a lost packet costs to repair
-    #[arg(long, default_value = "4KiB", value_parser = values::chunk, value_name = "SIZE")]
+    #[arg(long, default_value = "4KiB", value_parser = units::some_bytes, value_name = "SIZE")]
     pub(super) chunk: u64,
     /// Sockets, each with its own 4-tuple: as many as both ends ask for, 16 at most
-    #[arg(long, default_value = "1", value_parser = values::channels, value_name = "COUNT")]
+    #[arg(long, default_value = "1", value_parser = units::count(1..=16u8), value_name = "COUNT")]
     pub(super) channels: u8,
     /// Memory for data on its way; by the round-trip time if not given (32 to 160 MiB)
-    #[arg(long, value_parser = values::buffers, value_name = "SIZE")]
+    #[arg(long, value_parser = buffers, value_name = "SIZE")]
     pub(super) buffers: Option<u64>,
 }
 
@@ -119,12 +119,12 @@ pub(crate) struct SendArgs {
     after_long_help = format!("{RECV_EXAMPLES}\n{RECV_MORE}")
 )]
 pub(crate) struct RecvArgs {
-    /// Where to listen: ADDR:PORT, or a port for all addresses; port 0 takes any and prints it
+    /// Where to listen: ADDRESS:PORT, or a port alone; port 0 takes any and prints it
     #[arg(
         long,
         default_value = "0.0.0.0:7400",
-        value_parser = target::listen,
-        value_name = "ADDR:PORT"
+        value_parser = |text: &str| address::at(text, PORT),
+        value_name = "ADDRESS:PORT"
     )]
     pub(super) listen: SocketAddr,
     /// Folder to receive into; made if it does not exist
@@ -148,15 +148,19 @@ pub(crate) struct RecvArgs {
     )]
     pub(super) clean: bool,
     /// With --clean: only those that have not changed for so long, such as 7d or 12h
-    #[arg(long, requires = "clean", value_parser = values::age, value_name = "TIME")]
+    #[arg(long, requires = "clean", value_parser = units::duration, value_name = "TIME")]
     pub(super) older_than: Option<Duration>,
     /// With --clean: only say what would be removed
     #[arg(long, requires = "clean")]
     pub(super) dry_run: bool,
     /// Sockets, each with its own 4-tuple: as many as both ends ask for, 16 at most
-    #[arg(long, default_value = "1", value_parser = values::channels, value_name = "COUNT")]
+    #[arg(long, default_value = "1", value_parser = units::count(1..=16u8), value_name = "COUNT")]
     pub(super) channels: u8,
     /// Memory for data on its way, per sender; by the round-trip time if not given (32 to 160 MiB)
-    #[arg(long, value_parser = values::buffers, value_name = "SIZE")]
+    #[arg(long, value_parser = buffers, value_name = "SIZE")]
     pub(super) buffers: Option<u64>,
+}
+
+fn buffers(text: &str) -> Result<u64, String> {
+    units::bytes_within(text, &BUFFERS_BYTES)
 }

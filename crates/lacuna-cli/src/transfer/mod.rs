@@ -44,8 +44,8 @@ mod send;
 mod silence;
 #[cfg(unix)]
 mod start;
+#[cfg(unix)]
 mod target;
-mod values;
 #[cfg(unix)]
 mod wire;
 
@@ -77,6 +77,12 @@ pub(crate) fn recv(_: &RecvArgs, _: Output) -> Result<(), Failure> {
     Err(Failure::Local("send and recv need a Unix system".to_owned()))
 }
 
+/// Memory for data on its way that the user may allow: one block comes while
+/// the other is written; and a bound against slips of the finger.
+const BUFFERS_BYTES: std::ops::RangeInclusive<u64> = 8 << 20..=2 << 30;
+#[cfg(unix)]
+const _: () = assert!(*BUFFERS_BYTES.start() == 2 * wire::BLOCK_BYTES as u64);
+
 /// Blocks to keep under way: what a path of 10 Gbit/s holds in `rtt_us` and a
 /// quarter more, on top of what disk and hash hold; or what the user allows.
 #[cfg(unix)]
@@ -85,7 +91,7 @@ fn blocks_ahead(rtt_us: Option<u64>, allowed_bytes: Option<u64>) -> usize {
     const BY_PATH: std::ops::RangeInclusive<u64> = 8..=40;
     let block_bytes = wire::BLOCK_BYTES as u64;
     let blocks = match allowed_bytes {
-        Some(bytes) => (bytes / block_bytes).clamp(*values::BLOCKS.start(), *values::BLOCKS.end()),
+        Some(bytes) => bytes.clamp(*BUFFERS_BYTES.start(), *BUFFERS_BYTES.end()) / block_bytes,
         None => {
             let path_bytes = rtt_us.unwrap_or(0).saturating_mul(RATE_BYTES_PER_US * 5 / 4);
             (BY_PATH.start() + path_bytes / block_bytes).min(*BY_PATH.end())

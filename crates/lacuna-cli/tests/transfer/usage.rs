@@ -75,14 +75,14 @@ fn every_bad_value_is_answered_with_what_would_be_right() {
     let (dir, [a, _]) = files();
     for (option, value, part) in [
         ("--retry", "soon", "25ms"),
-        ("--retry", "5", "use us, ms, s or min"),
-        ("--mode", "magic", "use sr or sr:rto"),
-        ("--mode", "raw", "use sr or sr:rto"),
+        ("--retry", "5", "use us, ms, s, min, h or d"),
+        ("--mode", "magic", "[possible values: sr, sr:rto]"),
+        ("--mode", "raw", "[possible values: sr, sr:rto]"),
         ("--rate", "1", "use bit, kbit, mbit or gbit"),
         ("--rate", "1GB/s", "1GB/s is 8gbit"),
         ("--mtu", "large", "a size like 1400"),
         ("--mtu", "70000", "multiple of 4 between 64"),
-        ("--chunk", "0", "a size like 4KiB"),
+        ("--chunk", "0", "more than zero"),
         ("--chunk", "some", "a size like 64MiB"),
         ("--channels", "17", "use 1 to 16"),
         ("--buffers", "1KiB", "use 8 MiB to 2 GiB"),
@@ -90,10 +90,10 @@ fn every_bad_value_is_answered_with_what_would_be_right() {
         is_usage(&send(&[&a], "127.0.0.1:1", &[option, value]), part);
     }
     for (args, part) in [
-        (&["--listen", "somewhere"][..], "use ADDR:PORT"),
+        (&["--listen", "somewhere"][..], "use ADDRESS:PORT"),
         (&["--channels", "0"], "use 1 to 16"),
         (&["--buffers", "9TiB"], "use 8 MiB to 2 GiB"),
-        (&["--clean", "--older-than", "7"], "7d"),
+        (&["--clean", "--older-than", "7"], "use us, ms, s, min, h or d"),
         (&["--clean", "--once"], "cannot be used with '--once'"),
         (&["--older-than", "7d"], "--clean"),
     ] {
