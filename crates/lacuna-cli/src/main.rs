@@ -7,6 +7,9 @@ mod interrupt;
 mod memory;
 mod modes;
 mod output;
+mod purpose;
+mod reach;
+mod reception;
 mod units;
 
 mod demo;

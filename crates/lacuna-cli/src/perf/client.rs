@@ -4,17 +4,15 @@
 use super::ClientArgs;
 use super::cpu;
 use super::protocol::{
-    ANSWERED_WITHIN, Answer, Awaited, Counters, Done, Request, Role, TalkError, random_run, send,
-    send_within,
+    ANSWERED_WITHIN, Answer, Awaited, Counters, Done, Request, TalkError, send, send_within,
 };
 use super::report::Report;
 use super::sending::{self, Measured, Sending};
 use crate::failure::Failure;
-use crate::interrupt;
 use crate::output::Output;
-use lacuna::{ConnectError, Connection, ConnectionConfig, Context, ContextConfig, Wrap};
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use crate::purpose::{self, Purpose};
+use crate::{interrupt, reach};
+use lacuna::{Connection, ConnectionConfig, ContextConfig, Wrap};
 use std::time::Duration;
 
 /// How long a server may take for its counters: it may have messages to check.
@@ -41,13 +39,13 @@ pub(super) fn measure(
     output: Output,
 ) -> Result<Report, Failure> {
     let plain = ConnectionConfig { deadline: Duration::MAX, ..ConnectionConfig::default() };
-    let run = random_run();
+    let run = purpose::random() as u32;
     let config = ConnectionConfig {
         mode: args.mode,
         chunk_bytes: args.chunk,
         mtu_bytes: args.mtu,
         rate_bits_per_s: args.rate,
-        tag: Role::Measured.tag(run),
+        tag: Purpose::Measured.tag(run),
         ..plain
     };
     // What can be wrong at this end is wrong before a server waits for it.
@@ -56,10 +54,18 @@ pub(super) fn measure(
         geometry.map_err(|error| Failure::Usage(error.to_string()))?;
     }
     let buffers = sending::buffers(args)?;
-    let session = ConnectionConfig { tag: Role::Session.tag(run), ..plain };
-    let (context, session, server) = connect(args, wrap, session)?;
+    let session = ConnectionConfig { tag: Purpose::Session.tag(run), ..plain };
+    let sockets = ContextConfig {
+        channels: args.end.channels,
+        progress: args.end.progress(),
+        datapath: args.end.datapath(),
+        wrap,
+        ..ContextConfig::default()
+    };
+    let (context, session) = reach::connect(&args.host, &sockets, session)
+        .map_err(|error| reach::failure(error, Purpose::Session))?;
     ask(args, &session, stop)?;
-    let measured = Connection::connect(&context, server, config)?;
+    let measured = Connection::connect(&context, session.peer(), config)?;
     output.note(&format!("{}: {:#}", measured.peer(), measured.chosen()));
 
     let cpu_before_s = cpu::process_s();
@@ -76,37 +82,6 @@ pub(super) fn measure(
         Err(failure) => return Err(failure),
     };
     Ok(Report::new(args, &measured, &result, counters, cpu_s))
-}
-
-/// Connects to the first of the server's addresses that answers, from sockets
-/// of the same family.
-fn connect(
-    args: &ClientArgs,
-    wrap: Option<Wrap>,
-    config: ConnectionConfig,
-) -> Result<(Context, Connection, SocketAddr), Failure> {
-    let unreachable = |source| ConnectError::Unreachable { peer: args.host.clone(), source };
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in args.host.to_socket_addrs().map_err(unreachable)? {
-        let bind: IpAddr = match address {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let context = Context::new(ContextConfig {
-            bind,
-            channels: args.end.channels,
-            progress: args.end.progress(),
-            datapath: args.end.datapath(),
-            wrap: wrap.clone(),
-            ..ContextConfig::default()
-        })?;
-        match Connection::connect(&context, address, config) {
-            Ok(session) => return Ok((context, session, address)),
-            Err(ConnectError::Unreachable { source, .. }) => last = source,
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(unreachable(last).into())
 }
 
 /// Says what is going to be measured, and hears whether it may.

@@ -2,8 +2,7 @@
 //! reliable connection: one JSON message each way at the start and at the end.
 //!
 //! A client has two connections, and a server many clients: the connections'
-//! tags say which belong together. The high half of a tag is a word for what
-//! the connection is, the low half the number of the client's run, which it
+//! tags say which belong together, by the number of the client's run, which it
 //! draws at random.
 //!
 //! Every wait has an end, and is looked after meanwhile: Ctrl-C ends it too.
@@ -12,7 +11,6 @@ use crate::failure::Failure;
 use crate::interrupt::LOOK;
 use lacuna::{Connection, PostReceiveError, RecvError, RecvHandle};
 use serde::{Deserialize, Serialize};
-use std::hash::{BuildHasher, RandomState};
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
@@ -24,44 +22,6 @@ pub(super) const LENT_BYTES_MAX: u64 = 16 << 30;
 pub(super) const TOLD_WITHIN: Duration = Duration::from_secs(10);
 /// How long a server may take for its answer: it gets the memory first.
 pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
-
-/// What a connection to a perf server is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    /// To say what is measured, and to hear what was counted.
-    Session,
-    /// To be measured.
-    Measured,
-}
-
-impl Role {
-    const ALL: [Self; 2] = [Self::Session, Self::Measured];
-
-    fn word(self) -> u32 {
-        u32::from_be_bytes(match self {
-            Self::Session => *b"PRFS",
-            Self::Measured => *b"PRFR",
-        })
-    }
-
-    /// The tag of such a connection of a run.
-    pub(super) fn tag(self, run: u32) -> u64 {
-        u64::from(self.word()) << 32 | u64::from(run)
-    }
-
-    /// What a tag says; `None` if it is none of a perf client.
-    pub(super) fn of(tag: u64) -> Option<(Self, u32)> {
-        let role = Self::ALL.into_iter().find(|role| u64::from(role.word()) == tag >> 32)?;
-        Some((role, tag as u32))
-    }
-}
-
-/// A number for a run: two clients of a server at the same time share one with
-/// a probability that nobody will see.
-pub(super) fn random_run() -> u32 {
-    // Keyed by the system's randomness, the only source in the standard library.
-    RandomState::new().hash_one("run") as u32
-}
 
 /// Client to server, first.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -205,22 +165,4 @@ pub(super) fn send_within(
     let bytes = serde_json::to_vec(message)
         .map_err(|error| Failure::Local(format!("cannot write a message: {error}")))?;
     Ok(session.write_with(&bytes, None, timeout)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tags_tell_what_a_connection_is_for() {
-        for role in Role::ALL {
-            for run in [0, 1, u32::MAX] {
-                assert_eq!(Role::of(role.tag(run)), Some((role, run)));
-            }
-        }
-        assert_eq!(Role::Session.tag(7).to_be_bytes(), *b"PRFS\0\0\0\x07");
-        for foreign in [0, 7, u64::MAX, u64::from_be_bytes(*b"FILE\0\0\0\0")] {
-            assert_eq!(Role::of(foreign), None);
-        }
-    }
 }

@@ -1,30 +1,23 @@
-//! The server: accepts control connections, finds out by their tags what they
-//! are for, and serves several clients at once, each on a thread of its own.
+//! The server: seats for several clients at once.
 //!
-//! One thread accepts and nothing else. The exchange with a peer, which may say
-//! nothing for as long as it likes to, is on a thread per connection, of which
-//! there are so many at most. A client takes a seat with its first connection
-//! and gives it back however it ends; a client too many, and a peer that is for
-//! something else, is told so before it may send a packet.
+//! A client takes a seat with its first connection and gives it back however it
+//! ends; its second connection finds it there, by the number of its run. A
+//! client too many is told so before it may send a packet.
 
 use super::ServerArgs;
-use super::protocol::Role;
 use super::session::Session;
 use crate::failure::Failure;
-use crate::interrupt::LOOK;
 use crate::output::Output;
-use crate::units::show_count;
-use lacuna::{ConnectError, Connection, ConnectionConfig, Context, ContextConfig, Listener, Wrap};
+use crate::purpose::Purpose;
+use crate::reception::{self, Reception, Served};
+use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Wrap};
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Control connections at a time, those included that have not said what they
-/// want; more are closed at once.
-const STREAMS_MAX: usize = 64;
 /// How long a client may take from the answer to its second connection: its
 /// own limit for connecting, and a little.
 const PAIRING: Duration = Duration::from_secs(15);
@@ -46,12 +39,10 @@ pub(super) struct Settings {
 
 /// See the module's text.
 pub(super) struct Server {
-    listener: Listener,
+    reception: Arc<Reception>,
     settings: Settings,
     output: Output,
     stop: Box<dyn Fn() -> bool + Send + Sync>,
-    is_over: AtomicBool,
-    streams: AtomicUsize,
     seats: Mutex<Seats>,
 }
 
@@ -109,128 +100,33 @@ impl Server {
             ..ContextConfig::default()
         })?;
         let config = ConnectionConfig { deadline: Duration::MAX, ..ConnectionConfig::default() };
-        let listener = Listener::bind(&context, args.listen, config)?;
-        Ok(Arc::new(Self {
-            listener,
-            settings,
-            output,
-            stop,
-            is_over: AtomicBool::new(false),
-            streams: AtomicUsize::new(0),
-            seats: Mutex::default(),
-        }))
+        let reception = Reception::open(&context, args.listen, config, output)?;
+        Ok(Arc::new(Self { reception, settings, output, stop, seats: Mutex::default() }))
     }
 
     pub(super) fn local_addr(&self) -> SocketAddr {
-        self.listener.local_addr()
+        self.reception.local_addr()
     }
 
     /// Serves until it is stopped, or with `once` until its client has ended,
     /// with that client's result.
     pub(super) fn run(self: &Arc<Self>) -> Result<(), Failure> {
-        let (results, finished) = channel();
-        let accepting = self.clone();
-        let accept = start_thread("lacuna-accept", move || accepting.accept(&results))
-            .map_err(|error| Failure::Local(format!("the system refused a thread: {error}")))?;
-        let result = loop {
-            if (self.stop)() {
-                break Err(Failure::Interrupted);
-            }
-            match finished.recv_timeout(LOOK) {
-                Ok(result) if self.settings.once => break result,
-                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    break Err(Failure::Local("the listening thread ended".to_owned()));
-                }
-            }
-        };
-        self.is_over.store(true, Ordering::Relaxed);
-        // The accepting thread waits in the system: a connection wakes it.
-        if TcpStream::connect_timeout(&self.wake_addr(), LOOK).is_ok() {
-            let _ = accept.join();
-        }
-        // Sessions notice the end by themselves and say goodbye.
-        let since = Instant::now();
-        while !self.lock().taken.is_empty() && since.elapsed() < GOODBYE {
-            std::thread::park_timeout(LOOK);
-        }
-        result
+        let server = self.clone();
+        let serve = move |stream| server.connected(stream);
+        self.reception.run(self.settings.once, &self.stop, GOODBYE, serve)
     }
 
-    fn wake_addr(&self) -> SocketAddr {
-        let mut address = self.local_addr();
-        match address.ip() {
-            IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
-            IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
-            _ => {}
-        }
-        address
-    }
-
-    fn accept(self: &Arc<Self>, results: &Sender<Result<(), Failure>>) {
-        loop {
-            let accepted = self.listener.accept_stream();
-            if self.is_over.load(Ordering::Relaxed) {
-                return;
-            }
-            match accepted {
-                Ok(stream) => self.start(stream, results),
-                Err(error) => {
-                    // Out of file descriptors, for instance: it may pass.
-                    tracing::warn!(%error, "cannot accept");
-                    std::thread::park_timeout(LOOK);
-                }
-            }
-        }
-    }
-
-    fn start(self: &Arc<Self>, stream: TcpStream, results: &Sender<Result<(), Failure>>) {
-        if self.streams.fetch_add(1, Ordering::Relaxed) >= STREAMS_MAX {
-            self.streams.fetch_sub(1, Ordering::Relaxed);
-            tracing::warn!("more than {STREAMS_MAX} connections at a time: one was closed");
-            return;
-        }
-        let (server, results) = (self.clone(), results.clone());
-        let started = start_thread("lacuna-client", move || {
-            let result = server.connected(stream);
-            server.streams.fetch_sub(1, Ordering::Relaxed);
-            if let Some(result) = result {
-                // Nobody listens once the server ends.
-                let _ = results.send(result);
-            }
-        });
-        if let Err(error) = started {
-            self.streams.fetch_sub(1, Ordering::Relaxed);
-            tracing::warn!(%error, "the system refused a thread");
-        }
-    }
-
-    /// Serves one control connection to its end; `None` if no client's seat
+    /// Serves one control connection to its end; it counts if a client's seat
     /// depended on it.
-    fn connected(&self, stream: TcpStream) -> Option<Result<(), Failure>> {
-        let mut admitted = None;
-        let agreed = self.listener.agree_if(stream, |tag| {
-            admitted = Some(self.admit(tag)?);
-            Ok(())
-        });
-        let connection = match agreed {
-            Ok(connection) => connection,
-            Err(ConnectError::Unacceptable { peer, reason }) => {
-                self.output.note(&format!("{peer} was refused: {reason}"));
-                return None;
-            }
-            Err(error) => {
-                self.output.note(&format!("a connection came to nothing: {error}"));
-                return None;
-            }
-        };
-        match admitted? {
+    fn connected(&self, stream: TcpStream) -> Served {
+        let (guest, admitted) = self.reception.let_in(stream, |tag| self.admit(tag))?;
+        match admitted {
             Admitted::Measured(session) => {
                 // The session may have ended meanwhile: then this one ends too.
-                let _ = session.try_send(connection);
+                let _ = session.try_send(guest.connection.clone());
                 None
             }
-            Admitted::Session(ticket) => Some(self.session(&connection, &ticket)),
+            Admitted::Session(ticket) => Some(self.session(&guest.connection, &ticket)),
         }
     }
 
@@ -258,21 +154,21 @@ impl Server {
 
     /// Decides by its tag whether a connection may come in.
     fn admit(&self, tag: u64) -> Result<Admitted<'_>, String> {
-        let Some((role, run)) = Role::of(tag) else {
-            return Err("this is lacuna perf server: files go to lacuna recv".to_owned());
-        };
         let mut seats = self.lock();
-        match role {
-            Role::Session => seats.take(run, &self.settings).map(|(measured, is_alone)| {
-                Admitted::Session(Ticket { server: self, run, measured, is_alone })
-            }),
-            Role::Measured => {
+        match Purpose::of(tag) {
+            Some((Purpose::Session, run)) => {
+                seats.take(run, &self.settings).map(|(measured, is_alone)| {
+                    Admitted::Session(Ticket { server: self, run, measured, is_alone })
+                })
+            }
+            Some((Purpose::Measured, run)) => {
                 let seat = seats.taken.get_mut(&run);
                 let session = seat.and_then(|seat| seat.measured.take());
                 session.map(Admitted::Measured).ok_or_else(|| {
                     "no client waits for this connection: its session has ended".to_owned()
                 })
             }
+            Some((Purpose::Files, _)) | None => Err(Purpose::Session.refusal(tag)),
         }
     }
 
@@ -289,11 +185,10 @@ impl Seats {
     ) -> Result<(Receiver<Connection>, Arc<AtomicBool>), String> {
         let serving = self.taken.len();
         if settings.once && (self.is_last_taken || serving > 0) {
-            return Err("busy: it serves one client only (--once) and has it".to_owned());
+            return Err(reception::busy(serving, true, "client"));
         }
         if serving >= settings.clients {
-            let clients = show_count(serving as u64, "client");
-            return Err(format!("busy: it serves {clients} already; try again later"));
+            return Err(reception::busy(serving, false, "client"));
         }
         if self.taken.contains_key(&run) {
             return Err("busy: a client of the same number is there; try again".to_owned());
@@ -313,11 +208,4 @@ impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         self.server.lock().taken.remove(&self.run);
     }
-}
-
-fn start_thread(
-    name: &str,
-    run: impl FnOnce() + Send + 'static,
-) -> std::io::Result<std::thread::JoinHandle<()>> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(run)
 }

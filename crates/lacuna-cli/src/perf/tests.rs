@@ -1,12 +1,13 @@
 //! Server and client in this process, over loopback: several clients, clients
 //! that are not what they should be, and a path that drops.
 
-use super::protocol::{Answer, Awaited, Request, Role, random_run, send};
+use super::protocol::{Answer, Awaited, Request, send};
 use super::report::Report;
 use super::server::{Server, Settings};
 use super::{ClientArgs, ServerArgs, client};
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::purpose::{Purpose, random};
 use clap::Parser;
 use lacuna::datapath::{Fraction, Impair, ImpairCountersHandle, Impairment, Loss};
 use lacuna::{ConnectError, Connection, ConnectionConfig, Context, Listener, Wrap};
@@ -61,7 +62,7 @@ impl Running {
     }
 
     fn session(&self) -> Connection {
-        connect(self.address, Role::Session.tag(random_run())).expect("there is a seat")
+        connect(self.address, Purpose::Session.tag(random() as u32)).expect("there is a seat")
     }
 }
 
@@ -306,10 +307,10 @@ fn a_client_that_connects_nothing_to_measure_loses_its_seat() {
 fn a_client_that_sends_nothing_loses_its_seat() {
     let settings = |settings: &mut Settings| settings.idle = Duration::from_millis(100);
     let server = Running::start("--clients 1", settings);
-    let run = random_run();
-    let session = connect(server.address, Role::Session.tag(run)).expect("a seat");
+    let run = random() as u32;
+    let session = connect(server.address, Purpose::Session.tag(run)).expect("a seat");
     ask(&session);
-    let measured = connect(server.address, Role::Measured.tag(run)).expect("its other half");
+    let measured = connect(server.address, Purpose::Measured.tag(run)).expect("its other half");
     wait_closed(&session);
     wait_closed(&measured);
     // The seat is free.
@@ -319,13 +320,12 @@ fn a_client_that_sends_nothing_loses_its_seat() {
 #[test]
 fn strangers_are_told_what_this_is() {
     let server = Running::start("", |_| {});
-    let file = u64::from(u32::from_be_bytes(*b"FILE")) << 32;
-    for tag in [0, file, 7] {
+    for tag in [0, Purpose::Files.tag(1), 7] {
         let error = connect(server.address, tag).expect_err("no perf client");
         assert!(matches!(error, ConnectError::Refused { .. }), "{error}");
         assert!(error.to_string().contains("this is lacuna perf server"), "{error}");
     }
-    let error = connect(server.address, Role::Measured.tag(9)).expect_err("nobody waits for it");
+    let error = connect(server.address, Purpose::Measured.tag(9)).expect_err("nobody waits for it");
     assert!(error.to_string().contains("its session has ended"), "{error}");
 }
 

@@ -31,8 +31,6 @@ mod pool;
 #[cfg(unix)]
 mod progress;
 #[cfg(unix)]
-mod purpose;
-#[cfg(unix)]
 mod rate;
 #[cfg(unix)]
 mod recv;

@@ -2,7 +2,7 @@
 //! whatever a test wants.
 
 use crate::ends::Receiver;
-use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Listener};
+use lacuna::{ConnectError, Connection, ConnectionConfig, Context, ContextConfig, Listener};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -13,9 +13,15 @@ fn context() -> Context {
     Context::new(ContextConfig { bind: LOCALHOST, ..ContextConfig::default() }).unwrap()
 }
 
-fn connect(receiver: &Receiver, tag: [u8; 8]) -> Connection {
+/// Connects with a tag that may be refused.
+pub(crate) fn try_connect(receiver: &Receiver, tag: [u8; 8]) -> Result<Connection, ConnectError> {
     let config = ConnectionConfig { tag: u64::from_be_bytes(tag), ..ConnectionConfig::default() };
-    Connection::connect(&context(), &receiver.address, config).unwrap()
+    Connection::connect(&context(), &receiver.address, config)
+}
+
+/// Connects as a sender does.
+fn connect(receiver: &Receiver) -> Connection {
+    try_connect(receiver, *b"FILE\0\0\0\x01").unwrap()
 }
 
 pub(crate) fn hello(version: u16) -> Vec<u8> {
@@ -57,7 +63,7 @@ pub(crate) fn answer(kind: u8, item: u64, rest: &[u8]) -> Vec<u8> {
 /// Says all of `records` in one message and gives back what is answered until
 /// the receiver hangs up or has answered `answers` messages.
 pub(crate) fn talk(receiver: &Receiver, records: &[Vec<u8>], answers: usize) -> Vec<u8> {
-    let connection = connect(receiver, *b"lac-file");
+    let connection = connect(receiver);
     connection.write(&records.concat()).unwrap();
     let mut heard = Vec::new();
     for _ in 0..answers {
@@ -93,21 +99,23 @@ impl FakeReceiver {
     pub(crate) fn accept(&self) -> FakeSession {
         FakeSession { connection: self.listener.accept().unwrap(), heard: Vec::new() }
     }
+
+    /// Refuses the next connection, and gives its tag.
+    pub(crate) fn refuse(&self, reason: &str) -> u64 {
+        let mut seen = None;
+        let refused = self.listener.agree_if(self.listener.accept_stream().unwrap(), |tag| {
+            seen = Some(tag);
+            Err(reason.to_owned())
+        });
+        assert!(refused.is_err());
+        seen.expect("it had a tag")
+    }
 }
 
 impl FakeSession {
     /// The sender's end.
     pub(crate) fn connect(receiver: &Receiver) -> Self {
-        Self::connect_for(receiver, *b"lac-file")
-    }
-
-    /// An end that wants what the tag says.
-    pub(crate) fn connect_for(receiver: &Receiver, tag: [u8; 8]) -> Self {
-        Self { connection: connect(receiver, tag), heard: Vec::new() }
-    }
-
-    pub(crate) fn tag(&self) -> [u8; 8] {
-        self.connection.tag().to_be_bytes()
+        Self { connection: connect(receiver), heard: Vec::new() }
     }
 
     /// Listens until the other end has said `words`.

@@ -1,7 +1,7 @@
 //! Commands that reached the wrong server.
 
 use crate::ends::{Receiver, lacuna, send, spawn};
-use crate::speech::{FakeReceiver, FakeSession, hello, offer};
+use crate::speech::{FakeReceiver, FakeSession, data, end, hello, offer, start, try_connect};
 use std::fs;
 
 #[test]
@@ -14,8 +14,9 @@ fn a_perf_server_is_told_from_a_receiver_at_once() {
     let sent = send(&[&file], &server.address(), &["--retry", "60s"]);
     server.kill();
     assert_eq!(sent.code, 3, "{}", sent.stderr);
-    assert!(sent.stderr.contains("no `lacuna recv`"), "{}", sent.stderr);
-    assert!(!sent.stderr.contains("trying again"), "{}", sent.stderr);
+    let reason = "refused: this is lacuna perf server; lacuna send needs lacuna recv\n";
+    assert!(sent.stderr.ends_with(reason), "{}", sent.stderr);
+    assert_eq!(sent.stderr.lines().count(), 1, "{}", sent.stderr);
     assert_eq!(sent.stdout, "", "no receiver, nothing to sum up");
 }
 
@@ -26,13 +27,32 @@ fn a_server_that_says_why_is_quoted() {
     fs::write(&file, "x").unwrap();
     let fake = FakeReceiver::start();
     let sender = spawn(lacuna(&["send"]).arg(&file).arg(&fake.address));
-    let mut session = fake.accept();
-    assert_eq!(session.tag(), *b"lac-file");
-    session.hear(b"lacuna");
-    session.say(br#"{"Refused":{"reason":"this is a perf server"}}"#);
+    let tag = fake.refuse("it is closed on Sundays");
+    assert_eq!(&tag.to_be_bytes()[..4], b"FILE");
     let sent = sender.finish();
     assert_eq!(sent.code, 3, "{}", sent.stderr);
-    assert!(sent.stderr.contains("no `lacuna recv`: this is a perf server"), "{}", sent.stderr);
+    assert!(sent.stderr.contains("refused: it is closed on Sundays"), "{}", sent.stderr);
+}
+
+#[test]
+fn a_server_that_takes_anybody_is_no_receiver_for_that() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "x").unwrap();
+    for words in [&b"who is there?"[..], b""] {
+        let fake = FakeReceiver::start();
+        let sender = spawn(lacuna(&["send"]).arg(&file).arg(&fake.address));
+        let mut session = fake.accept();
+        session.hear(b"lacuna");
+        if !words.is_empty() {
+            session.say(words);
+        }
+        drop(session);
+        let sent = sender.finish();
+        assert_eq!(sent.code, 3, "{}", sent.stderr);
+        assert!(sent.stderr.contains("no lacuna recv"), "{}", sent.stderr);
+        assert!(!sent.stderr.contains("trying again"), "{}", sent.stderr);
+    }
 }
 
 #[test]
@@ -41,15 +61,36 @@ fn a_receiver_refuses_whoever_sends_no_files_and_lives_on() {
     let (file, dst) = (dir.path().join("file"), dir.path().join("dst"));
     fs::write(&file, "x").unwrap();
     let receiver = Receiver::start(&dst, &["--once"]);
-    let mut perf = FakeSession::connect_for(&receiver, *b"perf-ses");
-    perf.say(br#"{"size_bytes":1,"inflight":1,"validate":false}"#);
-    perf.hear(br#"{"Refused":{"reason":"this is `lacuna recv`; the peer is `lacuna perf client`"#);
-    let mut unknown = FakeSession::connect_for(&receiver, [0; 8]);
-    unknown.say(&[hello(1), offer(b"f", 4)].concat());
-    unknown.hear(b"the peer is no `lacuna send`");
+    for (tag, reason) in [
+        (*b"PRFS\0\0\0\x01", "this is lacuna recv; lacuna perf client needs lacuna perf server"),
+        ([0; 8], "this is lacuna recv, which serves lacuna send of the same version only"),
+    ] {
+        let error = try_connect(&receiver, tag).expect_err("it sends no files");
+        assert!(matches!(error, lacuna::ConnectError::Refused { .. }), "{error}");
+        assert!(error.to_string().contains(reason), "{error}");
+    }
     assert_eq!(fs::read_dir(&dst).unwrap().count(), 0);
     assert_eq!(send(&[&file], &receiver.address, &[]).code, 0);
     let received = receiver.finish();
     assert_eq!(received.code, 0, "{}", received.stderr);
-    assert!(received.stderr.contains("the peer is `lacuna perf client`"), "{}", received.stderr);
+    assert_eq!(received.stderr.matches(" was refused: ").count(), 2, "{}", received.stderr);
+}
+
+#[test]
+fn with_once_a_second_sender_is_told_that_it_is_busy() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, dst) = (dir.path().join("file"), dir.path().join("dst"));
+    fs::write(&file, "x").unwrap();
+    let receiver = Receiver::start(&dst, &["--once"]);
+    let session = FakeSession::connect(&receiver);
+    session.say(&[hello(1), offer(b"f", 4)].concat());
+    let sent = send(&[&file], &receiver.address, &[]);
+    assert_eq!(sent.code, 3, "{}", sent.stderr);
+    let reason = "refused: busy: it serves one sender only (--once) and has it";
+    assert!(sent.stderr.contains(reason), "{}", sent.stderr);
+    let hash: [u8; 32] = blake3::hash(b"data").into();
+    session.say(&[start(0, 0), data(b"data"), end(hash), vec![9]].concat());
+    assert_eq!(receiver.finish().code, 0);
+    assert_eq!(fs::read(dst.join("f")).unwrap(), b"data");
+    assert!(!dst.join("file").exists());
 }

@@ -14,16 +14,18 @@ use super::inbound::Inbound;
 use super::lane::Lane;
 use super::pool::Pool;
 use super::progress::{Progress, Snapshot};
-use super::purpose::Purpose;
 use super::report::{Measured, Reporter, Side};
 use super::silence::{Signs, Silence};
 use super::wire::{Answer, BLOCK_BYTES, FatalKind};
 use super::{RecvArgs, blocks_ahead, start};
 use crate::failure::Failure;
-use crate::interrupt::{self, LOOK};
+use crate::interrupt;
 use crate::output::Output;
+use crate::purpose::Purpose;
+use crate::reception::{self, Reception, Served};
+use crate::units::show_bytes;
 use behind::Behind;
-use lacuna::{Connection, ConnectionConfig, ConnectionStats, Context, ContextConfig, Listener};
+use lacuna::{Connection, ConnectionConfig, ConnectionStats, Context, ContextConfig};
 use rustix::fs::Mode;
 use session::{Ended, Rules, Session, State};
 use std::collections::BTreeMap;
@@ -31,22 +33,16 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tree::Tree;
 
 /// Senders served at a time: each takes up to 200 MiB.
 const SENDERS_MAX: usize = 8;
-/// Connections at a time, those included that have not said what they want.
-const STREAMS_MAX: usize = 64;
 /// Blocks beyond those that wait for messages: with the disk and the hash.
 const BLOCKS_BEHIND: usize = 4;
 /// How long the last words to a sender may take.
 const GOODBYE: Duration = Duration::from_secs(5);
-/// Longest first word of a peer that is refused: far above that of any.
-const FIRST_WORD_BYTES_MAX: usize = 64 << 10;
 /// How often progress is drawn.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -56,7 +52,7 @@ const RESUME: &str = "the same command at the sender resumes";
 struct Server {
     args: Settings,
     output: Output,
-    listener: Listener,
+    reception: Arc<Reception>,
     /// The folder as the user named it, and a handle on it.
     dir: PathBuf,
     root: Arc<OwnedFd>,
@@ -64,7 +60,6 @@ struct Server {
     /// Sessions by the sender's id: one that comes back ends its old one.
     sessions: Mutex<BTreeMap<[u8; 16], Arc<AtomicBool>>>,
     serving: AtomicUsize,
-    streams: AtomicUsize,
 }
 
 /// The part of the arguments that sessions need.
@@ -76,8 +71,14 @@ struct Settings {
     buffers: Option<u64>,
 }
 
-/// How a connection ended; `None` if it was no sender.
-type SessionResult = Option<Result<(), Failure>>;
+/// A sender that is served; it is given back when this is dropped.
+struct Seat<'a>(&'a AtomicUsize);
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// See the module's text.
 pub(crate) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
@@ -92,9 +93,9 @@ pub(crate) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
         channels: args.channels,
         ..ContextConfig::default()
     })?;
-    let listener = Listener::bind(&context, args.listen, ConnectionConfig::default())
-        .map_err(|error| Failure::Local(format!("{error}: choose another with --listen")))?;
-    let address = listener.local_addr();
+    let config = ConnectionConfig::default();
+    let reception = Reception::open(&context, args.listen, config, output)?;
+    let address = reception.local_addr();
     // Only now: a receiver that cannot listen leaves nothing behind.
     std::fs::create_dir_all(&args.dir)
         .map_err(|error| Failure::file("make the folder", &args.dir, &error))?;
@@ -107,16 +108,18 @@ pub(crate) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
             buffers: args.buffers,
         },
         output,
-        listener,
+        reception: reception.clone(),
         dir: args.dir.clone(),
         root,
         umask: umask(),
         sessions: Mutex::new(BTreeMap::new()),
         serving: AtomicUsize::new(0),
-        streams: AtomicUsize::new(0),
     });
     output.note(&format!("listening on {address}, receiving into {}", args.dir.display()));
-    serve(&server)
+    // Sessions notice an interrupt by themselves; what has come is written first,
+    // however long the disk takes.
+    let serve = move |stream| server.connected(stream);
+    reception.run(args.once, &interrupt::requested, Duration::MAX, serve)
 }
 
 /// Permissions that new files do not get. Asking sets it, so it is asked once,
@@ -127,94 +130,15 @@ fn umask() -> Mode {
     mask
 }
 
-fn serve(server: &Arc<Server>) -> Result<(), Failure> {
-    let (streams, arriving) = sync_channel(1);
-    let accepting = server.clone();
-    // Blocks in the system until the process ends.
-    start_thread("lacuna-accept", move || accept(&accepting, &streams))?;
-    let (results, finished): (SyncSender<SessionResult>, Receiver<SessionResult>) =
-        sync_channel(STREAMS_MAX);
-    let mut threads: Vec<JoinHandle<()>> = Vec::new();
-    let result = loop {
-        if interrupt::requested() {
-            break Err(Failure::Interrupted);
-        }
-        if let Some(result) = finished.try_iter().flatten().next()
-            && server.args.once
-        {
-            break result;
-        }
-        match arriving.recv_timeout(LOOK) {
-            Ok(stream) => {
-                threads.retain(|thread| !thread.is_finished());
-                let (server, results) = (server.clone(), results.clone());
-                threads.push(start_thread("lacuna-session", move || {
-                    let result = server.connected(stream);
-                    server.streams.fetch_sub(1, Ordering::Relaxed);
-                    let _ = results.send(result);
-                })?);
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                break Err(Failure::Local("the listening thread ended".to_owned()));
-            }
-        }
-    };
-    // Sessions notice an interrupt by themselves and end in good order.
-    while let Some(thread) = threads.pop() {
-        if interrupt::requested() || thread.is_finished() {
-            let _ = thread.join();
-        }
-    }
-    result
-}
-
-fn start_thread(
-    name: &str,
-    run: impl FnOnce() + Send + 'static,
-) -> Result<JoinHandle<()>, Failure> {
-    std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(run)
-        .map_err(|error| Failure::Local(format!("the system refused a thread: {error}")))
-}
-
-fn accept(server: &Server, streams: &SyncSender<TcpStream>) {
-    loop {
-        match server.listener.accept_stream() {
-            Ok(stream) => {
-                if server.streams.fetch_add(1, Ordering::Relaxed) >= STREAMS_MAX {
-                    server.streams.fetch_sub(1, Ordering::Relaxed);
-                    continue;
-                }
-                if streams.send(stream).is_err() {
-                    return;
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept");
-                std::thread::sleep(LOOK);
-            }
-        }
-    }
-}
-
 impl Server {
     /// Serves one control connection to its end.
-    fn connected(&self, stream: TcpStream) -> SessionResult {
-        let connection = match self.listener.agree(stream) {
-            Ok(connection) => connection,
-            Err(error) => {
-                tracing::warn!(%error, "a connection came to nothing");
-                return None;
-            }
+    fn connected(&self, stream: TcpStream) -> Served {
+        let admit = |tag| match Purpose::of(tag) {
+            Some((Purpose::Files, _)) => self.take_seat(),
+            _ => Err(Purpose::Files.refusal(tag)),
         };
-        let purpose = Purpose::of(connection.tag());
-        if let Some(reason) = purpose.refusal() {
-            self.output.note(&format!("refused {}: {reason}", connection.peer()));
-            refuse(&connection, purpose);
-            return None;
-        }
+        let (guest, seat) = self.reception.let_in(stream, admit)?;
+        let connection = &guest.connection;
         let progress = Arc::new(Progress::new(self.output, Side::Receiver));
         progress.note(&start::describe(
             Side::Receiver,
@@ -222,24 +146,29 @@ impl Server {
             connection.chosen(),
             self.args.channels,
         ));
-        let limit = if self.args.once { 1 } else { SENDERS_MAX };
-        let serving = self.serving.fetch_add(1, Ordering::Relaxed);
-        let result = if serving < limit {
-            self.session(&connection, progress)
-        } else {
-            turn_away(&connection, serving);
-            None
-        };
-        self.serving.fetch_sub(1, Ordering::Relaxed);
+        let result = self.session(connection, progress);
+        if self.args.once && result.is_some() {
+            // Nobody comes after the one.
+            std::mem::forget(seat);
+        }
         result
     }
 
-    fn session(&self, connection: &Connection, progress: Arc<Progress>) -> SessionResult {
+    fn take_seat(&self) -> Result<Seat<'_>, String> {
+        let limit = if self.args.once { 1 } else { SENDERS_MAX };
+        let more = |serving| (serving < limit).then_some(serving + 1);
+        match self.serving.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => Ok(Seat(&self.serving)),
+            Err(serving) => Err(reception::busy(serving, self.args.once, "sender")),
+        }
+    }
+
+    fn session(&self, connection: &Connection, progress: Arc<Progress>) -> Served {
         let threads = HashThread::start().and_then(|hashes| Ok((hashes, Behind::start()?)));
         let (hashes, behind) = match threads {
             Ok(threads) => threads,
             Err(error) => {
-                return Some(Err(Failure::Local(format!("the system refused a thread: {error}"))));
+                return Some(Err(Failure::thread(&error)));
             }
         };
         let reporter = Reporter::new(self.output, progress.clone()).below(&self.dir);
@@ -289,7 +218,7 @@ impl Server {
         if matches!(failure, Some(Failure::Interrupted))
             && let Some((name, bytes)) = session.interrupted_file()
         {
-            let bytes = crate::units::show_bytes(bytes);
+            let bytes = show_bytes(bytes);
             progress.note(&format!("{bytes} of {name} are kept; {RESUME}"));
         }
         let measured = Measured {
@@ -360,7 +289,7 @@ impl Server {
         }
         let kept = match session.interrupted_file() {
             Some((name, bytes)) => {
-                format!("; {} of {name} are kept", crate::units::show_bytes(bytes))
+                format!("; {} of {name} are kept", show_bytes(bytes))
             }
             None => String::new(),
         };
@@ -372,23 +301,6 @@ impl Server {
             }
         }
     }
-}
-
-/// A peer that wants something else is told so, once it has said its first word.
-fn refuse(connection: &Connection, purpose: Purpose) {
-    if let Ok(first_word) = connection.post_recv(vec![0; FIRST_WORD_BYTES_MAX])
-        && first_word.wait(GOODBYE).is_ok()
-    {
-        let _ = connection.write_with(&purpose.refusal_message(), None, GOODBYE);
-    }
-}
-
-/// A sender too many is told so.
-fn turn_away(connection: &Connection, serving: usize) {
-    let mut message = Vec::new();
-    let reason = format!("it serves {serving} senders already");
-    Answer::Fatal { kind: FatalKind::Unable, reason: &reason }.emit(&mut message);
-    let _ = connection.write_with(&message, None, GOODBYE);
 }
 
 /// What the progress is drawn from, handed over between threads.

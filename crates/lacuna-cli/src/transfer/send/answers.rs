@@ -4,7 +4,6 @@ use super::board::{Board, Ended, Wish, broke_the_rules, ended_by};
 use crate::failure::Failure;
 use crate::transfer::inbound::Inbound;
 use crate::transfer::name::shown_text;
-use crate::transfer::purpose::perf_refusal;
 use crate::transfer::report::Reporter;
 use crate::transfer::wire::{Answer, WireError, answers};
 use lacuna::Memory;
@@ -30,11 +29,6 @@ pub(crate) fn hear(
             }
         };
         let message = &block.bytes()[..len];
-        if !board.was_welcome()
-            && let Some(reason) = perf_refusal(message)
-        {
-            return board.end(stranger(&shown_text(&reason)));
-        }
         for answer in answers(message) {
             let taken = answer
                 .map_err(|error| unreadable(error, board))
@@ -76,5 +70,5 @@ fn unreadable(error: WireError, board: &Board) -> Ended {
 
 /// What was reached takes no files.
 fn stranger(why: &str) -> Ended {
-    Ended::Failed(Failure::Network(format!("what listens there is no `lacuna recv`: {why}")))
+    Ended::Failed(Failure::Network(format!("what listens there is no lacuna recv: {why}")))
 }

@@ -21,18 +21,17 @@ use super::progress::{Progress, Snapshot};
 use super::report::{Measured, Reporter, Side};
 use super::silence::{Signs, Silence};
 use super::wire::{ANSWER_BYTES, BLOCK_BYTES, Record};
-use super::{SendArgs, blocks_ahead, purpose, start, target};
+use super::{SendArgs, blocks_ahead, start, target};
 use crate::failure::Failure;
-use crate::interrupt;
 use crate::output::Output;
+use crate::purpose::{self, Purpose};
 use crate::units::show_bytes;
+use crate::{interrupt, reach};
 use board::{Board, Ended};
-use lacuna::{ConnectError, Connection, ConnectionConfig, Context, ContextConfig};
+use lacuna::{ConnectError, Connection, ConnectionConfig, ContextConfig};
 use packer::Packer;
 use patience::{Life, Patience};
 use produce::Producer;
-use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -80,8 +79,7 @@ pub(crate) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
     let progress = Arc::new(Progress::new(output, Side::Sender));
     let total = Arc::new(OnceLock::new());
     count(Walker::new(roots.clone()), total.clone());
-    let hashes = HashThread::start()
-        .map_err(|error| Failure::Local(format!("the system refused a thread: {error}")))?;
+    let hashes = HashThread::start().map_err(|error| Failure::thread(&error))?;
     let mut transfer = Transfer {
         args,
         peer: target.clone(),
@@ -177,7 +175,10 @@ impl Transfer<'_> {
             error if again && error.is_retryable() => {
                 Attempt { why: Ended::Lost(error.to_string()), life: None }
             }
-            error => Attempt { why: Ended::Failed(unreachable(error)), life: None },
+            error => {
+                let failure = reach::failure(error, Purpose::Files);
+                Attempt { why: Ended::Failed(failure), life: None }
+            }
         })?;
         self.reconnects += u64::from(again);
         self.peer = connection.peer().to_string();
@@ -273,41 +274,9 @@ impl Transfer<'_> {
         })
     }
 
-    /// Connects to the first of the target's addresses that answers, from
-    /// sockets of the same family.
     fn connect(&self, within: Duration) -> Result<Connection, ConnectError> {
-        let unreachable = |source| ConnectError::Unreachable { peer: self.target.clone(), source };
-        let addresses: Vec<SocketAddr> =
-            self.target.to_socket_addrs().map_err(unreachable)?.collect();
-        let mut last = None;
-        for address in addresses {
-            match self.connect_to(address, within) {
-                Err(error @ ConnectError::Unreachable { .. }) => last = Some(error),
-                result => return result,
-            }
-        }
-        Err(last.unwrap_or_else(|| {
-            unreachable(std::io::Error::new(
-                std::io::ErrorKind::NotFound,
-                "the name has no address",
-            ))
-        }))
-    }
-
-    fn connect_to(
-        &self,
-        address: SocketAddr,
-        within: Duration,
-    ) -> Result<Connection, ConnectError> {
-        let bind: IpAddr = match address {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let context = Context::new(ContextConfig {
-            bind,
-            channels: self.args.channels,
-            ..ContextConfig::default()
-        })?;
+        let sockets = ContextConfig { channels: self.args.channels, ..ContextConfig::default() };
+        let [a, b, c, d, ..] = self.session;
         let config = ConnectionConfig {
             mode: self.args.mode,
             chunk_bytes: self.args.chunk,
@@ -315,22 +284,10 @@ impl Transfer<'_> {
             rate_bits_per_s: self.args.rate,
             silence: patience::silence(self.args.retry),
             connect_timeout: within,
-            tag: purpose::FILES,
+            tag: Purpose::Files.tag(u32::from_be_bytes([a, b, c, d])),
             ..ConnectionConfig::default()
         };
-        Connection::connect(&context, address, config)
-    }
-}
-
-/// There was no connection, and trying again would not help.
-fn unreachable(error: ConnectError) -> Failure {
-    match &error {
-        ConnectError::Unreachable { source, .. }
-            if source.kind() == std::io::ErrorKind::ConnectionRefused =>
-        {
-            Failure::Network(format!("{error}: is `lacuna recv` running there, on that port?"))
-        }
-        _ => error.into(),
+        reach::connect(&self.target, &sockets, config).map(|(_, connection)| connection)
     }
 }
 
@@ -391,8 +348,7 @@ fn share(part: u64, whole: u64) -> f64 {
 fn random_id() -> [u8; 16] {
     let mut id = [0; 16];
     for half in id.chunks_mut(8) {
-        // Keyed with the system's randomness.
-        half.copy_from_slice(&RandomState::new().hash_one(std::process::id()).to_be_bytes());
+        half.copy_from_slice(&purpose::random().to_be_bytes());
     }
     id
 }

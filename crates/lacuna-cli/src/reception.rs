@@ -1,0 +1,214 @@
+//! The front of a server: takes control connections, finds out by their tags
+//! what they are for, and has each served on a thread of its own.
+//!
+//! One thread accepts and nothing else. The exchange with a peer, which may say
+//! nothing for as long as it likes to, is on a thread per connection, of which
+//! there are so many at most. A peer that is for something else is told so
+//! before it may send a packet. Who is served when, and what that means, is the
+//! server's own matter.
+
+use crate::failure::Failure;
+use crate::interrupt::{self, LOOK};
+use crate::output::Output;
+use crate::units::show_count;
+use lacuna::{ConnectError, Connection, ConnectionConfig, Context, Listener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Control connections at a time, those included that have not said what they
+/// want; more are closed at once.
+const STREAMS_MAX: usize = 64;
+
+/// How serving a connection ended; `None` if it was none that counts.
+pub(crate) type Served = Option<Result<(), Failure>>;
+
+/// See the module's text.
+pub(crate) struct Reception {
+    listener: Listener,
+    output: Output,
+    /// Control connections, whatever has become of them.
+    streams: AtomicUsize,
+    /// Connections that were let in and are still served.
+    guests: AtomicUsize,
+    is_over: AtomicBool,
+}
+
+/// A connection that was let in; it counts until this is dropped.
+pub(crate) struct Guest<'a> {
+    pub(crate) connection: Connection,
+    /// Behind the connection, which says goodbye before it is not counted any
+    /// more: the process may end then.
+    _counted: Counted<'a>,
+}
+
+/// One of the guests.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl Reception {
+    /// Listens.
+    pub(crate) fn open(
+        context: &Context,
+        address: SocketAddr,
+        config: ConnectionConfig,
+        output: Output,
+    ) -> Result<Arc<Self>, Failure> {
+        let listener = Listener::bind(context, address, config)
+            .map_err(|error| Failure::Local(format!("{error}: choose another with --listen")))?;
+        let (streams, guests) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let is_over = AtomicBool::new(false);
+        Ok(Arc::new(Self { listener, output, streams, guests, is_over }))
+    }
+
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
+
+    /// Has connections served until `stop` says so, or with `once` until one
+    /// has ended, with that one's result. Then guests may take `goodbye` to end;
+    /// they have to notice by themselves that it is time to.
+    pub(crate) fn run(
+        self: &Arc<Self>,
+        once: bool,
+        stop: &dyn Fn() -> bool,
+        goodbye: Duration,
+        serve: impl Fn(TcpStream) -> Served + Send + Sync + 'static,
+    ) -> Result<(), Failure> {
+        let (results, finished) = channel();
+        let (accepting, serve) = (self.clone(), Arc::new(serve));
+        let accept = start_thread("lacuna-accept", move || accepting.accept(&serve, &results))?;
+        let result = loop {
+            if stop() {
+                break Err(Failure::Interrupted);
+            }
+            match finished.recv_timeout(LOOK) {
+                Ok(result) if once => break result,
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    break Err(Failure::Local("the listening thread ended".to_owned()));
+                }
+            }
+        };
+        self.is_over.store(true, Ordering::Relaxed);
+        // The accepting thread waits in the system: a connection wakes it.
+        if TcpStream::connect_timeout(&self.wake_addr(), LOOK).is_ok() {
+            let _ = accept.join();
+        }
+        let since = Instant::now();
+        while self.guests.load(Ordering::Relaxed) > 0 && since.elapsed() < goodbye {
+            std::thread::park_timeout(LOOK);
+        }
+        result
+    }
+
+    /// Agrees with a peer if `admit` takes its tag, and gives what that made;
+    /// `None` if it came to nothing.
+    pub(crate) fn let_in<T>(
+        &self,
+        stream: TcpStream,
+        admit: impl FnOnce(u64) -> Result<T, String>,
+    ) -> Option<(Guest<'_>, T)> {
+        let mut admitted = None;
+        let agreed = self.listener.agree_if(stream, |tag| {
+            admitted = Some(admit(tag)?);
+            Ok(())
+        });
+        match agreed {
+            Ok(connection) => {
+                self.guests.fetch_add(1, Ordering::Relaxed);
+                let counted = Counted(&self.guests);
+                Some((Guest { connection, _counted: counted }, admitted?))
+            }
+            Err(ConnectError::Unacceptable { peer, reason }) => {
+                self.output.note(&format!("{peer} was refused: {reason}"));
+                None
+            }
+            Err(error) => {
+                self.output.note(&format!("a connection came to nothing: {error}"));
+                None
+            }
+        }
+    }
+
+    fn wake_addr(&self) -> SocketAddr {
+        let mut address = self.local_addr();
+        match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+            IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+            _ => {}
+        }
+        address
+    }
+
+    fn accept(
+        self: &Arc<Self>,
+        serve: &Arc<impl Fn(TcpStream) -> Served + Send + Sync + 'static>,
+        results: &Sender<Result<(), Failure>>,
+    ) {
+        loop {
+            let accepted = self.listener.accept_stream();
+            if self.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            match accepted {
+                Ok(stream) => self.start(stream, serve.clone(), results.clone()),
+                Err(error) => {
+                    // Out of file descriptors, for instance: it may pass.
+                    tracing::warn!(%error, "cannot accept");
+                    interrupt::sleep(LOOK);
+                }
+            }
+        }
+    }
+
+    fn start(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        serve: Arc<impl Fn(TcpStream) -> Served + Send + Sync + 'static>,
+        results: Sender<Result<(), Failure>>,
+    ) {
+        if self.streams.fetch_add(1, Ordering::Relaxed) >= STREAMS_MAX {
+            self.streams.fetch_sub(1, Ordering::Relaxed);
+            tracing::warn!("more than {STREAMS_MAX} connections at a time: one was closed");
+            return;
+        }
+        let reception = self.clone();
+        let started = start_thread("lacuna-session", move || {
+            let served = serve(stream);
+            reception.streams.fetch_sub(1, Ordering::Relaxed);
+            if let Some(result) = served {
+                // Nobody listens once the server ends.
+                let _ = results.send(result);
+            }
+        });
+        if let Err(failure) = started {
+            self.streams.fetch_sub(1, Ordering::Relaxed);
+            tracing::warn!("{failure}");
+        }
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Why a server takes nobody more than `serving` of those that it serves.
+pub(crate) fn busy(serving: usize, once: bool, what: &str) -> String {
+    if once {
+        return format!("busy: it serves one {what} only (--once) and has it");
+    }
+    format!("busy: it serves {} already; try again later", show_count(serving as u64, what))
+}
+
+fn start_thread(
+    name: &str,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, Failure> {
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    started.map_err(|error| Failure::thread(&error))
+}
