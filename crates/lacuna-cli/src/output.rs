@@ -2,6 +2,7 @@
 //! standard error, so that `--json` can be piped.
 
 use crate::failure::Failure;
+use lacuna::Connection;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -57,6 +58,11 @@ impl Output {
     pub(crate) fn shows_progress(&self) -> bool {
         !self.quiet && std::io::stderr().is_terminal()
     }
+}
+
+/// What a connection uses, for a note when it begins.
+pub(crate) fn start_line(connection: &Connection) -> String {
+    format!("{}: {:#}", connection.peer(), connection.chosen())
 }
 
 /// Something that went wrong, quiet or not.

@@ -9,7 +9,7 @@ use super::protocol::{
 use super::report::Report;
 use super::sending::{self, Measured, Sending};
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, start_line};
 use crate::purpose::{self, Purpose};
 use crate::{interrupt, reach};
 use lacuna::{Connection, ConnectionConfig, ContextConfig, Wrap};
@@ -66,7 +66,7 @@ pub(super) fn measure(
         .map_err(|error| reach::failure(error, Purpose::Session))?;
     ask(args, &session, stop)?;
     let measured = Connection::connect(&context, session.peer(), config)?;
-    output.note(&format!("{}: {:#}", measured.peer(), measured.chosen()));
+    output.note(&start_line(&measured));
 
     let cpu_before_s = cpu::process_s();
     let mut result =

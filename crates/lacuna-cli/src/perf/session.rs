@@ -10,7 +10,7 @@ use super::taking::{Taker, lost};
 use crate::failure::Failure;
 use crate::interrupt::LOOK;
 use crate::memory;
-use crate::output::Output;
+use crate::output::{Output, start_line};
 use crate::units::{show_bytes, show_count};
 use lacuna::Connection;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -48,7 +48,7 @@ impl Session<'_> {
         let done = Awaited::<Done>::post(self.connection).map_err(Into::into).map_err(lost)?;
         send(self.connection, &Answer::Ready)?;
         let measured = self.await_measured()?;
-        self.output.note(&format!("{}: {:#}", measured.peer(), measured.chosen()));
+        self.output.note(&start_line(&measured));
         let cpu_before_s = cpu::process_s();
         let taker = Taker::new(&measured, &request, buffers, self.idle)?;
         let counters = taker.take(done, self.stop)?;

@@ -41,8 +41,6 @@ mod send;
 #[cfg(unix)]
 mod silence;
 #[cfg(unix)]
-mod start;
-#[cfg(unix)]
 mod target;
 #[cfg(unix)]
 mod wire;

@@ -17,10 +17,10 @@ use super::progress::{Progress, Snapshot};
 use super::report::{Measured, Reporter, Side};
 use super::silence::{Signs, Silence};
 use super::wire::{Answer, BLOCK_BYTES, FatalKind};
-use super::{RecvArgs, blocks_ahead, start};
+use super::{RecvArgs, blocks_ahead};
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output::Output;
+use crate::output::{Output, start_line};
 use crate::purpose::Purpose;
 use crate::reception::{self, Reception, Served};
 use crate::units::show_bytes;
@@ -67,7 +67,6 @@ struct Server {
 struct Settings {
     rules: Rules,
     once: bool,
-    channels: u8,
     buffers: Option<u64>,
 }
 
@@ -104,7 +103,6 @@ pub(crate) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
         args: Settings {
             rules: Rules { overwrite: args.overwrite, sync: args.sync },
             once: args.once,
-            channels: args.channels,
             buffers: args.buffers,
         },
         output,
@@ -140,12 +138,7 @@ impl Server {
         let (guest, seat) = self.reception.let_in(stream, admit)?;
         let connection = &guest.connection;
         let progress = Arc::new(Progress::new(self.output, Side::Receiver));
-        progress.note(&start::describe(
-            Side::Receiver,
-            connection.peer(),
-            connection.chosen(),
-            self.args.channels,
-        ));
+        progress.note(&start_line(connection));
         let result = self.session(connection, progress);
         if self.args.once && result.is_some() {
             // Nobody comes after the one.

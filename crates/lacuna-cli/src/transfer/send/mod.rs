@@ -21,9 +21,9 @@ use super::progress::{Progress, Snapshot};
 use super::report::{Measured, Reporter, Side};
 use super::silence::{Signs, Silence};
 use super::wire::{ANSWER_BYTES, BLOCK_BYTES, Record};
-use super::{SendArgs, blocks_ahead, start, target};
+use super::{SendArgs, blocks_ahead, target};
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, start_line};
 use crate::purpose::{self, Purpose};
 use crate::units::show_bytes;
 use crate::{interrupt, reach};
@@ -182,12 +182,7 @@ impl Transfer<'_> {
         })?;
         self.reconnects += u64::from(again);
         self.peer = connection.peer().to_string();
-        self.progress.note(&start::describe(
-            Side::Sender,
-            connection.peer(),
-            connection.chosen(),
-            self.args.channels,
-        ));
+        self.progress.note(&start_line(&connection));
         self.board.begin();
         let mut alive = Vec::new();
         Record::Alive.emit(&mut alive);
