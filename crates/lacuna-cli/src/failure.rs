@@ -1,19 +1,21 @@
 //! How a command ends when it does not succeed: one line that says what to do,
 //! and an exit code by kind.
 //!
-//! | code | kind |
-//! |---|---|
-//! | 0 | success |
-//! | 2 | usage: the command line makes no sense |
-//! | 3 | network: no peer, a lost peer, a refused or broken exchange |
-//! | 4 | verification: data arrived that is not what was sent |
-//! | 5 | local: files, memory, the system |
-//! | 130 | interrupted: what was finished so far was printed |
-//!
 //! Nobody reading the results any more (`| head -1`) is no failure.
 
 use lacuna::{ConnectError, ContextError, QueuePairError, RecvError, WriteError};
 use std::process::ExitCode;
+
+/// What the help says of them, for all commands.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes of every command:
+  0    success; also when nobody reads the results any more, as in ... | head -1
+  2    usage: the command line makes no sense
+  3    network or peer: nobody there, lost, busy, or something else than expected
+  4    wrong data: something arrived that was not sent
+  5    this machine: files, memory, a port in use
+  130  interrupted (Ctrl-C), after what was finished so far has been printed; a
+       server ends so too";
 
 /// See the module's text.
 #[derive(Debug, thiserror::Error)]

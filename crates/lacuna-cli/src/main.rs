@@ -20,22 +20,31 @@ mod transfer;
 
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, Subcommand};
+use failure::EXIT_CODES;
 use output::{Output, complain};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+const EXAMPLES: &str = "\
+Examples:
+  lacuna demo                        real data over a lossy long path on this machine
+  lacuna recv --dir inbox            files between two machines: on the one
+  lacuna send big.tar folder HOST    and on the other
+  lacuna perf server                 throughput between two machines: on the one
+  lacuna perf client HOST            and on the other";
+
 /// RDMA-style transport with software-defined reliability over plain UDP.
 ///
-/// On this machine:  lacuna demo (no root, no RDMA card, no GPU; nothing to set up)
-/// Between two:      lacuna recv --dir inbox   and there   lacuna send big.tar HOST
+/// No root, no RDMA card, no GPU. Every command explains itself: -h shortly,
+/// --help at length.
 #[derive(Debug, Parser)]
 #[command(
     name = "lacuna",
     version,
     propagate_version = true,
     arg_required_else_help = true,
-    verbatim_doc_comment,
-    after_help = format!("{}\n\n{EXIT_CODES}", units::HELP)
+    after_help = EXAMPLES,
+    after_long_help = [EXAMPLES, EXIT_CODES].join("\n\n")
 )]
 struct Cli {
     #[command(flatten)]
@@ -43,10 +52,6 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
 }
-
-const EXIT_CODES: &str = "\
-Exit codes:
-  0 success, 2 usage, 3 network or peer, 4 wrong data, 5 this machine, 130 interrupted";
 
 /// Options of every command.
 #[derive(Debug, Args)]
@@ -63,14 +68,12 @@ struct Common {
     verbose: u8,
 }
 
+/// Each is described where its arguments are.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Move real data over an impaired path on this machine, every mode side by side
     Demo(demo::DemoArgs),
-    // These two are described where their arguments are, at length.
     Send(transfer::SendArgs),
     Recv(transfer::RecvArgs),
-    /// Measure throughput and completion times between two machines
     Perf(perf::PerfArgs),
     Model(planner::ModelArgs),
     Plan(planner::PlanArgs),

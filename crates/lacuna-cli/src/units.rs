@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// For the end of a command's help.
+/// For the long help of a command.
 pub(crate) const HELP: &str = "\
 Units:
   sizes   64MiB, 10MB, 1500: KiB, MiB, GiB, TiB (K, M, G, T for short) or KB, MB, GB, TB

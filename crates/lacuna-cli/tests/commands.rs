@@ -520,21 +520,32 @@ fn a_port_alone_is_listened_on_everywhere() {
 
 #[test]
 fn help_is_there_for_everything_with_examples() {
-    for command in
-        [&["demo"][..], &["send"], &["recv"], &["perf"], &["perf", "client"], &["perf", "server"]]
-    {
-        for help in ["-h", "--help"] {
-            let output = run(&[command, &[help]].concat());
-            assert!(output.status.success());
-            let text = String::from_utf8_lossy(&output.stdout);
-            assert!(text.contains("Usage: lacuna"), "{command:?}: {text}");
-            assert!(text.contains("Examples:\n  lacuna "), "{command:?}: {text}");
-        }
-    }
-    let output = run(&["--help"]);
-    let text = String::from_utf8_lossy(&output.stdout);
-    for part in ["lacuna demo", "lacuna recv --dir", "lacuna send", "Units:", "Exit codes:"] {
-        assert!(text.contains(part), "{part}: {text}");
+    let help = |command: &[&str], option: &str| {
+        let output = run(&[command, &[option]].concat());
+        assert!(output.status.success());
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains("Usage: lacuna"), "{command:?}: {text}");
+        assert!(text.contains("\nExamples:\n  lacuna "), "{command:?}: {text}");
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(100), "{command:?} {option}: {text}");
+        text
+    };
+    for (command, has_quantities) in [
+        (&[][..], false),
+        (&["demo"], true),
+        (&["send"], true),
+        (&["recv"], true),
+        (&["perf"], false),
+        (&["perf", "client"], true),
+        (&["perf", "server"], true),
+    ] {
+        let (short, long) = (help(command, "-h"), help(command, "--help"));
+        assert!(short.lines().count() < long.lines().count(), "{command:?}: {short}");
+        assert!(!short.contains("Units:"), "{command:?}: {short}");
+        assert_eq!(long.contains("\nUnits:\n"), has_quantities, "{command:?}: {long}");
+        // Said once.
+        let has_codes = long.contains("Exit codes of every command:\n  0 ");
+        assert_eq!(has_codes, command.is_empty(), "{command:?}: {long}");
     }
 }
 

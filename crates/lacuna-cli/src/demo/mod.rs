@@ -41,7 +41,7 @@ Examples:
 /// receive that was posted beforehand. The ideal time is size / rate + RTT; no
 /// transport can be faster.
 #[derive(Debug, Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{}", units::HELP))]
+#[command(after_help = EXAMPLES, after_long_help = [EXAMPLES, units::HELP].join("\n\n"))]
 pub(crate) struct DemoArgs {
     /// Bytes per message
     #[arg(long, default_value = "64MiB", value_parser = units::some_bytes)]
@@ -59,7 +59,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, default_value = "1", value_name = "PACKETS", value_parser = units::count(1.0..=BURST_PACKETS_MAX))]
     burst: f64,
     /// Messages per mode
-    #[arg(long, default_value_t = 5, value_parser = units::count(1..=10_000u32))]
+    #[arg(long, default_value_t = 5, value_name = "COUNT", value_parser = units::count(1..=10_000u32))]
     runs: u32,
     /// Seed of the path's losses
     #[arg(long, default_value_t = 1, value_parser = units::count(0..=u64::MAX))]
@@ -68,7 +68,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, default_value = "4KiB", value_name = "SIZE", value_parser = units::some_bytes)]
     chunk: u64,
     /// Payload bytes per packet
-    #[arg(long, default_value = "4096", value_name = "BYTES", value_parser = units::packet_bytes)]
+    #[arg(long, default_value = "4096", value_name = "SIZE", value_parser = units::packet_bytes)]
     mtu: u32,
     /// Do not tell the sender the path's rate: it probes for a window by itself
     ///

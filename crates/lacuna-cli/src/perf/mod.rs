@@ -61,19 +61,18 @@ pub(crate) struct PerfArgs {
     side: Side,
 }
 
+/// Each is described where its arguments are.
 #[derive(Debug, Subcommand)]
 enum Side {
-    /// Wait for clients and take what they send
     Server(ServerArgs),
-    /// Send to a server and report
     Client(Box<ClientArgs>),
 }
 
 /// What both ends may choose.
 #[derive(Debug, Args)]
 struct EndArgs {
-    /// Sockets, each with its own 4-tuple
-    #[arg(long, default_value_t = 1, value_parser = units::count(1..=16u8))]
+    /// Sockets, each with its own 4-tuple: as many as both ends ask for, 16 at most
+    #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = units::count(1..=16u8))]
     channels: u8,
     /// Who makes progress: threads, or this program's own calls
     #[arg(long, default_value = "threads", value_parser = ["threads", "manual"])]
@@ -101,10 +100,13 @@ impl EndArgs {
 
 /// Wait for clients and take what they send.
 ///
-/// Several clients may measure at once; they share this machine and the path,
+/// Ends by Ctrl-C, or with --once after a client. Several clients may measure at once; they share this machine and the path,
 /// and one too many is told that the server is busy.
 #[derive(Debug, Args)]
-#[command(after_help = SERVER_EXAMPLES)]
+#[command(
+    after_help = SERVER_EXAMPLES,
+    after_long_help = [SERVER_EXAMPLES, units::HELP].join("\n\n")
+)]
 struct ServerArgs {
     /// Where to listen: ADDRESS:PORT, or a port alone; port 0 takes any and prints it
     #[arg(
@@ -114,8 +116,8 @@ struct ServerArgs {
         value_parser = |text: &str| address::at(text, PORT)
     )]
     listen: SocketAddr,
-    /// Clients at a time
-    #[arg(long, default_value_t = 4, value_parser = units::count(1..=64u8))]
+    /// Clients at a time, 64 at most
+    #[arg(long, default_value_t = 4, value_name = "COUNT", value_parser = units::count(1..=64u8))]
     clients: u8,
     /// End after one client, with its result
     #[arg(long)]
@@ -125,8 +127,15 @@ struct ServerArgs {
 }
 
 /// Send to a server and report.
+///
+/// Rate and time are of the messages alone, after a warm-up: from posting a
+/// message until the server has it. With --mode raw nothing is repaired; the
+/// server counts what is missing, and the rate is of what arrived.
 #[derive(Debug, Args)]
-#[command(after_help = format!("{CLIENT_EXAMPLES}\n\n{}", units::HELP))]
+#[command(
+    after_help = CLIENT_EXAMPLES,
+    after_long_help = [CLIENT_EXAMPLES, units::HELP].join("\n\n")
+)]
 struct ClientArgs {
     /// The server: HOST or HOST:PORT (7402 if none is given)
     #[arg(value_parser = |text: &str| address::to(text, PORT))]
@@ -135,7 +144,7 @@ struct ClientArgs {
     #[arg(long, short, default_value = "8MiB", value_parser = units::some_bytes)]
     size: u64,
     /// Messages to send; without it, as many as --duration allows
-    #[arg(long, short = 'n', value_parser = units::count(1..=COUNT_MAX))]
+    #[arg(long, short = 'n', value_name = "COUNT", value_parser = units::count(1..=COUNT_MAX))]
     iters: Option<u64>,
     /// How long to send
     #[arg(
@@ -147,21 +156,21 @@ struct ClientArgs {
     )]
     duration: Duration,
     /// Messages before the measurement begins
-    #[arg(long, default_value_t = 16, value_parser = units::count(0..=COUNT_MAX))]
+    #[arg(long, default_value_t = 16, value_name = "COUNT", value_parser = units::count(0..=COUNT_MAX))]
     warmup: u64,
-    /// Bytes per chunk, rounded up to whole packets
+    /// Bytes per chunk, rounded up to whole packets: what a lost packet costs to repair
     #[arg(long, default_value = "64KiB", value_name = "SIZE", value_parser = units::some_bytes)]
     chunk: u64,
     /// Payload bytes per packet; found by probing if not given
-    #[arg(long, short, value_name = "BYTES", value_parser = units::packet_bytes)]
+    #[arg(long, short, value_name = "SIZE", value_parser = units::packet_bytes)]
     mtu: Option<u32>,
-    /// Messages in flight
-    #[arg(long, short = 't', default_value_t = 16, value_parser = units::count(1..=1024u32))]
+    /// Messages in flight, 1024 at most
+    #[arg(long, short = 't', default_value_t = 16, value_name = "COUNT", value_parser = units::count(1..=1024u32))]
     inflight: u32,
     /// Reliability
     #[arg(long, default_value = "sr", value_parser = modes::parser())]
     mode: Mode,
-    /// Send at this rate instead of probing for one
+    /// Send at this rate, in bits, instead of probing for one: for a link that is yours
     #[arg(long, value_parser = units::rate)]
     rate: Option<u64>,
     /// Fill every message anew and check every byte at the server

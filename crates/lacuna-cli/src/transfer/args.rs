@@ -14,50 +14,36 @@ pub(super) const PORT: u16 = 7400;
 
 const SEND_EXAMPLES: &str = "\
 Examples:
-  lacuna send big.iso host                    to port 7400 of host
+  lacuna send big.iso HOST                    to port 7400 of HOST
   lacuna send photos notes.txt 10.0.0.7:7401  a folder and a file
-  lacuna send --rate 900mbit big.iso host     on a link of 1 Gbit/s of your own
-  lacuna send --retry 1h big.iso host         over a path that may be down";
+  lacuna send --rate 900mbit big.iso HOST     on a link of 1 Gbit/s of your own
+  lacuna send --retry 1h big.iso HOST         over a path that may be down";
 
-const SEND_MORE: &str = "
-Modes:
-  sr      asks again for a lost chunk as soon as the gap shows, one round trip
-  sr:rto  sends again after a timeout only: slower where packets get lost, there
-          to compare with
-
-Units: sizes 1400, 64KiB, 5MB; rates 900mbit, 2.5gbit; times 500ms, 30s, 10min.
-
-Resuming: the receiver keeps what has come of a file in a hidden file beside its
-name. Whoever sends a file of that name into that folder again, after whatever
-break, sends only what is missing: both ends compare hashes first, so a file
-that changed is never joined to what came of the old one.
-
-Exit codes: 0 everything is at the receiver, 2 usage, 3 network or receiver,
-4 what arrived is not what was sent, 5 files of this machine, 130 interrupted.";
+const RESUMING: &str = "\
+Resuming:
+  The receiver keeps what has come of a file in a hidden file beside its name.
+  Whoever sends a file of that name into that folder again, after whatever break,
+  sends only what is missing: both ends compare hashes first, so a file that
+  changed is never joined to what came of the old one.";
 
 const RECV_EXAMPLES: &str = "\
 Examples:
-  lacuna recv --dir inbox                       on port 7400, until Ctrl-C
-  lacuna recv --dir inbox --listen 7401 --once  on another port, for one sender
-  lacuna recv --dir inbox --clean --older-than 7d
-                                                what nobody resumed";
+  lacuna recv --dir inbox                          on port 7400, until Ctrl-C
+  lacuna recv --dir inbox --listen 7401 --once     on another port, for one sender
+  lacuna recv --dir inbox --clean --older-than 7d  removes what nobody resumed";
 
-const RECV_MORE: &str = "
-Partial files: what has come of dir/NAME is in dir/.NAME.HASH.lacuna-part (with
-sixteen digits of a hash of the name) until it is whole, verified and gets its
-name. It stays after a break of any kind, and the next transfer of that name
-into that folder resumes from it. recv --clean removes those that no transfer
-is using; nothing else has to be remembered or removed.
+const PARTIAL_FILES: &str = "\
+Partial files:
+  What has come of dir/NAME is in dir/.NAME.HASH.lacuna-part (with sixteen digits
+  of a hash of the name) until it is whole, verified and gets its name. It stays
+  after a break of any kind, and the next transfer of that name into that folder
+  resumes from it. recv --clean removes those that no transfer is using; nothing
+  else has to be remembered or removed.
 
-Room: a file that cannot fit on the disk is refused when it is offered, so that
-smaller ones can still come. If others fill the disk meanwhile, the file fails,
-is kept as far as it came, and can be resumed once there is room.
-
-Units: sizes 64MiB, 1GiB; times 12h, 7d.
-
-Exit codes: 0 success, 2 usage, 3 network or sender, 4 what arrived is not what
-was sent, 5 files or ports of this machine, 130 interrupted. Without --once it
-ends by Ctrl-C only; how a transfer ended is on standard error, or use --json.";
+Room:
+  A file that cannot fit on the disk is refused when it is offered, so that
+  smaller ones can still come. If others fill the disk meanwhile, the file fails,
+  is kept as far as it came, and can be resumed once there is room.";
 
 /// Send files and folders to a receiver.
 ///
@@ -72,7 +58,7 @@ ends by Ctrl-C only; how a transfer ended is on standard error, or use --json.";
 #[command(
     override_usage = "lacuna send [OPTIONS] <PATH>... <HOST:PORT>",
     after_help = SEND_EXAMPLES,
-    after_long_help = format!("{SEND_EXAMPLES}\n{SEND_MORE}")
+    after_long_help = [SEND_EXAMPLES, RESUMING, units::HELP].join("\n\n")
 )]
 pub(crate) struct SendArgs {
     /// Files and folders, which keep their last names; the last word is the
@@ -87,7 +73,7 @@ pub(crate) struct SendArgs {
     /// Take files of the same size and time at the receiver as identical, without reading them
     #[arg(long)]
     pub(super) quick: bool,
-    /// Reliability: sr repairs a loss in one round trip, sr:rto after a timeout
+    /// Reliability
     #[arg(long, default_value = "sr", value_parser = modes::reliable())]
     pub(super) mode: Mode,
     /// Send at this rate, in bits, instead of probing for one: for a link that is yours
@@ -113,10 +99,13 @@ pub(crate) struct SendArgs {
 /// which a symbolic link lies, are refused. A file gets its name only after the
 /// hash of its content was verified; until then it is a hidden file ending in
 /// .lacuna-part beside it, from which a later transfer resumes.
+///
+/// Ends by Ctrl-C, or with --once after a sender, with its result; without
+/// --once the results of all senders are printed as they come.
 #[derive(Debug, Args)]
 #[command(
     after_help = RECV_EXAMPLES,
-    after_long_help = format!("{RECV_EXAMPLES}\n{RECV_MORE}")
+    after_long_help = [RECV_EXAMPLES, PARTIAL_FILES, units::HELP].join("\n\n")
 )]
 pub(crate) struct RecvArgs {
     /// Where to listen: ADDRESS:PORT, or a port alone; port 0 takes any and prints it

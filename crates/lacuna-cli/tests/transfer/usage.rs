@@ -104,21 +104,15 @@ fn every_bad_value_is_answered_with_what_would_be_right() {
 }
 
 #[test]
-fn help_explains_modes_units_partial_files_and_exit_codes() {
+fn help_explains_modes_units_and_partial_files() {
     for (command, parts) in [
-        ("send", ["Regular files", "Examples:", "Modes:", "Units:", "Resuming:", "Exit codes:"]),
-        (
-            "recv",
-            ["Everything stays", "Examples:", ".lacuna-part", "Units:", "--clean", "Exit codes:"],
-        ),
+        ("send", ["Regular files", "Examples:", "- sr:", "- sr:rto:", "Units:", "Resuming:"]),
+        ("recv", ["Everything stays", "Examples:", "Partial files:", "Room:", "--clean", "Units:"]),
     ] {
         let help = spawn(&mut lacuna(&[command, "--help"])).finish();
         assert_eq!(help.code, 0);
         for part in parts {
             assert!(help.stdout.contains(part), "{command} {part}: {}", help.stdout);
-        }
-        for line in help.stdout.lines() {
-            assert!(line.chars().count() <= 100, "{line}");
         }
     }
 }
