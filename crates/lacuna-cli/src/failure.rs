@@ -48,11 +48,6 @@ impl Failure {
         })
     }
 
-    /// There is no thread to be had.
-    pub(crate) fn thread(error: &std::io::Error) -> Self {
-        Self::Local(format!("the system refused a thread: {error}"))
-    }
-
     /// A failure of the file system, with the path.
     pub(crate) fn file(what: &str, path: &std::path::Path, error: &std::io::Error) -> Self {
         Self::Local(format!("cannot {what} {}: {error}", path.display()))

@@ -10,6 +10,7 @@ mod output;
 mod purpose;
 mod reach;
 mod reception;
+mod thread;
 mod units;
 
 mod demo;

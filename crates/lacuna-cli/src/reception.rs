@@ -10,13 +10,13 @@
 use crate::failure::Failure;
 use crate::interrupt::{self, LOOK};
 use crate::output::Output;
+use crate::thread;
 use crate::units::show_count;
 use lacuna::{ConnectError, Connection, ConnectionConfig, Context, Listener};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Control connections at a time, those included that have not said what they
@@ -79,7 +79,7 @@ impl Reception {
     ) -> Result<(), Failure> {
         let (results, finished) = channel();
         let (accepting, serve) = (self.clone(), Arc::new(serve));
-        let accept = start_thread("lacuna-accept", move || accepting.accept(&serve, &results))?;
+        let accept = thread::start("lacuna-accept", move || accepting.accept(&serve, &results))?;
         let result = loop {
             if stop() {
                 break Err(Failure::Interrupted);
@@ -176,7 +176,7 @@ impl Reception {
             return;
         }
         let reception = self.clone();
-        let started = start_thread("lacuna-session", move || {
+        let started = thread::start("lacuna-session", move || {
             let served = serve(stream);
             reception.streams.fetch_sub(1, Ordering::Relaxed);
             if let Some(result) = served {
@@ -203,12 +203,4 @@ pub(crate) fn busy(serving: usize, once: bool, what: &str) -> String {
         return format!("busy: it serves one {what} only (--once) and has it");
     }
     format!("busy: it serves {} already; try again later", show_count(serving as u64, what))
-}
-
-fn start_thread(
-    name: &str,
-    run: impl FnOnce() + Send + 'static,
-) -> Result<JoinHandle<()>, Failure> {
-    let started = std::thread::Builder::new().name(name.to_owned()).spawn(run);
-    started.map_err(|error| Failure::thread(&error))
 }

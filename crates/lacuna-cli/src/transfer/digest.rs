@@ -5,10 +5,11 @@
 //! the hand-over would cost more than the hash.
 
 use super::wire::Hash;
+use crate::failure::Failure;
+use crate::thread::Worker;
 use blake3::Hasher;
 use lacuna::SendBuffer;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
 
 /// Files up to here are hashed in place: a fraction of a millisecond.
 pub(crate) const INLINE_BYTES_MAX: u64 = 1 << 20;
@@ -23,10 +24,7 @@ enum Job {
 }
 
 /// The thread; it ends with this.
-pub(crate) struct HashThread {
-    jobs: Option<SyncSender<Job>>,
-    thread: Option<JoinHandle<()>>,
-}
+pub(crate) struct HashThread(Worker<Job>);
 
 /// One file's hash as it grows.
 pub(crate) enum Digest {
@@ -36,11 +34,8 @@ pub(crate) enum Digest {
 }
 
 impl HashThread {
-    pub(crate) fn start() -> std::io::Result<Self> {
-        let (jobs, work) = sync_channel(WAITING_MAX);
-        let thread =
-            std::thread::Builder::new().name("lacuna-hash".to_owned()).spawn(move || run(&work))?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+    pub(crate) fn start() -> Result<Self, Failure> {
+        Worker::start("lacuna-hash", WAITING_MAX, run).map(Self)
     }
 
     /// Begins a file of `size_bytes` whose beginning is hashed already.
@@ -48,7 +43,7 @@ impl HashThread {
         if size_bytes <= INLINE_BYTES_MAX {
             return Digest::Inline(Box::new(so_far));
         }
-        self.give(Job::Begin(Box::new(so_far)));
+        self.0.give(Job::Begin(Box::new(so_far)));
         Digest::Thread
     }
 
@@ -57,7 +52,7 @@ impl HashThread {
             Digest::Inline(hasher) => {
                 hasher.update(&data);
             }
-            Digest::Thread => self.give(Job::Update(data)),
+            Digest::Thread => self.0.give(Job::Update(data)),
         }
     }
 
@@ -67,23 +62,9 @@ impl HashThread {
             Digest::Inline(hasher) => hasher.finalize().into(),
             Digest::Thread => {
                 let (reply, hash) = sync_channel(1);
-                self.give(Job::Finish(reply));
+                self.0.give(Job::Finish(reply));
                 hash.recv().expect("the thread answers before it ends")
             }
-        }
-    }
-
-    fn give(&self, job: Job) {
-        let jobs = self.jobs.as_ref().expect("taken only by drop");
-        jobs.send(job).expect("the thread ends only when this is dropped");
-    }
-}
-
-impl Drop for HashThread {
-    fn drop(&mut self) {
-        self.jobs = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
         }
     }
 }

@@ -8,21 +8,19 @@
 //! several times faster with the pages given back as it goes. And a
 //! power failure then costs little of a large file.
 
+use crate::failure::Failure;
+use crate::thread::Worker;
 use std::fs::File;
 use std::io;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 /// Written between two calls to the disk: some tens of milliseconds of a fast
 /// disk, and well above what a call itself costs.
 const STEP_BYTES: u64 = 32 << 20;
 
 /// The thread; it ends with this.
-pub(crate) struct Behind {
-    jobs: Option<SyncSender<Job>>,
-    thread: Option<JoinHandle<()>>,
-}
+pub(crate) struct Behind(Worker<Job>);
 
 /// How far one file is.
 #[derive(Debug, Clone)]
@@ -40,12 +38,9 @@ struct Job {
 }
 
 impl Behind {
-    pub(crate) fn start() -> io::Result<Self> {
+    pub(crate) fn start() -> Result<Self, Failure> {
         // One step is written while the next one comes; then the writer waits.
-        let (jobs, work) = sync_channel(1);
-        let thread =
-            std::thread::Builder::new().name("lacuna-disk".to_owned()).spawn(move || run(&work))?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+        Worker::start("lacuna-disk", 1, run).map(Self)
     }
 
     /// The file has `len_bytes` now. An error is one of an earlier step: some
@@ -67,8 +62,7 @@ impl Behind {
         let error = written.error.clone();
         let job = Job { file: file.clone(), from: written.up_to, len, error };
         written.up_to = len_bytes;
-        let jobs = self.jobs.as_ref().expect("taken only by drop");
-        jobs.send(job).expect("the thread ends only when this is dropped");
+        self.0.give(job);
         Ok(())
     }
 }
@@ -77,15 +71,6 @@ impl Written {
     /// A file whose first `len_bytes` are not this transfer's.
     pub(crate) fn from(len_bytes: u64) -> Self {
         Self { up_to: len_bytes, error: Arc::default() }
-    }
-}
-
-impl Drop for Behind {
-    fn drop(&mut self) {
-        self.jobs = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 

@@ -160,9 +160,7 @@ impl Server {
         let threads = HashThread::start().and_then(|hashes| Ok((hashes, Behind::start()?)));
         let (hashes, behind) = match threads {
             Ok(threads) => threads,
-            Err(error) => {
-                return Some(Err(Failure::thread(&error)));
-            }
+            Err(failure) => return Some(Err(failure)),
         };
         let reporter = Reporter::new(self.output, progress.clone()).below(&self.dir);
         let mut alive = Vec::new();

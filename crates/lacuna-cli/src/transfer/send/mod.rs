@@ -26,7 +26,7 @@ use crate::failure::Failure;
 use crate::output::{Output, start_line};
 use crate::purpose::{self, Purpose};
 use crate::units::show_bytes;
-use crate::{interrupt, reach};
+use crate::{interrupt, reach, thread};
 use board::{Board, Ended};
 use lacuna::{ConnectError, Connection, ConnectionConfig, ContextConfig};
 use packer::Packer;
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
     let progress = Arc::new(Progress::new(output, Side::Sender));
     let total = Arc::new(OnceLock::new());
     count(Walker::new(roots.clone()), total.clone());
-    let hashes = HashThread::start().map_err(|error| Failure::thread(&error))?;
+    let hashes = HashThread::start()?;
     let mut transfer = Transfer {
         args,
         peer: target.clone(),
@@ -333,7 +333,7 @@ fn count(walker: Walker, total: Arc<OnceLock<(u64, u64)>>) {
         let _ = total.set((files, bytes));
     };
     // Without it only the time left is missing.
-    let _ = std::thread::Builder::new().name("lacuna-count".to_owned()).spawn(counting);
+    let _ = thread::start("lacuna-count", counting);
 }
 
 fn share(part: u64, whole: u64) -> f64 {

@@ -1,0 +1,67 @@
+//! Threads: one that a command starts, and one that works off jobs in order.
+
+use crate::failure::Failure;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{Builder, JoinHandle};
+
+/// Starts a thread; that there is none to be had is an answer, not a panic.
+pub(crate) fn start(
+    name: &str,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, Failure> {
+    let refused = |error| Failure::Local(format!("the system refused a thread: {error}"));
+    Builder::new().name(name.to_owned()).spawn(run).map_err(refused)
+}
+
+/// A thread that does jobs one after the other, in the order given; it ends
+/// with this, after the last of them.
+pub(crate) struct Worker<J> {
+    jobs: Option<SyncSender<J>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<J: Send + 'static> Worker<J> {
+    /// `waiting_max` jobs may wait; then whoever gives one waits.
+    pub(crate) fn start(
+        name: &str,
+        waiting_max: usize,
+        run: impl FnOnce(&Receiver<J>) + Send + 'static,
+    ) -> Result<Self, Failure> {
+        let (jobs, work) = sync_channel(waiting_max);
+        let thread = start(name, move || run(&work))?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    pub(crate) fn give(&self, job: J) {
+        let jobs = self.jobs.as_ref().expect("taken only by drop");
+        jobs.send(job).expect("the thread ends only when this is dropped");
+    }
+}
+
+impl<J> Drop for Worker<J> {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    #[test]
+    fn every_job_that_was_given_is_done_in_order_before_it_ends() {
+        let done = Arc::new(Mutex::new(Vec::new()));
+        let doing = done.clone();
+        let worker = Worker::start("test", 1, move |work: &Receiver<u32>| {
+            work.iter().for_each(|job| doing.lock().unwrap().push(job));
+        });
+        let worker = worker.unwrap();
+        (0..100).for_each(|job| worker.give(job));
+        drop(worker);
+        assert_eq!(*done.lock().unwrap(), (0..100).collect::<Vec<_>>());
+    }
+}
