@@ -1,78 +1,28 @@
 //! The commands as a user runs them: results on standard output, exit codes,
 //! one-line answers to nonsense.
 
-use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Output, Stdio};
+mod process;
 
-fn lacuna(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lacuna"));
-    command.args(args).stdin(Stdio::null());
-    command
+use process::{Finished, Running, lacuna, spawn};
+use serde_json::json;
+
+fn run(args: &[&str]) -> Finished {
+    spawn(&mut lacuna(args)).finish()
 }
 
-fn run(args: &[&str]) -> Output {
-    lacuna(args).output().expect("the binary runs")
+fn start(args: &[&str]) -> Running {
+    spawn(&mut lacuna(args))
 }
 
-fn objects(output: &Output) -> Vec<Value> {
-    let text = String::from_utf8(output.stdout.clone()).expect("UTF-8");
-    text.lines().map(|line| serde_json::from_str(line).expect("one object per line")).collect()
-}
-
-fn stderr(output: &Output) -> String {
+fn stderr(output: &std::process::Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// A command under way, whose standard error is read line by line.
-struct Running {
-    child: Child,
-    stderr: BufReader<std::process::ChildStderr>,
-}
-
-impl Running {
-    fn start(args: &[&str]) -> Self {
-        let mut child = lacuna(args)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary runs");
-        let stderr = BufReader::new(child.stderr.take().expect("piped"));
-        Self { child, stderr }
-    }
-
-    /// Waits for a line of standard error that contains this.
-    fn wait_for(&mut self, part: &str) -> String {
-        let mut line = String::new();
-        while self.stderr.read_line(&mut line).expect("text") > 0 {
-            if line.contains(part) {
-                return line.trim().to_owned();
-            }
-            line.clear();
-        }
-        panic!("it ended without a line with \"{part}\"");
-    }
-
-    fn signal(&self, signal: &str) {
-        let kill = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
-        assert!(kill.expect("kill(1)").success());
-    }
-
-    /// Its exit code and what it printed since.
-    fn end(mut self) -> Output {
-        let mut rest = Vec::new();
-        self.stderr.read_to_end(&mut rest).expect("until it ends");
-        let output = self.child.wait_with_output().expect("it ends");
-        Output { stderr: rest, ..output }
-    }
 }
 
 /// Starts a perf server on a free port and says which.
 fn perf_server(options: &[&str]) -> (Running, String) {
     let listen = ["perf", "server", "--listen", "127.0.0.1:0"];
-    let mut server = Running::start(&[&listen, options].concat());
-    let line = server.wait_for("listening on");
-    let address = line.rsplit(' ').next().expect("an address").to_owned();
+    let server = start(&[&listen, options].concat());
+    let address = server.address();
     (server, address)
 }
 
@@ -97,8 +47,8 @@ fn the_demo_verifies_every_mode() {
         "--json",
         "--quiet",
     ]);
-    assert!(output.status.success(), "{output:?}");
-    let results = objects(&output);
+    assert_eq!(output.code, 0, "{output:?}");
+    let results = output.objects();
     let modes: Vec<&str> = results.iter().filter_map(|result| result["mode"].as_str()).collect();
     assert_eq!(modes, ["sr", "sr:rto"]);
     for result in &results {
@@ -128,8 +78,8 @@ fn the_demo_without_repair_tells_what_is_missing() {
     let options = ["--mode", "raw", "--mode", "raw", "--loss", "0.1", "--size", "4MiB"];
     let args = [&SMALL_DEMO[..1], &SMALL_DEMO[3..], &options].concat();
     let output = run(&[&args[..], &["--json"]].concat());
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let results = objects(&output);
+    assert_eq!(output.code, 0, "{output:?}");
+    let results = output.objects();
     assert_eq!(results.len(), 1, "a mode given twice runs once");
     let result = &results[0];
     assert!(result["missing_chunks"].as_u64() > Some(0), "{result}");
@@ -138,7 +88,7 @@ fn the_demo_without_repair_tells_what_is_missing() {
     assert_eq!(result["retransmitted_chunks"], 0);
 
     let output = run(&args);
-    let table = String::from_utf8_lossy(&output.stdout);
+    let table = output.stdout;
     assert!(table.contains(" missing"), "{table}");
 }
 
@@ -149,13 +99,13 @@ fn the_demo_draws_a_plot_that_says_what_it_shows() {
     let path = plot.to_str().expect("UTF-8");
     let output =
         run(&["demo", "--size", "64KiB", "--rtt", "1ms", "--runs", "1", "--plot", path, "--quiet"]);
-    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.code, 0, "{output:?}");
     let svg = std::fs::read_to_string(&plot).expect("the plot was written");
     assert!(svg.starts_with("<svg") && svg.contains("sr:rto"));
     for part in ["1 Gbit/s, 1 ms RTT, loss 0.001", "seed 1", "one run", "mean", "ideal"] {
         assert!(svg.contains(part), "{part}");
     }
-    assert!(String::from_utf8_lossy(&output.stdout).contains("verified"));
+    assert!(output.stdout.contains("verified"));
 }
 
 #[test]
@@ -178,8 +128,8 @@ fn perf_measures_and_validates_in_every_mode() {
             "--json",
             "--quiet",
         ]);
-        assert!(output.status.success(), "{output:?}");
-        let report = &objects(&output)[0];
+        assert_eq!(output.code, 0, "{output:?}");
+        let report = &output.objects()[0];
         assert_eq!(report["mode"], mode);
         assert_eq!(report["iterations"], 40);
         assert_eq!(report["validated"], true);
@@ -198,7 +148,7 @@ fn perf_measures_and_validates_in_every_mode() {
         ] {
             assert!(report[field].is_number(), "{field} in {report}");
         }
-        assert_eq!(server.end().status.code(), Some(0));
+        assert_eq!(server.finish().code, 0);
     }
 }
 
@@ -207,8 +157,8 @@ fn fewer_channels_than_asked_for_are_said_at_the_start() {
     let (_server, address) = perf_server(&["--once"]);
     let size = ["--size", "64KiB", "--iters", "4"];
     let output = run(&[&["perf", "client", &address, "--channels", "3"], &size[..]].concat());
-    assert!(output.status.success(), "{output:?}");
-    assert!(stderr(&output).contains("1 of 3 channels (the peer has no more)"), "{output:?}");
+    assert_eq!(output.code, 0, "{output:?}");
+    assert!(output.stderr.contains("1 of 3 channels (the peer has no more)"), "{output:?}");
 }
 
 #[test]
@@ -245,8 +195,8 @@ fn nonsense_is_answered_in_one_line_with_exit_code_2() {
         &["fly"],
     ] {
         let output = run(args);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
-        let text = stderr(&output);
+        assert_eq!(output.code, 2, "{args:?}: {output:?}");
+        let text = output.stderr;
         assert!(text.starts_with("lacuna: ") && text.lines().count() == 1, "{args:?}: {text}");
         assert!(output.stdout.is_empty());
     }
@@ -270,8 +220,8 @@ fn extreme_numbers_that_make_sense_work() {
         args.extend(&small[5..]);
         args.extend(options);
         let output = run(&args);
-        assert_eq!(output.status.code(), Some(0), "{args:?}: {output:?}");
-        for result in objects(&output) {
+        assert_eq!(output.code, 0, "{args:?}: {output:?}");
+        for result in output.objects() {
             assert_eq!(result["verified"], true);
             let fields = ["goodput_gbit_per_s", "ideal_ms", "retransmitted_share"];
             assert!(fields.iter().all(|field| result[field].is_f64()), "NaN is null: {result}");
@@ -282,8 +232,8 @@ fn extreme_numbers_that_make_sense_work() {
 #[test]
 fn nobody_listening_is_a_network_failure() {
     let output = run(&["perf", "client", "127.0.0.1:1"]);
-    assert_eq!(output.status.code(), Some(3));
-    let text = stderr(&output);
+    assert_eq!(output.code, 3);
+    let text = output.stderr;
     assert!(text.starts_with("lacuna: cannot reach 127.0.0.1:1: "), "{text}");
     assert!(text.ends_with(": is lacuna perf server running there, on that port?\n"), "{text}");
 }
@@ -300,8 +250,8 @@ fn what_this_machine_cannot_do_is_said_before_it_is_begun() {
         (&[&["demo", "--size", huge], &rate[..]].concat(), "choose a smaller --size"),
     ] {
         let output = run(args);
-        assert_eq!(output.status.code(), Some(5), "{args:?}: {output:?}");
-        let text = stderr(&output);
+        assert_eq!(output.code, 5, "{args:?}: {output:?}");
+        let text = output.stderr;
         assert!(text.contains(part) && text.lines().count() == 1, "{args:?}: {text}");
     }
 }
@@ -333,44 +283,34 @@ fn wrong_data_is_a_failure_of_its_own() {
     });
     let options = ["--size", "1KiB", "-n", "5", "--inflight", "1", "--warmup", "0", "--validate"];
     let output = run(&[&["perf", "client", &address, "--json"], &options[..]].concat());
-    assert_eq!(output.status.code(), Some(4), "{output:?}");
-    assert_eq!(objects(&output)[0]["validated"], false);
-    let text = stderr(&output);
+    assert_eq!(output.code, 4, "{output:?}");
+    assert_eq!(output.objects()[0]["validated"], false);
+    let text = output.stderr;
     assert!(text.contains("1 message arrived wrong, first: message 3 at byte 7"), "{text}");
     serving.join().expect("no panic");
 }
 
+/// The other way round is among the tests of `send`.
+#[cfg(unix)]
 #[test]
-fn programs_that_do_not_belong_together_say_so() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let file = folder.path().join("file");
-    std::fs::write(&file, b"content").expect("a file");
-    let (_server, address) = perf_server(&[]);
-    let output = run(&["send", "--retry", "0s", file.to_str().expect("UTF-8"), &address]);
-    assert_eq!(output.status.code(), Some(3), "{output:?}");
-    let reason = "this is lacuna perf server; lacuna send needs lacuna recv";
-    assert!(stderr(&output).contains(reason), "{output:?}");
-
-    let inbox = folder.path().join("inbox");
-    let listen = ["recv", "--listen", "127.0.0.1:0", "--dir", inbox.to_str().expect("UTF-8")];
-    let mut receiver = Running::start(&listen);
-    let line = receiver.wait_for("listening on ");
-    let address = line.split([' ', ',']).nth(2).expect("an address");
-    let output = run(&["perf", "client", address]);
-    assert_eq!(output.status.code(), Some(3), "{output:?}");
+fn a_receiver_of_files_is_told_from_a_perf_server_at_once() {
+    let inbox = tempfile::tempdir().expect("a temporary folder");
+    let dir = inbox.path().to_str().expect("UTF-8");
+    let receiver = start(&["recv", "--listen", "127.0.0.1:0", "--dir", dir]);
+    let output = run(&["perf", "client", &receiver.address()]);
+    assert_eq!(output.code, 3, "{output:?}");
     let reason = "refused: this is lacuna recv; lacuna perf client needs lacuna perf server\n";
-    assert!(stderr(&output).ends_with(reason), "{output:?}");
-    receiver.child.kill().expect("it runs");
-    receiver.end();
+    assert!(output.stderr.ends_with(reason), "{output:?}");
 }
 
 #[cfg(unix)]
 mod interrupted {
     use super::*;
+    use rustix::process::Signal;
 
     #[test]
     fn the_demo_prints_what_it_finished() {
-        let mut demo = Running::start(&[
+        let demo = start(&[
             "demo",
             "--size",
             "64KiB",
@@ -382,25 +322,25 @@ mod interrupted {
             "--json",
         ]);
         demo.wait_for("sr: run 3 of 10000");
-        demo.signal("-INT");
-        let output = demo.end();
-        assert_eq!(output.status.code(), Some(130), "{output:?}");
-        let results = objects(&output);
+        demo.signal(Signal::INT);
+        let output = demo.finish();
+        assert_eq!(output.code, 130, "{output:?}");
+        let results = output.objects();
         assert_eq!(results.len(), 1, "sr:rto did not begin");
         assert_eq!((&results[0]["mode"], &results[0]["interrupted"]), (&json!("sr"), &json!(true)));
         assert!(results[0]["runs"].as_u64() >= Some(3));
-        assert!(stderr(&output).ends_with("lacuna: interrupted\n"), "{output:?}");
+        assert!(output.stderr.ends_with("lacuna: interrupted\n"), "{output:?}");
     }
 
     #[test]
     fn the_demo_says_in_its_table_how_far_it_came() {
         let options = ["--runs", "10000", "--size", "64KiB", "--rtt", "1ms", "--no-plot"];
-        let mut demo = Running::start(&[&["demo"], &options[..]].concat());
+        let demo = start(&[&["demo"], &options[..]].concat());
         demo.wait_for("sr: run 3 of 10000");
-        demo.signal("-INT");
-        let output = demo.end();
-        assert_eq!(output.status.code(), Some(130), "{output:?}");
-        let text = String::from_utf8_lossy(&output.stdout);
+        demo.signal(Signal::INT);
+        let output = demo.finish();
+        assert_eq!(output.code, 130, "{output:?}");
+        let text = output.stdout;
         assert!(text.contains("verified"), "{text}");
         assert!(text.contains("interrupted; runs finished: sr "), "{text}");
         assert!(text.contains("sr:rto 0 of 10000"), "{text}");
@@ -408,49 +348,48 @@ mod interrupted {
 
     #[test]
     fn perf_prints_what_it_measured_and_the_server_ends_cleanly() {
-        let (mut server, address) = perf_server(&[]);
+        let (server, address) = perf_server(&[]);
         let size = ["--size", "64KiB", "--warmup", "0", "--duration", "1h"];
         let args = [&["perf", "client", &address, "--json"], &size[..]].concat();
-        let mut client = Running::start(&args);
+        let client = start(&args);
         client.wait_for("mode sr");
-        client.signal("-INT");
-        let output = client.end();
-        assert_eq!(output.status.code(), Some(130), "{output:?}");
-        let report = &objects(&output)[0];
+        client.signal(Signal::INT);
+        let output = client.finish();
+        assert_eq!(output.code, 130, "{output:?}");
+        let report = &output.objects()[0];
         assert_eq!(report["interrupted"], true);
         assert!(report["messages"].as_u64() >= report["iterations"].as_u64(), "{report}");
 
         server.wait_for("served");
-        server.signal("-INT");
-        let output = server.end();
-        assert_eq!(output.status.code(), Some(130), "{output:?}");
-        assert_eq!(stderr(&output), "lacuna: interrupted\n");
+        server.signal(Signal::INT);
+        let output = server.finish();
+        assert_eq!(output.code, 130, "{output:?}");
+        assert!(output.stderr.ends_with(": served\nlacuna: interrupted\n"), "{output:?}");
     }
 
     /// Nobody is left waiting for a server that ends.
     #[test]
     fn a_server_that_ends_takes_its_clients_along() {
-        let (mut server, address) = perf_server(&[]);
-        let client = Running::start(&["perf", "client", &address, "--duration", "1h"]);
+        let (server, address) = perf_server(&[]);
+        let client = start(&["perf", "client", &address, "--duration", "1h"]);
         server.wait_for("mode sr");
-        server.signal("-TERM");
-        assert_eq!(server.end().status.code(), Some(130));
-        let output = client.end();
-        assert_eq!(output.status.code(), Some(3), "{output:?}");
-        assert!(stderr(&output).contains("closed the connection"), "{output:?}");
+        server.signal(Signal::TERM);
+        assert_eq!(server.finish().code, 130);
+        let output = client.finish();
+        assert_eq!(output.code, 3, "{output:?}");
+        assert!(output.stderr.contains("closed the connection"), "{output:?}");
     }
 
     /// A client that stands still holds up no other.
     #[test]
     fn a_stopped_client_holds_up_nobody() {
-        let (mut server, address) = perf_server(&[]);
-        let mut still = Running::start(&["perf", "client", &address, "--duration", "1h"]);
+        let (server, address) = perf_server(&[]);
+        let still = start(&["perf", "client", &address, "--duration", "1h"]);
         server.wait_for("mode sr");
-        still.signal("-STOP");
+        still.signal(Signal::STOP);
         let output = run(&["perf", "client", &address, "-n", "4", "--size", "64KiB"]);
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
-        still.child.kill().expect("it is there");
-        still.end();
+        assert_eq!(output.code, 0, "{output:?}");
+        drop(still);
         // Its death is noticed.
         server.wait_for("lost the client");
     }
@@ -511,19 +450,17 @@ fn logs_have_colours_on_a_terminal_only() {
 
 #[test]
 fn a_port_alone_is_listened_on_everywhere() {
-    let mut server = Running::start(&["perf", "server", "--listen", "0"]);
+    let server = start(&["perf", "server", "--listen", "0"]);
     let line = server.wait_for("listening on");
     assert!(line.contains("listening on 0.0.0.0:"), "{line}");
-    server.child.kill().expect("it runs");
-    server.end();
 }
 
 #[test]
 fn help_is_there_for_everything_with_examples() {
     let help = |command: &[&str], option: &str| {
         let output = run(&[command, &[option]].concat());
-        assert!(output.status.success());
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.code, 0);
+        let text = output.stdout;
         assert!(text.contains("Usage: lacuna"), "{command:?}: {text}");
         assert!(text.contains("\nExamples:\n  lacuna "), "{command:?}: {text}");
         let widest = text.lines().map(|line| line.chars().count()).max();
@@ -552,7 +489,7 @@ fn help_is_there_for_everything_with_examples() {
 #[test]
 fn the_version_is_printed() {
     let output = run(&["--version"]);
-    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(output.code, 0);
     let expected = concat!("lacuna ", env!("CARGO_PKG_VERSION"), "\n");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+    assert_eq!(output.stdout, expected);
 }

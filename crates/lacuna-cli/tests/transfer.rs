@@ -13,6 +13,7 @@ mod ends;
 mod hostile;
 #[path = "transfer/partials.rs"]
 mod partials;
+mod process;
 #[path = "transfer/speech.rs"]
 mod speech;
 #[path = "transfer/strangers.rs"]
@@ -20,7 +21,7 @@ mod strangers;
 #[path = "transfer/usage.rs"]
 mod usage;
 
-use ends::{Receiver, bytes, lacuna, same_trees, send, wait_until};
+use ends::{Receiver, bytes, lacuna, one_file, same_trees, send, wait_until};
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs;
@@ -164,9 +165,7 @@ fn links_in_the_folder_are_not_followed() {
 
 #[test]
 fn a_killed_sender_is_resumed() {
-    let dir = tempfile::tempdir().unwrap();
-    let (file, dst) = (dir.path().join("file"), dir.path().join("dst"));
-    fs::write(&file, bytes(48 * MIB, 1)).unwrap();
+    let (_dir, file, dst) = one_file(bytes(48 * MIB, 1));
     let receiver = Receiver::start(&dst, &["--json"]);
     for part in 1..=2 {
         let mut sender =
@@ -189,9 +188,7 @@ fn a_killed_sender_is_resumed() {
 
 #[test]
 fn a_killed_receiver_is_found_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let (file, dst) = (dir.path().join("file"), dir.path().join("dst"));
-    fs::write(&file, bytes(48 * MIB, 2)).unwrap();
+    let (_dir, file, dst) = one_file(bytes(48 * MIB, 2));
     let mut receiver = Receiver::start(&dst, &[]);
     let address = receiver.address.clone();
     let sender = ends::spawn(
@@ -199,7 +196,7 @@ fn a_killed_receiver_is_found_again() {
     );
     for part in 1..=2 {
         wait_until("a part has arrived", || partial_bytes(&dst) >= part * 12 * MIB as u64);
-        receiver.kill();
+        drop(receiver);
         receiver = Receiver::start_at(&address, &dst, &[]);
     }
     let sent = sender.finish();
@@ -296,9 +293,7 @@ fn a_write_that_fails_leaves_what_came() {
 
 #[test]
 fn ctrl_c_ends_either_end_in_good_order() {
-    let dir = tempfile::tempdir().unwrap();
-    let (file, dst) = (dir.path().join("file"), dir.path().join("dst"));
-    fs::write(&file, bytes(48 * MIB, 6)).unwrap();
+    let (_dir, file, dst) = one_file(bytes(48 * MIB, 6));
     // The sender, in the middle of a file.
     let receiver = Receiver::start(&dst, &[]);
     let slow = |address: &str| {
@@ -336,9 +331,7 @@ fn ctrl_c_ends_either_end_in_good_order() {
 
 #[test]
 fn a_peer_that_is_not_there_is_said_at_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("file");
-    fs::write(&file, "x").unwrap();
+    let (dir, file, _) = one_file("x");
     // A port where nobody listens: taken and given back.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let sent = send(&[&file], &free, &[]);

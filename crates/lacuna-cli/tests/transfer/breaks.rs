@@ -1,15 +1,12 @@
 //! Paths that die without a word.
 
-use crate::ends::{Receiver, bytes, lacuna, spawn, wait_until};
+use crate::ends::{Receiver, bytes, lacuna, one_file, spawn, wait_until};
 use crate::{MIB, partial_bytes};
 use rustix::process::Signal;
-use std::fs;
 
 #[test]
 fn a_path_that_dies_silently_is_noticed_within_the_time_to_retry() {
-    let dir = tempfile::tempdir().unwrap();
-    let (file, dst) = (dir.path().join("file"), dir.path().join("dst"));
-    fs::write(&file, bytes(64 * MIB, 8)).unwrap();
+    let (_dir, file, dst) = one_file(bytes(64 * MIB, 8));
     let receiver = Receiver::start(&dst, &[]);
     let mut command = lacuna(&["send", "--rate", "200mbit", "--retry", "1s"]);
     let sender = spawn(command.arg(&file).arg(&receiver.address));

@@ -1,7 +1,7 @@
 //! Exit codes: whose fault it was, told to the shell.
 
-use crate::ends::{Receiver, lacuna, send, spawn};
-use crate::speech::{FakeReceiver, answer, welcome};
+use crate::ends::{Receiver, lacuna, one_file, send};
+use crate::speech::{answer, sender_of, welcome};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -34,14 +34,23 @@ fn what_cannot_be_read_here_is_this_machines_failure() {
 }
 
 #[test]
-fn a_file_that_changes_underway_is_this_machines_failure() {
+fn errors_that_nobody_reads_change_no_exit_code() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("file");
-    fs::write(&file, "content").unwrap();
-    let fake = FakeReceiver::start();
-    let sender = spawn(lacuna(&["send", "--retry", "0s"]).arg(&file).arg(&fake.address));
-    let mut session = fake.accept();
-    session.hear(b"lacuna");
+    let src = dir.path().join("src");
+    fs::create_dir(&src).unwrap();
+    bury(&src);
+    let receiver = Receiver::start(&dir.path().join("dst"), &["--once"]);
+    let (reader, unread) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = lacuna(&["send"]);
+    let sent = command.arg(&src).arg(&receiver.address).stderr(unread).output().unwrap();
+    assert_eq!(sent.status.code(), Some(5));
+}
+
+#[test]
+fn a_file_that_changes_underway_is_this_machines_failure() {
+    let (_dir, file, _) = one_file("content");
+    let (sender, mut session) = sender_of(&file, &["--retry", "0s"]);
     session.say(&welcome(1));
     session.hear(b"file");
     fs::write(&file, "other content").unwrap();
@@ -54,13 +63,8 @@ fn a_file_that_changes_underway_is_this_machines_failure() {
 
 #[test]
 fn a_wrong_hash_at_the_receiver_is_wrong_data_for_the_sender_too() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("file");
-    fs::write(&file, "content").unwrap();
-    let fake = FakeReceiver::start();
-    let sender = spawn(lacuna(&["send", "--retry", "0s"]).arg(&file).arg(&fake.address));
-    let mut session = fake.accept();
-    session.hear(b"lacuna");
+    let (_dir, file, _) = one_file("content");
+    let (sender, mut session) = sender_of(&file, &["--retry", "0s"]);
     session.say(&welcome(1));
     session.hear(b"file");
     session.say(&answer(0x82, 0, &[0]));

@@ -1,119 +1,26 @@
 //! The two ends as child processes.
 
-use rustix::process::{Pid, Signal, kill_process};
+pub(crate) use crate::process::{Finished, Running, lacuna, spawn};
+use crate::process::{PATIENCE, piped};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver as Channel, channel};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-/// Far longer than anything here takes; what takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The program with its first arguments.
-pub(crate) fn lacuna(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lacuna"));
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
-/// A process whose output is read as it comes.
-pub(crate) struct Running {
-    child: Child,
-    stdout: JoinHandle<String>,
-    stderr: JoinHandle<()>,
-    stderr_text: Arc<Mutex<String>>,
-    stderr_lines: Channel<String>,
-}
-
-/// A process that has ended.
-pub(crate) struct Finished {
-    pub(crate) code: i32,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
-}
-
-pub(crate) fn spawn(command: &mut Command) -> Running {
-    let mut child = command.spawn().expect("the program starts");
-    let mut stdout = child.stdout.take().unwrap();
-    let stderr = child.stderr.take().unwrap();
-    let stdout = std::thread::spawn(move || {
-        let mut text = String::new();
-        stdout.read_to_string(&mut text).expect("the output is text");
-        text
-    });
-    let stderr_text = Arc::new(Mutex::new(String::new()));
-    let (lines, stderr_lines) = channel();
-    let text = stderr_text.clone();
-    let stderr = std::thread::spawn(move || {
-        for line in BufReader::new(stderr).lines() {
-            let line = line.expect("errors are text");
-            text.lock().unwrap().push_str(&format!("{line}\n"));
-            let _ = lines.send(line);
-        }
-    });
-    Running { child, stdout, stderr, stderr_text, stderr_lines }
-}
-
-impl Running {
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
-    }
-
-    pub(crate) fn finish(mut self) -> Finished {
-        let since = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            if since.elapsed() > PATIENCE {
-                let _ = self.child.kill();
-                panic!("it hangs; it said:\n{}", self.stderr_text.lock().unwrap());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        let stdout = self.stdout.join().unwrap();
-        self.stderr.join().unwrap();
-        let stderr = self.stderr_text.lock().unwrap().clone();
-        Finished { code: status.code().unwrap_or(-1), stdout, stderr }
-    }
-
-    /// Ends it without a word.
-    pub(crate) fn kill(mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
-    /// Where it says that it listens.
-    pub(crate) fn address(&self) -> String {
-        loop {
-            let line = self.stderr_lines.recv_timeout(PATIENCE).expect("it says where it listens");
-            if let Some(rest) = line.strip_prefix("listening on ") {
-                return rest.split([',', ' ']).next().unwrap().to_owned();
-            }
-        }
-    }
-}
+use tempfile::TempDir;
 
 impl Finished {
-    fn objects(&self) -> impl Iterator<Item = Value> {
-        self.stdout.lines().map(|line| serde_json::from_str(line).expect("a JSON object per line"))
-    }
-
     /// The summary, which comes last.
     pub(crate) fn summary(&self) -> Value {
-        let last = self.objects().last().unwrap_or_else(|| panic!("no results: {}", self.stderr));
+        let last = self.objects().pop().unwrap_or_else(|| panic!("no results: {}", self.stderr));
         assert!(last.get("complete").is_some(), "{last}");
         last
     }
 
     /// The result of one file.
     pub(crate) fn file(&self, name: &str) -> Value {
-        self.objects()
+        let mut objects = self.objects().into_iter();
+        objects
             .find(|object| object["file"] == name)
             .unwrap_or_else(|| panic!("nothing on {name}:\n{}\n{}", self.stdout, self.stderr))
     }
@@ -126,7 +33,7 @@ pub(crate) fn send(paths: &[&Path], address: &str, args: &[&str]) -> Finished {
 
 /// A receiver that listens; ended when this goes.
 pub(crate) struct Receiver {
-    running: Option<Running>,
+    running: Running,
     pub(crate) address: String,
 }
 
@@ -143,7 +50,7 @@ impl Receiver {
     /// With a limit on the size of files, in blocks of 512 bytes.
     pub(crate) fn start_limited(blocks: u64, dir: &Path, args: &[&str]) -> Self {
         let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\"");
-        let mut command = shell("sh", &["-c", &script, "sh"]);
+        let mut command = piped("sh", &["-c", &script, "sh"]);
         command.arg(env!("CARGO_BIN_EXE_lacuna"));
         command.args(["recv", "--listen", "127.0.0.1:0", "--dir"]).arg(dir).args(args);
         Self::from(spawn(&mut command))
@@ -165,54 +72,32 @@ impl Receiver {
             \"$1\" recv --listen 127.0.0.1:0 --once --json --dir \"$2\"
             wait; rm \"$2/filler\"
             \"$1\" recv --listen 127.0.0.1:0 --once --json --dir \"$2\"";
-        let mut command = shell("unshare", &["--user", "--map-root-user", "--mount"]);
+        let mut command = piped("unshare", &["--user", "--map-root-user", "--mount"]);
         command.args(["sh", "-c", script, "sh", env!("CARGO_BIN_EXE_lacuna")]).arg(dir);
         // Where there is no `unshare` there is no such test.
-        shell("unshare", &["--version"]).output().ok()?;
+        piped("unshare", &["--version"]).output().ok()?;
         let running = spawn(&mut command);
         // Whatever it says first says whether it could mount.
-        let first = running.stderr_lines.recv_timeout(PATIENCE).ok()?;
+        let first = running.next_line()?;
         (first == "mounted").then(|| Row { now: Self::from(running) })
     }
 
     fn from(running: Running) -> Self {
         let address = running.address();
-        Self { running: Some(running), address }
-    }
-
-    fn running(&self) -> &Running {
-        self.running.as_ref().expect("it was not finished")
+        Self { running, address }
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        self.running().signal(signal);
+        self.running.signal(signal);
     }
 
     /// What it said until now.
     pub(crate) fn stderr(&self) -> String {
-        self.running().stderr_text.lock().unwrap().clone()
+        self.running.stderr()
     }
 
-    pub(crate) fn finish(mut self) -> Finished {
-        self.running.take().expect("it was not finished").finish()
-    }
-
-    /// Ends it without a word.
-    pub(crate) fn kill(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        if let Some(mut running) = self.running.take() {
-            let _ = running.child.kill();
-            let _ = running.child.wait();
-        }
-    }
-}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        self.end();
+    pub(crate) fn finish(self) -> Finished {
+        self.running.finish()
     }
 }
 
@@ -225,14 +110,8 @@ pub(crate) struct Row {
 impl Row {
     /// The next one, once it listens.
     pub(crate) fn proceed(&mut self) {
-        self.now.address = self.now.running().address();
+        self.now.address = self.now.running.address();
     }
-}
-
-fn shell(program: &str, args: &[&str]) -> Command {
-    let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
 }
 
 /// Waits for something to become true.
@@ -242,6 +121,14 @@ pub(crate) fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
         assert!(since.elapsed() < PATIENCE, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// A folder with a file of this content, and a path in it to receive into.
+pub(crate) fn one_file(content: impl AsRef<[u8]>) -> (TempDir, PathBuf, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, dst) = (dir.path().join("file"), dir.path().join("dst"));
+    fs::write(&file, content).unwrap();
+    (dir, file, dst)
 }
 
 /// Bytes that look random and are the same each time.

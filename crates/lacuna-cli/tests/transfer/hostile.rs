@@ -1,7 +1,7 @@
 //! Peers that break the rules of the file protocol, spoken byte by byte.
 
-use crate::ends::{Receiver, lacuna, send, spawn};
-use crate::speech::{FakeReceiver, answer, data, end, hello, offer, start, talk, welcome};
+use crate::ends::{Receiver, one_file, send};
+use crate::speech::{answer, data, end, hello, offer, sender_of, start, talk, welcome};
 use std::fs;
 use std::path::Path;
 
@@ -82,9 +82,7 @@ fn a_wrong_hash_gives_no_name_and_is_kept_for_the_next_transfer() {
 
 #[test]
 fn a_hostile_receiver_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("file");
-    fs::write(&file, "content").unwrap();
+    let (_dir, file, _) = one_file("content");
     let rung = |offset: u64| [&[1][..], &offset.to_be_bytes(), &[0; 32]].concat();
     for (answers, reason) in [
         (vec![welcome(9)], "version 9"),
@@ -96,12 +94,9 @@ fn a_hostile_receiver_is_refused() {
         (vec![welcome(1), answer(0x84, 7, &[0, 0, 0])], "never offered"),
         (vec![welcome(1), vec![0x85, 0, 0, 3, 0x1B, b'[', b'J']], "\\u{1b}[J"),
     ] {
-        let fake = FakeReceiver::start();
-        let sender = spawn(lacuna(&["send", "--retry", "0s"]).arg(&file).arg(&fake.address));
-        let mut session = fake.accept();
         // The hello, and then the offer once it was welcomed.
+        let (sender, mut session) = sender_of(&file, &["--retry", "0s"]);
         let (first, rest) = answers.split_first().unwrap();
-        session.hear(b"lacuna");
         session.say(first);
         if !rest.is_empty() {
             session.hear(b"file");

@@ -1,7 +1,7 @@
 //! Partial files: what becomes of them when others are faster, or the disk is
 //! full.
 
-use crate::ends::{Receiver, bytes, lacuna, send, spawn, wait_until};
+use crate::ends::{Receiver, bytes, lacuna, one_file, send, spawn, wait_until};
 use crate::speech::{FakeSession, answer, data, end, hello, hello_of, offer, start};
 use crate::{MIB, partial_in};
 use std::fs;
@@ -36,9 +36,7 @@ fn an_identical_file_that_appeared_meanwhile_counts_as_received() {
 
 #[test]
 fn two_senders_of_one_file_both_succeed_and_leave_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let (file, dst) = (dir.path().join("file"), dir.path().join("dst"));
-    fs::write(&file, bytes(8 * MIB, 9)).unwrap();
+    let (_dir, file, dst) = one_file(bytes(8 * MIB, 9));
     let receiver = Receiver::start(&dst, &[]);
     let senders = [(); 2].map(|()| {
         let mut command = lacuna(&["send", "--rate", "200mbit", "--json"]);

@@ -1,9 +1,10 @@
 //! The file protocol, spoken byte by byte: a sender and a receiver that say
 //! whatever a test wants.
 
-use crate::ends::Receiver;
+use crate::ends::{Receiver, Running, lacuna, spawn};
 use lacuna::{ConnectError, Connection, ConnectionConfig, Context, ContextConfig, Listener};
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::time::Duration;
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -86,6 +87,15 @@ pub(crate) struct FakeReceiver {
 pub(crate) struct FakeSession {
     connection: Connection,
     heard: Vec<u8>,
+}
+
+/// A sender of `file`, and the receiver's end of its session after the hello.
+pub(crate) fn sender_of(file: &Path, args: &[&str]) -> (Running, FakeSession) {
+    let fake = FakeReceiver::start();
+    let sender = spawn(lacuna(&["send"]).args(args).arg(file).arg(&fake.address));
+    let mut session = fake.accept();
+    session.hear(b"lacuna");
+    (sender, session)
 }
 
 impl FakeReceiver {

@@ -1,18 +1,18 @@
 //! Commands that reached the wrong server.
 
-use crate::ends::{Receiver, lacuna, send, spawn};
-use crate::speech::{FakeReceiver, FakeSession, data, end, hello, offer, start, try_connect};
+use crate::ends::{Receiver, lacuna, one_file, send, spawn};
+use crate::speech::{
+    FakeReceiver, FakeSession, data, end, hello, offer, sender_of, start, try_connect,
+};
 use std::fs;
 
 #[test]
 fn a_perf_server_is_told_from_a_receiver_at_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("file");
-    fs::write(&file, "x").unwrap();
+    let (_dir, file, _) = one_file("x");
     let server = spawn(&mut lacuna(&["perf", "server", "--listen", "127.0.0.1:0"]));
     // No \"trying again\": that would not help.
     let sent = send(&[&file], &server.address(), &["--retry", "60s"]);
-    server.kill();
+    drop(server);
     assert_eq!(sent.code, 3, "{}", sent.stderr);
     let reason = "refused: this is lacuna perf server; lacuna send needs lacuna recv\n";
     assert!(sent.stderr.ends_with(reason), "{}", sent.stderr);
@@ -22,9 +22,7 @@ fn a_perf_server_is_told_from_a_receiver_at_once() {
 
 #[test]
 fn a_server_that_says_why_is_quoted() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("file");
-    fs::write(&file, "x").unwrap();
+    let (_dir, file, _) = one_file("x");
     let fake = FakeReceiver::start();
     let sender = spawn(lacuna(&["send"]).arg(&file).arg(&fake.address));
     let tag = fake.refuse("it is closed on Sundays");
@@ -36,14 +34,9 @@ fn a_server_that_says_why_is_quoted() {
 
 #[test]
 fn a_server_that_takes_anybody_is_no_receiver_for_that() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("file");
-    fs::write(&file, "x").unwrap();
+    let (_dir, file, _) = one_file("x");
     for words in [&b"who is there?"[..], b""] {
-        let fake = FakeReceiver::start();
-        let sender = spawn(lacuna(&["send"]).arg(&file).arg(&fake.address));
-        let mut session = fake.accept();
-        session.hear(b"lacuna");
+        let (sender, session) = sender_of(&file, &[]);
         if !words.is_empty() {
             session.say(words);
         }
@@ -57,9 +50,7 @@ fn a_server_that_takes_anybody_is_no_receiver_for_that() {
 
 #[test]
 fn a_receiver_refuses_whoever_sends_no_files_and_lives_on() {
-    let dir = tempfile::tempdir().unwrap();
-    let (file, dst) = (dir.path().join("file"), dir.path().join("dst"));
-    fs::write(&file, "x").unwrap();
+    let (_dir, file, dst) = one_file("x");
     let receiver = Receiver::start(&dst, &["--once"]);
     for (tag, reason) in [
         (*b"PRFS\0\0\0\x01", "this is lacuna recv; lacuna perf client needs lacuna perf server"),
@@ -78,9 +69,7 @@ fn a_receiver_refuses_whoever_sends_no_files_and_lives_on() {
 
 #[test]
 fn with_once_a_second_sender_is_told_that_it_is_busy() {
-    let dir = tempfile::tempdir().unwrap();
-    let (file, dst) = (dir.path().join("file"), dir.path().join("dst"));
-    fs::write(&file, "x").unwrap();
+    let (_dir, file, dst) = one_file("x");
     let receiver = Receiver::start(&dst, &["--once"]);
     let session = FakeSession::connect(&receiver);
     session.say(&[hello(1), offer(b"f", 4)].concat());

@@ -1,6 +1,6 @@
 //! Command lines: where the words may stand, and what a wrong one is answered.
 
-use crate::ends::{Finished, Receiver, lacuna, send, spawn, wait_until};
+use crate::ends::{Finished, Receiver, lacuna, one_file, send, spawn, wait_until};
 use std::fs;
 use std::path::PathBuf;
 
@@ -61,9 +61,7 @@ fn a_forgotten_or_wrong_receiver_is_said() {
 
 #[test]
 fn a_command_line_that_makes_no_sense_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("file");
-    fs::write(&file, "x").unwrap();
+    let (dir, file, _) = one_file("x");
     let twice = send(&[&file, &file], "127.0.0.1:1", &[]);
     assert_eq!((twice.code, twice.stderr.contains("two of the paths")), (2, true));
     let absent = send(&[&dir.path().join("absent")], "127.0.0.1:1", &[]);
