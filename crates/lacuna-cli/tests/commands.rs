@@ -245,7 +245,7 @@ fn what_this_machine_cannot_do_is_said_before_it_is_begun() {
     let huge = "1000TiB";
     let rate = ["--rate", "1000000tbit", "--rtt", "0s"];
     for (args, part) in [
-        (&["perf", "server", "--listen", &address][..], "in use"),
+        (&["perf", "server", "--listen", &address][..], "choose another with --listen"),
         (&["perf", "client", "127.0.0.1:1", "--size", huge], "16 messages of 1000 TiB"),
         (&[&["demo", "--size", huge], &rate[..]].concat(), "choose a smaller --size"),
     ] {
