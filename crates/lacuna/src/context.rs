@@ -151,7 +151,8 @@ struct Inner {
     monitor: Arc<Monitor>,
     queue_pairs: Arc<QueuePairs>,
     /// Held while credit is dealt out, so that the latest count is the last told.
-    dealing: Mutex<()>,
+    /// Shares that the sockets' credit was last dealt out in.
+    dealing: Mutex<u32>,
     next_number: AtomicU32,
     /// When manual progress looks at the control connections again.
     watch_due_ns: AtomicU64,
@@ -259,7 +260,7 @@ impl Context {
             threads: Mutex::new(threads),
             monitor,
             queue_pairs,
-            dealing: Mutex::new(()),
+            dealing: Mutex::new(0),
             next_number: AtomicU32::new(Qpn::QUEUE_PAIR_MIN),
             watch_due_ns: AtomicU64::new(0),
         };
@@ -349,11 +350,10 @@ impl Context {
         &self.inner.inboxes
     }
 
-    /// What one socket holds, to be shared by all queue pairs.
-    fn credit_bytes(&self) -> u32 {
+    /// What one socket holds, dealt out in `shares` parts.
+    fn credit_bytes(&self, shares: u32) -> u32 {
         let held = self.inner.capabilities.receive_buffer_bytes as u64 * CREDIT_EIGHTHS / 8;
-        let sharing = lock(&self.inner.queue_pairs.by_number).len().max(1) as u64;
-        (held / sharing).min(u64::from(u32::MAX)) as u32
+        (held / u64::from(shares)).min(u64::from(u32::MAX)) as u32
     }
 
     /// Makes room for a queue pair: a number that packets can reach, and who
@@ -391,7 +391,7 @@ impl Context {
             inbox.push(Command::Add(shared.clone()));
         }
         drop(queue_pairs);
-        self.share_credit();
+        self.share_credit(Some(&shared));
         Ok(shared)
     }
 
@@ -404,23 +404,39 @@ impl Context {
         drop(queue_pairs);
         // Buffers of the application may go with it: without a lock.
         drop(gone);
-        self.share_credit();
+        self.share_credit(None);
     }
 
-    /// Tells every peer what its part of the sockets is now.
-    pub(crate) fn share_credit(&self) {
-        let _dealing = lock(&self.inner.dealing);
-        let credit_bytes = self.credit_bytes();
+    /// Tells a queue pair, and all others if the parts have changed, what its
+    /// part of the sockets is now.
+    pub(crate) fn share_credit(&self, newcomer: Option<&Shared>) {
+        let mut dealt = lock(&self.inner.dealing);
+        let queue_pairs = lock(&self.inner.queue_pairs.by_number);
+        let shares = shares(queue_pairs.len());
+        let all = match *dealt == shares {
+            true => Vec::new(),
+            false => queue_pairs.values().cloned().collect(),
+        };
+        drop(queue_pairs);
+        *dealt = shares;
+        let credit_bytes = self.credit_bytes(shares);
         let now_ns = self.inner.clock.now_ns();
-        let queue_pairs: Vec<_> =
-            lock(&self.inner.queue_pairs.by_number).values().cloned().collect();
-        for shared in queue_pairs {
+        for shared in all.iter().map(|shared| &**shared).chain(newcomer) {
             if let Machine::Connected(qp) = &mut shared.lock().machine {
-                qp.set_credit(now_ns, credit_bytes);
+                qp.set_share(now_ns, credit_bytes, shares);
             }
             shared.kick();
         }
     }
+}
+
+/// Parts that `count` queue pairs share the sockets in: as many as there are;
+/// of more than some, the next power of two, so that each of thousands that
+/// come does not change the part of all.
+fn shares(count: usize) -> u32 {
+    const EXACT_MAX: usize = 16;
+    let shares = if count <= EXACT_MAX { count.max(1) } else { count.next_power_of_two() };
+    u32::try_from(shares).unwrap_or(u32::MAX)
 }
 
 impl fmt::Debug for Context {

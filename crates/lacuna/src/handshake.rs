@@ -345,7 +345,7 @@ fn finish(
         state.addresses.clone()
     };
     // Only now, when a change of the shares reaches this queue pair too.
-    context.share_credit();
+    context.share_credit(Some(shared));
     exchange.doing = "exchanging the queue pairs' info";
     let local = context.addresses()[..usize::from(channels)].to_vec();
     let info = shared.with_qp(|qp| info_of(qp, local));

@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(losses("1e-5..0.1%"), Ok((1e-5, 1e-3)));
         assert!(losses("1e-2..1e-3").is_err());
         assert!(losses("0..1e-3").is_err());
-        assert!(losses("1..2").unwrap_err().contains("below 1"));
+        assert!(losses("1..2").unwrap_err().contains("less than 1"));
     }
 
     #[test]

@@ -175,6 +175,11 @@ impl Path {
         self.channels[channel].credit = credit;
     }
 
+    /// Sets how many queue pairs share the way out.
+    pub fn set_shares(&mut self, shares: u32) {
+        self.controller.set_shares(shares);
+    }
+
     /// Next sequence number of a channel.
     pub fn next_psn(&self, channel: usize) -> u64 {
         self.channels[channel].ledger.next_psn()

@@ -231,11 +231,14 @@ impl QueuePair {
         self.path.on_rtt_sample(now_ns, sample_ns);
     }
 
-    /// Sets what one of this end's sockets can hold for this peer.
-    pub fn set_credit(&mut self, now_ns: u64, credit_bytes: u32) {
+    /// Sets this queue pair's part of what it shares with others of its owner:
+    /// what one of this end's sockets can hold for its peer, and in how many
+    /// parts the window is to be kept small.
+    pub fn set_share(&mut self, now_ns: u64, credit_bytes: u32, shares: u32) {
         self.config.credit_bytes = credit_bytes;
         self.arrivals.set_credit(credit_bytes);
         self.arrivals.request(now_ns);
+        self.path.set_shares(shares);
     }
 
     /// The right to place packets of each channel; to be taken once, after

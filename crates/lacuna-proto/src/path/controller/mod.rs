@@ -70,6 +70,15 @@ impl Controller {
         }
     }
 
+    /// How many queue pairs share the way out: what a window is never made
+    /// smaller than is for all of them together.
+    pub fn set_shares(&mut self, shares: u32) {
+        match self {
+            Self::Fixed(_) => {}
+            Self::Probing(controller) => controller.set_shares(shares),
+        }
+    }
+
     /// Bytes that may be in flight.
     pub fn window_bytes(&self) -> u64 {
         match self {

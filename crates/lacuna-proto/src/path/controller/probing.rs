@@ -12,6 +12,9 @@ const INITIAL_WINDOW_BYTES: u64 = 128 << 10;
 /// Below this no path is worth shrinking to: the bytes fit in the caches of one
 /// core, and scheduling noise of a host exceeds the path's own delay.
 const MIN_WINDOW_BYTES: u64 = 1 << 20;
+/// The same for one of many that share that core: a bundle of segmentation
+/// offload, so that the cost of a packet does not grow.
+const MIN_SHARE_BYTES: u64 = 64 << 10;
 /// Rounds without 25 % growth after which the pipe is full (BBR 4.3.1.2).
 const FULL_ROUNDS: u32 = 3;
 /// Rounds a delivery rate is remembered for (BBR's `MaxBwFilterLen` is two
@@ -22,6 +25,7 @@ const RATE_ROUNDS: u64 = 16;
 #[derive(Debug, Clone)]
 pub struct Probing {
     window_bytes: u64,
+    window_min_bytes: u64,
     starting: bool,
     /// Largest delivery rate of the recent rounds, bytes per second, with the
     /// round in which it was seen.
@@ -39,6 +43,7 @@ impl Probing {
     pub fn new() -> Self {
         Self {
             window_bytes: INITIAL_WINDOW_BYTES,
+            window_min_bytes: MIN_WINDOW_BYTES,
             starting: true,
             rate_max: (0, 0),
             full_rate: 0,
@@ -78,7 +83,7 @@ impl Probing {
         }
         if !self.starting {
             let product = self.path_bytes(sample.min_rtt_ns);
-            self.window_bytes = product.saturating_mul(2).max(MIN_WINDOW_BYTES);
+            self.window_bytes = product.saturating_mul(2).max(self.window_min_bytes);
         }
     }
 
@@ -90,6 +95,11 @@ impl Probing {
         }
         self.full_rounds += 1;
         self.starting = self.full_rounds < FULL_ROUNDS;
+    }
+
+    pub(super) fn set_shares(&mut self, shares: u32) {
+        let share = MIN_WINDOW_BYTES / u64::from(shares.max(1));
+        self.window_min_bytes = share.max(MIN_SHARE_BYTES);
     }
 
     pub(super) fn window_bytes(&self) -> u64 {
@@ -142,6 +152,17 @@ mod tests {
         drive(&mut controller, 1_000_000_000, 40);
         let path = 10_000_000;
         assert!(controller.window_bytes().abs_diff(2 * path) < path / 5, "{controller:?}");
+    }
+
+    #[test]
+    fn the_floor_is_shared() {
+        let mut controller = Probing::new();
+        controller.set_shares(4);
+        drive(&mut controller, 1_000_000, 40);
+        assert_eq!(controller.window_bytes(), MIN_WINDOW_BYTES / 4);
+        controller.set_shares(1000);
+        drive(&mut controller, 1_000_000, 40);
+        assert_eq!(controller.window_bytes(), MIN_SHARE_BYTES);
     }
 
     #[test]
