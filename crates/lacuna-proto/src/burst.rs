@@ -9,7 +9,7 @@
 //!
 //! A *plain* packet, a full one that neither ends a message nor brings a
 //! fragment of an immediate that is wanted, is checked, copied and noted here.
-//! Any other goes to [`Receive::place`], which decides alone; what was gathered
+//! Any other goes to `Receive::place`, which decides alone; what was gathered
 //! is published before, so that it sees all.
 //!
 //! Cost of a plain packet, in order, 64 payload bytes, one core: see
