@@ -45,6 +45,12 @@ fn chunks_go_in_any_order_and_again() {
         assert!(held.posted.is_complete());
         assert_eq!(held.posted.immediate(), Some(0xABCD_1234));
         assert_eq!(pair.status(Side::A, id).outcome, Some(Ok(())), "the peer has it all");
+        // A scheme that sends again without knowing that makes no mistake.
+        let sent = pair.a.qp.stats().send.packets;
+        push(&mut pair, id, 0, &data[..CHUNK], false).unwrap();
+        pair.a.qp.end_stream(id).unwrap();
+        pair.run_for(20 * MS);
+        assert_eq!(pair.a.qp.stats().send.packets, sent);
         assert_eq!(take(&mut pair, Side::B, held)[..data.len()], data);
     }
 }

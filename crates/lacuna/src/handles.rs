@@ -328,7 +328,9 @@ impl Stream {
     ///
     /// # Errors
     /// When the part is misaligned or too long; when the connection has ended;
-    /// `NoSuchSend` when the peer has closed its receive.
+    /// `NoSuchSend` when the peer has closed its receive with something missing.
+    /// Once the peer has the whole message, nothing more is sent, and that is
+    /// no error.
     pub fn push(
         &self,
         offset_bytes: u64,

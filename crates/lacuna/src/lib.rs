@@ -37,6 +37,7 @@ mod clock;
 mod config;
 mod connection;
 mod context;
+mod control_queue;
 mod error;
 mod handles;
 mod handshake;

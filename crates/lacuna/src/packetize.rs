@@ -31,6 +31,8 @@ struct Outbound {
 pub(crate) struct Packetizer {
     buffers: BurstBuffers,
     queue: VecDeque<Outbound>,
+    /// Packets of all runs in the queue.
+    packets: usize,
 }
 
 /// Totals of what a datapath refused.
@@ -41,11 +43,17 @@ pub(crate) struct Refused {
 
 impl Packetizer {
     pub(crate) fn new() -> Self {
-        Self { buffers: BurstBuffers::new(), queue: VecDeque::new() }
+        Self { buffers: BurstBuffers::new(), queue: VecDeque::new(), packets: 0 }
     }
 
     pub(crate) fn push(&mut self, to: SocketAddr, run: Transmit, shared: Arc<Shared>) {
+        self.packets += run.len();
         self.queue.push_back(Outbound { to, run, next: 0, shared });
+    }
+
+    /// Packets that wait.
+    pub(crate) fn packets(&self) -> usize {
+        self.packets
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -88,6 +96,7 @@ impl Packetizer {
                 }
             };
             consume(&mut self.queue, sent);
+            self.packets -= sent;
             if is_blocked {
                 return false;
             }

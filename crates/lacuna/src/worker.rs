@@ -7,11 +7,12 @@
 //! but the queue pairs' locks, taken once per burst, and the atomic bitmaps.
 
 use crate::clock::Clock;
+use crate::control_queue::ControlQueue;
 use crate::inbox::{Command, Inbox};
 use crate::packetize::{Packetizer, Refused};
 use crate::shared::{Machine, Shared, State};
 use crate::spin::Spin;
-use lacuna_datapath::{BurstBuffers, Datapath, Placer, ReceivedBatch, Waiter};
+use lacuna_datapath::{Datapath, Placer, ReceivedBatch, Waiter};
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::QueuePair;
 use lacuna_proto::table::ChannelWriter;
@@ -56,19 +57,13 @@ struct Channel {
     index: u8,
     datapath: Box<dyn Datapath>,
     packetizer: Packetizer,
-    /// For control packets, which leave one at a time.
-    control: BurstBuffers,
+    control: ControlQueue,
     is_blocked: bool,
 }
 
 impl Channel {
-    /// Control packets carry state: one that cannot leave now is as good as lost.
     fn send_control(&mut self, now_ns: u64, to: SocketAddr, packet: &[u8]) {
-        let mut burst = self.control.start(to);
-        burst.push(&[], packet, &[]);
-        if let Err(error) = self.datapath.send(now_ns, &burst) {
-            tracing::debug!(%to, %error, bytes = packet.len(), "control packet refused");
-        }
+        self.control.push(now_ns, &mut *self.datapath, to, packet);
     }
 }
 
@@ -108,6 +103,8 @@ pub(crate) struct Worker {
     waiter: Waiter,
     spin: Spin,
     ready: VecDeque<u32>,
+    /// Scratch: queue pairs of this step that may have something to tell.
+    telling: Vec<u32>,
     timers: BinaryHeap<Reverse<(u64, u32)>>,
     writer: ControlWriter,
     counters: Arc<WorkerCounters>,
@@ -131,7 +128,7 @@ impl Worker {
             index,
             datapath,
             packetizer: Packetizer::new(),
-            control: BurstBuffers::new(),
+            control: ControlQueue::new(),
             is_blocked: false,
         };
         Self {
@@ -144,6 +141,7 @@ impl Worker {
             waiter,
             spin: Spin::new(spin),
             ready: VecDeque::new(),
+            telling: Vec::new(),
             timers: BinaryHeap::new(),
             writer: ControlWriter::new(CONTROL_BYTES_MAX),
             counters: Arc::new(WorkerCounters::default()),
@@ -229,15 +227,35 @@ impl Worker {
     }
 
     /// Each queue pair that is ready now gets one turn; those that stay ready
-    /// wait for the next, behind what has come meanwhile.
+    /// wait for the next, behind what has come meanwhile. Their packets share
+    /// bursts: a full one leaves at once, the rest after all turns, and then
+    /// what they have to tell, for which nobody's data should wait.
     fn serve_ready(&mut self) -> bool {
         let turns = self.ready.len();
+        if turns == 0 {
+            return false;
+        }
+        let mut telling = std::mem::take(&mut self.telling);
         for _ in 0..turns {
-            if let Some(number) = self.ready.pop_front() {
-                self.serve(number);
+            let Some(number) = self.ready.pop_front() else { break };
+            if self.serve(number) {
+                telling.push(number);
             }
         }
-        turns > 0
+        let now_ns = self.clock.now_ns();
+        for index in 0..self.channels.len() {
+            self.flush(now_ns, index);
+        }
+        for number in telling.drain(..) {
+            self.tell(number);
+        }
+        self.telling = telling;
+        for channel in &mut self.channels {
+            channel.control.flush(now_ns, &mut *channel.datapath);
+        }
+        let refused = self.refused.packets;
+        self.counters.refused_by_datapath.store(refused, Ordering::Relaxed);
+        true
     }
 
     /// When the last step began.
@@ -376,10 +394,11 @@ impl Worker {
         }
     }
 
-    /// Lets one queue pair react and send.
-    fn serve(&mut self, number: u32) {
+    /// Lets one queue pair react and send; whether it may have something to tell
+    /// its peer now.
+    fn serve(&mut self, number: u32) -> bool {
         let now_ns = self.clock.now_ns();
-        let Some(Some(local)) = self.locals.get_mut(number as usize) else { return };
+        let Some(Some(local)) = self.locals.get_mut(number as usize) else { return false };
         local.is_ready = false;
         local.shared.unready(self.index);
         let shared = local.shared.clone();
@@ -396,16 +415,17 @@ impl Worker {
             shared.notify();
         }
         for index in 0..self.channels.len() {
-            self.flush(now_ns, index);
+            if self.channels[index].packetizer.packets() >= TURN_PACKETS as usize {
+                self.flush(now_ns, index);
+            }
         }
-        // Behind the data, which may be what the peer's application waits for.
-        let due_ns = if served.tells { self.tell(&shared) } else { served.due_ns };
-        self.set_timer(number, due_ns);
-        let refused = self.refused.packets;
-        self.counters.refused_by_datapath.store(refused, Ordering::Relaxed);
         if served.goes_on {
             self.make_ready(number);
         }
+        if !served.tells {
+            self.set_timer(number, served.due_ns);
+        }
+        served.tells
     }
 
     fn serve_prober(
@@ -449,7 +469,7 @@ impl Worker {
         let mut is_blocked = false;
         for channel in self.channels.iter_mut().filter(|own| own.index < agreed) {
             let Some(to) = address(addresses, channel.index) else { continue };
-            if !channel.packetizer.is_empty() {
+            if channel.is_blocked {
                 is_blocked = true;
                 continue;
             }
@@ -479,24 +499,29 @@ impl Worker {
         owned.fold(0, |owned, own| owned | 1 << own.index)
     }
 
-    /// Sends the control packets that are due; returns when to serve again.
-    fn tell(&mut self, shared: &Arc<Shared>) -> Option<u64> {
+    /// Sends the control packets of a queue pair that are due.
+    fn tell(&mut self, number: u32) {
         let now_ns = self.clock.now_ns();
-        let mut state = shared.lock();
-        let State { machine, addresses } = &mut *state;
-        let Machine::Connected(qp) = machine else { return None };
-        let agreed = qp.config().geometry.channels();
-        // What was flushed just now is behind a flush that speaks of it.
-        shared.tell_handed(qp);
-        let mut is_blocked = false;
-        for channel in self.channels.iter_mut().filter(|own| own.index < agreed) {
-            let Some(to) = address(addresses, channel.index) else { continue };
-            while let Some(packet) = qp.poll_control(now_ns, channel.index, &mut self.writer) {
-                channel.send_control(now_ns, to, packet);
+        let Some(Some(local)) = self.locals.get(number as usize) else { return };
+        let shared = local.shared.clone();
+        let due_ns = {
+            let mut state = shared.lock();
+            let State { machine, addresses } = &mut *state;
+            let Machine::Connected(qp) = machine else { return };
+            let agreed = qp.config().geometry.channels();
+            // What was flushed just now is behind a flush that speaks of it.
+            shared.tell_handed(qp);
+            let mut is_blocked = false;
+            for channel in self.channels.iter_mut().filter(|own| own.index < agreed) {
+                let Some(to) = address(addresses, channel.index) else { continue };
+                while let Some(packet) = qp.poll_control(now_ns, channel.index, &mut self.writer) {
+                    channel.send_control(now_ns, to, packet);
+                }
+                is_blocked |= channel.is_blocked;
             }
-            is_blocked |= channel.is_blocked;
-        }
-        later(qp.poll_timeout_on(self.owned(agreed)), now_ns, is_blocked)
+            later(qp.poll_timeout_on(self.owned(agreed)), now_ns, is_blocked)
+        };
+        self.set_timer(number, due_ns);
     }
 
     fn set_timer(&mut self, number: u32, due_ns: Option<u64>) {

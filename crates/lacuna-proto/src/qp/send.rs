@@ -169,8 +169,7 @@ impl SendSide {
         data: SendBuffer,
         ends_message: bool,
     ) -> Result<(), PostSendError> {
-        let send = self.sends.get_mut(&id).filter(|send| send.streaming);
-        let send = send.ok_or(PostSendError::NoSuchSend)?;
+        let Some(send) = open_stream(&mut self.sends, id)? else { return Ok(()) };
         let number = send.numbers.start;
         let geometry = self.geometry;
         let len_bytes = data.len() as u64;
@@ -217,8 +216,7 @@ impl SendSide {
 
     /// Ends a stream: what was put into it still goes out.
     pub(crate) fn end_stream(&mut self, id: SendId) -> Result<(), PostSendError> {
-        let send = self.sends.get_mut(&id).filter(|send| send.streaming);
-        let send = send.ok_or(PostSendError::NoSuchSend)?;
+        let Some(send) = open_stream(&mut self.sends, id)? else { return Ok(()) };
         send.streaming = false;
         let number = send.numbers.start;
         self.check_injected(number);
@@ -575,6 +573,7 @@ impl SendSide {
             Standing::Open | Standing::Incomplete => false,
         };
         if is_complete {
+            send.stream_is_whole = send.streaming;
             send.acked_bytes += outgoing.len_bytes;
         }
         if !is_complete && outgoing.machine.awaits_peer() {
@@ -731,5 +730,17 @@ impl SendSide {
         if self.sends.get(&id).is_some_and(done) {
             self.sends.remove(&id);
         }
+    }
+}
+
+/// A stream that goes on; `None` if the peer has its message whole already.
+fn open_stream(
+    sends: &mut BTreeMap<SendId, UserSend>,
+    id: SendId,
+) -> Result<Option<&mut UserSend>, PostSendError> {
+    match sends.get_mut(&id) {
+        Some(send) if send.streaming => Ok(Some(send)),
+        Some(send) if send.stream_is_whole => Ok(None),
+        _ => Err(PostSendError::NoSuchSend),
     }
 }

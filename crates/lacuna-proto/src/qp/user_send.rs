@@ -48,6 +48,9 @@ pub(super) struct UserSend {
     pub(super) outcome: Option<Result<(), SendFailure>>,
     /// A stream stays open until it is ended.
     pub(super) streaming: bool,
+    /// It was a stream, and the peer has its message whole before it was ended:
+    /// what is still put into it has no use and is no mistake.
+    pub(super) stream_is_whole: bool,
     /// Nobody will ask for the outcome: forget it when it is known.
     pub(super) detached: bool,
 }
@@ -65,6 +68,7 @@ impl UserSend {
             retransmitted_chunks: 0,
             outcome: None,
             streaming: false,
+            stream_is_whole: false,
             detached: false,
         }
     }
