@@ -90,8 +90,8 @@ fn model_says_what_a_deadline_leaves_out() {
 #[test]
 fn nonsense_is_answered_with_the_argument_and_its_range() {
     for (change, parts) in [
-        (("--loss", "1"), ["--loss", "below 1"]),
-        (("--loss", "-0.1"), ["--loss", "at least 0"]),
+        (("--loss", "1"), ["--loss", "less than 1"]),
+        (("--loss", "-0.1"), ["--loss", "0 or more"]),
         (("--rtt", "-25ms"), ["--rtt", "at least 0"]),
         (("--rtt", "25"), ["--rtt", "ms"]),
         (("--rate", "0gbit"), ["--rate", "more than zero"]),
