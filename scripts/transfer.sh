@@ -46,7 +46,7 @@ big)
     end=$(date +%s.%N)
     cmp "$work/file" "$work/in/file"
     awk -v b="$bytes" -v s="$start" -v e="$end" -v tx="$sent" -v rx="$(peak_kib $receiver)" 'BEGIN {
-        printf "%d bytes in %.1f s: %.2f Gbit/s; peak memory: sender %.0f MiB, receiver %.0f MiB\n",
+        printf "%.0f bytes in %.1f s: %.2f Gbit/s; peak memory: sender %.0f MiB, receiver %.0f MiB\n",
             b, e - s, b * 8 / (e - s) / 1e9, tx / 1024, rx / 1024 }'
     ;;
 resume)
