@@ -9,6 +9,7 @@
 //! Adding a mode touches its folder, the [`Mode`] enum with the two machine
 //! enums below it, and [`TABLE`].
 
+mod acked;
 pub mod raw;
 pub mod sr;
 
@@ -133,6 +134,24 @@ impl MessageShape {
     pub fn packets_of(&self, chunk: u32) -> Range<u32> {
         let first = chunk * self.chunk_packets;
         first..(first + self.chunk_packets).min(self.data_packets)
+    }
+
+    /// Chunks that are judged by a run of packets: those whose last packet is in it.
+    pub fn judged_chunks(&self, packets: &Range<u32>) -> Range<u32> {
+        let data = packets.start.min(self.data_packets)..packets.end;
+        let end = if data.end >= self.data_packets {
+            self.chunks()
+        } else {
+            data.end / self.chunk_packets
+        };
+        let start = data.start / self.chunk_packets;
+        let start = if data.start >= self.data_packets { end } else { start };
+        start.min(end)..end
+    }
+
+    /// Empty packets of a run that carry only a fragment of the immediate.
+    pub fn immediate_packets(&self, packets: &Range<u32>) -> Range<u32> {
+        packets.start.max(self.data_packets)..packets.end
     }
 }
 

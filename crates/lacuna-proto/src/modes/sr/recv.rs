@@ -16,21 +16,23 @@ impl Receiver {
         receive: &Receive,
         scratch: &'s mut [u8],
     ) -> Option<Ack<'s>> {
-        let cumulative = receive.cumulative();
-        let room = scratch.len();
-        let used = receive.copy_chunk_bits(cumulative, scratch);
-        let described = u64::from(cumulative) + room as u64 * 8;
-        Some(Ack {
-            message: receive.number(),
-            cumulative,
-            immediate_fragments: receive.fragments(),
-            truncated: described < u64::from(receive.chunks()),
-            // A truncated bitmap keeps its zeros: its length says how far it goes.
-            chunks: if described < u64::from(receive.chunks()) {
-                &scratch[..room]
-            } else {
-                &scratch[..used]
-            },
-        })
+        Some(bitmap_of(receive, scratch))
+    }
+}
+
+/// The state of a message as an acknowledgement, its bitmap in `scratch`.
+fn bitmap_of<'s>(receive: &Receive, scratch: &'s mut [u8]) -> Ack<'s> {
+    let cumulative = receive.cumulative();
+    let room = scratch.len();
+    let used = receive.copy_chunk_bits(cumulative, scratch);
+    let described = u64::from(cumulative) + room as u64 * 8;
+    let truncated = described < u64::from(receive.chunks());
+    Ack {
+        message: receive.number(),
+        cumulative,
+        immediate_fragments: receive.fragments(),
+        truncated,
+        // A truncated bitmap keeps its zeros: its length says how far it goes.
+        chunks: if truncated { &scratch[..room] } else { &scratch[..used] },
     }
 }

@@ -5,6 +5,7 @@
 //! only for runs that lost something.
 
 use super::Config;
+use crate::modes::acked::Acked;
 use crate::modes::{MessageShape, Run};
 use lacuna_wire::Ack;
 use std::collections::VecDeque;
@@ -20,15 +21,7 @@ const UNDECIDED_MAX: usize = 4096;
 pub struct Sender {
     config: Config,
     shape: MessageShape,
-    /// One bit per chunk that the peer has.
-    acked: Vec<u64>,
-    acked_chunks: u32,
-    /// Fragments of the immediate that the peer has.
-    fragments: u32,
-    /// Control packet that the newest acknowledgement came with.
-    acked_sequence: u64,
-    /// Chunks from here on are not described by the newest acknowledgement.
-    covered_chunks: u32,
+    acked: Acked,
     transmit: VecDeque<Range<u32>>,
     /// Runs passed by a report without an acknowledgement as new as it.
     undecided: VecDeque<(u64, Run, u64)>,
@@ -43,11 +36,7 @@ impl Sender {
         Self {
             config,
             shape,
-            acked: vec![0; shape.chunks().div_ceil(64) as usize],
-            acked_chunks: 0,
-            fragments: 0,
-            acked_sequence: 0,
-            covered_chunks: 0,
+            acked: Acked::new(&shape),
             transmit: std::iter::once(0..shape.total_packets).collect(),
             undecided: VecDeque::new(),
             aging: VecDeque::new(),
@@ -60,28 +49,9 @@ impl Sender {
     }
 
     pub(crate) fn on_ack(&mut self, sequence: u64, ack: &Ack<'_>) {
-        let chunks = self.shape.chunks();
-        let cumulative = ack.cumulative.min(chunks);
-        self.set_acked(0..cumulative);
-        for (index, byte) in ack.chunks.iter().enumerate() {
-            let first = u64::from(cumulative) + index as u64 * 8;
-            for bit in 0..8 {
-                let chunk = first + bit;
-                if byte >> bit & 1 == 1 && chunk < u64::from(chunks) {
-                    self.set_acked(chunk as u32..chunk as u32 + 1);
-                }
-            }
-        }
-        self.fragments |= ack.immediate_fragments;
-        if sequence < self.acked_sequence {
+        if !self.acked.on_ack(sequence, ack) {
             return;
         }
-        self.acked_sequence = sequence;
-        self.covered_chunks = if ack.truncated {
-            (u64::from(cumulative) + ack.chunks.len() as u64 * 8).min(u64::from(chunks)) as u32
-        } else {
-            u32::MAX
-        };
         for _ in 0..self.undecided.len() {
             if let Some((passed_by, run, rto_ns)) = self.undecided.pop_front() {
                 self.on_passed(passed_by, run, rto_ns);
@@ -93,8 +63,8 @@ impl Sender {
         if self.has_all(&run.packets) {
             return;
         }
-        let described = self.acked_sequence >= sequence
-            && run.packets.end.div_ceil(self.shape.chunk_packets) <= self.covered_chunks;
+        let end_chunk = run.packets.end.div_ceil(self.shape.chunk_packets);
+        let described = self.acked.describes(sequence, end_chunk);
         if !described && self.undecided.len() < UNDECIDED_MAX {
             self.undecided.push_back((sequence, run, rto_ns));
         } else if self.config.nack {
@@ -143,43 +113,25 @@ impl Sender {
     }
 
     pub(crate) fn acked_chunks(&self) -> u32 {
-        self.acked_chunks
-    }
-
-    /// Chunks that are judged by a run: those whose last packet is in it.
-    fn judged_chunks(&self, packets: &Range<u32>) -> Range<u32> {
-        let data = packets.start.min(self.shape.data_packets)..packets.end;
-        let end = if data.end >= self.shape.data_packets {
-            self.shape.chunks()
-        } else {
-            data.end / self.shape.chunk_packets
-        };
-        let start = data.start / self.shape.chunk_packets;
-        let start = if data.start >= self.shape.data_packets { end } else { start };
-        start.min(end)..end
-    }
-
-    /// Empty packets of a run that carry only a fragment of the immediate.
-    fn immediate_packets(&self, packets: &Range<u32>) -> Range<u32> {
-        packets.start.max(self.shape.data_packets)..packets.end
+        self.acked.count()
     }
 
     fn has_all(&self, packets: &Range<u32>) -> bool {
-        self.judged_chunks(packets).all(|chunk| self.is_acked(chunk))
-            && self.immediate_packets(packets).all(|packet| self.has_fragment(packet))
+        self.shape.judged_chunks(packets).all(|chunk| self.acked.has(chunk))
+            && self.shape.immediate_packets(packets).all(|packet| self.acked.has_fragment(packet))
     }
 
     /// Puts the missing parts of a run on the wire again, neighbours together.
     fn repair(&mut self, packets: &Range<u32>) {
-        for chunk in self.judged_chunks(packets) {
-            if self.is_acked(chunk) {
+        for chunk in self.shape.judged_chunks(packets) {
+            if self.acked.has(chunk) {
                 continue;
             }
             self.retransmitted_chunks += 1;
             self.push(self.shape.packets_of(chunk));
         }
-        for packet in self.immediate_packets(packets) {
-            if !self.has_fragment(packet) {
+        for packet in self.shape.immediate_packets(packets) {
+            if !self.acked.has_fragment(packet) {
                 self.push(packet..packet + 1);
             }
         }
@@ -189,26 +141,6 @@ impl Sender {
         match self.transmit.back_mut() {
             Some(last) if last.end == run.start => last.end = run.end,
             _ => self.transmit.push_back(run),
-        }
-    }
-
-    fn is_acked(&self, chunk: u32) -> bool {
-        self.acked[(chunk / 64) as usize] >> (chunk % 64) & 1 == 1
-    }
-
-    fn has_fragment(&self, packet: u32) -> bool {
-        self.shape.fragments == 0 || self.fragments >> (packet % self.shape.fragments) & 1 == 1
-    }
-
-    fn set_acked(&mut self, chunks: Range<u32>) {
-        let mut chunk = chunks.start;
-        while chunk < chunks.end {
-            let word = &mut self.acked[(chunk / 64) as usize];
-            let count = (64 - chunk % 64).min(chunks.end - chunk);
-            let mask = (u64::MAX >> (64 - count)) << (chunk % 64);
-            self.acked_chunks += (mask & !*word).count_ones();
-            *word |= mask;
-            chunk += count;
         }
     }
 }
