@@ -120,6 +120,7 @@ impl Engine {
             generations: 4,
             split: ImmediateSplit::default(),
             max_message_bytes: u64::from(packets) * u64::from(MTU_BYTES_MIN),
+            code: None,
         })?;
         let mut qp = QueuePair::new(QpConfig {
             geometry,

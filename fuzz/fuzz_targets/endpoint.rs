@@ -8,4 +8,6 @@ mod checks;
 #[path = "../../crates/lacuna-proto/tests/common/mod.rs"]
 mod common;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| checks::endpoint::run(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    checks::endpoint::run(bytes);
+});

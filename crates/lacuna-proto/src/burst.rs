@@ -12,6 +12,10 @@
 //! Any other goes to `Receive::place`, which decides alone; what was gathered
 //! is published before, so that it sees all.
 //!
+//! Parity packets are handed to the receive's record; what they make repairable
+//! is repaired when the burst is over, before anybody is told of it
+//! (`modes/ec/mod.rs`).
+//!
 //! Cost of a plain packet, in order, 64 payload bytes, one core: see
 //! `bench/README.md`, "engine". No allocation, no lock, no system call.
 //!
@@ -21,6 +25,7 @@
 #![allow(unsafe_code)]
 
 use crate::discard::Discard;
+use crate::modes::ec::{Repairer, RowAt, Taken};
 use crate::psn;
 use crate::receive::{Placed, Position, Receive};
 use crate::slot::Pinned;
@@ -32,10 +37,20 @@ use std::sync::Arc;
 /// What one burst of packets of one queue pair on one channel did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BurstSummary {
-    /// Packets placed for the first time.
+    /// Packets that came for the first time, parity included.
     pub packets: u64,
     /// Payload bytes placed for the first time.
     pub bytes: u64,
+    /// Of the packets, those of parity.
+    pub parity_packets: u64,
+    /// Payload bytes of those.
+    pub parity_bytes: u64,
+    /// Packets that were lost and repaired with parity.
+    pub repaired_packets: u64,
+    /// Chunks completed by that; they count among `chunks` too.
+    pub repaired_chunks: u64,
+    /// Time that the repairing took, as whoever has a clock measured it.
+    pub decode_ns: u64,
     /// Chunks completed.
     pub chunks: u64,
     /// Packets whose bit was set already.
@@ -73,6 +88,8 @@ pub struct BurstPlacer<'w> {
     stripe: Range<u32>,
     /// The slot of the last packet.
     current: Option<Current<'w>>,
+    /// If messages carry parity.
+    repairer: Option<&'w mut Repairer>,
     summary: BurstSummary,
 }
 
@@ -93,13 +110,20 @@ struct Current<'w> {
     set: u64,
     /// Bits to be published.
     fresh: u64,
+    /// Parity is kept for rows of this channel: packets may make them repairable.
+    has_held: bool,
 }
 
 /// No word is gathered: no bitmap has so many.
 const NO_WORD: u32 = u32::MAX;
 
 impl<'w> BurstPlacer<'w> {
-    pub(crate) fn new(table: &'w RecvTable, channel: u8, next_psn: &'w mut u64) -> Self {
+    pub(crate) fn new(
+        table: &'w RecvTable,
+        channel: u8,
+        next_psn: &'w mut u64,
+        repairer: Option<&'w mut Repairer>,
+    ) -> Self {
         let geometry = table.geometry();
         Self {
             table,
@@ -110,6 +134,7 @@ impl<'w> BurstPlacer<'w> {
             next_psn,
             stripe: 0..0,
             current: None,
+            repairer,
         }
     }
 
@@ -149,7 +174,7 @@ impl<'w> BurstPlacer<'w> {
         }
         let (word, bit) = (fields.packet / 64, 1u64 << (fields.packet % 64));
         if word != current.word {
-            current.publish(&mut self.summary);
+            current.publish(self.channel, &mut self.repairer, &mut self.summary);
             current.word = word;
             current.set = current.receive.packet_word(word);
         }
@@ -182,6 +207,14 @@ impl<'w> BurstPlacer<'w> {
                 self.summary.duplicates += 1;
                 self.summary.chunks += u64::from(chunk.is_some());
             }
+            Ok(Placed::Parity(Taken::Duplicate)) => self.summary.duplicates += 1,
+            Ok(Placed::Parity(taken)) => {
+                // Of a finished message it is not known whether it came before.
+                is_new = taken != Taken::Finished;
+                self.summary.packets += 1;
+                self.summary.parity_packets += 1;
+                self.summary.parity_bytes += payload.len() as u64;
+            }
             Err(reason) => {
                 self.summary.discarded[reason.index()] += 1;
                 self.summary.late |= reason == Discard::Late;
@@ -208,7 +241,8 @@ impl<'w> BurstPlacer<'w> {
         let Some(offset) = header.address.checked_sub(geometry.slot_address(slot)) else {
             return Err(Discard::Inconsistent);
         };
-        if offset > geometry.max_message_bytes() {
+        let is_parity = geometry.is_parity(fields.packet);
+        if offset > if is_parity { geometry.slot_bytes() } else { geometry.max_message_bytes() } {
             return Err(Discard::Inconsistent);
         }
         let generation = header.dest.generation();
@@ -216,12 +250,16 @@ impl<'w> BurstPlacer<'w> {
             |current: &&mut Current<'_>| current.slot == slot && current.generation == generation;
         if self.current.as_mut().filter(is_current).is_none() {
             self.leave();
-            let pinned = self.table.pin(slot, generation).ok_or(Discard::Late)?;
-            self.current = Some(Current::new(slot, generation, pinned));
+            let Some(pinned) = self.table.pin(slot, generation) else {
+                // The parity of a message that was complete without it, mostly.
+                let parity = Ok(Placed::Parity(Taken::Finished));
+                return if is_parity { parity } else { Err(Discard::Late) };
+            };
+            self.current = Some(Current::new(self.channel, slot, generation, pinned));
             self.stripe = 0..0;
         }
         let Some(current) = &mut self.current else { return Err(Discard::Late) };
-        current.publish(&mut self.summary);
+        current.publish(self.channel, &mut self.repairer, &mut self.summary);
         current.word = NO_WORD;
         let position = Position {
             packet: fields.packet,
@@ -230,12 +268,27 @@ impl<'w> BurstPlacer<'w> {
             carries_immediate: header.carries_immediate,
             fragment: fields.fragment,
         };
+        if is_parity {
+            let taken = current.receive.take_parity(self.channel, position, payload);
+            current.refresh();
+            let taken = taken?;
+            self.summary.touch(current.receive.number());
+            current.has_held |= matches!(taken, Taken::Kept { .. });
+            if let (Taken::Kept { enough: true }, Some(layout), Some(repairer)) =
+                (taken, geometry.layout(), &mut self.repairer)
+            {
+                let at = layout.locate(fields.packet);
+                repairer.note(RowAt { slot, generation, row: (at.submessage, at.row) });
+            }
+            return Ok(Placed::Parity(taken));
+        }
         // SAFETY: the slot is pinned. `self` exists through the only writer of
         // this channel, the packet belongs to this channel, and all packets of
         // its chunk do (`Geometry::new` makes stripes of whole chunks).
         let placed = unsafe { current.receive.place(position, payload) };
         current.refresh();
         let placed = placed?;
+        current.note_row(self.channel, fields.packet, &mut self.repairer);
         self.summary.touch(current.receive.number());
         self.stripe = geometry.stripe_of(fields.packet);
         Ok(placed)
@@ -263,15 +316,61 @@ impl<'w> BurstPlacer<'w> {
     /// Publishes what was gathered, and unpins.
     fn leave(&mut self) {
         if let Some(current) = &mut self.current {
-            current.publish(&mut self.summary);
+            current.publish(self.channel, &mut self.repairer, &mut self.summary);
         }
         self.current = None;
+    }
+
+    /// Whether the burst has made something repairable.
+    #[inline]
+    pub fn has_repairs(&mut self) -> bool {
+        // What was gathered may complete a row too.
+        if self.repairer.is_some() {
+            self.leave();
+        }
+        self.repairer.as_deref().is_some_and(Repairer::has_rows)
+    }
+
+    /// Repairs what can be repaired. [`BurstPlacer::finish`] does so if it was
+    /// not done before; a caller with a clock takes the time and tells it with
+    /// [`BurstPlacer::note_decoding`].
+    #[inline(never)]
+    pub fn repair(&mut self) {
+        self.leave();
+        let Some(repairer) = self.repairer.as_deref_mut() else { return };
+        while let Some(at) = repairer.pop() {
+            let Some(receive) = self.table.pin(at.slot, at.generation) else { continue };
+            let Some(held) = receive.held() else { continue };
+            let packets = receive.packets();
+            let repaired = repairer.repair(&receive, held, self.channel, at.row, packets);
+            for (packet, bytes) in repaired.packets() {
+                let offset = u64::from(packet) * u64::from(self.mtu_bytes);
+                // SAFETY: the slot is pinned until the bit is published. The
+                // packet belongs to this channel, as its parity does, whose only
+                // writer `self` borrows, and its bit was found clear: nobody
+                // else reads or writes these bytes.
+                unsafe { receive.write(offset, bytes) };
+                let chunks = receive.publish(packet / 64, 1 << (packet % 64));
+                self.summary.repaired_packets += 1;
+                self.summary.repaired_chunks += chunks;
+                self.summary.chunks += chunks;
+            }
+            self.summary.touch(receive.number());
+        }
+    }
+
+    /// The repairing took so long.
+    pub fn note_decoding(&mut self, took_ns: u64) {
+        self.summary.decode_ns += took_ns;
     }
 
     /// Ends the burst: unpins, and says what it did.
     #[inline]
     pub fn finish(mut self) -> BurstSummary {
         self.leave();
+        if self.has_repairs() {
+            self.repair();
+        }
         self.summary.next_psn = *self.next_psn;
         std::mem::take(&mut self.summary)
     }
@@ -284,7 +383,8 @@ impl Drop for BurstPlacer<'_> {
 }
 
 impl<'w> Current<'w> {
-    fn new(slot: u32, generation: u8, receive: Pinned<'w, Arc<Receive>>) -> Self {
+    fn new(channel: u8, slot: u32, generation: u8, receive: Pinned<'w, Arc<Receive>>) -> Self {
+        let has_held = receive.held().is_some_and(|held| !held.is_empty(channel));
         let base = receive.geometry().slot_address(slot);
         let mut current = Self {
             slot,
@@ -296,6 +396,7 @@ impl<'w> Current<'w> {
             word: NO_WORD,
             set: 0,
             fresh: 0,
+            has_held,
         };
         current.refresh();
         current
@@ -308,11 +409,31 @@ impl<'w> Current<'w> {
     }
 
     #[inline]
-    fn publish(&mut self, summary: &mut BurstSummary) {
+    fn publish(
+        &mut self,
+        channel: u8,
+        repairer: &mut Option<&mut Repairer>,
+        summary: &mut BurstSummary,
+    ) {
         if self.fresh != 0 {
             let fresh = std::mem::take(&mut self.fresh);
             summary.chunks += self.receive.publish(self.word, fresh);
             summary.touch(self.receive.number());
+            if self.has_held {
+                let bits = (0..64).filter(|bit| fresh >> bit & 1 == 1);
+                bits.for_each(|bit| self.note_row(channel, self.word * 64 + bit, repairer));
+            }
+        }
+    }
+
+    /// A data packet came: parity that waits for its row may suffice now.
+    #[inline]
+    fn note_row(&self, channel: u8, packet: u32, repairer: &mut Option<&mut Repairer>) {
+        if self.has_held
+            && let (Some(held), Some(repairer)) = (self.receive.held(), repairer)
+            && let Some(row) = held.row_of(channel, packet)
+        {
+            repairer.note(RowAt { slot: self.slot, generation: self.generation, row });
         }
     }
 }

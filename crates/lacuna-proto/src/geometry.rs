@@ -8,6 +8,10 @@
 //! generation `n / slots mod generations` (3.3.2), and slot `i` backs the
 //! offsets `[iM, iM + M)` of the receiver's zero-based root key (figure 5).
 //!
+//! With an erasure code, parity packets have numbers and offsets behind those of
+//! the data (`modes/ec/layout.rs`), and a stripe is a whole number of submessages
+//! with their parity.
+//!
 //! Invariants:
 //! - a stripe is a whole number of chunks, so all packets of a chunk travel on
 //!   one channel and its bits have one writer;
@@ -15,6 +19,8 @@
 //!   transmissions and repairs alike, so each byte of a buffer has exactly one
 //!   worker that may write it.
 
+use crate::modes::ec::{Layout, data_packets_limit};
+use lacuna_code::Code;
 use lacuna_wire::{CHANNELS_MAX, DATA_OVERHEAD_BYTES, GENERATIONS_MAX, ImmediateSplit};
 use std::ops::Range;
 
@@ -36,6 +42,8 @@ pub struct GeometryConfig {
     pub split: ImmediateSplit,
     /// Longest message of one slot; 0 means as long as the split allows.
     pub max_message_bytes: u64,
+    /// The code whose parity messages may carry, if any.
+    pub code: Option<Code>,
 }
 
 impl Default for GeometryConfig {
@@ -50,6 +58,7 @@ impl Default for GeometryConfig {
             generations: 4,
             split: ImmediateSplit::DEFAULT,
             max_message_bytes: 0,
+            code: None,
         }
     }
 }
@@ -105,6 +114,18 @@ pub enum GeometryError {
         /// The most that the split allows.
         limit_bytes: u64,
     },
+    /// Parity takes all packet offsets of the split.
+    #[error(
+        "{code} over chunks of {chunk_packets} packets: the parity of one submessage leaves no room in the immediate's {packet_bits}-bit packet offset; use smaller chunks"
+    )]
+    Parity {
+        /// The code asked for.
+        code: Code,
+        /// Packets per chunk.
+        chunk_packets: u32,
+        /// Packet-offset bits of the split.
+        packet_bits: u8,
+    },
 }
 
 /// Smallest payload of a full packet (the smallest MTU of the SDR API).
@@ -116,6 +137,8 @@ pub const MTU_BYTES_MAX: u32 = (65_507 - DATA_OVERHEAD_BYTES as u32) / 4 * 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     config: GeometryConfig,
+    layout: Option<Layout>,
+    slot_bytes: u64,
 }
 
 impl Geometry {
@@ -134,7 +157,18 @@ impl Geometry {
         if generations == 0 || usize::from(generations) > GENERATIONS_MAX {
             return Err(GeometryError::Generations { generations });
         }
-        let limit_bytes = u64::from(config.split.packets()) * u64::from(mtu_bytes);
+        if stripe_packets == 0 || stripe_packets > 1 << 30 {
+            return Err(GeometryError::Stripe { stripe_packets });
+        }
+        let limit_packets = Self::limit_packets(config.split, chunk_packets, config.code);
+        if let Some(code) = config.code
+            && limit_packets == 0
+            && chunk_packets > 0
+        {
+            let packet_bits = config.split.packet_bits();
+            return Err(GeometryError::Parity { code, chunk_packets, packet_bits });
+        }
+        let limit_bytes = u64::from(limit_packets) * u64::from(mtu_bytes);
         if config.max_message_bytes == 0 {
             config.max_message_bytes = limit_bytes;
         }
@@ -151,11 +185,38 @@ impl Geometry {
         if chunk_packets == 0 || chunk_packets > packets_max {
             return Err(GeometryError::Chunk { chunk_packets, packets_max });
         }
-        if stripe_packets == 0 || stripe_packets > 1 << 30 {
-            return Err(GeometryError::Stripe { stripe_packets });
-        }
         config.stripe_packets = stripe_packets.next_multiple_of(chunk_packets);
-        Ok(Self { config })
+        let layout = match config.code {
+            None => None,
+            Some(code) => {
+                // Behind the empty packets, too, that carry an immediate.
+                let base = packets_max.max(config.split.fragments());
+                let packet_bits = config.split.packet_bits();
+                let no_room = GeometryError::Parity { code, chunk_packets, packet_bits };
+                let layout = Layout::new(code, chunk_packets, base).ok_or(no_room)?;
+                if u64::from(base) + layout.numbers(packets_max) > config.split.packets().into() {
+                    return Err(no_room);
+                }
+                config.stripe_packets = stripe_packets.next_multiple_of(layout.data_packets());
+                Some(layout)
+            }
+        };
+        let parity_packets = layout.map_or(0, |layout| layout.numbers(packets_max));
+        let slot_bytes = config.max_message_bytes + parity_packets * u64::from(mtu_bytes);
+        Ok(Self { config, layout, slot_bytes })
+    }
+
+    /// Packets of the longest message that a split can number along with its
+    /// parity.
+    pub fn limit_packets(split: ImmediateSplit, chunk_packets: u32, code: Option<Code>) -> u32 {
+        match code {
+            None => split.packets(),
+            Some(code) => data_packets_limit(
+                split.packets().saturating_sub(split.fragments()),
+                chunk_packets.max(1),
+                code,
+            ),
+        }
     }
 
     /// The checked configuration.
@@ -173,6 +234,18 @@ impl Geometry {
     #[inline]
     pub fn chunk_packets(&self) -> u32 {
         self.config.chunk_packets
+    }
+
+    /// Where parity stands, if messages may carry any.
+    #[inline]
+    pub fn layout(&self) -> Option<&Layout> {
+        self.layout.as_ref()
+    }
+
+    /// Whether a packet number is parity's.
+    #[inline]
+    pub fn is_parity(&self, packet: u32) -> bool {
+        self.layout.is_some_and(|layout| layout.is_parity(packet))
     }
 
     /// Bytes per chunk.
@@ -247,20 +320,38 @@ impl Geometry {
         if channels == 1 {
             return 0;
         }
-        ((slot % channels + packet / self.config.stripe_packets % channels) % channels) as u8
+        let (first, stripe_packets) = self.stripes(packet);
+        ((slot % channels + (packet - first) / stripe_packets % channels) % channels) as u8
     }
 
-    /// The packets that share their channel with `packet` for being in its stripe.
+    /// Number of the first packet, and packets per stripe, of what a packet
+    /// belongs to: the data or the parity. Parity goes in stripes of its own
+    /// length, so that it is on the channel of its data.
+    #[inline]
+    fn stripes(&self, packet: u32) -> (u32, u32) {
+        match &self.layout {
+            Some(layout) if layout.is_parity(packet) => {
+                let submessages = self.config.stripe_packets / layout.data_packets();
+                (layout.base(), submessages.saturating_mul(layout.parity_packets()))
+            }
+            _ => (0, self.config.stripe_packets),
+        }
+    }
+
+    /// The data packets that share their channel with `packet` for being in its
+    /// stripe.
     pub fn stripe_of(&self, packet: u32) -> Range<u32> {
+        let end = self.layout.map_or(u32::MAX, |layout| layout.base());
         if self.config.channels == 1 {
-            return 0..u32::MAX;
+            return 0..end;
         }
         let start = packet - packet % self.config.stripe_packets;
-        start..start.saturating_add(self.config.stripe_packets)
+        start..start.saturating_add(self.config.stripe_packets).min(end)
     }
 
     /// The next run of packets of `range` that travels on `channel`: the first
     /// such packet and those after it up to the end of the stripe or the range.
+    /// A range is of data or of parity, not of both.
     pub fn next_run(&self, slot: u32, channel: u8, range: Range<u32>) -> Option<Range<u32>> {
         if range.is_empty() {
             return None;
@@ -269,23 +360,32 @@ impl Geometry {
         if channels == 1 {
             return Some(range);
         }
-        let stripe_packets = self.config.stripe_packets;
-        let stripe = range.start / stripe_packets;
+        let (first, stripe_packets) = self.stripes(range.start);
+        let stripe = (range.start - first) / stripe_packets;
         let here = u32::from(self.channel_of(slot, range.start));
         let ahead = (u32::from(channel) + channels - here) % channels;
-        let start =
-            if ahead == 0 { range.start } else { (stripe + ahead).checked_mul(stripe_packets)? };
+        let start = if ahead == 0 {
+            range.start
+        } else {
+            (stripe + ahead).checked_mul(stripe_packets)?.checked_add(first)?
+        };
         if start >= range.end {
             return None;
         }
-        let stripe_end = (start / stripe_packets + 1).saturating_mul(stripe_packets);
-        Some(start..stripe_end.min(range.end))
+        let stripe_end = ((start - first) / stripe_packets + 1).saturating_mul(stripe_packets);
+        Some(start..stripe_end.saturating_add(first).min(range.end))
     }
 
     /// Offset of a slot in the root key.
     #[inline]
     pub fn slot_address(&self, slot: u32) -> u64 {
-        u64::from(slot) * self.max_message_bytes()
+        u64::from(slot) * self.slot_bytes()
+    }
+
+    /// Bytes of a slot in the root key: the longest message and its parity.
+    #[inline]
+    pub fn slot_bytes(&self) -> u64 {
+        self.slot_bytes
     }
 }
 
@@ -295,13 +395,18 @@ mod tests {
     use proptest::prelude::*;
 
     fn geometry(channels: u8, stripe_packets: u32, chunk_packets: u32) -> Geometry {
-        Geometry::new(GeometryConfig {
-            channels,
-            stripe_packets,
-            chunk_packets,
-            ..GeometryConfig::default()
-        })
-        .unwrap()
+        coded(channels, stripe_packets, chunk_packets, None)
+    }
+
+    fn coded(
+        channels: u8,
+        stripe_packets: u32,
+        chunk_packets: u32,
+        code: Option<Code>,
+    ) -> Geometry {
+        let config = GeometryConfig::default();
+        Geometry::new(GeometryConfig { channels, stripe_packets, chunk_packets, code, ..config })
+            .unwrap()
     }
 
     #[test]
@@ -341,7 +446,57 @@ mod tests {
         }
     }
 
+    #[test]
+    fn parity_shares_the_numbers_of_a_slot_with_the_data() {
+        let g = coded(1, 64, 16, Some(Code::MDS_32_8));
+        let layout = *g.layout().unwrap();
+        let packets = (g.max_message_bytes() / 4096) as u32;
+        assert!(g.max_message_bytes() > (1 << 30) / 5 * 4 - (1 << 23), "four fifths, nearly");
+        assert!(u64::from(layout.base()) + layout.numbers(packets) <= 1 << 18);
+        assert_eq!(g.slot_address(1), g.max_message_bytes() + layout.numbers(packets) * 4096);
+        let too_long = GeometryConfig { max_message_bytes: 1 << 30, ..*g.config() };
+        let error = Geometry::new(too_long).unwrap_err().to_string();
+        assert!(error.contains("messages of 1073741824 bytes"), "{error}");
+        let too_coarse = GeometryConfig { chunk_packets: 1 << 15, ..GeometryConfig::default() };
+        let code = Some(Code::MDS_32_8);
+        let error = Geometry::new(GeometryConfig { code, ..too_coarse }).unwrap_err().to_string();
+        assert!(error.contains("use smaller chunks"), "{error}");
+    }
+
+    #[test]
+    fn parity_is_numbered_behind_the_packets_that_carry_an_immediate() {
+        let config = GeometryConfig {
+            max_message_bytes: 1,
+            chunk_packets: 1,
+            code: Some(Code::MDS_32_8),
+            ..GeometryConfig::default()
+        };
+        assert_eq!(Geometry::new(config).unwrap().layout().unwrap().base(), 8);
+    }
+
     proptest! {
+        #[test]
+        fn a_submessage_and_its_parity_share_a_channel(
+            channels in 1u8..=16, stripe in 1u32..40, chunk in 1u32..8, k in 1usize..9,
+            m in 1usize..9, slot in 0u32..1024, packet in 0u32..25_000,
+        ) {
+            let g = coded(channels, stripe, chunk, Some(Code::mds(k, m).unwrap()));
+            let layout = *g.layout().unwrap();
+            let packets = packet + 1;
+            let submessage = layout.submessage_of(packet);
+            let channel = g.channel_of(slot, packet);
+            let parity = layout.parity_of(submessage, packets).flatten();
+            for other in layout.data_of(submessage, packets).chain(parity) {
+                prop_assert_eq!(g.channel_of(slot, other), channel);
+            }
+            for run in layout.parity_of(submessage, packets) {
+                for other in 0..channels {
+                    let expected = (other == channel).then_some(run.clone());
+                    prop_assert_eq!(g.next_run(slot, other, run.clone()), expected);
+                }
+            }
+        }
+
         #[test]
         fn runs_of_all_channels_cover_every_packet_once(
             channels in 1u8..=16, stripe in 1u32..40, chunk in 1u32..8,

@@ -7,6 +7,9 @@
 //! application and the acknowledging side alike, look at chunk bits without
 //! locks while the message is in flight.
 //!
+//! Parity, where messages carry any, is no part of the buffer: `modes/ec/held.rs`
+//! keeps what of it is needed. Packets repaired with it are placed like others.
+//!
 //! A message may be shorter than the buffer: the packet that ends it says so
 //! (the solicited-event bit), and the length is known from its offset.
 //!
@@ -21,8 +24,10 @@
 
 use crate::discard::Discard;
 use crate::geometry::Geometry;
+use crate::modes::ec::{Held, Taken};
 use crate::placement::Placement;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use std::ops::Range;
 
 /// One posted receive of one slot.
 #[derive(Debug)]
@@ -32,6 +37,8 @@ pub struct Receive {
     placement: Placement,
     packet_bits: Box<[AtomicU64]>,
     chunk_bits: Box<[AtomicU64]>,
+    /// If messages carry parity.
+    held: Option<Box<Held>>,
     live: Live,
 }
 
@@ -65,6 +72,8 @@ pub enum Placed {
         /// The chunk that is whole now: only this copy said where the message ends.
         chunk: Option<u32>,
     },
+    /// A parity packet; nothing was written.
+    Parity(Taken),
 }
 
 /// A packet's place in its message, as its headers say.
@@ -87,12 +96,17 @@ impl Receive {
         let capacity_bytes = placement.len() as u64;
         assert!(capacity_bytes <= geometry.max_message_bytes());
         let words = |bits: u32| (0..bits.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let packets = geometry.packets(capacity_bytes);
+        let held = geometry
+            .layout()
+            .map(|layout| Box::new(Held::new(*layout, packets, geometry.channels())));
         Self {
             number,
             geometry,
-            packet_bits: words(geometry.packets(capacity_bytes)),
+            packet_bits: words(packets),
             chunk_bits: words(geometry.chunks(capacity_bytes)),
             placement,
+            held,
             live: Live {
                 chunks_done: AtomicU32::new(0),
                 fragments: AtomicU32::new(0),
@@ -177,6 +191,51 @@ impl Receive {
         unsafe { self.placement.write(at.offset as usize, payload) };
         let now = word.fetch_or(bit, Ordering::AcqRel) | bit;
         Ok(Placed::New { chunk: self.finish_chunk(at.packet, now) })
+    }
+
+    /// Takes one parity packet. Its address says how long the message is: parity
+    /// lies behind the data.
+    pub(crate) fn take_parity(
+        &self,
+        channel: u8,
+        at: Position,
+        payload: &[u8],
+    ) -> Result<Taken, Discard> {
+        let held = self.held.as_deref().ok_or(Discard::Inconsistent)?;
+        let layout = held.layout();
+        let mtu_bytes = self.geometry.mtu_bytes();
+        let ahead = u64::from(at.packet - layout.base()) * u64::from(mtu_bytes);
+        let length = at.offset.checked_sub(ahead).ok_or(Discard::Inconsistent)?;
+        if length > self.capacity_bytes() {
+            return Err(Discard::OutOfRange);
+        }
+        if !at.ends_message && length != self.geometry.max_message_bytes() {
+            // Only a message that goes on in the next slot does not end here.
+            return Err(Discard::Inconsistent);
+        }
+        let packets = self.geometry.packets(length);
+        let place = layout.locate(at.packet);
+        let is_parity = place.submessage < layout.submessages(packets)
+            && place.row < layout.rows_of(place.submessage, packets)
+            && place.parity < layout.parity_chunks(layout.chunks_of(place.submessage, packets))
+            && payload.len() as u64 == layout.parity_bytes(place, length, packets, mtu_bytes);
+        if !is_parity {
+            return Err(Discard::Inconsistent);
+        }
+        if at.ends_message {
+            self.learn_end(length)?;
+        } else if self.length_bytes().is_some() {
+            return Err(Discard::Inconsistent);
+        }
+        if at.carries_immediate {
+            self.note_fragment(at.packet, at.fragment);
+        }
+        Ok(held.take(self, channel, at.packet, packets, payload))
+    }
+
+    /// Parity that has come, where messages carry any.
+    pub(crate) fn held(&self) -> Option<&Held> {
+        self.held.as_deref()
     }
 
     /// A word of the packet bitmap.
@@ -319,7 +378,7 @@ impl Receive {
 
     /// Packets of the message as far as known: of the buffer until the end came.
     #[inline]
-    fn packets(&self) -> u32 {
+    pub(crate) fn packets(&self) -> u32 {
         self.geometry.packets(self.length_bytes().unwrap_or_else(|| self.capacity_bytes()))
     }
 
@@ -339,6 +398,39 @@ impl Receive {
         self.chunk_bits
             .get((chunk / 64) as usize)
             .is_some_and(|word| word.load(Ordering::Acquire) >> (chunk % 64) & 1 == 1)
+    }
+
+    /// Whether all chunks of a range are complete.
+    pub(crate) fn has_chunks(&self, chunks: Range<u32>) -> bool {
+        let mut chunk = chunks.start;
+        while chunk < chunks.end {
+            let count = (64 - chunk % 64).min(chunks.end - chunk);
+            let mask = (u64::MAX >> (64 - count)) << (chunk % 64);
+            let word = self.chunk_bits.get((chunk / 64) as usize);
+            if word.is_none_or(|word| word.load(Ordering::Acquire) & mask != mask) {
+                return false;
+            }
+            chunk += count;
+        }
+        true
+    }
+
+    /// Payload bytes of a packet of the message, as far as its end is known.
+    pub(crate) fn bytes_of(&self, packet: u32) -> usize {
+        let mtu_bytes = u64::from(self.geometry.mtu_bytes());
+        let start = u64::from(packet) * mtu_bytes;
+        self.limit_bytes().saturating_sub(start).min(mtu_bytes) as usize
+    }
+
+    /// The bytes of a packet that came, up to the end of the message.
+    pub(crate) fn packet(&self, packet: u32) -> Option<&[u8]> {
+        if !self.has_packet(packet) {
+            return None;
+        }
+        let start = u64::from(packet) * u64::from(self.geometry.mtu_bytes());
+        // SAFETY: the packet's bit is set (acquired above), and no worker writes
+        // below a set packet bit.
+        Some(unsafe { self.placement.read(start as usize, self.bytes_of(packet)) })
     }
 
     /// The live chunk bitmap: chunk `i` is bit `i % 64` of word `i / 64`.

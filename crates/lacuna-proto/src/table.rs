@@ -8,8 +8,10 @@
 
 use crate::burst::BurstPlacer;
 use crate::geometry::Geometry;
+use crate::modes::ec::Repairer;
 use crate::receive::Receive;
 use crate::slot::{Pinned, Slot};
+use lacuna_code::Codec;
 use std::sync::{Arc, OnceLock};
 
 /// The slots of one queue pair.
@@ -23,11 +25,12 @@ pub struct RecvTable {
 
 impl RecvTable {
     /// A table without posted receives whose packets must carry `rkey`, and
-    /// the one writer of each channel.
+    /// the one writer of each channel, which repairs with `codec`.
     pub(crate) fn new(
         geometry: Geometry,
         rkey: u32,
         first_psn: u32,
+        codec: Option<&Arc<Codec>>,
     ) -> (Arc<Self>, Vec<ChannelWriter>) {
         let table = Arc::new(Self { geometry, rkey, slots: OnceLock::new() });
         let writers = (0..geometry.channels())
@@ -35,6 +38,7 @@ impl RecvTable {
                 table: table.clone(),
                 channel,
                 next_psn: u64::from(first_psn),
+                repairer: codec.map(|codec| Box::new(Repairer::new(codec.clone()))),
             })
             .collect();
         (table, writers)
@@ -96,6 +100,8 @@ pub struct ChannelWriter {
     channel: u8,
     /// One past the highest packet sequence number that came.
     next_psn: u64,
+    /// If messages carry parity.
+    repairer: Option<Box<Repairer>>,
 }
 
 impl ChannelWriter {
@@ -112,7 +118,8 @@ impl ChannelWriter {
     /// Begins a burst; the slots it touches stay pinned until it is dropped.
     #[inline]
     pub fn burst(&mut self) -> BurstPlacer<'_> {
-        BurstPlacer::new(&self.table, self.channel, &mut self.next_psn)
+        let repairer = self.repairer.as_deref_mut();
+        BurstPlacer::new(&self.table, self.channel, &mut self.next_psn, repairer)
     }
 }
 

@@ -181,8 +181,10 @@ pub struct End {
     link_free_ns: u64,
 }
 
+/// Says of a data packet, by its number in its message, whether it is lost.
+pub type Loses = Box<dyn Fn(u32) -> bool>;
+
 /// See the module's text.
-#[derive(Debug)]
 pub struct Pair {
     /// The clock.
     pub now_ns: u64,
@@ -194,6 +196,8 @@ pub struct Pair {
     pub a: End,
     /// The other.
     pub b: End,
+    /// Data packets towards B that are lost besides, if anybody says so.
+    pub drop_data: Option<Loses>,
     flying: BinaryHeap<Reverse<Flying>>,
     counter: u64,
     /// Every packet that was put on the link, when asked for: what a
@@ -205,8 +209,9 @@ impl Pair {
     /// Two connected queue pairs.
     pub fn new(config: PairConfig, link: Link) -> Self {
         let end = |number: u32| {
+            let geometry = GeometryConfig { code: config.mode.code(), ..config.geometry };
             let qp = QueuePair::new(QpConfig {
-                geometry: Geometry::new(config.geometry).expect("a valid test geometry"),
+                geometry: Geometry::new(geometry).expect("a valid test geometry"),
                 mode: config.mode,
                 controller: config.controller,
                 rto: config.rto,
@@ -233,6 +238,7 @@ impl Pair {
             rng: Rng::new(config.seed),
             a: end(1),
             b: end(2),
+            drop_data: None,
             flying: BinaryHeap::new(),
             counter: 0,
             recorded: None,
@@ -436,6 +442,13 @@ impl Pair {
             end.link_free_ns =
                 end.link_free_ns.max(now_ns) + time_of(bytes.len() as u64 + 28, rate);
             leaves_ns = end.link_free_ns;
+        }
+        if from == Side::A
+            && let Some(loses) = &self.drop_data
+            && let Ok(Packet::Data(header, _)) = parse(&bytes)
+            && loses(self.a.qp.config().geometry.split().unpack(header.immediate).packet)
+        {
+            return;
         }
         if link.dark || self.rng.chance(link.loss_ppm) {
             return;

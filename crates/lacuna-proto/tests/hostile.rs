@@ -35,6 +35,7 @@ fn config(generations: u8, channels: u8) -> PairConfig {
             generations,
             split: ImmediateSplit::new(3, 21, 8).unwrap(),
             max_message_bytes: 8 << 10,
+            code: None,
         },
         ..PairConfig::default()
     }

@@ -75,15 +75,23 @@ impl ConnectionConfig {
     /// The geometry that follows for a packet size and a number of channels.
     pub fn geometry(&self, mtu_bytes: u32, channels: u8) -> Result<Geometry, GeometryError> {
         let mtu = u64::from(mtu_bytes.max(1));
-        let limit_bytes = u64::from(self.split.packets()) * mtu;
+        let code = self.mode.code();
+        let asked_packets = self.chunk_bytes.div_ceil(mtu).min(1 << 30) as u32;
+        let limit_packets = Geometry::limit_packets(self.split, asked_packets, code);
+        let limit_bytes = u64::from(limit_packets) * mtu;
         // A longest message that the smaller packets cannot number is cut:
         // the message takes more slots then.
         let max_message_bytes = self.max_message_bytes.min(limit_bytes);
         let slot_packets = match max_message_bytes {
-            0 => u64::from(self.split.packets()),
+            0 => u64::from(limit_packets),
             bytes => bytes.div_ceil(mtu),
         };
-        let chunk_packets = self.chunk_bytes.div_ceil(mtu).min(slot_packets) as u32;
+        let chunk_packets = match code {
+            None => u64::from(asked_packets).min(slot_packets) as u32,
+            // With a code, the chunk decides what parity costs: it is taken as
+            // it is or refused.
+            Some(_) => asked_packets,
+        };
         // A stripe fills one segmentation-offloaded send.
         let bundle_packets = 65_507 / mtu_bytes.saturating_add(DATA_OVERHEAD_BYTES as u32).max(1);
         Geometry::new(GeometryConfig {
@@ -94,6 +102,7 @@ impl ConnectionConfig {
             generations: self.generations,
             split: self.split,
             max_message_bytes,
+            code,
         })
     }
 

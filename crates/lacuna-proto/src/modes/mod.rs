@@ -10,10 +10,12 @@
 //! enums below it, and [`TABLE`].
 
 mod acked;
+pub mod ec;
 pub mod raw;
 pub mod sr;
 
 use crate::receive::Receive;
+use lacuna_code::{Code, CodeError};
 use lacuna_wire::Ack;
 use std::fmt;
 use std::ops::Range;
@@ -26,6 +28,8 @@ pub enum Mode {
     Raw,
     /// Selective repeat, SDR-RDMA 4.1.1.
     SelectiveRepeat(sr::Config),
+    /// Erasure coding with selective repeat behind it, SDR-RDMA 4.1.2.
+    Erasure(ec::Config),
 }
 
 /// One line per mode: how it is written and what it is.
@@ -40,6 +44,11 @@ pub const TABLE: &[ModeEntry] = &[
         name: "sr:rto",
         summary: "selective repeat; a chunk is sent again when its timeout expires",
         mode: Mode::SelectiveRepeat(sr::Config { nack: false }),
+    },
+    ModeEntry {
+        name: "ec",
+        summary: "erasure code ec:mds:32:8; parity repairs a loss where it lands",
+        mode: Mode::EC,
     },
 ];
 
@@ -58,6 +67,17 @@ impl Mode {
     /// Selective repeat with one-RTT repair.
     pub const SR: Self = Self::SelectiveRepeat(sr::Config { nack: true });
 
+    /// Erasure coding with the code of the paper's evaluation.
+    pub const EC: Self = Self::Erasure(ec::Config { code: Code::MDS_32_8 });
+
+    /// The code whose parity messages carry, if any.
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            Self::Erasure(config) => Some(config.code),
+            Self::Raw | Self::SelectiveRepeat(_) => None,
+        }
+    }
+
     /// The sending machine of one message.
     pub fn sender(&self, shape: MessageShape) -> SendMachine {
         match self {
@@ -65,6 +85,7 @@ impl Mode {
             Self::SelectiveRepeat(config) => {
                 SendMachine::SelectiveRepeat(sr::Sender::new(*config, shape))
             }
+            Self::Erasure(config) => SendMachine::Erasure(ec::Sender::new(*config, shape)),
         }
     }
 
@@ -73,6 +94,7 @@ impl Mode {
         match self {
             Self::Raw => RecvMachine::Raw(raw::Receiver),
             Self::SelectiveRepeat(_) => RecvMachine::SelectiveRepeat(sr::Receiver),
+            Self::Erasure(_) => RecvMachine::Erasure(ec::Receiver),
         }
     }
 
@@ -84,29 +106,49 @@ impl Mode {
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Erasure(ec::Config { code }) = self {
+            return write!(f, "ec:{code}");
+        }
         let entry = TABLE.iter().find(|entry| entry.mode == *self);
         f.write_str(entry.map_or("?", |entry| entry.name))
     }
 }
 
-/// A mode's name that is in no table. The caller's fault.
+/// A text that names no mode. The caller's fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown mode \"{name}\": one of {}", TABLE.iter().map(|e| e.name).collect::<Vec<_>>().join(", "))]
-pub struct UnknownMode {
-    /// What was asked for.
-    pub name: String,
+pub enum ModeError {
+    /// It is in no table.
+    #[error("unknown mode \"{name}\": one of {}, ec:CODE:K:M", TABLE.iter().map(|e| e.name).collect::<Vec<_>>().join(", "))]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+    /// Its parameters make no erasure code.
+    #[error("mode \"{name}\": {source}")]
+    Code {
+        /// What was asked for.
+        name: String,
+        /// Why.
+        source: CodeError,
+    },
 }
 
 impl FromStr for Mode {
-    type Err = UnknownMode;
+    type Err = ModeError;
 
-    fn from_str(name: &str) -> Result<Self, UnknownMode> {
+    fn from_str(name: &str) -> Result<Self, ModeError> {
+        if let Some(code) = name.strip_prefix("ec:") {
+            return match code.parse() {
+                Ok(code) => Ok(Self::Erasure(ec::Config { code })),
+                Err(source) => Err(ModeError::Code { name: name.to_owned(), source }),
+            };
+        }
         let name = if name == "sr:nack" { "sr" } else { name };
         TABLE
             .iter()
             .find(|entry| entry.name == name)
             .map(|entry| entry.mode)
-            .ok_or_else(|| UnknownMode { name: name.to_owned() })
+            .ok_or_else(|| ModeError::Unknown { name: name.to_owned() })
     }
 }
 
@@ -122,6 +164,8 @@ pub struct MessageShape {
     pub total_packets: u32,
     /// Fragments of the immediate that the peer must have; 0 without one.
     pub fragments: u32,
+    /// Where the parity of messages stands, if they may carry any.
+    pub layout: Option<ec::Layout>,
 }
 
 impl MessageShape {
@@ -171,6 +215,8 @@ pub enum SendMachine {
     Raw(raw::Sender),
     /// See [`sr::Sender`].
     SelectiveRepeat(sr::Sender),
+    /// See [`ec::Sender`].
+    Erasure(ec::Sender),
 }
 
 /// Calls the same verb on whichever machine it is.
@@ -179,6 +225,7 @@ macro_rules! each {
         match $self {
             Self::Raw($machine) => $call,
             Self::SelectiveRepeat($machine) => $call,
+            Self::Erasure($machine) => $call,
         }
     };
 }
@@ -221,6 +268,14 @@ impl SendMachine {
         each!(self, machine => machine.retransmitted_chunks())
     }
 
+    /// Submessages whose parity did not suffice.
+    pub fn fallbacks(&self) -> u64 {
+        match self {
+            Self::Erasure(machine) => machine.fallbacks(),
+            Self::Raw(_) | Self::SelectiveRepeat(_) => 0,
+        }
+    }
+
     /// Whether the message needs the peer's word that it has everything.
     pub fn awaits_peer(&self) -> bool {
         each!(self, machine => machine.awaits_peer())
@@ -239,11 +294,45 @@ pub enum RecvMachine {
     Raw(raw::Receiver),
     /// See [`sr::Receiver`].
     SelectiveRepeat(sr::Receiver),
+    /// See [`ec::Receiver`].
+    Erasure(ec::Receiver),
 }
 
 impl RecvMachine {
     /// The acknowledgement that the sender needs now, its bitmap written to `scratch`.
     pub fn poll_ack<'s>(&mut self, receive: &Receive, scratch: &'s mut [u8]) -> Option<Ack<'s>> {
         each!(self, machine => machine.poll_ack(receive, scratch))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mode_is_parsed_as_it_is_written() {
+        for entry in TABLE {
+            assert_eq!(entry.name.parse(), Ok(entry.mode));
+            assert_eq!(entry.mode.to_string().parse(), Ok(entry.mode));
+        }
+        for name in ["raw", "sr", "sr:rto", "ec:mds:32:8", "ec:xor:32:8", "ec:mds:1:254"] {
+            assert_eq!(name.parse::<Mode>().map(|mode| mode.to_string()), Ok(name.to_owned()));
+        }
+        assert_eq!("ec".parse::<Mode>(), "ec:mds:32:8".parse());
+    }
+
+    #[test]
+    fn what_is_no_mode_is_refused_with_its_numbers() {
+        for (name, text) in [
+            ("ec:mds:0:8", "k = 0"),
+            ("ec:mds:200:56", "200 + 56"),
+            ("ec:xor:4:8", "m = 8 is more than k = 4"),
+            ("ec:mds:32", "KIND:K:M"),
+            ("ec:", "KIND:K:M"),
+            ("ecc", "one of raw, sr, sr:rto, ec, ec:CODE:K:M"),
+        ] {
+            let error = name.parse::<Mode>().unwrap_err().to_string();
+            assert!(error.contains(text), "{error}");
+        }
     }
 }

@@ -92,7 +92,7 @@ impl Arrivals {
         state.duplicate_packets += burst.duplicates;
         state.marked_packets += burst.marked;
         state.reorder_packets = state.reorder_packets.max(burst.reorder_packets);
-        self.unreported_bytes += burst.bytes;
+        self.unreported_bytes += burst.bytes + burst.parity_bytes;
         if self.unreported_bytes >= self.report_bytes {
             self.due_ns = Some(now_ns);
         } else if burst.gap {

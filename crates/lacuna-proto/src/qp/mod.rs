@@ -39,6 +39,7 @@ use crate::placement::Placement;
 use crate::rtt::RttEstimator;
 use crate::table::{ChannelWriter, RecvTable};
 use control::Control;
+use lacuna_code::{Codec, Engine};
 use lacuna_wire::CancelReason;
 use recv::RecvSide;
 use send::SendSide;
@@ -88,12 +89,22 @@ pub struct Peer {
 /// Counters of one channel's receiving side.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ChannelStats {
-    /// Data packets placed.
+    /// Data packets placed, and parity packets that came.
     pub packets: u64,
     /// Payload bytes placed.
     pub bytes: u64,
     /// Chunks completed.
     pub chunks: u64,
+    /// Of the packets, those of parity.
+    pub parity_packets: u64,
+    /// Payload bytes of those.
+    pub parity_bytes: u64,
+    /// Packets that never came and were computed from parity.
+    pub repaired_packets: u64,
+    /// Of the chunks, those that were completed by that.
+    pub repaired_chunks: u64,
+    /// Time that it took, as far as the owner measures it.
+    pub decode_ns: u64,
     /// Packets that were here already.
     pub duplicates: u64,
     /// Packets thrown away, by [`Discard::index`].
@@ -158,14 +169,23 @@ pub struct QueuePair {
 
 impl QueuePair {
     /// A queue pair that is not connected.
+    ///
+    /// # Panics
+    /// If the mode's code is not the geometry's.
     pub fn new(config: QpConfig) -> Self {
         let geometry = config.geometry;
-        let (table, writers) = RecvTable::new(geometry, config.rkey, config.first_psn);
+        let code = config.mode.code();
+        assert_eq!(code, geometry.config().code, "the geometry is made for the mode's code");
+        // Whoever forces an engine that there is not was told when connecting.
+        let engine = || Engine::chosen().unwrap_or_else(|_| Engine::fastest());
+        let codec = code.map(|code| Arc::new(Codec::with_engine(code, engine())));
+        let (rkey, first_psn) = (config.rkey, config.first_psn);
+        let (table, writers) = RecvTable::new(geometry, rkey, first_psn, codec.as_ref());
         let channels = geometry.channels();
         let mut arrivals = Arrivals::new(channels, config.first_psn);
         arrivals.set_credit(config.credit_bytes);
         Self {
-            send: SendSide::new(geometry, config.mode),
+            send: SendSide::new(geometry, config.mode, codec),
             recv: RecvSide::new(geometry, config.mode, table.clone()),
             path: Path::new(channels, config.first_psn, config.controller, config.rto),
             arrivals,
@@ -370,6 +390,11 @@ impl QueuePair {
         stats.packets += burst.packets;
         stats.bytes += burst.bytes;
         stats.chunks += burst.chunks;
+        stats.parity_packets += burst.parity_packets;
+        stats.parity_bytes += burst.parity_bytes;
+        stats.repaired_packets += burst.repaired_packets;
+        stats.repaired_chunks += burst.repaired_chunks;
+        stats.decode_ns += burst.decode_ns;
         stats.duplicates += burst.duplicates;
         stats.marked += burst.marked;
         for (total, count) in stats.discarded.iter_mut().zip(burst.discarded) {

@@ -12,9 +12,11 @@ use super::user_send::{SendId, SendRequest, SendStatus, UserSend};
 use super::window::{Landing, Standing, Window};
 use crate::buffer::SendBuffer;
 use crate::geometry::Geometry;
+use crate::modes::ec::Encoder;
 use crate::modes::{Mode, Run, SendMachine};
 use crate::path::Path;
 use crate::path::ledger::Record;
+use lacuna_code::Codec;
 use lacuna_wire::{Ack, Cancel, CancelReason, Receives};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -47,6 +49,8 @@ struct Outgoing {
 pub(crate) struct SendSide {
     geometry: Geometry,
     mode: Mode,
+    /// Of a mode with a code.
+    codec: Option<Arc<Codec>>,
     peer: Option<(u32, u32)>,
     pub(crate) window: Window,
     next_number: u64,
@@ -82,15 +86,22 @@ pub struct SendStats {
     pub retransmitted_packets: u64,
     /// Chunks sent again.
     pub retransmitted_chunks: u64,
+    /// Of the packets, those of parity.
+    pub parity_packets: u64,
+    /// Payload bytes of those.
+    pub parity_bytes: u64,
+    /// Submessages of finished messages whose parity did not suffice.
+    pub fallbacks: u64,
     /// Sends completed.
     pub messages: u64,
 }
 
 impl SendSide {
-    pub(crate) fn new(geometry: Geometry, mode: Mode) -> Self {
+    pub(crate) fn new(geometry: Geometry, mode: Mode, codec: Option<Arc<Codec>>) -> Self {
         Self {
             geometry,
             mode,
+            codec,
             peer: None,
             window: Window::default(),
             next_number: 0,
@@ -352,7 +363,9 @@ impl SendSide {
             let is_last = i + 1 == count;
             // The immediate travels with the first slot, the end with the last.
             let immediate = request.immediate.filter(|_| i == 0);
-            let segment = self.segment(number, data, 0, is_last.then_some(end - start), immediate);
+            let end_bytes = is_last.then_some(end - start);
+            let mut segment = self.segment(number, data, 0, end_bytes, immediate);
+            segment.encoder = self.codec.clone().map(Encoder::new);
             let machine = self.mode.sender(segment.shape());
             let outgoing = Outgoing {
                 send: id,
@@ -417,6 +430,7 @@ impl SendSide {
             immediate,
             peer_queue_pair,
             rkey,
+            encoder: None,
         }
     }
 
@@ -486,12 +500,16 @@ impl SendSide {
         let taken = self.queues.take(channel, allowed)?;
         let (number, packets) = (taken.segment.number, taken.packets);
         let count = u64::from(packets.end - packets.start);
-        let mut transmit =
-            Transmit { segment: taken.segment, packets: packets.clone(), channel, first_psn: 0 };
+        let mut transmit = Transmit::new(taken.segment, packets.clone(), channel);
         let bytes = transmit.wire_bytes();
         transmit.first_psn = path.on_sent(now_ns, index, number, packets, bytes);
         self.stats.packets += count;
-        self.stats.bytes += bytes - count * lacuna_wire::DATA_OVERHEAD_BYTES as u64;
+        let payload_bytes = bytes - count * lacuna_wire::DATA_OVERHEAD_BYTES as u64;
+        self.stats.bytes += payload_bytes;
+        if transmit.is_parity() {
+            self.stats.parity_packets += count;
+            self.stats.parity_bytes += payload_bytes;
+        }
         if taken.is_repair {
             self.stats.retransmitted_packets += count;
         }
@@ -558,6 +576,7 @@ impl SendSide {
         }
         let retransmitted = outgoing.machine.retransmitted_chunks();
         self.stats.retransmitted_chunks += retransmitted;
+        self.stats.fallbacks += outgoing.machine.fallbacks();
         let id = outgoing.send;
         let Some(send) = self.sends.get_mut(&id) else { return };
         send.unfinished -= 1;

@@ -1,16 +1,18 @@
 //! A run of packets ready for the wire: the headers follow from it by
-//! arithmetic, the payload is borrowed from the sender's memory.
+//! arithmetic, the payload is borrowed from the sender's memory. Parity is
+//! computed when it is first asked for, and is the run's own.
 //!
 //! The queue pair hands these out under its lock; building the packets, with
-//! the checksum over every byte, happens outside of it.
+//! the parity and the checksum over every byte, happens outside of it.
 
 use crate::buffer::SendBuffer;
 use crate::geometry::Geometry;
 use crate::modes::MessageShape;
+use crate::modes::ec::{Encoder, Parity, ParityPacket};
 use crate::psn;
 use lacuna_wire::{DataHeader, ImmediateFields, Qpn};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Data of one message, or of a part that a streaming send added to it.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(crate) struct Segment {
     pub(crate) immediate: Option<u32>,
     pub(crate) peer_queue_pair: u32,
     pub(crate) rkey: u32,
+    /// If the message carries parity; it is whole then, not a part of a stream.
+    pub(crate) encoder: Option<Encoder>,
 }
 
 impl Segment {
@@ -52,7 +56,23 @@ impl Segment {
             data_packets,
             total_packets: data_packets.max(fragments),
             fragments,
+            layout: self.encoder.as_ref().and(self.geometry.layout()).copied(),
         }
+    }
+
+    /// Bytes of parity packet `packet`.
+    fn parity_bytes(&self, packet: u32) -> u64 {
+        let Some(layout) = self.geometry.layout() else { return 0 };
+        let bytes = self.data.len() as u64;
+        let packets = self.geometry.packets(bytes);
+        layout.parity_bytes(layout.locate(packet), bytes, packets, self.geometry.mtu_bytes())
+    }
+
+    /// What parity packet `packet` is, and where it goes: behind the data.
+    fn parity_place(&self, packet: u32) -> Option<(ParityPacket, u64)> {
+        let layout = self.geometry.layout().filter(|layout| layout.is_parity(packet))?;
+        let ahead = u64::from(packet - layout.base()) * u64::from(self.geometry.mtu_bytes());
+        Some((layout.locate(packet), self.data.len() as u64 + ahead))
     }
 }
 
@@ -64,9 +84,57 @@ pub struct Transmit {
     pub(crate) packets: Range<u32>,
     pub(crate) channel: u8,
     pub(crate) first_psn: u64,
+    /// Of a run of parity, once it was asked for.
+    parity: OnceLock<Arc<Parity>>,
 }
 
 impl Transmit {
+    pub(super) fn new(segment: Arc<Segment>, packets: Range<u32>, channel: u8) -> Self {
+        Self { segment, packets, channel, first_psn: 0, parity: OnceLock::new() }
+    }
+
+    /// Whether the run is of parity.
+    pub fn is_parity(&self) -> bool {
+        self.segment.geometry.is_parity(self.packets.start)
+    }
+
+    /// Computes the parity of a run of parity, unless that was done. Asking for
+    /// a packet does so too; this is for a caller who wants to take the time.
+    pub fn prepare(&self) {
+        if self.is_parity() {
+            self.parity();
+        }
+    }
+
+    fn parity(&self) -> Option<&Parity> {
+        let segment = &*self.segment;
+        let (encoder, layout) = (segment.encoder.as_ref()?, segment.geometry.layout()?);
+        let parity = self.parity.get_or_init(|| {
+            let submessage = layout.locate(self.packets.start).submessage;
+            let packets = segment.geometry.packets(segment.data.len() as u64);
+            let all = layout.parity_of(submessage, packets).last();
+            let is_last = all.is_some_and(|all| all.end == self.packets.end);
+            let mtu_bytes = segment.geometry.mtu_bytes() as usize;
+            let sizes = (segment.geometry.chunk_bytes() as usize, mtu_bytes);
+            encoder.parity(layout, submessage, &segment.data, sizes, is_last)
+        });
+        Some(parity)
+    }
+
+    /// Where in the slot a packet's payload goes, and the payload.
+    #[inline]
+    fn content(&self, packet: u32) -> (u64, &[u8]) {
+        match self.segment.parity_place(packet) {
+            None => self.segment.payload(packet),
+            Some((at, offset)) => {
+                let mtu_bytes = self.segment.geometry.mtu_bytes() as usize;
+                let start = at.row as usize * mtu_bytes;
+                let parity = self.parity();
+                (offset, parity.map_or(&[], |p| p.chunk(at.parity, start..start + mtu_bytes)))
+            }
+        }
+    }
+
     /// Message number.
     pub fn number(&self) -> u64 {
         self.segment.number
@@ -95,7 +163,7 @@ impl Transmit {
     /// Payload of the run's packet `index`, if it has so many.
     #[inline]
     pub fn payload(&self, index: usize) -> Option<&[u8]> {
-        (index < self.len()).then(|| self.segment.payload(self.packets.start + index as u32).1)
+        (index < self.len()).then(|| self.content(self.packets.start + index as u32).1)
     }
 
     /// Header and payload of the run's packet `index`.
@@ -109,7 +177,12 @@ impl Transmit {
         let geometry = &segment.geometry;
         let packet = self.packets.start + index as u32;
         let slot = geometry.slot_of(segment.number);
-        let (offset, payload) = segment.payload(packet);
+        let (offset, payload) = self.content(packet);
+        // Parity says it of the whole message.
+        let ends_message = match geometry.is_parity(packet) {
+            true => segment.message_end.is_some(),
+            false => segment.message_end == Some(offset + payload.len() as u64),
+        };
         let immediate = geometry.split().pack(ImmediateFields {
             message: slot,
             packet,
@@ -122,7 +195,7 @@ impl Transmit {
                 geometry.generation_of(segment.number),
             ),
             psn: psn::wrap(self.first_psn + index as u64),
-            ends_message: segment.message_end == Some(offset + payload.len() as u64),
+            ends_message,
             carries_immediate: segment.immediate.is_some(),
             address: geometry.slot_address(slot) + offset,
             rkey: segment.rkey,
@@ -135,12 +208,17 @@ impl Transmit {
     /// UDP payload bytes of the whole run, headers, padding and trailers included.
     pub(crate) fn wire_bytes(&self) -> u64 {
         let segment = &*self.segment;
+        let count = self.len() as u64;
+        if self.is_parity() {
+            let payload = self.packets.clone().map(|packet| segment.parity_bytes(packet));
+            let padded: u64 = payload.map(|bytes| bytes.next_multiple_of(4)).sum();
+            return padded + count * lacuna_wire::DATA_OVERHEAD_BYTES as u64;
+        }
         let mtu_bytes = u64::from(segment.geometry.mtu_bytes());
         let base = u64::from(segment.first_packet) * mtu_bytes;
         let end = base + segment.data.len() as u64;
         let at = |packet: u32| (u64::from(packet) * mtu_bytes).min(end);
         let payload = at(self.packets.end) - at(self.packets.start);
-        let count = self.len() as u64;
         payload.next_multiple_of(4) + count * lacuna_wire::DATA_OVERHEAD_BYTES as u64
     }
 }

@@ -24,13 +24,14 @@ fn geometry() -> Geometry {
         generations: 2,
         split: ImmediateSplit::new(1, 23, 8).unwrap(),
         max_message_bytes: 2 * MTU as u64,
+        code: None,
     })
     .unwrap()
 }
 
 /// A table with message 0 posted over two packets of memory.
 fn posted() -> (Arc<RecvTable>, Vec<ChannelWriter>, Arc<Receive>, Placement) {
-    let (table, writers) = RecvTable::new(geometry(), 7, 0);
+    let (table, writers) = RecvTable::new(geometry(), 7, 0, None);
     let memory = Placement::from_vec(vec![0; 2 * MTU]);
     let receive = Arc::new(Receive::new(0, geometry(), memory.part(0, memory.len())));
     assert!(table.post(receive.clone()));

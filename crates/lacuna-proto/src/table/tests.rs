@@ -28,6 +28,7 @@ fn geometry(channels: u8) -> Geometry {
         generations: 4,
         split: ImmediateSplit::new(1, 23, 8).unwrap(),
         max_message_bytes: 1 << 20,
+        code: None,
     })
     .unwrap()
 }
@@ -82,7 +83,7 @@ fn a_reader_finds_right_bytes_under_every_set_bit_while_workers_place() {
     const PACKETS: u32 = 400;
     for channels in [2u8, 3] {
         let geometry = geometry(channels);
-        let (table, mut writers) = RecvTable::new(geometry, 7, 0);
+        let (table, mut writers) = RecvTable::new(geometry, 7, 0, None);
         for number in 0..6u64 {
             let placement = Placement::from_vec(vec![0; PACKETS as usize * MTU]);
             let receive = Arc::new(Receive::new(number, geometry, placement));
@@ -114,7 +115,7 @@ fn a_reader_finds_right_bytes_under_every_set_bit_while_workers_place() {
 fn nothing_is_written_after_close_while_workers_go_on_placing() {
     const PACKETS: u32 = 60;
     let geometry = geometry(2);
-    let (table, mut writers) = RecvTable::new(geometry, 7, 0);
+    let (table, mut writers) = RecvTable::new(geometry, 7, 0, None);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for writer in &mut writers {
@@ -161,7 +162,7 @@ fn nothing_is_written_after_close_while_workers_go_on_placing() {
 #[test]
 fn a_number_whose_slot_went_on_closes_nothing() {
     let geometry = geometry(1);
-    let (table, _writers) = RecvTable::new(geometry, 7, 0);
+    let (table, _writers) = RecvTable::new(geometry, 7, 0, None);
     let post = |number| {
         let placement = Placement::from_vec(vec![0; MTU]);
         table.post(Arc::new(Receive::new(number, geometry, placement)))
@@ -176,7 +177,7 @@ fn a_number_whose_slot_went_on_closes_nothing() {
 #[test]
 fn a_stray_copy_is_no_reordering() {
     let geometry = geometry(1);
-    let (table, mut writers) = RecvTable::new(geometry, 7, 0);
+    let (table, mut writers) = RecvTable::new(geometry, 7, 0, None);
     let placement = Placement::from_vec(vec![0; 60 * MTU]);
     assert!(table.post(Arc::new(Receive::new(0, geometry, placement))));
     let mut placer = writers[0].burst();

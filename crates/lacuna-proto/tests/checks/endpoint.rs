@@ -11,6 +11,7 @@ use super::Choices;
 use crate::common::{control_body, run_dry};
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::geometry::{Geometry, GeometryConfig};
+use lacuna_proto::modes::Mode;
 use lacuna_proto::path::RtoConfig;
 use lacuna_proto::path::controller::ControllerConfig;
 use lacuna_proto::placement::Placement;
@@ -73,8 +74,8 @@ struct World {
     fill: Rng,
 }
 
-/// Runs the list.
-pub(crate) fn run(bytes: &[u8]) {
+/// Runs the list; returns how many packets were repaired.
+pub(crate) fn run(bytes: &[u8]) -> u64 {
     let mut choices = Choices::new(bytes);
     let mut world = World::new(&mut choices);
     for packets in [SLOT_PACKETS, 2 * SLOT_PACKETS] {
@@ -84,12 +85,15 @@ pub(crate) fn run(bytes: &[u8]) {
         world.operate(operation, &mut choices);
         world.check();
     }
-    world.end();
+    world.end()
 }
 
 impl World {
     fn new(choices: &mut Choices<'_>) -> Self {
         let options = choices.byte();
+        let second = choices.byte();
+        let modes = ["sr", "raw", "sr:rto", "ec:mds:2:1", "ec:xor:4:2", "ec:mds:3:5"];
+        let mode: Mode = modes[usize::from(second >> 1) % modes.len()].parse().unwrap();
         let chunk_packets = 1 + u32::from(options & 3);
         let geometry = Geometry::new(GeometryConfig {
             mtu_bytes: MTU as u32,
@@ -100,16 +104,17 @@ impl World {
             split: [(2, 26, 4), (2, 22, 8)].map(|(m, p, u)| ImmediateSplit::new(m, p, u).unwrap())
                 [usize::from(options >> 4 & 1)],
             max_message_bytes: SLOT_PACKETS * MTU as u64,
+            code: mode.code(),
         })
         .unwrap();
-        let options = choices.byte();
+        let options = second;
         let controller = match options & 1 {
             0 => ControllerConfig::Probing,
             _ => ControllerConfig::Fixed { rate_bits_per_s: 1_000_000 },
         };
         let mut qp = QueuePair::new(QpConfig {
             geometry,
-            mode: ["sr", "raw", "sr:rto"][usize::from(options >> 1) % 3].parse().unwrap(),
+            mode,
             controller,
             rto: RtoConfig::default(),
             queue_pair: 1,
@@ -286,7 +291,12 @@ impl World {
         let mut packets = Vec::new();
         for _ in 0..=count {
             let number = self.near_number(choices.byte());
-            let (packet, shape) = (u32::from(choices.byte()) % 16, choices.byte());
+            let (place, shape) = (choices.byte(), choices.byte());
+            if let Some(parity) = self.parity(number, channel, place, shape, choices) {
+                packets.push(parity);
+                continue;
+            }
+            let packet = u32::from(place) % 16;
             let faults = choices.byte();
             let slot = geometry.slot_of(number);
             let fields = ImmediateFields { message: slot, packet, fragment: packet % 4 };
@@ -326,6 +336,47 @@ impl World {
         }
         let summary = placer.finish();
         self.qp.on_burst(self.now_ns, channel as u8, &summary);
+    }
+
+    /// With a code, now and then a parity packet: of a message as long as its receive, or of
+    /// another length, with a length of its own that mostly fits.
+    fn parity(
+        &mut self,
+        number: u64,
+        channel: usize,
+        place: u8,
+        shape: u8,
+        choices: &mut Choices<'_>,
+    ) -> Option<(DataHeader, Vec<u8>)> {
+        let geometry = self.geometry;
+        let layout = geometry.layout().filter(|_| shape & 1 == 1)?;
+        let slot = geometry.slot_of(number);
+        let packet = layout.base() + u32::from(place) % 24;
+        let at = layout.locate(packet);
+        let bytes = match shape >> 1 & 7 {
+            0 => choices.below(SLOT_PACKETS as usize * MTU + 100) as u64,
+            1 => (SLOT_PACKETS - 2) * MTU as u64 + 5,
+            _ => SLOT_PACKETS * MTU as u64,
+        };
+        let packets = bytes.div_ceil(MTU as u64).max(1) as u32;
+        let mut len = layout.parity_bytes(at, bytes, packets, MTU as u32) as usize;
+        if shape >> 4 == 15 {
+            len = usize::from(choices.byte()) % (2 * MTU);
+        }
+        let fields = ImmediateFields { message: slot, packet, fragment: packet % 4 };
+        let ahead = u64::from(packet - layout.base()) * MTU as u64;
+        let header = DataHeader {
+            dest: Qpn::new(1, channel as u8, geometry.generation_of(number)),
+            psn: self.psn[channel],
+            ends_message: shape >> 4 & 3 != 0,
+            carries_immediate: shape >> 6 == 3,
+            address: geometry.slot_address(slot) + bytes + ahead,
+            rkey: RKEY,
+            length: len as u32,
+            immediate: geometry.split().pack(fields),
+        };
+        self.psn[channel] = (self.psn[channel] + 1) & 0xFF_FFFF;
+        Some((header, self.fill.bytes(len)))
     }
 
     /// A control packet: frames, then raw bytes behind them.
@@ -524,7 +575,7 @@ impl World {
     }
 
     /// Everything is closed and the clock goes on: nothing is left to do, or it is due later.
-    fn end(mut self) {
+    fn end(mut self) -> u64 {
         for index in 0..self.receives.len() {
             self.close(index);
         }
@@ -537,5 +588,6 @@ impl World {
             self.now_ns = self.qp.poll_timeout().unwrap_or(self.now_ns).max(self.now_ns);
         }
         self.check();
+        self.qp.stats().channels.iter().map(|channel| channel.repaired_packets).sum()
     }
 }

@@ -89,7 +89,9 @@ fn content(side: Side, index: usize, len: usize) -> Vec<u8> {
 
 impl World {
     fn new(choices: &mut Choices<'_>) -> Self {
-        let mode = ["sr", "raw", "sr:rto"][choices.below(3)].parse().unwrap();
+        let modes =
+            ["sr", "raw", "sr:rto", "ec:mds:4:2", "ec:xor:6:3", "ec:mds:1:1", "ec:mds:32:8"];
+        let mode = modes[choices.below(modes.len())].parse().unwrap();
         let mtu = [256, 64, 1024][choices.below(3)];
         let chunk_packets = 1 + choices.below(5) as u32;
         let geometry = GeometryConfig {
@@ -101,6 +103,7 @@ impl World {
             split: [(4, 24, 4), (4, 20, 8), (4, 26, 2)]
                 .map(|(m, p, u)| ImmediateSplit::new(m, p, u).unwrap())[choices.below(3)],
             max_message_bytes: u64::from(mtu * (chunk_packets + choices.below(40) as u32)),
+            code: None,
         };
         let controller = match choices.byte() % 3 {
             0 => ControllerConfig::Fixed { rate_bits_per_s: 20_000_000 },

@@ -3,8 +3,13 @@ use crate::modes::{MessageShape, Run};
 
 #[test]
 fn everything_goes_out_once_whatever_is_lost() {
-    let shape =
-        MessageShape { chunk_packets: 4, data_packets: 10, total_packets: 10, fragments: 0 };
+    let shape = MessageShape {
+        chunk_packets: 4,
+        data_packets: 10,
+        total_packets: 10,
+        fragments: 0,
+        layout: None,
+    };
     let mut sender = Sender::new(shape);
     assert_eq!(sender.poll_transmit(), Some(0..10));
     sender.on_passed(1, Run { packets: 0..10, sent_ns: 0 }, 100);

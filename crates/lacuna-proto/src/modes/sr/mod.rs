@@ -19,6 +19,7 @@ mod send;
 mod tests;
 
 pub use recv::Receiver;
+pub(super) use recv::bitmap_of;
 pub use send::Sender;
 
 /// Parameters that both ends agree on.

@@ -21,7 +21,7 @@ impl Receiver {
 }
 
 /// The state of a message as an acknowledgement, its bitmap in `scratch`.
-fn bitmap_of<'s>(receive: &Receive, scratch: &'s mut [u8]) -> Ack<'s> {
+pub(in crate::modes) fn bitmap_of<'s>(receive: &Receive, scratch: &'s mut [u8]) -> Ack<'s> {
     let cumulative = receive.cumulative();
     let room = scratch.len();
     let used = receive.copy_chunk_bits(cumulative, scratch);

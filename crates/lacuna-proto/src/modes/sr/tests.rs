@@ -9,7 +9,13 @@ use std::ops::Range;
 const RTO: u64 = 1000;
 
 fn shape() -> MessageShape {
-    MessageShape { chunk_packets: 4, data_packets: 38, total_packets: 38, fragments: 0 }
+    MessageShape {
+        chunk_packets: 4,
+        data_packets: 38,
+        total_packets: 38,
+        fragments: 0,
+        layout: None,
+    }
 }
 
 fn sender(nack: bool) -> Sender {
@@ -113,7 +119,13 @@ fn neighbouring_repairs_go_out_as_one_run() {
 
 #[test]
 fn lost_fragments_of_the_immediate_are_sent_again() {
-    let shape = MessageShape { chunk_packets: 1, data_packets: 2, total_packets: 8, fragments: 8 };
+    let shape = MessageShape {
+        chunk_packets: 1,
+        data_packets: 2,
+        total_packets: 8,
+        fragments: 8,
+        layout: None,
+    };
     let mut sender = Sender::new(Config { nack: true }, shape);
     assert_eq!(sender.poll_transmit(), Some(0..8));
     sender.on_ack(1, &Ack { immediate_fragments: 0b1011_0111, ..ack(2, &[]) });

@@ -1,0 +1,119 @@
+//! Parity of a submessage, computed when its packets are built.
+//!
+//! All parity packets of a submessage are computed at once, and kept until the
+//! last of them was built: a run of parity may be cut into several, as window
+//! and pacing allow.
+
+use super::Layout;
+use lacuna_code::{Chunked, ChunkedMut, Code, Codec};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Submessages whose parity is kept at once: more than channels, each of which
+/// builds the packets of one at a time.
+const KEPT_MAX: usize = 32;
+const _: () = assert!(KEPT_MAX >= lacuna_wire::CHANNELS_MAX);
+
+/// The parity of one submessage.
+#[derive(Debug)]
+pub(crate) struct Parity {
+    bytes: Vec<u8>,
+    /// Where in `bytes` it begins, so that chunks are aligned.
+    start: usize,
+    /// Bytes of each parity chunk.
+    chunk_bytes: usize,
+    /// Bytes from one chunk to the next.
+    stride_bytes: usize,
+}
+
+/// The codec is fastest with chunks that begin at multiples of it.
+const ALIGN_BYTES: usize = 64;
+
+impl Parity {
+    /// The parity of a submessage, whose data are `data`.
+    fn new(codec: &Codec, parity_chunks: usize, data: &[u8], chunk_bytes: usize) -> Self {
+        // As long as the first chunk, which is the longest.
+        let parity_bytes = data.len().min(chunk_bytes);
+        let stride_bytes = parity_bytes.next_multiple_of(ALIGN_BYTES);
+        let mut bytes = vec![0; stride_bytes * parity_chunks + ALIGN_BYTES - 1];
+        let start = bytes.as_ptr().align_offset(ALIGN_BYTES).min(ALIGN_BYTES - 1);
+        let len = (stride_bytes * parity_chunks).saturating_sub(stride_bytes - parity_bytes);
+        if parity_bytes > 0 {
+            let data = Chunked::new(data, chunk_bytes).expect("a chunk has bytes");
+            let target = &mut bytes[start..start + len];
+            let mut parity = ChunkedMut::with_stride(target, parity_bytes, stride_bytes)
+                .expect("rounded up from bytes that there are");
+            codec.encode(&data, &mut parity).expect("the layout cuts what fits the code");
+        }
+        Self { bytes, start, chunk_bytes: parity_bytes, stride_bytes }
+    }
+
+    /// Bytes `range`, as far as there are, of a parity chunk.
+    pub(crate) fn chunk(&self, parity: u32, range: Range<usize>) -> &[u8] {
+        let base = self.start + parity as usize * self.stride_bytes;
+        &self.bytes
+            [base + range.start.min(self.chunk_bytes)..base + range.end.min(self.chunk_bytes)]
+    }
+}
+
+/// Computes the parity of one message; workers of several channels share it.
+#[derive(Debug)]
+pub(crate) struct Encoder {
+    codec: Arc<Codec>,
+    kept: Mutex<VecDeque<(u32, Arc<Parity>)>>,
+}
+
+impl Encoder {
+    /// An encoder of a message with the codec of whole submessages.
+    pub(crate) fn new(codec: Arc<Codec>) -> Self {
+        Self { codec, kept: Mutex::new(VecDeque::new()) }
+    }
+
+    /// The parity of a submessage of the message `data`, in packets of
+    /// `mtu_bytes`. `is_last` says that nobody will ask for it again.
+    pub(crate) fn parity(
+        &self,
+        layout: &Layout,
+        submessage: u32,
+        data: &[u8],
+        (chunk_bytes, mtu_bytes): (usize, usize),
+        is_last: bool,
+    ) -> Arc<Parity> {
+        let found = {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let index = kept.iter().position(|(of, _)| *of == submessage);
+            index.and_then(|index| match is_last {
+                true => kept.remove(index).map(|(_, parity)| parity),
+                false => kept.get(index).map(|(_, parity)| parity.clone()),
+            })
+        };
+        if let Some(parity) = found {
+            return parity;
+        }
+        let start =
+            data.len().min(submessage as usize * layout.data_packets() as usize * mtu_bytes);
+        let end = data.len().min(start + layout.data_packets() as usize * mtu_bytes);
+        let data = &data[start..end];
+        let chunks = data.len().div_ceil(chunk_bytes).max(1) as u32;
+        let count = layout.parity_chunks(chunks) as usize;
+        let code = layout.code_of(chunks);
+        let parity = Arc::new(match code == self.codec.code() {
+            true => Parity::new(&self.codec, count, data, chunk_bytes),
+            false => Parity::new(&codec_like(&self.codec, code), count, data, chunk_bytes),
+        });
+        if !is_last {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            if kept.len() == KEPT_MAX {
+                kept.pop_front();
+            }
+            kept.push_back((submessage, parity.clone()));
+        }
+        parity
+    }
+}
+
+/// A codec for a tail of the XOR code: it has no tables, so it costs nothing.
+pub(super) fn codec_like(codec: &Codec, code: Code) -> Codec {
+    Codec::with_engine(code, codec.engine())
+}

@@ -1,0 +1,180 @@
+//! Repair of rows: what one channel's worker needs for it, and which rows wait
+//! until its burst is over.
+//!
+//! The result is computed into memory of the repairer's own. The caller, who
+//! has the right to place the channel's packets, places it as if the packets
+//! had come.
+
+use super::encode::codec_like;
+use super::held::{Held, Kept, missing_of};
+use crate::receive::Receive;
+use lacuna_code::{ChunkSet, Code, CodeKind, Codec, Workspace};
+use std::sync::Arc;
+
+/// A row in which something can be repaired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RowAt {
+    pub(crate) slot: u32,
+    pub(crate) generation: u8,
+    pub(crate) row: (u32, u32),
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Repairer {
+    codec: Arc<Codec>,
+    /// Made at the first loss.
+    workspace: Option<Workspace>,
+    rows: Vec<RowAt>,
+    scratch: Vec<u8>,
+}
+
+/// A packet to be repaired: its place in the row, its number and its bytes.
+#[derive(Debug, Clone, Copy)]
+struct Lost {
+    index: usize,
+    packet: u32,
+    len: usize,
+}
+
+/// Packets that were repaired, and their bytes one after the other.
+#[derive(Debug)]
+pub(crate) struct Repaired<'r> {
+    mtu_bytes: usize,
+    packets: Vec<Lost>,
+    bytes: &'r [u8],
+}
+
+impl Repaired<'_> {
+    /// Packet number and payload of each.
+    pub(crate) fn packets(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        self.packets.iter().enumerate().map(|(position, lost)| {
+            let start = position * self.mtu_bytes;
+            (lost.packet, &self.bytes[start..start + lost.len])
+        })
+    }
+}
+
+impl Repairer {
+    pub(crate) fn new(codec: Arc<Codec>) -> Self {
+        Self { codec, workspace: None, rows: Vec::new(), scratch: Vec::new() }
+    }
+
+    /// Something of this row can be repaired when the burst is over.
+    pub(crate) fn note(&mut self, row: RowAt) {
+        if !self.rows.contains(&row) {
+            self.rows.push(row);
+        }
+    }
+
+    /// Whether there is anything to repair.
+    pub(crate) fn has_rows(&self) -> bool {
+        !self.rows.is_empty()
+    }
+
+    /// The next row to be repaired.
+    pub(crate) fn pop(&mut self) -> Option<RowAt> {
+        self.rows.pop()
+    }
+
+    /// Computes what can be had of a row of a message of `packets`. Parity that
+    /// still waits for more is kept; parity that does not fit is dropped.
+    pub(crate) fn repair(
+        &mut self,
+        receive: &Receive,
+        held: &Held,
+        channel: u8,
+        row: (u32, u32),
+        packets: u32,
+    ) -> Repaired<'_> {
+        let mtu_bytes = receive.geometry().mtu_bytes() as usize;
+        let layout = *held.layout();
+        let mut kept = held.remove(channel, row);
+        let missing = missing_of(receive, &layout, row, packets);
+        let code = layout.code_of(layout.chunks_of(row.0, packets));
+        let wanted = repairable(code, &missing, &kept);
+        let lost = layout.row(row.0, row.1, packets).packets().enumerate();
+        let lost = lost.filter(|(index, _)| wanted.contains(*index));
+        let lost =
+            lost.map(|(index, packet)| Lost { index, packet, len: receive.bytes_of(packet) });
+        let mut lost: Vec<Lost> = lost.collect();
+        self.scratch.resize(self.scratch.len().max(lost.len() * mtu_bytes), 0);
+        let is_repaired = lost.is_empty()
+            || self.compute(receive, code, (&kept, &missing), (row, packets), &lost).is_some();
+        match code.kind() {
+            // All of the row was repaired, or nothing fitted.
+            _ if !is_repaired => kept.clear(),
+            CodeKind::Mds if !lost.is_empty() || missing.is_empty() => kept.clear(),
+            CodeKind::Mds => {}
+            CodeKind::Xor => {
+                let groups = code.parity_chunks();
+                let still = missing.without(&wanted);
+                let waits =
+                    |parity: u32| still.iter().any(|chunk| chunk % groups == parity as usize);
+                kept.retain(|(parity, _)| waits(*parity));
+            }
+        }
+        held.put_back(channel, row, kept);
+        if !is_repaired {
+            lost.clear();
+        }
+        Repaired { mtu_bytes, packets: lost, bytes: &self.scratch }
+    }
+
+    /// Writes the packets `lost` to the scratch memory, `mtu_bytes` apart.
+    fn compute(
+        &mut self,
+        receive: &Receive,
+        code: Code,
+        (kept, missing): (&Kept, &ChunkSet),
+        (row, packets): ((u32, u32), u32),
+        lost: &[Lost],
+    ) -> Option<()> {
+        let mtu_bytes = receive.geometry().mtu_bytes() as usize;
+        let layout = receive.geometry().layout()?;
+        let cells = layout.row(row.0, row.1, packets);
+        let first_bytes = receive.bytes_of(cells.first);
+        if kept.iter().any(|(_, bytes)| bytes.len() != first_bytes) {
+            // The sender has moved the end of the message since.
+            return None;
+        }
+        if first_bytes == 0 {
+            return Some(());
+        }
+        let data = cells.packets().enumerate().filter(|(index, _)| !missing.contains(*index));
+        let data: Option<Vec<_>> =
+            data.map(|(index, packet)| Some((index, receive.packet(packet)?))).collect();
+        let k = code.data_chunks();
+        let parity = kept.iter().map(|(parity, bytes)| (k + *parity as usize, &**bytes));
+        let outputs = self.scratch.chunks_mut(mtu_bytes).zip(lost);
+        let outputs = outputs.map(|(bytes, lost)| (lost.index, &mut bytes[..lost.len]));
+        let present = data?.into_iter().chain(parity);
+        let count = cells.count as usize;
+        if code == self.codec.code() {
+            let codec = &self.codec;
+            let workspace = self.workspace.get_or_insert_with(|| Workspace::new(codec));
+            codec.reconstruct_listed(workspace, count, present, outputs).ok()
+        } else {
+            let codec = codec_like(&self.codec, code);
+            let mut workspace = Workspace::new(&codec);
+            codec.reconstruct_listed(&mut workspace, count, present, outputs).ok()
+        }
+    }
+}
+
+/// Which of the missing packets of a row the kept parity gives: with MDS all or
+/// none, with XOR the only missing one of a group.
+pub(super) fn repairable(code: Code, missing: &ChunkSet, kept: &Kept) -> ChunkSet {
+    match code.kind() {
+        CodeKind::Mds if missing.len() <= kept.len() => *missing,
+        CodeKind::Mds => ChunkSet::new(),
+        CodeKind::Xor => {
+            let groups = code.parity_chunks();
+            let of_group = |parity: u32| {
+                let mut members = missing.iter().filter(move |c| c % groups == parity as usize);
+                members.next().filter(|_| members.next().is_none())
+            };
+            kept.iter().filter_map(|(parity, _)| of_group(*parity)).collect()
+        }
+    }
+}
