@@ -69,6 +69,7 @@ impl From<QueuePairError> for Failure {
     fn from(error: QueuePairError) -> Self {
         match error {
             QueuePairError::Geometry(error) => Self::Usage(error.to_string()),
+            QueuePairError::Engine(error) => Self::Usage(error.to_string()),
             QueuePairError::TooMany { .. } | QueuePairError::System { .. } => {
                 Self::Local(error.to_string())
             }

@@ -154,5 +154,6 @@ fn info(channels: Vec<std::net::SocketAddr>) -> QpInfo {
         first_psn: 0,
         credit_bytes: 212_992,
         channels,
+        code: None,
     }
 }

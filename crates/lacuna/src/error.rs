@@ -1,5 +1,6 @@
 //! What can go wrong, one enum per operation, sorted by whose fault it is.
 
+use lacuna_code::EngineError;
 use lacuna_datapath::BindError;
 use lacuna_proto::geometry::GeometryError;
 use lacuna_proto::qp::{Failure, ReceiveFailure};
@@ -48,6 +49,19 @@ pub enum QueuePairError {
         /// The peer's.
         there: u64,
     },
+    /// The ends were made with different erasure codes.
+    #[error(
+        "the ends do not agree on the erasure code: {here} here, {there} at the peer; give both the same mode"
+    )]
+    Code {
+        /// This end's, or "none".
+        here: String,
+        /// The peer's, or "none".
+        there: String,
+    },
+    /// The erasure codec cannot work as the environment asks.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
     /// The peer's info does not parse.
     #[error("the peer's info cannot be read: {0}")]
     Info(#[from] lacuna_wire::InfoError),

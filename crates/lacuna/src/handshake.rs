@@ -17,7 +17,8 @@
 use crate::config::{Chosen, ConnectionConfig};
 use crate::context::Context;
 use crate::error::{ConnectError, QueuePairError};
-use crate::queue_pair::{Keys, Owner, QueuePair, check_agreement, info_of, protocol};
+use crate::queue_pair::{Keys, Owner, QueuePair, check_agreement, check_engine};
+use crate::queue_pair::{info_of, protocol};
 use crate::shared::{Machine, Shared};
 use lacuna_proto::modes::Mode;
 use lacuna_proto::probe::{MTU_CANDIDATES, ProbeOutcome, Prober};
@@ -124,6 +125,7 @@ pub(crate) fn connect(
     deadline: Instant,
 ) -> Result<Agreed, ConnectError> {
     // Nonsense is refused before the peer is troubled with it.
+    check_engine(&config)?;
     let mtu_bytes = config.mtu_bytes.unwrap_or(MTU_CANDIDATES[0]);
     config.geometry(mtu_bytes, context.config().channels).map_err(QueuePairError::from)?;
     let mut exchange = Exchange::new(stream, deadline)?;
@@ -235,6 +237,7 @@ fn wishes(hello: &Hello, config: &ConnectionConfig) -> Result<ConnectionConfig, 
     let channels = check_end(&hello.end)?;
     let mtu_bytes = wished.mtu_bytes.unwrap_or(MTU_CANDIDATES[0]);
     wished.geometry(mtu_bytes, channels).map_err(|error| error.to_string())?;
+    check_engine(&wished).map_err(|error| error.to_string())?;
     Ok(wished)
 }
 

@@ -11,6 +11,7 @@ use crate::error::{PostReceiveError, PostSendError, QueuePairError};
 use crate::handles::{RecvHandle, SendHandle, Stream};
 use crate::inbox::Command;
 use crate::shared::{Machine, Shared, State};
+use lacuna_code::{Code, CodeKind, Engine};
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::geometry::Geometry;
 use lacuna_proto::placement::Placement;
@@ -67,6 +68,7 @@ impl Context {
     /// Makes a queue pair that is not connected yet. Its packets have the MTU
     /// that `config` gives, 4096 if it gives none.
     pub fn queue_pair(&self, config: &ConnectionConfig) -> Result<QueuePair, QueuePairError> {
+        check_engine(config)?;
         let geometry = config.geometry(config.mtu_bytes.unwrap_or(4096), self.config().channels)?;
         let keys = Keys::random()?;
         let qkey = keys.qkey;
@@ -117,7 +119,36 @@ pub(crate) fn info_of(qp: &lacuna_proto::qp::QueuePair, channels: Vec<SocketAddr
         first_psn: config.first_psn,
         credit_bytes: config.credit_bytes,
         channels,
+        code: geometry.code.map(code_field),
     }
+}
+
+/// A code as the info has it.
+fn code_field(code: Code) -> [u8; 3] {
+    let kind = match code.kind() {
+        CodeKind::Xor => 1,
+        CodeKind::Mds => 2,
+    };
+    // k + m is at most 255.
+    [kind, code.data_chunks() as u8, code.parity_chunks() as u8]
+}
+
+/// The same for people.
+fn show_code([kind, k, m]: [u8; 3]) -> String {
+    let kind = match kind {
+        1 => "xor".to_owned(),
+        2 => "mds".to_owned(),
+        unknown => format!("code {unknown}"),
+    };
+    format!("{kind}:{k}:{m}")
+}
+
+/// Refuses a mode whose codec cannot work: an engine is forced that there is not.
+pub(crate) fn check_engine(config: &ConnectionConfig) -> Result<(), QueuePairError> {
+    if config.mode.code().is_some() {
+        Engine::chosen()?;
+    }
+    Ok(())
 }
 
 /// Compares what both ends must have in common.
@@ -137,6 +168,12 @@ pub(crate) fn check_agreement(here: &Geometry, there: &QpInfo) -> Result<(), Que
         ("the immediate's split", split(here.split), split(there.split)),
         ("the longest message", here.max_message_bytes, there.max_message_bytes),
     ];
+    let code = here.code.map(code_field);
+    if code != there.code {
+        let here = code.map_or_else(|| "none".to_owned(), show_code);
+        let there = there.code.map_or_else(|| "none".to_owned(), show_code);
+        return Err(QueuePairError::Code { here, there });
+    }
     match values.into_iter().find(|(_, here, there)| here != there) {
         Some((what, here, there)) => Err(QueuePairError::Mismatch { what, here, there }),
         None => Ok(()),

@@ -35,11 +35,13 @@ pub enum InfoField {
     Credit = 11,
     /// [`QpInfo::channels`]
     Channels = 12,
+    /// [`QpInfo::code`]; only there if there is one.
+    Code = 13,
 }
 
 impl InfoField {
     /// Every field, in the order of tags.
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::QueuePair,
         Self::Rkey,
         Self::Qkey,
@@ -52,6 +54,7 @@ impl InfoField {
         Self::FirstPsn,
         Self::Credit,
         Self::Channels,
+        Self::Code,
     ];
 
     /// Where a field's value is kept: its place in [`InfoField::ALL`].
@@ -81,12 +84,13 @@ impl InfoField {
             Self::FirstPsn => "first_psn",
             Self::Credit => "credit_bytes",
             Self::Channels => "channels",
+            Self::Code => "code",
         }
     }
 }
 
 // Tags count up from 1 without a gap, so the last one says how many there are.
-const _: () = assert!(InfoField::Channels.index() + 1 == InfoField::ALL.len());
+const _: () = assert!(InfoField::Code.index() + 1 == InfoField::ALL.len());
 
 impl fmt::Display for InfoField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

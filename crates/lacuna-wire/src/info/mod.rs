@@ -6,9 +6,10 @@
 //! field: | tag 2 | length 2 | value |
 //! ```
 //!
-//! Fields may come in any order, each at most once, and all of this version's must be there. A tag
-//! that is not known is skipped if its high bit is set, otherwise it is an error: so a later
-//! version can add what an earlier one may ignore, and only that. The whole is bounded by
+//! Fields may come in any order, each at most once, and all of this version's must be there, except
+//! the erasure code, which is there if one is used. A tag that is not known is skipped if its high
+//! bit is set, otherwise it is an error: so a later version can add what an earlier one may ignore,
+//! and only that. The whole is bounded by
 //! [`QpInfo::BYTES_MAX`]; a reader needs no larger buffer.
 //!
 //! Each value is judged by itself here, with an error that names the field. Whether the two ends'
@@ -40,8 +41,8 @@ const FAMILY_IPV4: u8 = 4;
 const FAMILY_IPV6: u8 = 6;
 /// Family, port and the longer kind of address.
 const ADDRESS_BYTES_MAX: usize = 1 + 2 + 16;
-/// The values of all fields but the channels: eight of 4 bytes, and 8 + 3 + 1.
-const SCALAR_BYTES: usize = 8 * 4 + 8 + 3 + 1;
+/// The values of all fields but the channels: eight of 4 bytes, and 8 + 3 + 3 + 1.
+const SCALAR_BYTES: usize = 8 * 4 + 8 + 3 + 3 + 1;
 /// The longest description that this version writes.
 const EMITTED_BYTES_MAX: usize = HEADER_BYTES
     + InfoField::ALL.len() * FIELD_HEADER_BYTES
@@ -76,6 +77,9 @@ pub struct QpInfo {
     /// Where to send: one address for each channel, 1 to [`CHANNELS_MAX`] of them. An IPv6 flow
     /// label and scope mean nothing to the peer and are not sent.
     pub channels: Vec<SocketAddr>,
+    /// The erasure code of its messages, if they have one: its kind (1 for XOR, 2 for MDS), data
+    /// chunks and parity chunks. Which of these make a code is the protocol's to say.
+    pub code: Option<[u8; 3]>,
 }
 
 impl QpInfo {
@@ -101,6 +105,9 @@ impl QpInfo {
         out.extend(VERSION.to_be_bytes());
         out.extend([0; 2]);
         for field in InfoField::ALL {
+            if field == InfoField::Code && self.code.is_none() {
+                continue;
+            }
             let header_at = out.len();
             out.extend(field.tag().to_be_bytes());
             out.extend([0; 2]);
@@ -119,6 +126,7 @@ impl QpInfo {
                 InfoField::Channels => {
                     self.channels.iter().for_each(|address| emit_address(*address, &mut out));
                 }
+                InfoField::Code => out.extend(self.code.unwrap_or_default()),
             }
             set_length(&mut out, header_at + 2, header_at + FIELD_HEADER_BYTES);
         }
@@ -150,6 +158,10 @@ impl QpInfo {
             first_psn: fields.u32(F::FirstPsn, 0..=PSN_MASK)?,
             credit_bytes: fields.u32(F::Credit, 0..=u32::MAX)?,
             channels: parse_addresses(fields.value(F::Channels)?)?,
+            code: match fields.values[F::Code.index()] {
+                None => None,
+                Some(_) => Some(fields.array(F::Code)?),
+            },
         })
     }
 }

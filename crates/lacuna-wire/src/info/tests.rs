@@ -16,6 +16,7 @@ fn info() -> QpInfo {
         first_psn: 0xff_fffe,
         credit_bytes: 212_992,
         channels: vec!["192.0.2.1:4791".parse().unwrap(), "[2001:db8::2]:4792".parse().unwrap()],
+        code: None,
     }
 }
 
@@ -72,7 +73,7 @@ fn bytes() {
 #[test]
 fn the_longest_description_is_as_long_as_reckoned() {
     let address = "[2001:db8::2]:4792".parse().unwrap();
-    let info = QpInfo { channels: vec![address; CHANNELS_MAX], ..info() };
+    let info = QpInfo { channels: vec![address; CHANNELS_MAX], code: Some([2, 32, 8]), ..info() };
     assert_eq!(info.emit().len(), EMITTED_BYTES_MAX);
     assert_eq!(QpInfo::parse(&info.emit()), Ok(info));
 }
@@ -160,10 +161,20 @@ fn values_out_of_range_name_the_field() {
 
 #[test]
 fn values_of_the_wrong_size_name_the_field() {
-    for field in InfoField::ALL {
+    for field in InfoField::ALL.into_iter().filter(|field| *field != InfoField::Code) {
         let error = parse_with(field, &[4; 2]).unwrap_err();
         assert_eq!(error, InfoError::Length { field, found: 2 });
     }
+}
+
+#[test]
+fn a_code_is_told_only_if_there_is_one() {
+    let info = QpInfo { code: Some([2, 32, 8]), ..info() };
+    let bytes = info.emit();
+    assert_eq!(bytes[BYTES.len()..], [0, 13, 0, 3, 2, 32, 8]);
+    assert_eq!(QpInfo::parse(&bytes), Ok(info));
+    let cut = [fields(), vec![0, 13, 0, 2, 2, 32]].concat();
+    assert_eq!(parse_fields(&cut), Err(InfoError::Length { field: InfoField::Code, found: 2 }));
 }
 
 #[test]

@@ -185,7 +185,7 @@ pub(crate) fn any_info() -> impl Strategy<Value = QpInfo> {
     (
         (Qpn::QUEUE_PAIR_MIN..=Qpn::QUEUE_PAIR_MAX, any::<u32>(), any::<u32>()),
         (1..=65_468u32, 1..=u32::MAX, any_split(), 1..=8u8, 1..=u32::MAX),
-        (1..=u64::MAX, PSN, any::<u32>(), vec(address, 1..=CHANNELS_MAX)),
+        (1..=u64::MAX, PSN, any::<u32>(), vec(address, 1..=CHANNELS_MAX), any::<Option<[u8; 3]>>()),
     )
         .prop_map(|((queue_pair, rkey, qkey), sizes, last)| QpInfo {
             queue_pair,
@@ -200,6 +200,7 @@ pub(crate) fn any_info() -> impl Strategy<Value = QpInfo> {
             first_psn: last.1,
             credit_bytes: last.2,
             channels: last.3,
+            code: last.4,
         })
 }
 
