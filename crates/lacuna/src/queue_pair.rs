@@ -256,7 +256,7 @@ impl QueuePair {
 
     /// Counters of now.
     pub fn stats(&self) -> QpStats {
-        self.owner.shared.with_qp(|qp| qp.stats())
+        self.owner.shared.stats()
     }
 
     /// Why it cannot go on, if so.

@@ -6,7 +6,7 @@
 
 use crate::inbox::{Command, Inbox};
 use lacuna_proto::probe::Prober;
-use lacuna_proto::qp::QueuePair;
+use lacuna_proto::qp::{QpStats, QueuePair};
 use lacuna_proto::table::RecvTable;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     /// Per channel: everything before this sequence number was handed to the
     /// datapath, by the channel's worker.
     handed_psn: Vec<OwnLine<AtomicU64>>,
+    /// Time that the workers have spent on computing parity.
+    encode_ns: AtomicU64,
 }
 
 /// On a cache line of its own: each is written by another worker.
@@ -63,9 +65,22 @@ impl Shared {
             waiting: AtomicUsize::new(0),
             ready: inboxes.iter().map(|_| OwnLine::default()).collect(),
             handed_psn: state.addresses.iter().map(|_| OwnLine::default()).collect(),
+            encode_ns: AtomicU64::new(0),
             state: Mutex::new(state),
             inboxes,
         }
+    }
+
+    /// A worker has spent time on computing parity.
+    pub(crate) fn on_encoded(&self, took: Duration) {
+        self.encode_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Counters of now.
+    pub(crate) fn stats(&self) -> QpStats {
+        let mut stats = self.with_qp(|qp| qp.stats());
+        stats.send.encode_ns = self.encode_ns.load(Ordering::Relaxed);
+        stats
     }
 
     /// The worker of `channel` has handed everything before `psn` to its datapath.

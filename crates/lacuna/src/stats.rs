@@ -46,6 +46,14 @@ pub struct SentStats {
     pub retransmitted_chunks: u64,
     /// Repairs as a share of all packets.
     pub retransmission_share: f64,
+    /// Of the packets, those of parity.
+    pub parity_packets: u64,
+    /// Payload bytes of those.
+    pub parity_bytes: u64,
+    /// Seconds spent on computing it.
+    pub encode_s: f64,
+    /// Submessages of finished messages whose parity did not suffice.
+    pub fallbacks: u64,
     /// Runs whose timeout expired: nothing was heard of them, or the mode waits
     /// for the timeout before it repairs.
     pub timeouts: u64,
@@ -54,12 +62,22 @@ pub struct SentStats {
 /// Receiving side of one channel.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct ChannelStats {
-    /// Data packets placed.
+    /// Data packets placed, and parity packets that came.
     pub packets: u64,
     /// Payload bytes placed.
     pub bytes: u64,
     /// Chunks completed.
     pub chunks: u64,
+    /// Of the packets, those of parity.
+    pub parity_packets: u64,
+    /// Payload bytes of those.
+    pub parity_bytes: u64,
+    /// Packets that never came and were computed from parity.
+    pub repaired_packets: u64,
+    /// Of the chunks, those that were completed by that.
+    pub repaired_chunks: u64,
+    /// Seconds that it took.
+    pub decode_s: f64,
     /// Packets that were here already.
     pub duplicates: u64,
     /// Packets thrown away, by reason; only reasons that occurred.
@@ -93,6 +111,10 @@ impl ConnectionStats {
                 retransmitted_chunks: send.retransmitted_chunks,
                 retransmission_share: send.retransmitted_packets as f64
                     / send.packets.max(1) as f64,
+                parity_packets: send.parity_packets,
+                parity_bytes: send.parity_bytes,
+                encode_s: send.encode_ns as f64 / 1e9,
+                fallbacks: send.fallbacks,
                 timeouts: stats.timeouts,
             },
             channels: stats.channels.iter().map(ChannelStats::new).collect(),
@@ -126,6 +148,11 @@ impl ChannelStats {
             packets: stats.packets,
             bytes: stats.bytes,
             chunks: stats.chunks,
+            parity_packets: stats.parity_packets,
+            parity_bytes: stats.parity_bytes,
+            repaired_packets: stats.repaired_packets,
+            repaired_chunks: stats.repaired_chunks,
+            decode_s: stats.decode_ns as f64 / 1e9,
             duplicates: stats.duplicates,
             discarded: Discard::ALL.iter().filter_map(counted).collect(),
             marked: stats.marked,

@@ -625,6 +625,11 @@ impl Intake<'_> {
             placer.place(&header, payload, marked);
             packets.next();
         }
+        if placer.has_repairs() {
+            let start_ns = self.clock.now_ns();
+            placer.repair();
+            placer.note_decoding(self.clock.now_ns() - start_ns);
+        }
         // Unpinned before the lock is taken.
         let summary = placer.finish();
         if let Machine::Connected(qp) = &mut shared.lock().machine {

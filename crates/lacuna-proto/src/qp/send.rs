@@ -90,6 +90,8 @@ pub struct SendStats {
     pub parity_packets: u64,
     /// Payload bytes of those.
     pub parity_bytes: u64,
+    /// Time that computing it took, as far as the owner measures it.
+    pub encode_ns: u64,
     /// Submessages of finished messages whose parity did not suffice.
     pub fallbacks: u64,
     /// Sends completed.
