@@ -1,22 +1,63 @@
 //! `--mode` of every command: one list of values, with what each means, taken
-//! from the protocol's own table.
+//! from the protocol's own table, and the codes that take parameters.
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{NonEmptyStringValueParser, PossibleValue, TypedValueParser};
 use lacuna::Mode;
 use lacuna::modes::TABLE;
+use std::ffi::OsStr;
 
 /// Reads a mode; `--help` explains each.
 pub(crate) fn parser() -> impl TypedValueParser<Value = Mode> {
-    parser_of(|_| true)
+    ModeParser { takes: |_| true }
 }
 
 /// Reads a mode that brings everything over.
 pub(crate) fn reliable() -> impl TypedValueParser<Value = Mode> {
-    parser_of(Mode::is_reliable)
+    ModeParser { takes: Mode::is_reliable }
 }
 
-fn parser_of(takes: fn(&Mode) -> bool) -> impl TypedValueParser<Value = Mode> {
-    let taken = TABLE.iter().filter(|entry| takes(&entry.mode));
-    let values = taken.map(|entry| PossibleValue::new(entry.name).help(entry.summary));
-    PossibleValuesParser::new(values).try_map(|name| name.parse::<Mode>())
+#[derive(Debug, Clone)]
+struct ModeParser {
+    takes: fn(&Mode) -> bool,
+}
+
+impl ModeParser {
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        let takes = self.takes;
+        TABLE.iter().filter(move |entry| takes(&entry.mode)).map(|entry| entry.name)
+    }
+
+    fn read(&self, name: &str) -> Result<Mode, String> {
+        let mode: Mode = name.parse().map_err(|error| format!("{error}"))?;
+        if (self.takes)(&mode) {
+            return Ok(mode);
+        }
+        let taken: Vec<_> = self.names().collect();
+        Err(format!("{mode} does not repair losses: use {}", taken.join(", ")))
+    }
+}
+
+impl TypedValueParser for ModeParser {
+    type Value = Mode;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<Mode, clap::Error> {
+        let reading = self.clone();
+        let parser = NonEmptyStringValueParser::new().try_map(move |name| reading.read(&name));
+        parser.parse_ref(command, argument, value)
+    }
+
+    /// For the help; a code with other numbers is taken too.
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let takes = self.takes;
+        let taken = TABLE.iter().filter(move |entry| takes(&entry.mode));
+        let values = taken.map(|entry| PossibleValue::new(entry.name).help(entry.summary));
+        let coded = PossibleValue::new("ec:CODE:K:M")
+            .help("erasure code mds or xor: M parity chunks behind each K data chunks");
+        Some(Box::new(values.chain([coded])))
+    }
 }

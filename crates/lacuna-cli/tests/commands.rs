@@ -50,7 +50,7 @@ fn the_demo_verifies_every_mode() {
     assert_eq!(output.code, 0, "{output:?}");
     let results = output.objects();
     let modes: Vec<&str> = results.iter().filter_map(|result| result["mode"].as_str()).collect();
-    assert_eq!(modes, ["sr", "sr:rto"]);
+    assert_eq!(modes, ["sr", "sr:rto", "ec:mds:32:8"]);
     for result in &results {
         assert_eq!(result["verified"], true);
         assert_eq!(result["size_bytes"], 2 << 20);
@@ -110,7 +110,7 @@ fn the_demo_draws_a_plot_that_says_what_it_shows() {
 
 #[test]
 fn perf_measures_and_validates_in_every_mode() {
-    for mode in ["raw", "sr"] {
+    for mode in ["raw", "sr", "ec:xor:8:2"] {
         let (server, address) = perf_server(&["--once"]);
         let output = run(&[
             "perf",

@@ -31,7 +31,8 @@ Examples:
   lacuna demo                                   the default: 64 MiB over 1 Gbit/s, 25 ms, 0.1 %
   lacuna demo --loss 1% --burst 8 --rtt 100ms   a long path that loses in bursts
   lacuna demo --size 1MiB --runs 100 --json     short messages, results for a script
-  lacuna demo --mode raw                        without repair: what arrives by itself";
+  lacuna demo --mode raw                        without repair: what arrives by itself
+  lacuna demo --mode ec:xor:32:8 --mode ec      two erasure codes beside each other";
 
 /// Move real data over an impaired path on this machine, every mode side by side.
 ///
@@ -110,8 +111,11 @@ impl DemoArgs {
 
     /// Refuses what cannot end well, before anything is started.
     fn check(&self, ways: &Ways) -> Result<(), Failure> {
-        let config = ConnectionConfig { chunk_bytes: self.chunk, ..ConnectionConfig::default() };
-        config.geometry(self.mtu, 1).map_err(|error| Failure::Usage(error.to_string()))?;
+        for mode in self.modes() {
+            let plain = ConnectionConfig::default();
+            let config = ConnectionConfig { mode, chunk_bytes: self.chunk, ..plain };
+            config.geometry(self.mtu, 1).map_err(|error| Failure::Usage(error.to_string()))?;
+        }
         ways.check(self.mtu)?;
         let ideal_s = self.ideal_s();
         if ideal_s > IDEAL_MAX.as_secs_f64() {
@@ -217,7 +221,8 @@ mod tests {
             args(line).modes().iter().map(ToString::to_string).collect()
         };
         assert_eq!(names("demo --mode sr:rto --mode sr --mode sr:rto"), ["sr:rto", "sr"]);
-        assert_eq!(names("demo"), ["sr", "sr:rto"]);
+        assert_eq!(names("demo --mode ec --mode ec:mds:32:8"), ["ec:mds:32:8"]);
+        assert_eq!(names("demo"), ["sr", "sr:rto", "ec:mds:32:8"]);
     }
 
     #[test]
@@ -226,7 +231,7 @@ mod tests {
         let results = [result::tests::result("sr")];
         assert_eq!(
             finished(&args, &results),
-            "interrupted; runs finished: sr 2 of 5, sr:rto 0 of 5"
+            "interrupted; runs finished: sr 2 of 5, sr:rto 0 of 5, ec:mds:32:8 0 of 5"
         );
     }
 }

@@ -23,6 +23,17 @@ pub(super) struct ModeResult {
     pub(super) retransmitted_chunks: u64,
     /// Share of packets that were repairs.
     pub(super) retransmitted_share: f64,
+    /// Of the packets, those of parity.
+    pub(super) parity_packets: u64,
+    /// Payload bytes of those.
+    pub(super) parity_bytes: u64,
+    /// Chunks that the receiver computed from parity.
+    pub(super) repaired_chunks: u64,
+    /// Submessages whose parity did not suffice.
+    pub(super) fallbacks: u64,
+    /// Seconds spent on computing parity, and chunks from it.
+    pub(super) encode_s: f64,
+    pub(super) decode_s: f64,
     /// Runs of packets whose timeout expired.
     pub(super) timeouts: u64,
     /// Packets that the path lost on the way to the receiver.
@@ -75,6 +86,7 @@ impl ModeResult {
     pub(super) fn new(args: &DemoArgs, ways: &Ways, mode: Mode, path: &Path, seen: Seen) -> Self {
         let times_ms: Vec<f64> = seen.times.iter().map(|time| time.as_secs_f64() * 1e3).collect();
         let sent = path.sender.stats().sent;
+        let received = path.receiver.stats();
         let missing = path.missing();
         let chosen = path.sender.chosen();
         let arrived_bytes = args.size * times_ms.len() as u64 - seen.missing_bytes;
@@ -89,6 +101,12 @@ impl ModeResult {
             goodput_gbit_per_s: gbit_per_s(arrived_bytes, took_s),
             retransmitted_chunks: sent.retransmitted_chunks,
             retransmitted_share: sent.retransmission_share,
+            parity_packets: sent.parity_packets,
+            parity_bytes: sent.parity_bytes,
+            repaired_chunks: received.channels.iter().map(|c| c.repaired_chunks).sum(),
+            fallbacks: sent.fallbacks,
+            encode_s: sent.encode_s,
+            decode_s: received.channels.iter().map(|c| c.decode_s).sum(),
             timeouts: sent.timeouts,
             lost_packets: missing.lost,
             queue_dropped_packets: missing.queue_dropped,
@@ -145,6 +163,12 @@ pub(super) mod tests {
             goodput_gbit_per_s: 0.2,
             retransmitted_chunks: 3,
             retransmitted_share: 0.01,
+            parity_packets: 0,
+            parity_bytes: 0,
+            repaired_chunks: 0,
+            fallbacks: 0,
+            encode_s: 0.0,
+            decode_s: 0.0,
             timeouts: 0,
             lost_packets: 3,
             queue_dropped_packets: 0,

@@ -3,11 +3,16 @@
 use super::result::ModeResult;
 use comfy_table::{CellAlignment, Table, presets};
 
-/// One row per mode. What the path's queue dropped has a column if there was any.
+/// One row per mode. What the path's queue dropped has a column if there was
+/// any, what parity did if there was any.
 pub(super) fn render(results: &[ModeResult]) -> String {
     let has_dropped = results.iter().any(|result| result.queue_dropped_packets > 0);
+    let has_parity = results.iter().any(|result| result.parity_packets > 0);
     let mut header = vec!["mode", "mean ms", "p99 ms", "x ideal", "Gbit/s", "lost"];
     header.extend(has_dropped.then_some("dropped in queue"));
+    if has_parity {
+        header.extend(["chunks repaired", "fell back"]);
+    }
     header.extend(["chunks resent", "resent", "verified"]);
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
@@ -22,6 +27,11 @@ pub(super) fn render(results: &[ModeResult]) -> String {
             result.lost_packets.to_string(),
         ];
         row.extend(has_dropped.then(|| result.queue_dropped_packets.to_string()));
+        if has_parity && result.parity_packets > 0 {
+            row.extend([result.repaired_chunks, result.fallbacks].map(|count| count.to_string()));
+        } else if has_parity {
+            row.extend(["-", "-"].map(str::to_owned));
+        }
         row.push(result.retransmitted_chunks.to_string());
         row.push(format!("{:.2} %", result.retransmitted_share * 100.0));
         row.push(match (result.verified, result.missing_chunks) {
@@ -49,6 +59,23 @@ mod tests {
         let dropped = ModeResult { queue_dropped_packets: 77, ..result("sr:rto") };
         let table = render(&[clean, dropped]);
         assert!(table.contains("dropped in queue") && table.contains(" 77 "), "{table}");
+    }
+
+    #[test]
+    fn what_parity_did_has_columns_when_there_was_any() {
+        let plain = result("sr");
+        assert!(!render(std::slice::from_ref(&plain)).contains("repaired"));
+        let coded = ModeResult {
+            parity_packets: 9,
+            repaired_chunks: 55,
+            fallbacks: 66,
+            ..result("ec:mds:32:8")
+        };
+        let table = render(&[plain, coded]);
+        assert!(
+            table.contains(" 55 ") && table.contains(" 66 ") && table.contains(" - "),
+            "{table}"
+        );
     }
 
     #[test]

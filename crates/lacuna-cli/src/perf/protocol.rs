@@ -61,6 +61,11 @@ pub(super) struct Counters {
     pub(super) duplicate_packets: u64,
     pub(super) rejected_packets: u64,
     pub(super) receive_drops: u64,
+    /// Chunks that were computed from parity, and the time that took.
+    #[serde(default)]
+    pub(super) repaired_chunks: u64,
+    #[serde(default)]
+    pub(super) decode_s: f64,
     /// Processor time; `None` if the server had another client meanwhile.
     pub(super) cpu_s: Option<f64>,
 }

@@ -33,6 +33,13 @@ pub(super) struct Report {
     pub(super) max_us: f64,
     pub(super) sent_packets: u64,
     pub(super) retransmitted_packets: u64,
+    /// Of the packets, those of parity; and their bytes.
+    pub(super) parity_packets: u64,
+    pub(super) parity_bytes: u64,
+    /// Submessages whose parity did not suffice.
+    pub(super) fallbacks: u64,
+    /// Time spent on computing parity.
+    pub(super) encode_s: f64,
     #[serde(flatten)]
     pub(super) counted: Counted,
     /// Processor time of both ends per 10^9 bytes of payload; `None` if the
@@ -59,6 +66,9 @@ pub(super) struct Counted {
     pub(super) duplicate_packets: Option<u64>,
     pub(super) rejected_packets: Option<u64>,
     pub(super) receive_drops: Option<u64>,
+    /// Chunks that were computed from parity, and the time that took.
+    pub(super) repaired_chunks: Option<u64>,
+    pub(super) decode_s: Option<f64>,
 }
 
 impl Report {
@@ -102,10 +112,16 @@ impl Report {
             max_us: sorted.last().copied().unwrap_or(0.0),
             sent_packets: sent.packets,
             retransmitted_packets: sent.retransmitted_packets,
+            parity_packets: sent.parity_packets,
+            parity_bytes: sent.parity_bytes,
+            fallbacks: sent.fallbacks,
+            encode_s: sent.encode_s,
             counted,
             // Processor time was taken over all messages, warm-up included.
-            cpu_s_per_gbyte: server_cpu_s
-                .map(|server_cpu_s| (cpu_s + server_cpu_s) / (sent.bytes.max(1) as f64 / 1e9)),
+            cpu_s_per_gbyte: server_cpu_s.map(|server_cpu_s| {
+                let data_bytes = (sent.bytes - sent.parity_bytes).max(1);
+                (cpu_s + server_cpu_s) / (data_bytes as f64 / 1e9)
+            }),
             client_cpu_s: cpu_s,
             server_cpu_s,
             validated: validated.map(|counters| counters.wrong == 0),
@@ -156,6 +172,17 @@ impl Report {
                 self.retransmitted_packets
             )),
         }
+        if self.parity_packets > 0 {
+            let Counted { repaired_chunks, decode_s, .. } = self.counted;
+            lines.push(format!(
+                " parity {:.1} % of the packets, computed in {:.3} s; repaired {} in {:.3} s; fell back {}",
+                self.parity_packets as f64 * 100.0 / self.sent_packets.max(1) as f64,
+                self.encode_s,
+                show_count(repaired_chunks.unwrap_or(0), "chunk"),
+                decode_s.unwrap_or(0.0),
+                show_count(self.fallbacks, "submessage"),
+            ));
+        }
         if let (Some(missing), Some(share), Some(incomplete), Some(messages)) =
             (missing_chunks, missing_share, incomplete_messages, self.counted.messages)
             && missing > 0
@@ -192,6 +219,8 @@ impl Counted {
             duplicate_packets: Some(counters.duplicate_packets),
             rejected_packets: Some(counters.rejected_packets),
             receive_drops: Some(counters.receive_drops),
+            repaired_chunks: Some(counters.repaired_chunks),
+            decode_s: Some(counters.decode_s),
         }
     }
 }

@@ -106,6 +106,8 @@ impl<'a> Taker<'a> {
             duplicate_packets: stats.channels.iter().map(|channel| channel.duplicates).sum(),
             rejected_packets: context.rejected_packets() - self.rejected_before,
             receive_drops: context.receive_drops - self.drops_before,
+            repaired_chunks: stats.channels.iter().map(|channel| channel.repaired_chunks).sum(),
+            decode_s: stats.channels.iter().map(|channel| channel.decode_s).sum(),
             ..self.counters
         })
     }
