@@ -160,7 +160,8 @@ mod tests {
         for (args, part) in [
             (&["lacuna", "fly"][..], "unrecognized subcommand 'fly'"),
             (&["lacuna", "demo", "--run", "1"], "similar argument exists: '--runs'"),
-            (&["lacuna", "demo", "--mode", "magic"], "[possible values: raw, sr, sr:rto]"),
+            (&["lacuna", "demo", "--mode", "magic"], "one of raw, sr, sr:rto, ec"),
+            (&["lacuna", "demo", "--mode", "ec:mds:200:56"], "200 + 56 is more than 255"),
             (&["lacuna", "perf", "client"], "not provided: <HOST>"),
         ] {
             let error = Cli::try_parse_from(args).expect_err("nonsense");

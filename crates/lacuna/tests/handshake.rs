@@ -212,6 +212,9 @@ fn wishes_that_make_no_sense_are_refused_with_the_numbers() {
         ("split", json!([255, 255, 255]), "255"),
         ("split", json!([0, 0, 32]), "0"),
         ("mode", json!("hope"), "hope"),
+        ("mode", json!("ec:mds:0:8"), "k = 0, m = 8"),
+        ("mode", json!("ec:mds:200:56"), "200 + 56"),
+        ("mode", json!("ec:xor:4:8"), "m = 8 is more than k = 4"),
         ("end", end(1, &[]), "0 channels"),
         ("end", end(1, &[1; 17]), "17 channels"),
         ("end", end(1, &[9, 0]), "port 0 for channel 1"),
@@ -229,6 +232,38 @@ fn wishes_that_make_no_sense_are_refused_with_the_numbers() {
         let reason = refusal["Refused"]["reason"].as_str().unwrap();
         assert!(reason.contains(expected), "{field}: the peer is told {reason}");
     }
+    still_serves(listener);
+}
+
+#[test]
+fn a_code_over_chunks_that_do_not_fit_the_message_is_refused_with_the_numbers() {
+    let context = context();
+    let listener = listener(&context, within(Duration::from_secs(20)));
+    for (chunk_bytes, max_message_bytes, expected) in [
+        (1 << 20, 1 << 16, "must be 1 to"),
+        (1 << 31, 0, "use smaller chunks"),
+        (u64::MAX, 0, "use smaller chunks"),
+    ] {
+        let mut hello = hello();
+        hello["mode"] = json!("ec");
+        hello["chunk_bytes"] = json!(chunk_bytes);
+        hello["max_message_bytes"] = json!(max_message_bytes);
+        let (error, _) = accept_from(&listener, &opening(&hello), false);
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    let config = ConnectionConfig {
+        mode: "ec".parse().unwrap(),
+        chunk_bytes: 1 << 20,
+        max_message_bytes: 1 << 16,
+        ..within(Duration::from_secs(20))
+    };
+    let refused = Connection::connect(&context, listener.local_addr(), config).unwrap_err();
+    assert!(
+        matches!(refused, ConnectError::QueuePair(_)),
+        "before the peer is troubled: {refused}"
+    );
+    // It saw that somebody came and went.
+    listener.accept().unwrap_err();
     still_serves(listener);
 }
 

@@ -65,8 +65,17 @@ fn ways() -> Vec<(&'static str, ContextConfig, ContextConfig)> {
 
 #[test]
 fn messages_of_any_length_arrive_in_order_every_way() {
+    in_order_every_way(ConnectionConfig::default());
+}
+
+#[test]
+fn coded_messages_of_any_length_arrive_in_order_every_way() {
+    in_order_every_way(ConnectionConfig { mode: Mode::EC, ..ConnectionConfig::default() });
+}
+
+fn in_order_every_way(config: ConnectionConfig) {
     for (way, here, there) in ways() {
-        let (a, b) = pair(here, there, ConnectionConfig::default());
+        let (a, b) = pair(here, there, config);
         let messages: Vec<Vec<u8>> =
             [0, 1, 5, 4096, 65_537, 1_000_000, 9_000_001].map(|len| bytes(len, len as u64)).into();
         let expected = messages.clone();
@@ -113,7 +122,32 @@ fn the_bitmap_is_live_while_the_message_arrives() {
 
 #[test]
 fn a_lossy_path_is_repaired() {
-    let impaired = |seed: u64| ContextConfig {
+    let (a, b) = pair(impaired(1), impaired(100), ConnectionConfig::default());
+    let message = bytes(8 << 20, 3);
+    let receive = b.post_recv(vec![0; 8 << 20]).unwrap();
+    a.write(&message).unwrap();
+    assert!(receive.complete().buffer == message);
+    assert!(a.stats().sent.retransmitted_packets > 0);
+}
+
+#[test]
+fn a_lossy_path_is_repaired_from_parity() {
+    let config = ConnectionConfig { mode: Mode::EC, ..ConnectionConfig::default() };
+    let (a, b) = pair(impaired(1), impaired(100), config);
+    let message = bytes(8 << 20, 3);
+    let receive = b.post_recv(vec![0; 8 << 20]).unwrap();
+    a.write(&message).unwrap();
+    assert!(receive.complete().buffer == message);
+    let (sent, received) = (a.stats().sent, b.stats());
+    assert!(sent.parity_packets * 5 > sent.packets / 2, "a fifth of what is sent: {sent:?}");
+    assert!(sent.encode_s > 0.0);
+    let repaired: u64 = received.channels.iter().map(|channel| channel.repaired_packets).sum();
+    assert!(repaired > 0 && received.channels[0].decode_s > 0.0, "{received:?}");
+}
+
+/// A path that loses in bursts.
+fn impaired(seed: u64) -> ContextConfig {
+    ContextConfig {
         wrap: Some(Arc::new(move |channel, inner| {
             let impairment = Impairment {
                 loss: Loss::bursts(0.02, 3.0).unwrap(),
@@ -123,13 +157,7 @@ fn a_lossy_path_is_repaired() {
             Box::new(Impair::new(inner, impairment, seed + u64::from(channel)))
         })),
         ..ContextConfig::default()
-    };
-    let (a, b) = pair(impaired(1), impaired(100), ConnectionConfig::default());
-    let message = bytes(8 << 20, 3);
-    let receive = b.post_recv(vec![0; 8 << 20]).unwrap();
-    a.write(&message).unwrap();
-    assert!(receive.complete().buffer == message);
-    assert!(a.stats().sent.retransmitted_packets > 0);
+    }
 }
 
 #[test]

@@ -140,5 +140,16 @@ fn ends_that_do_not_agree_are_told_on_what() {
         ),
         "{error}"
     );
+    let mode = |mode: &str| ConnectionConfig { mode: mode.parse().unwrap(), ..raw() };
+    for (here, there, text) in [
+        ("ec:mds:32:8", "ec:xor:32:8", "mds:32:8 here, xor:32:8 at the peer"),
+        ("ec", "sr", "mds:32:8 here, none at the peer"),
+        ("sr", "ec:mds:4:2", "none here, mds:4:2 at the peer"),
+    ] {
+        let (here, there) = (queue_pair(&mode(here)), queue_pair(&mode(there)));
+        let error = here.connect(&there.info(LOCALHOST)).unwrap_err();
+        assert!(matches!(error, QueuePairError::Code { .. }), "{error}");
+        assert!(error.to_string().contains(text), "{error}");
+    }
     assert!(matches!(a.connect(b"rubbish"), Err(QueuePairError::Info(_))));
 }

@@ -7,7 +7,7 @@
 //!  cargo test --release -p lacuna --test torture -- --nocapture`
 
 use lacuna::datapath::{Fraction, Impair, Impairment, Loss};
-use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Listener};
+use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Listener, Mode};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::thread;
@@ -115,9 +115,19 @@ fn receive_all(connection: &Connection, seed: u64, messages: u64, max: u64) -> u
 
 #[test]
 fn all_messages_arrive_intact_both_ways() {
+    both_ways(Mode::SR);
+}
+
+#[test]
+fn all_coded_messages_arrive_intact_both_ways() {
+    both_ways("ec:mds:8:4".parse().unwrap());
+}
+
+fn both_ways(mode: Mode) {
     let messages = from_env("LACUNA_TORTURE_MESSAGES", 40);
     let max = from_env("LACUNA_TORTURE_BYTES", 2 << 20);
     let config = ConnectionConfig {
+        mode,
         deadline: Duration::from_secs(600),
         chunk_bytes: 8192,
         ..ConnectionConfig::default()

@@ -9,6 +9,7 @@ use crate::geometry::{Geometry, GeometryConfig, MTU_BYTES_MIN};
 use crate::placement::Placement;
 use crate::receive::Receive;
 use crate::sync::{AtomicU32, Ordering};
+use lacuna_code::{Code, Codec, Engine, EngineKind};
 use lacuna_wire::{DataHeader, ImmediateFields, ImmediateSplit, Qpn};
 use loom::thread;
 use std::sync::Arc;
@@ -66,6 +67,46 @@ fn own(memory: &Placement) -> [u8; 2] {
     }
 }
 
+/// A table with message 0 posted over two packets that one channel carries along with a parity
+/// packet, by which either of them is repaired.
+fn coded() -> (Arc<RecvTable>, ChannelWriter, Arc<Receive>, Placement) {
+    let code = Code::mds(2, 1).unwrap();
+    let config = GeometryConfig { code: Some(code), channels: 1, ..*geometry().config() };
+    let geometry = Geometry::new(config).unwrap();
+    let codec = Arc::new(Codec::with_engine(code, Engine::new(EngineKind::Naive).unwrap()));
+    let (table, mut writers) = RecvTable::new(geometry, 7, 0, Some(&codec));
+    let memory = Placement::from_vec(vec![0; 2 * MTU]);
+    let receive = Arc::new(Receive::new(0, geometry, memory.part(0, memory.len())));
+    assert!(table.post(receive.clone()));
+    (table, writers.swap_remove(0), receive, memory)
+}
+
+/// Places packet 0 and the parity of packets 0 and 1, so that packet 1 is repaired.
+fn place_and_repair(writer: &mut ChannelWriter) -> u64 {
+    let code = Code::mds(2, 1).unwrap();
+    let codec = Codec::with_engine(code, Engine::new(EngineKind::Naive).unwrap());
+    let mut parity = [[0; MTU]];
+    codec.encode(&[[1u8; MTU], [2; MTU]][..], &mut parity[..]).unwrap();
+    let geometry = *writer.table.geometry();
+    let base = geometry.layout().unwrap().base();
+    let mut placer = writer.burst();
+    for (packet, address, payload) in [(0, 0, [1; MTU]), (base, 2 * MTU as u64, parity[0])] {
+        let fields = ImmediateFields { message: 0, packet, fragment: 0 };
+        let header = DataHeader {
+            dest: Qpn::new(1, 0, 0),
+            psn: 0,
+            ends_message: packet == base,
+            carries_immediate: false,
+            address,
+            rkey: 7,
+            length: MTU as u32,
+            immediate: geometry.split().pack(fields),
+        };
+        placer.place(&header, &payload, false);
+    }
+    placer.finish().repaired_packets
+}
+
 /// Bounded, as loom's authors advise for three threads over a dozen atomics.
 fn model(preemptions_max: usize, check: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -116,6 +157,39 @@ fn nothing_is_placed_after_close_returned() {
         for worker in workers {
             worker.join().unwrap();
         }
+        // SAFETY: all other threads have ended.
+        assert_eq!(unsafe { memory.read(0, 2 * MTU) }, [0xAA; 2 * MTU]);
+    });
+}
+
+#[test]
+fn a_repaired_chunk_is_seen_with_its_bytes() {
+    model(3, || {
+        let (_table, mut writer, receive, _) = coded();
+        let worker = thread::spawn(move || place_and_repair(&mut writer));
+        if let Some(bytes) = receive.chunk(1) {
+            assert_eq!(bytes, [2; MTU]);
+        }
+        if receive.is_complete() {
+            assert_eq!(receive.chunk(1), Some(&[2; MTU][..]));
+        }
+        assert_eq!(worker.join().unwrap(), 1);
+        assert!(receive.is_complete());
+    });
+}
+
+#[test]
+fn nothing_is_repaired_after_close_returned() {
+    model(3, || {
+        let (table, mut writer, receive, memory) = coded();
+        let worker = thread::spawn(move || place_and_repair(&mut writer));
+        drop(table.close(0).expect("posted above"));
+        let seen = own(&memory);
+        for (packet, byte) in seen.into_iter().enumerate() {
+            let has = receive.has_packet(packet as u32);
+            assert_eq!(byte, if has { packet as u8 + 1 } else { 0 });
+        }
+        worker.join().unwrap();
         // SAFETY: all other threads have ended.
         assert_eq!(unsafe { memory.read(0, 2 * MTU) }, [0xAA; 2 * MTU]);
     });
