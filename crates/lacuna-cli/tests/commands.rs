@@ -59,7 +59,10 @@ fn the_demo_verifies_every_mode() {
         let ideal = result["ideal_ms"].as_f64().expect("a number");
         assert!(mean >= ideal * 0.99, "faster than the ideal: {result}");
         assert!(result["goodput_gbit_per_s"].as_f64() > Some(0.0));
-        assert!(result["retransmitted_chunks"].as_u64() > Some(0));
+        let is_coded = result["mode"] == "ec:mds:32:8";
+        let repaired = if is_coded { "repaired_chunks" } else { "retransmitted_chunks" };
+        assert!(result[repaired].as_u64() > Some(0), "{result}");
+        assert_eq!(result["parity_packets"].as_u64() > Some(0), is_coded);
         // What it was done over.
         let path = json!({
             "rate_bits_per_s": 500_000_000, "rtt_ms": 4.0, "loss": 0.01,

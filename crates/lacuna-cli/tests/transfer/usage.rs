@@ -35,6 +35,18 @@ fn options_may_stand_anywhere() {
 }
 
 #[test]
+fn a_code_is_taken_as_a_mode_and_said() {
+    let (dir, [a, b]) = files();
+    let receiver = Receiver::start(&dir.path().join("dst"), &[]);
+    for (mode, said) in [("ec", "mode ec:mds:32:8"), ("ec:xor:4:2", "mode ec:xor:4:2")] {
+        let sent = send(&[&a, &b], &receiver.address, &["--mode", mode]);
+        assert_eq!(sent.code, 0, "{}", sent.stderr);
+        assert!(sent.stderr.contains(said), "{}", sent.stderr);
+    }
+    assert!(dir.path().join("dst/b").exists());
+}
+
+#[test]
 fn fewer_channels_than_asked_for_are_said() {
     let (dir, [a, _]) = files();
     let receiver = Receiver::start(&dir.path().join("dst"), &["--channels", "2"]);
@@ -74,8 +86,9 @@ fn every_bad_value_is_answered_with_what_would_be_right() {
     for (option, value, part) in [
         ("--retry", "soon", "25ms"),
         ("--retry", "5", "use us, ms, s, min, h or d"),
-        ("--mode", "magic", "[possible values: sr, sr:rto]"),
-        ("--mode", "raw", "[possible values: sr, sr:rto]"),
+        ("--mode", "magic", "unknown mode \"magic\""),
+        ("--mode", "raw", "raw does not repair losses: use sr, sr:rto"),
+        ("--mode", "ec:mds:32", "KIND:K:M"),
         ("--rate", "1", "use bit, kbit, mbit or gbit"),
         ("--rate", "1GB/s", "1GB/s is 8gbit"),
         ("--mtu", "large", "a size like 1400"),
