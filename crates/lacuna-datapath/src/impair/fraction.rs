@@ -74,7 +74,7 @@ impl Fraction {
     }
 
     /// Draws: true with this probability.
-    pub(super) fn draw(self, prng: &mut Prng) -> bool {
+    pub fn draw(self, prng: &mut Prng) -> bool {
         u128::from(prng.next_u64()) < self.threshold
     }
 }

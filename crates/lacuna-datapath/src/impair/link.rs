@@ -9,8 +9,9 @@ use std::collections::VecDeque;
 
 const NS_PER_S: u128 = 1_000_000_000;
 
+/// See the module's text.
 #[derive(Debug)]
-pub(super) struct Link {
+pub struct Link {
     rate_bits_per_s: u64,
     queue_bytes_max: u64,
     /// When the transmitter has sent all that was admitted: `free_ns + free_rest /
@@ -25,7 +26,14 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(rate_bits_per_s: u64, queue_bytes_max: u64) -> Self {
+    /// An idle link. `queue_bytes_max` bounds what waits, not what is being transmitted.
+    ///
+    /// # Panics
+    ///
+    /// When the rate is 0.
+    #[must_use]
+    pub fn new(rate_bits_per_s: u64, queue_bytes_max: u64) -> Self {
+        assert!(rate_bits_per_s > 0, "a link cannot have a rate of 0 bits/s");
         Self {
             rate_bits_per_s,
             queue_bytes_max,
@@ -38,11 +46,8 @@ impl Link {
 
     /// A packet of `bytes` on the wire arrives at the queue. Returns when its last bit leaves, or
     /// `None` when the queue has no room. The packet being transmitted is not in the queue.
-    pub(super) fn admit(&mut self, now_ns: u64, bytes: u64) -> Option<u64> {
-        while let Some((_, bytes)) = self.waiting.front().filter(|(starts, _)| *starts <= now_ns) {
-            self.waiting_bytes -= bytes;
-            self.waiting.pop_front();
-        }
+    pub fn admit(&mut self, now_ns: u64, bytes: u64) -> Option<u64> {
+        self.begin_until(now_ns);
         let starts_ns = self.free_at_ns();
         if starts_ns <= now_ns {
             (self.free_ns, self.free_rest) = (now_ns, 0);
@@ -58,6 +63,33 @@ impl Link {
         self.free_ns = self.free_ns.saturating_add(takes_ns);
         self.free_rest = (work % rate) as u64;
         Some(self.free_at_ns())
+    }
+
+    /// Bytes that wait at this time, without the packet that is being transmitted.
+    pub fn waiting_bytes(&mut self, now_ns: u64) -> u64 {
+        self.begin_until(now_ns);
+        self.waiting_bytes
+    }
+
+    /// Gives the link another rate and queue. What was admitted before leaves when it was told to.
+    ///
+    /// # Panics
+    ///
+    /// When the rate is 0.
+    pub fn change(&mut self, rate_bits_per_s: u64, queue_bytes_max: u64) {
+        assert!(rate_bits_per_s > 0, "a link cannot have a rate of 0 bits/s");
+        // The rest is in units of the old rate.
+        (self.free_ns, self.free_rest) = (self.free_at_ns(), 0);
+        self.rate_bits_per_s = rate_bits_per_s;
+        self.queue_bytes_max = queue_bytes_max;
+    }
+
+    /// Takes out of the queue what is in transmission by now.
+    fn begin_until(&mut self, now_ns: u64) {
+        while let Some((_, bytes)) = self.waiting.front().filter(|(starts, _)| *starts <= now_ns) {
+            self.waiting_bytes -= bytes;
+            self.waiting.pop_front();
+        }
     }
 
     /// The first whole nanosecond at which the transmitter is free.
@@ -121,6 +153,19 @@ mod tests {
         assert_eq!(link.admit(0, 1), Some(8_000_000_000));
         assert_eq!(link.admit(0, u64::from(u32::MAX)), Some(u64::MAX));
         assert_eq!(link.admit(0, 1), Some(u64::MAX));
+    }
+
+    #[test]
+    fn what_waits_is_told_and_a_new_rate_holds_for_what_comes_after() {
+        let mut link = Link::new(8_000_000_000, 1000);
+        assert_eq!(link.admit(0, 100), Some(100));
+        assert_eq!(link.admit(0, 100), Some(200));
+        assert_eq!(link.admit(0, 100), Some(300));
+        assert_eq!((link.waiting_bytes(0), link.waiting_bytes(100)), (200, 100));
+        link.change(4_000_000_000, 150);
+        assert_eq!(link.admit(100, 100), None);
+        assert_eq!(link.admit(100, 50), Some(400));
+        assert_eq!(link.waiting_bytes(300), 0);
     }
 
     /// The same link, computed from the list of all packets it ever took, in units of 1/rate ns.

@@ -85,7 +85,8 @@ impl Loss {
     }
 
     /// Whether no packet is ever lost.
-    pub(super) fn is_none(&self) -> bool {
+    #[must_use]
+    pub fn is_none(&self) -> bool {
         match self {
             Self::None => true,
             Self::Independent(loss) => loss.is_never(),
@@ -98,8 +99,8 @@ impl Loss {
 }
 
 /// A [`Loss`] as it runs.
-#[derive(Debug)]
-pub(super) struct LossProcess {
+#[derive(Clone, Debug)]
+pub struct LossProcess {
     loss: Loss,
     prng: Prng,
     /// Of a Gilbert link.
@@ -109,12 +110,14 @@ pub(super) struct LossProcess {
 }
 
 impl LossProcess {
-    pub(super) fn new(loss: Loss, prng: Prng) -> Self {
+    /// The process that draws from `prng`, before its first packet.
+    #[must_use]
+    pub fn new(loss: Loss, prng: Prng) -> Self {
         Self { loss, prng, is_high: false, next: 0 }
     }
 
     /// Whether the next packet is lost.
-    pub(super) fn loses(&mut self) -> bool {
+    pub fn loses(&mut self) -> bool {
         match &self.loss {
             Loss::None => false,
             Loss::Independent(loss) => loss.draw(&mut self.prng),

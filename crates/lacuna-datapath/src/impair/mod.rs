@@ -16,6 +16,10 @@
 //! to which packet. The n-th packet has the same luck in every run with the same seed; what the
 //! queue does to it depends on when it is sent.
 //!
+//! The parts of the model are public for emulators of other shapes: [`Prng`], [`Fraction`],
+//! [`LossProcess`] and [`Link`] take time and randomness as arguments, so the same seed means the
+//! same losses there.
+//!
 //! What is not modelled: reordering and duplication cost the link no capacity, and the queue is
 //! drop-tail only.
 
@@ -38,10 +42,9 @@ pub use config::{Impairment, ImpairmentError};
 use counters::SharedCounters;
 pub use counters::{ImpairCounters, ImpairCountersHandle};
 pub use fraction::Fraction;
-use link::Link;
-pub use loss::Loss;
-use loss::LossProcess;
-use prng::Prng;
+pub use link::Link;
+pub use loss::{Loss, LossProcess};
+pub use prng::Prng;
 use schedule::{Schedule, SlotIndex, charge_bytes};
 
 use crate::{Burst, BurstBuffers, Capabilities, Datapath, Placer, SendError, TxPacket};

@@ -5,21 +5,24 @@
 //! packets for ever. Each effect draws from a stream of its own, so that turning one on leaves the
 //! others as they were.
 
+/// A stream of random numbers.
 #[derive(Clone, Debug)]
-pub(super) struct Prng {
+pub struct Prng {
     state: [u64; 4],
 }
 
 impl Prng {
     /// The stream of this number under this seed.
-    pub(super) fn new(seed: u64, stream: u64) -> Self {
+    #[must_use]
+    pub fn new(seed: u64, stream: u64) -> Self {
         // Two rounds, so that neighbouring seeds and streams have nothing in common.
         let mut outer = SplitMix { state: seed };
         let mut inner = SplitMix { state: outer.next() ^ stream };
         Self { state: std::array::from_fn(|_| inner.next()) }
     }
 
-    pub(super) fn next_u64(&mut self) -> u64 {
+    /// The next 64 random bits.
+    pub fn next_u64(&mut self) -> u64 {
         let s = &mut self.state;
         let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
         let t = s[1] << 17;
@@ -34,7 +37,7 @@ impl Prng {
 
     /// A number from 0 to `max` inclusive. Values differ in probability by at most 2^-64 times
     /// their number, which no test will ever see.
-    pub(super) fn up_to(&mut self, max: u64) -> u64 {
+    pub fn up_to(&mut self, max: u64) -> u64 {
         let values = u128::from(max) + 1;
         ((u128::from(self.next_u64()) * values) >> 64) as u64
     }
