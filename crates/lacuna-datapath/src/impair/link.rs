@@ -59,9 +59,13 @@ impl Link {
         }
         let rate = u128::from(self.rate_bits_per_s);
         let work = u128::from(bytes) * 8 * NS_PER_S + u128::from(self.free_rest);
-        let takes_ns = u64::try_from(work / rate).unwrap_or(u64::MAX);
+        // What a packet can have fits in 64 bits, where division is many times as fast.
+        let (takes_ns, rest) = match u64::try_from(work) {
+            Ok(work) => (work / self.rate_bits_per_s, work % self.rate_bits_per_s),
+            Err(_) => (u64::try_from(work / rate).unwrap_or(u64::MAX), (work % rate) as u64),
+        };
         self.free_ns = self.free_ns.saturating_add(takes_ns);
-        self.free_rest = (work % rate) as u64;
+        self.free_rest = rest;
         Some(self.free_at_ns())
     }
 
