@@ -1,0 +1,283 @@
+//! The path as it runs: one thread between the hosts' devices.
+//!
+//! It reads frames, asks the way they are on what becomes of them, and writes the pieces when their
+//! time has come. All decisions are [`crate::way`]'s; here are a clock and system calls. Frames are
+//! read to where they stay until they are written ([`crate::arena`]), and a piece is written from
+//! there with new headers in front, so the payload is copied by the kernel only.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, read, write, writev};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::arena::Arena;
+use crate::bundle::{Bundle, FRAME_BYTES_MAX, PieceHeader};
+use crate::flight::Flight;
+use crate::timeline::Timeline;
+use crate::way::{Piece, Way, WayConfig, WayCounters, WayError};
+
+/// Frames read from one host before the other gets its turn and what is due is written.
+const READS_MAX: usize = 16;
+
+/// Packets are written up to this much before their time if the thread is awake anyway. A sleeping
+/// thread wakes up some ten microseconds late, so this errs no more on the other side, and it saves
+/// a wake-up per packet where packets come closer to each other than this.
+const EARLY_NS: u64 = 20_000;
+
+/// What others ask of the running path.
+pub(crate) enum Request {
+    /// One way is another one from now on.
+    Change { way: usize, config: Box<WayConfig>, answer: Sender<Result<(), WayError>> },
+    /// What has been so far.
+    Read { answer: Sender<Progress> },
+    /// An end.
+    Stop,
+}
+
+/// What a path has done so far.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// Since the path was made.
+    pub elapsed: Duration,
+    /// To the server, to the client.
+    pub ways: [WayCounters; 2],
+    /// Processor time of the emulator.
+    pub cpu: Duration,
+}
+
+/// The state of the thread.
+pub(crate) struct Emulator {
+    /// Where each way begins, and where it ends.
+    ends: [(Arc<OwnedFd>, Arc<OwnedFd>); 2],
+    ways: [Way; 2],
+    arena: Arena,
+    flight: Flight,
+    timeline: Timeline,
+    requests: Receiver<Request>,
+    /// Readable when there is a request.
+    bell: Arc<OwnedFd>,
+    /// The time of the clock at which the path's time is 0.
+    start_ns: u64,
+    // Storage that is kept from frame to frame.
+    pieces: Vec<Piece>,
+    header: PieceHeader,
+    scratch: Vec<u8>,
+}
+
+impl Emulator {
+    /// `server` and `client` are the devices of the hosts.
+    pub(crate) fn new(
+        [server, client]: [OwnedFd; 2],
+        ways: [Way; 2],
+        timeline: Timeline,
+        requests: Receiver<Request>,
+        bell: Arc<OwnedFd>,
+    ) -> Self {
+        let (server, client) = (Arc::new(server), Arc::new(client));
+        Self {
+            ends: [(Arc::clone(&client), Arc::clone(&server)), (server, client)],
+            ways,
+            arena: Arena::new(2 * WayConfig::HELD_BYTES_MAX),
+            flight: Flight::default(),
+            timeline,
+            requests,
+            bell,
+            start_ns: clock_ns(),
+            pieces: vec![],
+            header: PieceHeader::default(),
+            scratch: vec![0; FRAME_BYTES_MAX],
+        }
+    }
+
+    /// Runs until it is asked to stop.
+    pub(crate) fn run(mut self) -> io::Result<(Progress, Timeline)> {
+        // The default, 50 us, would be the error of every delay.
+        if let Some(least) = std::num::NonZeroU64::new(1) {
+            rustix::thread::set_current_timer_slack(Some(least))?;
+        }
+        loop {
+            let mut is_idle = true;
+            for way in 0..self.ways.len() {
+                is_idle &= !self.take_in(way)?;
+            }
+            let now_ns = self.now_ns();
+            self.put_out(now_ns)?;
+            if now_ns >= self.timeline.next_ns() {
+                self.sample(now_ns);
+            }
+            if !self.answer_requests() {
+                let now_ns = self.now_ns();
+                self.sample(now_ns);
+                let progress = self.progress();
+                return Ok((progress, self.timeline));
+            }
+            if is_idle {
+                self.sleep()?;
+            }
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        clock_ns() - self.start_ns
+    }
+
+    /// Reads what a host has sent, and tells whether there was anything.
+    fn take_in(&mut self, way: usize) -> io::Result<bool> {
+        for count in 0..READS_MAX {
+            let source = &self.ends[way].0;
+            // Without room, what comes is read and dropped: a full path loses packets, it does not
+            // stop the host.
+            let (room, has_room) = match self.arena.room() {
+                Some(room) => (room, true),
+                None => (&mut self.scratch[..], false),
+            };
+            let frame_bytes = match read(source, &mut *room) {
+                Ok(frame_bytes) => frame_bytes,
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(count > 0),
+                Err(error) => return Err(error.into()),
+            };
+            let frame = &room[..frame_bytes];
+            let counters = self.ways[way].counters_mut();
+            let bundle = match Bundle::parse(frame) {
+                Ok(bundle) if bundle.is_link_local_multicast(frame) => {
+                    counters.link_local += u64::from(bundle.packets());
+                    continue;
+                }
+                Ok(bundle) => bundle,
+                Err(_) => {
+                    counters.malformed_frames += 1;
+                    continue;
+                }
+            };
+            if !has_room {
+                counters.sent_packets += u64::from(bundle.packets());
+                counters.sent_bytes += bundle.wire_bytes();
+                counters.held_dropped += u64::from(bundle.packets());
+                continue;
+            }
+            let is_ecn_capable = bundle.is_ecn_capable(frame);
+            let now_ns = clock_ns() - self.start_ns;
+            self.pieces.clear();
+            self.ways[way].on_bundle(now_ns, &bundle, is_ecn_capable, &mut self.pieces);
+            if self.pieces.is_empty() {
+                continue;
+            }
+            let place = self.arena.keep(frame_bytes);
+            self.flight.insert(place, bundle, way, &self.pieces);
+            // At once what is not delayed, while it is in the cache.
+            self.put_out(now_ns)?;
+        }
+        Ok(true)
+    }
+
+    /// Writes the pieces whose time has come.
+    fn put_out(&mut self, now_ns: u64) -> io::Result<()> {
+        while let Some((held, piece, is_last)) = self.flight.pop_due(now_ns + EARLY_NS) {
+            let frame = self.arena.frame(held.place);
+            let sink = &self.ends[held.way].1;
+            let packets = piece.start..piece.end;
+            let result = if let Some(bit) = piece.flipped_bit {
+                let out = &mut self.scratch;
+                held.bundle.corrupt(frame, piece.start, piece.is_marked, bit, out);
+                let result = write(sink, out);
+                out.resize(FRAME_BYTES_MAX, 0);
+                result
+            } else {
+                match held.bundle.cut(frame, packets.clone(), piece.is_marked, &mut self.header) {
+                    [whole, []] => write(sink, whole),
+                    [head, payload] => writev(sink, &[IoSlice::new(head), IoSlice::new(payload)]),
+                }
+            };
+            let count = u64::from(piece.end - piece.start);
+            let counters = self.ways[held.way].counters_mut();
+            match result {
+                Ok(_) => {
+                    counters.delivered_packets += count;
+                    counters.delivered_bytes += held.bundle.wire_bytes_of(packets);
+                }
+                // The device is gone.
+                Err(error @ (Errno::BADF | Errno::BADFD)) => return Err(error.into()),
+                Err(_) => counters.refused += count,
+            }
+            if is_last {
+                self.arena.release(held.place);
+            }
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self, now_ns: u64) {
+        let counters = [*self.ways[0].counters(), *self.ways[1].counters()];
+        let queues = [0, 1].map(|way: usize| {
+            let way = &mut self.ways[way];
+            (way.queue_bytes(now_ns), way.take_queue_bytes_max(now_ns))
+        });
+        self.timeline.push(now_ns, counters, queues);
+    }
+
+    /// Answers what was asked, and tells whether to go on.
+    fn answer_requests(&mut self) -> bool {
+        use std::sync::mpsc::TryRecvError;
+        loop {
+            match self.requests.try_recv() {
+                Ok(Request::Change { way, config, answer }) => {
+                    // Whoever asked may have gone.
+                    let _ = answer.send(self.ways[way].change(*config));
+                }
+                Ok(Request::Read { answer }) => {
+                    let _ = answer.send(self.progress());
+                }
+                Ok(Request::Stop) | Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        let cpu = clock_gettime(ClockId::ThreadCPUTime);
+        Progress {
+            elapsed: Duration::from_nanos(self.now_ns()),
+            ways: [*self.ways[0].counters(), *self.ways[1].counters()],
+            cpu: Duration::from_nanos(ns(cpu)),
+        }
+    }
+
+    /// Sleeps until something is due, comes or is asked.
+    fn sleep(&mut self) -> io::Result<()> {
+        let sample_ns = self.timeline.next_ns();
+        let next_ns = self.flight.next_ns().map_or(sample_ns, |next_ns| next_ns.min(sample_ns));
+        let left_ns = next_ns.saturating_sub(self.now_ns());
+        let timeout = Timespec {
+            tv_sec: (left_ns / 1_000_000_000) as i64,
+            tv_nsec: (left_ns % 1_000_000_000) as _,
+        };
+        let [to_server, to_client] = &self.ends;
+        let mut fds = [
+            PollFd::from_borrowed_fd(to_server.0.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(to_client.0.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN),
+        ];
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if !fds[2].revents().is_empty() {
+            let mut count = [0; 8];
+            let _ = read(&self.bell, &mut count);
+        }
+        Ok(())
+    }
+}
+
+fn clock_ns() -> u64 {
+    ns(clock_gettime(ClockId::Monotonic))
+}
+
+fn ns(time: Timespec) -> u64 {
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

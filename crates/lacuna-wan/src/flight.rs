@@ -1,0 +1,149 @@
+//! Pieces under way, by the time of their release; those of equal time come out in the order in
+//! which they went in.
+//!
+//! The heap orders small keys; a bundle lies in a slot, shared by its pieces, until the last of
+//! them is out.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::arena::Place;
+use crate::bundle::Bundle;
+use crate::way::Piece;
+
+/// A bundle of which pieces are under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub(crate) place: Place,
+    pub(crate) bundle: Bundle,
+    /// Which of the path's ways it is on.
+    pub(crate) way: usize,
+    pieces: u32,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Flight {
+    heap: BinaryHeap<Entry>,
+    slots: Vec<Held>,
+    free: Vec<u32>,
+    /// Breaks ties between equal times.
+    inserted: u64,
+}
+
+/// Ordered so that the heap's greatest is the next one due.
+#[derive(Debug)]
+struct Entry {
+    key: Reverse<(u64, u64)>,
+    slot: u32,
+    piece: Piece,
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key.cmp(&other.key)
+    }
+}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Flight {
+    /// Takes the pieces of a bundle, at least one.
+    pub(crate) fn insert(&mut self, place: Place, bundle: Bundle, way: usize, pieces: &[Piece]) {
+        debug_assert!(!pieces.is_empty(), "a bundle without pieces would never be let go");
+        let held = Held { place, bundle, way, pieces: pieces.len() as u32 };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = held;
+                slot
+            }
+            None => {
+                self.slots.push(held);
+                self.slots.len() as u32 - 1
+            }
+        };
+        for piece in pieces {
+            let key = Reverse((piece.release_ns, self.inserted));
+            self.heap.push(Entry { key, slot, piece: *piece });
+            self.inserted += 1;
+        }
+    }
+
+    /// When the next piece is due.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.heap.peek().map(|entry| entry.piece.release_ns)
+    }
+
+    /// The next piece that is due by this time, and whether it is the last of its bundle, whose
+    /// place is free once the piece is out.
+    pub(crate) fn pop_due(&mut self, now_ns: u64) -> Option<(Held, Piece, bool)> {
+        if self.next_ns()? > now_ns {
+            return None;
+        }
+        let entry = self.heap.pop()?;
+        let held = &mut self.slots[entry.slot as usize];
+        held.pieces -= 1;
+        let is_last = held.pieces == 0;
+        if is_last {
+            self.free.push(entry.slot);
+        }
+        Some((*held, entry.piece, is_last))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::Arena;
+    use crate::bundle::tests::{TCP, frame};
+
+    fn piece(release_ns: u64, start: u32) -> Piece {
+        Piece { release_ns, start, end: start + 1, is_marked: false, flipped_bit: None }
+    }
+
+    #[test]
+    fn pieces_come_out_by_time_and_then_by_age_and_the_last_says_so() {
+        let bundle = Bundle::parse(&frame(TCP)).unwrap();
+        let mut arena = Arena::new(1 << 20);
+        let mut flight = Flight::default();
+        for (way, times) in [[30, 10, 20], [10, 40, 5], [30, 10, 1]].into_iter().enumerate() {
+            let _ = arena.room();
+            let pieces: Vec<Piece> = (0..).zip(times).map(|(i, t)| piece(t, i)).collect();
+            flight.insert(arena.keep(100), bundle, way, &pieces);
+        }
+        assert_eq!(flight.next_ns(), Some(1));
+        assert!(flight.pop_due(0).is_none());
+        let mut out = vec![];
+        while let Some((held, piece, is_last)) = flight.pop_due(30) {
+            out.push((held.way, piece.start, is_last));
+        }
+        let expected = [
+            (2, 2, false),
+            (1, 2, false),
+            (0, 1, false),
+            (1, 0, false),
+            (2, 1, false),
+            (0, 2, false),
+            (0, 0, true),
+            (2, 0, true),
+        ];
+        assert_eq!(out, expected);
+        assert_eq!(
+            flight.pop_due(40).map(|(held, _, is_last)| (held.way, is_last)),
+            Some((1, true))
+        );
+        assert_eq!(flight.next_ns(), None);
+        assert_eq!(flight.free.len(), flight.slots.len());
+    }
+}

@@ -1,0 +1,465 @@
+//! The process that makes a host and watches over it.
+//!
+//! A host is a network namespace with one TUN device. Only a process of a single thread may enter a
+//! user namespace, and namespaces are a thread's; so a forked child makes them and hands the
+//! descriptors back over a socket. It stays, in the host, and waits for the socket's other end to be
+//! closed: by whoever owns the host, or by the kernel when that process dies in whatever way. Then
+//! it kills everything that lives in the host, and ends; with the last process and descriptor the
+//! namespaces are gone. Nothing has a name, so nothing can be left over.
+//!
+//! The child runs no code that allocates (see [`super::syscall`]).
+
+use std::ffi::{CStr, CString};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, open, openat, statat};
+use rustix::io::{Errno, read, write};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketType, recvmsg, sendmsg, socket,
+};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal, setsid, waitpid,
+};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+
+use super::HostError;
+use super::syscall;
+
+/// The device that leads to the other host.
+pub(super) const DEVICE: &CStr = c"wan0";
+const LOOPBACK: &CStr = c"lo";
+
+/// Frames that may wait to be read: more than a program sends while the emulator sleeps, and no
+/// long queue of its own (a judgement).
+const DEVICE_QUEUE_FRAMES: u32 = 2048;
+
+/// Descriptors that a keeper hands back: the device, and its namespaces.
+const FDS: usize = 3;
+
+/// What a host is to be.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) ipv4: Ipv4Addr,
+    pub(super) ipv4_mask: Ipv4Addr,
+    pub(super) ipv6: Ipv6Addr,
+    pub(super) ipv6_prefix_bits: u32,
+    pub(super) mtu_bytes: u32,
+    /// Whether the kernel may hand over bundles.
+    pub(super) offload: bool,
+    /// Files below `/proc/sys` and what is written to them, once the device is there.
+    pub(super) sysctls: Vec<(CString, Vec<u8>)>,
+    /// Lines for `/proc/self/uid_map` and `gid_map`: the user is root in the host.
+    pub(super) uid_map: Vec<u8>,
+    pub(super) gid_map: Vec<u8>,
+}
+
+/// What the making of a host has come to, when something goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Step {
+    Session,
+    Namespace,
+    UserMap,
+    OpenTun,
+    CreateTun,
+    Offload,
+    Sysctl,
+    Address,
+    Sizes,
+    Up,
+    HandOver,
+}
+
+impl Step {
+    const ALL: [Self; 11] = [
+        Self::Session,
+        Self::Namespace,
+        Self::UserMap,
+        Self::OpenTun,
+        Self::CreateTun,
+        Self::Offload,
+        Self::Sysctl,
+        Self::Address,
+        Self::Sizes,
+        Self::Up,
+        Self::HandOver,
+    ];
+
+    /// What could not be done, for a sentence.
+    pub(super) fn what(self) -> &'static str {
+        match self {
+            Self::Session => "start its keeper",
+            Self::Namespace => "make its namespaces",
+            Self::UserMap => "map its user",
+            Self::OpenTun => "open /dev/net/tun",
+            Self::CreateTun => "make a TUN device",
+            Self::Offload => "set the offloads of a TUN device",
+            Self::Sysctl => "set a sysctl",
+            Self::Address => "set an address",
+            Self::Sizes => "set the MTU",
+            Self::Up => "bring a device up",
+            Self::HandOver => "hand its descriptors over",
+        }
+    }
+}
+
+/// What went wrong in the child.
+#[derive(Clone, Copy, Debug)]
+struct Trouble {
+    step: Step,
+    errno: Errno,
+    /// Which of the plan's sysctls.
+    sysctl: u8,
+}
+
+impl Trouble {
+    fn at(step: Step) -> impl FnOnce(Errno) -> Self {
+        move |errno| Self { step, errno, sysctl: 0 }
+    }
+}
+
+/// What a host has come to be.
+#[derive(Clone, Copy, Debug, Default)]
+struct Made {
+    has_user_namespace: bool,
+    has_udp_offload: bool,
+    has_ipv6: bool,
+}
+
+/// A keeper, seen from the process that started it.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    pid: Pid,
+    /// Closing it ends the host.
+    socket: Option<UnixStream>,
+    pub(super) tun: Option<OwnedFd>,
+    pub(super) net: OwnedFd,
+    /// `None` if the host is in this process' own.
+    pub(super) user: Option<OwnedFd>,
+    pub(super) has_udp_offload: bool,
+    pub(super) has_ipv6: bool,
+}
+
+impl Keeper {
+    /// Makes a host. `neighbour` is a user namespace that it is to share.
+    pub(super) fn start(plan: &Plan, neighbour: Option<BorrowedFd<'_>>) -> Result<Self, HostError> {
+        let (own, theirs) = UnixStream::pair().map_err(HostError::Keeper)?;
+        let pid =
+            syscall::fork(|| live(theirs.as_fd(), plan, neighbour)).map_err(HostError::Keeper)?;
+        drop(theirs);
+        let (answer, fds) = match take_answer(&own) {
+            Ok(answer) => answer,
+            Err(error) => {
+                drop(own);
+                let _ = waitpid(Some(pid), WaitOptions::empty());
+                return Err(HostError::Keeper(error));
+            }
+        };
+        let ([Some(tun), Some(net), user], Answer::Made(made)) = (fds, answer) else {
+            drop(own);
+            let _ = waitpid(Some(pid), WaitOptions::empty());
+            return Err(match answer {
+                Answer::Trouble(trouble) => HostError::at(trouble.step, trouble.errno, || {
+                    let sysctl = plan.sysctls.get(usize::from(trouble.sysctl));
+                    sysctl.map(|(path, _)| path.to_string_lossy().into_owned()).unwrap_or_default()
+                }),
+                Answer::Made(_) => HostError::Keeper(io::Error::other("descriptors are missing")),
+            });
+        };
+        Ok(Self {
+            pid,
+            socket: Some(own),
+            tun: Some(tun),
+            net,
+            user: if made.has_user_namespace { user } else { None },
+            has_udp_offload: made.has_udp_offload,
+            has_ipv6: made.has_ipv6,
+        })
+    }
+
+    pub(super) fn pid(&self) -> Pid {
+        self.pid
+    }
+}
+
+impl Drop for Keeper {
+    /// Returns when nothing lives in the host any more.
+    fn drop(&mut self) {
+        self.socket = None;
+        let _ = waitpid(Some(self.pid), WaitOptions::empty());
+    }
+}
+
+/// What a keeper says when the host is made, or is not.
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    Made(Made),
+    Trouble(Trouble),
+}
+
+/// Bytes of an answer: what it is, flags or step, which sysctl, and an error number.
+const ANSWER_BYTES: usize = 8;
+
+impl Answer {
+    fn to_bytes(self) -> [u8; ANSWER_BYTES] {
+        match self {
+            Self::Made(made) => {
+                let flags = [made.has_user_namespace, made.has_udp_offload, made.has_ipv6];
+                let [user, udp, ipv6] = flags.map(u8::from);
+                [1, user, udp, ipv6, 0, 0, 0, 0]
+            }
+            Self::Trouble(trouble) => {
+                let [a, b, c, d] = trouble.errno.raw_os_error().to_ne_bytes();
+                [0, trouble.step as u8, trouble.sysctl, 0, a, b, c, d]
+            }
+        }
+    }
+
+    fn from_bytes(bytes: [u8; ANSWER_BYTES]) -> Option<Self> {
+        let [kind, x, y, z, errno @ ..] = bytes;
+        if kind == 1 {
+            return Some(Self::Made(Made {
+                has_user_namespace: x == 1,
+                has_udp_offload: y == 1,
+                has_ipv6: z == 1,
+            }));
+        }
+        let errno = Errno::from_raw_os_error(i32::from_ne_bytes(errno));
+        let step = *Step::ALL.iter().find(|step| **step as u8 == x)?;
+        Some(Self::Trouble(Trouble { step, errno, sysctl: y }))
+    }
+}
+
+/// Waits for a keeper's answer and takes the descriptors with it.
+fn take_answer(socket: &UnixStream) -> io::Result<(Answer, [Option<OwnedFd>; FDS])> {
+    let mut bytes = [0; ANSWER_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL;
+    let received = loop {
+        match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
+            Err(Errno::INTR) => {}
+            other => break other?.bytes,
+        }
+    };
+    let mut fds = [const { None }; FDS];
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            for (place, fd) in fds.iter_mut().zip(rights) {
+                *place = Some(fd);
+            }
+        }
+    }
+    if received != ANSWER_BYTES {
+        return Err(io::Error::other("it ended without an answer"));
+    }
+    let answer = Answer::from_bytes(bytes);
+    answer.map(|answer| (answer, fds)).ok_or_else(|| io::Error::other("its answer is unknown"))
+}
+
+// From here on: the child.
+
+/// A keeper's life.
+fn live(socket: BorrowedFd<'_>, plan: &Plan, neighbour: Option<BorrowedFd<'_>>) {
+    syscall::ignore_signals();
+    let _ = rustix::thread::set_name(c"lacuna-wan-host");
+    // The socket becomes number 0, and everything else that was inherited is closed: the keeper
+    // must not hold the pipes and files of the process that started it.
+    if syscall::duplicate_onto(socket, 0).is_err() {
+        return;
+    }
+    let socket = rustix::stdio::stdin();
+    match settle(neighbour, plan).and_then(|has_user| make(plan, has_user)) {
+        Ok((made, tun, net, user)) => {
+            let home = rustix::fs::fstat(&net).map(|stat| (stat.st_dev, stat.st_ino));
+            if answer(socket, Answer::Made(made), &[tun.as_fd(), net.as_fd(), user.as_fd()])
+                .is_err()
+            {
+                return;
+            }
+            drop((tun, net, user));
+            wait_for_end(socket);
+            if let Ok(home) = home {
+                kill_all_in(home);
+            }
+        }
+        Err(trouble) => {
+            let _ = answer(socket, Answer::Trouble(trouble), &[]);
+        }
+    }
+}
+
+/// Moves into namespaces of its own, and tells whether a user namespace is among them.
+fn settle(neighbour: Option<BorrowedFd<'_>>, plan: &Plan) -> Result<bool, Trouble> {
+    setsid().map_err(Trouble::at(Step::Session))?;
+    let namespace = |errno| Trouble { step: Step::Namespace, errno, sysctl: 0 };
+    let has_user = if let Some(neighbour) = neighbour {
+        move_into_link_name_space(neighbour, Some(LinkNameSpaceType::User)).map_err(namespace)?;
+        syscall::unshare(UnshareFlags::NEWNET).map_err(namespace)?;
+        true
+    } else if syscall::unshare(UnshareFlags::NEWNET).is_ok() {
+        false
+    } else {
+        syscall::unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNET).map_err(namespace)?;
+        // Without this a user may not map a group (user_namespaces(7)).
+        write_file(c"/proc/self/setgroups", b"deny").map_err(Trouble::at(Step::UserMap))?;
+        write_file(c"/proc/self/uid_map", &plan.uid_map).map_err(Trouble::at(Step::UserMap))?;
+        write_file(c"/proc/self/gid_map", &plan.gid_map).map_err(Trouble::at(Step::UserMap))?;
+        true
+    };
+    syscall::close_from(1);
+    Ok(has_user)
+}
+
+/// Makes the device, and descriptors of it and of the namespaces.
+fn make(plan: &Plan, has_user: bool) -> Result<(Made, OwnedFd, OwnedFd, OwnedFd), Trouble> {
+    // No addresses that nobody asked for, and none of the packets that go with them: they would
+    // take their share of the losses.
+    let _ = write_file(c"/proc/sys/net/ipv6/conf/default/addr_gen_mode", b"1");
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let tun = open(c"/dev/net/tun", flags, Mode::empty()).map_err(Trouble::at(Step::OpenTun))?;
+    syscall::tun_create(tun.as_fd(), DEVICE).map_err(Trouble::at(Step::CreateTun))?;
+    let has_udp_offload = match plan.offload {
+        true => syscall::tun_offload(tun.as_fd()).map_err(Trouble::at(Step::Offload))?,
+        false => false,
+    };
+    for (index, (path, value)) in plan.sysctls.iter().enumerate() {
+        write_file(path, value).map_err(|errno| Trouble {
+            step: Step::Sysctl,
+            errno,
+            sysctl: index as u8,
+        })?;
+    }
+    let any =
+        socket(AddressFamily::INET, SocketType::DGRAM, None).map_err(Trouble::at(Step::Address))?;
+    let any = any.as_fd();
+    syscall::set_sizes(any, DEVICE, plan.mtu_bytes, DEVICE_QUEUE_FRAMES)
+        .map_err(Trouble::at(Step::Sizes))?;
+    for device in [LOOPBACK, DEVICE] {
+        syscall::bring_up(any, device).map_err(Trouble::at(Step::Up))?;
+    }
+    syscall::set_ipv4(any, DEVICE, plan.ipv4, plan.ipv4_mask)
+        .map_err(Trouble::at(Step::Address))?;
+    // A kernel may be without IPv6, and a device whose MTU is below 1280 is.
+    let has_ipv6 = socket(AddressFamily::INET6, SocketType::DGRAM, None).is_ok_and(|socket| {
+        syscall::set_ipv6(socket.as_fd(), DEVICE, plan.ipv6, plan.ipv6_prefix_bits).is_ok()
+    });
+    let link = |path| {
+        open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(Trouble::at(Step::HandOver))
+    };
+    let (net, user) = (link(c"/proc/self/ns/net")?, link(c"/proc/self/ns/user")?);
+    Ok((Made { has_user_namespace: has_user, has_udp_offload, has_ipv6 }, tun, net, user))
+}
+
+fn write_file(path: &CStr, content: &[u8]) -> Result<(), Errno> {
+    let file = open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    write(&file, content).map(drop)
+}
+
+fn answer(socket: BorrowedFd<'_>, answer: Answer, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let bytes = answer.to_bytes();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// Returns when the other end of the socket is closed.
+fn wait_for_end(socket: BorrowedFd<'_>) {
+    let mut byte = [0];
+    // Nothing is ever sent.
+    while matches!(read(socket, &mut byte), Ok(1..) | Err(Errno::INTR)) {}
+}
+
+/// Rounds of looking for what lives in a host: something that multiplies faster than it is killed
+/// needs more than one (a judgement).
+const ROUNDS_MAX: usize = 1000;
+
+/// Kills every process in this network namespace, but not the one that calls.
+fn kill_all_in(home: (u64, u64)) {
+    for _ in 0..ROUNDS_MAX {
+        if matches!(kill_round(home), Ok(0) | Err(_)) {
+            return;
+        }
+    }
+}
+
+/// Looks at every process once, and tells how many were killed.
+fn kill_round(home: (u64, u64)) -> Result<usize, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let processes = openat(CWD, c"/proc", flags, Mode::empty())?;
+    let mut buffer = [MaybeUninit::uninit(); 8192];
+    let mut entries = RawDir::new(&processes, &mut buffer);
+    let mut killed = 0;
+    while let Some(entry) = entries.next() {
+        let name = entry?;
+        let name = name.file_name().to_bytes();
+        let Some(pid) = process_number(name) else { continue };
+        if pid == getpid() {
+            continue;
+        }
+        // The descriptor first: if the number has passed to another process by the time the
+        // namespace is looked at, the signal goes to nobody.
+        let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+        let mut path = [0; 32];
+        let parts: [&[u8]; 3] = [b"/proc/", name, b"/ns/net"];
+        let mut length = 0;
+        for part in parts {
+            let Some(place) = path.get_mut(length..length + part.len()) else { break };
+            place.copy_from_slice(part);
+            length += part.len();
+        }
+        let Ok(path) = CStr::from_bytes_until_nul(&path) else { continue };
+        let Ok(stat) = statat(CWD, path, AtFlags::empty()) else { continue };
+        if (stat.st_dev, stat.st_ino) == home && pidfd_send_signal(&process, Signal::KILL).is_ok() {
+            killed += 1;
+        }
+    }
+    Ok(killed)
+}
+
+/// A process of `/proc`.
+fn process_number(name: &[u8]) -> Option<Pid> {
+    let number = std::str::from_utf8(name).ok()?.parse().ok()?;
+    Pid::from_raw(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_survive_the_socket() {
+        let made = Made { has_user_namespace: true, has_udp_offload: false, has_ipv6: true };
+        let Some(Answer::Made(again)) = Answer::from_bytes(Answer::Made(made).to_bytes()) else {
+            panic!("made")
+        };
+        assert!(again.has_user_namespace && !again.has_udp_offload && again.has_ipv6);
+        for step in Step::ALL {
+            let trouble = Trouble { step, errno: Errno::PERM, sysctl: 3 };
+            let Some(Answer::Trouble(again)) =
+                Answer::from_bytes(Answer::Trouble(trouble).to_bytes())
+            else {
+                panic!("trouble")
+            };
+            assert_eq!((again.step, again.errno, again.sysctl), (step, Errno::PERM, 3));
+        }
+        assert!(Answer::from_bytes([0, 200, 0, 0, 1, 0, 0, 0]).is_none());
+    }
+
+    #[test]
+    fn processes_are_the_numbers_of_proc() {
+        assert_eq!(process_number(b"17"), Pid::from_raw(17));
+        for other in [&b"self"[..], b"17a", b"", b"0", b"99999999999", b"\xff"] {
+            assert_eq!(process_number(other), None);
+        }
+    }
+}

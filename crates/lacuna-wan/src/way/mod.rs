@@ -1,0 +1,317 @@
+//! One direction of a path, as a pure state machine: told what enters it and when, it answers with
+//! what comes out and when.
+//!
+//! ```text
+//! loss -> queue (marks), rate -> delay, jitter -> reordering, duplication, corruption
+//! ```
+//!
+//! It decides for every packet of a bundle by itself and answers with as few pieces of the bundle
+//! as that allows: a piece ends before a packet that is lost, dropped, marked otherwise, damaged or
+//! held back, after one that is duplicated, and where packets would come too late by waiting for
+//! the last one of the piece. A piece is delivered when its last packet would be.
+//!
+//! Every effect draws once for every packet that enters, from a stream of its own: turning one on
+//! or off, or losing a packet, does not change what the others do to which packet.
+
+mod config;
+mod counters;
+mod trace;
+
+use lacuna_datapath::Fraction;
+use lacuna_datapath::impair::{Link, LossProcess, Prng};
+
+pub use config::{Delay, WayConfig, WayError};
+pub use counters::WayCounters;
+pub use trace::{DelayTrace, TraceError, parse_losses};
+
+use crate::bundle::Bundle;
+
+/// Streams of random numbers that a way draws from.
+const STREAMS: u64 = 8;
+
+/// Some packets of a bundle, delivered together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// When.
+    pub release_ns: u64,
+    /// The first packet, …
+    pub start: u32,
+    /// … and the one behind the last.
+    pub end: u32,
+    /// All of them get CE.
+    pub is_marked: bool,
+    /// The piece is one packet, in which this bit is flipped, counted from the IP header.
+    pub flipped_bit: Option<u32>,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Way {
+    config: WayConfig,
+    treats_packets_alike: bool,
+    seed: u64,
+    /// The first of this way's streams.
+    stream: u64,
+    /// How often it has changed.
+    changes: u64,
+    loss: LossProcess,
+    was_lost: bool,
+    /// `None` when the rate is unlimited.
+    link: Option<Link>,
+    /// When the link has sent all that it has taken.
+    link_free_ns: u64,
+    jitter: Prng,
+    reorder: Prng,
+    duplicate: Prng,
+    corrupt: Prng,
+    mark: Prng,
+    /// The latest release of a packet that was not held back: no later one may be released before.
+    released_ns: u64,
+    counters: WayCounters,
+    /// The most that has waited since the last call of [`Way::take_queue_bytes_max`].
+    queue_bytes_max: u64,
+}
+
+impl Way {
+    /// A way that nothing has entered yet. The ways of a path differ in `number`.
+    ///
+    /// # Panics
+    ///
+    /// When [`WayConfig::validate`] has something against it.
+    #[must_use]
+    pub fn new(config: WayConfig, seed: u64, number: u64) -> Self {
+        if let Err(error) = config.validate() {
+            panic!("{error}");
+        }
+        // The numbers are part of what a seed means: never change them. 0 to 4 are those of
+        // `impair`.
+        let first = number * STREAMS;
+        let stream = |number| Prng::new(seed, first + number);
+        Self {
+            treats_packets_alike: config.treats_packets_alike(),
+            seed,
+            stream: first,
+            changes: 0,
+            loss: LossProcess::new(config.loss.clone(), stream(0)),
+            was_lost: false,
+            link: config.rate_bits_per_s.map(|rate| Link::new(rate, config.queue_bytes)),
+            link_free_ns: 0,
+            jitter: stream(1),
+            reorder: stream(2),
+            duplicate: stream(3),
+            corrupt: stream(4),
+            mark: stream(5),
+            released_ns: 0,
+            counters: WayCounters::default(),
+            queue_bytes_max: 0,
+            config,
+        }
+    }
+
+    /// Makes it another way for all that enters from now on. What is under way comes out as it
+    /// would have, and still comes out first: a shorter delay does not make packets overtake.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the way; it stays as it is.
+    pub fn change(&mut self, config: WayConfig) -> Result<(), WayError> {
+        config.validate()?;
+        self.changes += 1;
+        // A stream of its own for each change, far from those of the ways.
+        let prng = Prng::new(self.seed, self.stream + (self.changes << 32));
+        self.loss = LossProcess::new(config.loss.clone(), prng);
+        match (&mut self.link, config.rate_bits_per_s) {
+            (Some(link), Some(rate)) => link.change(rate, config.queue_bytes),
+            (link, rate) => *link = rate.map(|rate| Link::new(rate, config.queue_bytes)),
+        }
+        self.treats_packets_alike = config.treats_packets_alike();
+        self.config = config;
+        Ok(())
+    }
+
+    /// What it is now.
+    #[must_use]
+    pub fn config(&self) -> &WayConfig {
+        &self.config
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counters(&self) -> &WayCounters {
+        &self.counters
+    }
+
+    /// The same, for whoever carries the packets to count what only he knows.
+    pub(crate) fn counters_mut(&mut self) -> &mut WayCounters {
+        &mut self.counters
+    }
+
+    /// What waits in front of the link, as the link charges it.
+    pub fn queue_bytes(&mut self, now_ns: u64) -> u64 {
+        self.link.as_mut().map_or(0, |link| link.waiting_bytes(now_ns))
+    }
+
+    /// The most that has waited since the last call, and now.
+    pub fn take_queue_bytes_max(&mut self, now_ns: u64) -> u64 {
+        let now = self.queue_bytes(now_ns);
+        std::mem::replace(&mut self.queue_bytes_max, now).max(now)
+    }
+
+    /// A bundle enters. `is_ecn_capable`: its packets may be marked. What comes out of it is added
+    /// to `pieces`. Times must not run backwards.
+    pub fn on_bundle(
+        &mut self,
+        now_ns: u64,
+        bundle: &Bundle,
+        is_ecn_capable: bool,
+        pieces: &mut Vec<Piece>,
+    ) {
+        self.counters.sent_packets += u64::from(bundle.packets());
+        self.counters.sent_bytes += bundle.wire_bytes();
+        if self.treats_packets_alike {
+            let arrival_ns = now_ns.saturating_add(self.config.delay.at_ns(now_ns));
+            self.released_ns = self.released_ns.max(arrival_ns);
+            let (release_ns, end) = (self.released_ns, bundle.packets());
+            pieces.push(Piece { release_ns, start: 0, end, is_marked: false, flipped_bit: None });
+            return;
+        }
+        let mut growing: Option<Growing> = None;
+        for index in 0..bundle.packets() {
+            let fate = self.fate(now_ns, bundle.packet_bytes(index), is_ecn_capable);
+            let Some(fate) = fate else {
+                pieces.extend(growing.take().map(|growing| growing.piece));
+                continue;
+            };
+            let piece = Piece {
+                release_ns: fate.release_ns,
+                start: index,
+                end: index + 1,
+                is_marked: fate.is_marked,
+                flipped_bit: fate.flipped_bit,
+            };
+            match &mut growing {
+                Some(growing) if growing.takes(&fate, self.config.bundle_ns_max) => {
+                    growing.piece.end = piece.end;
+                    growing.piece.release_ns = piece.release_ns;
+                }
+                _ => {
+                    pieces.extend(growing.take().map(|growing| growing.piece));
+                    if fate.stands_alone() {
+                        pieces.push(piece);
+                    } else {
+                        growing = Some(Growing { piece, first_ns: fate.release_ns });
+                    }
+                }
+            }
+            if fate.is_duplicated {
+                pieces.extend(growing.take().map(|growing| growing.piece));
+                pieces.push(Piece { flipped_bit: None, ..piece });
+            }
+        }
+        pieces.extend(growing.map(|growing| growing.piece));
+    }
+
+    /// One packet enters. `None` when it never comes out.
+    fn fate(&mut self, now_ns: u64, bytes: u32, is_ecn_capable: bool) -> Option<Fate> {
+        // All draws come first, so that what happens to this packet does not shift them for the
+        // next.
+        let config = &self.config;
+        let is_lost = self.loss.loses();
+        let jitter_ns = match config.jitter_ns {
+            0 => 0,
+            jitter_ns => self.jitter.up_to(jitter_ns),
+        };
+        let is_held_back = draw(config.reorder, &mut self.reorder);
+        let is_duplicated = draw(config.duplicate, &mut self.duplicate);
+        let flipped_bit = draw(config.corrupt, &mut self.corrupt)
+            .then(|| self.corrupt.up_to(u64::from(bytes) * 8 - 1) as u32);
+        let mut is_marked = draw(config.mark, &mut self.mark);
+
+        if is_lost {
+            self.counters.lost += 1;
+            self.counters.loss_bursts += u64::from(!self.was_lost);
+        }
+        self.was_lost = is_lost;
+        if is_lost {
+            return None;
+        }
+        let departure_ns = match &mut self.link {
+            None => now_ns,
+            Some(link) => {
+                let waiting_bytes = link.waiting_bytes(now_ns);
+                let charge_bytes = u64::from(bytes) + u64::from(config.overhead_bytes);
+                let Some(departure_ns) = link.admit(now_ns, charge_bytes) else {
+                    self.counters.queue_dropped += 1;
+                    return None;
+                };
+                let waits_ns = self.link_free_ns.saturating_sub(now_ns);
+                self.link_free_ns = departure_ns;
+                self.counters.queue_ns_sum += waits_ns;
+                self.counters.queue_ns_max = self.counters.queue_ns_max.max(waits_ns);
+                let waiting_bytes_after =
+                    if waits_ns > 0 { waiting_bytes + charge_bytes } else { waiting_bytes };
+                self.queue_bytes_max = self.queue_bytes_max.max(waiting_bytes_after);
+                self.counters.queue_bytes_max =
+                    self.counters.queue_bytes_max.max(waiting_bytes_after);
+                is_marked |= config.mark_above_bytes.is_some_and(|above| waiting_bytes > above);
+                departure_ns
+            }
+        };
+        let delay_ns = config.delay.at_ns(departure_ns);
+        let arrival_ns = departure_ns.saturating_add(delay_ns).saturating_add(jitter_ns);
+        let mut release_ns = arrival_ns.max(self.released_ns);
+        if is_held_back {
+            release_ns = release_ns.saturating_add(config.reorder_delay_ns);
+            self.counters.reordered += 1;
+        } else {
+            self.released_ns = release_ns;
+        }
+        is_marked &= is_ecn_capable;
+        self.counters.marked += u64::from(is_marked);
+        self.counters.duplicated += u64::from(is_duplicated);
+        self.counters.corrupted += u64::from(flipped_bit.is_some());
+        Some(Fate { release_ns, is_marked, is_held_back, is_duplicated, flipped_bit })
+    }
+}
+
+/// What happens to a packet that comes out.
+#[derive(Clone, Copy, Debug)]
+struct Fate {
+    release_ns: u64,
+    is_marked: bool,
+    is_held_back: bool,
+    is_duplicated: bool,
+    flipped_bit: Option<u32>,
+}
+
+impl Fate {
+    /// Whether it cannot share a piece with a later packet.
+    fn stands_alone(&self) -> bool {
+        self.is_held_back || self.flipped_bit.is_some()
+    }
+}
+
+/// A piece that may take more packets.
+#[derive(Debug)]
+struct Growing {
+    piece: Piece,
+    /// When its first packet would have come alone.
+    first_ns: u64,
+}
+
+impl Growing {
+    /// Whether the next packet of the bundle may come along.
+    fn takes(&self, next: &Fate, bundle_ns_max: u64) -> bool {
+        !next.stands_alone()
+            && next.is_marked == self.piece.is_marked
+            && next.release_ns - self.first_ns <= bundle_ns_max
+    }
+}
+
+/// Draws, unless the answer is known; each effect has a stream of its own, so that none misses it.
+fn draw(share: Fraction, prng: &mut Prng) -> bool {
+    !share.is_never() && share.draw(prng)
+}
+
+#[cfg(test)]
+mod tests;
