@@ -18,6 +18,8 @@ mod ec_bench;
 mod perf;
 mod planner;
 mod transfer;
+#[cfg(target_os = "linux")]
+mod wan;
 
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, Parser, Subcommand};
@@ -81,6 +83,9 @@ enum Command {
     Figures(planner::FiguresArgs),
     /// Measure the erasure codes against threads, beside other libraries
     EcBench(ec_bench::EcBenchArgs),
+    // Described where its arguments are.
+    #[cfg(target_os = "linux")]
+    Wan(Box<wan::WanArgs>),
 }
 
 fn main() -> ExitCode {
@@ -99,6 +104,12 @@ fn main() -> ExitCode {
         Command::Plan(args) => planner::plan(&args, output),
         Command::Figures(args) => planner::figures(&args, output),
         Command::EcBench(args) => ec_bench::run(&args, output),
+        // It ends as the program that it ran.
+        #[cfg(target_os = "linux")]
+        Command::Wan(args) => match wan::run(&args, output) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,276 @@
+//! `lacuna wan`: any two programs in two hosts of their own, joined by an emulated path.
+
+mod conditions;
+mod programs;
+mod report;
+mod timeline;
+mod values;
+
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::{interrupt, units};
+use clap::{Args, Subcommand};
+use conditions::{ChangeSpec, Conditions};
+use lacuna_wan::{Direction, HostConfig, HostError, Report, Side, Wan, WanConfig, WanError};
+use programs::{Ended, Running, exit_code, wait_until_ready};
+use report::RunResult;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+const EXAMPLES: &str = "\
+Examples:
+  lacuna wan run --rate 1gbit --rtt 40ms --loss 1e-4 -- iperf3 -s -- iperf3 -c 10.77.0.1
+  lacuna wan run --rate 1gbit --rtt 40ms --loss 1e-3 --burst 8 --plot wan.svg \\
+      -- lacuna perf server -- lacuna perf client 10.77.0.1
+  lacuna wan run --rate 1gbit,20mbit --delay 10ms,30ms -- SERVER -- CLIENT
+                                     what differs by direction: TO_SERVER,TO_CLIENT
+  lacuna wan run --rate 1gbit --rtt 40ms --at '5s loss=100%' --at '8s loss=0' \\
+      -- SERVER -- CLIENT            dark from 5 s to 8 s
+  lacuna wan shell --rtt 100ms -- iperf3 -s
+                                     a shell in the client's host";
+
+const HOSTS: &str = "\
+Hosts: the server's address is 10.77.0.1 (fd77::1), the client's 10.77.0.2
+(fd77::2); nothing else can be reached. In the environment of both programs:
+  LACUNA_WAN_HOST                    server or client: where it runs
+  LACUNA_WAN_ADDR, LACUNA_WAN_PEER   its own address, the other host's
+  LACUNA_WAN_SERVER, LACUNA_WAN_CLIENT
+                                     the same by role
+  ..._ADDR6, ..._PEER6, ..._SERVER6, ..._CLIENT6
+                                     IPv6, where there is any
+  LACUNA_WAN_DEVICE, LACUNA_WAN_MTU  the device, and its longest packet
+  LACUNA_WAN_PEER_PID                a process of the other host: to run something
+                                     there, nsenter -t $LACUNA_WAN_PEER_PID -n COMMAND
+
+Without root the hosts live in a user namespace, and programs in them believe
+to be root. Everything in the hosts ends with this command, however it ends.
+
+Exit code: the client's (128 + N if signal N ended it); else 2 usage, 5 this
+machine, 130 interrupted.";
+
+/// Run programs in two hosts on this machine, joined by an emulated long path.
+///
+/// Each host is a network namespace. The path between them has a rate, a queue,
+/// a delay, losses and more, each way by itself, for IP packets of any protocol.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES, arg_required_else_help = true)]
+pub(crate) struct WanArgs {
+    #[command(subcommand)]
+    command: WanCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum WanCommand {
+    /// Start a server and a client, and tell what the path did
+    #[command(
+        override_usage = "lacuna wan run [OPTIONS] -- SERVER [ARGS] -- CLIENT [ARGS]",
+        after_help = format!("{EXAMPLES}\n\n{HOSTS}\n\n{}", units::HELP)
+    )]
+    Run(RunArgs),
+    /// Open a shell in the client's host
+    #[command(
+        override_usage = "lacuna wan shell [OPTIONS] [-- SERVER [ARGS]]",
+        after_help = format!("{EXAMPLES}\n\n{HOSTS}\n\n{}", units::HELP)
+    )]
+    Shell(ShellArgs),
+}
+
+/// Options of both commands.
+#[derive(Debug, Args)]
+struct PathArgs {
+    #[command(flatten)]
+    conditions: Conditions,
+    /// Change the path at a time after the client's start, like '10s rate=100mbit loss=1e-2'; may
+    /// be given several times
+    #[arg(long, value_parser = conditions::change, value_name = "CHANGE")]
+    at: Vec<ChangeSpec>,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Longest packet of the hosts, from the IP header on; below 1280 there is no IPv6
+    #[arg(long, default_value = "1500", value_parser = units::packet_bytes, value_name = "BYTES")]
+    mtu: u32,
+    /// Every packet by itself, as without segmentation offload; ten times the cost
+    #[arg(long)]
+    no_offload: bool,
+    /// Set this in both hosts, like net.ipv4.tcp_rmem='4096 131072 67108864'; may be given several
+    /// times
+    #[arg(long, value_parser = values::setting, value_name = "NAME=VALUE")]
+    sysctl: Vec<(String, String)>,
+    /// Interval of the time line
+    #[arg(long, default_value = "50ms", value_parser = units::some_duration, value_name = "TIME")]
+    interval: Duration,
+    /// Write queue, loss and rate over time as CSV
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write the same as a picture (SVG)
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// How long the server may take until it listens, before the client is started regardless
+    #[arg(long, default_value = "10s", value_parser = units::duration, value_name = "TIME")]
+    ready: Duration,
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    #[command(flatten)]
+    path: PathArgs,
+    /// The server's command line, --, and the client's
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    words: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct ShellArgs {
+    #[command(flatten)]
+    path: PathArgs,
+    /// The command line of a server to start in the other host
+    #[arg(last = true, value_name = "PROGRAM")]
+    server: Vec<String>,
+}
+
+pub(crate) fn run(args: &WanArgs, output: Output) -> Result<ExitCode, Failure> {
+    match &args.command {
+        WanCommand::Run(args) => {
+            let (server, client) = split(&args.words)?;
+            run_programs(&args.path, Some(server), client, output)
+        }
+        WanCommand::Shell(args) => {
+            let shell = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
+            let server = (!args.server.is_empty()).then_some(&args.server[..]);
+            run_programs(&args.path, server, &[shell], output)
+        }
+    }
+}
+
+/// Server and client, from the words behind the first `--`.
+fn split(words: &[String]) -> Result<(&[String], &[String]), Failure> {
+    let parts: Vec<&[String]> = words.split(|word| word == "--").collect();
+    match parts[..] {
+        [server, client] if !server.is_empty() && !client.is_empty() => Ok((server, client)),
+        [_, _] => Err(Failure::Usage("a program is missing: -- SERVER -- CLIENT".to_owned())),
+        [_] => Err(Failure::Usage(
+            "there is no client: give the server, --, and the client".to_owned(),
+        )),
+        _ => Err(Failure::Usage(
+            "more than two programs: wrap a command line that has a -- of its own in sh -c '...'"
+                .to_owned(),
+        )),
+    }
+}
+
+fn run_programs(
+    args: &PathArgs,
+    server: Option<&[String]>,
+    client: &[String],
+    output: Output,
+) -> Result<ExitCode, Failure> {
+    let (ways, course) = conditions::course(&args.conditions, &args.at)?;
+    let hosts =
+        HostConfig { mtu_bytes: args.mtu, offload: !args.no_offload, sysctls: args.sysctl.clone() };
+    let config = WanConfig { ways: ways.clone(), hosts, seed: args.seed, interval: args.interval };
+    let wan = Wan::start(&config).map_err(failure)?;
+    interrupt::install()?;
+    let introduction = report::introduce(&ways, wan.host(Side::Server), args.seed);
+    output.note(&introduction);
+
+    let mut server = match server {
+        Some(words) => Some(Running::start(&wan, Side::Server, words, output)?),
+        None => None,
+    };
+    if let Some(server) = &mut server {
+        wait_until_ready(&wan, server, args.ready, output)?;
+    }
+    let mut client = Running::start(&wan, Side::Client, client, output)?;
+    let started = Instant::now();
+    let mut course = course.into_iter().peekable();
+    let outcome = loop {
+        if interrupt::requested() {
+            break client.end()?;
+        }
+        let now = started.elapsed();
+        if let Some(change) = course.next_if(|change| change.at <= now) {
+            for (direction, way) in Direction::ALL.into_iter().zip(change.ways) {
+                wan.change(direction, way).map_err(failure)?;
+            }
+            continue;
+        }
+        let next = course.peek().map_or(interrupt::LOOK, |change| change.at - now);
+        if let Some(outcome) = client.wait(next.min(interrupt::LOOK))? {
+            break outcome;
+        }
+    };
+    let server_outcome = server.as_mut().map(Running::end).transpose()?;
+    let is_rootless = wan.host(Side::Server).is_rootless();
+    let report = wan.stop().map_err(failure)?;
+
+    let server = server.zip(server_outcome).map(|(server, outcome)| server.ended(outcome));
+    let client = client.ended(outcome);
+    write_timeline(args, &introduction, &report)?;
+    tell(args, &ways, is_rootless, &report, server.as_ref(), &client, output)?;
+    match interrupt::requested() {
+        true => Err(Failure::Interrupted),
+        false => Ok(ExitCode::from(exit_code(client.outcome.status))),
+    }
+}
+
+fn write_timeline(args: &PathArgs, title: &str, report: &Report) -> Result<(), Failure> {
+    if let Some(path) = &args.csv {
+        fs::write(path, timeline::csv(&report.timeline))
+            .map_err(|error| Failure::file("write", path, &error))?;
+    }
+    match &args.plot {
+        Some(path) => timeline::plot(path, title, &report.timeline),
+        None => Ok(()),
+    }
+}
+
+fn tell(
+    args: &PathArgs,
+    ways: &[lacuna_wan::WayConfig; 2],
+    is_rootless: bool,
+    report: &Report,
+    server: Option<&Ended>,
+    client: &Ended,
+    output: Output,
+) -> Result<(), Failure> {
+    if output.json {
+        let result = RunResult::new(args.seed, args.mtu, is_rootless, ways, report, server, client);
+        return output.object(&result);
+    }
+    // Standard output is the client's.
+    output.note(&report::text(report, server, client));
+    Ok(())
+}
+
+fn failure(error: WanError) -> Failure {
+    match error {
+        WanError::Way(_)
+        | WanError::ZeroInterval
+        | WanError::Host(HostError::Mtu { .. } | HostError::SysctlName { .. }) => {
+            Failure::Usage(error.to_string())
+        }
+        error => Failure::Local(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_and_client_are_what_the_dashes_separate() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let all = words("a -s -- b -c x");
+        let (server, client) = split(&all).unwrap();
+        assert_eq!((server.join(" "), client.join(" ")), ("a -s".to_owned(), "b -c x".to_owned()));
+        for (text, part) in
+            [("a", "no client"), ("a --", "missing"), ("-- b", "missing"), ("a -- b -- c", "sh -c")]
+        {
+            let error = split(&words(text)).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

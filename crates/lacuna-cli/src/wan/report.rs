@@ -1,0 +1,219 @@
+//! What came of a run, as text, and as JSON.
+
+use super::conditions::describe;
+use super::programs::{Ended, show_status};
+use crate::units::{show_bytes, show_rate, show_time};
+use comfy_table::{CellAlignment, Table, presets};
+use lacuna_wan::{Direction, Host, Report, WayConfig, WayCounters};
+use serde::Serialize;
+use std::os::unix::process::ExitStatusExt;
+
+/// A result on standard output with `--json`.
+#[derive(Debug, Serialize)]
+pub(super) struct RunResult {
+    command: &'static str,
+    seed: u64,
+    mtu_bytes: u32,
+    /// Whether the hosts live in a user namespace.
+    rootless: bool,
+    elapsed_s: f64,
+    /// Processor time of the emulator.
+    emulator_cpu_s: f64,
+    to_server: WayResult,
+    to_client: WayResult,
+    /// `null` if there was none.
+    server: Option<ProgramResult>,
+    client: ProgramResult,
+}
+
+#[derive(Debug, Serialize)]
+struct WayResult {
+    /// What the way was at the start, in words.
+    path: String,
+    sent_packets: u64,
+    sent_bytes: u64,
+    delivered_packets: u64,
+    delivered_bytes: u64,
+    delivered_bits_per_s: f64,
+    lost: u64,
+    loss_bursts: u64,
+    queue_dropped: u64,
+    held_dropped: u64,
+    /// Frames lost before the path: this machine was too slow for it.
+    device_dropped_frames: u64,
+    duplicated: u64,
+    reordered: u64,
+    corrupted: u64,
+    marked: u64,
+    refused: u64,
+    malformed_frames: u64,
+    link_local: u64,
+    queue_bytes_max: u64,
+    queue_ms_mean: f64,
+    queue_ms_max: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct ProgramResult {
+    command: Vec<String>,
+    exit_code: Option<i32>,
+    signal: Option<i32>,
+    took_s: f64,
+    user_s: f64,
+    system_s: f64,
+    memory_kib_max: u64,
+    stdout: Option<String>,
+}
+
+impl RunResult {
+    pub(super) fn new(
+        seed: u64,
+        mtu_bytes: u32,
+        rootless: bool,
+        ways: &[WayConfig; 2],
+        report: &Report,
+        server: Option<&Ended>,
+        client: &Ended,
+    ) -> Self {
+        let elapsed_s = report.total.elapsed.as_secs_f64();
+        let way = |index: usize| {
+            let counters = &report.total.ways[index];
+            WayResult::new(&ways[index], counters, report.device_drops[index], elapsed_s)
+        };
+        Self {
+            command: "wan",
+            seed,
+            mtu_bytes,
+            rootless,
+            elapsed_s,
+            emulator_cpu_s: report.total.cpu.as_secs_f64(),
+            to_server: way(0),
+            to_client: way(1),
+            server: server.map(ProgramResult::new),
+            client: ProgramResult::new(client),
+        }
+    }
+}
+
+impl WayResult {
+    fn new(way: &WayConfig, counters: &WayCounters, device_drops: u64, elapsed_s: f64) -> Self {
+        Self {
+            path: describe(way),
+            sent_packets: counters.sent_packets,
+            sent_bytes: counters.sent_bytes,
+            delivered_packets: counters.delivered_packets,
+            delivered_bytes: counters.delivered_bytes,
+            delivered_bits_per_s: counters.delivered_bytes as f64 * 8.0 / elapsed_s.max(1e-9),
+            lost: counters.lost,
+            loss_bursts: counters.loss_bursts,
+            queue_dropped: counters.queue_dropped,
+            held_dropped: counters.held_dropped,
+            device_dropped_frames: device_drops,
+            duplicated: counters.duplicated,
+            reordered: counters.reordered,
+            corrupted: counters.corrupted,
+            marked: counters.marked,
+            refused: counters.refused,
+            malformed_frames: counters.malformed_frames,
+            link_local: counters.link_local,
+            queue_bytes_max: counters.queue_bytes_max,
+            queue_ms_mean: counters.queue_ns_mean() / 1e6,
+            queue_ms_max: counters.queue_ns_max as f64 / 1e6,
+        }
+    }
+}
+
+impl ProgramResult {
+    fn new(ended: &Ended) -> Self {
+        let outcome = &ended.outcome;
+        Self {
+            command: ended.words.clone(),
+            exit_code: outcome.status.code(),
+            signal: outcome.status.signal(),
+            took_s: outcome.took.as_secs_f64(),
+            user_s: outcome.user.as_secs_f64(),
+            system_s: outcome.system.as_secs_f64(),
+            memory_kib_max: outcome.memory_kib_max,
+            stdout: ended.output.clone(),
+        }
+    }
+}
+
+/// The path before anything runs, in a line.
+pub(super) fn introduce(ways: &[WayConfig; 2], host: &Host, seed: u64) -> String {
+    let [to_server, to_client] = ways.each_ref().map(describe);
+    let path = match to_server == to_client {
+        true => format!("each way {to_server}"),
+        false => format!("to the server {to_server}; to the client {to_client}"),
+    };
+    let who = if host.is_rootless() { "; hosts in a user namespace" } else { "" };
+    format!("{path}; seed {seed}{who}")
+}
+
+/// What came of it, for people.
+pub(super) fn text(report: &Report, server: Option<&Ended>, client: &Ended) -> String {
+    let elapsed_s = report.total.elapsed.as_secs_f64();
+    let mut lines = vec![table(report, elapsed_s)];
+    for (drops, way) in report.device_drops.iter().zip(["to the server", "to the client"]) {
+        if *drops > 0 {
+            lines.push(format!(
+                "{drops} frames {way} were lost before the path: this machine is too slow for it"
+            ));
+        }
+    }
+    for (side, ended) in [("server", server), ("client", Some(client))] {
+        let Some(ended) = ended else { continue };
+        let outcome = &ended.outcome;
+        lines.push(format!(
+            "{side} {}: {} after {}, {} of processor time",
+            ended.words[0],
+            show_status(outcome.status),
+            show_time(outcome.took.as_secs_f64()),
+            show_time((outcome.user + outcome.system).as_secs_f64()),
+        ));
+    }
+    lines.push(format!(
+        "emulator: {} of processor time in {}",
+        show_time(report.total.cpu.as_secs_f64()),
+        show_time(elapsed_s)
+    ));
+    lines.join("\n")
+}
+
+/// The counters. What never happened has no column.
+fn table(report: &Report, elapsed_s: f64) -> String {
+    type Column = (&'static str, fn(&WayCounters) -> u64);
+    const COUNTS: [Column; 9] = [
+        ("lost", |counters| counters.lost),
+        ("dropped in queue", |counters| counters.queue_dropped),
+        ("dropped for memory", |counters| counters.held_dropped),
+        ("marked", |counters| counters.marked),
+        ("held back", |counters| counters.reordered),
+        ("duplicated", |counters| counters.duplicated),
+        ("corrupted", |counters| counters.corrupted),
+        ("refused", |counters| counters.refused),
+        ("malformed", |counters| counters.malformed_frames),
+    ];
+    let ways = &report.total.ways;
+    let counts: Vec<&Column> =
+        COUNTS.iter().filter(|(_, count)| ways.iter().any(|way| count(way) > 0)).collect();
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    let mut header = vec!["", "packets"];
+    header.extend(counts.iter().map(|(name, _)| *name));
+    header.extend(["delivered", "mean rate", "queue mean", "max"]);
+    table.set_header(header);
+    for (direction, counters) in Direction::ALL.iter().zip(ways) {
+        let mut row = vec![direction.name().replace('_', " "), counters.sent_packets.to_string()];
+        row.extend(counts.iter().map(|(_, count)| count(counters).to_string()));
+        row.push(show_bytes(counters.delivered_bytes));
+        row.push(show_rate(counters.delivered_bytes as f64 * 8.0 / elapsed_s.max(1e-9)));
+        row.push(show_time(counters.queue_ns_mean() / 1e9));
+        row.push(show_time(counters.queue_ns_max as f64 / 1e9));
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string()
+}
