@@ -12,7 +12,7 @@
 use std::ffi::{CStr, CString};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
@@ -20,19 +20,19 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, open, openat, statat};
 use rustix::io::{Errno, read, write};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketType, recvmsg, sendmsg, socket,
+    SendAncillaryMessage, SendFlags, SocketType, netdevice::name_to_index, recvmsg, sendmsg,
+    socket,
 };
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal, setsid, waitpid,
 };
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
-use super::HostError;
-use super::syscall;
+use super::{HostError, netlink, syscall};
 
 /// The device that leads to the other host.
-pub(super) const DEVICE: &CStr = c"wan0";
-const LOOPBACK: &CStr = c"lo";
+pub(super) const DEVICE: &str = "wan0";
+const LOOPBACK: &str = "lo";
 
 /// Frames that may wait to be read: more than a program sends while the emulator sleeps, and no
 /// long queue of its own (a judgement).
@@ -45,9 +45,9 @@ const FDS: usize = 3;
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) ipv4: Ipv4Addr,
-    pub(super) ipv4_mask: Ipv4Addr,
+    pub(super) ipv4_prefix_bits: u8,
     pub(super) ipv6: Ipv6Addr,
-    pub(super) ipv6_prefix_bits: u32,
+    pub(super) ipv6_prefix_bits: u8,
     pub(super) mtu_bytes: u32,
     /// Whether the kernel may hand over bundles.
     pub(super) offload: bool,
@@ -69,8 +69,8 @@ pub(super) enum Step {
     CreateTun,
     Offload,
     Sysctl,
+    Netlink,
     Address,
-    Sizes,
     Up,
     HandOver,
 }
@@ -84,8 +84,8 @@ impl Step {
         Self::CreateTun,
         Self::Offload,
         Self::Sysctl,
+        Self::Netlink,
         Self::Address,
-        Self::Sizes,
         Self::Up,
         Self::HandOver,
     ];
@@ -100,8 +100,8 @@ impl Step {
             Self::CreateTun => "make a TUN device",
             Self::Offload => "set the offloads of a TUN device",
             Self::Sysctl => "set a sysctl",
+            Self::Netlink => "reach its devices",
             Self::Address => "set an address",
-            Self::Sizes => "set the MTU",
             Self::Up => "bring a device up",
             Self::HandOver => "hand its descriptors over",
         }
@@ -335,26 +335,30 @@ fn make(plan: &Plan, has_user: bool) -> Result<(Made, OwnedFd, OwnedFd, OwnedFd)
             sysctl: index as u8,
         })?;
     }
-    let any =
-        socket(AddressFamily::INET, SocketType::DGRAM, None).map_err(Trouble::at(Step::Address))?;
-    let any = any.as_fd();
-    syscall::set_sizes(any, DEVICE, plan.mtu_bytes, DEVICE_QUEUE_FRAMES)
-        .map_err(Trouble::at(Step::Sizes))?;
-    for device in [LOOPBACK, DEVICE] {
-        syscall::bring_up(any, device).map_err(Trouble::at(Step::Up))?;
-    }
-    syscall::set_ipv4(any, DEVICE, plan.ipv4, plan.ipv4_mask)
+    let netlink = netlink::open().map_err(Trouble::at(Step::Netlink))?;
+    let netlink = netlink.as_fd();
+    let device = device_index(DEVICE).map_err(Trouble::at(Step::Netlink))?;
+    let loopback = device_index(LOOPBACK).map_err(Trouble::at(Step::Netlink))?;
+    netlink::bring_up(netlink, loopback, None).map_err(Trouble::at(Step::Up))?;
+    netlink::bring_up(netlink, device, Some((plan.mtu_bytes, DEVICE_QUEUE_FRAMES)))
+        .map_err(Trouble::at(Step::Up))?;
+    netlink::add_address(netlink, device, IpAddr::V4(plan.ipv4), plan.ipv4_prefix_bits)
         .map_err(Trouble::at(Step::Address))?;
     // A kernel may be without IPv6, and a device whose MTU is below 1280 is.
-    let has_ipv6 = socket(AddressFamily::INET6, SocketType::DGRAM, None).is_ok_and(|socket| {
-        syscall::set_ipv6(socket.as_fd(), DEVICE, plan.ipv6, plan.ipv6_prefix_bits).is_ok()
-    });
+    let ipv6 = IpAddr::V6(plan.ipv6);
+    let has_ipv6 = netlink::add_address(netlink, device, ipv6, plan.ipv6_prefix_bits).is_ok();
     let link = |path| {
         open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .map_err(Trouble::at(Step::HandOver))
     };
     let (net, user) = (link(c"/proc/self/ns/net")?, link(c"/proc/self/ns/user")?);
     Ok((Made { has_user_namespace: has_user, has_udp_offload, has_ipv6 }, tun, net, user))
+}
+
+fn device_index(device: &str) -> Result<u32, Errno> {
+    // The ioctl behind it takes any socket.
+    let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
+    name_to_index(&socket, device)
 }
 
 fn write_file(path: &CStr, content: &[u8]) -> Result<(), Errno> {

@@ -2,6 +2,7 @@
 
 mod keeper;
 mod listening;
+mod netlink;
 mod program;
 mod syscall;
 
@@ -253,7 +254,7 @@ impl Host {
         let (own, peer) = (self.side, self.side.other());
         let mut variables = vec![
             ("LACUNA_WAN_HOST".to_owned(), own.name().to_owned()),
-            ("LACUNA_WAN_DEVICE".to_owned(), DEVICE.to_string_lossy().into_owned()),
+            ("LACUNA_WAN_DEVICE".to_owned(), DEVICE.to_owned()),
             ("LACUNA_WAN_MTU".to_owned(), self.mtu_bytes.to_string()),
         ];
         let sides =
@@ -281,7 +282,7 @@ impl Host {
     #[must_use]
     pub fn device_drops(&self) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/net/dev", self.pid())).unwrap_or_default();
-        listening::sent_drops(&text, &DEVICE.to_string_lossy()).unwrap_or(0)
+        listening::sent_drops(&text, DEVICE).unwrap_or(0)
     }
 }
 
@@ -304,7 +305,7 @@ fn plan(side: Side, config: &HostConfig) -> Result<Plan, HostError> {
     });
     Ok(Plan {
         ipv4: side.ipv4(),
-        ipv4_mask: Ipv4Addr::new(255, 255, 255, 0),
+        ipv4_prefix_bits: 24,
         ipv6: side.ipv6(),
         ipv6_prefix_bits: 64,
         mtu_bytes,

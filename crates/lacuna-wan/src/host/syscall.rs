@@ -1,5 +1,5 @@
 //! The Linux calls that hosts are made with and that have no safe form: `fork`, `unshare`, the
-//! `ioctl`s of network devices, `wait4` with usage, and the hook between `fork` and `exec`.
+//! `ioctl`s of TUN devices, `wait4` with usage, and the hook between `fork` and `exec`.
 //!
 //! What runs between `fork` and `exec`, or in a child that never calls `exec`, may only do what is
 //! safe in a signal handler: the process may have had other threads, and with them went whatever
@@ -7,14 +7,11 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::CStr;
 use std::io;
 use std::mem;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::ptr;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -89,30 +86,18 @@ fn last_errno() -> Errno {
     Errno::from_raw_os_error(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }
 
-/// An `ifreq` for a device.
-fn interface_request(device: &CStr) -> libc::ifreq {
+/// Makes a TUN device of this name, with the header of [`crate::bundle`] and no other.
+pub(super) fn tun_create(tun: BorrowedFd<'_>, device: &str) -> Result<(), Errno> {
     // SAFETY: an ifreq is integers, arrays of them and null pointers.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     // The last byte stays 0.
-    for (place, byte) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(device.to_bytes()) {
-        *place = *byte as libc::c_char;
+    for (place, byte) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(device.bytes()) {
+        *place = byte as libc::c_char;
     }
-    request
-}
-
-/// An `ioctl` that reads, and perhaps writes, a structure.
-fn ioctl<T>(fd: BorrowedFd<'_>, operation: libc::c_ulong, argument: &mut T) -> Result<(), Errno> {
-    // SAFETY: the callers, all below, pass operations with the structure that they take; it
-    // outlives the call.
-    let result = unsafe { libc::ioctl(fd.as_raw_fd(), operation as _, ptr::from_mut(argument)) };
-    if result < 0 { Err(last_errno()) } else { Ok(()) }
-}
-
-/// Makes a TUN device of this name, with the header of [`crate::bundle`] and no other.
-pub(super) fn tun_create(tun: BorrowedFd<'_>, device: &CStr) -> Result<(), Errno> {
-    let mut request = interface_request(device);
     request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as _;
-    ioctl(tun, libc::TUNSETIFF, &mut request)
+    // SAFETY: the operation reads and writes an ifreq, which outlives the call.
+    let result = unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
+    if result < 0 { Err(last_errno()) } else { Ok(()) }
 }
 
 /// What a TUN device lets the kernel leave to whoever reads it; `Ok(false)` when UDP bundles, which
@@ -129,79 +114,6 @@ pub(super) fn tun_offload(tun: BorrowedFd<'_>) -> Result<bool, Errno> {
         }
     }
     Err(last_errno())
-}
-
-/// Gives a device an IPv4 address and its network.
-pub(super) fn set_ipv4(
-    socket: BorrowedFd<'_>,
-    device: &CStr,
-    address: Ipv4Addr,
-    mask: Ipv4Addr,
-) -> Result<(), Errno> {
-    for (operation, address) in [(libc::SIOCSIFADDR, address), (libc::SIOCSIFNETMASK, mask)] {
-        let mut request = interface_request(device);
-        let address = libc::sockaddr_in {
-            sin_family: libc::AF_INET as libc::sa_family_t,
-            sin_port: 0,
-            sin_addr: libc::in_addr { s_addr: u32::from(address).to_be() },
-            sin_zero: [0; 8],
-        };
-        // SAFETY: both have 16 bytes; a sockaddr is what holds a sockaddr_in.
-        request.ifr_ifru.ifru_addr =
-            unsafe { mem::transmute::<libc::sockaddr_in, libc::sockaddr>(address) };
-        ioctl(socket, operation, &mut request)?;
-    }
-    Ok(())
-}
-
-/// `in6_ifreq` of `linux/ipv6.h`.
-#[repr(C)]
-struct Ipv6Request {
-    address: libc::in6_addr,
-    prefix_bits: u32,
-    index: libc::c_int,
-}
-
-/// Gives a device an IPv6 address and its network; `socket` is an IPv6 one.
-pub(super) fn set_ipv6(
-    socket: BorrowedFd<'_>,
-    device: &CStr,
-    address: Ipv6Addr,
-    prefix_bits: u32,
-) -> Result<(), Errno> {
-    let mut request = interface_request(device);
-    ioctl(socket, libc::SIOCGIFINDEX, &mut request)?;
-    // SAFETY: the kernel has written the index.
-    let index = unsafe { request.ifr_ifru.ifru_ifindex };
-    let address = libc::in6_addr { s6_addr: address.octets() };
-    let mut request = Ipv6Request { address, prefix_bits, index };
-    ioctl(socket, libc::SIOCSIFADDR, &mut request)
-}
-
-/// Sets the longest packet and the length of the queue towards whoever reads the device, in frames.
-pub(super) fn set_sizes(
-    socket: BorrowedFd<'_>,
-    device: &CStr,
-    mtu_bytes: u32,
-    queue_frames: u32,
-) -> Result<(), Errno> {
-    /// Not in every `libc`: `linux/sockios.h`.
-    const SIOCSIFTXQLEN: libc::c_ulong = 0x8943;
-    let mut request = interface_request(device);
-    request.ifr_ifru.ifru_mtu = mtu_bytes as libc::c_int;
-    ioctl(socket, libc::SIOCSIFMTU, &mut request)?;
-    // The length of the queue is an int in the same place.
-    request.ifr_ifru.ifru_mtu = queue_frames as libc::c_int;
-    ioctl(socket, SIOCSIFTXQLEN, &mut request)
-}
-
-/// Brings a device up.
-pub(super) fn bring_up(socket: BorrowedFd<'_>, device: &CStr) -> Result<(), Errno> {
-    let mut request = interface_request(device);
-    ioctl(socket, libc::SIOCGIFFLAGS, &mut request)?;
-    // SAFETY: the kernel has written the flags.
-    unsafe { request.ifr_ifru.ifru_flags |= libc::IFF_UP as libc::c_short };
-    ioctl(socket, libc::SIOCSIFFLAGS, &mut request)
 }
 
 /// The namespaces of a host, as descriptors.

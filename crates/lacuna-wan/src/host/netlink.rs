@@ -1,0 +1,167 @@
+//! Devices and addresses of a host, set over a routing netlink socket (rtnetlink(7)).
+//!
+//! Unlike the older `ioctl`s, it lets the root of a user namespace do all of it. Messages are put
+//! together on the stack (see [`super::keeper`]: nothing here allocates).
+
+use std::net::IpAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::io::{Errno, read, write};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+/// Longest message here: headers, and some attributes of 16 bytes at most.
+const MESSAGE_BYTES_MAX: usize = 128;
+
+/// `struct nlmsghdr`: length, type, flags, sequence number, port.
+const HEADER_BYTES: usize = 16;
+
+/// `RTM_NEWLINK` and `RTM_NEWADDR` of `linux/rtnetlink.h`.
+const NEW_LINK: u16 = 16;
+const NEW_ADDRESS: u16 = 20;
+/// `NLMSG_ERROR`; also says that there was none.
+const ANSWER: u16 = 2;
+/// `NLM_F_REQUEST | NLM_F_ACK`, and what makes a new object: `NLM_F_CREATE | NLM_F_EXCL`.
+const REQUEST: u16 = 0x1 | 0x4;
+const CREATE: u16 = 0x400 | 0x200;
+
+/// `IFLA_MTU`, `IFLA_TXQLEN` and `IFF_UP`.
+const LINK_MTU: u16 = 4;
+const LINK_QUEUE: u16 = 13;
+const UP: u32 = 1;
+/// `IFA_ADDRESS`, `IFA_LOCAL`, and `IFA_F_NODAD`: there is nobody who could have the same address.
+const ADDRESS: u16 = 1;
+const LOCAL: u16 = 2;
+const NO_DUPLICATE_DETECTION: u8 = 2;
+
+/// A message as it grows.
+struct Message {
+    bytes: [u8; MESSAGE_BYTES_MAX],
+    length: usize,
+}
+
+impl Message {
+    fn new(kind: u16, flags: u16) -> Self {
+        let mut message = Self { bytes: [0; MESSAGE_BYTES_MAX], length: HEADER_BYTES };
+        message.bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+        message.bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
+        message
+    }
+
+    /// Appends bytes, and what aligns the next ones to 4.
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.length..][..bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len().next_multiple_of(4);
+    }
+
+    /// Appends an attribute: `struct rtattr` and its value.
+    fn attribute(&mut self, kind: u16, value: &[u8]) {
+        let [a, b] = (4 + value.len() as u16).to_ne_bytes();
+        let [c, d] = kind.to_ne_bytes();
+        self.push(&[a, b, c, d]);
+        self.push(value);
+    }
+
+    fn finish(&mut self) -> &[u8] {
+        self.bytes[..4].copy_from_slice(&(self.length as u32).to_ne_bytes());
+        &self.bytes[..self.length]
+    }
+}
+
+/// A socket for the other functions.
+pub(super) fn open() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC;
+    // No protocol is NETLINK_ROUTE.
+    socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)
+}
+
+/// Brings a device up, and gives it a longest packet and a queue if told so.
+pub(super) fn bring_up(
+    socket: BorrowedFd<'_>,
+    index: u32,
+    sizes: Option<(u32, u32)>,
+) -> Result<(), Errno> {
+    let mut message = Message::new(NEW_LINK, REQUEST);
+    // `struct ifinfomsg`: family, type, index, flags, and which flags to change.
+    message.push(&[0; 4]);
+    message.push(&index.to_ne_bytes());
+    message.push(&UP.to_ne_bytes());
+    message.push(&UP.to_ne_bytes());
+    if let Some((mtu_bytes, queue_frames)) = sizes {
+        message.attribute(LINK_MTU, &mtu_bytes.to_ne_bytes());
+        message.attribute(LINK_QUEUE, &queue_frames.to_ne_bytes());
+    }
+    exchange(socket, &mut message)
+}
+
+/// Gives a device an address, and with it a route to the address' network.
+pub(super) fn add_address(
+    socket: BorrowedFd<'_>,
+    index: u32,
+    address: IpAddr,
+    prefix_bits: u8,
+) -> Result<(), Errno> {
+    let (family, flags) = match address {
+        IpAddr::V4(_) => (AddressFamily::INET, 0),
+        IpAddr::V6(_) => (AddressFamily::INET6, NO_DUPLICATE_DETECTION),
+    };
+    let mut message = Message::new(NEW_ADDRESS, REQUEST | CREATE);
+    // `struct ifaddrmsg`: family, prefix length, flags, scope (universe), index.
+    message.push(&[family.as_raw() as u8, prefix_bits, flags, 0]);
+    message.push(&index.to_ne_bytes());
+    for kind in [LOCAL, ADDRESS] {
+        match address {
+            IpAddr::V4(address) => message.attribute(kind, &address.octets()),
+            IpAddr::V6(address) => message.attribute(kind, &address.octets()),
+        }
+    }
+    exchange(socket, &mut message)
+}
+
+/// Sends a request and takes the kernel's answer to it.
+fn exchange(socket: BorrowedFd<'_>, message: &mut Message) -> Result<(), Errno> {
+    write(socket, message.finish())?;
+    // A header, an error number, and the request again.
+    let mut answer = [0; 2 * HEADER_BYTES + MESSAGE_BYTES_MAX];
+    let length = read(socket, &mut answer)?;
+    let kind = u16::from_ne_bytes([answer[4], answer[5]]);
+    if length < HEADER_BYTES + 4 || kind != ANSWER {
+        return Err(Errno::BADMSG);
+    }
+    let [a, b, c, d] = [answer[16], answer[17], answer[18], answer[19]];
+    match i32::from_ne_bytes([a, b, c, d]) {
+        0 => Ok(()),
+        // Error numbers come negated.
+        error => Err(Errno::from_raw_os_error(error.saturating_neg())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_have_the_layout_of_rtnetlink() {
+        let mut message = Message::new(0x0102, 0x0304);
+        message.push(&[7; 5]);
+        message.attribute(0x0506, &[9, 9]);
+        let number = |bytes: u16| bytes.to_ne_bytes();
+        let mut expected = vec![];
+        expected.extend_from_slice(&32u32.to_ne_bytes());
+        expected.extend([number(0x0102), number(0x0304)].concat());
+        expected.extend([0; 8]);
+        expected.extend([7, 7, 7, 7, 7, 0, 0, 0]);
+        expected.extend([number(6), number(0x0506)].concat());
+        expected.extend([9, 9, 0, 0]);
+        assert_eq!(message.finish()[4..], expected[4..]);
+        assert_eq!(message.finish()[..4], 32u32.to_ne_bytes());
+    }
+
+    #[test]
+    fn the_kernels_refusal_is_its_error() {
+        let socket = open().expect("a netlink socket");
+        use std::os::fd::AsFd;
+        let refused = bring_up(socket.as_fd(), u32::MAX / 2, None);
+        // No such device, or no right to ask.
+        assert!(matches!(refused, Err(Errno::NODEV | Errno::PERM)), "{refused:?}");
+    }
+}
