@@ -24,10 +24,11 @@ use crate::way::{Piece, Way, WayConfig, WayCounters, WayError};
 /// Frames read from one host before the other gets its turn and what is due is written.
 const READS_MAX: usize = 16;
 
-/// Packets are written up to this much before their time if the thread is awake anyway. A sleeping
-/// thread wakes up some ten microseconds late, so this errs no more on the other side, and it saves
-/// a wake-up per packet where packets come closer to each other than this.
-const EARLY_NS: u64 = 20_000;
+/// Pieces are written before their time if the thread is awake anyway: by a hundredth of the delay,
+/// and by this at most. Half of the processor time at 1 Gbit/s is waking up, and what comes close
+/// together then costs one wake-up. A sleeping thread wakes up some tens of microseconds late, so
+/// this errs no more on the other side.
+const EARLY_NS_MAX: u64 = 50_000;
 
 /// What others ask of the running path.
 pub(crate) enum Request {
@@ -61,8 +62,12 @@ pub(crate) struct Emulator {
     requests: Receiver<Request>,
     /// Readable when there is a request.
     bell: Arc<OwnedFd>,
+    /// How much before its time a piece may be written.
+    early_ns: u64,
     /// The time of the clock at which the path's time is 0.
     start_ns: u64,
+    /// Whether there may be something to read, per way.
+    is_readable: [bool; 2],
     // Storage that is kept from frame to frame.
     pieces: Vec<Piece>,
     header: PieceHeader,
@@ -81,6 +86,7 @@ impl Emulator {
         let (server, client) = (Arc::new(server), Arc::new(client));
         Self {
             ends: [(Arc::clone(&client), Arc::clone(&server)), (server, client)],
+            early_ns: early_ns(&ways),
             ways,
             arena: Arena::new(2 * WayConfig::HELD_BYTES_MAX),
             flight: Flight::default(),
@@ -88,6 +94,7 @@ impl Emulator {
             requests,
             bell,
             start_ns: clock_ns(),
+            is_readable: [true; 2],
             pieces: vec![],
             header: PieceHeader::default(),
             scratch: vec![0; FRAME_BYTES_MAX],
@@ -101,9 +108,10 @@ impl Emulator {
             rustix::thread::set_current_timer_slack(Some(least))?;
         }
         loop {
-            let mut is_idle = true;
             for way in 0..self.ways.len() {
-                is_idle &= !self.take_in(way)?;
+                if self.is_readable[way] {
+                    self.is_readable[way] = self.take_in(way)?;
+                }
             }
             let now_ns = self.now_ns();
             self.put_out(now_ns)?;
@@ -116,8 +124,11 @@ impl Emulator {
                 let progress = self.progress();
                 return Ok((progress, self.timeline));
             }
-            if is_idle {
+            if self.is_readable == [false; 2] {
                 self.sleep()?;
+            } else {
+                // One is busy and nobody has asked about the other.
+                self.is_readable = [true; 2];
             }
         }
     }
@@ -126,9 +137,9 @@ impl Emulator {
         clock_ns() - self.start_ns
     }
 
-    /// Reads what a host has sent, and tells whether there was anything.
+    /// Reads what a host has sent, and tells whether there may be more.
     fn take_in(&mut self, way: usize) -> io::Result<bool> {
-        for count in 0..READS_MAX {
+        for _ in 0..READS_MAX {
             let source = &self.ends[way].0;
             // Without room, what comes is read and dropped: a full path loses packets, it does not
             // stop the host.
@@ -138,7 +149,7 @@ impl Emulator {
             };
             let frame_bytes = match read(source, &mut *room) {
                 Ok(frame_bytes) => frame_bytes,
-                Err(Errno::AGAIN | Errno::INTR) => return Ok(count > 0),
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
                 Err(error) => return Err(error.into()),
             };
             let frame = &room[..frame_bytes];
@@ -177,7 +188,7 @@ impl Emulator {
 
     /// Writes the pieces whose time has come.
     fn put_out(&mut self, now_ns: u64) -> io::Result<()> {
-        while let Some((held, piece, is_last)) = self.flight.pop_due(now_ns + EARLY_NS) {
+        while let Some((held, piece, is_last)) = self.flight.pop_due(now_ns + self.early_ns) {
             let frame = self.arena.frame(held.place);
             let sink = &self.ends[held.way].1;
             let packets = piece.start..piece.end;
@@ -228,6 +239,7 @@ impl Emulator {
                 Ok(Request::Change { way, config, answer }) => {
                     // Whoever asked may have gone.
                     let _ = answer.send(self.ways[way].change(*config));
+                    self.early_ns = early_ns(&self.ways);
                 }
                 Ok(Request::Read { answer }) => {
                     let _ = answer.send(self.progress());
@@ -266,12 +278,20 @@ impl Emulator {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        if !fds[2].revents().is_empty() {
+        let [to_server, to_client, bell] = fds.each_ref().map(|fd| !fd.revents().is_empty());
+        self.is_readable = [to_server, to_client];
+        if bell {
             let mut count = [0; 8];
             let _ = read(&self.bell, &mut count);
         }
         Ok(())
     }
+}
+
+/// See [`EARLY_NS_MAX`]. Both ways wait in one queue, so the shorter one decides.
+fn early_ns(ways: &[Way; 2]) -> u64 {
+    let hundredths = ways.iter().map(|way| way.config().delay.min_ns() / 100);
+    hundredths.min().unwrap_or(0).min(EARLY_NS_MAX)
 }
 
 fn clock_ns() -> u64 {

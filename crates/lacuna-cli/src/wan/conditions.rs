@@ -72,8 +72,8 @@ pub(super) struct Conditions {
     /// an Ethernet header [default: 14]
     #[arg(long, value_parser = values::overhead, value_name = "BYTES")]
     overhead: Option<u32>,
-    /// Packets of a bundle wait for each other at most so long: shorter is truer, and costs more
-    /// [default: 250us]
+    /// Packets of a bundle wait for each other at most so long: shorter is truer, and costs more;
+    /// a fiftieth of the delay if not given, within 100us and 600us
     #[arg(long, value_parser = units::duration, value_name = "TIME")]
     bundle: Option<Duration>,
 }
@@ -145,7 +145,7 @@ impl Conditions {
             corrupt: share(&self.corrupt),
             mark: share(&self.mark),
             mark_above_bytes: of(&self.ecn, index).map(|ecn| depth("ecn", ecn)).transpose()?,
-            bundle_ns_max: self.bundle.map_or(default.bundle_ns_max, ns),
+            bundle_ns_max: self.bundle.map(ns),
         };
         if way.mark_above_bytes.is_some() && rate_bits_per_s.is_none() {
             return Err(Failure::Usage(

@@ -40,9 +40,10 @@ pub struct WayConfig {
     /// Packets that arrive while more than this waits are marked, as DCTCP's switches do (RFC
     /// 8257); `None` for none.
     pub mark_above_bytes: Option<u64>,
-    /// A bundle is cut where a packet would wait longer than this for the last one of its bundle.
-    /// Smaller is truer to a link on which packets come one by one, and costs more.
-    pub bundle_ns_max: u64,
+    /// A bundle is cut so that no packet waits longer than this for the last one of its piece.
+    /// Smaller is truer to a link on which packets come one by one, and costs more. `None` is a
+    /// fiftieth of the delay, but 100 us at least and 600 us at most.
+    pub bundle_ns_max: Option<u64>,
 }
 
 impl WayConfig {
@@ -66,6 +67,14 @@ impl WayConfig {
             return Err(WayError::TooMuchInFlight { needed_bytes });
         }
         Ok(())
+    }
+
+    /// [`WayConfig::bundle_ns_max`] as it is.
+    pub(super) fn piece_ns_max(&self) -> u64 {
+        // 2 % is what the path promises. Waking up is more expensive than the shortest is worth; a
+        // full bundle takes 550 us at 1 Gbit/s, and there is no need to cut it on a long path.
+        let fiftieth_ns = (self.delay.min_ns() / 50).clamp(100_000, 600_000);
+        self.bundle_ns_max.unwrap_or(fiftieth_ns)
     }
 
     /// Whether packets of a bundle have to be looked at one by one.
@@ -96,9 +105,7 @@ impl Default for WayConfig {
             corrupt: Fraction::never(),
             mark: Fraction::never(),
             mark_above_bytes: None,
-            // Half of what a full bundle takes at 1 Gbit/s: twice the writes, and no packet comes
-            // later than the noise of timers in a virtual machine by much (a judgement).
-            bundle_ns_max: 250_000,
+            bundle_ns_max: None,
         }
     }
 }
@@ -118,6 +125,15 @@ impl Delay {
         match self {
             Self::Fixed(delay_ns) => *delay_ns,
             Self::Trace(trace) => trace.at_ns(time_ns),
+        }
+    }
+
+    /// The shortest.
+    #[must_use]
+    pub fn min_ns(&self) -> u64 {
+        match self {
+            Self::Fixed(delay_ns) => *delay_ns,
+            Self::Trace(trace) => trace.min_ns(),
         }
     }
 

@@ -175,6 +175,7 @@ impl Way {
             pieces.push(Piece { release_ns, start: 0, end, is_marked: false, flipped_bit: None });
             return;
         }
+        let piece_ns_max = self.piece_ns(bundle);
         let mut growing: Option<Growing> = None;
         for index in 0..bundle.packets() {
             let fate = self.fate(now_ns, bundle.packet_bytes(index), is_ecn_capable);
@@ -190,7 +191,7 @@ impl Way {
                 flipped_bit: fate.flipped_bit,
             };
             match &mut growing {
-                Some(growing) if growing.takes(&fate, self.config.bundle_ns_max) => {
+                Some(growing) if growing.takes(&fate, piece_ns_max) => {
                     growing.piece.end = piece.end;
                     growing.piece.release_ns = piece.release_ns;
                 }
@@ -209,6 +210,22 @@ impl Way {
             }
         }
         pieces.extend(growing.map(|growing| growing.piece));
+    }
+
+    /// How much later than its first packet a piece of this bundle may be: as much as may be, or
+    /// less if that gives as few pieces of more even length.
+    fn piece_ns(&self, bundle: &Bundle) -> u64 {
+        let most_ns = self.config.piece_ns_max();
+        let Some(rate) = self.config.rate_bits_per_s else { return most_ns };
+        let packets = u64::from(bundle.packets());
+        let bits = 8 * (bundle.wire_bytes() + u64::from(self.config.overhead_bytes) * packets);
+        // A bundle has some 2^20 bits, so this stays far below 2^64.
+        let packet_ns = bits * 1_000_000_000 / rate / packets;
+        let Some(gaps) = most_ns.checked_div(packet_ns) else { return most_ns };
+        let pieces = packets.div_ceil(gaps + 1);
+        let gaps = packets.div_ceil(pieces) - 1;
+        // The half is for what rounding and a shorter last packet do to the mean.
+        most_ns.min(gaps * packet_ns + packet_ns / 2)
     }
 
     /// One packet enters. `None` when it never comes out.
@@ -301,10 +318,10 @@ struct Growing {
 
 impl Growing {
     /// Whether the next packet of the bundle may come along.
-    fn takes(&self, next: &Fate, bundle_ns_max: u64) -> bool {
+    fn takes(&self, next: &Fate, piece_ns_max: u64) -> bool {
         !next.stands_alone()
             && next.is_marked == self.piece.is_marked
-            && next.release_ns - self.first_ns <= bundle_ns_max
+            && next.release_ns - self.first_ns <= piece_ns_max
     }
 }
 

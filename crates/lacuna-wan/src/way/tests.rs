@@ -93,14 +93,34 @@ fn packets_of_a_bundle_come_no_later_than_asked_after_their_time() {
     // 1514 bytes at 100 Mbit/s take 121,120 ns.
     let config = WayConfig {
         rate_bits_per_s: Some(100_000_000),
-        bundle_ns_max: 300_000,
+        bundle_ns_max: Some(400_000),
         ..WayConfig::default()
     };
     let mut way = Way::new(config, 1, 0);
     let pieces = run(&mut way, 1, 10, 0);
     let of_pieces: Vec<_> = pieces.iter().map(|p| (p.start, p.end, p.release_ns)).collect();
     let at = |packets: u64| packets * 121_120;
-    assert_eq!(of_pieces, [(0, 3, at(3)), (3, 6, at(6)), (6, 9, at(9)), (9, 10, at(10))]);
+    // The first of four waits 363,360 ns.
+    assert_eq!(of_pieces, [(0, 4, at(4)), (4, 8, at(8)), (8, 10, at(10))]);
+}
+
+#[test]
+fn bundles_stay_whole_on_a_long_path_and_are_cut_on_a_short_one() {
+    for (delay_ns, pieces) in [(30 * MS, 1), (20 * MS, 2), (MS, 5)] {
+        let config = WayConfig {
+            rate_bits_per_s: Some(1_000_000_000),
+            delay: Delay::Fixed(delay_ns),
+            ..WayConfig::default()
+        };
+        // 45 full packets take 545 us.
+        let bundle = bundle_of(45);
+        let mut out = vec![];
+        Way::new(config, 1, 0).on_bundle(0, &bundle, true, &mut out);
+        let lengths: Vec<u32> = out.iter().map(|piece| piece.end - piece.start).collect();
+        assert_eq!(lengths.len(), pieces, "{lengths:?}");
+        let longest = lengths.iter().max().unwrap();
+        assert!(lengths[..pieces - 1].iter().all(|length| length == longest), "{lengths:?}");
+    }
 }
 
 #[test]
@@ -154,7 +174,7 @@ fn packets_that_meet_a_long_queue_are_marked_if_they_may_be() {
         let config = WayConfig {
             rate_bits_per_s: Some(100_000_000),
             mark_above_bytes: Some(10 * (PACKET_BYTES + 14)),
-            bundle_ns_max: S,
+            bundle_ns_max: Some(S),
             ..WayConfig::default()
         };
         let mut way = Way::new(config, 1, 0);
@@ -266,7 +286,7 @@ fn busy(bundle_ns_max: u64) -> WayConfig {
         corrupt: share(0.02),
         mark: share(0.02),
         mark_above_bytes: Some(100_000),
-        bundle_ns_max,
+        bundle_ns_max: Some(bundle_ns_max),
         ..WayConfig::default()
     }
 }

@@ -128,6 +128,11 @@ impl DelayTrace {
         self.points[later.saturating_sub(1)].1
     }
 
+    /// The shortest delay.
+    pub(super) fn min_ns(&self) -> u64 {
+        self.points.iter().map(|(_, delay_ns)| *delay_ns).min().unwrap_or(0)
+    }
+
     /// The longest delay.
     pub(super) fn max_ns(&self) -> u64 {
         self.points.iter().map(|(_, delay_ns)| *delay_ns).max().unwrap_or(0)
@@ -175,7 +180,7 @@ mod tests {
         ] {
             assert_eq!(trace.at_ns(at_ms * ms), delay_ns, "{at_ms}");
         }
-        assert_eq!(trace.max_ns(), 30_500_000);
+        assert_eq!((trace.min_ns(), trace.max_ns()), (1_000_000, 30_500_000));
         assert_eq!(DelayTrace::parse("5 7").unwrap().at_ns(u64::MAX), 7 * ms);
     }
 
