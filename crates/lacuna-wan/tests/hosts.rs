@@ -333,9 +333,9 @@ fn a_path_can_be_asked_and_changed_while_it_runs() {
 fn what_runs_in_the_hosts_ends_with_whoever_made_them_even_if_killed() {
     let Some(wan) = start(&WanConfig::default()) else { return };
     // Dropped: programs that were not waited for.
-    let child = start_role(&wan, Side::Server, "idle");
+    let mut child = start_role(&wan, Side::Server, "idle");
     drop(wan);
-    assert!(!wait(&child).status.success());
+    assert!(!child.wait().expect("our child").success());
 
     let mut owner = role_command("owner").spawn().expect("it starts");
     let numbers = result_of(&mut owner);

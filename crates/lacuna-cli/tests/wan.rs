@@ -1,0 +1,219 @@
+//! `lacuna wan` as a user runs it. Where there are no namespaces to be had, what needs them says so
+//! and passes.
+
+#![cfg(target_os = "linux")]
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
+
+fn wan(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_lacuna"))
+        .arg("wan")
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the binary runs")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The same, unless this machine gives no hosts; that has to be said in one line.
+fn run(args: &[&str]) -> Option<Output> {
+    let output = wan(args);
+    let text = stderr(&output);
+    assert!(!text.contains("panicked"), "{text}");
+    if output.status.code() == Some(5) && text.contains("run as root") {
+        assert_eq!(text.trim_end().lines().count(), 1, "{text}");
+        eprintln!("skipped: {text}");
+        return None;
+    }
+    Some(output)
+}
+
+fn object(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).expect("one object")
+}
+
+#[test]
+fn the_exit_code_is_the_clients_and_the_programs_know_where_they_are() {
+    let client = "echo $LACUNA_WAN_HOST $LACUNA_WAN_ADDR $LACUNA_WAN_PEER $LACUNA_WAN_SERVER \
+                  $LACUNA_WAN_CLIENT $LACUNA_WAN_MTU; exit 7";
+    let args = ["run", "--ready", "0s", "--mtu", "1400", "--", "sleep", "1000", "--", "sh", "-c"];
+    let mut args = args.to_vec();
+    args.push(client);
+    let Some(output) = run(&args) else { return };
+    assert_eq!(output.status.code(), Some(7));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, "client 10.77.0.2 10.77.0.1 10.77.0.1 10.77.0.2 1400\n");
+    let text = stderr(&output);
+    assert!(text.contains("server sleep: signal 15") && text.contains("client sh: exit code 7"));
+}
+
+#[test]
+fn a_transfer_over_a_bad_path_is_told_in_json_with_its_time_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (csv, svg) = (path("wan.csv"), path("wan.svg"));
+    let lacuna = env!("CARGO_BIN_EXE_lacuna");
+    let client = format!(
+        "{lacuna} perf client --json --validate --size 1MiB --iters 8 $LACUNA_WAN_SERVER 2>&1"
+    );
+    let Some(output) = run(&[
+        "run",
+        "--json",
+        "--rate",
+        "200mbit",
+        "--rtt",
+        "10ms",
+        "--loss",
+        "1e-2,1e-3",
+        "--burst",
+        "2",
+        "--seed",
+        "5",
+        "--csv",
+        &csv,
+        "--plot",
+        &svg,
+        "--",
+        lacuna,
+        "perf",
+        "server",
+        "--",
+        "sh",
+        "-c",
+        &client,
+    ]) else {
+        return;
+    };
+    let result = object(&output);
+    assert_eq!(output.status.code(), Some(0), "{result}");
+    assert_eq!((&result["seed"], &result["mtu_bytes"]), (&5.into(), &1500.into()));
+    assert_eq!(result["client"]["exit_code"], 0);
+    let said = result["client"]["stdout"].as_str().expect("text");
+    assert!(said.contains("\"validated\":true"), "{said}");
+    let way = &result["to_server"];
+    assert!(way["sent_bytes"].as_u64() > Some(8 << 20) && way["lost"].as_u64() > Some(10), "{way}");
+    assert!(way["path"].as_str().is_some_and(|path| path.contains("bursts of 2")), "{way}");
+    let text = std::fs::read_to_string(csv).expect("a time line");
+    let lost = text.lines().skip(1).filter(|line| line.contains("to_server"));
+    let lost = lost.map(|line| line.split(',').nth(8).unwrap().parse::<u64>().unwrap());
+    assert_eq!(Some(lost.sum()), way["lost"].as_u64());
+    assert!(std::fs::read_to_string(svg).expect("a picture").contains("queue, KiB"));
+}
+
+#[test]
+fn a_path_that_goes_dark_loses_what_is_sent_from_then_on() {
+    // The client sends to nobody; what counts is what the path does to it.
+    let client = "i=0; while [ $i -lt 50 ]; do echo x > /dev/udp/10.77.0.1/9; \
+                  i=$((i+1)); sleep 0.01; done";
+    let Some(output) = run(&[
+        "run",
+        "--json",
+        "--ready",
+        "0s",
+        "--at",
+        "0s loss=100%",
+        "--",
+        "sleep",
+        "100",
+        "--",
+        "bash",
+        "-c",
+        client,
+    ]) else {
+        return;
+    };
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let result = object(&output);
+    let way = &result["to_server"];
+    assert!(way["lost"].as_u64() > Some(0), "{way}");
+}
+
+#[test]
+fn a_server_that_ends_at_once_is_named_with_its_exit_code() {
+    let Some(output) = run(&["run", "--", "sh", "-c", "exit 3", "--", "true"]) else { return };
+    assert_eq!(output.status.code(), Some(5));
+    assert!(stderr(&output).contains("the server sh ended before it listened (exit code 3)"));
+    let Some(output) = run(&["run", "--", "/nonexistent/server", "--", "true"]) else { return };
+    assert_eq!(output.status.code(), Some(5));
+    assert!(stderr(&output).contains("cannot start the server /nonexistent/server"));
+}
+
+#[test]
+fn a_run_that_is_asked_to_end_ends_its_programs_and_tells_what_was() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lacuna"))
+        .args(["wan", "run", "--ready", "0s", "--", "sleep", "1000", "--"])
+        .args(["sh", "-c", "echo here; exec sleep 1000"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut line = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+    // Nothing is said where there are no hosts.
+    let has_hosts = stdout.read_line(&mut line).expect("text") > 0;
+    if has_hosts {
+        let kill = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+        assert!(kill.expect("kill(1)").success());
+    }
+    let output = child.wait_with_output().expect("it ends");
+    let text = stderr(&output);
+    if !has_hosts {
+        assert!(text.contains("run as root"), "{text}");
+        eprintln!("skipped: {text}");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(130), "{text}");
+    assert!(text.contains("client sh: signal 15") && text.contains("interrupted"), "{text}");
+}
+
+#[test]
+fn a_shell_runs_in_the_clients_host() {
+    let shell = env!("CARGO_BIN_EXE_lacuna");
+    // No terminal here: the shell reads its commands from nowhere and ends.
+    let output = Command::new(shell)
+        .args(["wan", "shell", "--quiet", "--rtt", "10ms"])
+        .env("SHELL", "/usr/bin/env")
+        .stdin(Stdio::null())
+        .output()
+        .expect("the binary runs");
+    if stderr(&output).contains("run as root") {
+        eprintln!("skipped: {}", stderr(&output));
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("LACUNA_WAN_HOST=client"));
+}
+
+#[test]
+fn nonsense_is_answered_in_one_line_that_says_what_to_do() {
+    let programs = ["--", "a", "--", "b"];
+    for (args, part) in [
+        (&["--rate", "1"][..], "no unit"),
+        (&["--rtt", "10ms", "--delay", "5ms"], "cannot be used with"),
+        (&["--loss", "2"], "below 1"),
+        (&["--queue", "20ms"], "needs a --rate"),
+        (&["--mtu", "100"], "576 to 65535"),
+        (&["--sysctl", "kernel.panic=1"], "net.ipv4"),
+        (&["--at", "10s"], "changes nothing"),
+        (&["--rate", "1gbit,1gbit,1gbit"], "TO_SERVER,TO_CLIENT"),
+        (&["--loss-trace", "/nonexistent"], "cannot read"),
+    ] {
+        let args = [&["run"], args, &programs].concat();
+        let output = wan(&args);
+        let text = stderr(&output);
+        assert!(matches!(output.status.code(), Some(2 | 5)), "{text}");
+        assert!(text.contains(part), "{args:?}: {text}");
+        assert_eq!(text.trim_end().lines().count(), 1, "{text}");
+    }
+    for (words, part) in [(&["run", "--", "a"][..], "no client"), (&["run"], "not provided")] {
+        let output = wan(words);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(part), "{}", stderr(&output));
+    }
+}
