@@ -73,7 +73,7 @@ pub(super) struct Conditions {
     #[arg(long, value_parser = values::overhead, value_name = "BYTES")]
     overhead: Option<u32>,
     /// Packets of a bundle wait for each other at most so long: shorter is truer, and costs more;
-    /// a fiftieth of the delay if not given, within 100us and 600us
+    /// a 25th of the delay if not given, within 100us and 600us
     #[arg(long, value_parser = units::duration, value_name = "TIME")]
     bundle: Option<Duration>,
 }

@@ -106,7 +106,7 @@ fn packets_of_a_bundle_come_no_later_than_asked_after_their_time() {
 
 #[test]
 fn bundles_stay_whole_on_a_long_path_and_are_cut_on_a_short_one() {
-    for (delay_ns, pieces) in [(30 * MS, 1), (20 * MS, 2), (MS, 5)] {
+    for (delay_ns, pieces) in [(20 * MS, 1), (10 * MS, 2), (MS, 5)] {
         let config = WayConfig {
             rate_bits_per_s: Some(1_000_000_000),
             delay: Delay::Fixed(delay_ns),
