@@ -196,7 +196,7 @@ fn nonsense_is_answered_in_one_line_that_says_what_to_do() {
     for (args, part) in [
         (&["--rate", "1"][..], "no unit"),
         (&["--rtt", "10ms", "--delay", "5ms"], "cannot be used with"),
-        (&["--loss", "2"], "below 1"),
+        (&["--loss", "2"], "less than 1"),
         (&["--queue", "20ms"], "needs a --rate"),
         (&["--mtu", "100"], "576 to 65535"),
         (&["--sysctl", "kernel.panic=1"], "net.ipv4"),

@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn nonsense_is_answered_with_what_would_be_right() {
         for (error, part) in [
-            (shares("1.5").unwrap_err(), "below 1"),
+            (shares("1.5").unwrap_err(), "less than 1"),
             (bursts("0").unwrap_err(), "1 to 1000000"),
             (depths("deep").unwrap_err(), "20ms"),
             (setting("net.x").unwrap_err(), "NAME=VALUE"),
