@@ -19,7 +19,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -309,6 +309,30 @@ impl Context {
         drop(worker);
         self.watch(now_ns);
         worked
+    }
+
+    /// As [`Context::progress`], but leaves at once if another thread is making
+    /// progress just now: `None` then, and always with threads.
+    pub fn try_progress(&self) -> Option<bool> {
+        let mut worker = match self.inner.manual.as_ref()?.try_lock() {
+            Ok(worker) => worker,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let worked = worker.step();
+        let now_ns = worker.stepped_ns();
+        drop(worker);
+        self.watch(now_ns);
+        Some(worked)
+    }
+
+    /// Makes a thread that sleeps in [`Context::progress_within`] return, or the
+    /// next one that wants to sleep there. It holds the worker while it sleeps, so
+    /// this is how another thread gets to make progress itself.
+    pub fn interrupt(&self) {
+        for inbox in &self.inner.inboxes {
+            inbox.wake();
+        }
     }
 
     /// Makes progress; if there is nothing to do, looks again for a while, then

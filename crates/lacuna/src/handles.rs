@@ -12,7 +12,7 @@ use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::qp::{PostedReceive, QueuePair, ReceiveFailure, SendId, SendStatus};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Longest single sleep of a waiting call: news wake it earlier.
@@ -115,6 +115,32 @@ impl RecvHandle {
     /// Which packets of a chunk are here, one bit each (the first 64).
     pub fn chunk_packets(&self, chunk: u32) -> u64 {
         self.locate(chunk).map_or(0, |(part, chunk)| self.posted().parts[part].chunk_packets(chunk))
+    }
+
+    /// The live chunk bitmap itself, for readers that keep a pointer to it: chunk
+    /// `i` is bit `i % 64` of word `i / 64`. Bits are set while packets come and
+    /// never cleared. `None` for a receive of several slots, each of which has a
+    /// bitmap of its own.
+    pub fn live_chunk_bits(&self) -> Option<&[AtomicU64]> {
+        match self.posted().parts.as_slice() {
+            [only] => Some(only.chunk_bits()),
+            _ => None,
+        }
+    }
+
+    /// Which packets of a chunk are here, one bit each, however many a chunk has:
+    /// fills `words` from its start, and with zeros behind the chunk.
+    pub fn copy_chunk_packets(&self, chunk: u32, words: &mut [u64]) {
+        words.fill(0);
+        let Some((part, chunk)) = self.locate(chunk) else { return };
+        let part = &self.posted().parts[part];
+        let chunk_packets = part.geometry().chunk_packets();
+        let first = u64::from(chunk) * u64::from(chunk_packets);
+        for packet in 0..chunk_packets {
+            let Some(word) = words.get_mut((packet / 64) as usize) else { return };
+            let here = u32::try_from(first + u64::from(packet)).is_ok_and(|p| part.has_packet(p));
+            *word |= u64::from(here) << (packet % 64);
+        }
     }
 
     fn locate(&self, chunk: u32) -> Option<(usize, u32)> {

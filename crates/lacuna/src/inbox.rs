@@ -35,6 +35,11 @@ impl Inbox {
         self.waker.wake();
     }
 
+    /// Ends the worker's sleep, or its next one, without a request.
+    pub(crate) fn wake(&self) {
+        self.waker.wake();
+    }
+
     /// Moves all requests to `into`, which is empty.
     pub(crate) fn take(&self, into: &mut Vec<Command>) {
         let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);

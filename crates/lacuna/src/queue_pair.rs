@@ -181,6 +181,9 @@ pub(crate) fn check_agreement(here: &Geometry, there: &QpInfo) -> Result<(), Que
 }
 
 impl QueuePair {
+    /// No blob of [`QueuePair::info`] is longer.
+    pub const INFO_BYTES_MAX: usize = QpInfo::BYTES_MAX;
+
     /// The blob to hand to the peer. `advertise` is this host's address as the
     /// peer sees it; needed when the context is bound to no particular one.
     pub fn info(&self, advertise: IpAddr) -> Vec<u8> {

@@ -2,10 +2,12 @@
 //! early, streams, misuse.
 
 use lacuna::{
-    ConnectionConfig, Context, ContextConfig, Mode, PostReceiveError, PostSendError, QueuePair,
-    QueuePairError,
+    ConnectionConfig, Context, ContextConfig, Mode, PostReceiveError, PostSendError, Progress,
+    QueuePair, QueuePairError,
 };
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -152,4 +154,71 @@ fn ends_that_do_not_agree_are_told_on_what() {
         assert!(error.to_string().contains(text), "{error}");
     }
     assert!(matches!(a.connect(b"rubbish"), Err(QueuePairError::Info(_))));
+}
+
+#[test]
+fn the_live_bitmap_is_one_pointer_that_shows_chunks_and_their_packets() {
+    let config = ConnectionConfig { chunk_bytes: 70 * 1024, mtu_bytes: Some(1024), ..raw() };
+    let (a, b) = connected(&config);
+    let receive = b.post_recv(vec![0; 3 * 70 * 1024]).unwrap();
+    let bits = receive.live_chunk_bits().unwrap();
+    let stream = loop {
+        match a.open_stream(None) {
+            Ok(stream) => break stream,
+            Err(PostSendError::Unposted { .. }) => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    // All of chunk 1, and the first 65 packets of chunk 2.
+    stream.push(2 * 70 * 1024, vec![2; 65 * 1024], false).unwrap();
+    stream.push(70 * 1024, vec![1; 70 * 1024], false).unwrap();
+    let mut packets = [0; 3];
+    while bits[0].load(Ordering::Acquire) != 0b10 || packets[1] != 1 {
+        receive.copy_chunk_packets(2, &mut packets);
+        std::thread::yield_now();
+    }
+    assert_eq!(packets, [u64::MAX, 1, 0]);
+    receive.copy_chunk_packets(1, &mut packets);
+    assert_eq!(packets, [u64::MAX, (1 << 6) - 1, 0]);
+    let mut short = [7];
+    receive.copy_chunk_packets(1, &mut short);
+    assert_eq!(short, [u64::MAX]);
+    receive.copy_chunk_packets(u32::MAX, &mut packets);
+    assert_eq!(packets, [0; 3], "there is no such chunk");
+
+    let slot_bytes = a.geometry().max_message_bytes();
+    let many = ConnectionConfig { max_message_bytes: 1 << 20, ..config };
+    assert!(slot_bytes > 2 << 20);
+    let (_c, d) = connected(&many);
+    let long = d.post_recv(vec![0; 2 << 20]).unwrap();
+    assert!(long.live_chunk_bits().is_none(), "two slots have two bitmaps");
+}
+
+#[test]
+fn a_thread_that_sleeps_for_packets_lets_another_make_progress() {
+    let config =
+        ContextConfig { bind: LOCALHOST, progress: Progress::Manual, ..ContextConfig::default() };
+    let context = Context::new(config).unwrap();
+    let is_done = Arc::new(AtomicBool::new(false));
+    let sleeper = std::thread::spawn({
+        let (context, is_done) = (context.clone(), is_done.clone());
+        move || {
+            while !is_done.load(Ordering::Acquire) {
+                context.progress_within(Duration::from_secs(60));
+                std::thread::yield_now();
+            }
+        }
+    });
+    let mut steps = 0;
+    while steps < 20 {
+        match context.try_progress() {
+            Some(_) => steps += 1,
+            None => context.interrupt(),
+        }
+    }
+    is_done.store(true, Ordering::Release);
+    context.interrupt();
+    sleeper.join().unwrap();
+    let threaded = Context::new(ContextConfig { bind: LOCALHOST, ..ContextConfig::default() });
+    assert_eq!(threaded.unwrap().try_progress(), None, "its threads make progress");
 }
