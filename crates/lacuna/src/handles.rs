@@ -9,6 +9,7 @@ use crate::error::{PostSendError, RecvError, WriteError};
 use crate::queue_pair::{Owner, after};
 use crate::shared::Machine;
 use lacuna_proto::buffer::SendBuffer;
+use lacuna_proto::geometry::Geometry;
 use lacuna_proto::qp::{PostedReceive, QueuePair, ReceiveFailure, SendId, SendStatus};
 use std::fmt;
 use std::sync::Arc;
@@ -94,6 +95,16 @@ impl RecvHandle {
             }
         }
         chunks
+    }
+
+    /// Chunks of the buffer, however long the message is.
+    pub fn capacity_chunks(&self) -> u32 {
+        self.posted().parts.iter().map(|part| part.capacity_chunks()).sum()
+    }
+
+    /// The numbers that both ends agreed on; a receive has one part at least.
+    pub fn geometry(&self) -> &Geometry {
+        self.posted().parts[0].geometry()
     }
 
     /// Chunks that are here.

@@ -252,6 +252,11 @@ impl QueuePair {
         Ok(())
     }
 
+    /// The context it belongs to.
+    pub fn context(&self) -> &Context {
+        &self.owner.context
+    }
+
     /// The numbers that both ends agree on.
     pub fn geometry(&self) -> Geometry {
         self.owner.shared.with_qp(|qp| qp.config().geometry)

@@ -161,6 +161,7 @@ fn the_live_bitmap_is_one_pointer_that_shows_chunks_and_their_packets() {
     let config = ConnectionConfig { chunk_bytes: 70 * 1024, mtu_bytes: Some(1024), ..raw() };
     let (a, b) = connected(&config);
     let receive = b.post_recv(vec![0; 3 * 70 * 1024]).unwrap();
+    assert_eq!((receive.capacity_chunks(), receive.geometry().chunk_packets()), (3, 70));
     let bits = receive.live_chunk_bits().unwrap();
     let stream = loop {
         match a.open_stream(None) {

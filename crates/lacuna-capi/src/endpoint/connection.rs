@@ -1,0 +1,322 @@
+//! Connections, and the calls that wait for a whole message.
+
+use super::context::{connect_failure, lacuna_context};
+use super::receive::{lacuna_receive, lacuna_received};
+use super::send::lacuna_send;
+use super::settings::{Values, lacuna_settings};
+use crate::outcome::{self, Failure, code};
+use crate::pointer::{self, Out};
+use crate::pool::Pool;
+use lacuna::{Connection, PostReceiveError, PostSendError, RecvError, SendFailure, WriteError};
+use std::ffi::{c_char, c_int, c_void};
+use std::time::Duration;
+
+/// A connection to a peer.
+pub struct lacuna_connection {
+    // Before the connection: they end with it.
+    pub(super) receives: Pool<lacuna_receive>,
+    pub(super) sends: Pool<lacuna_send>,
+    pub(super) connection: Connection,
+}
+
+impl lacuna_connection {
+    pub(super) fn new(connection: Connection) -> *mut Self {
+        Box::into_raw(Box::new(Self {
+            receives: Pool::new(usize::MAX),
+            sends: Pool::new(usize::MAX),
+            connection,
+        }))
+    }
+}
+
+pub(super) fn post_receive_failure(error: &PostReceiveError) -> Failure {
+    let code = match error {
+        retryable if retryable.is_retryable() => outcome::RETRY,
+        PostReceiveError::Failed(_) => outcome::PEER,
+        _ => outcome::USAGE,
+    };
+    Failure::new(code, error.to_string())
+}
+
+pub(super) fn receive_failure(error: &RecvError) -> Failure {
+    let code = match error {
+        RecvError::Post(error) => return post_receive_failure(error),
+        RecvError::Deadline { .. } => outcome::DEADLINE,
+        RecvError::Failed(_) => outcome::PEER,
+    };
+    Failure::new(code, error.to_string())
+}
+
+pub(super) fn write_failure(error: &WriteError) -> Failure {
+    let code = match error {
+        WriteError::Post(error) if error.is_retryable() => outcome::RETRY,
+        WriteError::Post(PostSendError::Failed(_)) => outcome::PEER,
+        WriteError::Post(_) | WriteError::Failed(SendFailure::TooLong { .. }) => outcome::USAGE,
+        WriteError::Failed(SendFailure::Deadline { .. }) => outcome::DEADLINE,
+        WriteError::Failed(_) => outcome::PEER,
+    };
+    Failure::new(code, error.to_string())
+}
+
+/// An immediate that may not be there.
+///
+/// # Safety
+/// If not NULL, `immediate` points to a number.
+pub(super) unsafe fn optional(immediate: *const u32) -> Result<Option<u32>, Failure> {
+    if immediate.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { pointer::shared(immediate, "immediate") }.copied().map(Some)
+}
+
+/// Copies a text to where the program wants it, as much of it as fits.
+///
+/// # Safety
+/// `buffer` may be written to over `capacity` bytes, `length` is NULL or points to
+/// a size.
+unsafe fn text_out(
+    text: &str,
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> Result<(), Failure> {
+    // SAFETY: the caller's promise.
+    let length = unsafe { Out::optional(length, "length") }?;
+    if let Some(room) = capacity.checked_sub(1) {
+        let mut bytes = text.as_bytes()[..room.min(text.len())].to_vec();
+        bytes.push(0);
+        // SAFETY: the caller's promise, and no more than `capacity` bytes.
+        unsafe { pointer::copy_out(&bytes, buffer.cast(), "buffer") }?;
+    }
+    if let Some(length) = length {
+        length.set(text.len());
+    }
+    Ok(())
+}
+
+/// Connects to a listener at peer, as in "host:7400". settings may be NULL. May
+/// be called from any thread.
+///
+/// # Safety
+/// context was not freed; peer is a terminated string; settings is NULL or was
+/// not freed; connection points to a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_connect(
+    context: *mut lacuna_context,
+    peer: *const c_char,
+    settings: *const lacuna_settings,
+    connection: *mut *mut lacuna_connection,
+) -> c_int {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let context = unsafe { pointer::shared(context, "context") }?;
+        // SAFETY: the caller's promise.
+        let peer = unsafe { pointer::text(peer, "peer") }?;
+        // SAFETY: the caller's promise.
+        let values = unsafe { Values::of(settings) }?;
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::new(connection, "connection") }?;
+        let made = Connection::connect(context.context(), peer, values.connection);
+        out.set(lacuna_connection::new(made.map_err(|error| connect_failure(&error))?));
+        Ok(())
+    })
+}
+
+/// Closes and frees a connection, with its receives and sends. NULL is allowed.
+/// The peer is told in good order. Nothing touches the program's memory after it
+/// returns. Must be the last call with the connection and what was made of it.
+///
+/// # Safety
+/// If not NULL, connection was not freed before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_connection_free(connection: *mut lacuna_connection) {
+    let _ = code(|| {
+        if !connection.is_null() {
+            // SAFETY: made by `lacuna_connection::new`, and this is the last call
+            // with it.
+            let connection = unsafe { Box::from_raw(connection) };
+            connection.receives.for_each(|receive| {
+                receive.close();
+            });
+            connection.sends.for_each(|send| {
+                send.end(connection.connection.queue_pair());
+            });
+        }
+        Ok(())
+    });
+}
+
+/// Writes length bytes, with an immediate unless that is NULL, and waits until
+/// the peer has them (in mode raw: until they are on the wire), at most
+/// deadline_ms. May be called from several threads; each message goes as a whole.
+///
+/// # Safety
+/// connection was not freed; data points to length bytes that nobody changes
+/// during the call; immediate is NULL or points to a uint32_t.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_write(
+    connection: *mut lacuna_connection,
+    data: *const c_void,
+    length: usize,
+    immediate: *const u32,
+    deadline_ms: u64,
+) -> c_int {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let connection = unsafe { pointer::shared(connection, "connection") }?;
+        // SAFETY: the caller's promise.
+        let data = unsafe { pointer::bytes(data.cast(), length, "data") }?;
+        // SAFETY: the caller's promise.
+        let immediate = unsafe { optional(immediate) }?;
+        let deadline = Duration::from_millis(deadline_ms);
+        let written = connection.connection.write_with(data, immediate, deadline);
+        written.map_err(|error| write_failure(&error))
+    })
+}
+
+/// Receives the next message into a buffer of capacity bytes, waiting for at most
+/// timeout_ms. received may be NULL. On an error the receive is given up; what
+/// came of the message is in the buffer. May be called from several threads;
+/// messages are received in the order of the calls.
+///
+/// # Safety
+/// connection was not freed; buffer points to capacity bytes that are the
+/// library's during the call; received is NULL or points to its struct.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_read(
+    connection: *mut lacuna_connection,
+    buffer: *mut c_void,
+    capacity: usize,
+    timeout_ms: u64,
+    received: *mut lacuna_received,
+) -> c_int {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let connection = unsafe { pointer::shared(connection, "connection") }?;
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::optional(received, "received") }?;
+        let buffer = pointer::start(buffer.cast::<u8>(), capacity, "buffer")?;
+        // SAFETY: the buffer is the library's during the call by the caller's
+        // promise, and the handle is dropped before it returns.
+        let posted = unsafe { connection.connection.queue_pair().post_recv_raw(buffer, capacity) };
+        let receive = posted.map_err(|error| post_receive_failure(&error))?;
+        let timeout = Duration::from_millis(timeout_ms);
+        receive.wait(timeout).map_err(|error| receive_failure(&error))?;
+        let done = lacuna_received::of(&receive);
+        drop(receive);
+        if let Some(out) = out {
+            out.set(done);
+        }
+        Ok(())
+    })
+}
+
+/// Waits until the peer has posted the receive for the next message, at most
+/// timeout_ms: a write started then goes out at once. May be called from any
+/// thread.
+///
+/// # Safety
+/// connection was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_wait_clear_to_send(
+    connection: *mut lacuna_connection,
+    timeout_ms: u64,
+) -> c_int {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let connection = unsafe { pointer::shared(connection, "connection") }?;
+        let clear = connection.connection.wait_clear_to_send(Duration::from_millis(timeout_ms));
+        clear.map_err(|error| match error {
+            WriteError::Post(PostSendError::Unposted { .. }) => {
+                Failure::new(outcome::DEADLINE, error.to_string())
+            }
+            error => write_failure(&error),
+        })
+    })
+}
+
+/// Waits until all sends have ended and the peer is done with their receives, at
+/// most timeout_ms: call it before lacuna_connection_free() where the last
+/// messages matter. May be called from any thread.
+///
+/// # Safety
+/// connection was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_flush(
+    connection: *mut lacuna_connection,
+    timeout_ms: u64,
+) -> c_int {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let connection = unsafe { pointer::shared(connection, "connection") }?;
+        if connection.connection.flush(Duration::from_millis(timeout_ms)) {
+            return Ok(());
+        }
+        let text = format!("sends still go on after {timeout_ms} ms");
+        Err(Failure::new(outcome::DEADLINE, text))
+    })
+}
+
+/// What the connection uses, for people: mode, chunk, MTU, channels, datapath,
+/// window, round-trip time. As snprintf(): as much as fits is written, with its
+/// end, and length gets the length of the whole text without its end. buffer may
+/// be NULL if capacity is 0, length if it is not wanted. May be called from any
+/// thread.
+///
+/// # Safety
+/// connection was not freed; buffer points to capacity bytes; length is NULL or
+/// points to a size_t.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_describe(
+    connection: *mut lacuna_connection,
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> c_int {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let connection = unsafe { pointer::shared(connection, "connection") }?;
+        let text = connection.connection.chosen().to_string();
+        // SAFETY: the caller's promise.
+        unsafe { text_out(&text, buffer, capacity, length) }
+    })
+}
+
+/// Counters of now as one JSON object: packets, bytes, repairs and losses of both
+/// directions, round-trip time, window. The rest as lacuna_describe().
+///
+/// # Safety
+/// As for lacuna_describe().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_stats_json(
+    connection: *mut lacuna_connection,
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> c_int {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let connection = unsafe { pointer::shared(connection, "connection") }?;
+        let text = connection.connection.stats().to_json();
+        // SAFETY: the caller's promise.
+        unsafe { text_out(&text, buffer, capacity, length) }
+    })
+}
+
+/// The number that the connecting end gave with the setting tag. May be called
+/// from any thread.
+///
+/// # Safety
+/// connection was not freed; tag points to a uint64_t.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_tag(connection: *mut lacuna_connection, tag: *mut u64) -> c_int {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let connection = unsafe { pointer::shared(connection, "connection") }?;
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::new(tag, "tag") }?;
+        out.set(connection.connection.tag());
+        Ok(())
+    })
+}

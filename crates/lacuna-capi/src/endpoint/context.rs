@@ -1,0 +1,194 @@
+//! Contexts and listeners.
+
+use super::connection::lacuna_connection;
+use super::settings::{Values, lacuna_settings};
+use crate::outcome::{self, Failure, code};
+use crate::pointer::{self, Out};
+use lacuna::{ConnectError, Context, ContextError, Listener};
+use std::ffi::{c_char, c_int};
+use std::net::SocketAddr;
+
+/// Sockets and threads that connections share.
+pub struct lacuna_context {
+    context: Context,
+}
+
+/// Waits for peers.
+pub struct lacuna_listener {
+    listener: Listener,
+}
+
+pub(super) fn context_failure(error: &ContextError) -> Failure {
+    let code = match error {
+        ContextError::Channels { .. } => outcome::USAGE,
+        ContextError::Bind(_) | ContextError::System { .. } => outcome::SYSTEM,
+    };
+    Failure::new(code, error.to_string())
+}
+
+pub(super) fn connect_failure(error: &ConnectError) -> Failure {
+    let code = match error {
+        ConnectError::Listen { .. } => outcome::SYSTEM,
+        ConnectError::QueuePair(_) => outcome::USAGE,
+        ConnectError::Context(error) => return context_failure(error),
+        _ => outcome::PEER,
+    };
+    Failure::new(code, error.to_string())
+}
+
+/// Makes a context. settings may be NULL.
+///
+/// # Safety
+/// settings is NULL or was not freed; context points to a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_context_new(
+    settings: *const lacuna_settings,
+    context: *mut *mut lacuna_context,
+) -> c_int {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let values = unsafe { Values::of(settings) }?;
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::new(context, "context") }?;
+        let made = Context::new(values.context).map_err(|error| context_failure(&error))?;
+        out.set(Box::into_raw(Box::new(lacuna_context { context: made })));
+        Ok(())
+    })
+}
+
+/// Makes progress once, without waiting, for settings with progress = manual;
+/// worked says whether there was anything to do, and may be NULL. Waiting calls
+/// make progress by themselves. May be called from any thread.
+///
+/// # Safety
+/// context was not freed; worked is NULL or points to an int.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_context_progress(
+    context: *mut lacuna_context,
+    worked: *mut c_int,
+) -> c_int {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let context = unsafe { pointer::shared(context, "context") }?;
+        // SAFETY: the caller's promise.
+        let worked = unsafe { Out::optional(worked, "worked") }?;
+        let any = context.context.progress();
+        if let Some(worked) = worked {
+            worked.set(c_int::from(any));
+        }
+        Ok(())
+    })
+}
+
+/// Frees a context. NULL is allowed. Listeners and connections that were made
+/// with it go on; the sockets are closed with the last of them. Must be the last
+/// call with the context.
+///
+/// # Safety
+/// If not NULL, context was not freed before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_context_free(context: *mut lacuna_context) {
+    let _ = code(|| {
+        if !context.is_null() {
+            // SAFETY: made by `lacuna_context_new`, and this is the last call with it.
+            drop(unsafe { Box::from_raw(context) });
+        }
+        Ok(())
+    });
+}
+
+/// Listens at address, as in "0.0.0.0:7400"; port 0 takes any. settings are
+/// those of the connections it accepts, and may be NULL. May be called from any
+/// thread.
+///
+/// # Safety
+/// context was not freed; address is a terminated string; settings is NULL or
+/// was not freed; listener points to a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_listener_new(
+    context: *mut lacuna_context,
+    address: *const c_char,
+    settings: *const lacuna_settings,
+    listener: *mut *mut lacuna_listener,
+) -> c_int {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let context = unsafe { pointer::shared(context, "context") }?;
+        // SAFETY: the caller's promise.
+        let text = unsafe { pointer::text(address, "address") }?;
+        // SAFETY: the caller's promise.
+        let values = unsafe { Values::of(settings) }?;
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::new(listener, "listener") }?;
+        let address: SocketAddr = text.parse().map_err(|_| {
+            Failure::usage(format!("address \"{text}\": write ADDRESS:PORT, as in 0.0.0.0:7400"))
+        })?;
+        let made = Listener::bind(&context.context, address, values.connection);
+        let made = made.map_err(|error| connect_failure(&error))?;
+        out.set(Box::into_raw(Box::new(lacuna_listener { listener: made })));
+        Ok(())
+    })
+}
+
+/// The port that it listens at. May be called from any thread.
+///
+/// # Safety
+/// listener was not freed; port points to a uint16_t.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_listener_port(
+    listener: *mut lacuna_listener,
+    port: *mut u16,
+) -> c_int {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let listener = unsafe { pointer::shared(listener, "listener") }?;
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::new(port, "port") }?;
+        out.set(listener.listener.local_addr().port());
+        Ok(())
+    })
+}
+
+/// Waits for the next peer and agrees with it. LACUNA_PEER concerns that peer
+/// only: call again. May be called from several threads, to serve as many peers
+/// at once.
+///
+/// # Safety
+/// listener was not freed; connection points to a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_listener_accept(
+    listener: *mut lacuna_listener,
+    connection: *mut *mut lacuna_connection,
+) -> c_int {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let listener = unsafe { pointer::shared(listener, "listener") }?;
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::new(connection, "connection") }?;
+        let made = listener.listener.accept().map_err(|error| connect_failure(&error))?;
+        out.set(lacuna_connection::new(made));
+        Ok(())
+    })
+}
+
+/// Frees a listener. NULL is allowed. Its connections go on. Must be the last
+/// call with it.
+///
+/// # Safety
+/// If not NULL, listener was not freed before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_listener_free(listener: *mut lacuna_listener) {
+    let _ = code(|| {
+        if !listener.is_null() {
+            // SAFETY: made by `lacuna_listener_new`, and this is the last call with it.
+            drop(unsafe { Box::from_raw(listener) });
+        }
+        Ok(())
+    });
+}
+
+impl lacuna_context {
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+}

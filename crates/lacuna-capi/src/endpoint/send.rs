@@ -1,0 +1,156 @@
+//! Writes that go on while the program does something else.
+
+use super::connection::{lacuna_connection, optional, write_failure};
+use crate::memory::Lending;
+use crate::outcome::{Failure, code};
+use crate::pointer::{self, Out};
+use crate::pool::Resting;
+use lacuna::{Connection, QueuePair, SendHandle, WriteError};
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+/// A write under way.
+pub struct lacuna_send {
+    index: usize,
+    resting: Arc<Resting>,
+    going: RwLock<Option<Going>>,
+}
+
+struct Going {
+    send: SendHandle,
+    lending: Lending,
+    /// Makes progress while memory is waited for. Not the connection itself, which
+    /// must end with the program's handle.
+    queue_pair: QueuePair,
+}
+
+impl lacuna_send {
+    /// Gives the write up if it goes on, and waits for its memory; `false` if
+    /// that was done before.
+    pub(super) fn end(&self, queue_pair: &QueuePair) -> bool {
+        let going = self.going.write().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Going { send, mut lending, .. }) = going else { return false };
+        send.cancel();
+        while !lending.is_over() {
+            // What a worker holds for the moment goes out or is dropped in its
+            // next step.
+            send.cancel();
+            if !queue_pair.context().progress() {
+                std::thread::yield_now();
+            }
+        }
+        drop(send);
+        self.resting.put(self.index);
+        true
+    }
+
+    fn with<R>(&self, look: impl FnOnce(&Going) -> Result<R, Failure>) -> Result<R, Failure> {
+        let going = self.going.read().unwrap_or_else(PoisonError::into_inner);
+        look(going.as_ref().ok_or_else(gone)?)
+    }
+}
+
+fn gone() -> Failure {
+    Failure::usage("this send was freed")
+}
+
+fn started(
+    connection: &Connection,
+    data: lacuna::SendBuffer,
+    immediate: Option<u32>,
+    deadline_ms: u64,
+) -> Result<SendHandle, Failure> {
+    let deadline = Duration::from_millis(deadline_ms);
+    let send = connection.start_write_within(data, immediate, deadline);
+    send.map_err(|error| write_failure(&WriteError::Post(error)))
+}
+
+/// Starts a write of length bytes, with an immediate unless that is NULL; it
+/// fails after deadline_ms. The bytes must not change until lacuna_send_free()
+/// has returned. LACUNA_RETRY when too many writes wait. May be called from any
+/// thread; messages go in the order of the calls.
+///
+/// # Safety
+/// connection was not freed; data points to length bytes that nobody changes
+/// until then; immediate is NULL or points to a uint32_t; send points to a
+/// pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_send_start(
+    connection: *mut lacuna_connection,
+    data: *const c_void,
+    length: usize,
+    immediate: *const u32,
+    deadline_ms: u64,
+    send: *mut *mut lacuna_send,
+) -> c_int {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let connection = unsafe { pointer::shared(connection, "connection") }?;
+        // SAFETY: the caller's promise.
+        let immediate = unsafe { optional(immediate) }?;
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::new(send, "send") }?;
+        let data = pointer::start(data.cast_mut().cast::<u8>(), length, "data")?;
+        let lending = Lending::new(&Arc::default());
+        // SAFETY: unchanged by the caller's promise until `end` has seen the
+        // lending over.
+        let lent = unsafe { lending.lend(data, length, None) };
+        let handle = started(&connection.connection, lent, immediate, deadline_ms)?;
+        let empty = |index, resting| lacuna_send { index, resting, going: RwLock::new(None) };
+        let taken = connection.sends.take(empty).ok_or_else(gone)?;
+        let queue_pair = connection.connection.queue_pair().clone();
+        *taken.going.write().unwrap_or_else(PoisonError::into_inner) =
+            Some(Going { send: handle, lending, queue_pair });
+        out.set(std::ptr::from_ref(taken).cast_mut());
+        Ok(())
+    })
+}
+
+/// How the write stands, without waiting: LACUNA_OK if the peer has everything
+/// (in mode raw: if everything is on the wire), LACUNA_RETRY while it goes on,
+/// another code if it has failed. May be called from any thread.
+///
+/// # Safety
+/// The send's connection was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_send_poll(send: *mut lacuna_send) -> c_int {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let send = unsafe { pointer::shared(send, "send") }?;
+        send.with(|going| match going.send.status().outcome {
+            None => Err(Failure::retry()),
+            Some(ended) => ended.map_err(|error| write_failure(&WriteError::Failed(error))),
+        })
+    })
+}
+
+/// Waits until the write has ended, which its deadline sees to. May be called
+/// from any thread.
+///
+/// # Safety
+/// The send's connection was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_send_wait(send: *mut lacuna_send) -> c_int {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let send = unsafe { pointer::shared(send, "send") }?;
+        send.with(|going| going.send.wait().map_err(|error| write_failure(&error)))
+    })
+}
+
+/// Frees a send; one that goes on is given up. When it returns the bytes are the
+/// program's again. May be called from any thread; waits for other calls with
+/// it.
+///
+/// # Safety
+/// The send's connection was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_send_free(send: *mut lacuna_send) -> c_int {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let send = unsafe { pointer::shared(send, "send") }?;
+        let queue_pair = send.with(|going| Ok(going.queue_pair.clone()))?;
+        if send.end(&queue_pair) { Ok(()) } else { Err(gone()) }
+    })
+}

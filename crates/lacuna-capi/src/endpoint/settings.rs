@@ -1,0 +1,203 @@
+//! Settings by name, for contexts and connections.
+//!
+//! A name and a text per setting, so that a new one needs no new function and
+//! breaks no program.
+
+use crate::outcome::{Failure, code};
+use crate::pointer::{self, Out};
+use lacuna::{ConnectionConfig, ContextConfig, DatapathKind, ImmediateSplit, Progress};
+use std::ffi::{c_char, c_int};
+use std::fmt::Display;
+use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Settings for contexts and connections.
+pub struct lacuna_settings {
+    values: Mutex<Values>,
+}
+
+#[derive(Default, Clone)]
+pub(super) struct Values {
+    pub(super) context: ContextConfig,
+    pub(super) connection: ConnectionConfig,
+}
+
+/// Changes one setting.
+type Setter = fn(&mut Values, &str) -> Result<(), String>;
+
+/// All settings, with what they take.
+const TABLE: &[(&str, Setter)] = &[
+    ("bind", |v, t| read(t).map(|x| v.context.bind = x)),
+    ("channels", |v, t| read(t).map(|x| v.context.channels = x)),
+    ("datapath", |v, t| datapath(t).map(|x| v.context.datapath = x)),
+    ("progress", |v, t| progress(t).map(|x| v.context.progress = x)),
+    ("receive_buffer_bytes", |v, t| read(t).map(|x| v.context.receive_buffer_bytes = x)),
+    ("mode", |v, t| read(t).map(|x| v.connection.mode = x)),
+    ("chunk_bytes", |v, t| read(t).map(|x| v.connection.chunk_bytes = x)),
+    ("mtu_bytes", |v, t| optional(t, "probe").map(|x| v.connection.mtu_bytes = x)),
+    ("split", |v, t| split(t).map(|x| v.connection.split = x)),
+    ("generations", |v, t| read(t).map(|x| v.connection.generations = x)),
+    ("max_message_bytes", |v, t| read(t).map(|x| v.connection.max_message_bytes = x)),
+    ("rate_bits_per_s", |v, t| optional(t, "find").map(|x| v.connection.rate_bits_per_s = x)),
+    ("deadline_ms", |v, t| millis(t).map(|x| v.connection.deadline = x)),
+    ("silence_ms", |v, t| millis(t).map(|x| v.connection.silence = x)),
+    ("connect_timeout_ms", |v, t| millis(t).map(|x| v.connection.connect_timeout = x)),
+    ("tag", |v, t| read(t).map(|x| v.connection.tag = x)),
+];
+
+impl Values {
+    /// The settings of `settings`, or the defaults if that is NULL.
+    ///
+    /// # Safety
+    /// If not NULL, `settings` was not freed.
+    pub(super) unsafe fn of(settings: *const lacuna_settings) -> Result<Self, Failure> {
+        if settings.is_null() {
+            return Ok(Self::default());
+        }
+        // SAFETY: the caller's promise.
+        let settings = unsafe { pointer::shared(settings, "settings") }?;
+        Ok(settings.values.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), Failure> {
+        let known = TABLE.iter().find(|(known, _)| *known == name);
+        let (_, setter) = known.ok_or_else(|| {
+            let names: Vec<_> = TABLE.iter().map(|(name, _)| *name).collect();
+            Failure::usage(format!("no setting \"{name}\": one of {}", names.join(", ")))
+        })?;
+        setter(self, value).map_err(|why| Failure::usage(format!("{name} = \"{value}\": {why}")))
+    }
+}
+
+fn read<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+    text.trim().parse().map_err(|error: T::Err| error.to_string())
+}
+
+fn optional<T: FromStr<Err: Display>>(text: &str, none: &str) -> Result<Option<T>, String> {
+    if text.trim() == none { Ok(None) } else { read(text).map(Some) }
+}
+
+fn millis(text: &str) -> Result<Duration, String> {
+    read(text).map(Duration::from_millis)
+}
+
+fn datapath(text: &str) -> Result<DatapathKind, String> {
+    match text.trim() {
+        "udp" => Ok(DatapathKind::Udp),
+        "udp-plain" => Ok(DatapathKind::UdpPlain),
+        _ => Err("must be udp or udp-plain".to_owned()),
+    }
+}
+
+fn progress(text: &str) -> Result<Progress, String> {
+    match text.trim() {
+        "manual" => Ok(Progress::Manual),
+        "threads" => Ok(Progress::default()),
+        _ => Err("must be threads or manual".to_owned()),
+    }
+}
+
+fn split(text: &str) -> Result<ImmediateSplit, String> {
+    let bits: Vec<u8> = text.split('+').map(read).collect::<Result<_, _>>()?;
+    let [message, packet, user] = bits[..] else {
+        return Err("must be three widths that add up to 32, as in 10+18+4".to_owned());
+    };
+    ImmediateSplit::new(message, packet, user).map_err(|error| error.to_string())
+}
+
+/// Makes settings: all at their defaults.
+///
+/// # Safety
+/// settings points to a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_settings_new(settings: *mut *mut lacuna_settings) -> c_int {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::new(settings, "settings") }?;
+        let values = Mutex::new(Values::default());
+        out.set(Box::into_raw(Box::new(lacuna_settings { values })));
+        Ok(())
+    })
+}
+
+/// Changes one setting. Of a context: bind (an IP address of this host),
+/// channels (1 to 16), datapath (udp, udp-plain), progress (threads, manual),
+/// receive_buffer_bytes. Of a connection: mode (sr, sr:rto, raw), chunk_bytes,
+/// mtu_bytes (or "probe"), split (as in 10+18+4), generations,
+/// max_message_bytes, rate_bits_per_s (or "find"), deadline_ms, silence_ms,
+/// connect_timeout_ms, tag (a number for the accepting end). May be called from
+/// any thread; objects that were made with these settings keep theirs.
+///
+/// # Safety
+/// settings was not freed; name and value are terminated strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_settings_set(
+    settings: *mut lacuna_settings,
+    name: *const c_char,
+    value: *const c_char,
+) -> c_int {
+    code(|| {
+        // SAFETY: the caller's promise.
+        let settings = unsafe { pointer::shared(settings, "settings") }?;
+        // SAFETY: the caller's promise.
+        let name = unsafe { pointer::text(name, "name") }?;
+        // SAFETY: the caller's promise.
+        let value = unsafe { pointer::text(value, "value") }?;
+        settings.values.lock().unwrap_or_else(PoisonError::into_inner).set(name, value)
+    })
+}
+
+/// Frees settings. NULL is allowed. Must be the last call with them.
+///
+/// # Safety
+/// If not NULL, settings was not freed before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lacuna_settings_free(settings: *mut lacuna_settings) {
+    let _ = code(|| {
+        if !settings.is_null() {
+            // SAFETY: made by `lacuna_settings_new`, and this is the last call with it.
+            drop(unsafe { Box::from_raw(settings) });
+        }
+        Ok(())
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_or_refused_with_what_they_take() {
+        let mut values = Values::default();
+        for (name, value) in [
+            ("bind", "127.0.0.1"),
+            ("channels", "4"),
+            ("progress", "manual"),
+            ("mode", "sr:rto"),
+            ("mtu_bytes", "1400"),
+            ("split", "8+22+2"),
+            ("rate_bits_per_s", "1000000000"),
+            ("deadline_ms", "1500"),
+        ] {
+            values.set(name, value).unwrap();
+        }
+        assert_eq!(values.context.channels, 4);
+        assert_eq!(values.context.progress, Progress::Manual);
+        assert_eq!(values.connection.mtu_bytes, Some(1400));
+        assert_eq!(values.connection.split, ImmediateSplit::WIDE);
+        assert_eq!(values.connection.deadline, Duration::from_millis(1500));
+        values.set("mtu_bytes", "probe").unwrap();
+        assert_eq!(values.connection.mtu_bytes, None);
+        for (name, value, text) in [
+            ("colour", "red", "one of bind, channels"),
+            ("channels", "many", "invalid digit"),
+            ("mode", "ec", "one of raw, sr"),
+            ("split", "10+18", "as in 10+18+4"),
+            ("split", "10+18+5", "user fragment 5 bits"),
+        ] {
+            let error = format!("{:?}", values.set(name, value).unwrap_err());
+            assert!(error.contains(text), "{error}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The environment variables that programs written for the SDR SDK set, and one
+//! of ours.
+//!
+//! Variables that steer hardware which is not here are accepted and ignored; the
+//! manual lists them. A value that is no number is an error of the call that
+//! reads it, so that a typing mistake does not go unnoticed.
+
+use crate::outcome::Failure;
+
+/// Lacuna never runs fewer generations: they cost nothing in software, and keep
+/// late packets of a message out of the one that has its slot next.
+const GENERATIONS_MIN: u64 = 4;
+/// What three bits of the queue pair number can tell apart.
+const GENERATIONS_MAX: u64 = 8;
+/// One per channel.
+const WORKERS_MAX: u64 = 16;
+
+/// What was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Environment {
+    /// `SDR_QP_NUM_GENERATIONS`, and at least [`GENERATIONS_MIN`].
+    pub(crate) generations: u8,
+    /// `LACUNA_SDR_WORKERS`: worker threads, 0 for progress in the calls.
+    pub(crate) workers: Option<usize>,
+    /// `SDR_DPA_TX_PROFILE_STATS_REPORT`: print what was sent at the end.
+    pub(crate) reports_sent: bool,
+    /// `SDR_DPA_RX_PROFILE_STATS_REPORT`: print what was received at the end.
+    pub(crate) reports_received: bool,
+}
+
+impl Environment {
+    /// Of this process, now.
+    pub(crate) fn read() -> Result<Self, Failure> {
+        Self::from(|name| std::env::var(name).ok())
+    }
+
+    fn from(value: impl Fn(&str) -> Option<String>) -> Result<Self, Failure> {
+        let number = |name: &str, most: u64| match value(name) {
+            None => Ok(None),
+            Some(text) => match text.trim().parse::<u64>() {
+                Ok(number) if number <= most => Ok(Some(number)),
+                _ => Err(Failure::usage(format!(
+                    "environment variable {name} is \"{text}\": set it to a number from 0 to {most}, or unset it"
+                ))),
+            },
+        };
+        let flag = |name: &str| Ok::<_, Failure>(number(name, u64::MAX)?.unwrap_or(0) != 0);
+        let generations = number("SDR_QP_NUM_GENERATIONS", GENERATIONS_MAX)?.unwrap_or(1);
+        Ok(Self {
+            generations: generations.max(GENERATIONS_MIN) as u8,
+            workers: number("LACUNA_SDR_WORKERS", WORKERS_MAX)?.map(|workers| workers as usize),
+            reports_sent: flag("SDR_DPA_TX_PROFILE_STATS_REPORT")?,
+            reports_received: flag("SDR_DPA_RX_PROFILE_STATS_REPORT")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(name: &'static str, value: &'static str) -> Result<Environment, Failure> {
+        Environment::from(|asked| (asked == name).then(|| value.to_owned()))
+    }
+
+    #[test]
+    fn generations_are_four_at_least_and_eight_at_most() {
+        for (value, generations) in [("0", 4), ("1", 4), ("4", 4), ("6", 6), (" 8 ", 8)] {
+            assert_eq!(with("SDR_QP_NUM_GENERATIONS", value).unwrap().generations, generations);
+        }
+        let error = with("SDR_QP_NUM_GENERATIONS", "9").unwrap_err();
+        assert!(format!("{error:?}").contains("0 to 8"), "{error:?}");
+    }
+
+    #[test]
+    fn what_is_no_number_is_refused_by_name() {
+        let error = with("LACUNA_SDR_WORKERS", "many").unwrap_err();
+        assert!(format!("{error:?}").contains("LACUNA_SDR_WORKERS"), "{error:?}");
+        assert_eq!(with("LACUNA_SDR_WORKERS", "0").unwrap().workers, Some(0));
+        assert_eq!(with("SDR_USE_UC_QP", "nonsense").unwrap().workers, None);
+    }
+
+    #[test]
+    fn reports_are_off_until_asked_for() {
+        let none = Environment::from(|_| None).unwrap();
+        assert!(!none.reports_sent && !none.reports_received);
+        let sent = with("SDR_DPA_TX_PROFILE_STATS_REPORT", "1").unwrap();
+        assert!(sent.reports_sent && !sent.reports_received);
+    }
+}

@@ -1,0 +1,232 @@
+//! Memory of the program: registered regions, and the parts of it that the
+//! transport reads from just now.
+//!
+//! A send is complete for the program when the transport has let go of its
+//! bytes, not a moment earlier: a run that the protocol has handed on may still
+//! lie in front of a full socket. [`Lending`] counts what is out.
+//!
+//! Invariants:
+//! - bytes are read only while a [`Lent`] of them lives;
+//! - a [`Lending`] is over only when no [`Lent`] of it lives, and what their last
+//!   reader did happens before that is seen.
+
+use crate::outcome::Failure;
+use lacuna::{Memory, SendBuffer};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bits of a key that are the region's place in the table; those above tell
+/// apart the regions that had it one after the other.
+const PLACE_BITS: u32 = 20;
+
+/// Memory that the program has registered.
+#[derive(Debug)]
+pub(crate) struct Region {
+    start: u64,
+    length: u64,
+    key: u32,
+}
+
+impl Region {
+    /// The key that names it, as local and as remote key.
+    pub(crate) fn key(&self) -> u32 {
+        self.key
+    }
+}
+
+/// All registered regions of a context.
+#[derive(Debug, Default)]
+pub(crate) struct Regions {
+    table: Mutex<Vec<(u32, Option<Arc<Region>>)>>,
+}
+
+impl Regions {
+    /// Registers `length` bytes at `start`.
+    pub(crate) fn add(&self, start: u64, length: u64) -> Result<Arc<Region>, Failure> {
+        if start == 0 || length == 0 || start.checked_add(length).is_none() {
+            return Err(Failure::usage(format!(
+                "a region of {length} bytes at {start:#x}: must be some memory"
+            )));
+        }
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = match table.iter().position(|(_, region)| region.is_none()) {
+            Some(place) => place,
+            None if table.len() >= 1 << PLACE_BITS => {
+                return Err(Failure::usage("all 1048576 regions of this context are in use"));
+            }
+            None => {
+                table.push((0, None));
+                table.len() - 1
+            }
+        };
+        let (turn, slot) = &mut table[place];
+        *turn = (*turn + 1) % (1 << (32 - PLACE_BITS));
+        // Never 0, which programs use for "none".
+        let key = (*turn << PLACE_BITS | place as u32).wrapping_add(1);
+        let region = Arc::new(Region { start, length, key });
+        *slot = Some(region.clone());
+        Ok(region)
+    }
+
+    /// Forgets a region; `false` if operations use it still.
+    pub(crate) fn remove(&self, region: &Arc<Region>) -> bool {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = (region.key.wrapping_sub(1) & ((1 << PLACE_BITS) - 1)) as usize;
+        // The table's, and the one of the handle that asks.
+        if Arc::strong_count(region) > 2 {
+            return false;
+        }
+        if let Some((_, slot)) = table.get_mut(place) {
+            *slot = None;
+        }
+        true
+    }
+
+    /// The region of `key`, if `length` bytes at `start` are inside of it.
+    pub(crate) fn find(&self, key: u32, start: u64, length: u64) -> Result<Arc<Region>, Failure> {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = (key.wrapping_sub(1) & ((1 << PLACE_BITS) - 1)) as usize;
+        let region = table.get(place).and_then(|(_, region)| region.as_ref());
+        let region = region.filter(|region| region.key == key).ok_or_else(|| {
+            Failure::usage(format!("no memory is registered under lkey {key:#x}"))
+        })?;
+        let offset = start.checked_sub(region.start);
+        let is_inside = offset
+            .is_some_and(|offset| offset <= region.length && length <= region.length - offset);
+        if !is_inside {
+            return Err(Failure::usage(format!(
+                "{length} bytes at {start:#x} are outside of the region of {} bytes at {:#x}",
+                region.length, region.start,
+            )));
+        }
+        Ok(region.clone())
+    }
+}
+
+/// One operation's claim on memory of the program: over when all that it lent has
+/// come back.
+#[derive(Debug)]
+pub(crate) struct Lending {
+    token: Arc<()>,
+    /// Bytes that all operations of a queue pair have lent out.
+    out_bytes: Arc<AtomicU64>,
+}
+
+impl Lending {
+    pub(crate) fn new(out_bytes: &Arc<AtomicU64>) -> Self {
+        Self { token: Arc::default(), out_bytes: out_bytes.clone() }
+    }
+
+    /// Lends `length` bytes at `start` to a send. `region` keeps their
+    /// registration, where there is one.
+    ///
+    /// # Safety
+    /// The bytes are readable and nobody writes to them until
+    /// [`Lending::is_over`] has said so.
+    pub(crate) unsafe fn lend(
+        &self,
+        start: *const u8,
+        length: usize,
+        region: Option<Arc<Region>>,
+    ) -> SendBuffer {
+        self.out_bytes.fetch_add(length as u64, Ordering::Relaxed);
+        SendBuffer::new(Arc::new(Lent {
+            start,
+            length,
+            _region: region,
+            _token: self.token.clone(),
+            out_bytes: self.out_bytes.clone(),
+        }))
+    }
+
+    /// Whether nothing that was lent is out any more.
+    pub(crate) fn is_over(&mut self) -> bool {
+        // Not a look at the count, which would not order what the last reader did
+        // before what the program does to its bytes next; `get_mut` does.
+        Arc::get_mut(&mut self.token).is_some()
+    }
+}
+
+/// Bytes of the program that the transport may read.
+struct Lent {
+    start: *const u8,
+    length: usize,
+    _region: Option<Arc<Region>>,
+    _token: Arc<()>,
+    out_bytes: Arc<AtomicU64>,
+}
+
+// SAFETY: bytes that nobody changes while they are lent, by `lend`'s contract.
+unsafe impl Send for Lent {}
+// SAFETY: as above.
+unsafe impl Sync for Lent {}
+
+impl Memory for Lent {
+    fn bytes(&self) -> &[u8] {
+        if self.length == 0 {
+            return &[];
+        }
+        // SAFETY: readable and unchanged while this lives, by `lend`'s contract.
+        unsafe { std::slice::from_raw_parts(self.start, self.length) }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.out_bytes.fetch_sub(self.length as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_lies_in_the_region_of_the_key_is_found() {
+        let regions = Regions::default();
+        let region = regions.add(1000, 100).unwrap();
+        let key = region.key();
+        for (start, length) in [(1000, 100), (1000, 0), (1099, 1), (1100, 0)] {
+            assert!(regions.find(key, start, length).is_ok(), "{length} at {start}");
+        }
+        for (start, length) in [(999, 1), (1000, 101), (1100, 1), (u64::MAX, 2), (1050, u64::MAX)] {
+            assert!(regions.find(key, start, length).is_err(), "{length} at {start}");
+        }
+        assert!(regions.find(key + 1, 1000, 1).is_err());
+        assert!(regions.find(0, 1000, 1).is_err());
+    }
+
+    #[test]
+    fn a_region_in_use_stays_and_its_key_is_not_given_out_again() {
+        let regions = Regions::default();
+        let region = regions.add(1000, 100).unwrap();
+        let in_use = regions.find(region.key(), 1000, 1).unwrap();
+        assert!(!regions.remove(&region));
+        drop(in_use);
+        assert!(regions.remove(&region));
+        assert!(regions.find(region.key(), 1000, 1).is_err());
+        let next = regions.add(1000, 100).unwrap();
+        assert_ne!(next.key(), region.key());
+        for (start, length) in [(0, 1), (1, 0), (u64::MAX, 1)] {
+            assert!(regions.add(start, length).is_err());
+        }
+    }
+
+    #[test]
+    fn a_lending_is_over_when_every_part_of_it_came_back() {
+        let out_bytes = Arc::default();
+        let mut lending = Lending::new(&out_bytes);
+        assert!(lending.is_over());
+        let bytes = [1, 2, 3, 4];
+        // SAFETY: the array outlives both.
+        let lent = unsafe { lending.lend(bytes.as_ptr(), 4, None) };
+        let part = lent.part(1, 2).unwrap();
+        assert_eq!(out_bytes.load(Ordering::Relaxed), 4);
+        drop(lent);
+        assert!(!lending.is_over());
+        assert_eq!(*part, [2, 3]);
+        drop(part);
+        assert!(lending.is_over());
+        assert_eq!(out_bytes.load(Ordering::Relaxed), 0);
+    }
+}

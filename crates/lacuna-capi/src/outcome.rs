@@ -1,0 +1,140 @@
+//! From Rust's results to C's codes, with a text for each thread's last error.
+//!
+//! Every exported function is one call of [`code`] or [`object`]. A panic ends
+//! there: it is a bug of this library, and becomes an error like any other.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::ffi::{CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Done.
+pub(crate) const OK: c_int = 0;
+/// The call makes no sense, or the operation has failed for good. In `lacuna.h`
+/// only the former; `sdr.h` has one code for both.
+pub(crate) const USAGE: c_int = 1;
+/// Not possible now: call again.
+pub(crate) const RETRY: c_int = 2;
+/// A deadline or timeout has passed.
+pub(crate) const DEADLINE: c_int = 3;
+/// The network or the peer.
+pub(crate) const PEER: c_int = 4;
+/// This machine: memory, sockets, threads.
+pub(crate) const SYSTEM: c_int = 5;
+/// A bug of this library.
+pub(crate) const BUG: c_int = 6;
+
+thread_local! {
+    static LAST_ERROR: RefCell<CString> = RefCell::new(CString::default());
+}
+
+/// Why a call did not succeed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: c_int,
+    /// `None` for [`RETRY`] where calls are too frequent for a text.
+    text: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(code: c_int, text: impl Into<String>) -> Self {
+        Self { code, text: Some(text.into()) }
+    }
+
+    /// The caller's fault; `text` says what to do.
+    pub(crate) fn usage(text: impl Into<String>) -> Self {
+        Self::new(USAGE, text)
+    }
+
+    /// Whether calling again can help.
+    pub(crate) fn is_retry(&self) -> bool {
+        self.code == RETRY
+    }
+
+    /// Not now, and that is nothing to talk about.
+    pub(crate) const fn retry() -> Self {
+        Self { code: RETRY, text: None }
+    }
+}
+
+/// The text of this thread's last error, empty if there was none.
+pub(crate) fn last_error() -> *const c_char {
+    // The string is replaced by this thread only, with its next error.
+    LAST_ERROR.with_borrow(|text| text.as_ptr())
+}
+
+/// Runs a call that answers with a code.
+pub(crate) fn code(call: impl FnOnce() -> Result<(), Failure>) -> c_int {
+    match run(call) {
+        Ok(()) => OK,
+        Err(failure) => note(failure),
+    }
+}
+
+/// Runs a call of `sdr.h`, which knows one code for everything that is neither
+/// success nor "call again".
+pub(crate) fn sdr_code(call: impl FnOnce() -> Result<(), Failure>) -> c_int {
+    match code(call) {
+        known @ (OK | RETRY) => known,
+        _ => USAGE,
+    }
+}
+
+/// Runs a call that answers with an object, or NULL.
+pub(crate) fn object<T>(call: impl FnOnce() -> Result<*mut T, Failure>) -> *mut T {
+    run(call).unwrap_or_else(|failure| {
+        note(failure);
+        std::ptr::null_mut()
+    })
+}
+
+fn run<R>(call: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
+    // What a panic leaves behind is behind locks whose poison nobody asks for,
+    // and the transport fails its queue pairs when a worker panics.
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
+        Err(Failure::new(BUG, format!("bug in liblacuna, please report: {}", message(&panic))))
+    })
+}
+
+/// The text of a panic.
+pub(crate) fn message(panic: &Box<dyn Any + Send>) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic")
+}
+
+fn note(failure: Failure) -> c_int {
+    if let Some(text) = failure.text {
+        let text = CString::new(text.replace('\0', "?")).unwrap_or_default();
+        // While a thread ends its storage may be gone: then nobody can ask.
+        let _ = LAST_ERROR.try_with(|last| last.replace(text));
+    }
+    failure.code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    fn text() -> String {
+        // SAFETY: a terminated string of this thread, copied before its next call.
+        unsafe { CStr::from_ptr(last_error()) }.to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn a_panic_is_a_code_and_a_text() {
+        assert_eq!(code(|| panic!("what {}", "then")), BUG);
+        assert!(text().ends_with("what then"), "{}", text());
+        assert_eq!(sdr_code(|| panic!("again")), USAGE);
+        assert!(object::<u8>(|| panic!("and again")).is_null());
+    }
+
+    #[test]
+    fn each_thread_has_its_own_last_error() {
+        assert_eq!(code(|| Err(Failure::usage("here\0"))), USAGE);
+        std::thread::spawn(|| assert_eq!(text(), "")).join().unwrap();
+        assert_eq!(text(), "here?");
+        assert_eq!(code(|| Err(Failure::retry())), RETRY);
+        assert_eq!(text(), "here?", "a retry has no text");
+    }
+}

@@ -1,0 +1,239 @@
+//! Who makes progress for a program that polls.
+//!
+//! A program in the manner of SDR-RDMA 5.4.1 keeps a core busy with polling. On a
+//! machine with few cores a worker thread would compete with it for the core, so
+//! there the calls themselves are the worker: a poll that finds nothing looks for
+//! packets. But such a program may also read the bitmap alone, which is memory
+//! and no call, or go to sleep until the peer's word comes. For that there is one
+//! thread that *covers*: it sleeps while calls make progress and takes over when
+//! they stop; calls that come back take over from it.
+//!
+//! The two sides share a few counters, and never wait for each other: a call that
+//! finds the worker taken returns. With enough cores there are worker threads
+//! and nothing of this.
+
+use crate::outcome::{self, Failure};
+use lacuna::Context;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+/// How often the covering thread looks whether calls go on. A look costs some
+/// microseconds of a core that the program uses; a program that went away without
+/// a word waits so long.
+const PATROL: Duration = Duration::from_millis(1);
+/// Longest sleep of the covering thread while it makes progress: packets and
+/// requests wake it.
+const NAP: Duration = Duration::from_millis(10);
+/// Calls without progress, all found in vain, between two looks for packets
+/// grow up to two to this power. A look costs a system call for each channel, so
+/// a call costs tens of nanoseconds on average when there is nothing to do.
+const VAIN_MAX: u32 = 7;
+/// Polls after which the covering thread gives way, if the calls had stopped
+/// without a word before: such a program will stop again.
+const PATIENCE: u32 = 8192;
+/// The covering thread is not called more often than this.
+const CALL_EVERY_NS: u64 = 200_000;
+
+/// Progress of one context.
+pub(crate) struct Driver {
+    context: Context,
+    /// `None` if the context has worker threads.
+    turn: Option<Arc<Turn>>,
+    cover: Mutex<Option<JoinHandle<()>>>,
+    thread: Option<Thread>,
+    started: Instant,
+}
+
+/// What calls and the covering thread share.
+#[derive(Debug, Default)]
+struct Turn {
+    /// Rounds of progress that calls have made.
+    rounds: AtomicU64,
+    /// Of the last rounds in a row, those that found nothing.
+    vain: AtomicU32,
+    /// Calls that will not look for packets.
+    skip: AtomicU32,
+    /// The covering thread makes progress.
+    is_covered: AtomicBool,
+    /// Polls since it does.
+    wishes: AtomicU32,
+    /// Polls that it takes before it gives way.
+    patience: AtomicU32,
+    /// The program is expected to stay away for a while.
+    is_left: AtomicBool,
+    called_ns: AtomicU64,
+    is_stopped: AtomicBool,
+    /// Making progress has panicked.
+    is_ruined: AtomicBool,
+}
+
+/// Notes a panic on its way out.
+struct Ruin<'t>(&'t Turn);
+
+impl Drop for Ruin<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.is_ruined.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl Driver {
+    /// For a context with threads of its own.
+    pub(crate) fn threaded(context: Context) -> Self {
+        let started = Instant::now();
+        Self { context, turn: None, cover: Mutex::default(), thread: None, started }
+    }
+
+    /// For a context with manual progress.
+    pub(crate) fn in_calls(context: Context) -> Result<Self, Failure> {
+        let turn = Arc::new(Turn { patience: AtomicU32::new(1), ..Turn::default() });
+        let cover = {
+            let (context, turn) = (context.clone(), turn.clone());
+            let builder = std::thread::Builder::new().name("lacuna-cover".to_owned());
+            builder.spawn(move || {
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| turn.cover(&context))) {
+                    turn.is_ruined.store(true, Ordering::Release);
+                    eprintln!("liblacuna: {}", outcome::message(&panic));
+                }
+            })
+        };
+        let cover =
+            cover.map_err(|error| Failure::new(outcome::SYSTEM, format!("no thread: {error}")))?;
+        let thread = Some(cover.thread().clone());
+        let cover = Mutex::new(Some(cover));
+        Ok(Self { context, turn: Some(turn), cover, thread, started: Instant::now() })
+    }
+
+    /// The context whose progress this is.
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// A poll has found nothing: looks for packets, or leaves it to others.
+    #[inline]
+    pub(crate) fn poll(&self) {
+        if let Some(turn) = &self.turn {
+            let skip = turn.skip.load(Ordering::Relaxed);
+            if skip > 0 {
+                // Threads that count at once may skip some more or fewer.
+                turn.skip.store(skip - 1, Ordering::Relaxed);
+            } else {
+                self.look(turn);
+            }
+        }
+    }
+
+    fn look(&self, turn: &Turn) {
+        if turn.is_covered.load(Ordering::Acquire) {
+            let wishes = turn.wishes.fetch_add(1, Ordering::AcqRel) + 1;
+            if wishes == turn.patience.load(Ordering::Relaxed) {
+                self.context.interrupt();
+            }
+            return;
+        }
+        let _ruin = Ruin(turn);
+        match self.context.try_progress() {
+            None => {}
+            Some(true) => {
+                turn.rounds.fetch_add(1, Ordering::Release);
+                turn.vain.store(0, Ordering::Relaxed);
+            }
+            Some(false) => {
+                turn.rounds.fetch_add(1, Ordering::Release);
+                let vain = turn.vain.load(Ordering::Relaxed).min(VAIN_MAX - 1) + 1;
+                turn.vain.store(vain, Ordering::Relaxed);
+                turn.skip.store(1 << vain, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The program has started something: a round at once, so that a short
+    /// message leaves with the call that posts it.
+    pub(crate) fn push(&self) {
+        if let Some(turn) = &self.turn
+            && !turn.is_covered.load(Ordering::Acquire)
+        {
+            self.look(turn);
+        }
+    }
+
+    /// The program has what it polled for while there is more to do, and may wait
+    /// for something else now.
+    pub(crate) fn leave(&self) {
+        let Some(turn) = &self.turn else { return };
+        if turn.is_covered.load(Ordering::Acquire) {
+            return;
+        }
+        let now_ns = self.started.elapsed().as_nanos() as u64;
+        let called_ns = turn.called_ns.load(Ordering::Relaxed);
+        if now_ns < called_ns + CALL_EVERY_NS {
+            return;
+        }
+        turn.called_ns.store(now_ns, Ordering::Relaxed);
+        turn.is_left.store(true, Ordering::Release);
+        if let Some(thread) = &self.thread {
+            thread.unpark();
+        }
+    }
+
+    /// Makes progress in a call that cannot go on without.
+    pub(crate) fn insist(&self) {
+        if !self.context.progress() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether progress can still be made.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        match &self.turn {
+            Some(turn) if turn.is_ruined.load(Ordering::Acquire) => Err(Failure::new(
+                outcome::BUG,
+                "bug in liblacuna, please report: progress has panicked; destroy the context",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Turn {
+    /// The covering thread.
+    fn cover(&self, context: &Context) {
+        while !self.is_stopped.load(Ordering::Acquire) {
+            let rounds = self.rounds.load(Ordering::Acquire);
+            std::thread::park_timeout(PATROL);
+            let is_left = self.is_left.swap(false, Ordering::AcqRel);
+            if !is_left && self.rounds.load(Ordering::Acquire) != rounds {
+                continue;
+            }
+            self.patience.store(if is_left { 1 } else { PATIENCE }, Ordering::Relaxed);
+            self.wishes.store(0, Ordering::Release);
+            self.is_covered.store(true, Ordering::Release);
+            while !self.is_stopped.load(Ordering::Acquire)
+                && self.wishes.load(Ordering::Acquire) < self.patience.load(Ordering::Relaxed)
+            {
+                context.progress_within(NAP);
+            }
+            self.skip.store(0, Ordering::Relaxed);
+            self.is_covered.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let Some(turn) = &self.turn else { return };
+        turn.is_stopped.store(true, Ordering::Release);
+        let cover = self.cover.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(cover) = cover {
+            // Whether it is parked, asleep, or about to be: both of these last.
+            cover.thread().unpark();
+            self.context.interrupt();
+            // What it panicked with was printed.
+            let _ = cover.join();
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Contexts of `sdr.h`: the sockets, and who makes progress on them.
+
+use super::qp::sdr_qp;
+use super::region::sdr_mr;
+use super::types::sdr_dev_attr;
+use crate::environment::Environment;
+use crate::memory::Regions;
+use crate::outcome::{self, Failure, object, sdr_code};
+use crate::pointer;
+use crate::pool::Pool;
+use crate::progress::Driver;
+use lacuna::datapath::MemNetwork;
+use lacuna::{Context, ContextConfig, DatapathKind, Progress};
+use std::ffi::{c_char, c_int};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// What 4 bits of the queue pair number can tell apart.
+const CHANNELS_MAX: u32 = 16;
+/// With so few cores a program that polls and a worker thread would take the core
+/// from each other.
+const FEW_CORES: usize = 2;
+/// How long a worker thread looks for work before it sleeps, as the facade does
+/// by default.
+const SPIN: Duration = Duration::from_micros(20);
+/// An address of the range for documentation (RFC 5737): to ask the system which
+/// of its own addresses leads out. Nothing is sent there.
+const ELSEWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9);
+
+/// A context: sockets that queue pairs share.
+pub struct sdr_context {
+    // Before the driver: they end with it running.
+    pub(super) queue_pairs: Pool<sdr_qp>,
+    pub(super) registered: Pool<sdr_mr>,
+    pub(super) regions: Arc<Regions>,
+    pub(super) driver: Arc<Driver>,
+    /// This host's address as peers see it.
+    pub(super) advertise: IpAddr,
+}
+
+/// Makes a context.
+///
+/// dev_name says what carries the packets: "udp" (or NULL), "udp:ADDRESS" for
+/// sockets that are bound to an address of this host, or "mem" for a network
+/// inside of this process. With "udp", peers are told the address of this host
+/// that its default route uses, or 127.0.0.1 if it has none.
+///
+/// Returns NULL on failure; lacuna_last_error() of lacuna.h says why. May be
+/// called from any thread.
+///
+/// # Safety
+/// dev_name is NULL or a terminated string; dev_attr points to its struct.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdr_context_create(
+    dev_name: *const c_char,
+    dev_attr: *mut sdr_dev_attr,
+) -> *mut sdr_context {
+    object(|| {
+        // SAFETY: the caller's promise.
+        let attr = unsafe { pointer::shared(dev_attr, "dev_attr") }?;
+        let name = match dev_name.is_null() {
+            true => "udp",
+            // SAFETY: the caller's promise.
+            false => unsafe { pointer::text(dev_name, "dev_name") }?,
+        };
+        let environment = Environment::read()?;
+        let channels = attr.num_channels.clamp(1, CHANNELS_MAX) as u8;
+        let (datapath, bind) = datapath(name)?;
+        let workers = workers(usize::from(channels), environment.workers);
+        let context = Context::new(ContextConfig {
+            bind,
+            channels,
+            datapath,
+            progress: match workers {
+                0 => Progress::Manual,
+                workers => Progress::Threads { workers, spin: SPIN },
+            },
+            ..ContextConfig::default()
+        });
+        let context = context.map_err(|error| Failure::new(outcome::SYSTEM, error.to_string()))?;
+        let driver = match workers {
+            0 => Driver::in_calls(context)?,
+            _ => Driver::threaded(context),
+        };
+        Ok(Box::into_raw(Box::new(sdr_context {
+            queue_pairs: Pool::new(usize::MAX),
+            registered: Pool::new(usize::MAX),
+            regions: Arc::default(),
+            driver: Arc::new(driver),
+            advertise: if bind.is_unspecified() { own_address() } else { bind },
+        })))
+    })
+}
+
+/// Ends a context with all that was made of it: queue pairs, their handles, and
+/// registrations. Nothing touches the program's memory after it returns.
+///
+/// Must be the last call with this context and with anything made of it.
+///
+/// # Safety
+/// As the text says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdr_context_destroy(context: *mut sdr_context) -> c_int {
+    sdr_code(|| {
+        // SAFETY: the caller's promise.
+        unsafe { pointer::shared(context, "context") }?.queue_pairs.for_each(|queue_pair| {
+            queue_pair.close();
+        });
+        // SAFETY: made by `sdr_context_create`, and this is the last call with it.
+        drop(unsafe { Box::from_raw(context) });
+        Ok(())
+    })
+}
+
+/// What a device name stands for.
+fn datapath(name: &str) -> Result<(DatapathKind, IpAddr), Failure> {
+    /// Contexts of one process that are to reach each other share it.
+    static NETWORK: OnceLock<MemNetwork> = OnceLock::new();
+    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    match name.split_once(':') {
+        None if name == "udp" => Ok((DatapathKind::Udp, any)),
+        None if name == "mem" => {
+            let network = NETWORK.get_or_init(MemNetwork::new).clone();
+            Ok((DatapathKind::Mem(network), IpAddr::V4(Ipv4Addr::LOCALHOST)))
+        }
+        Some(("udp", address)) => match address.parse() {
+            Ok(address) => Ok((DatapathKind::Udp, address)),
+            Err(_) => Err(Failure::usage(format!(
+                "device \"{name}\": \"{address}\" is no IP address; write udp:ADDRESS with an address of this host"
+            ))),
+        },
+        _ => Err(Failure::usage(format!(
+            "device \"{name}\" is unknown: give \"udp\", \"udp:ADDRESS\" or \"mem\""
+        ))),
+    }
+}
+
+/// Worker threads; 0 for progress in the calls.
+fn workers(channels: usize, wished: Option<usize>) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    match wished {
+        Some(wished) => wished.min(channels),
+        None if cores <= FEW_CORES => 0,
+        // One core is the polling program's.
+        None => channels.min(cores - 1),
+    }
+}
+
+/// The address that the default route uses.
+fn own_address() -> IpAddr {
+    let asked = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
+        socket.connect(ELSEWHERE)?;
+        socket.local_addr()
+    });
+    asked.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_names_pick_the_datapath() {
+        assert!(matches!(datapath("udp"), Ok((DatapathKind::Udp, ip)) if ip.is_unspecified()));
+        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        assert!(matches!(datapath("udp:127.0.0.1"), Ok((DatapathKind::Udp, ip)) if ip == here));
+        assert!(matches!(datapath("udp:::1"), Ok((DatapathKind::Udp, ip)) if ip.is_ipv6()));
+        assert!(matches!(datapath("mem"), Ok((DatapathKind::Mem(_), _))));
+        for bad in ["", "mlx5_0", "udp:", "udp:eth0", "mem:1", "xdp:eth0"] {
+            let error = format!("{:?}", datapath(bad).unwrap_err());
+            assert!(error.contains("udp:ADDRESS"), "{error}");
+        }
+    }
+
+    #[test]
+    fn worker_threads_are_no_more_than_channels() {
+        assert_eq!(workers(4, Some(9)), 4);
+        assert_eq!(workers(4, Some(0)), 0);
+        assert!(workers(16, None) <= 16);
+    }
+}

@@ -1,0 +1,263 @@
+//! Queue pairs of `sdr.h`.
+
+use super::context::sdr_context;
+use super::recv::sdr_recv_handle;
+use super::send::sdr_send_handle;
+use super::shape;
+use super::types::sdr_qp_attr;
+use crate::environment::Environment;
+use crate::memory::Regions;
+use crate::outcome::{self, Failure, object, sdr_code};
+use crate::pointer::{self, Out};
+use crate::pool::{Pool, Resting};
+use crate::progress::Driver;
+use lacuna::{Failure as Broken, QpStats, QueuePair};
+use std::ffi::{c_int, c_void};
+use std::net::IpAddr;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+/// Bytes before the info: how many of them count.
+const LENGTH_BYTES: usize = 4;
+/// A blob has always this size, so that a program may exchange sizes or not.
+const BLOB_BYTES: usize = LENGTH_BYTES + QueuePair::INFO_BYTES_MAX;
+/// Handles on sends beyond the slots: those that the program has not polled to
+/// the end (a judgement).
+const SENDS_MORE: usize = 4096;
+
+/// A queue pair.
+pub struct sdr_qp {
+    index: usize,
+    resting: Arc<Resting>,
+    pub(super) driver: Arc<Driver>,
+    pub(super) regions: Arc<Regions>,
+    advertise: IpAddr,
+    live: RwLock<Option<Live>>,
+    pub(super) receives: Pool<sdr_recv_handle>,
+    pub(super) sends: Pool<sdr_send_handle>,
+}
+
+/// A queue pair that was not destroyed.
+pub(super) struct Live {
+    pub(super) queue_pair: QueuePair,
+    pub(super) sends: bool,
+    pub(super) receives: bool,
+    /// Bytes that sends may lend out together, and those they do.
+    pub(super) window_bytes: u64,
+    pub(super) out_bytes: Arc<AtomicU64>,
+    environment: Environment,
+}
+
+impl sdr_qp {
+    /// The queue pair, which is not destroyed while this is held.
+    pub(super) fn live(&self) -> Result<LiveGuard<'_>, Failure> {
+        self.driver.check()?;
+        let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
+        if live.is_none() {
+            return Err(gone());
+        }
+        Ok(LiveGuard(live))
+    }
+
+    /// Ends everything: no memory of the program is touched any more when this
+    /// returns. `false` if it had ended already.
+    pub(super) fn close(&self) -> bool {
+        let mut slot = self.live.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(live) = slot.take() else { return false };
+        self.receives.for_each(|receive| {
+            receive.close();
+        });
+        live.report();
+        self.sends.for_each(sdr_send_handle::give_up);
+        // Without it nothing is repeated or waited for any more, and what workers
+        // still hold goes out or is dropped in their next step.
+        drop(live);
+        self.sends.for_each(|send| send.wait_for_memory(&self.driver));
+        true
+    }
+}
+
+/// See [`sdr_qp::live`].
+pub(super) struct LiveGuard<'q>(RwLockReadGuard<'q, Option<Live>>);
+
+impl std::ops::Deref for LiveGuard<'_> {
+    type Target = Live;
+
+    fn deref(&self) -> &Live {
+        self.0.as_ref().expect("checked when the guard was made, and locked since")
+    }
+}
+
+impl Live {
+    /// Why it cannot go on, if so.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        match self.queue_pair.failure() {
+            Some(failure) => Err(broken(&failure)),
+            None => Ok(()),
+        }
+    }
+
+    /// What the environment asks for at the end.
+    fn report(&self) {
+        let stats = self.queue_pair.stats();
+        if self.environment.reports_sent {
+            let QpStats { send, .. } = &stats;
+            eprintln!(
+                "liblacuna: sent {} packets with {} bytes in {} messages, {} timeouts",
+                send.packets, send.bytes, send.messages, stats.timeouts
+            );
+        }
+        if self.environment.reports_received {
+            for (channel, counted) in stats.channels.iter().enumerate() {
+                let discarded: u64 = counted.discarded.iter().sum();
+                eprintln!(
+                    "liblacuna: channel {channel} received {} packets with {} bytes, {} chunks, {} duplicates, {discarded} discarded",
+                    counted.packets, counted.bytes, counted.chunks, counted.duplicates
+                );
+            }
+            eprintln!("liblacuna: {} packets lost", stats.lost_packets());
+        }
+    }
+}
+
+fn gone() -> Failure {
+    Failure::usage("this queue pair was destroyed")
+}
+
+pub(super) fn broken(failure: &Broken) -> Failure {
+    Failure::new(outcome::PEER, failure.to_string())
+}
+
+/// Makes a queue pair.
+///
+/// Returns NULL on failure. May be called from any thread.
+///
+/// # Safety
+/// ctx was not destroyed; qp_attr points to a struct that nobody changes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdr_qp_create(
+    ctx: *mut sdr_context,
+    qp_attr: *mut sdr_qp_attr,
+) -> *mut sdr_qp {
+    object(|| {
+        // SAFETY: the caller's promise.
+        let context = unsafe { pointer::shared(ctx, "ctx") }?;
+        // SAFETY: the caller's promise.
+        let attr = unsafe { pointer::shared(qp_attr, "qp_attr") }?;
+        context.driver.check()?;
+        let environment = Environment::read()?;
+        let config = shape::config(attr, environment.generations)?;
+        let queue_pair = context.driver.context().queue_pair(&config);
+        let queue_pair = queue_pair.map_err(|error| Failure::usage(error.to_string()))?;
+        let slots = queue_pair.geometry().slots() as usize;
+        let window_log = u32::try_from(attr.max_in_flight_log_bytes).unwrap_or(u32::MAX);
+        let live = Live {
+            queue_pair,
+            sends: attr.send_enable != 0,
+            receives: attr.recv_enable != 0,
+            window_bytes: 1u64.checked_shl(window_log).unwrap_or(u64::MAX),
+            out_bytes: Arc::default(),
+            environment,
+        };
+        let empty = |index, resting| sdr_qp {
+            index,
+            resting,
+            driver: context.driver.clone(),
+            regions: context.regions.clone(),
+            advertise: context.advertise,
+            live: RwLock::new(None),
+            receives: Pool::new(usize::MAX),
+            sends: Pool::new(2 * slots + SENDS_MORE),
+        };
+        let made = context.queue_pairs.take(empty).ok_or_else(gone)?;
+        *made.live.write().unwrap_or_else(PoisonError::into_inner) = Some(live);
+        Ok(std::ptr::from_ref(made).cast_mut())
+    })
+}
+
+/// Ends a queue pair: its receives are completed, its sends given up. Nothing
+/// touches their memory after it returns, and their handles answer with errors.
+///
+/// May be called from any thread; calls of other threads with this queue pair
+/// are waited for.
+///
+/// # Safety
+/// The queue pair's context was not destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdr_qp_destroy(qp: *mut sdr_qp) -> c_int {
+    sdr_code(|| {
+        // SAFETY: the caller's promise.
+        let qp = unsafe { pointer::shared(qp, "qp") }?;
+        if !qp.close() {
+            return Err(gone());
+        }
+        qp.resting.put(qp.index);
+        Ok(())
+    })
+}
+
+/// The size of what sdr_qp_info_get() writes: the same for every queue pair of
+/// this library. May be called from any thread.
+///
+/// # Safety
+/// The queue pair's context was not destroyed; info_size points to a size_t.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdr_qp_info_size_get(qp: *mut sdr_qp, info_size: *mut usize) -> c_int {
+    sdr_code(|| {
+        // SAFETY: the caller's promise.
+        let qp = unsafe { pointer::shared(qp, "qp") }?;
+        // SAFETY: the caller's promise.
+        let out = unsafe { Out::new(info_size, "info_size") }?;
+        qp.live()?;
+        out.set(BLOB_BYTES);
+        Ok(())
+    })
+}
+
+/// Writes what the peer must know of the queue pair, to be handed over by the
+/// program's own means. May be called from any thread.
+///
+/// # Safety
+/// The queue pair's context was not destroyed; info points to as many bytes as
+/// sdr_qp_info_size_get() says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdr_qp_info_get(qp: *mut sdr_qp, info: *mut c_void) -> c_int {
+    sdr_code(|| {
+        // SAFETY: the caller's promise.
+        let qp = unsafe { pointer::shared(qp, "qp") }?;
+        let known = qp.live()?.queue_pair.info(qp.advertise);
+        let mut blob = [0; BLOB_BYTES];
+        blob[..LENGTH_BYTES].copy_from_slice(&(known.len() as u32).to_be_bytes());
+        blob[LENGTH_BYTES..LENGTH_BYTES + known.len()].copy_from_slice(&known);
+        // SAFETY: the caller's promise.
+        unsafe { pointer::copy_out(&blob, info.cast(), "info") }
+    })
+}
+
+/// Connects to the peer whose info this is. Both ends call it, once; receives may
+/// be posted before. May be called from any thread.
+///
+/// # Safety
+/// The queue pair's context was not destroyed; remote_qp_info points to as many
+/// bytes as sdr_qp_info_size_get() says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sdr_qp_connect(qp: *mut sdr_qp, remote_qp_info: *mut c_void) -> c_int {
+    sdr_code(|| {
+        // SAFETY: the caller's promise.
+        let qp = unsafe { pointer::shared(qp, "qp") }?;
+        let blob = remote_qp_info.cast_const().cast();
+        // SAFETY: the caller's promise.
+        let blob = unsafe { pointer::copy_in(blob, BLOB_BYTES, "remote_qp_info") }?;
+        let (length, known) = blob.split_at(LENGTH_BYTES);
+        let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+        let known = known.get(..length).ok_or_else(|| {
+            Failure::usage("remote_qp_info is no info of a queue pair of this library")
+        })?;
+        let live = qp.live()?;
+        live.queue_pair.connect(known).map_err(|error| Failure::usage(error.to_string()))?;
+        drop(live);
+        // The first question to the peer goes out at once.
+        qp.driver.push();
+        Ok(())
+    })
+}
