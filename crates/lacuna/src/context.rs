@@ -476,6 +476,11 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let threads = std::mem::take(&mut *lock(&self.threads));
         stop(&self.inboxes, &self.monitor, threads);
+        for inbox in &self.inboxes {
+            // Requests hold queue pairs, which hold the inboxes: what no step took
+            // any more, as without threads, would keep all of them for ever.
+            inbox.take(&mut Vec::new());
+        }
     }
 }
 
@@ -529,5 +534,24 @@ fn worker_count(config: &ContextConfig) -> usize {
         Progress::Manual => 1,
         Progress::Threads { workers: 0, .. } => channels.min(cores()),
         Progress::Threads { workers, .. } => workers.min(channels),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ConnectionConfig;
+
+    #[test]
+    fn queue_pairs_that_no_step_has_seen_go_with_their_context() {
+        for progress in [Progress::Manual, Progress::default()] {
+            let bind = IpAddr::V4(Ipv4Addr::LOCALHOST);
+            let config = ContextConfig { bind, progress, ..ContextConfig::default() };
+            let context = Context::new(config).unwrap();
+            let queue_pair = context.queue_pair(&ConnectionConfig::default()).unwrap();
+            let shared = Arc::downgrade(&queue_pair.owner.shared);
+            drop((queue_pair, context));
+            assert!(shared.upgrade().is_none(), "{progress:?}");
+        }
     }
 }
