@@ -147,6 +147,11 @@ impl Driver {
                 let vain = turn.vain.load(Ordering::Relaxed).min(VAIN_MAX - 1) + 1;
                 turn.vain.store(vain, Ordering::Relaxed);
                 turn.skip.store(1 << vain, Ordering::Relaxed);
+                if vain == VAIN_MAX {
+                    // On a machine with fewer cores than busy programs the one that
+                    // is polled for may be waiting for this core.
+                    std::thread::yield_now();
+                }
             }
         }
     }

@@ -1,0 +1,253 @@
+//! Programs in C, compiled as users compile them and run against the installed
+//! library: the contract's types, all misuse, the semantics, and the examples;
+//! under the sanitizers and valgrind where they are installed.
+
+mod common;
+
+use common::{Build, Runner, compile, has, installed, prefix, remove_old, root};
+use lacuna_capi::endpoint::receive::lacuna_received;
+use lacuna_capi::sdr::types::*;
+use std::collections::BTreeMap;
+use std::mem::{offset_of, size_of};
+use std::path::PathBuf;
+use std::process::Command;
+
+fn test_source(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name)
+}
+
+fn example(name: &str) -> PathBuf {
+    root().join("examples/c").join(name)
+}
+
+const TESTS: [&str; 5] =
+    ["contract.c", "misuse.c", "endpoint_misuse.c", "endpoint.c", "semantics.c"];
+const EXAMPLES: [&str; 3] = ["perf.c", "nack.c", "reliable.c"];
+
+#[test]
+fn everything_compiles_as_c11_and_as_cxx17_without_a_warning() {
+    remove_old();
+    for build in [Build::C11, Build::Cxx17] {
+        for name in TESTS {
+            compile(&test_source(name), build);
+        }
+        for name in EXAMPLES {
+            compile(&example(name), build);
+        }
+    }
+}
+
+#[test]
+fn structs_have_the_layout_that_the_library_uses() {
+    let printed = Runner::default().run(&compile(&test_source("contract.c"), Build::C11), &[]);
+    let in_c: BTreeMap<&str, (usize, usize)> = printed
+        .lines()
+        .map(|line| {
+            let words: Vec<_> = line.split(' ').collect();
+            (words[0], (words[1].parse().unwrap(), words[2].parse().unwrap()))
+        })
+        .collect();
+    let mut seen = 0;
+    macro_rules! same {
+        ($type:ident: $($field:ident $bytes:literal),*) => {
+            assert_eq!(in_c[stringify!($type)].0, size_of::<$type>(), stringify!($type));
+            seen += 1;
+            $(
+                let name = concat!(stringify!($type), ".", stringify!($field));
+                assert_eq!(in_c[name], (offset_of!($type, $field), $bytes), "{name}");
+                seen += 1;
+            )*
+        };
+    }
+    same!(sdr_dev_attr: num_channels 4, log_max_qps 4);
+    same!(sdr_qp_attr: bitmap_chunk_size_log_bytes 4, max_in_flight_log_bytes 8,
+        max_log_num_msgs 4, mtu 4, send_enable 1, recv_enable 1, rate_limit 4);
+    same!(sdr_send_wr: opcode 4, imm_value 4, length 4, lkey 4, local_addr 8, remote_offset 8);
+    same!(sdr_send_start_wr: opcode 4, imm_value 4);
+    same!(sdr_send_continue_wr: length 4, local_addr 8, lkey 4, remote_offset 8);
+    same!(sdr_recv_wr: max_length 4, lkey 4, address 8);
+    same!(sdr_send_status: flags 4);
+    same!(lacuna_received: length 8, chunks_done 4, is_complete 1);
+    assert_eq!(seen, in_c.len(), "every line was compared");
+}
+
+/// Worker threads or none: the calls must not tell the difference.
+fn both_kinds_of_progress() -> [Runner; 2] {
+    ["0", "2"].map(|workers| Runner {
+        environment: vec![("LACUNA_SDR_WORKERS", workers.to_owned())],
+        ..Runner::default()
+    })
+}
+
+#[test]
+fn misuse_is_an_error_and_never_a_crash() {
+    for build in [Build::Sanitized, Build::Cxx17] {
+        let program = compile(&test_source("misuse.c"), build);
+        for runner in both_kinds_of_progress() {
+            assert!(runner.run(&program, &[]).ends_with("all misuse answered\n"));
+        }
+    }
+    let program = compile(&test_source("endpoint_misuse.c"), Build::Sanitized);
+    assert!(Runner::default().run(&program, &[]).ends_with("all misuse answered\n"));
+}
+
+#[test]
+fn the_sdr_calls_keep_their_promises_on_every_datapath() {
+    let program = compile(&test_source("semantics.c"), Build::Sanitized);
+    for runner in both_kinds_of_progress() {
+        for device in ["udp:127.0.0.1", "udp:::1", "mem"] {
+            assert_eq!(runner.run(&program, &[device]), "all promises kept\n", "{device}");
+        }
+    }
+}
+
+#[test]
+fn connections_work_from_c() {
+    let program = compile(&test_source("endpoint.c"), Build::Sanitized);
+    assert_eq!(Runner::default().run(&program, &[]), "done\n");
+    let program = compile(&test_source("endpoint.c"), Build::Static);
+    assert_eq!(Runner::default().run(&program, &[]), "done\n");
+}
+
+/// Sizes, chunks, MTUs, channels, messages in flight, generations.
+const SHAPES: [(u32, u32, u32, u32, u32, u32); 9] = [
+    (8 << 20, 64 << 10, 4096, 8, 16, 1),
+    (64 << 10, 4 << 10, 64, 1, 128, 1),
+    (64 << 10, 256 << 10, 4096, 16, 1, 2),
+    (1 << 20, 256 << 10, 64, 4, 4, 3),
+    (1 << 20, 4 << 10, 4096, 16, 128, 4),
+    (16 << 20, 128 << 10, 1024, 3, 2, 4),
+    (100_001, 8 << 10, 512, 5, 7, 1),
+    (1, 4 << 10, 2048, 2, 3, 1),
+    (4097, 4 << 10, 4096, 1, 100, 1),
+];
+
+#[test]
+fn the_benchmark_of_the_paper_loses_nothing_in_any_shape() {
+    let program = compile(&example("perf.c"), Build::C11);
+    for (index, (size, chunk, mtu, channels, in_flight, generations)) in
+        SHAPES.into_iter().enumerate()
+    {
+        let messages = ((48u32 << 20) / size).clamp(3, 600).to_string();
+        let numbers = [size, chunk, mtu, channels, in_flight].map(|number| number.to_string());
+        let names = ["--size", "--chunk", "--mtu", "--channels", "--in-flight"];
+        let mut client = vec!["client", "127.0.0.1", "--port", "PORT", "--check"];
+        client.extend(names.iter().zip(&numbers).flat_map(|(name, number)| [*name, number]));
+        client.extend(["--messages", &messages]);
+        let mut server = vec!["server", "--port", "0"];
+        if index % 2 == 1 {
+            server.push("--memory");
+        }
+        let mut runner = both_kinds_of_progress()[index / 2 % 2].clone();
+        runner.environment.push(("SDR_QP_NUM_GENERATIONS", generations.to_string()));
+        let (served, sent) = runner.run_pair(&program, &server, &client);
+        assert!(served.contains(&format!("received {messages} messages, every byte checked")));
+        assert!(sent.contains("Gbit/s"), "{sent}");
+    }
+}
+
+#[test]
+fn nothing_is_lost_on_a_path_without_loss() {
+    let program = compile(&example("perf.c"), Build::C11);
+    for mut runner in both_kinds_of_progress() {
+        runner.environment.push(("SDR_DPA_RX_PROFILE_STATS_REPORT", "1".to_owned()));
+        let client =
+            ["client", "127.0.0.1", "--port", "PORT", "--messages", "40", "--in-flight", "32"];
+        let (report, _) = runner.run_pair(&program, &["server", "--port", "0"], &client);
+        assert!(report.contains("liblacuna: 0 packets lost"), "{report}");
+        assert_eq!(report.matches(" 0 duplicates, 0 discarded").count(), 8, "{report}");
+    }
+}
+
+#[test]
+fn a_scheme_of_ones_own_repairs_every_gap() {
+    for build in [Build::Sanitized, Build::C11] {
+        let program = compile(&example("nack.c"), build);
+        let client = ["sender", "127.0.0.1", "--port", "PORT", "--messages", "4", "--loss", "30"];
+        let (received, sent) =
+            Runner::default().run_pair(&program, &["receiver", "--port", "0"], &client);
+        assert!(received.contains("received 4 messages, every byte checked"), "{received}");
+        assert!(!sent.contains(" 0 chunks again"), "{sent}");
+    }
+}
+
+#[test]
+fn the_reliable_example_delivers() {
+    let program = compile(&example("reliable.c"), Build::Sanitized);
+    let (received, sent) = Runner::default().run_pair(
+        &program,
+        &["server", "127.0.0.1:0"],
+        &["client", "127.0.0.1:PORT"],
+    );
+    assert!(received.contains("received 20 messages, every byte checked"), "{received}");
+    assert!(sent.contains("\"messages\":20"), "{sent}");
+}
+
+#[test]
+fn the_examples_need_cc_and_pkg_config_alone() {
+    if !has("pkg-config") || !has("make") {
+        eprintln!("not run: no pkg-config or no make");
+        return;
+    }
+    let folder = installed().join("examples");
+    std::fs::create_dir_all(&folder).unwrap();
+    for entry in std::fs::read_dir(root().join("examples/c")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|kind| kind == "c" || kind == "h")
+            || path.ends_with("Makefile")
+        {
+            std::fs::copy(&path, folder.join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    let lib = prefix().join("lib");
+    let output = Command::new("make")
+        .arg("-C")
+        .arg(&folder)
+        .arg(format!("PKG_CONFIG_PATH={}", lib.join("pkgconfig").display()))
+        .arg(format!("RPATH={}", lib.display()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (received, _) = Runner::default().run_pair(
+        &folder.join("nack"),
+        &["receiver", "--port", "0"],
+        &["sender", "127.0.0.1", "--port", "PORT", "--messages", "2"],
+    );
+    assert!(received.contains("received 2 messages"), "{received}");
+}
+
+#[test]
+fn valgrind_finds_nothing_to_complain_about() {
+    if !has("valgrind") {
+        eprintln!("not run: no valgrind");
+        return;
+    }
+    let runner = Runner { valgrind: true, ..Runner::default() };
+    for name in ["misuse.c", "endpoint_misuse.c", "endpoint.c"] {
+        runner.run(&compile(&test_source(name), Build::C11), &[]);
+    }
+    let nack = compile(&example("nack.c"), Build::C11);
+    let client = ["sender", "127.0.0.1", "--port", "PORT", "--messages", "1"];
+    runner.run_pair(&nack, &["receiver", "--port", "0"], &client);
+    let perf = compile(&example("perf.c"), Build::C11);
+    let client = [
+        "client",
+        "127.0.0.1",
+        "--port",
+        "PORT",
+        "--size",
+        "100000",
+        "--messages",
+        "20",
+        "--in-flight",
+        "4",
+        "--channels",
+        "2",
+        "--chunk",
+        "8192",
+        "--mtu",
+        "1024",
+        "--check",
+    ];
+    runner.run_pair(&perf, &["server", "--port", "0"], &client);
+}
