@@ -7,17 +7,17 @@
 //! deadlines. `docs/c-library.md` is the manual.
 //!
 //! How it is built:
-//! - each exported function is thin: it checks its pointers ([`pointer`]), does
-//!   one thing with safe types, and turns the outcome into a code ([`outcome`]),
+//! - each exported function is thin: it checks its pointers (`pointer.rs`), does
+//!   one thing with safe types, and turns the outcome into a code (`outcome.rs`),
 //!   which is also where panics end;
-//! - what a handle points to lives as long as its parent ([`pool`]), so a handle
+//! - what a handle points to lives as long as its parent (`pool.rs`), so a handle
 //!   that is used after its end, or by two threads at once, is answered with an
 //!   error and is no wild pointer;
 //! - memory of the program is touched only between the call that hands it over
-//!   and the one that says it is done with ([`memory`]);
+//!   and the one that says it is done with (`memory.rs`);
 //! - outputs are written last, and only on success;
 //! - there is no global state but the text of each thread's last error, the
-//!   network behind the datapath `mem`, and the environment ([`environment`]).
+//!   network behind the datapath `mem`, and the environment (`environment.rs`).
 
 // The interface has the names of C.
 #![allow(non_camel_case_types)]

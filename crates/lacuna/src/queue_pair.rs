@@ -314,6 +314,20 @@ impl QueuePair {
         Ok(SendHandle::new(self.owner.clone(), id))
     }
 
+    /// Whether the peer's receive for the next send is posted, as far as is known
+    /// here: [`QueuePair::try_send`] would start now. If not, the peer is asked
+    /// until it is. Cheap enough to be polled.
+    pub fn is_clear_to_send(&self) -> bool {
+        let (is_clear, is_asking) = self.owner.shared.with_qp(|qp| {
+            let was_asking = qp.asks_for_receives();
+            (qp.is_clear_to_send(), was_asking)
+        });
+        if !is_clear && !is_asking {
+            self.owner.shared.kick();
+        }
+        is_clear
+    }
+
     /// One-shot send that fails at once if its receive is not posted yet.
     pub fn try_send(
         &self,

@@ -84,6 +84,19 @@ fn a_stream_sends_any_chunk_in_any_order_and_again() {
 }
 
 #[test]
+fn polling_for_a_receive_asks_the_peer_for_it() {
+    let (a, b) = connected(&raw());
+    assert!(!a.is_clear_to_send());
+    let receive = b.post_recv(vec![0; 100]).unwrap();
+    while !a.is_clear_to_send() {
+        std::thread::yield_now();
+    }
+    a.try_send(vec![7; 100], None).unwrap();
+    assert!(!a.is_clear_to_send(), "the receive is used up");
+    receive.wait(WAIT).unwrap();
+}
+
+#[test]
 fn an_early_completion_gives_the_buffer_back_and_nothing_is_written_after() {
     let slow = ConnectionConfig { rate_bits_per_s: Some(50_000_000), ..raw() };
     let (a, b) = connected(&slow);

@@ -11,10 +11,10 @@ use crate::outcome::{self, Failure, object, sdr_code};
 use crate::pointer::{self, Out};
 use crate::pool::{Pool, Resting};
 use crate::progress::Driver;
-use lacuna::{Failure as Broken, QpStats, QueuePair};
+use lacuna::{Failure as Broken, Geometry, QpStats, QueuePair};
 use std::ffi::{c_int, c_void};
 use std::net::IpAddr;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 /// Bytes before the info: how many of them count.
@@ -40,11 +40,13 @@ pub struct sdr_qp {
 /// A queue pair that was not destroyed.
 pub(super) struct Live {
     pub(super) queue_pair: QueuePair,
+    pub(super) geometry: Geometry,
     pub(super) sends: bool,
     pub(super) receives: bool,
     /// Bytes that sends may lend out together, and those they do.
     pub(super) window_bytes: u64,
     pub(super) out_bytes: Arc<AtomicU64>,
+    is_connected: AtomicBool,
     environment: Environment,
 }
 
@@ -89,8 +91,13 @@ impl std::ops::Deref for LiveGuard<'_> {
 }
 
 impl Live {
-    /// Why it cannot go on, if so.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    /// Why nothing can be sent although it looks as if that could change, if so.
+    pub(super) fn check_sending(&self) -> Result<(), Failure> {
+        if !self.is_connected.load(Ordering::Acquire) {
+            return Err(Failure::usage(
+                "the queue pair is not connected: call sdr_qp_connect first",
+            ));
+        }
         match self.queue_pair.failure() {
             Some(failure) => Err(broken(&failure)),
             None => Ok(()),
@@ -149,14 +156,17 @@ pub unsafe extern "C" fn sdr_qp_create(
         let config = shape::config(attr, environment.generations)?;
         let queue_pair = context.driver.context().queue_pair(&config);
         let queue_pair = queue_pair.map_err(|error| Failure::usage(error.to_string()))?;
-        let slots = queue_pair.geometry().slots() as usize;
+        let geometry = queue_pair.geometry();
+        let slots = geometry.slots() as usize;
         let window_log = u32::try_from(attr.max_in_flight_log_bytes).unwrap_or(u32::MAX);
         let live = Live {
             queue_pair,
+            geometry,
             sends: attr.send_enable != 0,
             receives: attr.recv_enable != 0,
             window_bytes: 1u64.checked_shl(window_log).unwrap_or(u64::MAX),
             out_bytes: Arc::default(),
+            is_connected: AtomicBool::new(false),
             environment,
         };
         let empty = |index, resting| sdr_qp {
@@ -255,6 +265,7 @@ pub unsafe extern "C" fn sdr_qp_connect(qp: *mut sdr_qp, remote_qp_info: *mut c_
         })?;
         let live = qp.live()?;
         live.queue_pair.connect(known).map_err(|error| Failure::usage(error.to_string()))?;
+        live.is_connected.store(true, Ordering::Release);
         drop(live);
         // The first question to the peer goes out at once.
         qp.driver.push();

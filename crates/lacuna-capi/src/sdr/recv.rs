@@ -96,7 +96,7 @@ pub unsafe extern "C" fn sdr_recv_post(
         }
         let length = u64::from(wr.max_length);
         let region = qp.regions.find(wr.lkey, wr.address, length)?;
-        let slot_bytes = live.queue_pair.geometry().max_message_bytes();
+        let slot_bytes = live.geometry.max_message_bytes();
         if length > slot_bytes {
             return Err(Failure::usage(format!(
                 "a receive of {length} bytes: this queue pair's messages have {slot_bytes} bytes at most; make it with a larger max_in_flight_log_bytes, a larger MTU or fewer messages"

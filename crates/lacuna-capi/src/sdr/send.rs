@@ -192,12 +192,12 @@ pub unsafe extern "C" fn sdr_send_post(
         live.check_sends()?;
         let length = u64::from(wr.length);
         let region = qp.regions.find(wr.lkey, wr.local_addr, length)?;
-        let geometry = live.queue_pair.geometry();
-        let offset = offset_bytes(&geometry, wr.remote_offset)?;
+        let offset = offset_bytes(&live.geometry, wr.remote_offset)?;
         let out_bytes = live.out_bytes.load(Ordering::Relaxed);
-        if out_bytes > 0 && out_bytes.saturating_add(length) > live.window_bytes {
+        let is_full = out_bytes > 0 && out_bytes.saturating_add(length) > live.window_bytes;
+        if is_full || !live.queue_pair.is_clear_to_send() {
             qp.driver.poll();
-            live.check()?;
+            live.check_sending()?;
             return Err(Failure::retry());
         }
         let send = take(qp)?;
@@ -260,6 +260,11 @@ pub unsafe extern "C" fn sdr_streaming_send_start(
         let immediate = immediate(wr.opcode, wr.imm_value)?;
         let live = qp.live()?;
         live.check_sends()?;
+        if !live.queue_pair.is_clear_to_send() {
+            qp.driver.poll();
+            live.check_sending()?;
+            return Err(Failure::retry());
+        }
         let send = take(qp)?;
         let stream = match live.queue_pair.open_stream(immediate) {
             Ok(stream) => stream,
@@ -273,7 +278,7 @@ pub unsafe extern "C" fn sdr_streaming_send_start(
             stream,
             lending: Lending::new(&live.out_bytes),
             out_bytes: live.out_bytes.clone(),
-            geometry: live.queue_pair.geometry(),
+            geometry: live.geometry,
             end_bytes: 0,
         };
         out.set(std::ptr::from_ref(send).cast_mut());

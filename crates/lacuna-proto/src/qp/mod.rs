@@ -226,6 +226,11 @@ impl QueuePair {
         self.send.landing().is_ok()
     }
 
+    /// Whether the peer is being asked for a receive to send into.
+    pub fn asks_for_receives(&self) -> bool {
+        self.send.wants_window()
+    }
+
     /// Why a send would not start now, if only for want of a receive.
     pub fn unposted(&self) -> PostSendError {
         self.send.unposted()
