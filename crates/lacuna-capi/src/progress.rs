@@ -31,9 +31,12 @@ const NAP: Duration = Duration::from_millis(10);
 /// grow up to two to this power. A look costs a system call for each channel, so
 /// a call costs tens of nanoseconds on average when there is nothing to do.
 const VAIN_MAX: u32 = 7;
-/// Polls after which the covering thread gives way, if the calls had stopped
-/// without a word before: such a program will stop again.
-const PATIENCE: u32 = 8192;
+/// Polls after which the covering thread gives way. If calls stop without a word
+/// again and again, the program has a way of reading the bitmap alone, and taking
+/// turns only costs it; if once, the program may just have lost its core for a
+/// while. So patience grows with each time, and shrinks while calls go on.
+const PATIENCE_MIN: u32 = 16;
+const PATIENCE_MAX: u32 = 8192;
 /// The covering thread is not called more often than this.
 const CALL_EVERY_NS: u64 = 200_000;
 
@@ -207,14 +210,19 @@ impl Driver {
 impl Turn {
     /// The covering thread.
     fn cover(&self, context: &Context) {
+        let mut patience = PATIENCE_MIN;
         while !self.is_stopped.load(Ordering::Acquire) {
             let rounds = self.rounds.load(Ordering::Acquire);
             std::thread::park_timeout(PATROL);
             let is_left = self.is_left.swap(false, Ordering::AcqRel);
             if !is_left && self.rounds.load(Ordering::Acquire) != rounds {
+                patience = (patience / 2).max(PATIENCE_MIN);
                 continue;
             }
-            self.patience.store(if is_left { 1 } else { PATIENCE }, Ordering::Relaxed);
+            if !is_left {
+                patience = (patience * 4).min(PATIENCE_MAX);
+            }
+            self.patience.store(if is_left { 1 } else { patience }, Ordering::Relaxed);
             self.wishes.store(0, Ordering::Release);
             self.is_covered.store(true, Ordering::Release);
             while !self.is_stopped.load(Ordering::Acquire)
