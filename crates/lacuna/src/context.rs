@@ -476,10 +476,11 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let threads = std::mem::take(&mut *lock(&self.threads));
         stop(&self.inboxes, &self.monitor, threads);
-        for inbox in &self.inboxes {
-            // Requests hold queue pairs, which hold the inboxes: what no step took
-            // any more, as without threads, would keep all of them for ever.
-            inbox.take(&mut Vec::new());
+        if self.manual.is_some() {
+            // Requests hold queue pairs, which hold the inboxes: what no step takes
+            // any more would keep all of them for ever. Threads take all of theirs,
+            // the last being the request to end.
+            self.inboxes.iter().for_each(|inbox| inbox.take(&mut Vec::new()));
         }
     }
 }
