@@ -47,6 +47,15 @@ fn write_seeds() {
             let list = Rng::new(seed).bytes(300);
             fs::write(folder(target).join(format!("seed-{seed}")), list).unwrap();
         }
+        // The same for the modes with a code, which the first two bytes choose.
+        let coded: &[[u8; 2]] = match target {
+            "pair" => &[[0, 3], [0, 4], [0, 5], [0, 6]],
+            _ => &[[2, 6], [3, 8], [1, 10]],
+        };
+        for (index, first) in coded.iter().enumerate() {
+            let list = [&first[..], &Rng::new(100 + index as u64).bytes(1500)].concat();
+            fs::write(folder(target).join(format!("seed-ec-{index}")), list).unwrap();
+        }
     }
 }
 
