@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 #[cfg(unix)]
 use std::os::fd::BorrowedFd;
 
-use crate::{Burst, ReceivedBatch, SendError};
+use crate::{BUNDLE_PACKETS_MAX, Burst, PACKET_BYTES_MAX, ReceivedBatch, SendError};
 
 /// What a datapath can do, for those who size packets, bursts and windows by it.
 ///
@@ -35,6 +35,18 @@ pub struct Capabilities {
     /// kernel's (`SO_RCVBUF` as read back), which charges bookkeeping besides payload: a packet may
     /// cost twice its size or more.
     pub receive_buffer_bytes: usize,
+}
+
+impl Capabilities {
+    /// Packets of `packet_bytes` that leave in one piece, the burst allowing: one system call and
+    /// one way through the network stack for all of them. 1 without segmentation offload.
+    #[must_use]
+    pub fn bundle_packets(&self, packet_bytes: usize) -> usize {
+        match self.segmentation_offload {
+            true => (PACKET_BYTES_MAX / packet_bytes.max(1)).clamp(1, BUNDLE_PACKETS_MAX),
+            false => 1,
+        }
+    }
 }
 
 /// Something that moves bursts of packets; see the [crate's page](crate) for the rules.

@@ -51,3 +51,7 @@ pub use wait::{Waiter, Waker};
 /// The largest UDP payload: 65,535 bytes of IPv4 packet less 20 of IP and 8 of UDP header (RFC 791,
 /// RFC 768). IPv6 would take 20 bytes more; one bound for both keeps their behaviour alike.
 pub const PACKET_BYTES_MAX: usize = 65_507;
+
+/// Packets that leave in one piece at most: `UDP_MAX_SEGMENTS` of Linux before 6.9. Later kernels
+/// take 128; at the sizes that matter a piece is full of bytes before.
+pub const BUNDLE_PACKETS_MAX: usize = 64;

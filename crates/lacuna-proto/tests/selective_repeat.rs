@@ -290,3 +290,27 @@ fn the_same_seed_gives_the_same_packets() {
     assert_eq!(run(3), run(3));
     assert_ne!(run(3), run(4));
 }
+
+#[test]
+fn what_the_window_cuts_off_ends_with_a_whole_bundle() {
+    const BUNDLE: u32 = 7;
+    let mut pair = Pair::new(PairConfig::default(), Link::default());
+    pair.a.qp.set_bundle(BUNDLE);
+    let len = 1_000_000;
+    let posted = pair.post(Side::B, len);
+    pair.run_for(50 * MS);
+    let data = Rng::new(1).bytes(len);
+    let id = pair.send(Side::A, data.clone(), None);
+    // The first window: what is left of it is less than a bundle.
+    let now_ns = pair.now_ns;
+    let mut sent = 0;
+    while let Some(run) = pair.a.qp.poll_transmit(now_ns, 0, 3 * BUNDLE) {
+        assert_eq!(run.len() as u32 % BUNDLE, 0, "{} packets", run.len());
+        sent += run.len();
+    }
+    assert!(sent > 0 && sent * 1024 < len, "{sent} packets: the window is the limit");
+    // Those were lost. The rest is no multiple of a bundle, and arrives.
+    let done = pair.run_until(30 * SECOND, |pair| pair.status(Side::A, id).outcome.is_some());
+    assert!(done);
+    assert_eq!(pair.close(Side::B, posted), data);
+}

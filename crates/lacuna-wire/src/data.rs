@@ -77,8 +77,9 @@ impl DataHeader {
         out[field::IMMEDIATE].copy_from_slice(&self.immediate.to_be_bytes());
     }
 
-    /// Reads a packet whose opcode, version and partition key were found to be right.
-    #[inline]
+    /// Reads a packet whose opcode, version and partition key were found to be right. Always
+    /// inlined for the sake of [`parse_data`](crate::parse_data).
+    #[inline(always)]
     pub(crate) fn parse(packet: &[u8]) -> Result<(Self, &[u8]), PacketError> {
         let (header, payload) = bth::split::<DATA_HEADER_BYTES>(packet)?;
         let length = bth::word(header, field::LENGTH);

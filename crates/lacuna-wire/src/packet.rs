@@ -41,6 +41,22 @@ pub fn parse(packet: &[u8]) -> Result<Packet<'_>, PacketError> {
     }
 }
 
+/// Reads the layout of a data packet; `None` for anything else, which [`parse`] tells apart.
+///
+/// For a loop over packets that are expected to be data. Always inlined, so that the headers stay
+/// in registers: as a value that is returned and moved, they are stored in small pieces and loaded
+/// in larger ones, which waits until all stores before them have left the processor, payloads in
+/// flight to memory included. That wait was half of a receiver's time at 1,400 bytes.
+#[inline(always)]
+#[must_use]
+pub fn parse_data(packet: &[u8]) -> Option<(DataHeader, &[u8])> {
+    let bth = packet.first_chunk()?;
+    if bth::first(bth) != DATA {
+        return None;
+    }
+    DataHeader::parse(packet).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,8 +72,11 @@ mod tests {
     fn the_opcode_decides() {
         let data = packet([0x2b, 0, 0xff, 0xff], DATA_OVERHEAD_BYTES);
         assert!(matches!(parse(&data), Ok(Packet::Data(_, []))));
+        assert!(matches!(parse_data(&data), Some((_, []))));
         let control = packet([0x64, 0, 0xff, 0xff], CONTROL_OVERHEAD_BYTES);
         assert!(matches!(parse(&control), Ok(Packet::Control(_, body)) if body.len() == 8));
+        assert_eq!(parse_data(&control), None);
+        assert_eq!(parse_data(&data[..data.len() - 1]), None);
     }
 
     #[test]

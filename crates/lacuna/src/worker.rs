@@ -16,7 +16,10 @@ use lacuna_datapath::{Datapath, Placer, ReceivedBatch, Waiter};
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::QueuePair;
 use lacuna_proto::table::ChannelWriter;
-use lacuna_wire::{ControlWriter, DataHeader, Packet, RejectKind, check_crc32c, parse};
+use lacuna_wire::{
+    ControlWriter, DATA_OVERHEAD_BYTES, DataHeader, Packet, RejectKind, check_crc32c, parse,
+    parse_data,
+};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::iter::Peekable;
@@ -25,11 +28,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Packets of one queue pair and channel per turn: two full bursts. Small
-/// enough that acknowledgements are read in time and queue pairs take turns.
+/// What one queue pair may send on a channel per turn, in pieces that leave in
+/// one system call: some 250 KiB. Small enough that acknowledgements are read
+/// in time and queue pairs take turns.
+const TURN_BUNDLES: u32 = 4;
+/// The same where each packet is a piece of its own.
 const TURN_PACKETS: u32 = 64;
-/// Batches read from one channel per step.
-const TURN_BATCHES: usize = 4;
+/// Batches read from one channel per step: together a quarter of the smallest
+/// window, so that the sender hears of it while there is more on its way.
+const TURN_BATCHES: usize = 2;
 /// Fewer packets than this at once are no bulk transfer.
 const FEW_PACKETS: usize = 4;
 /// Largest control packet: fits every path that carries data at all (IPv6's
@@ -58,10 +65,20 @@ struct Channel {
     datapath: Box<dyn Datapath>,
     packetizer: Packetizer,
     control: ControlQueue,
+    /// Packets that are worth a burst.
+    turn_packets: u32,
     is_blocked: bool,
 }
 
 impl Channel {
+    /// Packets of `mtu_bytes` payload that leave in one piece; notes what a turn of them is.
+    fn bundle(&mut self, mtu_bytes: u32) -> u32 {
+        let packet_bytes = mtu_bytes as usize + DATA_OVERHEAD_BYTES;
+        let bundle = self.datapath.capabilities().bundle_packets(packet_bytes) as u32;
+        self.turn_packets = if bundle > 1 { TURN_BUNDLES * bundle } else { TURN_PACKETS };
+        bundle
+    }
+
     fn send_control(&mut self, now_ns: u64, to: SocketAddr, packet: &[u8]) {
         self.control.push(now_ns, &mut *self.datapath, to, packet);
     }
@@ -129,6 +146,7 @@ impl Worker {
             datapath,
             packetizer: Packetizer::new(),
             control: ControlQueue::new(),
+            turn_packets: TURN_PACKETS,
             is_blocked: false,
         };
         Self {
@@ -415,7 +433,9 @@ impl Worker {
             shared.notify();
         }
         for index in 0..self.channels.len() {
-            if self.channels[index].packetizer.packets() >= TURN_PACKETS as usize {
+            if self.channels[index].packetizer.packets()
+                >= self.channels[index].turn_packets as usize
+            {
                 self.flush(now_ns, index);
             }
         }
@@ -473,7 +493,8 @@ impl Worker {
                 is_blocked = true;
                 continue;
             }
-            let mut left = TURN_PACKETS;
+            qp.set_bundle(channel.bundle(qp.config().geometry.mtu_bytes()));
+            let mut left = channel.turn_packets;
             while left > 0 {
                 let Some(run) = qp.poll_transmit(now_ns, channel.index, left) else { break };
                 left -= run.len() as u32;
@@ -618,7 +639,7 @@ impl Intake<'_> {
         let mut placer = writer.burst();
         placer.place(header, payload, marked);
         while let Some(packet) = packets.peek() {
-            let Ok(Packet::Data(header, payload)) = parse(packet) else { break };
+            let Some((header, payload)) = parse_data(packet) else { break };
             if header.dest.queue_pair() != number || check_crc32c(packet).is_err() {
                 break;
             }

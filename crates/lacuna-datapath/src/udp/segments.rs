@@ -4,11 +4,10 @@
 //! message takes a maximal run of packets of one size, plus one shorter packet if that comes next,
 //! within the kernel's bounds.
 
-use crate::{Burst, PACKET_BYTES_MAX};
+use crate::{BUNDLE_PACKETS_MAX, Burst, PACKET_BYTES_MAX};
 
-/// Packets in a message: `UDP_MAX_SEGMENTS` of Linux before 6.9. Later kernels take 128; at the
-/// sizes that matter a message is full of bytes before.
-pub(super) const RUN_PACKETS_MAX: usize = 64;
+/// Packets in a message.
+pub(super) const RUN_PACKETS_MAX: usize = BUNDLE_PACKETS_MAX;
 
 /// Pieces in a message: `UIO_MAXIOV` of Linux. A run has two pieces a packet and one more.
 const PIECES_MAX: usize = 1024;

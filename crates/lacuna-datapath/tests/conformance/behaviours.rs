@@ -17,6 +17,11 @@ pub(crate) fn a_datapath_says_what_it_is(world: &World) {
     assert_eq!(capabilities.packet_bytes_max, PACKET_BYTES_MAX);
     assert!((1..=Burst::PACKETS_MAX).contains(&capabilities.burst_packets_max));
     assert!(capabilities.receive_buffer_bytes >= 1 << 16);
+    let alone = !capabilities.segmentation_offload;
+    for (packet_bytes, bundle) in [(0, 64), (100, 64), (4132, 15), (8228, 7), (40_000, 1)] {
+        let bundle = if alone { 1 } else { bundle };
+        assert_eq!(capabilities.bundle_packets(packet_bytes), bundle, "{packet_bytes} bytes");
+    }
     assert_ne!(end.addr.port(), 0);
     assert_eq!(end.datapath.local_addr(), end.addr);
     assert_eq!(end.datapath.next_event_ns(), None);

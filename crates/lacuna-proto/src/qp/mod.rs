@@ -266,6 +266,12 @@ impl QueuePair {
         self.path.set_shares(shares);
     }
 
+    /// How many packets the datapath sends in one piece: runs that the window
+    /// cuts off end with a whole one. 1 if it has no such thing.
+    pub fn set_bundle(&mut self, packets: u32) {
+        self.path.set_bundle(packets);
+    }
+
     /// The right to place packets of each channel; to be taken once, after
     /// [`QueuePair::connect`].
     pub fn take_writers(&mut self) -> Vec<ChannelWriter> {

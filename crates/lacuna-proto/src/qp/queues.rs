@@ -76,6 +76,15 @@ impl Queues {
         count
     }
 
+    /// Packets in a row that [`Queues::take`] would give `channel` at most.
+    pub(super) fn next_packets(&self, channel: u8) -> u32 {
+        let queue = &self.channels[usize::from(channel)];
+        let Some(queued) = queue.repairs.front().or(queue.fresh.front()) else { return 0 };
+        let slot = self.geometry.slot_of(queued.segment.number);
+        let run = self.geometry.next_run(slot, channel, queued.packets.clone());
+        run.map_or(0, |run| run.end - run.start)
+    }
+
     /// Takes up to `packets_max` packets in a row for `channel`.
     pub(super) fn take(&mut self, channel: u8, packets_max: u32) -> Option<Taken> {
         let queue = &mut self.channels[usize::from(channel)];

@@ -491,11 +491,12 @@ impl SendSide {
         path: &mut Path,
     ) -> Option<Transmit> {
         let index = usize::from(channel);
-        if !self.has_queued_on(index) {
+        let waiting = self.queues.next_packets(channel);
+        if waiting == 0 {
             return None;
         }
         let mtu_bytes = self.geometry.mtu_bytes();
-        let allowed = path.allowance_packets(now_ns, index, mtu_bytes).min(packets_max);
+        let allowed = path.allowance_packets(now_ns, index, mtu_bytes, waiting).min(packets_max);
         if allowed == 0 {
             return None;
         }

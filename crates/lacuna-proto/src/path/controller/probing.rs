@@ -9,9 +9,12 @@ use super::Sample;
 
 /// Enough to fill segmentation offload from the first burst on.
 const INITIAL_WINDOW_BYTES: u64 = 128 << 10;
-/// Below this no path is worth shrinking to: the bytes fit in the caches of one
-/// core, and scheduling noise of a host exceeds the path's own delay.
-const MIN_WINDOW_BYTES: u64 = 1 << 20;
+/// Below this no path is worth shrinking to: the bytes fit in the caches, and
+/// scheduling noise of a host exceeds the path's own delay. It is four turns of
+/// the largest packets; with two, both ends wait for each other by turns (over
+/// loopback 43 Gbit/s for 61 with packets of 8,192 bytes, 26 for 37 with 1,400).
+/// At 4 MiB the second-level caches no longer hold what is on its way.
+const MIN_WINDOW_BYTES: u64 = 2 << 20;
 /// The same for one of many that share that core: a bundle of segmentation
 /// offload, so that the cost of a packet does not grow.
 const MIN_SHARE_BYTES: u64 = 64 << 10;
