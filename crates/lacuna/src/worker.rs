@@ -231,41 +231,51 @@ impl Worker {
         // What the application has asked for goes out before what has come is
         // read: that costs a system call, found or not.
         let mut worked = self.take_commands();
-        if worked {
-            self.serve_ready();
+        let mut now_ns = self.clock.now_ns();
+        if worked && self.serve_ready(now_ns) {
+            now_ns = self.clock.now_ns();
         }
-        let now_ns = self.clock.now_ns();
         self.now_ns = now_ns;
         for channel in 0..self.channels.len() {
             worked |= self.receive(now_ns, channel);
             worked |= self.send_rest(now_ns, channel);
         }
         worked |= self.take_timers(now_ns);
-        worked | self.serve_ready()
+        if self.ready.is_empty() {
+            return worked;
+        }
+        let now_ns = self.clock.now_ns();
+        self.serve_ready(now_ns)
     }
 
     /// Each queue pair that is ready now gets one turn; those that stay ready
     /// wait for the next, behind what has come meanwhile. Their packets share
     /// bursts: a full one leaves at once, the rest after all turns, and then
-    /// what they have to tell, for which nobody's data should wait.
-    fn serve_ready(&mut self) -> bool {
+    /// what they have to tell, for which nobody's data should wait. `false` if
+    /// none was ready.
+    fn serve_ready(&mut self, mut now_ns: u64) -> bool {
         let turns = self.ready.len();
         if turns == 0 {
             return false;
         }
         let mut telling = std::mem::take(&mut self.telling);
-        for _ in 0..turns {
+        for turn in 0..turns {
             let Some(number) = self.ready.pop_front() else { break };
-            if self.serve(number) {
+            if turn > 0 {
+                // A turn may have sent much.
+                now_ns = self.clock.now_ns();
+            }
+            if self.serve(now_ns, number) {
                 telling.push(number);
             }
         }
-        let now_ns = self.clock.now_ns();
         for index in 0..self.channels.len() {
             self.flush(now_ns, index);
         }
         for number in telling.drain(..) {
-            self.tell(number);
+            // Later than what was flushed, of which it speaks.
+            now_ns = self.clock.now_ns();
+            self.tell(now_ns, number);
         }
         self.telling = telling;
         for channel in &mut self.channels {
@@ -414,8 +424,7 @@ impl Worker {
 
     /// Lets one queue pair react and send; whether it may have something to tell
     /// its peer now.
-    fn serve(&mut self, number: u32) -> bool {
-        let now_ns = self.clock.now_ns();
+    fn serve(&mut self, now_ns: u64, number: u32) -> bool {
         let Some(Some(local)) = self.locals.get_mut(number as usize) else { return false };
         local.is_ready = false;
         local.shared.unready(self.index);
@@ -521,8 +530,7 @@ impl Worker {
     }
 
     /// Sends the control packets of a queue pair that are due.
-    fn tell(&mut self, number: u32) {
-        let now_ns = self.clock.now_ns();
+    fn tell(&mut self, now_ns: u64, number: u32) {
         let Some(Some(local)) = self.locals.get(number as usize) else { return };
         let shared = local.shared.clone();
         let due_ns = {

@@ -90,7 +90,6 @@ enum State {
 struct Incoming {
     /// Given up when the application closes it, so that its memory is free.
     receive: Option<Arc<Receive>>,
-    capacity_bytes: u64,
     machine: RecvMachine,
     continues: bool,
     state: State,
@@ -112,6 +111,11 @@ pub(crate) struct RecvSide {
     /// Number of the first entry of `incoming`.
     first: u64,
     incoming: VecDeque<Incoming>,
+    /// The receives from `base` on as the peer is told of them, neighbours of
+    /// one kind in one run: a report must not look at every receive.
+    runs: VecDeque<Run>,
+    /// One past the last message that is finished.
+    finished_end: u64,
     /// Messages that were closed incomplete, from `failed_from` on.
     failed: BTreeSet<u64>,
     failed_from: u64,
@@ -134,6 +138,8 @@ impl RecvSide {
             base: 0,
             first: 0,
             incoming: VecDeque::new(),
+            runs: VecDeque::new(),
+            finished_end: 0,
             failed: BTreeSet::new(),
             failed_from: 0,
             highest: None,
@@ -169,9 +175,9 @@ impl RecvSide {
             let receive = Arc::new(Receive::new(number, self.geometry, part));
             let is_posted = self.table.post(receive.clone());
             debug_assert!(is_posted, "checked above, and posts are under the lock");
+            self.add_to_runs(receive.capacity_bytes(), number > numbers.start);
             self.incoming.push_back(Incoming {
                 receive: Some(receive.clone()),
-                capacity_bytes: receive.capacity_bytes(),
                 machine: self.mode.receiver(),
                 continues: number > numbers.start,
                 state: State::Open,
@@ -212,7 +218,7 @@ impl RecvSide {
             incoming.closed = true;
             let receive = incoming.receive.take();
             if incoming.state == State::Open {
-                incoming.state = State::Finished;
+                self.finish(number);
                 if receive.is_some_and(|receive| receive.is_complete()) {
                     self.messages += 1;
                 } else {
@@ -223,6 +229,22 @@ impl RecvSide {
         }
         self.advance();
         news
+    }
+
+    fn add_to_runs(&mut self, capacity_bytes: u64, continues: bool) {
+        match self.runs.back_mut() {
+            Some(run) if run.capacity_bytes == capacity_bytes && run.continues == continues => {
+                run.count += 1;
+            }
+            _ => self.runs.push_back(Run { count: 1, capacity_bytes, continues }),
+        }
+    }
+
+    fn finish(&mut self, number: u64) {
+        self.finished_end = self.finished_end.max(number + 1);
+        if let Some(incoming) = self.entry_mut(number) {
+            incoming.state = State::Finished;
+        }
     }
 
     fn note_failed(&mut self, number: u64) {
@@ -247,6 +269,12 @@ impl RecvSide {
     fn advance(&mut self) {
         while self.entry(self.base).is_some_and(|incoming| incoming.state == State::Finished) {
             self.base += 1;
+            if let Some(run) = self.runs.front_mut() {
+                run.count -= 1;
+                if run.count == 0 {
+                    self.runs.pop_front();
+                }
+            }
         }
         // Once the sender uses a slot again it knows what became of the message
         // that had the slot before.
@@ -275,7 +303,7 @@ impl RecvSide {
             let Some(receive) = &incoming.receive else { continue };
             if incoming.state == State::Open && receive.is_complete() {
                 let ends = receive.length_bytes().is_some();
-                incoming.state = State::Finished;
+                self.finish(number);
                 news = true;
                 self.messages += 1;
                 if ends {
@@ -297,7 +325,7 @@ impl RecvSide {
                 return;
             }
             table.close(number);
-            incoming.state = State::Finished;
+            self.finish(number);
             number += 1;
         }
     }
@@ -328,29 +356,16 @@ impl RecvSide {
     /// Writes the state of all receives. `false` if it did not fit behind what
     /// the packet has already; in a packet of its own it is cut until it fits.
     pub(crate) fn write_receives(&mut self, writer: &mut ControlWriter) -> bool {
-        let open = self.incoming.iter().skip((self.base - self.first) as usize);
         let mut finished: Vec<u8> = Vec::new();
-        let mut runs: Vec<Run> = Vec::new();
-        let mut runs_full = false;
-        for (index, incoming) in open.enumerate() {
-            if incoming.state == State::Finished {
+        for number in self.base..self.finished_end {
+            if self.entry(number).is_some_and(|incoming| incoming.state == State::Finished) {
+                let index = (number - self.base) as usize;
                 finished.resize(index / 8 + 1, 0);
                 finished[index / 8] |= 1 << (index % 8);
             }
-            let capacity_bytes = incoming.capacity_bytes;
-            let continues = incoming.continues;
-            let alike =
-                |run: &&mut Run| run.capacity_bytes == capacity_bytes && run.continues == continues;
-            // The list must cover a prefix without holes.
-            runs_full |= runs.len() == RUNS_TOLD_MAX && runs.last_mut().filter(alike).is_none();
-            if runs_full {
-                continue;
-            }
-            match runs.last_mut().filter(alike) {
-                Some(run) => run.count += 1,
-                None => runs.push(Run { count: 1, capacity_bytes, continues }),
-            }
         }
+        // The list covers a prefix without holes.
+        let mut runs: Vec<Run> = self.runs.iter().take(RUNS_TOLD_MAX).copied().collect();
         let room = writer.room().saturating_sub(Receives::FIXED_BYTES);
         let failed_max = FAILED_TOLD_MAX.min(self.failed.len());
         let wanted = finished.len() + failed_max * 8 + runs.len() * RUN_BYTES;

@@ -557,18 +557,19 @@ impl SendSide {
         self.news |= self.window.posted() != posted;
         let finished: Vec<(u64, Standing)> = self
             .active
-            .keys()
-            .map(|number| (*number, self.window.standing(*number)))
+            .range(..self.window.finished_end())
+            .map(|(number, _)| (*number, self.window.standing(*number)))
             .filter(|(_, standing)| *standing != Standing::Open)
             .collect();
-        let any = !finished.is_empty();
+        self.news |= !finished.is_empty();
+        let mut were_queued = false;
         for (number, standing) in finished {
+            were_queued |= self.active.get(&number).is_some_and(|outgoing| outgoing.queued > 0);
             self.finish(number, standing);
         }
-        if any {
+        if were_queued {
             self.drop_queued();
         }
-        self.news |= any;
         self.start_waiting();
     }
 

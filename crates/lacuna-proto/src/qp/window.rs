@@ -70,6 +70,11 @@ impl Window {
         self.posted
     }
 
+    /// Messages from here on are open or not posted.
+    pub(crate) fn finished_end(&self) -> u64 {
+        self.base.saturating_add(8 * self.finished.len() as u64)
+    }
+
     /// What became of message `number`.
     pub(crate) fn standing(&self, number: u64) -> Standing {
         let finished = match number.checked_sub(self.base) {
