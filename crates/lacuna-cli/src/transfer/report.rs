@@ -157,6 +157,10 @@ pub(crate) struct Summary {
     pub(crate) gbit_per_s: f64,
     /// Packets sent again, as a share of all (sender); packets lost (receiver).
     pub(crate) retransmitted_share: f64,
+    /// Parity, as a share of all packets; 0 in modes without a code.
+    pub(crate) parity_share: f64,
+    /// Packets that were lost and computed from parity (receiver).
+    pub(crate) repaired_packets: u64,
     /// Breaks after which the transfer went on.
     pub(crate) reconnects: u64,
     /// The other end.
@@ -265,6 +269,8 @@ impl Reporter {
         summary.moved_bytes = measured.moved_bytes;
         summary.gbit_per_s = gbit_per_s(measured.moved_bytes, summary.seconds);
         summary.retransmitted_share = measured.repaired_share;
+        summary.parity_share = measured.parity_share;
+        summary.repaired_packets = measured.repaired_packets;
         summary.reconnects = measured.reconnects;
         summary.peer.clone_from(&measured.peer);
         let bad = summary.refused + summary.failed;
@@ -303,6 +309,10 @@ pub(crate) struct Measured {
     pub(crate) moved_bytes: u64,
     /// Share of packets sent again (sender) or lost (receiver).
     pub(crate) repaired_share: f64,
+    /// Share of packets that were parity.
+    pub(crate) parity_share: f64,
+    /// Packets that parity repaired (receiver).
+    pub(crate) repaired_packets: u64,
     pub(crate) reconnects: u64,
     pub(crate) peer: String,
 }
@@ -312,8 +322,15 @@ fn gbit_per_s(bytes: u64, seconds: f64) -> f64 {
 }
 
 fn describe(summary: &Summary, side: Side) -> String {
+    let mut coded = String::new();
+    if summary.repaired_packets > 0 {
+        coded += &format!(" ({} by parity)", show_count(summary.repaired_packets, "repair"));
+    }
+    if summary.parity_share > 0.0 {
+        coded += &format!(", {:.1} % parity", summary.parity_share * 100.0);
+    }
     let mut text = format!(
-        "{}{} {} in {:.2} s, {}, {:.3} % {}; at the receiver: {}, {}, {}",
+        "{}{} {} in {:.2} s, {}, {:.3} % {}{coded}; at the receiver: {}, {}, {}",
         if summary.complete { "" } else { "incomplete: " },
         side.moved(),
         show_bytes(summary.moved_bytes),
@@ -357,6 +374,8 @@ mod tests {
             elapsed: Duration::from_secs(1),
             moved_bytes: 0,
             repaired_share: 0.0,
+            parity_share: 0.0,
+            repaired_packets: 0,
             reconnects: 0,
             peer: String::new(),
         }
@@ -402,7 +421,17 @@ mod tests {
             (describe(&summary, Side::Sender), describe(&summary, Side::Receiver));
         assert!(sent.contains("1.000 % resent") && !sent.contains("lost"), "{sent}");
         assert!(received.contains("1.000 % lost") && !received.contains("resent"), "{received}");
+        assert!(!sent.contains("parity") && !received.contains("parity"));
         let partial = describe(&Summary { complete: false, ..summary }, Side::Sender);
         assert!(partial.starts_with("incomplete: sent "), "{partial}");
+    }
+
+    #[test]
+    fn parity_is_told_where_there_is_some() {
+        let summary = Summary { complete: true, parity_share: 0.2, ..Summary::default() };
+        let sent = describe(&summary, Side::Sender);
+        assert!(sent.contains("% resent, 20.0 % parity;"), "{sent}");
+        let received = describe(&Summary { repaired_packets: 3, ..summary }, Side::Receiver);
+        assert!(received.contains("% lost (3 repairs by parity), 20.0 % parity;"), "{received}");
     }
 }

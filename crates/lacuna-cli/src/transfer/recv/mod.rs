@@ -212,12 +212,15 @@ impl Server {
             let bytes = show_bytes(bytes);
             progress.note(&format!("{bytes} of {name} are kept; {RESUME}"));
         }
+        let stats = connection.stats();
         let measured = Measured {
             side: Side::Receiver,
             is_reached: true,
             elapsed: progress.elapsed(),
             moved_bytes: session.state.moved_bytes,
-            repaired_share: lost_share(&connection.stats()),
+            repaired_share: lost_share(&stats),
+            parity_share: parity_share(&stats),
+            repaired_packets: stats.channels.iter().map(|c| c.repaired_packets).sum(),
             reconnects: 0,
             peer: connection.peer().to_string(),
         };
@@ -340,6 +343,13 @@ impl Drawn {
             name: shown.name,
         });
     }
+}
+
+/// Parity that came, as a share of all packets that came.
+fn parity_share(stats: &ConnectionStats) -> f64 {
+    let parity: u64 = stats.channels.iter().map(|channel| channel.parity_packets).sum();
+    let came: u64 = stats.channels.iter().map(|channel| channel.packets).sum();
+    parity as f64 / came.max(1) as f64
 }
 
 /// Packets that never came, as a share of those that the peer sent.

@@ -57,6 +57,7 @@ struct Transfer<'a> {
     moved_bytes: u64,
     packets: u64,
     retransmitted: u64,
+    parity: u64,
     reconnects: u64,
     peer: String,
     /// The file that was on its way when the last connection ended, and how
@@ -94,6 +95,7 @@ pub(crate) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
         moved_bytes: 0,
         packets: 0,
         retransmitted: 0,
+        parity: 0,
         reconnects: 0,
         current: None,
     };
@@ -140,6 +142,8 @@ impl Transfer<'_> {
             elapsed: self.progress.elapsed(),
             moved_bytes: self.moved_bytes,
             repaired_share: share(self.retransmitted, self.packets),
+            parity_share: share(self.parity, self.packets),
+            repaired_packets: 0,
             reconnects: self.reconnects,
             peer: self.peer.clone(),
         };
@@ -196,6 +200,7 @@ impl Transfer<'_> {
         let sent = connection.stats().sent;
         self.packets += sent.packets;
         self.retransmitted += sent.retransmitted_packets;
+        self.parity += sent.parity_packets;
         let heard = silence.into_inner().unwrap_or_else(PoisonError::into_inner).heard();
         let life = Some(Life { began, heard, has_progressed: false });
         result.map_err(|why| Attempt { why, life })
