@@ -208,7 +208,8 @@ impl Path {
     /// What window and credit cut off goes in whole bundles while others are on
     /// their way: the report that opens the window for one packet opens it for
     /// more soon, and a piece of one packet costs as much as a full one (the
-    /// same thought as in RFC 9293 3.8.6.2.1, "silly window").
+    /// same thought as in RFC 9293 3.8.6.2.1, "silly window"). Where two bundles
+    /// have no room, in halves of the room: else both ends would take turns.
     pub fn allowance_packets(
         &mut self,
         now_ns: u64,
@@ -233,7 +234,9 @@ impl Path {
         };
         let credit = state.credit.saturating_add(on_the_way);
         let held = state.ledger.in_flight_charge();
-        packets = packets.min(credit.saturating_sub(held) / charge(1, packet_bytes));
+        let packet_charge = charge(1, packet_bytes);
+        packets = packets.min(credit.saturating_sub(held) / packet_charge);
+        let room = (window / packet_bytes).min(credit / packet_charge);
         if self.back_off > 0 {
             // Nothing is heard: the path is dark or the peer stands still. Some
             // packets, and the questions behind them, find out when that ends;
@@ -242,7 +245,8 @@ impl Path {
             packets = packets.min(probing / packet_bytes);
         }
         let is_cut = packets < u64::from(waiting);
-        let whole = packets - packets % u64::from(self.bundle_packets);
+        let bundle = u64::from(self.bundle_packets).min(room / 2).max(1);
+        let whole = packets - packets % bundle;
         if state.ledger.in_flight_bytes() > 0 {
             packets = if is_cut { whole } else { packets };
         } else {
