@@ -1,0 +1,190 @@
+//! What trials say: each by itself, all of a payload size together, and the path as a whole.
+//!
+//! Trials during which a host dropped packets are left out where there are others, because they do
+//! not speak of the path.
+
+use crate::client::Trial;
+use crate::counted::{BINS, Counted};
+use crate::estimate::{BurstFit, Estimate, LossCounts, Samples, mean, share};
+
+/// Everything that was measured.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// By payload, in the order of the sizes asked for.
+    pub sizes: Vec<SizeEstimate>,
+    /// The path, from the largest payload; `None` if there was no trial.
+    pub path: Option<PathEstimate>,
+}
+
+/// What trials of one payload size say.
+#[derive(Debug, Clone)]
+pub struct SizeEstimate {
+    /// UDP payload.
+    pub payload_bytes: u32,
+    /// Trials, …
+    pub trials: usize,
+    /// … and of these, those during which a host dropped packets.
+    pub marked: usize,
+    /// Whether all were marked, and therefore all were used.
+    pub only_marked: bool,
+    /// The numbers.
+    pub path: PathEstimate,
+}
+
+/// The numbers of a path.
+#[derive(Debug, Clone)]
+pub struct PathEstimate {
+    /// Share of packets that were lost.
+    pub loss: Estimate,
+    /// In which bursts; `None` if nothing was lost, or everything.
+    pub bursts: Option<BurstFit>,
+    /// Share of packets that arrived behind one sent later, of those that arrived.
+    pub reordered: Estimate,
+    /// Mean and largest number of packets that these came behind.
+    pub reordering_extent: (f64, u64),
+    /// The latest that one of them came, in seconds.
+    pub reordering_late_s: f64,
+    /// Packets that came again.
+    pub duplicates: u64,
+    /// Bits per second that arrived, headers of IP and UDP included; `None` if nothing did.
+    pub rate_bits_per_s: Option<Estimate>,
+    /// Round trips, in seconds; `None` if there were less than two.
+    pub rtt: Option<RttEstimate>,
+    /// Jitter as RFC 3550 has it, in seconds.
+    pub jitter_s: f64,
+}
+
+/// Round trips, in seconds.
+#[derive(Debug, Clone, Copy)]
+pub struct RttEstimate {
+    /// How many.
+    pub samples: usize,
+    /// The shortest, which has no interval: the truth is not longer.
+    pub min_s: f64,
+    /// The longest.
+    pub max_s: f64,
+    /// The mean.
+    pub mean_s: Estimate,
+    /// The standard deviation.
+    pub deviation_s: Estimate,
+    /// The median.
+    pub p50_s: Estimate,
+    /// The 99th percentile.
+    pub p99_s: Estimate,
+}
+
+impl Trial {
+    /// What was lost.
+    #[must_use]
+    pub fn losses(&self) -> LossCounts {
+        let bursts = self.counted.bursts.min(self.counted.flow_bursts);
+        LossCounts { sent: self.sent.into(), lost: self.lost(), bursts: bursts.min(self.lost()) }
+    }
+
+    /// What it says of the path. A packet has `overhead_bytes` besides its payload.
+    #[must_use]
+    pub fn estimate(&self, overhead_bytes: u32) -> PathEstimate {
+        PathEstimate::of(&[self], overhead_bytes)
+    }
+}
+
+impl Summary {
+    /// Of these trials.
+    #[must_use]
+    pub fn new(trials: &[Trial], overhead_bytes: u32) -> Self {
+        let mut payloads: Vec<u32> = Vec::new();
+        for trial in trials {
+            if !payloads.contains(&trial.payload_bytes) {
+                payloads.push(trial.payload_bytes);
+            }
+        }
+        let sizes: Vec<SizeEstimate> = payloads
+            .into_iter()
+            .map(|payload_bytes| {
+                let of_size = || trials.iter().filter(|trial| trial.payload_bytes == payload_bytes);
+                let clean: Vec<&Trial> = of_size().filter(|trial| !trial.is_marked()).collect();
+                let (all, only_marked) = (of_size().count(), clean.is_empty());
+                let used = if only_marked { of_size().collect() } else { clean };
+                SizeEstimate {
+                    payload_bytes,
+                    trials: all,
+                    marked: of_size().filter(|trial| trial.is_marked()).count(),
+                    only_marked,
+                    path: PathEstimate::of(&used, overhead_bytes),
+                }
+            })
+            .collect();
+        let largest = sizes.iter().max_by_key(|size| size.payload_bytes);
+        let path = largest.map(|size| size.path.clone());
+        Self { sizes, path }
+    }
+}
+
+impl PathEstimate {
+    fn of(trials: &[&Trial], overhead_bytes: u32) -> Self {
+        let losses: Vec<LossCounts> = trials.iter().map(|trial| trial.losses()).collect();
+        let sum = |number: fn(&Counted) -> u64| -> u64 {
+            trials.iter().map(|trial| number(&trial.counted)).fold(0, u64::saturating_add)
+        };
+        let largest = |number: fn(&Counted) -> u64| -> u64 {
+            trials.iter().map(|trial| number(&trial.counted)).max().unwrap_or(0)
+        };
+        let (received, reordered) = (sum(|c| c.received), sum(|c| c.reordered));
+        let jitter_ns = sum(|c| c.jitter_ns) as f64 / trials.len().max(1) as f64;
+        Self {
+            loss: LossCounts::loss_of_all(&losses),
+            bursts: LossCounts::sum(&losses).fit(),
+            reordered: share(reordered as f64, received as f64, 1.0),
+            reordering_extent: (
+                sum(|c| c.extent_sum) as f64 / reordered.max(1) as f64,
+                largest(|c| c.extent_max),
+            ),
+            reordering_late_s: largest(|c| c.late_ns_max) as f64 / 1e9,
+            duplicates: sum(|c| c.duplicates),
+            rate_bits_per_s: rate(trials, overhead_bytes),
+            rtt: RttEstimate::of(trials),
+            jitter_s: jitter_ns / 1e9,
+        }
+    }
+}
+
+/// Of the bins that lie within a trial, whole ones only. A bin holds whole packets, so it is not
+/// surer than a packet, whatever the bins agree on.
+fn rate(trials: &[&Trial], overhead_bytes: u32) -> Option<Estimate> {
+    let mut rates = Vec::new();
+    let mut packet_bits_per_s: f64 = 0.0;
+    for trial in trials {
+        let counted = &trial.counted;
+        let bin_s = counted.bin_ns.max(1) as f64 / 1e9;
+        let bits = f64::from(trial.payload_bytes + overhead_bytes) * 8.0;
+        let whole = (trial.duration_ns / counted.bin_ns.max(1)).clamp(1, BINS as u64) as usize;
+        if counted.received > 0 {
+            let bins = counted.bins[..whole].iter();
+            rates.extend(bins.map(|packets| f64::from(*packets) * bits / bin_s));
+            packet_bits_per_s = packet_bits_per_s.max(bits / (bin_s * whole as f64));
+        }
+    }
+    let rate = mean(&rates)?;
+    Some(Estimate {
+        value: rate.value,
+        low: (rate.low - packet_bits_per_s).max(0.0),
+        high: rate.high + packet_bits_per_s,
+    })
+}
+
+impl RttEstimate {
+    fn of(trials: &[&Trial]) -> Option<Self> {
+        let all = trials.iter().flat_map(|trial| &trial.rtts_ns);
+        // In whole nanoseconds, of which sums are exact.
+        let samples = Samples::new(all.map(|rtt_ns| *rtt_ns as f64).collect());
+        Some(Self {
+            samples: samples.len(),
+            min_s: samples.min()? * 1e-9,
+            max_s: samples.max()? * 1e-9,
+            mean_s: samples.mean()?.scaled(1e-9),
+            deviation_s: samples.deviation()?.scaled(1e-9),
+            p50_s: samples.quantile(0.5)?.scaled(1e-9),
+            p99_s: samples.quantile(0.99)?.scaled(1e-9),
+        })
+    }
+}
