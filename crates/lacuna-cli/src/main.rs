@@ -17,6 +17,7 @@ mod demo;
 mod ec_bench;
 mod perf;
 mod planner;
+mod probe;
 mod transfer;
 #[cfg(target_os = "linux")]
 mod wan;
@@ -78,6 +79,7 @@ enum Command {
     Send(transfer::SendArgs),
     Recv(transfer::RecvArgs),
     Perf(perf::PerfArgs),
+    Probe(probe::ProbeArgs),
     Model(planner::ModelArgs),
     Plan(planner::PlanArgs),
     Figures(planner::FiguresArgs),
@@ -100,6 +102,7 @@ fn main() -> ExitCode {
         Command::Send(args) => transfer::send(&args, output),
         Command::Recv(args) => transfer::recv(&args, output),
         Command::Perf(args) => perf::run(&args, output),
+        Command::Probe(args) => probe::run(&args, output),
         Command::Model(args) => planner::model(&args, output),
         Command::Plan(args) => planner::plan(&args, output),
         Command::Figures(args) => planner::figures(&args, output),

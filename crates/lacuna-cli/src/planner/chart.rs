@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// A chart's width and height, and the height of a line of text above or below.
 const CHART_SIZE: (u32, u32) = (560, 400);
-const LINE_HEIGHT: u32 = 20;
+pub(super) const LINE_HEIGHT: u32 = 20;
 
 /// Most ticks of an axis.
 const TICKS_MAX: f64 = 9.0;
@@ -310,7 +310,7 @@ fn heat(value: f64) -> RGBColor {
 }
 
 /// Lines of a text that fit this width, at about 7 pixels a character.
-fn wrapped(text: &str, width: u32) -> Vec<String> {
+pub(super) fn wrapped(text: &str, width: u32) -> Vec<String> {
     let room = (width.saturating_sub(28) / 7).max(20) as usize;
     let mut lines = Vec::new();
     let mut line = String::new();

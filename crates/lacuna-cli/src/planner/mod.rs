@@ -1,11 +1,13 @@
 //! `lacuna model`, `plan` and `figures`: the faces of the completion-time model (`lacuna-model`).
 
 mod arguments;
+mod boxes;
 mod chart;
 mod figures;
 mod model;
 mod plan;
 
+pub(crate) use boxes::{Drops, draw as draw_drops};
 pub(crate) use figures::{FiguresArgs, run as figures};
 pub(crate) use model::{ModelArgs, run as model};
 pub(crate) use plan::{PlanArgs, run as plan};

@@ -99,6 +99,13 @@ impl Trial {
         u64::from(self.sent).saturating_sub(self.counted.received)
     }
 
+    /// The rate at which it was sent; a packet has `overhead_bytes` besides its payload.
+    #[must_use]
+    pub fn sent_bits_per_s(&self, overhead_bytes: u32) -> f64 {
+        let bits = f64::from(self.sent) * f64::from(self.payload_bytes + overhead_bytes) * 8.0;
+        bits / (self.duration_ns.max(1) as f64 / 1e9)
+    }
+
     /// Whether a host dropped packets meanwhile, so that the trial does not speak of the path.
     #[must_use]
     pub fn is_marked(&self) -> bool {

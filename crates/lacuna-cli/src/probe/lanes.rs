@@ -1,0 +1,167 @@
+//! The sockets of a client, and the loop that has packets sent and received at the right time.
+//!
+//! A packet that a socket does not take now is kept and tried again, and no further one is made
+//! meanwhile: what this host cannot send is not counted as lost on the path.
+
+use super::host::Sending;
+use crate::failure::Failure;
+use crate::interrupt::LOOK;
+use lacuna::Wrap;
+use lacuna::datapath::{
+    BurstBuffers, Datapath, Offload, Placer, ReceivedBatch, SendError, Udp, UdpConfig, Waiter,
+};
+use lacuna_probe::client::filler;
+use lacuna_probe::{Client, Packet};
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+/// Packets that may wait for their sockets.
+const PENDING_MAX: usize = 64;
+
+/// The clock of a measurement.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clock(Instant);
+
+impl Clock {
+    pub(super) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(super) fn now_ns(self) -> u64 {
+        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// See the module's text.
+pub(super) struct Lanes {
+    server: SocketAddr,
+    lanes: Vec<Lane>,
+    buffers: BurstBuffers,
+    waiter: Waiter,
+    pub(super) host: Sending,
+}
+
+struct Lane {
+    datapath: Box<dyn Datapath>,
+    pending: VecDeque<Packet>,
+}
+
+/// Hands to the client what came. The clock is read when it is here: read before, and with a pause in
+/// between, it would make round trips shorter than the path.
+struct Reception<'c> {
+    client: &'c mut Client,
+    clock: Clock,
+}
+
+impl Placer for Reception<'_> {
+    fn on_packets(&mut self, batch: ReceivedBatch<'_>) {
+        let now_ns = self.clock.now_ns();
+        for packet in batch.packets() {
+            self.client.on_datagram(now_ns, packet);
+        }
+    }
+}
+
+impl Lanes {
+    /// A socket for the exchange and one for each flow, each wrapped by `wrap`.
+    pub(super) fn open(
+        server: SocketAddr,
+        flows: u16,
+        fragment: bool,
+        wrap: Option<&Wrap>,
+    ) -> Result<Self, Failure> {
+        let any: IpAddr = match server {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let local = SocketAddr::new(any, 0);
+        let lane = |number: u16| {
+            // Only plain sockets leave fragmentation to IP. The exchange is never cut up, and
+            // neither is what looks for the MTU.
+            let offload = if fragment && number > 0 { Offload::Plain } else { Offload::Auto };
+            let config = UdpConfig { offload, ..UdpConfig::new(local) };
+            let bound =
+                Udp::bind_boxed(config).map_err(|error| Failure::Local(error.to_string()))?;
+            let datapath = match wrap {
+                Some(wrap) => wrap(number as u8, bound),
+                None => bound,
+            };
+            Ok(Lane { datapath, pending: VecDeque::new() })
+        };
+        let lanes = (0..=flows).map(lane).collect::<Result<Vec<_>, Failure>>()?;
+        let (waiter, _) = Waiter::new().map_err(broken)?;
+        let buffers = BurstBuffers::new();
+        Ok(Self { server, lanes, buffers, waiter, host: Sending::default() })
+    }
+
+    /// Sends and receives what there is now, then waits until there is more, a while at most.
+    pub(super) fn turn(&mut self, client: &mut Client, clock: Clock) -> Result<(), Failure> {
+        for lane in &mut self.lanes {
+            let mut reception = Reception { client, clock };
+            while lane.datapath.receive(clock.now_ns(), &mut reception).map_err(broken)? > 0 {}
+        }
+        while self.pending() < PENDING_MAX
+            && let Some(packet) = client.poll_transmit(clock.now_ns(), &mut self.host)
+        {
+            self.lanes[packet.lane].pending.push_back(packet);
+        }
+        for lane in &mut self.lanes {
+            lane.flush(self.server, clock, &mut self.buffers, client, &mut self.host)?;
+        }
+        if client.is_done() {
+            return Ok(());
+        }
+        let is_blocked = self.pending() > 0;
+        let next = client.poll_timeout().filter(|_| !is_blocked);
+        let events = self.lanes.iter().filter_map(|lane| lane.datapath.next_event_ns());
+        let next_ns = events.chain(next).min();
+        let left_ns = next_ns.map(|next_ns| next_ns.saturating_sub(clock.now_ns()));
+        let timeout = left_ns.map_or(LOOK, |left_ns| Duration::from_nanos(left_ns).min(LOOK));
+        let sources = self.lanes.iter().map(|lane| lane.datapath.as_ref());
+        self.waiter.wait(sources, Some(timeout)).map_err(broken)
+    }
+
+    fn pending(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.pending.len()).sum()
+    }
+}
+
+impl Lane {
+    fn flush(
+        &mut self,
+        server: SocketAddr,
+        clock: Clock,
+        buffers: &mut BurstBuffers,
+        client: &mut Client,
+        host: &mut Sending,
+    ) -> Result<(), Failure> {
+        while !self.pending.is_empty() {
+            let mut burst = buffers.start(server);
+            for packet in &self.pending {
+                burst.push(&packet.head, &filler()[..packet.filler_bytes], &packet.trailer);
+            }
+            match self.datapath.send(clock.now_ns(), &burst) {
+                Ok(0) => return Ok(()),
+                Ok(taken) => drop(self.pending.drain(..taken)),
+                Err(error) => {
+                    self.pending.pop_front();
+                    match error {
+                        SendError::PacketTooLarge { packet_bytes } => {
+                            client.on_too_large(packet_bytes);
+                        }
+                        error if error.is_transient() => host.refused += 1,
+                        error => {
+                            return Err(Failure::Network(format!("{server}: {error}")));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn broken(error: std::io::Error) -> Failure {
+    Failure::Local(format!("a socket is broken: {error}"))
+}
