@@ -1,5 +1,5 @@
-//! `lacuna figures`: figures 3, 9, 10, 12, 13 and 15 of the SDR paper, from the model, as SVG and
-//! CSV, with what the paper states of each and what comes out.
+//! `lacuna figures`: figures 3, 9, 10, 12, 13 and 15 of the SDR paper from the model, 2 and 11 from
+//! measurements, as SVG and CSV, with what the paper states of each and what comes out.
 //!
 //! The paper does not say which chunk its figures 3, 9, 10, 12 and 13 have, nor whether the drop
 //! rate is that of a chunk or of a packet. `--chunk` and `--loss-per` choose; with 4 KiB chunks,
@@ -7,6 +7,8 @@
 
 mod allreduce;
 mod distance;
+mod drops;
+mod encoding;
 mod grid;
 mod lines;
 mod packets;
@@ -20,18 +22,21 @@ use setup::{LossPer, Setup};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Draw the SDR paper's figures from the model: 3, 9, 10, 12, 13, 15
+/// Draw the SDR paper's figures: 3, 9, 10, 12, 13, 15 from the model, 2 and 11 from measurements
 ///
-/// Each becomes an SVG and a CSV, with the paper's stated headline and ours beneath. Figures 2, 11,
-/// 14 and 16 are measurements and not drawn here.
+/// Each becomes an SVG and a CSV, with the paper's stated headline and ours beneath. Figure 2 needs
+/// what `lacuna probe client` measured, figure 11 what `lacuna ec-bench --json` did. Figures 14 and
+/// 16 are measurements of a network card and not drawn here.
 ///
 /// Examples:
 ///   lacuna figures --out figures
 ///   lacuna figures 9 10 --out figures-64k --chunk 64KiB
+///   lacuna figures 2 --probe drops.csv --out figures
+///   lacuna figures 11 --ec-bench codes.json --out figures
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct FiguresArgs {
-    /// Figures of the paper; all six if none is given
+    /// Figures of the paper; all from the model if none is given, and those whose measurement is
     #[arg(value_name = "N")]
     numbers: Vec<u32>,
     /// Folder to write to; made if it is not there
@@ -49,6 +54,12 @@ pub(crate) struct FiguresArgs {
     /// Seed of these trials
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Figure 2: the JSON or CSV of `lacuna probe client`; several files are one measurement
+    #[arg(long, value_name = "FILE")]
+    probe: Vec<PathBuf>,
+    /// Figure 11: the output of `lacuna ec-bench --json`
+    #[arg(long, value_name = "FILE")]
+    ec_bench: Option<PathBuf>,
 }
 
 /// What a figure turns out to be.
@@ -108,18 +119,14 @@ struct Written {
     headlines: Vec<Headline>,
 }
 
-/// All that are drawn.
-const NUMBERS: [u32; 6] = [3, 9, 10, 12, 13, 15];
+/// All that the model draws.
+const FROM_MODEL: [u32; 6] = [3, 9, 10, 12, 13, 15];
+/// Figures of measurements, and the option that brings each.
+const DROPS: (u32, &str) = (2, "--probe");
+const ENCODING: (u32, &str) = (11, "--ec-bench");
 
 pub(crate) fn run(args: &FiguresArgs, output: Output) -> Result<(), Failure> {
-    let mut numbers = if args.numbers.is_empty() { NUMBERS.to_vec() } else { args.numbers.clone() };
-    numbers.sort_unstable();
-    numbers.dedup();
-    if let Some(number) = numbers.iter().find(|number| !NUMBERS.contains(number)) {
-        return Err(Failure::Usage(format!(
-            "figure {number} is not drawn here: one of 3, 9, 10, 12, 13, 15"
-        )));
-    }
+    let numbers = numbers(args)?;
     std::fs::create_dir_all(&args.out).map_err(|error| Failure::file("make", &args.out, &error))?;
     let setup = Setup::new(args.chunk, args.loss_per)?;
     for number in numbers {
@@ -133,8 +140,38 @@ pub(crate) fn run(args: &FiguresArgs, output: Output) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Which to draw: those asked for, or all that can be.
+fn numbers(args: &FiguresArgs) -> Result<Vec<u32>, Failure> {
+    let measured = [(DROPS, !args.probe.is_empty()), (ENCODING, args.ec_bench.is_some())];
+    let mut numbers = args.numbers.clone();
+    if numbers.is_empty() {
+        numbers.extend(FROM_MODEL);
+        numbers.extend(measured.iter().filter(|(_, is_there)| *is_there).map(|((n, _), _)| n));
+    }
+    numbers.sort_unstable();
+    numbers.dedup();
+    for number in &numbers {
+        match measured.iter().find(|((measured, _), _)| measured == number) {
+            Some(((_, option), false)) => {
+                return Err(Failure::Usage(format!(
+                    "figure {number} is a measurement: give it with {option} FILE"
+                )));
+            }
+            None if !FROM_MODEL.contains(number) => {
+                return Err(Failure::Usage(format!(
+                    "figure {number} is not drawn here: one of 2, 3, 9, 10, 11, 12, 13, 15"
+                )));
+            }
+            _ => {}
+        }
+    }
+    Ok(numbers)
+}
+
 fn draw(number: u32, setup: &Setup, args: &FiguresArgs, svg: &Path) -> Result<Figure, Failure> {
     match number {
+        2 => drops::figure_2(&args.probe, svg),
+        11 => encoding::figure_11(args.ec_bench.as_deref(), svg),
         3 => lines::figure_3(setup, svg),
         9 => grid::figure_9(setup, svg),
         10 => lines::figure_10(setup, svg),

@@ -1,0 +1,186 @@
+//! Figure 2: drop rates by payload size, from what `lacuna probe client` measured on a real path.
+//!
+//! A file holds JSON objects, one behind the other as runs were appended, or the rows of `--csv`.
+
+use super::{Csv, Figure, Headline};
+use crate::failure::Failure;
+use crate::planner::boxes::{self, Drops, Spread};
+use crate::units::show_bytes;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// What is needed of a probe's report.
+#[derive(Debug, Deserialize)]
+struct Report {
+    trials: Vec<Trial>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Trial {
+    payload_bytes: u32,
+    packets: u64,
+    lost_packets: u64,
+    marked: bool,
+}
+
+impl From<Trial> for Drops {
+    fn from(trial: Trial) -> Self {
+        Self {
+            payload_bytes: trial.payload_bytes,
+            packets: trial.packets,
+            lost: trial.lost_packets,
+            is_marked: trial.marked,
+        }
+    }
+}
+
+pub(super) fn figure_2(files: &[PathBuf], svg: &Path) -> Result<Figure, Failure> {
+    let mut drops = Vec::new();
+    for file in files {
+        drops.extend(read(file)?);
+    }
+    let spreads = Spread::all(&drops);
+    let mut csv =
+        Csv::new("payload_bytes,trials,marked_trials,least,quartile_1,median,quartile_3,most");
+    for spread in &spreads {
+        let at = |share| spread.quantile(share).unwrap_or(f64::NAN);
+        let labels = [spread.payload_bytes.to_string(), spread.rates.len().to_string()];
+        let marked = spread.marked.to_string();
+        csv.row(
+            &[&labels[0], &labels[1], &marked],
+            &[at(0.0), at(0.25), at(0.5), at(0.75), at(1.0)],
+        );
+    }
+    let headlines = vec![Headline {
+        section: "2.1, 2",
+        paper: "1e-4 to 1e-2 at 1 KiB, 1e-3 to over 1e-1 at 8 KiB; up to three orders of magnitude \
+                between trials (16 flows, 100 Gbit/s, 350 km)",
+        ours: describe(&spreads),
+    }];
+    let title = "Figure 2: drop rates by payload size".to_owned();
+    boxes::draw(svg, &title, &drops, &Headline::notes(&headlines))?;
+    Ok(Figure { number: 2, headlines, csv })
+}
+
+fn describe(spreads: &[Spread]) -> String {
+    let of_size = |spread: &Spread| {
+        let size = show_bytes(spread.payload_bytes.into());
+        match (spread.quantile(0.0), spread.quantile(1.0)) {
+            (Some(least), Some(most)) => {
+                let trials = spread.rates.len();
+                format!("{} to {} at {size} ({trials} trials)", rate(least), rate(most))
+            }
+            _ => format!("no unmarked trial at {size}"),
+        }
+    };
+    let mut parts: Vec<String> = spreads.iter().map(of_size).collect();
+    // Only trials that lost something have a ratio.
+    let ratio = spreads
+        .iter()
+        .filter_map(|spread| {
+            let least = spread.rates.iter().find(|rate| **rate > 0.0)?;
+            Some(spread.rates.last()? / least)
+        })
+        .fold(1.0, f64::max);
+    if ratio > 1.0 {
+        parts.push(format!("{:.1} orders of magnitude between trials with drops", ratio.log10()));
+    }
+    parts.join("; ")
+}
+
+fn rate(rate: f64) -> String {
+    if rate > 0.0 { format!("{rate:.1e}") } else { "none".to_owned() }
+}
+
+fn read(path: &Path) -> Result<Vec<Drops>, Failure> {
+    let text =
+        std::fs::read_to_string(path).map_err(|error| Failure::file("read", path, &error))?;
+    let drops = if text.trim_start().starts_with('{') { json(&text) } else { rows(&text) };
+    match drops {
+        Ok(drops) if drops.is_empty() => Err("there is no trial in it".to_owned()),
+        drops => drops,
+    }
+    .map_err(|reason| {
+        Failure::Usage(format!(
+            "--probe {}: {reason}: give what lacuna probe client wrote with --json or --csv",
+            path.display()
+        ))
+    })
+}
+
+fn json(text: &str) -> Result<Vec<Drops>, String> {
+    let mut drops = Vec::new();
+    for report in serde_json::Deserializer::from_str(text).into_iter::<Report>() {
+        let report = report.map_err(|error| error.to_string())?;
+        drops.extend(report.trials.into_iter().map(Drops::from));
+    }
+    Ok(drops)
+}
+
+fn rows(text: &str) -> Result<Vec<Drops>, String> {
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    let names: Vec<&str> = lines.next().unwrap_or("").split(',').collect();
+    let column = |name: &str| {
+        let found = names.iter().position(|candidate| candidate.trim() == name);
+        found.ok_or_else(|| format!("no column {name}"))
+    };
+    let (payload, packets) = (column("payload_bytes")?, column("packets")?);
+    let (lost, marked) = (column("lost_packets")?, column("marked")?);
+    lines
+        // Files that were appended to each other have further lines of names.
+        .filter(|line| !line.starts_with(names[0]))
+        .enumerate()
+        .map(|(index, line)| {
+            let cells: Vec<&str> = line.split(',').map(str::trim).collect();
+            let cell = |at: usize| cells.get(at).copied().unwrap_or("");
+            let number = |at: usize| {
+                cell(at).parse::<u64>().map_err(|_| format!("row {}: \"{}\"", index + 1, cell(at)))
+            };
+            Ok(Drops {
+                payload_bytes: u32::try_from(number(payload)?).unwrap_or(u32::MAX),
+                packets: number(packets)?,
+                lost: number(lost)?,
+                is_marked: cell(marked) == "true",
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_and_objects_are_the_same_measurement() {
+        let objects = r#"{"host":"h","trials":[
+            {"payload_bytes":1024,"packets":100,"lost_packets":3,"marked":false,"rtt_s":null}]}
+            {"trials":[{"payload_bytes":2048,"packets":50,"lost_packets":0,"marked":true}]}"#;
+        let rows_ = "trial,payload_bytes,packets,lost_packets,marked\n1,1024,100,3,false\n\
+                     trial,payload_bytes,packets,lost_packets,marked\n1,2048,50,0,true\n";
+        let drops = json(objects).expect("objects");
+        assert_eq!(drops, rows(rows_).expect("rows"));
+        assert_eq!((drops.len(), drops[0].rate(), drops[1].is_marked), (2, 0.03, true));
+    }
+
+    #[test]
+    fn what_is_no_measurement_is_refused_with_the_place() {
+        assert!(json("{\"trials\": 5}").expect_err("no list").contains("line 1"));
+        assert_eq!(rows("a,b\n1,2\n"), Err("no column payload_bytes".to_owned()));
+        let names = "payload_bytes,packets,lost_packets,marked\n";
+        assert_eq!(rows(&format!("{names}1,x,2,false\n")), Err("row 1: \"x\"".to_owned()));
+        assert_eq!(rows(&format!("{names}1\n")), Err("row 1: \"\"".to_owned()));
+    }
+
+    #[test]
+    fn the_headline_tells_the_range_of_each_size() {
+        let trial =
+            |payload_bytes, lost| Drops { payload_bytes, packets: 10_000, lost, is_marked: false };
+        let spreads =
+            Spread::all(&[trial(1024, 0), trial(1024, 1), trial(1024, 100), trial(8192, 20)]);
+        assert_eq!(
+            describe(&spreads),
+            "none to 1.0e-2 at 1 KiB (3 trials); 2.0e-3 to 2.0e-3 at 8 KiB (1 trials); \
+             2.0 orders of magnitude between trials with drops"
+        );
+    }
+}
