@@ -134,10 +134,7 @@ impl Code {
                     Outcome { success, failure }.all_of(groups)
                 })
                 .fold(Outcome::CERTAIN, Outcome::and),
-            (Some(chain), CodeKind::Mds) => {
-                *self.bursts_mds(chain).last().unwrap_or(&Outcome::CERTAIN)
-            }
-            (Some(chain), CodeKind::Xor) => self.bursts_xor(chain, self.m),
+            (Some(chain), _) => *self.bursts(chain).last().unwrap_or(&Outcome::CERTAIN),
         }
     }
 
@@ -149,11 +146,8 @@ impl Code {
             (None, CodeKind::Mds) => (0..=self.m)
                 .map(|s| binomial::tails(u64::from(self.k + s), p, u64::from(s)).0)
                 .collect(),
-            (Some(chain), CodeKind::Mds) => {
-                self.bursts_mds(chain).into_iter().map(|outcome| outcome.success).collect()
-            }
-            (Some(chain), CodeKind::Xor) => {
-                (0..=self.m).map(|s| self.bursts_xor(chain, s).success).collect()
+            (Some(chain), _) => {
+                self.bursts(chain).into_iter().map(|outcome| outcome.success).collect()
             }
             (None, CodeKind::Xor) => {
                 // The first groups may have lost one chunk of theirs, the others none.
@@ -163,6 +157,22 @@ impl Code {
                     .map(|s| (0..self.m).map(|g| if g < s { one(g) } else { none(g) }).product())
                     .collect()
             }
+        }
+    }
+
+    /// [`outcome`](Self::outcome) and [`early`](Self::early), which under bursts are one walk.
+    pub(crate) fn outcome_and_early(&self, loss: &ChunkLoss) -> (Outcome, Vec<f64>) {
+        let Some(chain) = loss.chain() else { return (self.outcome(loss), self.early(loss)) };
+        let outcomes = self.bursts(chain);
+        let whole = *outcomes.last().unwrap_or(&Outcome::CERTAIN);
+        (whole, outcomes.into_iter().map(|outcome| outcome.success).collect())
+    }
+
+    /// With the first `s` parity chunks, for `s = 0, ..., m`.
+    fn bursts(&self, chain: &ChunkChain) -> Vec<Outcome> {
+        match self.kind {
+            CodeKind::Mds => self.bursts_mds(chain),
+            CodeKind::Xor => self.bursts_xor(chain),
         }
     }
 
@@ -209,55 +219,77 @@ impl Code {
         outcomes
     }
 
-    /// With the first `sent` parity chunks.
-    fn bursts_xor(&self, chain: &ChunkChain, sent: u32) -> Outcome {
+    /// With the first `s` parity chunks, for `s = 0, ..., m`.
+    fn bursts_xor(&self, chain: &ChunkChain) -> Vec<Outcome> {
         if self.m > XOR_GROUPS_MAX {
-            return (0..self.m)
-                .map(|group| {
-                    let thinned = thinned(chain, self.m);
-                    let mut data = Losses::new(&thinned, 1);
-                    for _ in 0..self.group_len(group) {
-                        data.pass(&thinned);
-                    }
-                    let exactly = data.exactly();
-                    let parity = if group < sent { chain.loss() } else { 1.0 };
-                    let failure = data.more + exactly[1] * parity;
-                    let success = exactly[0] + exactly[1] * (1.0 - parity);
-                    Outcome { success, failure }
-                })
-                .fold(Outcome::CERTAIN, Outcome::and);
+            return self.bursts_xor_apart(chain);
         }
         // hit[set][state]: the groups in the set have lost one data chunk, none has lost two.
         let mut hit = vec![[0.0; 2]; 1 << self.m];
+        let mut next = hit.clone();
         hit[0] = chain.stationary;
-        let mut failure = 0.0;
+        let mut two_lost = 0.0;
         for j in 0..self.k {
             let bit = 1 << (j % self.m);
-            let mut next = vec![[0.0; 2]; hit.len()];
+            next.fill([0.0; 2]);
             for (set, states) in hit.iter().enumerate() {
                 add(&mut next[set], row_times(*states, &chain.step.ok));
                 let lost = row_times(*states, &chain.step.lost);
                 if set & bit == 0 {
                     add(&mut next[set | bit], lost);
                 } else {
-                    failure += lost[0] + lost[1];
+                    two_lost += lost[0] + lost[1];
                 }
             }
-            hit = next;
+            std::mem::swap(&mut hit, &mut next);
         }
         // The parity of a group that was hit must have been sent, and come.
-        let mut success = 0.0;
-        for (set, states) in hit.iter().enumerate() {
-            let weight = states[0] + states[1];
-            if set >> sent != 0 {
-                failure += weight;
-                continue;
+        let outcome = |sent: u32| {
+            let (mut success, mut failure) = (0.0, two_lost);
+            for (set, states) in hit.iter().enumerate() {
+                let weight = states[0] + states[1];
+                if set >> sent != 0 {
+                    failure += weight;
+                    continue;
+                }
+                let came = parity_came(chain, sent, set);
+                success += weight * came.success;
+                failure += weight * came.failure;
             }
-            let came = parity_came(chain, sent, set);
-            success += weight * came.success;
-            failure += weight * came.failure;
-        }
-        Outcome { success, failure }
+            Outcome { success, failure }
+        };
+        (0..=self.m).map(outcome).collect()
+    }
+
+    /// The same, with groups that know nothing of each other.
+    fn bursts_xor_apart(&self, chain: &ChunkChain) -> Vec<Outcome> {
+        let thinned = thinned(chain, self.m);
+        let group = |group: u32, is_sent: bool| {
+            let mut data = Losses::new(&thinned, 1);
+            for _ in 0..self.group_len(group) {
+                data.pass(&thinned);
+            }
+            let exactly = data.exactly();
+            let parity = if is_sent { chain.loss() } else { 1.0 };
+            let failure = data.more + exactly[1] * parity;
+            let success = exactly[0] + exactly[1] * (1.0 - parity);
+            Outcome { success, failure }
+        };
+        // Groups have one of two lengths, the longer ones come first.
+        let longer = self.k % self.m;
+        let each = |is_sent| [group(0, is_sent), group(longer, is_sent)];
+        let (with, without) = (each(true), each(false));
+        let of = |groups: [u32; 2], each: [Outcome; 2]| {
+            each[0].all_of(groups[0].into()).and(each[1].all_of(groups[1].into()))
+        };
+        (0..=self.m)
+            .map(|sent| {
+                let with_longer = sent.min(longer);
+                let sent_of = [with_longer, sent - with_longer];
+                let unsent_of = [longer - with_longer, self.m - longer - sent_of[1]];
+                of(sent_of, with).and(of(unsent_of, without))
+            })
+            .collect()
     }
 }
 

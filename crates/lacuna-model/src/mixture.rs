@@ -60,15 +60,16 @@ impl<C: Completion> Completion for Mixture<C> {
         if let [(_, only)] = &self.parts[..] {
             return only.quantile_s(probability);
         }
-        let over = |probability: f64, of: fn(f64, f64) -> f64| {
-            self.parts.iter().map(|(_, part)| part.quantile_s(probability)).reduce(of)
+        let each = |probability: f64| {
+            let times_s = self.parts.iter().map(|(_, part)| part.quantile_s(probability));
+            times_s.fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), time_s| {
+                (low.min(time_s), high.max(time_s))
+            })
         };
-        let earliest_s = over(0.0, f64::min).unwrap_or(0.0);
+        let (earliest_s, _) = each(0.0);
         // Each part's own quantile lies on one side of it.
-        let likely_s = (
-            over(probability, f64::min).unwrap_or(earliest_s) * (1.0 - 1e-9),
-            over(probability, f64::max).unwrap_or(earliest_s),
-        );
+        let (low_s, high_s) = each(probability);
+        let likely_s = (low_s * (1.0 - 1e-9), high_s);
         quantile_between(probability, earliest_s, likely_s, |time_s| self.survival(time_s))
     }
 }

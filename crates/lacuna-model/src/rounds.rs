@@ -72,75 +72,77 @@ fn ln_arrived(loss: &ChunkLoss, q: usize, chunks: u64) -> f64 {
 mod joint {
     use crate::gilbert::{ChunkChain, Matrix};
 
-    type Square = Vec<Vec<f64>>;
+    /// States of the joint chain at most: a plan asks for thousands of these, so none is on the heap.
+    const STATES_MAX: usize = 1 << super::EXACT_ROUNDS;
+
+    type Row = [f64; STATES_MAX];
+    type Square = [Row; STATES_MAX];
 
     /// Logarithm of the probability that none of `chunks` chunks is lost in all `q` rounds.
     pub(super) fn ln_none_missing(chain: &ChunkChain, q: usize, chunks: u64) -> f64 {
         // For small losses the matrix below is near one whose powers keep all of the probability,
         // and the difference from 1 drowns in rounding. What is powered is therefore the vector's
         // *deficit* beside it: the probability that something has been missing so far.
+        let size = 1 << q;
         let all = power(&chain.step.all(), q);
-        let lost = power(&chain.step.lost, q);
-        let size = all.len();
-        let none = combine(&all, &lost, |all, lost| all - lost);
-        let start: Vec<f64> = (0..size)
-            .map(|states| (0..q).map(|round| chain.stationary[states >> round & 1]).product())
-            .collect();
-        let (mut count, mut square) = (chunks, (none, lost));
+        let mut lost = power(&chain.step.lost, q);
+        let mut none = all;
+        for (none, lost) in none.iter_mut().zip(&lost) {
+            for (none, lost) in none.iter_mut().zip(lost) {
+                *none = (*none - lost).max(0.0);
+            }
+        }
+        let mut count = chunks;
         // (none missing so far, by state), and the total that has been missing.
-        let (mut alive, mut missing) = (start, 0.0);
+        let (mut alive, mut missing) = ([0.0; STATES_MAX], 0.0);
+        for (states, alive) in alive.iter_mut().enumerate().take(size) {
+            *alive = (0..q).map(|round| chain.stationary[states >> round & 1]).product();
+        }
         while count > 0 {
             if count & 1 == 1 {
-                missing += total(&times(&alive, &square.1));
-                alive = times(&alive, &square.0);
+                missing += times(&alive, &lost, size).iter().sum::<f64>();
+                alive = times(&alive, &none, size);
             }
-            let (none, lost) = &square;
             // Missing in two steps: in the first (whatever then), or in the second.
-            let gone: Vec<f64> = lost.iter().map(|row| row.iter().sum()).collect();
-            let twice_none = product(none, none);
-            let mut twice_lost = product(none, lost);
-            for (row, gone) in twice_lost.iter_mut().zip(gone) {
+            let mut twice_lost = product(&none, &lost, size);
+            for (row, lost) in twice_lost.iter_mut().zip(&lost) {
                 // Once missing, the state does not matter any more: book it anywhere.
-                row[0] += gone;
+                row[0] += lost.iter().sum::<f64>();
             }
-            square = (twice_none, twice_lost);
+            (none, lost) = (product(&none, &none, size), twice_lost);
             count >>= 1;
         }
-        if missing < 0.5 { (-missing).ln_1p() } else { total(&alive).max(f64::MIN_POSITIVE).ln() }
+        let alive: f64 = alive.iter().sum();
+        if missing < 0.5 { (-missing).ln_1p() } else { alive.max(f64::MIN_POSITIVE).ln() }
     }
 
     /// `q` independent chains as one.
     fn power(matrix: &Matrix, q: usize) -> Square {
-        let size = 1 << q;
-        let entry = |from: usize, to: usize| {
-            (0..q).map(|round| matrix[from >> round & 1][to >> round & 1]).product()
-        };
-        (0..size).map(|from| (0..size).map(|to| entry(from, to)).collect()).collect()
+        let mut power = [[0.0; STATES_MAX]; STATES_MAX];
+        for (from, row) in power.iter_mut().enumerate().take(1 << q) {
+            for (to, entry) in row.iter_mut().enumerate().take(1 << q) {
+                *entry = (0..q).map(|round| matrix[from >> round & 1][to >> round & 1]).product();
+            }
+        }
+        power
     }
 
-    fn combine(a: &Square, b: &Square, f: impl Fn(f64, f64) -> f64) -> Square {
-        let row = |(a, b): (&Vec<f64>, &Vec<f64>)| {
-            a.iter().zip(b).map(|(a, b)| f(*a, *b).max(0.0)).collect()
-        };
-        a.iter().zip(b).map(row).collect()
+    fn product(a: &Square, b: &Square, size: usize) -> Square {
+        let mut result = [[0.0; STATES_MAX]; STATES_MAX];
+        for (row, a) in result.iter_mut().zip(a).take(size) {
+            *row = times(a, b, size);
+        }
+        result
     }
 
-    fn product(a: &Square, b: &Square) -> Square {
-        a.iter().map(|row| times(row, b)).collect()
-    }
-
-    fn times(row: &[f64], matrix: &Square) -> Vec<f64> {
-        let mut result = vec![0.0; row.len()];
-        for (value, line) in row.iter().zip(matrix) {
+    fn times(row: &Row, matrix: &Square, size: usize) -> Row {
+        let mut result = [0.0; STATES_MAX];
+        for (value, line) in row.iter().zip(matrix).take(size) {
             for (sum, entry) in result.iter_mut().zip(line) {
                 *sum += value * entry;
             }
         }
         result
-    }
-
-    fn total(row: &[f64]) -> f64 {
-        row.iter().sum()
     }
 }
 

@@ -94,17 +94,23 @@ impl ErasureCoding {
         }
         let (whole, tail_chunks) = (chunks / k, chunks % k);
         let tail_code = (tail_chunks > 0).then(|| code.shortened_to(tail_chunks));
-        let each = code.outcome(transfer.loss());
-        let tail = tail_code.map(|code| (tail_chunks, code.outcome(transfer.loss())));
+        let outcome = |code: Code| {
+            if early_ack {
+                let (outcome, early) = code.outcome_and_early(transfer.loss());
+                (outcome, Some(early))
+            } else {
+                (code.outcome(transfer.loss()), None)
+            }
+        };
+        let (each, each_early) = outcome(code);
+        let (tail_outcome, tail_early) = tail_code.map(outcome).unzip();
+        let tail = tail_outcome.map(|outcome| (tail_chunks, outcome));
         let all = each.all_of(whole).and(tail.map_or(Outcome::CERTAIN, |(_, outcome)| outcome));
         let parity_chunks =
             whole * u64::from(code.m()) + tail_code.map_or(0, |code| u64::from(code.m()));
         let injection_s = (chunks + parity_chunks) as f64 * transfer.chunk_s();
         let rtt_s = transfer.rtt_s();
-        let early = early_ack.then(|| {
-            let of = |code: Code| code.early(transfer.loss());
-            Early::new(whole, of(code), tail_code.map(of))
-        });
+        let early = each_early.map(|each| Early::new(whole, each, tail_early.flatten()));
         // Under bursts the rounds depend on how many chunks stand together: a submessage's.
         let together = if transfer.loss().chain().is_some() { k } else { chunks };
         let rounds = Rounds::new(transfer.loss(), together);
@@ -211,11 +217,10 @@ impl Completion for ErasureCoding {
     }
 
     fn survival(&self, time_s: f64) -> f64 {
-        let spare = time_s - self.injection_s - self.penalty_s - self.rtt_s;
-        let in_fallback = self.failures.not_done(&self.repair, spare);
         let end_s = self.injection_s + self.rtt_s;
         if time_s * (1.0 + 4.0 * f64::EPSILON) >= end_s {
-            return in_fallback;
+            let spare = time_s - self.injection_s - self.penalty_s - self.rtt_s;
+            return self.failures.not_done(&self.repair, spare);
         }
         (1.0 - self.fallback - self.done_without_fallback(time_s)).max(0.0) + self.fallback
     }

@@ -53,12 +53,17 @@ pub(super) fn stepped(rounds: &Rounds, m: f64, rho: f64) -> f64 {
         }
         steps.clear();
         let (mut ln_f, mut before) = (0.0, 0.0);
-        for q in 1..=count {
+        // Before the first of these no chunk is behind, after the last all are: they add nothing.
+        let first = (start / rho).floor().max(1.0) as usize;
+        for q in first..=count {
             let end = q as f64 * rho;
             let behind = whole_up(end, start).clamp(0.0, m);
             ln_f += (behind - before) * rounds.ln_arrived(q);
             before = behind;
-            if (1.0..m).contains(&behind) {
+            if behind >= m {
+                break;
+            }
+            if behind >= 1.0 {
                 steps.push(((end - start - (behind - 1.0)).clamp(0.0, 1.0), rounds.gain(q)));
             }
         }
