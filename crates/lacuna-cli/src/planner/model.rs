@@ -16,8 +16,8 @@ use serde::Serialize;
 ///
 /// Exact mean and percentiles, as the sender sees them. By default the paper's model as it stands:
 /// payload only, the loss is that of a chunk, repairs take no link time. What `lacuna demo`
-/// measures is met by `--headers --wire-time`, with `--rto-rtts 1` for the mode sr and
-/// `--rto-rtts 3` for sr:rto.
+/// measures is met by `--headers --wire-time --loss-per packet`, with `--rto-rtts 1` for the modes sr
+/// and ec, and `--rto-rtts 3` for sr:rto (docs/model-against-transport.md has both side by side).
 ///
 /// Examples:
 ///   lacuna model --mode sr --rate 400gbit --rtt 25ms --loss 1e-5 --size 128MiB

@@ -19,11 +19,12 @@ const FIBRE_KM_PER_S: f64 = 299_792.458 / 1.468;
 /// Recommend a reliability scheme for a path, and say why
 ///
 /// Compares selective repeat and erasure codes as the transport runs them (headers and repairs take
-/// link time, answers come as early as possible), prints what to expect of each, where the choice
+/// link time, parity follows each submessage), prints what to expect of each, where the choice
 /// flips, and when it does not matter.
 ///
 /// --from reads a JSON object with any of rate_bits_per_s, rtt_s, loss (a number or [low, high]),
-/// mean_burst_packets and mtu_bytes; options beside it override it.
+/// mean_burst_packets and mtu_bytes, as `lacuna probe client --json` writes it; options beside it
+/// override it.
 ///
 /// Examples:
 ///   lacuna plan --rate 400gbit --rtt 25ms --loss 1e-4 --size 128MiB

@@ -197,7 +197,7 @@ impl Candidate {
             }
             Scheme::Code(code) => {
                 let code = code.shortened_to(transfer.chunks());
-                let config = EcConfig { code, beta: BETA, fallback: timing(1.0), early_ack: true };
+                let config = EcConfig { code, beta: BETA, fallback: timing(1.0), early_ack: false };
                 Model::Code(Box::new(ErasureCoding::new(transfer, config)?))
             }
         })

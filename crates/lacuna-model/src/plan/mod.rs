@@ -4,8 +4,9 @@
 //! The candidates are this project's modes with the parameters that make a difference: selective
 //! repeat with repairs after one round trip and after a timeout, and erasure coding with MDS and
 //! XOR codes of several shares of parity, all with chunks of one, four and sixteen packets. They
-//! are judged as the transport works: headers and repairs take link time, an erasure-coded message
-//! is answered as soon as it can be repaired, and its fallback repairs after one round trip.
+//! are judged as the transport works: headers and repairs take link time, the parity of a submessage
+//! follows its data at once, so that a message is answered when all of it has passed the link, and
+//! its fallback repairs after one round trip.
 //!
 //! Of all candidates within [`TIE`] of the best the simplest is recommended: less parity to
 //! compute and to send is worth more than a percent that no measurement would show. A code must in
