@@ -188,3 +188,51 @@ impl RttEstimate {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::HostDrops;
+
+    fn trial(payload_bytes: u32, lost: u64, socket: u64) -> Trial {
+        let counted = Counted {
+            received: 1000 - lost,
+            bursts: lost,
+            flow_bursts: lost,
+            drops: HostDrops { socket, ..HostDrops::default() },
+            ..Counted::default()
+        };
+        Trial {
+            number: 1,
+            payload_bytes,
+            flows: 1,
+            begins_ns: 0,
+            duration_ns: 1_000_000_000,
+            sent: 1000,
+            counted,
+            rtts_ns: vec![],
+            sender_drops: HostDrops::default(),
+        }
+    }
+
+    #[test]
+    fn trials_during_which_a_host_dropped_packets_are_left_out_if_there_are_others() {
+        let trials = [trial(1000, 10, 0), trial(1000, 500, 7), trial(2000, 300, 1)];
+        let summary = Summary::new(&trials, 28);
+        let [small, large] = &summary.sizes[..] else { panic!("two sizes") };
+        assert_eq!((small.trials, small.marked, small.only_marked), (2, 1, false));
+        assert_eq!(small.path.loss.value, 0.01);
+        assert_eq!((large.trials, large.marked, large.only_marked), (1, 1, true));
+        assert_eq!(large.path.loss.value, 0.3);
+        assert_eq!(summary.path.expect("trials").loss.value, 0.3, "the largest payload's");
+    }
+
+    #[test]
+    fn a_server_that_counts_more_than_was_sent_makes_no_negative_loss() {
+        let mut strange = trial(1000, 0, 0);
+        strange.counted = Counted { received: 5000, bursts: 9, ..strange.counted };
+        let path = strange.estimate(28);
+        assert_eq!((path.loss.value, path.bursts), (0.0, None));
+        assert!(Summary::new(&[], 28).path.is_none());
+    }
+}

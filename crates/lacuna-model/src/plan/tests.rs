@@ -156,3 +156,26 @@ fn schemes_are_written_as_modes_are() {
     assert_eq!(code(crate::CodeKind::Xor, 16, 4), "ec:xor:16:4");
     assert_eq!(Scheme::Repeat { rto_rtts: 3.0 }.to_string(), "sr:rto");
 }
+
+#[test]
+fn a_code_is_reckoned_with_all_of_its_parity_even_if_next_to_nothing_is_lost() {
+    // The transport sends parity behind each submessage, so the last data have almost all of it
+    // before them.
+    let question = Question {
+        rate_bits_per_s: 1e9,
+        rtt_s: 0.025,
+        loss: LossKnown::At(1e-9),
+        mean_burst_packets: None,
+        sizes_bytes: vec![64 << 20],
+        objective: Objective::Mean,
+        packet_bytes: 4096,
+        overhead_bytes: 64,
+    };
+    let plan = plan(&question).expect("a plan");
+    let coded = plan.candidates.iter().filter(|e| e.candidate.scheme.is_coded());
+    for expected in coded {
+        let injection_s = (plan.ideal_s - 0.025) / (1.0 - expected.parity_share);
+        let mean_s = injection_s + 0.025;
+        assert!((expected.mean_s / mean_s - 1.0).abs() < 1e-3, "{expected:?}");
+    }
+}
