@@ -172,10 +172,7 @@ impl Chosen {
             segmentation_offload: capabilities.segmentation_offload,
             receive_coalescing: capabilities.receive_coalescing,
             peer_credit_bytes: u64::from(peer_credit_bytes) * u64::from(geometry.channels()),
-            controller: match config.controller() {
-                ControllerConfig::Fixed { .. } => "fixed",
-                ControllerConfig::Probing => "probing",
-            },
+            controller: config.controller().name(),
             rate_bits_per_s: config.rate_bits_per_s,
             rtt_us: rtt_ns.map(|ns| ns / 1000),
         }

@@ -7,6 +7,8 @@
 //! lost), or when it is older than the retransmission timeout (it *expired*).
 //! Judging what that means for the message is the reliability mode's work.
 
+use super::IP_UDP_BYTES;
+use super::delivery::Stamp;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -25,11 +27,22 @@ pub struct Record {
     pub charge: u64,
     /// When it was sent.
     pub sent_ns: u64,
-    /// Bytes known to have left the network when it was sent, and when that was
-    /// learnt: the base of a delivery-rate sample.
-    pub delivered_bytes: u64,
-    /// See `delivered_bytes`.
-    pub delivered_ns: u64,
+    /// Wire bytes of all runs of the channel up to this one's end.
+    pub wire_end: u64,
+    /// What was known when it was sent: the base of a delivery-rate sample.
+    pub stamp: Stamp,
+}
+
+impl Record {
+    /// Packets of the run.
+    pub fn count(&self) -> u64 {
+        u64::from(self.packets.end - self.packets.start)
+    }
+
+    /// UDP payload and the headers of IP and UDP.
+    pub fn wire_bytes(&self) -> u64 {
+        self.bytes + self.count() * IP_UDP_BYTES
+    }
 }
 
 /// What `packets` packets of `bytes` UDP payload each may cost in a receiver's
@@ -50,6 +63,8 @@ pub struct Ledger {
     records: VecDeque<Record>,
     in_flight_bytes: u64,
     in_flight_charge: u64,
+    /// Wire bytes of all runs ever sent.
+    wire_bytes: u64,
 }
 
 impl Ledger {
@@ -60,6 +75,7 @@ impl Ledger {
             records: VecDeque::new(),
             in_flight_bytes: 0,
             in_flight_charge: 0,
+            wire_bytes: 0,
         }
     }
 
@@ -83,11 +99,19 @@ impl Ledger {
         self.records.front().map(|record| record.sent_ns)
     }
 
-    /// Notes a run; its `psn_end` is set here. Returns its first number.
+    /// Wire bytes of all runs ever sent.
+    pub fn wire_bytes(&self) -> u64 {
+        self.wire_bytes
+    }
+
+    /// Notes a run; its `psn_end` and `wire_end` are set here. Returns its first
+    /// number.
     pub fn push(&mut self, mut record: Record) -> u64 {
         let first_psn = self.next_psn;
-        self.next_psn += u64::from(record.packets.end - record.packets.start);
+        self.next_psn += record.count();
         record.psn_end = self.next_psn;
+        self.wire_bytes += record.wire_bytes();
+        record.wire_end = self.wire_bytes;
         self.in_flight_bytes += record.bytes;
         self.in_flight_charge += record.charge;
         self.records.push_back(record);
@@ -124,8 +148,7 @@ impl Ledger {
     pub fn find(&self, psn: u64) -> Option<&Record> {
         let index = self.records.partition_point(|record| record.psn_end <= psn);
         let record = self.records.get(index)?;
-        let packets = u64::from(record.packets.end - record.packets.start);
-        (record.psn_end - packets <= psn).then_some(record)
+        (record.psn_end - record.count() <= psn).then_some(record)
     }
 }
 
@@ -141,8 +164,8 @@ mod tests {
             bytes: 1000,
             charge: 2000,
             sent_ns,
-            delivered_bytes: 0,
-            delivered_ns: 0,
+            wire_end: 0,
+            stamp: Stamp::default(),
         }
     }
 

@@ -10,26 +10,25 @@
 
 pub mod arrivals;
 pub mod controller;
+mod delivery;
 pub mod ledger;
+mod missing;
 pub mod pacer;
 mod reordering;
 
 use crate::psn;
 use crate::rtt::RttEstimator;
-use controller::{Controller, ControllerConfig, Sample};
+use controller::{AnyController, Controller, ControllerConfig, SHORT_PATH_NS, Sample};
+use delivery::{Delivery, Stamp};
 use lacuna_wire::{ChannelReport, DATA_OVERHEAD_BYTES};
 use ledger::{Ledger, Record, charge};
+use missing::Missing;
 use pacer::Pacer;
 use reordering::Reordering;
 use std::ops::Range;
 
 /// IPv4 and UDP headers, which a link carries too.
 pub const IP_UDP_BYTES: u64 = 28;
-
-/// A round trip below which a path holds nothing worth counting: what is in
-/// flight is in a socket buffer. Loopback and one switch are below, the next
-/// building is above.
-const SHORT_PATH_NS: u64 = 500_000;
 
 /// More than any path holds (a second at 100 Tbit/s); keeps sums from overflowing.
 const PATH_BYTES_MAX: u64 = 1 << 44;
@@ -76,10 +75,22 @@ struct Channel {
     passed_psn: u64,
     /// Largest report taken in, to tell new ones.
     reported_psn: u64,
-    /// Packets that the peer has counted, and of those the ones it had already.
+    /// Number of the first packet.
+    first_psn: u64,
+    /// Packets that the peer has counted, and of those the ones it had already
+    /// and those with a congestion mark.
     received_packets: u64,
     /// See `received_packets`.
     duplicate_packets: u64,
+    /// See `received_packets`.
+    marked_packets: u64,
+    missing: Missing,
+    /// Wire bytes of all packets before `reported_psn`.
+    reported_bytes: u64,
+    /// Of those, the ones that came.
+    delivered_bytes: u64,
+    /// Wire bytes of a packet of the newest run reported.
+    packet_bytes: u64,
     /// Everything before this number was handed to the datapath: what was
     /// polled but not sent yet must not be called sent. Unlimited for owners
     /// that send what they poll before anything else.
@@ -99,22 +110,32 @@ pub struct Path {
     rto: RtoConfig,
     back_off: u32,
     reordering: Reordering,
-    controller: Controller,
+    controller: AnyController,
     pacer: Pacer,
-    /// Bytes that arrived, by the peer's count of packets, and when that was
-    /// last learnt. What was sent and lost does not count: a rate taken from it
-    /// would follow the sender, not the path.
-    delivered_bytes: u64,
-    delivered_ns: u64,
-    /// Packets that the peer has counted since `delivered_bytes` was last moved.
-    arrived_packets: u64,
+    delivery: Delivery,
+    /// What the report that is being taken in said so far.
+    report: Intake,
     /// Whether a send was refused for the window since the last report.
     window_limited: bool,
     /// Whether the window was full when it was last asked for: only the peer's
     /// word, or a timeout, can open it.
     is_blocked: bool,
     in_flight_bytes: u64,
+    /// The same with the headers of IP and UDP.
+    in_flight_wire_bytes: u64,
     bundle_packets: u32,
+}
+
+/// Sums of one report over its channels.
+#[derive(Debug, Clone, Copy, Default)]
+struct Intake {
+    delivered_bytes: u64,
+    lost_bytes: u64,
+    marked_bytes: u64,
+    arrived_ns: u64,
+    rtt_ns: Option<u64>,
+    /// When the newest run had left, and its stamp.
+    newest: Option<(u64, Stamp)>,
 }
 
 /// Outcome of a report: how far the sequence numbers of a channel were passed.
@@ -134,8 +155,14 @@ impl Path {
                     credit: 0,
                     passed_psn: u64::from(first_psn),
                     reported_psn: u64::from(first_psn),
+                    first_psn: u64::from(first_psn),
                     received_packets: 0,
                     duplicate_packets: 0,
+                    marked_packets: 0,
+                    missing: Missing::default(),
+                    reported_bytes: 0,
+                    delivered_bytes: 0,
+                    packet_bytes: IP_UDP_BYTES,
                     handed_psn: u64::MAX,
                     reported_sent_ns: 0,
                     paced: false,
@@ -145,14 +172,14 @@ impl Path {
             rto,
             back_off: 0,
             reordering: Reordering::default(),
-            controller: Controller::new(controller),
+            controller: controller.build(),
             pacer: Pacer::default(),
-            delivered_bytes: 0,
-            delivered_ns: 0,
-            arrived_packets: 0,
+            delivery: Delivery::default(),
+            report: Intake::default(),
             window_limited: false,
             is_blocked: false,
             in_flight_bytes: 0,
+            in_flight_wire_bytes: 0,
             bundle_packets: 1,
         }
     }
@@ -163,13 +190,14 @@ impl Path {
     }
 
     /// The congestion controller.
-    pub fn controller(&self) -> &Controller {
+    pub fn controller(&self) -> &AnyController {
         &self.controller
     }
 
     /// Takes a round-trip sample from a probe.
     pub fn on_rtt_sample(&mut self, now_ns: u64, sample_ns: u64) {
         self.rtt.on_sample(now_ns, sample_ns);
+        self.controller.on_rtt(now_ns, sample_ns);
     }
 
     /// Sets what the peer's socket of a channel holds.
@@ -223,7 +251,8 @@ impl Path {
         let mut packets = u64::from(u32::MAX);
 
         let window = self.controller.window_bytes();
-        packets = packets.min(window.saturating_sub(self.in_flight_bytes) / packet_bytes);
+        let left = window.saturating_sub(self.in_flight_wire_bytes);
+        packets = packets.min(left / (packet_bytes + IP_UDP_BYTES));
 
         let min_rtt_ns = self.rtt.min_ns().unwrap_or(0);
         let on_the_way = if min_rtt_ns > SHORT_PATH_NS {
@@ -259,7 +288,7 @@ impl Path {
             return 0;
         }
         if let Some(rate) = self.controller.rate_bits_per_s() {
-            let allowed = self.pacer.allowance(now_ns, rate);
+            let allowed = self.pacer.allowance(now_ns, rate, self.controller.burst_bytes());
             if allowed == 0 {
                 self.channels[channel].paced = true;
                 return 0;
@@ -284,15 +313,15 @@ impl Path {
         bytes: u64,
     ) -> u64 {
         let count = u64::from(packets.end - packets.start);
+        let wire_bytes = bytes + count * IP_UDP_BYTES;
+        self.controller.on_sent(now_ns, wire_bytes, self.in_flight_wire_bytes);
         if let Some(rate) = self.controller.rate_bits_per_s() {
-            self.pacer.on_sent(now_ns, bytes + count * IP_UDP_BYTES, rate);
-        }
-        if self.in_flight_bytes == 0 {
-            // A pause is no delivery interval.
-            self.delivered_ns = now_ns;
+            self.pacer.on_sent(now_ns, wire_bytes, rate);
         }
         self.is_blocked = false;
         self.in_flight_bytes += bytes;
+        self.in_flight_wire_bytes += wire_bytes;
+        let stamp = self.delivery.on_sent(now_ns, wire_bytes, self.in_flight_wire_bytes);
         self.channels[channel].ledger.push(Record {
             number,
             packets,
@@ -300,12 +329,21 @@ impl Path {
             bytes,
             charge: charge(count, bytes),
             sent_ns: now_ns,
-            delivered_bytes: self.delivered_bytes,
-            delivered_ns: self.delivered_ns,
+            wire_end: 0,
+            stamp,
         })
     }
 
-    /// Takes in one channel's part of a report.
+    /// The owner has nothing to send: until that is delivered which is in
+    /// flight now, rates say more of the application than of the path.
+    pub fn on_out_of_data(&mut self) {
+        if self.in_flight_wire_bytes < self.controller.window_bytes() {
+            self.delivery.on_out_of_data(self.in_flight_wire_bytes);
+        }
+    }
+
+    /// Takes in one channel's part of a report. After all of them, and after
+    /// the runs that they passed, comes [`Path::end_report`].
     pub fn on_report(&mut self, now_ns: u64, report: &ChannelReport) -> Option<Passed> {
         let channel = usize::from(report.channel);
         let state = self.channels.get_mut(channel)?;
@@ -318,30 +356,39 @@ impl Path {
             return None;
         }
         self.back_off = 0;
-        let arrived = report.received_packets.saturating_sub(state.received_packets);
-        state.received_packets = state.received_packets.max(report.received_packets);
-        // Never more than was sent, whatever the peer says.
-        self.arrived_packets += arrived.min(sent_psn);
+        // A caller's clock that was read a moment ago may lie before the sending
+        // by another thread: no sample then.
+        let arrived_ns = now_ns.saturating_sub(u64::from(report.delay_ns));
         if next_psn > state.reported_psn {
-            state.reported_psn = next_psn;
-            if let Some(record) = state.ledger.find(next_psn - 1).cloned() {
+            if let Some(record) = state.ledger.find(next_psn - 1) {
                 state.reported_sent_ns = record.sent_ns;
-                let held_ns = u64::from(report.delay_ns);
-                // A caller's clock that was read a moment ago may lie before the
-                // sending by another thread: no sample then.
-                if let Some(sample_ns) = now_ns.checked_sub(record.sent_ns + held_ns) {
+                state.packet_bytes = record.wire_bytes() / record.count().max(1);
+                let behind = (record.psn_end - next_psn) * state.packet_bytes;
+                state.reported_bytes = record.wire_end.saturating_sub(behind);
+                if let Some(sample_ns) = arrived_ns.checked_sub(record.sent_ns) {
                     self.rtt.on_sample(now_ns, sample_ns);
+                    self.report.rtt_ns = Some(sample_ns);
                 }
+                let newer = |(sent_ns, stamp): &(u64, Stamp)| {
+                    (stamp.delivered_bytes, *sent_ns)
+                        <= (record.stamp.delivered_bytes, record.sent_ns)
+                };
+                if self.report.newest.as_ref().is_none_or(newer) {
+                    self.report.newest = Some((record.sent_ns, record.stamp));
+                }
+            } else {
+                let bytes = (next_psn - state.reported_psn) * state.packet_bytes;
+                state.reported_bytes += bytes;
             }
+            state.reported_bytes = state.reported_bytes.min(state.ledger.wire_bytes());
+            state.reported_psn = next_psn;
         }
         // In order, the last packet to come proves that those before it are
         // lost or here; otherwise only of those that were sent a window earlier.
-        let state = &mut self.channels[channel];
         let has_duplicates = report.duplicate_packets > state.duplicate_packets;
         state.duplicate_packets = state.duplicate_packets.max(report.duplicate_packets);
         self.reordering.on_report(now_ns, report.reorder_packets, has_duplicates, &self.rtt);
         let window_ns = self.reordering.window_ns(&self.rtt);
-        let state = &mut self.channels[channel];
         let overtaken_psn = match window_ns {
             0 => next_psn,
             _ => {
@@ -351,32 +398,71 @@ impl Path {
         };
         // A flush names only what was sent a window before it.
         state.passed_psn = state.passed_psn.max(overtaken_psn).max(flushed_psn);
-        Some(Passed { channel, psn: state.passed_psn })
+        let psn = state.passed_psn;
+        self.count(now_ns, arrived_ns, window_ns, report, flushed_psn);
+        Some(Passed { channel, psn })
     }
 
-    /// Takes the next run that `passed` covers. Call until `None`, then
-    /// [`Path::on_passed`] with the sum.
+    /// Counts what came and what is lost, for the controller. Never more than
+    /// was sent, whatever the peer says.
+    fn count(
+        &mut self,
+        now_ns: u64,
+        arrived_ns: u64,
+        window_ns: u64,
+        report: &ChannelReport,
+        flushed_psn: u64,
+    ) {
+        let state = &mut self.channels[usize::from(report.channel)];
+        state.received_packets = state.received_packets.max(report.received_packets);
+        let missing = |psn: u64| (psn - state.first_psn).saturating_sub(state.received_packets);
+        let came = missing(state.reported_psn) * state.packet_bytes;
+        let delivered_bytes = state.reported_bytes.saturating_sub(came);
+        if delivered_bytes > state.delivered_bytes {
+            self.report.delivered_bytes += delivered_bytes - state.delivered_bytes;
+            self.report.arrived_ns = self.report.arrived_ns.max(arrived_ns);
+            state.delivered_bytes = delivered_bytes;
+        }
+        let told_psn = state.reported_psn.max(flushed_psn);
+        let missing_packets = missing(told_psn);
+        let lost = state.missing.on_report(now_ns, told_psn, missing_packets, window_ns);
+        self.report.lost_bytes += lost * state.packet_bytes;
+        let marked = report.marked_packets.saturating_sub(state.marked_packets);
+        state.marked_packets = state.marked_packets.max(report.marked_packets);
+        self.report.marked_bytes += marked.min(state.reported_psn) * state.packet_bytes;
+    }
+
+    /// Takes the next run that `passed` covers. Call until `None`.
     pub fn pop_passed(&mut self, passed: Passed) -> Option<Record> {
         let record = self.channels[passed.channel].ledger.pop_passed(passed.psn)?;
         self.in_flight_bytes -= record.bytes;
+        self.in_flight_wire_bytes -= record.wire_bytes();
         Some(record)
     }
 
-    /// Tells the controller of runs that left the network; `last` is the newest.
-    pub fn on_passed(&mut self, now_ns: u64, bytes: u64, last: &Record) {
-        let packets = u64::from(last.packets.end - last.packets.start).max(1);
-        let arrived = std::mem::take(&mut self.arrived_packets);
-        self.delivered_bytes += arrived.saturating_mul(last.bytes / packets);
-        self.controller.on_sample(&Sample {
+    /// A report was taken in: tells the controller.
+    pub fn end_report(&mut self, now_ns: u64) {
+        let report = std::mem::take(&mut self.report);
+        if report.delivered_bytes > 0 {
+            self.delivery.on_delivered(report.arrived_ns, report.delivered_bytes);
+        }
+        self.delivery.on_lost(report.lost_bytes);
+        let newest = report.newest.filter(|_| report.delivered_bytes > 0);
+        let rate = newest.map(|(sent_ns, stamp)| self.delivery.sample(sent_ns, &stamp));
+        self.controller.on_report(&Sample {
             now_ns,
-            passed_bytes: bytes,
-            delivered_bytes: self.delivered_bytes,
-            delivered_before_bytes: last.delivered_bytes,
-            interval_ns: now_ns.saturating_sub(last.delivered_ns),
+            arrived_ns: report.arrived_ns,
+            newly_delivered_bytes: report.delivered_bytes,
+            delivered_bytes: self.delivery.delivered_bytes(),
+            newly_lost_bytes: report.lost_bytes,
+            newly_marked_bytes: report.marked_bytes.min(report.delivered_bytes),
+            rate,
+            rtt_ns: report.rtt_ns,
             min_rtt_ns: self.rtt.min_ns().unwrap_or(0),
-            window_limited: std::mem::take(&mut self.window_limited),
+            smoothed_rtt_ns: self.rtt.smoothed_ns().unwrap_or(0),
+            in_flight_bytes: self.in_flight_wire_bytes,
+            is_window_limited: std::mem::take(&mut self.window_limited),
         });
-        self.delivered_ns = now_ns;
     }
 
     /// The retransmission timeout now, back-off included.
@@ -414,6 +500,8 @@ impl Path {
         for state in &mut self.channels {
             if let Some(record) = state.ledger.pop_expired(sent_before_ns) {
                 self.in_flight_bytes -= record.bytes;
+                self.in_flight_wire_bytes -= record.wire_bytes();
+                state.missing.on_expired(record.count(), record.psn_end);
                 return Some(record);
             }
         }
@@ -422,7 +510,8 @@ impl Path {
 
     /// Runs expired: wait twice as long for the next ones (RFC 6298, 5.5),
     /// until a report comes.
-    pub fn on_expired(&mut self) {
+    pub fn on_expired(&mut self, now_ns: u64) {
+        self.controller.on_silence(now_ns);
         self.back_off = (self.back_off + 1).min(16);
     }
 

@@ -16,17 +16,14 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// Bytes that may leave now at `rate_bits_per_s`; 0 means wait until
-    /// [`Pacer::ready_ns`].
-    pub fn allowance(&self, now_ns: u64, rate_bits_per_s: u64) -> u64 {
+    /// Bytes that may leave now at `rate_bits_per_s`, in bursts of `burst_bytes`;
+    /// 0 means wait until [`Pacer::ready_ns`].
+    pub fn allowance(&self, now_ns: u64, rate_bits_per_s: u64, burst_bytes: u64) -> u64 {
         if self.free_ns > now_ns {
             return 0;
         }
-        // A burst takes the wire for up to a quarter of the quantum at once:
-        // long enough to fill segmentation offload, short enough not to look
-        // like one to a queue.
-        let idle_ns = (now_ns - self.free_ns).min(QUANTUM_NS) + QUANTUM_NS / 4;
-        bytes_in(idle_ns, rate_bits_per_s).max(1)
+        let idle_ns = (now_ns - self.free_ns).min(QUANTUM_NS);
+        bytes_in(idle_ns, rate_bits_per_s).saturating_add(burst_bytes).max(1)
     }
 
     /// Counts a burst that left.
@@ -62,7 +59,7 @@ mod tests {
         // Wake-ups at uneven times, all within the quantum.
         for step in [100_000u64, 900_000, 10_000, 500_000].into_iter().cycle().take(4000) {
             now_ns += step;
-            while pacer.allowance(now_ns, rate) >= 1500 {
+            while pacer.allowance(now_ns, rate, 1500) >= 1500 {
                 pacer.on_sent(now_ns, 1500, rate);
                 sent += 1500;
             }
@@ -75,7 +72,7 @@ mod tests {
     fn a_long_pause_is_not_made_up_for() {
         let mut pacer = Pacer::default();
         pacer.on_sent(0, 1500, 1_000_000_000);
-        let burst = pacer.allowance(10_000_000_000, 1_000_000_000);
-        assert_eq!(burst, bytes_in(QUANTUM_NS + QUANTUM_NS / 4, 1_000_000_000));
+        let burst = pacer.allowance(10_000_000_000, 1_000_000_000, 4000);
+        assert_eq!(burst, bytes_in(QUANTUM_NS, 1_000_000_000) + 4000);
     }
 }

@@ -143,6 +143,7 @@ impl QueuePair {
         // Judging what a report passed comes last: the acknowledgements of the
         // same packet describe the same moment.
         let mut passed = Vec::new();
+        let mut has_report = false;
         for frame in body.frames() {
             match frame? {
                 Frame::Padding(_) => {}
@@ -159,6 +160,7 @@ impl QueuePair {
                     }
                 }
                 Frame::Report(report) if is_newest => {
+                    has_report = true;
                     let channels = report.channels().iter();
                     passed.extend(channels.filter_map(|c| self.path.on_report(now_ns, c)));
                 }
@@ -182,16 +184,12 @@ impl QueuePair {
             }
         }
         for passed in passed {
-            let mut bytes = 0;
-            let mut newest = None;
             while let Some(record) = self.path.pop_passed(passed) {
-                bytes += record.bytes;
-                self.send.on_passed(sequence, record.clone(), self.path.rto_ns());
-                newest = Some(record);
+                self.send.on_passed(sequence, record, self.path.rto_ns());
             }
-            if let Some(newest) = newest {
-                self.path.on_passed(now_ns, bytes, &newest);
-            }
+        }
+        if has_report {
+            self.path.end_report(now_ns);
         }
         self.control.seen_sequence = self.control.seen_sequence.max(sequence);
         let owes = self.owes();

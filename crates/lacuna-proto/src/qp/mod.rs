@@ -34,7 +34,7 @@ use crate::modes::Mode;
 use crate::path::Path;
 use crate::path::RtoConfig;
 use crate::path::arrivals::Arrivals;
-use crate::path::controller::ControllerConfig;
+use crate::path::controller::{Controller, ControllerConfig};
 use crate::placement::Placement;
 use crate::rtt::RttEstimator;
 use crate::table::{ChannelWriter, RecvTable};
@@ -521,7 +521,7 @@ impl QueuePair {
             self.send.on_expired(record);
         }
         if any {
-            self.path.on_expired();
+            self.path.on_expired(now_ns);
         }
     }
 

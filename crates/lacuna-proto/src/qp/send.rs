@@ -493,6 +493,9 @@ impl SendSide {
         let index = usize::from(channel);
         let waiting = self.queues.next_packets(channel);
         if waiting == 0 {
+            if !self.has_queued() {
+                path.on_out_of_data();
+            }
             return None;
         }
         let mtu_bytes = self.geometry.mtu_bytes();

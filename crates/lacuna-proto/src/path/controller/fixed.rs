@@ -1,9 +1,11 @@
 //! A given rate, for a link that is the user's own: the pacer does it all.
+//! Neither loss nor marks nor delay change it, and the only window is the
+//! receiver's.
 
-use super::Sample;
+use super::{Controller, Sample};
 use crate::path::pacer::bytes_in;
 
-/// Paces at a configured rate; no window beside the receiver's.
+/// Paces at a configured rate.
 #[derive(Debug, Clone)]
 pub struct Fixed {
     rate_bits_per_s: u64,
@@ -14,18 +16,28 @@ impl Fixed {
     pub fn new(rate_bits_per_s: u64) -> Self {
         Self { rate_bits_per_s: rate_bits_per_s.max(1) }
     }
+}
 
-    pub(super) fn on_sample(&mut self, _sample: &Sample) {}
+impl Controller for Fixed {
+    fn on_sent(&mut self, _now_ns: u64, _bytes: u64, _in_flight_bytes: u64) {}
 
-    pub(super) fn window_bytes(&self) -> u64 {
+    fn on_report(&mut self, _sample: &Sample) {}
+
+    fn on_rtt(&mut self, _now_ns: u64, _rtt_ns: u64) {}
+
+    fn on_silence(&mut self, _now_ns: u64) {}
+
+    fn set_shares(&mut self, _shares: u32) {}
+
+    fn window_bytes(&self) -> u64 {
         u64::MAX
     }
 
-    pub(super) fn rate_bits_per_s(&self) -> Option<u64> {
+    fn rate_bits_per_s(&self) -> Option<u64> {
         Some(self.rate_bits_per_s)
     }
 
-    pub(super) fn path_bytes(&self, min_rtt_ns: u64) -> u64 {
+    fn path_bytes(&self, min_rtt_ns: u64) -> u64 {
         bytes_in(min_rtt_ns, self.rate_bits_per_s)
     }
 }

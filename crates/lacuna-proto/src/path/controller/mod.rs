@@ -1,34 +1,100 @@
-//! Congestion controllers: how fast, and how much at once.
+//! Congestion controllers: how fast, how much at once, and in how large bursts.
 //!
-//! A controller is fed with what was sent and what the peer's reports say, and
-//! answers a window and, if it paces, a rate. Loss that a reliability mode
-//! repairs is not a signal by itself. Each controller is a file of the same
-//! shape; adding one touches its file and the enum below.
+//! A controller is fed per burst that leaves and per report that comes, never
+//! per packet, and answers a window, a rate to pace at if it paces, and the
+//! bytes that may leave at once. Time is an argument. Losses that a reliability
+//! mode repairs are told but are not a signal by themselves: what they mean is
+//! each controller's own decision.
+//!
+//! Each controller is a sibling of the same shape. Adding one touches its file,
+//! [`ControllerConfig`], the enum below and [`TABLE`]. An enum and not a boxed
+//! trait, because a queue pair asks it for each burst.
+//!
+//! All bytes are wire bytes: UDP payload and 28 bytes of IP and UDP headers a
+//! packet.
 
 mod fixed;
 mod probing;
 
+pub use super::delivery::RateSample;
 pub use fixed::Fixed;
 pub use probing::Probing;
 
-/// What a report said about runs that left the network.
-#[derive(Debug, Clone, Copy)]
+/// A round trip below which a path holds nothing worth counting: what is in
+/// flight is in a socket buffer. Loopback and one switch are below, the next
+/// building is above. There, pacing would only cost wake-ups.
+pub const SHORT_PATH_NS: u64 = 500_000;
+
+/// What a report says.
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Sample {
     /// When the report came.
     pub now_ns: u64,
-    /// UDP payload bytes that left the network with this report.
-    pub passed_bytes: u64,
-    /// All bytes that ever left.
+    /// When the newest packet that it speaks of had come, a way back later.
+    pub arrived_ns: u64,
+    /// Bytes delivered with this report.
+    pub newly_delivered_bytes: u64,
+    /// Bytes delivered in all.
     pub delivered_bytes: u64,
-    /// `delivered_bytes` when the latest of these runs was sent: a round has
-    /// passed once this reaches the total at the round's start.
-    pub delivered_before_bytes: u64,
-    /// Time between learning `delivered_before_bytes` and now.
-    pub interval_ns: u64,
-    /// Smallest recent round-trip time.
+    /// Bytes that this report shows to be lost.
+    pub newly_lost_bytes: u64,
+    /// Of the bytes delivered with this report, those with a congestion mark.
+    pub newly_marked_bytes: u64,
+    /// Delivery rate of the newest run that this report speaks of.
+    pub rate: Option<RateSample>,
+    /// Round-trip time of the newest packet that this report speaks of.
+    pub rtt_ns: Option<u64>,
+    /// Smallest round-trip time of the last ten seconds; 0 before the first.
     pub min_rtt_ns: u64,
-    /// Whether the window, not the application, had held the sender back.
-    pub window_limited: bool,
+    /// Smoothed round-trip time; 0 before the first.
+    pub smoothed_rtt_ns: u64,
+    /// Bytes in flight now.
+    pub in_flight_bytes: u64,
+    /// Whether the window, not the application, had held the sender back since
+    /// the last report.
+    pub is_window_limited: bool,
+}
+
+/// What every controller can do.
+pub trait Controller {
+    /// A burst leaves; `in_flight_bytes` does not include it.
+    fn on_sent(&mut self, now_ns: u64, bytes: u64, in_flight_bytes: u64);
+
+    /// Takes in a report.
+    fn on_report(&mut self, sample: &Sample);
+
+    /// Takes a round-trip sample that came beside the reports, as before the
+    /// first byte.
+    fn on_rtt(&mut self, now_ns: u64, rtt_ns: u64);
+
+    /// Nothing was heard for a whole timeout. How little goes out meanwhile is
+    /// the path's decision; this tells that what was in flight is gone.
+    fn on_silence(&mut self, now_ns: u64);
+
+    /// How many queue pairs share the way out: what a window is never made
+    /// smaller than is for all of them together.
+    fn set_shares(&mut self, shares: u32);
+
+    /// Bytes that may be in flight.
+    fn window_bytes(&self) -> u64;
+
+    /// Bits per second to pace at, if it paces.
+    fn rate_bits_per_s(&self) -> Option<u64>;
+
+    /// Bytes that may leave at once when pacing.
+    fn burst_bytes(&self) -> u64 {
+        self.rate_bits_per_s().map_or(u64::MAX, burst_of)
+    }
+
+    /// Bytes that the path itself holds: its rate times its smallest RTT.
+    fn path_bytes(&self, min_rtt_ns: u64) -> u64;
+}
+
+/// What a rate carries in a quarter of a millisecond: long enough to fill
+/// segmentation offload, short enough not to look like a burst to a queue
+/// (draft-ietf-ccwg-bbr-05, 5.6.3, allows a whole one).
+fn burst_of(rate_bits_per_s: u64) -> u64 {
+    super::pacer::bytes_in(250_000, rate_bits_per_s).max(1)
 }
 
 /// Which controller to use.
@@ -44,70 +110,77 @@ pub enum ControllerConfig {
     },
 }
 
+impl ControllerConfig {
+    /// Name in statistics and start-up lines.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Probing => "probing",
+            Self::Fixed { .. } => "fixed",
+        }
+    }
+
+    /// The controller.
+    pub fn build(&self) -> AnyController {
+        match *self {
+            Self::Probing => AnyController::Probing(Probing::new()),
+            Self::Fixed { rate_bits_per_s } => AnyController::Fixed(Fixed::new(rate_bits_per_s)),
+        }
+    }
+}
+
 /// The controllers.
 #[derive(Debug, Clone)]
-pub enum Controller {
+pub enum AnyController {
     /// See [`Fixed`].
     Fixed(Fixed),
     /// See [`Probing`].
     Probing(Probing),
 }
 
-impl Controller {
-    /// The controller that `config` names.
-    pub fn new(config: ControllerConfig) -> Self {
-        match config {
-            ControllerConfig::Fixed { rate_bits_per_s } => Self::Fixed(Fixed::new(rate_bits_per_s)),
-            ControllerConfig::Probing => Self::Probing(Probing::new()),
+/// Calls the same verb on whichever controller it is.
+macro_rules! each {
+    ($self:expr, $controller:ident => $call:expr) => {
+        match $self {
+            Self::Fixed($controller) => $call,
+            Self::Probing($controller) => $call,
         }
+    };
+}
+
+impl Controller for AnyController {
+    fn on_sent(&mut self, now_ns: u64, bytes: u64, in_flight_bytes: u64) {
+        each!(self, controller => controller.on_sent(now_ns, bytes, in_flight_bytes));
     }
 
-    /// Takes in a report.
-    pub fn on_sample(&mut self, sample: &Sample) {
-        match self {
-            Self::Fixed(controller) => controller.on_sample(sample),
-            Self::Probing(controller) => controller.on_sample(sample),
-        }
+    fn on_report(&mut self, sample: &Sample) {
+        each!(self, controller => controller.on_report(sample));
     }
 
-    /// How many queue pairs share the way out: what a window is never made
-    /// smaller than is for all of them together.
-    pub fn set_shares(&mut self, shares: u32) {
-        match self {
-            Self::Fixed(_) => {}
-            Self::Probing(controller) => controller.set_shares(shares),
-        }
+    fn on_rtt(&mut self, now_ns: u64, rtt_ns: u64) {
+        each!(self, controller => controller.on_rtt(now_ns, rtt_ns));
     }
 
-    /// Bytes that may be in flight.
-    pub fn window_bytes(&self) -> u64 {
-        match self {
-            Self::Fixed(controller) => controller.window_bytes(),
-            Self::Probing(controller) => controller.window_bytes(),
-        }
+    fn on_silence(&mut self, now_ns: u64) {
+        each!(self, controller => controller.on_silence(now_ns));
     }
 
-    /// Pacing rate, if it paces.
-    pub fn rate_bits_per_s(&self) -> Option<u64> {
-        match self {
-            Self::Fixed(controller) => controller.rate_bits_per_s(),
-            Self::Probing(controller) => controller.rate_bits_per_s(),
-        }
+    fn set_shares(&mut self, shares: u32) {
+        each!(self, controller => controller.set_shares(shares));
     }
 
-    /// Bytes that the path itself holds: rate times smallest RTT.
-    pub fn path_bytes(&self, min_rtt_ns: u64) -> u64 {
-        match self {
-            Self::Fixed(controller) => controller.path_bytes(min_rtt_ns),
-            Self::Probing(controller) => controller.path_bytes(min_rtt_ns),
-        }
+    fn window_bytes(&self) -> u64 {
+        each!(self, controller => controller.window_bytes())
     }
 
-    /// Name in statistics and start-up lines.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Fixed(_) => "fixed",
-            Self::Probing(_) => "probing",
-        }
+    fn rate_bits_per_s(&self) -> Option<u64> {
+        each!(self, controller => controller.rate_bits_per_s())
+    }
+
+    fn burst_bytes(&self) -> u64 {
+        each!(self, controller => controller.burst_bytes())
+    }
+
+    fn path_bytes(&self, min_rtt_ns: u64) -> u64 {
+        each!(self, controller => controller.path_bytes(min_rtt_ns))
     }
 }

