@@ -17,6 +17,9 @@ pub struct ReceivedBatch<'a> {
     pub segment_bytes: usize,
     /// Whether a router on the path marked the batch "congestion experienced" (RFC 3168).
     pub congestion_experienced: bool,
+    /// How long ago the batch had come to this host, in nanoseconds, as far as the datapath knows;
+    /// 0 if it does not. Whoever measures the path is not to measure his own sleep.
+    pub waited_ns: u64,
 }
 
 impl<'a> ReceivedBatch<'a> {
@@ -73,6 +76,7 @@ mod tests {
             bytes: &bytes,
             segment_bytes,
             congestion_experienced: false,
+            waited_ns: 0,
         };
         let sizes: Vec<usize> = batch.packets().map(<[u8]>::len).collect();
         assert_eq!(sizes.len(), batch.len());

@@ -580,8 +580,8 @@ fn address(addresses: &[Option<SocketAddr>], channel: u8) -> Option<SocketAddr> 
 /// Takes what a datapath received: places data, hands control packets on.
 struct Intake<'w> {
     clock: Clock,
-    /// Read anew for each batch: the thread may have lost its core since the
-    /// step began, and round-trip samples must not come from the past.
+    /// When the batch at hand came to this host. Read anew for each: the thread
+    /// may have lost its core since the step began.
     now_ns: u64,
     /// Position of the channel among this worker's.
     position: usize,
@@ -593,7 +593,9 @@ struct Intake<'w> {
 
 impl Placer for Intake<'_> {
     fn on_packets(&mut self, batch: ReceivedBatch<'_>) {
-        self.now_ns = self.clock.now_ns();
+        // When they came, not when somebody had time to look: what is measured
+        // is the path.
+        self.now_ns = self.clock.now_ns().saturating_sub(batch.waited_ns);
         let marked = batch.congestion_experienced;
         let mut packets = batch.packets().peekable();
         while let Some(packet) = packets.next() {

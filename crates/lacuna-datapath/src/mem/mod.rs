@@ -127,6 +127,7 @@ impl Datapath for Mem {
                 bytes: &batch.bytes,
                 segment_bytes: batch.segment_bytes,
                 congestion_experienced: false,
+                waited_ns: 0,
             };
             packets += batch.len();
             placer.on_packets(batch);

@@ -229,6 +229,7 @@ fn congestion_marks_are_shown() {
             bytes: &[1; 100],
             segment_bytes: 50,
             congestion_experienced: true,
+            waited_ns: 0,
         });
     }
     writer.finish().unwrap();

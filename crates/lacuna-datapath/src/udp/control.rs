@@ -1,7 +1,9 @@
 //! Control messages: what travels beside a UDP message, in the kernel's layout (`cmsghdr`).
 //!
-//! One goes out, the segment size; two come in, the segment size and the traffic class. Both
-//! directions work on bytes, so a malformed message can at worst be ignored.
+//! One goes out, the segment size; three come in, the segment size, the traffic class and when the
+//! message came. Both directions work on bytes, so a malformed message can at worst be ignored.
+
+use std::time::Duration;
 
 /// A `cmsghdr`: length including this header (a word), level, type.
 const HEADER_BYTES: usize = size_of::<usize>() + 8;
@@ -10,10 +12,13 @@ const _: () = assert!(HEADER_BYTES == size_of::<libc::cmsghdr>());
 /// Messages begin at multiples of a word.
 const ALIGN: usize = size_of::<usize>();
 
+/// Of a `struct timespec` as the kernel writes it.
+const TIMESPEC_BYTES: usize = size_of::<libc::timespec>();
+
 /// What a receive asks the kernel for: the segment size, the traffic class of IPv4 and of IPv6 (a
-/// dual-stack socket may see either), with room to spare.
-const RECEIVE_BYTES: usize = 96;
-const _: () = assert!(3 * (HEADER_BYTES + ALIGN) <= RECEIVE_BYTES);
+/// dual-stack socket may see either), a time, with room to spare.
+const RECEIVE_BYTES: usize = 128;
+const _: () = assert!(4 * HEADER_BYTES + 3 * ALIGN + TIMESPEC_BYTES <= RECEIVE_BYTES);
 
 /// What one message to be segmented carries.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,6 +64,11 @@ pub(super) struct Received {
     /// The size of the coalesced packets; `None` for a message of one packet.
     pub(super) segment_bytes: Option<usize>,
     pub(super) congestion_experienced: bool,
+    /// The traffic class, 0 if unknown.
+    #[cfg(test)]
+    pub(super) traffic_class: i32,
+    /// When the message came to this host, since the epoch of the system's clock.
+    pub(super) came: Option<Duration>,
 }
 
 impl ReceiveControl {
@@ -90,6 +100,14 @@ impl Received {
             // whose last two bits are ECN (RFC 3168, section 5).
             (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
                 self.congestion_experienced = int(data) & 0b11 == 0b11;
+                #[cfg(test)]
+                {
+                    self.traffic_class = int(data);
+                }
+            }
+            (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS) if data.len() == TIMESPEC_BYTES => {
+                let (seconds, rest) = data.split_at(TIMESPEC_BYTES / 2);
+                self.came = Some(Duration::new(word(seconds) as u64, int(rest).unsigned_abs()));
             }
             _ => {}
         }
@@ -124,17 +142,27 @@ mod tests {
         (control, at)
     }
 
+    fn timespec(seconds: usize, nanoseconds: usize) -> Vec<u8> {
+        [seconds, nanoseconds].iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
     #[test]
     fn all_that_the_kernel_says_is_read() {
         let (raw, bytes) = control(&[
             (libc::IPPROTO_IP, libc::IP_TOS, &[3]),
             (libc::SOL_SOCKET, 12345, &[1, 2, 3]),
+            (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &timespec(7, 9)),
             (libc::SOL_UDP, libc::UDP_GRO, &1400i32.to_ne_bytes()),
         ]);
-        let expected = Received { segment_bytes: Some(1400), congestion_experienced: true };
+        let expected = Received {
+            segment_bytes: Some(1400),
+            congestion_experienced: true,
+            traffic_class: 3,
+            came: Some(Duration::new(7, 9)),
+        };
         assert_eq!(raw.parse(bytes), expected);
         let (raw, bytes) = control(&[(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &2i32.to_ne_bytes())]);
-        assert_eq!(raw.parse(bytes), Received::default());
+        assert!(!raw.parse(bytes).congestion_experienced);
         assert_eq!(ReceiveControl::default().parse(0), Received::default());
     }
 

@@ -45,6 +45,9 @@ pub struct UdpConfig {
     pub send_buffer_bytes: usize,
     /// What to use of the kernel's offloads.
     pub offload: Offload,
+    /// Whether packets say that their sender answers to marks of congestion (ECN). Without
+    /// offloads they never do.
+    pub ecn: bool,
 }
 
 impl UdpConfig {
@@ -63,6 +66,7 @@ impl UdpConfig {
             receive_buffer_bytes: Self::RECEIVE_BUFFER_BYTES,
             send_buffer_bytes: Self::SEND_BUFFER_BYTES,
             offload: Offload::Auto,
+            ecn: true,
         }
     }
 }

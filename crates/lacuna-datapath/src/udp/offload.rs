@@ -12,6 +12,7 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::segments::RUN_PACKETS_MAX;
 use super::syscall::{self, ReceiveArrays, SLOT_BYTES, SendArrays};
@@ -27,6 +28,12 @@ const RECEIVE_MESSAGES_MAX: usize = 32;
 /// cache when it is looked at. With `examples/udp_rate.rs`, 1 to 16 slots make no difference beyond
 /// the noise (58 to 60 Gbit/s at 4,096 bytes), so this is a judgement.
 const RECEIVE_BYTES_TARGET: usize = 4 * SLOT_BYTES;
+
+/// ECT(0) in the traffic class.
+const ECN_CAPABLE: i32 = 0b10;
+
+/// Longest time that a message is believed to have waited.
+const WAITED_MAX: Duration = Duration::from_millis(200);
 
 pub(super) struct Offloaded {
     socket: UdpSocket,
@@ -62,6 +69,14 @@ impl Offloaded {
         set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE);
         let marks_v4 = set(libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
         let marks_v6 = set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1);
+        if config.ecn {
+            // ECT(0): what sends here answers to marks (RFC 3168, section 5).
+            set(libc::IPPROTO_IP, libc::IP_TOS, ECN_CAPABLE);
+            set(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, ECN_CAPABLE);
+        }
+        // When a message came is noted by the kernel, so that it does not matter how late this
+        // process looks.
+        set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
         // Segmentation is asked for message by message; a socket-wide size of 0 (off) is the probe.
         let segmentation_offload = set(libc::SOL_UDP, libc::UDP_SEGMENT, 0);
         let receive_coalescing = set(libc::SOL_UDP, libc::UDP_GRO, 1);
@@ -164,6 +179,7 @@ impl Datapath for Offloaded {
                 _ => return Err(error),
             }
         }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut packets = 0;
         let mut bytes_max = 1;
         let mut messages = 0;
@@ -178,6 +194,7 @@ impl Datapath for Offloaded {
                 bytes: message.bytes,
                 segment_bytes: message.control.segment_bytes.unwrap_or(message.bytes.len()),
                 congestion_experienced: message.control.congestion_experienced,
+                waited_ns: waited_ns(now, message.control.came),
             };
             packets += batch.len();
             placer.on_packets(batch);
@@ -203,6 +220,13 @@ impl Datapath for Offloaded {
     fn receive_drops(&self) -> u64 {
         syscall::drops(self.socket.as_fd()).map_or(0, u64::from)
     }
+}
+
+/// How long a message had waited. The system's clock may have been set meanwhile: what is more than
+/// any thread stays away is no waiting.
+fn waited_ns(now: Duration, came: Option<Duration>) -> u64 {
+    let waited = came.and_then(|came| now.checked_sub(came)).unwrap_or_default();
+    if waited <= WAITED_MAX { waited.as_nanos() as u64 } else { 0 }
 }
 
 /// What an earlier packet met in the network, by way of an ICMP message, reported here (`ip(7)`,

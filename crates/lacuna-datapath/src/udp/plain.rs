@@ -121,6 +121,7 @@ impl Datapath for Plain {
                         bytes: &self.packet[..bytes],
                         segment_bytes: bytes,
                         congestion_experienced: false,
+                        waited_ns: 0,
                     });
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,

@@ -15,6 +15,7 @@ struct Batch {
     packets: Vec<Vec<u8>>,
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux reports marks"))]
     congestion_experienced: bool,
+    waited_ns: u64,
 }
 
 #[derive(Default)]
@@ -26,6 +27,7 @@ impl Placer for Batches {
             source: batch.source,
             packets: batch.packets().map(<[u8]>::to_vec).collect(),
             congestion_experienced: batch.congestion_experienced,
+            waited_ns: batch.waited_ns,
         });
     }
 }
@@ -220,6 +222,34 @@ mod linux {
                 assert_eq!(batches[0].congestion_experienced, mark == CONGESTION_EXPERIENCED);
             }
         }
+    }
+
+    #[test]
+    fn packets_say_that_their_sender_answers_to_marks() {
+        for ecn in [true, false] {
+            let mut sender = Udp::bind(UdpConfig { ecn, ..UdpConfig::new(LOCALHOST) }).unwrap();
+            let receiver = UdpSocket::bind(LOCALHOST).unwrap();
+            syscall::set_option(receiver.as_fd(), libc::IPPROTO_IP, libc::IP_RECVTOS, 1).unwrap();
+            send(&mut sender, receiver.local_addr().unwrap(), &packets(&[100]));
+            let mut arrays = syscall::ReceiveArrays::new(1);
+            while arrays.receive(receiver.as_fd(), 1).is_err() {
+                std::thread::yield_now();
+            }
+            let class = arrays.messages().next().unwrap().control.traffic_class;
+            assert_eq!(class & 0b11, if ecn { 0b10 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn how_long_a_packet_waited_is_known() {
+        let (mut a, mut b) = (udp(Offload::Auto), udp(Offload::Auto));
+        let before = std::time::Instant::now();
+        send(&mut a, b.local_addr(), &packets(&[100]));
+        // However long it takes until somebody looks.
+        std::thread::yield_now();
+        let batches = receive(&mut b, 1);
+        let at_most_ns = before.elapsed().as_nanos() as u64;
+        assert!((1..=at_most_ns).contains(&batches[0].waited_ns), "{}", batches[0].waited_ns);
     }
 
     #[test]
