@@ -147,7 +147,7 @@ impl Default for PairConfig {
                 ..GeometryConfig::default()
             },
             mode: Mode::SR,
-            controller: ControllerConfig::Probing,
+            controller: ControllerConfig::Bbr,
             credit_bytes: 4 << 20,
             rto: RtoConfig::default(),
             seed: 1,

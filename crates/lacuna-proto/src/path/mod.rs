@@ -18,7 +18,7 @@ mod reordering;
 
 use crate::psn;
 use crate::rtt::RttEstimator;
-use controller::{AnyController, Controller, ControllerConfig, SHORT_PATH_NS, Sample};
+use controller::{AnyController, Controller, SHORT_PATH_NS, Sample, StartRate};
 use delivery::{Delivery, Stamp};
 use lacuna_wire::{ChannelReport, DATA_OVERHEAD_BYTES};
 use ledger::{Ledger, Record, charge};
@@ -147,7 +147,7 @@ pub struct Passed {
 
 impl Path {
     /// A path over `channels` channels.
-    pub fn new(channels: u8, first_psn: u32, controller: ControllerConfig, rto: RtoConfig) -> Self {
+    pub fn new(channels: u8, first_psn: u32, controller: AnyController, rto: RtoConfig) -> Self {
         Self {
             channels: (0..channels)
                 .map(|_| Channel {
@@ -172,7 +172,7 @@ impl Path {
             rto,
             back_off: 0,
             reordering: Reordering::default(),
-            controller: controller.build(),
+            controller,
             pacer: Pacer::default(),
             delivery: Delivery::default(),
             report: Intake::default(),
@@ -198,6 +198,11 @@ impl Path {
     pub fn on_rtt_sample(&mut self, now_ns: u64, sample_ns: u64) {
         self.rtt.on_sample(now_ns, sample_ns);
         self.controller.on_rtt(now_ns, sample_ns);
+    }
+
+    /// Begins at a rate that is known from elsewhere.
+    pub fn start_at(&mut self, start: StartRate) {
+        self.controller.start_at(start);
     }
 
     /// Sets what the peer's socket of a channel holds.

@@ -31,16 +31,17 @@ use crate::burst::BurstSummary;
 use crate::discard::Discard;
 use crate::geometry::Geometry;
 use crate::modes::Mode;
+use crate::path::IP_UDP_BYTES;
 use crate::path::Path;
 use crate::path::RtoConfig;
 use crate::path::arrivals::Arrivals;
-use crate::path::controller::{Controller, ControllerConfig};
+use crate::path::controller::{Controller, ControllerConfig, Setup, StartRate};
 use crate::placement::Placement;
 use crate::rtt::RttEstimator;
 use crate::table::{ChannelWriter, RecvTable};
 use control::Control;
 use lacuna_code::{Codec, Engine};
-use lacuna_wire::CancelReason;
+use lacuna_wire::{CancelReason, DATA_OVERHEAD_BYTES};
 use recv::RecvSide;
 use send::SendSide;
 use std::sync::Arc;
@@ -184,10 +185,17 @@ impl QueuePair {
         let channels = geometry.channels();
         let mut arrivals = Arrivals::new(channels, config.first_psn);
         arrivals.set_credit(config.credit_bytes);
+        let packet_bytes = u64::from(geometry.mtu_bytes()) + DATA_OVERHEAD_BYTES as u64;
+        let setup = Setup {
+            packet_bytes: packet_bytes + IP_UDP_BYTES,
+            // Random where it matters, and the same in a replay.
+            seed: u64::from(config.rkey) << 32 | u64::from(config.qkey),
+        };
+        let controller = config.controller.build(setup);
         Self {
             send: SendSide::new(geometry, config.mode, codec),
             recv: RecvSide::new(geometry, config.mode, table.clone()),
-            path: Path::new(channels, config.first_psn, config.controller, config.rto),
+            path: Path::new(channels, config.first_psn, controller, config.rto),
             arrivals,
             control: Control::new(channels),
             table,
@@ -254,6 +262,12 @@ impl QueuePair {
     /// Takes a round-trip time measured before the queue pair was connected.
     pub fn on_rtt_sample(&mut self, now_ns: u64, sample_ns: u64) {
         self.path.on_rtt_sample(now_ns, sample_ns);
+    }
+
+    /// Begins at a rate that is known from elsewhere. To be called after the
+    /// first round-trip sample and before anything is sent.
+    pub fn start_at(&mut self, start: StartRate) {
+        self.path.start_at(start);
     }
 
     /// Sets this queue pair's part of what it shares with others of its owner:

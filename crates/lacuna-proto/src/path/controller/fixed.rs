@@ -2,7 +2,7 @@
 //! Neither loss nor marks nor delay change it, and the only window is the
 //! receiver's.
 
-use super::{Controller, Sample};
+use super::{Controller, Sample, StartRate};
 use crate::path::pacer::bytes_in;
 
 /// Paces at a configured rate.
@@ -24,6 +24,8 @@ impl Controller for Fixed {
     fn on_report(&mut self, _sample: &Sample) {}
 
     fn on_rtt(&mut self, _now_ns: u64, _rtt_ns: u64) {}
+
+    fn start_at(&mut self, _start: StartRate) {}
 
     fn on_silence(&mut self, _now_ns: u64) {}
 

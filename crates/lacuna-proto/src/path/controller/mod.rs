@@ -13,12 +13,13 @@
 //! All bytes are wire bytes: UDP payload and 28 bytes of IP and UDP headers a
 //! packet.
 
+mod bbr;
 mod fixed;
-mod probing;
+mod train;
 
 pub use super::delivery::RateSample;
+pub use bbr::Bbr;
 pub use fixed::Fixed;
-pub use probing::Probing;
 
 /// A round trip below which a path holds nothing worth counting: what is in
 /// flight is in a socket buffer. Loopback and one switch are below, the next
@@ -67,6 +68,10 @@ pub trait Controller {
     /// first byte.
     fn on_rtt(&mut self, now_ns: u64, rtt_ns: u64);
 
+    /// Begins at a rate that is known from elsewhere. To be called after the
+    /// first round-trip sample and before anything is sent; ignored later.
+    fn start_at(&mut self, start: StartRate);
+
     /// Nothing was heard for a whole timeout. How little goes out meanwhile is
     /// the path's decision; this tells that what was in flight is gone.
     fn on_silence(&mut self, now_ns: u64);
@@ -97,12 +102,28 @@ fn burst_of(rate_bits_per_s: u64) -> u64 {
     super::pacer::bytes_in(250_000, rate_bits_per_s).max(1)
 }
 
+/// What a controller is made with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setup {
+    /// Bytes of a full packet.
+    pub packet_bytes: u64,
+    /// Of what it draws: flows that probe at the same times disturb each other.
+    pub seed: u64,
+}
+
+/// A rate that is known before anything was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StartRate {
+    /// Wire bits per second.
+    pub rate_bits_per_s: u64,
+}
+
 /// Which controller to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ControllerConfig {
-    /// Find window and rate by probing.
+    /// A model of the path from delivery rate and round-trip time.
     #[default]
-    Probing,
+    Bbr,
     /// Send at this rate: for a link that is yours.
     Fixed {
         /// UDP payload and 28 bytes of IP and UDP headers a packet, per second.
@@ -114,15 +135,15 @@ impl ControllerConfig {
     /// Name in statistics and start-up lines.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Probing => "probing",
+            Self::Bbr => "bbr",
             Self::Fixed { .. } => "fixed",
         }
     }
 
     /// The controller.
-    pub fn build(&self) -> AnyController {
+    pub fn build(&self, setup: Setup) -> AnyController {
         match *self {
-            Self::Probing => AnyController::Probing(Probing::new()),
+            Self::Bbr => AnyController::Bbr(Box::new(Bbr::new(setup))),
             Self::Fixed { rate_bits_per_s } => AnyController::Fixed(Fixed::new(rate_bits_per_s)),
         }
     }
@@ -133,8 +154,8 @@ impl ControllerConfig {
 pub enum AnyController {
     /// See [`Fixed`].
     Fixed(Fixed),
-    /// See [`Probing`].
-    Probing(Probing),
+    /// See [`Bbr`].
+    Bbr(Box<Bbr>),
 }
 
 /// Calls the same verb on whichever controller it is.
@@ -142,7 +163,7 @@ macro_rules! each {
     ($self:expr, $controller:ident => $call:expr) => {
         match $self {
             Self::Fixed($controller) => $call,
-            Self::Probing($controller) => $call,
+            Self::Bbr($controller) => $call,
         }
     };
 }
@@ -158,6 +179,10 @@ impl Controller for AnyController {
 
     fn on_rtt(&mut self, now_ns: u64, rtt_ns: u64) {
         each!(self, controller => controller.on_rtt(now_ns, rtt_ns));
+    }
+
+    fn start_at(&mut self, start: StartRate) {
+        each!(self, controller => controller.start_at(start));
     }
 
     fn on_silence(&mut self, now_ns: u64) {

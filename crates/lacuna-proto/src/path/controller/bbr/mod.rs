@@ -1,0 +1,440 @@
+//! BBR, version 3, as draft-ietf-ccwg-bbr-05 describes it: a model of the path
+//! (its rate, its smallest round trip, what it holds) from delivery-rate and
+//! round-trip samples, and a machine that probes for changes of either.
+//! Sections in brackets are the draft's.
+//!
+//! Where it differs from the draft, and why:
+//!
+//! - *Loss is a sign of congestion only with a queue.* The draft takes 2 % of
+//!   loss per round trip for too much in flight [5.5.10.2]. Here a loss costs a
+//!   repair and nothing else, and paths that lose several per cent for other
+//!   reasons are what this transport is for. See `congestion.rs`.
+//! - *The path's own loss is made up for* in the pacing rate, up to 6 %: the
+//!   delivery rate is what arrives, and pacing at it loses the same share again
+//!   with every round [5.6.2]. Not while a queue stands.
+//! - *No packet conservation in recovery* [5.6.4.4]: repairs are sent under the
+//!   same window and rate as everything else. After silence the path itself lets
+//!   little out.
+//! - *Probing upwards ends when a queue of a quarter of the path stands*, as in
+//!   version 2 (draft-cardwell-iccrg-bbr-congestion-control-02, 4.3.3.6), and
+//!   not only after three rounds without growth [5.3.3.4]: on a path of 250 ms
+//!   those rounds alone would keep a standing queue of half the path.
+//! - *Once started, the rate of a round is the mean of its samples* and not the
+//!   largest [5.5.5]. What comes late and then in a bunch makes some samples too
+//!   large, and the largest of forty is the worst of them: with 3 ms of such
+//!   noise a path of 40 ms looked 9 % faster than it was.
+//! - *Cruising gives way to a queue*, a little: a largest rate of several
+//!   seconds is too large by what hosts do to times, and where the draft lets a
+//!   queue of one's own grow up to the window, here it drains.
+//! - *A round trip within 1/32 of the smallest renews it*, so that a path whose
+//!   queue is empty now and then is not slowed down to see that [5.3.4].
+//! - *The start is not blind* where it need not be: see `start.rs`.
+//! - *On a short path there is no pacing* ([`super::SHORT_PATH_NS`]), no draining
+//!   and no probing of the round trip: what is in flight there is in the hosts,
+//!   and their scheduling is longer than the path.
+//!
+//! Several queue pairs between the same hosts are flows of their own that share
+//! like strangers. Only the smallest window on a short path, which stands for a
+//! host and not for a path, is divided among them.
+//!
+//! Rates are bytes per second, bytes are wire bytes, gains are per cent. No
+//! floats: a run replays exactly.
+
+mod congestion;
+mod model;
+mod probe_bw;
+mod probe_rtt;
+mod start;
+mod startup;
+
+use super::{Controller, SHORT_PATH_NS, Sample, Setup, StartRate};
+use congestion::Congestion;
+use model::{ExtraAcked, Latest, MaxBandwidth, MinRtt, RoundMean, Rounds, times};
+use probe_bw::Cycle;
+use probe_rtt::ProbeRtt;
+use start::Start;
+use startup::FullBandwidth;
+
+/// Enough to fill segmentation offload from the first burst on, and a train long
+/// enough to measure.
+const INITIAL_WINDOW_BYTES: u64 = 128 << 10;
+/// `MinPipeCwnd` [2.7].
+const MIN_PACKETS: u64 = 4;
+/// `PacingMarginPercent` [2.5]: what is paced below the estimate, so that a
+/// queue drains.
+const PACING_PERCENT: u64 = 99;
+/// `Beta` [2.9].
+const BETA_PERCENT: u64 = 70;
+/// `Headroom` [2.9], the part that is used.
+const HEADROOM_PERCENT: u64 = 85;
+/// Gain of pacing while cruising behind a queue: the estimates of a busy machine
+/// were seen to be 2 to 3 % too large.
+const QUEUED_CRUISE_GAIN: u64 = 96;
+/// Loss of the path's own that is made up for, at most: beyond it, sending more
+/// may be what causes it.
+const OWN_LOSS_PPM_MAX: u64 = 60_000;
+
+/// On a short path, what the smallest window lasts at the measured rate: more
+/// than a host's scheduling takes, mostly.
+const SHORT_WINDOW_NS: u64 = 2_000_000;
+/// And its bounds: a bundle of segmentation offload, so that the cost of a
+/// packet does not grow; and what fits in the caches of one core.
+const SHORT_WINDOW_BYTES: (u64, u64) = (64 << 10, 1 << 20);
+/// No window is larger than a second at 100 Tbit/s, whatever a peer reports.
+const WINDOW_BYTES_MAX: u64 = 1 << 44;
+
+/// `BBR.state` [5.1].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Startup,
+    Drain,
+    Down,
+    Cruise,
+    Refill,
+    Up,
+    ProbeRtt,
+}
+
+impl State {
+    /// Pacing gain, per cent [5.6.1].
+    fn pacing_gain(self) -> u64 {
+        match self {
+            Self::Startup => 277,
+            Self::Drain => 50,
+            Self::Down => 90,
+            Self::Cruise | Self::Refill | Self::ProbeRtt => 100,
+            Self::Up => 125,
+        }
+    }
+
+    /// Gain of the window, per cent [5.6.1].
+    fn window_gain(self) -> u64 {
+        match self {
+            Self::Startup | Self::Drain | Self::Down | Self::Cruise | Self::Refill => 200,
+            Self::Up => 225,
+            Self::ProbeRtt => 50,
+        }
+    }
+
+    fn is_probe_bw(self) -> bool {
+        matches!(self, Self::Down | Self::Cruise | Self::Refill | Self::Up)
+    }
+
+    /// `BBRIsProbingBW` [5.5.10.3].
+    fn is_probing(self) -> bool {
+        matches!(self, Self::Startup | Self::Refill | Self::Up)
+    }
+}
+
+/// See the module's text.
+#[derive(Debug, Clone)]
+pub struct Bbr {
+    packet_bytes: u64,
+    shares: u32,
+    state: State,
+    start: Start,
+    rounds: Rounds,
+    max_bandwidth: MaxBandwidth,
+    round_mean: RoundMean,
+    min_rtt: MinRtt,
+    latest: Latest,
+    extra_acked: ExtraAcked,
+    full: FullBandwidth,
+    congestion: Congestion,
+    cycle: Cycle,
+    probe_rtt: ProbeRtt,
+    /// `bw_shortterm` and `inflight_shortterm`, while they bound anything
+    /// [2.10].
+    shortterm_rate: Option<u64>,
+    shortterm_bytes: Option<u64>,
+    /// `inflight_longterm` [2.10].
+    longterm_bytes: Option<u64>,
+    window_bytes: u64,
+    /// Window to return to after probing the round trip.
+    prior_window_bytes: u64,
+    /// Paced at, 0 before anything is known.
+    pacing_rate: u64,
+    /// Sending goes on after a pause: at the estimate, not above [5.4.1].
+    restarts: bool,
+}
+
+impl Bbr {
+    /// Knows nothing of the path.
+    pub fn new(setup: Setup) -> Self {
+        let initial = INITIAL_WINDOW_BYTES.max(MIN_PACKETS * setup.packet_bytes);
+        Self {
+            packet_bytes: setup.packet_bytes,
+            shares: 1,
+            state: State::Startup,
+            start: Start::default(),
+            rounds: Rounds::default(),
+            max_bandwidth: MaxBandwidth::default(),
+            round_mean: RoundMean::default(),
+            min_rtt: MinRtt::default(),
+            latest: Latest::default(),
+            extra_acked: ExtraAcked::default(),
+            full: FullBandwidth::default(),
+            congestion: Congestion::new(setup.packet_bytes),
+            cycle: Cycle::new(setup.seed),
+            probe_rtt: ProbeRtt::default(),
+            shortterm_rate: None,
+            shortterm_bytes: None,
+            longterm_bytes: None,
+            window_bytes: initial,
+            prior_window_bytes: initial,
+            pacing_rate: 0,
+            restarts: false,
+        }
+    }
+
+    // ---- the model ----
+
+    /// `BBR.bw` [5.5.4]: what is believed now, 0 before anything is known.
+    fn rate(&self) -> u64 {
+        let rate = self.max_bandwidth.get();
+        self.shortterm_rate.map_or(rate, |bound| bound.min(rate))
+    }
+
+    /// What the path holds, times a gain in per cent [5.6.4.2]; the initial
+    /// window before it is known.
+    fn path_times(&self, rate: u64, gain: u64) -> u64 {
+        match self.min_rtt.get() {
+            Some(min_rtt_ns) if rate > 0 => {
+                let bytes = times(rate, min_rtt_ns) * u128::from(gain) / 100;
+                u64::try_from(bytes).unwrap_or(u64::MAX).min(WINDOW_BYTES_MAX)
+            }
+            _ => INITIAL_WINDOW_BYTES,
+        }
+    }
+
+    /// `BBRQuantizationBudget` [5.6.4.2].
+    fn quantized(&self, bytes: u64) -> u64 {
+        let more = if self.state == State::Up { 2 * self.packet_bytes } else { 0 };
+        bytes.max(3 * self.quantum_bytes()).max(self.min_window_bytes()) + more
+    }
+
+    fn quantum_bytes(&self) -> u64 {
+        match self.pacing_rate {
+            0 => self.packet_bytes,
+            rate => {
+                // No larger part of the path than an eighth either.
+                let part = times(rate, self.min_rtt.get().unwrap_or(0) / 8);
+                let part = u64::try_from(part).unwrap_or(u64::MAX);
+                super::burst_of(bits(rate)).min(part).max(2 * self.packet_bytes)
+            }
+        }
+    }
+
+    fn min_window_bytes(&self) -> u64 {
+        MIN_PACKETS * self.packet_bytes
+    }
+
+    /// `BBRInflight` [5.6.4.2].
+    fn inflight(&self, gain: u64) -> u64 {
+        self.quantized(self.path_times(self.max_bandwidth.get(), gain))
+    }
+
+    /// `BBRTargetInflight` [5.3.3.5.3].
+    fn target_bytes(&self) -> u64 {
+        self.path_times(self.max_bandwidth.get(), 100).min(self.window_bytes)
+    }
+
+    /// The long-term bound, or a part of it in per cent; `BBRInflightWithHeadroom`
+    /// [5.5.10.1] leaves room for others so. Never below what the path holds and
+    /// what its reports are late by: the pacing rate leaves no queue then, and a
+    /// loss that was taken for an overflow must not leave the path half empty.
+    fn longterm_bound(&self, percent: u64) -> Option<u64> {
+        let bytes = self.longterm_bytes? / 100 * percent;
+        let needed = self.inflight(100) + self.extra_acked.get() + 2 * self.quantum_bytes();
+        Some(bytes.max(needed))
+    }
+
+    fn is_short(&self) -> bool {
+        self.min_rtt.get().is_some_and(|min_rtt_ns| min_rtt_ns < SHORT_PATH_NS)
+    }
+
+    // ---- per report [5.2.3] ----
+
+    fn update_model(&mut self, sample: &Sample) {
+        let rate = sample.rate.as_ref();
+        self.rounds.on_report(rate, sample.delivered_bytes);
+        self.min_rtt.on_report(sample.now_ns, sample.rtt_ns);
+        let min_rtt_ns = self.min_rtt.get().unwrap_or(0);
+        self.congestion.on_report(sample, min_rtt_ns, self.rounds.is_start());
+        self.latest.on_report(rate, sample.delivered_bytes);
+        let round = self.round_mean.on_report(sample, self.rounds.is_start());
+        let latest = rate.map(|rate| (rate.rate, rate.is_app_limited));
+        let sampled = if self.state == State::Startup { latest } else { round };
+        if let Some((rate, is_app_limited)) = sampled
+            && (rate >= self.max_bandwidth.get() || !is_app_limited)
+        {
+            self.max_bandwidth.on_sample(rate);
+        }
+        self.adapt_lower_bounds();
+        let window_bytes = self.window_bytes;
+        let believed = self.rate();
+        let lasts_rounds = if self.full.is_reached() { 10 } else { 1 };
+        self.extra_acked.on_report(
+            sample,
+            believed,
+            window_bytes,
+            self.rounds.count(),
+            lasts_rounds,
+        );
+    }
+
+    /// `BBRAdaptLowerBoundsFromCongestion` [5.5.10.3].
+    fn adapt_lower_bounds(&mut self) {
+        if !self.latest.is_round_start() {
+            return;
+        }
+        let congested = self.congestion.take_round();
+        // Draining is an answer already.
+        let is_answered = self.state == State::Drain || self.start.is_active();
+        if !congested || self.state.is_probing() || is_answered {
+            return;
+        }
+        let rate = self.shortterm_rate.unwrap_or_else(|| self.max_bandwidth.get());
+        let bytes = self.shortterm_bytes.unwrap_or(self.window_bytes);
+        self.shortterm_rate = Some(self.latest.rate().max(rate / 100 * BETA_PERCENT));
+        self.shortterm_bytes = Some(self.latest.bytes().max(bytes / 100 * BETA_PERCENT));
+    }
+
+    fn reset_shortterm(&mut self) {
+        self.shortterm_rate = None;
+        self.shortterm_bytes = None;
+    }
+
+    fn reset_congestion_signals(&mut self) {
+        self.congestion.take_round();
+        self.latest.reset();
+    }
+
+    // ---- control parameters [5.6] ----
+
+    /// `BBRSetPacingRateWithGain` [5.6.2].
+    fn set_pacing_rate(&mut self) {
+        if let Some(rate) = self.start.rate() {
+            self.pacing_rate = rate;
+            return;
+        }
+        if self.start.is_unpaced() {
+            return;
+        }
+        let gain = match self.state {
+            state if self.restarts && state.is_probe_bw() => 100,
+            State::Cruise if self.congestion.has_queue() => QUEUED_CRUISE_GAIN,
+            state => state.pacing_gain(),
+        };
+        let paced = u128::from(self.rate()) * u128::from(gain * PACING_PERCENT) / 10_000;
+        // What the path loses by itself is sent besides: the estimate is of
+        // what arrives, and would shrink with each round.
+        let own_ppm = if self.congestion.has_queue() { 0 } else { self.congestion.own_loss_ppm() };
+        let arrives_ppm = 1_000_000 - own_ppm.min(OWN_LOSS_PPM_MAX);
+        let paced = u64::try_from(paced * 1_000_000 / u128::from(arrives_ppm)).unwrap_or(u64::MAX);
+        if paced > 0 && (self.full.is_reached() || paced > self.pacing_rate) {
+            self.pacing_rate = paced;
+        }
+    }
+
+    /// `BBRSetCwnd` [5.6.4.6].
+    fn set_window(&mut self, newly_delivered_bytes: u64) {
+        let gained = self.path_times(self.max_bandwidth.get(), self.state.window_gain());
+        let bytes_max = self.quantized(gained + self.extra_acked.get());
+        let grown = self.window_bytes.saturating_add(newly_delivered_bytes);
+        if let Some(bytes) = self.start_window_bytes() {
+            self.window_bytes = bytes;
+        } else if self.full.is_reached() {
+            self.window_bytes = grown.min(bytes_max);
+        } else if self.window_bytes < bytes_max || self.rounds.count() < 2 {
+            self.window_bytes = grown;
+        }
+        let bound = match self.state {
+            State::ProbeRtt | State::Cruise => self.longterm_bound(HEADROOM_PERCENT),
+            State::Down | State::Refill | State::Up => self.longterm_bound(100),
+            State::Startup | State::Drain => None,
+        };
+        let mut bound = bound.unwrap_or(u64::MAX).min(self.shortterm_bytes.unwrap_or(u64::MAX));
+        if self.state == State::ProbeRtt {
+            bound = bound.min(self.probe_rtt_window_bytes());
+        }
+        let bound = bound.max(self.min_window_bytes());
+        self.window_bytes = self.window_bytes.max(self.min_window_bytes()).min(bound);
+        self.window_bytes = self.window_bytes.min(WINDOW_BYTES_MAX).max(self.short_floor_bytes());
+    }
+
+    /// On a short path, what the window is never made smaller than.
+    fn short_floor_bytes(&self) -> u64 {
+        if !self.is_short() {
+            return 0;
+        }
+        let (low, high) = SHORT_WINDOW_BYTES;
+        let share = (high / u64::from(self.shares)).max(low);
+        let lasting = times(self.max_bandwidth.get(), SHORT_WINDOW_NS);
+        u64::try_from(lasting).unwrap_or(u64::MAX).clamp(low, share)
+    }
+}
+
+impl Controller for Bbr {
+    fn on_sent(&mut self, now_ns: u64, _bytes: u64, in_flight_bytes: u64) {
+        self.start.on_sent();
+        if in_flight_bytes == 0 {
+            // [5.4.1]
+            self.restarts = true;
+            self.extra_acked.restart(now_ns);
+            self.set_pacing_rate();
+        }
+    }
+
+    fn on_report(&mut self, sample: &Sample) {
+        self.update_model(sample);
+        self.check_start(sample);
+        self.check_startup_done(sample);
+        self.check_drain_done(sample);
+        self.update_cycle(sample);
+        self.check_probe_rtt(sample);
+        self.latest.advance(sample.rate.as_ref());
+        if sample.newly_delivered_bytes > 0 {
+            self.restarts = false;
+        }
+        self.set_pacing_rate();
+        self.set_window(sample.newly_delivered_bytes);
+    }
+
+    fn on_rtt(&mut self, now_ns: u64, rtt_ns: u64) {
+        self.min_rtt.on_report(now_ns, Some(rtt_ns));
+    }
+
+    fn start_at(&mut self, start: StartRate) {
+        self.jump(start);
+    }
+
+    fn on_silence(&mut self, _now_ns: u64) {
+        self.on_start_silence();
+    }
+
+    fn set_shares(&mut self, shares: u32) {
+        self.shares = shares.max(1);
+    }
+
+    fn window_bytes(&self) -> u64 {
+        self.window_bytes
+    }
+
+    fn rate_bits_per_s(&self) -> Option<u64> {
+        (self.pacing_rate > 0 && !self.is_short()).then(|| bits(self.pacing_rate))
+    }
+
+    fn burst_bytes(&self) -> u64 {
+        self.rate_bits_per_s().map_or(u64::MAX, |_| self.quantum_bytes())
+    }
+
+    fn path_bytes(&self, min_rtt_ns: u64) -> u64 {
+        let rate = self.max_bandwidth.get().max(self.start.rate().unwrap_or(0));
+        u64::try_from(times(rate, min_rtt_ns)).unwrap_or(u64::MAX)
+    }
+}
+
+fn bits(rate: u64) -> u64 {
+    rate.saturating_mul(8)
+}

@@ -1,0 +1,226 @@
+//! ProbeBW [5.3.3]: a cycle of leaving room (Down), keeping up (Cruise), filling
+//! the path (Refill) and asking for more (Up).
+
+use super::{BETA_PERCENT, Bbr, HEADROOM_PERCENT, Sample, State};
+
+/// Time between two probings [5.3.3.5.3]: this, and up to as much again of
+/// `WAIT_SPREAD_NS`, drawn, so that flows do not probe together.
+const WAIT_NS_MIN: u64 = 2_000_000_000;
+const WAIT_SPREAD_NS: u64 = 1_000_000_000;
+/// Rounds after which Reno would have probed [5.3.3.5.1].
+const RENO_ROUNDS_MAX: u64 = 63;
+/// Doublings of the growth per round in Up [5.3.3.6].
+const UP_ROUNDS_MAX: u32 = 30;
+/// What may be in flight when probing upwards ends, per cent of the path.
+const UP_PERCENT: u64 = 125;
+
+/// `ack_phase` [5.3.3.6]: what the reports of now are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Acks {
+    Refilling,
+    Starting,
+    Feedback,
+    Stopping,
+    Idle,
+}
+
+/// Where the cycle is.
+#[derive(Debug, Clone)]
+pub(super) struct Cycle {
+    random: u64,
+    began_ns: u64,
+    wait_ns: u64,
+    /// Rounds since the last probing.
+    rounds: u64,
+    acks: Acks,
+    /// `bw_probe_samples`: losses of now are an answer to the probing.
+    is_answer: bool,
+    up_rounds: u32,
+    /// Bytes by which the long-term bound grows per window acknowledged.
+    up_growth_bytes: u64,
+}
+
+impl Cycle {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            random: seed,
+            began_ns: 0,
+            wait_ns: WAIT_NS_MIN,
+            rounds: 0,
+            acks: Acks::Idle,
+            is_answer: false,
+            up_rounds: 0,
+            up_growth_bytes: 0,
+        }
+    }
+
+    /// `BBRPickProbeWait`; the generator is splitmix64.
+    fn pick_wait(&mut self) {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^= z >> 31;
+        self.rounds = z & 1;
+        self.wait_ns = WAIT_NS_MIN + (z >> 1) % WAIT_SPREAD_NS;
+    }
+
+    /// `BBRRaiseInflightLongtermSlope`.
+    fn raise_slope(&mut self, packet_bytes: u64) {
+        self.up_growth_bytes = packet_bytes << self.up_rounds;
+        self.up_rounds = (self.up_rounds + 1).min(UP_ROUNDS_MAX);
+    }
+
+    fn elapsed_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.began_ns)
+    }
+
+    /// Reports are of no probing any more, as in ProbeRTT.
+    pub(super) fn stop(&mut self) {
+        self.acks = Acks::Stopping;
+        self.is_answer = false;
+    }
+}
+
+impl Bbr {
+    /// `BBRUpdateProbeBWCyclePhase` [5.3.3.6].
+    pub(super) fn update_cycle(&mut self, sample: &Sample) {
+        if !self.full.is_reached() || self.start.is_active() {
+            return;
+        }
+        if self.rounds.is_start() {
+            self.cycle.rounds += 1;
+        }
+        self.adapt_longterm(sample);
+        match self.state {
+            State::Down => {
+                if !self.check_refill(sample) && self.is_time_to_cruise(sample) {
+                    self.state = State::Cruise;
+                }
+            }
+            State::Cruise => {
+                self.check_refill(sample);
+            }
+            State::Refill => {
+                if self.rounds.is_start() {
+                    self.cycle.is_answer = true;
+                    self.start_up(sample);
+                }
+            }
+            State::Up => {
+                if self.is_time_to_go_down(sample) {
+                    self.start_down(sample);
+                }
+            }
+            State::Startup | State::Drain | State::ProbeRtt => {}
+        }
+    }
+
+    pub(super) fn start_down(&mut self, sample: &Sample) {
+        self.reset_congestion_signals();
+        self.cycle.pick_wait();
+        self.cycle.began_ns = sample.now_ns;
+        self.cycle.acks = Acks::Stopping;
+        self.rounds.restart(sample.delivered_bytes);
+        self.state = State::Down;
+    }
+
+    pub(super) fn start_cruise(&mut self) {
+        self.state = State::Cruise;
+    }
+
+    pub(super) fn start_up(&mut self, sample: &Sample) {
+        self.cycle.acks = Acks::Starting;
+        self.rounds.restart(sample.delivered_bytes);
+        self.full.restart(sample.rate.map_or(0, |rate| rate.rate));
+        self.cycle.began_ns = sample.now_ns;
+        self.state = State::Up;
+        self.cycle.raise_slope(self.packet_bytes);
+    }
+
+    /// `BBRIsTimeToProbeBW` [5.3.3.5.3]: begins to, if so.
+    fn check_refill(&mut self, sample: &Sample) -> bool {
+        let reno_rounds = (self.target_bytes() / self.packet_bytes).min(RENO_ROUNDS_MAX);
+        let is_time = self.cycle.elapsed_ns(sample.now_ns) > self.cycle.wait_ns
+            || self.cycle.rounds >= reno_rounds.max(1);
+        if is_time {
+            self.reset_shortterm();
+            self.cycle.up_rounds = 0;
+            self.cycle.acks = Acks::Refilling;
+            self.rounds.restart(sample.delivered_bytes);
+            self.state = State::Refill;
+        }
+        is_time
+    }
+
+    /// `BBRIsTimeToCruise`.
+    fn is_time_to_cruise(&self, sample: &Sample) -> bool {
+        let headroom = self.longterm_bound(HEADROOM_PERCENT).unwrap_or(u64::MAX);
+        sample.in_flight_bytes <= headroom && sample.in_flight_bytes <= self.inflight(100)
+    }
+
+    /// `BBRIsTimeToGoDown`, and the deviation that the module's text names.
+    fn is_time_to_go_down(&mut self, sample: &Sample) -> bool {
+        let is_bounded = self.longterm_bytes.is_some_and(|bytes| self.window_bytes >= bytes);
+        if sample.is_window_limited && is_bounded {
+            // The bound, not the path, sets the rate: it has to grow first.
+            self.full.restart(sample.rate.map_or(0, |rate| rate.rate));
+            return false;
+        }
+        let lasted = self.cycle.elapsed_ns(sample.now_ns) > self.min_rtt.get().unwrap_or(0);
+        let has_queue = sample.in_flight_bytes >= self.inflight(UP_PERCENT);
+        self.full.is_now() || (lasted && has_queue && self.congestion.has_queue())
+    }
+
+    /// `BBRAdaptLongTermModel` [5.5.10.2].
+    fn adapt_longterm(&mut self, sample: &Sample) {
+        let rate = sample.rate.as_ref();
+        if self.rounds.is_start() {
+            match self.cycle.acks {
+                Acks::Starting => self.cycle.acks = Acks::Feedback,
+                Acks::Stopping => {
+                    self.cycle.acks = Acks::Idle;
+                    self.cycle.is_answer = false;
+                    if self.state.is_probe_bw() && rate.is_some_and(|rate| !rate.is_app_limited) {
+                        self.max_bandwidth.advance();
+                    }
+                }
+                Acks::Refilling | Acks::Feedback | Acks::Idle => {}
+            }
+        }
+        let Some(rate) = rate else { return };
+        if self.congestion.is_now() {
+            if self.cycle.is_answer {
+                // `BBRHandleInflightTooHigh`
+                self.cycle.is_answer = false;
+                if !rate.is_app_limited {
+                    let least = self.target_bytes() / 100 * BETA_PERCENT;
+                    self.longterm_bytes = Some(rate.in_flight_bytes.max(least));
+                }
+                if self.state == State::Up {
+                    self.start_down(sample);
+                }
+            }
+        } else if let Some(bytes) = &mut self.longterm_bytes {
+            *bytes = (*bytes).max(rate.in_flight_bytes);
+            if self.state == State::Up {
+                self.probe_longterm_upward(sample);
+            }
+        }
+    }
+
+    /// `BBRProbeInflightLongtermUpward`.
+    fn probe_longterm_upward(&mut self, sample: &Sample) {
+        let Some(bytes) = &mut self.longterm_bytes else { return };
+        if !sample.is_window_limited || self.window_bytes < *bytes {
+            return;
+        }
+        let growth = u128::from(self.cycle.up_growth_bytes)
+            * u128::from(sample.newly_delivered_bytes)
+            / u128::from(self.window_bytes.max(1));
+        *bytes = bytes.saturating_add(u64::try_from(growth).unwrap_or(u64::MAX));
+        if self.rounds.is_start() {
+            self.cycle.raise_slope(self.packet_bytes);
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! How a flow begins: with a rate that is known, or measured with the first
+//! bytes, instead of doubling from nothing.
+//!
+//! The phases are those of Careful Resume (RFC 9959, section 3):
+//!
+//! - *Reconnaissance*: the initial window goes out at once and is a train whose
+//!   spread at the peer says what the path carries (`train.rs`). Whoever knows a
+//!   rate (the configuration, the path's memory) skips this: the round trip that
+//!   the phase is there to confirm was measured while connecting.
+//! - *Unvalidated*: sends at that rate, a window of what the path would hold.
+//! - *Validating*: what was sent so is arriving. Once all of it has, what was
+//!   delivered is the estimate, whatever had been hoped for, and the flow goes on
+//!   to probe for more.
+//! - *Safe retreat*: congestion, or a queue while less arrives than was sent.
+//!   The rate falls to what arrives and the queue is drained.
+//!
+//! The RFC jumps to half of what is remembered. Half a window, sent at the full
+//! rate, stands still for half a round trip: too long for one message. `memory.rs`
+//! decides how much of a record to believe; here a wrong rate is noticed as soon
+//! as a millisecond of its packets has arrived, and until then the flow does to
+//! the path what the last round of a slow start does.
+
+use super::{Bbr, Sample, StartRate, State};
+use crate::path::controller::train::Train;
+use crate::path::delivery::rate_of;
+
+/// Flights after which measuring trains is given up: the flow is past its start.
+const FLIGHTS_MAX: u32 = 4;
+/// Bytes that make a flight. An application may begin with a few words; nothing
+/// is learnt from those, least of all a rate to pace at.
+const FLIGHT_BYTES_MIN: u64 = 32 << 10;
+/// A train is no reason to send more than so many times of it in a round trip:
+/// one that is believed closely, and another.
+const JUMP_TIMES: (u64, u64) = (256, 64);
+/// What may be in flight, per cent of what the path would hold: reports come
+/// some part of a round trip late.
+const WINDOW_PERCENT: u64 = 125;
+/// Less than so much of what was sent arrives: the path is slower than hoped.
+const SHORTFALL_PERCENT: u64 = 80;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Phase {
+    #[default]
+    Reconnaissance,
+    /// Bytes after this total are sent at the hoped-for rate.
+    Unvalidated {
+        from_bytes: u64,
+    },
+    /// They are arriving; all of them have at this total.
+    Validating {
+        end_bytes: u64,
+    },
+    Done,
+}
+
+/// See the module's text.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Start {
+    phase: Phase,
+    /// Hoped for, bytes per second.
+    rate: u64,
+    /// What the train said, if that was too much for one jump.
+    goal: u64,
+    /// Believed closely: what follows is probing, not doubling.
+    is_exact: bool,
+    train: Train,
+    /// Round whose packets are the train: what is sent later did not leave with
+    /// them.
+    train_round: u64,
+    /// Flights that a train was looked for in.
+    flights: u32,
+    has_sent: bool,
+}
+
+impl Start {
+    /// Whether the hoped-for rate is in force.
+    pub(super) fn is_active(&self) -> bool {
+        matches!(self.phase, Phase::Unvalidated { .. } | Phase::Validating { .. })
+    }
+
+    pub(super) fn rate(&self) -> Option<u64> {
+        self.is_active().then_some(self.rate)
+    }
+
+    /// Whether the first flight is still to be seen: it leaves at once.
+    pub(super) fn is_unpaced(&self) -> bool {
+        self.phase == Phase::Reconnaissance && self.flights == 0
+    }
+
+    pub(super) fn on_sent(&mut self) {
+        self.has_sent = true;
+    }
+}
+
+impl Bbr {
+    /// Begins at a rate that is known from elsewhere.
+    pub(super) fn jump(&mut self, start: StartRate) {
+        if self.start.has_sent {
+            return;
+        }
+        self.start.rate = (start.rate_bits_per_s / 8).max(1);
+        self.start.is_exact = true;
+        self.start.phase = Phase::Unvalidated { from_bytes: 0 };
+        self.set_pacing_rate();
+        self.set_window(0);
+    }
+
+    /// The window while the hoped-for rate is in force.
+    pub(super) fn start_window_bytes(&self) -> Option<u64> {
+        let rate = self.start.rate()?;
+        Some(self.path_times(rate, WINDOW_PERCENT).saturating_add(2 * self.quantum_bytes()))
+    }
+
+    pub(super) fn check_start(&mut self, sample: &Sample) {
+        if self.start.phase == Phase::Done {
+            return;
+        }
+        if self.is_short() && !self.start.is_active() {
+            self.start.phase = Phase::Done;
+            return;
+        }
+        let is_validating = matches!(self.start.phase, Phase::Validating { .. });
+        if self.start.phase == Phase::Reconnaissance && self.rounds.is_start() {
+            self.start.flights += u32::from(self.start.train.bytes() >= FLIGHT_BYTES_MIN);
+            self.start.train = Train::default();
+            self.start.train_round = self.rounds.count();
+        }
+        let is_of_train = is_validating || self.rounds.count() == self.start.train_round;
+        if sample.newly_delivered_bytes > 0 && is_of_train {
+            self.start.train.on_report(sample.arrived_ns, sample.delivered_bytes);
+        }
+        match self.start.phase {
+            Phase::Reconnaissance => self.reconnoitre(sample),
+            Phase::Unvalidated { from_bytes } => {
+                if sample.delivered_bytes > from_bytes {
+                    let end_bytes = sample.delivered_bytes + sample.in_flight_bytes;
+                    self.start.phase = Phase::Validating { end_bytes };
+                    self.start.train = Train::default();
+                    self.start.train.on_report(sample.arrived_ns, sample.delivered_bytes);
+                } else if is_of_train {
+                    // More of the train has come.
+                    self.believe_train();
+                }
+            }
+            Phase::Validating { end_bytes } => self.validate(sample, end_bytes),
+            Phase::Done => {}
+        }
+        if self.start.is_active() && self.is_too_fast() {
+            self.retreat(sample);
+        }
+    }
+
+    fn reconnoitre(&mut self, sample: &Sample) {
+        if self.start.flights > FLIGHTS_MAX || self.full.is_reached() {
+            self.start.phase = Phase::Done;
+            return;
+        }
+        self.believe_train();
+        // A train in whose middle the path was not even full says nothing new.
+        if self.start.rate > self.max_bandwidth.get() {
+            let from_bytes = sample.delivered_bytes + sample.in_flight_bytes;
+            self.start.phase = Phase::Unvalidated { from_bytes };
+        }
+    }
+
+    fn believe_train(&mut self) {
+        let (Some(estimate), Some(min_rtt_ns)) = (self.start.train.estimate(), self.min_rtt.get())
+        else {
+            return;
+        };
+        // Later trains are paced: they may show the sender's own rate.
+        self.start.is_exact = estimate.is_exact && self.start.flights == 0;
+        let times = if self.start.is_exact { JUMP_TIMES.0 } else { JUMP_TIMES.1 };
+        let rate_max = rate_of(times * super::INITIAL_WINDOW_BYTES, min_rtt_ns);
+        self.start.rate = estimate.rate.min(rate_max);
+        self.start.goal = estimate.rate;
+    }
+
+    fn validate(&mut self, sample: &Sample, end_bytes: u64) {
+        if sample.delivered_bytes < end_bytes {
+            return;
+        }
+        let Some(rate) = &sample.rate else { return };
+        if rate.is_app_limited || self.start.goal > self.start.rate {
+            // Too little was sent to tell: the hope goes on with the next. Or
+            // the first jump is safe, and here is the second.
+            self.start.rate = self.start.rate.max(self.start.goal);
+            let from_bytes = sample.delivered_bytes + sample.in_flight_bytes;
+            self.start.phase = Phase::Unvalidated { from_bytes };
+            return;
+        }
+        self.start.phase = Phase::Done;
+        // A whole flight is a long train: closer than the largest sample.
+        if let Some(estimate) = self.start.train.estimate() {
+            self.max_bandwidth.set(estimate.rate);
+        }
+        if self.start.is_exact {
+            self.full.set_reached();
+            self.start_down(sample);
+            self.start_up(sample);
+        }
+    }
+
+    /// Whether less arrives than is sent, and waits.
+    fn is_too_fast(&self) -> bool {
+        let falls_short = || {
+            let Phase::Validating { .. } = self.start.phase else { return false };
+            let arriving = self.start.train.estimate().filter(|estimate| estimate.is_exact);
+            arriving.is_some_and(|estimate| {
+                u128::from(estimate.rate) * 100
+                    < u128::from(self.start.rate) * u128::from(SHORTFALL_PERCENT)
+            })
+        };
+        self.congestion.is_now() || (self.congestion.has_queue() && falls_short())
+    }
+
+    /// Safe retreat.
+    fn retreat(&mut self, sample: &Sample) {
+        let arriving = self.start.train.estimate().map_or(0, |estimate| estimate.rate);
+        let rate = arriving.min(self.start.rate).max(self.max_bandwidth.get());
+        self.start.phase = Phase::Done;
+        self.max_bandwidth.set(rate);
+        self.full.set_reached();
+        self.rounds.restart(sample.delivered_bytes);
+        self.state = State::Drain;
+    }
+
+    /// Nothing is heard: what was hoped for is not believed any longer.
+    pub(super) fn on_start_silence(&mut self) {
+        if self.start.is_active() {
+            self.start.phase = Phase::Done;
+            self.pacing_rate = 0;
+            self.window_bytes = super::INITIAL_WINDOW_BYTES.max(self.min_window_bytes());
+            self.set_pacing_rate();
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The rate of a path from the dispersion of a packet train: packets that leave
+//! together arrive spread out by the slowest link (Keshav 1991; Dovrolis,
+//! Ramanathan and Moore 2001, section 4).
+//!
+//! The train is whatever is sent first; a report says how much of it had come,
+//! and when. The bytes after the first report over the time after it are the
+//! rate: the first report's own are left out, since their beginning is not
+//! known. What is sent slower than the path carries shows the sender's rate: a
+//! train never says less than was sent, nor, but for what hosts do to times,
+//! more than the path carries. Cross traffic lies between the packets and is
+//! counted as the path's slowness, in part: the rate is to be validated.
+
+use super::super::delivery::rate_of;
+
+/// What hosts may take off a train's time where no kernel notes arrivals: a
+/// wake-up of the receiver before its first packet.
+const WAKE_UP_NS: u64 = 25_000;
+/// Shortest train that says anything: several wake-ups.
+const SPREAD_NS_MIN: u64 = 150_000;
+/// Spread from which on what hosts take off is a few per cent.
+const SPREAD_NS_EXACT: u64 = 400_000;
+/// Bytes after the first report that say anything.
+const BYTES_MIN: u64 = 16 << 10;
+
+/// A train that is arriving.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Train {
+    /// Arrival and total delivered of its first report, and of the latest.
+    first: Option<(u64, u64)>,
+    last: (u64, u64),
+}
+
+/// What a train says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Estimate {
+    /// Bytes per second.
+    pub(super) rate: u64,
+    /// Whether the train was long enough to believe it closely.
+    pub(super) is_exact: bool,
+}
+
+impl Train {
+    /// So many bytes in all had been delivered by `arrived_ns`.
+    pub(super) fn on_report(&mut self, arrived_ns: u64, delivered_bytes: u64) {
+        self.first.get_or_insert((arrived_ns, delivered_bytes));
+        if delivered_bytes > self.last.1 {
+            self.last = (arrived_ns.max(self.last.0), delivered_bytes);
+        }
+    }
+
+    /// Bytes that came after its first report.
+    pub(super) fn bytes(&self) -> u64 {
+        self.first.map_or(0, |(_, first_bytes)| self.last.1.saturating_sub(first_bytes))
+    }
+
+    /// The rate, once the train is long enough to tell.
+    pub(super) fn estimate(&self) -> Option<Estimate> {
+        let (first_ns, _) = self.first?;
+        let spread_ns = self.last.0.saturating_sub(first_ns);
+        let bytes = self.bytes();
+        if spread_ns < SPREAD_NS_MIN || bytes < BYTES_MIN {
+            return None;
+        }
+        let rate = rate_of(bytes, spread_ns + WAKE_UP_NS);
+        Some(Estimate { rate, is_exact: spread_ns >= SPREAD_NS_EXACT })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spread_of_a_train_is_the_rate() {
+        let mut train = Train::default();
+        // 125 MB/s: a millisecond and a half after the first report.
+        train.on_report(40_000_000, 20_000);
+        train.on_report(41_000_000, 145_000);
+        train.on_report(41_500_000, 207_500);
+        let Estimate { rate, is_exact } = train.estimate().unwrap();
+        assert!(is_exact);
+        assert!((120_000_000..=125_000_000).contains(&rate), "{rate}");
+    }
+
+    #[test]
+    fn what_comes_at_once_says_nothing() {
+        let mut train = Train::default();
+        train.on_report(40_000_000, 60_000);
+        train.on_report(40_010_000, 130_000);
+        assert_eq!(train.estimate(), None);
+    }
+}
