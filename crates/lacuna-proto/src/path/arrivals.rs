@@ -23,6 +23,11 @@ const GAP_DELAY_MIN_NS: u64 = 20_000;
 /// Reports per round trip that time alone asks for.
 const REPORTS_PER_RTT: u64 = 16;
 
+/// Numbers before the highest that count as announced without a flush: far more
+/// than may come late, and far from half the number space, beyond which an old
+/// announcement would be taken for one of numbers to come.
+const FLUSHED_BEHIND: u64 = 1 << 20;
+
 /// Totals of one channel.
 #[derive(Debug, Clone, Default)]
 struct Channel {
@@ -143,10 +148,11 @@ impl Arrivals {
         let mut report = Report::new();
         for (channel, state) in self.channels.iter().enumerate() {
             let delay_ns = now_ns.saturating_sub(state.latest_ns);
+            let flushed_psn = state.flushed_psn.max(state.next_psn.saturating_sub(FLUSHED_BEHIND));
             report.push(ChannelReport {
                 channel: channel as u8,
                 next_psn: psn::wrap(state.next_psn),
-                flushed_psn: psn::wrap(state.flushed_psn),
+                flushed_psn: psn::wrap(flushed_psn),
                 received_packets: state.received_packets,
                 duplicate_packets: state.duplicate_packets,
                 marked_packets: state.marked_packets,
@@ -159,5 +165,28 @@ impl Arrivals {
         self.unreported_bytes = 0;
         self.reported_ns = now_ns;
         report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_flush_is_never_taken_for_one_of_numbers_to_come() {
+        // A sender that is paced and never blocked does not flush for hours.
+        let mut arrivals = Arrivals::new(1, 0);
+        arrivals.on_flush(0, 10);
+        let mut reported = 0;
+        for step in 1..100u64 {
+            let burst = BurstSummary { packets: 1, next_psn: step << 19, ..Default::default() };
+            arrivals.on_burst(step, 0, &burst, None);
+            let report = arrivals.report(step);
+            let channel = &report.channels()[0];
+            let next_psn = psn::unwrap(channel.next_psn, reported);
+            let flushed_psn = psn::unwrap(channel.flushed_psn, reported);
+            assert!(flushed_psn <= next_psn, "{flushed_psn} after {next_psn}");
+            reported = next_psn;
+        }
     }
 }
