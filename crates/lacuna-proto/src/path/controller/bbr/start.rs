@@ -20,7 +20,7 @@
 //! as a millisecond of its packets has arrived, and until then the flow does to
 //! the path what the last round of a slow start does.
 
-use super::{Bbr, Sample, StartRate, State};
+use super::{Bbr, FullBandwidth, Sample, StartRate, State};
 use crate::path::controller::train::Train;
 use crate::path::delivery::rate_of;
 
@@ -35,6 +35,11 @@ const JUMP_TIMES: (u64, u64) = (256, 64);
 /// What may be in flight, per cent of what the path would hold: reports come
 /// some part of a round trip late.
 const WINDOW_PERCENT: u64 = 125;
+/// Rounds of probing upwards after which the rate shows whether the path has
+/// more: what was sent in the first is reported in the second.
+const DOUBT_ROUNDS: u64 = 2;
+/// Growth that shows it, per cent; probing sends a quarter more.
+const GROWN_PERCENT: u64 = 115;
 /// Less than so much of what was sent arrives: the path is slower than hoped.
 const SHORTFALL_PERCENT: u64 = 80;
 
@@ -50,6 +55,11 @@ enum Phase {
     Validating {
         end_bytes: u64,
     },
+    /// Probing upwards from this rate, for so many rounds.
+    Doubting {
+        rate: u64,
+        rounds: u64,
+    },
     Done,
 }
 
@@ -61,7 +71,7 @@ pub(super) struct Start {
     rate: u64,
     /// What the train said, if that was too much for one jump.
     goal: u64,
-    /// Believed closely: what follows is probing, not doubling.
+    /// Believed closely.
     is_exact: bool,
     train: Train,
     /// Round whose packets are the train: what is sent later did not leave with
@@ -143,6 +153,7 @@ impl Bbr {
                 }
             }
             Phase::Validating { end_bytes } => self.validate(sample, end_bytes),
+            Phase::Doubting { rate, rounds } => self.doubt(rate, rounds),
             Phase::Done => {}
         }
         if self.start.is_active() && self.is_too_fast() {
@@ -194,10 +205,27 @@ impl Bbr {
         if let Some(estimate) = self.start.train.estimate() {
             self.max_bandwidth.set(estimate.rate);
         }
-        if self.start.is_exact {
-            self.full.set_reached();
-            self.start_down(sample);
-            self.start_up(sample);
+        self.full.set_reached();
+        self.start_down(sample);
+        self.start_up(sample);
+        if !self.start.is_exact {
+            self.start.phase = Phase::Doubting { rate: self.max_bandwidth.get(), rounds: 0 };
+        }
+    }
+
+    /// The train was short, and the path may carry much more than it said: if
+    /// probing upwards meets no end, the flow doubles after all.
+    fn doubt(&mut self, rate: u64, rounds: u64) {
+        if self.state != State::Up || self.congestion.has_queue() {
+            self.start.phase = Phase::Done;
+        } else if self.rounds.is_start() {
+            self.start.phase = Phase::Doubting { rate, rounds: rounds + 1 };
+            let grown = u128::from(self.max_bandwidth.get()) * 100;
+            if rounds >= DOUBT_ROUNDS && grown >= u128::from(rate) * u128::from(GROWN_PERCENT) {
+                self.start.phase = Phase::Done;
+                self.full = FullBandwidth::default();
+                self.state = State::Startup;
+            }
         }
     }
 
