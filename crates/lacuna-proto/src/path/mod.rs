@@ -12,6 +12,7 @@ pub mod arrivals;
 pub mod controller;
 mod delivery;
 pub mod ledger;
+pub mod memory;
 mod missing;
 pub mod pacer;
 mod reordering;
@@ -203,6 +204,12 @@ impl Path {
     /// Begins at a rate that is known from elsewhere.
     pub fn start_at(&mut self, start: StartRate) {
         self.controller.start_at(start);
+    }
+
+    /// What the path was found to be like, for its memory: rate and smallest
+    /// round trip.
+    pub fn found(&self) -> Option<(u64, u64)> {
+        Some((self.controller.found_bits_per_s()?, self.rtt.min_ns()?))
     }
 
     /// Sets what the peer's socket of a channel holds.

@@ -36,6 +36,7 @@ use crate::path::Path;
 use crate::path::RtoConfig;
 use crate::path::arrivals::Arrivals;
 use crate::path::controller::{Controller, ControllerConfig, Setup, StartRate};
+use crate::path::memory::PathRecord;
 use crate::placement::Placement;
 use crate::rtt::RttEstimator;
 use crate::table::{ChannelWriter, RecvTable};
@@ -268,6 +269,12 @@ impl QueuePair {
     /// first round-trip sample and before anything is sent.
     pub fn start_at(&mut self, start: StartRate) {
         self.path.start_at(start);
+    }
+
+    /// What the path was found to be like, for its memory, saved at `now_s`.
+    pub fn path_record(&self, now_s: u64) -> Option<PathRecord> {
+        let (rate_bits_per_s, min_rtt_ns) = self.path.found()?;
+        Some(PathRecord { rate_bits_per_s, min_rtt_ns, saved_s: now_s })
     }
 
     /// Sets this queue pair's part of what it shares with others of its owner:

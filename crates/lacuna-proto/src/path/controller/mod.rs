@@ -14,11 +14,13 @@
 //! packet.
 
 mod bbr;
+mod cubic;
 mod fixed;
 mod train;
 
 pub use super::delivery::RateSample;
 pub use bbr::Bbr;
+pub use cubic::Cubic;
 pub use fixed::Fixed;
 
 /// A round trip below which a path holds nothing worth counting: what is in
@@ -93,6 +95,11 @@ pub trait Controller {
 
     /// Bytes that the path itself holds: its rate times its smallest RTT.
     fn path_bytes(&self, min_rtt_ns: u64) -> u64;
+
+    /// Bits per second that the path was found to carry: for the next flow.
+    fn found_bits_per_s(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// What a rate carries in a quarter of a millisecond: long enough to fill
@@ -118,12 +125,62 @@ pub struct StartRate {
     pub rate_bits_per_s: u64,
 }
 
+/// The controllers by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// See [`Bbr`].
+    Bbr,
+    /// See [`Cubic`].
+    Cubic,
+    /// See [`Fixed`].
+    Fixed,
+}
+
+/// One line per controller: how it is written and what it is.
+pub const TABLE: &[KindEntry] = &[
+    KindEntry {
+        kind: Kind::Bbr,
+        name: "bbr",
+        summary: "BBR version 3: finds the path's rate; loss alone does not slow it down",
+    },
+    KindEntry {
+        kind: Kind::Cubic,
+        name: "cubic",
+        summary: "as most TCP: slows down at every loss; to compare with",
+    },
+    KindEntry {
+        kind: Kind::Fixed,
+        name: "fixed",
+        summary: "the rate that is given, whatever happens: for a link that is yours",
+    },
+];
+
+/// An entry of [`TABLE`].
+#[derive(Debug, Clone, Copy)]
+pub struct KindEntry {
+    /// Which it is.
+    pub kind: Kind,
+    /// As on the command line.
+    pub name: &'static str,
+    /// One sentence.
+    pub summary: &'static str,
+}
+
+impl Kind {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        TABLE.iter().find(|entry| entry.kind == self).map_or("?", |entry| entry.name)
+    }
+}
+
 /// Which controller to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ControllerConfig {
     /// A model of the path from delivery rate and round-trip time.
     #[default]
     Bbr,
+    /// A window that answers to every loss, as TCP's.
+    Cubic,
     /// Send at this rate: for a link that is yours.
     Fixed {
         /// UDP payload and 28 bytes of IP and UDP headers a packet, per second.
@@ -135,8 +192,9 @@ impl ControllerConfig {
     /// Name in statistics and start-up lines.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Bbr => "bbr",
-            Self::Fixed { .. } => "fixed",
+            Self::Bbr => Kind::Bbr.name(),
+            Self::Cubic => Kind::Cubic.name(),
+            Self::Fixed { .. } => Kind::Fixed.name(),
         }
     }
 
@@ -144,6 +202,7 @@ impl ControllerConfig {
     pub fn build(&self, setup: Setup) -> AnyController {
         match *self {
             Self::Bbr => AnyController::Bbr(Box::new(Bbr::new(setup))),
+            Self::Cubic => AnyController::Cubic(Cubic::new(setup)),
             Self::Fixed { rate_bits_per_s } => AnyController::Fixed(Fixed::new(rate_bits_per_s)),
         }
     }
@@ -156,6 +215,8 @@ pub enum AnyController {
     Fixed(Fixed),
     /// See [`Bbr`].
     Bbr(Box<Bbr>),
+    /// See [`Cubic`].
+    Cubic(Cubic),
 }
 
 /// Calls the same verb on whichever controller it is.
@@ -164,6 +225,7 @@ macro_rules! each {
         match $self {
             Self::Fixed($controller) => $call,
             Self::Bbr($controller) => $call,
+            Self::Cubic($controller) => $call,
         }
     };
 }
@@ -207,5 +269,9 @@ impl Controller for AnyController {
 
     fn path_bytes(&self, min_rtt_ns: u64) -> u64 {
         each!(self, controller => controller.path_bytes(min_rtt_ns))
+    }
+
+    fn found_bits_per_s(&self) -> Option<u64> {
+        each!(self, controller => controller.found_bits_per_s())
     }
 }

@@ -433,6 +433,11 @@ impl Controller for Bbr {
         let rate = self.max_bandwidth.get().max(self.start.rate().unwrap_or(0));
         u64::try_from(times(rate, min_rtt_ns)).unwrap_or(u64::MAX)
     }
+
+    fn found_bits_per_s(&self) -> Option<u64> {
+        let is_found = self.full.is_reached() && !self.is_short();
+        is_found.then(|| bits(self.max_bandwidth.get())).filter(|rate| *rate > 0)
+    }
 }
 
 fn bits(rate: u64) -> u64 {

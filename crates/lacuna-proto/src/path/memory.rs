@@ -1,0 +1,193 @@
+//! What a path was like, so that the next flow over it need not find out: the
+//! observed parameters of Careful Resume (RFC 9959, section 3.1).
+//!
+//! A record is the rate that was delivered, the smallest round trip and when.
+//! How much of it is believed depends on its age and on whether the round trip,
+//! measured while connecting, is still the same: a path with a queue on it, or
+//! another path, does not get the whole. The RFC jumps to half at most; a record
+//! of the last minutes over the same round trip is believed as a whole here, and
+//! why that is no more than slow start does is told in
+//! `controller/bbr/start.rs`.
+//!
+//! No clock and no file: whoever keeps records gives the time and stores the
+//! text. The text comes from a file that anybody may have edited, so each line
+//! is checked by itself and a wrong one is left out.
+
+use super::controller::StartRate;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Age up to which a record is believed as a whole: what shares a path with one
+/// changes within minutes.
+const FRESH_S: u64 = 600;
+/// Age beyond which it is not believed at all.
+const AGE_S_MAX: u64 = 24 * 3600;
+/// A round trip longer by more than one part in so many is not the same.
+const SAME_RTT_PART: u64 = 8;
+/// RFC 9959, 3.5: beyond these times the saved round trip it is another path.
+const RTT_TIMES: (u64, u64) = (2, 10);
+/// Records kept; the oldest goes.
+const RECORDS_MAX: usize = 1024;
+/// Longest key in a text.
+const KEY_BYTES_MAX: usize = 64;
+
+/// What a path was like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathRecord {
+    /// Wire bits per second that were delivered.
+    pub rate_bits_per_s: u64,
+    /// Smallest round trip.
+    pub min_rtt_ns: u64,
+    /// When, in seconds since 1970.
+    pub saved_s: u64,
+}
+
+/// Records by path: the owner's name for it, such as the peer's address.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PathMemory {
+    records: BTreeMap<String, PathRecord>,
+}
+
+impl PathRecord {
+    /// The rate to begin at, for one of `flows` that share it now.
+    pub fn start_rate(&self, now_s: u64, rtt_ns: u64, flows: u64) -> Option<StartRate> {
+        let age_s = now_s.saturating_sub(self.saved_s);
+        let is_this_path = rtt_ns >= self.min_rtt_ns / RTT_TIMES.0
+            && rtt_ns <= self.min_rtt_ns.saturating_mul(RTT_TIMES.1);
+        if age_s > AGE_S_MAX || !is_this_path || self.rate_bits_per_s == 0 {
+            return None;
+        }
+        let same_ns = self.min_rtt_ns + self.min_rtt_ns / SAME_RTT_PART;
+        let parts = if age_s <= FRESH_S && rtt_ns <= same_ns { 1 } else { 2 };
+        let rate_bits_per_s = self.rate_bits_per_s / parts / flows.max(1);
+        Some(StartRate { rate_bits_per_s: rate_bits_per_s.max(1) })
+    }
+}
+
+impl PathMemory {
+    /// Keeps a record, in place of an older one of the same path.
+    pub fn save(&mut self, key: &str, record: PathRecord) {
+        let is_newer = |kept: &PathRecord| kept.saved_s <= record.saved_s;
+        if !is_key(key) || !self.records.get(key).is_none_or(is_newer) {
+            return;
+        }
+        self.records.insert(key.to_owned(), record);
+        if self.records.len() > RECORDS_MAX {
+            let oldest = self.records.iter().min_by_key(|(_, record)| record.saved_s);
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                self.records.remove(&oldest);
+            }
+        }
+    }
+
+    /// The record of a path.
+    pub fn get(&self, key: &str) -> Option<&PathRecord> {
+        self.records.get(key)
+    }
+
+    /// Takes over what another memory knows better.
+    pub fn merge(&mut self, other: &Self) {
+        for (key, record) in &other.records {
+            self.save(key, *record);
+        }
+    }
+
+    /// The records as text, a line each.
+    pub fn to_text(&self) -> String {
+        let mut text =
+            String::from("# lacuna paths: address, bit/s, round trip in ns, unix time\n");
+        for (key, record) in &self.records {
+            let PathRecord { rate_bits_per_s, min_rtt_ns, saved_s } = record;
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{key} {rate_bits_per_s} {min_rtt_ns} {saved_s}");
+        }
+        text
+    }
+
+    /// Reads what [`PathMemory::to_text`] wrote; also, how many lines made no sense.
+    pub fn from_text(text: &str) -> (Self, usize) {
+        let mut memory = Self::default();
+        let mut refused = 0;
+        for line in text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')) {
+            match parse(line) {
+                Some((key, record)) => memory.save(key, record),
+                None => refused += 1,
+            }
+        }
+        (memory, refused)
+    }
+}
+
+fn parse(line: &str) -> Option<(&str, PathRecord)> {
+    let mut words = line.split_ascii_whitespace();
+    let key = words.next().filter(|key| is_key(key))?;
+    let mut number = || words.next()?.parse::<u64>().ok();
+    let (rate_bits_per_s, min_rtt_ns, saved_s) = (number()?, number()?, number()?);
+    let is_sane = rate_bits_per_s > 0 && (1..=60_000_000_000).contains(&min_rtt_ns);
+    let record = PathRecord { rate_bits_per_s, min_rtt_ns, saved_s };
+    (is_sane && words.next().is_none()).then_some((key, record))
+}
+
+fn is_key(key: &str) -> bool {
+    (1..=KEY_BYTES_MAX).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const RECORD: PathRecord =
+        PathRecord { rate_bits_per_s: 1_000_000_000, min_rtt_ns: 40 * MS, saved_s: 100_000 };
+
+    fn rate(now_s: u64, rtt_ms: u64, flows: u64) -> Option<u64> {
+        RECORD.start_rate(now_s, rtt_ms * MS, flows).map(|start| start.rate_bits_per_s)
+    }
+
+    #[test]
+    fn a_fresh_record_of_the_same_path_is_believed() {
+        assert_eq!(rate(100_100, 41, 1), Some(1_000_000_000));
+        assert_eq!(rate(100_100, 41, 4), Some(250_000_000), "shared with those that send now");
+        // A clock that was set back makes nothing older.
+        assert_eq!(rate(99_000, 41, 1), Some(1_000_000_000));
+    }
+
+    #[test]
+    fn an_old_record_or_a_longer_round_trip_counts_half_or_nothing() {
+        assert_eq!(rate(101_000, 41, 1), Some(500_000_000));
+        assert_eq!(rate(100_100, 60, 1), Some(500_000_000));
+        assert_eq!(rate(100_100, 401, 1), None);
+        assert_eq!(rate(100_100, 19, 1), None);
+        assert_eq!(rate(100_000 + AGE_S_MAX + 1, 41, 1), None);
+    }
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let mut memory = PathMemory::default();
+        memory.save("10.0.0.1", RECORD);
+        memory.save("fe80::1", PathRecord { saved_s: 7, ..RECORD });
+        assert_eq!(PathMemory::from_text(&memory.to_text()), (memory, 0));
+    }
+
+    #[test]
+    fn lines_that_make_no_sense_are_left_out() {
+        let text = "10.0.0.1 5 6 7\n\n# note\nx\n10.0.0.2 5 6\n10.0.0.3 5 6 7 8\n10.0.0.4 0 6 7\n\
+                    10.0.0.5 5 99999999999999 7\n10.0.0.6 -1 6 7\n\u{1}x 5 6 7";
+        let (memory, refused) = PathMemory::from_text(text);
+        assert_eq!((memory.records.len(), refused), (1, 7));
+        assert!(memory.get("10.0.0.1").is_some());
+    }
+
+    #[test]
+    fn the_newer_record_stays_and_there_is_a_bound() {
+        let mut memory = PathMemory::default();
+        memory.save("a", PathRecord { saved_s: 9, ..RECORD });
+        memory.save("a", PathRecord { saved_s: 8, ..RECORD });
+        assert_eq!(memory.get("a").map(|record| record.saved_s), Some(9));
+        for index in 0..2 * RECORDS_MAX as u64 {
+            memory.save(&format!("b{index}"), PathRecord { saved_s: 10 + index, ..RECORD });
+        }
+        assert_eq!(memory.records.len(), RECORDS_MAX);
+        assert_eq!(memory.get("a"), None);
+    }
+}
