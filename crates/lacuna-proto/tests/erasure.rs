@@ -271,7 +271,7 @@ fn everything_at_once_on_random_lengths() {
         let mut config = config(mode, 1 + seed as u32 % 5);
         config.geometry.channels = 1 + (seed % 3) as u8;
         config.geometry.max_message_bytes = if seed % 2 == 0 { 100 << 10 } else { 0 };
-        let controller = [ControllerConfig::Probing, config.controller][seed as usize / 4];
+        let controller = [ControllerConfig::Bbr, config.controller][seed as usize / 4];
         let mut pair = Pair::new(PairConfig { seed, controller, ..config }, link);
         let mut rng = Rng::new(seed);
         for _ in 0..20 {

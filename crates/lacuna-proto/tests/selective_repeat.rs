@@ -122,7 +122,7 @@ fn a_lost_clear_to_send_is_asked_for() {
 #[test]
 fn without_loss_nothing_is_sent_twice() {
     for controller in
-        [ControllerConfig::Probing, ControllerConfig::Fixed { rate_bits_per_s: 500_000_000 }]
+        [ControllerConfig::Bbr, ControllerConfig::Fixed { rate_bits_per_s: 500_000_000 }]
     {
         let config = PairConfig { controller, ..PairConfig::default() };
         let link = Link { rate_bits_per_s: Some(1_000_000_000), ..Link::default() };

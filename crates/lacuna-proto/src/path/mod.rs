@@ -464,6 +464,7 @@ impl Path {
         self.controller.on_report(&Sample {
             now_ns,
             arrived_ns: report.arrived_ns,
+            sent_ns: newest.map_or(0, |(sent_ns, _)| sent_ns),
             newly_delivered_bytes: report.delivered_bytes,
             delivered_bytes: self.delivery.delivered_bytes(),
             newly_lost_bytes: report.lost_bytes,

@@ -479,6 +479,11 @@ impl QueuePair {
         self.path.on_handed(usize::from(channel), psn);
     }
 
+    /// Whether data is on its way or waits for it.
+    pub fn is_sending(&self) -> bool {
+        self.path.in_flight_bytes() > 0 || self.send.has_queued()
+    }
+
     /// Whether data waits for any channel.
     pub fn has_queued(&self) -> bool {
         self.send.has_queued()

@@ -109,7 +109,7 @@ impl World {
         .unwrap();
         let options = second;
         let controller = match options & 1 {
-            0 => ControllerConfig::Probing,
+            0 => ControllerConfig::Bbr,
             _ => ControllerConfig::Fixed { rate_bits_per_s: 1_000_000 },
         };
         let mut qp = QueuePair::new(QpConfig {

@@ -107,7 +107,7 @@ impl World {
         };
         let controller = match choices.byte() % 3 {
             0 => ControllerConfig::Fixed { rate_bits_per_s: 20_000_000 },
-            _ => ControllerConfig::Probing,
+            _ => ControllerConfig::Bbr,
         };
         let credit_bytes = if choices.byte().is_multiple_of(2) { 4 << 20 } else { 10_000 };
         let seed = u64::from(choices.byte());

@@ -35,6 +35,8 @@ pub struct Sample {
     pub now_ns: u64,
     /// When the newest packet that it speaks of had come, a way back later.
     pub arrived_ns: u64,
+    /// When the newest run that it speaks of had left.
+    pub sent_ns: u64,
     /// Bytes delivered with this report.
     pub newly_delivered_bytes: u64,
     /// Bytes delivered in all.

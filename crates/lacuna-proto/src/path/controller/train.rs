@@ -19,12 +19,16 @@ const WAKE_UP_NS: u64 = 25_000;
 const SPREAD_NS_MIN: u64 = 150_000;
 /// Spread from which on what hosts take off is a few per cent.
 const SPREAD_NS_EXACT: u64 = 400_000;
+/// A host takes so long to send a train.
+const SENT_TOGETHER_NS: u64 = 200_000;
 /// Bytes after the first report that say anything.
 const BYTES_MIN: u64 = 16 << 10;
 
 /// A train that is arriving.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Train {
+    /// When its first packets had left.
+    sent_ns: u64,
     /// Arrival and total delivered of its first report, and of the latest.
     first: Option<(u64, u64)>,
     last: (u64, u64),
@@ -40,9 +44,21 @@ pub(super) struct Estimate {
 }
 
 impl Train {
-    /// So many bytes in all had been delivered by `arrived_ns`.
-    pub(super) fn on_report(&mut self, arrived_ns: u64, delivered_bytes: u64) {
-        self.first.get_or_insert((arrived_ns, delivered_bytes));
+    /// Whether what arrived by `arrived_ns` had left with the train: packets that
+    /// left later show the sender's pauses, not the path.
+    pub(super) fn holds(&self, sent_ns: u64, arrived_ns: u64) -> bool {
+        let Some((first_ns, _)) = self.first else { return true };
+        let left_ns = sent_ns.saturating_sub(self.sent_ns);
+        left_ns <= SENT_TOGETHER_NS.max(arrived_ns.saturating_sub(first_ns) / 4)
+    }
+
+    /// So many bytes in all had been delivered by `arrived_ns`, the newest of
+    /// which had left at `sent_ns`.
+    pub(super) fn on_report(&mut self, sent_ns: u64, arrived_ns: u64, delivered_bytes: u64) {
+        if self.first.is_none() {
+            self.sent_ns = sent_ns;
+            self.first = Some((arrived_ns, delivered_bytes));
+        }
         if delivered_bytes > self.last.1 {
             self.last = (arrived_ns.max(self.last.0), delivered_bytes);
         }
@@ -74,19 +90,28 @@ mod tests {
     fn the_spread_of_a_train_is_the_rate() {
         let mut train = Train::default();
         // 125 MB/s: a millisecond and a half after the first report.
-        train.on_report(40_000_000, 20_000);
-        train.on_report(41_000_000, 145_000);
-        train.on_report(41_500_000, 207_500);
+        train.on_report(0, 40_000_000, 20_000);
+        train.on_report(0, 41_000_000, 145_000);
+        train.on_report(100_000, 41_500_000, 207_500);
         let Estimate { rate, is_exact } = train.estimate().unwrap();
         assert!(is_exact);
         assert!((120_000_000..=125_000_000).contains(&rate), "{rate}");
     }
 
     #[test]
+    fn what_left_later_is_of_no_train() {
+        let mut train = Train::default();
+        train.on_report(0, 40_000_000, 20_000);
+        assert!(train.holds(150_000, 40_100_000));
+        assert!(train.holds(1_000_000, 44_000_000), "a slow path: it left well before");
+        assert!(!train.holds(20_000_000, 60_000_000));
+    }
+
+    #[test]
     fn what_comes_at_once_says_nothing() {
         let mut train = Train::default();
-        train.on_report(40_000_000, 60_000);
-        train.on_report(40_010_000, 130_000);
+        train.on_report(0, 40_000_000, 60_000);
+        train.on_report(0, 40_010_000, 130_000);
         assert_eq!(train.estimate(), None);
     }
 }

@@ -69,14 +69,11 @@ pub(super) struct Start {
     phase: Phase,
     /// Hoped for, bytes per second.
     rate: u64,
-    /// What the train said, if that was too much for one jump.
+    /// What the train said, which may be too much for one jump; 0 without one.
     goal: u64,
     /// Believed closely.
     is_exact: bool,
     train: Train,
-    /// Round whose packets are the train: what is sent later did not leave with
-    /// them.
-    train_round: u64,
     /// Flights that a train was looked for in.
     flights: u32,
     has_sent: bool,
@@ -95,6 +92,10 @@ impl Start {
     /// Whether the first flight is still to be seen: it leaves at once.
     pub(super) fn is_unpaced(&self) -> bool {
         self.phase == Phase::Reconnaissance && self.flights == 0
+    }
+
+    fn add_to_train(&mut self, sample: &Sample) {
+        self.train.on_report(sample.sent_ns, sample.arrived_ns, sample.delivered_bytes);
     }
 
     pub(super) fn on_sent(&mut self) {
@@ -129,15 +130,15 @@ impl Bbr {
             self.start.phase = Phase::Done;
             return;
         }
-        let is_validating = matches!(self.start.phase, Phase::Validating { .. });
-        if self.start.phase == Phase::Reconnaissance && self.rounds.is_start() {
+        let is_new = sample.newly_delivered_bytes > 0 && sample.sent_ns > 0;
+        let is_of_train = is_new && self.start.train.holds(sample.sent_ns, sample.arrived_ns);
+        if self.start.phase == Phase::Reconnaissance && is_new && !is_of_train {
             self.start.flights += u32::from(self.start.train.bytes() >= FLIGHT_BYTES_MIN);
             self.start.train = Train::default();
-            self.start.train_round = self.rounds.count();
         }
-        let is_of_train = is_validating || self.rounds.count() == self.start.train_round;
-        if sample.newly_delivered_bytes > 0 && is_of_train {
-            self.start.train.on_report(sample.arrived_ns, sample.delivered_bytes);
+        let takes_all = !matches!(self.start.phase, Phase::Unvalidated { .. });
+        if is_new && (takes_all || is_of_train) {
+            self.start.add_to_train(sample);
         }
         match self.start.phase {
             Phase::Reconnaissance => self.reconnoitre(sample),
@@ -146,7 +147,7 @@ impl Bbr {
                     let end_bytes = sample.delivered_bytes + sample.in_flight_bytes;
                     self.start.phase = Phase::Validating { end_bytes };
                     self.start.train = Train::default();
-                    self.start.train.on_report(sample.arrived_ns, sample.delivered_bytes);
+                    self.start.add_to_train(sample);
                 } else if is_of_train {
                     // More of the train has come.
                     self.believe_train();
@@ -202,19 +203,17 @@ impl Bbr {
         }
         self.start.phase = Phase::Done;
         // A whole flight is a long train: closer than the largest sample.
-        if let Some(estimate) = self.start.train.estimate() {
-            self.max_bandwidth.set(estimate.rate);
-        }
+        // And what was hoped for, if samples came up to it.
+        let rate = self.max_bandwidth.get().min(self.start.rate);
+        let arrived = self.start.train.estimate().map_or(0, |estimate| estimate.rate);
+        self.max_bandwidth.set(rate.max(arrived));
         self.full.set_reached();
         self.start_down(sample);
         self.start_up(sample);
-        if !self.start.is_exact {
-            self.start.phase = Phase::Doubting { rate: self.max_bandwidth.get(), rounds: 0 };
-        }
+        self.start.phase = Phase::Doubting { rate: self.max_bandwidth.get(), rounds: 0 };
     }
 
-    /// The train was short, and the path may carry much more than it said: if
-    /// probing upwards meets no end, the flow doubles after all.
+    /// The path may carry much more than the train or the memory said: if probing upwards meets no end, the flow doubles after all.
     fn doubt(&mut self, rate: u64, rounds: u64) {
         if self.state != State::Up || self.congestion.has_queue() {
             self.start.phase = Phase::Done;
@@ -244,7 +243,13 @@ impl Bbr {
 
     /// Safe retreat.
     fn retreat(&mut self, sample: &Sample) {
-        let arriving = self.start.train.estimate().map_or(0, |estimate| estimate.rate);
+        let is_measured = self.start.goal > 0 && self.start.is_exact;
+        let arriving = match self.start.train.estimate() {
+            Some(estimate) if estimate.is_exact => estimate.rate,
+            // Too much at once, but at a rate that the path itself has shown.
+            _ if is_measured => self.start.rate,
+            _ => 0,
+        };
         let rate = arriving.min(self.start.rate).max(self.max_bandwidth.get());
         self.start.phase = Phase::Done;
         self.max_bandwidth.set(rate);

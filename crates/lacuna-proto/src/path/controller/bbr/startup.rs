@@ -4,8 +4,10 @@
 use super::{Bbr, Sample, State};
 use crate::path::controller::RateSample;
 
-/// Growth that a round must show, per cent [5.3.1.2].
+/// Growth that a round must show, per cent [5.3.1.2]. Less is enough in Up: the
+/// mean of a round follows what is sent with a delay.
 const GROWTH_PERCENT: u64 = 125;
+const UP_GROWTH_PERCENT: u64 = 110;
 /// Rounds without it after which the path counts as full [5.3.1.2].
 const FULL_ROUNDS: u32 = 3;
 
@@ -19,9 +21,9 @@ pub(super) struct FullBandwidth {
 }
 
 impl FullBandwidth {
-    fn on_report(&mut self, rate: Option<&RateSample>, is_round_start: bool) {
+    fn on_report(&mut self, rate: Option<&RateSample>, is_round_start: bool, growth_percent: u64) {
         let Some(rate) = rate.filter(|rate| !rate.is_app_limited && !self.is_now) else { return };
-        if u128::from(rate.rate) * 100 >= u128::from(self.rate) * u128::from(GROWTH_PERCENT) {
+        if u128::from(rate.rate) * 100 >= u128::from(self.rate) * u128::from(growth_percent) {
             self.restart(rate.rate);
         } else if is_round_start {
             self.rounds += 1;
@@ -54,7 +56,8 @@ impl Bbr {
         if self.start.is_active() {
             return;
         }
-        self.full.on_report(sample.rate.as_ref(), self.rounds.is_start());
+        let growth = if self.state == State::Up { UP_GROWTH_PERCENT } else { GROWTH_PERCENT };
+        self.full.on_report(sample.rate.as_ref(), self.rounds.is_start(), growth);
         if self.state != State::Startup {
             return;
         }

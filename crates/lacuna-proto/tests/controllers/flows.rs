@@ -1,0 +1,263 @@
+//! What flows do to a path: how much of it they use, how full its queue is, how they begin, how they
+//! share. The table is kept: a change of a controller shows as changed numbers.
+
+use crate::bottleneck::{Bottleneck, Link, MS, SECOND, WIRE_BYTES};
+use lacuna_proto::path::controller::{Controller, ControllerConfig, StartRate};
+use std::fmt::Write;
+
+const BBR: ControllerConfig = ControllerConfig::Bbr;
+const CUBIC: ControllerConfig = ControllerConfig::Cubic;
+/// Packets of 8 MiB.
+const MESSAGE_PACKETS: u64 = (8 << 20) / 1436 + 1;
+
+struct Seen {
+    /// Of what the link's rate and its own loss leave, per mille.
+    used_permille: u64,
+    /// Mean queue, per mille of what the path holds.
+    queue_permille: u64,
+    /// Packets of a million that the queue dropped.
+    dropped_ppm: u64,
+}
+
+/// A flow alone: five round trips to start, then 20 seconds that count.
+fn alone(config: ControllerConfig, link: Link) -> Seen {
+    let mut path = Bottleneck::new(link, 7);
+    let flow = path.add(config, None, u64::MAX, 0);
+    path.run_for(5 * link.rtt_ns);
+    path.mean_queue_permille();
+    let counts = |path: &Bottleneck| {
+        let flow = &path.flows[flow];
+        (flow.received_packets, flow.sent_packets, flow.overflowed_packets)
+    };
+    let before = counts(&path);
+    path.run_for(20 * SECOND);
+    let after = counts(&path);
+    let lost_ppm = u64::from(link.loss_ppm) * link.burst_packets;
+    let possible = link.rate_bits_per_s / 8 * 20 / 1_000_000 * (1_000_000 - lost_ppm);
+    Seen {
+        used_permille: (after.0 - before.0) * WIRE_BYTES * 1000 / possible,
+        queue_permille: path.mean_queue_permille(),
+        dropped_ppm: (after.2 - before.2) * 1_000_000 / (after.1 - before.1).max(1),
+    }
+}
+
+fn table() -> String {
+    let mut text = String::from(
+        "A flow alone for 20 s, after five round trips. Used: of what the rate and the path's own loss\n\
+         leave, in thousandths. Queue: its mean, in thousandths of what the path holds. Dropped: by the\n\
+         queue, of a million packets. Loss is of a million packets, in bursts of so many.\n\n\
+         controller  mbit/s  rtt ms  queue %  loss ppm  burst |  used  queue  dropped\n",
+    );
+    let fixed = |mbit: u64| ControllerConfig::Fixed { rate_bits_per_s: mbit * 990_000 };
+    for (mbit, rtt_ms) in [(100, 40), (1000, 1), (1000, 40), (1000, 250), (10_000, 40)] {
+        for config in [BBR, CUBIC, fixed(mbit)] {
+            for queue_percent in [10, 100, 300] {
+                for (loss_ppm, burst) in [(0, 1), (10_000, 1), (50_000, 1), (64_000, 64)] {
+                    // Cubic collapses at any loss: one line shows it.
+                    let is_enough = config != BBR && (loss_ppm > 10_000 || queue_percent != 100);
+                    // A tenth of the shortest path is eight packets, less than a burst.
+                    if is_enough || (rtt_ms == 1 && queue_percent == 10) {
+                        continue;
+                    }
+                    // 1e-3 in bursts of 64.
+                    let loss_ppm = if burst == 64 { 1000 } else { loss_ppm };
+                    let link = Link::new(mbit, rtt_ms * MS, queue_percent).losing(loss_ppm, burst);
+                    let seen = alone(config, link);
+                    let _ = writeln!(
+                        text,
+                        "{:10} {mbit:7} {rtt_ms:7} {queue_percent:8} {loss_ppm:9} {burst:6} | {:5} {:6} {:8}",
+                        config.name(),
+                        seen.used_permille,
+                        seen.queue_permille,
+                        seen.dropped_ppm,
+                    );
+                }
+            }
+        }
+    }
+    text
+}
+
+#[test]
+fn the_table_of_rate_round_trip_loss_and_queue_is_as_it_was() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/controllers/table.txt");
+    let table = table();
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        std::fs::write(file, &table).expect("the table can be written");
+    }
+    let kept = std::fs::read_to_string(file).unwrap_or_default();
+    assert!(kept == table, "changed; if that is meant, run with UPDATE_SNAPSHOTS=1:\n{table}");
+}
+
+#[test]
+fn bbr_fills_a_path_that_loses_and_leaves_its_queue_short() {
+    for rtt_ms in [25, 40, 100] {
+        for (loss_ppm, burst, least) in
+            [(0, 1, 970), (1000, 1, 970), (10_000, 1, 970), (50_000, 1, 950), (1000, 64, 970)]
+        {
+            let link = Link::new(1000, rtt_ms * MS, 100).losing(loss_ppm, burst);
+            let Seen { used_permille, queue_permille, .. } = alone(BBR, link);
+            let what = format!("{rtt_ms} ms, loss {loss_ppm} ppm in bursts of {burst}");
+            assert!(used_permille >= least, "{what}: used {used_permille}");
+            assert!(queue_permille < 300, "{what}: queue {queue_permille}");
+        }
+    }
+}
+
+#[test]
+fn loss_slows_cubic_down() {
+    let link = Link::new(1000, 40 * MS, 100);
+    assert!(alone(CUBIC, link).used_permille > 950);
+    assert!(alone(CUBIC, link.losing(1000, 1)).used_permille < 50);
+}
+
+#[test]
+fn an_overflowing_queue_slows_bbr_down() {
+    // Two flows, a small queue: nobody may push on through loss.
+    let mut path = Bottleneck::new(Link::new(100, 40 * MS, 15), 3);
+    let flows = [0, 1].map(|flow| path.add(BBR, None, u64::MAX, flow * 500 * MS));
+    path.run_for(20 * SECOND);
+    let before = flows.map(|flow| path.flows[flow].overflowed_packets);
+    path.run_for(20 * SECOND);
+    for (flow, before) in flows.into_iter().zip(before) {
+        let dropped = path.flows[flow].overflowed_packets - before;
+        // 167,000 packets pass in this time.
+        assert!(dropped < 3000, "{dropped}");
+    }
+}
+
+#[test]
+fn marks_keep_the_queue_shorter_than_its_end_would() {
+    let link = Link::new(1000, 40 * MS, 300);
+    let marking = Link { mark_bytes: Some(link.path_bytes() / 20), ..link };
+    for config in [BBR, CUBIC] {
+        let Seen { used_permille, queue_permille, dropped_ppm } = alone(config, marking);
+        assert_eq!(dropped_ppm, 0, "{config:?}");
+        assert!(queue_permille < 100, "{config:?}: {queue_permille}");
+        assert!(used_permille > 850, "{config:?}: {used_permille}");
+    }
+}
+
+#[test]
+fn two_flows_share_fairly() {
+    for (rtt_ms, queue_percent) in [(10, 100), (40, 20), (40, 100), (40, 300), (100, 100)] {
+        let mut path = Bottleneck::new(Link::new(1000, rtt_ms * MS, queue_percent), 11);
+        let flows = [0, 1].map(|flow| path.add(BBR, None, u64::MAX, flow * 5 * SECOND));
+        path.run_for(20 * SECOND);
+        let received = |path: &Bottleneck| flows.map(|flow| path.flows[flow].received_packets);
+        let before = received(&path);
+        path.run_for(30 * SECOND);
+        let after = received(&path);
+        let [a, b] = [0, 1].map(|flow| u128::from(after[flow] - before[flow]));
+        // Jain's index of two: (a + b)^2 / 2 (a^2 + b^2).
+        let jain_permille = (a + b).pow(2) * 1000 / (2 * (a * a + b * b));
+        assert!(
+            jain_permille >= 900,
+            "{rtt_ms} ms, queue {queue_percent} %: {jain_permille}, {a} {b}"
+        );
+    }
+}
+
+#[test]
+fn reordering_slows_no_bbr_down() {
+    let link = Link { jitter_ns: 2 * MS, ..Link::new(1000, 40 * MS, 100) };
+    let Seen { used_permille, .. } = alone(BBR, link);
+    assert!(used_permille > 900, "{used_permille}");
+}
+
+// ---- the start ----
+
+/// How long 8 MiB take on a fresh connection, in thousandths of the ideal beyond which nobody can be
+/// faster: size over rate and a round trip.
+fn message(config: ControllerConfig, link: Link, start: Option<StartRate>) -> (u64, u64, u64) {
+    let mut path = Bottleneck::new(link, 5);
+    let flow = path.add(config, start, MESSAGE_PACKETS, 0);
+    path.run_until_done(60 * SECOND);
+    let took_ns = path.took_ns(flow).expect("it is done within a minute");
+    let ideal_ns = MESSAGE_PACKETS * WIRE_BYTES * 8 * SECOND / link.rate_bits_per_s + link.rtt_ns;
+    (took_ns, ideal_ns, path.flows[flow].overflowed_packets)
+}
+
+#[test]
+fn the_first_message_on_an_unknown_path_takes_at_most_two_round_trips_more() {
+    for (mbit, rtt_ms) in [(100, 10), (100, 40), (1000, 10), (1000, 40), (1000, 100), (1000, 250)] {
+        let link = Link::new(mbit, rtt_ms * MS, 100);
+        let (took_ns, ideal_ns, dropped) = message(BBR, link, None);
+        let more_ns = took_ns - ideal_ns;
+        assert!(more_ns <= 2 * link.rtt_ns, "{mbit} {rtt_ms}: {took_ns} of {ideal_ns}");
+        // The first flight is sent at once, and may be a little more than the queue.
+        assert!(dropped <= 8, "{mbit} Mbit/s, {rtt_ms} ms: {dropped}");
+    }
+}
+
+#[test]
+fn the_first_message_on_a_known_path_waits_for_nothing() {
+    for (mbit, rtt_ms) in [(100, 40), (1000, 40), (1000, 250)] {
+        let link = Link::new(mbit, rtt_ms * MS, 100);
+        let known = StartRate { rate_bits_per_s: mbit * 990_000 };
+        let (took_ns, ideal_ns, dropped) = message(BBR, link, Some(known));
+        assert!(took_ns * 100 <= ideal_ns * 103, "{mbit} {rtt_ms}: {took_ns} of {ideal_ns}");
+        assert_eq!(dropped, 0);
+    }
+}
+
+#[test]
+fn a_path_that_became_slower_makes_the_start_retreat() {
+    for times in [2, 4] {
+        let link = Link::new(100, 40 * MS, 100);
+        let mut path = Bottleneck::new(link, 5);
+        let stale = StartRate { rate_bits_per_s: times * 100_000_000 };
+        let flow = path.add(BBR, Some(stale), u64::MAX, 0);
+        path.run_for(SECOND);
+        let rate = path.flows[flow].path.controller().rate_bits_per_s().unwrap();
+        assert!((80_000_000..126_000_000).contains(&rate), "{times}: {rate}");
+        path.mean_queue_permille();
+        path.run_for(4 * SECOND);
+        assert!(path.mean_queue_permille() < 300);
+    }
+}
+
+#[test]
+fn a_path_that_became_faster_is_found_to_be() {
+    let mut path = Bottleneck::new(Link::new(1000, 40 * MS, 100), 5);
+    let stale = StartRate { rate_bits_per_s: 100_000_000 };
+    let flow = path.add(BBR, Some(stale), u64::MAX, 0);
+    path.run_for(3 * SECOND);
+    let before = path.flows[flow].received_packets;
+    path.run_for(SECOND);
+    let used = (path.flows[flow].received_packets - before) * WIRE_BYTES * 8;
+    assert!(used > 900_000_000, "{used} bit/s");
+}
+
+#[test]
+fn small_messages_do_not_spoil_the_start_of_a_large_one() {
+    let link = Link::new(1000, 40 * MS, 100);
+    let mut path = Bottleneck::new(link, 5);
+    let flow = path.add(BBR, None, 1, 0);
+    for _ in 0..10 {
+        path.run_until_done(SECOND);
+        path.give(flow, 2);
+    }
+    path.run_until_done(SECOND);
+    path.give(flow, MESSAGE_PACKETS);
+    path.run_until_done(10 * SECOND);
+    let took_ns = path.took_ns(flow).expect("it is done");
+    assert!(took_ns < (112 + 2 * 40) * MS, "{took_ns}");
+}
+
+#[test]
+fn a_path_that_changes_its_rate_is_followed() {
+    let mut path = Bottleneck::new(Link::new(1000, 40 * MS, 100), 5);
+    let flow = path.add(BBR, None, u64::MAX, 0);
+    path.run_for(5 * SECOND);
+    for mbit in [200, 1000] {
+        path.link = Link::new(mbit, 40 * MS, 100);
+        path.run_for(10 * SECOND);
+        path.mean_queue_permille();
+        let before = path.flows[flow].received_packets;
+        path.run_for(5 * SECOND);
+        let used = (path.flows[flow].received_packets - before) * WIRE_BYTES * 8 / 5;
+        assert!(used > mbit * 900_000, "{mbit} Mbit/s: {used} bit/s");
+        assert!(path.mean_queue_permille() < 300, "{mbit} Mbit/s");
+    }
+}
