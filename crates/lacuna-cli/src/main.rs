@@ -7,6 +7,7 @@ mod interrupt;
 mod memory;
 mod modes;
 mod output;
+mod pace;
 mod purpose;
 mod reach;
 mod reception;

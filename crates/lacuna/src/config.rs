@@ -5,7 +5,7 @@ use crate::context::Context;
 use lacuna_proto::geometry::{Geometry, GeometryConfig, GeometryError};
 use lacuna_proto::modes::Mode;
 use lacuna_proto::path::RtoConfig;
-use lacuna_proto::path::controller::ControllerConfig;
+use lacuna_proto::path::controller::{ControllerConfig, Kind as ControllerKind, StartRate};
 use lacuna_wire::{DATA_OVERHEAD_BYTES, ImmediateSplit};
 use std::time::Duration;
 
@@ -36,7 +36,9 @@ pub struct ConnectionConfig {
     /// Longest message of one slot; 0 means what the split allows. Longer
     /// messages take several slots.
     pub max_message_bytes: u64,
-    /// Send at this rate instead of probing for one: for a link that is yours.
+    /// Congestion controller; `None` takes `Fixed` if a rate is given, else `Bbr`.
+    pub controller: Option<ControllerKind>,
+    /// With the controller `Fixed`, send at this rate; with others, begin at it.
     pub rate_bits_per_s: Option<u64>,
     /// Retransmission timeout.
     pub rto: RtoConfig,
@@ -61,6 +63,7 @@ impl Default for ConnectionConfig {
             split: ImmediateSplit::DEFAULT,
             generations: 4,
             max_message_bytes: 0,
+            controller: None,
             rate_bits_per_s: None,
             rto: RtoConfig::default(),
             deadline: DEADLINE,
@@ -107,10 +110,20 @@ impl ConnectionConfig {
     }
 
     pub(crate) fn controller(&self) -> ControllerConfig {
-        match self.rate_bits_per_s {
-            Some(rate_bits_per_s) => ControllerConfig::Fixed { rate_bits_per_s },
-            None => ControllerConfig::Probing,
+        match (self.controller, self.rate_bits_per_s) {
+            (Some(ControllerKind::Fixed) | None, Some(rate_bits_per_s)) => {
+                ControllerConfig::Fixed { rate_bits_per_s }
+            }
+            (Some(ControllerKind::Cubic), _) => ControllerConfig::Cubic,
+            // `Fixed` without a rate is refused when connecting.
+            _ => ControllerConfig::Bbr,
         }
+    }
+
+    /// The rate to begin at, for controllers that find one.
+    pub(crate) fn start_rate(&self) -> Option<StartRate> {
+        let begins = !matches!(self.controller(), ControllerConfig::Fixed { .. });
+        self.rate_bits_per_s.filter(|_| begins).map(|rate_bits_per_s| StartRate { rate_bits_per_s })
     }
 }
 
@@ -144,7 +157,8 @@ pub struct Chosen {
     pub peer_credit_bytes: u64,
     /// Congestion controller.
     pub controller: &'static str,
-    /// Rate given, if any.
+    /// Rate given, or remembered of the path, if any: held by the controller
+    /// `fixed`, begun at by others.
     pub rate_bits_per_s: Option<u64>,
     /// Round-trip time when it was connected.
     pub rtt_us: Option<u64>,
@@ -157,6 +171,7 @@ impl Chosen {
         context: &Context,
         peer_credit_bytes: u32,
         rtt_ns: Option<u64>,
+        start: Option<StartRate>,
     ) -> Self {
         let capabilities = context.capabilities();
         Self {
@@ -173,7 +188,7 @@ impl Chosen {
             receive_coalescing: capabilities.receive_coalescing,
             peer_credit_bytes: u64::from(peer_credit_bytes) * u64::from(geometry.channels()),
             controller: config.controller().name(),
-            rate_bits_per_s: config.rate_bits_per_s,
+            rate_bits_per_s: config.rate_bits_per_s.or(start.map(|start| start.rate_bits_per_s)),
             rtt_us: rtt_ns.map(|ns| ns / 1000),
         }
     }
@@ -205,8 +220,11 @@ impl std::fmt::Display for Chosen {
             (false, false) => "without offloads",
         };
         write!(f, "{} {offloads}, ", self.datapath)?;
-        match self.rate_bits_per_s {
-            Some(rate) => write!(f, "rate {:.3} Gbit/s", rate as f64 / 1e9)?,
+        match self.rate_bits_per_s.map(|rate| rate as f64 / 1e9) {
+            Some(rate) if self.controller == ControllerKind::Fixed.name() => {
+                write!(f, "rate {rate:.3} Gbit/s")?;
+            }
+            Some(rate) => write!(f, "{} from {rate:.3} Gbit/s", self.controller)?,
             None => write!(f, "{} window", self.controller)?,
         }
         write!(f, " (up to {} KiB in flight)", self.peer_credit_bytes / 1024)?;
@@ -235,7 +253,7 @@ mod tests {
             segmentation_offload: true,
             receive_coalescing: true,
             peer_credit_bytes: 3640 << 10,
-            controller: "probing",
+            controller: "bbr",
             rate_bits_per_s: None,
             rtt_us: Some(25_104),
         }
@@ -246,9 +264,16 @@ mod tests {
         assert_eq!(
             chosen().to_string(),
             "mode sr, chunk 4096 B, mtu 4096 B (probed), 1 channel, udp with offloads, \
-             probing window (up to 3640 KiB in flight), rtt 25.104 ms"
+             bbr window (up to 3640 KiB in flight), rtt 25.104 ms"
         );
-        let given = Chosen { rate_bits_per_s: Some(2_500_000_000), mtu_probed: false, ..chosen() };
+        let begun = Chosen { rate_bits_per_s: Some(900_000_000), ..chosen() };
+        assert!(begun.to_string().contains("bbr from 0.900 Gbit/s (up to"), "{begun}");
+        let given = Chosen {
+            rate_bits_per_s: Some(2_500_000_000),
+            controller: "fixed",
+            mtu_probed: false,
+            ..chosen()
+        };
         assert_eq!(
             format!("{given:#}"),
             "mode sr, chunk 4096 B, mtu 4096 B (given), 1 channel,\n    \

@@ -9,15 +9,19 @@ use crate::clock::Clock;
 use crate::error::{ContextError, QueuePairError};
 use crate::inbox::{Command, Inbox};
 use crate::monitor::Monitor;
+use crate::paths::{Paths, now_s};
 use crate::shared::{Machine, Shared, State};
 use crate::worker::{Worker, WorkerCounters};
 use lacuna_datapath::{Capabilities, Datapath, MemNetwork, Offload, Udp, UdpConfig, Waiter};
+use lacuna_proto::path::controller::StartRate;
+use lacuna_proto::path::memory::PathRecord;
 use lacuna_proto::qp::Failure;
 use lacuna_wire::{CHANNELS_MAX, Qpn, RejectKind};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
@@ -85,6 +89,12 @@ pub struct ContextConfig {
     pub receive_buffer_bytes: usize,
     /// Wraps each channel's datapath.
     pub wrap: Option<Wrap>,
+    /// Whether packets say that their sender answers to marks of congestion (ECN).
+    /// A rate given with the controller `Fixed` does not, whatever they say.
+    pub ecn: bool,
+    /// File that keeps what paths are like, for the next process. Without one it
+    /// is kept as long as the context is there.
+    pub path_memory: Option<PathBuf>,
 }
 
 impl Default for ContextConfig {
@@ -96,6 +106,8 @@ impl Default for ContextConfig {
             progress: Progress::default(),
             receive_buffer_bytes: UdpConfig::RECEIVE_BUFFER_BYTES,
             wrap: None,
+            ecn: true,
+            path_memory: None,
         }
     }
 }
@@ -149,6 +161,7 @@ struct Inner {
     manual: Option<Mutex<Worker>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     monitor: Arc<Monitor>,
+    paths: Paths,
     queue_pairs: Arc<QueuePairs>,
     /// Held while credit is dealt out, so that the latest count is the last told.
     /// Shares that the sockets' credit was last dealt out in.
@@ -188,6 +201,9 @@ impl Context {
         if channels == 0 || usize::from(channels) > CHANNELS_MAX {
             return Err(ContextError::Channels { channels });
         }
+        let what = "reading the path memory";
+        let paths = Paths::open(config.path_memory.clone())
+            .map_err(|source| ContextError::System { what, source })?;
         let datapaths = bind(&config)?;
         let addresses = datapaths.iter().map(Datapath::local_addr).collect();
         let capabilities = datapaths[0].capabilities();
@@ -259,6 +275,7 @@ impl Context {
             manual,
             threads: Mutex::new(threads),
             monitor,
+            paths,
             queue_pairs,
             dealing: Mutex::new(0),
             next_number: AtomicU32::new(Qpn::QUEUE_PAIR_MIN),
@@ -419,6 +436,32 @@ impl Context {
         Ok(shared)
     }
 
+    pub(crate) fn paths(&self) -> &Paths {
+        &self.inner.paths
+    }
+
+    /// The rate at which queue pair `number` may begin to send to `peer`, if one
+    /// is known. The other queue pairs that are sending there share it.
+    pub(crate) fn start_rate(&self, peer: IpAddr, rtt_ns: u64, number: u32) -> Option<StartRate> {
+        let others: Vec<_> = lock(&self.inner.queue_pairs.by_number)
+            .values()
+            .filter(|shared| shared.number != number)
+            .cloned()
+            .collect();
+        let (mut sending, mut live) = (0, None);
+        for shared in others {
+            let state = shared.lock();
+            let Machine::Connected(qp) = &state.machine else { continue };
+            if state.peer() != Some(peer) {
+                continue;
+            }
+            sending += u64::from(qp.is_sending());
+            let found = qp.path_record(now_s());
+            live = [live, found].into_iter().flatten().max_by_key(rate_of);
+        }
+        self.inner.paths.start_rate(peer, rtt_ns, sending + 1, live)
+    }
+
     pub(crate) fn close_queue_pair(&self, number: u32) {
         let mut queue_pairs = lock(&self.inner.queue_pairs.by_number);
         let gone = queue_pairs.remove(&number);
@@ -452,6 +495,10 @@ impl Context {
             shared.kick();
         }
     }
+}
+
+fn rate_of(record: &PathRecord) -> u64 {
+    record.rate_bits_per_s
 }
 
 /// Parts that `count` queue pairs share the sockets in: as many as there are;
@@ -511,6 +558,7 @@ fn bind(config: &ContextConfig) -> Result<Vec<Box<dyn Datapath>>, ContextError> 
         let udp = |offload| UdpConfig {
             receive_buffer_bytes: config.receive_buffer_bytes,
             offload,
+            ecn: config.ecn,
             ..UdpConfig::new(local)
         };
         let datapath: Box<dyn Datapath> = match &config.datapath {

@@ -62,6 +62,9 @@ pub enum QueuePairError {
     /// The erasure codec cannot work as the environment asks.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The controller `fixed` holds a rate, and none is given. The caller's fault.
+    #[error("the controller \"fixed\" needs a rate; give one, or take \"bbr\", which finds it")]
+    NoRate,
     /// The peer's info does not parse.
     #[error("the peer's info cannot be read: {0}")]
     Info(#[from] lacuna_wire::InfoError),

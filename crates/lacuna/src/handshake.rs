@@ -17,7 +17,7 @@
 use crate::config::{Chosen, ConnectionConfig};
 use crate::context::Context;
 use crate::error::{ConnectError, QueuePairError};
-use crate::queue_pair::{Keys, Owner, QueuePair, check_agreement, check_engine};
+use crate::queue_pair::{Keys, Owner, QueuePair, check_agreement, check_config};
 use crate::queue_pair::{info_of, protocol};
 use crate::shared::{Machine, Shared};
 use lacuna_proto::modes::Mode;
@@ -125,7 +125,7 @@ pub(crate) fn connect(
     deadline: Instant,
 ) -> Result<Agreed, ConnectError> {
     // Nonsense is refused before the peer is troubled with it.
-    check_engine(&config)?;
+    check_config(&config)?;
     let mtu_bytes = config.mtu_bytes.unwrap_or(MTU_CANDIDATES[0]);
     config.geometry(mtu_bytes, context.config().channels).map_err(QueuePairError::from)?;
     let mut exchange = Exchange::new(stream, deadline)?;
@@ -237,7 +237,7 @@ fn wishes(hello: &Hello, config: &ConnectionConfig) -> Result<ConnectionConfig, 
     let channels = check_end(&hello.end)?;
     let mtu_bytes = wished.mtu_bytes.unwrap_or(MTU_CANDIDATES[0]);
     wished.geometry(mtu_bytes, channels).map_err(|error| error.to_string())?;
-    check_engine(&wished).map_err(|error| error.to_string())?;
+    check_config(&wished).map_err(|error| error.to_string())?;
     Ok(wished)
 }
 
@@ -356,9 +356,9 @@ fn finish(
     let theirs: Info = exchange.receive_while(context)?;
     let theirs = QpInfo::parse(&theirs.queue_pair).map_err(QueuePairError::from)?;
     check_agreement(&geometry, &theirs)?;
-    queue_pair.connect_to(&theirs, addresses, rtt_ns)?;
+    let start = queue_pair.connect_to(&theirs, addresses, rtt_ns, config.start_rate())?;
 
-    let chosen = Chosen::new(&config, &geometry, context, theirs.credit_bytes, rtt_ns);
+    let chosen = Chosen::new(&config, &geometry, context, theirs.credit_bytes, rtt_ns, start);
     exchange.stream.set_read_timeout(None).and(exchange.stream.set_write_timeout(None)).ok();
     Ok(Agreed { queue_pair, config, chosen, control: exchange.stream, peer: exchange.peer })
 }

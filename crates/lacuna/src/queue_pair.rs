@@ -10,10 +10,12 @@ use crate::context::Context;
 use crate::error::{PostReceiveError, PostSendError, QueuePairError};
 use crate::handles::{RecvHandle, SendHandle, Stream};
 use crate::inbox::Command;
+use crate::paths::now_s;
 use crate::shared::{Machine, Shared, State};
 use lacuna_code::{Code, CodeKind, Engine};
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::geometry::Geometry;
+use lacuna_proto::path::controller::{Kind as ControllerKind, StartRate};
 use lacuna_proto::placement::Placement;
 use lacuna_proto::qp::{Failure, Peer, QpConfig, QpStats, SendRequest};
 use lacuna_wire::QpInfo;
@@ -37,8 +39,16 @@ pub(crate) struct Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        if let Machine::Connected(qp) = &mut self.shared.lock().machine {
+        let mut state = self.shared.lock();
+        let peer = state.peer();
+        let mut found = None;
+        if let Machine::Connected(qp) = &mut state.machine {
+            found = qp.path_record(now_s());
             qp.fail(Failure::Closed);
+        }
+        drop(state);
+        if let (Some(peer), Some(record)) = (peer, found) {
+            self.context.paths().save(peer, record);
         }
         self.context.close_queue_pair(self.shared.number);
     }
@@ -68,7 +78,7 @@ impl Context {
     /// Makes a queue pair that is not connected yet. Its packets have the MTU
     /// that `config` gives, 4096 if it gives none.
     pub fn queue_pair(&self, config: &ConnectionConfig) -> Result<QueuePair, QueuePairError> {
-        check_engine(config)?;
+        check_config(config)?;
         let geometry = config.geometry(config.mtu_bytes.unwrap_or(4096), self.config().channels)?;
         let keys = Keys::random()?;
         let qkey = keys.qkey;
@@ -143,8 +153,12 @@ fn show_code([kind, k, m]: [u8; 3]) -> String {
     format!("{kind}:{k}:{m}")
 }
 
-/// Refuses a mode whose codec cannot work: an engine is forced that there is not.
-pub(crate) fn check_engine(config: &ConnectionConfig) -> Result<(), QueuePairError> {
+/// Refuses what cannot work at this end: a mode for whose codec an engine is
+/// forced that there is not, a controller that lacks its rate.
+pub(crate) fn check_config(config: &ConnectionConfig) -> Result<(), QueuePairError> {
+    if config.controller == Some(ControllerKind::Fixed) && config.rate_bits_per_s.is_none() {
+        return Err(QueuePairError::NoRate);
+    }
     if config.mode.code().is_some() {
         Engine::chosen()?;
     }
@@ -205,16 +219,23 @@ impl QueuePair {
         let info = QpInfo::parse(peer_info)?;
         let geometry = self.geometry();
         check_agreement(&geometry, &info)?;
-        self.connect_to(&info, info.channels.iter().copied().map(Some).collect(), None)
+        self.connect_to(&info, info.channels.iter().copied().map(Some).collect(), None, None)?;
+        Ok(())
     }
 
+    /// Returns the rate to begin at, if one is known: the configured `start`, or
+    /// that of the path's memory.
     pub(crate) fn connect_to(
         &self,
         info: &QpInfo,
         addresses: Vec<Option<SocketAddr>>,
         rtt_ns: Option<u64>,
-    ) -> Result<(), QueuePairError> {
+        start: Option<StartRate>,
+    ) -> Result<Option<StartRate>, QueuePairError> {
         let context = &self.owner.context;
+        let peer = addresses.iter().flatten().next().map(SocketAddr::ip);
+        let remembered = || context.start_rate(peer?, rtt_ns?, self.owner.shared.number);
+        let start = start.or_else(remembered);
         let now_ns = context.clock().now_ns();
         let writers = {
             let mut state = self.owner.shared.lock();
@@ -240,6 +261,9 @@ impl QueuePair {
                 Some(rtt_ns) => qp.on_rtt_sample(now_ns, rtt_ns),
                 None => qp.probe(now_ns),
             }
+            if let Some(start) = start {
+                qp.start_at(start);
+            }
             qp.take_writers()
         };
         let mut shares: Vec<Vec<_>> = context.inboxes().iter().map(|_| Vec::new()).collect();
@@ -249,7 +273,7 @@ impl QueuePair {
         for (inbox, share) in context.inboxes().iter().zip(shares) {
             inbox.push(Command::Write(self.owner.shared.number, share));
         }
-        Ok(())
+        Ok(start)
     }
 
     /// The context it belongs to.

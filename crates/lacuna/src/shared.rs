@@ -8,7 +8,7 @@ use crate::inbox::{Command, Inbox};
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::{QpStats, QueuePair};
 use lacuna_proto::table::RecvTable;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -28,6 +28,13 @@ pub(crate) struct State {
     pub(crate) machine: Machine,
     /// Where the peer's channels are, as far as known.
     pub(crate) addresses: Vec<Option<SocketAddr>>,
+}
+
+impl State {
+    /// The peer's host, as far as known.
+    pub(crate) fn peer(&self) -> Option<IpAddr> {
+        self.addresses.iter().flatten().next().map(SocketAddr::ip)
+    }
 }
 
 /// See the module's text.

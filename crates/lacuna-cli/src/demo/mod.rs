@@ -71,11 +71,11 @@ pub(crate) struct DemoArgs {
     /// Payload bytes per packet
     #[arg(long, default_value = "4096", value_name = "SIZE", value_parser = units::packet_bytes)]
     mtu: u32,
-    /// Do not tell the sender the path's rate: it probes for a window by itself
+    /// Do not tell the sender the path's rate: it finds it by itself (bbr)
     ///
-    /// While it probes it may send faster than the path; what does not fit the
-    /// path's queue is dropped there, counted as "dropped in queue", and
-    /// repaired like any loss.
+    /// It measures with its first packets, and probes now and then for more. What
+    /// does not fit the path's queue meanwhile is dropped there, counted as
+    /// "dropped in queue", and repaired like any loss.
     #[arg(long)]
     find_rate: bool,
     /// Only this mode; may be given several times. All that repair if none is given

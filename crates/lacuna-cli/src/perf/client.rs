@@ -40,14 +40,14 @@ pub(super) fn measure(
 ) -> Result<Report, Failure> {
     let plain = ConnectionConfig { deadline: Duration::MAX, ..ConnectionConfig::default() };
     let run = purpose::random() as u32;
-    let config = ConnectionConfig {
+    let config = args.pace.connection(ConnectionConfig {
         mode: args.mode,
         chunk_bytes: args.chunk,
         mtu_bytes: args.mtu,
-        rate_bits_per_s: args.rate,
         tag: Purpose::Measured.tag(run),
         ..plain
-    };
+    });
+    args.pace.check()?;
     // What can be wrong at this end is wrong before a server waits for it.
     if let Some(mtu_bytes) = args.mtu {
         let geometry = config.geometry(mtu_bytes, args.end.channels);
@@ -55,13 +55,13 @@ pub(super) fn measure(
     }
     let buffers = sending::buffers(args)?;
     let session = ConnectionConfig { tag: Purpose::Session.tag(run), ..plain };
-    let sockets = ContextConfig {
+    let sockets = args.pace.context(ContextConfig {
         channels: args.end.channels,
         progress: args.end.progress(),
         datapath: args.end.datapath(),
         wrap,
         ..ContextConfig::default()
-    };
+    });
     let (context, session) = reach::connect(&args.host, &sockets, session)
         .map_err(|error| reach::failure(error, Purpose::Session))?;
     ask(args, &session, stop)?;

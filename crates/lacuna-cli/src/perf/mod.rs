@@ -21,6 +21,7 @@ mod tests;
 
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::pace::PaceArgs;
 use crate::{address, interrupt, modes, units};
 use clap::{Args, Subcommand};
 use lacuna::{DatapathKind, Mode, Progress};
@@ -170,9 +171,8 @@ struct ClientArgs {
     /// Reliability
     #[arg(long, default_value = "sr", value_parser = modes::parser())]
     mode: Mode,
-    /// Send at this rate, in bits, instead of probing for one: for a link that is yours
-    #[arg(long, value_parser = units::rate)]
-    rate: Option<u64>,
+    #[command(flatten)]
+    pace: PaceArgs,
     /// Fill every message anew and check every byte at the server
     #[arg(long)]
     validate: bool,

@@ -1,6 +1,7 @@
 //! The command lines of `lacuna send` and `lacuna recv`.
 
 use super::BUFFERS_BYTES;
+use crate::pace::PaceArgs;
 use crate::{address, modes, units};
 use clap::Args;
 use lacuna::Mode;
@@ -17,6 +18,8 @@ Examples:
   lacuna send big.iso HOST                    to port 7400 of HOST
   lacuna send photos notes.txt 10.0.0.7:7401  a folder and a file
   lacuna send --rate 900mbit big.iso HOST     on a link of 1 Gbit/s of your own
+  lacuna send --path-memory paths big.iso HOST
+                                              begins at the rate that was found last time
   lacuna send --retry 1h big.iso HOST         over a path that may be down";
 
 const RESUMING: &str = "\
@@ -76,9 +79,8 @@ pub(crate) struct SendArgs {
     /// Reliability
     #[arg(long, default_value = "sr", value_parser = modes::reliable())]
     pub(super) mode: Mode,
-    /// Send at this rate, in bits, instead of probing for one: for a link that is yours
-    #[arg(long, value_parser = units::rate)]
-    pub(super) rate: Option<u64>,
+    #[command(flatten)]
+    pub(super) pace: PaceArgs,
     /// Payload bytes per packet; found by probing if not given
     #[arg(long, value_parser = units::packet_bytes, value_name = "SIZE")]
     pub(super) mtu: Option<u32>,

@@ -74,6 +74,7 @@ struct Attempt {
 
 /// See the module's text.
 pub(crate) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
+    args.pace.check()?;
     let (paths, target) = target::split(&args.words)?;
     let roots = walk::roots(&paths)?;
     interrupt::install()?;
@@ -275,18 +276,20 @@ impl Transfer<'_> {
     }
 
     fn connect(&self, within: Duration) -> Result<Connection, ConnectError> {
-        let sockets = ContextConfig { channels: self.args.channels, ..ContextConfig::default() };
+        let sockets = self
+            .args
+            .pace
+            .context(ContextConfig { channels: self.args.channels, ..ContextConfig::default() });
         let [a, b, c, d, ..] = self.session;
-        let config = ConnectionConfig {
+        let config = self.args.pace.connection(ConnectionConfig {
             mode: self.args.mode,
             chunk_bytes: self.args.chunk,
             mtu_bytes: self.args.mtu,
-            rate_bits_per_s: self.args.rate,
             silence: patience::silence(self.args.retry),
             connect_timeout: within,
             tag: Purpose::Files.tag(u32::from_be_bytes([a, b, c, d])),
             ..ConnectionConfig::default()
-        };
+        });
         reach::connect(&self.target, &sockets, config).map(|(_, connection)| connection)
     }
 }

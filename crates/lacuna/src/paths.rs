@@ -1,0 +1,151 @@
+//! What a context remembers of paths, by the peer's address: in the process, and
+//! in a file if asked (`ContextConfig::path_memory`).
+//!
+//! A queue pair leaves a record when it ends. The next one to the same peer
+//! begins at the rate of the newest: one of a queue pair that is there still, or
+//! one of the memory. Queue pairs that are sending to that peer share it.
+//!
+//! The file is read when the context is made and merged with when a record is
+//! written, since other processes use it too; it is replaced as a whole, so that
+//! nobody reads half of it. Losing a record to a race costs the next flow a
+//! round trip.
+
+use lacuna_proto::path::controller::StartRate;
+use lacuna_proto::path::memory::{PathMemory, PathRecord};
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A file that is longer than any memory is none.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Paths {
+    memory: Mutex<PathMemory>,
+    file: Option<PathBuf>,
+}
+
+impl Paths {
+    /// An empty memory, or the one of a file, which need not exist yet.
+    pub(crate) fn open(file: Option<PathBuf>) -> io::Result<Self> {
+        let memory = match &file {
+            Some(file) => read(file)?,
+            None => PathMemory::default(),
+        };
+        Ok(Self { memory: Mutex::new(memory), file })
+    }
+
+    /// The rate to begin at towards a peer, for one of `flows` that send to it
+    /// now; `live` is what a queue pair that is there still has found.
+    pub(crate) fn start_rate(
+        &self,
+        peer: IpAddr,
+        rtt_ns: u64,
+        flows: u64,
+        live: Option<PathRecord>,
+    ) -> Option<StartRate> {
+        let record = live.or_else(|| self.lock().get(&key(peer)).copied())?;
+        record.start_rate(now_s(), rtt_ns, flows)
+    }
+
+    /// Keeps what a queue pair has found.
+    pub(crate) fn save(&self, peer: IpAddr, record: PathRecord) {
+        let mut memory = self.lock();
+        memory.save(&key(peer), record);
+        let Some(file) = &self.file else { return };
+        let written = read(file).and_then(|others| {
+            memory.merge(&others);
+            replace(file, &memory.to_text())
+        });
+        if let Err(error) = written {
+            tracing::warn!(file = %file.display(), %error, "cannot keep what was learnt of the path");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PathMemory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn key(peer: IpAddr) -> String {
+    peer.to_canonical().to_string()
+}
+
+fn read(file: &Path) -> io::Result<PathMemory> {
+    match std::fs::metadata(file) {
+        Ok(found) if found.len() > FILE_BYTES_MAX => {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "too long for a path memory"));
+        }
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(PathMemory::default()),
+        Err(error) => return Err(error),
+    }
+    let (memory, refused) = PathMemory::from_text(&std::fs::read_to_string(file)?);
+    if refused > 0 {
+        tracing::warn!(file = %file.display(), refused, "lines of the path memory make no sense");
+    }
+    Ok(memory)
+}
+
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    let mut name = file.as_os_str().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let beside = PathBuf::from(name);
+    std::fs::write(&beside, text)?;
+    std::fs::rename(&beside, file).inspect_err(|_| {
+        let _ = std::fs::remove_file(&beside);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECORD: PathRecord =
+        PathRecord { rate_bits_per_s: 1_000_000, min_rtt_ns: 40_000_000, saved_s: 0 };
+
+    fn record() -> PathRecord {
+        PathRecord { saved_s: now_s(), ..RECORD }
+    }
+
+    fn peer(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    #[test]
+    fn what_two_processes_learn_is_in_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("paths");
+        let [a, b] = [1, 2].map(|_| Paths::open(Some(file.clone())).unwrap());
+        a.save(peer(1), record());
+        b.save(peer(2), record());
+        let later = Paths::open(Some(file)).unwrap();
+        for last in [1, 2] {
+            let start = later.start_rate(peer(last), 40_000_000, 1, None);
+            assert_eq!(start, Some(StartRate { rate_bits_per_s: 1_000_000 }));
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_one_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(Paths::open(Some(dir.path().to_owned())).is_err());
+    }
+
+    #[test]
+    fn an_address_is_the_same_whichever_socket_saw_it() {
+        let paths = Paths::default();
+        paths.save(peer(1), record());
+        let mapped = IpAddr::V6(std::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped());
+        assert!(paths.start_rate(mapped, 40_000_000, 1, None).is_some());
+    }
+}
