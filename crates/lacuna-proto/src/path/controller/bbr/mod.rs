@@ -23,6 +23,9 @@
 //!   largest [5.5.5]. What comes late and then in a bunch makes some samples too
 //!   large, and the largest of forty is the worst of them: with 3 ms of such
 //!   noise a path of 40 ms looked 9 % faster than it was.
+//! - *A rate is forgotten only after a queue was seen* [5.5.6]: a path that became
+//!   slower shows one. A sender that its host kept from sending, for some
+//!   milliseconds of every round, does not; it would believe itself slow.
 //! - *Cruising gives way to a queue*, a little: a largest rate of several
 //!   seconds is too large by what hosts do to times, and where the draft lets a
 //!   queue of one's own grow up to the window, here it drains.

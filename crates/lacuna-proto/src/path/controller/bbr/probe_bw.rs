@@ -36,6 +36,8 @@ pub(super) struct Cycle {
     /// `bw_probe_samples`: losses of now are an answer to the probing.
     is_answer: bool,
     up_rounds: u32,
+    /// There was a queue, or congestion, since the largest rate was last forgotten.
+    saw_queue: bool,
     /// Bytes by which the long-term bound grows per window acknowledged.
     up_growth_bytes: u64,
 }
@@ -50,6 +52,7 @@ impl Cycle {
             acks: Acks::Idle,
             is_answer: false,
             up_rounds: 0,
+            saw_queue: false,
             up_growth_bytes: 0,
         }
     }
@@ -91,6 +94,7 @@ impl Bbr {
         if self.rounds.is_start() {
             self.cycle.rounds += 1;
         }
+        self.cycle.saw_queue |= self.congestion.has_queue() || self.congestion.is_now();
         self.adapt_longterm(sample);
         match self.state {
             State::Down => {
@@ -181,8 +185,10 @@ impl Bbr {
                 Acks::Stopping => {
                     self.cycle.acks = Acks::Idle;
                     self.cycle.is_answer = false;
-                    if self.state.is_probe_bw() && rate.is_some_and(|rate| !rate.is_app_limited) {
+                    let is_free = rate.is_some_and(|rate| !rate.is_app_limited);
+                    if self.state.is_probe_bw() && is_free && self.cycle.saw_queue {
                         self.max_bandwidth.advance();
+                        self.cycle.saw_queue = false;
                     }
                 }
                 Acks::Refilling | Acks::Feedback | Acks::Idle => {}
