@@ -326,8 +326,8 @@ impl Bottleneck {
                 state.path.on_out_of_data();
                 break;
             }
-            let allowed = state.path.allowance_packets(now_ns, 0, MTU_BYTES);
-            let packets = allowed.min(RUN_PACKETS).min(state.backlog.min(64) as u32);
+            let waiting = RUN_PACKETS.min(state.backlog.min(64) as u32);
+            let packets = state.path.allowance_packets(now_ns, 0, MTU_BYTES, waiting);
             if packets == 0 {
                 break;
             }

@@ -61,7 +61,7 @@ impl Driver {
     fn apply(&mut self, operation: Operation) {
         match operation {
             Operation::Send(packets) => {
-                let allowed = self.path.allowance_packets(self.now_ns, 0, MTU_BYTES);
+                let allowed = self.path.allowance_packets(self.now_ns, 0, MTU_BYTES, packets);
                 let packets = packets.min(allowed);
                 if packets > 0 {
                     let bytes = u64::from(packets) * PACKET_BYTES;
