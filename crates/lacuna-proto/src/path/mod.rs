@@ -304,6 +304,7 @@ impl Path {
         if packets == 0 {
             self.window_limited = true;
             self.is_blocked = true;
+            self.pacer.on_other_limit();
             return 0;
         }
         if let Some(rate) = self.controller.rate_bits_per_s() {
@@ -356,6 +357,7 @@ impl Path {
     /// The owner has nothing to send: until that is delivered which is in
     /// flight now, rates say more of the application than of the path.
     pub fn on_out_of_data(&mut self) {
+        self.pacer.on_other_limit();
         if self.in_flight_wire_bytes < self.controller.window_bytes() {
             self.delivery.on_out_of_data(self.in_flight_wire_bytes);
         }
@@ -473,6 +475,7 @@ impl Path {
         }
         self.delivery.on_lost(report.lost_bytes);
         let newest = report.newest.filter(|_| report.delivered_bytes > 0);
+        self.pacer.set_rtt(self.rtt.min_ns().unwrap_or(0));
         let rate = newest.map(|(sent_ns, stamp)| self.delivery.sample(sent_ns, &stamp));
         self.controller.on_report(&Sample {
             now_ns,

@@ -1,34 +1,59 @@
 //! Keeps a rate: a virtual clock that moves on by each burst's time on the wire.
 //!
-//! A burst may leave when the clock is not ahead of now by more than the
-//! quantum; time lost to a late wake-up is made up for, up to one quantum, so
-//! that the rate holds over [`QUANTUM_NS`] and not only on average.
+//! A burst may leave when the clock is not ahead of now. Time lost to a late
+//! wake-up is made up for, so that the rate holds and not only the gaps: up to
+//! [`QUANTUM_NS`], and on a long path up to an eighth of it if data had waited
+//! for the pace. A host that is busy takes a thread's core away for some
+//! milliseconds; what the link missed meanwhile is lost, but the path is filled
+//! again, and the little queue that this makes covers the next time.
 
 /// Unused time that may be made up for. One millisecond: the granularity at
 /// which the rate should be exact, and far more than a wake-up takes.
 pub const QUANTUM_NS: u64 = 1_000_000;
+/// The most on a long path: some time slices of a host.
+const LATE_NS_MAX: u64 = 10_000_000;
 
 /// Paces one queue pair.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Pacer {
     /// When the wire is free again, were it as fast as the rate.
     free_ns: u64,
+    /// Data has waited since the pace last held it back: what is late is late by
+    /// the host, not for want of data.
+    is_awaited: bool,
+    /// What may be made up for then.
+    late_ns: u64,
 }
 
 impl Pacer {
+    /// The path is this long.
+    pub fn set_rtt(&mut self, min_rtt_ns: u64) {
+        self.late_ns = (min_rtt_ns / 8).clamp(QUANTUM_NS, LATE_NS_MAX);
+    }
+
+    /// It is not the pace that holds data back: there is none, or no window.
+    pub fn on_other_limit(&mut self) {
+        self.is_awaited = false;
+    }
+
+    fn quantum_ns(&self) -> u64 {
+        if self.is_awaited { self.late_ns.max(QUANTUM_NS) } else { QUANTUM_NS }
+    }
+
     /// Bytes that may leave now at `rate_bits_per_s`, in bursts of `burst_bytes`;
     /// 0 means wait until [`Pacer::ready_ns`].
-    pub fn allowance(&self, now_ns: u64, rate_bits_per_s: u64, burst_bytes: u64) -> u64 {
+    pub fn allowance(&mut self, now_ns: u64, rate_bits_per_s: u64, burst_bytes: u64) -> u64 {
         if self.free_ns > now_ns {
+            self.is_awaited = true;
             return 0;
         }
-        let idle_ns = (now_ns - self.free_ns).min(QUANTUM_NS);
+        let idle_ns = (now_ns - self.free_ns).min(self.quantum_ns());
         bytes_in(idle_ns, rate_bits_per_s).saturating_add(burst_bytes).max(1)
     }
 
     /// Counts a burst that left.
     pub fn on_sent(&mut self, now_ns: u64, bytes: u64, rate_bits_per_s: u64) {
-        let start_ns = self.free_ns.max(now_ns.saturating_sub(QUANTUM_NS));
+        let start_ns = self.free_ns.max(now_ns.saturating_sub(self.quantum_ns()));
         self.free_ns = start_ns + time_of(bytes, rate_bits_per_s);
     }
 
@@ -74,5 +99,19 @@ mod tests {
         pacer.on_sent(0, 1500, 1_000_000_000);
         let burst = pacer.allowance(10_000_000_000, 1_000_000_000, 4000);
         assert_eq!(burst, bytes_in(QUANTUM_NS, 1_000_000_000) + 4000);
+    }
+
+    #[test]
+    fn on_a_long_path_a_late_host_is_made_up_for_and_a_pause_is_not() {
+        let rate = 1_000_000_000;
+        let mut pacer = Pacer::default();
+        pacer.set_rtt(40_000_000);
+        pacer.on_sent(0, 15_000, rate);
+        assert_eq!(pacer.allowance(1000, rate, 1500), 0);
+        // Five milliseconds are an eighth of the path.
+        let late = pacer.allowance(20_000_000, rate, 1500);
+        assert_eq!(late, bytes_in(5_000_000, rate) + 1500);
+        pacer.on_other_limit();
+        assert_eq!(pacer.allowance(20_000_000, rate, 1500), bytes_in(QUANTUM_NS, rate) + 1500);
     }
 }
