@@ -91,6 +91,8 @@ fn every_bad_value_is_answered_with_what_would_be_right() {
         ("--mode", "ec:mds:32", "KIND:K:M"),
         ("--rate", "1", "use bit, kbit, mbit or gbit"),
         ("--rate", "1GB/s", "1GB/s is 8gbit"),
+        ("--cc", "reno", "possible values: bbr, cubic, fixed"),
+        ("--cc", "fixed", "needs a --rate"),
         ("--mtu", "large", "a size like 1400"),
         ("--mtu", "70000", "multiple of 4 between 64"),
         ("--chunk", "0", "more than zero"),

@@ -1,0 +1,101 @@
+//! How fast a connection sends, and what it is told of that: the controller that was chosen, the
+//! rate that it begins at, and what is remembered of a path.
+
+use lacuna::datapath::{Impair, Impairment};
+use lacuna::{
+    ConnectError, Connection, ConnectionConfig, Context, ContextConfig, ControllerKind, Listener,
+    QueuePairError,
+};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+/// A context whose way out has 200 Mbit/s and 5 ms.
+fn far(path_memory: Option<&Path>) -> Context {
+    let impairment = Impairment {
+        delay_ns: 5_000_000,
+        rate_bits_per_s: Some(200_000_000),
+        ..Impairment::default()
+    };
+    Context::new(ContextConfig {
+        bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        wrap: Some(Arc::new(move |channel, inner| {
+            Box::new(Impair::new(inner, impairment.clone(), u64::from(channel)))
+        })),
+        path_memory: path_memory.map(Path::to_owned),
+        ..ContextConfig::default()
+    })
+    .expect("sockets on loopback")
+}
+
+fn connect(context: &Context, config: ConnectionConfig) -> (Connection, Connection) {
+    let listening = far(None);
+    let listener = Listener::bind(&listening, "127.0.0.1:0".parse().unwrap(), config).unwrap();
+    let address = listener.local_addr();
+    let accepting = thread::spawn(move || listener.accept().expect("the peer connects"));
+    let connected = Connection::connect(context, address, config).expect("it accepts");
+    (connected, accepting.join().unwrap())
+}
+
+/// Sends until the path is known.
+fn fill(from: &Connection, to: &Connection) {
+    let receive = to.post_recv(vec![0; 8 << 20]).unwrap();
+    from.write(&vec![1; 8 << 20]).unwrap();
+    assert!(receive.complete().is_complete);
+}
+
+#[test]
+fn what_was_found_of_a_path_is_begun_at_by_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("paths");
+    let context = far(Some(&file));
+    let (a, b) = connect(&context, ConnectionConfig::default());
+    assert_eq!((a.chosen().controller, a.chosen().rate_bits_per_s), ("bbr", None));
+    fill(&a, &b);
+
+    // One that is there still is asked; what it holds itself is shared with nobody while idle.
+    let (second, _other) = connect(&context, ConnectionConfig::default());
+    let rate = second.chosen().rate_bits_per_s.expect("the path is known");
+    assert!((20_000_000..400_000_000).contains(&rate), "{rate}");
+
+    // The next process reads it, when the last has gone.
+    drop((a, b, second));
+    let (third, _other) = connect(&far(Some(&file)), ConnectionConfig::default());
+    assert!(third.chosen().rate_bits_per_s.is_some());
+    let (stranger, _other) = connect(&far(None), ConnectionConfig::default());
+    assert_eq!(stranger.chosen().rate_bits_per_s, None);
+}
+
+#[test]
+fn the_controller_is_the_one_asked_for() {
+    let context = far(None);
+    for (controller, rate_bits_per_s, name) in [
+        (None, None, "bbr"),
+        (None, Some(100_000_000), "fixed"),
+        (Some(ControllerKind::Fixed), Some(100_000_000), "fixed"),
+        (Some(ControllerKind::Bbr), Some(100_000_000), "bbr"),
+        (Some(ControllerKind::Cubic), None, "cubic"),
+    ] {
+        let config =
+            ConnectionConfig { controller, rate_bits_per_s, ..ConnectionConfig::default() };
+        let (a, b) = connect(&context, config);
+        assert_eq!(a.chosen().controller, name);
+        let receive = b.post_recv(vec![0; 1 << 20]).unwrap();
+        a.write(&vec![1; 1 << 20]).unwrap();
+        assert!(receive.complete().is_complete, "{name}");
+    }
+}
+
+#[test]
+fn a_fixed_rate_that_is_not_given_is_refused_before_anything_is_sent() {
+    let config =
+        ConnectionConfig { controller: Some(ControllerKind::Fixed), ..ConnectionConfig::default() };
+    // Whoever listens there is told nothing, and need not answer.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let Err(error) = Connection::connect(&far(None), silent.local_addr().unwrap(), config) else {
+        panic!("a rate is needed");
+    };
+    assert!(matches!(error, ConnectError::QueuePair(QueuePairError::NoRate)), "{error}");
+    assert!(error.to_string().contains("needs a rate"));
+}
