@@ -3,7 +3,9 @@
 //! between commits can be seen where times cannot show it.
 //!
 //! Both ends run on one thread, over real sockets; what the kernel does is not
-//! counted.
+//! counted. Looking for packets that are not here yet and reports that are due
+//! by time are, and a busy machine has more of both; so what seems to have grown
+//! is counted again, and the least counts.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use lacuna::{
@@ -72,6 +74,9 @@ const WORKLOADS: &[Workload] = &[
     },
 ];
 
+/// How often a workload that seems to have grown is counted.
+const COUNTS_MAX: u32 = 4;
+
 /// The function whose calls are counted, and what it calls.
 const COUNTED: &str = "lacuna_bench_counted";
 
@@ -86,19 +91,31 @@ struct Kept {
 /// more than `tolerance`. With `update` it writes them down instead.
 pub(crate) fn run(kept: &Path, tolerance: f64, update: bool) -> Result<()> {
     let compiler = crate::machine::compiler();
+    let before: Option<Kept> = match update {
+        true => None,
+        false => {
+            let text = std::fs::read_to_string(kept)
+                .with_context(|| format!("cannot read {}", kept.display()))?;
+            Some(serde_json::from_str(&text)?)
+        }
+    };
     let mut instructions = BTreeMap::new();
     for workload in WORKLOADS {
-        let count = count(workload)?;
-        instructions.insert(workload.name.to_owned(), (count * 10.0).round() / 10.0);
+        let was = before.as_ref().and_then(|before| before.instructions.get(workload.name));
+        let mut least = count(workload)?;
+        for _ in 1..COUNTS_MAX {
+            if was.is_none_or(|was| least <= was * (1.0 + tolerance)) {
+                break;
+            }
+            least = least.min(count(workload)?);
+        }
+        instructions.insert(workload.name.to_owned(), (least * 10.0).round() / 10.0);
     }
-    if update {
+    let Some(before) = before else {
         let text = serde_json::to_string_pretty(&Kept { compiler, instructions })?;
         return std::fs::write(kept, text + "\n")
             .with_context(|| format!("cannot write {}", kept.display()));
-    }
-    let text =
-        std::fs::read_to_string(kept).with_context(|| format!("cannot read {}", kept.display()))?;
-    let before: Kept = serde_json::from_str(&text)?;
+    };
     if before.compiler != compiler {
         println!(
             "counted before with {}, now with {compiler}: what has grown does not fail",
