@@ -1,16 +1,16 @@
 //! Where a result comes from: machine, kernel, commit, compiler.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::process::Command;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Machine {
-    processor: String,
-    cores: usize,
-    kernel: String,
-    receive_buffer_limit_bytes: Option<u64>,
-    compiler: String,
-    commit: String,
+    pub(crate) processor: String,
+    pub(crate) cores: usize,
+    pub(crate) kernel: String,
+    pub(crate) receive_buffer_limit_bytes: Option<u64>,
+    pub(crate) compiler: String,
+    pub(crate) commit: String,
 }
 
 impl Machine {
@@ -26,9 +26,25 @@ impl Machine {
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
             receive_buffer_limit_bytes: read("/proc/sys/net/core/rmem_max").trim().parse().ok(),
             compiler: compiler(),
-            commit: first_line("git", &["describe", "--always", "--dirty", "--abbrev=12"]),
+            // Of this checkout, wherever the program was started.
+            commit: first_line(
+                "git",
+                &[
+                    "-C",
+                    env!("CARGO_MANIFEST_DIR"),
+                    "describe",
+                    "--always",
+                    "--dirty",
+                    "--abbrev=12",
+                ],
+            ),
         }
     }
+}
+
+/// The day, in UTC.
+pub(crate) fn today() -> String {
+    first_line("date", &["-u", "+%Y-%m-%d"])
 }
 
 pub(crate) fn compiler() -> String {

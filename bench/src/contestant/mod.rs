@@ -6,7 +6,7 @@
 mod external;
 mod lacuna_perf;
 mod ping;
-mod quic;
+pub(crate) mod quic;
 mod tcp;
 
 use crate::bare;

@@ -16,26 +16,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const WRITE_BYTES: usize = 1 << 20;
-const NAME: &str = "localhost";
+pub(crate) const NAME: &str = "localhost";
 
 /// `mtu`: packets of that size from the start; without it quinn's defaults.
 pub(super) fn run(cell: &Cell, place: &Place, mtu: Option<u16>) -> Result<Sample> {
-    let key = rcgen::generate_simple_self_signed([NAME.to_owned()])?;
-    let certificate = CertificateDer::from(key.cert);
-    let private = PrivatePkcs8KeyDer::from(key.signing_key.serialize_der());
+    let (certificate, key) = identity()?;
     let transport = Arc::new(transport(mtu));
-    let mut server = ServerConfig::with_single_cert(vec![certificate.clone()], private.into())?;
-    server.transport_config(transport.clone());
-    let mut roots = RootCertStore::empty();
-    roots.add(certificate)?;
-    let tls = quinn::rustls::ClientConfig::builder_with_provider(Arc::new(
-        crypto::ring::default_provider(),
-    ))
-    .with_protocol_versions(&[&quinn::rustls::version::TLS13])?
-    .with_root_certificates(roots)
-    .with_no_client_auth();
-    let mut client = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
-    client.transport_config(transport);
+    let server = server_config(&certificate, &key, transport.clone())?;
+    let client = client_config(&certificate, transport)?;
 
     let sockets =
         [UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?, UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?];
@@ -67,6 +55,42 @@ pub(super) fn run(cell: &Cell, place: &Place, mtu: Option<u16>) -> Result<Sample
     })
 }
 
+/// A new certificate and its key, DER.
+pub(crate) fn identity() -> Result<(Vec<u8>, Vec<u8>)> {
+    let key = rcgen::generate_simple_self_signed([NAME.to_owned()])?;
+    Ok((key.cert.der().to_vec(), key.signing_key.serialize_der()))
+}
+
+pub(crate) fn server_config(
+    certificate: &[u8],
+    key: &[u8],
+    transport: Arc<TransportConfig>,
+) -> Result<ServerConfig> {
+    let certificate = CertificateDer::from(certificate.to_vec());
+    let key = PrivatePkcs8KeyDer::from(key.to_vec());
+    let mut server = ServerConfig::with_single_cert(vec![certificate], key.into())?;
+    server.transport_config(transport);
+    Ok(server)
+}
+
+/// For a client that knows the server's certificate.
+pub(crate) fn client_config(
+    certificate: &[u8],
+    transport: Arc<TransportConfig>,
+) -> Result<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from(certificate.to_vec()))?;
+    let tls = quinn::rustls::ClientConfig::builder_with_provider(Arc::new(
+        crypto::ring::default_provider(),
+    ))
+    .with_protocol_versions(&[&quinn::rustls::version::TLS13])?
+    .with_root_certificates(roots)
+    .with_no_client_auth();
+    let mut client = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
+    client.transport_config(transport);
+    Ok(client)
+}
+
 fn transport(mtu: Option<u16>) -> TransportConfig {
     let mut transport = TransportConfig::default();
     if let Some(mtu) = mtu {
@@ -75,7 +99,12 @@ fn transport(mtu: Option<u16>) -> TransportConfig {
     transport
 }
 
-fn endpoint(socket: UdpSocket, server: Option<ServerConfig>, mtu: Option<u16>) -> Result<Endpoint> {
+/// On a socket; with `mtu`, for packets of that size.
+pub(crate) fn endpoint(
+    socket: UdpSocket,
+    server: Option<ServerConfig>,
+    mtu: Option<u16>,
+) -> Result<Endpoint> {
     let mut config = EndpointConfig::default();
     if let Some(mtu) = mtu {
         config.max_udp_payload_size(mtu)?;
@@ -83,7 +112,7 @@ fn endpoint(socket: UdpSocket, server: Option<ServerConfig>, mtu: Option<u16>) -
     Ok(Endpoint::new(config, server, socket, Arc::new(TokioRuntime))?)
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime> {
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
