@@ -12,6 +12,7 @@ mod pin;
 mod report;
 mod run;
 mod scale;
+mod wan;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
@@ -31,6 +32,8 @@ struct Cli {
 enum Task {
     /// Run cells of cells.toml and compare with the goals kept there
     Run(RunArgs),
+    /// Race over an emulated long path: Lacuna and what people use
+    Wan(wan::WanArgs),
     /// Measure the bitmap engine alone, packets fed from memory
     Engine {
         #[arg(long, default_value_t = 5)]
@@ -59,6 +62,9 @@ enum Task {
     /// Run one workload of `count`
     #[command(hide = true)]
     Counted { workload: String },
+    /// Be an end of the race, in a host
+    #[command(hide = true)]
+    WanEnd { order: String },
     /// Pin this process to a core, then become another program
     #[command(hide = true)]
     Pinned {
@@ -109,6 +115,8 @@ impl Task {
     fn run(self) -> Result<()> {
         match self {
             Self::Run(args) => run_cells(&args),
+            Self::Wan(args) => wan::run(&args),
+            Self::WanEnd { order } => wan::end::run(&order),
             Self::Engine { rounds, json } => engine::run(rounds, json),
             Self::Scale { rounds, json } => scale::run(rounds, json),
             Self::Count { update, tolerance } => {

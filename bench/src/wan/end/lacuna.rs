@@ -1,0 +1,187 @@
+//! Lacuna, through its library and with its defaults: packet size found on the path, chunks,
+//! windows and buffers as they come. A message is a write into a receive that is posted, and is
+//! there when the write is acknowledged.
+
+use super::{Line, Message, Order, Reuse, Task, crowd, now_ns, say, thread, watch};
+use anyhow::{Context as _, Result, bail};
+use lacuna::{
+    Connection, ConnectionConfig, Context, ContextConfig, Listener, Mode, RecvHandle, SendBuffer,
+};
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A bulk transfer is messages of this size, …
+const BULK_BYTES: usize = 8 << 20;
+/// … so many on the way: four times what 1 Gbit/s over 250 ms has in flight.
+const BULK_AHEAD: usize = 16;
+/// Receives posted on a connection that stays.
+const AHEAD: usize = 2;
+/// How often the bitmaps of a bulk transfer are counted.
+const COUNT: Duration = Duration::from_millis(5);
+/// Longer than any run.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+fn config(order: &Order, mode: &str, cc: &str) -> Result<ConnectionConfig> {
+    let rate_bits_per_s = match cc {
+        "default" => None,
+        "fixed" => Some(order.rate_bits_per_s),
+        _ => bail!("lacuna has no congestion control {cc}: use default or fixed"),
+    };
+    Ok(ConnectionConfig {
+        mode: mode.parse::<Mode>()?,
+        rate_bits_per_s,
+        deadline: PATIENCE,
+        ..ConnectionConfig::default()
+    })
+}
+
+fn context(bind: IpAddr) -> Result<Context> {
+    Ok(Context::new(ContextConfig { bind, ..ContextConfig::default() })?)
+}
+
+pub(super) fn serve(order: &Order, mode: &str, cc: &str) -> Result<()> {
+    let context = context(order.address.ip())?;
+    let listener = Listener::bind(&context, order.address, config(order, mode, cc)?)?;
+    say(&Line::Listening)?;
+    if let Task::Bulk { seconds } = order.task {
+        let connection = listener.accept()?;
+        let received = Arc::new(AtomicU64::new(0));
+        let counted = received.clone();
+        thread(move || {
+            if let Err(error) = take_bulk(&connection, &counted) {
+                eprintln!("{error:#}");
+            }
+        })?;
+        return watch(&received, seconds);
+    }
+    let listener = Arc::new(listener);
+    let bytes = order.task.message_bytes();
+    let ahead = match order.task {
+        Task::Messages { connection: Reuse::Kept, .. } => AHEAD,
+        _ => 1,
+    };
+    loop {
+        let stream = listener.accept_stream()?;
+        let listener = listener.clone();
+        thread(move || {
+            let taken = listener.agree(stream).map_err(Into::into);
+            if let Err(error) = taken.and_then(|connection| take(&connection, bytes, ahead)) {
+                eprintln!("{error:#}");
+            }
+        })?;
+    }
+}
+
+fn take_bulk(connection: &Connection, received: &AtomicU64) -> Result<()> {
+    let mut posted = VecDeque::new();
+    for _ in 0..BULK_AHEAD {
+        posted.push_back(connection.post_recv(vec![0; BULK_BYTES])?);
+    }
+    let mut complete_bytes = 0;
+    loop {
+        let Some(front) = posted.front() else { return Ok(()) };
+        if front.wait(COUNT).is_ok() {
+            let done = posted.pop_front().context("it was there")?.complete();
+            complete_bytes += BULK_BYTES as u64;
+            posted.push_back(connection.post_recv(done.buffer)?);
+        }
+        if let Some(failure) = connection.failure() {
+            bail!("{failure}");
+        }
+        let open_bytes: u64 = posted.iter().map(arrived_bytes).sum();
+        received.store(complete_bytes + open_bytes, Ordering::Relaxed);
+    }
+}
+
+/// What is there of a message that may still be on its way.
+fn arrived_bytes(message: &RecvHandle) -> u64 {
+    let chunk_bytes = message.geometry().chunk_bytes();
+    (u64::from(message.chunks_done()) * chunk_bytes).min(BULK_BYTES as u64)
+}
+
+fn take(connection: &Connection, bytes: usize, ahead: usize) -> Result<()> {
+    let mut posted = VecDeque::new();
+    for _ in 0..ahead {
+        posted.push_back(connection.post_recv(vec![0; bytes])?);
+    }
+    while let Some(front) = posted.pop_front() {
+        match front.wait(PATIENCE) {
+            Err(error) if error.is_closed() => return Ok(()),
+            result => result?,
+        }
+        let buffer = front.complete().buffer;
+        if ahead > 1 {
+            posted.push_back(connection.post_recv(buffer)?);
+        }
+    }
+    // The client closes it; until then its last packets may need an answer.
+    while connection.failure().is_none() {
+        std::thread::sleep(COUNT);
+    }
+    Ok(())
+}
+
+pub(super) fn send(order: &Order, mode: &str, cc: &str) -> Result<()> {
+    let unspecified = match order.address {
+        SocketAddr::V4(_) => IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED),
+    };
+    let context = context(unspecified)?;
+    let config = config(order, mode, cc)?;
+    let address = order.address;
+    match order.task {
+        Task::Bulk { .. } => {
+            let connection = Connection::connect(&context, address, config)?;
+            send_bulk(&connection)
+        }
+        Task::Messages { count, connection: reuse, .. } => {
+            let data = vec![0x5A; order.task.message_bytes()];
+            let mut kept = None;
+            for _ in 0..count {
+                let began_ns = now_ns();
+                let connection = match kept.take() {
+                    Some(connection) => connection,
+                    None => connect(&context, address, config)?,
+                };
+                say(&Line::Message(write(&connection, &data, began_ns)?))?;
+                kept = (reuse == Reuse::Kept).then_some(connection);
+            }
+            Ok(())
+        }
+        Task::Crowd { connections, .. } => {
+            let data = Arc::new(vec![0x5A; order.task.message_bytes()]);
+            crowd(connections, move || {
+                let began_ns = now_ns();
+                let connection = connect(&context, address, config)?;
+                write(&connection, &data, began_ns)
+            })
+        }
+    }
+}
+
+fn send_bulk(connection: &Connection) -> Result<()> {
+    let data = Arc::new(vec![0x5A; BULK_BYTES]);
+    let mut under_way = VecDeque::new();
+    loop {
+        while under_way.len() < BULK_AHEAD {
+            under_way.push_back(connection.start_write(SendBuffer::new(data.clone()), None)?);
+        }
+        under_way.pop_front().context("it was there")?.wait()?;
+    }
+}
+
+fn connect(context: &Context, address: SocketAddr, config: ConnectionConfig) -> Result<Connection> {
+    let connection = Connection::connect(context, address, config)?;
+    connection.wait_clear_to_send(PATIENCE)?;
+    Ok(connection)
+}
+
+fn write(connection: &Connection, data: &[u8], connecting_ns: u64) -> Result<Message> {
+    let began_ns = now_ns();
+    connection.write(data)?;
+    let took_ns = now_ns() - began_ns;
+    Ok(Message { began_ns, setup_ns: began_ns - connecting_ns, took_ns })
+}

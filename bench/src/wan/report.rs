@@ -1,0 +1,349 @@
+//! The document of the race: tables of what was found, goals, and the cells that Lacuna loses, said
+//! as plainly as the others.
+
+use super::cell::{Cell, Goal, Kind, loss_name, matches};
+use super::contestant;
+use super::end::{Program, Task};
+use super::plot;
+use super::record::{Entry, Record};
+use super::summary::{Summary, is_rate};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+const HEAD: &str = "\
+# The race over an emulated long path
+
+Written by `cargo run --release --manifest-path bench/Cargo.toml -- wan … --record`, from the records
+in `bench/wan/record`; cells and contestants are data in `bench/wan`. Do not edit.
+
+Two hosts (network namespaces) are joined by `lacuna-wan`: a link of the rate of the cell with a
+queue of one product of rate and round-trip time (512 KiB at least), half of the round-trip time
+each way, and losses both ways, independent or in bursts. Contestants run one after the other, each
+over a path of its own, in an order that turns around from round to round; in a round all meet the
+same seed of losses.
+
+- **Goodput** is what the receiving application got, from the client's arrival on, start-up
+  included; *steady* is the second half. Full: 0.9 of the ideal rate for 100 ms or a round trip.
+- **A message** takes from the client's call until the client knows that all of it arrived: the
+  peer's answer of one byte for TCP and QUIC, the acknowledged write for Lacuna. Connecting is told
+  apart (*set-up*). `fresh`: each message on a connection of its own, of the same process and path;
+  *first* is the first of them, over a path not seen before. `kept`: all on one connection.
+- **Ideal** is what headers and loss leave of the rate (1,352 bytes of payload in 1,442 on the
+  link), for a message with one way out and one way back. No sender can do better without larger
+  packets; TCP's headers are smaller and allow 2 % more.
+- **Queue** is the waiting time in front of the link, over all packets and at most.
+- **CPU** is processor time of both ends per 10^9 bytes. The kernel's work of receiving a packet
+  happens where the emulator hands it over, so it is in the column *path*, with the emulator's own.
+- **Others** is what else ran on the machine meanwhile, in cores.
+- Values are medians of the rounds with their range. `>`: a message did not end within the time that
+  a round has; it counts with the time that it had.
+";
+
+/// The document, of what is there.
+pub(crate) fn document(
+    records: &[Record],
+    goals: &[Goal],
+    contestants: &contestant::File,
+) -> String {
+    let mut text = HEAD.to_owned();
+    text += &origins(records);
+    text += &losses(records);
+    text += &goals_table(records, goals);
+    let mut grids: Vec<&str> = Vec::new();
+    for record in records {
+        if !grids.contains(&record.cell.grid.as_str()) {
+            grids.push(&record.cell.grid);
+        }
+    }
+    for grid in grids {
+        let of_grid: Vec<_> = records.iter().filter(|record| record.cell.grid == grid).collect();
+        let _ = writeln!(text, "\n## {grid}\n\n{}.", of_grid[0].cell.about);
+        for name in plot::names(records, grid) {
+            let _ = writeln!(text, "\n![{name}](race/{name})");
+        }
+        for record in of_grid {
+            text += &table(record);
+        }
+    }
+    let cells: Vec<_> = records.iter().map(|record| &record.cell).collect();
+    text += "\n## Contestants and their settings\n\n| contestant | program | settings |\n|---|---|---|\n";
+    for one in contestants.of(&cells) {
+        let program = match &one.program {
+            Program::Lacuna { mode, cc } => format!("Lacuna, `--mode {mode}`, rate control {cc}"),
+            Program::Tcp { cc } => format!("TCP, {cc}"),
+            Program::Quinn { cc, .. } => format!("quinn 0.11, {cc}"),
+            Program::Piped { client, .. } => format!("`{}`", client.join(" ")),
+        };
+        let mut settings = one.about.clone();
+        for (name, value) in &one.sysctls {
+            let _ = write!(settings, "; `{name}={value}`");
+        }
+        if let Some(tunnel) = &one.tunnel {
+            let _ = write!(settings, "; `{}`", tunnel.client.join(" "));
+        }
+        let _ = writeln!(text, "| {} | {program} | {settings} |", one.name);
+    }
+    text
+}
+
+/// Where and when it was measured.
+fn origins(records: &[Record]) -> String {
+    let all: BTreeSet<String> = entries(records)
+        .map(|entry| {
+            let machine = &entry.machine;
+            let note = match entry.note.as_str() {
+                "" => String::new(),
+                note => format!(" {note}."),
+            };
+            format!(
+                "- {}: {}, {} cores, Linux {}, {}, commit `{}`.{note}\n",
+                entry.day,
+                machine.processor,
+                machine.cores,
+                machine.kernel,
+                machine.compiler,
+                machine.commit,
+            )
+        })
+        .collect();
+    format!("\nMeasured:\n\n{}", all.into_iter().collect::<String>())
+}
+
+fn entries(records: &[Record]) -> impl Iterator<Item = &Entry> {
+    records.iter().flat_map(|record| record.entries.values())
+}
+
+fn is_ours(name: &str) -> bool {
+    name.starts_with("lacuna")
+}
+
+/// Whoever is best of those that a test takes.
+fn best(record: &Record, takes: impl Fn(&str) -> bool) -> Option<(&str, f64)> {
+    let values = record
+        .entries
+        .iter()
+        .filter(|(name, _)| takes(name))
+        .filter_map(|(name, entry)| Some((name.as_str(), Summary::new(entry).value?.median)));
+    let is_better = |one: f64, other: f64| (one > other) == is_rate(record.cell.kind);
+    values.reduce(|best, one| if is_better(one.1, best.1) { one } else { best })
+}
+
+/// The cells where somebody else is better than all of Lacuna's.
+fn losses(records: &[Record]) -> String {
+    let mut text = "\n## Where Lacuna loses\n\n".to_owned();
+    let mut compared = 0;
+    let mut lost = 0;
+    for record in records.iter().filter(|record| !is_shared(&record.cell)) {
+        let ours = best(record, |name| is_ours(name) && !name.ends_with("-fixed"));
+        let (Some(ours), Some(theirs)) = (ours, best(record, |name| !is_ours(name))) else {
+            continue;
+        };
+        compared += 1;
+        let (unit, factor) = match is_rate(record.cell.kind) {
+            true => ("Mbit/s", theirs.1 / ours.1),
+            false => ("ms", ours.1 / theirs.1),
+        };
+        if factor > 1.0 {
+            lost += 1;
+            let _ = writeln!(
+                text,
+                "- {}: {} {} {unit}, {} {} {unit}: {:.2} times better",
+                record.cell.name,
+                ours.0,
+                show(ours.1),
+                theirs.0,
+                show(theirs.1),
+                factor,
+            );
+        }
+    }
+    let _ = writeln!(
+        text,
+        "\n{lost} of {compared} cells, Lacuna's best mode at its defaults against the best of all others."
+    );
+    text
+}
+
+/// Whether flows of several contestants run beside each other in it.
+fn is_shared(cell: &Cell) -> bool {
+    cell.contestants.iter().any(|name| name.contains('+'))
+}
+
+fn goals_table(records: &[Record], goals: &[Goal]) -> String {
+    let mut rows = String::new();
+    for goal in goals {
+        for record in records.iter().filter(|record| matches(&goal.cells, &record.cell.name)) {
+            let Some(entry) = record.entries.get(&goal.ours) else { continue };
+            let ours = Summary::new(entry);
+            let Some(value) = ours.value else { continue };
+            let is_rate = is_rate(record.cell.kind);
+            let mut row = |what: String, found: f64, wanted: f64, holds: bool| {
+                let _ = writeln!(
+                    rows,
+                    "| {} | {} | {what} | {found:.2} | {wanted:.2} | {} |",
+                    record.cell.name,
+                    goal.ours,
+                    if holds { "holds" } else { "**misses**" },
+                );
+            };
+            let theirs = best(record, |name| goal.against.iter().any(|other| other == name));
+            if let (Some((name, theirs)), Some(factor)) = (theirs, goal.factor) {
+                let found = if is_rate { value.median / theirs } else { theirs / value.median };
+                row(format!("times {name}"), found, factor, found >= factor);
+            }
+            if let (Some(share), Some(found)) = (goal.of_ideal_rate, ours.of_ideal(&record.cell)) {
+                row("of the ideal rate".to_owned(), found, share, found >= share);
+            }
+            if let (Some(most), Some(found)) = (goal.of_ideal_time, ours.of_ideal(&record.cell)) {
+                row("of the ideal time, mean".to_owned(), found, most, found <= most);
+            }
+            if let (Some(most), Some(p99), Some(ideal)) =
+                (goal.of_ideal_time_p99, ours.p99_ms, record.cell.ideal_ms())
+            {
+                row("of the ideal time, p99".to_owned(), p99 / ideal, most, p99 / ideal <= most);
+            }
+        }
+    }
+    if rows.is_empty() {
+        return rows;
+    }
+    format!(
+        "\n## Goals\n\n| cell | ours | what | found | wanted | |\n|---|---|---|---|---|---|\n{rows}"
+    )
+}
+
+/// Three digits or so.
+fn show(value: f64) -> String {
+    match value {
+        value if value >= 100.0 => format!("{value:.0}"),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value => format!("{value:.2}"),
+    }
+}
+
+fn maybe(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), show)
+}
+
+/// The table of a cell, the best first.
+fn table(record: &Record) -> String {
+    let cell = &record.cell;
+    let mut text = format!("\n### {}\n\n", cell.name);
+    let ideal = match cell.ideal_ms() {
+        Some(ideal_ms) => format!("{} ms", show(ideal_ms)),
+        None => format!("{} Mbit/s", show(cell.ideal_mbit())),
+    };
+    let _ = write!(
+        text,
+        "{} Mbit/s, {} ms, loss {}{}, queue {} KiB; ideal {ideal}",
+        cell.rate_mbit,
+        cell.rtt_ms,
+        loss_name(cell.loss),
+        if cell.burst > 1 { format!(" in bursts of {}", cell.burst) } else { String::new() },
+        cell.queue_bytes >> 10,
+    );
+    for change in &cell.changes {
+        let rate = change.rate_mbit.map_or(String::new(), |rate| format!(" {rate} Mbit/s"));
+        let loss = change.loss.map_or(String::new(), |loss| format!(" loss {}", loss_name(loss)));
+        let _ = write!(text, "; at {} s{rate}{loss}", change.at_s);
+    }
+    let tasks: BTreeSet<_> = record.entries.values().map(run_as).collect();
+    let _ = writeln!(text, ". Run: {}.\n", tasks.into_iter().collect::<Vec<_>>().join("; "));
+    text += match (cell.kind, is_shared(cell)) {
+        (Kind::Bulk, false) => {
+            "| contestant | goodput | of ideal | steady | full after ms | resumed after ms | queue ms mean, most | drops | CPU-s/GB ends, path | others |\n|---|---|---|---|---|---|---|---|---|---|\n"
+        }
+        (Kind::Bulk, true) => {
+            "| flows | goodput together | share of the first | Jain | queue ms mean, most | drops | others |\n|---|---|---|---|---|---|---|\n"
+        }
+        _ => {
+            "| contestant | mean ms | of ideal | p99 ms | first ms | set-up ms | messages | queue ms mean, most | CPU-s/GB ends, path | others |\n|---|---|---|---|---|---|---|---|---|---|\n"
+        }
+    };
+    let mut rows: Vec<_> =
+        record.entries.iter().map(|(name, entry)| (name, entry, Summary::new(entry))).collect();
+    let key = |summary: &Summary| {
+        let value = summary.value.map_or(f64::INFINITY, |value| value.median);
+        if is_rate(cell.kind) && value.is_finite() { -value } else { value }
+    };
+    rows.sort_by(|one, other| key(&one.2).total_cmp(&key(&other.2)));
+    for (name, entry, summary) in rows {
+        text += &row(cell, name, entry, &summary);
+    }
+    text
+}
+
+/// How long or how often a contestant was run.
+fn run_as(entry: &Entry) -> String {
+    let rounds = entry.samples.len();
+    match entry.task {
+        Task::Bulk { seconds } => format!("{seconds} s, {rounds} rounds"),
+        Task::Messages { count, .. } => {
+            format!("{count} messages, {} s at most, {rounds} rounds", entry.budget_s)
+        }
+        Task::Crowd { connections, .. } => format!("{connections} connections, {rounds} rounds"),
+    }
+}
+
+fn row(cell: &Cell, name: &str, entry: &Entry, summary: &Summary) -> String {
+    let name = if is_ours(name) { format!("**{name}**") } else { name.to_owned() };
+    if let Some(why) = &entry.skipped {
+        return format!("| {name} | skipped: {why} |\n");
+    }
+    let Some(value) = summary.value else {
+        let why = entry.failures.last().map_or("no result", String::as_str);
+        return format!("| {name} | failed: {} |\n", why.replace('|', "/"));
+    };
+    let at_least = if summary.is_at_least { "> " } else { "" };
+    let range =
+        format!("{at_least}{} [{}-{}]", show(value.median), show(value.least), show(value.most));
+    let of_ideal = summary.of_ideal(cell).map_or(String::new(), |share| format!("{share:.2}"));
+    let queue = format!("{}, {}", maybe(summary.queue_ms_mean), maybe(summary.queue_ms_max));
+    let cpu =
+        format!("{}, {}", maybe(summary.cpu_s_per_gbyte), maybe(summary.path_cpu_s_per_gbyte));
+    let mut others = maybe(summary.others_cores);
+    if summary.late_drops > 0 {
+        let _ = write!(others, "; the path came too late for {} packets", summary.late_drops);
+    }
+    let failed = entry.samples.iter().filter(|sample| sample.is_none()).count();
+    if failed > 0 {
+        let why = entry.failures.last().map_or("", String::as_str).replace('|', "/");
+        let _ = write!(others, "; failed in {failed} rounds: {why}");
+    }
+    if summary.missing > 0 {
+        let _ = write!(others, "; {} messages did not come", summary.missing);
+    }
+    let columns = match (cell.kind, is_shared(cell)) {
+        (Kind::Bulk, false) => vec![
+            range,
+            of_ideal,
+            maybe(summary.steady_mbit),
+            maybe(summary.full_after_ms),
+            maybe(summary.resumed_ms),
+            queue,
+            maybe(summary.queue_drops),
+            cpu,
+            others,
+        ],
+        (Kind::Bulk, true) => vec![
+            range,
+            maybe(summary.share),
+            maybe(summary.jain),
+            queue,
+            maybe(summary.queue_drops),
+            others,
+        ],
+        _ => vec![
+            range,
+            of_ideal,
+            maybe(summary.p99_ms),
+            maybe(summary.first_ms),
+            maybe(summary.setup_ms),
+            summary.messages.to_string(),
+            queue,
+            cpu,
+            others,
+        ],
+    };
+    format!("| {name} | {} |\n", columns.join(" | "))
+}
