@@ -99,22 +99,33 @@ pub(crate) struct Cell {
     pub(crate) contestants: Vec<String>,
 }
 
-/// What is claimed, where both sides were measured.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// What is claimed: any of these, of every cell that the pattern names and where it was measured.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct Goal {
     pub(crate) ours: String,
     /// A pattern of cells, as on the command line.
     pub(crate) cells: String,
-    /// Better than the best of these by this factor, …
-    #[serde(default)]
+    /// Others, for `factor` and `cpu_share`.
     pub(crate) against: Vec<String>,
+    /// Better than the best of the others by this at least.
     pub(crate) factor: Option<f64>,
-    /// … this share of the ideal rate at least, …
+    /// Processor time per byte, ends and path, as a part of the least of the others' at most.
+    pub(crate) cpu_share: Option<f64>,
+    /// A part of the ideal rate at least.
     pub(crate) of_ideal_rate: Option<f64>,
-    /// … or this multiple of the ideal time at most, at the mean and for the 99th of a hundred.
+    /// Multiples of the ideal time at most: the mean, and the 99th of a hundred.
     pub(crate) of_ideal_time: Option<f64>,
     pub(crate) of_ideal_time_p99: Option<f64>,
+    /// Round-trip times until the rate is full, at most.
+    pub(crate) full_within_rtts: Option<f64>,
+    /// The mean queue in products of rate and round-trip time, at most.
+    pub(crate) queue_bdp: Option<f64>,
+    /// Two flows: Jain's index at least, and the bounds of the first one's part.
+    pub(crate) jain: Option<f64>,
+    pub(crate) share: Option<[f64; 2]>,
+    /// After darkness: milliseconds besides a round trip, at most.
+    pub(crate) resumed_ms: Option<f64>,
 }
 
 impl Cell {

@@ -3,8 +3,10 @@
 
 use super::cell::Cell;
 use super::end::Program;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// All of `contestants.toml`.
 #[derive(Debug, Deserialize)]
@@ -32,6 +34,11 @@ pub(crate) struct Contestant {
     /// A tunnel between the ends: its two programs. `{host}` and `{port}` are the server's end of
     /// it, `{to}` is where that end goes on to, and the client connects to `{local}`.
     pub(crate) tunnel: Option<Tunnel>,
+    /// A program that has to be built first: C++ beside the data, and its libraries. In the words
+    /// of the program it is `{built}`.
+    pub(crate) source: Option<String>,
+    #[serde(default)]
+    pub(crate) libraries: Vec<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -44,12 +51,46 @@ pub(crate) struct Tunnel {
 impl Contestant {
     /// What is not installed, in a sentence.
     pub(crate) fn missing(&self) -> Option<String> {
-        let missing = self.needs.iter().find(|program| !is_installed(program))?;
-        Some(format!("{missing} is not installed (Debian: {})", self.package))
+        if let Some(missing) = self.needs.iter().find(|program| !is_installed(program)) {
+            return Some(format!("{missing} is not installed (Debian: {})", self.package));
+        }
+        let is_there = self.built()?.is_file() || self.build().is_ok();
+        (!is_there).then(|| format!("it cannot be built here (Debian: {})", self.package))
+    }
+
+    /// What is run: words that name what was built are filled in.
+    pub(crate) fn program(&self) -> Program {
+        let mut program = self.program.clone();
+        if let (Program::Piped { server, client }, Some(built)) = (&mut program, self.built()) {
+            for word in server.iter_mut().chain(client) {
+                *word = word.replace("{built}", &built.to_string_lossy());
+            }
+        }
+        program
+    }
+
+    /// Where a program that is built lies: beside this one.
+    fn built(&self) -> Option<PathBuf> {
+        let source = Path::new(self.source.as_ref()?);
+        let folder = std::env::current_exe().ok()?.parent()?.to_owned();
+        Some(folder.join(format!("race-{}", source.file_stem()?.to_string_lossy())))
+    }
+
+    fn build(&self) -> Result<()> {
+        let (source, built) = self.source.as_ref().zip(self.built()).context("nothing to build")?;
+        let status = Command::new("c++")
+            .args(["-O2", "-o"])
+            .arg(built)
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("wan").join(source))
+            .args(self.libraries.iter().map(|library| format!("-l{library}")))
+            .stderr(Stdio::null())
+            .status()?;
+        ensure!(status.success(), "c++ ended with {status}");
+        Ok(())
     }
 }
 
-pub(crate) fn is_installed(program: &str) -> bool {
+fn is_installed(program: &str) -> bool {
     std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }

@@ -5,6 +5,7 @@
 mod cell;
 mod contestant;
 pub(crate) mod end;
+mod goal;
 mod neighbours;
 mod path;
 mod plot;

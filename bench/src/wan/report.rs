@@ -4,9 +4,10 @@
 use super::cell::{Cell, Goal, Kind, loss_name, matches};
 use super::contestant;
 use super::end::{Program, Task};
+use super::goal;
 use super::plot;
 use super::record::{Entry, Record};
-use super::summary::{Summary, is_rate};
+use super::summary::{Summary, best, is_rate};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -72,7 +73,9 @@ pub(crate) fn document(
             Program::Lacuna { mode, cc } => format!("Lacuna, `--mode {mode}`, rate control {cc}"),
             Program::Tcp { cc } => format!("TCP, {cc}"),
             Program::Quinn { cc, .. } => format!("quinn 0.11, {cc}"),
-            Program::Piped { client, .. } => format!("`{}`", client.join(" ")),
+            Program::Piped { client, .. } => {
+                format!("`{}`", client.join(" ").replace("{built}", "udt"))
+            }
         };
         let mut settings = one.about.clone();
         for (name, value) in &one.sysctls {
@@ -117,25 +120,20 @@ fn is_ours(name: &str) -> bool {
     name.starts_with("lacuna")
 }
 
-/// Whoever is best of those that a test takes.
-fn best(record: &Record, takes: impl Fn(&str) -> bool) -> Option<(&str, f64)> {
-    let values = record
-        .entries
-        .iter()
-        .filter(|(name, _)| takes(name))
-        .filter_map(|(name, entry)| Some((name.as_str(), Summary::new(entry).value?.median)));
-    let is_better = |one: f64, other: f64| (one > other) == is_rate(record.cell.kind);
-    values.reduce(|best, one| if is_better(one.1, best.1) { one } else { best })
-}
-
 /// The cells where somebody else is better than all of Lacuna's.
 fn losses(records: &[Record]) -> String {
     let mut text = "\n## Where Lacuna loses\n\n".to_owned();
     let mut compared = 0;
     let mut lost = 0;
     for record in records.iter().filter(|record| !is_shared(&record.cell)) {
-        let ours = best(record, |name| is_ours(name) && !name.ends_with("-fixed"));
-        let (Some(ours), Some(theirs)) = (ours, best(record, |name| !is_ours(name))) else {
+        let is_default = |name: &str| is_ours(name) && !name.ends_with("-fixed");
+        let Some(theirs) = best(record, |name| !is_ours(name)) else { continue };
+        let Some(ours) = best(record, is_default) else {
+            if record.entries.keys().any(|name| is_default(name)) {
+                compared += 1;
+                lost += 1;
+                let _ = writeln!(text, "- {}: Lacuna failed", record.cell.name);
+            }
             continue;
         };
         compared += 1;
@@ -173,43 +171,25 @@ fn goals_table(records: &[Record], goals: &[Goal]) -> String {
     let mut rows = String::new();
     for goal in goals {
         for record in records.iter().filter(|record| matches(&goal.cells, &record.cell.name)) {
-            let Some(entry) = record.entries.get(&goal.ours) else { continue };
-            let ours = Summary::new(entry);
-            let Some(value) = ours.value else { continue };
-            let is_rate = is_rate(record.cell.kind);
-            let mut row = |what: String, found: f64, wanted: f64, holds: bool| {
+            for verdict in goal::verdicts(goal, record) {
                 let _ = writeln!(
                     rows,
-                    "| {} | {} | {what} | {found:.2} | {wanted:.2} | {} |",
+                    "| {} | {} | {} | {} | {} | {} |",
                     record.cell.name,
                     goal.ours,
-                    if holds { "holds" } else { "**misses**" },
+                    verdict.what,
+                    show(verdict.found),
+                    verdict.wanted,
+                    if verdict.holds { "holds" } else { "**misses**" },
                 );
-            };
-            let theirs = best(record, |name| goal.against.iter().any(|other| other == name));
-            if let (Some((name, theirs)), Some(factor)) = (theirs, goal.factor) {
-                let found = if is_rate { value.median / theirs } else { theirs / value.median };
-                row(format!("times {name}"), found, factor, found >= factor);
-            }
-            if let (Some(share), Some(found)) = (goal.of_ideal_rate, ours.of_ideal(&record.cell)) {
-                row("of the ideal rate".to_owned(), found, share, found >= share);
-            }
-            if let (Some(most), Some(found)) = (goal.of_ideal_time, ours.of_ideal(&record.cell)) {
-                row("of the ideal time, mean".to_owned(), found, most, found <= most);
-            }
-            if let (Some(most), Some(p99), Some(ideal)) =
-                (goal.of_ideal_time_p99, ours.p99_ms, record.cell.ideal_ms())
-            {
-                row("of the ideal time, p99".to_owned(), p99 / ideal, most, p99 / ideal <= most);
             }
         }
     }
     if rows.is_empty() {
         return rows;
     }
-    format!(
-        "\n## Goals\n\n| cell | ours | what | found | wanted | |\n|---|---|---|---|---|---|\n{rows}"
-    )
+    let head = "| cell | ours | what | found | wanted | |\n|---|---|---|---|---|---|";
+    format!("\n## Goals\n\n{head}\n{rows}")
 }
 
 /// Three digits or so.
@@ -291,7 +271,10 @@ fn row(cell: &Cell, name: &str, entry: &Entry, summary: &Summary) -> String {
         return format!("| {name} | skipped: {why} |\n");
     }
     let Some(value) = summary.value else {
-        let why = entry.failures.last().map_or("no result", String::as_str);
+        let why = match summary.missing {
+            0 => entry.failures.last().map_or("no result", String::as_str).to_owned(),
+            missing => format!("{missing} messages did not come: {}", summary.complaint),
+        };
         return format!("| {name} | failed: {} |\n", why.replace('|', "/"));
     };
     let at_least = if summary.is_at_least { "> " } else { "" };
@@ -309,9 +292,6 @@ fn row(cell: &Cell, name: &str, entry: &Entry, summary: &Summary) -> String {
     if failed > 0 {
         let why = entry.failures.last().map_or("", String::as_str).replace('|', "/");
         let _ = write!(others, "; failed in {failed} rounds: {why}");
-    }
-    if summary.missing > 0 {
-        let _ = write!(others, "; {} messages did not come", summary.missing);
     }
     let columns = match (cell.kind, is_shared(cell)) {
         (Kind::Bulk, false) => vec![

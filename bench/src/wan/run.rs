@@ -58,7 +58,8 @@ pub(crate) fn run(
     for (index, contestant) in contestants.iter().enumerate() {
         servers.push(start_server(&wan, cell, contestant, index, place)?);
     }
-    let mut found = Found { began_ns: now_ns(), ..Found::default() };
+    let arrived = vec![Vec::new(); contestants.len()];
+    let mut found = Found { began_ns: now_ns(), arrived, ..Found::default() };
     let mut flows = Vec::new();
     for (index, (contestant, (server, tunnel))) in contestants.iter().zip(servers).enumerate() {
         let command = end_command(cell, contestant, index, Side::Client, place)?;
@@ -81,7 +82,7 @@ pub(crate) fn run(
     found.others_cores = neighbours.cores(used_s + own_s);
     let report = wan.stop()?;
     let is_nothing = match cell.task {
-        Task::Bulk { .. } => found.arrived.len() < flows.len(),
+        Task::Bulk { .. } => found.arrived.iter().any(Vec::is_empty),
         _ => found.messages.is_empty() && !found.is_cut,
     };
     if is_nothing || watched.is_err() {
@@ -90,7 +91,12 @@ pub(crate) fn run(
         watched.map_err(|error| error.context(complaints.join("; ")))?;
         bail!("nothing arrived: {}", complaints.join("; "));
     }
-    Ok(Sample::new(cell, &found, &report))
+    let mut sample = Sample::new(cell, &found, &report);
+    if sample.missing > 0 {
+        let complaints: Vec<_> = flows.into_iter().map(|flow| flow.client.complaint()).collect();
+        sample.complaint = complaints.join("; ");
+    }
+    Ok(sample)
 }
 
 /// Waits until the run is over, and changes the path meanwhile.
@@ -102,6 +108,7 @@ fn watch(
     place: &Place,
 ) -> Result<()> {
     let began = Instant::now();
+    let is_bulk = matches!(cell.task, Task::Bulk { .. });
     let mut changes = cell.changes.iter().peekable();
     let patience = match cell.task {
         Task::Bulk { seconds } => Duration::from_secs_f64(seconds) + CONNECTED,
@@ -115,12 +122,7 @@ fn watch(
         }
         let mut is_over = true;
         for flow in flows.iter_mut() {
-            if let Task::Bulk { .. } = cell.task {
-                while let Ok(line) = flow.server.lines.try_recv() {
-                    if let Line::Arrived(series) = line {
-                        found.arrived.push(series);
-                    }
-                }
+            if is_bulk {
                 let has_ended = flow.server.has_ended(LOOK)?;
                 // A client ends with its server; one that ends before has failed.
                 ensure!(has_ended || !flow.client.has_ended(Duration::ZERO)?, "the client ended");
@@ -131,23 +133,27 @@ fn watch(
             }
         }
         if is_over {
-            for flow in flows.iter().filter(|_| matches!(cell.task, Task::Bulk { .. })) {
-                let last = flow.server.lines.recv_timeout(Duration::from_secs(1));
-                if let Ok(Line::Arrived(series)) = last {
-                    found.arrived.push(series);
+            // By flow, so that shares are whose they are.
+            if is_bulk {
+                for (flow, arrived) in flows.iter().zip(&mut found.arrived) {
+                    // An ended server's lines end too.
+                    *arrived = flow.server.lines.iter().find_map(as_arrived).unwrap_or_default();
                 }
             }
             return Ok(());
         }
         if elapsed > patience {
-            ensure!(
-                !matches!(cell.task, Task::Bulk { .. }),
-                "no end after {} s",
-                patience.as_secs()
-            );
+            ensure!(!is_bulk, "no end after {} s", patience.as_secs());
             found.is_cut = true;
             return Ok(());
         }
+    }
+}
+
+fn as_arrived(line: Line) -> Option<Vec<(u64, u64)>> {
+    match line {
+        Line::Arrived(series) => Some(series),
+        _ => None,
     }
 }
 
@@ -177,7 +183,7 @@ fn end_command(
     let order = Order {
         side,
         address: address(contestant, index),
-        program: contestant.program.clone(),
+        program: contestant.program(),
         task: cell.task,
         rate_bits_per_s: cell.rate_mbit * 1_000_000,
         identity: place.identity.clone(),

@@ -34,6 +34,8 @@ pub(crate) struct Sample {
     pub(crate) unfinished_ms: Option<f64>,
     /// Messages of a crowd that did not come.
     pub(crate) missing: u32,
+    /// What the client said of it last.
+    pub(crate) complaint: String,
     /// In front of the link towards the server.
     pub(crate) queue_ms_mean: f64,
     pub(crate) queue_ms_max: f64,
@@ -177,6 +179,27 @@ pub(crate) fn jain(shares: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lacuna_wan::{Progress, Timeline};
+
+    #[test]
+    fn shares_are_whose_they_are_whoever_came_first() {
+        let text = "[[grid]]\nname = \"x\"\nabout = \"\"\nkind = \"bulk\"\nrates_mbit = [1000]\n\
+                    rtts_ms = [40]\nlosses = [0]\nseconds = 1\ncontestants = []";
+        let cell = super::super::cell::File::parse(text).unwrap().cells().unwrap().remove(0);
+        let slow = vec![(50_000_000, 0), (1_000_000_000, 1_000_000)];
+        let fast = vec![(0, 0), (500_000_000, 1_000_000), (999_000_000, 9_000_000)];
+        let found = Found { arrived: vec![slow, fast], ..Found::default() };
+        let total = Progress {
+            elapsed: std::time::Duration::from_secs(1),
+            ways: Default::default(),
+            cpu: std::time::Duration::from_secs(1),
+        };
+        let report = Report { total, timeline: Timeline::new(1), device_drops: [0; 2] };
+        let sample = Sample::new(&cell, &found, &report);
+        assert_eq!(sample.steady_mbit[0], 0.0);
+        assert!((sample.steady_mbit[1] - 144.1).abs() < 0.1, "{sample:?}");
+        assert!((sample.goodput_mbit.unwrap() - 72.07).abs() < 0.01, "{sample:?}");
+    }
 
     #[test]
     fn rates_are_of_what_was_there_at_both_times() {

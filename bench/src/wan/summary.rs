@@ -1,7 +1,7 @@
 //! The numbers of a contestant in a cell, over all rounds.
 
 use super::cell::{Cell, Kind};
-use super::record::Entry;
+use super::record::{Entry, Record};
 use super::sample::{Sample, jain};
 use crate::run::{Spread, spread};
 
@@ -30,6 +30,7 @@ pub(crate) struct Summary {
     pub(crate) path_cpu_s_per_gbyte: Option<f64>,
     pub(crate) queue_drops: Option<f64>,
     pub(crate) missing: u32,
+    pub(crate) complaint: String,
     pub(crate) late_drops: u64,
     pub(crate) others_cores: Option<f64>,
 }
@@ -39,10 +40,10 @@ pub(crate) fn is_rate(kind: Kind) -> bool {
     kind == Kind::Bulk
 }
 
-/// The value of a round.
+/// The value of a round. A crowd of which some did not come has none.
 fn value(sample: &Sample) -> Option<f64> {
     if sample.crowd_ms.is_some() {
-        return sample.crowd_ms;
+        return sample.crowd_ms.filter(|_| sample.missing == 0);
     }
     // What did not end took this long at least.
     let times = || sample.messages_ms.iter().chain(&sample.unfinished_ms);
@@ -64,7 +65,7 @@ pub(crate) fn headline(sample: &Sample) -> String {
         text += &format!(" ({} messages)", sample.messages_ms.len());
     }
     if sample.missing > 0 {
-        text += &format!(", {} did not come", sample.missing);
+        text += &format!(", {} did not come ({})", sample.missing, sample.complaint);
     }
     if let Some(unfinished) = sample.unfinished_ms {
         text += &format!(", cut {unfinished:.0} ms into one");
@@ -118,6 +119,10 @@ impl Summary {
             path_cpu_s_per_gbyte: of(|sample| sample.path_cpu_s_per_gbyte),
             queue_drops: of(|sample| Some(sample.queue_drops as f64)),
             missing: samples().map(|sample| sample.missing).max().unwrap_or(0),
+            complaint: samples()
+                .map(|sample| sample.complaint.clone())
+                .find(|complaint| !complaint.is_empty())
+                .unwrap_or_default(),
             late_drops: samples().map(|sample| sample.late_drops).sum(),
             others_cores: of(|sample| Some(sample.others_cores)),
         }
@@ -130,6 +135,15 @@ impl Summary {
     }
 }
 
+/// Whoever is best in a cell, of those that a test takes.
+pub(crate) fn best(record: &Record, takes: impl Fn(&str) -> bool) -> Option<(&str, f64)> {
+    let taken = record.entries.iter().filter(|(name, _)| takes(name));
+    let values =
+        taken.filter_map(|(name, entry)| Some((name.as_str(), Summary::new(entry).value?.median)));
+    let is_better = |one: f64, other: f64| (one > other) == is_rate(record.cell.kind);
+    values.reduce(|best, one| if is_better(one.1, best.1) { one } else { best })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,6 +154,8 @@ mod tests {
             Sample { messages_ms: vec![100.0], unfinished_ms: Some(900.0), ..Sample::default() };
         assert_eq!(value(&sample), Some(500.0));
         assert_eq!(value(&Sample::default()), None);
+        let crowd = |missing| Sample { crowd_ms: Some(5.0), missing, ..Sample::default() };
+        assert_eq!((value(&crowd(0)), value(&crowd(1))), (Some(5.0), None));
     }
 
     #[test]
