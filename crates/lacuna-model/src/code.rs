@@ -134,7 +134,7 @@ impl Code {
                     Outcome { success, failure }.all_of(groups)
                 })
                 .fold(Outcome::CERTAIN, Outcome::and),
-            (Some(chain), _) => *self.bursts(chain).last().unwrap_or(&Outcome::CERTAIN),
+            (Some(chain), _) => self.bursts(chain, self.m)[0],
         }
     }
 
@@ -147,7 +147,7 @@ impl Code {
                 .map(|s| binomial::tails(u64::from(self.k + s), p, u64::from(s)).0)
                 .collect(),
             (Some(chain), _) => {
-                self.bursts(chain).into_iter().map(|outcome| outcome.success).collect()
+                self.bursts(chain, 0).into_iter().map(|outcome| outcome.success).collect()
             }
             (None, CodeKind::Xor) => {
                 // The first groups may have lost one chunk of theirs, the others none.
@@ -163,16 +163,17 @@ impl Code {
     /// [`outcome`](Self::outcome) and [`early`](Self::early), which under bursts are one walk.
     pub(crate) fn outcome_and_early(&self, loss: &ChunkLoss) -> (Outcome, Vec<f64>) {
         let Some(chain) = loss.chain() else { return (self.outcome(loss), self.early(loss)) };
-        let outcomes = self.bursts(chain);
+        let outcomes = self.bursts(chain, 0);
         let whole = *outcomes.last().unwrap_or(&Outcome::CERTAIN);
         (whole, outcomes.into_iter().map(|outcome| outcome.success).collect())
     }
 
-    /// With the first `s` parity chunks, for `s = 0, ..., m`.
-    fn bursts(&self, chain: &ChunkChain) -> Vec<Outcome> {
+    /// With the first `s` parity chunks, for `s = least, ..., m`.
+    fn bursts(&self, chain: &ChunkChain, least: u32) -> Vec<Outcome> {
         match self.kind {
-            CodeKind::Mds => self.bursts_mds(chain),
-            CodeKind::Xor => self.bursts_xor(chain),
+            CodeKind::Mds => self.bursts_mds(chain, least),
+            CodeKind::Xor if self.m > XOR_GROUPS_MAX => self.bursts_xor_apart(chain, least),
+            CodeKind::Xor => self.bursts_xor(chain, least),
         }
     }
 
@@ -187,8 +188,7 @@ impl Code {
         [(length + 1, longer), (length, u64::from(self.m) - longer)].into_iter()
     }
 
-    /// With the first `s` parity chunks, for `s = 0, ..., m`.
-    fn bursts_mds(&self, chain: &ChunkChain) -> Vec<Outcome> {
+    fn bursts_mds(&self, chain: &ChunkChain, least: u32) -> Vec<Outcome> {
         let losses_max = self.m as usize;
         let mut data = Losses::new(chain, losses_max);
         for _ in 0..self.k {
@@ -196,8 +196,10 @@ impl Code {
         }
         let (of_data, data_more) = (data.exactly(), data.more);
         let mut parity = Losses::new(chain, losses_max);
-        let mut outcomes = Vec::with_capacity(losses_max + 1);
-        for sent in 0..=losses_max {
+        let least = least as usize;
+        (0..least).for_each(|_| parity.pass(chain));
+        let mut outcomes = Vec::with_capacity(losses_max + 1 - least);
+        for sent in least..=losses_max {
             // more_than[n]: the probability of more than `n` lost parity chunks.
             let of_parity = parity.exactly();
             let mut more_than = vec![parity.more; losses_max + 1];
@@ -219,11 +221,7 @@ impl Code {
         outcomes
     }
 
-    /// With the first `s` parity chunks, for `s = 0, ..., m`.
-    fn bursts_xor(&self, chain: &ChunkChain) -> Vec<Outcome> {
-        if self.m > XOR_GROUPS_MAX {
-            return self.bursts_xor_apart(chain);
-        }
+    fn bursts_xor(&self, chain: &ChunkChain, least: u32) -> Vec<Outcome> {
         // hit[set][state]: the groups in the set have lost one data chunk, none has lost two.
         let mut hit = vec![[0.0; 2]; 1 << self.m];
         let mut next = hit.clone();
@@ -246,23 +244,24 @@ impl Code {
         // The parity of a group that was hit must have been sent, and come.
         let outcome = |sent: u32| {
             let (mut success, mut failure) = (0.0, two_lost);
+            let came = parity_came(chain, sent);
             for (set, states) in hit.iter().enumerate() {
                 let weight = states[0] + states[1];
-                if set >> sent != 0 {
-                    failure += weight;
-                    continue;
+                match came.get(set) {
+                    Some(came) => {
+                        success += weight * came.success;
+                        failure += weight * came.failure;
+                    }
+                    None => failure += weight,
                 }
-                let came = parity_came(chain, sent, set);
-                success += weight * came.success;
-                failure += weight * came.failure;
             }
             Outcome { success, failure }
         };
-        (0..=self.m).map(outcome).collect()
+        (least..=self.m).map(outcome).collect()
     }
 
     /// The same, with groups that know nothing of each other.
-    fn bursts_xor_apart(&self, chain: &ChunkChain) -> Vec<Outcome> {
+    fn bursts_xor_apart(&self, chain: &ChunkChain, least: u32) -> Vec<Outcome> {
         let thinned = thinned(chain, self.m);
         let group = |group: u32, is_sent: bool| {
             let mut data = Losses::new(&thinned, 1);
@@ -282,7 +281,7 @@ impl Code {
         let of = |groups: [u32; 2], each: [Outcome; 2]| {
             each[0].all_of(groups[0].into()).and(each[1].all_of(groups[1].into()))
         };
-        (0..=self.m)
+        (least..=self.m)
             .map(|sent| {
                 let with_longer = sent.min(longer);
                 let sent_of = [with_longer, sent - with_longer];
@@ -358,18 +357,25 @@ impl Losses {
     }
 }
 
-/// Whether the parity chunks in `needed` all come.
-fn parity_came(chain: &ChunkChain, parity: u32, needed: usize) -> Outcome {
-    let (mut states, mut failure) = (chain.stationary, 0.0);
-    for i in 0..parity {
-        if needed >> i & 1 == 1 {
-            failure += row_times(states, &chain.step.lost).iter().sum::<f64>();
-            states = row_times(states, &chain.step.ok);
-        } else {
-            states = row_times(states, &chain.step.all());
+/// Of so many parity chunks, for each set of them: whether all in the set come.
+fn parity_came(chain: &ChunkChain, parity: u32) -> Vec<Outcome> {
+    // The states of the link if so far those in the set came, and whether one of them did not.
+    let mut sets = vec![(chain.stationary, 0.0)];
+    let all = chain.step.all();
+    for _ in 0..parity {
+        let needed = |(states, failure): &([f64; 2], f64)| {
+            let lost = row_times(*states, &chain.step.lost);
+            (row_times(*states, &chain.step.ok), failure + (lost[0] + lost[1]))
+        };
+        let with: Vec<_> = sets.iter().map(needed).collect();
+        for (states, _) in &mut sets {
+            *states = row_times(*states, &all);
         }
+        sets.extend(with);
     }
-    Outcome { success: states[0] + states[1], failure }
+    let outcome =
+        |(states, failure): ([f64; 2], f64)| Outcome { success: states[0] + states[1], failure };
+    sets.into_iter().map(outcome).collect()
 }
 
 /// The chain as chunks see it that are `distance` apart.

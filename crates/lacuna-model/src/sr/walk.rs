@@ -14,12 +14,27 @@
 use super::slowest::whole_up;
 use crate::rounds::Rounds;
 
+/// `ln F` below which `F` is no part of an integral of `1 - F`: `e^-45` is 3e-20.
+const NEVER_LN: f64 = -45.0;
+
+/// What the rounds to come may add at most, as a fraction of the sum so far, to be left out.
+const NEGLIGIBLE: f64 = 1e-17;
+
 /// `sum_q (rho - (M-1)) (1 - a_q^M) + (M-1) - G_q`, with
 /// `G_q = sum_{n=1}^{M-1} a_q^{M-n} a_{q+1}^n`, a geometric series.
 pub(super) fn closed_form(rounds: &Rounds, m: f64, rho: f64) -> f64 {
     let mut sum = 0.0;
     for q in 1..=rounds.count() {
         let (ln_a, gain) = (rounds.ln_arrived(q), rounds.gain(q));
+        if m * (ln_a + gain) < NEVER_LN {
+            sum += rho;
+            continue;
+        }
+        // `1 - F` only falls, and is at most `-ln F`.
+        let to_come = (rounds.count() - q + 1) as f64 * rho;
+        if -m * ln_a * to_come < NEGLIGIBLE * sum {
+            break;
+        }
         sum += (rho - (m - 1.0)) * -(m * ln_a).exp_m1();
         // a_q^M r (r^(M-1) - 1) / (r - 1) with r = a_{q+1} / a_q, in logarithms.
         let ratio = if gain > 0.0 { ((m - 1.0) * gain).exp_m1() / gain.exp_m1() } else { m - 1.0 };
@@ -67,6 +82,9 @@ pub(super) fn stepped(rounds: &Rounds, m: f64, rho: f64) -> f64 {
                 steps.push(((end - start - (behind - 1.0)).clamp(0.0, 1.0), rounds.gain(q)));
             }
         }
+        if -ln_f * (bounds[bounds.len() - 1] - start) < NEGLIGIBLE * sum {
+            break;
+        }
         steps.sort_by(|a, b| a.0.total_cmp(&b.0));
         sum += staircase(ln_f, length, &steps);
     }
@@ -78,31 +96,45 @@ pub(super) fn stepped(rounds: &Rounds, m: f64, rho: f64) -> f64 {
 fn staircase(ln_f: f64, length: f64, steps: &[(f64, f64)]) -> f64 {
     let per_period: f64 = steps.iter().map(|step| step.1).sum();
     let periods = length.floor();
+    if ln_f + per_period * (periods + 1.0) < NEVER_LN {
+        return length;
+    }
     let rest = length - periods;
+    let (periods, after) = Periods::new(per_period, periods);
     let mut done = 0.0;
     let (mut level, mut phase) = (ln_f, 0.0);
     for (next, gain) in steps.iter().copied().chain(std::iter::once((1.0, 0.0))) {
-        done += (next - phase) * geometric(level, per_period, periods);
+        let at = (level + periods.ln_from).exp();
+        done += (next - phase) * at * periods.sum;
         let left = rest.min(next) - phase;
         if left > 0.0 {
-            done += left * (level + periods * per_period).exp();
+            done += left * at * after;
         }
         (level, phase) = (level + gain, next);
     }
     length - done
 }
 
-/// `sum_{n < periods} e^(level + n gain)`.
-fn geometric(level: f64, gain: f64, periods: f64) -> f64 {
-    if periods == 0.0 {
-        0.0
-    } else if gain <= 0.0 {
-        periods * level.exp()
-    } else if gain * periods < 1.0 {
-        level.exp() * (gain * periods).exp_m1() / gain.exp_m1()
-    } else {
-        // The level is as far below zero as the gain will lift it, so neither term overflows.
-        ((level + gain * periods).exp() - level.exp()) / gain.exp_m1()
+/// `sum_{n < periods} e^(level + n gain) = e^(level + ln_from) sum`: what the steps of a period
+/// have in common.
+struct Periods {
+    ln_from: f64,
+    sum: f64,
+}
+
+impl Periods {
+    /// And `e^(periods gain - ln_from)`.
+    fn new(gain: f64, periods: f64) -> (Self, f64) {
+        let rise = gain * periods;
+        if rise <= 0.0 {
+            (Self { ln_from: 0.0, sum: periods }, 1.0)
+        } else if rise < 1.0 {
+            let risen = rise.exp_m1();
+            (Self { ln_from: 0.0, sum: risen / gain.exp_m1() }, 1.0 + risen)
+        } else {
+            // The level is as far below zero as the gain will lift it, so nothing overflows.
+            (Self { ln_from: rise, sum: -(-rise).exp_m1() / gain.exp_m1() }, 1.0)
+        }
     }
 }
 
