@@ -72,6 +72,7 @@ pub mod collective;
 mod completion;
 mod ec;
 mod error;
+mod fate;
 mod gilbert;
 mod loss;
 mod mixture;

@@ -13,7 +13,8 @@
 //! missing chunk the next is missing too with `c^q`, `c` being the loss after a loss, so clusters
 //! are `1 / (1 - c^q)` chunks long (the extremal index of the chain).
 
-use crate::loss::ChunkLoss;
+use crate::{gilbert::ChunkChain, loss::ChunkLoss};
+use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
 /// Rounds after which fewer than this many chunks are expected to be missing do not matter: it is
 /// 1e-4 of the resolution of an `f64` near 1.
@@ -23,31 +24,33 @@ const MISSING_CHUNKS_MIN: f64 = 1e-20;
 const EXACT_ROUNDS: usize = 3;
 
 /// `ln a_q` for `q = 1, 2, ...`, ending where every later one is as good as zero.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Rounds {
-    ln_arrived: Vec<f64>,
+    /// There may be more of them than matter.
+    ln_arrived: Arc<[f64]>,
+    count: usize,
+}
+
+impl PartialEq for Rounds {
+    fn eq(&self, other: &Self) -> bool {
+        self.ln_arrived[..self.count] == other.ln_arrived[..other.count]
+    }
 }
 
 impl Rounds {
     /// For messages of up to `chunks` chunks.
     pub(crate) fn new(loss: &ChunkLoss, chunks: u64) -> Self {
-        let p = loss.probability();
-        if p == 0.0 {
-            return Self { ln_arrived: Vec::new() };
-        }
-        let count = ((MISSING_CHUNKS_MIN / chunks as f64).ln() / p.ln()).ceil().max(1.0);
-        let ln_arrived = (1..=count as usize).map(|q| ln_arrived(loss, q, chunks)).collect();
-        Self { ln_arrived }
+        RoundsOf::new(*loss).rounds(chunks)
     }
 
     /// Number of rounds that matter.
     pub(crate) fn count(&self) -> usize {
-        self.ln_arrived.len()
+        self.count
     }
 
     /// `ln a_q`, from `q = 1`; zero beyond the last round that matters.
     pub(crate) fn ln_arrived(&self, q: usize) -> f64 {
-        self.ln_arrived.get(q - 1).copied().unwrap_or(0.0)
+        if q <= self.count { self.ln_arrived[q - 1] } else { 0.0 }
     }
 
     /// `ln a_{q+1} - ln a_q`: what one chunk that gets one more round adds.
@@ -56,64 +59,135 @@ impl Rounds {
     }
 }
 
-fn ln_arrived(loss: &ChunkLoss, q: usize, chunks: u64) -> f64 {
-    let missing = loss.probability().powi(q as i32);
-    let Some(chain) = loss.chain() else { return (-missing).ln_1p() };
-    if q <= EXACT_ROUNDS {
-        let none_missing = joint::ln_none_missing(chain, q, chunks);
-        return none_missing / chunks as f64;
+/// The rounds of one loss, for messages of several lengths: they have most of their numbers in
+/// common.
+#[derive(Debug)]
+pub(crate) struct RoundsOf {
+    loss: ChunkLoss,
+    /// Independent losses: the longest so far.
+    longest: RefCell<Arc<[f64]>>,
+    /// Bursts: by number of chunks.
+    by_chunks: RefCell<BTreeMap<u64, Rounds>>,
+    joint: RefCell<[joint::Chains; EXACT_ROUNDS]>,
+}
+
+impl RoundsOf {
+    pub(crate) fn new(loss: ChunkLoss) -> Self {
+        Self {
+            loss,
+            longest: RefCell::default(),
+            by_chunks: RefCell::default(),
+            joint: RefCell::default(),
+        }
     }
-    let alone = 1.0 - chain.loss_after_loss().powi(q as i32);
-    let clusters_per_chunk = alone + (1.0 - alone) / chunks as f64;
-    (-missing * clusters_per_chunk).ln_1p()
+
+    /// See [`Rounds::new`].
+    pub(crate) fn rounds(&self, chunks: u64) -> Rounds {
+        let p = self.loss.probability();
+        if p == 0.0 {
+            return Rounds { ln_arrived: Arc::default(), count: 0 };
+        }
+        let count = ((MISSING_CHUNKS_MIN / chunks as f64).ln() / p.ln()).ceil().max(1.0) as usize;
+        let Some(chain) = self.loss.chain() else {
+            let mut longest = self.longest.borrow_mut();
+            if longest.len() < count {
+                *longest = (1..=count).map(|q| (-p.powi(q as i32)).ln_1p()).collect();
+            }
+            return Rounds { ln_arrived: longest.clone(), count };
+        };
+        if let Some(known) = self.by_chunks.borrow().get(&chunks) {
+            return known.clone();
+        }
+        let ln_arrived = (1..=count).map(|q| self.ln_arrived(chain, q, chunks)).collect();
+        let rounds = Rounds { ln_arrived, count };
+        self.by_chunks.borrow_mut().insert(chunks, rounds.clone());
+        rounds
+    }
+
+    fn ln_arrived(&self, chain: &ChunkChain, q: usize, chunks: u64) -> f64 {
+        if let Some(chains) = self.joint.borrow_mut().get_mut(q - 1) {
+            return chains.ln_none_missing(chain, q, chunks) / chunks as f64;
+        }
+        let missing = self.loss.probability().powi(q as i32);
+        let alone = 1.0 - chain.loss_after_loss().powi(q as i32);
+        let clusters_per_chunk = alone + (1.0 - alone) / chunks as f64;
+        (-missing * clusters_per_chunk).ln_1p()
+    }
 }
 
 /// The chain of `q` rounds side by side, each in one of two states.
 mod joint {
     use crate::gilbert::{ChunkChain, Matrix};
 
-    /// States of the joint chain at most: a plan asks for thousands of these, so none is on the heap.
+    /// States of the joint chain at most: a plan asks for hundreds of these, so none is on the heap.
     const STATES_MAX: usize = 1 << super::EXACT_ROUNDS;
 
     type Row = [f64; STATES_MAX];
     type Square = [Row; STATES_MAX];
 
-    /// Logarithm of the probability that none of `chunks` chunks is lost in all `q` rounds.
-    pub(super) fn ln_none_missing(chain: &ChunkChain, q: usize, chunks: u64) -> f64 {
-        // For small losses the matrix below is near one whose powers keep all of the probability,
-        // and the difference from 1 drowns in rounding. What is powered is therefore the vector's
-        // *deficit* beside it: the probability that something has been missing so far.
-        let size = 1 << q;
-        let all = power(&chain.step.all(), q);
-        let mut lost = power(&chain.step.lost, q);
-        let mut none = all;
-        for (none, lost) in none.iter_mut().zip(&lost) {
-            for (none, lost) in none.iter_mut().zip(lost) {
-                *none = (*none - lost).max(0.0);
+    /// What becomes of 1, 2, 4, ... chunks over `q` rounds; filled as far as was asked for.
+    ///
+    /// For small losses `none` is near a matrix whose powers keep all of the probability, and the
+    /// difference from 1 drowns in rounding. So `lost` is carried beside it: the probability that
+    /// something has been missing so far.
+    #[derive(Debug, Default)]
+    pub(super) struct Chains {
+        doubled: Vec<Chunks>,
+    }
+
+    #[derive(Debug)]
+    struct Chunks {
+        none: Square,
+        lost: Square,
+    }
+
+    impl Chains {
+        /// Logarithm of the probability that none of `chunks` chunks is lost in all `q` rounds.
+        pub(super) fn ln_none_missing(&mut self, chain: &ChunkChain, q: usize, chunks: u64) -> f64 {
+            let size = 1 << q;
+            // (none missing so far, by state), and the total that has been missing.
+            let (mut alive, mut missing) = ([0.0; STATES_MAX], 0.0);
+            for (states, alive) in alive.iter_mut().enumerate().take(size) {
+                *alive = (0..q).map(|round| chain.stationary[states >> round & 1]).product();
             }
-        }
-        let mut count = chunks;
-        // (none missing so far, by state), and the total that has been missing.
-        let (mut alive, mut missing) = ([0.0; STATES_MAX], 0.0);
-        for (states, alive) in alive.iter_mut().enumerate().take(size) {
-            *alive = (0..q).map(|round| chain.stationary[states >> round & 1]).product();
-        }
-        while count > 0 {
-            if count & 1 == 1 {
-                missing += times(&alive, &lost, size).iter().sum::<f64>();
-                alive = times(&alive, &none, size);
+            for bit in 0..u64::BITS - chunks.leading_zeros() {
+                if self.doubled.len() == bit as usize {
+                    let last = self.doubled.last();
+                    let next = last.map_or_else(|| Chunks::one(chain, q), |last| last.twice(size));
+                    self.doubled.push(next);
+                }
+                let Chunks { none, lost } = &self.doubled[bit as usize];
+                if chunks >> bit & 1 == 1 {
+                    missing += times(&alive, lost, size).iter().sum::<f64>();
+                    alive = times(&alive, none, size);
+                }
             }
+            let alive: f64 = alive.iter().sum();
+            if missing < 0.5 { (-missing).ln_1p() } else { alive.max(f64::MIN_POSITIVE).ln() }
+        }
+    }
+
+    impl Chunks {
+        fn one(chain: &ChunkChain, q: usize) -> Self {
+            let lost = power(&chain.step.lost, q);
+            let mut none = power(&chain.step.all(), q);
+            for (none, lost) in none.iter_mut().zip(&lost) {
+                for (none, lost) in none.iter_mut().zip(lost) {
+                    *none = (*none - lost).max(0.0);
+                }
+            }
+            Self { none, lost }
+        }
+
+        fn twice(&self, size: usize) -> Self {
             // Missing in two steps: in the first (whatever then), or in the second.
-            let mut twice_lost = product(&none, &lost, size);
-            for (row, lost) in twice_lost.iter_mut().zip(&lost) {
+            let mut lost = product(&self.none, &self.lost, size);
+            for (row, before) in lost.iter_mut().zip(&self.lost) {
                 // Once missing, the state does not matter any more: book it anywhere.
-                row[0] += lost.iter().sum::<f64>();
+                row[0] += before.iter().sum::<f64>();
             }
-            (none, lost) = (product(&none, &none, size), twice_lost);
-            count >>= 1;
+            Self { none: product(&self.none, &self.none, size), lost }
         }
-        let alive: f64 = alive.iter().sum();
-        if missing < 0.5 { (-missing).ln_1p() } else { alive.max(f64::MIN_POSITIVE).ln() }
     }
 
     /// `q` independent chains as one.
@@ -187,11 +261,25 @@ mod tests {
     }
 
     #[test]
+    fn messages_of_several_lengths_share_their_rounds_and_have_their_own_number() {
+        for loss in [Loss::PerChunk(0.1), Loss::bursts(0.1, 4.0).unwrap()] {
+            let of = RoundsOf::new(loss.of_chunk(1).unwrap());
+            for chunks in [1000, 7, 1 << 24, 1000, 1] {
+                assert_eq!(of.rounds(chunks).count(), rounds(loss, 1, chunks).count());
+                for q in 1..60 {
+                    let (shared, alone) = (of.rounds(chunks), rounds(loss, 1, chunks));
+                    assert_eq!(shared.ln_arrived(q), alone.ln_arrived(q), "{chunks} {q}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn the_mean_cluster_continues_what_the_joint_chain_begins() {
         let loss = Loss::bursts(1e-3, 8.0).unwrap().of_chunk(1).unwrap();
         let chain = loss.chain().unwrap();
         for q in 2..=EXACT_ROUNDS {
-            let exact = joint::ln_none_missing(chain, q, 100_000) / 1e5;
+            let exact = joint::Chains::default().ln_none_missing(chain, q, 100_000) / 1e5;
             let alone = 1.0 - chain.loss_after_loss().powi(q as i32);
             let approximate = -(1e-3f64.powi(q as i32)) * alone;
             assert!((exact / approximate - 1.0).abs() < 1e-3, "{q}: {exact} {approximate}");

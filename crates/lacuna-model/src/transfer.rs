@@ -63,21 +63,33 @@ impl Transfer {
     ///
     /// [`ModelError`] names the first argument that is out of range.
     pub fn new(path: &Path, framing: &Framing, size_bytes: u64) -> Result<Self, ModelError> {
+        let loss = |packets| path.loss.of_chunk(packets);
+        Self::with_loss(path.rate_bits_per_s, path.rtt_s, framing, size_bytes, loss)
+    }
+
+    /// The same, with the loss of a chunk of so many packets from elsewhere.
+    pub(crate) fn with_loss(
+        rate_bits_per_s: f64,
+        rtt_s: f64,
+        framing: &Framing,
+        size_bytes: u64,
+        loss: impl FnOnce(u64) -> Result<ChunkLoss, ModelError>,
+    ) -> Result<Self, ModelError> {
         let whole = |argument, bytes: u64| {
             check(argument, bytes as f64, bytes > 0, "at least 1 byte").map(|_| ())
         };
         whole("size", size_bytes)?;
         whole("chunk", framing.chunk_bytes)?;
         whole("packet", framing.packet_bytes)?;
-        let rate = path.rate_bits_per_s;
+        let rate = rate_bits_per_s;
         check("rate", rate, rate > 0.0 && rate.is_finite(), "more than 0 bits per second")?;
         let wire_bytes = framing.chunk_bytes as f64
             + framing.packets_per_chunk() as f64 * framing.overhead_bytes as f64;
         Self::from_chunks(
             size_bytes.div_ceil(framing.chunk_bytes),
             wire_bytes * 8.0 / rate,
-            path.rtt_s,
-            path.loss.of_chunk(framing.packets_per_chunk())?,
+            rtt_s,
+            loss(framing.packets_per_chunk())?,
         )
     }
 

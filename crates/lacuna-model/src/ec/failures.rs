@@ -2,58 +2,131 @@
 //!
 //! `f` of `L` submessages of `k` chunks fail, and so may the short one at the end. The weights
 //! that matter are few when `f` is rare or certain; between, there are as many as `sqrt(L)` says.
-//! A mean over more than [`SUMMED_MAX`] of them takes the summand at some Chebyshev nodes and
+//! A mean over more than a few takes the summand at some Chebyshev nodes and
 //! interpolates: it is smooth in `f`, growing like a logarithm and a straight line. A distribution
 //! function, which is not smooth, is summed in full, at one step per term.
 
-use crate::{binomial::Weights, sr::Slowest};
+use super::prepared::{Prepared, TERMS_MIN};
+use crate::{
+    binomial::Weights,
+    sr::{Lengths, Slowest},
+};
+use std::sync::OnceLock;
 
-/// Terms up to which a mean is summed as it stands.
-const SUMMED_MAX: usize = 48;
+/// Nodes of the interpolation at most; with them the sums of more terms agree with the full ones to
+/// 1e-9.
+const NODES_MAX: usize = 24;
 
-/// Nodes of the interpolation; with them the sums of more terms agree with the full ones to 1e-9.
-const NODES: usize = 24;
+/// A mean time bends where the number of chunks passes a multiple of those that fit in a round. Over
+/// this fraction of a round a bend is slight enough for the fewest nodes.
+const SLIGHT: f64 = 0.1;
+
+/// Nodes for a sum that covers `width` in `ln x` and so many rounds.
+fn nodes(width: f64, rounds: f64) -> usize {
+    let least = if rounds < SLIGHT { 8.0 } else { 18.0 };
+    ((least + 30.0 * width) as usize).min(NODES_MAX)
+}
+
+/// Of a long table every n-th term is summed, so that about so many are. A table reaches some 17
+/// standard deviations, so they are a seventh of one apart, and what a sum over a bell misses from
+/// that is beyond `f64`: `e^(-2 pi^2 7^2)`.
+const THINNED_TERMS: usize = 128;
+
+/// Standard deviations below the mean that a number of failures hardly ever is: 1e-18.
+const REACH: f64 = 9.0;
 
 /// See the module's text.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Failures {
     /// Chunks of a whole submessage.
     k: u64,
-    /// The numbers of failed whole submessages.
-    failed: Weights,
+    whole: u64,
+    /// The probability that one of `whole` submessages fails.
+    failure: f64,
+    /// The numbers of failed whole submessages, once they are needed.
+    failed: Cached<Weights>,
     /// Chunks of the short submessage and its failure.
     tail: Option<(u64, f64)>,
+    /// Whether many times are to be asked for, …
+    is_asked_often: Cached<()>,
+    /// … which this makes cheap.
+    prepared: Cached<Prepared>,
+}
+
+/// What can be reckoned again from the rest, and so makes no two values different.
+#[derive(Debug, Clone)]
+struct Cached<T>(OnceLock<T>);
+
+impl<T> Default for Cached<T> {
+    fn default() -> Self {
+        Self(OnceLock::new())
+    }
+}
+
+impl<T> PartialEq for Cached<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 impl Failures {
     pub(super) fn new(whole: u64, k: u64, failure: f64, tail: Option<(u64, f64)>) -> Self {
-        Self { k, failed: Weights::new(whole, failure), tail }
+        Self {
+            k,
+            whole,
+            failure,
+            failed: Cached::default(),
+            tail,
+            is_asked_often: Cached::default(),
+            prepared: Cached::default(),
+        }
     }
 
-    /// `E[f(chunks that fall back); some do]`.
-    pub(super) fn mean(&self, of: impl Fn(u64) -> f64) -> f64 {
-        let Weights { first, stride, weights } = &self.failed;
+    fn failed(&self) -> &Weights {
+        self.failed.0.get_or_init(|| Weights::new(self.whole, self.failure))
+    }
+
+    /// `E[f(chunks that fall back); some do]`. `round_chunks` fit in a round of repair.
+    pub(super) fn mean(&self, round_chunks: f64, of: impl Fn(u64) -> f64) -> f64 {
+        let round = round_chunks / self.k as f64;
+        let Weights { first, stride, weights } = self.failed();
         self.parts()
             .map(|(extra, share)| {
                 let none = if *first == 0 && extra > 0 { weights[0] * of(extra) } else { 0.0 };
                 let skipped = usize::from(*first == 0);
                 let numbers = Numbers { first: first + skipped as u64 * stride, stride: *stride };
                 let at = |f: u64| of(f * self.k + extra);
-                share * (none + weighted_sum(numbers, &weights[skipped..], at))
+                share * (none + weighted_sum(numbers, &weights[skipped..], round, at))
             })
             .sum()
     }
 
+    /// Makes [`Self::not_done`] cheap from now on.
+    pub(super) fn prepare(&self) {
+        self.is_asked_often.0.get_or_init(|| ());
+    }
+
+    fn prepared(&self, repair: &Slowest) -> Option<&Prepared> {
+        let weights = &self.failed().weights;
+        let pays = self.is_asked_often.0.get().is_some() && weights.len() >= TERMS_MIN;
+        pays.then(|| self.prepared.0.get_or_init(|| Prepared::new(repair, weights)))
+    }
+
     /// The probability of falling back and not having the repair done `spare_s` after its start.
     pub(super) fn not_done(&self, repair: &Slowest, spare_s: f64) -> f64 {
-        let Weights { first, stride, weights } = &self.failed;
+        let Weights { first, stride, weights } = self.failed();
         self.parts()
             .map(|(extra, share)| {
                 let least = first * self.k + extra;
+                let step = (stride * self.k) as f64;
+                // A message of which nothing fails needs no repair, and is done at any time.
+                if let Some(prepared) = self.prepared(repair).filter(|_| least > 0) {
+                    let lengths = Lengths { first: least as f64, step, count: weights.len() };
+                    return share * prepared.not_done(repair, spare_s, lengths, weights);
+                }
                 let skipped = usize::from(least == 0);
-                let step = stride * self.k;
-                let least = (least + skipped as u64 * step) as f64;
-                share * repair.not_done(spare_s, least, step as f64, &weights[skipped..])
+                let least = least as f64 + skipped as f64 * step;
+                share * repair.not_done(spare_s, least, step, &weights[skipped..])
             })
             .sum()
     }
@@ -61,9 +134,9 @@ impl Failures {
     /// The numbers of chunks that may fall back, 0 among them, with their probabilities.
     pub(super) fn terms(&self) -> impl Iterator<Item = (u64, f64)> {
         self.parts().flat_map(move |(extra, share)| {
-            self.failed
+            self.failed()
                 .numbers()
-                .zip(&self.failed.weights)
+                .zip(&self.failed().weights)
                 .map(move |(f, weight)| (f * self.k + extra, weight * share))
         })
     }
@@ -71,9 +144,19 @@ impl Failures {
     /// The least and the largest number of chunks that fall back, if any do.
     pub(super) fn range(&self) -> (u64, u64) {
         let tail = self.tail.map_or(0, |(chunks, _)| chunks);
-        let last = self.failed.numbers().last().unwrap_or(0) * self.k + tail;
-        let least = if self.failed.first > 0 { self.failed.first * self.k } else { 1 };
+        let last = self.failed().numbers().last().unwrap_or(0) * self.k + tail;
+        let least = if self.failed().first > 0 { self.failed().first * self.k } else { 1 };
         (least.min(last.max(1)), last.max(1))
+    }
+
+    /// The number of chunks that fall back: one that is hardly ever more, and the mean of those that
+    /// are more than 0. `fallback` is the probability of that.
+    pub(super) fn bounds(&self, fallback: f64) -> (u64, f64) {
+        let failed = self.whole as f64 * self.failure;
+        let deviation = (failed * (1.0 - self.failure)).sqrt();
+        let tail = self.tail.map_or(0.0, |(chunks, failure)| chunks as f64 * failure);
+        let least = (failed - REACH * deviation).max(0.0) as u64 * self.k;
+        (least.max(1), (failed * self.k as f64 + tail) / fallback)
     }
 
     /// Without and with the short submessage: its chunks and the probability.
@@ -96,19 +179,22 @@ impl Numbers {
     }
 }
 
-/// `sum_i weights[i] f(numbers.at(i))`, the numbers being at least 1.
-fn weighted_sum(numbers: Numbers, weights: &[f64], f: impl Fn(u64) -> f64) -> f64 {
+/// `sum_i weights[i] f(numbers.at(i))`, the numbers being at least 1. `f` bends at multiples of
+/// `round`.
+fn weighted_sum(numbers: Numbers, weights: &[f64], round: f64, f: impl Fn(u64) -> f64) -> f64 {
     let all = || (0..weights.len()).map(|i| numbers.at(i)).zip(weights);
-    if weights.len() <= SUMMED_MAX {
+    let Some(last) = weights.len().checked_sub(1).map(|last| numbers.at(last)) else { return 0.0 };
+    let first = numbers.first;
+    let (low, high) = ((first as f64).ln(), (last as f64).ln());
+    let count = nodes(high - low, (last - first) as f64 / round);
+    if weights.len() <= 2 * count {
         return all().map(|(x, weight)| weight * f(x)).sum();
     }
     // Chebyshev-Lobatto nodes in ln x, where a logarithm is a straight line, moved to whole
     // numbers. Where these are sparser than the nodes, every one of them is a node.
-    let (first, last) = (numbers.first, numbers.at(weights.len() - 1));
-    let (low, high) = ((first as f64).ln(), (last as f64).ln());
-    let mut whole: Vec<u64> = (0..NODES)
+    let mut whole: Vec<u64> = (0..count)
         .map(|i| {
-            let angle = std::f64::consts::PI * i as f64 / (NODES - 1) as f64;
+            let angle = std::f64::consts::PI * i as f64 / (count - 1) as f64;
             let node = low + (high - low) * (1.0 - angle.cos()) / 2.0;
             (node.exp().round() as u64).clamp(first, last)
         })
@@ -138,7 +224,9 @@ fn weighted_sum(numbers: Numbers, weights: &[f64], f: impl Fn(u64) -> f64) -> f6
         }
         above / below
     };
-    all().map(|(x, weight)| weight * interpolated(x)).sum()
+    let stride = (weights.len() / THINNED_TERMS).max(1);
+    let sum: f64 = all().step_by(stride).map(|(x, weight)| weight * interpolated(x)).sum();
+    sum * stride as f64
 }
 
 #[cfg(test)]
@@ -156,7 +244,7 @@ mod tests {
             (1 << 40, 0.5),
         ] {
             let Weights { first, stride, weights } = Weights::new(draws, p);
-            assert!(weights.len() > SUMMED_MAX);
+            assert!(weights.len() > 2 * NODES_MAX);
             let skipped = usize::from(first == 0);
             let numbers = Numbers { first: first + skipped as u64, stride };
             let weights = &weights[skipped..];
@@ -165,7 +253,7 @@ mod tests {
                 1e-3 * n + n.ln() + 1.0 - (1.0 - 1e-4f64).powf(n)
             };
             let full: f64 = weights.iter().enumerate().map(|(i, w)| w * f(numbers.at(i))).sum();
-            let actual = weighted_sum(numbers, weights, f);
+            let actual = weighted_sum(numbers, weights, 1.0, f);
             assert!((actual / full - 1.0).abs() < 1e-10, "{actual} {full}");
         }
     }

@@ -28,13 +28,18 @@
 
 mod early;
 mod failures;
+mod prepared;
 
 use crate::{
     Code, Completion, ModelError, RepairTiming, Transfer, code::Outcome,
-    completion::quantile_between, error::check, rounds::Rounds, sr::Slowest,
+    completion::quantile_between, error::check, fate::Fate, sr::Slowest,
 };
 use early::Early;
 use failures::Failures;
+
+/// What bounds of a mean keep off from it, relative: means of a number of chunks that is not whole
+/// are that good.
+const BOUND: f64 = 1e-6;
 
 /// Parameters of erasure coding.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -85,6 +90,16 @@ impl ErasureCoding {
     /// [`Code::shortened_to`]); [`ModelError::OutOfRange`] for a negative or infinite `beta` or
     /// repair timeout.
     pub fn new(transfer: &Transfer, config: EcConfig) -> Result<Self, ModelError> {
+        Self::with_fate(transfer, config, &Fate::new(*transfer.loss()))
+    }
+
+    /// The same, with the fate of the message's chunks.
+    pub(crate) fn with_fate(
+        transfer: &Transfer,
+        config: EcConfig,
+        fate: &Fate,
+    ) -> Result<Self, ModelError> {
+        debug_assert_eq!(transfer.loss(), fate.loss());
         let EcConfig { code, beta, fallback: timing, early_ack } = config;
         check("beta", beta, (0.0..=1e6).contains(&beta), "0 to 1e6 round trips")?;
         let timing = timing.checked()?;
@@ -99,7 +114,7 @@ impl ErasureCoding {
                 let (outcome, early) = code.outcome_and_early(transfer.loss());
                 (outcome, Some(early))
             } else {
-                (code.outcome(transfer.loss()), None)
+                (fate.outcome(code), None)
             }
         };
         let (each, each_early) = outcome(code);
@@ -113,7 +128,7 @@ impl ErasureCoding {
         let early = each_early.map(|each| Early::new(whole, each, tail_early.flatten()));
         // Under bursts the rounds depend on how many chunks stand together: a submessage's.
         let together = if transfer.loss().chain().is_some() { k } else { chunks };
-        let rounds = Rounds::new(transfer.loss(), together);
+        let rounds = fate.rounds(together);
         let failures = Failures::new(whole, k, each.failure, tail.map(|(n, o)| (n, o.failure)));
         let expected_chunks = whole as f64 * each.failure * k as f64
             + tail.map_or(0.0, |(n, outcome)| n as f64 * outcome.failure);
@@ -169,6 +184,31 @@ impl ErasureCoding {
         self.failures.terms()
     }
 
+    /// Bounds of the mean that cost little: `T_SR` grows with the number of chunks, ever more slowly.
+    pub(crate) fn mean_bounds_s(&self) -> (f64, f64) {
+        let without_s = self.mean_without_fallback_s() + self.rtt_s;
+        if self.fallback == 0.0 {
+            return (without_s, without_s);
+        }
+        let (least, mean) = self.failures.bounds(self.fallback);
+        let with =
+            |repair_s| without_s + self.fallback * (self.injection_s + self.penalty_s + repair_s);
+        let (low_s, high_s) = (self.repair.mean_s(least), self.repair.mean_real_s(mean));
+        (with(low_s * (1.0 - BOUND)), with(high_s * (1.0 + BOUND)))
+    }
+
+    /// Bounds of the probability of not being done by a time that cost next to nothing.
+    pub(crate) fn survival_bounds(&self, time_s: f64) -> (f64, f64) {
+        let (end_s, fallback_s) = self.ends_s();
+        if time_s >= fallback_s {
+            (0.0, self.fallback)
+        } else if time_s >= end_s {
+            (self.fallback, self.fallback)
+        } else {
+            (self.fallback, 1.0)
+        }
+    }
+
     /// Completion without fallback; and with it, before what selective repeat takes.
     pub(crate) fn ends_s(&self) -> (f64, f64) {
         let end_s = self.injection_s + self.rtt_s;
@@ -205,7 +245,8 @@ impl ErasureCoding {
 
 impl Completion for ErasureCoding {
     fn mean_s(&self) -> f64 {
-        let again = self.failures.mean(|chunks| self.repair.mean_s(chunks));
+        let again =
+            self.failures.mean(self.repair.round_chunks(), |chunks| self.repair.mean_s(chunks));
         self.mean_without_fallback_s()
             + self.rtt_s
             + self.fallback * (self.injection_s + self.penalty_s)
@@ -220,9 +261,16 @@ impl Completion for ErasureCoding {
         let end_s = self.injection_s + self.rtt_s;
         if time_s * (1.0 + 4.0 * f64::EPSILON) >= end_s {
             let spare = time_s - self.injection_s - self.penalty_s - self.rtt_s;
+            if spare < 0.0 {
+                return self.fallback;
+            }
             return self.failures.not_done(&self.repair, spare);
         }
         (1.0 - self.fallback - self.done_without_fallback(time_s)).max(0.0) + self.fallback
+    }
+
+    fn prepare(&self) {
+        self.failures.prepare();
     }
 
     fn quantile_s(&self, probability: f64) -> f64 {
@@ -235,6 +283,7 @@ impl Completion for ErasureCoding {
                 start_s + least as f64 * self.repair.chunk_s(),
                 start_s + self.repair.quantile_s(most, probability) * (1.0 + 1e-9),
             );
+            self.prepare();
             return quantile_between(probability, end_s, likely_s, |time_s| self.survival(time_s));
         }
         match &self.early {

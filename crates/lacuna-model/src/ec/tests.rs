@@ -116,3 +116,39 @@ fn what_makes_no_sense_is_refused_by_name() {
         assert!(error.to_string().starts_with("beta is"), "{error}");
     }
 }
+
+#[test]
+fn a_distribution_that_is_asked_often_is_the_one_summed_term_by_term() {
+    // From failures that are rare to certain ones, rounds longer and shorter than the message.
+    for (chunks, chunk_s) in [(65_536, 8.192e-8), (200_000, 1e-6), (40_000, 1e-4)] {
+        for loss in [0.03, 0.1, 0.2, 0.4] {
+            let loss = ChunkLoss::independent(loss).unwrap();
+            let transfer = Transfer::from_chunks(chunks, chunk_s, 0.025, loss).unwrap();
+            for code in [Code::mds(32, 8).unwrap(), Code::xor(32, 8).unwrap()] {
+                let once = ErasureCoding::new(&transfer, EcConfig::paper(code)).unwrap();
+                let often = once.clone();
+                often.prepare();
+                let (start_s, end_s) = (once.ends_s().1, once.quantile_s(1.0 - 1e-15));
+                for step in 0..=400 {
+                    let time_s = start_s + (end_s - start_s) * f64::from(step) / 390.0;
+                    let (a, b) = (once.survival(time_s), often.survival(time_s));
+                    assert!((a - b).abs() <= 1e-9 * a + 1e-300, "{code:?} {time_s}: {a} {b}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_bounds_of_a_mean_are_on_both_sides_of_it() {
+    for chunks in [40, 1000, 65_536, 1 << 22] {
+        for loss in [1e-4, 1e-2, 0.05, 0.2, 0.6] {
+            for code in [Code::mds(32, 8).unwrap(), Code::xor(32, 8).unwrap()] {
+                let ec =
+                    ErasureCoding::new(&transfer(chunks, loss), EcConfig::paper(code)).unwrap();
+                let ((low_s, high_s), mean_s) = (ec.mean_bounds_s(), ec.mean_s());
+                assert!(low_s <= mean_s && mean_s <= high_s, "{chunks} {loss} {code:?}");
+            }
+        }
+    }
+}

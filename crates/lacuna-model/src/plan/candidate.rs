@@ -1,9 +1,9 @@
 //! A scheme with its parameters, and what to expect of it.
 
-use super::{Objective, Question};
+use super::{Fates, Objective, Question};
 use crate::{
     Code, CodeKind, Completion, EcConfig, ErasureCoding, Framing, Mixture, ModelError,
-    RepairTiming, SelectiveRepeat, Transfer,
+    RepairTiming, SelectiveRepeat, Transfer, fate::Fate,
 };
 
 /// Packets per chunk that are tried: 4 to 64 KiB with the usual packets.
@@ -22,7 +22,7 @@ const CODES: [(CodeKind, u32, u32); 8] = [
 ];
 
 /// Round trips from a code's last chunk to the fallback timeout.
-const BETA: f64 = 1.0;
+pub(super) const BETA: f64 = 1.0;
 
 /// A reliability scheme with its parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -148,10 +148,38 @@ impl Completion for Model {
         }
     }
 
+    fn prepare(&self) {
+        match self {
+            Self::Repeat(model) => model.prepare(),
+            Self::Code(model) => model.prepare(),
+        }
+    }
+
     fn quantile_s(&self, probability: f64) -> f64 {
         match self {
             Self::Repeat(model) => model.quantile_s(probability),
             Self::Code(model) => model.quantile_s(probability),
+        }
+    }
+}
+
+impl Model {
+    /// Bounds of the mean that cost next to nothing.
+    pub(super) fn mean_bounds_s(&self) -> (f64, f64) {
+        match self {
+            Self::Repeat(model) => (model.quantile_s(0.0), f64::INFINITY),
+            Self::Code(model) => model.mean_bounds_s(),
+        }
+    }
+
+    /// Bounds of the probability of not being done by a time that cost next to nothing.
+    pub(super) fn survival_bounds(&self, time_s: f64) -> (f64, f64) {
+        match self {
+            Self::Repeat(model) => {
+                let survival = model.survival(time_s);
+                (survival, survival)
+            }
+            Self::Code(model) => model.survival_bounds(time_s),
         }
     }
 }
@@ -179,26 +207,50 @@ impl Candidate {
     }
 
     /// The distribution of its completion times over all sizes and losses of the question.
-    pub(super) fn model(&self, question: &Question) -> Result<Mixture<Model>, ModelError> {
+    pub(super) fn model(
+        &self,
+        question: &Question,
+        fates: &Fates,
+    ) -> Result<Mixture<Model>, ModelError> {
         let mut parts = Vec::new();
-        for loss in question.losses()? {
-            for size in &question.sizes_bytes {
-                parts.push((1.0, self.of(&self.transfer(question, *size, loss)?)?));
-            }
-        }
+        self.each(question, fates, |transfer, fate| {
+            parts.push((1.0, self.of(transfer, fate)?));
+            Ok(())
+        })?;
         Mixture::new(parts)
     }
 
-    fn of(&self, transfer: &Transfer) -> Result<Model, ModelError> {
+    /// Goes through the sizes and losses of the question, the largest loss last.
+    pub(super) fn each(
+        &self,
+        question: &Question,
+        fates: &Fates,
+        mut on: impl FnMut(&Transfer, &Fate) -> Result<(), ModelError>,
+    ) -> Result<(), ModelError> {
+        let (rate, rtt_s) = (question.rate_bits_per_s, question.rtt_s);
+        for loss in question.losses()? {
+            for size in &question.sizes_bytes {
+                let framing = self.framing(question, *size);
+                let fate = fates.of(question, loss, framing.packets_per_chunk())?;
+                let transfer =
+                    Transfer::with_loss(rate, rtt_s, &framing, *size, |_| Ok(*fate.loss()))?;
+                on(&transfer, &fate)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Under one size and loss.
+    fn of(&self, transfer: &Transfer, fate: &Fate) -> Result<Model, ModelError> {
         let timing = |rto_rtts| RepairTiming { rto_rtts, wire_time: true };
         Ok(match self.scheme {
             Scheme::Repeat { rto_rtts } => {
-                Model::Repeat(SelectiveRepeat::new(transfer, timing(rto_rtts))?)
+                Model::Repeat(SelectiveRepeat::with_fate(transfer, timing(rto_rtts), fate)?)
             }
             Scheme::Code(code) => {
                 let code = code.shortened_to(transfer.chunks());
                 let config = EcConfig { code, beta: BETA, fallback: timing(1.0), early_ack: false };
-                Model::Code(Box::new(ErasureCoding::new(transfer, config)?))
+                Model::Code(Box::new(ErasureCoding::with_fate(transfer, config, fate)?))
             }
         })
     }
@@ -209,7 +261,15 @@ impl Candidate {
     ///
     /// [`ModelError`] names the first argument that makes no sense.
     pub fn expected(&self, question: &Question) -> Result<Expected, ModelError> {
-        let model = self.model(question)?;
+        self.expected_of(question, &Fates::default())
+    }
+
+    pub(super) fn expected_of(
+        &self,
+        question: &Question,
+        fates: &Fates,
+    ) -> Result<Expected, ModelError> {
+        let model = self.model(question, fates)?;
         let longest = question.sizes_bytes.iter().copied().max().unwrap_or(1);
         let (mut fallback, mut parity_share) = (None, 0.0);
         let mut timeout_s = match self.scheme {
@@ -233,24 +293,6 @@ impl Candidate {
             fallback,
             parity_share,
             timeout_s,
-        })
-    }
-
-    /// The time that the objective looks at.
-    pub(super) fn judged_s(&self, question: &Question) -> Result<f64, ModelError> {
-        let model = self.model(question)?;
-        Ok(match question.objective.probability() {
-            None => model.mean_s(),
-            Some(probability) => model.quantile_s(probability),
-        })
-    }
-
-    /// Whether that time is at most so much. Cheaper than to know it.
-    pub(super) fn is_done_by(&self, question: &Question, time_s: f64) -> Result<bool, ModelError> {
-        let model = self.model(question)?;
-        Ok(match question.objective.probability() {
-            None => model.mean_s() <= time_s,
-            Some(probability) => model.survival(time_s) <= 1.0 - probability,
         })
     }
 }

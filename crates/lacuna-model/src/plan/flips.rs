@@ -5,9 +5,9 @@
 //! its end; the step on which the choice changes is halved. A change that undoes itself within one
 //! step is not seen.
 
-use super::{Candidate, Expected, LossKnown, Question, TIE};
+use super::contest::Contest;
+use super::{Candidate, Expected, Fates, LossKnown, Question};
 use crate::{ModelError, error::check};
-use std::cell::Cell;
 
 /// Steps of the outward search.
 const STEP: f64 = 3.162_277_660_168_379_5;
@@ -93,35 +93,23 @@ pub struct Flip {
 }
 
 /// All flips around a question; `sorted` is what was found for it, best first.
-pub(super) fn find(question: &Question, sorted: &[Expected]) -> Result<Vec<Flip>, ModelError> {
+pub(super) fn find(
+    question: &Question,
+    fates: &Fates,
+    sorted: &[Expected],
+) -> Result<Vec<Flip>, ModelError> {
     // Each scheme with the chunk that suits it best here and with the smallest: others lose to one
     // of them, near here or far from here.
-    let mut contest: Vec<Candidate> = Vec::new();
+    let mut candidates: Vec<Candidate> = Vec::new();
     for expected in sorted {
         let candidate = expected.candidate;
         let is_known = |known: &Candidate| known.scheme == candidate.scheme;
-        if !contest.iter().any(is_known) || candidate.chunk_packets == 1 {
-            contest.push(candidate);
+        if !candidates.iter().any(is_known) || candidate.chunk_packets == 1 {
+            candidates.push(candidate);
         }
     }
-    let (coding, repeating): (Vec<Candidate>, Vec<Candidate>) =
-        contest.into_iter().partition(|candidate| candidate.scheme.is_coded());
-    // The code that won last is asked first: it mostly wins again, and one is enough.
-    let winner = Cell::new(0);
-    let coding_at = |question: &Question| -> Result<bool, ModelError> {
-        let mut to_beat_s = f64::INFINITY;
-        for candidate in &repeating {
-            to_beat_s = to_beat_s.min(candidate.judged_s(question)?);
-        }
-        for i in 0..coding.len() {
-            let i = (winner.get() + i) % coding.len();
-            if coding[i].is_done_by(question, to_beat_s / (1.0 + TIE))? {
-                winner.set(i);
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    };
+    let contest = Contest::new(candidates);
+    let coding_at = |question: &Question| contest.coding_wins(question, fates);
     let here = coding_at(question)?;
     let mut flips = Vec::new();
     for axis in Axis::ALL {

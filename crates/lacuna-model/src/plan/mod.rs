@@ -13,13 +13,15 @@
 //! addition hold at twice the loss.
 
 mod candidate;
+mod contest;
 mod flips;
 mod reason;
 
 pub use candidate::{Candidate, Expected, Scheme};
 pub use flips::{Axis, Flip};
 
-use crate::{Loss, ModelError, Path, Transfer, error::check, mixture::loss_range};
+use crate::{Loss, ModelError, Path, Transfer, error::check, fate::Fate, mixture::loss_range};
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 /// Candidates within this of the best are as good as it.
 pub const TIE: f64 = 0.02;
@@ -123,15 +125,16 @@ impl Plan {
 /// [`ModelError`] names the first argument that makes no sense.
 pub fn plan(question: &Question) -> Result<Plan, ModelError> {
     check("sizes", 0.0, !question.sizes_bytes.is_empty(), "at least one message size")?;
+    let fates = Fates::default();
     let mut candidates = Vec::new();
     for candidate in candidate::all(question) {
-        candidates.push(candidate.expected(question)?);
+        candidates.push(candidate.expected_of(question, &fates)?);
     }
     let judged = |expected: &Expected| expected.of(question.objective);
     candidates.sort_by(|a, b| {
         judged(a).total_cmp(&judged(b)).then(a.candidate.effort().cmp(&b.candidate.effort()))
     });
-    let recommended = simplest_within_tie(question, &candidates)?;
+    let recommended = simplest_within_tie(question, &fates, &candidates)?;
     let choice = &candidates[recommended];
     let other = candidates
         .iter()
@@ -140,7 +143,7 @@ pub fn plan(question: &Question) -> Result<Plan, ModelError> {
     let other_family_worse = other / judged(choice) - 1.0;
     let matters = other_family_worse > DOES_NOT_MATTER;
     let ideal_s = question.ideal_s()?;
-    let flips = flips::find(question, &candidates)?;
+    let flips = flips::find(question, &fates, &candidates)?;
     let reason = reason::sentence(question, &candidates, recommended, other_family_worse)?;
     Ok(Plan {
         recommended,
@@ -157,7 +160,11 @@ pub fn plan(question: &Question) -> Result<Plan, ModelError> {
 /// The simplest candidate within a tie of the best: a repeater if one is among them, else the
 /// simplest code that is still as good as the others at [`MARGIN`] times the loss. A code may stand
 /// at the edge of its strength, where a little more loss costs a round trip.
-fn simplest_within_tie(question: &Question, sorted: &[Expected]) -> Result<usize, ModelError> {
+fn simplest_within_tie(
+    question: &Question,
+    fates: &Fates,
+    sorted: &[Expected],
+) -> Result<usize, ModelError> {
     let judged = |expected: &Expected| expected.of(question.objective);
     let best_s = sorted.first().map_or(0.0, judged);
     let mut tied: Vec<usize> =
@@ -172,7 +179,7 @@ fn simplest_within_tie(question: &Question, sorted: &[Expected]) -> Result<usize
     let worse = Axis::Loss.at(question, more);
     let mut then = Vec::new();
     for i in &tied {
-        then.push(sorted[*i].candidate.judged_s(&worse)?);
+        then.push(sorted[*i].candidate.model(&worse, fates)?.judged_s(worse.objective));
     }
     let best_s = then.iter().copied().fold(f64::INFINITY, f64::min);
     let first = then.iter().position(|time_s| *time_s <= best_s * (1.0 + TIE));
@@ -202,12 +209,34 @@ impl Question {
         }
     }
 
+    /// Of packets.
+    fn loss_model(&self, loss: f64) -> Result<Loss, ModelError> {
+        match self.mean_burst_packets {
+            Some(packets) if loss > 0.0 => Loss::bursts(loss, packets),
+            _ => Ok(Loss::PerPacket(loss)),
+        }
+    }
+
     fn path(&self, loss: f64) -> Result<Path, ModelError> {
-        let loss = match self.mean_burst_packets {
-            Some(packets) if loss > 0.0 => Loss::bursts(loss, packets)?,
-            _ => Loss::PerPacket(loss),
-        };
+        let loss = self.loss_model(loss)?;
         Ok(Path { rate_bits_per_s: self.rate_bits_per_s, rtt_s: self.rtt_s, loss })
+    }
+}
+
+/// The fates of chunks on this question's path and those beside it, by loss and packets per chunk.
+#[derive(Debug, Default)]
+struct Fates(RefCell<BTreeMap<(u64, u64), Rc<Fate>>>);
+
+impl Fates {
+    fn of(&self, question: &Question, loss: f64, packets: u64) -> Result<Rc<Fate>, ModelError> {
+        let key = (loss.to_bits(), packets);
+        if let Some(known) = self.0.borrow().get(&key) {
+            return Ok(Rc::clone(known));
+        }
+        let chunk = question.loss_model(loss)?.of_chunk(packets)?;
+        let fate = Rc::new(Fate::new(chunk));
+        self.0.borrow_mut().insert(key, Rc::clone(&fate));
+        Ok(fate)
     }
 }
 

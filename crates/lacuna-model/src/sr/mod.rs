@@ -17,9 +17,9 @@
 mod slowest;
 mod walk;
 
-pub(crate) use slowest::Slowest;
+pub(crate) use slowest::{Lengths, Line, Slowest, lost};
 
-use crate::{Completion, ModelError, Transfer, error::check, rounds::Rounds};
+use crate::{Completion, ModelError, Transfer, error::check, fate::Fate};
 
 /// When a lost chunk goes out again.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -58,8 +58,18 @@ impl SelectiveRepeat {
     ///
     /// [`ModelError::OutOfRange`] for a timeout that is negative or not finite.
     pub fn new(transfer: &Transfer, timing: RepairTiming) -> Result<Self, ModelError> {
+        Self::with_fate(transfer, timing, &Fate::new(*transfer.loss()))
+    }
+
+    /// The same, with the fate of the message's chunks.
+    pub(crate) fn with_fate(
+        transfer: &Transfer,
+        timing: RepairTiming,
+        fate: &Fate,
+    ) -> Result<Self, ModelError> {
+        debug_assert_eq!(transfer.loss(), fate.loss());
         let timing = timing.checked()?;
-        let rounds = Rounds::new(transfer.loss(), transfer.chunks());
+        let rounds = fate.rounds(transfer.chunks());
         let slowest = Slowest::new(transfer, transfer.chunks() as f64, timing, rounds);
         Ok(Self { chunks: transfer.chunks(), rtt_s: transfer.rtt_s(), slowest })
     }

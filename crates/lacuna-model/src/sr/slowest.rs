@@ -50,6 +50,35 @@ pub(crate) struct Slowest {
     rounds: Rounds,
 }
 
+/// Messages of `first`, `first + step`, ... chunks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lengths {
+    pub(crate) first: f64,
+    pub(crate) step: f64,
+    pub(crate) count: usize,
+}
+
+/// A part of [`Lengths`] over which `ln P(max X <= time)` is a straight line.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Line {
+    /// The rounds that the first chunk of a message has had, from 1 on; they decide the slope.
+    pub(crate) round: usize,
+    /// Of the first length.
+    pub(crate) index: usize,
+    /// How many there are.
+    pub(crate) length: usize,
+    /// Of the first length.
+    pub(crate) ln_done: f64,
+    /// From one to the next; at most 0.
+    pub(crate) slope: f64,
+}
+
+impl Line {
+    pub(crate) fn range(&self) -> std::ops::Range<usize> {
+        self.index..self.index + self.length
+    }
+}
+
 impl Slowest {
     /// `chunks` is what the wire time of repairs is reckoned for.
     pub(crate) fn new(
@@ -71,6 +100,11 @@ impl Slowest {
     /// `T`, with what repairs take of it.
     pub(crate) fn chunk_s(&self) -> f64 {
         self.chunk_s
+    }
+
+    /// `O / T`.
+    pub(crate) fn round_chunks(&self) -> f64 {
+        self.rho
     }
 
     /// `ln P(max X_i <= time)` for a message of `chunks` chunks.
@@ -165,42 +199,61 @@ impl Slowest {
 
     /// `sum_i weights[i] P(max X > time)` over messages of `first + i step` chunks: what a sum over
     /// the numbers of failed submessages needs, at a multiplication per term.
+    pub(crate) fn not_done(&self, time_s: f64, first: f64, step: f64, weights: &[f64]) -> f64 {
+        let lengths = Lengths { first, step, count: weights.len() };
+        let mut sum = 0.0;
+        let end = self.lines(time_s, lengths, |line| {
+            let (mut ln_done, mut done, ratio) =
+                (line.ln_done, line.ln_done.exp(), line.slope.exp());
+            for weight in &weights[line.range()] {
+                // Near 1 the difference is taken where it has its digits.
+                sum += weight
+                    * if ln_done > NEAR_ONE_LN { lost_near_one(ln_done) } else { 1.0 - done };
+                done *= ratio;
+                ln_done += line.slope;
+            }
+        });
+        sum + weights[end..].iter().sum::<f64>()
+    }
+
+    /// Goes through `ln P(max X <= time)` over messages of these lengths, as straight lines. Returns
+    /// the index from which on none is done.
     ///
     /// Chunk `i` has had `1 + floor((t - i T) / O)` rounds at `t`. So between the places where the
     /// rounds change, `ln P` is a straight line in the number of chunks.
-    pub(crate) fn not_done(&self, time_s: f64, first: f64, step: f64, weights: &[f64]) -> f64 {
+    pub(crate) fn lines(&self, time_s: f64, lengths: Lengths, mut on: impl FnMut(Line)) -> usize {
+        let Lengths { first, step, count } = lengths;
         let x = time_s / self.chunk_s;
         // The chunks up to here have had more than q rounds.
-        let passed = |q: usize| (x + ROUNDING * x.abs() - q as f64 * self.rho).floor().max(0.0);
+        let x = x + ROUNDING * x.abs();
+        let passed = |q: usize| truncated((x - q as f64 * self.rho).max(0.0));
         let mut q = self.rounds.count() + 1;
         let (mut end, mut ln_at_end) = (0.0, 0.0);
-        let (mut sum, mut index) = (0.0, 0);
-        while let Some(rest) = weights.get(index..).filter(|rest| !rest.is_empty()) {
+        let mut index = 0;
+        while index < count {
             let n = first + index as f64 * step;
             while q > 1 && passed(q - 1) < n {
                 let next = passed(q - 1).max(end);
                 ln_at_end += (next - end) * self.rounds.ln_arrived(q);
                 (end, q) = (next, q - 1);
             }
-            let mut ln_done = ln_at_end + (n - end).max(0.0) * self.rounds.ln_arrived(q);
+            let ln_done = ln_at_end + (n - end).max(0.0) * self.rounds.ln_arrived(q);
             if n > passed(0) || ln_done < IMPOSSIBLE_LN {
                 // Longer messages are not done either.
-                return sum + rest.iter().sum::<f64>();
+                break;
             }
-            let line = ((passed(q - 1) - n) / step).floor() + 1.0;
-            let line = rest.len().min(line as usize);
+            let length = ((passed(q - 1) - n) / step) as usize + 1;
+            let length = length.min(count - index);
             let slope = step * self.rounds.ln_arrived(q);
-            let (mut done, ratio) = (ln_done.exp(), slope.exp());
-            for weight in &rest[..line] {
-                // Near 1 the difference is taken where it has its digits.
-                sum += weight
-                    * if ln_done > NEAR_ONE_LN { lost_near_one(ln_done) } else { 1.0 - done };
-                done *= ratio;
-                ln_done += slope;
-            }
-            index += line;
+            on(Line { round: q, index, length, ln_done, slope });
+            index += length;
         }
-        sum
+        index
+    }
+
+    /// Rounds that matter.
+    pub(crate) fn rounds(&self) -> usize {
+        self.rounds.count()
     }
 
     /// After the last round that matters, in chunk times after the last first transmission.
@@ -209,15 +262,28 @@ impl Slowest {
     }
 }
 
+/// `1 - e^x` for `x <= 0`.
+pub(crate) fn lost(x: f64) -> f64 {
+    if x > NEAR_ONE_LN { lost_near_one(x) } else { -x.exp_m1() }
+}
+
 /// … which is `1 - e^x`, exact to rounding there, and much cheaper than the library's: a sum over the
 /// failed submessages takes it thousands of times.
 fn lost_near_one(x: f64) -> f64 {
     -x * (1.0 + x / 2.0 * (1.0 + x / 3.0 * (1.0 + x / 4.0 * (1.0 + x / 5.0 * (1.0 + x / 6.0)))))
 }
 
+/// The whole number next to `x` towards zero, or one beyond 2^62 if `x` is. Without an instruction set
+/// that rounds, the library's functions are calls, and a plan makes a hundred thousand of them.
+fn truncated(x: f64) -> f64 {
+    x as i64 as f64
+}
+
 /// `ceil(a - b)`, where a difference that rounding has lifted above a whole number is that number.
 pub(super) fn whole_up(a: f64, b: f64) -> f64 {
-    (a - b - ROUNDING * (a.abs() + b.abs())).ceil()
+    let exact = a - b - ROUNDING * (a.abs() + b.abs());
+    let down = truncated(exact);
+    if down < exact { down + 1.0 } else { down }
 }
 
 #[cfg(test)]
