@@ -106,6 +106,42 @@ fn a_transfer_over_a_bad_path_is_told_in_json_with_its_time_line() {
 }
 
 #[test]
+fn a_probe_finds_the_loss_bursts_delay_reordering_and_mtu_that_the_path_has() {
+    let lacuna = env!("CARGO_BIN_EXE_lacuna");
+    let client = format!(
+        "{lacuna} probe client --json --trials 1 --time 2s --payload 1KiB --rate 20mbit \
+         $LACUNA_WAN_SERVER"
+    );
+    let (loss, burst_packets, held_back, rtt_s) = (1e-2, 4.0, 2e-2, 0.04);
+    // The way back, over which only some echoes go, is left alone.
+    let path = "--rate 100mbit --rtt 40ms --loss 1e-2,0 --burst 4 --reorder 2e-2,0 \
+                --reorder-delay 5ms,0ms --mtu 1400 --seed 1";
+    let mut args = vec!["run", "--json"];
+    args.extend(path.split_whitespace());
+    args.extend(["--", lacuna, "probe", "server", "--once", "--", "sh", "-c", &client]);
+    let Some(output) = run(&args) else { return };
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let result = object(&output);
+    let said = result["client"]["stdout"].as_str().expect("text");
+    let report: Value = serde_json::from_str(said).expect("one object");
+    assert_eq!(report["path_mtu_bytes"], 1400);
+    let trial = &report["trials"][0];
+    let number = |name: &str| trial[name].as_f64().unwrap_or_else(|| panic!("{name}: {trial}"));
+    let holds = |name: &str, low: &str, high: &str, truth: f64| {
+        assert!((number(low)..=number(high)).contains(&truth), "{name} {truth}: {trial}");
+    };
+    holds("loss", "loss_low", "loss_high", loss);
+    let (low, high) = ("mean_burst_packets_low", "mean_burst_packets_high");
+    holds("mean burst", low, high, burst_packets);
+    holds("reordered", "reordered_share_low", "reordered_share_high", held_back);
+    // The path delays no packet less, and a busy machine all of them more.
+    assert!(number("rtt_min_s") >= rtt_s, "{trial}");
+    // What the path says that it lost is what was missed: the exchange loses a packet or two more.
+    let lost = result["to_server"]["lost"].as_u64().expect("a number");
+    assert!(trial["lost_packets"].as_u64() >= Some(lost - lost / 10), "{lost}: {trial}");
+}
+
+#[test]
 fn a_path_that_goes_dark_loses_what_is_sent_from_then_on() {
     // The client sends to nobody; what counts is what the path does to it.
     let client = "i=0; while [ $i -lt 50 ]; do echo x > /dev/udp/10.77.0.1/9; \
