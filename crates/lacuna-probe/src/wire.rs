@@ -252,7 +252,8 @@ impl Message {
     }
 
     /// The packet in parts, for a burst: the filler is the client's.
-    pub(crate) fn packet(&self, key: u64, lane: usize, filler: &[u8]) -> Packet {
+    #[must_use]
+    pub fn packet(&self, key: u64, lane: usize, filler: &[u8]) -> Packet {
         let head = self.head(key);
         let bytes = match self {
             Self::Probe { bytes, .. } => *bytes as usize,
@@ -264,7 +265,8 @@ impl Message {
     }
 
     /// An answer, as short as it can be.
-    pub(crate) fn answer(&self, key: u64) -> Vec<u8> {
+    #[must_use]
+    pub fn answer(&self, key: u64) -> Vec<u8> {
         let mut out = self.head(key);
         let trailer = lacuna_wire::crc32c(&[&out]);
         out.extend_from_slice(&trailer);
