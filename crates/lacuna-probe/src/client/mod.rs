@@ -13,21 +13,26 @@
 mod asking;
 mod config;
 mod mtu;
+mod packet;
 mod sending;
 #[cfg(test)]
 mod tests;
+mod timing;
+mod trial;
 
+use crate::PAYLOAD_BYTES_MIN;
 use crate::bucket::TokenBucket;
 use crate::counted::Counted;
-use crate::host::{Host, HostDrops};
+use crate::host::Host;
 use crate::wire::{Message, Refusal, TrialPlan};
-use crate::{PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN};
 use asking::Asking;
 pub use config::{ClientConfig, ClientError, ConfigError, RATE_BITS_PER_S_MIN};
 pub use mtu::PathMtu;
 use mtu::Search;
+pub use packet::{Packet, filler};
 use sending::Sending;
-use std::sync::OnceLock;
+use timing::Timing;
+pub use trial::Trial;
 
 /// How long a server may say nothing to a question, besides some round trips.
 pub const SILENCE_NS_MAX: u64 = 10_000_000_000;
@@ -37,81 +42,6 @@ const SILENCE_NS_MAX_STOPPED: u64 = 3_000_000_000;
 const BURST_NS: u64 = 1_000_000;
 /// Besides two round trips: how long packets may be late before they count as lost.
 const LATE_NS: u64 = 250_000_000;
-/// Round trips to begin with.
-const TIMINGS: u32 = 8;
-/// From one of them to the next.
-const TIMING_GAP_NS: u64 = 20_000_000;
-
-/// A packet to send: `head`, so many bytes of [`filler`], `trailer`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Packet {
-    /// The socket: 0 for the exchange, from 1 on a flow.
-    pub lane: usize,
-    /// What comes first.
-    pub head: Vec<u8>,
-    /// How much of [`filler`] comes next.
-    pub filler_bytes: usize,
-    /// What comes last.
-    pub trailer: [u8; 4],
-}
-
-impl Packet {
-    /// All of it.
-    #[must_use]
-    pub fn bytes(&self, filler: &[u8]) -> Vec<u8> {
-        [&self.head, &filler[..self.filler_bytes], &self.trailer].concat()
-    }
-
-    /// Its length.
-    #[must_use]
-    pub fn payload_bytes(&self) -> usize {
-        self.head.len() + self.filler_bytes + self.trailer.len()
-    }
-}
-
-/// What a trial came to.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Trial {
-    /// Its number, from 1 on.
-    pub number: u32,
-    /// UDP payload of its packets.
-    pub payload_bytes: u32,
-    /// Flows that took turns.
-    pub flows: u16,
-    /// When it began, from the start of the client.
-    pub begins_ns: u64,
-    /// How long packets were sent.
-    pub duration_ns: u64,
-    /// Packets sent.
-    pub sent: u32,
-    /// What the server counted.
-    pub counted: Counted,
-    /// Round trips, in the order of sending.
-    pub rtts_ns: Vec<u64>,
-    /// What the client's host dropped.
-    pub sender_drops: HostDrops,
-}
-
-impl Trial {
-    /// Packets that were sent and did not come.
-    #[must_use]
-    pub fn lost(&self) -> u64 {
-        u64::from(self.sent).saturating_sub(self.counted.received)
-    }
-
-    /// The rate at which it was sent; a packet has `overhead_bytes` besides its payload.
-    #[must_use]
-    pub fn sent_bits_per_s(&self, overhead_bytes: u32) -> f64 {
-        let bits = f64::from(self.sent) * f64::from(self.payload_bytes + overhead_bytes) * 8.0;
-        bits / (self.duration_ns.max(1) as f64 / 1e9)
-    }
-
-    /// Whether a host dropped packets meanwhile, so that the trial does not speak of the path.
-    #[must_use]
-    pub fn is_marked(&self) -> bool {
-        self.counted.drops.total() > 0 || self.sender_drops.total() > 0
-    }
-}
 
 /// How far it is.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -133,11 +63,7 @@ enum Phase {
     Hello(Asking),
     Open(Asking),
     /// Round trips with nothing else on the way.
-    Timing {
-        sent: u32,
-        next_ns: u64,
-        since_ns: u64,
-    },
+    Timing(Timing),
     Mtu(Box<Search>),
     Starting(Asking),
     Sending(Box<Sending>),
@@ -176,23 +102,6 @@ pub struct Client {
     error: Option<ClientError>,
     is_stopped: bool,
     was_heard: bool,
-}
-
-/// What packets are filled with: bytes without a pattern, so that nothing on the way makes them
-/// shorter. The same at all times.
-pub fn filler() -> &'static [u8] {
-    static FILLER: OnceLock<Vec<u8>> = OnceLock::new();
-    FILLER.get_or_init(|| {
-        let mut state = 0x9e37_79b9_7f4a_7c15u64;
-        let mut next = || {
-            // xorshift64 (Marsaglia 2003).
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
-        (0..PAYLOAD_BYTES_MAX as usize).map(|_| (next() >> 32) as u8).collect()
-    })
 }
 
 impl Client {
@@ -244,13 +153,11 @@ impl Client {
                 }
                 Some(asking.ask(now_ns, self.key))
             }
-            Phase::Timing { sent, next_ns, .. } => {
-                if *sent == TIMINGS || now_ns < *next_ns {
-                    return None;
-                }
+            Phase::Timing(timing) => {
+                timing.next_ns().filter(|next_ns| now_ns >= *next_ns)?;
                 let packet = self.lone_probe(now_ns, PAYLOAD_BYTES_MIN)?;
-                if let Phase::Timing { sent, next_ns, .. } = &mut self.phase {
-                    (*sent, *next_ns) = (*sent + 1, now_ns + TIMING_GAP_NS);
+                if let Phase::Timing(timing) = &mut self.phase {
+                    timing.on_sent(now_ns);
                 }
                 Some(packet)
             }
@@ -288,10 +195,9 @@ impl Client {
             | Phase::Closing(asking) => {
                 Some(asking.next_ns().max(paid(crate::wire::CONTROL_BYTES as u64)))
             }
-            Phase::Timing { sent, next_ns, since_ns } => Some(if *sent < TIMINGS {
-                (*next_ns).max(paid(PAYLOAD_BYTES_MIN.into()))
-            } else {
-                self.timing_ends_ns(*since_ns, *next_ns)
+            Phase::Timing(timing) => Some(match timing.next_ns() {
+                Some(next_ns) => next_ns.max(paid(PAYLOAD_BYTES_MIN.into())),
+                None => timing.ends_ns(self.rtt_ns_max),
             }),
             Phase::Mtu(search) => Some(match search.wants() {
                 Some(bytes) => paid(bytes.into()),
@@ -329,7 +235,7 @@ impl Client {
             Message::Accepted { token } => {
                 if let Phase::Open(_) = &self.phase {
                     self.key = token;
-                    self.phase = Phase::Timing { sent: 0, next_ns: now_ns, since_ns: now_ns };
+                    self.phase = Phase::Timing(Timing::new(now_ns));
                     // The exchange may have had to be repeated.
                     self.rtt_ns_max = 0;
                 }
@@ -425,7 +331,7 @@ impl Client {
         let done = self.trials.len() as u32;
         let (doing, within_ns) = match &self.phase {
             Phase::Hello(_) | Phase::Open(_) => ("asking the server", 0),
-            Phase::Timing { .. } => ("timing round trips", 0),
+            Phase::Timing(_) => ("timing round trips", 0),
             Phase::Mtu(_) => ("finding the MTU", 0),
             Phase::Starting(_) => ("starting a trial", 0),
             Phase::Sending(sending) => {
@@ -454,11 +360,11 @@ impl Client {
                     self.silent(waited_ns);
                 }
             }
-            Phase::Timing { sent, since_ns, next_ns } => {
-                let (sent, since_ns, next_ns) = (*sent, *since_ns, *next_ns);
-                if sent == TIMINGS && now_ns >= self.timing_ends_ns(since_ns, next_ns) {
+            Phase::Timing(timing) => {
+                if timing.is_over(now_ns, self.rtt_ns_max) {
+                    let waited_ns = timing.waited_ns(now_ns);
                     if self.rtt_ns_max == 0 {
-                        self.silent(now_ns - since_ns);
+                        self.silent(waited_ns);
                     } else {
                         self.find_mtu();
                     }
@@ -500,14 +406,6 @@ impl Client {
     fn patience_ns(&self) -> u64 {
         let silence = if self.is_stopped { SILENCE_NS_MAX_STOPPED } else { SILENCE_NS_MAX };
         silence.saturating_add(4 * self.rtt_ns_max)
-    }
-
-    /// When enough was waited for the round trips at the beginning.
-    fn timing_ends_ns(&self, since_ns: u64, next_ns: u64) -> u64 {
-        match self.rtt_ns_max {
-            0 => since_ns.saturating_add(SILENCE_NS_MAX),
-            rtt_ns => next_ns.saturating_add(2 * rtt_ns),
-        }
     }
 
     /// A probe that belongs to no trial and wants an echo.
@@ -620,7 +518,7 @@ impl Client {
         let asked = match &self.phase {
             Phase::Hello(_) => "the first packet",
             Phase::Open(_) => "the request for a seat",
-            Phase::Timing { .. } => "any probe",
+            Phase::Timing(_) => "any probe",
             Phase::Fetching { .. } => "the question for a trial's result",
             _ => "the start of a trial",
         };

@@ -2,6 +2,7 @@
 //! out, within the interval that comes with it.
 
 use super::*;
+use crate::PAYLOAD_BYTES_MAX;
 use crate::server::{Server, ServerConfig};
 use crate::summary::{PathEstimate, Summary};
 use lacuna_datapath::{

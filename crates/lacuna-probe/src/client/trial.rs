@@ -1,0 +1,48 @@
+//! A trial that is over: what was sent, what the server counted, how long answers took.
+
+use crate::counted::Counted;
+use crate::host::HostDrops;
+
+/// What a trial came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trial {
+    /// Its number, from 1 on.
+    pub number: u32,
+    /// UDP payload of its packets.
+    pub payload_bytes: u32,
+    /// Flows that took turns.
+    pub flows: u16,
+    /// When it began, from the start of the client.
+    pub begins_ns: u64,
+    /// How long packets were sent.
+    pub duration_ns: u64,
+    /// Packets sent.
+    pub sent: u32,
+    /// What the server counted.
+    pub counted: Counted,
+    /// Round trips, in the order of sending.
+    pub rtts_ns: Vec<u64>,
+    /// What the client's host dropped.
+    pub sender_drops: HostDrops,
+}
+
+impl Trial {
+    /// Packets that were sent and did not come.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        u64::from(self.sent).saturating_sub(self.counted.received)
+    }
+
+    /// The rate at which it was sent; a packet has `overhead_bytes` besides its payload.
+    #[must_use]
+    pub fn sent_bits_per_s(&self, overhead_bytes: u32) -> f64 {
+        let bits = f64::from(self.sent) * f64::from(self.payload_bytes + overhead_bytes) * 8.0;
+        bits / (self.duration_ns.max(1) as f64 / 1e9)
+    }
+
+    /// Whether a host dropped packets meanwhile, so that the trial does not speak of the path.
+    #[must_use]
+    pub fn is_marked(&self) -> bool {
+        self.counted.drops.total() > 0 || self.sender_drops.total() > 0
+    }
+}
