@@ -106,6 +106,8 @@ struct Served {
     goes_on: bool,
     /// It may have something to tell the peer now.
     tells: bool,
+    /// A burst was full and has left.
+    has_sent: bool,
 }
 
 /// See the module's text.
@@ -248,9 +250,11 @@ impl Worker {
         self.serve_ready(now_ns)
     }
 
-    /// Each queue pair that is ready now gets one turn; those that stay ready
-    /// wait for the next, behind what has come meanwhile. Their packets share
-    /// bursts: a full one leaves at once, the rest after all turns, and then
+    /// Queue pairs that are ready now get one turn each, in order, until a burst
+    /// is full: it leaves at once, and what has come meanwhile is read before the
+    /// next. So a step sends as much with a thousand of them as with one, and what
+    /// it sends is still in cache when a receiver on this core reads it. Packets
+    /// of several share bursts. After the turns goes what is left of one, and then
     /// what they have to tell, for which nobody's data should wait. `false` if
     /// none was ready.
     fn serve_ready(&mut self, mut now_ns: u64) -> bool {
@@ -265,8 +269,12 @@ impl Worker {
                 // A turn may have sent much.
                 now_ns = self.clock.now_ns();
             }
-            if self.serve(now_ns, number) {
+            let Served { tells, has_sent, .. } = self.serve(now_ns, number);
+            if tells {
                 telling.push(number);
+            }
+            if has_sent {
+                break;
             }
         }
         for index in 0..self.channels.len() {
@@ -422,14 +430,15 @@ impl Worker {
         }
     }
 
-    /// Lets one queue pair react and send; whether it may have something to tell
-    /// its peer now.
-    fn serve(&mut self, now_ns: u64, number: u32) -> bool {
-        let Some(Some(local)) = self.locals.get_mut(number as usize) else { return false };
+    /// Lets one queue pair react and send.
+    fn serve(&mut self, now_ns: u64, number: u32) -> Served {
+        let Some(Some(local)) = self.locals.get_mut(number as usize) else {
+            return Served::default();
+        };
         local.is_ready = false;
         local.shared.unready(self.index);
         let shared = local.shared.clone();
-        let served = {
+        let mut served = {
             let mut state = shared.lock();
             let State { machine, addresses } = &mut *state;
             match machine {
@@ -446,6 +455,7 @@ impl Worker {
                 >= self.channels[index].turn_packets as usize
             {
                 self.flush(now_ns, index);
+                served.has_sent = true;
             }
         }
         if served.goes_on {
@@ -454,7 +464,7 @@ impl Worker {
         if !served.tells {
             self.set_timer(number, served.due_ns);
         }
-        served.tells
+        served
     }
 
     fn serve_prober(
@@ -520,7 +530,8 @@ impl Worker {
         }
         let due_ns = qp.poll_timeout_on(owned);
         let tells = due_ns.is_some_and(|due_ns| due_ns <= now_ns);
-        Served { news: qp.take_news(), due_ns: later(due_ns, now_ns, is_blocked), goes_on, tells }
+        let due_ns = later(due_ns, now_ns, is_blocked);
+        Served { news: qp.take_news(), due_ns, goes_on, tells, has_sent: false }
     }
 
     /// The channels of this worker below `agreed`, which both ends have; a mask.
