@@ -15,15 +15,16 @@ use crate::worker::{Worker, WorkerCounters};
 use lacuna_datapath::{Capabilities, Datapath, MemNetwork, Offload, Udp, UdpConfig, Waiter};
 use lacuna_proto::path::controller::StartRate;
 use lacuna_proto::path::memory::PathRecord;
+use lacuna_proto::path::pool::{Pool, Senders};
 use lacuna_proto::qp::Failure;
 use lacuna_wire::{CHANNELS_MAX, Qpn, RejectKind};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -162,6 +163,9 @@ struct Inner {
     threads: Mutex<Vec<JoinHandle<()>>>,
     monitor: Arc<Monitor>,
     paths: Paths,
+    /// Room in the peers' sockets: what queue pairs to one socket share.
+    pools: Mutex<HashMap<SocketAddr, Weak<Pool>>>,
+    senders: Arc<Senders>,
     queue_pairs: Arc<QueuePairs>,
     /// Held while credit is dealt out, so that the latest count is the last told.
     /// Shares that the sockets' credit was last dealt out in.
@@ -276,6 +280,8 @@ impl Context {
             threads: Mutex::new(threads),
             monitor,
             paths,
+            pools: Mutex::default(),
+            senders: Arc::default(),
             queue_pairs,
             dealing: Mutex::new(0),
             next_number: AtomicU32::new(Qpn::QUEUE_PAIR_MIN),
@@ -462,6 +468,26 @@ impl Context {
         self.inner.paths.start_rate(peer, rtt_ns, sending + 1, live)
     }
 
+    /// Who has anything in flight.
+    pub(crate) fn senders(&self) -> Arc<Senders> {
+        self.inner.senders.clone()
+    }
+
+    /// What those that send to this socket share.
+    pub(crate) fn pool(&self, peer: SocketAddr) -> Arc<Pool> {
+        let mut pools = lock(&self.inner.pools);
+        if let Some(pool) = pools.get(&peer).and_then(Weak::upgrade) {
+            return pool;
+        }
+        // Peers that are gone are forgotten when the map would grow.
+        if pools.len() == pools.capacity() {
+            pools.retain(|_, pool| pool.strong_count() > 0);
+        }
+        let pool = Arc::new(Pool::new());
+        pools.insert(peer, Arc::downgrade(&pool));
+        pool
+    }
+
     pub(crate) fn close_queue_pair(&self, number: u32) {
         let mut queue_pairs = lock(&self.inner.queue_pairs.by_number);
         let gone = queue_pairs.remove(&number);
@@ -490,7 +516,7 @@ impl Context {
         let now_ns = self.inner.clock.now_ns();
         for shared in all.iter().map(|shared| &**shared).chain(newcomer) {
             if let Machine::Connected(qp) = &mut shared.lock().machine {
-                qp.set_share(now_ns, credit_bytes, shares);
+                qp.set_share(now_ns, credit_bytes);
             }
             shared.kick();
         }

@@ -246,6 +246,9 @@ impl QueuePair {
             if qp.is_connected() {
                 return Err(QueuePairError::Connected);
             }
+            let pools =
+                addresses.iter().map(|to| to.map(|to| context.pool(to)).unwrap_or_default());
+            qp.share(pools.collect(), context.senders());
             *known = addresses;
             qp.connect(
                 now_ns,

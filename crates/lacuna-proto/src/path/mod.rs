@@ -15,6 +15,7 @@ pub mod ledger;
 pub mod memory;
 mod missing;
 pub mod pacer;
+pub mod pool;
 mod reordering;
 
 use crate::psn;
@@ -25,8 +26,10 @@ use lacuna_wire::{ChannelReport, DATA_OVERHEAD_BYTES};
 use ledger::{Ledger, Record, charge};
 use missing::Missing;
 use pacer::Pacer;
+use pool::{Pool, Senders};
 use reordering::Reordering;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// IPv4 and UDP headers, which a link carries too.
 pub const IP_UDP_BYTES: u64 = 28;
@@ -72,6 +75,8 @@ struct Channel {
     ledger: Ledger,
     /// Charge that the peer's socket of this channel can hold for us.
     credit: u64,
+    /// Shared with those that send to the same socket.
+    pool: Arc<Pool>,
     /// Everything before this number was passed.
     passed_psn: u64,
     /// Largest report taken in, to tell new ones.
@@ -130,6 +135,7 @@ pub struct Path {
     /// The same with the headers of IP and UDP.
     in_flight_wire_bytes: u64,
     bundle_packets: u32,
+    senders: Arc<Senders>,
 }
 
 /// Sums of one report over its channels.
@@ -159,6 +165,7 @@ impl Path {
                 .map(|_| Channel {
                     ledger: Ledger::new(first_psn),
                     credit: 0,
+                    pool: Arc::new(Pool::new()),
                     passed_psn: u64::from(first_psn),
                     reported_psn: u64::from(first_psn),
                     first_psn: u64::from(first_psn),
@@ -189,6 +196,7 @@ impl Path {
             in_flight_bytes: 0,
             in_flight_wire_bytes: 0,
             bundle_packets: 1,
+            senders: Arc::default(),
         }
     }
 
@@ -219,14 +227,28 @@ impl Path {
         Some((self.controller.found_bits_per_s()?, self.rtt.min_ns()?))
     }
 
-    /// Sets what the peer's socket of a channel holds.
-    pub fn set_credit(&mut self, channel: usize, credit: u64) {
-        self.channels[channel].credit = credit;
+    /// Shares a channel's credit with the others of `pool`. To be called before
+    /// anything is sent.
+    pub fn join(&mut self, channel: usize, pool: Arc<Pool>) {
+        let state = &mut self.channels[channel];
+        debug_assert_eq!(state.ledger.in_flight_charge(), 0);
+        state.pool.change_part(state.credit, 0);
+        pool.change_part(0, state.credit);
+        state.pool = pool;
     }
 
-    /// Sets how many queue pairs share the way out.
-    pub fn set_shares(&mut self, shares: u32) {
-        self.controller.set_shares(shares);
+    /// Counts itself among those of its owner that have anything in flight. To be
+    /// called before anything is sent.
+    pub fn count_among(&mut self, senders: Arc<Senders>) {
+        debug_assert_eq!(self.in_flight_wire_bytes, 0);
+        self.senders = senders;
+    }
+
+    /// Sets what the peer's socket of a channel holds.
+    pub fn set_credit(&mut self, channel: usize, credit: u64) {
+        let state = &mut self.channels[channel];
+        state.pool.change_part(state.credit, credit);
+        state.credit = credit;
     }
 
     /// Next sequence number of a channel.
@@ -280,11 +302,11 @@ impl Path {
         } else {
             0
         };
-        let credit = state.credit.saturating_add(on_the_way);
         let held = state.ledger.in_flight_charge();
         let packet_charge = charge(1, packet_bytes);
-        packets = packets.min(credit.saturating_sub(held) / packet_charge);
-        let room = (window / packet_bytes).min(credit / packet_charge);
+        let left = state.pool.room(state.credit, held, on_the_way);
+        packets = packets.min(left / packet_charge);
+        let room = (window / packet_bytes).min((held + left) / packet_charge);
         if self.back_off > 0 {
             // Nothing is heard: the path is dark or the peer stands still. Some
             // packets, and the questions behind them, find out when that ends;
@@ -339,15 +361,21 @@ impl Path {
             self.pacer.on_sent(now_ns, wire_bytes, rate);
         }
         self.is_blocked = false;
+        if self.in_flight_wire_bytes == 0 {
+            self.senders.begin();
+        }
         self.in_flight_bytes += bytes;
         self.in_flight_wire_bytes += wire_bytes;
         let stamp = self.delivery.on_sent(now_ns, wire_bytes, self.in_flight_wire_bytes);
-        self.channels[channel].ledger.push(Record {
+        let charge = charge(count, bytes);
+        let state = &mut self.channels[channel];
+        state.pool.take(charge);
+        state.ledger.push(Record {
             number,
             packets,
             psn_end: 0,
             bytes,
-            charge: charge(count, bytes),
+            charge,
             sent_ns: now_ns,
             wire_end: 0,
             stamp,
@@ -369,7 +397,9 @@ impl Path {
         let channel = usize::from(report.channel);
         let state = self.channels.get_mut(channel)?;
         let sent_psn = state.ledger.next_psn();
-        state.credit = u64::from(report.credit_bytes);
+        let credit = u64::from(report.credit_bytes);
+        state.pool.change_part(state.credit, credit);
+        state.credit = credit;
         // A report may name no number that was not sent: it is not ours then.
         let next_psn = psn::unwrap(report.next_psn, state.reported_psn);
         let flushed_psn = psn::unwrap(report.flushed_psn, state.reported_psn);
@@ -462,14 +492,24 @@ impl Path {
     /// Takes the next run that `passed` covers. Call until `None`.
     pub fn pop_passed(&mut self, passed: Passed) -> Option<Record> {
         let record = self.channels[passed.channel].ledger.pop_passed(passed.psn)?;
+        self.note_gone(passed.channel, &record);
+        Some(record)
+    }
+
+    /// A run is in flight no more.
+    fn note_gone(&mut self, channel: usize, record: &Record) {
         self.in_flight_bytes -= record.bytes;
         self.in_flight_wire_bytes -= record.wire_bytes();
-        Some(record)
+        self.channels[channel].pool.give_back(record.charge);
+        if self.in_flight_wire_bytes == 0 {
+            self.senders.end();
+        }
     }
 
     /// A report was taken in: tells the controller.
     pub fn end_report(&mut self, now_ns: u64) {
         let report = std::mem::take(&mut self.report);
+        self.controller.set_shares(self.senders.count());
         if report.delivered_bytes > 0 {
             self.delivery.on_delivered(report.arrived_ns, report.delivered_bytes);
         }
@@ -526,11 +566,11 @@ impl Path {
     /// Takes the next run that nothing was heard of for too long.
     pub fn pop_expired(&mut self, now_ns: u64) -> Option<Record> {
         let sent_before_ns = now_ns.checked_sub(self.unheard_ns())?;
-        for state in &mut self.channels {
+        for channel in 0..self.channels.len() {
+            let state = &mut self.channels[channel];
             if let Some(record) = state.ledger.pop_expired(sent_before_ns) {
-                self.in_flight_bytes -= record.bytes;
-                self.in_flight_wire_bytes -= record.wire_bytes();
                 state.missing.on_expired(record.count(), record.psn_end);
+                self.note_gone(channel, &record);
                 return Some(record);
             }
         }
@@ -569,6 +609,18 @@ impl Path {
             }
         };
         psn.min(state.handed_psn.max(state.passed_psn))
+    }
+}
+
+impl Drop for Path {
+    fn drop(&mut self) {
+        for state in &self.channels {
+            state.pool.give_back(state.ledger.in_flight_charge());
+            state.pool.change_part(state.credit, 0);
+        }
+        if self.in_flight_wire_bytes > 0 {
+            self.senders.end();
+        }
     }
 }
 

@@ -37,6 +37,7 @@ use crate::path::RtoConfig;
 use crate::path::arrivals::Arrivals;
 use crate::path::controller::{Controller, ControllerConfig, Setup, StartRate};
 use crate::path::memory::PathRecord;
+use crate::path::pool::{Pool, Senders};
 use crate::placement::Placement;
 use crate::rtt::RttEstimator;
 use crate::table::{ChannelWriter, RecvTable};
@@ -278,13 +279,21 @@ impl QueuePair {
     }
 
     /// Sets this queue pair's part of what it shares with others of its owner:
-    /// what one of this end's sockets can hold for its peer, and in how many
-    /// parts the window is to be kept small.
-    pub fn set_share(&mut self, now_ns: u64, credit_bytes: u32, shares: u32) {
+    /// what one of this end's sockets can hold for its peer.
+    pub fn set_share(&mut self, now_ns: u64, credit_bytes: u32) {
         self.config.credit_bytes = credit_bytes;
         self.arrivals.set_credit(credit_bytes);
         self.arrivals.request(now_ns);
-        self.path.set_shares(shares);
+    }
+
+    /// Shares with others what is shared: the room in the peer's sockets with
+    /// those that send there too, by channel, and the caches of this host with
+    /// all of the owner. To be called before anything is sent.
+    pub fn share(&mut self, pools: Vec<Arc<Pool>>, senders: Arc<Senders>) {
+        for (channel, pool) in pools.into_iter().enumerate().take(self.channels.len()) {
+            self.path.join(channel, pool);
+        }
+        self.path.count_among(senders);
     }
 
     /// How many packets the datapath sends in one piece: runs that the window

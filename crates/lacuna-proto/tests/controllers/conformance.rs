@@ -5,10 +5,12 @@
 
 use crate::bottleneck::{MS, SECOND, US, WIRE_BYTES};
 use lacuna_proto::path::controller::{Controller, ControllerConfig, Setup, StartRate};
+use lacuna_proto::path::pool::Senders;
 use lacuna_proto::path::{IP_UDP_BYTES, Path, RtoConfig};
 use lacuna_wire::ChannelReport;
 use proptest::prelude::*;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 const MTU_BYTES: u32 = 1436;
 const PACKET_BYTES: u64 = WIRE_BYTES - IP_UDP_BYTES;
@@ -35,8 +37,8 @@ enum Operation {
     Wait(u64),
     /// A probe's answer comes.
     Rtt(u64),
-    /// Others come or go.
-    Shares(u32),
+    /// Another one begins or ends to send.
+    Other { begins: bool },
     /// A rate is known from elsewhere.
     Start(u64),
 }
@@ -47,6 +49,8 @@ struct Driver {
     /// Packets of each run in flight.
     runs: VecDeque<u32>,
     report: ChannelReport,
+    senders: Arc<Senders>,
+    others: u32,
 }
 
 impl Driver {
@@ -54,8 +58,10 @@ impl Driver {
         let setup = Setup { packet_bytes: WIRE_BYTES, seed: 1 };
         let mut path = Path::new(1, 0, config.build(setup), RtoConfig::default());
         path.set_credit(0, 1 << 40);
+        let senders = Arc::<Senders>::default();
+        path.count_among(senders.clone());
         let report = ChannelReport { credit_bytes: u32::MAX, ..ChannelReport::default() };
-        Self { path, now_ns: SECOND, runs: VecDeque::new(), report }
+        Self { path, now_ns: SECOND, runs: VecDeque::new(), report, senders, others: 0 }
     }
 
     fn apply(&mut self, operation: Operation) {
@@ -92,7 +98,15 @@ impl Driver {
                 }
             }
             Operation::Rtt(rtt_ns) => self.path.on_rtt_sample(self.now_ns, rtt_ns),
-            Operation::Shares(shares) => self.path.set_shares(shares),
+            Operation::Other { begins: true } => {
+                self.others += 1;
+                self.senders.begin();
+            }
+            Operation::Other { begins: false } if self.others > 0 => {
+                self.others -= 1;
+                self.senders.end();
+            }
+            Operation::Other { .. } => {}
             Operation::Start(rate_bits_per_s) => self.path.start_at(StartRate { rate_bits_per_s }),
         }
         self.check(operation);
@@ -159,7 +173,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => Just(Operation::Repeat),
         3 => prop_oneof![Just(0), 1..100 * US, 1..100 * MS, 1..100 * SECOND].prop_map(Operation::Wait),
         1 => prop_oneof![Just(0), Just(u64::MAX), 1..SECOND].prop_map(Operation::Rtt),
-        1 => any::<u32>().prop_map(Operation::Shares),
+        2 => any::<bool>().prop_map(|begins| Operation::Other { begins }),
         1 => any::<u64>().prop_map(Operation::Start),
     ]
 }
