@@ -24,7 +24,7 @@ const CONTESTANTS: &str = r#"
     [[contestant]]
     name = "quinn"
     about = ""
-    program = { kind = "quinn", cc = "bbr", window_mib = 8 }
+    program = { kind = "quinn", cc = "bbr", window_bdp = 1.5 }
     [[contestant]]
     name = "absent"
     about = ""

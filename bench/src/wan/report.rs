@@ -37,7 +37,7 @@ same seed of losses.
   happens where the emulator hands it over, so it is in the column *path*, with the emulator's own.
 - **Others** is what else ran on the machine meanwhile, in cores.
 - Values are medians of the rounds with their range. `>`: a message did not end within the time that
-  a round has; it counts with the time that it had.
+  a round has, and had taken longer than the others already; it counts with the time that it had.
 ";
 
 /// The document, of what is there.
@@ -74,7 +74,8 @@ pub(crate) fn document(
             Program::Tcp { cc } => format!("TCP, {cc}"),
             Program::Quinn { cc, .. } => format!("quinn 0.11, {cc}"),
             Program::Piped { client, .. } => {
-                format!("`{}`", client.join(" ").replace("{built}", "udt"))
+                let built = one.source.as_deref().unwrap_or_default();
+                format!("`{}`", client.join(" ").replace("{built}", built))
             }
         };
         let mut settings = one.about.clone();

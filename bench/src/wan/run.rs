@@ -186,6 +186,7 @@ fn end_command(
         program: contestant.program(),
         task: cell.task,
         rate_bits_per_s: cell.rate_mbit * 1_000_000,
+        bdp_bytes: cell.bdp_bytes(),
         identity: place.identity.clone(),
     };
     let mut command = Command::new(std::env::current_exe()?);

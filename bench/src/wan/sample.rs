@@ -30,7 +30,8 @@ pub(crate) struct Sample {
     pub(crate) setups_ms: Vec<f64>,
     /// From the first call to the last message of a crowd.
     pub(crate) crowd_ms: Option<f64>,
-    /// How long a message had been under way when the run's time was up.
+    /// How long a message had been under way when the run's time was up, if that says something:
+    /// if it was longer already than those that had ended took.
     pub(crate) unfinished_ms: Option<f64>,
     /// Messages of a crowd that did not come.
     pub(crate) missing: u32,
@@ -157,7 +158,9 @@ impl Sample {
         }
         if found.is_cut {
             let since_ns = ends_ns().max().unwrap_or(found.began_ns);
-            self.unfinished_ms = Some(ms(found.ended_ns.saturating_sub(since_ns)));
+            let unfinished_ms = ms(found.ended_ns.saturating_sub(since_ns));
+            let mean_ms = self.messages_ms.iter().sum::<f64>() / messages.len().max(1) as f64;
+            self.unfinished_ms = Some(unfinished_ms).filter(|unfinished| *unfinished > mean_ms);
         }
     }
 }
@@ -199,6 +202,24 @@ mod tests {
         assert_eq!(sample.steady_mbit[0], 0.0);
         assert!((sample.steady_mbit[1] - 144.1).abs() < 0.1, "{sample:?}");
         assert!((sample.goodput_mbit.unwrap() - 72.07).abs() < 0.01, "{sample:?}");
+    }
+
+    #[test]
+    fn a_message_cut_at_its_beginning_makes_no_mean_shorter() {
+        let text = "[[grid]]\nname = \"x\"\nabout = \"\"\nkind = \"message\"\nrates_mbit = [1000]\n\
+                    rtts_ms = [40]\nlosses = [0]\nsizes_kib = [1]\ncount = 9\n\
+                    connections = [\"fresh\"]\ncontestants = []";
+        let cell = super::super::cell::File::parse(text).unwrap().cells().unwrap().remove(0);
+        let message = Message { began_ns: 0, setup_ns: 0, took_ns: 100_000_000 };
+        let cut = |after_ms: u64| {
+            let mut sample = Sample::default();
+            let ended_ns = 100_000_000 + after_ms * 1_000_000;
+            let found =
+                Found { messages: vec![message], is_cut: true, ended_ns, ..Found::default() };
+            sample.messages(&cell, &found);
+            sample.unfinished_ms
+        };
+        assert_eq!((cut(10), cut(900)), (None, Some(900.0)));
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub(crate) struct Order {
     pub(crate) task: Task,
     /// The link's, for those who may be told.
     pub(crate) rate_bits_per_s: u64,
+    /// That times the path's round-trip time.
+    pub(crate) bdp_bytes: u64,
     /// The server's certificate and key, DER, for those who encrypt.
     pub(crate) identity: Identity,
 }
@@ -60,7 +62,7 @@ pub(crate) struct Identity {
 }
 
 /// Who moves the bytes, and with which settings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub(crate) enum Program {
     Lacuna {
@@ -76,6 +78,8 @@ pub(crate) enum Program {
         cc: String,
         /// Of streams, connection and sender alike; quinn's defaults without.
         window_mib: Option<u32>,
+        /// The same in products of the path's rate and round-trip time, for who knows the path.
+        window_bdp: Option<f64>,
     },
     /// A client that reads what to send from its standard input, and a server that writes what came
     /// to its standard output. In the words, `{host}` and `{port}` are the server's.
@@ -158,11 +162,19 @@ pub(crate) fn run(order: &str) -> Result<()> {
         (Program::Lacuna { mode, cc }, Side::Client) => lacuna::send(&order, mode, cc),
         (Program::Tcp { cc }, Side::Server) => tcp::serve(&order, cc),
         (Program::Tcp { cc }, Side::Client) => tcp::send(&order, cc),
-        (Program::Quinn { cc, window_mib }, Side::Server) => quic::serve(&order, cc, *window_mib),
-        (Program::Quinn { cc, window_mib }, Side::Client) => quic::send(&order, cc, *window_mib),
+        (Program::Quinn { cc, .. }, Side::Server) => quic::serve(&order, cc, window(&order)?),
+        (Program::Quinn { cc, .. }, Side::Client) => quic::send(&order, cc, window(&order)?),
         (Program::Piped { server, .. }, Side::Server) => piped::serve(&order, server),
         (Program::Piped { client, .. }, Side::Client) => piped::send(&order, client),
     }
+}
+
+/// The window that an order asks for, in bytes.
+fn window(order: &Order) -> Result<Option<u32>> {
+    let Program::Quinn { window_mib, window_bdp, .. } = &order.program else { return Ok(None) };
+    let of_path = window_bdp.map(|products| (order.bdp_bytes as f64 * products) as u64);
+    let bytes = of_path.or(window_mib.map(|mib| u64::from(mib) << 20));
+    bytes.map(u32::try_from).transpose().context("a window of more than 4 GiB")
 }
 
 /// Says something to the race.

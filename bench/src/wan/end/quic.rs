@@ -13,15 +13,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Of the sockets, as much as this machine's limit lets a user have.
 const SOCKET_BYTES: usize = 4 << 20;
 
-fn transport(cc: &str, window_mib: Option<u32>) -> Result<Arc<TransportConfig>> {
+fn transport(cc: &str, window_bytes: Option<u32>) -> Result<Arc<TransportConfig>> {
     let mut transport = TransportConfig::default();
     match cc {
         "cubic" => transport.congestion_controller_factory(Arc::new(CubicConfig::default())),
         "bbr" => transport.congestion_controller_factory(Arc::new(BbrConfig::default())),
         _ => bail!("quinn has no congestion control {cc} here: use cubic or bbr"),
     };
-    if let Some(window_mib) = window_mib {
-        let window_bytes = window_mib << 20;
+    if let Some(window_bytes) = window_bytes {
         transport
             .stream_receive_window(VarInt::from_u32(window_bytes))
             .receive_window(VarInt::from_u32(window_bytes))
@@ -38,9 +37,9 @@ fn socket(address: SocketAddr) -> Result<UdpSocket> {
     Ok(socket)
 }
 
-pub(super) fn serve(order: &Order, cc: &str, window_mib: Option<u32>) -> Result<()> {
+pub(super) fn serve(order: &Order, cc: &str, window_bytes: Option<u32>) -> Result<()> {
     let identity = &order.identity;
-    let transport = transport(cc, window_mib)?;
+    let transport = transport(cc, window_bytes)?;
     let config = server_config(&identity.certificate, &identity.key, transport)?;
     let socket = socket(order.address)?;
     runtime()?.block_on(async {
@@ -96,8 +95,8 @@ async fn take(incoming: quinn::Incoming, bytes_max: usize) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn send(order: &Order, cc: &str, window_mib: Option<u32>) -> Result<()> {
-    let config = client_config(&order.identity.certificate, transport(cc, window_mib)?)?;
+pub(super) fn send(order: &Order, cc: &str, window_bytes: Option<u32>) -> Result<()> {
+    let config = client_config(&order.identity.certificate, transport(cc, window_bytes)?)?;
     let unspecified: SocketAddr =
         if order.address.is_ipv4() { "0.0.0.0:0".parse()? } else { "[::]:0".parse()? };
     let socket = socket(unspecified)?;
