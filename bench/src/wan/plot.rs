@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const WIDTH: u32 = 900;
 const HEIGHT: u32 = 420;
+/// Room for the names at the right.
+const LEGEND: u32 = 170;
 
 /// An SVG and the name of its file.
 pub(crate) struct Picture {
@@ -88,7 +90,7 @@ fn draw(
     let mut chart = ChartBuilder::on(&area)
         .caption(format!("{title}: {unit}, over loss"), ("sans-serif", 16))
         .margin(10)
-        .margin_right(180)
+        .margin_right(LEGEND)
         .x_label_area_size(30)
         .y_label_area_size(60)
         .build_cartesian_2d(
@@ -111,29 +113,23 @@ fn draw(
         let all = records.iter().enumerate();
         all.filter_map(|(x, record)| Some((x as f64, value(record)?))).collect()
     };
+    let mut legend = vec![("ideal", BLACK.stroke_width(1))];
     let line = points(&|record| Some(ideal(record)));
-    let dashed = DashedLineSeries::new(line, 4, 4, BLACK.into());
-    chart
-        .draw_series(dashed)?
-        .label("ideal")
-        .legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], BLACK));
+    chart.draw_series(DashedLineSeries::new(line, 4, 4, BLACK.into()))?;
     for (index, name) in names.iter().enumerate() {
         let color = Palette99::pick(index).to_rgba();
-        let width = if name.starts_with("lacuna") { 3 } else { 1 };
-        let style = color.stroke_width(width);
+        let style = color.stroke_width(if name.starts_with("lacuna") { 3 } else { 1 });
         let line = points(&|record| value(record, name));
         chart.draw_series(line.iter().map(|point| Circle::new(*point, 3, color.filled())))?;
-        chart
-            .draw_series(LineSeries::new(line, style))?
-            .label(*name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+        chart.draw_series(LineSeries::new(line, style))?;
+        legend.push((name, style));
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::Coordinate(WIDTH as i32 - 250, 10))
-        .background_style(WHITE.mix(0.8))
-        .border_style(TRANSPARENT)
-        .draw()?;
+    let left = WIDTH as i32 - LEGEND as i32;
+    for (row, (name, style)) in legend.into_iter().enumerate() {
+        let y = 40 + 16 * row as i32;
+        area.draw(&PathElement::new([(left, y), (left + 20, y)], style))?;
+        area.draw(&Text::new(name, (left + 26, y - 6), ("sans-serif", 12)))?;
+    }
     area.present()?;
     drop(chart);
     drop(area);

@@ -7,7 +7,7 @@ use super::end::{Program, Task};
 use super::goal;
 use super::plot;
 use super::record::{Entry, Record};
-use super::summary::{Summary, best, is_rate};
+use super::summary::{Summary, best, best_by, is_rate};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -27,7 +27,8 @@ same seed of losses.
   included; *steady* is the second half. Full: 0.9 of the ideal rate for 100 ms or a round trip.
 - **A message** takes from the client's call until the client knows that all of it arrived: the
   peer's answer of one byte for TCP and QUIC, the acknowledged write for Lacuna. Connecting is told
-  apart (*set-up*). `fresh`: each message on a connection of its own, of the same process and path;
+  apart (*set-up*; *both* is the mean with it). The set-up of `kcptun` is that of the tunnel's near
+  end, which stands already. `fresh`: each message on a connection of its own, of the same process and path;
   *first* is the first of them, over a path not seen before. `kept`: all on one connection.
 - **Ideal** is what headers and loss leave of the rate (1,352 bytes of payload in 1,442 on the
   link), for a message with one way out and one way back. No sender can do better without larger
@@ -126,34 +127,31 @@ fn losses(records: &[Record]) -> String {
     let mut text = "\n## Where Lacuna loses\n\n".to_owned();
     let mut compared = 0;
     let mut lost = 0;
+    let is_default = |name: &str| is_ours(name) && !name.ends_with("-fixed");
     for record in records.iter().filter(|record| !is_shared(&record.cell)) {
-        let is_default = |name: &str| is_ours(name) && !name.ends_with("-fixed");
+        let cell = &record.cell;
         let Some(theirs) = best(record, |name| !is_ours(name)) else { continue };
+        if !record.entries.keys().any(|name| is_default(name)) {
+            continue;
+        }
+        compared += 1;
         let Some(ours) = best(record, is_default) else {
-            if record.entries.keys().any(|name| is_default(name)) {
-                compared += 1;
-                lost += 1;
-                let _ = writeln!(text, "- {}: Lacuna failed", record.cell.name);
-            }
+            lost += 1;
+            let _ = writeln!(text, "- {}: Lacuna failed", cell.name);
             continue;
         };
-        compared += 1;
-        let (unit, factor) = match is_rate(record.cell.kind) {
-            true => ("Mbit/s", theirs.1 / ours.1),
-            false => ("ms", ours.1 / theirs.1),
-        };
-        if factor > 1.0 {
-            lost += 1;
-            let _ = writeln!(
-                text,
-                "- {}: {} {} {unit}, {} {} {unit}: {:.2} times better",
-                record.cell.name,
-                ours.0,
-                show(ours.1),
-                theirs.0,
-                show(theirs.1),
-                factor,
-            );
+        let alone = defeat(cell.kind, ours, theirs);
+        // A connection that is fresh has to be made first.
+        let with_setup =
+            |takes: &dyn Fn(&str) -> bool| best_by(record, takes, |summary| summary.with_setup_ms);
+        let together = with_setup(&is_default)
+            .zip(with_setup(&|name| !is_ours(name)))
+            .and_then(|(ours, theirs)| defeat(cell.kind, ours, theirs));
+        lost += u32::from(alone.is_some() || together.is_some());
+        for (defeat, what) in [(alone, ""), (together, ", connecting included")] {
+            if let Some(defeat) = defeat {
+                let _ = writeln!(text, "- {}{what}: {defeat}", cell.name);
+            }
         }
     }
     let _ = writeln!(
@@ -161,6 +159,21 @@ fn losses(records: &[Record]) -> String {
         "\n{lost} of {compared} cells, Lacuna's best mode at its defaults against the best of all others."
     );
     text
+}
+
+/// How much better theirs is, in words, if it is.
+fn defeat(kind: Kind, ours: (&str, f64), theirs: (&str, f64)) -> Option<String> {
+    let (unit, factor) = match is_rate(kind) {
+        true => ("Mbit/s", theirs.1 / ours.1),
+        false => ("ms", ours.1 / theirs.1),
+    };
+    (factor > 1.0).then(|| {
+        let (ours_value, theirs_value) = (show(ours.1), show(theirs.1));
+        format!(
+            "{} {ours_value} {unit}, {} {theirs_value} {unit}: {factor:.2} times better",
+            ours.0, theirs.0
+        )
+    })
 }
 
 /// Whether flows of several contestants run beside each other in it.
@@ -237,8 +250,11 @@ fn table(record: &Record) -> String {
         (Kind::Bulk, true) => {
             "| flows | goodput together | share of the first | Jain | queue ms mean, most | drops | others |\n|---|---|---|---|---|---|---|\n"
         }
-        _ => {
-            "| contestant | mean ms | of ideal | p99 ms | first ms | set-up ms | messages | queue ms mean, most | CPU-s/GB ends, path | others |\n|---|---|---|---|---|---|---|---|---|---|\n"
+        (Kind::Crowd, _) => {
+            "| contestant | all there after ms | of ideal | p99 of one ms | first ms | set-up ms | messages | queue ms mean, most | CPU-s/GB ends, path | others |\n|---|---|---|---|---|---|---|---|---|---|\n"
+        }
+        (Kind::Message, _) => {
+            "| contestant | mean ms | of ideal | p99 ms | first ms | set-up ms | both ms | messages | queue ms mean, most | CPU-s/GB ends, path | others |\n|---|---|---|---|---|---|---|---|---|---|---|\n"
         }
     };
     let mut rows: Vec<_> =
@@ -294,6 +310,11 @@ fn row(cell: &Cell, name: &str, entry: &Entry, summary: &Summary) -> String {
         let why = entry.failures.last().map_or("", String::as_str).replace('|', "/");
         let _ = write!(others, "; failed in {failed} rounds: {why}");
     }
+    // A crowd connects within its time.
+    let both = match cell.kind {
+        Kind::Message => maybe(summary.with_setup_ms),
+        _ => String::new(),
+    };
     let columns = match (cell.kind, is_shared(cell)) {
         (Kind::Bulk, false) => vec![
             range,
@@ -320,11 +341,13 @@ fn row(cell: &Cell, name: &str, entry: &Entry, summary: &Summary) -> String {
             maybe(summary.p99_ms),
             maybe(summary.first_ms),
             maybe(summary.setup_ms),
+            both,
             summary.messages.to_string(),
             queue,
             cpu,
             others,
         ],
     };
+    let columns: Vec<_> = columns.into_iter().filter(|column| !column.is_empty()).collect();
     format!("| {name} | {} |\n", columns.join(" | "))
 }

@@ -12,6 +12,9 @@ pub(crate) struct Summary {
     pub(crate) value: Option<Spread>,
     /// Whether the value is a lower bound, because a message did not end in time.
     pub(crate) is_at_least: bool,
+    /// The same with connecting, where messages have connections of their own.
+    pub(crate) with_setup_ms: Option<f64>,
+    /// Those that ended.
     pub(crate) messages: usize,
     /// Of all messages of all rounds.
     pub(crate) p99_ms: Option<f64>,
@@ -49,6 +52,14 @@ fn value(sample: &Sample) -> Option<f64> {
     let times = || sample.messages_ms.iter().chain(&sample.unfinished_ms);
     let mean = times().sum::<f64>() / times().count().max(1) as f64;
     sample.goodput_mbit.or((mean > 0.0).then_some(mean))
+}
+
+/// The mean time of a round's messages from before connecting on.
+fn with_setup(sample: &Sample) -> Option<f64> {
+    let setup_ms: f64 = sample.setups_ms.iter().sum();
+    let setup_ms = setup_ms / sample.setups_ms.len().max(1) as f64;
+    let is_apart = sample.crowd_ms.is_none() && sample.goodput_mbit.is_none();
+    value(sample).filter(|_| is_apart).map(|mean_ms| mean_ms + setup_ms)
 }
 
 /// One line of a run.
@@ -102,7 +113,8 @@ impl Summary {
         Self {
             value: spread(samples().filter_map(value).collect()),
             is_at_least: samples().any(|sample| sample.unfinished_ms.is_some()),
-            messages: messages.len(),
+            with_setup_ms: of(with_setup),
+            messages: samples().map(|sample| sample.messages_ms.len()).sum(),
             p99_ms: quantile(messages, 0.99),
             first_ms: of(|sample| sample.messages_ms.first().copied()),
             setup_ms: median(samples().flat_map(|sample| sample.setups_ms.iter().copied())),
@@ -137,9 +149,18 @@ impl Summary {
 
 /// Whoever is best in a cell, of those that a test takes.
 pub(crate) fn best(record: &Record, takes: impl Fn(&str) -> bool) -> Option<(&str, f64)> {
+    best_by(record, takes, |summary| Some(summary.value?.median))
+}
+
+/// The same by another number, of which more or less is better as of the value.
+pub(crate) fn best_by(
+    record: &Record,
+    takes: impl Fn(&str) -> bool,
+    number: impl Fn(&Summary) -> Option<f64>,
+) -> Option<(&str, f64)> {
     let taken = record.entries.iter().filter(|(name, _)| takes(name));
     let values =
-        taken.filter_map(|(name, entry)| Some((name.as_str(), Summary::new(entry).value?.median)));
+        taken.filter_map(|(name, entry)| Some((name.as_str(), number(&Summary::new(entry))?)));
     let is_better = |one: f64, other: f64| (one > other) == is_rate(record.cell.kind);
     values.reduce(|best, one| if is_better(one.1, best.1) { one } else { best })
 }
@@ -156,6 +177,18 @@ mod tests {
         assert_eq!(value(&Sample::default()), None);
         let crowd = |missing| Sample { crowd_ms: Some(5.0), missing, ..Sample::default() };
         assert_eq!((value(&crowd(0)), value(&crowd(1))), (Some(5.0), None));
+    }
+
+    #[test]
+    fn what_connecting_takes_is_added_to_messages_only() {
+        let messages = Sample {
+            messages_ms: vec![100.0, 200.0],
+            setups_ms: vec![40.0, 60.0],
+            ..Sample::default()
+        };
+        assert_eq!((value(&messages), with_setup(&messages)), (Some(150.0), Some(200.0)));
+        let crowd = Sample { crowd_ms: Some(500.0), ..messages };
+        assert_eq!(with_setup(&crowd), None);
     }
 
     #[test]
