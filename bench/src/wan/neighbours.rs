@@ -1,4 +1,5 @@
-//! What else ran on the machine meanwhile, in cores: a race on a shared machine has to say so.
+//! What else went on on the machine: how many cores others used, and whether it stood still, as a
+//! virtual machine does when its host takes it away. A race on a shared machine has to say so.
 
 use std::time::Instant;
 
@@ -22,6 +23,27 @@ impl Neighbours {
     }
 }
 
+/// The longest time between two looks of a loop that looks every few milliseconds.
+pub(crate) struct Pulse {
+    last_ns: u64,
+    longest_ns: u64,
+}
+
+impl Pulse {
+    pub(crate) fn start(now_ns: u64) -> Self {
+        Self { last_ns: now_ns, longest_ns: 0 }
+    }
+
+    pub(crate) fn beat(&mut self, now_ns: u64) {
+        self.longest_ns = self.longest_ns.max(now_ns.saturating_sub(self.last_ns));
+        self.last_ns = now_ns;
+    }
+
+    pub(crate) fn longest_ns(&self) -> u64 {
+        self.longest_ns
+    }
+}
+
 fn busy_s() -> f64 {
     parse(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
 }
@@ -36,6 +58,15 @@ fn parse(text: &str) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_pulse_tells_the_longest_standstill() {
+        let mut pulse = super::Pulse::start(100);
+        for now_ns in [105, 110, 900, 905] {
+            pulse.beat(now_ns);
+        }
+        assert_eq!(pulse.longest_ns(), 790);
+    }
+
     #[test]
     fn idle_time_is_not_busy() {
         let text = "cpu  100 10 50 9999 7 1 2 3 0 0\ncpu0 1 1 1\n";

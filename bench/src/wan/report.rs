@@ -6,6 +6,7 @@ use super::contestant;
 use super::end::{Program, Task};
 use super::goal;
 use super::plot;
+use super::race::STANDSTILL_MS;
 use super::record::{Entry, Record};
 use super::summary::{Summary, best, best_by, is_rate};
 use std::collections::BTreeSet;
@@ -304,6 +305,9 @@ fn row(cell: &Cell, name: &str, entry: &Entry, summary: &Summary) -> String {
     let mut others = maybe(summary.others_cores);
     if summary.late_drops > 0 {
         let _ = write!(others, "; the path came too late for {} packets", summary.late_drops);
+    }
+    if summary.standstill_ms > STANDSTILL_MS {
+        let _ = write!(others, "; the machine stood still for {:.0} ms", summary.standstill_ms);
     }
     let failed = entry.samples.iter().filter(|sample| sample.is_none()).count();
     if failed > 0 {

@@ -3,7 +3,7 @@
 use super::cell::Cell;
 use super::contestant::Contestant;
 use super::end::{Identity, Line, Order, Program, Side, Task, now_ns};
-use super::neighbours::Neighbours;
+use super::neighbours::{Neighbours, Pulse};
 use super::path;
 use super::process::Process;
 use super::sample::{Found, Sample};
@@ -108,6 +108,7 @@ fn watch(
     place: &Place,
 ) -> Result<()> {
     let began = Instant::now();
+    let mut pulse = Pulse::start(now_ns());
     let is_bulk = matches!(cell.task, Task::Bulk { .. });
     let mut changes = cell.changes.iter().peekable();
     let patience = match cell.task {
@@ -116,6 +117,8 @@ fn watch(
     };
     loop {
         let elapsed = began.elapsed();
+        pulse.beat(now_ns());
+        found.standstill_ns = pulse.longest_ns();
         if let Some(change) = changes.next_if(|change| change.at_s <= elapsed.as_secs_f64()) {
             path::change(wan, cell, change)?;
             found.changes.push((now_ns(), *change));

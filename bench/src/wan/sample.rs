@@ -51,6 +51,8 @@ pub(crate) struct Sample {
     pub(crate) late_drops: u64,
     /// What else ran on the machine.
     pub(crate) others_cores: f64,
+    /// The longest time for which the race itself did not run.
+    pub(crate) standstill_ms: f64,
 }
 
 /// What the ends said and what the race noted.
@@ -69,6 +71,7 @@ pub(crate) struct Found {
     /// Of the ends, where it is known.
     pub(crate) cpu_s: Option<f64>,
     pub(crate) others_cores: f64,
+    pub(crate) standstill_ns: u64,
 }
 
 /// Bytes that were there at a time.
@@ -96,6 +99,7 @@ impl Sample {
             queue_drops: way.queue_dropped,
             late_drops: way.held_dropped + report.device_drops[0],
             others_cores: found.others_cores,
+            standstill_ms: ms(found.standstill_ns),
             ..Self::default()
         };
         let bytes = match cell.task {

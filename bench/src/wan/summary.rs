@@ -36,6 +36,7 @@ pub(crate) struct Summary {
     pub(crate) complaint: String,
     pub(crate) late_drops: u64,
     pub(crate) others_cores: Option<f64>,
+    pub(crate) standstill_ms: f64,
 }
 
 /// Whether more is better.
@@ -137,6 +138,7 @@ impl Summary {
                 .unwrap_or_default(),
             late_drops: samples().map(|sample| sample.late_drops).sum(),
             others_cores: of(|sample| Some(sample.others_cores)),
+            standstill_ms: samples().map(|sample| sample.standstill_ms).fold(0.0, f64::max),
         }
     }
 
