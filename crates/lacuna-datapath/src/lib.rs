@@ -22,7 +22,7 @@
 //! * Randomness comes from a seed: the same seed and the same calls give the same packets.
 //! * Nothing blocks except [`Waiter::wait`], and nothing allocates per packet once it is warm.
 //! * Unsafe code is confined to `burst/raw.rs` and to the files named after system calls,
-//!   `udp/syscall.rs`, `wait/syscall.rs` and `wait/syscall_poll.rs`.
+//!   `udp/syscall.rs`, `wait/syscall.rs` and `wait/syscall_poll.rs`, and to `tcp.rs`, which is one.
 
 #![deny(unsafe_code)]
 
@@ -33,6 +33,7 @@ pub mod impair;
 pub mod mem;
 pub mod pcap;
 mod received;
+mod tcp;
 pub mod udp;
 pub mod wait;
 
@@ -45,6 +46,7 @@ pub use impair::{
 pub use mem::{Mem, MemNetwork};
 pub use pcap::{Pcap, PcapOptions, PcapSummary, PcapWriter};
 pub use received::ReceivedBatch;
+pub use tcp::{TcpPath, tcp_path};
 pub use udp::{Offload, Udp, UdpConfig};
 pub use wait::{Waiter, Waker};
 
