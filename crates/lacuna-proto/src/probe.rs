@@ -1,11 +1,16 @@
 //! Finding the way to the peer before the queue pair exists: which packet size
 //! passes, whether every channel passes, and how long a round trip takes.
 //!
-//! Both ends send probes padded to each candidate size and answer the other's
-//! (packetisation-layer path MTU discovery, RFC 8899, with all candidates at
-//! once instead of one after the other: a connection waits for this). Probes
-//! also open the way back through address translation: the peer learns where
-//! a channel really comes from.
+//! The connecting end sends probes padded to each candidate size, and the peer
+//! answers (packetisation-layer path MTU discovery, RFC 8899, with all
+//! candidates at once instead of one after the other: a connection waits for
+//! this). Probes also open the way back through address translation: the peer
+//! learns where a channel really comes from.
+//!
+//! The peer, which knew this end's channels first, has sent probes of the
+//! largest size by itself (`qp/proof.rs`). Where they have come on every channel
+//! there is nothing to wait for: paths that take a size one way and not the
+//! other are rare, and the queue pair goes on to prove the way there.
 
 use crate::rtt::RttEstimator;
 use lacuna_wire::{
@@ -17,6 +22,16 @@ use std::collections::VecDeque;
 /// loopback), then what fits Ethernet's 1500 bytes over IPv4 and over IPv6,
 /// common tunnels, and IPv6's smallest link (1280 bytes).
 pub const MTU_CANDIDATES: [u32; 5] = [4096, 1436, 1412, 1360, 1192];
+
+/// The candidates that an IP packet of `packet_bytes` can carry, whose headers
+/// and UDP's take `header_bytes`; the smallest in any case. All of them if
+/// nothing is known.
+pub fn candidates_within(packet_bytes: Option<u32>, header_bytes: u32) -> Vec<u32> {
+    let overhead = header_bytes + DATA_OVERHEAD_BYTES as u32;
+    let smallest = MTU_CANDIDATES[MTU_CANDIDATES.len() - 1];
+    let limit = packet_bytes.map_or(u32::MAX, |bytes| bytes.saturating_sub(overhead)).max(smallest);
+    MTU_CANDIDATES.into_iter().filter(|mtu_bytes| *mtu_bytes <= limit).collect()
+}
 
 /// Time between the first rounds of probes, and between later ones. The other
 /// end may not listen yet when the first round comes.
@@ -64,26 +79,28 @@ pub struct Prober {
     first_answer_ns: Option<u64>,
     /// Best candidate that passed, per channel.
     passed: Vec<Option<u32>>,
+    /// Channels on which a probe of the peer's came that has the largest size.
+    heard_whole: Vec<bool>,
     rtt: RttEstimator,
     sequence: u32,
 }
 
 impl Prober {
-    /// Probes from queue pair and key `local` to those of `peer`. `mtu_bytes`
-    /// fixes the size to try; otherwise [`MTU_CANDIDATES`] are tried.
+    /// Probes from queue pair and key `local` to those of `peer` with each of the
+    /// sizes `candidates`, the largest first.
     pub fn new(
         now_ns: u64,
         local: (u32, u32),
         peer: (u32, u32),
         channels: u8,
-        mtu_bytes: Option<u32>,
+        candidates: Vec<u32>,
         patience_ns: u64,
     ) -> Self {
         Self {
             local,
             peer,
             channels,
-            candidates: mtu_bytes.map_or_else(|| MTU_CANDIDATES.to_vec(), |mtu| vec![mtu]),
+            candidates,
             to_send: VecDeque::new(),
             replies: VecDeque::new(),
             next_round_ns: now_ns,
@@ -91,9 +108,15 @@ impl Prober {
             gives_up_ns: now_ns.saturating_add(patience_ns),
             first_answer_ns: None,
             passed: vec![None; usize::from(channels)],
+            heard_whole: vec![false; usize::from(channels)],
             rtt: RttEstimator::default(),
             sequence: 0,
         }
+    }
+
+    /// How many channels there are.
+    pub fn channels(&self) -> u8 {
+        self.channels
     }
 
     /// The local queue pair's key, that control packets must carry.
@@ -108,12 +131,19 @@ impl Prober {
 
     /// How the search stands.
     pub fn outcome(&self, now_ns: u64) -> ProbeOutcome {
+        let largest = self.candidates.first().copied();
+        let is_whole = |(heard, passed): (&bool, &Option<u32>)| *heard || *passed == largest;
+        if let Some(mtu_bytes) = largest
+            && self.heard_whole.iter().zip(&self.passed).all(is_whole)
+        {
+            return ProbeOutcome::Settled { mtu_bytes };
+        }
         let all = self.passed.iter().copied().collect::<Option<Vec<u32>>>();
         if let (Some(all), Some(first_ns)) = (all, self.first_answer_ns) {
             let smallest = all.into_iter().min().unwrap_or(0);
             let rtt_ns = self.rtt.smoothed_ns().unwrap_or(0);
             let settled_ns = first_ns + (SETTLE_RTTS * rtt_ns).max(SETTLE_NS_MIN);
-            if Some(&smallest) == self.candidates.first() || now_ns >= settled_ns {
+            if now_ns >= settled_ns {
                 return ProbeOutcome::Settled { mtu_bytes: smallest };
             }
         }
@@ -129,10 +159,16 @@ impl Prober {
         let Ok(body) = ControlBody::parse(body) else { return };
         for frame in body.frames() {
             match frame {
-                Ok(Frame::Probe(probe)) if self.replies.len() < REPLIES_MAX => {
-                    let packet_bytes = packet_bytes as u32;
-                    let reply = ProbeReply { id: probe.id, echo_ns: probe.sent_ns, packet_bytes };
-                    self.replies.push_back((channel, reply));
+                Ok(Frame::Probe(probe)) => {
+                    let largest = self.candidates.first().map_or(0, |largest| *largest as usize);
+                    if let Some(heard) = self.heard_whole.get_mut(usize::from(channel)) {
+                        *heard |= packet_bytes == largest + DATA_OVERHEAD_BYTES;
+                    }
+                    if self.replies.len() < REPLIES_MAX {
+                        let (id, echo_ns) = (probe.id, probe.sent_ns);
+                        let packet_bytes = packet_bytes as u32;
+                        self.replies.push_back((channel, ProbeReply { id, echo_ns, packet_bytes }));
+                    }
                 }
                 Ok(Frame::ProbeReply(reply)) => self.on_reply(now_ns, &reply),
                 Ok(_) => {}
@@ -216,8 +252,9 @@ mod tests {
     fn talk(path_bytes: usize, fixed: Option<u32>) -> (ProbeOutcome, Prober) {
         let mut writer = ControlWriter::new(1200);
         let patience = 1_000_000_000;
-        let mut a = Prober::new(0, (1, 11), (2, 22), 2, fixed, patience);
-        let mut b = Prober::new(0, (2, 22), (1, 11), 2, fixed, patience);
+        let candidates = || fixed.map_or_else(|| MTU_CANDIDATES.to_vec(), |mtu| vec![mtu]);
+        let mut a = Prober::new(0, (1, 11), (2, 22), 2, candidates(), patience);
+        let mut b = Prober::new(0, (2, 22), (1, 11), 2, candidates(), patience);
         for step in 0..1000u64 {
             let now_ns = step * 5_000_000;
             for turn in 0..2 {
@@ -249,8 +286,36 @@ mod tests {
         for (path_bytes, mtu_bytes) in [(9000, 4096), (1472, 1436), (1471, 1412), (1240, 1192)] {
             let (outcome, prober) = talk(path_bytes, None);
             assert_eq!(outcome, ProbeOutcome::Settled { mtu_bytes }, "{path_bytes}");
-            assert!(prober.rtt().smoothed_ns().is_some());
+            assert!(path_bytes > 4200 || prober.rtt().smoothed_ns().is_some());
         }
+    }
+
+    #[test]
+    fn the_peers_own_probes_of_the_largest_size_settle_it_at_once() {
+        let mut writer = ControlWriter::new(1200);
+        let mut prober = Prober::new(0, (1, 11), (2, 22), 2, vec![1436, 1192], 1_000_000_000);
+        let mut peer = Prober::new(0, (2, 22), (1, 11), 2, vec![1436, 1192], 1_000_000_000);
+        while let Some((channel, packet)) = peer.poll_control(0, |_| true, &mut writer) {
+            assert_eq!(prober.outcome(0), ProbeOutcome::Pending, "not all channels were heard");
+            let Ok(Packet::Control(_, body)) = parse(packet) else { panic!() };
+            // On the second channel the smaller one comes first.
+            let (body, packet_bytes) = (body.to_vec(), packet.len());
+            prober.on_control(0, channel, &body, packet_bytes);
+            if channel == 1 && packet_bytes > 1400 {
+                break;
+            }
+        }
+        assert_eq!(prober.outcome(0), ProbeOutcome::Settled { mtu_bytes: 1436 });
+    }
+
+    #[test]
+    fn candidates_fit_the_packet_that_carries_them() {
+        assert_eq!(candidates_within(None, 28), MTU_CANDIDATES);
+        assert_eq!(candidates_within(Some(65_535), 28), MTU_CANDIDATES);
+        assert_eq!(candidates_within(Some(1500), 28), MTU_CANDIDATES[1..]);
+        assert_eq!(candidates_within(Some(1499), 28), MTU_CANDIDATES[2..]);
+        assert_eq!(candidates_within(Some(1500), 48), MTU_CANDIDATES[2..]);
+        assert_eq!(candidates_within(Some(100), 48), [1192]);
     }
 
     #[test]
@@ -261,7 +326,7 @@ mod tests {
 
     #[test]
     fn rubbish_is_ignored() {
-        let mut prober = Prober::new(0, (1, 11), (2, 22), 1, None, 1_000);
+        let mut prober = Prober::new(0, (1, 11), (2, 22), 1, MTU_CANDIDATES.to_vec(), 1_000);
         prober.on_control(0, 0, &[1, 2, 3], 3);
         prober.on_control(0, 0, &[0xFF; 200], 200);
         assert_eq!(prober.outcome(0), ProbeOutcome::Pending);

@@ -20,6 +20,8 @@ pub struct RttEstimator {
     latest_ns: u64,
     min_ns: u64,
     min_seen_ns: u64,
+    /// What there is is a guess: the first sample replaces it.
+    is_guess: bool,
 }
 
 impl RttEstimator {
@@ -27,6 +29,9 @@ impl RttEstimator {
     /// the peer held it.
     pub fn on_sample(&mut self, now_ns: u64, sample_ns: u64) {
         let sample_ns = sample_ns.clamp(1, SAMPLE_NS_MAX);
+        if std::mem::take(&mut self.is_guess) {
+            self.smoothed = None;
+        }
         self.latest_ns = sample_ns;
         if self.smoothed.is_none()
             || sample_ns <= self.min_ns
@@ -46,7 +51,15 @@ impl RttEstimator {
         });
     }
 
-    /// Smoothed RTT, if there was a sample.
+    /// Takes a value to go by until there is a sample; ignored after one.
+    pub fn guess(&mut self, guess_ns: u64) {
+        if self.smoothed.is_none() {
+            self.on_sample(0, guess_ns);
+            self.is_guess = true;
+        }
+    }
+
+    /// Smoothed RTT, if there was a sample or a guess.
     pub fn smoothed_ns(&self) -> Option<u64> {
         self.smoothed.map(|(srtt, _)| srtt)
     }
@@ -80,6 +93,17 @@ mod tests {
             (rtt.smoothed_ns(), rtt.variance_ns(), rtt.min_ns()),
             (Some(1000), 500, Some(1000))
         );
+    }
+
+    #[test]
+    fn a_guess_holds_until_there_is_a_sample() {
+        let mut rtt = RttEstimator::default();
+        rtt.guess(100);
+        assert_eq!((rtt.smoothed_ns(), rtt.min_ns()), (Some(100), Some(100)));
+        rtt.on_sample(0, 1000);
+        assert_eq!((rtt.smoothed_ns(), rtt.min_ns()), (Some(1000), Some(1000)));
+        rtt.guess(5);
+        assert_eq!(rtt.min_ns(), Some(1000));
     }
 
     #[test]

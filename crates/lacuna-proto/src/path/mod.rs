@@ -216,6 +216,11 @@ impl Path {
         self.controller.on_rtt(now_ns, sample_ns);
     }
 
+    /// Takes a round-trip time that may be of another path.
+    pub fn on_rtt_guess(&mut self, guess_ns: u64) {
+        self.rtt.guess(guess_ns);
+    }
+
     /// Begins at a rate that is known from elsewhere.
     pub fn start_at(&mut self, start: StartRate) {
         self.controller.start_at(start);

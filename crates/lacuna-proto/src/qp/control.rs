@@ -158,6 +158,7 @@ impl QueuePair {
                     if let Some(sample_ns) = now_ns.checked_sub(reply.echo_ns) {
                         self.path.on_rtt_sample(now_ns, sample_ns);
                     }
+                    self.on_proof(reply.id, reply.packet_bytes);
                 }
                 Frame::Report(report) if is_newest => {
                     has_report = true;
@@ -221,8 +222,12 @@ impl QueuePair {
         let reports = self.arrivals.due_ns().is_some_and(|due_ns| due_ns <= now_ns);
         let index = usize::from(channel);
         let asks = self.asks_on(index) && self.control.flushes[index].due_ns <= now_ns;
-        let cancels = self.send.poll_cancels(now_ns, self.path.rto_ns());
-        if !reports && !asks && cancels.is_empty() && self.control.is_idle() {
+        let proves = self.take_proof(channel);
+        let cancels = match proves {
+            true => Vec::new(),
+            false => self.send.poll_cancels(now_ns, self.path.rto_ns()),
+        };
+        if !proves && !reports && !asks && cancels.is_empty() && self.control.is_idle() {
             return None;
         }
         let sequence = self.control.next_sequence;
@@ -234,6 +239,11 @@ impl QueuePair {
             source: Qpn::new(self.config.queue_pair, channel, 0),
         };
         writer.start(&header, sequence as u32);
+        if proves {
+            // By itself: what else there is to tell must not depend on its size.
+            self.write_proof(now_ns, channel, writer);
+            return Some(writer.finish());
+        }
         while let Some(reply) = self.control.replies.pop_front() {
             writer.push(&Frame::ProbeReply(reply));
         }

@@ -190,6 +190,21 @@ pub enum Failure {
         /// For how long.
         silent_ms: u64,
     },
+    /// TCP works, but full packets over UDP get no answer.
+    #[error(
+        "no answer to packets of {packet_bytes} bytes over UDP on {} of {channels} channels within {waited_ms} ms: is UDP between the ends blocked, or the MTU too large?",
+        channels - answered
+    )]
+    NoUdp {
+        /// Channels that got an answer.
+        answered: u32,
+        /// Channels there are.
+        channels: u32,
+        /// UDP payload of a full packet.
+        packet_bytes: u32,
+        /// How long it tried.
+        waited_ms: u64,
+    },
     /// Closed by this end.
     #[error("the connection was closed")]
     Closed,

@@ -10,6 +10,7 @@
 
 mod control;
 mod error;
+mod proof;
 mod queues;
 mod recv;
 mod send;
@@ -163,6 +164,8 @@ pub struct QueuePair {
     path: Path,
     arrivals: Arrivals,
     control: Control,
+    /// Until full packets are known to pass.
+    proof: Option<proof::Proof>,
     failure: Option<Failure>,
     channels: Vec<ChannelStats>,
     timeouts: u64,
@@ -200,6 +203,7 @@ impl QueuePair {
             path: Path::new(channels, config.first_psn, controller, config.rto),
             arrivals,
             control: Control::new(channels),
+            proof: None,
             table,
             writers,
             peer: None,
@@ -264,6 +268,12 @@ impl QueuePair {
     /// Takes a round-trip time measured before the queue pair was connected.
     pub fn on_rtt_sample(&mut self, now_ns: u64, sample_ns: u64) {
         self.path.on_rtt_sample(now_ns, sample_ns);
+    }
+
+    /// Takes a round-trip time that may be of another path: for timeouts, until
+    /// there is a sample.
+    pub fn on_rtt_guess(&mut self, guess_ns: u64) {
+        self.path.on_rtt_guess(guess_ns);
     }
 
     /// Begins at a rate that is known from elsewhere. To be called after the
@@ -521,6 +531,7 @@ impl QueuePair {
         earlier(self.path.expiry_ns());
         earlier(self.silence_ends_ns());
         earlier(self.control.poll_timeout());
+        earlier(self.proof.as_ref().map(|proof| proof.poll_timeout(channels)));
         for channel in (0..self.channels.len()).filter(|c| channels >> c & 1 == 1) {
             if self.send.has_queued_on(channel) {
                 earlier(self.path.pacing_timeout_ns(channel));
@@ -544,6 +555,7 @@ impl QueuePair {
             self.fail(Failure::Silent { silent_ms });
             return;
         }
+        self.on_proof_timeout(now_ns);
         self.expire(now_ns);
         self.timeouts += self.send.on_timeout(now_ns);
     }

@@ -1,0 +1,127 @@
+//! Proof that full packets pass to the peer, on every channel: a queue pair that
+//! was just connected sends some and waits for their answers.
+//!
+//! The ends agree on a packet size before any packet was sent (`probe.rs` says
+//! how it is guessed), and the accepting end gives its word at once. So both ask:
+//! probes of the full size, two at first since either may be lost, then a round
+//! now and then until each channel has answered. It costs no time, data goes
+//! meanwhile. The first ones tell the connecting end, beside the peer's welcome,
+//! that UDP passes; and if no answer comes for the time that connecting may take,
+//! the queue pair ends with an error that says so and not with a silence.
+
+use super::{Failure, QueuePair};
+use lacuna_wire::{ControlWriter, DATA_OVERHEAD_BYTES, Frame, Probe};
+
+/// Set in the ids of these probes; the rest is the channel.
+const ID_BIT: u32 = 1 << 31;
+/// Probes of the first round, per channel.
+const FIRST_ROUND: u8 = 2;
+/// Time between the first rounds, and between later ones.
+const ROUND_NS: (u64, u64) = (25_000_000, 100_000_000);
+/// Rounds that follow each other quickly.
+const QUICK_ROUNDS: u32 = 4;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Proof {
+    since_ns: u64,
+    gives_up_ns: u64,
+    next_round_ns: u64,
+    rounds: u32,
+    /// Per channel: whether a full packet was answered.
+    answered: Vec<bool>,
+    /// Per channel: probes of this round that are still to be sent.
+    to_send: Vec<u8>,
+}
+
+impl Proof {
+    /// When there is something to do for the owner of the channels whose bits
+    /// are set.
+    pub(super) fn poll_timeout(&self, channels: u32) -> u64 {
+        let owes = |(channel, count): (usize, &u8)| channels >> channel & 1 == 1 && *count > 0;
+        if self.to_send.iter().enumerate().any(owes) {
+            return 0;
+        }
+        self.next_round_ns.min(self.gives_up_ns)
+    }
+
+    fn failure(&self, packet_bytes: u32) -> Failure {
+        Failure::NoUdp {
+            answered: self.answered.iter().filter(|answered| **answered).count() as u32,
+            channels: self.answered.len() as u32,
+            packet_bytes,
+            waited_ms: (self.gives_up_ns - self.since_ns) / 1_000_000,
+        }
+    }
+}
+
+impl QueuePair {
+    /// Sends full packets until the peer has answered one on every channel; if
+    /// that does not come about within `patience_ns`, the queue pair fails with
+    /// [`Failure::NoUdp`]. To be called once it is connected.
+    pub fn prove(&mut self, now_ns: u64, patience_ns: u64) {
+        let channels = self.channels.len();
+        self.proof = Some(Proof {
+            since_ns: now_ns,
+            gives_up_ns: now_ns.saturating_add(patience_ns),
+            next_round_ns: now_ns + ROUND_NS.0,
+            rounds: 1,
+            answered: vec![false; channels],
+            to_send: vec![FIRST_ROUND; channels],
+        });
+    }
+
+    /// Payload and overhead of a full packet.
+    fn full_packet_bytes(&self) -> usize {
+        self.config.geometry.mtu_bytes() as usize + DATA_OVERHEAD_BYTES
+    }
+
+    /// Begins the next round, or gives up.
+    pub(super) fn on_proof_timeout(&mut self, now_ns: u64) {
+        let packet_bytes = self.full_packet_bytes() as u32;
+        let rtt_ns = self.path.rtt().smoothed_ns().unwrap_or(0);
+        let Some(proof) = &mut self.proof else { return };
+        if proof.gives_up_ns <= now_ns {
+            let failure = proof.failure(packet_bytes);
+            self.proof = None;
+            self.fail(failure);
+        } else if proof.next_round_ns <= now_ns {
+            let round_ns = if proof.rounds < QUICK_ROUNDS { ROUND_NS.0 } else { ROUND_NS.1 };
+            proof.rounds += 1;
+            proof.next_round_ns = now_ns + rtt_ns.max(round_ns);
+            for (to_send, answered) in proof.to_send.iter_mut().zip(&proof.answered) {
+                *to_send = u8::from(!answered);
+            }
+        }
+    }
+
+    /// Whether a probe of this channel is to be sent; counts it as sent.
+    pub(super) fn take_proof(&mut self, channel: u8) -> bool {
+        let Some(proof) = &mut self.proof else { return false };
+        let to_send = proof.to_send.get_mut(usize::from(channel));
+        to_send.filter(|count| **count > 0).map(|count| *count -= 1).is_some()
+    }
+
+    /// Fills a packet that was started with the probe of a channel.
+    pub(super) fn write_proof(&self, now_ns: u64, channel: u8, writer: &mut ControlWriter) {
+        writer.push(&Frame::Probe(Probe { id: ID_BIT | u32::from(channel), sent_ns: now_ns }));
+        writer.pad_to(self.full_packet_bytes());
+    }
+
+    /// A probe was answered that had arrived with `packet_bytes`.
+    pub(super) fn on_proof(&mut self, id: u32, packet_bytes: u32) {
+        let full_bytes = self.full_packet_bytes() as u32;
+        let Some(proof) = &mut self.proof else { return };
+        let channel = (id & !ID_BIT) as usize;
+        if id & ID_BIT == 0 || packet_bytes != full_bytes {
+            return;
+        }
+        if let Some(answered) = proof.answered.get_mut(channel) {
+            *answered = true;
+            proof.to_send[channel] = 0;
+        }
+        if proof.answered.iter().all(|answered| *answered) {
+            self.proof = None;
+        }
+    }
+}
