@@ -6,6 +6,7 @@
 
 use crate::borrowed::Borrowed;
 use crate::config::{Chosen, ConnectionConfig};
+use crate::connecting;
 use crate::context::Context;
 use crate::error::{ConnectError, PostReceiveError, PostSendError, RecvError, WriteError};
 use crate::handles::{RecvHandle, SendHandle, wait_for};
@@ -13,11 +14,12 @@ use crate::handshake::{self, Agreed};
 use crate::monitor::Watched;
 use crate::queue_pair::{QueuePair, after};
 use crate::stats::ConnectionStats;
+use crate::waiting_room::{self, WaitingRoom};
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::qp::Failure;
 use lacuna_wire::{ControlWriter, Packet};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The final report goes over TCP, so no path bounds it; everything must fit.
@@ -64,6 +66,7 @@ pub struct Listener {
     context: Context,
     config: ConnectionConfig,
     tcp: TcpListener,
+    room: Mutex<WaitingRoom>,
 }
 
 impl Listener {
@@ -74,9 +77,17 @@ impl Listener {
         address: SocketAddr,
         config: ConnectionConfig,
     ) -> Result<Self, ConnectError> {
-        let tcp = TcpListener::bind(address)
-            .map_err(|source| ConnectError::Listen { address, source })?;
-        Ok(Self { context: context.clone(), config, tcp })
+        let listen = || {
+            let tcp = TcpListener::bind(address)?;
+            // Accepting waits in `readable`, for those who have not spoken too.
+            tcp.set_nonblocking(true)?;
+            // The standard library's queue is 128 long.
+            #[cfg(unix)]
+            rustix::net::listen(&tcp, waiting_room::BACKLOG)?;
+            Ok(tcp)
+        };
+        let tcp = listen().map_err(|source| ConnectError::Listen { address, source })?;
+        Ok(Self { context: context.clone(), config, tcp, room: Mutex::default() })
     }
 
     /// Where it listens, with the port that was chosen if 0 was asked for.
@@ -87,22 +98,48 @@ impl Listener {
     /// Waits for the next peer and agrees with it. An error concerns that peer
     /// only, unless it is [`ConnectError::Listen`]; the listener goes on.
     ///
-    /// Peers are served one after the other: one that connects and says nothing
-    /// holds up the rest for [`ConnectionConfig::connect_timeout`]. Where that
-    /// matters, use [`Listener::accept_stream`] and a thread per peer.
+    /// Peers are served in the order in which they say what they want, and any
+    /// number may come at once: some thousands wait in the system's queue, and one
+    /// that connects and says nothing holds up nobody. The connection may be used
+    /// at once, but whether packets pass to the peer shows later: if they do not,
+    /// it ends with [`Failure::NoUdp`].
     pub fn accept(&self) -> Result<Connection, ConnectError> {
+        self.accept_if(|_| Ok(()))
+    }
+
+    /// As [`Listener::accept`], if `takes` has nothing against the peer's tag; see
+    /// [`Listener::agree_if`].
+    pub fn accept_if(
+        &self,
+        takes: impl FnOnce(u64) -> Result<(), String>,
+    ) -> Result<Connection, ConnectError> {
         let address = self.local_addr();
-        let (stream, _) =
-            self.tcp.accept().map_err(|source| ConnectError::Listen { address, source })?;
-        self.agree(stream)
+        let next = {
+            let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+            room.next(&self.tcp, handshake::patience_of(&self.config))
+        };
+        let exchange = next.map_err(|source| ConnectError::Listen { address, source })??;
+        Connection::new(handshake::answer(&self.context, exchange, &self.config, takes)?)
     }
 
     /// Waits for the next control connection, without the exchange: so that a
     /// server may do that on a thread per peer, with [`Listener::agree`].
     pub fn accept_stream(&self) -> Result<TcpStream, ConnectError> {
+        let accept = || loop {
+            match self.tcp.accept() {
+                Ok((stream, _)) => {
+                    // Some systems hand the listener's way down.
+                    stream.set_nonblocking(false)?;
+                    return Ok(stream);
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    waiting_room::readable(&self.tcp, std::iter::empty(), None)?;
+                }
+                Err(error) => return Err(error),
+            }
+        };
         let address = self.local_addr();
-        let accepted = self.tcp.accept();
-        Ok(accepted.map_err(|source| ConnectError::Listen { address, source })?.0)
+        accept().map_err(|source| ConnectError::Listen { address, source })
     }
 
     /// Agrees with a peer whose control connection was accepted.
@@ -118,13 +155,15 @@ impl Listener {
         stream: TcpStream,
         takes: impl FnOnce(u64) -> Result<(), String>,
     ) -> Result<Connection, ConnectError> {
-        Connection::new(handshake::accept(&self.context, stream, self.config, takes)?)
+        Connection::new(handshake::accept(&self.context, stream, &self.config, takes)?)
     }
 }
 
 impl Connection {
     /// Connects to a listener over `context`. `connect_timeout` holds for the
-    /// whole, but for looking up a name.
+    /// whole, but for looking up a name. Within it, a peer that is too busy for
+    /// the moment is tried again; one that refuses for a second, since it may be
+    /// about to start.
     ///
     /// # Errors
     /// When the peer cannot be reached, is no listener of this kind, refuses, or
@@ -135,13 +174,12 @@ impl Connection {
         peer: impl ToSocketAddrs + std::fmt::Display,
         config: ConnectionConfig,
     ) -> Result<Self, ConnectError> {
-        let deadline = handshake::deadline_of(&config);
-        let stream = reach(&peer, deadline)?;
-        Self::new(handshake::connect(context, stream, config, deadline)?)
+        Self::new(*connecting::connect(context, &peer, config)?)
     }
 
     fn new(agreed: Agreed) -> Result<Self, ConnectError> {
-        let Agreed { queue_pair, config, chosen, control, peer } = agreed;
+        let Agreed { queue_pair, config, chosen, exchange } = agreed;
+        let (peer, control) = exchange.into_parts();
         let context = &queue_pair.owner.context;
         let watched = Watched::new(control, &queue_pair.owner.shared);
         let watched = watched.map_err(|source| ConnectError::Exchange {
@@ -326,25 +364,4 @@ impl Drop for Inner {
         owner.shared.with_qp(|qp| qp.fail(Failure::Closed));
         owner.shared.notify();
     }
-}
-
-/// A TCP connection to the first of the peer's addresses that answers.
-fn reach(
-    peer: &(impl ToSocketAddrs + std::fmt::Display),
-    deadline: Instant,
-) -> Result<TcpStream, ConnectError> {
-    let unreachable = |source| ConnectError::Unreachable { peer: peer.to_string(), source };
-    let mut last = std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
-    for address in peer.to_socket_addrs().map_err(unreachable)? {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            last = std::io::ErrorKind::TimedOut.into();
-            break;
-        }
-        match TcpStream::connect_timeout(&address, left) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    Err(unreachable(last))
 }

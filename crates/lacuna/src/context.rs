@@ -17,6 +17,7 @@ use lacuna_proto::path::controller::StartRate;
 use lacuna_proto::path::memory::PathRecord;
 use lacuna_proto::path::pool::{Pool, Senders};
 use lacuna_proto::qp::Failure;
+use lacuna_proto::table::ChannelWriter;
 use lacuna_wire::{CHANNELS_MAX, Qpn, RejectKind};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -389,18 +390,31 @@ impl Context {
     }
 
     /// Workers, and for each channel the one that owns it.
-    pub(crate) fn worker_of(&self, channel: u8) -> usize {
+    fn worker_of(&self, channel: u8) -> usize {
         usize::from(channel) % self.inner.inboxes.len()
-    }
-
-    pub(crate) fn inboxes(&self) -> &[Arc<Inbox>] {
-        &self.inner.inboxes
     }
 
     /// What one socket holds, dealt out in `shares` parts.
     fn credit_bytes(&self, shares: u32) -> u32 {
         let held = self.inner.capabilities.receive_buffer_bytes as u64 * CREDIT_EIGHTHS / 8;
         (held / u64::from(shares)).min(u64::from(u32::MAX)) as u32
+    }
+
+    /// The part of a socket that one more queue pair gets, for now.
+    pub(crate) fn credit_now(&self) -> u32 {
+        self.credit_bytes(shares(lock(&self.inner.queue_pairs.by_number).len()))
+    }
+
+    /// Gives the workers the right to place packets of queue pair `number`, each
+    /// those of its channels.
+    pub(crate) fn hand_out(&self, number: u32, writers: Vec<ChannelWriter>) {
+        let mut parts: Vec<Vec<_>> = self.inner.inboxes.iter().map(|_| Vec::new()).collect();
+        for writer in writers {
+            parts[self.worker_of(writer.channel())].push(writer);
+        }
+        for (inbox, part) in self.inner.inboxes.iter().zip(parts) {
+            inbox.push(Command::Write(number, part));
+        }
     }
 
     /// Makes room for a queue pair: a number that packets can reach, and who

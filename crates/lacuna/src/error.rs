@@ -143,6 +143,25 @@ pub enum ConnectError {
         /// Its reason.
         reason: String,
     },
+    /// The peer has no room just now.
+    #[error("{peer} is busy: {reason}")]
+    Busy {
+        /// Who.
+        peer: SocketAddr,
+        /// What there is too much of.
+        reason: String,
+    },
+    /// So many peers were connecting at once that one that had said nothing had
+    /// to make room. The listener goes on.
+    #[error(
+        "{peer} was turned away: {limit} peers were connecting at once, and it had said nothing"
+    )]
+    Crowded {
+        /// Who.
+        peer: SocketAddr,
+        /// How many may be connecting.
+        limit: usize,
+    },
     /// The peer asks for parameters that this end cannot use; it was told so.
     #[error("{peer} asks for what this end cannot do: {reason}")]
     Unacceptable {
@@ -174,7 +193,13 @@ pub enum ConnectError {
 impl ConnectError {
     /// Whether trying again later can help.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Exchange { .. } | Self::NoUdp { .. })
+        matches!(
+            self,
+            Self::Unreachable { .. }
+                | Self::Exchange { .. }
+                | Self::NoUdp { .. }
+                | Self::Busy { .. }
+        )
     }
 }
 

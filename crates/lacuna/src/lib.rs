@@ -35,6 +35,7 @@
 mod borrowed;
 mod clock;
 mod config;
+mod connecting;
 mod connection;
 mod context;
 mod control_queue;
@@ -50,6 +51,7 @@ mod queue_pair;
 mod shared;
 mod spin;
 mod stats;
+mod waiting_room;
 mod worker;
 
 pub use config::{Chosen, ConnectionConfig};

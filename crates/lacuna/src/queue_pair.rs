@@ -9,7 +9,7 @@ use crate::config::ConnectionConfig;
 use crate::context::Context;
 use crate::error::{PostReceiveError, PostSendError, QueuePairError};
 use crate::handles::{RecvHandle, SendHandle, Stream};
-use crate::inbox::Command;
+use crate::handshake::Rtt;
 use crate::paths::now_s;
 use crate::shared::{Machine, Shared, State};
 use lacuna_code::{Code, CodeKind, Engine};
@@ -18,6 +18,7 @@ use lacuna_proto::geometry::Geometry;
 use lacuna_proto::path::controller::{Kind as ControllerKind, StartRate};
 use lacuna_proto::placement::Placement;
 use lacuna_proto::qp::{Failure, Peer, QpConfig, QpStats, SendRequest};
+use lacuna_proto::table::ChannelWriter;
 use lacuna_wire::QpInfo;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -110,6 +111,32 @@ pub(crate) fn protocol(
         credit_bytes,
         silence_max_ns: config.silence.as_nanos().min(u128::from(u64::MAX)) as u64,
     })
+}
+
+/// Connects the protocol's part to its peer; gives the right to place packets.
+pub(crate) fn join(
+    context: &Context,
+    qp: &mut lacuna_proto::qp::QueuePair,
+    addresses: &[Option<SocketAddr>],
+    peer: Peer,
+    rtt: Option<Rtt>,
+    start: Option<StartRate>,
+) -> Vec<ChannelWriter> {
+    let now_ns = context.clock().now_ns();
+    let pools = addresses.iter().map(|to| to.map(|to| context.pool(to)).unwrap_or_default());
+    qp.share(pools.collect(), context.senders());
+    qp.connect(now_ns, peer);
+    match rtt {
+        Some(Rtt::Measured(rtt_ns)) => qp.on_rtt_sample(now_ns, rtt_ns),
+        // What is remembered of the path agrees with it.
+        Some(Rtt::Guessed(rtt_ns)) if start.is_some() => qp.on_rtt_sample(now_ns, rtt_ns),
+        Some(Rtt::Guessed(rtt_ns)) => qp.on_rtt_guess(rtt_ns),
+        None => qp.probe(now_ns),
+    }
+    if let Some(start) = start {
+        qp.start_at(start);
+    }
+    qp.take_writers()
 }
 
 /// What the peer is told of a queue pair, with the channels at `addresses`.
@@ -219,64 +246,26 @@ impl QueuePair {
         let info = QpInfo::parse(peer_info)?;
         let geometry = self.geometry();
         check_agreement(&geometry, &info)?;
-        self.connect_to(&info, info.channels.iter().copied().map(Some).collect(), None, None)?;
-        Ok(())
-    }
-
-    /// Returns the rate to begin at, if one is known: the configured `start`, or
-    /// that of the path's memory.
-    pub(crate) fn connect_to(
-        &self,
-        info: &QpInfo,
-        addresses: Vec<Option<SocketAddr>>,
-        rtt_ns: Option<u64>,
-        start: Option<StartRate>,
-    ) -> Result<Option<StartRate>, QueuePairError> {
+        let peer = Peer {
+            queue_pair: info.queue_pair,
+            rkey: info.rkey,
+            qkey: info.qkey,
+            first_psn: info.first_psn,
+            credit_bytes: info.credit_bytes,
+        };
         let context = &self.owner.context;
-        let peer = addresses.iter().flatten().next().map(SocketAddr::ip);
-        let remembered = || context.start_rate(peer?, rtt_ns?, self.owner.shared.number);
-        let start = start.or_else(remembered);
-        let now_ns = context.clock().now_ns();
         let writers = {
             let mut state = self.owner.shared.lock();
-            let State { machine, addresses: known } = &mut *state;
-            let Machine::Connected(qp) = machine else {
-                unreachable!("made connected or turned so before")
-            };
+            let State { machine, addresses } = &mut *state;
+            let Machine::Connected(qp) = machine else { unreachable!("made so") };
             if qp.is_connected() {
                 return Err(QueuePairError::Connected);
             }
-            let pools =
-                addresses.iter().map(|to| to.map(|to| context.pool(to)).unwrap_or_default());
-            qp.share(pools.collect(), context.senders());
-            *known = addresses;
-            qp.connect(
-                now_ns,
-                Peer {
-                    queue_pair: info.queue_pair,
-                    rkey: info.rkey,
-                    qkey: info.qkey,
-                    first_psn: info.first_psn,
-                    credit_bytes: info.credit_bytes,
-                },
-            );
-            match rtt_ns {
-                Some(rtt_ns) => qp.on_rtt_sample(now_ns, rtt_ns),
-                None => qp.probe(now_ns),
-            }
-            if let Some(start) = start {
-                qp.start_at(start);
-            }
-            qp.take_writers()
+            *addresses = info.channels.into_iter().map(Some).collect();
+            join(context, qp, addresses, peer, None, None)
         };
-        let mut shares: Vec<Vec<_>> = context.inboxes().iter().map(|_| Vec::new()).collect();
-        for writer in writers {
-            shares[context.worker_of(writer.channel())].push(writer);
-        }
-        for (inbox, share) in context.inboxes().iter().zip(shares) {
-            inbox.push(Command::Write(self.owner.shared.number, share));
-        }
-        Ok(start)
+        context.hand_out(self.owner.shared.number, writers);
+        Ok(())
     }
 
     /// The context it belongs to.

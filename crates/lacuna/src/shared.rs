@@ -4,6 +4,7 @@
 //! Lock order: a slot's pins are never held while the lock is taken (a closing
 //! application waits for pins), and closing waits without the lock.
 
+use crate::handshake::early::Early;
 use crate::inbox::{Command, Inbox};
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::{QpStats, QueuePair};
@@ -16,11 +17,33 @@ use std::time::Duration;
 /// Who reacts to packets for this queue pair number.
 pub(crate) enum Machine {
     /// Nobody yet: the number is taken, the peer's is not known.
-    Reserved,
-    /// Finding the path; the queue pair's geometry is not known yet.
-    Probing(Box<Prober>),
+    Reserved(Early),
+    /// Finding the path before the queue pair is made.
+    Probing(Box<Prober>, Early),
     /// Connected, or about to be.
     Connected(Box<QueuePair>),
+}
+
+impl Machine {
+    /// A reserved number's peer is known now.
+    pub(crate) fn probe(&mut self, mut prober: Prober) {
+        let early = self.take_early();
+        early.show(&mut prober);
+        *self = Self::Probing(Box::new(prober), early);
+    }
+
+    /// The queue pair is connected: it gets what came before.
+    pub(crate) fn connect(&mut self, mut qp: Box<QueuePair>) {
+        self.take_early().hand_to(&mut qp);
+        *self = Self::Connected(qp);
+    }
+
+    fn take_early(&mut self) -> Early {
+        match self {
+            Self::Reserved(early) | Self::Probing(_, early) => std::mem::take(early),
+            Self::Connected(_) => Early::default(),
+        }
+    }
 }
 
 /// Everything under the lock.

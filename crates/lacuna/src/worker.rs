@@ -442,8 +442,8 @@ impl Worker {
             let mut state = shared.lock();
             let State { machine, addresses } = &mut *state;
             match machine {
-                Machine::Reserved => Served::default(),
-                Machine::Probing(prober) => self.serve_prober(now_ns, prober, addresses),
+                Machine::Reserved(_) => Served::default(),
+                Machine::Probing(prober, _) => self.serve_prober(now_ns, prober, addresses),
                 Machine::Connected(qp) => self.serve_connected(now_ns, qp, addresses, &shared),
             }
         };
@@ -698,9 +698,13 @@ impl Intake<'_> {
         };
         let mut state = local.shared.lock();
         let is_newest = match &mut state.machine {
-            Machine::Reserved => false,
-            Machine::Probing(prober) => {
+            Machine::Reserved(early) => {
+                early.keep(self.now_ns, self.channel, body, packet_bytes);
+                false
+            }
+            Machine::Probing(prober, early) => {
                 prober.on_control(self.now_ns, self.channel, body, packet_bytes);
+                early.keep(self.now_ns, self.channel, body, packet_bytes);
                 true
             }
             Machine::Connected(qp) => {

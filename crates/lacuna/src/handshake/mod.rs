@@ -2,109 +2,79 @@
 //! will use, and the queue pairs' info.
 //!
 //! ```text
-//! connecting end                                accepting end
-//!   magic, hello (wishes, ports, keys)  ─────▶
-//!                                       ◀─────  magic, welcome (ports, keys) or refusal
-//!   probes over UDP, each channel       ◀────▶  probes over UDP, each channel
-//!   found (largest packet that passed)  ◀────▶  found
-//!   info (queue pair blob)              ◀────▶  info
+//! connecting end                                 accepting end
+//!   hello (wishes, ports, keys)          ─────▶  connected: posts receives
+//!                                        ◀─────  welcome (packet size, info) or refusal
+//!                                        ◀─────  over UDP: full packets, each channel;
+//!   connected: data                      ─────▶          receives posted (clear to send)
 //! ```
 //!
-//! After that TCP only tells that the peer lives; see `monitor.rs`. Messages
-//! are a length and JSON, so that a capture reads well and fields may be added;
-//! a wrong magic, version or parameter is an error that says so.
+//! One round trip behind TCP's own, and data right behind it. Three things that
+//! would cost more are taken from elsewhere:
+//!
+//! - The round-trip time is TCP's, which its handshake has measured; if the
+//!   first packet over UDP comes no later than that says. Where it does, TCP is
+//!   not of this path (a proxy between), or a host is slow: then it is measured.
+//! - The packet size is the largest candidate that both ends' TCP would send.
+//!   That it passes shows by the accepting end's full packets, which come beside
+//!   the welcome; from there on both ends prove it (`proof.rs` of `lacuna-proto`).
+//!   Where those do not come, because of address translation, loss or a narrow
+//!   link between, the connecting end probes before it goes on. If only smaller
+//!   packets pass, it says goodbye and connects anew with what does.
+//! - What the peer sends over UDP may overtake its welcome: it is kept
+//!   (`early.rs`), since the peer's word that receives are posted may be in it.
+//!
+//! After that TCP only tells that the peer lives; see `monitor.rs`. A wrong
+//! magic, version or parameter is an error that says so.
+
+pub(crate) mod early;
+pub(crate) mod exchange;
+mod words;
+
+pub use words::PROTOCOL_VERSION;
 
 use crate::config::{Chosen, ConnectionConfig};
 use crate::context::Context;
 use crate::error::{ConnectError, QueuePairError};
 use crate::queue_pair::{Keys, Owner, QueuePair, check_agreement, check_config};
-use crate::queue_pair::{info_of, protocol};
+use crate::queue_pair::{info_of, join, protocol};
 use crate::shared::{Machine, Shared};
+use early::Early;
+use exchange::Exchange;
+use lacuna_datapath::tcp_path;
+use lacuna_proto::geometry::Geometry;
 use lacuna_proto::modes::Mode;
-use lacuna_proto::probe::{MTU_CANDIDATES, ProbeOutcome, Prober};
-use lacuna_wire::{ImmediateSplit, QpInfo, Qpn};
-use serde::{Deserialize, Serialize};
-use std::io::{self, Read, Write};
+use lacuna_proto::probe::{MTU_CANDIDATES, ProbeOutcome, Prober, candidates_within};
+use lacuna_proto::qp::Peer;
+use lacuna_wire::{ImmediateSplit, QpInfo};
+use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use words::{AnyHello, End, Hello, Welcome, addresses, agent, printable, smaller};
 
-/// Opens every control connection.
-const MAGIC: &[u8; 8] = b"LACUNA\r\n";
-/// Version of the exchange and of everything after it.
-pub const PROTOCOL_VERSION: u32 = 1;
-/// Longest message: far above what any holds.
-const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// Longest time that connecting may take: what is longer counts as for ever.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Characters of a peer's text that go into an error.
-const QUOTED_CHARS_MAX: usize = 300;
+/// What hosts may add to a round trip: wake-ups.
+const RTT_SLACK_NS: u64 = 1_000_000;
 /// Longest single wait for probes; news wake it earlier.
 const NAP: Duration = Duration::from_millis(20);
-
-/// What the hello of every version begins with; the rest is that version's own.
-#[derive(Debug, Deserialize)]
-struct AnyHello {
-    version: u32,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Hello {
-    version: u32,
-    /// Name and version of the program, for logs.
-    agent: String,
-    mode: String,
-    chunk_bytes: u64,
-    mtu_bytes: Option<u32>,
-    generations: u8,
-    /// Bits of message id, packet offset, user fragment.
-    split: [u8; 3],
-    max_message_bytes: u64,
-    #[serde(default)]
-    tag: u64,
-    end: End,
-}
-
-/// How to reach one end's channels.
-#[derive(Debug, Serialize, Deserialize)]
-struct End {
-    queue_pair: u32,
-    qkey: u32,
-    ports: Vec<u16>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-enum Welcome {
-    Accepted { version: u32, agent: String, mtu_bytes: Option<u32>, end: End },
-    Refused { version: u32, reason: String },
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Found {
-    mtu_bytes: u32,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Info {
-    /// The queue pair's blob.
-    queue_pair: Vec<u8>,
-}
 
 /// A finished exchange.
 pub(crate) struct Agreed {
     pub(crate) queue_pair: QueuePair,
     pub(crate) config: ConnectionConfig,
     pub(crate) chosen: Chosen,
-    pub(crate) control: TcpStream,
-    pub(crate) peer: SocketAddr,
+    pub(crate) exchange: Exchange,
 }
 
-/// The control connection during the exchange.
-struct Exchange {
-    stream: TcpStream,
-    peer: SocketAddr,
-    deadline: Instant,
-    doing: &'static str,
+/// What became of connecting.
+pub(crate) enum Connected {
+    /// It is done.
+    Agreed(Box<Agreed>),
+    /// Packets of the size that was agreed on do not pass, of this payload do:
+    /// to be done again with those.
+    Smaller(u32),
 }
 
 /// Ends a queue pair whose exchange did not get through.
@@ -112,9 +82,47 @@ struct Reservation {
     owner: Arc<Owner>,
 }
 
+/// What a queue pair is made and connected with.
+struct Terms {
+    config: ConnectionConfig,
+    geometry: Geometry,
+    peer: Peer,
+    addresses: Vec<Option<SocketAddr>>,
+    rtt: Option<Rtt>,
+    patience: Duration,
+}
+
+/// A round-trip time in nanoseconds, and what is known of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Rtt {
+    /// Of packets like those to come.
+    Measured(u64),
+    /// Of TCP alone: good until there is another.
+    Guessed(u64),
+}
+
+impl Rtt {
+    fn ns(self) -> u64 {
+        match self {
+            Self::Measured(ns) | Self::Guessed(ns) => ns,
+        }
+    }
+}
+
+/// How long an exchange may take.
+pub(crate) fn patience_of(config: &ConnectionConfig) -> Duration {
+    config.connect_timeout.min(TIMEOUT_MAX)
+}
+
 /// When an exchange that begins now has taken too long.
 pub(crate) fn deadline_of(config: &ConnectionConfig) -> Instant {
-    Instant::now() + config.connect_timeout.min(TIMEOUT_MAX)
+    Instant::now() + patience_of(config)
+}
+
+/// The part of what is left that finding out whether packets pass may take: so
+/// that who gives up can still say why.
+fn patience(left: Duration) -> Duration {
+    left * 3 / 4
 }
 
 /// The connecting end.
@@ -123,7 +131,7 @@ pub(crate) fn connect(
     stream: TcpStream,
     config: ConnectionConfig,
     deadline: Instant,
-) -> Result<Agreed, ConnectError> {
+) -> Result<Connected, ConnectError> {
     // Nonsense is refused before the peer is troubled with it.
     check_config(&config)?;
     let mtu_bytes = config.mtu_bytes.unwrap_or(MTU_CANDIDATES[0]);
@@ -135,14 +143,15 @@ pub(crate) fn connect(
     })?;
     let keys = Keys::random()?;
     let reservation = Reservation::new(context, &keys)?;
+    let asked = Instant::now();
     exchange.doing = "introducing itself";
-    exchange.send_magic()?;
-    exchange.send(&Hello {
+    exchange.open(&Hello {
         version: PROTOCOL_VERSION,
         agent: agent(),
         mode: config.mode.to_string(),
         chunk_bytes: config.chunk_bytes,
         mtu_bytes: config.mtu_bytes,
+        packet_bytes: tcp_path(&exchange.stream).map(|path| path.packet_bytes),
         generations: config.generations,
         split: [config.split.message_bits(), config.split.packet_bits(), config.split.user_bits()],
         max_message_bytes: config.max_message_bytes,
@@ -150,54 +159,124 @@ pub(crate) fn connect(
         end: reservation.end(context, &keys),
     })?;
     exchange.doing = "waiting for the welcome";
-    exchange.receive_magic()?;
-    let (end, mtu_bytes) = match exchange.receive()? {
+    let body = exchange.receive()?;
+    let (is_mtu_given, info) = match exchange.parse(&body)? {
         Welcome::Refused { version, reason } => {
             exchange.check_version(version)?;
             let reason = printable(&reason);
             return Err(ConnectError::Refused { peer: exchange.peer, reason });
         }
-        Welcome::Accepted { version, mtu_bytes, end, .. } => {
+        Welcome::Busy { version, reason } => {
             exchange.check_version(version)?;
-            check_end(&end).map_err(|why| exchange.not_lacuna(why))?;
-            (end, mtu_bytes)
+            let reason = printable(&reason);
+            return Err(ConnectError::Busy { peer: exchange.peer, reason });
+        }
+        Welcome::Accepted { version, is_mtu_given, info, .. } => {
+            exchange.check_version(version)?;
+            (is_mtu_given, QpInfo::parse(&info).map_err(QueuePairError::from)?)
         }
     };
-    let config = ConnectionConfig { mtu_bytes: smaller(config.mtu_bytes, mtu_bytes), ..config };
-    finish(context, exchange, reservation, &keys, config, peer_host, &end)
+    if let Some(channel) = info.channels.iter().position(|address| address.port() == 0) {
+        let why = format!("port 0 for channel {channel}: nothing can be sent there");
+        return Err(exchange.not_lacuna(why));
+    }
+    let channels = info.channels.len().min(usize::from(context.config().channels));
+    let geometry = config.geometry(info.mtu_bytes, channels as u8).map_err(QueuePairError::from)?;
+    check_agreement(&geometry, &info)?;
+    let peer = peer_of(&info);
+    let addresses = addresses(peer_host, info.channels.iter().map(SocketAddr::port));
+
+    let candidates = match is_mtu_given {
+        true => vec![info.mtu_bytes],
+        false => MTU_CANDIDATES.into_iter().filter(|mtu| *mtu <= info.mtu_bytes).collect(),
+    };
+    let patience = patience(exchange.left()?);
+    let shared = &reservation.owner.shared;
+    let prober = Prober::new(
+        context.clock().now_ns(),
+        (shared.number, keys.qkey),
+        (peer.queue_pair, peer.qkey),
+        geometry.channels(),
+        candidates,
+        patience.as_nanos() as u64,
+    );
+    {
+        let mut state = shared.lock();
+        state.addresses.clone_from(&addresses);
+        state.machine.probe(prober);
+    }
+    exchange.doing = "probing the path";
+    let tcp_rtt_ns = tcp_path(&exchange.stream).map(|path| path.rtt_ns);
+    let told = |tcp_rtt_ns: &u64| {
+        asked.elapsed().as_nanos() as u64 <= tcp_rtt_ns + tcp_rtt_ns / 2 + RTT_SLACK_NS
+    };
+    let (found, rtt) =
+        probe(context, shared, &exchange, patience, || tcp_rtt_ns.filter(told).map(Rtt::Measured))?;
+    if found < info.mtu_bytes {
+        let (peer, agreed) = (exchange.peer, info.mtu_bytes);
+        tracing::info!(%peer, found, agreed, "the path takes smaller packets than TCP knows");
+        exchange.say_goodbye();
+        return Ok(Connected::Smaller(found));
+    }
+    let config = ConnectionConfig { mtu_bytes: is_mtu_given.then_some(found), ..config };
+    let rtt = rtt.or(tcp_rtt_ns.map(Rtt::Guessed));
+    let terms = Terms { config, geometry, peer, addresses, rtt, patience };
+    let agreed = reservation.settle(context, &keys, terms, exchange);
+    Ok(Connected::Agreed(Box::new(agreed)))
 }
 
-/// The accepting end. `config` holds this end's own choices (rate, deadlines,
-/// timeouts, an MTU if fixed); mode and geometry are the connecting end's.
-/// `takes` sees the connecting end's tag, and may refuse it with a reason.
+/// The accepting end, in one go. `config` holds this end's own choices (rate,
+/// deadlines, timeouts, an MTU if given); mode and geometry are the connecting
+/// end's. `takes` sees the connecting end's tag, and may refuse it with a reason.
 pub(crate) fn accept(
     context: &Context,
     stream: TcpStream,
-    config: ConnectionConfig,
+    config: &ConnectionConfig,
     takes: impl FnOnce(u64) -> Result<(), String>,
 ) -> Result<Agreed, ConnectError> {
-    let mut exchange = Exchange::new(stream, deadline_of(&config))?;
+    let exchange = expect_hello(stream, deadline_of(config))?;
+    answer(context, exchange, config, takes)
+}
+
+/// The accepting end before its peer has said anything.
+pub(crate) fn expect_hello(stream: TcpStream, deadline: Instant) -> Result<Exchange, ConnectError> {
+    let mut exchange = Exchange::new(stream, deadline)?;
     exchange.doing = "waiting for the hello";
-    exchange.receive_magic()?;
-    let hello = exchange.receive_body()?;
+    Ok(exchange)
+}
+
+/// Tells a peer that has said nothing yet that there is no room for it.
+pub(crate) fn turn_away(exchange: &mut Exchange, reason: String) {
+    exchange.turn_away(&Welcome::Busy { version: PROTOCOL_VERSION, reason });
+}
+
+/// The accepting end once its peer has said something.
+pub(crate) fn answer(
+    context: &Context,
+    mut exchange: Exchange,
+    config: &ConnectionConfig,
+    takes: impl FnOnce(u64) -> Result<(), String>,
+) -> Result<Agreed, ConnectError> {
+    let hello = exchange.receive()?;
     let AnyHello { version } = exchange.parse(&hello)?;
-    exchange.send_magic()?;
     let refuse = |exchange: &mut Exchange, reason: String| {
-        exchange.send(&Welcome::Refused { version: PROTOCOL_VERSION, reason })
+        exchange.open(&Welcome::Refused { version: PROTOCOL_VERSION, reason })
     };
     if version != PROTOCOL_VERSION {
         refuse(&mut exchange, format!("this end speaks version {PROTOCOL_VERSION}"))?;
         exchange.check_version(version)?;
     }
     let hello: Hello = exchange.parse(&hello)?;
-    let wished = wishes(&hello, &config);
-    let agreed = wished.and_then(|wished| {
-        let peer_host = host_of(exchange.peer, context)?;
+    let path = tcp_path(&exchange.stream);
+    let agreed = host_of(exchange.peer, context).and_then(|peer_host| {
+        let packet_bytes = smaller(path.map(|path| path.packet_bytes), hello.packet_bytes);
+        let largest = candidates_within(packet_bytes, header_bytes(peer_host));
+        let (config, geometry) = wishes(&hello, config, largest[0], context.config().channels)?;
         // Last: whoever takes it may set something aside for it.
-        takes(wished.tag)?;
-        Ok((wished, peer_host))
+        takes(config.tag)?;
+        Ok((config, geometry, peer_host))
     });
-    let (wished, peer_host) = match agreed {
+    let (config, geometry, peer_host) = match agreed {
         Ok(agreed) => agreed,
         Err(reason) => {
             refuse(&mut exchange, reason.clone())?;
@@ -207,18 +286,39 @@ pub(crate) fn accept(
     };
     let keys = Keys::random()?;
     let reservation = Reservation::new(context, &keys)?;
+    let ports = hello.end.ports.iter().copied().take(usize::from(geometry.channels()));
+    let terms = Terms {
+        config,
+        geometry,
+        peer: hello.end.peer(),
+        addresses: addresses(peer_host, ports),
+        rtt: path.map(|path| Rtt::Guessed(path.rtt_ns)),
+        patience: patience(exchange.left()?),
+    };
     exchange.doing = "sending the welcome";
-    exchange.send(&Welcome::Accepted {
+    // Before the welcome: what the peer sends behind it finds everything ready.
+    let mut agreed = reservation.settle(context, &keys, terms, exchange);
+    let local = context.addresses()[..usize::from(geometry.channels())].to_vec();
+    let info = agreed.queue_pair.owner.shared.with_qp(|qp| info_of(qp, local));
+    agreed.exchange.open(&Welcome::Accepted {
         version: PROTOCOL_VERSION,
         agent: agent(),
-        mtu_bytes: config.mtu_bytes,
-        end: reservation.end(context, &keys),
+        is_mtu_given: config.mtu_bytes.is_some(),
+        info: info.emit(),
     })?;
-    finish(context, exchange, reservation, &keys, wished, peer_host, &hello.end)
+    // Without threads the first packets leave now or when the application looks.
+    context.progress();
+    Ok(agreed)
 }
 
-/// This end's configuration with the connecting end's wishes.
-fn wishes(hello: &Hello, config: &ConnectionConfig) -> Result<ConnectionConfig, String> {
+/// This end's configuration with the connecting end's wishes, and what follows
+/// if packets have `mtu_bytes`, unless an end gives a size.
+fn wishes(
+    hello: &Hello,
+    config: &ConnectionConfig,
+    mtu_bytes: u32,
+    channels: u8,
+) -> Result<(ConnectionConfig, Geometry), String> {
     let mode: Mode = hello.mode.parse().map_err(|error| format!("{error}"))?;
     let [message_bits, packet_bits, user_bits] = hello.split;
     let split = ImmediateSplit::new(message_bits, packet_bits, user_bits)
@@ -233,26 +333,28 @@ fn wishes(hello: &Hello, config: &ConnectionConfig) -> Result<ConnectionConfig, 
         tag: hello.tag,
         ..*config
     };
-    // Whatever packet size is found, this must make a geometry.
-    let channels = check_end(&hello.end)?;
-    let mtu_bytes = wished.mtu_bytes.unwrap_or(MTU_CANDIDATES[0]);
-    wished.geometry(mtu_bytes, channels).map_err(|error| error.to_string())?;
+    let channels = hello.end.check()?.min(channels);
+    let mtu_bytes = wished.mtu_bytes.unwrap_or(mtu_bytes);
+    let geometry = wished.geometry(mtu_bytes, channels).map_err(|error| error.to_string())?;
     check_config(&wished).map_err(|error| error.to_string())?;
-    Ok(wished)
+    Ok((wished, geometry))
 }
 
-/// Whether packets can be addressed to an end; gives its number of channels.
-fn check_end(end: &End) -> Result<u8, String> {
-    let (least, most) = (Qpn::QUEUE_PAIR_MIN, Qpn::QUEUE_PAIR_MAX);
-    if !(least..=most).contains(&end.queue_pair) {
-        return Err(format!("queue pair {}: must be {least} to {most}", end.queue_pair));
+/// Headers of IP and UDP towards a host.
+fn header_bytes(host: SocketAddr) -> u32 {
+    match host.ip().to_canonical() {
+        IpAddr::V4(_) => 28,
+        IpAddr::V6(_) => 48,
     }
-    if let Some(channel) = end.ports.iter().position(|port| *port == 0) {
-        return Err(format!("port 0 for channel {channel}: nothing can be sent there"));
-    }
-    match end.ports.len() {
-        count @ 1..=lacuna_wire::CHANNELS_MAX => Ok(count as u8),
-        count => Err(format!("{count} channels: must be 1 to {}", lacuna_wire::CHANNELS_MAX)),
+}
+
+fn peer_of(info: &QpInfo) -> Peer {
+    Peer {
+        queue_pair: info.queue_pair,
+        rkey: info.rkey,
+        qkey: info.qkey,
+        first_psn: info.first_psn,
+        credit_bytes: info.credit_bytes,
     }
 }
 
@@ -273,119 +375,39 @@ fn host_of(peer: SocketAddr, context: &Context) -> Result<SocketAddr, String> {
     }
 }
 
-/// A peer's text as it may be shown: short, and without control characters.
-fn printable(text: &str) -> String {
-    let mut shown = String::new();
-    for char in text.chars().take(QUOTED_CHARS_MAX) {
-        if char.is_control() {
-            shown.extend(char.escape_default());
-        } else {
-            shown.push(char);
-        }
-    }
-    shown
-}
-
-fn smaller(a: Option<u32>, b: Option<u32>) -> Option<u32> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
-}
-
-fn agent() -> String {
-    concat!("lacuna/", env!("CARGO_PKG_VERSION")).to_owned()
-}
-
-/// From here on both ends do the same.
-fn finish(
-    context: &Context,
-    mut exchange: Exchange,
-    reservation: Reservation,
-    keys: &Keys,
-    config: ConnectionConfig,
-    peer_host: SocketAddr,
-    end: &End,
-) -> Result<Agreed, ConnectError> {
-    let shared = &reservation.owner.shared;
-    let at = |port: &u16| {
-        let mut address = peer_host;
-        address.set_port(*port);
-        Some(address)
-    };
-    let addresses: Vec<_> =
-        end.ports.iter().take(usize::from(context.config().channels)).map(at).collect();
-    let channels = addresses.len() as u8;
-    let clock = context.clock();
-    let now_ns = clock.now_ns();
-    let patience = exchange.left()?;
-    {
-        let mut state = shared.lock();
-        state.addresses = addresses;
-        state.machine = Machine::Probing(Box::new(Prober::new(
-            now_ns,
-            (shared.number, keys.qkey),
-            (end.queue_pair, end.qkey),
-            channels,
-            config.mtu_bytes,
-            (patience * 3 / 4).as_nanos() as u64,
-        )));
-    }
-    shared.kick();
-    exchange.doing = "probing the path";
-    let (found, rtt_ns) = probe(context, shared, &exchange, channels, patience)?;
-    exchange.doing = "agreeing on the packet size";
-    exchange.send(&Found { mtu_bytes: found })?;
-    let theirs: Found = exchange.receive_while(context)?;
-    let mtu_bytes = found.min(theirs.mtu_bytes);
-
-    let geometry = config.geometry(mtu_bytes, channels).map_err(QueuePairError::from)?;
-    let queue_pair = QueuePair { owner: reservation.owner.clone() };
-    let addresses = {
-        let qp = protocol(shared.number, &config, geometry, keys, 0);
-        let mut state = shared.lock();
-        state.machine = Machine::Connected(Box::new(qp));
-        state.addresses.clone()
-    };
-    // Only now, when a change of the shares reaches this queue pair too.
-    context.share_credit(Some(shared));
-    exchange.doing = "exchanging the queue pairs' info";
-    let local = context.addresses()[..usize::from(channels)].to_vec();
-    let info = shared.with_qp(|qp| info_of(qp, local));
-    exchange.send(&Info { queue_pair: info.emit() })?;
-    let theirs: Info = exchange.receive_while(context)?;
-    let theirs = QpInfo::parse(&theirs.queue_pair).map_err(QueuePairError::from)?;
-    check_agreement(&geometry, &theirs)?;
-    let start = queue_pair.connect_to(&theirs, addresses, rtt_ns, config.start_rate())?;
-
-    let chosen = Chosen::new(&config, &geometry, context, theirs.credit_bytes, rtt_ns, start);
-    exchange.stream.set_read_timeout(None).and(exchange.stream.set_write_timeout(None)).ok();
-    Ok(Agreed { queue_pair, config, chosen, control: exchange.stream, peer: exchange.peer })
-}
-
-/// Waits for the probers to settle.
+/// Waits until it is known which packets pass, and how long a round trip takes:
+/// `told` says so if it is known by then without a probe of this end's.
 fn probe(
     context: &Context,
     shared: &Shared,
     exchange: &Exchange,
-    channels: u8,
     patience: Duration,
-) -> Result<(u32, Option<u64>), ConnectError> {
+    told: impl Fn() -> Option<Rtt>,
+) -> Result<(u32, Option<Rtt>), ConnectError> {
     let (clock, peer) = (context.clock(), exchange.peer);
     let mut state = shared.lock();
+    let gives_up_ns = clock.now_ns().saturating_add(patience.as_nanos() as u64);
+    let mut is_asking = false;
     loop {
-        let Machine::Probing(prober) = &state.machine else { unreachable!("set by the caller") };
+        let Machine::Probing(prober, _) = &state.machine else { unreachable!("set by the caller") };
         match prober.outcome(clock.now_ns()) {
             ProbeOutcome::Settled { mtu_bytes } => {
-                return Ok((mtu_bytes, prober.rtt().min_ns()));
+                let rtt = prober.rtt().min_ns().map(Rtt::Measured).or_else(&told);
+                if rtt.is_some() || clock.now_ns() >= gives_up_ns {
+                    return Ok((mtu_bytes, rtt));
+                }
             }
             ProbeOutcome::NoAnswer { answered } => {
-                let (channels, waited) = (u32::from(channels), patience * 3 / 4);
+                let (channels, waited) = (u32::from(prober.channels()), patience);
                 return Err(ConnectError::NoUdp { peer, answered, channels, waited });
             }
             ProbeOutcome::Pending => {}
         }
-        if has_ended(&exchange.stream) {
+        if !is_asking {
+            is_asking = true;
+            shared.kick();
+        }
+        if exchange.has_ended() {
             return Err(exchange.failed(io::ErrorKind::UnexpectedEof.into()));
         }
         if context.is_manual() {
@@ -400,164 +422,50 @@ fn probe(
 
 impl Reservation {
     fn new(context: &Context, keys: &Keys) -> Result<Self, ConnectError> {
-        let shared = context.open_queue_pair(keys.qkey, |_| Machine::Reserved)?;
+        let shared = context.open_queue_pair(keys.qkey, |_| Machine::Reserved(Early::default()))?;
         Ok(Self { owner: Arc::new(Owner { context: context.clone(), shared }) })
     }
 
     fn end(&self, context: &Context, keys: &Keys) -> End {
-        let ports = context.addresses().iter().map(SocketAddr::port).collect();
-        End { queue_pair: self.owner.shared.number, qkey: keys.qkey, ports }
-    }
-}
-
-impl Exchange {
-    fn new(stream: TcpStream, deadline: Instant) -> Result<Self, ConnectError> {
-        let peer = stream.peer_addr();
-        let peer = peer
-            .map_err(|source| ConnectError::Unreachable { peer: "the peer".to_owned(), source })?;
-        let exchange = Self { stream, peer, deadline, doing: "starting" };
-        exchange.stream.set_nodelay(true).map_err(|source| exchange.failed(source))?;
-        Ok(exchange)
-    }
-
-    fn left(&self) -> Result<Duration, ConnectError> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(self.failed(io::ErrorKind::TimedOut.into()));
+        End {
+            queue_pair: self.owner.shared.number,
+            rkey: keys.rkey,
+            qkey: keys.qkey,
+            first_psn: keys.first_psn,
+            credit_bytes: context.credit_now(),
+            ports: context.addresses().iter().map(SocketAddr::port).collect(),
         }
-        Ok(left)
     }
 
-    fn failed(&self, source: io::Error) -> ConnectError {
-        // A read timeout shows as "would block"; say what it is.
-        let source = match source.kind() {
-            io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "timed out"),
-            io::ErrorKind::UnexpectedEof => {
-                io::Error::new(io::ErrorKind::UnexpectedEof, "the peer closed the connection")
-            }
-            _ => source,
-        };
-        ConnectError::Exchange { peer: self.peer, doing: self.doing, source }
-    }
-
-    fn send_magic(&mut self) -> Result<(), ConnectError> {
-        self.write(MAGIC)
-    }
-
-    fn receive_magic(&mut self) -> Result<(), ConnectError> {
-        let mut magic = [0; MAGIC.len()];
-        self.read(&mut magic)?;
-        if &magic != MAGIC {
-            return Err(self.not_lacuna(format!("it began with \"{}\"", magic.escape_ascii())));
+    /// Makes the queue pair that both ends have agreed on, connected, and takes
+    /// in what came for it.
+    fn settle(self, context: &Context, keys: &Keys, terms: Terms, exchange: Exchange) -> Agreed {
+        let Terms { config, geometry, peer, addresses, rtt, patience } = terms;
+        let rtt_ns = rtt.map(Rtt::ns);
+        let Self { owner } = self;
+        let shared = &owner.shared;
+        let now_ns = context.clock().now_ns();
+        let host = addresses.iter().flatten().next().map(SocketAddr::ip);
+        let remembered = || context.start_rate(host?, rtt_ns?, shared.number);
+        let start = config.start_rate().or_else(remembered);
+        let mut qp = Box::new(protocol(shared.number, &config, geometry, keys, 0));
+        let writers = join(context, &mut qp, &addresses, peer, rtt, start);
+        qp.prove(now_ns, patience.as_nanos() as u64);
+        {
+            let mut state = shared.lock();
+            state.addresses = addresses;
+            state.machine.connect(qp);
         }
-        Ok(())
+        context.hand_out(shared.number, writers);
+        // Only now, when a change of the shares reaches this queue pair too.
+        context.share_credit(Some(shared));
+        let credit_bytes = peer.credit_bytes;
+        let chosen = Chosen::new(&config, &geometry, context, credit_bytes, rtt_ns, start);
+        exchange
+            .stream()
+            .set_read_timeout(None)
+            .and(exchange.stream().set_write_timeout(None))
+            .ok();
+        Agreed { queue_pair: QueuePair { owner }, config, chosen, exchange }
     }
-
-    fn check_version(&self, there: u32) -> Result<(), ConnectError> {
-        if there == PROTOCOL_VERSION {
-            return Ok(());
-        }
-        Err(ConnectError::Version { peer: self.peer, here: PROTOCOL_VERSION, there })
-    }
-
-    fn send(&mut self, message: &impl Serialize) -> Result<(), ConnectError> {
-        let body = serde_json::to_vec(message).expect("plain data without maps");
-        let mut bytes = (body.len() as u32).to_be_bytes().to_vec();
-        bytes.extend(body);
-        self.write(&bytes)
-    }
-
-    fn not_lacuna(&self, why: String) -> ConnectError {
-        ConnectError::NotLacuna { peer: self.peer, why }
-    }
-
-    fn receive<M: for<'d> Deserialize<'d>>(&mut self) -> Result<M, ConnectError> {
-        let body = self.receive_body()?;
-        self.parse(&body)
-    }
-
-    fn parse<M: for<'d> Deserialize<'d>>(&self, body: &[u8]) -> Result<M, ConnectError> {
-        serde_json::from_slice(body).map_err(|error| {
-            let error = printable(&error.to_string());
-            self.not_lacuna(format!("while {}: {error}", self.doing))
-        })
-    }
-
-    fn receive_body(&mut self) -> Result<Vec<u8>, ConnectError> {
-        let mut length = [0; 4];
-        self.read(&mut length)?;
-        let length = u32::from_be_bytes(length) as usize;
-        if length > MESSAGE_BYTES_MAX {
-            let why = format!("a message of {length} bytes, at most {MESSAGE_BYTES_MAX} expected");
-            return Err(self.not_lacuna(why));
-        }
-        let mut body = vec![0; length];
-        self.read(&mut body)?;
-        Ok(body)
-    }
-
-    /// Receives while probes are still being answered, which without threads
-    /// is this end's own work.
-    fn receive_while<M: for<'d> Deserialize<'d>>(
-        &mut self,
-        context: &Context,
-    ) -> Result<M, ConnectError> {
-        while context.is_manual() {
-            self.stream
-                .set_read_timeout(Some(Duration::from_millis(1)))
-                .map_err(|source| self.failed(source))?;
-            match self.stream.peek(&mut [0]) {
-                Ok(_) => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_timeout(&error) => {
-                    self.left()?;
-                    context.progress();
-                }
-                Err(source) => return Err(self.failed(source)),
-            }
-        }
-        self.receive()
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<(), ConnectError> {
-        let left = self.left()?;
-        let written =
-            self.stream.set_write_timeout(Some(left)).and_then(|()| self.stream.write_all(bytes));
-        written.map_err(|source| self.failed(source))
-    }
-
-    fn read(&mut self, bytes: &mut [u8]) -> Result<(), ConnectError> {
-        let mut filled = 0;
-        while filled < bytes.len() {
-            // The deadline holds for the whole, not for each byte of a slow peer.
-            let left = self.left()?;
-            let read = self
-                .stream
-                .set_read_timeout(Some(left))
-                .and_then(|()| self.stream.read(&mut bytes[filled..]));
-            match read {
-                Ok(0) => return Err(self.failed(io::ErrorKind::UnexpectedEof.into())),
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(self.failed(source)),
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Whether the peer has closed the control connection, without waiting.
-fn has_ended(stream: &TcpStream) -> bool {
-    if stream.set_nonblocking(true).is_err() {
-        return true;
-    }
-    let ended = match stream.peek(&mut [0]) {
-        Ok(count) => count == 0,
-        Err(error) => !is_timeout(&error) && error.kind() != io::ErrorKind::Interrupted,
-    };
-    stream.set_nonblocking(false).is_err() || ended
-}
-
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }

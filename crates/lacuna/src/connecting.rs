@@ -1,0 +1,102 @@
+//! Reaching a listener: the first of a name's addresses that answers, again if it
+//! has no room just now, all within the time that connecting may take.
+
+use crate::config::ConnectionConfig;
+use crate::context::Context;
+use crate::error::ConnectError;
+use crate::handshake::{self, Agreed, Connected};
+use std::fmt::Display;
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+/// First and longest pause before another try; it doubles. Drawn from its upper
+/// half, so that a crowd that was turned away does not come back at once.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// A port that nobody listens on is tried again for so long: a listener may be
+/// about to start, but most often the address is wrong.
+const REFUSED_FOR: Duration = Duration::from_secs(1);
+
+pub(crate) fn connect(
+    context: &Context,
+    peer: &(impl ToSocketAddrs + Display),
+    mut config: ConnectionConfig,
+) -> Result<Box<Agreed>, ConnectError> {
+    let began = Instant::now();
+    let deadline = handshake::deadline_of(&config);
+    let mut pause = PAUSE.0;
+    loop {
+        let connected = reach(peer, deadline)
+            .and_then(|stream| handshake::connect(context, stream, config, deadline));
+        let error = match connected {
+            Ok(Connected::Agreed(agreed)) => return Ok(agreed),
+            Ok(Connected::Smaller(mtu_bytes)) => {
+                config.mtu_bytes = Some(mtu_bytes);
+                continue;
+            }
+            Err(error) => error,
+        };
+        let until = match may_pass(&error) {
+            None => return Err(error),
+            Some(Passing::Soon) => deadline,
+            Some(Passing::Perhaps) => deadline.min(began + REFUSED_FOR),
+        };
+        let drawn = pause / 2 + pause.mul_f64(f64::from(fraction()) / 512.0);
+        if Instant::now() + drawn >= until {
+            return Err(error);
+        }
+        tracing::debug!(%peer, %error, "trying again");
+        std::thread::sleep(drawn);
+        pause = (pause * 2).min(PAUSE.1);
+    }
+}
+
+/// How likely it is that trying again helps.
+enum Passing {
+    Soon,
+    Perhaps,
+}
+
+/// Whether an error is that of a host or a listener with too much to do.
+fn may_pass(error: &ConnectError) -> Option<Passing> {
+    match error {
+        ConnectError::Busy { .. } => Some(Passing::Soon),
+        ConnectError::Unreachable { source, .. } | ConnectError::Exchange { source, .. } => {
+            match source.kind() {
+                io::ErrorKind::ConnectionRefused => Some(Passing::Perhaps),
+                io::ErrorKind::ConnectionReset
+                | io::ErrorKind::ConnectionAborted
+                | io::ErrorKind::BrokenPipe => Some(Passing::Soon),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// 0 to 255; the same every time where the system has no randomness.
+fn fraction() -> u8 {
+    let mut byte = [0];
+    getrandom::fill(&mut byte).map_or(0, |()| byte[0])
+}
+
+/// A TCP connection to the first of the peer's addresses that answers.
+fn reach(
+    peer: &(impl ToSocketAddrs + Display),
+    deadline: Instant,
+) -> Result<TcpStream, ConnectError> {
+    let unreachable = |source| ConnectError::Unreachable { peer: peer.to_string(), source };
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in peer.to_socket_addrs().map_err(unreachable)? {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            last = io::ErrorKind::TimedOut.into();
+            break;
+        }
+        match TcpStream::connect_timeout(&address, left) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(unreachable(last))
+}

@@ -1,0 +1,157 @@
+//! Peers whose control connections were taken and that have not said their
+//! hello yet.
+//!
+//! A listener looks after all of them at once, so that one that says nothing, or
+//! a byte now and then, holds up nobody: it stays here until its time is over,
+//! while others are served in the order in which they have spoken. There is room
+//! for [`PEERS_MAX`]. Peers that mean it speak at once and hardly stay, so when it
+//! is full the one that has been silent longest is told that the listener is
+//! busy, and goes. Behind this stands the system's own queue, [`BACKLOG`] long.
+
+use crate::error::ConnectError;
+use crate::handshake::exchange::Exchange;
+use crate::handshake::{expect_hello, turn_away};
+use std::collections::VecDeque;
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Peers that may be here. Each takes a file descriptor and, of memory, what it
+/// has said, which is less than 17 KiB.
+pub(crate) const PEERS_MAX: usize = 1024;
+/// Connections that the system may hold for the listener; it takes the smaller
+/// one of this and its own limit (Linux: `net.core.somaxconn`, 4096).
+pub(crate) const BACKLOG: i32 = 4096;
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingRoom {
+    /// In the order in which they came.
+    silent: VecDeque<Exchange>,
+    /// They have said their hello, or what else came of them.
+    done: VecDeque<Result<Exchange, ConnectError>>,
+}
+
+impl WaitingRoom {
+    /// The next peer that has spoken, or was lost; waits for it.
+    ///
+    /// # Errors
+    /// When no connection can be taken.
+    pub(crate) fn next(
+        &mut self,
+        tcp: &TcpListener,
+        patience: Duration,
+    ) -> io::Result<Result<Exchange, ConnectError>> {
+        loop {
+            let taken = self.take_in(tcp, patience);
+            if let Some(done) = self.done.pop_front() {
+                // What is here already is served first.
+                return Ok(done);
+            }
+            taken?;
+            self.wait(tcp)?;
+        }
+    }
+
+    /// Takes all connections that the system has. Those that are done count too:
+    /// they are the caller's to take.
+    fn take_in(&mut self, tcp: &TcpListener, patience: Duration) -> io::Result<()> {
+        while self.done.len() < PEERS_MAX {
+            let stream = match tcp.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => break,
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
+                    _ => return Err(error),
+                },
+            };
+            let exchange = expect_hello(stream, Instant::now() + patience);
+            let exchange = exchange.and_then(|exchange| {
+                let set = exchange.stream().set_nonblocking(true);
+                set.map_err(|error| exchange.failed(error)).map(|()| exchange)
+            });
+            match exchange {
+                Ok(exchange) => self.look_at(exchange),
+                Err(error) => self.done.push_back(Err(error)),
+            }
+            if self.silent.len() > PEERS_MAX {
+                self.make_room();
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what has come of a peer, and puts it where it belongs.
+    fn look_at(&mut self, mut exchange: Exchange) {
+        match exchange.read_some() {
+            Ok(false) => self.silent.push_back(exchange),
+            Ok(true) => {
+                let set = exchange.stream().set_nonblocking(false);
+                let done = set.map_err(|error| exchange.failed(error)).map(|()| exchange);
+                self.done.push_back(done);
+            }
+            Err(error) => self.done.push_back(Err(error)),
+        }
+    }
+
+    fn make_room(&mut self) {
+        let Some(mut oldest) = self.silent.pop_front() else { return };
+        turn_away(&mut oldest, format!("{PEERS_MAX} peers are connecting at once; try again"));
+        let (peer, limit) = (oldest.peer(), PEERS_MAX);
+        self.done.push_back(Err(ConnectError::Crowded { peer, limit }));
+    }
+
+    /// Waits until a peer comes, some say something, or the time of one is over.
+    fn wait(&mut self, tcp: &TcpListener) -> io::Result<()> {
+        // All have the same patience: the first to come is the first to go.
+        let left = self.silent.front().map(|oldest| {
+            // Rounded up: a wait that ends too early would be repeated at once.
+            oldest.deadline().saturating_duration_since(Instant::now()) + Duration::from_millis(1)
+        });
+        let have_spoken = readable(tcp, self.silent.iter().map(Exchange::stream), left)?;
+        let now = Instant::now();
+        let silent = std::mem::take(&mut self.silent);
+        for (exchange, has_spoken) in silent.into_iter().zip(have_spoken) {
+            if has_spoken {
+                self.look_at(exchange);
+            } else if exchange.deadline() <= now {
+                self.done.push_back(Err(exchange.failed(io::ErrorKind::WouldBlock.into())));
+            } else {
+                self.silent.push_back(exchange);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Waits until the listener or one of the streams has something to read, at most
+/// `timeout`; for each stream, whether it has.
+#[cfg(unix)]
+pub(crate) fn readable<'s>(
+    tcp: &TcpListener,
+    streams: impl Iterator<Item = &'s TcpStream>,
+    timeout: Option<Duration>,
+) -> io::Result<Vec<bool>> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut polled = vec![PollFd::new(tcp, PollFlags::IN)];
+    polled.extend(streams.map(|stream| PollFd::new(stream, PollFlags::IN)));
+    // A wait of years is none.
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    match poll(&mut polled, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(polled[1..].iter().map(|polled| !polled.revents().is_empty()).collect())
+}
+
+/// Without `poll`, connections are looked at now and then.
+#[cfg(not(unix))]
+pub(crate) fn readable<'s>(
+    _tcp: &TcpListener,
+    streams: impl Iterator<Item = &'s TcpStream>,
+    timeout: Option<Duration>,
+) -> io::Result<Vec<bool>> {
+    const LOOK: Duration = Duration::from_millis(5);
+    std::thread::sleep(timeout.map_or(LOOK, |timeout| timeout.min(LOOK)));
+    Ok(streams.map(|_| true).collect())
+}
