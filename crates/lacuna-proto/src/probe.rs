@@ -81,6 +81,7 @@ pub struct Prober {
     passed: Vec<Option<u32>>,
     /// Channels on which a probe of the peer's came that has the largest size.
     heard_whole: Vec<bool>,
+    heard_ns: Option<u64>,
     rtt: RttEstimator,
     sequence: u32,
 }
@@ -109,6 +110,7 @@ impl Prober {
             first_answer_ns: None,
             passed: vec![None; usize::from(channels)],
             heard_whole: vec![false; usize::from(channels)],
+            heard_ns: None,
             rtt: RttEstimator::default(),
             sequence: 0,
         }
@@ -127,6 +129,12 @@ impl Prober {
     /// Round-trip time of the answered probes.
     pub fn rtt(&self) -> &RttEstimator {
         &self.rtt
+    }
+
+    /// When the last channel was first heard on: a probe of the peer's came that
+    /// has the largest size.
+    pub fn heard_ns(&self) -> Option<u64> {
+        self.heard_ns
     }
 
     /// How the search stands.
@@ -161,8 +169,11 @@ impl Prober {
             match frame {
                 Ok(Frame::Probe(probe)) => {
                     let largest = self.candidates.first().map_or(0, |largest| *largest as usize);
-                    if let Some(heard) = self.heard_whole.get_mut(usize::from(channel)) {
-                        *heard |= packet_bytes == largest + DATA_OVERHEAD_BYTES;
+                    let is_whole = packet_bytes == largest + DATA_OVERHEAD_BYTES;
+                    let heard = self.heard_whole.get_mut(usize::from(channel));
+                    if let Some(heard) = heard.filter(|heard| is_whole && !**heard) {
+                        *heard = true;
+                        self.heard_ns = self.heard_ns.max(Some(now_ns));
                     }
                     if self.replies.len() < REPLIES_MAX {
                         let (id, echo_ns) = (probe.id, probe.sent_ns);

@@ -435,3 +435,33 @@ fn an_immediate_that_the_split_cannot_carry_is_refused() {
     assert_eq!(refused, PostSendError::NoImmediate);
     assert!(!refused.is_retryable());
 }
+
+#[test]
+fn full_packets_that_nobody_answers_are_an_error_that_says_so() {
+    let mut pair = Pair::new(PairConfig::default(), Link::default());
+    pair.link.dark = true;
+    let (now_ns, sent) = (pair.now_ns, pair.a.control_packets);
+    pair.a.qp.prove(now_ns, SECOND);
+    assert!(pair.run_until(2 * SECOND, |pair| pair.a.qp.failure().is_some()));
+    let failure = Failure::NoUdp { answered: 0, channels: 1, packet_bytes: 1060, waited_ms: 1000 };
+    assert_eq!(pair.a.qp.failure(), Some(failure));
+    assert_eq!(pair.now_ns - now_ns, SECOND);
+    assert!((10..20).contains(&(pair.a.control_packets - sent)), "{}", pair.a.control_packets);
+}
+
+#[test]
+fn full_packets_that_are_answered_are_proof_whatever_is_lost_on_the_way() {
+    let mut pair = Pair::new(PairConfig::default(), Link::default());
+    pair.run_for(SECOND);
+    // Both of the first.
+    pair.link.dark = true;
+    let now_ns = pair.now_ns;
+    pair.a.qp.prove(now_ns, SECOND);
+    pair.run_for(1_000_000);
+    pair.link.dark = false;
+    pair.run_for(SECOND);
+    assert_eq!(pair.a.qp.failure(), None);
+    let sent = pair.a.control_packets;
+    pair.run_for(20 * SECOND);
+    assert_eq!((pair.a.qp.failure(), pair.a.control_packets), (None, sent), "once is enough");
+}

@@ -87,7 +87,8 @@ impl Listener {
             Ok(tcp)
         };
         let tcp = listen().map_err(|source| ConnectError::Listen { address, source })?;
-        Ok(Self { context: context.clone(), config, tcp, room: Mutex::default() })
+        let room = Mutex::new(WaitingRoom::new(waiting_room::PEERS_MAX));
+        Ok(Self { context: context.clone(), config, tcp, room })
     }
 
     /// Where it listens, with the port that was chosen if 0 was asked for.

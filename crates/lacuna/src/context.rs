@@ -37,6 +37,10 @@ const SPIN: Duration = Duration::from_micros(20);
 /// How often manual progress looks at the control connections.
 const WATCH_EVERY: Duration = Duration::from_millis(10);
 
+/// Queue pairs to a peer that are looked at, of perhaps thousands, for what they
+/// have found of the path: connecting must not cost more the more there are.
+const LOOKED_AT_MAX: usize = 16;
+
 /// Which datapath carries the packets.
 #[derive(Debug, Clone, Default)]
 pub enum DatapathKind {
@@ -180,6 +184,8 @@ struct Inner {
 #[derive(Default)]
 struct QueuePairs {
     by_number: Mutex<BTreeMap<u32, Arc<Shared>>>,
+    /// The connected ones by the peer that they were connected to, and number.
+    by_peer: Mutex<BTreeMap<IpAddr, BTreeMap<u32, Arc<Shared>>>>,
     /// A worker has panicked: nothing makes progress reliably any more.
     is_ruined: AtomicBool,
 }
@@ -460,25 +466,26 @@ impl Context {
         &self.inner.paths
     }
 
-    /// The rate at which queue pair `number` may begin to send to `peer`, if one
+    /// The rate at which one more queue pair may begin to send to `peer`, if one
     /// is known. The other queue pairs that are sending there share it.
-    pub(crate) fn start_rate(&self, peer: IpAddr, rtt_ns: u64, number: u32) -> Option<StartRate> {
-        let others: Vec<_> = lock(&self.inner.queue_pairs.by_number)
-            .values()
-            .filter(|shared| shared.number != number)
-            .cloned()
-            .collect();
+    pub(crate) fn start_rate(&self, peer: IpAddr, rtt_ns: u64) -> Option<StartRate> {
+        let (others, count) = {
+            let by_peer = lock(&self.inner.queue_pairs.by_peer);
+            let Some(others) = by_peer.get(&peer) else {
+                return self.inner.paths.start_rate(peer, rtt_ns, 1, None);
+            };
+            let newest = others.values().rev().take(LOOKED_AT_MAX).cloned();
+            (newest.collect::<Vec<_>>(), others.len() as u64)
+        };
+        let looked_at = others.len() as u64;
         let (mut sending, mut live) = (0, None);
         for shared in others {
-            let state = shared.lock();
-            let Machine::Connected(qp) = &state.machine else { continue };
-            if state.peer() != Some(peer) {
-                continue;
-            }
+            let Machine::Connected(qp) = &shared.lock().machine else { continue };
             sending += u64::from(qp.is_sending());
-            let found = qp.path_record(now_s());
-            live = [live, found].into_iter().flatten().max_by_key(rate_of);
+            live = [live, qp.path_record(now_s())].into_iter().flatten().max_by_key(rate_of);
         }
+        // As many of the others as of those that were looked at.
+        let sending = (sending * count).div_ceil(looked_at.max(1));
         self.inner.paths.start_rate(peer, rtt_ns, sending + 1, live)
     }
 
@@ -500,6 +507,24 @@ impl Context {
         let pool = Arc::new(Pool::new());
         pools.insert(peer, Arc::downgrade(&pool));
         pool
+    }
+
+    /// A queue pair sends to this peer from now on.
+    pub(crate) fn note_peer(&self, peer: IpAddr, shared: &Arc<Shared>) {
+        let mut by_peer = lock(&self.inner.queue_pairs.by_peer);
+        by_peer.entry(peer).or_default().insert(shared.number, shared.clone());
+    }
+
+    /// The queue pair that was noted under this peer is no more.
+    pub(crate) fn forget_peer(&self, peer: IpAddr, number: u32) {
+        let mut by_peer = lock(&self.inner.queue_pairs.by_peer);
+        let gone = by_peer.get_mut(&peer).and_then(|noted| noted.remove(&number));
+        if by_peer.get(&peer).is_some_and(BTreeMap::is_empty) {
+            by_peer.remove(&peer);
+        }
+        drop(by_peer);
+        // Buffers of the application may go with it: without a lock.
+        drop(gone);
     }
 
     pub(crate) fn close_queue_pair(&self, number: u32) {

@@ -22,7 +22,7 @@ use lacuna_proto::table::ChannelWriter;
 use lacuna_wire::QpInfo;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Clones are the same queue pair; it ends with the last of them and the last
@@ -36,12 +36,20 @@ pub struct QueuePair {
 pub(crate) struct Owner {
     pub(crate) context: Context,
     pub(crate) shared: Arc<Shared>,
+    /// The host that it was connected to: packets may come from elsewhere later.
+    pub(crate) peer: OnceLock<IpAddr>,
+}
+
+impl Owner {
+    pub(crate) fn new(context: &Context, shared: Arc<Shared>) -> Self {
+        Self { context: context.clone(), shared, peer: OnceLock::new() }
+    }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        let peer = state.peer();
+        let peer = self.peer.get().copied().or_else(|| state.peer());
         let mut found = None;
         if let Machine::Connected(qp) = &mut state.machine {
             found = qp.path_record(now_s());
@@ -50,6 +58,9 @@ impl Drop for Owner {
         drop(state);
         if let (Some(peer), Some(record)) = (peer, found) {
             self.context.paths().save(peer, record);
+        }
+        if let Some(peer) = self.peer.get() {
+            self.context.forget_peer(*peer, self.shared.number);
         }
         self.context.close_queue_pair(self.shared.number);
     }
@@ -87,7 +98,7 @@ impl Context {
             // Its part of the sockets' credit is dealt out once it is counted.
             Machine::Connected(Box::new(protocol(number, config, geometry, &keys, 0)))
         })?;
-        Ok(QueuePair { owner: Arc::new(Owner { context: self.clone(), shared }) })
+        Ok(QueuePair { owner: Arc::new(Owner::new(self, shared)) })
     }
 }
 
@@ -254,6 +265,7 @@ impl QueuePair {
             credit_bytes: info.credit_bytes,
         };
         let context = &self.owner.context;
+        let host = info.channels.first().map(SocketAddr::ip);
         let writers = {
             let mut state = self.owner.shared.lock();
             let State { machine, addresses } = &mut *state;
@@ -265,6 +277,10 @@ impl QueuePair {
             join(context, qp, addresses, peer, None, None)
         };
         context.hand_out(self.owner.shared.number, writers);
+        if let Some(host) = host {
+            context.note_peer(host, &self.owner.shared);
+            self.owner.peer.set(host).ok();
+        }
         Ok(())
     }
 

@@ -24,8 +24,9 @@ pub(crate) const PEERS_MAX: usize = 1024;
 pub(crate) const BACKLOG: i32 = 4096;
 
 /// See the module's text.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct WaitingRoom {
+    peers_max: usize,
     /// In the order in which they came.
     silent: VecDeque<Exchange>,
     /// They have said their hello, or what else came of them.
@@ -33,6 +34,10 @@ pub(crate) struct WaitingRoom {
 }
 
 impl WaitingRoom {
+    pub(crate) fn new(peers_max: usize) -> Self {
+        Self { peers_max, silent: VecDeque::new(), done: VecDeque::new() }
+    }
+
     /// The next peer that has spoken, or was lost; waits for it.
     ///
     /// # Errors
@@ -56,7 +61,7 @@ impl WaitingRoom {
     /// Takes all connections that the system has. Those that are done count too:
     /// they are the caller's to take.
     fn take_in(&mut self, tcp: &TcpListener, patience: Duration) -> io::Result<()> {
-        while self.done.len() < PEERS_MAX {
+        while self.done.len() < self.peers_max {
             let stream = match tcp.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) => match error.kind() {
@@ -74,7 +79,7 @@ impl WaitingRoom {
                 Ok(exchange) => self.look_at(exchange),
                 Err(error) => self.done.push_back(Err(error)),
             }
-            if self.silent.len() > PEERS_MAX {
+            if self.silent.len() > self.peers_max {
                 self.make_room();
             }
         }
@@ -96,8 +101,8 @@ impl WaitingRoom {
 
     fn make_room(&mut self) {
         let Some(mut oldest) = self.silent.pop_front() else { return };
-        turn_away(&mut oldest, format!("{PEERS_MAX} peers are connecting at once; try again"));
-        let (peer, limit) = (oldest.peer(), PEERS_MAX);
+        let (peer, limit) = (oldest.peer(), self.peers_max);
+        turn_away(&mut oldest, format!("{limit} peers are connecting at once; try again"));
         self.done.push_back(Err(ConnectError::Crowded { peer, limit }));
     }
 
@@ -154,4 +159,29 @@ pub(crate) fn readable<'s>(
     const LOOK: Duration = Duration::from_millis(5);
     std::thread::sleep(timeout.map_or(LOOK, |timeout| timeout.min(LOOK)));
     Ok(streams.map(|_| true).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    const PATIENCE: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn who_is_silent_longest_makes_room_and_is_told() {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        tcp.set_nonblocking(true).unwrap();
+        let mut peers: Vec<_> =
+            (0..3).map(|_| TcpStream::connect(tcp.local_addr().unwrap()).unwrap()).collect();
+        let mut room = WaitingRoom::new(2);
+        let Err(error) = room.next(&tcp, PATIENCE).unwrap() else { panic!("nobody has spoken") };
+        let oldest = peers.remove(0);
+        let ConnectError::Crowded { peer, limit: 2 } = error else { panic!("{error}") };
+        assert_eq!(peer, oldest.local_addr().unwrap());
+        let mut told = String::new();
+        (&oldest).read_to_string(&mut told).unwrap();
+        assert!(told.contains("2 peers are connecting at once; try again"), "{told}");
+        assert_eq!(room.silent.len(), 2, "the others stay");
+    }
 }

@@ -12,9 +12,10 @@
 //! One round trip behind TCP's own, and data right behind it. Three things that
 //! would cost more are taken from elsewhere:
 //!
-//! - The round-trip time is TCP's, which its handshake has measured; if the
-//!   first packet over UDP comes no later than that says. Where it does, TCP is
-//!   not of this path (a proxy between), or a host is slow: then it is measured.
+//! - The round-trip time is TCP's, which its handshake has measured, if the
+//!   exchange took no longer; else what the exchange took, until there is a
+//!   sample. Only where packets over UDP come later than the welcome is TCP of
+//!   another path, and time is taken to measure.
 //! - The packet size is the largest candidate that both ends' TCP would send.
 //!   That it passes shows by the accepting end's full packets, which come beside
 //!   the welcome; from there on both ends prove it (`proof.rs` of `lacuna-proto`).
@@ -41,7 +42,7 @@ use crate::queue_pair::{info_of, join, protocol};
 use crate::shared::{Machine, Shared};
 use early::Early;
 use exchange::Exchange;
-use lacuna_datapath::tcp_path;
+use lacuna_datapath::{TcpPath, tcp_path};
 use lacuna_proto::geometry::Geometry;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::probe::{MTU_CANDIDATES, ProbeOutcome, Prober, candidates_within};
@@ -143,7 +144,7 @@ pub(crate) fn connect(
     })?;
     let keys = Keys::random()?;
     let reservation = Reservation::new(context, &keys)?;
-    let asked = Instant::now();
+    let asked_ns = context.clock().now_ns();
     exchange.doing = "introducing itself";
     exchange.open(&Hello {
         version: PROTOCOL_VERSION,
@@ -160,6 +161,7 @@ pub(crate) fn connect(
     })?;
     exchange.doing = "waiting for the welcome";
     let body = exchange.receive()?;
+    let answered_ns = context.clock().now_ns();
     let (is_mtu_given, info) = match exchange.parse(&body)? {
         Welcome::Refused { version, reason } => {
             exchange.check_version(version)?;
@@ -206,12 +208,10 @@ pub(crate) fn connect(
         state.machine.probe(prober);
     }
     exchange.doing = "probing the path";
-    let tcp_rtt_ns = tcp_path(&exchange.stream).map(|path| path.rtt_ns);
-    let told = |tcp_rtt_ns: &u64| {
-        asked.elapsed().as_nanos() as u64 <= tcp_rtt_ns + tcp_rtt_ns / 2 + RTT_SLACK_NS
-    };
-    let (found, rtt) =
-        probe(context, shared, &exchange, patience, || tcp_rtt_ns.filter(told).map(Rtt::Measured))?;
+    let rtt = welcome_rtt(tcp_path(&exchange.stream), answered_ns - asked_ns);
+    let lag_ns_max = rtt.ns() / 2 + RTT_SLACK_NS;
+    let (found, measured) =
+        probe(context, shared, &exchange, patience, answered_ns.saturating_add(lag_ns_max))?;
     if found < info.mtu_bytes {
         let (peer, agreed) = (exchange.peer, info.mtu_bytes);
         tracing::info!(%peer, found, agreed, "the path takes smaller packets than TCP knows");
@@ -219,7 +219,7 @@ pub(crate) fn connect(
         return Ok(Connected::Smaller(found));
     }
     let config = ConnectionConfig { mtu_bytes: is_mtu_given.then_some(found), ..config };
-    let rtt = rtt.or(tcp_rtt_ns.map(Rtt::Guessed));
+    let rtt = Some(measured.unwrap_or(rtt));
     let terms = Terms { config, geometry, peer, addresses, rtt, patience };
     let agreed = reservation.settle(context, &keys, terms, exchange);
     Ok(Connected::Agreed(Box::new(agreed)))
@@ -375,14 +375,24 @@ fn host_of(peer: SocketAddr, context: &Context) -> Result<SocketAddr, String> {
     }
 }
 
-/// Waits until it is known which packets pass, and how long a round trip takes:
-/// `told` says so if it is known by then without a probe of this end's.
+/// The round-trip time of an exchange that took so long.
+fn welcome_rtt(tcp: Option<TcpPath>, took_ns: u64) -> Rtt {
+    match tcp {
+        Some(path) if took_ns <= path.rtt_ns + path.rtt_ns / 2 + RTT_SLACK_NS => {
+            Rtt::Measured(path.rtt_ns)
+        }
+        _ => Rtt::Guessed(took_ns),
+    }
+}
+
+/// Waits until it is known which packets pass, and if the peer's own did not come
+/// by `lag_end_ns`, how long a round trip over UDP takes.
 fn probe(
     context: &Context,
     shared: &Shared,
     exchange: &Exchange,
     patience: Duration,
-    told: impl Fn() -> Option<Rtt>,
+    lag_end_ns: u64,
 ) -> Result<(u32, Option<Rtt>), ConnectError> {
     let (clock, peer) = (context.clock(), exchange.peer);
     let mut state = shared.lock();
@@ -392,8 +402,9 @@ fn probe(
         let Machine::Probing(prober, _) = &state.machine else { unreachable!("set by the caller") };
         match prober.outcome(clock.now_ns()) {
             ProbeOutcome::Settled { mtu_bytes } => {
-                let rtt = prober.rtt().min_ns().map(Rtt::Measured).or_else(&told);
-                if rtt.is_some() || clock.now_ns() >= gives_up_ns {
+                let rtt = prober.rtt().min_ns().map(Rtt::Measured);
+                let is_late = prober.heard_ns().is_none_or(|heard_ns| heard_ns > lag_end_ns);
+                if !is_late || rtt.is_some() || clock.now_ns() >= gives_up_ns {
                     return Ok((mtu_bytes, rtt));
                 }
             }
@@ -423,7 +434,7 @@ fn probe(
 impl Reservation {
     fn new(context: &Context, keys: &Keys) -> Result<Self, ConnectError> {
         let shared = context.open_queue_pair(keys.qkey, |_| Machine::Reserved(Early::default()))?;
-        Ok(Self { owner: Arc::new(Owner { context: context.clone(), shared }) })
+        Ok(Self { owner: Arc::new(Owner::new(context, shared)) })
     }
 
     fn end(&self, context: &Context, keys: &Keys) -> End {
@@ -446,7 +457,7 @@ impl Reservation {
         let shared = &owner.shared;
         let now_ns = context.clock().now_ns();
         let host = addresses.iter().flatten().next().map(SocketAddr::ip);
-        let remembered = || context.start_rate(host?, rtt_ns?, shared.number);
+        let remembered = || context.start_rate(host?, rtt_ns?);
         let start = config.start_rate().or_else(remembered);
         let mut qp = Box::new(protocol(shared.number, &config, geometry, keys, 0));
         let writers = join(context, &mut qp, &addresses, peer, rtt, start);
@@ -457,6 +468,10 @@ impl Reservation {
             state.machine.connect(qp);
         }
         context.hand_out(shared.number, writers);
+        if let Some(host) = host {
+            context.note_peer(host, shared);
+            owner.peer.set(host).ok();
+        }
         // Only now, when a change of the shares reaches this queue pair too.
         context.share_credit(Some(shared));
         let credit_bytes = peer.credit_bytes;

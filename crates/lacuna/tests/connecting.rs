@@ -1,0 +1,282 @@
+//! What connecting costs and what it survives: round trips are counted by holding one direction
+//! back, not by the clock; links that are narrower than TCP knows; a thousand peers at once.
+
+use lacuna::datapath::{Burst, BurstBuffers, Capabilities, Datapath, Placer, SendError};
+use lacuna::{
+    ConnectError, Connection, ConnectionConfig, Context, ContextConfig, Failure, Gone, Listener,
+};
+use lacuna_wire::{Frame, Packet, parse};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+#[cfg(unix)]
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const WAIT: Duration = Duration::from_secs(20);
+
+/// Says of a packet that is about to leave whether it may.
+type Judge = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
+
+/// A datapath that loses what its judge does not let pass.
+struct Judged {
+    inner: Box<dyn Datapath>,
+    judge: Judge,
+    buffers: BurstBuffers,
+    bytes: Vec<u8>,
+}
+
+impl Datapath for Judged {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.inner.local_addr()
+    }
+
+    fn send(&mut self, now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
+        self.bytes.clear();
+        burst.packet(0).copy_to(&mut self.bytes);
+        if (self.judge)(&self.bytes) {
+            let mut one = self.buffers.start(burst.destination());
+            one.push(&[], &self.bytes, &[]);
+            return self.inner.send(now_ns, &one);
+        }
+        Ok(1)
+    }
+
+    fn receive(&mut self, now_ns: u64, placer: &mut dyn Placer) -> io::Result<usize> {
+        self.inner.receive(now_ns, placer)
+    }
+
+    fn next_event_ns(&self) -> Option<u64> {
+        self.inner.next_event_ns()
+    }
+
+    #[cfg(unix)]
+    fn event_source(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.event_source()
+    }
+
+    fn send_blocked(&self) -> bool {
+        self.inner.send_blocked()
+    }
+
+    fn receive_drops(&self) -> u64 {
+        self.inner.receive_drops()
+    }
+}
+
+fn context(judge: Option<Judge>) -> Context {
+    let config = ContextConfig { bind: LOCALHOST, ..ContextConfig::default() };
+    let Some(judge) = judge else { return Context::new(config).expect("sockets on loopback") };
+    let wrap = move |_, inner| -> Box<dyn Datapath> {
+        let (buffers, bytes) = (BurstBuffers::new(), Vec::new());
+        Box::new(Judged { inner, judge: judge.clone(), buffers, bytes })
+    };
+    Context::new(ContextConfig { wrap: Some(Arc::new(wrap)), ..config }).unwrap()
+}
+
+fn listener(context: &Context) -> Listener {
+    let address = SocketAddr::new(LOCALHOST, 0);
+    Listener::bind(context, address, ConnectionConfig::default()).unwrap()
+}
+
+/// Whether a control packet says that a receive is posted.
+fn says_posted(packet: &[u8]) -> bool {
+    let Ok(Packet::Control(_, body)) = parse(packet) else { return false };
+    let Ok(body) = lacuna_wire::ControlBody::parse(body) else { return false };
+    let posted = |frame| matches!(frame, Ok(Frame::Receives(receives)) if receives.posted > 0);
+    body.frames().any(posted)
+}
+
+/// What the accepting end has sent over UDP.
+#[derive(Default)]
+struct Way {
+    /// It has said that a receive is posted.
+    is_clear: bool,
+    /// Nothing passes any more.
+    is_closed: bool,
+}
+
+/// Connecting, and the first message, takes one flight each way: with the welcome and what goes
+/// beside it, the connecting end has heard all that it ever hears.
+#[test]
+fn data_follows_the_welcome_and_nothing_else_is_waited_for() {
+    let way = Arc::new((Mutex::new(Way::default()), Condvar::new()));
+    let watched = way.clone();
+    let judge: Judge = Arc::new(move |packet| {
+        let mut way = watched.0.lock().unwrap();
+        way.is_clear |= says_posted(packet);
+        watched.1.notify_all();
+        !way.is_closed
+    });
+    let listening = context(Some(judge));
+    let listener = listener(&listening);
+    let behind = listener.local_addr();
+    let server = thread::spawn(move || {
+        let connection = listener.accept().expect("the peer connects");
+        let receive = connection.post_recv(vec![0; 20_000]).unwrap();
+        receive.wait(WAIT).expect("the message comes");
+        (receive.complete().buffer, connection)
+    });
+
+    // TCP goes through here: the hello passes, the welcome waits for the word that a receive is
+    // posted, which goes beside it. Then the way back is closed.
+    let gate = TcpListener::bind((LOCALHOST, 0)).unwrap();
+    let address = gate.local_addr().unwrap();
+    let held = way.clone();
+    let passing = thread::spawn(move || {
+        let (mut near, mut far) = (gate.accept().unwrap().0, TcpStream::connect(behind).unwrap());
+        pass_message(&mut near, &mut far);
+        let way = held.1.wait_while(held.0.lock().unwrap(), |way| !way.is_clear).unwrap();
+        drop(way);
+        held.0.lock().unwrap().is_closed = true;
+        pass_message(&mut far, &mut near);
+        (near, far)
+    });
+    let connection =
+        Connection::connect(&context(None), address, ConnectionConfig::default()).unwrap();
+    let write = connection.start_write(vec![7; 20_000], None).unwrap();
+    let (buffer, _there) = server.join().unwrap();
+    assert!(buffer == [7; 20_000]);
+    // Only its acknowledgement needs the way back.
+    way.0.lock().unwrap().is_closed = false;
+    write.wait().expect("it has arrived");
+    passing.join().unwrap();
+}
+
+/// Passes a whole message of the exchange on.
+fn pass_message(from: &mut TcpStream, to: &mut TcpStream) {
+    let mut head = [0; 12];
+    from.read_exact(&mut head).unwrap();
+    let mut body = vec![0; u32::from_be_bytes(head[8..].try_into().unwrap()) as usize];
+    from.read_exact(&mut body).unwrap();
+    to.write_all(&[&head[..], &body].concat()).unwrap();
+}
+
+/// A link between the ends that takes less than both ends' own, which TCP cannot know.
+#[test]
+fn a_link_that_is_narrower_than_tcp_knows_is_found() {
+    let narrow = || context(Some(Arc::new(|packet| packet.len() <= 1400)));
+    let there = narrow();
+    let listener = listener(&there);
+    let address = listener.local_addr();
+    let accepting = thread::spawn(move || {
+        let first = listener.accept().expect("with packets that do not pass");
+        let second = listener.accept().expect("with smaller ones");
+        (first, second)
+    });
+    let here =
+        Connection::connect(&narrow(), address, ConnectionConfig::default()).expect("it passes");
+    let (first, second) = accepting.join().unwrap();
+    assert_eq!((here.chosen().mtu_bytes, second.chosen().mtu_bytes), (1360, 1360));
+    let gone = first.recv(&mut [0; 8]).unwrap_err();
+    assert!(gone.is_closed(), "{gone}");
+    assert_eq!(first.failure(), Some(Failure::PeerGone(Gone::Closed)));
+    let receive = second.post_recv(vec![0; 100_000]).unwrap();
+    here.write(&vec![3; 100_000]).unwrap();
+    assert!(receive.complete().is_complete);
+
+    // A size that is given is not changed.
+    let given = ConnectionConfig {
+        mtu_bytes: Some(1436),
+        connect_timeout: Duration::from_millis(400),
+        ..ConnectionConfig::default()
+    };
+    let listener = self::listener(&there);
+    let address = listener.local_addr();
+    let accepting = thread::spawn(move || listener.accept());
+    let error = Connection::connect(&narrow(), address, given).unwrap_err();
+    assert!(matches!(error, ConnectError::NoUdp { .. }), "{error}");
+    accepting.join().unwrap().expect("it cannot know");
+}
+
+/// What an overloaded host does to connections, and what a full listener says.
+#[test]
+fn a_peer_that_resets_or_is_busy_is_tried_again() {
+    let there = context(None);
+    let listener = listener(&there);
+    let behind = listener.local_addr();
+    let gate = TcpListener::bind((LOCALHOST, 0)).unwrap();
+    let address = gate.local_addr().unwrap();
+    let overloaded = thread::spawn(move || {
+        // Closed with the hello unread: a reset.
+        let mut first = gate.accept().unwrap().0;
+        first.read_exact(&mut [0]).unwrap();
+        drop(first);
+        let mut second = gate.accept().unwrap().0;
+        let busy =
+            format!(r#"{{"Busy":{{"version":{},"reason":"full"}}}}"#, lacuna::PROTOCOL_VERSION);
+        let length = (busy.len() as u32).to_be_bytes();
+        second.write_all(&[&b"LACUNA\r\n"[..], &length, busy.as_bytes()].concat()).unwrap();
+        let (mut near, mut far) = (gate.accept().unwrap().0, TcpStream::connect(behind).unwrap());
+        pass_message(&mut near, &mut far);
+        pass_message(&mut far, &mut near);
+        (near, far, second)
+    });
+    let accepting = thread::spawn(move || listener.accept());
+    Connection::connect(&context(None), address, ConnectionConfig::default()).expect("at last");
+    accepting.join().unwrap().expect("the third try");
+    overloaded.join().unwrap();
+}
+
+/// One listener, two contexts, a thousand connections that all begin before any is accepted, a
+/// message on each.
+#[test]
+fn a_thousand_peers_at_once_are_all_served() {
+    const PEERS: usize = 1000;
+    const BYTES: usize = 2000;
+    allow_files(2 * PEERS as u64 + 200);
+    let (here, there) = (context(None), context(None));
+    let listener = listener(&there);
+    let address = listener.local_addr();
+    // Of those that say nothing there are some too.
+    let silent: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let connecting: Vec<_> = (0..PEERS)
+        .map(|peer| {
+            let here = here.clone();
+            let connect = move || {
+                let connection = Connection::connect(&here, address, ConnectionConfig::default())
+                    .unwrap_or_else(|error| panic!("peer {peer}: {error}"));
+                connection.write(&[peer as u8; BYTES]).unwrap();
+                connection
+            };
+            thread::Builder::new().stack_size(256 << 10).spawn(connect).unwrap()
+        })
+        .collect();
+    let mut receives = Vec::new();
+    for _ in 0..PEERS {
+        let connection = listener.accept().expect("another peer");
+        receives.push((connection.post_recv(vec![0; BYTES]).unwrap(), connection));
+    }
+    let mut counts = [0; 256];
+    let mut served = Vec::new();
+    for (receive, connection) in receives {
+        receive.wait(WAIT).expect("its message comes");
+        let buffer = receive.complete().buffer;
+        assert!(buffer.iter().all(|byte| *byte == buffer[0]));
+        counts[usize::from(buffer[0])] += 1;
+        served.push(connection);
+    }
+    for connecting in connecting {
+        connecting.join().expect("connected");
+    }
+    for (byte, count) in counts.iter().enumerate() {
+        assert_eq!(*count, PEERS / 256 + usize::from(byte < PEERS % 256), "messages of {byte}");
+    }
+    drop(silent);
+}
+
+/// Raises the soft limit of open files, if it is lower and may be.
+fn allow_files(count: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < count) {
+        let current = limit.maximum.map_or(count, |maximum| maximum.min(count));
+        setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..limit }).unwrap();
+    }
+}
