@@ -5,12 +5,19 @@
 //! that is pushed and popped once. A run leaves when the peer reports packets
 //! that were sent after it (it was *passed*: what is still missing of it is
 //! lost), or when it is older than the retransmission timeout (it *expired*).
+//! When an expired one was sent is kept for a while: every number is sent once, so
+//! a late report of it still tells the round-trip time, and on a path whose round
+//! trip has become longer than the timeout nothing else does.
 //! Judging what that means for the message is the reliability mode's work.
 
 use super::IP_UDP_BYTES;
 use super::delivery::Stamp;
 use std::collections::VecDeque;
 use std::ops::Range;
+
+/// Expired runs of which is known when they were sent. A path that has become
+/// longer reports the oldest of them first.
+const EXPIRED_MAX: usize = 64;
 
 /// One run of packets of one message, put on the wire together.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +68,8 @@ pub fn charge(packets: u64, bytes: u64) -> u64 {
 pub struct Ledger {
     next_psn: u64,
     records: VecDeque<Record>,
+    /// Expired runs: their numbers, and when they were sent.
+    expired: VecDeque<(Range<u64>, u64)>,
     in_flight_bytes: u64,
     in_flight_charge: u64,
     /// Wire bytes of all runs ever sent.
@@ -73,6 +82,7 @@ impl Ledger {
         Self {
             next_psn: u64::from(first_psn),
             records: VecDeque::new(),
+            expired: VecDeque::new(),
             in_flight_bytes: 0,
             in_flight_charge: 0,
             wire_bytes: 0,
@@ -131,7 +141,22 @@ impl Ledger {
 
     /// Takes the oldest run if it was sent at or before `sent_ns`.
     pub fn pop_expired(&mut self, sent_ns: u64) -> Option<Record> {
-        self.pop_if(|record| record.sent_ns <= sent_ns)
+        let record = self.pop_if(|record| record.sent_ns <= sent_ns)?;
+        // Of a run of expired runs the first ones are kept: they are heard of first.
+        if self.expired.len() < EXPIRED_MAX {
+            let psns = record.psn_end - record.count()..record.psn_end;
+            self.expired.push_back((psns, record.sent_ns));
+        }
+        Some(record)
+    }
+
+    /// A report says that `psn` has come, which is in no run in flight: when it
+    /// was sent, if its run has expired. What lies before is forgotten.
+    pub fn take_expired(&mut self, psn: u64) -> Option<u64> {
+        let before = self.expired.partition_point(|(psns, _)| psns.end <= psn);
+        self.expired.drain(..before);
+        let (psns, sent_ns) = self.expired.front()?;
+        psns.contains(&psn).then_some(*sent_ns)
     }
 
     fn pop_if(&mut self, due: impl FnOnce(&Record) -> bool) -> Option<Record> {
@@ -182,6 +207,21 @@ mod tests {
         assert_eq!(ledger.pop_expired(19), None);
         assert_eq!(ledger.pop_expired(20).unwrap().packets, 4..6);
         assert_eq!((ledger.in_flight_bytes(), ledger.in_flight_charge()), (0, 0));
+    }
+
+    #[test]
+    fn when_an_expired_run_was_sent_is_told_once_and_not_guessed() {
+        let mut ledger = Ledger::new(0);
+        for run in 0..3 * EXPIRED_MAX as u64 {
+            ledger.push(record(0..2, run));
+        }
+        assert_eq!(ledger.take_expired(0), None, "in flight");
+        while ledger.pop_expired(1000).is_some() {}
+        assert_eq!(ledger.take_expired(3), Some(1));
+        assert_eq!(ledger.take_expired(1), None, "before what was told");
+        assert_eq!(ledger.take_expired(4), Some(2));
+        assert_eq!(ledger.take_expired(4 * EXPIRED_MAX as u64), None, "not kept");
+        assert!(ledger.expired.is_empty());
     }
 
     #[test]

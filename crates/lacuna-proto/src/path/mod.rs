@@ -435,6 +435,12 @@ impl Path {
             } else {
                 let bytes = (next_psn - state.reported_psn) * state.packet_bytes;
                 state.reported_bytes += bytes;
+                // Given up too early: the next timeouts are longer.
+                let sent_ns = state.ledger.take_expired(next_psn - 1);
+                if let Some(sample_ns) = sent_ns.and_then(|ns| arrived_ns.checked_sub(ns)) {
+                    self.rtt.on_sample(now_ns, sample_ns);
+                    self.report.rtt_ns = Some(sample_ns);
+                }
             }
             state.reported_bytes = state.reported_bytes.min(state.ledger.wire_bytes());
             state.reported_psn = next_psn;

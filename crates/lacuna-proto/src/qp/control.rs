@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 const FLUSH_DELAY_NS: (u64, u64) = (50_000, 1_000_000);
 /// Flushes between which the waiting time doubles; the longest of them. Short
 /// enough to resume soon after a dark spell.
-const FLUSH_EVERY_MAX_NS: u64 = 100_000_000;
+const FLUSH_EVERY_MAX_NS: u64 = 50_000_000;
 /// Before the round-trip time is known.
 const FLUSH_EVERY_NS: u64 = 10_000_000;
 /// Probe replies owed at once; a peer that asks for more is flooding.
