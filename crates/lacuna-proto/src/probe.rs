@@ -116,6 +116,11 @@ impl Prober {
         }
     }
 
+    /// The largest size that is tried.
+    pub fn largest(&self) -> u32 {
+        self.candidates.first().copied().unwrap_or(0)
+    }
+
     /// How many channels there are.
     pub fn channels(&self) -> u8 {
         self.channels
@@ -168,7 +173,7 @@ impl Prober {
         for frame in body.frames() {
             match frame {
                 Ok(Frame::Probe(probe)) => {
-                    let largest = self.candidates.first().map_or(0, |largest| *largest as usize);
+                    let largest = self.largest() as usize;
                     let is_whole = packet_bytes == largest + DATA_OVERHEAD_BYTES;
                     let heard = self.heard_whole.get_mut(usize::from(channel));
                     if let Some(heard) = heard.filter(|heard| is_whole && !**heard) {

@@ -180,17 +180,30 @@ impl Exchange {
     }
 
     /// Whether the peer has closed the control connection, without waiting.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> Option<Ended> {
         if self.stream.set_nonblocking(true).is_err() {
-            return true;
+            return Some(Ended::Broken);
         }
         let ended = match self.stream.peek(&mut [0]) {
-            Ok(count) => count == 0,
-            Err(error) => !matches!(
-                error.kind(),
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
-            ),
+            Ok(0) => Some(Ended::Broken),
+            // Behind the welcome there is nothing but last words.
+            Ok(_) => Some(Ended::InGoodOrder),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock
+                | io::ErrorKind::TimedOut
+                | io::ErrorKind::Interrupted => None,
+                _ => Some(Ended::Broken),
+            },
         };
-        self.stream.set_nonblocking(false).is_err() || ended
+        self.stream.set_nonblocking(false).map_or(Some(Ended::Broken), |()| ended)
     }
+}
+
+/// How a peer has ended the control connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It has said goodbye.
+    InGoodOrder,
+    /// Without a word.
+    Broken,
 }

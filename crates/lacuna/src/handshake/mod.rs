@@ -41,7 +41,7 @@ use crate::queue_pair::{Keys, Owner, QueuePair, check_agreement, check_config};
 use crate::queue_pair::{info_of, join, protocol};
 use crate::shared::{Machine, Shared};
 use early::Early;
-use exchange::Exchange;
+use exchange::{Ended, Exchange};
 use lacuna_datapath::{TcpPath, tcp_path};
 use lacuna_proto::geometry::Geometry;
 use lacuna_proto::modes::Mode;
@@ -400,6 +400,7 @@ fn probe(
     let mut is_asking = false;
     loop {
         let Machine::Probing(prober, _) = &state.machine else { unreachable!("set by the caller") };
+        let mtu_bytes = prober.largest();
         match prober.outcome(clock.now_ns()) {
             ProbeOutcome::Settled { mtu_bytes } => {
                 let rtt = prober.rtt().min_ns().map(Rtt::Measured);
@@ -418,8 +419,13 @@ fn probe(
             is_asking = true;
             shared.kick();
         }
-        if exchange.has_ended() {
-            return Err(exchange.failed(io::ErrorKind::UnexpectedEof.into()));
+        match exchange.has_ended() {
+            None => {}
+            Some(Ended::Broken) => {
+                return Err(exchange.failed(io::ErrorKind::UnexpectedEof.into()));
+            }
+            // It has agreed, and gone since: what is done with the connection says so.
+            Some(Ended::InGoodOrder) => return Ok((mtu_bytes, None)),
         }
         if context.is_manual() {
             drop(state);
