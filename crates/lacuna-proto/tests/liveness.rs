@@ -63,7 +63,8 @@ fn a_deadline_without_a_receive_says_so_on_time() {
     assert_eq!(outcome(&mut pair, id), None);
     pair.run_for(1);
     let waited_for = WaitedFor::Receive;
-    let failure = SendFailure::Deadline { acked_bytes: 0, len_bytes: 1000, waited_for };
+    let failure =
+        SendFailure::Deadline { acked_bytes: 0, len_bytes: 1000, waited_for, silent_ms: 0 };
     assert_eq!(outcome(&mut pair, id), Some(Err(failure)));
     // It never had a number: the next send takes the next receive.
     let held = post(&mut pair, Side::B, vec![0; 10]);
@@ -81,7 +82,7 @@ fn a_deadline_of_data_that_waits_for_the_path_says_so() {
     // 8 seconds' worth of data.
     let id = send_until(&mut pair, 1 << 20, SECOND);
     pair.run_for(SECOND);
-    let Some(Err(SendFailure::Deadline { acked_bytes, len_bytes, waited_for })) =
+    let Some(Err(SendFailure::Deadline { acked_bytes, len_bytes, waited_for, silent_ms: 0 })) =
         outcome(&mut pair, id)
     else {
         panic!("{:?}", outcome(&mut pair, id));
@@ -106,9 +107,12 @@ fn a_deadline_of_data_that_nobody_acknowledged_says_so() {
     let id = send_until(&mut pair, 1000, SECOND);
     pair.run_for(SECOND);
     let waited_for = WaitedFor::Acknowledgement;
-    let failure = SendFailure::Deadline { acked_bytes: 0, len_bytes: 1000, waited_for };
+    let failure =
+        SendFailure::Deadline { acked_bytes: 0, len_bytes: 1000, waited_for, silent_ms: 1000 };
     assert_eq!(outcome(&mut pair, id), Some(Err(failure)));
-    assert!(failure.to_string().ends_with("waiting for the peer's acknowledgement"));
+    let text = failure.to_string();
+    assert!(text.contains("waiting for the peer's acknowledgement"), "{text}");
+    assert!(text.ends_with("nothing was heard for 1000 ms"), "{text}");
 }
 
 // ---- cancelling ----

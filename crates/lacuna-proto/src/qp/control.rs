@@ -117,6 +117,11 @@ impl Control {
         self.asked_ns = owes.then(|| self.asked_ns.unwrap_or(now_ns));
     }
 
+    /// How long the peer owes an answer and nothing was heard of it.
+    pub(super) fn silent_ns(&self, now_ns: u64) -> u64 {
+        self.asked_ns.map_or(0, |asked_ns| now_ns.saturating_sub(asked_ns.max(self.heard_ns)))
+    }
+
     pub(super) fn silence_ends_ns(&self, silence_max_ns: u64) -> Option<u64> {
         Some(self.asked_ns?.max(self.heard_ns).saturating_add(silence_max_ns))
     }

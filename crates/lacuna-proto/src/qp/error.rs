@@ -128,7 +128,8 @@ impl std::fmt::Display for WaitedFor {
 pub enum SendFailure {
     /// Its deadline came.
     #[error(
-        "deadline passed with {acked_bytes} of {len_bytes} bytes acknowledged, waiting for {waited_for}"
+        "deadline passed with {acked_bytes} of {len_bytes} bytes acknowledged, waiting for {waited_for}{}",
+        silence(*silent_ms)
     )]
     Deadline {
         /// Bytes that the peer is known to have.
@@ -137,6 +138,9 @@ pub enum SendFailure {
         len_bytes: u64,
         /// What it waited for.
         waited_for: WaitedFor,
+        /// How long nothing had been heard of the peer although it owed an
+        /// answer, if that was longer than answers take: else 0.
+        silent_ms: u64,
     },
     /// The application cancelled it.
     #[error("cancelled")]
@@ -157,6 +161,13 @@ pub enum SendFailure {
     /// The queue pair has failed.
     #[error(transparent)]
     Failed(#[from] Failure),
+}
+
+fn silence(silent_ms: u64) -> String {
+    match silent_ms {
+        0 => String::new(),
+        _ => format!("; the path is dark or the peer gone, nothing was heard for {silent_ms} ms"),
+    }
 }
 
 /// A receive will not be completed by its sender.

@@ -44,10 +44,14 @@ use crate::rtt::RttEstimator;
 use crate::table::{ChannelWriter, RecvTable};
 use control::Control;
 use lacuna_code::{Codec, Engine};
-use lacuna_wire::{CancelReason, DATA_OVERHEAD_BYTES};
+use lacuna_wire::DATA_OVERHEAD_BYTES;
 use recv::RecvSide;
 use send::SendSide;
 use std::sync::Arc;
+
+/// What may come on top of a round trip until a peer that is asked has answered:
+/// the time to the next question, and hosts that are busy.
+const ANSWER_SLACK_NS: u64 = 100_000_000;
 
 /// What a queue pair is made with.
 #[derive(Debug, Clone)]
@@ -422,7 +426,7 @@ impl QueuePair {
 
     /// Gives a send up and tells the peer.
     pub fn cancel_send(&mut self, now_ns: u64, id: SendId) {
-        self.send.cancel(now_ns, id, CancelReason::Cancelled);
+        self.send.cancel(now_ns, id);
     }
 
     fn check(&self) -> Result<(), PostSendError> {
@@ -557,7 +561,8 @@ impl QueuePair {
         }
         self.on_proof_timeout(now_ns);
         self.expire(now_ns);
-        self.timeouts += self.send.on_timeout(now_ns);
+        let silent_ms = self.silent_ms(now_ns);
+        self.timeouts += self.send.on_timeout(now_ns, silent_ms);
     }
 
     fn expire(&mut self, now_ns: u64) {
@@ -587,6 +592,14 @@ impl QueuePair {
     /// Whether the peer owes an answer.
     fn owes(&self) -> bool {
         self.path.in_flight_bytes() > 0 || self.send.awaits_peer() || self.send.wants_window()
+    }
+
+    /// How long nothing has been heard of a peer that owes an answer, if that is
+    /// longer than it takes: it is asked every now and then. Else 0.
+    fn silent_ms(&self, now_ns: u64) -> u64 {
+        let answer_ns = 2 * self.path.rtt().smoothed_ns().unwrap_or(0) + ANSWER_SLACK_NS;
+        let silent_ns = self.control.silent_ns(now_ns);
+        if silent_ns < answer_ns { 0 } else { silent_ns / 1_000_000 }
     }
 
     fn silence_ends_ns(&self) -> Option<u64> {

@@ -262,19 +262,24 @@ impl SendSide {
     }
 
     /// Gives a send up. The peer's receive is told to fail.
-    pub(crate) fn cancel(&mut self, now_ns: u64, id: SendId, reason: CancelReason) {
+    pub(crate) fn cancel(&mut self, now_ns: u64, id: SendId) {
+        self.end(now_ns, id, CancelReason::Cancelled, SendFailure::Cancelled);
+    }
+
+    /// A send's time is over; nothing has been heard of the peer for so long.
+    fn on_deadline(&mut self, now_ns: u64, id: SendId, silent_ms: u64) {
         let Some(send) = self.sends.get(&id) else { return };
-        if send.outcome.is_some() {
-            return;
-        }
-        let failure = match reason {
-            CancelReason::Deadline => SendFailure::Deadline {
-                acked_bytes: self.acked_bytes(send),
-                len_bytes: send.len_bytes,
-                waited_for: self.waited_for(send),
-            },
-            _ => SendFailure::Cancelled,
+        let failure = SendFailure::Deadline {
+            acked_bytes: self.acked_bytes(send),
+            len_bytes: send.len_bytes,
+            waited_for: self.waited_for(send),
+            silent_ms,
         };
+        self.end(now_ns, id, CancelReason::Deadline, failure);
+    }
+
+    fn end(&mut self, now_ns: u64, id: SendId, reason: CancelReason, failure: SendFailure) {
+        let Some(send) = self.sends.get(&id).filter(|send| send.outcome.is_none()) else { return };
         self.waiting.retain(|(waiting, _)| *waiting != id);
         self.give_up(now_ns, send.numbers.clone(), reason);
         self.settle(id, Err(failure));
@@ -665,10 +670,11 @@ impl SendSide {
     }
 
     /// Returns how many runs a mode sends again because their timeout has expired.
-    pub(crate) fn on_timeout(&mut self, now_ns: u64) -> u64 {
+    /// Nothing has been heard of the peer for `silent_ms`, 0 if it is not silent.
+    pub(crate) fn on_timeout(&mut self, now_ns: u64, silent_ms: u64) -> u64 {
         let mut expired = 0;
         while let Some((_, id)) = self.deadlines.first().copied().filter(|d| d.0 <= now_ns) {
-            self.cancel(now_ns, id, CancelReason::Deadline);
+            self.on_deadline(now_ns, id, silent_ms);
         }
         while let Some((_, number)) = self.timers.first().copied().filter(|t| t.0 <= now_ns) {
             let Some(outgoing) = self.active.get_mut(&number) else { break };
