@@ -81,6 +81,9 @@ impl Code {
     /// MDS(32, 8): the code of the paper's evaluation (figures 9 to 13).
     pub const MDS_32_8: Self = Self { kind: CodeKind::Mds, data_chunks: 32, parity_chunks: 8 };
 
+    /// MDS(32, 16): for a sender that chooses how many of the parities it sends.
+    pub const MDS_32_16: Self = Self { kind: CodeKind::Mds, data_chunks: 32, parity_chunks: 16 };
+
     /// The XOR code of SDR-RDMA 5.1.1: 1 <= m <= k, k + m <= 255.
     pub fn xor(k: usize, m: usize) -> Result<Self, CodeError> {
         if m > k && k > 0 {
@@ -207,6 +210,7 @@ mod tests {
         assert!(Code::mds(1, 254).is_ok());
         assert!(Code::mds(254, 1).is_ok());
         assert_eq!(Code::mds(32, 8), Ok(Code::MDS_32_8));
+        assert_eq!(Code::mds(32, 16), Ok(Code::MDS_32_16));
         assert_eq!(Code::mds(0, 8), Err(CodeError::Empty { k: 0, m: 8 }));
         assert_eq!(Code::xor(0, 8), Err(CodeError::Empty { k: 0, m: 8 }));
         assert_eq!(Code::mds(32, 0), Err(CodeError::Empty { k: 32, m: 0 }));
