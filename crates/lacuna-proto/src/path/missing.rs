@@ -18,6 +18,8 @@ pub(super) struct Missing {
     /// rate could answer for.
     expired_packets: u64,
     expired_psn: u64,
+    /// Of those lost, how many were given up so.
+    excused_packets: u64,
 }
 
 impl Missing {
@@ -49,11 +51,18 @@ impl Missing {
         }
         let lost = self.lost_packets.saturating_sub(before);
         let excused = lost.min(self.expired_packets);
+        self.excused_packets += excused;
         self.expired_packets -= excused;
         if psn >= self.expired_psn {
             self.expired_packets = 0;
         }
         lost - excused
+    }
+
+    /// How many are lost in all, but for those that were given up in silence.
+    /// Falls when packets come after all.
+    pub(super) fn lost_packets(&self) -> u64 {
+        self.lost_packets.saturating_sub(self.excused_packets)
     }
 }
 

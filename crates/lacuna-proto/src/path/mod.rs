@@ -12,6 +12,7 @@ pub mod arrivals;
 pub mod controller;
 mod delivery;
 pub mod ledger;
+pub mod loss;
 pub mod memory;
 mod missing;
 pub mod pacer;
@@ -24,6 +25,7 @@ use controller::{AnyController, Controller, SHORT_PATH_NS, Sample, StartRate};
 use delivery::{Delivery, Stamp};
 use lacuna_wire::{ChannelReport, DATA_OVERHEAD_BYTES};
 use ledger::{Ledger, Record, charge};
+use loss::LossEstimate;
 use missing::Missing;
 use pacer::Pacer;
 use pool::{Pool, Senders};
@@ -91,6 +93,9 @@ struct Channel {
     /// See `received_packets`.
     marked_packets: u64,
     missing: Missing,
+    /// How far the estimate of losses has gone: number, and losses before it.
+    judged_psn: u64,
+    judged_lost: u64,
     /// Packets before `reported_psn` that did not come, and their wire bytes as
     /// far as can be told.
     missing_packets: u64,
@@ -121,6 +126,7 @@ pub struct Path {
     rto: RtoConfig,
     back_off: u32,
     reordering: Reordering,
+    loss: LossEstimate,
     controller: AnyController,
     pacer: Pacer,
     delivery: Delivery,
@@ -173,6 +179,8 @@ impl Path {
                     duplicate_packets: 0,
                     marked_packets: 0,
                     missing: Missing::default(),
+                    judged_psn: u64::from(first_psn),
+                    judged_lost: 0,
                     missing_packets: 0,
                     missing_bytes: 0,
                     reported_bytes: 0,
@@ -187,6 +195,7 @@ impl Path {
             rto,
             back_off: 0,
             reordering: Reordering::default(),
+            loss: LossEstimate::default(),
             controller,
             pacer: Pacer::default(),
             delivery: Delivery::default(),
@@ -203,6 +212,23 @@ impl Path {
     /// Round-trip time of the path.
     pub fn rtt(&self) -> &RttEstimator {
         &self.rtt
+    }
+
+    /// How often packets are lost.
+    pub fn loss(&self) -> &LossEstimate {
+        &self.loss
+    }
+
+    /// Begins with what is remembered of the path's losses.
+    pub fn loss_mut(&mut self) -> &mut LossEstimate {
+        &mut self.loss
+    }
+
+    /// How long it takes until a loss shows: a round trip, and what reordering
+    /// and the peer's reports add. 0 before the first sample.
+    pub fn loss_shows_ns(&self) -> u64 {
+        let rtt_ns = self.rtt.smoothed_ns().unwrap_or(0);
+        rtt_ns + self.reordering.window_ns(&self.rtt)
     }
 
     /// The congestion controller.
@@ -495,6 +521,10 @@ impl Path {
         let missing_packets = missing(told_psn);
         let lost = state.missing.on_report(now_ns, told_psn, missing_packets, window_ns);
         self.report.lost_bytes += lost * state.packet_bytes;
+        let lost_packets = state.missing.lost_packets();
+        let more = lost_packets as i64 - state.judged_lost as i64;
+        self.loss.on_report(now_ns, told_psn.saturating_sub(state.judged_psn), more);
+        (state.judged_psn, state.judged_lost) = (state.judged_psn.max(told_psn), lost_packets);
         let marked = report.marked_packets.saturating_sub(state.marked_packets);
         state.marked_packets = state.marked_packets.max(report.marked_packets);
         self.report.marked_bytes += marked.min(state.reported_psn) * state.packet_bytes;

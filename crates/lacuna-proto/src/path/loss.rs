@@ -1,0 +1,234 @@
+//! How often the path loses packets, and how many in a row: from the peer's
+//! counts, whether parity or a retransmission repaired them.
+//!
+//! Evidence is counted in two parts: *recent*, the last few thousand packets, and
+//! *past*. While they agree, recent is added to past; once recent is of another
+//! kind than past (by more than chance allows), past is forgotten. So a path that
+//! stays as it is becomes known ever better, and a change shows within one part.
+//! Past fades with time, because a path that was not used for a while may have
+//! changed unseen.
+//!
+//! Losses in a row: each report that shows losses is an event, since a gap makes
+//! the peer report at once. Some reports cover several bursts; how many is
+//! reckoned from how many packets the report covers and how often bursts come.
+//!
+//! What arrives late was counted as missing for a moment at most: the totals may
+//! fall again, and are believed then.
+
+/// Packets of a part.
+const RECENT_PACKETS: f64 = 4096.0;
+/// Most packets that past counts as: a change to twice the loss shows anyway, and
+/// more would only make it slower to notice a drift.
+const PAST_PACKETS_MAX: f64 = 1e6;
+/// What is believed of a path of which nothing is known: a quarter of a loss in
+/// five hundred packets. Most paths lose nothing, some lose one in a hundred.
+const PRIOR_LOST: f64 = 0.25;
+const PRIOR_PACKETS: f64 = 500.0;
+/// Time in which past loses half of its weight.
+const HALF_LIFE_NS: f64 = 30e9;
+/// Standard deviations, and losses besides, by which recent may differ.
+const CHANCE_DEVIATIONS: f64 = 4.0;
+const CHANCE_LOSSES: f64 = 3.0;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Evidence {
+    packets: f64,
+    lost: f64,
+    bursts: f64,
+}
+
+/// See the module's text.
+#[derive(Debug, Clone, Default)]
+pub struct LossEstimate {
+    recent: Evidence,
+    past: Evidence,
+    faded_ns: u64,
+}
+
+impl Evidence {
+    fn add(&mut self, other: Self, weight: f64) {
+        self.packets += other.packets * weight;
+        self.lost += other.lost * weight;
+        self.bursts += other.bursts * weight;
+    }
+
+    fn scale(&mut self, factor: f64) {
+        *self = Self {
+            packets: self.packets * factor,
+            lost: self.lost * factor,
+            bursts: self.bursts * factor,
+        };
+    }
+}
+
+impl LossEstimate {
+    /// Begins with what is remembered of the path, as if `packets` packets had
+    /// shown it.
+    pub fn start_at(&mut self, loss: f64, burst_packets: f64, packets: f64) {
+        let lost = loss.clamp(0.0, 1.0) * packets;
+        self.past = Evidence { packets, lost, bursts: lost / burst_packets.max(1.0) };
+    }
+
+    /// A report covers `packets` more than the one before, and `lost` more of all
+    /// are lost, or fewer.
+    pub(super) fn on_report(&mut self, now_ns: u64, packets: u64, lost: i64) {
+        self.fade(now_ns);
+        self.recent.packets += packets as f64;
+        if lost > 0 {
+            let lost = lost as f64;
+            let x = self.bursts_per_packet() * packets as f64;
+            // Mean number of bursts in a report that has any.
+            let bursts = if x < 1e-6 { 1.0 } else { x / -(-x).exp_m1() };
+            self.recent.lost += lost;
+            self.recent.bursts += bursts.clamp(1.0, lost);
+        } else if lost < 0 && self.recent.lost > 0.0 {
+            let kept = (1.0 + lost as f64 / self.recent.lost).max(0.0);
+            self.recent.lost *= kept;
+            self.recent.bursts *= kept;
+        }
+        if self.recent.packets >= RECENT_PACKETS {
+            self.turn();
+        } else if self.recent.lost > CHANCE_LOSSES && self.is_of_another_kind() {
+            // A path that has begun to lose is noticed at once.
+            self.past = Evidence::default();
+        }
+    }
+
+    fn turn(&mut self) {
+        if self.is_of_another_kind() {
+            self.past = Evidence::default();
+        }
+        let recent = std::mem::take(&mut self.recent);
+        self.past.add(recent, 1.0);
+        if self.past.packets > PAST_PACKETS_MAX {
+            self.past.scale(PAST_PACKETS_MAX / self.past.packets);
+        }
+    }
+
+    /// Whether recent differs from past by more than chance.
+    fn is_of_another_kind(&self) -> bool {
+        if self.past.packets < 1.0 {
+            return false;
+        }
+        let burst = self.burst_packets();
+        let expected = self.recent.packets * self.past.lost / self.past.packets;
+        // Losses in bursts scatter more by the length of the bursts, and what is
+        // expected is known only as well as past is long.
+        let variance = expected * burst * (1.0 + self.recent.packets / self.past.packets);
+        let by_chance = CHANCE_DEVIATIONS * variance.sqrt() + CHANCE_LOSSES * burst;
+        (self.recent.lost - expected).abs() > by_chance
+    }
+
+    fn fade(&mut self, now_ns: u64) {
+        let since_ns = now_ns.saturating_sub(self.faded_ns);
+        // Not for each report: the sums would wear off by rounding.
+        if since_ns as f64 > HALF_LIFE_NS / 64.0 {
+            if self.faded_ns > 0 {
+                self.past.scale((-(since_ns as f64) / HALF_LIFE_NS).exp2());
+            }
+            self.faded_ns = now_ns;
+        }
+    }
+
+    fn bursts_per_packet(&self) -> f64 {
+        let packets = PRIOR_PACKETS + self.recent.packets + self.past.packets;
+        (PRIOR_LOST + self.recent.bursts + self.past.bursts) / packets
+    }
+
+    /// Packets of evidence, the prior's among them.
+    pub fn evidence_packets(&self) -> f64 {
+        PRIOR_PACKETS + self.recent.packets + self.past.packets
+    }
+
+    /// Losses in them.
+    pub fn lost_packets(&self) -> f64 {
+        PRIOR_LOST + self.recent.lost + self.past.lost
+    }
+
+    /// Mean losses in a row.
+    pub fn burst_packets(&self) -> f64 {
+        let lost = self.recent.lost + self.past.lost;
+        let bursts = self.recent.bursts + self.past.bursts;
+        // One loss in a row, once, is what is believed beforehand.
+        (lost + 1.0) / (bursts + 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Rng;
+
+    /// Feeds reports of `per_report` packets of a path with these bursts per
+    /// packet and their length.
+    fn feed(estimate: &mut LossEstimate, packets: u64, bursts_ppm: u32, length: i64) {
+        let mut rng = Rng::new(7);
+        let per_report = 24;
+        for report in 0..packets / per_report {
+            let bursts = (0..per_report).filter(|_| rng.chance(bursts_ppm)).count() as i64;
+            estimate.on_report(1 + report * 300_000, per_report, bursts * length);
+        }
+    }
+
+    fn loss(estimate: &LossEstimate) -> f64 {
+        estimate.lost_packets() / estimate.evidence_packets()
+    }
+
+    #[test]
+    fn loss_and_bursts_are_found() {
+        for (bursts_ppm, length, expected) in [(10_000, 1, 1e-2), (1000, 1, 1e-3), (1000, 8, 8e-3)]
+        {
+            let mut estimate = LossEstimate::default();
+            feed(&mut estimate, 500_000, bursts_ppm, length);
+            let ratio = loss(&estimate) / expected;
+            assert!((0.85..1.15).contains(&ratio), "{ratio} of {expected}");
+            let ratio = estimate.burst_packets() / length as f64;
+            assert!((0.85..1.15).contains(&ratio), "{ratio} of bursts of {length}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_begins_to_lose_is_noticed_within_a_part() {
+        let mut estimate = LossEstimate::default();
+        feed(&mut estimate, 2_000_000, 0, 1);
+        assert!(loss(&estimate) < 1e-6);
+        feed(&mut estimate, 2000, 10_000, 1);
+        assert!((5e-3..2e-2).contains(&loss(&estimate)), "{}", loss(&estimate));
+    }
+
+    #[test]
+    fn a_path_that_has_stopped_losing_is_noticed() {
+        let mut estimate = LossEstimate::default();
+        feed(&mut estimate, 200_000, 10_000, 1);
+        feed(&mut estimate, 2 * RECENT_PACKETS as u64, 0, 1);
+        assert!(loss(&estimate) < 1e-3, "{}", loss(&estimate));
+    }
+
+    #[test]
+    fn what_came_late_does_not_count() {
+        let mut estimate = LossEstimate::default();
+        for report in 0..100 {
+            estimate.on_report(report * 1000, 20, if report % 2 == 0 { 3 } else { -3 });
+        }
+        assert!(estimate.lost_packets() < 1.0);
+    }
+
+    #[test]
+    fn evidence_fades() {
+        let mut estimate = LossEstimate::default();
+        feed(&mut estimate, 100_000, 1000, 1);
+        let before = estimate.evidence_packets();
+        estimate.on_report(200_000_000_000, 1, 0);
+        assert!(estimate.evidence_packets() < before / 10.0);
+    }
+
+    #[test]
+    fn what_is_remembered_is_believed_until_seen_otherwise() {
+        let mut estimate = LossEstimate::default();
+        estimate.start_at(1e-2, 4.0, 1000.0);
+        assert!((5e-3..1.5e-2).contains(&loss(&estimate)));
+        assert!((2.0..5.0).contains(&estimate.burst_packets()));
+        feed(&mut estimate, 2 * RECENT_PACKETS as u64, 0, 1);
+        assert!(loss(&estimate) < 2e-3, "{}", loss(&estimate));
+    }
+}
