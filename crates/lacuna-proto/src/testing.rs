@@ -7,7 +7,7 @@
 
 use crate::buffer::SendBuffer;
 use crate::geometry::{Geometry, GeometryConfig};
-use crate::modes::Mode;
+use crate::modes::{Mode, auto};
 use crate::path::RtoConfig;
 use crate::path::controller::ControllerConfig;
 use crate::path::pacer::time_of;
@@ -127,6 +127,8 @@ pub struct PairConfig {
     pub geometry: GeometryConfig,
     /// Mode of both.
     pub mode: Mode,
+    /// What the mode `auto` chooses by.
+    pub policy: auto::Policy,
     /// Controller of both.
     pub controller: ControllerConfig,
     /// What each socket holds.
@@ -147,6 +149,7 @@ impl Default for PairConfig {
                 ..GeometryConfig::default()
             },
             mode: Mode::SR,
+            policy: auto::plan,
             controller: ControllerConfig::Bbr,
             credit_bytes: 4 << 20,
             rto: RtoConfig::default(),
@@ -213,6 +216,7 @@ impl Pair {
             let qp = QueuePair::new(QpConfig {
                 geometry: Geometry::new(geometry).expect("a valid test geometry"),
                 mode: config.mode,
+                policy: config.policy,
                 controller: config.controller,
                 rto: config.rto,
                 queue_pair: number,

@@ -34,7 +34,10 @@ fn endpoint_corpus() {
 
 #[test]
 fn pair_corpus() {
-    replay("pair", |bytes| drop(checks::oracle::run(bytes)));
+    replay("pair", |bytes| {
+        checks::oracle::run(bytes);
+        checks::oracle::run_auto(bytes, checks::oracle::any_choice);
+    });
 }
 
 /// Writes the lists that fuzzing starts from.

@@ -34,10 +34,20 @@ fn more_lists_of_operations_keep_the_oracle_content() {
 }
 
 #[test]
+fn with_any_parity_for_the_tail_lists_keep_the_oracle_content() {
+    for seed in 2000..2600 {
+        println!("seed {seed}");
+        checks::oracle::run_auto(&list(seed), checks::oracle::any_choice);
+    }
+}
+
+#[test]
 fn the_same_list_gives_the_same_packets() {
     for seed in 0..10 {
         println!("seed {seed}");
         assert!(checks::oracle::run(&list(seed)) == checks::oracle::run(&list(seed)));
+        let auto = || checks::oracle::run_auto(&list(seed), lacuna_proto::modes::auto::plan);
+        assert!(auto() == auto());
     }
 }
 

@@ -10,6 +10,7 @@
 //! enums below it, and [`TABLE`].
 
 mod acked;
+pub mod auto;
 pub mod ec;
 pub mod raw;
 pub mod sr;
@@ -30,10 +31,18 @@ pub enum Mode {
     SelectiveRepeat(sr::Config),
     /// Erasure coding with selective repeat behind it, SDR-RDMA 4.1.2.
     Erasure(ec::Config),
+    /// Selective repeat with as much parity for the end of each message as the
+    /// path calls for.
+    Auto,
 }
 
 /// One line per mode: how it is written and what it is.
 pub const TABLE: &[ModeEntry] = &[
+    ModeEntry {
+        name: "auto",
+        summary: "selective repeat, and for a message's end the parity that the path calls for",
+        mode: Mode::Auto,
+    },
     ModeEntry { name: "raw", summary: "no repair; the receiver polls the bitmap", mode: Mode::Raw },
     ModeEntry {
         name: "sr",
@@ -74,6 +83,7 @@ impl Mode {
     pub fn code(&self) -> Option<Code> {
         match self {
             Self::Erasure(config) => Some(config.code),
+            Self::Auto => Some(auto::CODE),
             Self::Raw | Self::SelectiveRepeat(_) => None,
         }
     }
@@ -86,6 +96,10 @@ impl Mode {
                 SendMachine::SelectiveRepeat(sr::Sender::new(*config, shape))
             }
             Self::Erasure(config) => SendMachine::Erasure(ec::Sender::new(*config, shape)),
+            Self::Auto => {
+                let config = ec::Config { code: auto::CODE };
+                SendMachine::Erasure(ec::Sender::deferred(config, shape))
+            }
         }
     }
 
@@ -94,7 +108,7 @@ impl Mode {
         match self {
             Self::Raw => RecvMachine::Raw(raw::Receiver),
             Self::SelectiveRepeat(_) => RecvMachine::SelectiveRepeat(sr::Receiver),
-            Self::Erasure(_) => RecvMachine::Erasure(ec::Receiver),
+            Self::Erasure(_) | Self::Auto => RecvMachine::Erasure(ec::Receiver),
         }
     }
 
@@ -276,6 +290,23 @@ impl SendMachine {
         }
     }
 
+    /// The packets of the message whose parity is to be chosen now, because all
+    /// data were given out; see [`ec::Sender::choose`].
+    pub fn tail(&self) -> Option<Range<u32>> {
+        match self {
+            Self::Erasure(machine) => machine.tail(),
+            Self::Raw(_) | Self::SelectiveRepeat(_) => None,
+        }
+    }
+
+    /// Chooses the parity of the tail, the same for each of its submessages, and
+    /// whether repairs go out twice from now on.
+    pub fn choose(&mut self, choice: auto::Choice) {
+        if let Self::Erasure(machine) = self {
+            machine.choose(|_| choice.parity, choice.repairs_twice);
+        }
+    }
+
     /// Whether the message needs the peer's word that it has everything.
     pub fn awaits_peer(&self) -> bool {
         each!(self, machine => machine.awaits_peer())
@@ -315,7 +346,7 @@ mod tests {
             assert_eq!(entry.name.parse(), Ok(entry.mode));
             assert_eq!(entry.mode.to_string().parse(), Ok(entry.mode));
         }
-        for name in ["raw", "sr", "sr:rto", "ec:mds:32:8", "ec:xor:32:8", "ec:mds:1:254"] {
+        for name in ["auto", "raw", "sr", "sr:rto", "ec:mds:32:8", "ec:xor:32:8", "ec:mds:1:254"] {
             assert_eq!(name.parse::<Mode>().map(|mode| mode.to_string()), Ok(name.to_owned()));
         }
         assert_eq!("ec".parse::<Mode>(), "ec:mds:32:8".parse());
@@ -329,7 +360,7 @@ mod tests {
             ("ec:xor:4:8", "m = 8 is more than k = 4"),
             ("ec:mds:32", "KIND:K:M"),
             ("ec:", "KIND:K:M"),
-            ("ecc", "one of raw, sr, sr:rto, ec, ec:CODE:K:M"),
+            ("ecc", "one of auto, raw, sr, sr:rto, ec, ec:CODE:K:M"),
         ] {
             let error = name.parse::<Mode>().unwrap_err().to_string();
             assert!(error.contains(text), "{error}");

@@ -32,6 +32,7 @@ use crate::burst::BurstSummary;
 use crate::discard::Discard;
 use crate::geometry::Geometry;
 use crate::modes::Mode;
+use crate::modes::auto::{self, AutoStats};
 use crate::path::IP_UDP_BYTES;
 use crate::path::Path;
 use crate::path::RtoConfig;
@@ -60,6 +61,8 @@ pub struct QpConfig {
     pub geometry: Geometry,
     /// Reliability of all messages, both directions.
     pub mode: Mode,
+    /// What the mode `auto` chooses by: [`auto::plan`].
+    pub policy: auto::Policy,
     /// How fast to send.
     pub controller: ControllerConfig,
     /// Retransmission timeout.
@@ -143,6 +146,8 @@ pub struct QpStats {
     /// Runs whose timeout expired: nothing was heard of them, or the mode waits
     /// for the timeout before it repairs.
     pub timeouts: u64,
+    /// What the mode `auto` has chosen, if it is that.
+    pub auto: Option<AutoStats>,
 }
 
 impl QpStats {
@@ -202,7 +207,7 @@ impl QueuePair {
         };
         let controller = config.controller.build(setup);
         Self {
-            send: SendSide::new(geometry, config.mode, codec),
+            send: SendSide::new(geometry, config.mode, config.policy, codec),
             recv: RecvSide::new(geometry, config.mode, table.clone()),
             path: Path::new(channels, config.first_psn, controller, config.rto),
             arrivals,
@@ -335,6 +340,11 @@ impl QueuePair {
     /// Why it cannot go on, if so.
     pub fn failure(&self) -> Option<Failure> {
         self.failure
+    }
+
+    /// The newest change of what the mode `auto` chooses, once.
+    pub fn take_change(&mut self) -> Option<auto::Change> {
+        self.send.take_change()
     }
 
     /// Whether something happened since the last call that an application may
@@ -627,6 +637,7 @@ impl QueuePair {
             window_bytes: self.path.controller().window_bytes(),
             rate_bits_per_s: self.path.controller().rate_bits_per_s(),
             timeouts: self.timeouts,
+            auto: self.send.auto_stats(&self.path),
         }
     }
 }

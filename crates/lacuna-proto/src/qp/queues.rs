@@ -31,11 +31,24 @@ struct Queued {
     packets: Range<u32>,
 }
 
+/// Where a run is queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// With the repairs.
+    Repair,
+    /// Behind everything that is new.
+    Last,
+    /// Behind what is queued of its message, before later messages.
+    Behind,
+}
+
 /// What a channel takes next.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) segment: Arc<Segment>,
     pub(super) packets: Range<u32>,
+    /// End of the run that was queued.
+    pub(super) whole_end: u32,
     pub(super) is_repair: bool,
     /// Nothing of the queued run is left for this channel.
     pub(super) is_last: bool,
@@ -53,12 +66,12 @@ impl Queues {
         Self { geometry, channels }
     }
 
-    /// Queues a run; returns for how many channels.
+    /// Queues a run at its place; returns for how many channels.
     pub(super) fn push(
         &mut self,
         segment: &Arc<Segment>,
         packets: &Range<u32>,
-        is_repair: bool,
+        place: Place,
     ) -> u32 {
         let slot = self.geometry.slot_of(segment.number);
         let mut count = 0;
@@ -66,10 +79,14 @@ impl Queues {
             let first = self.geometry.next_run(slot, index as u8, packets.clone());
             let Some(first) = first else { continue };
             let queued = Queued { segment: segment.clone(), packets: first.start..packets.end };
-            if is_repair {
-                channel.repairs.push_back(queued);
-            } else {
-                channel.fresh.push_back(queued);
+            match place {
+                Place::Repair => channel.repairs.push_back(queued),
+                Place::Last => channel.fresh.push_back(queued),
+                Place::Behind => {
+                    let is_later = |other: &Queued| other.segment.number > segment.number;
+                    let at = channel.fresh.iter().position(is_later);
+                    channel.fresh.insert(at.unwrap_or(channel.fresh.len()), queued);
+                }
             }
             count += 1;
         }
@@ -97,6 +114,7 @@ impl Queues {
         let run = run.expect("queued only where the channel has packets");
         let packets = run.start..run.end.min(run.start + packets_max);
         let rest = packets.end..queued.packets.end;
+        let whole_end = rest.end;
         let is_last = match self.geometry.next_run(slot, channel, rest.clone()) {
             Some(next) => {
                 queued.packets = next.start..rest.end;
@@ -107,7 +125,7 @@ impl Queues {
                 true
             }
         };
-        Some(Taken { segment, packets, is_repair, is_last })
+        Some(Taken { segment, packets, whole_end, is_repair, is_last })
     }
 
     /// Keeps only runs of messages that `keep` says; it is asked once per run

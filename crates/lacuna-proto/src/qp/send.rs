@@ -6,16 +6,18 @@
 //! not posted yet waits in order.
 
 use super::error::{Failure, PostSendError, SendFailure, WaitedFor};
-use super::queues::Queues;
+use super::queues::{Place, Queues};
 use super::transmit::{Segment, Transmit};
 use super::user_send::{SendId, SendRequest, SendStatus, UserSend};
 use super::window::{Landing, Standing, Window};
 use crate::buffer::SendBuffer;
 use crate::geometry::Geometry;
+use crate::modes::auto::{AutoStats, Change, Chooser, Estimate, Policy, Question};
 use crate::modes::ec::Encoder;
 use crate::modes::{Mode, Run, SendMachine};
-use crate::path::Path;
+use crate::path::controller::Controller;
 use crate::path::ledger::Record;
+use crate::path::{IP_UDP_BYTES, Path};
 use lacuna_code::Codec;
 use lacuna_wire::{Ack, Cancel, CancelReason, Receives};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -59,6 +61,8 @@ pub(crate) struct SendSide {
     active: BTreeMap<u64, Outgoing>,
     sends: BTreeMap<SendId, UserSend>,
     queues: Queues,
+    /// Of the mode `auto`.
+    chooser: Option<Chooser>,
     /// Deadlines of the sends that go on, the next one first.
     deadlines: BTreeSet<(u64, SendId)>,
     /// Timeouts of the messages' machines, the next one first.
@@ -99,8 +103,14 @@ pub struct SendStats {
 }
 
 impl SendSide {
-    pub(crate) fn new(geometry: Geometry, mode: Mode, codec: Option<Arc<Codec>>) -> Self {
+    pub(crate) fn new(
+        geometry: Geometry,
+        mode: Mode,
+        policy: Policy,
+        codec: Option<Arc<Codec>>,
+    ) -> Self {
         Self {
+            chooser: (mode == Mode::Auto).then(|| Chooser::new(policy)),
             geometry,
             mode,
             codec,
@@ -223,7 +233,7 @@ impl SendSide {
             // A message shorter than its immediate is followed by empty packets.
             end = end.max(shape.fragments);
         }
-        self.enqueue(&segment, &(segment.first_packet..end), false);
+        self.enqueue(&segment, &(segment.first_packet..end), Place::Last);
         Ok(())
     }
 
@@ -385,7 +395,7 @@ impl SendSide {
                 timer_ns: None,
             };
             self.active.insert(number, outgoing);
-            self.collect_runs(number, false);
+            self.collect_runs(number, Place::Last);
         }
     }
 
@@ -444,17 +454,17 @@ impl SendSide {
     // ---- queues of runs ----
 
     /// Moves what the message's machine wants sent to the channels' queues.
-    fn collect_runs(&mut self, number: u64, is_repair: bool) {
+    fn collect_runs(&mut self, number: u64, place: Place) {
         while let Some(outgoing) = self.active.get_mut(&number) {
             let Some(segment) = outgoing.segment.clone() else { return };
             let Some(packets) = outgoing.machine.poll_transmit() else { return };
-            self.enqueue(&segment, &packets, is_repair);
+            self.enqueue(&segment, &packets, place);
         }
     }
 
-    fn enqueue(&mut self, segment: &Arc<Segment>, packets: &Range<u32>, is_repair: bool) {
+    fn enqueue(&mut self, segment: &Arc<Segment>, packets: &Range<u32>, place: Place) {
         if let Some(outgoing) = self.active.get_mut(&segment.number) {
-            outgoing.queued += self.queues.push(segment, packets, is_repair);
+            outgoing.queued += self.queues.push(segment, packets, place);
         }
     }
 
@@ -511,7 +521,7 @@ impl SendSide {
         let taken = self.queues.take(channel, allowed)?;
         let (number, packets) = (taken.segment.number, taken.packets);
         let count = u64::from(packets.end - packets.start);
-        let mut transmit = Transmit::new(taken.segment, packets.clone(), channel);
+        let mut transmit = Transmit::new(taken.segment, packets.clone(), taken.whole_end, channel);
         let bytes = transmit.wire_bytes();
         transmit.first_psn = path.on_sent(now_ns, index, number, packets, bytes);
         self.stats.packets += count;
@@ -528,9 +538,40 @@ impl SendSide {
             if let Some(outgoing) = self.active.get_mut(&number) {
                 outgoing.queued -= 1;
             }
+            self.choose(number, path);
             self.check_injected(number);
         }
         Some(transmit)
+    }
+
+    /// Chooses the parity of a message whose data are on the wire, if its mode
+    /// wants that.
+    fn choose(&mut self, number: u64, path: &Path) {
+        let (Some(chooser), Some(outgoing)) = (&mut self.chooser, self.active.get_mut(&number))
+        else {
+            return;
+        };
+        let Some(tail) = outgoing.machine.tail().filter(|_| outgoing.queued == 0) else { return };
+        let mtu_bytes = u64::from(self.geometry.mtu_bytes());
+        outgoing.machine.choose(chooser.choose(Question {
+            estimate: estimate(path),
+            message_packets: self.geometry.packets(outgoing.len_bytes),
+            tail_packets: tail.end - tail.start,
+            chunk_packets: self.geometry.chunk_packets(),
+            packet_bytes: mtu_bytes + lacuna_wire::DATA_OVERHEAD_BYTES as u64 + IP_UDP_BYTES,
+            is_followed: !self.queues.is_empty() || !self.waiting.is_empty(),
+        }));
+        self.collect_runs(number, Place::Behind);
+    }
+
+    /// What the mode `auto` has chosen, if it is that.
+    pub(crate) fn auto_stats(&self, path: &Path) -> Option<AutoStats> {
+        self.chooser.as_ref().map(|chooser| chooser.stats(estimate(path)))
+    }
+
+    /// The newest change of choice, once.
+    pub(crate) fn take_change(&mut self) -> Option<Change> {
+        self.chooser.as_mut().and_then(Chooser::take_news)
     }
 
     /// Notes when all of a message was put on the wire once.
@@ -621,7 +662,7 @@ impl SendSide {
     pub(crate) fn on_ack(&mut self, sequence: u64, ack: &Ack<'_>) {
         if let Some(outgoing) = self.active.get_mut(&ack.message) {
             outgoing.machine.on_ack(sequence, ack);
-            self.collect_runs(ack.message, true);
+            self.collect_runs(ack.message, Place::Repair);
             self.update_timer(ack.message);
         }
     }
@@ -631,7 +672,7 @@ impl SendSide {
         if let Some(outgoing) = self.active.get_mut(&number) {
             let run = Run { packets: record.packets, sent_ns: record.sent_ns };
             outgoing.machine.on_passed(sequence, run, rto_ns);
-            self.collect_runs(number, true);
+            self.collect_runs(number, Place::Repair);
             self.update_timer(number);
         }
     }
@@ -641,7 +682,7 @@ impl SendSide {
         if let Some(outgoing) = self.active.get_mut(&number) {
             let run = Run { packets: record.packets, sent_ns: record.sent_ns };
             outgoing.machine.on_expired(run);
-            self.collect_runs(number, true);
+            self.collect_runs(number, Place::Repair);
             self.update_timer(number);
         }
     }
@@ -679,7 +720,7 @@ impl SendSide {
         while let Some((_, number)) = self.timers.first().copied().filter(|t| t.0 <= now_ns) {
             let Some(outgoing) = self.active.get_mut(&number) else { break };
             expired += outgoing.machine.on_timeout(now_ns);
-            self.collect_runs(number, true);
+            self.collect_runs(number, Place::Repair);
             self.update_timer(number);
         }
         expired
@@ -762,6 +803,24 @@ impl SendSide {
         if self.sends.get(&id).is_some_and(done) {
             self.sends.remove(&id);
         }
+    }
+}
+
+/// What is known of the path.
+fn estimate(path: &Path) -> Estimate {
+    let (loss, controller) = (path.loss(), path.controller());
+    let rtt_ns = path.loss_shows_ns();
+    let by_window = || {
+        let bits = u128::from(controller.window_bytes()) * 8_000_000_000;
+        u64::try_from(bits / u128::from(rtt_ns.max(1))).unwrap_or(u64::MAX)
+    };
+    let rate = controller.found_bits_per_s().or_else(|| controller.rate_bits_per_s());
+    Estimate {
+        evidence_packets: loss.evidence_packets(),
+        lost_packets: loss.lost_packets(),
+        burst_packets: loss.burst_packets(),
+        rtt_ns,
+        rate_bits_per_s: rate.unwrap_or_else(by_window),
     }
 }
 

@@ -84,13 +84,21 @@ pub struct Transmit {
     pub(crate) packets: Range<u32>,
     pub(crate) channel: u8,
     pub(crate) first_psn: u64,
+    /// End of the run that this one was cut from: parity that the message's mode
+    /// sends of one submessage.
+    whole_end: u32,
     /// Of a run of parity, once it was asked for.
     parity: OnceLock<Arc<Parity>>,
 }
 
 impl Transmit {
-    pub(super) fn new(segment: Arc<Segment>, packets: Range<u32>, channel: u8) -> Self {
-        Self { segment, packets, channel, first_psn: 0, parity: OnceLock::new() }
+    pub(super) fn new(
+        segment: Arc<Segment>,
+        packets: Range<u32>,
+        whole_end: u32,
+        channel: u8,
+    ) -> Self {
+        Self { segment, packets, channel, first_psn: 0, whole_end, parity: OnceLock::new() }
     }
 
     /// Whether the run is of parity.
@@ -111,12 +119,11 @@ impl Transmit {
         let (encoder, layout) = (segment.encoder.as_ref()?, segment.geometry.layout()?);
         let parity = self.parity.get_or_init(|| {
             let submessage = layout.locate(self.packets.start).submessage;
-            let packets = segment.geometry.packets(segment.data.len() as u64);
-            let all = layout.parity_of(submessage, packets).last();
-            let is_last = all.is_some_and(|all| all.end == self.packets.end);
+            let is_last = self.whole_end == self.packets.end;
+            let count = layout.locate(self.whole_end - 1).parity + 1;
             let mtu_bytes = segment.geometry.mtu_bytes() as usize;
             let sizes = (segment.geometry.chunk_bytes() as usize, mtu_bytes);
-            encoder.parity(layout, submessage, &segment.data, sizes, is_last)
+            encoder.parity(layout, submessage, &segment.data, sizes, (count, is_last))
         });
         Some(parity)
     }

@@ -115,6 +115,7 @@ impl World {
         let mut qp = QueuePair::new(QpConfig {
             geometry,
             mode,
+            policy: lacuna_proto::modes::auto::plan,
             controller,
             rto: RtoConfig::default(),
             queue_pair: 1,

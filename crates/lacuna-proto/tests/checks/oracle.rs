@@ -12,6 +12,7 @@ use super::Choices;
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::geometry::GeometryConfig;
 use lacuna_proto::modes::Mode;
+use lacuna_proto::modes::auto::{Choice, Policy, Question};
 use lacuna_proto::path::controller::ControllerConfig;
 use lacuna_proto::placement::Placement;
 use lacuna_proto::qp::{PostSendError, PostedReceive, SendFailure, SendId, SendRequest};
@@ -74,8 +75,24 @@ struct World {
 
 /// Runs the list; returns every packet that was put on the link.
 pub(crate) fn run(bytes: &[u8]) -> Vec<(Side, u8, Vec<u8>)> {
+    run_in(bytes, None)
+}
+
+/// The same in the mode `auto` with this policy, whatever mode the list asks for.
+pub(crate) fn run_auto(bytes: &[u8], policy: Policy) -> Vec<(Side, u8, Vec<u8>)> {
+    run_in(bytes, Some(policy))
+}
+
+/// Chooses anything, the same for the same question.
+pub(crate) fn any_choice(question: &Question) -> Choice {
+    let seed = u64::from(question.tail_packets) << 32 | u64::from(question.message_packets);
+    let mut rng = Rng::new(seed ^ question.estimate.lost_packets.to_bits());
+    Choice { parity: rng.below(18) as u8, repairs_twice: rng.chance(500_000) }
+}
+
+fn run_in(bytes: &[u8], policy: Option<Policy>) -> Vec<(Side, u8, Vec<u8>)> {
     let mut choices = Choices::new(bytes);
-    let mut world = World::new(&mut choices);
+    let mut world = World::new(&mut choices, policy);
     while let Some(operation) = choices.next() {
         world.operate(operation, &mut choices);
     }
@@ -88,10 +105,11 @@ fn content(side: Side, index: usize, len: usize) -> Vec<u8> {
 }
 
 impl World {
-    fn new(choices: &mut Choices<'_>) -> Self {
+    fn new(choices: &mut Choices<'_>, policy: Option<Policy>) -> Self {
         let modes =
             ["sr", "raw", "sr:rto", "ec:mds:4:2", "ec:xor:6:3", "ec:mds:1:1", "ec:mds:32:8"];
-        let mode = modes[choices.below(modes.len())].parse().unwrap();
+        let asked = modes[choices.below(modes.len())].parse().unwrap();
+        let mode = policy.map_or(asked, |_| Mode::Auto);
         let mtu = [256, 64, 1024][choices.below(3)];
         let chunk_packets = 1 + choices.below(5) as u32;
         let geometry = GeometryConfig {
@@ -111,8 +129,10 @@ impl World {
         };
         let credit_bytes = if choices.byte().is_multiple_of(2) { 4 << 20 } else { 10_000 };
         let seed = u64::from(choices.byte());
+        let default = PairConfig::default();
+        let policy = policy.unwrap_or(default.policy);
         let config =
-            PairConfig { geometry, mode, controller, credit_bytes, seed, ..PairConfig::default() };
+            PairConfig { geometry, mode, policy, controller, credit_bytes, seed, ..default };
         let mut pair = Pair::new(config, Link { delay_ns: 2 * MS, ..Link::default() });
         pair.recorded = Some(Vec::new());
         let geometry = *pair.a.qp.config().geometry.config();

@@ -1,8 +1,8 @@
 //! Parity of a submessage, computed when its packets are built.
 //!
-//! All parity packets of a submessage are computed at once, and kept until the
-//! last of them was built: a run of parity may be cut into several, as window
-//! and pacing allow.
+//! All parity packets of a submessage that are sent are computed at once, and
+//! kept until the last of them was built: a run of parity may be cut into
+//! several, as window and pacing allow.
 
 use super::Layout;
 use lacuna_code::{Chunked, ChunkedMut, Code, Codec};
@@ -71,14 +71,15 @@ impl Encoder {
     }
 
     /// The parity of a submessage of the message `data`, in packets of
-    /// `mtu_bytes`. `is_last` says that nobody will ask for it again.
+    /// `mtu_bytes`: the first `count` chunks of it. `is_last` says that nobody
+    /// will ask for it again.
     pub(crate) fn parity(
         &self,
         layout: &Layout,
         submessage: u32,
         data: &[u8],
         (chunk_bytes, mtu_bytes): (usize, usize),
-        is_last: bool,
+        (count, is_last): (u32, bool),
     ) -> Arc<Parity> {
         let found = {
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,7 +97,7 @@ impl Encoder {
         let end = data.len().min(start + layout.data_packets() as usize * mtu_bytes);
         let data = &data[start..end];
         let chunks = data.len().div_ceil(chunk_bytes).max(1) as u32;
-        let count = layout.parity_chunks(chunks) as usize;
+        let count = layout.parity_chunks(chunks).min(count) as usize;
         let code = layout.code_of(chunks);
         let parity = Arc::new(match code == self.codec.code() {
             true => Parity::new(&self.codec, count, data, chunk_bytes),

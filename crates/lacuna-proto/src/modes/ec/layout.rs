@@ -186,12 +186,23 @@ impl Layout {
         submessage: u32,
         packets: u32,
     ) -> impl Iterator<Item = Range<u32>> + use<> {
-        let rows = self.rows_of(submessage, packets);
         let count = self.parity_chunks(self.chunks_of(submessage, packets));
+        self.first_parity_of(submessage, packets, count)
+    }
+
+    /// The same of only the first `count` parity chunks, which is at most as
+    /// many as the submessage has.
+    pub fn first_parity_of(
+        &self,
+        submessage: u32,
+        packets: u32,
+        count: u32,
+    ) -> impl Iterator<Item = Range<u32>> + use<> {
+        let rows = self.rows_of(submessage, packets);
         let first = self.base + submessage * self.parity_packets();
         let chunk_packets = self.chunk_packets;
         let (runs, run_packets) =
-            if rows == chunk_packets { (1, count * rows) } else { (count, rows) };
+            if rows == chunk_packets { (count.min(1), count * rows) } else { (count, rows) };
         (0..runs).map(move |run| {
             let start = first + run * chunk_packets;
             start..start + run_packets

@@ -6,12 +6,18 @@
 //! the peer still lacks chunks of it, it has *fallen back*: the chunks go out
 //! again, and each run of them is judged as in selective repeat. Of a
 //! submessage that has not fallen back no run of data is judged.
+//!
+//! A sender of the mode `auto` is *deferred*: it sends all data first, and
+//! nothing of it is coded, so every submessage is judged as one that has fallen
+//! back. Once the data are on the wire, those submessages of which nothing was
+//! judged yet are the message's *tail*, and are given as much parity as
+//! [`Sender::choose`] says. `modes/auto` tells why.
 
 use super::{Config, Layout};
 use crate::modes::acked::Acked;
 use crate::modes::{MessageShape, Run};
 use lacuna_wire::Ack;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 /// Runs that wait for an acknowledgement newer than the report that passed
@@ -29,12 +35,26 @@ pub struct Sender {
     /// Next submessage to go out for the first time.
     next: u32,
     repairs: VecDeque<Range<u32>>,
+    /// Repairs that go out a second time, behind the first.
+    copies: VecDeque<Range<u32>>,
+    /// Chunks whose repair is on its way more than once: how often.
+    on_their_way: BTreeMap<u32, u32>,
+    repairs_twice: bool,
+    /// Parity chunks that each submessage goes out with.
+    parity: Vec<u8>,
+    /// It is not chosen yet how much parity the tail gets.
+    is_deferred: bool,
+    /// Data packets before it were judged, or came on another channel than some
+    /// that were not.
+    judged_packets: u32,
     /// Runs passed by a report without an acknowledgement as new as it.
     undecided: VecDeque<(u64, Run, u64)>,
     /// One bit per submessage that has fallen back.
     fallen: Vec<u64>,
     fallbacks: u64,
-    /// Submessages that were not judged yet.
+    /// Submessages with parity, and those of them that were not judged yet.
+    coded: u32,
+    /// See `coded`.
     unjudged: u32,
     /// Fragments of the immediate that were sent again and not judged since.
     fragments_resent: u32,
@@ -50,6 +70,8 @@ impl Sender {
         let layout = shape.layout.expect("the geometry of a coded message has a layout");
         debug_assert_eq!(layout.code(), config.code);
         let submessages = layout.submessages(shape.data_packets);
+        // k + m is at most 255.
+        let share = |s| layout.parity_chunks(layout.chunks_of(s, shape.data_packets)) as u8;
         Self {
             shape,
             layout,
@@ -57,17 +79,70 @@ impl Sender {
             first: VecDeque::new(),
             next: 0,
             repairs: VecDeque::new(),
+            copies: VecDeque::new(),
+            on_their_way: BTreeMap::new(),
+            repairs_twice: false,
+            parity: (0..submessages).map(share).collect(),
+            is_deferred: false,
+            judged_packets: 0,
             undecided: VecDeque::new(),
             fallen: vec![0; submessages.div_ceil(64) as usize],
             fallbacks: 0,
+            coded: submessages,
             unjudged: submessages,
             fragments_resent: 0,
             retransmitted_chunks: 0,
         }
     }
 
+    /// Sends the data of a message of this shape, and of the parity what
+    /// [`Sender::choose`] says.
+    ///
+    /// # Panics
+    /// As [`Sender::new`].
+    pub fn deferred(config: Config, shape: MessageShape) -> Self {
+        let mut sender = Self::new(config, shape);
+        sender.parity.fill(0);
+        sender.fallen.fill(u64::MAX);
+        (sender.coded, sender.unjudged) = (0, 0);
+        sender.next = sender.layout.submessages(shape.data_packets);
+        sender.first.push_back(0..shape.total_packets);
+        sender.is_deferred = true;
+        sender
+    }
+
+    /// What of the message is still to be judged, if that is to be known now: a
+    /// deferred sender whose data are on the wire.
+    pub(crate) fn tail(&self) -> Option<Range<u32>> {
+        let is_due = self.is_deferred && self.first.is_empty();
+        let first = self.judged_packets.div_ceil(self.layout.data_packets());
+        let start = first.saturating_mul(self.layout.data_packets()).min(self.shape.data_packets);
+        is_due.then_some(start..self.shape.data_packets)
+    }
+
+    /// Gives each submessage of the tail as many parity chunks as `parity_of`
+    /// says, as far as it has them. From now on, repairs go out twice if
+    /// `repairs_twice`.
+    pub(crate) fn choose(&mut self, parity_of: impl Fn(u32) -> u8, repairs_twice: bool) {
+        let Some(tail) = self.tail() else { return };
+        self.is_deferred = false;
+        self.repairs_twice = repairs_twice;
+        let packets = self.shape.data_packets;
+        for submessage in self.layout.submessages(tail.start)..self.layout.submessages(packets) {
+            let most = self.layout.parity_chunks(self.layout.chunks_of(submessage, packets));
+            let count = u32::from(parity_of(submessage)).min(most);
+            if count > 0 {
+                self.parity[submessage as usize] = count as u8;
+                self.fallen[(submessage / 64) as usize] &= !(1 << (submessage % 64));
+                self.coded += 1;
+                self.unjudged += 1;
+                self.first.extend(self.layout.first_parity_of(submessage, packets, count));
+            }
+        }
+    }
+
     pub(crate) fn poll_transmit(&mut self) -> Option<Range<u32>> {
-        if let Some(repair) = self.repairs.pop_front() {
+        if let Some(repair) = self.repairs.pop_front().or_else(|| self.copies.pop_front()) {
             return Some(repair);
         }
         let packets = self.shape.data_packets;
@@ -96,6 +171,7 @@ impl Sender {
     }
 
     pub(crate) fn on_passed(&mut self, sequence: u64, run: Run, rto_ns: u64) {
+        self.note_judged(&run.packets);
         let described = self.is_settled(&run.packets)
             || self.acked.describes(sequence, self.last_chunk_of(&run.packets));
         if !described && self.undecided.len() < UNDECIDED_MAX {
@@ -106,6 +182,7 @@ impl Sender {
     }
 
     pub(crate) fn on_expired(&mut self, run: Run) {
+        self.note_judged(&run.packets);
         self.judge(&run.packets);
     }
 
@@ -142,11 +219,19 @@ impl Sender {
         self.acked.count()
     }
 
+    fn note_judged(&mut self, packets: &Range<u32>) {
+        if !self.layout.is_parity(packets.start) {
+            self.judged_packets = self.judged_packets.max(packets.end.min(self.shape.data_packets));
+        }
+    }
+
     /// The submessage that this run of parity is the end of.
     fn ended_by(&self, packets: &Range<u32>) -> Option<u32> {
         let last = packets.end.checked_sub(1).filter(|last| self.layout.is_parity(*last))?;
         let submessage = self.layout.locate(last).submessage;
-        let parity = self.layout.parity_of(submessage, self.shape.data_packets).last()?;
+        let count = u32::from(*self.parity.get(submessage as usize)?);
+        let packets_all = self.shape.data_packets;
+        let parity = self.layout.first_parity_of(submessage, packets_all, count).last()?;
         (parity.end == packets.end).then_some(submessage)
     }
 
@@ -209,16 +294,30 @@ impl Sender {
     /// neighbours together.
     fn repair(&mut self, chunks: Range<u32>) {
         for chunk in chunks {
-            if self.acked.has(chunk) || !self.has_fallen(chunk) {
+            let is_on_its_way = self.count_judged(chunk);
+            if self.acked.has(chunk) || !self.has_fallen(chunk) || is_on_its_way {
                 continue;
             }
             self.retransmitted_chunks += 1;
-            let run = self.shape.packets_of(chunk);
-            match self.repairs.back_mut() {
-                Some(last) if last.end == run.start => last.end = run.end,
-                _ => self.repairs.push_back(run),
+            push(&mut self.repairs, self.shape.packets_of(chunk));
+            if self.repairs_twice {
+                self.retransmitted_chunks += 1;
+                self.on_their_way.insert(chunk, 2);
+                push(&mut self.copies, self.shape.packets_of(chunk));
             }
         }
+    }
+
+    /// A transmission of this chunk was judged. Whether another one is still on
+    /// its way.
+    fn count_judged(&mut self, chunk: u32) -> bool {
+        let Some(count) = self.on_their_way.get_mut(&chunk) else { return false };
+        *count -= 1;
+        if *count > 0 {
+            return true;
+        }
+        self.on_their_way.remove(&chunk);
+        false
     }
 
     /// Empty packets of the run whose fragment is missing go out again; once
@@ -232,7 +331,7 @@ impl Sender {
             true => 0..0,
             false => self.shape.immediate_packets(packets),
         };
-        let others = if self.unjudged == 0 { 0..fragments } else { 0..0 };
+        let others = if self.coded > 0 && self.unjudged == 0 { 0..fragments } else { 0..0 };
         for packet in empty.chain(others) {
             let bit = 1 << (packet % fragments);
             if !self.acked.has_fragment(packet) && self.fragments_resent & bit == 0 {
@@ -240,5 +339,13 @@ impl Sender {
                 self.repairs.push_back(packet..packet + 1);
             }
         }
+    }
+}
+
+/// Queues a run behind the others, as one with the last if that ends there.
+fn push(runs: &mut VecDeque<Range<u32>>, run: Range<u32>) {
+    match runs.back_mut() {
+        Some(last) if last.end == run.start => last.end = run.end,
+        _ => runs.push_back(run),
     }
 }

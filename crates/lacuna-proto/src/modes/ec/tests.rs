@@ -149,3 +149,95 @@ fn lost_empty_packets_of_a_short_message_are_sent_again() {
     sender.on_passed(1, run(1000..1001), RTO);
     assert_eq!(sender.poll_transmit(), None, "they are on their way");
 }
+
+// ---- a sender that chooses parity for the tail ----
+
+/// All data are out and judged up to `judged`; then the tail gets this parity.
+fn chosen(judged: u32, parity_of: impl Fn(u32) -> u8, twice: bool) -> (Sender, Vec<Range<u32>>) {
+    let mut sender = Sender::deferred(Config { code: Code::mds(4, 2).unwrap() }, shape());
+    assert_eq!(sender.tail(), None, "the data are not out");
+    assert_eq!(sender.poll_transmit(), Some(0..38));
+    if judged > 0 {
+        sender.on_ack(1, &ack(judged.div_ceil(4), &[]));
+        sender.on_passed(1, run(0..judged), RTO);
+    }
+    sender.choose(parity_of, twice);
+    let sent = std::iter::from_fn(|| sender.poll_transmit()).collect();
+    (sender, sent)
+}
+
+#[test]
+fn without_parity_a_deferred_sender_is_selective_repeat() {
+    let (mut sender, sent) = chosen(0, |_| 0, false);
+    assert_eq!(sent, []);
+    sender.on_ack(1, &ack(1, &[0b1010]));
+    sender.on_passed(1, run(0..16), RTO);
+    assert_eq!(sender.poll_transmit(), Some(4..8));
+    assert_eq!(sender.poll_transmit(), Some(12..16));
+    assert_eq!((sender.fallbacks(), sender.retransmitted_chunks()), (0, 2));
+    assert_eq!(sender.tail(), None, "it is chosen once");
+}
+
+#[test]
+fn a_loss_before_the_choice_is_sent_again_at_once() {
+    let mut sender = Sender::deferred(Config { code: Code::mds(4, 2).unwrap() }, shape());
+    assert_eq!(sender.poll_transmit(), Some(0..38));
+    sender.on_ack(1, &ack(1, &[0b10]));
+    sender.on_passed(1, run(0..16), RTO);
+    assert_eq!(sender.poll_transmit(), Some(4..8));
+    assert_eq!(sender.poll_transmit(), Some(12..16));
+    assert_eq!(sender.tail(), Some(16..38), "the rest is not judged");
+}
+
+#[test]
+fn only_submessages_of_which_nothing_was_judged_get_parity() {
+    assert_eq!(chosen(0, |_| 2, false).1, [1000..1008, 1008..1016, 1016..1020]);
+    assert_eq!(chosen(1, |_| 2, false).1, [1008..1016, 1016..1020]);
+    assert_eq!(chosen(16, |_| 1, false).1, [1008..1012, 1016..1020]);
+    assert_eq!(chosen(17, |_| 9, false).1, [1016..1020], "no more than there is");
+    assert_eq!(chosen(38, |_| 2, false).1, []);
+}
+
+#[test]
+fn each_submessage_may_have_its_own_parity() {
+    let (mut sender, sent) = chosen(0, |submessage| [1, 0, 1][submessage as usize], false);
+    assert_eq!(sent, [1000..1004, 1016..1020]);
+    sender.on_ack(1, &ack(1, &[0b1010]));
+    sender.on_passed(1, run(0..16), RTO);
+    assert_eq!(sender.poll_transmit(), None, "parity for it is on its way");
+    sender.on_passed(1, run(16..38), RTO);
+    assert_eq!(sender.poll_transmit(), Some(20..32), "the second has none");
+    sender.on_passed(1, run(1000..1004), RTO);
+    assert_eq!(sender.poll_transmit(), Some(4..8), "its last parity that was sent was passed");
+    assert_eq!(sender.poll_transmit(), Some(12..16));
+    assert_eq!(sender.fallbacks(), 1);
+}
+
+#[test]
+fn of_two_copies_of_a_repair_the_last_decides() {
+    let (mut sender, _) = chosen(0, |_| 0, true);
+    sender.on_ack(1, &ack(1, &[0b1111_1010, 1]));
+    sender.on_passed(1, run(0..38), RTO);
+    let sent: Vec<_> = std::iter::from_fn(|| sender.poll_transmit()).collect();
+    assert_eq!(sent, [4..8, 12..16, 4..8, 12..16]);
+    sender.on_passed(1, run(4..8), RTO);
+    assert_eq!(sender.poll_transmit(), None, "the other copy is on its way");
+    sender.on_passed(1, run(4..8), RTO);
+    assert_eq!(sender.poll_transmit(), Some(4..8));
+    assert_eq!(sender.poll_transmit(), Some(4..8));
+}
+
+#[test]
+fn fragments_that_a_repaired_tail_lost_are_sent_again() {
+    let shape = MessageShape { fragments: 8, ..shape() };
+    let mut sender = Sender::deferred(Config { code: Code::mds(4, 2).unwrap() }, shape);
+    assert_eq!(sender.poll_transmit(), Some(0..38));
+    sender.choose(|_| 1, false);
+    let parity: Vec<_> = std::iter::from_fn(|| sender.poll_transmit()).collect();
+    sender.on_ack(1, &Ack { immediate_fragments: 0b1111_0111, ..ack(10, &[]) });
+    for packets in parity {
+        assert_eq!(sender.poll_transmit(), None);
+        sender.on_passed(1, run(packets), RTO);
+    }
+    assert_eq!(sender.poll_transmit(), Some(3..4));
+}

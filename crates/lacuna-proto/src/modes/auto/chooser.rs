@@ -1,0 +1,123 @@
+//! Asks the policy for each message, keeps to its last choice unless another is
+//! worth changing for, and remembers what it was asked and why it answered.
+
+use super::{Choice, Estimate, Policy, Question, cost};
+use std::fmt;
+
+/// A choice is kept while it costs no more than the best one and this part of
+/// the message's time.
+const KEPT_PART: f64 = 0.02;
+
+/// See the module's text.
+#[derive(Debug, Clone)]
+pub(crate) struct Chooser {
+    policy: Policy,
+    last: Option<(Question, Choice)>,
+    changes: u64,
+    messages: u64,
+    coded_messages: u64,
+    news: Option<Change>,
+}
+
+/// A choice that differs from the one before it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Change {
+    /// What was asked.
+    pub question: Question,
+    /// What was chosen.
+    pub choice: Choice,
+}
+
+/// What a connection's messages got.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AutoStats {
+    /// The path as it is known now.
+    pub estimate: Estimate,
+    /// The newest choice and what it was made for.
+    pub last: Option<Change>,
+    /// Choices that differed from the one before them.
+    pub changes: u64,
+    /// Messages for which it was chosen: a message of several slots counts as
+    /// several.
+    pub messages: u64,
+    /// Of those, the ones that got parity.
+    pub coded_messages: u64,
+}
+
+impl Chooser {
+    pub(crate) fn new(policy: Policy) -> Self {
+        Self { policy, last: None, changes: 0, messages: 0, coded_messages: 0, news: None }
+    }
+
+    /// The choice for a message.
+    pub(crate) fn choose(&mut self, question: Question) -> Choice {
+        let best = (self.policy)(&question);
+        let choice = match self.last {
+            Some((_, last)) if last.repairs_twice == best.repairs_twice => {
+                Choice { parity: self.kept(&question, last.parity, best.parity), ..best }
+            }
+            _ => best,
+        };
+        self.messages += 1;
+        self.coded_messages += u64::from(choice.parity > 0);
+        let before = self.last.replace((question, choice));
+        if before.is_none_or(|(_, before)| before != choice) {
+            self.changes += u64::from(before.is_some());
+            self.news = Some(Change { question, choice });
+        }
+        choice
+    }
+
+    fn kept(&self, question: &Question, last: u8, best: u8) -> u8 {
+        let packet_ns = match question.estimate.rate_bits_per_s {
+            0 => 0.0,
+            rate => question.packet_bytes as f64 * 8e9 / rate as f64,
+        };
+        let took_ns =
+            question.estimate.rtt_ns as f64 + packet_ns * f64::from(question.message_packets);
+        let gain_ns = cost(question, last) - cost(question, best);
+        // Parity that does nothing is not kept for its being cheap.
+        if gain_ns > KEPT_PART * took_ns || best == 0 { best } else { last }
+    }
+
+    /// The newest change, once.
+    pub(crate) fn take_news(&mut self) -> Option<Change> {
+        self.news.take()
+    }
+
+    pub(crate) fn stats(&self, estimate: Estimate) -> AutoStats {
+        AutoStats {
+            estimate,
+            last: self.last.map(|(question, choice)| Change { question, choice }),
+            changes: self.changes,
+            messages: self.messages,
+            coded_messages: self.coded_messages,
+        }
+    }
+}
+
+/// One sentence: what, and why.
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { question, choice } = self;
+        let estimate = &question.estimate;
+        match choice.parity {
+            0 => write!(f, "selective repeat")?,
+            parity => write!(f, "{parity} parity per 32 chunks for the end of a message")?,
+        }
+        if question.is_followed {
+            return write!(f, ": other data follow");
+        }
+        if choice.parity == 0 && estimate.rtt_ns < crate::path::controller::SHORT_PATH_NS {
+            return write!(f, ": the path is short");
+        }
+        write!(
+            f,
+            ": loss {:.2e} in bursts of {:.1}, {} packets in the last {:.1} ms",
+            estimate.loss(),
+            estimate.burst_packets,
+            question.tail_packets,
+            estimate.rtt_ns as f64 / 1e6,
+        )
+    }
+}

@@ -1,0 +1,103 @@
+//! The mode that chooses: selective repeat for all that can be repaired while
+//! later data still go out, parity for the end of a message, as much as the path
+//! calls for.
+//!
+//! # Agreement without a round trip
+//!
+//! On the wire it is an erasure layout with the MDS code k = 32, m = 16. A
+//! parity packet's number says its submessage, its parity chunk and its row, the
+//! code is systematic, and any part of its parity is a code of its own. So the
+//! receiver repairs with whatever came, and the sender alone decides, for each
+//! submessage, how much of the parity it sends: none, which is selective repeat,
+//! or up to all of it. Nothing has to be told. m = 16 leaves two thirds of a
+//! slot's packet numbers to data; half of the tail as parity is more than any
+//! path needs on which a code pays at all (`plan.rs`).
+//!
+//! # What parity is for
+//!
+//! A lost packet is sent again one round trip later. If data still go out then,
+//! that costs the packet's own time on the wire and nothing else, and parity
+//! would cost more. Only what is lost in the last round trip lengthens a message,
+//! by up to a round trip. So all data go out first, as in selective repeat. When
+//! the last of them has left, the submessages of which nothing was judged yet
+//! are by themselves what was sent in the last round trip: neither rate nor round
+//! trip enter. That is the *tail*; its parity follows now. Behind all data it
+//! costs nothing where nothing was lost, because the message is complete before
+//! the parity comes, and what there is to know of the path is known by then, of
+//! a first message too if it is long enough.
+//!
+//! A repair that is lost again would cost a round trip more. Once the data are
+//! on the wire, repairs may go out twice: few packets, on a wire that is idle.
+//!
+//! # Who chooses
+//!
+//! `plan.rs` has the formulas: an [`Estimate`] of the path and the size of the
+//! tail in, a [`Choice`] out. It is a plain function, given to the queue pair by
+//! its owner, so a test or a simulation may give another. `chooser.rs` asks it,
+//! with hysteresis, and says why.
+
+mod chooser;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use chooser::Chooser;
+pub use chooser::{AutoStats, Change};
+pub use plan::{cost, plan};
+
+use lacuna_code::Code;
+
+/// The code that messages carry parts of.
+pub const CODE: Code = Code::MDS_32_16;
+
+/// What is known of the path.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Estimate {
+    /// Packets, as many as the evidence is worth, that `loss` was seen in.
+    pub evidence_packets: f64,
+    /// Losses in them.
+    pub lost_packets: f64,
+    /// Mean packets lost in a row.
+    pub burst_packets: f64,
+    /// Round-trip time, and how much later than it a loss shows.
+    pub rtt_ns: u64,
+    /// Wire bits per second; 0 if not known.
+    pub rate_bits_per_s: u64,
+}
+
+impl Estimate {
+    /// Share of packets that the path loses.
+    pub fn loss(&self) -> f64 {
+        self.lost_packets / self.evidence_packets.max(1.0)
+    }
+}
+
+/// What is to be decided.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Question {
+    /// The path.
+    pub estimate: Estimate,
+    /// Packets of the message.
+    pub message_packets: u32,
+    /// Packets of its tail: sent and not judged.
+    pub tail_packets: u32,
+    /// Packets per chunk: losses in a row hit as many rows of the code.
+    pub chunk_packets: u32,
+    /// Wire bytes of a packet.
+    pub packet_bytes: u64,
+    /// Other data wait behind this message: its parity would delay them, and
+    /// what is lost of it is repaired while they go out.
+    pub is_followed: bool,
+}
+
+/// What is decided for the tail of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Choice {
+    /// Parity chunks for each submessage, as far as a short one has so many.
+    pub parity: u8,
+    /// From now on, repairs go out twice.
+    pub repairs_twice: bool,
+}
+
+/// Decides; a plain function, so that whoever owns a queue pair may bring another.
+pub type Policy = fn(&Question) -> Choice;

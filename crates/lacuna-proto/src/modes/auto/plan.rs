@@ -1,0 +1,172 @@
+//! How much parity the tail of a message gets: closed forms for the time that a
+//! loss in it costs, as in `lacuna-model`, with bursts and with what is not known
+//! of the path.
+//!
+//! # The cost of a choice
+//!
+//! The time from the last data packet to the end of the message, beyond the way
+//! that every message takes, for q parity chunks per submessage:
+//!
+//! - mean + p99 / 2 + wire / 4.
+//! - *wire* is the time that the parity takes. Where something was lost, the
+//!   message waits for it; where nothing was, it is complete before. A quarter of
+//!   it counts in any case: somebody else may want the link. That is a judgement.
+//! - Where the parity does not suffice, or there is none, a round trip more.
+//! - The p99 counts half: who waits for a message mostly waits for many, and the
+//!   last of them decides. A judgement too; with weights from 1/4 to 1 the
+//!   choice changes by one parity chunk.
+//!
+//! # Losses
+//!
+//! Bursts come by chance (Poisson) and are of geometric length. Losses in a row
+//! hit as many rows of the code as a chunk has packets, so a row sees bursts that
+//! are shorter by that factor. The number of losses in a row is then a sum of
+//! geometric numbers (Polya-Aeppli); its distribution comes from Panjer's
+//! recursion, exact and in a few dozen operations.
+//!
+//! The rate of losses itself is known only as well as the evidence is long: a
+//! Gamma distribution, taken here as two rates of the same mean and variance. A
+//! path on which a thousand packets came whole may still lose one in a thousand;
+//! that is what makes a first message hedge.
+//!
+//! Floating point: this is a planner, asked once per message. The same inputs
+//! give the same choice on one machine; no packet's content depends on it.
+
+use super::{CODE, Choice, Question};
+
+/// Round trips below which a tail is not worth its parity: everything in flight
+/// is in a socket buffer, and a repair is quicker than the code.
+const SHORT_RTT_NS: u64 = crate::path::controller::SHORT_PATH_NS;
+/// What a millisecond of the wire, of the p99 is worth, in milliseconds of the
+/// mean.
+const WIRE_WEIGHT: f64 = 0.25;
+const P99_WEIGHT: f64 = 0.5;
+/// The share of messages that the p99 leaves out.
+const P99: f64 = 0.01;
+/// Losses in a row from which on two copies of a repair, sent together, are lost
+/// together.
+const BURST_PACKETS_MAX: f64 = 3.0;
+
+/// The choice of least cost.
+pub fn plan(question: &Question) -> Choice {
+    let most = CODE.parity_chunks() as u8;
+    let costs = (0..=most).map(|parity| (parity, cost(question, parity)));
+    let best = costs.min_by(|a, b| a.1.total_cmp(&b.1));
+    let parity = best.map_or(0, |(parity, _)| parity);
+    let is_long = question.estimate.rtt_ns >= SHORT_RTT_NS;
+    let scattered = question.estimate.burst_packets < BURST_PACKETS_MAX;
+    Choice { parity, repairs_twice: is_long && scattered && !question.is_followed }
+}
+
+/// What a choice costs in nanoseconds; see the module's text.
+pub fn cost(question: &Question, parity: u8) -> f64 {
+    let estimate = &question.estimate;
+    let is_short = estimate.rtt_ns < SHORT_RTT_NS || estimate.rate_bits_per_s == 0;
+    if is_short || question.is_followed || question.tail_packets == 0 {
+        return f64::from(parity);
+    }
+    let rtt_ns = estimate.rtt_ns as f64;
+    let packet_ns = question.packet_bytes as f64 * 8e9 / estimate.rate_bits_per_s as f64;
+    let tail = Tail::new(question);
+    let wire_ns = tail.parity_packets(parity) * packet_ns;
+    let (mut mean_ns, mut any, mut fails) = (0.0, 0.0, 0.0);
+    for (share, loss) in rates(estimate.loss(), estimate.lost_packets) {
+        let bursts = tail.packets * loss / tail.burst;
+        let some = -(-bursts).exp_m1();
+        // Losses lie anywhere in the tail; the last of them decides.
+        let (fail, late_ns) = match parity {
+            0 => (some, rtt_ns * bursts / (1.0 + bursts) - rtt_ns),
+            _ => (tail.fails(parity, loss), 0.0),
+        };
+        // Where repairs are lost again, the round trip counts once more.
+        let again = -(-tail.packets * loss * loss).exp_m1() * fail;
+        mean_ns += share * (some * wire_ns + fail * (rtt_ns + late_ns) + again * rtt_ns / 2.0);
+        any += share * some;
+        fails += share * fail;
+    }
+    let p99_ns = match (any > P99, fails > P99) {
+        (_, true) => wire_ns + rtt_ns,
+        (true, false) => wire_ns,
+        (false, false) => 0.0,
+    };
+    // More parity than changes anything costs a little, so that ties are none.
+    mean_ns + P99_WEIGHT * p99_ns + WIRE_WEIGHT * wire_ns + f64::from(parity)
+}
+
+/// Two rates, and their shares, with the mean and the variance of the Gamma
+/// distribution that so many losses leave.
+fn rates(loss: f64, losses: f64) -> [(f64, f64); 2] {
+    if losses >= 1.0 {
+        let spread = 1.0 / losses.sqrt();
+        [(0.5, loss * (1.0 - spread)), (0.5, (loss * (1.0 + spread)).min(0.5))]
+    } else {
+        let share = losses / (1.0 + losses);
+        [(1.0 - share, 0.0), (share, (loss / share.max(1e-9)).min(0.5))]
+    }
+}
+
+/// The tail as the code sees it.
+struct Tail {
+    packets: f64,
+    /// Data chunks of a submessage.
+    data: f64,
+    /// Most parity chunks that a submessage has.
+    most: f64,
+    rows: f64,
+    /// Mean losses in a row, on the wire and within a row of the code.
+    burst: f64,
+    burst_in_row: f64,
+    /// Rows that one burst hits: they fail together.
+    rows_together: f64,
+}
+
+impl Tail {
+    fn new(question: &Question) -> Self {
+        let packets = f64::from(question.tail_packets);
+        let chunk = f64::from(question.chunk_packets.max(1));
+        let (k, m) = (CODE.data_chunks() as f64, CODE.parity_chunks() as f64);
+        let data = (packets / chunk).ceil().min(k);
+        let burst = question.estimate.burst_packets.max(1.0);
+        Self {
+            packets,
+            data,
+            most: (data * m / k).ceil(),
+            rows: (packets / data).max(1.0),
+            burst,
+            burst_in_row: (burst / chunk).max(1.0),
+            rows_together: burst.min(chunk),
+        }
+    }
+
+    fn parity_packets(&self, parity: u8) -> f64 {
+        f64::from(parity).min(self.most) * self.packets / self.data
+    }
+
+    /// The chance that some row misses more than so much parity repairs.
+    fn fails(&self, parity: u8, loss: f64) -> f64 {
+        let parity = f64::from(parity).min(self.most);
+        let bursts = (self.data + parity) * loss / self.burst_in_row;
+        let stays = 1.0 - 1.0 / self.burst_in_row;
+        // Panjer's recursion: chance[n] of n losses in a row of the code.
+        let mut chance = [0.0; CODE_PARITY_MAX + 1];
+        chance[0] = (-bursts).exp();
+        let mut repaired = chance[0];
+        let mut missing = -(-bursts).exp_m1();
+        for n in 1..=parity as usize {
+            let mut sum = 0.0;
+            let mut length = 1.0 - stays;
+            for j in 1..=n {
+                sum += j as f64 * length * chance[n - j];
+                length *= stays;
+            }
+            chance[n] = bursts / n as f64 * sum;
+            repaired += chance[n];
+            missing -= chance[n];
+        }
+        // By subtraction, the last digits of a small chance are noise.
+        let missing = if repaired > 1.0 - 1e-12 { 0.0 } else { missing.max(0.0) };
+        -(self.rows / self.rows_together * (-missing).ln_1p()).exp_m1()
+    }
+}
+
+const CODE_PARITY_MAX: usize = 16;
