@@ -84,6 +84,10 @@ impl Rng {
 /// Turns in which an end must have done all that is due at one time.
 const TURNS_MAX: u32 = 4;
 
+/// Packets further apart are not lost in a row: what loses packets for so long
+/// is a path that is dark.
+const BURST_NS_MAX: u64 = 1_000_000;
+
 /// What the link does to packets; probabilities in millionths.
 #[derive(Debug, Clone, Copy)]
 pub struct Link {
@@ -91,8 +95,10 @@ pub struct Link {
     pub delay_ns: u64,
     /// Rate each way; `None` is unlimited.
     pub rate_bits_per_s: Option<u64>,
-    /// Lost.
+    /// Lost: where bursts begin.
     pub loss_ppm: u32,
+    /// Mean packets lost in a row; 1 for independent losses.
+    pub burst_packets: u32,
     /// Arrive twice.
     pub duplicate_ppm: u32,
     /// One bit flipped.
@@ -111,6 +117,7 @@ impl Default for Link {
             delay_ns: 5_000_000,
             rate_bits_per_s: None,
             loss_ppm: 0,
+            burst_packets: 1,
             duplicate_ppm: 0,
             corrupt_ppm: 0,
             reorder_ppm: 0,
@@ -182,6 +189,8 @@ pub struct End {
     writers: Vec<ChannelWriter>,
     control: ControlWriter,
     link_free_ns: u64,
+    /// Until then the next packet may be lost in a row with the last.
+    burst_ends_ns: u64,
 }
 
 /// Says of a data packet, by its number in its message, whether it is lost.
@@ -231,6 +240,7 @@ impl Pair {
                 writers: Vec::new(),
                 control: ControlWriter::new(1400),
                 link_free_ns: 0,
+                burst_ends_ns: 0,
                 data_packets: 0,
                 control_packets: 0,
                 rejected: 0,
@@ -454,7 +464,7 @@ impl Pair {
         {
             return;
         }
-        if link.dark || self.rng.chance(link.loss_ppm) {
+        if link.dark || self.is_lost(from) {
             return;
         }
         let mut due_ns = leaves_ns + link.delay_ns;
@@ -470,6 +480,18 @@ impl Pair {
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
         self.fly(due_ns, from.peer(), channel, bytes);
+    }
+
+    /// Whether the link loses the next packet of this end.
+    fn is_lost(&mut self, from: Side) -> bool {
+        let (link, now_ns) = (self.link, self.now_ns);
+        // The chance that a burst goes on: its length is geometric.
+        let goes_on_ppm = 1_000_000 - 1_000_000 / link.burst_packets.max(1);
+        let is_late = self.end(from).burst_ends_ns <= now_ns;
+        let is_lost = !is_late && self.rng.chance(goes_on_ppm) || self.rng.chance(link.loss_ppm);
+        let ends_ns = if is_lost && link.burst_packets > 1 { now_ns + BURST_NS_MAX } else { 0 };
+        self.end(from).burst_ends_ns = ends_ns;
+        is_lost
     }
 
     fn fly(&mut self, due_ns: u64, to: Side, channel: u8, bytes: Vec<u8>) {

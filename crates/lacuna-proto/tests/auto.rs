@@ -152,3 +152,59 @@ fn a_dark_spell_ends_in_a_complete_message() {
         assert_eq!(pair.close(Side::B, posted), data);
     }
 }
+
+/// The choices for `count` messages.
+fn choices(pair: &mut Pair, count: u32) -> Vec<u8> {
+    let chosen = |pair: &mut Pair| {
+        one_message(pair, 400_000, None);
+        let auto = pair.a.qp.stats().auto.expect("the mode is auto");
+        auto.last.expect("a message was sent").choice.parity
+    };
+    (0..count).map(|_| chosen(pair)).collect()
+}
+
+#[test]
+fn the_choice_follows_a_path_that_changes() {
+    let link = Link { rate_bits_per_s: Some(RATE), delay_ns: 20 * MS, ..Link::default() };
+    let mut pair = Pair::new(config(plan, 1), link);
+    let clean = choices(&mut pair, 60);
+    assert_eq!(clean[30..], [0; 30], "nothing is lost: {clean:?}");
+    pair.link.loss_ppm = 10_000;
+    let lossy = choices(&mut pair, 40);
+    println!("{lossy:?}");
+    assert!(lossy[4..].iter().all(|parity| (2..=6).contains(parity)), "{lossy:?}");
+    let loss = pair.a.qp.stats().auto.unwrap().estimate.loss();
+    assert!((7e-3..14e-3).contains(&loss), "{loss}");
+    pair.link.loss_ppm = 0;
+    let healed = choices(&mut pair, 100);
+    println!("{healed:?}");
+    assert_eq!(healed[80..], [0; 20], "{healed:?}");
+    let auto = pair.a.qp.stats().auto.unwrap();
+    assert!(auto.changes <= 12, "it does not waver: {} changes", auto.changes);
+}
+
+#[test]
+fn reordering_is_no_loss() {
+    let link = Link { reorder_ppm: 200_000, reorder_ns: 5 * MS, ..Link::default() };
+    let mut pair = Pair::new(config(plan, 1), link);
+    choices(&mut pair, 30);
+    let auto = pair.a.qp.stats().auto.unwrap();
+    // A fifth comes late; what looks lost at the moment is next to nothing.
+    assert!(auto.estimate.lost_packets < 8.0, "{:?}", auto.estimate);
+    assert!(pair.b.qp.stats().channels[0].packets > 11_000);
+    assert!(auto.last.unwrap().choice.parity <= 1, "{auto:?}");
+}
+
+#[test]
+fn a_change_is_told_once() {
+    let link = Link { loss_ppm: 20_000, delay_ns: 20 * MS, ..Link::default() };
+    let mut pair = Pair::new(config(plan, 1), link);
+    assert_eq!(pair.a.qp.take_change(), None);
+    // As the handshake's probes do.
+    let now_ns = pair.now_ns;
+    pair.a.qp.on_rtt_sample(now_ns, 40 * MS);
+    choices(&mut pair, 1);
+    let told = pair.a.qp.take_change().expect("the first choice is one").to_string();
+    assert!(told.contains("parity per 32 chunks for the end of a message: loss "), "{told}");
+    assert_eq!(pair.a.qp.take_change(), None);
+}

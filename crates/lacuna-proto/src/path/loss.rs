@@ -2,9 +2,10 @@
 //! counts, whether parity or a retransmission repaired them.
 //!
 //! Evidence is counted in two parts: *recent*, the last few thousand packets, and
-//! *past*. While they agree, recent is added to past; once recent is of another
-//! kind than past (by more than chance allows), past is forgotten. So a path that
-//! stays as it is becomes known ever better, and a change shows within one part.
+//! *past*. While they agree, both count, and recent is added to past in the end.
+//! While recent is of another kind than past (by more than chance allows), it
+//! counts alone, and past is forgotten if that stays so. So a path that stays as
+//! it is becomes known ever better, and a change shows within one part.
 //! Past fades with time, because a path that was not used for a while may have
 //! changed unseen.
 //!
@@ -46,10 +47,25 @@ pub struct LossEstimate {
 }
 
 impl Evidence {
-    fn add(&mut self, other: Self, weight: f64) {
-        self.packets += other.packets * weight;
-        self.lost += other.lost * weight;
-        self.bursts += other.bursts * weight;
+    fn add(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.lost += other.lost;
+        self.bursts += other.bursts;
+    }
+
+    /// Mean losses in a row; one, once, is believed beforehand.
+    fn burst_packets(&self) -> f64 {
+        (self.lost + 1.0) / (self.bursts + 1.0)
+    }
+
+    /// So many of the losses were none. Returns how many are left of them.
+    fn take_back(&mut self, lost: f64) -> f64 {
+        let taken = lost.min(self.lost);
+        if taken > 0.0 {
+            self.bursts *= 1.0 - taken / self.lost;
+            self.lost -= taken;
+        }
+        lost - taken
     }
 
     fn scale(&mut self, factor: f64) {
@@ -81,16 +97,12 @@ impl LossEstimate {
             let bursts = if x < 1e-6 { 1.0 } else { x / -(-x).exp_m1() };
             self.recent.lost += lost;
             self.recent.bursts += bursts.clamp(1.0, lost);
-        } else if lost < 0 && self.recent.lost > 0.0 {
-            let kept = (1.0 + lost as f64 / self.recent.lost).max(0.0);
-            self.recent.lost *= kept;
-            self.recent.bursts *= kept;
+        } else if lost < 0 {
+            let left = self.recent.take_back(-lost as f64);
+            self.past.take_back(left);
         }
         if self.recent.packets >= RECENT_PACKETS {
             self.turn();
-        } else if self.recent.lost > CHANCE_LOSSES && self.is_of_another_kind() {
-            // A path that has begun to lose is noticed at once.
-            self.past = Evidence::default();
         }
     }
 
@@ -99,7 +111,7 @@ impl LossEstimate {
             self.past = Evidence::default();
         }
         let recent = std::mem::take(&mut self.recent);
-        self.past.add(recent, 1.0);
+        self.past.add(recent);
         if self.past.packets > PAST_PACKETS_MAX {
             self.past.scale(PAST_PACKETS_MAX / self.past.packets);
         }
@@ -110,7 +122,7 @@ impl LossEstimate {
         if self.past.packets < 1.0 {
             return false;
         }
-        let burst = self.burst_packets();
+        let burst = self.past.burst_packets().max(self.recent.burst_packets());
         let expected = self.recent.packets * self.past.lost / self.past.packets;
         // Losses in bursts scatter more by the length of the bursts, and what is
         // expected is known only as well as past is long.
@@ -131,26 +143,36 @@ impl LossEstimate {
     }
 
     fn bursts_per_packet(&self) -> f64 {
-        let packets = PRIOR_PACKETS + self.recent.packets + self.past.packets;
-        (PRIOR_LOST + self.recent.bursts + self.past.bursts) / packets
+        (PRIOR_LOST + self.counted().bursts) / self.evidence_packets()
+    }
+
+    /// What counts now.
+    fn counted(&self) -> Evidence {
+        let mut counted = self.recent;
+        if !self.is_of_another_kind() {
+            counted.add(self.past);
+        }
+        counted
     }
 
     /// Packets of evidence, the prior's among them.
     pub fn evidence_packets(&self) -> f64 {
-        PRIOR_PACKETS + self.recent.packets + self.past.packets
+        PRIOR_PACKETS + self.seen_packets()
+    }
+
+    /// The same without the prior.
+    pub fn seen_packets(&self) -> f64 {
+        self.counted().packets
     }
 
     /// Losses in them.
     pub fn lost_packets(&self) -> f64 {
-        PRIOR_LOST + self.recent.lost + self.past.lost
+        PRIOR_LOST + self.counted().lost
     }
 
     /// Mean losses in a row.
     pub fn burst_packets(&self) -> f64 {
-        let lost = self.recent.lost + self.past.lost;
-        let bursts = self.recent.bursts + self.past.bursts;
-        // One loss in a row, once, is what is believed beforehand.
-        (lost + 1.0) / (bursts + 1.0)
+        self.counted().burst_packets()
     }
 }
 

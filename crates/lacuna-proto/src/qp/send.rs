@@ -817,6 +817,7 @@ fn estimate(path: &Path) -> Estimate {
     let rate = controller.found_bits_per_s().or_else(|| controller.rate_bits_per_s());
     Estimate {
         evidence_packets: loss.evidence_packets(),
+        seen_packets: loss.seen_packets(),
         lost_packets: loss.lost_packets(),
         burst_packets: loss.burst_packets(),
         rtt_ns,

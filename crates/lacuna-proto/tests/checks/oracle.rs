@@ -326,6 +326,7 @@ impl World {
             rate_bits_per_s: (options & 8 != 0).then_some(100_000_000),
             dark: options & 0xF0 == 0xF0,
             loss_ppm: ppm(choices.byte(), 40),
+            burst_packets: 1,
             duplicate_ppm: ppm(choices.byte(), 30),
             corrupt_ppm: ppm(choices.byte(), 10),
             reorder_ppm: ppm(choices.byte(), 50),

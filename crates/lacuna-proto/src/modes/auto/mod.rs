@@ -55,7 +55,9 @@ pub const CODE: Code = Code::MDS_32_16;
 pub struct Estimate {
     /// Packets, as many as the evidence is worth, that `loss` was seen in.
     pub evidence_packets: f64,
-    /// Losses in them.
+    /// Packets that were seen in fact: what is believed beforehand is less.
+    pub seen_packets: f64,
+    /// Losses in the evidence.
     pub lost_packets: f64,
     /// Mean packets lost in a row.
     pub burst_packets: f64,

@@ -26,13 +26,14 @@
 //!
 //! The rate of losses itself is known only as well as the evidence is long: a
 //! Gamma distribution, taken here as two rates of the same mean and variance. A
-//! path on which a thousand packets came whole may still lose one in a thousand;
-//! that is what makes a first message hedge.
+//! path on which a thousand packets came whole may still lose one in a thousand.
+//! And a path of which nothing is known may be bad. That makes a first message
+//! hedge.
 //!
 //! Floating point: this is a planner, asked once per message. The same inputs
 //! give the same choice on one machine; no packet's content depends on it.
 
-use super::{CODE, Choice, Question};
+use super::{CODE, Choice, Estimate, Question};
 
 /// Round trips below which a tail is not worth its parity: everything in flight
 /// is in a socket buffer, and a repair is quicker than the code.
@@ -43,6 +44,13 @@ const WIRE_WEIGHT: f64 = 0.25;
 const P99_WEIGHT: f64 = 0.5;
 /// The share of messages that the p99 leaves out.
 const P99: f64 = 0.01;
+/// Of paths that nothing is known of, one in twelve is bad: it loses three packets
+/// in a hundred. A message sent whole before anything is heard meets that at its
+/// full price, and the parity against it costs little.
+const BAD_SHARE: f64 = 0.08;
+const BAD_LOSS: f64 = 0.03;
+/// No rate of losses is taken for higher.
+const LOSS_MAX: f64 = 0.5;
 /// Losses in a row from which on two copies of a repair, sent together, are lost
 /// together.
 const BURST_PACKETS_MAX: f64 = 3.0;
@@ -68,19 +76,21 @@ pub fn cost(question: &Question, parity: u8) -> f64 {
     let rtt_ns = estimate.rtt_ns as f64;
     let packet_ns = question.packet_bytes as f64 * 8e9 / estimate.rate_bits_per_s as f64;
     let tail = Tail::new(question);
+    let tail_ns = (tail.packets * packet_ns).min(rtt_ns);
     let wire_ns = tail.parity_packets(parity) * packet_ns;
     let (mut mean_ns, mut any, mut fails) = (0.0, 0.0, 0.0);
-    for (share, loss) in rates(estimate.loss(), estimate.lost_packets) {
+    for (share, loss) in rates(estimate) {
         let bursts = tail.packets * loss / tail.burst;
         let some = -(-bursts).exp_m1();
-        // Losses lie anywhere in the tail; the last of them decides.
         let (fail, late_ns) = match parity {
-            0 => (some, rtt_ns * bursts / (1.0 + bursts) - rtt_ns),
+            // Losses lie anywhere in the tail, and the last of them decides. So
+            // much earlier than the tail's end is it on average, and seen.
+            0 => (some, -(tail_ns * mean_after_last(bursts))),
             _ => (tail.fails(parity, loss), 0.0),
         };
         // Where repairs are lost again, the round trip counts once more.
         let again = -(-tail.packets * loss * loss).exp_m1() * fail;
-        mean_ns += share * (some * wire_ns + fail * (rtt_ns + late_ns) + again * rtt_ns / 2.0);
+        mean_ns += share * (some * wire_ns + fail * rtt_ns + late_ns + again * rtt_ns / 2.0);
         any += share * some;
         fails += share * fail;
     }
@@ -93,15 +103,27 @@ pub fn cost(question: &Question, parity: u8) -> f64 {
     mean_ns + P99_WEIGHT * p99_ns + WIRE_WEIGHT * wire_ns + f64::from(parity)
 }
 
-/// Two rates, and their shares, with the mean and the variance of the Gamma
-/// distribution that so many losses leave.
-fn rates(loss: f64, losses: f64) -> [(f64, f64); 2] {
+/// The part of the tail that lies behind the last of a Poisson number of losses,
+/// 0 where there is none: the mean of 1 / (n + 1) over n >= 1.
+fn mean_after_last(bursts: f64) -> f64 {
+    if bursts < 1e-9 { 0.0 } else { -(-bursts).exp_m1() / bursts - (-bursts).exp() }
+}
+
+/// Rates that the path may lose at, and their shares: two with the mean and the
+/// variance of the Gamma distribution that so many losses leave, and that of a
+/// bad path while hardly anything was seen.
+fn rates(estimate: &Estimate) -> [(f64, f64); 3] {
+    let (loss, losses) = (estimate.loss(), estimate.lost_packets.max(1e-9));
+    let bad = BAD_SHARE * (-BAD_LOSS * estimate.seen_packets).exp();
+    let known = 1.0 - bad;
     if losses >= 1.0 {
         let spread = 1.0 / losses.sqrt();
-        [(0.5, loss * (1.0 - spread)), (0.5, (loss * (1.0 + spread)).min(0.5))]
+        let high = (loss * (1.0 + spread)).min(LOSS_MAX);
+        [(known / 2.0, loss * (1.0 - spread)), (known / 2.0, high), (bad, BAD_LOSS)]
     } else {
         let share = losses / (1.0 + losses);
-        [(1.0 - share, 0.0), (share, (loss / share.max(1e-9)).min(0.5))]
+        let high = (loss / share).min(LOSS_MAX);
+        [(known * (1.0 - share), 0.0), (known * share, high), (bad, BAD_LOSS)]
     }
 }
 
@@ -145,28 +167,37 @@ impl Tail {
     /// The chance that some row misses more than so much parity repairs.
     fn fails(&self, parity: u8, loss: f64) -> f64 {
         let parity = f64::from(parity).min(self.most);
-        let bursts = (self.data + parity) * loss / self.burst_in_row;
-        let stays = 1.0 - 1.0 / self.burst_in_row;
-        // Panjer's recursion: chance[n] of n losses in a row of the code.
-        let mut chance = [0.0; CODE_PARITY_MAX + 1];
-        chance[0] = (-bursts).exp();
-        let mut repaired = chance[0];
-        let mut missing = -(-bursts).exp_m1();
-        for n in 1..=parity as usize {
-            let mut sum = 0.0;
-            let mut length = 1.0 - stays;
-            for j in 1..=n {
-                sum += j as f64 * length * chance[n - j];
-                length *= stays;
-            }
-            chance[n] = bursts / n as f64 * sum;
-            repaired += chance[n];
-            missing -= chance[n];
-        }
-        // By subtraction, the last digits of a small chance are noise.
-        let missing = if repaired > 1.0 - 1e-12 { 0.0 } else { missing.max(0.0) };
+        let missing = missing_more(self.data + parity, parity as usize, loss, self.burst_in_row);
         -(self.rows / self.rows_together * (-missing).ln_1p()).exp_m1()
     }
 }
 
+/// The chance that of `chunks` in a row of the code more than `most` are lost.
+fn missing_more(chunks: f64, most: usize, loss: f64, burst: f64) -> f64 {
+    let bursts = chunks * loss / burst;
+    let stays = 1.0 - 1.0 / burst;
+    // Panjer's recursion: chance[n] of n losses.
+    let mut chance = [0.0; CODE_PARITY_MAX + 1];
+    chance[0] = (-bursts).exp();
+    let mut missing = -(-bursts).exp_m1();
+    for n in 1..=most.min(CODE_PARITY_MAX) {
+        let mut sum = 0.0;
+        let mut length = 1.0 - stays;
+        for j in 1..=n {
+            sum += j as f64 * length * chance[n - j];
+            length *= stays;
+        }
+        chance[n] = bursts / n as f64 * sum;
+        missing -= chance[n];
+    }
+    // By subtraction, the last digits of a small chance are noise.
+    if missing < 1e-12 { 0.0 } else { missing }
+}
+
+#[cfg(test)]
+pub(super) fn row_fails(data: u32, parity: u8, loss: f64) -> f64 {
+    missing_more(f64::from(data) + f64::from(parity), usize::from(parity), loss, 1.0)
+}
+
+/// As many as the code has.
 const CODE_PARITY_MAX: usize = 16;

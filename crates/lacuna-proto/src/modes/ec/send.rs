@@ -11,7 +11,9 @@
 //! nothing of it is coded, so every submessage is judged as one that has fallen
 //! back. Once the data are on the wire, those submessages of which nothing was
 //! judged yet are the message's *tail*, and are given as much parity as
-//! [`Sender::choose`] says. `modes/auto` tells why.
+//! [`Sender::choose`] says. `modes/auto` tells why. That parity trails behind all
+//! data, so a submessage that misses more than it can repair is not left waiting
+//! for it: it falls back once its data were passed.
 
 use super::{Config, Layout};
 use crate::modes::acked::Acked;
@@ -44,6 +46,8 @@ pub struct Sender {
     parity: Vec<u8>,
     /// It is not chosen yet how much parity the tail gets.
     is_deferred: bool,
+    /// The parity goes out behind all data, not behind its submessage.
+    parity_trails: bool,
     /// Data packets before it were judged, or came on another channel than some
     /// that were not.
     judged_packets: u32,
@@ -84,6 +88,7 @@ impl Sender {
             repairs_twice: false,
             parity: (0..submessages).map(share).collect(),
             is_deferred: false,
+            parity_trails: false,
             judged_packets: 0,
             undecided: VecDeque::new(),
             fallen: vec![0; submessages.div_ceil(64) as usize],
@@ -126,6 +131,7 @@ impl Sender {
     pub(crate) fn choose(&mut self, parity_of: impl Fn(u32) -> u8, repairs_twice: bool) {
         let Some(tail) = self.tail() else { return };
         self.is_deferred = false;
+        self.parity_trails = true;
         self.repairs_twice = repairs_twice;
         let packets = self.shape.data_packets;
         for submessage in self.layout.submessages(tail.start)..self.layout.submessages(packets) {
@@ -241,7 +247,10 @@ impl Sender {
     }
 
     fn has_fallen(&self, chunk: u32) -> bool {
-        let submessage = self.layout.submessage_of(chunk * self.shape.chunk_packets);
+        self.is_fallen(self.layout.submessage_of(chunk * self.shape.chunk_packets))
+    }
+
+    fn is_fallen(&self, submessage: u32) -> bool {
         self.fallen[(submessage / 64) as usize] >> (submessage % 64) & 1 == 1
     }
 
@@ -261,11 +270,15 @@ impl Sender {
     /// Whether judging this run cannot find anything missing.
     fn is_settled(&self, packets: &Range<u32>) -> bool {
         let has_chunks = match self.ended_by(packets) {
-            Some(submessage) => self.chunks_of(submessage).all(|chunk| self.acked.has(chunk)),
+            Some(submessage) => {
+                let has = |chunk| self.acked.has(chunk);
+                self.is_fallen(submessage) || self.chunks_of(submessage).all(has)
+            }
             None if self.layout.is_parity(packets.start) => true,
             None => {
                 let mut chunks = self.shape.judged_chunks(packets);
                 chunks.all(|chunk| self.acked.has(chunk) || !self.has_fallen(chunk))
+                    && self.beyond_repair(packets).next().is_none()
             }
         };
         has_chunks && self.has_fragments()
@@ -276,18 +289,42 @@ impl Sender {
     fn judge(&mut self, packets: &Range<u32>) {
         if let Some(submessage) = self.ended_by(packets) {
             self.unjudged = self.unjudged.saturating_sub(1);
-            let chunks = self.chunks_of(submessage);
-            if !chunks.clone().all(|chunk| self.acked.has(chunk)) {
-                self.fallen[(submessage / 64) as usize] |= 1 << (submessage % 64);
-                self.fallbacks += 1;
-                self.repair(chunks);
+            let has_all = self.chunks_of(submessage).all(|chunk| self.acked.has(chunk));
+            if !has_all && !self.is_fallen(submessage) {
+                self.fall_back(submessage);
             }
         } else if !self.layout.is_parity(packets.start) {
             self.repair(self.shape.judged_chunks(packets));
+            let beyond: Vec<u32> = self.beyond_repair(packets).collect();
+            beyond.into_iter().for_each(|submessage| self.fall_back(submessage));
         }
         if self.shape.fragments > 0 {
             self.repair_immediate(packets);
         }
+    }
+
+    fn fall_back(&mut self, submessage: u32) {
+        self.fallen[(submessage / 64) as usize] |= 1 << (submessage % 64);
+        self.fallbacks += 1;
+        self.repair(self.chunks_of(submessage));
+    }
+
+    /// Submessages that end in this run of data and miss more than the parity
+    /// that trails can repair: it repairs its number of packets in each row.
+    fn beyond_repair(&self, packets: &Range<u32>) -> impl Iterator<Item = u32> + '_ {
+        let all = self.shape.data_packets;
+        let count = |end: u32| {
+            if end == all { self.parity.len() as u32 } else { end / self.layout.data_packets() }
+        };
+        let ended = match self.parity_trails {
+            true => packets.start / self.layout.data_packets()..count(packets.end.min(all)),
+            false => 0..0,
+        };
+        ended.filter(|submessage| {
+            let missing = self.chunks_of(*submessage).filter(|chunk| !self.acked.has(*chunk));
+            let most = u32::from(self.parity[*submessage as usize]) * self.layout.chunk_packets();
+            !self.is_fallen(*submessage) && missing.count() as u32 > most
+        })
     }
 
     /// Sends what is missing of chunks whose submessage has fallen back again,

@@ -194,7 +194,7 @@ fn only_submessages_of_which_nothing_was_judged_get_parity() {
     assert_eq!(chosen(0, |_| 2, false).1, [1000..1008, 1008..1016, 1016..1020]);
     assert_eq!(chosen(1, |_| 2, false).1, [1008..1016, 1016..1020]);
     assert_eq!(chosen(16, |_| 1, false).1, [1008..1012, 1016..1020]);
-    assert_eq!(chosen(17, |_| 9, false).1, [1016..1020], "no more than there is");
+    assert_eq!(chosen(17, |_| 9, false).1, vec![1016..1020; 1], "no more than there is");
     assert_eq!(chosen(38, |_| 2, false).1, []);
 }
 
@@ -240,4 +240,28 @@ fn fragments_that_a_repaired_tail_lost_are_sent_again() {
         sender.on_passed(1, run(packets), RTO);
     }
     assert_eq!(sender.poll_transmit(), Some(3..4));
+}
+
+#[test]
+fn what_trailing_parity_cannot_repair_is_not_left_waiting_for_it() {
+    // One packet per chunk: one parity repairs one of four.
+    let layout = Layout::new(Code::mds(4, 2).unwrap(), 1, BASE);
+    let shape =
+        MessageShape { chunk_packets: 1, data_packets: 8, total_packets: 8, fragments: 0, layout };
+    let mut sender = Sender::deferred(Config { code: Code::mds(4, 2).unwrap() }, shape);
+    assert_eq!(sender.poll_transmit(), Some(0..8));
+    sender.choose(|_| 1, false);
+    while sender.poll_transmit().is_some() {}
+    sender.on_ack(1, &ack(1, &[0b11_0010]));
+    sender.on_passed(1, run(0..3), RTO);
+    assert_eq!(sender.poll_transmit(), None, "its data were not all passed");
+    sender.on_passed(2, run(3..8), RTO);
+    assert_eq!(sender.poll_transmit(), None, "no word as new as the report");
+    sender.on_ack(2, &ack(1, &[0b11_1010]));
+    assert_eq!(sender.poll_transmit(), Some(1..2), "two of the first four are missing");
+    assert_eq!(sender.poll_transmit(), Some(3..4));
+    assert_eq!(sender.poll_transmit(), None, "the second misses one, for which there is parity");
+    sender.on_passed(2, run(BASE..BASE + 1), RTO);
+    assert_eq!(sender.poll_transmit(), None, "it has fallen back already");
+    assert_eq!(sender.fallbacks(), 1);
 }
