@@ -192,19 +192,19 @@ fn reordering_is_no_loss() {
     // A fifth comes late; what looks lost at the moment is next to nothing.
     assert!(auto.estimate.lost_packets < 8.0, "{:?}", auto.estimate);
     assert!(pair.b.qp.stats().channels[0].packets > 11_000);
-    assert!(auto.last.unwrap().choice.parity <= 1, "{auto:?}");
+    assert!(auto.last.unwrap().choice.parity <= 2, "{auto:?}");
 }
 
 #[test]
-fn a_change_is_told_once() {
+fn a_choice_is_told_once() {
     let link = Link { loss_ppm: 20_000, delay_ns: 20 * MS, ..Link::default() };
     let mut pair = Pair::new(config(plan, 1), link);
-    assert_eq!(pair.a.qp.take_change(), None);
+    assert_eq!(pair.a.qp.take_choice(), None);
     // As the handshake's probes do.
     let now_ns = pair.now_ns;
     pair.a.qp.on_rtt_sample(now_ns, 40 * MS);
     choices(&mut pair, 1);
-    let told = pair.a.qp.take_change().expect("the first choice is one").to_string();
+    let told = pair.a.qp.take_choice().expect("the first choice is one").to_string();
     assert!(told.contains("parity per 32 chunks for the end of a message: loss "), "{told}");
-    assert_eq!(pair.a.qp.take_change(), None);
+    assert_eq!(pair.a.qp.take_choice(), None);
 }

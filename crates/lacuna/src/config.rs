@@ -57,7 +57,7 @@ pub struct ConnectionConfig {
 impl Default for ConnectionConfig {
     fn default() -> Self {
         Self {
-            mode: Mode::SR,
+            mode: Mode::Auto,
             chunk_bytes: CHUNK_BYTES,
             mtu_bytes: None,
             split: ImmediateSplit::DEFAULT,
@@ -80,6 +80,15 @@ impl ConnectionConfig {
         let mtu = u64::from(mtu_bytes.max(1));
         let code = self.mode.code();
         let asked_packets = self.chunk_bytes.div_ceil(mtu).min(1 << 30) as u32;
+        let asked_packets = match (self.mode, code) {
+            // Who did not ask for a code did not choose its chunk either: one that
+            // leaves no room for a submessage and its parity is cut.
+            (Mode::Auto, Some(code)) => {
+                let numbers = self.split.packets().saturating_sub(self.split.fragments());
+                asked_packets.min(numbers / code.chunks() as u32).max(1)
+            }
+            _ => asked_packets,
+        };
         let limit_packets = Geometry::limit_packets(self.split, asked_packets, code);
         let limit_bytes = u64::from(limit_packets) * mtu;
         // A longest message that the smaller packets cannot number is cut:
@@ -90,10 +99,10 @@ impl ConnectionConfig {
             bytes => bytes.div_ceil(mtu),
         };
         let chunk_packets = match code {
-            None => u64::from(asked_packets).min(slot_packets) as u32,
+            Some(_) if self.mode != Mode::Auto => asked_packets,
             // With a code, the chunk decides what parity costs: it is taken as
-            // it is or refused.
-            Some(_) => asked_packets,
+            // it is or refused. Else a short slot is one chunk.
+            _ => u64::from(asked_packets).min(slot_packets) as u32,
         };
         // A stripe fills one segmentation-offloaded send.
         let bundle_packets = 65_507 / mtu_bytes.saturating_add(DATA_OVERHEAD_BYTES as u32).max(1);

@@ -9,11 +9,10 @@ use crate::clock::Clock;
 use crate::error::{ContextError, QueuePairError};
 use crate::inbox::{Command, Inbox};
 use crate::monitor::Monitor;
-use crate::paths::{Paths, now_s};
+use crate::paths::{Paths, Remembered, now_s};
 use crate::shared::{Machine, Shared, State};
 use crate::worker::{Worker, WorkerCounters};
 use lacuna_datapath::{Capabilities, Datapath, MemNetwork, Offload, Udp, UdpConfig, Waiter};
-use lacuna_proto::path::controller::StartRate;
 use lacuna_proto::path::memory::PathRecord;
 use lacuna_proto::path::pool::{Pool, Senders};
 use lacuna_proto::qp::Failure;
@@ -466,13 +465,14 @@ impl Context {
         &self.inner.paths
     }
 
-    /// The rate at which one more queue pair may begin to send to `peer`, if one
-    /// is known. The other queue pairs that are sending there share it.
-    pub(crate) fn start_rate(&self, peer: IpAddr, rtt_ns: u64) -> Option<StartRate> {
+    /// The rate at which one more queue pair may begin to send to `peer`, if one is
+    /// known, and how the path loses. The other queue pairs that are sending there
+    /// share the rate.
+    pub(crate) fn remembered(&self, peer: IpAddr, rtt_ns: u64) -> Remembered {
         let (others, count) = {
             let by_peer = lock(&self.inner.queue_pairs.by_peer);
             let Some(others) = by_peer.get(&peer) else {
-                return self.inner.paths.start_rate(peer, rtt_ns, 1, None);
+                return self.inner.paths.remembered(peer, rtt_ns, 1, None);
             };
             let newest = others.values().rev().take(LOOKED_AT_MAX).cloned();
             (newest.collect::<Vec<_>>(), others.len() as u64)
@@ -486,7 +486,7 @@ impl Context {
         }
         // As many of the others as of those that were looked at.
         let sending = (sending * count).div_ceil(looked_at.max(1));
-        self.inner.paths.start_rate(peer, rtt_ns, sending + 1, live)
+        self.inner.paths.remembered(peer, rtt_ns, sending + 1, live)
     }
 
     /// Who has anything in flight.

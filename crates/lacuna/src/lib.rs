@@ -64,7 +64,7 @@ pub use error::{
 pub use handles::{Completed, RecvHandle, SendHandle, Stream};
 pub use handshake::PROTOCOL_VERSION;
 pub use queue_pair::QueuePair;
-pub use stats::{ChannelStats, ConnectionStats, RttStats, SentStats};
+pub use stats::{AutoStats, ChannelStats, ConnectionStats, RttStats, SentStats};
 
 pub use lacuna_datapath as datapath;
 pub use lacuna_proto::buffer::{Memory, SendBuffer};

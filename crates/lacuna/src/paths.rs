@@ -2,7 +2,7 @@
 //! in a file if asked (`ContextConfig::path_memory`).
 //!
 //! A queue pair leaves a record when it ends. The next one to the same peer
-//! begins at the rate of the newest: one of a queue pair that is there still, or
+//! begins at the rate of the newest and with what that knew of losses: one of a queue pair that is there still, or
 //! one of the memory. Queue pairs that are sending to that peer share it.
 //!
 //! The file is read when the context is made and merged with when a record is
@@ -11,7 +11,7 @@
 //! round trip.
 
 use lacuna_proto::path::controller::StartRate;
-use lacuna_proto::path::memory::{PathMemory, PathRecord};
+use lacuna_proto::path::memory::{PathLosses, PathMemory, PathRecord};
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A file that is longer than any memory is none.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// What a queue pair may begin with.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Remembered {
+    /// The rate to begin at.
+    pub(crate) start: Option<StartRate>,
+    /// How the path loses, and how many seconds ago it did.
+    pub(crate) losses: Option<(PathLosses, u64)>,
+}
 
 /// See the module's text.
 #[derive(Debug, Default)]
@@ -38,17 +47,24 @@ impl Paths {
         Ok(Self { memory: Mutex::new(memory), file })
     }
 
-    /// The rate to begin at towards a peer, for one of `flows` that send to it
-    /// now; `live` is what a queue pair that is there still has found.
-    pub(crate) fn start_rate(
+    /// What to begin with towards a peer, for one of `flows` that send to it now;
+    /// `live` is what a queue pair that is there still has found.
+    pub(crate) fn remembered(
         &self,
         peer: IpAddr,
         rtt_ns: u64,
         flows: u64,
         live: Option<PathRecord>,
-    ) -> Option<StartRate> {
-        let record = live.or_else(|| self.lock().get(&key(peer)).copied())?;
-        record.start_rate(now_s(), rtt_ns, flows)
+    ) -> Remembered {
+        let Some(record) = live.or_else(|| self.lock().get(&key(peer)).copied()) else {
+            return Remembered::default();
+        };
+        let now_s = now_s();
+        let start = record.start_rate(now_s, rtt_ns, flows);
+        // A path that is another by its round trip loses in another way.
+        let losses = record.losses.filter(|_| start.is_some());
+        let age_s = now_s.saturating_sub(record.saved_s);
+        Remembered { start, losses: losses.map(|losses| (losses, age_s)) }
     }
 
     /// Keeps what a queue pair has found.
@@ -109,8 +125,12 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    const RECORD: PathRecord =
-        PathRecord { rate_bits_per_s: 1_000_000, min_rtt_ns: 40_000_000, saved_s: 0 };
+    const RECORD: PathRecord = PathRecord {
+        rate_bits_per_s: 1_000_000,
+        min_rtt_ns: 40_000_000,
+        saved_s: 0,
+        losses: Some(PathLosses { lost_ppb: 1_000_000, burst_thousandths: 1000, packets: 99 }),
+    };
 
     fn record() -> PathRecord {
         PathRecord { saved_s: now_s(), ..RECORD }
@@ -129,8 +149,11 @@ mod tests {
         b.save(peer(2), record());
         let later = Paths::open(Some(file)).unwrap();
         for last in [1, 2] {
-            let start = later.start_rate(peer(last), 40_000_000, 1, None);
-            assert_eq!(start, Some(StartRate { rate_bits_per_s: 1_000_000 }));
+            let remembered = later.remembered(peer(last), 40_000_000, 1, None);
+            assert_eq!(remembered.start, Some(StartRate { rate_bits_per_s: 1_000_000 }));
+            assert_eq!(remembered.losses.map(|(losses, _)| losses), RECORD.losses);
+            let elsewhere = later.remembered(peer(last), 900_000_000, 1, None);
+            assert!(elsewhere.start.is_none() && elsewhere.losses.is_none());
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
     }
@@ -146,6 +169,6 @@ mod tests {
         let paths = Paths::default();
         paths.save(peer(1), record());
         let mapped = IpAddr::V6(std::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped());
-        assert!(paths.start_rate(mapped, 40_000_000, 1, None).is_some());
+        assert!(paths.remembered(mapped, 40_000_000, 1, None).start.is_some());
     }
 }

@@ -10,12 +10,12 @@ use crate::context::Context;
 use crate::error::{PostReceiveError, PostSendError, QueuePairError};
 use crate::handles::{RecvHandle, SendHandle, Stream};
 use crate::handshake::Rtt;
-use crate::paths::now_s;
+use crate::paths::{Remembered, now_s};
 use crate::shared::{Machine, Shared, State};
 use lacuna_code::{Code, CodeKind, Engine};
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::geometry::Geometry;
-use lacuna_proto::path::controller::{Kind as ControllerKind, StartRate};
+use lacuna_proto::path::controller::Kind as ControllerKind;
 use lacuna_proto::placement::Placement;
 use lacuna_proto::qp::{Failure, Peer, QpConfig, QpStats, SendRequest};
 use lacuna_proto::table::ChannelWriter;
@@ -113,6 +113,7 @@ pub(crate) fn protocol(
     lacuna_proto::qp::QueuePair::new(QpConfig {
         geometry,
         mode: config.mode,
+        policy: lacuna_proto::modes::auto::plan,
         controller: config.controller(),
         rto: config.rto,
         queue_pair: number,
@@ -131,7 +132,7 @@ pub(crate) fn join(
     addresses: &[Option<SocketAddr>],
     peer: Peer,
     rtt: Option<Rtt>,
-    start: Option<StartRate>,
+    remembered: Remembered,
 ) -> Vec<ChannelWriter> {
     let now_ns = context.clock().now_ns();
     let pools = addresses.iter().map(|to| to.map(|to| context.pool(to)).unwrap_or_default());
@@ -140,12 +141,17 @@ pub(crate) fn join(
     match rtt {
         Some(Rtt::Measured(rtt_ns)) => qp.on_rtt_sample(now_ns, rtt_ns),
         // What is remembered of the path agrees with it.
-        Some(Rtt::Guessed(rtt_ns)) if start.is_some() => qp.on_rtt_sample(now_ns, rtt_ns),
+        Some(Rtt::Guessed(rtt_ns)) if remembered.start.is_some() => {
+            qp.on_rtt_sample(now_ns, rtt_ns)
+        }
         Some(Rtt::Guessed(rtt_ns)) => qp.on_rtt_guess(rtt_ns),
         None => qp.probe(now_ns),
     }
-    if let Some(start) = start {
+    if let Some(start) = remembered.start {
         qp.start_at(start);
+    }
+    if let Some((losses, age_s)) = &remembered.losses {
+        qp.remember_losses(losses, *age_s);
     }
     qp.take_writers()
 }
@@ -274,7 +280,7 @@ impl QueuePair {
                 return Err(QueuePairError::Connected);
             }
             *addresses = info.channels.into_iter().map(Some).collect();
-            join(context, qp, addresses, peer, None, None)
+            join(context, qp, addresses, peer, None, Remembered::default())
         };
         context.hand_out(self.owner.shared.number, writers);
         if let Some(host) = host {

@@ -2,6 +2,7 @@
 
 use crate::context::ContextStats;
 use lacuna_proto::discard::Discard;
+use lacuna_proto::modes::auto;
 use lacuna_proto::qp::QpStats;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,8 +28,37 @@ pub struct ConnectionStats {
     pub window_bytes: Option<u64>,
     /// Rate of the congestion controller, if it paces.
     pub rate_bits_per_s: Option<u64>,
+    /// What the mode `auto` knows and chooses, if it is that.
+    pub auto: Option<AutoStats>,
     /// Packets that reached no queue pair of this context.
     pub context: ContextStats,
+}
+
+/// What the mode `auto` knows of the path, and what it chose by that.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct AutoStats {
+    /// Share of packets that the path loses, as it is estimated now.
+    pub loss: f64,
+    /// Mean packets lost in a row.
+    pub burst_packets: f64,
+    /// Packets that the estimates are worth, what is believed beforehand included.
+    pub evidence_packets: f64,
+    /// Time after which a loss shows.
+    pub rtt_us: f64,
+    /// Wire bits per second that the path carries, as it is estimated now.
+    pub rate_bits_per_s: u64,
+    /// Parity per 32 chunks that the end of the newest message got.
+    pub parity: u8,
+    /// Whether its repairs went out twice from its end on.
+    pub repairs_twice: bool,
+    /// Messages, counted by slot.
+    pub messages: u64,
+    /// Of those, the ones that got parity.
+    pub coded_messages: u64,
+    /// How often the choice was another than the one before.
+    pub changes: u64,
+    /// The newest choice and its reason, in a sentence.
+    pub why: String,
 }
 
 /// Sending side.
@@ -128,6 +158,7 @@ impl ConnectionStats {
             in_flight_bytes: stats.in_flight_bytes,
             window_bytes: (stats.window_bytes != u64::MAX).then_some(stats.window_bytes),
             rate_bits_per_s: stats.rate_bits_per_s,
+            auto: stats.auto.as_ref().map(AutoStats::new),
             context,
         }
     }
@@ -135,6 +166,26 @@ impl ConnectionStats {
     /// The statistics as one JSON object.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("numbers and names")
+    }
+}
+
+impl AutoStats {
+    fn new(stats: &auto::AutoStats) -> Self {
+        let auto::AutoStats { estimate, last, .. } = stats;
+        let choice = last.map(|last| last.choice).unwrap_or_default();
+        Self {
+            loss: estimate.loss(),
+            burst_packets: estimate.burst_packets,
+            evidence_packets: estimate.evidence_packets,
+            rtt_us: estimate.rtt_ns as f64 / 1e3,
+            rate_bits_per_s: estimate.rate_bits_per_s,
+            parity: choice.parity,
+            repairs_twice: choice.repairs_twice,
+            messages: stats.messages,
+            coded_messages: stats.coded_messages,
+            changes: stats.changes,
+            why: last.map_or_else(|| "nothing was sent yet".to_owned(), |last| last.to_string()),
+        }
     }
 }
 

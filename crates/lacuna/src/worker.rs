@@ -13,6 +13,7 @@ use crate::packetize::{Packetizer, Refused};
 use crate::shared::{Machine, Shared, State};
 use crate::spin::Spin;
 use lacuna_datapath::{Datapath, Placer, ReceivedBatch, Waiter};
+use lacuna_proto::modes::auto;
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::QueuePair;
 use lacuna_proto::table::ChannelWriter;
@@ -108,6 +109,8 @@ struct Served {
     tells: bool,
     /// A burst was full and has left.
     has_sent: bool,
+    /// What the mode `auto` chose meanwhile.
+    choice: Option<auto::Chosen>,
 }
 
 /// See the module's text.
@@ -450,6 +453,11 @@ impl Worker {
         if served.news {
             shared.notify();
         }
+        match served.choice {
+            Some(choice) if choice.is_new => tracing::info!(number, "auto: {choice}"),
+            Some(choice) => tracing::debug!(number, "auto, as before: {choice}"),
+            None => {}
+        }
         for index in 0..self.channels.len() {
             if self.channels[index].packetizer.packets()
                 >= self.channels[index].turn_packets as usize
@@ -530,8 +538,8 @@ impl Worker {
         }
         let due_ns = qp.poll_timeout_on(owned);
         let tells = due_ns.is_some_and(|due_ns| due_ns <= now_ns);
-        let due_ns = later(due_ns, now_ns, is_blocked);
-        Served { news: qp.take_news(), due_ns, goes_on, tells, has_sent: false }
+        let (news, due_ns) = (qp.take_news(), later(due_ns, now_ns, is_blocked));
+        Served { news, due_ns, goes_on, tells, has_sent: false, choice: qp.take_choice() }
     }
 
     /// The channels of this worker below `agreed`, which both ends have; a mask.

@@ -163,6 +163,9 @@ pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<(), Failure> {
     }
     if !output.json && !results.is_empty() {
         output.line(&table::render(&results))?;
+        for auto in results.iter().filter_map(|result| result.auto.as_ref()) {
+            output.line(&format!("auto: {}", auto.why))?;
+        }
     }
     wrong(&results)?;
     if interrupt::requested() {
@@ -222,7 +225,7 @@ mod tests {
         };
         assert_eq!(names("demo --mode sr:rto --mode sr --mode sr:rto"), ["sr:rto", "sr"]);
         assert_eq!(names("demo --mode ec --mode ec:mds:32:8"), ["ec:mds:32:8"]);
-        assert_eq!(names("demo"), ["sr", "sr:rto", "ec:mds:32:8"]);
+        assert_eq!(names("demo"), ["auto", "sr", "sr:rto", "ec:mds:32:8"]);
     }
 
     #[test]
@@ -231,7 +234,7 @@ mod tests {
         let results = [result::tests::result("sr")];
         assert_eq!(
             finished(&args, &results),
-            "interrupted; runs finished: sr 2 of 5, sr:rto 0 of 5, ec:mds:32:8 0 of 5"
+            "interrupted; runs finished: auto 0 of 5, sr 2 of 5, sr:rto 0 of 5, ec:mds:32:8 0 of 5"
         );
     }
 }

@@ -2,7 +2,7 @@
 
 use super::DemoArgs;
 use super::path::{Path, Ways};
-use lacuna::Mode;
+use lacuna::{AutoStats, Mode};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ pub(super) struct ModeResult {
     /// Seconds spent on computing parity, and chunks from it.
     pub(super) encode_s: f64,
     pub(super) decode_s: f64,
+    /// What the mode `auto` knows of the path and chose, if it is that.
+    pub(super) auto: Option<AutoStats>,
     /// Runs of packets whose timeout expired.
     pub(super) timeouts: u64,
     /// Packets that the path lost on the way to the receiver.
@@ -85,7 +87,8 @@ pub(super) struct Seen {
 impl ModeResult {
     pub(super) fn new(args: &DemoArgs, ways: &Ways, mode: Mode, path: &Path, seen: Seen) -> Self {
         let times_ms: Vec<f64> = seen.times.iter().map(|time| time.as_secs_f64() * 1e3).collect();
-        let sent = path.sender.stats().sent;
+        let stats = path.sender.stats();
+        let sent = stats.sent;
         let received = path.receiver.stats();
         let missing = path.missing();
         let chosen = path.sender.chosen();
@@ -107,6 +110,7 @@ impl ModeResult {
             fallbacks: sent.fallbacks,
             encode_s: sent.encode_s,
             decode_s: received.channels.iter().map(|c| c.decode_s).sum(),
+            auto: stats.auto,
             timeouts: sent.timeouts,
             lost_packets: missing.lost,
             queue_dropped_packets: missing.queue_dropped,
@@ -169,6 +173,7 @@ pub(super) mod tests {
             fallbacks: 0,
             encode_s: 0.0,
             decode_s: 0.0,
+            auto: None,
             timeouts: 0,
             lost_packets: 3,
             queue_dropped_packets: 0,

@@ -168,8 +168,8 @@ struct ClientArgs {
     /// Messages in flight, 1024 at most
     #[arg(long, short = 't', default_value_t = 16, value_name = "COUNT", value_parser = units::count(1..=1024u32))]
     inflight: u32,
-    /// Reliability
-    #[arg(long, default_value = "sr", value_parser = modes::parser())]
+    /// Reliability; auto measures the path and says what it chose
+    #[arg(long, default_value = "auto", value_parser = modes::parser())]
     mode: Mode,
     #[command(flatten)]
     pace: PaceArgs,

@@ -40,6 +40,8 @@ pub(super) struct Report {
     pub(super) fallbacks: u64,
     /// Time spent on computing parity.
     pub(super) encode_s: f64,
+    /// What the mode `auto` knows of the path and chose, if it is that.
+    pub(super) auto: Option<AutoStats>,
     #[serde(flatten)]
     pub(super) counted: Counted,
     /// Processor time of both ends per 10^9 bytes of payload; `None` if the
@@ -80,7 +82,8 @@ impl Report {
         cpu_s: f64,
     ) -> Self {
         let chosen = measured.chosen();
-        let sent = measured.stats().sent;
+        let stats = measured.stats();
+        let sent = stats.sent;
         let mut sorted: Vec<f64> =
             result.times.iter().map(|time| time.as_secs_f64() * 1e6).collect();
         sorted.sort_by(f64::total_cmp);
@@ -116,6 +119,7 @@ impl Report {
             parity_bytes: sent.parity_bytes,
             fallbacks: sent.fallbacks,
             encode_s: sent.encode_s,
+            auto: stats.auto,
             counted,
             // Processor time was taken over all messages, warm-up included.
             cpu_s_per_gbyte: server_cpu_s.map(|server_cpu_s| {
@@ -182,6 +186,9 @@ impl Report {
                 decode_s.unwrap_or(0.0),
                 show_count(self.fallbacks, "submessage"),
             ));
+        }
+        if let Some(auto) = &self.auto {
+            lines.push(format!(" auto: {}", auto.why));
         }
         if let (Some(missing), Some(share), Some(incomplete), Some(messages)) =
             (missing_chunks, missing_share, incomplete_messages, self.counted.messages)

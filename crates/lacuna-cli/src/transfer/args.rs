@@ -76,8 +76,8 @@ pub(crate) struct SendArgs {
     /// Take files of the same size and time at the receiver as identical, without reading them
     #[arg(long)]
     pub(super) quick: bool,
-    /// Reliability
-    #[arg(long, default_value = "sr", value_parser = modes::reliable())]
+    /// Reliability; auto measures the path and says what it chose
+    #[arg(long, default_value = "auto", value_parser = modes::reliable())]
     pub(super) mode: Mode,
     #[command(flatten)]
     pub(super) pace: PaceArgs,

@@ -161,6 +161,8 @@ pub(crate) struct Summary {
     pub(crate) parity_share: f64,
     /// Packets that were lost and computed from parity (receiver).
     pub(crate) repaired_packets: u64,
+    /// What the mode `auto` knows of the path and chose (sender, if it is that).
+    pub(crate) auto: Option<AutoStats>,
     /// Breaks after which the transfer went on.
     pub(crate) reconnects: u64,
     /// The other end.
@@ -271,6 +273,7 @@ impl Reporter {
         summary.retransmitted_share = measured.repaired_share;
         summary.parity_share = measured.parity_share;
         summary.repaired_packets = measured.repaired_packets;
+        summary.auto.clone_from(&measured.auto);
         summary.reconnects = measured.reconnects;
         summary.peer.clone_from(&measured.peer);
         let bad = summary.refused + summary.failed;
@@ -279,6 +282,9 @@ impl Reporter {
             self.output.object(summary)?;
         } else if measured.is_reached {
             self.output.line(&describe(summary, measured.side))?;
+            if let Some(auto) = &summary.auto {
+                self.output.note(&format!("auto: {}", auto.why));
+            }
         }
         if let Some(failure) = ended {
             return Err(failure);
@@ -313,6 +319,8 @@ pub(crate) struct Measured {
     pub(crate) parity_share: f64,
     /// Packets that parity repaired (receiver).
     pub(crate) repaired_packets: u64,
+    /// Of the newest connection (sender).
+    pub(crate) auto: Option<AutoStats>,
     pub(crate) reconnects: u64,
     pub(crate) peer: String,
 }
@@ -376,6 +384,7 @@ mod tests {
             repaired_share: 0.0,
             parity_share: 0.0,
             repaired_packets: 0,
+            auto: None,
             reconnects: 0,
             peer: String::new(),
         }

@@ -291,7 +291,7 @@ impl SendMachine {
     }
 
     /// The packets of the message whose parity is to be chosen now, because all
-    /// data were given out; see [`ec::Sender::choose`].
+    /// data were given out; see [`SendMachine::choose`].
     pub fn tail(&self) -> Option<Range<u32>> {
         match self {
             Self::Erasure(machine) => machine.tail(),

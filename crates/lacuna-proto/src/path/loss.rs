@@ -170,6 +170,12 @@ impl LossEstimate {
         PRIOR_LOST + self.counted().lost
     }
 
+    /// Share of packets lost, of those that were seen.
+    pub fn loss(&self) -> f64 {
+        let counted = self.counted();
+        if counted.packets > 0.0 { counted.lost / counted.packets } else { 0.0 }
+    }
+
     /// Mean losses in a row.
     pub fn burst_packets(&self) -> f64 {
         self.counted().burst_packets()

@@ -26,6 +26,8 @@ const AGE_S_MAX: u64 = 24 * 3600;
 const SAME_RTT_PART: u64 = 8;
 /// RFC 9959, 3.5: beyond these times the saved round trip it is another path.
 const RTT_TIMES: (u64, u64) = (2, 10);
+/// Packets that remembered losses are worth as evidence at most.
+const EVIDENCE_PACKETS_MAX: f64 = 4000.0;
 /// Records kept; the oldest goes.
 const RECORDS_MAX: usize = 1024;
 /// Longest key in a text.
@@ -40,6 +42,19 @@ pub struct PathRecord {
     pub min_rtt_ns: u64,
     /// When, in seconds since 1970.
     pub saved_s: u64,
+    /// How it loses, if that is known.
+    pub losses: Option<PathLosses>,
+}
+
+/// How a path loses packets, in whole numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathLosses {
+    /// Packets lost of a thousand million.
+    pub lost_ppb: u32,
+    /// Mean packets lost in a row, in thousandths.
+    pub burst_thousandths: u32,
+    /// Packets that this was seen in.
+    pub packets: u32,
 }
 
 /// Records by path: the owner's name for it, such as the peer's address.
@@ -61,6 +76,39 @@ impl PathRecord {
         let parts = if age_s <= FRESH_S && rtt_ns <= same_ns { 1 } else { 2 };
         let rate_bits_per_s = self.rate_bits_per_s / parts / flows.max(1);
         Some(StartRate { rate_bits_per_s: rate_bits_per_s.max(1) })
+    }
+}
+
+impl PathLosses {
+    /// Of a share of packets lost, so many in a row, seen in so many packets.
+    pub fn new(loss: f64, burst_packets: f64, packets: f64) -> Self {
+        // Casts from floating point stay within the bounds of the integer.
+        Self {
+            lost_ppb: (loss.clamp(0.0, 1.0) * 1e9) as u32,
+            burst_thousandths: (burst_packets.max(1.0) * 1e3) as u32,
+            packets: packets.max(0.0) as u32,
+        }
+    }
+
+    /// Share of packets lost.
+    pub fn loss(&self) -> f64 {
+        f64::from(self.lost_ppb) / 1e9
+    }
+
+    /// Mean packets lost in a row.
+    pub fn burst_packets(&self) -> f64 {
+        (f64::from(self.burst_thousandths) / 1e3).max(1.0)
+    }
+
+    /// Packets that it is worth as evidence now, at the age of its record: what a
+    /// message shows of the path soon counts for more.
+    pub fn evidence_packets(&self, age_s: u64) -> f64 {
+        let most = match age_s {
+            0..=FRESH_S => EVIDENCE_PACKETS_MAX,
+            _ if age_s <= AGE_S_MAX => EVIDENCE_PACKETS_MAX / 4.0,
+            _ => 0.0,
+        };
+        f64::from(self.packets).min(most)
     }
 }
 
@@ -94,12 +142,18 @@ impl PathMemory {
 
     /// The records as text, a line each.
     pub fn to_text(&self) -> String {
-        let mut text =
-            String::from("# lacuna paths: address, bit/s, round trip in ns, unix time\n");
+        let mut text = String::from(
+            "# lacuna paths: address, bit/s, round trip in ns, unix time; \
+             lost of 1e9, a thousand times the burst, seen in packets\n",
+        );
         for (key, record) in &self.records {
-            let PathRecord { rate_bits_per_s, min_rtt_ns, saved_s } = record;
+            let PathRecord { rate_bits_per_s, min_rtt_ns, saved_s, losses } = record;
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "{key} {rate_bits_per_s} {min_rtt_ns} {saved_s}");
+            let _ = write!(text, "{key} {rate_bits_per_s} {min_rtt_ns} {saved_s}");
+            if let Some(PathLosses { lost_ppb, burst_thousandths, packets }) = losses {
+                let _ = write!(text, " {lost_ppb} {burst_thousandths} {packets}");
+            }
+            text.push('\n');
         }
         text
     }
@@ -124,7 +178,17 @@ fn parse(line: &str) -> Option<(&str, PathRecord)> {
     let mut number = || words.next()?.parse::<u64>().ok();
     let (rate_bits_per_s, min_rtt_ns, saved_s) = (number()?, number()?, number()?);
     let is_sane = rate_bits_per_s > 0 && (1..=60_000_000_000).contains(&min_rtt_ns);
-    let record = PathRecord { rate_bits_per_s, min_rtt_ns, saved_s };
+    // Lines of older versions end here.
+    let losses = match words.clone().next() {
+        None => None,
+        Some(_) => {
+            let mut number = || words.next()?.parse::<u32>().ok();
+            let (lost_ppb, burst_thousandths) = (number()?, number()?);
+            Some(PathLosses { lost_ppb, burst_thousandths, packets: number()? })
+        }
+    };
+    let is_sane = is_sane && losses.is_none_or(|losses| losses.lost_ppb <= 1_000_000_000);
+    let record = PathRecord { rate_bits_per_s, min_rtt_ns, saved_s, losses };
     (is_sane && words.next().is_none()).then_some((key, record))
 }
 
@@ -137,8 +201,12 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
-    const RECORD: PathRecord =
-        PathRecord { rate_bits_per_s: 1_000_000_000, min_rtt_ns: 40 * MS, saved_s: 100_000 };
+    const RECORD: PathRecord = PathRecord {
+        rate_bits_per_s: 1_000_000_000,
+        min_rtt_ns: 40 * MS,
+        saved_s: 100_000,
+        losses: None,
+    };
 
     fn rate(now_s: u64, rtt_ms: u64, flows: u64) -> Option<u64> {
         RECORD.start_rate(now_s, rtt_ms * MS, flows).map(|start| start.rate_bits_per_s)
@@ -162,19 +230,30 @@ mod tests {
     }
 
     #[test]
+    fn remembered_losses_are_some_evidence_and_less_when_old() {
+        let losses = PathLosses::new(1e-2, 1.0, 1e6);
+        assert_eq!(losses.evidence_packets(10), EVIDENCE_PACKETS_MAX);
+        assert!(losses.evidence_packets(FRESH_S + 1) < EVIDENCE_PACKETS_MAX / 2.0);
+        assert_eq!(losses.evidence_packets(AGE_S_MAX + 1), 0.0);
+        assert_eq!(PathLosses::new(1e-2, 1.0, 7.0).evidence_packets(10), 7.0);
+    }
+
+    #[test]
     fn records_are_read_as_they_were_written() {
         let mut memory = PathMemory::default();
         memory.save("10.0.0.1", RECORD);
-        memory.save("fe80::1", PathRecord { saved_s: 7, ..RECORD });
+        let losses = Some(PathLosses::new(1e-3, 2.5, 1e6));
+        memory.save("fe80::1", PathRecord { saved_s: 7, losses, ..RECORD });
         assert_eq!(PathMemory::from_text(&memory.to_text()), (memory, 0));
     }
 
     #[test]
     fn lines_that_make_no_sense_are_left_out() {
         let text = "10.0.0.1 5 6 7\n\n# note\nx\n10.0.0.2 5 6\n10.0.0.3 5 6 7 8\n10.0.0.4 0 6 7\n\
+                    10.0.0.7 5 6 7 8 9 10 11\n10.0.0.8 5 6 7 2000000000 1000 5\n\
                     10.0.0.5 5 99999999999999 7\n10.0.0.6 -1 6 7\n\u{1}x 5 6 7";
         let (memory, refused) = PathMemory::from_text(text);
-        assert_eq!((memory.records.len(), refused), (1, 7));
+        assert_eq!((memory.records.len(), refused), (1, 9));
         assert!(memory.get("10.0.0.1").is_some());
     }
 

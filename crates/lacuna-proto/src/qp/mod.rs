@@ -38,7 +38,7 @@ use crate::path::Path;
 use crate::path::RtoConfig;
 use crate::path::arrivals::Arrivals;
 use crate::path::controller::{Controller, ControllerConfig, Setup, StartRate};
-use crate::path::memory::PathRecord;
+use crate::path::memory::{PathLosses, PathRecord};
 use crate::path::pool::{Pool, Senders};
 use crate::placement::Placement;
 use crate::rtt::RttEstimator;
@@ -291,10 +291,19 @@ impl QueuePair {
         self.path.start_at(start);
     }
 
+    /// Begins with what is remembered of the path's losses, in a record of this
+    /// age. To be called before anything is sent.
+    pub fn remember_losses(&mut self, losses: &PathLosses, age_s: u64) {
+        let packets = losses.evidence_packets(age_s);
+        self.path.loss_mut().start_at(losses.loss(), losses.burst_packets(), packets);
+    }
+
     /// What the path was found to be like, for its memory, saved at `now_s`.
     pub fn path_record(&self, now_s: u64) -> Option<PathRecord> {
         let (rate_bits_per_s, min_rtt_ns) = self.path.found()?;
-        Some(PathRecord { rate_bits_per_s, min_rtt_ns, saved_s: now_s })
+        let loss = self.path.loss();
+        let losses = PathLosses::new(loss.loss(), loss.burst_packets(), loss.seen_packets());
+        Some(PathRecord { rate_bits_per_s, min_rtt_ns, saved_s: now_s, losses: Some(losses) })
     }
 
     /// Sets this queue pair's part of what it shares with others of its owner:
@@ -342,9 +351,9 @@ impl QueuePair {
         self.failure
     }
 
-    /// The newest change of what the mode `auto` chooses, once.
-    pub fn take_change(&mut self) -> Option<auto::Change> {
-        self.send.take_change()
+    /// The newest choice of the mode `auto`, once.
+    pub fn take_choice(&mut self) -> Option<auto::Chosen> {
+        self.send.take_choice()
     }
 
     /// Whether something happened since the last call that an application may

@@ -12,7 +12,7 @@ use super::user_send::{SendId, SendRequest, SendStatus, UserSend};
 use super::window::{Landing, Standing, Window};
 use crate::buffer::SendBuffer;
 use crate::geometry::Geometry;
-use crate::modes::auto::{AutoStats, Change, Chooser, Estimate, Policy, Question};
+use crate::modes::auto::{AutoStats, Chooser, Chosen, Estimate, Policy, Question};
 use crate::modes::ec::Encoder;
 use crate::modes::{Mode, Run, SendMachine};
 use crate::path::controller::Controller;
@@ -569,8 +569,8 @@ impl SendSide {
         self.chooser.as_ref().map(|chooser| chooser.stats(estimate(path)))
     }
 
-    /// The newest change of choice, once.
-    pub(crate) fn take_change(&mut self) -> Option<Change> {
+    /// The newest choice, once.
+    pub(crate) fn take_choice(&mut self) -> Option<Chosen> {
         self.chooser.as_mut().and_then(Chooser::take_news)
     }
 

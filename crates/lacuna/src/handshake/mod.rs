@@ -463,10 +463,12 @@ impl Reservation {
         let shared = &owner.shared;
         let now_ns = context.clock().now_ns();
         let host = addresses.iter().flatten().next().map(SocketAddr::ip);
-        let remembered = || context.start_rate(host?, rtt_ns?);
-        let start = config.start_rate().or_else(remembered);
+        let known = host.zip(rtt_ns).map(|(host, rtt_ns)| context.remembered(host, rtt_ns));
+        let mut remembered = known.unwrap_or_default();
+        remembered.start = config.start_rate().or(remembered.start);
+        let start = remembered.start;
         let mut qp = Box::new(protocol(shared.number, &config, geometry, keys, 0));
-        let writers = join(context, &mut qp, &addresses, peer, rtt, start);
+        let writers = join(context, &mut qp, &addresses, peer, rtt, remembered);
         qp.prove(now_ns, patience.as_nanos() as u64);
         {
             let mut state = shared.lock();

@@ -221,6 +221,7 @@ impl Server {
             repaired_share: lost_share(&stats),
             parity_share: parity_share(&stats),
             repaired_packets: stats.channels.iter().map(|c| c.repaired_packets).sum(),
+            auto: None,
             reconnects: 0,
             peer: connection.peer().to_string(),
         };

@@ -145,6 +145,7 @@ impl Transfer<'_> {
             repaired_share: share(self.retransmitted, self.packets),
             parity_share: share(self.parity, self.packets),
             repaired_packets: 0,
+            auto: self.auto.clone(),
             reconnects: self.reconnects,
             peer: self.peer.clone(),
         };
@@ -198,7 +199,9 @@ impl Transfer<'_> {
         lane.tick();
         self.moved_bytes += lane.delivered_bytes();
         self.current = self.board.position(lane.delivered_bytes()).current;
-        let sent = connection.stats().sent;
+        let stats = connection.stats();
+        let sent = stats.sent;
+        self.auto = stats.auto.filter(|auto| auto.messages > 0).or(self.auto.take());
         self.packets += sent.packets;
         self.retransmitted += sent.retransmitted_packets;
         self.parity += sent.parity_packets;

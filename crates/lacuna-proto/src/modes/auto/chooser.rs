@@ -16,12 +16,14 @@ pub(crate) struct Chooser {
     changes: u64,
     messages: u64,
     coded_messages: u64,
-    news: Option<Change>,
+    news: Option<Chosen>,
 }
 
-/// A choice that differs from the one before it.
+/// A choice and what it was made for.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Change {
+pub struct Chosen {
+    /// It differs from the one before it.
+    pub is_new: bool,
     /// What was asked.
     pub question: Question,
     /// What was chosen.
@@ -34,7 +36,7 @@ pub struct AutoStats {
     /// The path as it is known now.
     pub estimate: Estimate,
     /// The newest choice and what it was made for.
-    pub last: Option<Change>,
+    pub last: Option<Chosen>,
     /// Choices that differed from the one before them.
     pub changes: u64,
     /// Messages for which it was chosen: a message of several slots counts as
@@ -61,9 +63,11 @@ impl Chooser {
         self.messages += 1;
         self.coded_messages += u64::from(choice.parity > 0);
         let before = self.last.replace((question, choice));
-        if before.is_none_or(|(_, before)| before != choice) {
-            self.changes += u64::from(before.is_some());
-            self.news = Some(Change { question, choice });
+        let is_new = before.is_none_or(|(_, before)| before != choice);
+        self.changes += u64::from(is_new && before.is_some());
+        // Of several that nobody asked for in time, a change is worth telling.
+        if is_new || !self.news.is_some_and(|news| news.is_new) {
+            self.news = Some(Chosen { is_new, question, choice });
         }
         choice
     }
@@ -80,15 +84,15 @@ impl Chooser {
         if gain_ns > KEPT_PART * took_ns || best == 0 { best } else { last }
     }
 
-    /// The newest change, once.
-    pub(crate) fn take_news(&mut self) -> Option<Change> {
+    /// The newest choice, once.
+    pub(crate) fn take_news(&mut self) -> Option<Chosen> {
         self.news.take()
     }
 
     pub(crate) fn stats(&self, estimate: Estimate) -> AutoStats {
         AutoStats {
             estimate,
-            last: self.last.map(|(question, choice)| Change { question, choice }),
+            last: self.last.map(|(question, choice)| Chosen { is_new: false, question, choice }),
             changes: self.changes,
             messages: self.messages,
             coded_messages: self.coded_messages,
@@ -97,9 +101,9 @@ impl Chooser {
 }
 
 /// One sentence: what, and why.
-impl fmt::Display for Change {
+impl fmt::Display for Chosen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { question, choice } = self;
+        let Self { question, choice, .. } = self;
         let estimate = &question.estimate;
         match choice.parity {
             0 => write!(f, "selective repeat")?,

@@ -42,7 +42,7 @@ mod plan;
 mod tests;
 
 pub(crate) use chooser::Chooser;
-pub use chooser::{AutoStats, Change};
+pub use chooser::{AutoStats, Chosen};
 pub use plan::{cost, plan};
 
 use lacuna_code::Code;

@@ -101,7 +101,7 @@ impl Sender {
     }
 
     /// Sends the data of a message of this shape, and of the parity what
-    /// [`Sender::choose`] says.
+    /// `choose` says.
     ///
     /// # Panics
     /// As [`Sender::new`].
