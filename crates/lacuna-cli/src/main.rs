@@ -175,7 +175,7 @@ mod tests {
         for (args, part) in [
             (&["lacuna", "fly"][..], "unrecognized subcommand 'fly'"),
             (&["lacuna", "demo", "--run", "1"], "similar argument exists: '--runs'"),
-            (&["lacuna", "demo", "--mode", "magic"], "one of raw, sr, sr:rto, ec"),
+            (&["lacuna", "demo", "--mode", "magic"], "one of auto, raw, sr, sr:rto, ec"),
             (&["lacuna", "demo", "--mode", "ec:mds:200:56"], "200 + 56 is more than 255"),
             (&["lacuna", "perf", "client"], "not provided: <HOST>"),
         ] {

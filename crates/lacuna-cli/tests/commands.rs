@@ -50,7 +50,7 @@ fn the_demo_verifies_every_mode() {
     assert_eq!(output.code, 0, "{output:?}");
     let results = output.objects();
     let modes: Vec<&str> = results.iter().filter_map(|result| result["mode"].as_str()).collect();
-    assert_eq!(modes, ["sr", "sr:rto", "ec:mds:32:8"]);
+    assert_eq!(modes, ["auto", "sr", "sr:rto", "ec:mds:32:8"]);
     for result in &results {
         assert_eq!(result["verified"], true);
         assert_eq!(result["size_bytes"], 2 << 20);
@@ -62,7 +62,16 @@ fn the_demo_verifies_every_mode() {
         let is_coded = result["mode"] == "ec:mds:32:8";
         let repaired = if is_coded { "repaired_chunks" } else { "retransmitted_chunks" };
         assert!(result[repaired].as_u64() > Some(0), "{result}");
-        assert_eq!(result["parity_packets"].as_u64() > Some(0), is_coded);
+        // The mode `auto` says what it found, and what it did about it.
+        let auto = &result["auto"];
+        assert_eq!(auto.is_object(), result["mode"] == "auto");
+        if auto.is_object() {
+            assert!(auto["loss"].as_f64() > Some(1e-3) && auto["rtt_us"].as_f64() > Some(3e3));
+            assert_eq!(auto["messages"], 2);
+            assert!(auto["why"].as_str().is_some_and(|why| why.contains("loss")), "{auto}");
+        } else {
+            assert_eq!(result["parity_packets"].as_u64() > Some(0), is_coded);
+        }
         // What it was done over.
         let path = json!({
             "rate_bits_per_s": 500_000_000, "rtt_ms": 4.0, "loss": 0.01,
@@ -73,7 +82,7 @@ fn the_demo_verifies_every_mode() {
         assert_eq!((&result["chunk_bytes"], &result["mtu_bytes"]), (&json!(4096), &json!(4096)));
         assert!(result["queue_dropped_packets"].is_number());
     }
-    assert!(results[1]["timeouts"].as_u64() > Some(0), "sr:rto repairs by timeouts: {results:?}");
+    assert!(results[2]["timeouts"].as_u64() > Some(0), "sr:rto repairs by timeouts: {results:?}");
 }
 
 #[test]
@@ -324,13 +333,16 @@ mod interrupted {
             "--no-plot",
             "--json",
         ]);
-        demo.wait_for("sr: run 3 of 10000");
+        demo.wait_for("auto: run 3 of 10000");
         demo.signal(Signal::INT);
         let output = demo.finish();
         assert_eq!(output.code, 130, "{output:?}");
         let results = output.objects();
-        assert_eq!(results.len(), 1, "sr:rto did not begin");
-        assert_eq!((&results[0]["mode"], &results[0]["interrupted"]), (&json!("sr"), &json!(true)));
+        assert_eq!(results.len(), 1, "sr did not begin");
+        assert_eq!(
+            (&results[0]["mode"], &results[0]["interrupted"]),
+            (&json!("auto"), &json!(true))
+        );
         assert!(results[0]["runs"].as_u64() >= Some(3));
         assert!(output.stderr.ends_with("lacuna: interrupted\n"), "{output:?}");
     }
@@ -339,14 +351,14 @@ mod interrupted {
     fn the_demo_says_in_its_table_how_far_it_came() {
         let options = ["--runs", "10000", "--size", "64KiB", "--rtt", "1ms", "--no-plot"];
         let demo = start(&[&["demo"], &options[..]].concat());
-        demo.wait_for("sr: run 3 of 10000");
+        demo.wait_for("auto: run 3 of 10000");
         demo.signal(Signal::INT);
         let output = demo.finish();
         assert_eq!(output.code, 130, "{output:?}");
         let text = output.stdout;
         assert!(text.contains("verified"), "{text}");
-        assert!(text.contains("interrupted; runs finished: sr "), "{text}");
-        assert!(text.contains("sr:rto 0 of 10000"), "{text}");
+        assert!(text.contains("interrupted; runs finished: auto "), "{text}");
+        assert!(text.contains("sr 0 of 10000"), "{text}");
     }
 
     #[test]
@@ -355,7 +367,7 @@ mod interrupted {
         let size = ["--size", "64KiB", "--warmup", "0", "--duration", "1h"];
         let args = [&["perf", "client", &address, "--json"], &size[..]].concat();
         let client = start(&args);
-        client.wait_for("mode sr");
+        client.wait_for("mode auto");
         client.signal(Signal::INT);
         let output = client.finish();
         assert_eq!(output.code, 130, "{output:?}");
@@ -375,7 +387,7 @@ mod interrupted {
     fn a_server_that_ends_takes_its_clients_along() {
         let (server, address) = perf_server(&[]);
         let client = start(&["perf", "client", &address, "--duration", "1h"]);
-        server.wait_for("mode sr");
+        server.wait_for("mode auto");
         server.signal(Signal::TERM);
         assert_eq!(server.finish().code, 130);
         let output = client.finish();
@@ -388,7 +400,7 @@ mod interrupted {
     fn a_stopped_client_holds_up_nobody() {
         let (server, address) = perf_server(&[]);
         let still = start(&["perf", "client", &address, "--duration", "1h"]);
-        server.wait_for("mode sr");
+        server.wait_for("mode auto");
         still.signal(Signal::STOP);
         let output = run(&["perf", "client", &address, "-n", "4", "--size", "64KiB"]);
         assert_eq!(output.code, 0, "{output:?}");

@@ -93,8 +93,8 @@ fn a_tree_arrives_as_it_is() {
         assert_eq!(end.file("tree/large")["hash"], hash);
         assert_eq!(end.file("tree/日本語")["bytes"], 1000);
     }
-    assert!(sent.stderr.contains("mode sr"), "it says what it uses: {}", sent.stderr);
-    assert!(received.stderr.contains("mode sr"), "{}", received.stderr);
+    assert!(sent.stderr.contains("mode auto"), "it says what it uses: {}", sent.stderr);
+    assert!(received.stderr.contains("mode auto"), "{}", received.stderr);
 }
 
 #[test]

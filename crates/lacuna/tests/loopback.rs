@@ -248,7 +248,7 @@ fn a_message_that_does_not_fit_is_refused_with_both_lengths() {
 
 #[test]
 fn modes_differ_per_connection() {
-    for mode in ["raw", "sr", "sr:rto"] {
+    for mode in ["auto", "raw", "sr", "sr:rto"] {
         let config =
             ConnectionConfig { mode: mode.parse::<Mode>().unwrap(), ..ConnectionConfig::default() };
         let (a, b) = pair(ContextConfig::default(), ContextConfig::default(), config);

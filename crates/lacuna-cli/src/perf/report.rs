@@ -10,7 +10,7 @@ use super::sending::Measured;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::units::show_count;
-use lacuna::Connection;
+use lacuna::{AutoStats, Connection};
 use serde::Serialize;
 
 /// See the module's text.

@@ -6,6 +6,7 @@ use super::wire::Hash;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::units::{show_bytes, show_count, show_rate};
+use lacuna::AutoStats;
 use serde::Serialize;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

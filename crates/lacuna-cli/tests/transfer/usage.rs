@@ -87,7 +87,7 @@ fn every_bad_value_is_answered_with_what_would_be_right() {
         ("--retry", "soon", "25ms"),
         ("--retry", "5", "use us, ms, s, min, h or d"),
         ("--mode", "magic", "unknown mode \"magic\""),
-        ("--mode", "raw", "raw does not repair losses: use sr, sr:rto"),
+        ("--mode", "raw", "raw does not repair losses: use auto, sr, sr:rto"),
         ("--mode", "ec:mds:32", "KIND:K:M"),
         ("--rate", "1", "use bit, kbit, mbit or gbit"),
         ("--rate", "1GB/s", "1GB/s is 8gbit"),
@@ -119,7 +119,7 @@ fn every_bad_value_is_answered_with_what_would_be_right() {
 #[test]
 fn help_explains_modes_units_and_partial_files() {
     for (command, parts) in [
-        ("send", ["Regular files", "Examples:", "- sr:", "- sr:rto:", "Units:", "Resuming:"]),
+        ("send", ["Regular files", "Examples:", "- auto:", "- sr:rto:", "Units:", "Resuming:"]),
         ("recv", ["Everything stays", "Examples:", "Partial files:", "Room:", "--clean", "Units:"]),
     ] {
         let help = spawn(&mut lacuna(&[command, "--help"])).finish();

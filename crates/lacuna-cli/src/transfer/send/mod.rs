@@ -28,7 +28,7 @@ use crate::purpose::{self, Purpose};
 use crate::units::show_bytes;
 use crate::{interrupt, reach, thread};
 use board::{Board, Ended};
-use lacuna::{ConnectError, Connection, ConnectionConfig, ContextConfig};
+use lacuna::{AutoStats, ConnectError, Connection, ConnectionConfig, ContextConfig};
 use packer::Packer;
 use patience::{Life, Patience};
 use produce::Producer;
@@ -58,6 +58,8 @@ struct Transfer<'a> {
     packets: u64,
     retransmitted: u64,
     parity: u64,
+    /// What the newest connection that sent anything chose, in mode `auto`.
+    auto: Option<AutoStats>,
     reconnects: u64,
     peer: String,
     /// The file that was on its way when the last connection ended, and how
@@ -97,6 +99,7 @@ pub(crate) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
         packets: 0,
         retransmitted: 0,
         parity: 0,
+        auto: None,
         reconnects: 0,
         current: None,
     };
