@@ -142,7 +142,7 @@ pub(crate) fn join(
         Some(Rtt::Measured(rtt_ns)) => qp.on_rtt_sample(now_ns, rtt_ns),
         // What is remembered of the path agrees with it.
         Some(Rtt::Guessed(rtt_ns)) if remembered.start.is_some() => {
-            qp.on_rtt_sample(now_ns, rtt_ns)
+            qp.on_rtt_sample(now_ns, rtt_ns);
         }
         Some(Rtt::Guessed(rtt_ns)) => qp.on_rtt_guess(rtt_ns),
         None => qp.probe(now_ns),
