@@ -12,6 +12,11 @@
 //! part of an arrival's time. And it counts packets, so what is lost is known
 //! without waiting for it to be repaired.
 //!
+//! And the pacer knows when the host did not let the sender run. The path is idle
+//! then, through no fault of its own: the time is no part of an interval. On a
+//! machine with more to do than cores, every round trip has such a time, and a
+//! rate that counted it would be paced at, be interrupted again and shrink.
+//!
 //! All bytes are *wire bytes*: UDP payload and 28 bytes of headers a packet,
 //! what a link's rate is made of.
 
@@ -24,6 +29,8 @@ pub struct Stamp {
     pub delivered_ns: u64,
     /// When the run had left that was the newest one delivered.
     pub first_sent_ns: u64,
+    /// By how much the host was late in all: by then, and when that run left.
+    pub late_ns: (u64, u64),
     /// Bytes lost by then.
     pub lost_bytes: u64,
     /// Bytes in flight, this run among them.
@@ -48,6 +55,8 @@ pub struct RateSample {
     pub in_flight_bytes: u64,
     /// The application, not the path, may have set the rate.
     pub is_app_limited: bool,
+    /// By how much the sender's host was late in all when the run left.
+    pub late_ns: u64,
 }
 
 /// Totals of one path.
@@ -56,6 +65,9 @@ pub(super) struct Delivery {
     delivered_bytes: u64,
     delivered_ns: u64,
     first_sent_ns: u64,
+    /// By how much the host was late in all: by now, and when the newest run
+    /// delivered had left.
+    late_ns: (u64, u64),
     lost_bytes: u64,
     /// Runs sent before this total is delivered are limited by the application;
     /// 0 if none are.
@@ -73,11 +85,13 @@ impl Delivery {
             // Nothing was in flight: a pause is no part of any interval.
             self.first_sent_ns = now_ns;
             self.delivered_ns = now_ns;
+            self.late_ns.1 = self.late_ns.0;
         }
         Stamp {
             delivered_bytes: self.delivered_bytes,
             delivered_ns: self.delivered_ns,
             first_sent_ns: self.first_sent_ns,
+            late_ns: self.late_ns,
             lost_bytes: self.lost_bytes,
             in_flight_bytes,
             is_app_limited: self.app_limited_end_bytes > 0,
@@ -87,6 +101,11 @@ impl Delivery {
     /// Nothing is left to send although more would be allowed.
     pub(super) fn on_out_of_data(&mut self, in_flight_bytes: u64) {
         self.app_limited_end_bytes = (self.delivered_bytes + in_flight_bytes).max(1);
+    }
+
+    /// The host let the sender run so much too late, and the path was idle.
+    pub(super) fn on_late(&mut self, late_ns: u64) {
+        self.late_ns.0 += late_ns;
     }
 
     /// So many bytes had come by `arrived_ns`, on the clock of the sender: a way
@@ -107,15 +126,19 @@ impl Delivery {
     pub(super) fn sample(&mut self, sent_ns: u64, stamp: &Stamp) -> RateSample {
         let send_ns = sent_ns.saturating_sub(stamp.first_sent_ns);
         let arrival_ns = self.delivered_ns.saturating_sub(stamp.delivered_ns);
+        let interval_ns = send_ns.max(arrival_ns);
+        let late_ns = (stamp.late_ns.0 - stamp.late_ns.1).min(interval_ns - interval_ns / 8);
         self.first_sent_ns = self.first_sent_ns.max(sent_ns);
+        self.late_ns.1 = self.late_ns.1.max(stamp.late_ns.0);
         let delivered_bytes = self.delivered_bytes.saturating_sub(stamp.delivered_bytes);
         RateSample {
-            rate: rate_of(delivered_bytes, send_ns.max(arrival_ns)),
+            rate: rate_of(delivered_bytes, interval_ns - late_ns),
             delivered_bytes,
             prior_delivered_bytes: stamp.delivered_bytes,
             lost_bytes: self.lost_bytes.saturating_sub(stamp.lost_bytes),
             in_flight_bytes: stamp.in_flight_bytes,
             is_app_limited: stamp.is_app_limited,
+            late_ns: stamp.late_ns.0,
         }
     }
 }
@@ -159,6 +182,31 @@ mod tests {
         // What was sent once the pause had drained is not marked.
         let stamp = delivery.on_sent(12 * MS, 1000, 1000);
         assert!(!stamp.is_app_limited);
+    }
+
+    #[test]
+    fn time_that_the_host_took_is_no_part_of_an_interval() {
+        // A megabyte per second over 5 ms of path; nothing leaves from 20 to 30 ms.
+        let lowest = |is_told: bool| {
+            let mut delivery = Delivery::default();
+            let (mut on_the_way, mut rates) = (std::collections::VecDeque::new(), Vec::new());
+            for now_ms in (0..20).chain(30..50u64) {
+                let came = |sent: &(u64, Stamp)| sent.0 + 5 * MS <= now_ms * MS;
+                while let Some((sent_ns, stamp)) = on_the_way.pop_front_if(|sent| came(sent)) {
+                    delivery.on_delivered(sent_ns + 5 * MS, 1000);
+                    rates.push(delivery.sample(sent_ns, &stamp).rate);
+                }
+                if now_ms == 30 && is_told {
+                    delivery.on_late(10 * MS);
+                }
+                let in_flight_bytes = 1000 * (on_the_way.len() as u64 + 2);
+                on_the_way
+                    .push_back((now_ms * MS, delivery.on_sent(now_ms * MS, 1000, in_flight_bytes)));
+            }
+            rates[5..].iter().min().copied()
+        };
+        assert!(lowest(true) > Some(700_000), "{:?}", lowest(true));
+        assert!(lowest(false) < Some(100_000), "{:?}", lowest(false));
     }
 
     #[test]

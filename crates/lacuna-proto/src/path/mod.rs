@@ -389,7 +389,12 @@ impl Path {
         let wire_bytes = bytes + count * IP_UDP_BYTES;
         self.controller.on_sent(now_ns, wire_bytes, self.in_flight_wire_bytes);
         if let Some(rate) = self.controller.rate_bits_per_s() {
-            self.pacer.on_sent(now_ns, wire_bytes, rate);
+            let queued_ns = match (self.rtt.latest_ns(), self.rtt.min_ns()) {
+                (Some(latest_ns), Some(min_ns)) => latest_ns.saturating_sub(min_ns),
+                _ => 0,
+            };
+            let late_ns = self.pacer.on_sent(now_ns, wire_bytes, rate, queued_ns);
+            self.delivery.on_late(late_ns);
         }
         self.is_blocked = false;
         if self.in_flight_wire_bytes == 0 {

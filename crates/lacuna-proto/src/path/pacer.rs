@@ -2,16 +2,18 @@
 //!
 //! A burst may leave when the clock is not ahead of now. Time lost to a late
 //! wake-up is made up for, so that the rate holds and not only the gaps: up to
-//! [`QUANTUM_NS`], and on a long path up to an eighth of it if data had waited
+//! [`QUANTUM_NS`], and on a long path up to a quarter of it if data had waited
 //! for the pace. A host that is busy takes a thread's core away for some
 //! milliseconds; what the link missed meanwhile is lost, but the path is filled
-//! again, and the little queue that this makes covers the next time.
+//! again, and the little queue that this makes covers the next time. What is not
+//! made up for is told: the path was idle then, and its rate is not to be
+//! measured by that.
 
 /// Unused time that may be made up for. One millisecond: the granularity at
 /// which the rate should be exact, and far more than a wake-up takes.
 pub const QUANTUM_NS: u64 = 1_000_000;
 /// The most on a long path: some time slices of a host.
-const LATE_NS_MAX: u64 = 10_000_000;
+const LATE_NS_MAX: u64 = 20_000_000;
 
 /// Paces one queue pair.
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,7 +30,7 @@ pub struct Pacer {
 impl Pacer {
     /// The path is this long.
     pub fn set_rtt(&mut self, min_rtt_ns: u64) {
-        self.late_ns = (min_rtt_ns / 8).clamp(QUANTUM_NS, LATE_NS_MAX);
+        self.late_ns = (min_rtt_ns / 4).clamp(QUANTUM_NS, LATE_NS_MAX);
     }
 
     /// It is not the pace that holds data back: there is none, or no window.
@@ -51,10 +53,20 @@ impl Pacer {
         bytes_in(idle_ns, rate_bits_per_s).saturating_add(burst_bytes).max(1)
     }
 
-    /// Counts a burst that left.
-    pub fn on_sent(&mut self, now_ns: u64, bytes: u64, rate_bits_per_s: u64) {
-        let start_ns = self.free_ns.max(now_ns.saturating_sub(self.quantum_ns()));
-        self.free_ns = start_ns + time_of(bytes, rate_bits_per_s);
+    /// Counts a burst that left. Returns how late it was, beyond what is made up
+    /// for, if that was the host's doing; `queued_ns` is what the path's queue
+    /// holds besides, so that the path was not idle for as long.
+    pub fn on_sent(
+        &mut self,
+        now_ns: u64,
+        bytes: u64,
+        rate_bits_per_s: u64,
+        queued_ns: u64,
+    ) -> u64 {
+        let late_ns = now_ns.saturating_sub(self.free_ns);
+        let made_up_ns = late_ns.min(self.quantum_ns());
+        self.free_ns = self.free_ns.max(now_ns - made_up_ns) + time_of(bytes, rate_bits_per_s);
+        if self.is_awaited { late_ns.saturating_sub(self.quantum_ns().max(queued_ns)) } else { 0 }
     }
 
     /// When the next burst may leave.
@@ -85,7 +97,7 @@ mod tests {
         for step in [100_000u64, 900_000, 10_000, 500_000].into_iter().cycle().take(4000) {
             now_ns += step;
             while pacer.allowance(now_ns, rate, 1500) >= 1500 {
-                pacer.on_sent(now_ns, 1500, rate);
+                pacer.on_sent(now_ns, 1500, rate, 0);
                 sent += 1500;
             }
         }
@@ -96,9 +108,27 @@ mod tests {
     #[test]
     fn a_long_pause_is_not_made_up_for() {
         let mut pacer = Pacer::default();
-        pacer.on_sent(0, 1500, 1_000_000_000);
+        pacer.on_sent(0, 1500, 1_000_000_000, 0);
         let burst = pacer.allowance(10_000_000_000, 1_000_000_000, 4000);
         assert_eq!(burst, bytes_in(QUANTUM_NS, 1_000_000_000) + 4000);
+    }
+
+    #[test]
+    fn the_time_that_the_host_took_and_the_queue_did_not_cover_is_told() {
+        let rate = 1_000_000_000;
+        let late_by = |queued_ns: u64, waited: bool| {
+            let mut pacer = Pacer::default();
+            pacer.set_rtt(40_000_000);
+            pacer.on_sent(0, 125_000, rate, 0);
+            if waited {
+                assert_eq!(pacer.allowance(1000, rate, 1500), 0);
+            }
+            pacer.on_sent(31_000_000, 1500, rate, queued_ns)
+        };
+        // 30 ms late, of which a quarter of the round trip is made up for.
+        assert_eq!(late_by(0, true), 20_000_000);
+        assert_eq!(late_by(25_000_000, true), 5_000_000);
+        assert_eq!(late_by(0, false), 0, "a pause is not the host's doing");
     }
 
     #[test]
@@ -106,11 +136,11 @@ mod tests {
         let rate = 1_000_000_000;
         let mut pacer = Pacer::default();
         pacer.set_rtt(40_000_000);
-        pacer.on_sent(0, 15_000, rate);
+        pacer.on_sent(0, 15_000, rate, 0);
         assert_eq!(pacer.allowance(1000, rate, 1500), 0);
-        // Five milliseconds are an eighth of the path.
+        // Ten milliseconds are a quarter of the path.
         let late = pacer.allowance(20_000_000, rate, 1500);
-        assert_eq!(late, bytes_in(5_000_000, rate) + 1500);
+        assert_eq!(late, bytes_in(10_000_000, rate) + 1500);
         pacer.on_other_limit();
         assert_eq!(pacer.allowance(20_000_000, rate, 1500), bytes_in(QUANTUM_NS, rate) + 1500);
     }

@@ -3,6 +3,7 @@
 //! receiver's report; only the payload is left out, so that half a minute at a gigabit is simulated
 //! in a fraction of a second. One seed draws everything.
 
+use crate::tcp::TcpBbr;
 use lacuna_proto::burst::BurstSummary;
 use lacuna_proto::path::arrivals::Arrivals;
 use lacuna_proto::path::controller::{ControllerConfig, Setup, StartRate};
@@ -39,6 +40,28 @@ pub(crate) struct Link {
     pub(crate) mark_bytes: Option<u64>,
     /// Each burst comes up to so much later; they may overtake each other.
     pub(crate) jitter_ns: u64,
+    /// Drops, before the queue, what comes faster than a rate.
+    pub(crate) policer: Option<Policer>,
+    /// Nothing comes through in either direction.
+    pub(crate) is_dark: bool,
+    /// What hosts do to times, if they do.
+    pub(crate) stalls: Option<Stalls>,
+}
+
+/// A token bucket without a queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Policer {
+    pub(crate) rate_bits_per_s: u64,
+    pub(crate) bucket_bytes: u64,
+}
+
+/// Senders, receivers and the link itself (who emulates it is a host too) are each kept from running
+/// now and then, independently: on average so long after the last time, for so long. Kernels note
+/// when a packet came, and whoever reads it does so later.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stalls {
+    pub(crate) every_ns: u64,
+    pub(crate) lasts_ns: u64,
 }
 
 impl Link {
@@ -53,6 +76,9 @@ impl Link {
             burst_packets: 1,
             mark_bytes: None,
             jitter_ns: 0,
+            policer: None,
+            is_dark: false,
+            stalls: None,
         }
     }
 
@@ -74,8 +100,25 @@ enum Event {
     Report(usize),
     Hear(usize, Box<Heard>),
     Ask(usize, u64),
+    SendTcp,
+    HearTcp(Came),
     Tick,
 }
+
+impl Event {
+    /// Index of the host in whose program it happens.
+    fn host(&self) -> Option<usize> {
+        match self {
+            Self::Send(_) | Self::Hear(..) => Some(0),
+            Self::Arrive(..) | Self::Report(_) => Some(1),
+            Self::Ask(..) | Self::SendTcp | Self::HearTcp(_) | Self::Tick => None,
+        }
+    }
+}
+/// Index of the link as a host.
+const LINK: usize = 2;
+/// Index that stands for the TCP flow.
+const TCP: usize = usize::MAX;
 
 /// A burst at the receiver.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,10 +126,16 @@ struct Came {
     next_psn: u64,
     packets: u64,
     marked: u64,
+    /// When the kernel noted it.
+    at_ns: u64,
 }
 
 #[derive(Debug)]
-struct Heard(lacuna_wire::Report);
+struct Heard {
+    report: lacuna_wire::Report,
+    /// When the kernel noted it.
+    at_ns: u64,
+}
 
 impl PartialEq for Heard {
     fn eq(&self, _: &Self) -> bool {
@@ -129,11 +178,18 @@ pub(crate) struct Bottleneck {
     pub(crate) now_ns: u64,
     pub(crate) link: Link,
     pub(crate) flows: Vec<Flow>,
+    /// A neighbour with TCP and BBR version 1.
+    pub(crate) tcp: Option<TcpBbr>,
+    tcp_due_ns: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     counter: u64,
     rng: Rng,
     free_ns: u64,
     burst_left: u64,
+    /// When the policer's bucket is full again.
+    bucket_full_ns: u64,
+    /// When each host is kept from running next, or is now.
+    stalled: [(u64, u64); 3],
     /// Sum of the queue's bytes at each tick, and the ticks.
     queue_sum: u128,
     ticks: u128,
@@ -145,11 +201,15 @@ impl Bottleneck {
             now_ns: SECOND,
             link,
             flows: Vec::new(),
+            tcp: None,
+            tcp_due_ns: 0,
             events: BinaryHeap::new(),
             counter: 0,
             rng: Rng::new(seed),
             free_ns: 0,
             burst_left: 0,
+            bucket_full_ns: 0,
+            stalled: [(0, 0); 3],
             queue_sum: 0,
             ticks: 0,
         };
@@ -195,6 +255,14 @@ impl Bottleneck {
         flow
     }
 
+    /// Adds a TCP flow with BBR version 1 that begins after a time.
+    pub(crate) fn add_tcp_bbr(&mut self, after_ns: u64) {
+        let begins_ns = self.now_ns + after_ns;
+        self.tcp = Some(TcpBbr::new(begins_ns, self.link.rtt_ns));
+        self.tcp_due_ns = begins_ns;
+        self.at(begins_ns, Event::SendTcp);
+    }
+
     /// Gives a flow more to send, now.
     pub(crate) fn give(&mut self, flow: usize, packets: u64) {
         let state = &mut self.flows[flow];
@@ -232,7 +300,10 @@ impl Bottleneck {
         while self.events.peek().is_some_and(|Reverse((at_ns, ..))| *at_ns <= end_ns) {
             let Some(Reverse((at_ns, _, event))) = self.events.pop() else { break };
             self.now_ns = at_ns;
-            self.on_event(event);
+            match event.host().and_then(|host| self.stalled_until(host, at_ns)) {
+                Some(until_ns) => self.at(until_ns, event),
+                None => self.on_event(event),
+            }
         }
         self.now_ns = end_ns;
     }
@@ -243,6 +314,16 @@ impl Bottleneck {
         while self.now_ns < end_ns && self.flows.iter().any(|flow| flow.done_ns.is_none()) {
             self.run_for(MS.min(end_ns - self.now_ns));
         }
+    }
+
+    /// Until when a host does not run, if it does not run at this time.
+    fn stalled_until(&mut self, host: usize, at_ns: u64) -> Option<u64> {
+        let Stalls { every_ns, lasts_ns } = self.link.stalls?;
+        while at_ns >= self.stalled[host].1 {
+            let from_ns = self.stalled[host].1.max(SECOND) + self.rng.below(2 * every_ns + 1);
+            self.stalled[host] = (from_ns, from_ns + 1 + self.rng.below(2 * lasts_ns));
+        }
+        (at_ns >= self.stalled[host].0).then_some(self.stalled[host].1)
     }
 
     fn on_event(&mut self, event: Event) {
@@ -272,26 +353,39 @@ impl Bottleneck {
                     reorder_packets,
                     ..BurstSummary::default()
                 };
-                state.arrivals.on_burst(now_ns, 0, &burst, Some(self.link.rtt_ns));
+                state.arrivals.on_burst(came.at_ns, 0, &burst, Some(self.link.rtt_ns));
                 self.schedule_report(flow);
+            }
+            Event::SendTcp => {
+                if self.tcp_due_ns == now_ns {
+                    self.send_tcp();
+                }
+            }
+            Event::HearTcp(came) => {
+                if let Some(tcp) = &mut self.tcp {
+                    tcp.on_ack(now_ns, came.next_psn, came.packets);
+                }
+                self.send_tcp();
             }
             Event::Report(flow) => {
                 let state = &mut self.flows[flow];
                 if state.arrivals.due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
                     let report = state.arrivals.report(now_ns);
-                    let heard = Box::new(Heard(report));
-                    self.at(now_ns + self.link.rtt_ns / 2, Event::Hear(flow, heard));
+                    if !self.link.is_dark {
+                        let at_ns = now_ns + self.link.rtt_ns / 2;
+                        self.at(at_ns, Event::Hear(flow, Box::new(Heard { report, at_ns })));
+                    }
                 }
             }
             Event::Hear(flow, heard) => {
                 let state = &mut self.flows[flow];
-                for channel in heard.0.channels() {
-                    let Some(passed) = state.path.on_report(now_ns, channel) else { continue };
+                for channel in heard.report.channels() {
+                    let Some(passed) = state.path.on_report(heard.at_ns, channel) else { continue };
                     while state.path.pop_passed(passed).is_some() {
                         state.give_back();
                     }
                 }
-                state.path.end_report(now_ns);
+                state.path.end_report(heard.at_ns);
                 self.send(flow);
             }
             Event::Ask(flow, psn) => {
@@ -357,19 +451,35 @@ impl Bottleneck {
         }
     }
 
+    fn send_tcp(&mut self) {
+        loop {
+            let Some(tcp) = &mut self.tcp else { return };
+            match tcp.poll(self.now_ns) {
+                Ok((first_psn, packets)) => self.carry(TCP, first_psn, packets),
+                Err(Some(at_ns)) => {
+                    self.tcp_due_ns = at_ns;
+                    return self.at(at_ns, Event::SendTcp);
+                }
+                Err(None) => return,
+            }
+        }
+    }
+
     /// Puts a run on the link.
     fn carry(&mut self, flow: usize, first_psn: u64, packets: u64) {
         let mut lost = 0;
-        let mut came = Came { next_psn: first_psn, packets: 0, marked: 0 };
+        let mut came = Came { next_psn: first_psn, packets: 0, marked: 0, at_ns: 0 };
         for index in 0..packets {
             let queued = self.queue_bytes();
-            if queued + WIRE_BYTES > self.link.queue_bytes + WIRE_BYTES {
+            if queued > self.link.queue_bytes || self.is_policed() {
                 lost += 1;
-                self.flows[flow].overflowed_packets += 1;
+                if let Some(state) = self.flows.get_mut(flow) {
+                    state.overflowed_packets += 1;
+                }
             } else {
                 let took = WIRE_BYTES * 8 * SECOND / self.link.rate_bits_per_s;
                 self.free_ns = self.free_ns.max(self.now_ns) + took;
-                if self.is_lost() {
+                if self.link.is_dark || self.is_lost() {
                     lost += 1;
                 } else {
                     came.packets += 1;
@@ -379,13 +489,36 @@ impl Bottleneck {
             }
             if came.packets == BURST_PACKETS || (index + 1 == packets && came.packets > 0) {
                 let next_psn = came.next_psn;
-                let late_ns = self.rng.below(self.link.jitter_ns + 1);
-                let due_ns = self.free_ns + self.link.rtt_ns / 2 + late_ns;
-                self.at(due_ns, Event::Arrive(flow, came));
-                came = Came { next_psn, packets: 0, marked: 0 };
+                self.deliver(flow, came);
+                came = Came { next_psn, packets: 0, marked: 0, at_ns: 0 };
             }
         }
-        self.flows[flow].runs.push_back((first_psn + packets, lost));
+        if let Some(state) = self.flows.get_mut(flow) {
+            state.runs.push_back((first_psn + packets, lost));
+        }
+    }
+
+    fn deliver(&mut self, flow: usize, came: Came) {
+        let late_ns = self.rng.below(self.link.jitter_ns + 1);
+        let due_ns = self.free_ns + self.link.rtt_ns / 2 + late_ns;
+        let at_ns = self.stalled_until(LINK, due_ns).unwrap_or(due_ns);
+        let came = Came { at_ns, ..came };
+        match flow {
+            TCP => self.at(at_ns + self.link.rtt_ns / 2, Event::HearTcp(came)),
+            _ => self.at(at_ns, Event::Arrive(flow, came)),
+        }
+    }
+
+    /// Whether the policer drops a packet of now.
+    fn is_policed(&mut self) -> bool {
+        let Some(policer) = self.link.policer else { return false };
+        let time_of = |bytes: u64| bytes * 8 * SECOND / policer.rate_bits_per_s;
+        let full_ns = self.bucket_full_ns.max(self.now_ns) + time_of(WIRE_BYTES);
+        let is_policed = full_ns - self.now_ns > time_of(policer.bucket_bytes);
+        if !is_policed {
+            self.bucket_full_ns = full_ns;
+        }
+        is_policed
     }
 
     fn is_lost(&mut self) -> bool {

@@ -1,7 +1,7 @@
 //! What flows do to a path: how much of it they use, how full its queue is, how they begin, how they
 //! share. The table is kept: a change of a controller shows as changed numbers.
 
-use crate::bottleneck::{Bottleneck, Link, MS, SECOND, WIRE_BYTES};
+use crate::bottleneck::{Bottleneck, Link, MS, SECOND, Stalls, WIRE_BYTES};
 use lacuna_proto::path::controller::{Controller, ControllerConfig, StartRate};
 use std::fmt::Write;
 
@@ -102,6 +102,30 @@ fn bbr_fills_a_path_that_loses_and_leaves_its_queue_short() {
             assert!(queue_permille < 300, "{what}: queue {queue_permille}");
         }
     }
+}
+
+#[test]
+fn a_host_that_stops_its_programs_now_and_then_does_not_slow_bbr_down() {
+    // On average 3 ms in 30, up to 8 at a time.
+    let stalls = Stalls { every_ns: 50 * MS, lasts_ns: 4 * MS };
+    for (mbit, rtt_ms) in [(100, 40), (1000, 40), (1000, 100)] {
+        for (loss_ppm, burst, least) in
+            [(0, 1, 940), (10_000, 1, 940), (50_000, 1, 920), (1000, 64, 940)]
+        {
+            let link = Link::new(mbit, rtt_ms * MS, 100).losing(loss_ppm, burst);
+            let Seen { used_permille, queue_permille, .. } =
+                alone(BBR, Link { stalls: Some(stalls), ..link });
+            let what =
+                format!("{mbit} Mbit/s, {rtt_ms} ms, loss {loss_ppm} ppm in bursts of {burst}");
+            assert!(used_permille >= least, "{what}: used {used_permille}");
+            assert!(queue_permille < 300, "{what}: queue {queue_permille}");
+        }
+    }
+    // Much more, over a longer path: what is measured is still the path.
+    let stalls = Stalls { every_ns: 40 * MS, lasts_ns: 12 * MS };
+    let link = Link { stalls: Some(stalls), ..Link::new(1000, 250 * MS, 100) };
+    let Seen { used_permille, .. } = alone(BBR, link);
+    assert!(used_permille >= 920, "{used_permille}");
 }
 
 #[test]

@@ -3,3 +3,4 @@
 mod bottleneck;
 mod conformance;
 mod flows;
+mod tcp;

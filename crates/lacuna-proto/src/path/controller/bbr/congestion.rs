@@ -195,6 +195,7 @@ mod tests {
                         lost_bytes: lost * PACKET,
                         in_flight_bytes: 1000 * PACKET,
                         is_app_limited: false,
+                        late_ns: 0,
                     }),
                     ..Sample::default()
                 },

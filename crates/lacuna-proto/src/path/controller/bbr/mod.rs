@@ -11,7 +11,9 @@
 //!   reasons are what this transport is for. See `congestion.rs`.
 //! - *The path's own loss is made up for* in the pacing rate, up to 6 %: the
 //!   delivery rate is what arrives, and pacing at it loses the same share again
-//!   with every round [5.6.2]. Not while a queue stands.
+//!   with every round [5.6.2]. Also while a queue stands, which drains by the
+//!   gain of cruising: else a sender whose host stops it now and then, and makes
+//!   up for that by a little queue, would lose the path's share after all.
 //! - *No packet conservation in recovery* [5.6.4.4]: repairs are sent under the
 //!   same window and rate as everything else. After silence the path itself lets
 //!   little out.
@@ -335,7 +337,7 @@ impl Bbr {
         let paced = u128::from(self.rate()) * u128::from(gain * PACING_PERCENT) / 10_000;
         // What the path loses by itself is sent besides: the estimate is of
         // what arrives, and would shrink with each round.
-        let own_ppm = if self.congestion.has_queue() { 0 } else { self.congestion.own_loss_ppm() };
+        let own_ppm = self.congestion.own_loss_ppm();
         let arrives_ppm = 1_000_000 - own_ppm.min(OWN_LOSS_PPM_MAX);
         let paced = u64::try_from(paced * 1_000_000 / u128::from(arrives_ppm)).unwrap_or(u64::MAX);
         if paced > 0 && (self.full.is_reached() || paced > self.pacing_rate) {

@@ -288,6 +288,7 @@ mod tests {
                 lost_bytes: 0,
                 in_flight_bytes: 0,
                 is_app_limited: false,
+                late_ns: 0,
             };
             let sample =
                 Sample { newly_delivered_bytes: 10, rate: Some(rate), ..Sample::default() };
