@@ -151,6 +151,34 @@ fn an_overflowing_queue_slows_bbr_down() {
 }
 
 #[test]
+fn a_queue_too_short_to_be_seen_is_not_overrun() {
+    // The same as above, where round trips show nothing. Probing for more costs some.
+    for (loss_ppm, queue_percent) in [(0, 2), (10_000, 2), (50_000, 2), (0, 5), (10_000, 5)] {
+        let link = Link::new(1000, 40 * MS, queue_percent).losing(loss_ppm, 1);
+        let Seen { used_permille, dropped_ppm, .. } = alone(BBR, link);
+        let what = format!("queue {queue_percent} %, loss {loss_ppm} ppm");
+        assert!(dropped_ppm < 15_000, "{what}: dropped {dropped_ppm}");
+        assert!(used_permille > 880, "{what}: used {used_permille}");
+    }
+}
+
+#[test]
+fn a_path_that_begins_to_lose_is_used_on() {
+    for rtt_ms in [10, 40] {
+        let link = Link::new(1000, rtt_ms * MS, 100);
+        let mut path = Bottleneck::new(link, 5);
+        let flow = path.add(BBR, None, u64::MAX, 0);
+        path.run_for(5 * SECOND);
+        path.link = link.losing(50_000, 1);
+        path.run_for(5 * SECOND);
+        let before = path.flows[flow].received_packets;
+        path.run_for(10 * SECOND);
+        let used = (path.flows[flow].received_packets - before) * WIRE_BYTES * 8 / 10;
+        assert!(used > 900_000_000 / 100 * 95, "{rtt_ms} ms: {used} bit/s");
+    }
+}
+
+#[test]
 fn marks_keep_the_queue_shorter_than_its_end_would() {
     let link = Link::new(1000, 40 * MS, 300);
     let marking = Link { mark_bytes: Some(link.path_bytes() / 20), ..link };

@@ -5,18 +5,23 @@
 //! - *loss with a queue*: more than 2 % is lost beyond the path's own loss while
 //!   round trips are longer than the path. A queue that overflows is full, so
 //!   the packets around a drop have waited in it, whatever it holds; packets lost
-//!   on the way have not. The path's own loss is learnt while there is no queue,
-//!   so that 5 % of it do not pass for an overflow when a queue stands for
-//!   another reason;
+//!   on the way have not;
+//! - *loss that grows with what is sent*: a queue too short to be seen, or a
+//!   policer that has none, drops what is sent too fast. More than 2 % beyond
+//!   the own loss in a round of probing upwards is that, and so is as much in two
+//!   rounds in turn at any other time: a burst passes, an overflow does not;
 //! - *marks*: more than 2 % of a round carry "congestion experienced". Whoever
 //!   marks has a queue;
 //! - *heavy loss*, a fifth of a thousand packets and of a round trip: nobody
-//!   would want to run through it, and a policer that drops without a queue
-//!   shows only so.
+//!   would want to run through it.
 //!
-//! What this gives up: a queue that holds less than a sixteenth of the path, or
-//! a quarter of a millisecond, can overflow unnoticed up to that fifth. There
-//! the rate is still bounded by what was delivered, as in BBR's first version.
+//! The path's *own loss* is what stays when less is sent than it carries. It is
+//! raised only by rounds that were (Down, and after a cut), and then believed
+//! for a while; any round may lower it. So an overflow is not mistaken for the
+//! path's own, and a path that begins to lose is: it costs one cut, which shows
+//! that sending less does not help. To see that, Down lasts some rounds longer
+//! when there is something to tell apart. "More" leaves three standard deviations
+//! of independent losses to chance: of 128 packets at 5 %, ten are lost often.
 
 use crate::path::controller::{RateSample, Sample};
 
@@ -26,6 +31,9 @@ const THRESHOLD_PPM: u64 = 20_000;
 const HEAVY_PPM: u64 = 200_000;
 /// What a path may lose of its own, at most; what is more is not excused.
 const OWN_LOSS_PPM_MAX: u64 = 150_000;
+/// Own loss that is looked at again now and then, and how often: routes change.
+const WORTH_PPM: u64 = 10_000;
+const BELIEVED_NS: u64 = 10_000_000_000;
 /// Packets in flight that the threshold counts at least: of a handful, one is
 /// no rate.
 const FEW_PACKETS: u64 = 128;
@@ -33,6 +41,8 @@ const FEW_PACKETS: u64 = 128;
 const LEARN_PACKETS: u64 = 512;
 /// Weight of the past in the mean of the own loss.
 const LEARN_TIMES: u64 = 8;
+/// Rounds in turn that lose more than the path's own, and are no burst.
+const SUSPECT_ROUNDS: u32 = 2;
 /// A round trip is longer than the path if it is so by one part in 16,
 const QUEUE_PART: u64 = 16;
 /// by a quarter of a millisecond, which the hosts' scheduling takes,
@@ -41,24 +51,48 @@ const QUEUE_NS_MIN: u64 = 250_000;
 /// reports, or one per millisecond.
 const QUEUE_SAMPLES: u32 = 8;
 
+/// How much is sent, as far as a report can tell: it is of a round trip ago.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Load {
+    /// Nobody knows yet.
+    Start,
+    /// Less than the path is believed to carry.
+    Low,
+    /// As much.
+    Even,
+    /// More.
+    Probing,
+}
+
 /// See the module's text.
 #[derive(Debug, Clone)]
 pub(super) struct Congestion {
     packet_bytes: u64,
     /// Round trips in turn that were longer than the path.
     queued_samples: u32,
-    /// Mean of what the path loses by itself, and how often it was learnt.
+    /// Mean of what the path loses by itself; how often it was learnt, and when
+    /// under little load.
     own_loss_ppm: u64,
     learnt: u64,
-    /// What is no sign of congestion: the own loss, and more after a burst.
+    seen_ns: Option<u64>,
+    /// What is no sign of congestion beside a queue: the own loss, and more after
+    /// a burst.
     excused_ppm: u64,
     /// Sums since the own loss was last learnt, over whole rounds.
     delivered_bytes: u64,
     lost_bytes: u64,
     had_queue: bool,
+    was_low: bool,
     /// Sums of the round.
     round_delivered_bytes: u64,
+    round_lost_bytes: u64,
     round_marked_bytes: u64,
+    /// Rounds in turn that lost more than the path's own.
+    suspect_rounds: u32,
+    /// There was one since the own loss was last seen.
+    is_doubted: bool,
+    /// The latest round was one too many.
+    is_suspect: bool,
     is_heavy: bool,
     /// The latest report is a sign of congestion.
     is_now: bool,
@@ -73,19 +107,31 @@ impl Congestion {
             queued_samples: 0,
             own_loss_ppm: 0,
             learnt: 0,
+            seen_ns: None,
             excused_ppm: 0,
             delivered_bytes: 0,
             lost_bytes: 0,
             had_queue: false,
+            was_low: false,
             round_delivered_bytes: 0,
+            round_lost_bytes: 0,
             round_marked_bytes: 0,
+            suspect_rounds: 0,
+            is_doubted: false,
+            is_suspect: false,
             is_heavy: false,
             is_now: false,
             in_round: false,
         }
     }
 
-    pub(super) fn on_report(&mut self, sample: &Sample, min_rtt_ns: u64, is_round_start: bool) {
+    pub(super) fn on_report(
+        &mut self,
+        sample: &Sample,
+        min_rtt_ns: u64,
+        is_round_start: bool,
+        load: Load,
+    ) {
         if let Some(rtt_ns) = sample.rtt_ns {
             let wait_ns = (min_rtt_ns / QUEUE_PART).max(QUEUE_NS_MIN);
             let is_longer = rtt_ns > min_rtt_ns + wait_ns;
@@ -93,17 +139,23 @@ impl Congestion {
         }
         self.had_queue |= self.has_queue();
         if is_round_start {
-            self.round_delivered_bytes = 0;
+            self.suspect(load);
             self.round_marked_bytes = 0;
-            self.learn();
+            self.learn(sample.now_ns, load);
         }
+        if load == Load::Low && !self.was_low {
+            // What is of before tells nothing of little load.
+            self.restart_learning();
+        }
+        self.was_low = load == Load::Low;
         self.delivered_bytes += sample.newly_delivered_bytes;
         self.lost_bytes += sample.newly_lost_bytes;
         self.round_delivered_bytes += sample.newly_delivered_bytes;
+        self.round_lost_bytes += sample.newly_lost_bytes;
         self.round_marked_bytes += sample.newly_marked_bytes;
         let is_marked = exceeds(self.round_marked_bytes, self.round_delivered_bytes, THRESHOLD_PPM);
         let overflows = sample.rate.as_ref().is_some_and(|rate| self.overflows(rate));
-        self.is_now = is_marked || self.is_heavy || overflows;
+        self.is_now = is_marked || self.is_heavy || self.is_suspect || overflows;
         // What is told again of an older loss was answered already.
         self.in_round |= self.is_now && (sample.newly_lost_bytes > 0 || is_marked);
     }
@@ -118,11 +170,36 @@ impl Congestion {
     fn overflows(&self, rate: &RateSample) -> bool {
         let sent = rate.in_flight_bytes.max(FEW_PACKETS * self.packet_bytes);
         let allowed_ppm = THRESHOLD_PPM + self.excused_ppm;
-        self.has_queue() && exceeds(rate.lost_bytes, sent, allowed_ppm)
+        self.has_queue() && self.differs(rate.lost_bytes, sent, allowed_ppm)
+    }
+
+    /// At the start of a round: whether the last lost more than the path's own.
+    fn suspect(&mut self, load: Load) {
+        let sent = self.round_delivered_bytes + self.round_lost_bytes;
+        if sent < FEW_PACKETS * self.packet_bytes {
+            return;
+        }
+        let is_more = self.differs(self.round_lost_bytes, sent, self.own_loss_ppm + THRESHOLD_PPM);
+        let is_more = is_more && matches!(load, Load::Even | Load::Probing);
+        self.suspect_rounds = if is_more { self.suspect_rounds + 1 } else { 0 };
+        self.is_doubted |= is_more;
+        let rounds = if load == Load::Probing { 1 } else { SUSPECT_ROUNDS };
+        self.is_suspect = self.suspect_rounds >= rounds;
+        self.round_delivered_bytes = 0;
+        self.round_lost_bytes = 0;
+    }
+
+    /// Whether so much lost is more than that share, and not by chance.
+    fn differs(&self, lost_bytes: u64, sent_bytes: u64, share_ppm: u64) -> bool {
+        let (lost, sent) = (lost_bytes / self.packet_bytes, sent_bytes / self.packet_bytes);
+        let expected = u128::from(sent) * u128::from(share_ppm);
+        // Three standard deviations, of millionths of packets.
+        let chance = 3 * (expected * 1_000_000).isqrt();
+        u128::from(lost) * 1_000_000 > expected + chance
     }
 
     /// At the start of a round: what of the last ones was the path's own loss.
-    fn learn(&mut self) {
+    fn learn(&mut self, now_ns: u64, load: Load) {
         self.is_heavy = false;
         let sent = self.delivered_bytes + self.lost_bytes;
         if sent < LEARN_PACKETS * self.packet_bytes {
@@ -136,17 +213,30 @@ impl Congestion {
         self.is_heavy = is_heavy;
         let loss_ppm = u128::from(self.lost_bytes) * 1_000_000 / u128::from(sent);
         let loss_ppm = (loss_ppm as u64).min(OWN_LOSS_PPM_MAX);
+        let step = |own: u64, part: u64| match loss_ppm > own {
+            true => own + (loss_ppm - own) / part,
+            false => own - (own - loss_ppm) / part,
+        };
         if !self.had_queue && !is_heavy {
             self.learnt = (self.learnt + 1).min(LEARN_TIMES);
-            let step = |own: u64, part: u64| match loss_ppm > own {
-                true => own + (loss_ppm - own) / part,
-                false => own - (own - loss_ppm) / part,
-            };
-            self.own_loss_ppm = step(self.own_loss_ppm, self.learnt);
+            if load == Load::Low && self.was_low {
+                let part = if self.is_doubted { 1 } else { 2 };
+                self.own_loss_ppm = step(self.own_loss_ppm, part);
+                self.seen_ns = Some(now_ns);
+                self.is_doubted = false;
+            } else if self.seen_ns.is_none()
+                || !self.differs(self.lost_bytes, sent, self.own_loss_ppm)
+            {
+                self.own_loss_ppm = step(self.own_loss_ppm, self.learnt);
+            }
             // Losses come in bursts: excused soon, and for a while.
             let part = if loss_ppm > self.excused_ppm { 2 } else { LEARN_TIMES };
             self.excused_ppm = step(self.excused_ppm, part);
         }
+        self.restart_learning();
+    }
+
+    fn restart_learning(&mut self) {
         self.delivered_bytes = 0;
         self.lost_bytes = 0;
         self.had_queue = false;
@@ -155,6 +245,13 @@ impl Congestion {
     /// What the path loses without any queue.
     pub(super) fn own_loss_ppm(&self) -> u64 {
         self.own_loss_ppm
+    }
+
+    /// Whether to send less for some rounds, to see what the path loses then.
+    pub(super) fn wants_low_load(&self, now_ns: u64) -> bool {
+        let is_old =
+            self.seen_ns.is_none_or(|seen_ns| now_ns.saturating_sub(seen_ns) > BELIEVED_NS);
+        self.is_doubted || (is_old && self.own_loss_ppm >= WORTH_PPM)
     }
 
     /// `IsInflightTooHigh` [5.5.10.2], of the latest report.
@@ -181,6 +278,16 @@ mod tests {
 
     /// A round of 1000 packets of which `lost` are lost, on a path of 40 ms.
     fn round(congestion: &mut Congestion, rtt_ms: u64, lost: u64, marked: u64) -> bool {
+        loaded_round(congestion, rtt_ms, lost, marked, Load::Even)
+    }
+
+    fn loaded_round(
+        congestion: &mut Congestion,
+        rtt_ms: u64,
+        lost: u64,
+        marked: u64,
+        load: Load,
+    ) -> bool {
         for part in 0..10 {
             congestion.on_report(
                 &Sample {
@@ -201,6 +308,7 @@ mod tests {
                 },
                 40 * MS,
                 part == 0,
+                load,
             );
         }
         congestion.take_round()
@@ -217,10 +325,57 @@ mod tests {
     }
 
     #[test]
+    fn loss_that_comes_with_the_load_is_congestion_without_any_queue() {
+        let mut congestion = Congestion::new(PACKET);
+        for _ in 0..10 {
+            for _ in 0..3 {
+                loaded_round(&mut congestion, 40, 0, 0, Load::Low);
+            }
+            for _ in 0..3 {
+                round(&mut congestion, 40, 50, 0);
+            }
+            assert!(round(&mut congestion, 40, 50, 0));
+            assert!(congestion.own_loss_ppm() < 1000, "{}", congestion.own_loss_ppm());
+            assert!(congestion.wants_low_load(0));
+        }
+    }
+
+    #[test]
+    fn a_path_that_begins_to_lose_is_taken_for_congested_once() {
+        let mut congestion = Congestion::new(PACKET);
+        for load in [Load::Even, Load::Even, Load::Low, Load::Low, Load::Low, Load::Even] {
+            loaded_round(&mut congestion, 40, 0, 0, load);
+        }
+        let mut is_congested = false;
+        for _ in 0..4 {
+            is_congested = round(&mut congestion, 40, 50, 0);
+        }
+        assert!(is_congested && congestion.wants_low_load(0));
+        // Sending less does not help.
+        for _ in 0..4 {
+            loaded_round(&mut congestion, 40, 50, 0, Load::Low);
+        }
+        assert!(!congestion.wants_low_load(0));
+        for _ in 0..20 {
+            assert!(!round(&mut congestion, 40, 50, 0));
+        }
+    }
+
+    #[test]
+    fn a_burst_of_losses_is_no_congestion() {
+        let mut congestion = Congestion::new(PACKET);
+        for _ in 0..50 {
+            assert!(!round(&mut congestion, 40, 0, 0));
+            assert!(!round(&mut congestion, 40, 100, 0));
+            assert!(!round(&mut congestion, 40, 0, 0));
+        }
+    }
+
+    #[test]
     fn an_overflowing_queue_is_congestion() {
         let mut congestion = Congestion::new(PACKET);
         assert!(!round(&mut congestion, 40, 0, 0));
-        assert!(round(&mut congestion, 44, 30, 0));
+        assert!(round(&mut congestion, 44, 40, 0));
         // On a path with 1 % of its own too.
         for _ in 0..20 {
             round(&mut congestion, 40, 10, 0);

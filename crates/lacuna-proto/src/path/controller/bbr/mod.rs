@@ -5,7 +5,8 @@
 //!
 //! Where it differs from the draft, and why:
 //!
-//! - *Loss is a sign of congestion only with a queue.* The draft takes 2 % of
+//! - *Loss is a sign of congestion only with a queue, or if it grows with what
+//!   is sent.* The draft takes 2 % of
 //!   loss per round trip for too much in flight [5.5.10.2]. Here a loss costs a
 //!   repair and nothing else, and paths that lose several per cent for other
 //!   reasons are what this transport is for. See `congestion.rs`.
@@ -53,7 +54,7 @@ mod start;
 mod startup;
 
 use super::{Controller, SHORT_PATH_NS, Sample, Setup, StartRate};
-use congestion::Congestion;
+use congestion::{Congestion, Load};
 use model::{ExtraAcked, Latest, MaxBandwidth, MinRtt, RoundMean, Rounds, times};
 use probe_bw::Cycle;
 use probe_rtt::ProbeRtt;
@@ -75,6 +76,8 @@ const HEADROOM_PERCENT: u64 = 85;
 /// Gain of pacing while cruising behind a queue: the estimates of a busy machine
 /// were seen to be 2 to 3 % too large.
 const QUEUED_CRUISE_GAIN: u64 = 96;
+/// Load at which a path that is believed to carry so much overflows nowhere.
+const LOW_LOAD_PERCENT: u64 = 95;
 /// Loss of the path's own that is made up for, at most: beyond it, sending more
 /// may be what causes it.
 const OWN_LOSS_PPM_MAX: u64 = 60_000;
@@ -164,6 +167,9 @@ pub struct Bbr {
     pacing_rate: u64,
     /// Sending goes on after a pause: at the estimate, not above [5.4.1].
     restarts: bool,
+    /// Since this total was delivered, what comes was sent at less than the path
+    /// is believed to carry.
+    low_from_bytes: Option<u64>,
 }
 
 impl Bbr {
@@ -192,6 +198,7 @@ impl Bbr {
             prior_window_bytes: initial,
             pacing_rate: 0,
             restarts: false,
+            low_from_bytes: None,
         }
     }
 
@@ -253,8 +260,29 @@ impl Bbr {
     /// loss that was taken for an overflow must not leave the path half empty.
     fn longterm_bound(&self, percent: u64) -> Option<u64> {
         let bytes = self.longterm_bytes? / 100 * percent;
-        let needed = self.inflight(100) + self.extra_acked.get() + 2 * self.quantum_bytes();
-        Some(bytes.max(needed))
+        Some(bytes.max(self.needed_bytes(self.max_bandwidth.get())))
+    }
+
+    /// The short-term bound. Not below what its rate needs either: the pace slows
+    /// the flow down, evenly, and a window would do so in bursts.
+    fn shortterm_bound(&self) -> Option<u64> {
+        Some(self.shortterm_bytes?.max(self.needed_bytes(self.rate())))
+    }
+
+    /// What is in flight at a rate, what of it is lost besides, and what its
+    /// reports are late by.
+    fn needed_bytes(&self, rate: u64) -> u64 {
+        let path = self.quantized(self.path_times(rate, 100));
+        let sent = self.with_own_loss(path);
+        sent.saturating_add(self.extra_acked.get() + 2 * self.quantum_bytes())
+    }
+
+    /// What has to be sent for so much to arrive. The estimates are of what
+    /// arrives, and would shrink with each round.
+    fn with_own_loss(&self, arrives: u64) -> u64 {
+        let own_ppm = self.congestion.own_loss_ppm().min(OWN_LOSS_PPM_MAX);
+        let sent = u128::from(arrives) * 1_000_000 / u128::from(1_000_000 - own_ppm);
+        u64::try_from(sent).unwrap_or(u64::MAX)
     }
 
     fn is_short(&self) -> bool {
@@ -268,7 +296,8 @@ impl Bbr {
         self.rounds.on_report(rate, sample.delivered_bytes);
         self.min_rtt.on_report(sample.now_ns, sample.rtt_ns);
         let min_rtt_ns = self.min_rtt.get().unwrap_or(0);
-        self.congestion.on_report(sample, min_rtt_ns, self.rounds.is_start());
+        let load = self.load(sample);
+        self.congestion.on_report(sample, min_rtt_ns, self.rounds.is_start(), load);
         self.latest.on_report(rate, sample.delivered_bytes);
         let round = self.round_mean.on_report(sample, self.rounds.is_start());
         let latest = rate.map(|rate| (rate.rate, rate.is_app_limited));
@@ -289,6 +318,30 @@ impl Bbr {
             self.rounds.count(),
             lasts_rounds,
         );
+    }
+
+    /// Of how much load a report is.
+    fn load(&self, sample: &Sample) -> Load {
+        if !self.full.is_reached() || self.start.is_active() {
+            Load::Start
+        } else if self.low_from_bytes.is_some_and(|bytes| sample.delivered_bytes >= bytes) {
+            Load::Low
+        } else if self.state == State::Up && self.cycle.is_answered() {
+            Load::Probing
+        } else {
+            Load::Even
+        }
+    }
+
+    /// Notes from when on the load is low.
+    fn note_load(&mut self, sample: &Sample) {
+        let gain = self.gain();
+        let is_low = self.rate() * gain <= self.max_bandwidth.get() * LOW_LOAD_PERCENT;
+        self.low_from_bytes = match self.low_from_bytes {
+            _ if !is_low => None,
+            None => Some(sample.delivered_bytes + sample.in_flight_bytes),
+            from => from,
+        };
     }
 
     /// `BBRAdaptLowerBoundsFromCongestion` [5.5.10.3].
@@ -320,6 +373,14 @@ impl Bbr {
 
     // ---- control parameters [5.6] ----
 
+    fn gain(&self) -> u64 {
+        match self.state {
+            state if self.restarts && state.is_probe_bw() => 100,
+            State::Cruise if self.congestion.has_queue() => QUEUED_CRUISE_GAIN,
+            state => state.pacing_gain(),
+        }
+    }
+
     /// `BBRSetPacingRateWithGain` [5.6.2].
     fn set_pacing_rate(&mut self) {
         if let Some(rate) = self.start.rate() {
@@ -329,17 +390,9 @@ impl Bbr {
         if self.start.is_unpaced() {
             return;
         }
-        let gain = match self.state {
-            state if self.restarts && state.is_probe_bw() => 100,
-            State::Cruise if self.congestion.has_queue() => QUEUED_CRUISE_GAIN,
-            state => state.pacing_gain(),
-        };
+        let gain = self.gain();
         let paced = u128::from(self.rate()) * u128::from(gain * PACING_PERCENT) / 10_000;
-        // What the path loses by itself is sent besides: the estimate is of
-        // what arrives, and would shrink with each round.
-        let own_ppm = self.congestion.own_loss_ppm();
-        let arrives_ppm = 1_000_000 - own_ppm.min(OWN_LOSS_PPM_MAX);
-        let paced = u64::try_from(paced * 1_000_000 / u128::from(arrives_ppm)).unwrap_or(u64::MAX);
+        let paced = self.with_own_loss(u64::try_from(paced).unwrap_or(u64::MAX));
         if paced > 0 && (self.full.is_reached() || paced > self.pacing_rate) {
             self.pacing_rate = paced;
         }
@@ -362,7 +415,7 @@ impl Bbr {
             State::Down | State::Refill | State::Up => self.longterm_bound(100),
             State::Startup | State::Drain => None,
         };
-        let mut bound = bound.unwrap_or(u64::MAX).min(self.shortterm_bytes.unwrap_or(u64::MAX));
+        let mut bound = bound.unwrap_or(u64::MAX).min(self.shortterm_bound().unwrap_or(u64::MAX));
         if self.state == State::ProbeRtt {
             bound = bound.min(self.probe_rtt_window_bytes());
         }
@@ -406,6 +459,7 @@ impl Controller for Bbr {
             self.restarts = false;
         }
         self.set_pacing_rate();
+        self.note_load(sample);
         self.set_window(sample.newly_delivered_bytes);
     }
 

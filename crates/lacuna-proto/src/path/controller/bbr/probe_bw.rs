@@ -9,6 +9,9 @@ const WAIT_NS_MIN: u64 = 2_000_000_000;
 const WAIT_SPREAD_NS: u64 = 1_000_000_000;
 /// Rounds after which Reno would have probed [5.3.3.5.1].
 const RENO_ROUNDS_MAX: u64 = 63;
+/// Rounds that Down takes at most to see what the path loses under little load:
+/// one until it shows, and some to count.
+const LOOK_ROUNDS: u64 = 5;
 /// Doublings of the growth per round in Up [5.3.3.6].
 const UP_ROUNDS_MAX: u32 = 30;
 /// What may be in flight when probing upwards ends, per cent of the path.
@@ -78,6 +81,11 @@ impl Cycle {
         now_ns.saturating_sub(self.began_ns)
     }
 
+    /// Reports are of what was sent while probing upwards.
+    pub(super) fn is_answered(&self) -> bool {
+        self.acks == Acks::Feedback
+    }
+
     /// Reports are of no probing any more, as in ProbeRTT.
     pub(super) fn stop(&mut self) {
         self.acks = Acks::Stopping;
@@ -98,7 +106,10 @@ impl Bbr {
         self.adapt_longterm(sample);
         match self.state {
             State::Down => {
-                if !self.check_refill(sample) && self.is_time_to_cruise(sample) {
+                if !self.check_refill(sample)
+                    && self.is_time_to_cruise(sample)
+                    && !self.looks(sample)
+                {
                     self.state = State::Cruise;
                 }
             }
@@ -161,6 +172,11 @@ impl Bbr {
     fn is_time_to_cruise(&self, sample: &Sample) -> bool {
         let headroom = self.longterm_bound(HEADROOM_PERCENT).unwrap_or(u64::MAX);
         sample.in_flight_bytes <= headroom && sample.in_flight_bytes <= self.inflight(100)
+    }
+
+    /// Whether to stay in Down, to see what the path loses under little load.
+    fn looks(&self, sample: &Sample) -> bool {
+        self.cycle.rounds < LOOK_ROUNDS && self.congestion.wants_low_load(sample.now_ns)
     }
 
     /// `BBRIsTimeToGoDown`, and the deviation that the module's text names.
