@@ -1,14 +1,11 @@
-//! What flows do to a path: how much of it they use, how full its queue is, how they begin, how they
-//! share. The table is kept: a change of a controller shows as changed numbers.
+//! What flows do to a path: how much of it they use, how full its queue is, how they share. The table is kept: a change of a controller shows as changed numbers.
 
 use crate::bottleneck::{Bottleneck, Link, MS, SECOND, Stalls, WIRE_BYTES};
-use lacuna_proto::path::controller::{Controller, ControllerConfig, StartRate};
+use lacuna_proto::path::controller::ControllerConfig;
 use std::fmt::Write;
 
 const BBR: ControllerConfig = ControllerConfig::Bbr;
 const CUBIC: ControllerConfig = ControllerConfig::Cubic;
-/// Packets of 8 MiB.
-const MESSAGE_PACKETS: u64 = (8 << 20) / 1436 + 1;
 
 struct Seen {
     /// Of what the link's rate and its own loss leave, per mille.
@@ -215,86 +212,6 @@ fn reordering_slows_no_bbr_down() {
     let link = Link { jitter_ns: 2 * MS, ..Link::new(1000, 40 * MS, 100) };
     let Seen { used_permille, .. } = alone(BBR, link);
     assert!(used_permille > 900, "{used_permille}");
-}
-
-// ---- the start ----
-
-/// How long 8 MiB take on a fresh connection, in thousandths of the ideal beyond which nobody can be
-/// faster: size over rate and a round trip.
-fn message(config: ControllerConfig, link: Link, start: Option<StartRate>) -> (u64, u64, u64) {
-    let mut path = Bottleneck::new(link, 5);
-    let flow = path.add(config, start, MESSAGE_PACKETS, 0);
-    path.run_until_done(60 * SECOND);
-    let took_ns = path.took_ns(flow).expect("it is done within a minute");
-    let ideal_ns = MESSAGE_PACKETS * WIRE_BYTES * 8 * SECOND / link.rate_bits_per_s + link.rtt_ns;
-    (took_ns, ideal_ns, path.flows[flow].overflowed_packets)
-}
-
-#[test]
-fn the_first_message_on_an_unknown_path_takes_at_most_two_round_trips_more() {
-    for (mbit, rtt_ms) in [(100, 10), (100, 40), (1000, 10), (1000, 40), (1000, 100), (1000, 250)] {
-        let link = Link::new(mbit, rtt_ms * MS, 100);
-        let (took_ns, ideal_ns, dropped) = message(BBR, link, None);
-        let more_ns = took_ns - ideal_ns;
-        assert!(more_ns <= 2 * link.rtt_ns, "{mbit} {rtt_ms}: {took_ns} of {ideal_ns}");
-        // The first flight is sent at once, and may be a little more than the queue.
-        assert!(dropped <= 8, "{mbit} Mbit/s, {rtt_ms} ms: {dropped}");
-    }
-}
-
-#[test]
-fn the_first_message_on_a_known_path_waits_for_nothing() {
-    for (mbit, rtt_ms) in [(100, 40), (1000, 40), (1000, 250)] {
-        let link = Link::new(mbit, rtt_ms * MS, 100);
-        let known = StartRate { rate_bits_per_s: mbit * 990_000 };
-        let (took_ns, ideal_ns, dropped) = message(BBR, link, Some(known));
-        assert!(took_ns * 100 <= ideal_ns * 103, "{mbit} {rtt_ms}: {took_ns} of {ideal_ns}");
-        assert_eq!(dropped, 0);
-    }
-}
-
-#[test]
-fn a_path_that_became_slower_makes_the_start_retreat() {
-    for times in [2, 4] {
-        let link = Link::new(100, 40 * MS, 100);
-        let mut path = Bottleneck::new(link, 5);
-        let stale = StartRate { rate_bits_per_s: times * 100_000_000 };
-        let flow = path.add(BBR, Some(stale), u64::MAX, 0);
-        path.run_for(SECOND);
-        let rate = path.flows[flow].path.controller().rate_bits_per_s().unwrap();
-        assert!((80_000_000..126_000_000).contains(&rate), "{times}: {rate}");
-        path.mean_queue_permille();
-        path.run_for(4 * SECOND);
-        assert!(path.mean_queue_permille() < 300);
-    }
-}
-
-#[test]
-fn a_path_that_became_faster_is_found_to_be() {
-    let mut path = Bottleneck::new(Link::new(1000, 40 * MS, 100), 5);
-    let stale = StartRate { rate_bits_per_s: 100_000_000 };
-    let flow = path.add(BBR, Some(stale), u64::MAX, 0);
-    path.run_for(3 * SECOND);
-    let before = path.flows[flow].received_packets;
-    path.run_for(SECOND);
-    let used = (path.flows[flow].received_packets - before) * WIRE_BYTES * 8;
-    assert!(used > 900_000_000, "{used} bit/s");
-}
-
-#[test]
-fn small_messages_do_not_spoil_the_start_of_a_large_one() {
-    let link = Link::new(1000, 40 * MS, 100);
-    let mut path = Bottleneck::new(link, 5);
-    let flow = path.add(BBR, None, 1, 0);
-    for _ in 0..10 {
-        path.run_until_done(SECOND);
-        path.give(flow, 2);
-    }
-    path.run_until_done(SECOND);
-    path.give(flow, MESSAGE_PACKETS);
-    path.run_until_done(10 * SECOND);
-    let took_ns = path.took_ns(flow).expect("it is done");
-    assert!(took_ns < (112 + 2 * 40) * MS, "{took_ns}");
 }
 
 #[test]

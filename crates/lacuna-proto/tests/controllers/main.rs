@@ -3,4 +3,5 @@
 mod bottleneck;
 mod conformance;
 mod flows;
+mod starts;
 mod tcp;

@@ -236,6 +236,11 @@ impl Congestion {
         self.restart_learning();
     }
 
+    /// What was lost so far was lost for another reason, and is known.
+    pub(super) fn forgive(&mut self) {
+        *self = Self { queued_samples: self.queued_samples, ..Self::new(self.packet_bytes) };
+    }
+
     fn restart_learning(&mut self) {
         self.delivered_bytes = 0;
         self.lost_bytes = 0;

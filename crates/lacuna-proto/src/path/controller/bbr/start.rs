@@ -4,7 +4,8 @@
 //! The phases are those of Careful Resume (RFC 9959, section 3):
 //!
 //! - *Reconnaissance*: the initial window goes out at once and is a train whose
-//!   spread at the peer says what the path carries (`train.rs`). Whoever knows a
+//!   spread at the peer says what the path carries (`train.rs`); where it has
+//!   none, a longer one follows. Whoever knows a
 //!   rate (the configuration, the path's memory) skips this: the round trip that
 //!   the phase is there to confirm was measured while connecting.
 //! - *Unvalidated*: sends at that rate, a window of what the path would hold.
@@ -31,7 +32,12 @@ const FLIGHTS_MAX: u32 = 4;
 const FLIGHT_BYTES_MIN: u64 = 32 << 10;
 /// A train is no reason to send more than so many times of it in a round trip:
 /// one that is believed closely, and another.
-const JUMP_TIMES: (u64, u64) = (256, 64);
+const JUMP_TIMES: (u64, u64) = (512, 64);
+/// A first flight that came in no time, from so many bytes on, is of a path too
+/// fast for it: so many times as much goes out then, which takes half a
+/// millisecond at 10 Gbit/s.
+const TOO_SHORT_BYTES: u64 = 48 << 10;
+const LONGER_TIMES: u64 = 5;
 /// What may be in flight, per cent of what the path would hold: reports come
 /// some part of a round trip late.
 const WINDOW_PERCENT: u64 = 125;
@@ -76,6 +82,10 @@ pub(super) struct Start {
     train: Train,
     /// Flights that a train was looked for in.
     flights: u32,
+    /// The second is a longer train.
+    is_repeated: bool,
+    /// What was lost of the first.
+    lost_bytes: u64,
     has_sent: bool,
 }
 
@@ -92,6 +102,13 @@ impl Start {
     /// Whether the first flight is still to be seen: it leaves at once.
     pub(super) fn is_unpaced(&self) -> bool {
         self.phase == Phase::Reconnaissance && self.flights == 0
+    }
+
+    /// Whether the first flight was too short a train for this path.
+    fn is_too_short(&self) -> bool {
+        self.is_unpaced()
+            && self.train.bytes() >= TOO_SHORT_BYTES
+            && self.train.estimate().is_none()
     }
 
     fn add_to_train(&mut self, sample: &Sample) {
@@ -118,6 +135,9 @@ impl Bbr {
 
     /// The window while the hoped-for rate is in force.
     pub(super) fn start_window_bytes(&self) -> Option<u64> {
+        if self.start.is_too_short() {
+            return Some(LONGER_TIMES * super::INITIAL_WINDOW_BYTES);
+        }
         let rate = self.start.rate()?;
         Some(self.path_times(rate, WINDOW_PERCENT).saturating_add(2 * self.quantum_bytes()))
     }
@@ -135,6 +155,15 @@ impl Bbr {
         if self.start.phase == Phase::Reconnaissance && is_new && !is_of_train {
             self.start.flights += u32::from(self.start.train.bytes() >= FLIGHT_BYTES_MIN);
             self.start.train = Train::default();
+        }
+        if self.start.is_unpaced() {
+            self.start.lost_bytes += sample.newly_lost_bytes;
+            if self.start.lost_bytes >= FLIGHT_BYTES_MIN {
+                // Too much at once for the queue, which says nothing of the rate:
+                // from here on it is doubled, and paced.
+                self.start.flights = 1;
+                self.congestion.forgive();
+            }
         }
         let takes_all = !matches!(self.start.phase, Phase::Unvalidated { .. });
         if is_new && (takes_all || is_of_train) {
@@ -167,6 +196,7 @@ impl Bbr {
             self.start.phase = Phase::Done;
             return;
         }
+        self.start.is_repeated |= self.start.is_too_short();
         self.believe_train();
         // A train in whose middle the path was not even full says nothing new.
         if self.start.rate > self.max_bandwidth.get() {
@@ -181,7 +211,8 @@ impl Bbr {
             return;
         };
         // Later trains are paced: they may show the sender's own rate.
-        self.start.is_exact = estimate.is_exact && self.start.flights == 0;
+        let unpaced_flights = if self.start.is_repeated { 2 } else { 1 };
+        self.start.is_exact = estimate.is_exact && self.start.flights < unpaced_flights;
         let times = if self.start.is_exact { JUMP_TIMES.0 } else { JUMP_TIMES.1 };
         let rate_max = rate_of(times * super::INITIAL_WINDOW_BYTES, min_rtt_ns);
         self.start.rate = estimate.rate.min(rate_max);

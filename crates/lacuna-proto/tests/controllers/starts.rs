@@ -1,0 +1,144 @@
+//! How flows begin: on a path that nobody knows, on one that is known, and on one that was known and
+//! is another now.
+
+use crate::bottleneck::{Bottleneck, Link, MS, SECOND, Stalls, WIRE_BYTES};
+use lacuna_proto::path::controller::{Controller, ControllerConfig, StartRate};
+
+const BBR: ControllerConfig = ControllerConfig::Bbr;
+/// Packets of 1 MiB and of 8 MiB.
+const MIB_PACKETS: u64 = (1 << 20) / 1436 + 1;
+const MESSAGE_PACKETS: u64 = (8 << 20) / 1436 + 1;
+
+/// How long so many packets take on a fresh connection, the time beyond which nobody can be faster
+/// (size over rate and a round trip), and what the queue dropped.
+fn message(link: Link, packets: u64, start: Option<StartRate>) -> (u64, u64, u64) {
+    let mut path = Bottleneck::new(link, 5);
+    let flow = path.add(BBR, start, packets, 0);
+    path.run_until_done(60 * SECOND);
+    let took_ns = path.took_ns(flow).expect("it is done within a minute");
+    let ideal_ns = packets * WIRE_BYTES * 8 * SECOND / link.rate_bits_per_s + link.rtt_ns;
+    (took_ns, ideal_ns, path.flows[flow].overflowed_packets)
+}
+
+#[test]
+fn the_first_message_on_an_unknown_path_takes_at_most_two_round_trips_more() {
+    for (mbit, rtt_ms) in [(100, 10), (100, 40), (1000, 10), (1000, 40), (1000, 100), (1000, 250)] {
+        let link = Link::new(mbit, rtt_ms * MS, 100);
+        let (took_ns, ideal_ns, dropped) = message(link, MESSAGE_PACKETS, None);
+        let more_ns = took_ns - ideal_ns;
+        assert!(more_ns <= 2 * link.rtt_ns, "{mbit} {rtt_ms}: {took_ns} of {ideal_ns}");
+        // The first flight is sent at once, and may be a little more than the queue.
+        assert!(dropped <= 8, "{mbit} Mbit/s, {rtt_ms} ms: {dropped}");
+    }
+}
+
+#[test]
+fn a_long_first_message_takes_hardly_more() {
+    let stalls = Stalls { every_ns: 50 * MS, lasts_ns: 2 * MS };
+    for stalls in [None, Some(stalls)] {
+        let link = Link { stalls, ..Link::new(1000, 40 * MS, 100) };
+        let (took_ns, ideal_ns, dropped) = message(link, 128 * MIB_PACKETS, None);
+        assert!(took_ns - ideal_ns <= 2 * link.rtt_ns, "{stalls:?}: {took_ns} of {ideal_ns}");
+        assert_eq!(dropped, 0);
+    }
+}
+
+#[test]
+fn a_path_too_fast_for_the_first_train_gets_a_longer_one() {
+    for (rtt_ms, mib) in [(10, 8), (10, 128), (40, 8), (40, 128), (100, 8)] {
+        let link = Link::new(10_000, rtt_ms * MS, 100);
+        let (took_ns, ideal_ns, dropped) = message(link, mib * MIB_PACKETS, None);
+        let more_percent = (took_ns - ideal_ns) * 100 / link.rtt_ns;
+        assert!(more_percent <= 240, "{rtt_ms} ms, {mib} MiB: {more_percent} % of a round trip");
+        assert_eq!(dropped, 0);
+    }
+}
+
+#[test]
+fn a_first_flight_too_large_for_the_queue_is_followed_by_a_slower_one() {
+    // The flight is as much as the path and its queue hold, or more.
+    for (mbit, rtt_ms, mib) in [(100, 10, 1), (100, 10, 8), (1000, 1, 1), (1000, 1, 8)] {
+        let link = Link::new(mbit, rtt_ms * MS, 20);
+        let (took_ns, ideal_ns, _) = message(link, mib * MIB_PACKETS, None);
+        assert!(
+            took_ns - ideal_ns <= 8 * link.rtt_ns,
+            "{mbit} Mbit/s, {mib} MiB: {took_ns} of {ideal_ns}"
+        );
+    }
+}
+
+#[test]
+fn bulk_fills_any_path_within_five_round_trips() {
+    for (mbit, rtt_ms) in
+        [(100, 40), (1000, 10), (1000, 40), (1000, 250), (5000, 40), (10_000, 40), (10_000, 100)]
+    {
+        for loss_ppm in [0, 1000, 10_000] {
+            let link = Link::new(mbit, rtt_ms * MS, 100).losing(loss_ppm, 1);
+            let mut path = Bottleneck::new(link, 5);
+            let flow = path.add(BBR, None, u64::MAX, 0);
+            path.run_for(5 * link.rtt_ns);
+            let before = path.flows[flow].received_packets;
+            path.run_for(5 * link.rtt_ns);
+            let received = (path.flows[flow].received_packets - before) * WIRE_BYTES;
+            let possible = 5 * link.path_bytes() / 1000 * (1_000_000 - u64::from(loss_ppm)) / 1000;
+            let used_permille = received * 1000 / possible;
+            let what = format!("{mbit} Mbit/s, {rtt_ms} ms, loss {loss_ppm} ppm");
+            assert!(used_permille >= 920, "{what}: {used_permille}");
+        }
+    }
+}
+
+#[test]
+fn the_first_message_on_a_known_path_waits_for_nothing() {
+    for (mbit, rtt_ms) in [(100, 40), (1000, 40), (1000, 250)] {
+        let link = Link::new(mbit, rtt_ms * MS, 100);
+        let known = StartRate { rate_bits_per_s: mbit * 990_000 };
+        let (took_ns, ideal_ns, dropped) = message(link, MESSAGE_PACKETS, Some(known));
+        assert!(took_ns * 100 <= ideal_ns * 103, "{mbit} {rtt_ms}: {took_ns} of {ideal_ns}");
+        assert_eq!(dropped, 0);
+    }
+}
+
+#[test]
+fn a_path_that_became_slower_makes_the_start_retreat() {
+    for times in [2, 4] {
+        let link = Link::new(100, 40 * MS, 100);
+        let mut path = Bottleneck::new(link, 5);
+        let stale = StartRate { rate_bits_per_s: times * 100_000_000 };
+        let flow = path.add(BBR, Some(stale), u64::MAX, 0);
+        path.run_for(SECOND);
+        let rate = path.flows[flow].path.controller().rate_bits_per_s().unwrap();
+        assert!((80_000_000..126_000_000).contains(&rate), "{times}: {rate}");
+        path.mean_queue_permille();
+        path.run_for(4 * SECOND);
+        assert!(path.mean_queue_permille() < 300);
+    }
+}
+
+#[test]
+fn a_path_that_became_faster_is_found_to_be() {
+    let mut path = Bottleneck::new(Link::new(1000, 40 * MS, 100), 5);
+    let stale = StartRate { rate_bits_per_s: 100_000_000 };
+    let flow = path.add(BBR, Some(stale), u64::MAX, 0);
+    path.run_for(3 * SECOND);
+    let before = path.flows[flow].received_packets;
+    path.run_for(SECOND);
+    let used = (path.flows[flow].received_packets - before) * WIRE_BYTES * 8;
+    assert!(used > 900_000_000, "{used} bit/s");
+}
+
+#[test]
+fn small_messages_do_not_spoil_the_start_of_a_large_one() {
+    let link = Link::new(1000, 40 * MS, 100);
+    let mut path = Bottleneck::new(link, 5);
+    let flow = path.add(BBR, None, 1, 0);
+    for _ in 0..10 {
+        path.run_until_done(SECOND);
+        path.give(flow, 2);
+    }
+    path.run_until_done(SECOND);
+    path.give(flow, MESSAGE_PACKETS);
+    path.run_until_done(10 * SECOND);
+    let took_ns = path.took_ns(flow).expect("it is done");
+    assert!(took_ns < (112 + 2 * 40) * MS, "{took_ns}");
+}
