@@ -100,6 +100,39 @@ fn the_first_message_on_a_known_path_waits_for_nothing() {
 }
 
 #[test]
+fn a_message_that_ends_with_the_start_leaves_a_record() {
+    for (mbit, rtt_ms, mib) in [(100, 40, 1), (1000, 40, 1), (1000, 40, 8), (1000, 250, 8)] {
+        let link = Link::new(mbit, rtt_ms * MS, 100);
+        // A path that nobody knew, and then one that is known.
+        let mut start = None;
+        for _ in 0..3 {
+            let mut path = Bottleneck::new(link, 5);
+            let flow = path.add(BBR, start, mib * MIB_PACKETS, 0);
+            path.run_until_done(60 * SECOND);
+            path.run_for(link.rtt_ns);
+            let (rate, min_rtt_ns) = path.flows[flow].path.found().expect("a record");
+            let percent = rate / 10_000 / mbit;
+            let what = format!("{mbit} Mbit/s, {rtt_ms} ms, {mib} MiB, {start:?}");
+            assert!((90..=105).contains(&percent), "{what}: {percent} %");
+            assert!(min_rtt_ns.abs_diff(link.rtt_ns) < link.rtt_ns / 20, "{what}: {min_rtt_ns}");
+            start = Some(StartRate { rate_bits_per_s: rate });
+        }
+    }
+}
+
+#[test]
+fn a_few_words_leave_no_record() {
+    let mut path = Bottleneck::new(Link::new(1000, 40 * MS, 100), 5);
+    let flow = path.add(BBR, None, 2, 0);
+    for _ in 0..20 {
+        path.run_until_done(SECOND);
+        path.give(flow, 3);
+    }
+    path.run_until_done(SECOND);
+    assert_eq!(path.flows[flow].path.found(), None);
+}
+
+#[test]
 fn a_path_that_became_slower_makes_the_start_retreat() {
     for times in [2, 4] {
         let link = Link::new(100, 40 * MS, 100);

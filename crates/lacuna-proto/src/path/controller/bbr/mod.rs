@@ -497,8 +497,11 @@ impl Controller for Bbr {
     }
 
     fn found_bits_per_s(&self) -> Option<u64> {
-        let is_found = self.full.is_reached() && !self.is_short();
-        is_found.then(|| bits(self.max_bandwidth.get())).filter(|rate| *rate > 0)
+        let found = match self.full.is_reached() {
+            true => Some(self.max_bandwidth.get()),
+            false => self.start.found(),
+        };
+        found.filter(|rate| *rate > 0 && !self.is_short()).map(bits)
     }
 }
 

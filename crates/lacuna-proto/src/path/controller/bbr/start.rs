@@ -104,6 +104,24 @@ impl Start {
         self.phase == Phase::Reconnaissance && self.flights == 0
     }
 
+    /// What the start has shown of the path, if the flow ends with it: too little
+    /// was sent then for any sample to be more than the sender's own rate. The
+    /// train of the first flight is the path's; and a rate that was known is
+    /// still right if what was sent so arrives as fast.
+    pub(super) fn found(&self) -> Option<u64> {
+        let arriving = || self.train.estimate().filter(|estimate| estimate.is_exact);
+        match self.phase {
+            Phase::Unvalidated { .. } | Phase::Validating { .. } if self.goal > 0 => {
+                self.is_exact.then_some(self.goal)
+            }
+            Phase::Validating { .. } => {
+                let least = u128::from(self.rate) * u128::from(SHORTFALL_PERCENT) / 100;
+                arriving().filter(|found| u128::from(found.rate) >= least).map(|_| self.rate)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether the first flight was too short a train for this path.
     fn is_too_short(&self) -> bool {
         self.is_unpaced()
