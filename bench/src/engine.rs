@@ -7,7 +7,7 @@ use crate::pin;
 use crate::run::spread;
 use anyhow::{Context as _, Result, anyhow};
 use lacuna_proto::geometry::{Geometry, GeometryConfig, MTU_BYTES_MIN};
-use lacuna_proto::modes::Mode;
+use lacuna_proto::modes::{Mode, auto};
 use lacuna_proto::path::RtoConfig;
 use lacuna_proto::path::controller::ControllerConfig;
 use lacuna_proto::placement::Placement;
@@ -125,6 +125,7 @@ impl Engine {
         let mut qp = QueuePair::new(QpConfig {
             geometry,
             mode: Mode::Raw,
+            policy: auto::plan,
             controller: ControllerConfig::Fixed { rate_bits_per_s: 1_000_000_000 },
             rto: RtoConfig::default(),
             queue_pair: 1,

@@ -27,7 +27,7 @@ use std::time::Duration;
 const EXAMPLES: &str = "\
 Examples:
   wan 'bulk-1g-40ms-*' --rounds 3              all losses of one path
-  wan 'message-8m-fresh-1g-40ms-1e-3' --only lacuna-sr,tcp-bbr --count 20
+  wan 'message-8m-fresh-1g-40ms-1e-3' --only lacuna-auto,tcp-bbr --count 20
   wan --list                                   every cell, and how long it takes
   wan 'bulk-1g-40ms-0' --record                measured anew in bench/wan/record and docs/race.md
   wan --none --record                          the document alone, from the records";
