@@ -47,6 +47,7 @@ impl Watched {
         let Some(shared) = self.shared.upgrade() else { return false };
         let mut received = lock(&self.received);
         let mut bytes = [0; 512];
+        let mut unfinished = Gone::Broken;
         loop {
             match (&self.stream).read(&mut bytes) {
                 Ok(0) => break,
@@ -58,7 +59,10 @@ impl Watched {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => break,
+                Err(error) => {
+                    unfinished = gone_by(error.kind());
+                    break;
+                }
             }
         }
         // However the connection ended: a peer that said goodbye meant it, even
@@ -66,7 +70,7 @@ impl Watched {
         let whole = received
             .split_at_checked(4)
             .is_some_and(|(length, words)| length == (words.len() as u32).to_be_bytes());
-        let gone = if whole { Gone::Closed } else { Gone::Broken };
+        let gone = if whole { Gone::Closed } else { unfinished };
         if let Machine::Connected(qp) = &mut shared.lock().machine {
             if gone == Gone::Closed {
                 let last_words = &received[4..];
@@ -81,7 +85,20 @@ impl Watched {
     }
 }
 
-/// Finds a peer whose host died without a word, within half a minute.
+/// Who is gone, if reading fails so: TCP gives up a host that does not answer by
+/// one of the first (RFC 1122, 4.2.3.5 and 4.2.3.9).
+fn gone_by(error: io::ErrorKind) -> Gone {
+    match error {
+        io::ErrorKind::TimedOut
+        | io::ErrorKind::HostUnreachable
+        | io::ErrorKind::NetworkUnreachable
+        | io::ErrorKind::NetworkDown => Gone::Unreachable,
+        _ => Gone::Broken,
+    }
+}
+
+/// Finds a peer whose host died without a word, within half a minute; a path that
+/// is dark for some seconds is no death, so the first question comes after ten.
 fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     #[cfg(unix)]
     {
@@ -260,6 +277,13 @@ mod tests {
             drop(peer);
             assert_eq!(failure(&shared, &watched), BROKEN, "{} bytes", bytes.len());
         }
+    }
+
+    #[test]
+    fn a_host_that_does_not_answer_is_told_apart_from_a_process_that_ended() {
+        assert_eq!(gone_by(io::ErrorKind::TimedOut), Gone::Unreachable);
+        assert_eq!(gone_by(io::ErrorKind::HostUnreachable), Gone::Unreachable);
+        assert_eq!(gone_by(io::ErrorKind::ConnectionReset), Gone::Broken);
     }
 
     #[test]

@@ -229,15 +229,20 @@ pub enum Failure {
 pub enum Gone {
     /// It closed the connection in good order.
     Closed,
-    /// The control connection broke.
+    /// Its control connection ended without a goodbye: its process did.
     Broken,
+    /// Its host, or the way there, no longer answers on the control connection.
+    Unreachable,
 }
 
 impl std::fmt::Display for Gone {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Closed => "it closed the connection",
-            Self::Broken => "the control connection broke",
+            Self::Broken => "its process ended without a goodbye",
+            Self::Unreachable => {
+                "its host, or the path there, has not answered on the control connection for too long"
+            }
         })
     }
 }
