@@ -59,6 +59,7 @@ impl BurstBuffers {
             arena: &mut self.arena,
             packets: &mut self.packets,
             payloads: self.payloads.start(),
+            takes_marks: true,
             first: 0,
             bytes: 0,
         }
@@ -78,6 +79,7 @@ pub struct Burst<'b, 'p> {
     arena: &'b mut Vec<u8>,
     packets: &'b mut Vec<Entry>,
     payloads: SliceList<'b, 'p>,
+    takes_marks: bool,
     /// Packets before this one were taken by a datapath; see [`Burst::advance`].
     first: usize,
     /// Of the packets from `first` on.
@@ -141,6 +143,18 @@ impl<'p> Burst<'_, 'p> {
         self.packets.push(Entry { header_start, trailer_start, trailer_end });
         self.payloads.push(payload);
         self.bytes += header + payload.len() + trailer;
+    }
+
+    /// The packets do not say that their sender answers to marks of congestion (ECN), whatever the
+    /// datapath was told: for what is no data, and for paths that lose packets that do.
+    pub fn refuse_marks(&mut self) {
+        self.takes_marks = false;
+    }
+
+    /// Whether the packets may say that their sender answers to marks of congestion.
+    #[must_use]
+    pub fn takes_marks(&self) -> bool {
+        self.takes_marks
     }
 
     /// Forgets the first `packets` packets: those that [`Datapath::send`](crate::Datapath::send)

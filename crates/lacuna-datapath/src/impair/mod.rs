@@ -45,7 +45,7 @@ pub use fraction::Fraction;
 pub use link::Link;
 pub use loss::{Loss, LossProcess};
 pub use prng::Prng;
-use schedule::{Schedule, SlotIndex, charge_bytes};
+use schedule::{Held, Schedule, SlotIndex, charge_bytes};
 
 use crate::{Burst, BurstBuffers, Capabilities, Datapath, Placer, SendError, TxPacket};
 
@@ -122,7 +122,7 @@ impl<D: Datapath> Impair<D> {
     }
 
     /// One packet enters the link.
-    fn on_packet(&mut self, destination: SocketAddr, packet: TxPacket<'_>) {
+    fn on_packet(&mut self, destination: SocketAddr, takes_marks: bool, packet: TxPacket<'_>) {
         // All draws come first, so that what happens to this packet does not shift them for the
         // next.
         let impairment = &self.impairment;
@@ -163,7 +163,7 @@ impl<D: Datapath> Impair<D> {
         } else {
             self.released_ns = release_ns;
         }
-        self.schedule.insert(release_ns, destination, |bytes| {
+        self.schedule.insert(release_ns, destination, takes_marks, |bytes| {
             packet.copy_to(bytes);
             if let Some(bit) = corrupted_bit {
                 bytes[bit / 8] ^= 1 << (bit % 8);
@@ -172,7 +172,8 @@ impl<D: Datapath> Impair<D> {
         self.counters.corrupted.add(u64::from(corrupted_bit.is_some()));
         if is_duplicated {
             self.counters.duplicated.add(1);
-            self.schedule.insert(release_ns, destination, |bytes| packet.copy_to(bytes));
+            self.schedule
+                .insert(release_ns, destination, takes_marks, |bytes| packet.copy_to(bytes));
         }
     }
 
@@ -182,11 +183,14 @@ impl<D: Datapath> Impair<D> {
             self.due.push_back(slot);
         }
         while let Some(first) = self.due.front() {
-            let destination = self.schedule.packet(*first).destination;
+            let &Held { destination, takes_marks, .. } = self.schedule.packet(*first);
             let mut burst = self.buffers.start(destination);
+            if !takes_marks {
+                burst.refuse_marks();
+            }
             for slot in self.due.iter().take(Burst::PACKETS_MAX) {
                 let packet = self.schedule.packet(*slot);
-                if packet.destination != destination {
+                if (packet.destination, packet.takes_marks) != (destination, takes_marks) {
                     break;
                 }
                 burst.push(&[], &packet.bytes, &[]);
@@ -241,7 +245,7 @@ impl<D: Datapath> Datapath for Impair<D> {
         // Room first: what is due has left the link.
         self.release();
         for packet in burst.packets().take(fitting) {
-            self.on_packet(burst.destination(), packet);
+            self.on_packet(burst.destination(), burst.takes_marks(), packet);
         }
         self.counters.sent.add(fitting as u64);
         self.release();

@@ -16,6 +16,8 @@ pub(super) const PACKET_CHARGE_BYTES: u64 = 128;
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) destination: SocketAddr,
+    /// See [`Burst::takes_marks`](crate::Burst::takes_marks).
+    pub(super) takes_marks: bool,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -45,14 +47,16 @@ impl Schedule {
         &mut self,
         release_ns: u64,
         destination: SocketAddr,
+        takes_marks: bool,
         fill: impl FnOnce(&mut Vec<u8>),
     ) {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Held { destination, bytes: Vec::new() });
+            self.slots.push(Held { destination, takes_marks, bytes: Vec::new() });
             SlotIndex(self.slots.len() - 1)
         });
         let held = &mut self.slots[index.0];
         held.destination = destination;
+        held.takes_marks = takes_marks;
         fill(&mut held.bytes);
         self.charge_bytes += charge_bytes(held.bytes.len());
         self.heap.push(Reverse((release_ns, self.inserted, index)));
@@ -99,7 +103,7 @@ mod tests {
         let to = SocketAddr::from(([1, 2, 3, 4], 5));
         let mut schedule = Schedule::default();
         for (time, name) in [(30, b'c'), (10, b'a'), (20, b'b'), (10, b'x'), (30, b'd')] {
-            schedule.insert(time, to, |bytes| bytes.push(name));
+            schedule.insert(time, to, true, |bytes| bytes.push(name));
         }
         assert_eq!(schedule.charge_bytes(), 5 * charge_bytes(1));
         assert_eq!(schedule.next_ns(), Some(10));
@@ -111,7 +115,7 @@ mod tests {
         }
         assert_eq!(out, b"axbcd");
         assert_eq!((schedule.next_ns(), schedule.charge_bytes()), (None, 0));
-        schedule.insert(1, to, |bytes| assert!(bytes.is_empty()));
+        schedule.insert(1, to, true, |bytes| assert!(bytes.is_empty()));
         assert_eq!(schedule.slots.len(), 5, "slots are reused");
     }
 
@@ -127,7 +131,7 @@ mod tests {
             let mut now_ns = 0;
             for (number, (delay_ns, step_ns)) in steps.into_iter().enumerate() {
                 let packet = vec![number as u8; number % 7];
-                schedule.insert(now_ns + delay_ns, to, |bytes| bytes.extend_from_slice(&packet));
+                schedule.insert(now_ns + delay_ns, to, true, |bytes| bytes.extend_from_slice(&packet));
                 oracle.push((now_ns + delay_ns, packet));
                 oracle.sort_by_key(|(release_ns, _)| *release_ns);
                 now_ns += step_ns;

@@ -1,6 +1,6 @@
 //! Control messages: what travels beside a UDP message, in the kernel's layout (`cmsghdr`).
 //!
-//! One goes out, the segment size; three come in, the segment size, the traffic class and when the
+//! Two go out, the segment size and a traffic class; three come in, the segment size, the traffic class and when the
 //! message came. Both directions work on bytes, so a malformed message can at worst be ignored.
 
 use std::time::Duration;
@@ -15,26 +15,56 @@ const ALIGN: usize = size_of::<usize>();
 /// Of a `struct timespec` as the kernel writes it.
 const TIMESPEC_BYTES: usize = size_of::<libc::timespec>();
 
+/// Two messages whose data fit a word.
+const SEND_BYTES: usize = 2 * (HEADER_BYTES + ALIGN);
+
 /// What a receive asks the kernel for: the segment size, the traffic class of IPv4 and of IPv6 (a
 /// dual-stack socket may see either), a time, with room to spare.
 const RECEIVE_BYTES: usize = 128;
 const _: () = assert!(4 * HEADER_BYTES + 3 * ALIGN + TIMESPEC_BYTES <= RECEIVE_BYTES);
 
-/// What one message to be segmented carries.
-#[derive(Clone, Copy, Debug, Default)]
+/// What one message that is sent carries: nothing, the segment size, a traffic class, or both.
+#[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub(super) struct SendControl {
-    bytes: [u8; HEADER_BYTES + ALIGN],
+    bytes: [u8; SEND_BYTES],
+    used: usize,
 }
 
 impl SendControl {
+    pub(super) fn new() -> Self {
+        Self { bytes: [0; SEND_BYTES], used: 0 }
+    }
+
     /// `UDP_SEGMENT`: cut the message into packets of this many bytes.
-    pub(super) fn segment(segment_bytes: u16) -> Self {
-        let mut control = Self::default();
-        let (header, data) = control.bytes.split_at_mut(HEADER_BYTES);
-        write_header(header, size_of::<u16>(), libc::SOL_UDP, libc::UDP_SEGMENT);
-        data[..2].copy_from_slice(&segment_bytes.to_ne_bytes());
-        control
+    pub(super) fn segment(&mut self, segment_bytes: u16) {
+        self.add(libc::SOL_UDP, libc::UDP_SEGMENT, &segment_bytes.to_ne_bytes());
+    }
+
+    /// A traffic class in which nothing is said of congestion marks (RFC 3168, section 5: Not-ECT).
+    pub(super) fn refuse_marks(&mut self, is_v6: bool) {
+        let (level, name) = match is_v6 {
+            true => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+            false => (libc::IPPROTO_IP, libc::IP_TOS),
+        };
+        self.add(level, name, &0i32.to_ne_bytes());
+    }
+
+    fn add(&mut self, level: i32, kind: i32, data: &[u8]) {
+        let (header, rest) = self.bytes[self.used..].split_at_mut(HEADER_BYTES);
+        write_header(header, data.len(), level, kind);
+        rest[..data.len()].copy_from_slice(data);
+        self.used += HEADER_BYTES + ALIGN;
+    }
+
+    /// Where its bytes are.
+    pub(super) fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.bytes.as_mut_ptr()
+    }
+
+    /// How many of them the kernel is to read.
+    pub(super) fn used(&self) -> usize {
+        self.used
     }
 }
 

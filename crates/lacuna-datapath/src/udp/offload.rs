@@ -44,6 +44,8 @@ pub(super) struct Offloaded {
     run_packets_max: usize,
     receive_coalescing: bool,
     congestion_marks: bool,
+    /// The socket says of its packets that they may be marked.
+    ecn: bool,
     receive_buffer_bytes: usize,
     /// How many messages the next `receive` asks for: twice what the last one found if that was all
     /// it asked for, and not more than fit the target at their size. One that is asked for and not
@@ -88,6 +90,7 @@ impl Offloaded {
             receive_coalescing,
             congestion_marks: if local.is_ipv6() { marks_v6 } else { marks_v4 },
             receive_buffer_bytes: setup::receive_buffer_bytes(&socket),
+            ecn: config.ecn,
             receive_messages: 1,
             blocked: false,
             absorbed_errors: 0,
@@ -125,7 +128,9 @@ impl Datapath for Offloaded {
         let mut run_packets_max = self.run_packets_max;
         while sent < burst.len() {
             let fd = self.socket.as_fd();
-            let error = match self.send_arrays.send(fd, to, burst, sent, run_packets_max) {
+            let in_class = burst.takes_marks() || !self.ecn;
+            let result = self.send_arrays.send(fd, to, burst, sent, run_packets_max, in_class);
+            let error = match result {
                 Ok(packets) => {
                     // What was refused in one piece has gone packet by packet.
                     self.run_packets_max = run_packets_max;

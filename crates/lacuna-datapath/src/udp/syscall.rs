@@ -91,7 +91,7 @@ impl SendArrays {
     }
 
     /// Sends the packets of `burst` from `start` on in one call, in runs of up to
-    /// `run_packets_max`, and returns how many packets the kernel took. An error is about the first
+    /// `run_packets_max`, in a traffic class of their own if they are not `in_class`, and returns how many packets the kernel took. An error is about the first
     /// run.
     pub(super) fn send(
         &mut self,
@@ -100,6 +100,7 @@ impl SendArrays {
         burst: &Burst<'_, '_>,
         start: usize,
         run_packets_max: usize,
+        in_class: bool,
     ) -> io::Result<usize> {
         debug_assert!((1..=RUN_PACKETS_MAX).contains(&run_packets_max));
         self.runs.clear();
@@ -107,6 +108,8 @@ impl SendArrays {
         self.controls.clear();
         self.messages.clear();
         let (address, address_bytes) = RawAddress::from_socket_addr(to);
+        // A mapped address is one of IPv4, on whatever socket.
+        let is_v6 = to.ip().to_canonical().is_ipv6();
 
         // First everything that is pointed to, each array to its end, so that none moves any more.
         let mut next = start;
@@ -122,17 +125,23 @@ impl SendArrays {
             let pieces = self.pieces.len() - first_piece;
             message.msg_hdr.msg_iovlen = pieces as _;
             self.messages.push(message);
-            self.controls.push(match u16::try_from(run.segment_bytes) {
-                Ok(bytes) if run.packets > 1 => SendControl::segment(bytes),
-                _ => SendControl::default(),
-            });
+            let mut control = SendControl::new();
+            if let Ok(bytes) = u16::try_from(run.segment_bytes)
+                && run.packets > 1
+            {
+                control.segment(bytes);
+            }
+            if !in_class {
+                control.refuse_marks(is_v6);
+            }
+            self.controls.push(control);
             next += run.packets;
             self.runs.push((run, pieces));
         }
 
         // Then the pointers.
         let mut first_piece = 0;
-        for ((message, control), (run, pieces)) in
+        for ((message, control), (_, pieces)) in
             self.messages.iter_mut().zip(&mut self.controls).zip(&self.runs)
         {
             let header = &mut message.msg_hdr;
@@ -140,9 +149,9 @@ impl SendArrays {
             header.msg_namelen = address_bytes as libc::socklen_t;
             header.msg_iov = self.pieces[first_piece..].as_mut_ptr();
             first_piece += pieces;
-            if run.packets > 1 {
-                header.msg_control = ptr::from_mut(control).cast();
-                header.msg_controllen = size_of::<SendControl>() as _;
+            if control.used() > 0 {
+                header.msg_controllen = control.used() as _;
+                header.msg_control = control.as_mut_ptr().cast();
             }
         }
 

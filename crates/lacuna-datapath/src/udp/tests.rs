@@ -225,18 +225,29 @@ mod linux {
     }
 
     #[test]
-    fn packets_say_that_their_sender_answers_to_marks() {
-        for ecn in [true, false] {
+    fn packets_say_that_their_sender_answers_to_marks_unless_they_are_not_to() {
+        for (ecn, refuses) in [(true, false), (true, true), (false, false), (false, true)] {
             let mut sender = Udp::bind(UdpConfig { ecn, ..UdpConfig::new(LOCALHOST) }).unwrap();
             let receiver = UdpSocket::bind(LOCALHOST).unwrap();
             syscall::set_option(receiver.as_fd(), libc::IPPROTO_IP, libc::IP_RECVTOS, 1).unwrap();
-            send(&mut sender, receiver.local_addr().unwrap(), &packets(&[100]));
-            let mut arrays = syscall::ReceiveArrays::new(1);
-            while arrays.receive(receiver.as_fd(), 1).is_err() {
-                std::thread::yield_now();
+            // As one bundle and a lone packet: both ways to say it.
+            for sizes in [&[100][..], &[100, 100]] {
+                let mut buffers = BurstBuffers::new();
+                let all = packets(sizes);
+                let mut burst = buffers.start(receiver.local_addr().unwrap());
+                all.iter().for_each(|packet| burst.push(&[], packet, &[]));
+                if refuses {
+                    burst.refuse_marks();
+                }
+                assert_eq!(sender.send(0, &burst).unwrap(), sizes.len());
+                let mut arrays = syscall::ReceiveArrays::new(1);
+                while arrays.receive(receiver.as_fd(), 1).is_err() {
+                    std::thread::yield_now();
+                }
+                let class = arrays.messages().next().unwrap().control.traffic_class;
+                assert_eq!(class & 0b11, if ecn && !refuses { 0b10 } else { 0 });
+                while arrays.receive(receiver.as_fd(), 1).is_ok() {}
             }
-            let class = arrays.messages().next().unwrap().control.traffic_class;
-            assert_eq!(class & 0b11, if ecn { 0b10 } else { 0 });
         }
     }
 
