@@ -109,6 +109,8 @@ pub struct Link {
     pub reorder_ns: u64,
     /// Nothing passes.
     pub dark: bool,
+    /// Nothing passes that says that its sender answers to congestion marks.
+    pub is_ecn_hole: bool,
 }
 
 impl Default for Link {
@@ -123,6 +125,7 @@ impl Default for Link {
             reorder_ppm: 0,
             reorder_ns: 1_000_000,
             dark: false,
+            is_ecn_hole: false,
         }
     }
 }
@@ -424,28 +427,28 @@ impl Pair {
     fn transmit(&mut self, side: Side) {
         let now_ns = self.now_ns;
         let channels = self.end(side).qp.config().geometry.channels();
-        let mut out: Vec<(u8, Vec<u8>)> = Vec::new();
+        let mut out: Vec<(u8, bool, Vec<u8>)> = Vec::new();
         let end = self.end(side);
         for channel in 0..channels {
             while let Some(packet) = end.qp.poll_control(now_ns, channel, &mut end.control) {
                 debug_assert!(packet.len() > CONTROL_HEADER_BYTES);
-                out.push((channel, packet.to_vec()));
+                out.push((channel, false, packet.to_vec()));
                 end.control_packets += 1;
             }
             while let Some(transmit) = end.qp.poll_transmit(now_ns, channel, 32) {
                 for index in 0..transmit.len() {
                     let (header, payload) = transmit.packet(index);
-                    out.push((channel, data_packet(&header, payload)));
+                    out.push((channel, transmit.takes_marks(), data_packet(&header, payload)));
                     end.data_packets += 1;
                 }
             }
         }
-        for (channel, bytes) in out {
-            self.put_on_link(side, channel, bytes);
+        for (channel, takes_marks, bytes) in out {
+            self.put_on_link(side, channel, takes_marks, bytes);
         }
     }
 
-    fn put_on_link(&mut self, from: Side, channel: u8, mut bytes: Vec<u8>) {
+    fn put_on_link(&mut self, from: Side, channel: u8, takes_marks: bool, mut bytes: Vec<u8>) {
         if let Some(recorded) = &mut self.recorded {
             recorded.push((from, channel, bytes.clone()));
         }
@@ -462,6 +465,9 @@ impl Pair {
             && let Ok(Packet::Data(header, _)) = parse(&bytes)
             && loses(self.a.qp.config().geometry.split().unpack(header.immediate).packet)
         {
+            return;
+        }
+        if link.is_ecn_hole && takes_marks {
             return;
         }
         if link.dark || self.is_lost(from) {

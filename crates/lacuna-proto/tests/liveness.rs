@@ -379,6 +379,35 @@ fn a_dark_spell_heals_and_the_transfer_resumes_soon() {
 // ---- the path ----
 
 #[test]
+fn a_path_that_loses_what_may_be_marked_is_used_without() {
+    for (mode, len) in [("sr", 100), ("sr", 1 << 20), ("ec", 1 << 20), ("sr:rto", 1 << 20)] {
+        let geometry = GeometryConfig { chunk_packets: 1, ..PairConfig::default().geometry };
+        let config = PairConfig { mode: mode.parse().unwrap(), geometry, ..PairConfig::default() };
+        let mut pair = Pair::new(config, Link { is_ecn_hole: true, ..Link::default() });
+        pair.a.qp.on_rtt_sample(pair.now_ns, 10 * MS);
+        let data = Rng::new(1).bytes(len);
+        let held = post(&mut pair, Side::B, vec![0; len]);
+        let id = pair.send(Side::A, data.clone(), None);
+        let limit_ns = 500 * MS;
+        assert!(pair.run_until(limit_ns, |pair| outcome(pair, id) == Some(Ok(()))), "{mode} {len}");
+        assert_eq!(take(&mut pair, Side::B, held), data);
+    }
+}
+
+#[test]
+fn a_path_that_begins_to_lose_what_may_be_marked_is_used_without() {
+    let link = Link { rate_bits_per_s: Some(100_000_000), ..Link::default() };
+    let mut pair = Pair::new(PairConfig::default(), link);
+    let data = Rng::new(1).bytes(4 << 20);
+    let held = post(&mut pair, Side::B, vec![0; data.len()]);
+    let id = pair.send(Side::A, data.clone(), None);
+    pair.run_for(100 * MS);
+    pair.link.is_ecn_hole = true;
+    assert!(pair.run_until(5 * SECOND, |pair| outcome(pair, id) == Some(Ok(()))));
+    assert_eq!(take(&mut pair, Side::B, held), data);
+}
+
+#[test]
 fn a_paced_sender_that_its_credit_holds_back_sleeps() {
     // The pair harness fails if a pacing time in the past is asked for again and again.
     for channels in [1, 3] {

@@ -48,6 +48,8 @@ impl ControlQueue {
     pub(crate) fn flush(&mut self, now_ns: u64, datapath: &mut dyn Datapath) {
         let Some(to) = self.to.take() else { return };
         let mut burst = self.buffers.start(to);
+        // Paths that lose what may be marked are found out by these.
+        burst.refuse_marks();
         let mut start = 0;
         for end in &self.ends {
             burst.push(&[], &self.bytes[start..*end], &[]);

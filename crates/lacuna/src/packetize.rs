@@ -72,6 +72,9 @@ impl Packetizer {
         while let Some(first) = self.queue.front() {
             encode(&self.queue);
             let mut burst = self.buffers.start(first.to);
+            if !first.run.takes_marks() {
+                burst.refuse_marks();
+            }
             fill(&mut burst, &self.queue);
             let mut sent = 0;
             let is_blocked = loop {
@@ -124,11 +127,12 @@ fn encode(queue: &VecDeque<Outbound>) {
     }
 }
 
-/// Puts the packets of the first runs to one destination into the burst.
+/// Puts the packets of the first runs to one destination into the burst, as far
+/// as they are alike in what they say of congestion marks.
 fn fill<'p>(burst: &mut Burst<'_, 'p>, queue: &'p VecDeque<Outbound>) {
     let to = burst.destination();
     for outbound in queue {
-        if outbound.to != to {
+        if outbound.to != to || outbound.run.takes_marks() != burst.takes_marks() {
             return;
         }
         let mtu_bytes = outbound.run.payload(0).map_or(0, <[u8]>::len).max(1);

@@ -11,6 +11,7 @@
 pub mod arrivals;
 pub mod controller;
 mod delivery;
+mod ecn;
 pub mod ledger;
 pub mod loss;
 pub mod memory;
@@ -23,6 +24,7 @@ use crate::psn;
 use crate::rtt::RttEstimator;
 use controller::{AnyController, Controller, SHORT_PATH_NS, Sample, StartRate};
 use delivery::{Delivery, Stamp};
+use ecn::Ecn;
 use lacuna_wire::{ChannelReport, DATA_OVERHEAD_BYTES};
 use ledger::{Ledger, Record, charge};
 use loss::LossEstimate;
@@ -130,6 +132,7 @@ pub struct Path {
     controller: AnyController,
     pacer: Pacer,
     delivery: Delivery,
+    ecn: Ecn,
     /// What the report that is being taken in said so far.
     report: Intake,
     /// Whether a send was refused for the window since the last report.
@@ -149,9 +152,12 @@ pub struct Path {
 struct Intake {
     delivered_bytes: u64,
     lost_bytes: u64,
+    lost_packets: u64,
     marked_bytes: u64,
     arrived_ns: u64,
     rtt_ns: Option<u64>,
+    /// When the newest run that was passed had left, on any channel.
+    passed_sent_ns: u64,
     /// When the newest run had left, and its stamp.
     newest: Option<(u64, Stamp)>,
 }
@@ -199,6 +205,7 @@ impl Path {
             controller,
             pacer: Pacer::default(),
             delivery: Delivery::default(),
+            ecn: Ecn::default(),
             report: Intake::default(),
             window_limited: false,
             is_blocked: false,
@@ -530,6 +537,7 @@ impl Path {
         let more = lost_packets as i64 - state.judged_lost as i64;
         self.loss.on_report(now_ns, told_psn.saturating_sub(state.judged_psn), more);
         (state.judged_psn, state.judged_lost) = (state.judged_psn.max(told_psn), lost_packets);
+        self.report.lost_packets += lost;
         let marked = report.marked_packets.saturating_sub(state.marked_packets);
         state.marked_packets = state.marked_packets.max(report.marked_packets);
         self.report.marked_bytes += marked.min(state.reported_psn) * state.packet_bytes;
@@ -538,6 +546,7 @@ impl Path {
     /// Takes the next run that `passed` covers. Call until `None`.
     pub fn pop_passed(&mut self, passed: Passed) -> Option<Record> {
         let record = self.channels[passed.channel].ledger.pop_passed(passed.psn)?;
+        self.report.passed_sent_ns = self.report.passed_sent_ns.max(record.sent_ns);
         self.note_gone(passed.channel, &record);
         Some(record)
     }
@@ -556,6 +565,8 @@ impl Path {
     pub fn end_report(&mut self, now_ns: u64) {
         let report = std::mem::take(&mut self.report);
         self.controller.set_shares(self.senders.count());
+        let has_delivered = report.delivered_bytes > 0;
+        self.ecn.on_report(now_ns, report.passed_sent_ns, has_delivered, report.lost_packets);
         if report.delivered_bytes > 0 {
             self.delivery.on_delivered(report.arrived_ns, report.delivered_bytes);
         }
@@ -628,6 +639,11 @@ impl Path {
     pub fn on_expired(&mut self, now_ns: u64) {
         self.controller.on_silence(now_ns);
         self.back_off = (self.back_off + 1).min(16);
+    }
+
+    /// Whether data packets may say that their sender answers to congestion marks.
+    pub fn takes_marks(&self) -> bool {
+        self.ecn.is_allowed()
     }
 
     /// Whether the window was full when it was last asked for.

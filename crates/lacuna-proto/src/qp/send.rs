@@ -523,6 +523,7 @@ impl SendSide {
         let count = u64::from(packets.end - packets.start);
         let mut transmit = Transmit::new(taken.segment, packets.clone(), taken.whole_end, channel);
         let bytes = transmit.wire_bytes();
+        transmit.takes_marks = path.takes_marks();
         transmit.first_psn = path.on_sent(now_ns, index, number, packets, bytes);
         self.stats.packets += count;
         let payload_bytes = bytes - count * lacuna_wire::DATA_OVERHEAD_BYTES as u64;

@@ -87,6 +87,7 @@ pub struct Transmit {
     /// End of the run that this one was cut from: parity that the message's mode
     /// sends of one submessage.
     whole_end: u32,
+    pub(crate) takes_marks: bool,
     /// Of a run of parity, once it was asked for.
     parity: OnceLock<Arc<Parity>>,
 }
@@ -98,7 +99,15 @@ impl Transmit {
         whole_end: u32,
         channel: u8,
     ) -> Self {
-        Self { segment, packets, channel, first_psn: 0, whole_end, parity: OnceLock::new() }
+        Self {
+            segment,
+            packets,
+            channel,
+            first_psn: 0,
+            whole_end,
+            takes_marks: true,
+            parity: OnceLock::new(),
+        }
     }
 
     /// Whether the run is of parity.
@@ -150,6 +159,11 @@ impl Transmit {
     /// Channel that the run belongs to.
     pub fn channel(&self) -> u8 {
         self.channel
+    }
+
+    /// Whether its packets may say that their sender answers to congestion marks.
+    pub fn takes_marks(&self) -> bool {
+        self.takes_marks
     }
 
     /// Packets in the run.

@@ -331,6 +331,7 @@ impl World {
             corrupt_ppm: ppm(choices.byte(), 10),
             reorder_ppm: ppm(choices.byte(), 50),
             reorder_ns: u64::from(choices.byte()) * MS / 10,
+            is_ecn_hole: false,
         };
     }
 
