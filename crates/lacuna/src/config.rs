@@ -246,7 +246,30 @@ impl std::fmt::Display for Chosen {
 
 #[cfg(test)]
 mod tests {
-    use super::Chosen;
+    use super::{Chosen, ConnectionConfig, Mode};
+
+    #[test]
+    fn by_default_every_chunk_makes_a_geometry() {
+        for chunk_bytes in [1, 4096, 64 << 10, 64 << 20, 1 << 40] {
+            for max_message_bytes in [0, 1, 5000, 1 << 20] {
+                let config =
+                    ConnectionConfig { chunk_bytes, max_message_bytes, ..Default::default() };
+                assert_eq!(config.mode, Mode::Auto);
+                for (mtu_bytes, channels) in [(1400, 1), (4096, 4), (8948, 16)] {
+                    let geometry = config.geometry(mtu_bytes, channels);
+                    let geometry = geometry.unwrap_or_else(|error| panic!("{config:?}: {error}"));
+                    assert!(geometry.chunk_bytes() < chunk_bytes + u64::from(mtu_bytes));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_code_that_was_asked_for_keeps_its_chunk_or_is_refused() {
+        let mode = Mode::EC;
+        let config = ConnectionConfig { mode, chunk_bytes: 1 << 30, ..Default::default() };
+        assert!(config.geometry(4096, 1).is_err());
+    }
 
     fn chosen() -> Chosen {
         Chosen {
