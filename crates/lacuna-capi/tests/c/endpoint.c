@@ -97,7 +97,7 @@ int main(void)
     CHECK(lacuna_flush(connection, WAIT_MS) == LACUNA_OK);
     /* As snprintf. */
     CHECK(lacuna_describe(connection, text, sizeof(text), &length) == LACUNA_OK);
-    CHECK(strcmp(text, "mode sr") == 0 && length > sizeof(text));
+    CHECK(strcmp(text, "mode au") == 0 && length > sizeof(text));
     CHECK(lacuna_stats_json(connection, NULL, 0, &length) == LACUNA_OK && length > 100);
     /* Longer than what is posted. */
     CHECK(lacuna_wait_clear_to_send(connection, WAIT_MS) == LACUNA_OK);

@@ -4,6 +4,9 @@
 use super::{Choice, Estimate, Policy, Question, cost};
 use std::fmt;
 
+/// A question counts as the one before it if nothing in it moved by more than
+/// this part: planning costs some microseconds, and short messages come often.
+const SAME_PART: f64 = 0.1;
 /// A choice is kept while it costs no more than the best one and this part of
 /// the message's time.
 const KEPT_PART: f64 = 0.02;
@@ -13,6 +16,8 @@ const KEPT_PART: f64 = 0.02;
 pub(crate) struct Chooser {
     policy: Policy,
     last: Option<(Question, Choice)>,
+    /// The newest question that the policy was asked.
+    pub(super) asked: Option<Question>,
     changes: u64,
     messages: u64,
     coded_messages: u64,
@@ -48,17 +53,23 @@ pub struct AutoStats {
 
 impl Chooser {
     pub(crate) fn new(policy: Policy) -> Self {
-        Self { policy, last: None, changes: 0, messages: 0, coded_messages: 0, news: None }
+        Self {
+            policy,
+            last: None,
+            asked: None,
+            changes: 0,
+            messages: 0,
+            coded_messages: 0,
+            news: None,
+        }
     }
 
     /// The choice for a message.
     pub(crate) fn choose(&mut self, question: Question) -> Choice {
-        let best = (self.policy)(&question);
+        let is_same = self.asked.is_some_and(|asked| is_same(&asked, &question));
         let choice = match self.last {
-            Some((_, last)) if last.repairs_twice == best.repairs_twice => {
-                Choice { parity: self.kept(&question, last.parity, best.parity), ..best }
-            }
-            _ => best,
+            Some((_, last)) if is_same => last,
+            _ => self.ask(&question),
         };
         self.messages += 1;
         self.coded_messages += u64::from(choice.parity > 0);
@@ -70,6 +81,17 @@ impl Chooser {
             self.news = Some(Chosen { is_new, question, choice });
         }
         choice
+    }
+
+    fn ask(&mut self, question: &Question) -> Choice {
+        self.asked = Some(*question);
+        let best = (self.policy)(question);
+        match self.last {
+            Some((_, last)) if last.repairs_twice == best.repairs_twice => {
+                Choice { parity: self.kept(question, last.parity, best.parity), ..best }
+            }
+            _ => best,
+        }
     }
 
     fn kept(&self, question: &Question, last: u8, best: u8) -> u8 {
@@ -98,6 +120,23 @@ impl Chooser {
             coded_messages: self.coded_messages,
         }
     }
+}
+
+/// Whether two questions are alike enough to have one answer.
+fn is_same(a: &Question, b: &Question) -> bool {
+    let close = |a: f64, b: f64| (a - b).abs() <= SAME_PART * a.abs().min(b.abs());
+    let (x, y) = (&a.estimate, &b.estimate);
+    a.is_followed == b.is_followed
+        && a.chunk_packets == b.chunk_packets
+        && a.packet_bytes == b.packet_bytes
+        && close(a.message_packets.into(), b.message_packets.into())
+        && close(a.tail_packets.into(), b.tail_packets.into())
+        && close(x.evidence_packets, y.evidence_packets)
+        && close(x.seen_packets, y.seen_packets)
+        && close(x.lost_packets, y.lost_packets)
+        && close(x.burst_packets, y.burst_packets)
+        && close(x.rtt_ns as f64, y.rtt_ns as f64)
+        && close(x.rate_bits_per_s as f64, y.rate_bits_per_s as f64)
 }
 
 /// One sentence: what, and why.

@@ -58,9 +58,16 @@ const BURST_PACKETS_MAX: f64 = 3.0;
 /// The choice of least cost.
 pub fn plan(question: &Question) -> Choice {
     let most = CODE.parity_chunks() as u8;
-    let costs = (0..=most).map(|parity| (parity, cost(question, parity)));
-    let best = costs.min_by(|a, b| a.1.total_cmp(&b.1));
-    let parity = best.map_or(0, |(parity, _)| parity);
+    let (mut parity, mut least) = (0, cost(question, 0));
+    for more in 1..=most {
+        if wire_ns(question, more) * WIRE_WEIGHT > least {
+            break;
+        }
+        let cost = cost(question, more);
+        if cost < least {
+            (parity, least) = (more, cost);
+        }
+    }
     let is_long = question.estimate.rtt_ns >= SHORT_RTT_NS;
     let scattered = question.estimate.burst_packets < BURST_PACKETS_MAX;
     Choice { parity, repairs_twice: is_long && scattered && !question.is_followed }
@@ -77,7 +84,7 @@ pub fn cost(question: &Question, parity: u8) -> f64 {
     let packet_ns = question.packet_bytes as f64 * 8e9 / estimate.rate_bits_per_s as f64;
     let tail = Tail::new(question);
     let tail_ns = (tail.packets * packet_ns).min(rtt_ns);
-    let wire_ns = tail.parity_packets(parity) * packet_ns;
+    let wire_ns = wire_ns(question, parity);
     let (mut mean_ns, mut any, mut fails) = (0.0, 0.0, 0.0);
     for (share, loss) in rates(estimate) {
         let bursts = tail.packets * loss / tail.burst;
@@ -101,6 +108,12 @@ pub fn cost(question: &Question, parity: u8) -> f64 {
     };
     // More parity than changes anything costs a little, so that ties are none.
     mean_ns + P99_WEIGHT * p99_ns + WIRE_WEIGHT * wire_ns + f64::from(parity)
+}
+
+/// The time that the parity takes on the wire.
+fn wire_ns(question: &Question, parity: u8) -> f64 {
+    let rate = question.estimate.rate_bits_per_s.max(1) as f64;
+    Tail::new(question).parity_packets(parity) * question.packet_bytes as f64 * 8e9 / rate
 }
 
 /// The part of the tail that lies behind the last of a Poisson number of losses,
@@ -184,6 +197,9 @@ fn missing_more(chunks: f64, most: usize, loss: f64, burst: f64) -> f64 {
         let mut sum = 0.0;
         let mut length = 1.0 - stays;
         for j in 1..=n {
+            if length < 1e-15 {
+                break;
+            }
             sum += j as f64 * length * chance[n - j];
             length *= stays;
         }

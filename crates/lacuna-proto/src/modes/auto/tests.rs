@@ -122,3 +122,16 @@ fn a_message_that_others_follow_or_on_a_short_path_is_not_coded() {
     assert_eq!(plan(&Question { tail_packets: 0, ..lossy }).parity, 0);
     assert!(cost(&lossy, 0) > cost(&lossy, 4));
 }
+
+#[test]
+fn a_question_like_the_last_one_is_not_asked_again() {
+    let mut chooser = Chooser::new(plan);
+    let ask = |loss, kib| question(1000, 40.0, loss, 1.0, kib);
+    chooser.choose(ask(1e-2, 1024));
+    assert_eq!(chooser.asked, Some(ask(1e-2, 1024)));
+    chooser.choose(ask(1.05e-2, 1000));
+    assert_eq!(chooser.asked, Some(ask(1e-2, 1024)));
+    // Small steps do not add up unseen: it is the asked one that counts.
+    chooser.choose(ask(1.12e-2, 1000));
+    assert_eq!(chooser.asked, Some(ask(1.12e-2, 1000)));
+}
