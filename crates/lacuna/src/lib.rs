@@ -48,6 +48,7 @@ mod packetize;
 mod paths;
 mod prefetch;
 mod queue_pair;
+mod rest;
 mod shared;
 mod spin;
 mod stats;

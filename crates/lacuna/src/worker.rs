@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::control_queue::ControlQueue;
 use crate::inbox::{Command, Inbox};
 use crate::packetize::{Packetizer, Refused};
+use crate::rest::Rest;
 use crate::shared::{Machine, Shared, State};
 use crate::spin::Spin;
 use lacuna_datapath::{Datapath, Placer, ReceivedBatch, Waiter};
@@ -47,8 +48,8 @@ const CONTROL_BYTES_MAX: usize = 1200;
 /// datapath cannot say when there is room.
 const BLOCKED_RETRY_NS: u64 = 200_000;
 
-/// How often the datapaths are asked what they dropped, besides before each sleep.
-const DROPS_EVERY_NS: u64 = 1_000_000;
+/// How often the datapaths are asked what they dropped, if anything came.
+const DROPS_EVERY_NS: u64 = 10_000_000;
 
 /// Packets refused before they reached a queue pair, by reason; and more that
 /// has no queue pair to count it.
@@ -94,6 +95,8 @@ struct Local {
     due_ns: Option<u64>,
     /// In the ready list.
     is_ready: bool,
+    /// How long it may be left alone.
+    rest_ns: u64,
 }
 
 /// What serving a queue pair came to.
@@ -111,6 +114,8 @@ struct Served {
     has_sent: bool,
     /// What the mode `auto` chose meanwhile.
     choice: Option<auto::Chosen>,
+    /// How long it may be left alone.
+    rest_ns: u64,
 }
 
 /// See the module's text.
@@ -124,6 +129,7 @@ pub(crate) struct Worker {
     commands: Vec<Command>,
     waiter: Waiter,
     spin: Spin,
+    rest: Rest,
     ready: VecDeque<u32>,
     /// Scratch: queue pairs of this step that may have something to tell.
     telling: Vec<u32>,
@@ -131,8 +137,10 @@ pub(crate) struct Worker {
     writer: ControlWriter,
     counters: Arc<WorkerCounters>,
     refused: Refused,
-    /// When to ask the datapaths again what they dropped.
-    drops_due_ns: u64,
+    /// When to ask the datapaths again what they dropped; `None` if nothing came since.
+    drops_due_ns: Option<u64>,
+    /// When they were asked last.
+    drops_counted_ns: u64,
     now_ns: u64,
     stopped: bool,
 }
@@ -163,13 +171,15 @@ impl Worker {
             commands: Vec::new(),
             waiter,
             spin: Spin::new(spin),
+            rest: Rest::new(),
             ready: VecDeque::new(),
             telling: Vec::new(),
             timers: BinaryHeap::new(),
             writer: ControlWriter::new(CONTROL_BYTES_MAX),
             counters: Arc::new(WorkerCounters::default()),
             refused: Refused::default(),
-            drops_due_ns: 0,
+            drops_due_ns: Some(0),
+            drops_counted_ns: 0,
             now_ns: 0,
             stopped: false,
         }
@@ -191,6 +201,7 @@ impl Worker {
     pub(crate) fn step_or_wait(&mut self, limit: Option<Duration>) {
         if self.step() {
             self.spin.on_work();
+            self.take_rest(limit);
             return;
         }
         let now_ns = self.clock.now_ns();
@@ -202,17 +213,39 @@ impl Worker {
         }
     }
 
-    /// Sleeps until something is to be done, at most `limit`.
-    fn sleep(&mut self, limit: Option<Duration>) {
-        let timeout = match (self.next_event_ns().map(|event_ns| self.clock.until(event_ns)), limit)
+    /// Leaves the sockets alone for a while, if that is allowed.
+    fn take_rest(&mut self, limit: Option<Duration>) {
+        let held = self.channels.iter().map(|own| own.datapath.capabilities().receive_buffer_bytes);
+        let socket_bytes = held.min().unwrap_or(0) as u64;
+        let Some(rest_ns) = self.rest.take(socket_bytes) else { return };
+        // Timers wait too: what they are for allows it, and the pace makes up for it.
+        let rest = match self.pressing_ns() {
+            Some(event_ns) => self.clock.until(event_ns).min(Duration::from_nanos(rest_ns)),
+            None => Duration::from_nanos(rest_ns),
+        };
+        let rest = limit.map_or(rest, |limit| limit.min(rest));
+        if !rest.is_zero()
+            && let Err(error) = self.waiter.wait(std::iter::empty(), Some(rest))
         {
+            tracing::error!(%error, "cannot rest");
+        }
+    }
+
+    /// How long nothing is to be done of which this worker knows.
+    fn sleep_limit(&self, limit: Option<Duration>) -> Option<Duration> {
+        match (self.next_event_ns().map(|event_ns| self.clock.until(event_ns)), limit) {
             (Some(event), Some(limit)) => Some(event.min(limit)),
             (event, limit) => event.or(limit),
-        };
+        }
+    }
+
+    /// Sleeps until something is to be done, at most `limit`.
+    fn sleep(&mut self, limit: Option<Duration>) {
+        self.count_drops();
+        let timeout = self.sleep_limit(limit);
         if timeout == Some(Duration::ZERO) {
             return;
         }
-        self.count_drops(self.clock.now_ns());
         let sources = self.channels.iter().map(|channel| &*channel.datapath as &dyn Datapath);
         if let Err(error) = self.waiter.wait(sources, timeout) {
             tracing::error!(%error, "cannot wait for packets");
@@ -221,14 +254,19 @@ impl Worker {
     }
 
     fn next_event_ns(&self) -> Option<u64> {
+        let timer = self.timers.peek().map(|Reverse((due_ns, _))| *due_ns);
+        [timer, self.drops_due_ns, self.pressing_ns()].into_iter().flatten().min()
+    }
+
+    /// When there is something to do that may not wait.
+    fn pressing_ns(&self) -> Option<u64> {
         if !self.ready.is_empty() {
             return Some(0);
         }
-        let timer = self.timers.peek().map(|Reverse((due_ns, _))| *due_ns);
-        let now_ns = self.clock.now_ns();
         let blocked = self.channels.iter().any(|channel| channel.is_blocked);
+        let retry = blocked.then(|| self.clock.now_ns() + BLOCKED_RETRY_NS);
         let held = self.channels.iter().filter_map(|channel| channel.datapath.next_event_ns());
-        held.chain(timer).chain(blocked.then_some(now_ns + BLOCKED_RETRY_NS)).min()
+        held.chain(retry).min()
     }
 
     /// One round of progress; `false` if there was nothing to do.
@@ -317,9 +355,8 @@ impl Worker {
                 }
                 Command::Ready(number) => self.make_ready(number),
                 Command::Remove(number) => {
-                    if let Some(local) = self.locals.get_mut(number as usize) {
-                        *local = None;
-                    }
+                    let local = self.locals.get_mut(number as usize).and_then(Option::take);
+                    self.rest.change(local.map(|local| local.rest_ns), None);
                 }
                 Command::Stop => self.stopped = true,
             }
@@ -334,8 +371,10 @@ impl Worker {
         if self.locals.len() <= index {
             self.locals.resize_with(index + 1, || None);
         }
-        let local = Local { shared, writers: Vec::new(), due_ns: None, is_ready: false };
+        let local =
+            Local { shared, writers: Vec::new(), due_ns: None, is_ready: false, rest_ns: 0 };
         self.locals[index] = Some(local);
+        self.rest.change(None, Some(0));
         self.make_ready(number);
     }
 
@@ -379,9 +418,10 @@ impl Worker {
             locals: &mut self.locals,
             ready: &mut self.ready,
             counters: &self.counters,
+            bytes: 0,
         };
         let datapath = &mut self.channels[channel].datapath;
-        let mut any = false;
+        let (mut any, mut is_much) = (false, false);
         for _ in 0..TURN_BATCHES {
             match datapath.receive(now_ns, &mut intake) {
                 Ok(0) => break,
@@ -391,24 +431,28 @@ impl Worker {
                     any = true;
                     break;
                 }
-                Ok(_) => any = true,
+                Ok(_) => (any, is_much) = (true, true),
                 Err(error) => {
                     tracing::error!(%error, channel, "cannot receive");
                     break;
                 }
             }
         }
-        if any && self.drops_due_ns <= now_ns {
-            self.count_drops(now_ns);
+        self.rest.on_received(intake.bytes, is_much);
+        if any {
+            self.drops_due_ns.get_or_insert(self.drops_counted_ns + DROPS_EVERY_NS);
         }
         any
     }
 
     /// Asking costs a system call a channel.
-    fn count_drops(&mut self, now_ns: u64) {
-        self.drops_due_ns = now_ns + DROPS_EVERY_NS;
-        let drops = self.channels.iter().map(|channel| channel.datapath.receive_drops()).sum();
-        self.counters.receive_drops.store(drops, Ordering::Relaxed);
+    fn count_drops(&mut self) {
+        let now_ns = self.clock.now_ns();
+        if self.drops_due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
+            (self.drops_due_ns, self.drops_counted_ns) = (None, now_ns);
+            let drops = self.channels.iter().map(|channel| channel.datapath.receive_drops()).sum();
+            self.counters.receive_drops.store(drops, Ordering::Relaxed);
+        }
     }
 
     fn send_rest(&mut self, now_ns: u64, index: usize) -> bool {
@@ -450,6 +494,10 @@ impl Worker {
                 Machine::Connected(qp) => self.serve_connected(now_ns, qp, addresses, &shared),
             }
         };
+        if let Some(local) = self.local(number) {
+            let before_ns = std::mem::replace(&mut local.rest_ns, served.rest_ns);
+            self.rest.change(Some(before_ns), Some(served.rest_ns));
+        }
         if served.news {
             shared.notify();
         }
@@ -525,6 +573,7 @@ impl Worker {
             while left > 0 {
                 let Some(run) = qp.poll_transmit(now_ns, channel.index, left) else { break };
                 left -= run.len() as u32;
+                self.rest.on_sent();
                 channel.packetizer.push(to, run, shared.clone());
             }
             goes_on |= left == 0;
@@ -539,7 +588,8 @@ impl Worker {
         let due_ns = qp.poll_timeout_on(owned);
         let tells = due_ns.is_some_and(|due_ns| due_ns <= now_ns);
         let (news, due_ns) = (qp.take_news(), later(due_ns, now_ns, is_blocked));
-        Served { news, due_ns, goes_on, tells, has_sent: false, choice: qp.take_choice() }
+        let (rest_ns, choice) = (qp.rest_ns(), qp.take_choice());
+        Served { news, due_ns, goes_on, tells, has_sent: false, rest_ns, choice }
     }
 
     /// The channels of this worker below `agreed`, which both ends have; a mask.
@@ -608,6 +658,8 @@ struct Intake<'w> {
     locals: &'w mut Vec<Option<Local>>,
     ready: &'w mut VecDeque<u32>,
     counters: &'w WorkerCounters,
+    /// Bytes of packets taken.
+    bytes: u64,
 }
 
 impl Placer for Intake<'_> {
@@ -617,6 +669,7 @@ impl Placer for Intake<'_> {
         self.now_ns = self.clock.now_ns().saturating_sub(batch.waited_ns);
         let marked = batch.congestion_experienced;
         let mut packets = batch.packets().peekable();
+        self.bytes += batch.bytes.len() as u64;
         while let Some(packet) = packets.next() {
             match self.check(packet) {
                 Some(Packet::Data(header, payload)) => {

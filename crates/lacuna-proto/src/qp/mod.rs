@@ -39,6 +39,7 @@ use crate::path::RtoConfig;
 use crate::path::arrivals::Arrivals;
 use crate::path::controller::{Controller, ControllerConfig, Setup, StartRate};
 use crate::path::memory::{PathLosses, PathRecord};
+use crate::path::pacer;
 use crate::path::pool::{Pool, Senders};
 use crate::placement::Placement;
 use crate::rtt::RttEstimator;
@@ -49,6 +50,11 @@ use lacuna_wire::DATA_OVERHEAD_BYTES;
 use recv::RecvSide;
 use send::SendSide;
 use std::sync::Arc;
+
+/// A rest is such a part of the round trip at most, as a burst is.
+const REST_RTT_PART: u64 = 40;
+/// Shorter ones save nothing.
+const REST_NS_MIN: u64 = 200_000;
 
 /// What may come on top of a round trip until a peer that is asked has answered:
 /// the time to the next question, and hosts that are busy.
@@ -524,6 +530,19 @@ impl QueuePair {
     /// Whether data is on its way or waits for it.
     pub fn is_sending(&self) -> bool {
         self.path.in_flight_bytes() > 0 || self.send.has_queued()
+    }
+
+    /// How long a worker that has just moved much for this queue pair may leave it
+    /// alone: next to nothing of a long path's round trip, and as long as a burst
+    /// is paced for. 0 where that would be felt, or where what comes next decides
+    /// how it goes on: a full window, or a last acknowledgement.
+    pub fn rest_ns(&self) -> u64 {
+        let waits = self.path.is_blocked() || (self.is_sending() && !self.send.has_queued());
+        let min_rtt_ns = self.path.rtt().min_ns().unwrap_or(0);
+        match (min_rtt_ns / REST_RTT_PART).min(pacer::QUANTUM_NS) {
+            rest_ns if rest_ns >= REST_NS_MIN && !waits => rest_ns,
+            _ => 0,
+        }
     }
 
     /// Whether data waits for any channel.
