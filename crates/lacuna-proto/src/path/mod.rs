@@ -345,7 +345,7 @@ impl Path {
         let left = state.pool.room(state.credit, held, on_the_way);
         packets = packets.min(left / packet_charge);
         let room = (window / packet_bytes).min((held + left) / packet_charge);
-        if self.back_off > 0 {
+        if self.is_dark() {
             // Nothing is heard: the path is dark or the peer stands still. Some
             // packets, and the questions behind them, find out when that ends;
             // all of the window again and again would only be load.
@@ -644,6 +644,11 @@ impl Path {
     /// Whether data packets may say that their sender answers to congestion marks.
     pub fn takes_marks(&self) -> bool {
         self.ecn.is_allowed()
+    }
+
+    /// Whether what was sent last has expired, and nothing was heard since.
+    pub fn is_dark(&self) -> bool {
+        self.back_off > 0
     }
 
     /// Whether the window was full when it was last asked for.

@@ -19,9 +19,12 @@ use std::collections::VecDeque;
 /// Shortest and longest time from the last packet to the first flush. Usually
 /// the peer's report comes first and the flush is not needed.
 const FLUSH_DELAY_NS: (u64, u64) = (50_000, 1_000_000);
-/// Flushes between which the waiting time doubles; the longest of them. Short
-/// enough to resume soon after a dark spell.
-const FLUSH_EVERY_MAX_NS: u64 = 50_000_000;
+/// Flushes between which the waiting time doubles; the longest of them. In the
+/// dark they follow each other closely: repairs arrive one and a half round trips
+/// after the first that gets through, and a transfer is to resume within one and
+/// 200 ms, whatever path up to 300 ms it is.
+const FLUSH_EVERY_MAX_NS: u64 = 100_000_000;
+const DARK_FLUSH_EVERY_NS: u64 = 25_000_000;
 /// Before the round-trip time is known.
 const FLUSH_EVERY_NS: u64 = 10_000_000;
 /// Probe replies owed at once; a peer that asks for more is flooding.
@@ -265,7 +268,9 @@ impl QueuePair {
             writer.push(&Frame::Flush(flush));
             let timer = &mut self.control.flushes[index];
             timer.due_ns = now_ns + timer.every_ns;
-            timer.every_ns = (timer.every_ns * 2).min(FLUSH_EVERY_MAX_NS);
+            let is_dark = self.path.is_dark();
+            let most_ns = if is_dark { DARK_FLUSH_EVERY_NS } else { FLUSH_EVERY_MAX_NS };
+            timer.every_ns = (timer.every_ns * 2).min(most_ns);
         }
         if reports {
             let is_first = writer.is_empty();
