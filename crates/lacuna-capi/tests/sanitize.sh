@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# The C programs of the tests against a library that is instrumented itself, which
+# cargo's tests cannot have: races and stray accesses inside of the library show
+# here, those of the programs in tests/programs.rs.
+#
+#   crates/lacuna-capi/tests/sanitize.sh address
+#   crates/lacuna-capi/tests/sanitize.sh thread
+#
+# Needs a nightly compiler; for `thread` with the component rust-src, because the
+# standard library's own synchronisation must be seen too.
+set -euo pipefail
+cd "$(dirname "$0")/../../.."
+case "${1:-}" in
+address) sanitizer=address runtime=asan std=() ;;
+thread) sanitizer=thread runtime=tsan std=(-Zbuild-std) ;;
+*)
+    sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+    ;;
+esac
+triple=x86_64-unknown-linux-gnu
+target="${CARGO_TARGET_DIR:-target}/c-$sanitizer"
+RUSTFLAGS="-Zsanitizer=$sanitizer -Cdebuginfo=1" CARGO_TARGET_DIR="$target" \
+    cargo +nightly rustc --locked --quiet "${std[@]}" --target "$triple" -p lacuna-capi --lib \
+    --crate-type staticlib -- -Copt-level=1
+runtime="$(rustc +nightly --print sysroot)/lib/rustlib/$triple/lib/librustc-nightly_rt.$runtime.a"
+
+built="$target/programs"
+mkdir -p "$built"
+# The C sources are not instrumented: the compiler's runtime and that of Rust do not
+# go together. What the library does with their memory is seen all the same.
+build() {
+    cc -std=c11 -g -O1 -pthread -Icrates/lacuna-capi/include "$1" -o "$built/$(basename "$1" .c)" \
+        "$target/$triple/debug/liblacuna_capi.a" -Wl,--whole-archive "$runtime" \
+        -Wl,--no-whole-archive -rdynamic -lgcc_s -lutil -lrt -lpthread -lm -ldl
+}
+# The leak checker needs ptrace, which containers often refuse; valgrind looks for
+# leaks in the tests.
+export ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1"
+for name in every_call misuse endpoint_misuse endpoint semantics; do
+    build "crates/lacuna-capi/tests/c/$name.c"
+    for workers in 0 2; do
+        echo "== $name, $workers workers, $sanitizer sanitizer"
+        LACUNA_SDR_WORKERS=$workers timeout 600 "$built/$name" | tail -1
+    done
+done
