@@ -353,7 +353,10 @@ impl Path {
             packets = packets.min(probing / packet_bytes);
         }
         let is_cut = packets < u64::from(waiting);
-        let bundle = u64::from(self.bundle_packets).min(room / 2).max(1);
+        // The pace sends no larger pieces; waiting for room for one would leave
+        // the window half empty where it is small.
+        let paced = self.controller.burst_bytes() / (packet_bytes + IP_UDP_BYTES);
+        let bundle = u64::from(self.bundle_packets).min(room / 2).min(paced).max(1);
         let whole = packets - packets % bundle;
         if state.ledger.in_flight_bytes() > 0 {
             packets = if is_cut { whole } else { packets };

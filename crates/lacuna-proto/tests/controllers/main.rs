@@ -3,5 +3,6 @@
 mod bottleneck;
 mod conformance;
 mod flows;
+mod shares;
 mod starts;
 mod tcp;

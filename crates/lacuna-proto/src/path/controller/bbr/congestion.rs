@@ -202,7 +202,9 @@ impl Congestion {
     fn learn(&mut self, now_ns: u64, load: Load) {
         self.is_heavy = false;
         let sent = self.delivered_bytes + self.lost_bytes;
-        if sent < LEARN_PACKETS * self.packet_bytes {
+        let is_low = load == Load::Low && self.was_low;
+        let enough = if is_low { FEW_PACKETS } else { LEARN_PACKETS };
+        if sent < enough * self.packet_bytes {
             return;
         }
         let is_many = sent >= 2 * LEARN_PACKETS * self.packet_bytes;
@@ -217,9 +219,9 @@ impl Congestion {
             true => own + (loss_ppm - own) / part,
             false => own - (own - loss_ppm) / part,
         };
-        if !self.had_queue && !is_heavy {
+        if (is_low || !self.had_queue) && !is_heavy {
             self.learnt = (self.learnt + 1).min(LEARN_TIMES);
-            if load == Load::Low && self.was_low {
+            if is_low {
                 let part = if self.is_doubted { 1 } else { 2 };
                 self.own_loss_ppm = step(self.own_loss_ppm, part);
                 self.seen_ns = Some(now_ns);
@@ -245,6 +247,11 @@ impl Congestion {
         self.delivered_bytes = 0;
         self.lost_bytes = 0;
         self.had_queue = false;
+    }
+
+    /// Whether so much is lost that nobody would run through it.
+    pub(super) fn is_heavy(&self) -> bool {
+        self.is_heavy
     }
 
     /// What the path loses without any queue.

@@ -5,11 +5,11 @@
 //!
 //! Where it differs from the draft, and why:
 //!
-//! - *Loss is a sign of congestion only with a queue, or if it grows with what
-//!   is sent.* The draft takes 2 % of
-//!   loss per round trip for too much in flight [5.5.10.2]. Here a loss costs a
-//!   repair and nothing else, and paths that lose several per cent for other
-//!   reasons are what this transport is for. See `congestion.rs`.
+//! - *Loss is a sign of congestion only with a queue, or if it grows with what is
+//!   sent.* The draft takes 2 % of loss per round trip for too much in flight
+//!   [5.5.10.2]. Here a loss costs a repair and nothing else, and paths that lose
+//!   several per cent for other reasons are what this transport is for. See
+//!   `congestion.rs`.
 //! - *The path's own loss is made up for* in the pacing rate, up to 6 %: the
 //!   delivery rate is what arrives, and pacing at it loses the same share again
 //!   with every round [5.6.2]. Also while a queue stands, which drains by the
@@ -22,6 +22,8 @@
 //!   version 2 (draft-cardwell-iccrg-bbr-congestion-control-02, 4.3.3.6), and
 //!   not only after three rounds without growth [5.3.3.4]: on a path of 250 ms
 //!   those rounds alone would keep a standing queue of half the path.
+//! - *Time in which the host did not let the sender run is no part of a rate*
+//!   [4.1.2]; see `delivery.rs`.
 //! - *Once started, the rate of a round is the mean of its samples* and not the
 //!   largest [5.5.5]. What comes late and then in a bunch makes some samples too
 //!   large, and the largest of forty is the worst of them: with 3 ms of such
@@ -29,6 +31,15 @@
 //! - *A rate is forgotten only after a queue was seen* [5.5.6]: a path that became
 //!   slower shows one. A sender that its host kept from sending, for some
 //!   milliseconds of every round, does not; it would believe itself slow.
+//! - *Others who keep a queue are not given way to for ever.* A queue that stays
+//!   for five rounds of sending no more than arrives is not one's own. Draining
+//!   then ends [5.3.3.2 waits for what is in flight to fall, and it does not];
+//!   probing upwards comes as often as version 1's, lasts a whole round, and ends
+//!   when the queue has grown, not because there is one; the windows allow for
+//!   the time in that queue, so that the pace and not a window decides; and one
+//!   cut is the answer to what such a queue drops, not one per round. Beside TCP
+//!   with version 1, whose window keeps the queue full, a flow would else end at
+//!   a fiftieth of the path.
 //! - *Cruising gives way to a queue*, a little: a largest rate of several
 //!   seconds is too large by what hosts do to times, and where the draft lets a
 //!   queue of one's own grow up to the window, here it drains.
@@ -71,6 +82,10 @@ const MIN_PACKETS: u64 = 4;
 const PACING_PERCENT: u64 = 99;
 /// `Beta` [2.9].
 const BETA_PERCENT: u64 = 70;
+/// The same of the largest rate and not of the bound before, beside others who
+/// keep the queue full: once a cycle is an answer, and round by round would hand
+/// them the path.
+const CROWDED_BETA_PERCENT: u64 = 85;
 /// `Headroom` [2.9], the part that is used.
 const HEADROOM_PERCENT: u64 = 85;
 /// Gain of pacing while cruising behind a queue: the estimates of a busy machine
@@ -167,6 +182,8 @@ pub struct Bbr {
     pacing_rate: u64,
     /// Sending goes on after a pause: at the estimate, not above [5.4.1].
     restarts: bool,
+    /// Smoothed round trip, as of the latest report.
+    smoothed_rtt_ns: u64,
     /// Since this total was delivered, what comes was sent at less than the path
     /// is believed to carry.
     low_from_bytes: Option<u64>,
@@ -198,6 +215,7 @@ impl Bbr {
             prior_window_bytes: initial,
             pacing_rate: 0,
             restarts: false,
+            smoothed_rtt_ns: 0,
             low_from_bytes: None,
         }
     }
@@ -260,7 +278,13 @@ impl Bbr {
     /// loss that was taken for an overflow must not leave the path half empty.
     fn longterm_bound(&self, percent: u64) -> Option<u64> {
         let bytes = self.longterm_bytes? / 100 * percent;
-        Some(bytes.max(self.needed_bytes(self.max_bandwidth.get())))
+        let rate = match self.state {
+            // Among others a bound from a loss that was theirs must not keep the
+            // probing from showing.
+            State::Up if self.cycle.is_crowded() => self.max_bandwidth.get() / 100 * 125,
+            _ => self.max_bandwidth.get(),
+        };
+        Some(bytes.max(self.needed_bytes(rate)))
     }
 
     /// The short-term bound. Not below what its rate needs either: the pace slows
@@ -272,9 +296,19 @@ impl Bbr {
     /// What is in flight at a rate, what of it is lost besides, and what its
     /// reports are late by.
     fn needed_bytes(&self, rate: u64) -> u64 {
-        let path = self.quantized(self.path_times(rate, 100));
+        let others = u64::try_from(times(rate, self.others_ns())).unwrap_or(u64::MAX);
+        let path = self.quantized(self.path_times(rate, 100)).saturating_add(others);
         let sent = self.with_own_loss(path);
         sent.saturating_add(self.extra_acked.get() + 2 * self.quantum_bytes())
+    }
+
+    /// How long packets wait behind those of others who keep a queue.
+    fn others_ns(&self) -> u64 {
+        let min_rtt_ns = self.min_rtt.get().unwrap_or(0);
+        match self.cycle.is_crowded() {
+            true => self.smoothed_rtt_ns.saturating_sub(min_rtt_ns),
+            false => 0,
+        }
     }
 
     /// What has to be sent for so much to arrive. The estimates are of what
@@ -295,6 +329,7 @@ impl Bbr {
         let rate = sample.rate.as_ref();
         self.rounds.on_report(rate, sample.delivered_bytes);
         self.min_rtt.on_report(sample.now_ns, sample.rtt_ns);
+        self.smoothed_rtt_ns = sample.smoothed_rtt_ns;
         let min_rtt_ns = self.min_rtt.get().unwrap_or(0);
         let load = self.load(sample);
         self.congestion.on_report(sample, min_rtt_ns, self.rounds.is_start(), load);
@@ -357,7 +392,11 @@ impl Bbr {
         }
         let rate = self.shortterm_rate.unwrap_or_else(|| self.max_bandwidth.get());
         let bytes = self.shortterm_bytes.unwrap_or(self.window_bytes);
-        self.shortterm_rate = Some(self.latest.rate().max(rate / 100 * BETA_PERCENT));
+        let least = match self.cycle.is_crowded() {
+            true => self.max_bandwidth.get() / 100 * CROWDED_BETA_PERCENT,
+            false => rate / 100 * BETA_PERCENT,
+        };
+        self.shortterm_rate = Some(self.latest.rate().max(least));
         self.shortterm_bytes = Some(self.latest.bytes().max(bytes / 100 * BETA_PERCENT));
     }
 
@@ -400,7 +439,12 @@ impl Bbr {
 
     /// `BBRSetCwnd` [5.6.4.6].
     fn set_window(&mut self, newly_delivered_bytes: u64) {
-        let gained = self.path_times(self.max_bandwidth.get(), self.state.window_gain());
+        let gain = match self.state {
+            // Twice the path is a standstill where others have filled its queue.
+            State::Startup if self.start.met_queue() => State::Startup.pacing_gain(),
+            state => state.window_gain(),
+        };
+        let gained = self.path_times(self.max_bandwidth.get(), gain);
         let bytes_max = self.quantized(gained + self.extra_acked.get());
         let grown = self.window_bytes.saturating_add(newly_delivered_bytes);
         if let Some(bytes) = self.start_window_bytes() {

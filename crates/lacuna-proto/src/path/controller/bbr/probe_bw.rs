@@ -1,7 +1,7 @@
 //! ProbeBW [5.3.3]: a cycle of leaving room (Down), keeping up (Cruise), filling
 //! the path (Refill) and asking for more (Up).
 
-use super::{BETA_PERCENT, Bbr, HEADROOM_PERCENT, Sample, State};
+use super::{BETA_PERCENT, Bbr, HEADROOM_PERCENT, Sample, State, times};
 
 /// Time between two probings [5.3.3.5.3]: this, and up to as much again of
 /// `WAIT_SPREAD_NS`, drawn, so that flows do not probe together.
@@ -9,6 +9,12 @@ const WAIT_NS_MIN: u64 = 2_000_000_000;
 const WAIT_SPREAD_NS: u64 = 1_000_000_000;
 /// Rounds after which Reno would have probed [5.3.3.5.1].
 const RENO_ROUNDS_MAX: u64 = 63;
+/// Rounds in which Down drains a quarter of the path at the latest. A queue that
+/// is still there is another's, which sending less would only leave room for.
+const DRAIN_ROUNDS: u64 = 5;
+/// Rounds between two probings beside such a queue, as version 1 has them: who
+/// makes it probes as often, or fills any room at once.
+const CROWDED_ROUNDS: u64 = 16;
 /// Rounds that Down takes at most to see what the path loses under little load:
 /// one until it shows, and some to count.
 const LOOK_ROUNDS: u64 = 5;
@@ -39,6 +45,10 @@ pub(super) struct Cycle {
     /// `bw_probe_samples`: losses of now are an answer to the probing.
     is_answer: bool,
     up_rounds: u32,
+    /// Rounds in turn, but for those of probing, that had a queue.
+    queued_rounds: u64,
+    /// How long a queue of others was when probing upwards began.
+    queued_ns: u64,
     /// There was a queue, or congestion, since the largest rate was last forgotten.
     saw_queue: bool,
     /// Bytes by which the long-term bound grows per window acknowledged.
@@ -55,6 +65,8 @@ impl Cycle {
             acks: Acks::Idle,
             is_answer: false,
             up_rounds: 0,
+            queued_rounds: 0,
+            queued_ns: 0,
             saw_queue: false,
             up_growth_bytes: 0,
         }
@@ -81,6 +93,11 @@ impl Cycle {
         now_ns.saturating_sub(self.began_ns)
     }
 
+    /// A queue of others stands.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.queued_rounds >= DRAIN_ROUNDS
+    }
+
     /// Reports are of what was sent while probing upwards.
     pub(super) fn is_answered(&self) -> bool {
         self.acks == Acks::Feedback
@@ -101,6 +118,12 @@ impl Bbr {
         }
         if self.rounds.is_start() {
             self.cycle.rounds += 1;
+            let is_even = matches!(self.state, State::Down | State::Cruise);
+            if !self.congestion.has_queue() {
+                self.cycle.queued_rounds = 0;
+            } else if is_even {
+                self.cycle.queued_rounds += 1;
+            }
         }
         self.cycle.saw_queue |= self.congestion.has_queue() || self.congestion.is_now();
         self.adapt_longterm(sample);
@@ -149,6 +172,7 @@ impl Bbr {
         self.rounds.restart(sample.delivered_bytes);
         self.full.restart(sample.rate.map_or(0, |rate| rate.rate));
         self.cycle.began_ns = sample.now_ns;
+        self.cycle.queued_ns = self.others_ns();
         self.state = State::Up;
         self.cycle.raise_slope(self.packet_bytes);
     }
@@ -157,7 +181,8 @@ impl Bbr {
     fn check_refill(&mut self, sample: &Sample) -> bool {
         let reno_rounds = (self.target_bytes() / self.packet_bytes).min(RENO_ROUNDS_MAX);
         let is_time = self.cycle.elapsed_ns(sample.now_ns) > self.cycle.wait_ns
-            || self.cycle.rounds >= reno_rounds.max(1);
+            || self.cycle.rounds >= reno_rounds.max(1)
+            || (self.cycle.is_crowded() && self.cycle.rounds >= CROWDED_ROUNDS);
         if is_time {
             self.reset_shortterm();
             self.cycle.up_rounds = 0;
@@ -170,6 +195,9 @@ impl Bbr {
 
     /// `BBRIsTimeToCruise`.
     fn is_time_to_cruise(&self, sample: &Sample) -> bool {
+        if self.cycle.rounds >= DRAIN_ROUNDS {
+            return true;
+        }
         let headroom = self.longterm_bound(HEADROOM_PERCENT).unwrap_or(u64::MAX);
         sample.in_flight_bytes <= headroom && sample.in_flight_bytes <= self.inflight(100)
     }
@@ -187,8 +215,16 @@ impl Bbr {
             self.full.restart(sample.rate.map_or(0, |rate| rate.rate));
             return false;
         }
-        let lasted = self.cycle.elapsed_ns(sample.now_ns) > self.min_rtt.get().unwrap_or(0);
-        let has_queue = sample.in_flight_bytes >= self.inflight(UP_PERCENT);
+        // Beside others, what more is sent shows in a whole round or not at all.
+        let round_ns = match self.cycle.is_crowded() {
+            true => sample.smoothed_rtt_ns,
+            false => self.min_rtt.get().unwrap_or(0),
+        };
+        let lasted = self.cycle.elapsed_ns(sample.now_ns) > round_ns;
+        let others = times(self.max_bandwidth.get(), self.cycle.queued_ns);
+        let others = u64::try_from(others).unwrap_or(u64::MAX);
+        let full = self.inflight(UP_PERCENT).saturating_add(others);
+        let has_queue = sample.in_flight_bytes >= full;
         self.full.is_now() || (lasted && has_queue && self.congestion.has_queue())
     }
 

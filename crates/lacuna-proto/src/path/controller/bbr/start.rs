@@ -46,6 +46,9 @@ const WINDOW_PERCENT: u64 = 125;
 const DOUBT_ROUNDS: u64 = 2;
 /// Growth that shows it, per cent; probing sends a quarter more.
 const GROWN_PERCENT: u64 = 115;
+/// A first round trip longer than those of connecting by more than this part of
+/// them has met a queue.
+const MET_QUEUE_PART: u64 = 4;
 /// Less than so much of what was sent arrives: the path is slower than hoped.
 const SHORTFALL_PERCENT: u64 = 80;
 
@@ -86,6 +89,9 @@ pub(super) struct Start {
     is_repeated: bool,
     /// What was lost of the first.
     lost_bytes: u64,
+    /// A queue of others stood when its first packets arrived.
+    met_queue: bool,
+    has_heard: bool,
     has_sent: bool,
 }
 
@@ -97,6 +103,10 @@ impl Start {
 
     pub(super) fn rate(&self) -> Option<u64> {
         self.is_active().then_some(self.rate)
+    }
+
+    pub(super) fn met_queue(&self) -> bool {
+        self.met_queue
     }
 
     /// Whether the first flight is still to be seen: it leaves at once.
@@ -173,6 +183,12 @@ impl Bbr {
         if self.start.phase == Phase::Reconnaissance && is_new && !is_of_train {
             self.start.flights += u32::from(self.start.train.bytes() >= FLIGHT_BYTES_MIN);
             self.start.train = Train::default();
+        }
+        if is_new && !self.start.has_heard {
+            self.start.has_heard = true;
+            let met =
+                |min_rtt_ns: u64| sample.rtt_ns > Some(min_rtt_ns + min_rtt_ns / MET_QUEUE_PART);
+            self.start.met_queue = self.min_rtt.get().is_some_and(met);
         }
         if self.start.is_unpaced() {
             self.start.lost_bytes += sample.newly_lost_bytes;
@@ -256,6 +272,12 @@ impl Bbr {
         let rate = self.max_bandwidth.get().min(self.start.rate);
         let arrived = self.start.train.estimate().map_or(0, |estimate| estimate.rate);
         self.max_bandwidth.set(rate.max(arrived));
+        if self.start.met_queue {
+            // The train lay between the packets of others: what it says is what
+            // they left, and the share has yet to be found.
+            self.full = FullBandwidth::default();
+            return;
+        }
         self.full.set_reached();
         self.start_down(sample);
         self.start_up(sample);

@@ -61,8 +61,12 @@ impl Bbr {
         if self.state != State::Startup {
             return;
         }
-        // [5.3.1.3]
-        if self.congestion.is_now() && !self.full.is_reached() {
+        // [5.3.1.3]. Who met a full queue at once will see it overflow, whatever
+        // it does, and has no share of the path yet: while its rate grows, it
+        // goes on.
+        let grows = self.start.met_queue() && self.full.rounds == 0;
+        let is_ours = !grows || self.congestion.is_heavy();
+        if self.congestion.is_now() && is_ours && !self.full.is_reached() {
             let path = self.path_times(self.max_bandwidth.get(), 100);
             self.longterm_bytes = Some(path.max(self.latest.bytes()));
             self.full.set_reached();
