@@ -1,6 +1,6 @@
 //! What flows do to a path: how much of it they use, how full its queue is, how they share. The table is kept: a change of a controller shows as changed numbers.
 
-use crate::bottleneck::{Bottleneck, Link, MS, SECOND, Stalls, WIRE_BYTES};
+use crate::bottleneck::{Bottleneck, Link, MS, Policer, SECOND, Stalls, WIRE_BYTES};
 use lacuna_proto::path::controller::ControllerConfig;
 use std::fmt::Write;
 
@@ -172,6 +172,49 @@ fn a_path_that_begins_to_lose_is_used_on() {
         path.run_for(10 * SECOND);
         let used = (path.flows[flow].received_packets - before) * WIRE_BYTES * 8 / 10;
         assert!(used > 900_000_000 / 100 * 95, "{rtt_ms} ms: {used} bit/s");
+    }
+}
+
+#[test]
+fn a_policer_without_a_queue_is_found_and_not_run_through() {
+    for mbit in [100, 1000] {
+        let rate_bits_per_s = mbit * 1_000_000;
+        // What it lets through at once is 5 ms.
+        let policer = Policer { rate_bits_per_s, bucket_bytes: mbit * 125 * 5 };
+        let link = Link { policer: Some(policer), ..Link::new(10 * mbit, 40 * MS, 100) };
+        let mut path = Bottleneck::new(link, 7);
+        let flow = path.add(BBR, None, u64::MAX, 0);
+        path.run_for(3 * SECOND);
+        let counts = |path: &Bottleneck| {
+            let flow = &path.flows[flow];
+            [flow.received_packets, flow.sent_packets, flow.overflowed_packets]
+        };
+        let before = counts(&path);
+        path.run_for(10 * SECOND);
+        let after = counts(&path);
+        let [received, sent, dropped] = [0, 1, 2].map(|index| after[index] - before[index]);
+        let used_permille = received * WIRE_BYTES * 8 * 100 / rate_bits_per_s;
+        assert!(used_permille > 900, "{mbit} Mbit/s: used {used_permille}");
+        assert!(dropped * 1_000_000 / sent < 20_000, "{mbit} Mbit/s: {dropped} of {sent}");
+    }
+}
+
+#[test]
+fn after_darkness_the_path_is_full_again_within_two_seconds() {
+    for rtt_ms in [40, 250] {
+        let link = Link::new(1000, rtt_ms * MS, 100);
+        let mut path = Bottleneck::new(link, 5);
+        let flow = path.add(BBR, None, u64::MAX, 0);
+        path.run_for(5 * SECOND);
+        path.link.is_dark = true;
+        path.run_for(3 * SECOND);
+        path.link.is_dark = false;
+        // A timeout of silence has doubled up to a second or the round trip's.
+        path.run_for(2 * SECOND);
+        let before = path.flows[flow].received_packets;
+        path.run_for(2 * SECOND);
+        let used = (path.flows[flow].received_packets - before) * WIRE_BYTES * 8 / 2;
+        assert!(used > 900_000_000, "{rtt_ms} ms: {used} bit/s");
     }
 }
 

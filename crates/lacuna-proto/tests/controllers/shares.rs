@@ -29,7 +29,7 @@ fn share(link: Link, neighbour: Neighbour, begin_s: [u64; 2], seed: u64) -> (u64
     }
     let received = |path: &Bottleneck| {
         let of = |flow: usize| path.flows[flow].received_packets * WIRE_BYTES;
-        (of(0), path.tcp.as_ref().map_or_else(|| of(1), |tcp| tcp.delivered_bytes()))
+        (of(0), path.tcp.as_ref().map_or_else(|| of(1), crate::tcp::TcpBbr::delivered_bytes))
     };
     path.run_for(20 * SECOND);
     path.mean_queue_permille();
