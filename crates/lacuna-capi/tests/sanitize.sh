@@ -27,10 +27,12 @@ runtime="$(rustc +nightly --print sysroot)/lib/rustlib/$triple/lib/librustc-nigh
 
 built="$target/programs"
 mkdir -p "$built"
-# The C sources are not instrumented: the compiler's runtime and that of Rust do not
-# go together. What the library does with their memory is seen all the same.
+# One runtime for both languages, that of Rust: the C compiler's own is not linked.
 build() {
-    cc -std=c11 -g -O1 -pthread -Icrates/lacuna-capi/include "$1" -o "$built/$(basename "$1" .c)" \
+    local program="$built/$(basename "$1" .c)"
+    cc -std=c11 -g -O1 -pthread "-fsanitize=$sanitizer" -Icrates/lacuna-capi/include -c "$1" \
+        -o "$program.o"
+    cc -pthread "$program.o" -o "$program" \
         "$target/$triple/debug/liblacuna_capi.a" -Wl,--whole-archive "$runtime" \
         -Wl,--no-whole-archive -rdynamic -lgcc_s -lutil -lrt -lpthread -lm -ldl
 }

@@ -27,4 +27,8 @@
         CHECK(strstr(lacuna_last_error(), text));                                            \
     } while (0)
 
+/* What several threads store and use, in a way that the thread sanitizer knows. */
+#define PUT(place, value) __atomic_store_n(&(place), (value), __ATOMIC_SEQ_CST)
+#define GET(place) __atomic_load_n(&(place), __ATOMIC_SEQ_CST)
+
 #endif

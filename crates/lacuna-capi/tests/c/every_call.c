@@ -74,10 +74,6 @@ struct bed {
         CHECK(answer_ >= 0 && answer_ < LACUNA_BUG); \
     } while (0)
 
-/* What several threads store and use. */
-#define PUT(place, value) __atomic_store_n(&(place), (value), __ATOMIC_SEQ_CST)
-#define GET(place) __atomic_load_n(&(place), __ATOMIC_SEQ_CST)
-
 /* Where the next receive goes. */
 static size_t next_piece(struct bed *bed)
 {

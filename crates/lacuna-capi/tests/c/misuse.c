@@ -286,8 +286,11 @@ static void after_the_end(void)
 enum { ROUNDS = 400 };
 
 static struct end left, right;
-static struct sdr_recv_handle *volatile shared_receive;
-static struct sdr_send_handle *volatile shared_send;
+static struct sdr_recv_handle *shared_receive;
+static struct sdr_send_handle *shared_send;
+/* Pieces of memory that were posted: no two receives share one. */
+static unsigned posted;
+enum { PIECE = 32768 };
 
 static void *receiver(void *unused)
 {
@@ -302,10 +305,11 @@ static void *receiver(void *unused)
         uint64_t packets[64];
         wr.max_length = 30000;
         wr.lkey = right.lkey;
-        wr.address = (uint64_t)(uintptr_t)right.memory;
+        wr.address = (uint64_t)(uintptr_t)right.memory +
+                     __atomic_fetch_add(&posted, 1, __ATOMIC_SEQ_CST) % (MEMORY_BYTES / PIECE) * PIECE;
         if (sdr_recv_post(right.qp, &wr, &handle) == SDR_SUCCESS)
-            shared_receive = handle;
-        handle = shared_receive;
+            PUT(shared_receive, handle);
+        handle = GET(shared_receive);
         (void)sdr_recv_bitmap_get(handle, &bits, &size);
         (void)sdr_recv_imm_get(handle, &number);
         (void)sdr_recv_bitmap_chunk_expand(handle, 0, packets);
@@ -331,8 +335,8 @@ static void *sender(void *unused)
         part.local_addr = wr.local_addr;
         if (round % 2 ? sdr_send_post(left.qp, &wr, &handle) == SDR_SUCCESS
                       : sdr_streaming_send_start(left.qp, &start, &handle) == SDR_SUCCESS)
-            shared_send = handle;
-        handle = shared_send;
+            PUT(shared_send, handle);
+        handle = GET(shared_send);
         (void)sdr_streaming_send_continue(handle, &part);
         (void)sdr_send_poll(handle, &flag, NULL);
         (void)sdr_streaming_send_end(handle);

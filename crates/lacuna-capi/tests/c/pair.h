@@ -104,13 +104,11 @@ static inline void finish_send(struct sdr_send_handle *handle)
 static inline int has_chunks(struct sdr_recv_handle *handle, size_t chunks)
 {
     uint8_t *bitmap = NULL;
-    const volatile uint8_t *bytes;
     size_t count = 0, chunk;
     CHECK(sdr_recv_bitmap_get(handle, &bitmap, &count) == SDR_SUCCESS);
     CHECK(count >= (chunks + 7) / 8);
-    bytes = bitmap;
     for (chunk = 0; chunk < chunks; chunk++)
-        if (!(bytes[chunk / 8] >> chunk % 8 & 1))
+        if (!(GET(bitmap[chunk / 8]) >> chunk % 8 & 1))
             return 0;
     return 1;
 }

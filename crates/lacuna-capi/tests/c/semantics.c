@@ -94,7 +94,7 @@ static void streams(const char *device)
     do {
         CHECK(sdr_recv_bitmap_get(receive, &bitmap, &bytes) == SDR_SUCCESS);
         CHECK(sdr_recv_bitmap_chunk_expand(receive, 0, &packets) == SDR_SUCCESS);
-    } while (bitmap[0] != 0xfe || bitmap[1] != 0x03 || packets != 7);
+    } while (GET(bitmap[0]) != 0xfe || GET(bitmap[1]) != 0x03 || packets != 7);
     CHECK(bytes == 2);
     CHECK(sdr_recv_bitmap_chunk_expand(receive, 9, &packets) == SDR_SUCCESS && packets == 1);
     /* All of chunk 0 now, and something again. */
@@ -123,8 +123,8 @@ static void streams(const char *device)
     finish_send(sent);
     do
         CHECK(sdr_recv_bitmap_get(receive, &bitmap, &bytes) == SDR_SUCCESS);
-    while (bitmap[0] != 0x18);
-    CHECK(bitmap[1] == 0);
+    while (GET(bitmap[0]) != 0x18);
+    CHECK(GET(bitmap[1]) == 0);
     CHECK(sdr_recv_complete(receive) == SDR_SUCCESS);
     CHECK(memcmp(a.memory + 3 * CHUNK, b.memory + 3 * CHUNK, 2 * CHUNK) == 0);
     CHECK(b.memory[3 * CHUNK - 1] == 0 && b.memory[5 * CHUNK] == 0);
