@@ -266,9 +266,13 @@ impl QueuePair {
             let next_psn = crate::psn::wrap(self.path.flush_psn(now_ns, index));
             flush.push(FlushMark { channel, next_psn });
             writer.push(&Frame::Flush(flush));
-            let timer = &mut self.control.flushes[index];
-            timer.due_ns = now_ns + timer.every_ns;
             let is_dark = self.path.is_dark();
+            let timer = &mut self.control.flushes[index];
+            if is_dark {
+                // What goes into the dark begins no new row of longer and longer pauses.
+                timer.every_ns = timer.every_ns.min(DARK_FLUSH_EVERY_NS);
+            }
+            timer.due_ns = now_ns + timer.every_ns;
             let most_ns = if is_dark { DARK_FLUSH_EVERY_NS } else { FLUSH_EVERY_MAX_NS };
             timer.every_ns = (timer.every_ns * 2).min(most_ns);
         }
