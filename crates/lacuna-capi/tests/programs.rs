@@ -20,9 +20,16 @@ fn example(name: &str) -> PathBuf {
     root().join("examples/c").join(name)
 }
 
-const TESTS: [&str; 5] =
-    ["contract.c", "misuse.c", "endpoint_misuse.c", "endpoint.c", "semantics.c"];
-const EXAMPLES: [&str; 3] = ["perf.c", "nack.c", "reliable.c"];
+const TESTS: [&str; 7] = [
+    "contract.c",
+    "misuse.c",
+    "every_call.c",
+    "endpoint_misuse.c",
+    "endpoint.c",
+    "semantics.c",
+    "early.c",
+];
+const EXAMPLES: [&str; 4] = ["perf.c", "idle.c", "nack.c", "reliable.c"];
 
 #[test]
 fn everything_compiles_as_c11_and_as_cxx17_without_a_warning() {
@@ -109,43 +116,6 @@ fn connections_work_from_c() {
     assert_eq!(Runner::default().run(&program, &[]), "done\n");
 }
 
-/// Sizes, chunks, MTUs, channels, messages in flight, generations.
-const SHAPES: [(u32, u32, u32, u32, u32, u32); 9] = [
-    (8 << 20, 64 << 10, 4096, 8, 16, 1),
-    (64 << 10, 4 << 10, 64, 1, 128, 1),
-    (64 << 10, 256 << 10, 4096, 16, 1, 2),
-    (1 << 20, 256 << 10, 64, 4, 4, 3),
-    (1 << 20, 4 << 10, 4096, 16, 128, 4),
-    (16 << 20, 128 << 10, 1024, 3, 2, 4),
-    (100_001, 8 << 10, 512, 5, 7, 1),
-    (1, 4 << 10, 2048, 2, 3, 1),
-    (4097, 4 << 10, 4096, 1, 100, 1),
-];
-
-#[test]
-fn the_benchmark_of_the_paper_loses_nothing_in_any_shape() {
-    let program = compile(&example("perf.c"), Build::C11);
-    for (index, (size, chunk, mtu, channels, in_flight, generations)) in
-        SHAPES.into_iter().enumerate()
-    {
-        let messages = ((48u32 << 20) / size).clamp(3, 600).to_string();
-        let numbers = [size, chunk, mtu, channels, in_flight].map(|number| number.to_string());
-        let names = ["--size", "--chunk", "--mtu", "--channels", "--in-flight"];
-        let mut client = vec!["client", "127.0.0.1", "--port", "PORT", "--check"];
-        client.extend(names.iter().zip(&numbers).flat_map(|(name, number)| [*name, number]));
-        client.extend(["--messages", &messages]);
-        let mut server = vec!["server", "--port", "0"];
-        if index % 2 == 1 {
-            server.push("--memory");
-        }
-        let mut runner = both_kinds_of_progress()[index / 2 % 2].clone();
-        runner.environment.push(("SDR_QP_NUM_GENERATIONS", generations.to_string()));
-        let (served, sent) = runner.run_pair(&program, &server, &client);
-        assert!(served.contains(&format!("received {messages} messages, every byte checked")));
-        assert!(sent.contains("Gbit/s"), "{sent}");
-    }
-}
-
 #[test]
 fn nothing_is_lost_on_a_path_without_loss() {
     let program = compile(&example("perf.c"), Build::C11);
@@ -181,6 +151,17 @@ fn the_reliable_example_delivers() {
     );
     assert!(received.contains("received 20 messages, every byte checked"), "{received}");
     assert!(sent.contains("\"messages\":20"), "{sent}");
+}
+
+#[test]
+fn calls_with_nothing_to_do_say_so() {
+    let program = compile(&example("idle.c"), Build::C11);
+    for runner in both_kinds_of_progress() {
+        for device in ["udp:127.0.0.1", "mem"] {
+            let printed = runner.run(&program, &["--device", device, "--calls", "500"]);
+            assert_eq!(printed.matches(" ns\n").count(), 7, "{printed}");
+        }
+    }
 }
 
 #[test]
