@@ -161,6 +161,26 @@ fn a_path_that_became_faster_is_found_to_be() {
 }
 
 #[test]
+fn a_start_that_was_too_low_is_made_up_for_on_a_busy_host_too() {
+    // What the host does to times looks like a queue, and must not end the probing. The mean of some
+    // runs: how much is missed is up to chance.
+    let stalls = Some(Stalls { every_ns: 30 * MS, lasts_ns: 4 * MS });
+    let mut sum_permille = 0;
+    for (seed, loss_ppm) in (1..5).flat_map(|seed| [(seed, 0), (seed, 50_000)]) {
+        let link = Link { stalls, ..Link::new(1000, 40 * MS, 100).losing(loss_ppm, 1) };
+        let mut path = Bottleneck::new(link, seed);
+        let low = StartRate { rate_bits_per_s: 680_000_000 };
+        let flow = path.add(BBR, Some(low), u64::MAX, 0);
+        path.run_for(4 * SECOND);
+        let before = path.flows[flow].received_packets;
+        path.run_for(4 * SECOND);
+        let received = (path.flows[flow].received_packets - before) * WIRE_BYTES;
+        sum_permille += received * 1000 / (500 * u64::from(1_000_000 - loss_ppm));
+    }
+    assert!(sum_permille / 8 > 925, "{}", sum_permille / 8);
+}
+
+#[test]
 fn small_messages_do_not_spoil_the_start_of_a_large_one() {
     let link = Link::new(1000, 40 * MS, 100);
     let mut path = Bottleneck::new(link, 5);

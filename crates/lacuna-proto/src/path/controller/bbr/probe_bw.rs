@@ -22,6 +22,8 @@ const LOOK_ROUNDS: u64 = 5;
 const UP_ROUNDS_MAX: u32 = 30;
 /// What may be in flight when probing upwards ends, per cent of the path.
 const UP_PERCENT: u64 = 125;
+/// And by how much round trips are longer then, at least: this part of the path.
+const UP_QUEUE_PART: u64 = 8;
 
 /// `ack_phase` [5.3.3.6]: what the reports of now are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -224,8 +226,14 @@ impl Bbr {
         let others = times(self.max_bandwidth.get(), self.cycle.queued_ns);
         let others = u64::try_from(others).unwrap_or(u64::MAX);
         let full = self.inflight(UP_PERCENT).saturating_add(others);
-        let has_queue = sample.in_flight_bytes >= full;
-        self.full.is_now() || (lasted && has_queue && self.congestion.has_queue())
+        // What is in flight tells of a queue only if the rate is right; and some
+        // milliseconds of a queue may be the host's doing.
+        let min_rtt_ns = self.min_rtt.get().unwrap_or(0);
+        let least_ns = min_rtt_ns + min_rtt_ns / UP_QUEUE_PART + self.cycle.queued_ns;
+        let has_queue = sample.in_flight_bytes >= full
+            && sample.smoothed_rtt_ns >= least_ns
+            && self.congestion.has_queue();
+        self.full.is_now() || (lasted && has_queue)
     }
 
     /// `BBRAdaptLongTermModel` [5.5.10.2].
