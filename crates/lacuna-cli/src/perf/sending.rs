@@ -86,9 +86,11 @@ impl<'a> Sending<'a> {
             Some(started) => (std::mem::take(&mut self.times), started.elapsed()),
             None => Default::default(),
         };
-        // The rest is not counted, so it is not waited for either.
+        // The rest is not counted, so it is not waited for either. The newest goes
+        // first: a message that had not begun leaves its receive to the next one,
+        // and the server would find that one's contents there.
         let messages = self.posted - self.in_flight.len() as u64;
-        for message in self.in_flight.drain(..) {
+        for message in self.in_flight.drain(..).rev() {
             message.handle.cancel();
         }
         Ok(Measured { messages, times, took, interrupted })
