@@ -2,6 +2,9 @@
 //! Congestion-Based Congestion Control", 2016), to share a link with. Of TCP only what a neighbour
 //! feels: segments paced in bundles of a millisecond, a report for each bundle that arrives, packet
 //! conservation in the first round after a loss. What is lost is simply sent as something new.
+//!
+//! It is milder than the original: over an emulated path of 40 ms with a queue of as much, beside one
+//! flow of Lacuna, Linux' keeps 0.7 to 0.9 of the rate where this one keeps a third to a half.
 
 use crate::bottleneck::{MS, SECOND, WIRE_BYTES};
 use std::collections::VecDeque;

@@ -134,7 +134,7 @@ impl Congestion {
     ) {
         if let Some(rtt_ns) = sample.rtt_ns {
             let wait_ns = (min_rtt_ns / QUEUE_PART).max(QUEUE_NS_MIN);
-            let is_longer = rtt_ns > min_rtt_ns + wait_ns;
+            let is_longer = rtt_ns > min_rtt_ns.saturating_add(wait_ns);
             self.queued_samples = if is_longer { self.queued_samples + 1 } else { 0 };
         }
         self.had_queue |= self.has_queue();

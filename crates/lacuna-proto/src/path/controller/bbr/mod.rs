@@ -299,7 +299,7 @@ impl Bbr {
         let others = u64::try_from(times(rate, self.others_ns())).unwrap_or(u64::MAX);
         let path = self.quantized(self.path_times(rate, 100)).saturating_add(others);
         let sent = self.with_own_loss(path);
-        sent.saturating_add(self.extra_acked.get() + 2 * self.quantum_bytes())
+        sent.saturating_add(self.extra_acked.get()).saturating_add(2 * self.quantum_bytes())
     }
 
     /// How long packets wait behind those of others who keep a queue.
@@ -371,7 +371,8 @@ impl Bbr {
     /// Notes from when on the load is low.
     fn note_load(&mut self, sample: &Sample) {
         let gain = self.gain();
-        let is_low = self.rate() * gain <= self.max_bandwidth.get() * LOW_LOAD_PERCENT;
+        let paced = u128::from(self.rate()) * u128::from(gain);
+        let is_low = paced <= u128::from(self.max_bandwidth.get()) * u128::from(LOW_LOAD_PERCENT);
         self.low_from_bytes = match self.low_from_bytes {
             _ if !is_low => None,
             None => Some(sample.delivered_bytes + sample.in_flight_bytes),

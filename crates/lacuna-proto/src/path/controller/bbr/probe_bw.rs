@@ -227,9 +227,11 @@ impl Bbr {
         let others = u64::try_from(others).unwrap_or(u64::MAX);
         let full = self.inflight(UP_PERCENT).saturating_add(others);
         // What is in flight tells of a queue only if the rate is right; and some
-        // milliseconds of a queue may be the host's doing.
+        // milliseconds of a queue may be the host's doing. Beside others there is
+        // one anyway, and to wait for more of it would be taking.
         let min_rtt_ns = self.min_rtt.get().unwrap_or(0);
-        let least_ns = min_rtt_ns + min_rtt_ns / UP_QUEUE_PART + self.cycle.queued_ns;
+        let longer_ns = if self.cycle.is_crowded() { 0 } else { min_rtt_ns / UP_QUEUE_PART };
+        let least_ns = min_rtt_ns.saturating_add(longer_ns);
         let has_queue = sample.in_flight_bytes >= full
             && sample.smoothed_rtt_ns >= least_ns
             && self.congestion.has_queue();

@@ -186,8 +186,9 @@ impl Bbr {
         }
         if is_new && !self.start.has_heard {
             self.start.has_heard = true;
-            let met =
-                |min_rtt_ns: u64| sample.rtt_ns > Some(min_rtt_ns + min_rtt_ns / MET_QUEUE_PART);
+            let met = |min_rtt_ns: u64| {
+                sample.rtt_ns > Some(min_rtt_ns.saturating_add(min_rtt_ns / MET_QUEUE_PART))
+            };
             self.start.met_queue = self.min_rtt.get().is_some_and(met);
         }
         if self.start.is_unpaced() {
