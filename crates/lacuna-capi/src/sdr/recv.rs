@@ -1,6 +1,6 @@
 //! Receives of `sdr.h`: a buffer, its live bitmap, its immediate.
 
-use super::qp::sdr_qp;
+use super::qp::{Full, sdr_qp};
 use super::types::sdr_recv_wr;
 use crate::memory::Region;
 use crate::outcome::{self, Failure, sdr_code};
@@ -21,6 +21,7 @@ pub struct sdr_recv_handle {
     index: usize,
     resting: Arc<Resting>,
     driver: Arc<Driver>,
+    full: Arc<Full>,
     polls: AtomicU32,
     posted: Mutex<Option<Posted>>,
 }
@@ -44,6 +45,7 @@ impl sdr_recv_handle {
             return false;
         }
         drop(posted);
+        self.full.on_completed();
         self.resting.put(self.index);
         true
     }
@@ -94,6 +96,10 @@ pub unsafe extern "C" fn sdr_recv_post(
         if !live.receives {
             return Err(Failure::usage("this queue pair was made without recv_enable"));
         }
+        if qp.full.skips() {
+            qp.driver.poll();
+            return Err(Failure::retry());
+        }
         let length = u64::from(wr.max_length);
         let region = qp.regions.find(wr.lkey, wr.address, length)?;
         let slot_bytes = live.geometry.max_message_bytes();
@@ -109,6 +115,7 @@ pub unsafe extern "C" fn sdr_recv_post(
         let receive = match receive {
             Ok(receive) => receive,
             Err(error) if error.is_retryable() => {
+                qp.full.on_refused();
                 qp.driver.poll();
                 return Err(Failure::retry());
             }
@@ -118,6 +125,7 @@ pub unsafe extern "C" fn sdr_recv_post(
             index,
             resting,
             driver: qp.driver.clone(),
+            full: qp.full.clone(),
             polls: AtomicU32::new(0),
             posted: Mutex::new(None),
         };
