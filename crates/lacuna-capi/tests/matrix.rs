@@ -70,10 +70,10 @@ impl fmt::Display for Row {
 /// in a fixed order the one that has most pairs which no row had, again and again.
 fn pairwise() -> Vec<[u64; 7]> {
     let mut open: Vec<(usize, u64, usize, u64)> = Vec::new();
-    for a in 0..7 {
-        for b in a + 1..7 {
-            for &x in VALUES[a] {
-                open.extend(VALUES[b].iter().map(|&y| (a, x, b, y)));
+    for (a, of_a) in VALUES.iter().enumerate() {
+        for (b, of_b) in VALUES.iter().enumerate().skip(a + 1) {
+            for &x in *of_a {
+                open.extend(of_b.iter().map(|&y| (a, x, b, y)));
             }
         }
     }
