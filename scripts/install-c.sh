@@ -60,4 +60,9 @@ install -m 644 "$root"/crates/lacuna-capi/include/*.h "$include"
 sed -e "s|@PREFIX@|$prefix|" -e "s|@LIBDIR@|$libdir|" -e "s|@INCLUDEDIR@|$includedir|" \
     -e "s|@VERSION@|$version|" -e "s|@STATIC_LIBS@|$static_libs|" \
     "$root/crates/lacuna-capi/lacuna.pc.in" >"$lib/pkgconfig/lacuna.pc"
+# In its own folders the loader finds libraries by a cache.
+if [ -z "$destdir" ] && [ "$(id -u)" = 0 ] && command -v ldconfig >/dev/null &&
+    ldconfig -NXv 2>/dev/null | grep "^$libdir:" >/dev/null; then
+    ldconfig
+fi
 echo "installed liblacuna $version: $lib, $include"
