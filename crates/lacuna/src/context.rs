@@ -6,6 +6,7 @@
 //! worker. Same code, same results.
 
 use crate::clock::Clock;
+use crate::credit;
 use crate::error::{ContextError, QueuePairError};
 use crate::inbox::{Command, Inbox};
 use crate::monitor::Monitor;
@@ -28,9 +29,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Share of a socket's buffer that is given out as credit, in eighths. The
-/// rest covers control packets and what the accounting cannot see.
-const CREDIT_EIGHTHS: u64 = 7;
 /// How long a worker looks for work before it sleeps, unless told otherwise.
 const SPIN: Duration = Duration::from_micros(20);
 /// How often manual progress looks at the control connections.
@@ -399,15 +397,10 @@ impl Context {
         usize::from(channel) % self.inner.inboxes.len()
     }
 
-    /// What one socket holds, dealt out in `shares` parts.
-    fn credit_bytes(&self, shares: u32) -> u32 {
-        let held = self.inner.capabilities.receive_buffer_bytes as u64 * CREDIT_EIGHTHS / 8;
-        (held / u64::from(shares)).min(u64::from(u32::MAX)) as u32
-    }
-
     /// The part of a socket that one more queue pair gets, for now.
     pub(crate) fn credit_now(&self) -> u32 {
-        self.credit_bytes(shares(lock(&self.inner.queue_pairs.by_number).len()))
+        let queue_pairs = lock(&self.inner.queue_pairs.by_number).len();
+        credit::part(self.inner.capabilities.receive_buffer_bytes, credit::shares(queue_pairs))
     }
 
     /// Gives the workers the right to place packets of queue pair `number`, each
@@ -544,14 +537,14 @@ impl Context {
     pub(crate) fn share_credit(&self, newcomer: Option<&Shared>) {
         let mut dealt = lock(&self.inner.dealing);
         let queue_pairs = lock(&self.inner.queue_pairs.by_number);
-        let shares = shares(queue_pairs.len());
+        let shares = credit::shares(queue_pairs.len());
         let all = match *dealt == shares {
             true => Vec::new(),
             false => queue_pairs.values().cloned().collect(),
         };
         drop(queue_pairs);
         *dealt = shares;
-        let credit_bytes = self.credit_bytes(shares);
+        let credit_bytes = credit::part(self.inner.capabilities.receive_buffer_bytes, shares);
         let now_ns = self.inner.clock.now_ns();
         for shared in all.iter().map(|shared| &**shared).chain(newcomer) {
             if let Machine::Connected(qp) = &mut shared.lock().machine {
@@ -564,15 +557,6 @@ impl Context {
 
 fn rate_of(record: &PathRecord) -> u64 {
     record.rate_bits_per_s
-}
-
-/// Parts that `count` queue pairs share the sockets in: as many as there are;
-/// of more than some, the next power of two, so that each of thousands that
-/// come does not change the part of all.
-fn shares(count: usize) -> u32 {
-    const EXACT_MAX: usize = 16;
-    let shares = if count <= EXACT_MAX { count.max(1) } else { count.next_power_of_two() };
-    u32::try_from(shares).unwrap_or(u32::MAX)
 }
 
 impl fmt::Debug for Context {

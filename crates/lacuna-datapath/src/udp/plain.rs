@@ -150,8 +150,11 @@ impl Datapath for Plain {
         self.blocked
     }
 
-    /// The standard library has no way to ask.
+    /// The standard library has no way to ask; where the system has one, it is asked.
     fn receive_drops(&self) -> u64 {
+        #[cfg(target_os = "linux")]
+        return super::syscall::drops(self.socket.as_fd()).map_or(0, u64::from);
+        #[cfg(not(target_os = "linux"))]
         0
     }
 }

@@ -45,7 +45,7 @@ impl World {
             next_mem_port: Cell::new(0),
             // The MTU of the loopback interface of Linux is 65,536 bytes, and IPv6 and UDP take 48.
             largest: if is_v6 { 65_488 } else { lacuna_datapath::PACKET_BYTES_MAX },
-            counts_drops: offload == Offload::Auto && cfg!(target_os = "linux"),
+            counts_drops: cfg!(target_os = "linux"),
         };
         match world.bind(1 << 16) {
             Err(BindError::NotAvailable(_) | BindError::Io { .. }) if is_v6 => {

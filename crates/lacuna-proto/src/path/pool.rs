@@ -16,7 +16,7 @@
 //!
 //! Invariant: what is held is the sum of what the members have in flight. Counts
 //! are not exact to the packet while several workers take at once; a socket
-//! holds twice what it deals out.
+//! holds some packets more than it deals out.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
