@@ -53,7 +53,7 @@ fn write_seeds() {
         // The same for the modes with a code, which the first two bytes choose.
         let coded: &[[u8; 2]] = match target {
             "pair" => &[[0, 3], [0, 4], [0, 5], [0, 6]],
-            _ => &[[2, 6], [3, 8], [1, 10]],
+            _ => &[[2, 6], [3, 8], [1, 10], [2, 12]],
         };
         for (index, first) in coded.iter().enumerate() {
             let list = [&first[..], &Rng::new(100 + index as u64).bytes(1500)].concat();

@@ -92,7 +92,7 @@ impl World {
     fn new(choices: &mut Choices<'_>) -> Self {
         let options = choices.byte();
         let second = choices.byte();
-        let modes = ["sr", "raw", "sr:rto", "ec:mds:2:1", "ec:xor:4:2", "ec:mds:3:5"];
+        let modes = ["sr", "raw", "sr:rto", "ec:mds:2:1", "ec:xor:4:2", "ec:mds:3:5", "auto"];
         let mode: Mode = modes[usize::from(second >> 1) % modes.len()].parse().unwrap();
         let chunk_packets = 1 + u32::from(options & 3);
         let geometry = Geometry::new(GeometryConfig {
