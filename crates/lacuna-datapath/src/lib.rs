@@ -22,7 +22,7 @@
 //! * Randomness comes from a seed: the same seed and the same calls give the same packets.
 //! * Nothing blocks except [`Waiter::wait`], and nothing allocates per packet once it is warm.
 //! * Unsafe code is confined to `burst/raw.rs` and to the files named after system calls,
-//!   `udp/syscall.rs`, `wait/syscall.rs` and `wait/syscall_poll.rs`, and to `tcp.rs`, which is one.
+//!   `tcp/syscall.rs`, `udp/syscall.rs`, `wait/syscall.rs` and `wait/syscall_poll.rs`.
 
 #![deny(unsafe_code)]
 

@@ -6,7 +6,8 @@
 //! ends' links and what middle boxes have made of it (MSS clamping), but not a narrower link further
 //! on that nobody has told of. So it is a good first guess and no proof.
 
-#![allow(unsafe_code)]
+#[cfg(target_os = "linux")]
+mod syscall;
 
 use std::net::TcpStream;
 
@@ -23,8 +24,7 @@ pub struct TcpPath {
 #[cfg(target_os = "linux")]
 #[must_use]
 pub fn tcp_path(stream: &TcpStream) -> Option<TcpPath> {
-    use std::mem;
-    use std::os::fd::AsRawFd;
+    use std::os::fd::AsFd;
 
     /// `TCPI_OPT_TIMESTAMPS` of `linux/tcp.h`.
     const TIMESTAMPS: u8 = 1;
@@ -34,20 +34,8 @@ pub fn tcp_path(stream: &TcpStream) -> Option<TcpPath> {
     const HEADER_BYTES: (u32, u32) = (40, 60);
 
     let is_v6 = stream.peer_addr().ok()?.ip().to_canonical().is_ipv6();
-    // SAFETY: a tcp_info is integers, for all of which zero is a value.
-    let mut info: libc::tcp_info = unsafe { mem::zeroed() };
-    let mut bytes = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: the info outlives the call, and `bytes` is its size, which the kernel does not exceed.
-    let result = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            (&raw mut info).cast(),
-            &raw mut bytes,
-        )
-    };
-    if result < 0 || info.tcpi_rtt == 0 || info.tcpi_snd_mss == 0 {
+    let info = syscall::tcp_info(stream.as_fd()).ok()?;
+    if info.tcpi_rtt == 0 || info.tcpi_snd_mss == 0 {
         return None;
     }
     let options = if info.tcpi_options & TIMESTAMPS == 0 { 0 } else { TIMESTAMPS_BYTES };
