@@ -6,25 +6,21 @@
 //! worker. Same code, same results.
 
 use crate::clock::Clock;
-use crate::credit;
-use crate::error::{ContextError, QueuePairError};
+use crate::error::ContextError;
 use crate::inbox::{Command, Inbox};
 use crate::monitor::Monitor;
-use crate::paths::{Paths, Remembered, now_s};
-use crate::shared::{Machine, Shared, State};
+use crate::paths::{Paths, Remembered};
+use crate::roster::Roster;
 use crate::worker::{Worker, WorkerCounters};
 use lacuna_datapath::{Capabilities, Datapath, MemNetwork, Offload, Udp, UdpConfig, Waiter};
-use lacuna_proto::path::memory::PathRecord;
 use lacuna_proto::path::pool::{Pool, Senders};
-use lacuna_proto::qp::Failure;
-use lacuna_proto::table::ChannelWriter;
-use lacuna_wire::{CHANNELS_MAX, Qpn, RejectKind};
+use lacuna_wire::{CHANNELS_MAX, RejectKind};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -33,10 +29,6 @@ use std::time::Duration;
 const SPIN: Duration = Duration::from_micros(20);
 /// How often manual progress looks at the control connections.
 const WATCH_EVERY: Duration = Duration::from_millis(10);
-
-/// Queue pairs to a peer that are looked at, of perhaps thousands, for what they
-/// have found of the path: connecting must not cost more the more there are.
-const LOOKED_AT_MAX: usize = 16;
 
 /// Which datapath carries the packets.
 #[derive(Debug, Clone, Default)]
@@ -168,38 +160,9 @@ struct Inner {
     /// Room in the peers' sockets: what queue pairs to one socket share.
     pools: Mutex<HashMap<SocketAddr, Weak<Pool>>>,
     senders: Arc<Senders>,
-    queue_pairs: Arc<QueuePairs>,
-    /// Held while credit is dealt out, so that the latest count is the last told.
-    /// Shares that the sockets' credit was last dealt out in.
-    dealing: Mutex<u32>,
-    next_number: AtomicU32,
+    roster: Arc<Roster>,
     /// When manual progress looks at the control connections again.
     watch_due_ns: AtomicU64,
-}
-
-/// All queue pairs of a context.
-#[derive(Default)]
-struct QueuePairs {
-    by_number: Mutex<BTreeMap<u32, Arc<Shared>>>,
-    /// The connected ones by the peer that they were connected to, and number.
-    by_peer: Mutex<BTreeMap<IpAddr, BTreeMap<u32, Arc<Shared>>>>,
-    /// A worker has panicked: nothing makes progress reliably any more.
-    is_ruined: AtomicBool,
-}
-
-impl QueuePairs {
-    /// Ends all operations: without its worker a queue pair would not even
-    /// notice its deadlines.
-    fn fail_all(&self) {
-        self.is_ruined.store(true, Ordering::Release);
-        let all: Vec<_> = lock(&self.by_number).values().cloned().collect();
-        for shared in all {
-            if let Machine::Connected(qp) = &mut shared.lock().machine {
-                qp.fail(Failure::WorkerPanicked);
-            }
-            shared.notify();
-        }
-    }
 }
 
 impl Context {
@@ -239,7 +202,8 @@ impl Context {
             made.push(Worker::new(index, clock, share, inbox, waiter, spin));
         }
         let counters = made.iter().map(Worker::counters).collect();
-        let queue_pairs = Arc::new(QueuePairs::default());
+        let socket_bytes = capabilities.receive_buffer_bytes;
+        let roster = Arc::new(Roster::new(clock, channels, socket_bytes, inboxes.clone()));
         let mut threads = Vec::new();
         let mut manual = None;
         match config.progress {
@@ -253,7 +217,7 @@ impl Context {
                     thread.map_err(|source| ContextError::System { what: "a thread", source })?,
                 );
                 for (index, mut worker) in made.into_iter().enumerate() {
-                    let served = queue_pairs.clone();
+                    let served = roster.clone();
                     let thread = std::thread::Builder::new().name(format!("lacuna-{index}")).spawn(
                         move || {
                             let run = AssertUnwindSafe(|| worker.run());
@@ -286,9 +250,7 @@ impl Context {
             paths,
             pools: Mutex::default(),
             senders: Arc::default(),
-            queue_pairs,
-            dealing: Mutex::new(0),
-            next_number: AtomicU32::new(Qpn::QUEUE_PAIR_MIN),
+            roster,
             watch_due_ns: AtomicU64::new(0),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -392,66 +354,8 @@ impl Context {
         self.inner.clock
     }
 
-    /// Workers, and for each channel the one that owns it.
-    fn worker_of(&self, channel: u8) -> usize {
-        usize::from(channel) % self.inner.inboxes.len()
-    }
-
-    /// The part of a socket that one more queue pair gets, for now.
-    pub(crate) fn credit_now(&self) -> u32 {
-        let queue_pairs = lock(&self.inner.queue_pairs.by_number).len();
-        credit::part(self.inner.capabilities.receive_buffer_bytes, credit::shares(queue_pairs))
-    }
-
-    /// Gives the workers the right to place packets of queue pair `number`, each
-    /// those of its channels.
-    pub(crate) fn hand_out(&self, number: u32, writers: Vec<ChannelWriter>) {
-        let mut parts: Vec<Vec<_>> = self.inner.inboxes.iter().map(|_| Vec::new()).collect();
-        for writer in writers {
-            parts[self.worker_of(writer.channel())].push(writer);
-        }
-        for (inbox, part) in self.inner.inboxes.iter().zip(parts) {
-            inbox.push(Command::Write(number, part));
-        }
-    }
-
-    /// Makes room for a queue pair: a number that packets can reach, and who
-    /// reacts to them.
-    pub(crate) fn open_queue_pair(
-        &self,
-        qkey: u32,
-        machine: impl FnOnce(u32) -> Machine,
-    ) -> Result<Arc<Shared>, QueuePairError> {
-        if self.inner.queue_pairs.is_ruined.load(Ordering::Acquire) {
-            let source = std::io::Error::other("a worker of this context panicked");
-            return Err(QueuePairError::System { what: "progress", source });
-        }
-        let mut queue_pairs = lock(&self.inner.queue_pairs.by_number);
-        let limit = Qpn::QUEUE_PAIR_MAX;
-        if queue_pairs.len() as u32 >= limit {
-            return Err(QueuePairError::TooMany { limit });
-        }
-        let number = loop {
-            let next = self.inner.next_number.fetch_add(1, Ordering::Relaxed);
-            let number = Qpn::QUEUE_PAIR_MIN + (next - 1) % (limit - Qpn::QUEUE_PAIR_MIN + 1);
-            if !queue_pairs.contains_key(&number) {
-                break number;
-            }
-        };
-        let state = State {
-            machine: machine(number),
-            addresses: vec![None; usize::from(self.inner.config.channels)],
-        };
-        let shared = Arc::new(Shared::new(number, qkey, state, self.inner.inboxes.clone()));
-        queue_pairs.insert(number, shared.clone());
-        // Under the lock, so that workers hear of a number's end and of its next
-        // use in this order.
-        for inbox in &self.inner.inboxes {
-            inbox.push(Command::Add(shared.clone()));
-        }
-        drop(queue_pairs);
-        self.share_credit(Some(&shared));
-        Ok(shared)
+    pub(crate) fn roster(&self) -> &Roster {
+        &self.inner.roster
     }
 
     pub(crate) fn paths(&self) -> &Paths {
@@ -462,23 +366,7 @@ impl Context {
     /// known, and how the path loses. The other queue pairs that are sending there
     /// share the rate.
     pub(crate) fn remembered(&self, peer: IpAddr, rtt_ns: u64) -> Remembered {
-        let (others, count) = {
-            let by_peer = lock(&self.inner.queue_pairs.by_peer);
-            let Some(others) = by_peer.get(&peer) else {
-                return self.inner.paths.remembered(peer, rtt_ns, 1, None);
-            };
-            let newest = others.values().rev().take(LOOKED_AT_MAX).cloned();
-            (newest.collect::<Vec<_>>(), others.len() as u64)
-        };
-        let looked_at = others.len() as u64;
-        let (mut sending, mut live) = (0, None);
-        for shared in others {
-            let Machine::Connected(qp) = &shared.lock().machine else { continue };
-            sending += u64::from(qp.is_sending());
-            live = [live, qp.path_record(now_s())].into_iter().flatten().max_by_key(rate_of);
-        }
-        // As many of the others as of those that were looked at.
-        let sending = (sending * count).div_ceil(looked_at.max(1));
+        let (sending, live) = self.inner.roster.towards(peer);
         self.inner.paths.remembered(peer, rtt_ns, sending + 1, live)
     }
 
@@ -501,62 +389,6 @@ impl Context {
         pools.insert(peer, Arc::downgrade(&pool));
         pool
     }
-
-    /// A queue pair sends to this peer from now on.
-    pub(crate) fn note_peer(&self, peer: IpAddr, shared: &Arc<Shared>) {
-        let mut by_peer = lock(&self.inner.queue_pairs.by_peer);
-        by_peer.entry(peer).or_default().insert(shared.number, shared.clone());
-    }
-
-    /// The queue pair that was noted under this peer is no more.
-    pub(crate) fn forget_peer(&self, peer: IpAddr, number: u32) {
-        let mut by_peer = lock(&self.inner.queue_pairs.by_peer);
-        let gone = by_peer.get_mut(&peer).and_then(|noted| noted.remove(&number));
-        if by_peer.get(&peer).is_some_and(BTreeMap::is_empty) {
-            by_peer.remove(&peer);
-        }
-        drop(by_peer);
-        // Buffers of the application may go with it: without a lock.
-        drop(gone);
-    }
-
-    pub(crate) fn close_queue_pair(&self, number: u32) {
-        let mut queue_pairs = lock(&self.inner.queue_pairs.by_number);
-        let gone = queue_pairs.remove(&number);
-        for inbox in &self.inner.inboxes {
-            inbox.push(Command::Remove(number));
-        }
-        drop(queue_pairs);
-        // Buffers of the application may go with it: without a lock.
-        drop(gone);
-        self.share_credit(None);
-    }
-
-    /// Tells a queue pair, and all others if the parts have changed, what its
-    /// part of the sockets is now.
-    pub(crate) fn share_credit(&self, newcomer: Option<&Shared>) {
-        let mut dealt = lock(&self.inner.dealing);
-        let queue_pairs = lock(&self.inner.queue_pairs.by_number);
-        let shares = credit::shares(queue_pairs.len());
-        let all = match *dealt == shares {
-            true => Vec::new(),
-            false => queue_pairs.values().cloned().collect(),
-        };
-        drop(queue_pairs);
-        *dealt = shares;
-        let credit_bytes = credit::part(self.inner.capabilities.receive_buffer_bytes, shares);
-        let now_ns = self.inner.clock.now_ns();
-        for shared in all.iter().map(|shared| &**shared).chain(newcomer) {
-            if let Machine::Connected(qp) = &mut shared.lock().machine {
-                qp.set_share(now_ns, credit_bytes);
-            }
-            shared.kick();
-        }
-    }
-}
-
-fn rate_of(record: &PathRecord) -> u64 {
-    record.rate_bits_per_s
 }
 
 impl fmt::Debug for Context {

@@ -50,6 +50,7 @@ mod paths;
 mod prefetch;
 mod queue_pair;
 mod rest;
+mod roster;
 mod shared;
 mod spin;
 mod stats;

@@ -60,9 +60,9 @@ impl Drop for Owner {
             self.context.paths().save(peer, record);
         }
         if let Some(peer) = self.peer.get() {
-            self.context.forget_peer(*peer, self.shared.number);
+            self.context.roster().forget_peer(*peer, self.shared.number);
         }
-        self.context.close_queue_pair(self.shared.number);
+        self.context.roster().close(self.shared.number);
     }
 }
 
@@ -94,7 +94,7 @@ impl Context {
         let geometry = config.geometry(config.mtu_bytes.unwrap_or(4096), self.config().channels)?;
         let keys = Keys::random()?;
         let qkey = keys.qkey;
-        let shared = self.open_queue_pair(qkey, |number| {
+        let shared = self.roster().open(qkey, |number| {
             // Its part of the sockets' credit is dealt out once it is counted.
             Machine::Connected(Box::new(protocol(number, config, geometry, &keys, 0)))
         })?;
@@ -282,9 +282,9 @@ impl QueuePair {
             *addresses = info.channels.into_iter().map(Some).collect();
             join(context, qp, addresses, peer, None, Remembered::default())
         };
-        context.hand_out(self.owner.shared.number, writers);
+        context.roster().hand_out(self.owner.shared.number, writers);
         if let Some(host) = host {
-            context.note_peer(host, &self.owner.shared);
+            context.roster().note_peer(host, &self.owner.shared);
             self.owner.peer.set(host).ok();
         }
         Ok(())

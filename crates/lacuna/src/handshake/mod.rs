@@ -439,7 +439,7 @@ fn probe(
 
 impl Reservation {
     fn new(context: &Context, keys: &Keys) -> Result<Self, ConnectError> {
-        let shared = context.open_queue_pair(keys.qkey, |_| Machine::Reserved(Early::default()))?;
+        let shared = context.roster().open(keys.qkey, |_| Machine::Reserved(Early::default()))?;
         Ok(Self { owner: Arc::new(Owner::new(context, shared)) })
     }
 
@@ -449,7 +449,7 @@ impl Reservation {
             rkey: keys.rkey,
             qkey: keys.qkey,
             first_psn: keys.first_psn,
-            credit_bytes: context.credit_now(),
+            credit_bytes: context.roster().credit_now(),
             ports: context.addresses().iter().map(SocketAddr::port).collect(),
         }
     }
@@ -475,13 +475,13 @@ impl Reservation {
             state.addresses = addresses;
             state.machine.connect(qp);
         }
-        context.hand_out(shared.number, writers);
+        context.roster().hand_out(shared.number, writers);
         if let Some(host) = host {
-            context.note_peer(host, shared);
+            context.roster().note_peer(host, shared);
             owner.peer.set(host).ok();
         }
         // Only now, when a change of the shares reaches this queue pair too.
-        context.share_credit(Some(shared));
+        context.roster().share_credit(Some(shared));
         let credit_bytes = peer.credit_bytes;
         let chosen = Chosen::new(&config, &geometry, context, credit_bytes, rtt_ns, start);
         exchange

@@ -1,0 +1,215 @@
+//! All queue pairs of a context: the numbers that packets reach them by, the peers that they send to,
+//! and their parts of the sockets' buffers.
+//!
+//! Every change is told to the workers, in the order in which it was made here.
+
+use crate::clock::Clock;
+use crate::credit;
+use crate::error::QueuePairError;
+use crate::inbox::{Command, Inbox};
+use crate::paths::now_s;
+use crate::shared::{Machine, Shared, State};
+use lacuna_proto::path::memory::PathRecord;
+use lacuna_proto::qp::Failure;
+use lacuna_proto::table::ChannelWriter;
+use lacuna_wire::Qpn;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Queue pairs to a peer that are looked at, of perhaps thousands, for what they
+/// have found of the path: connecting must not cost more the more there are.
+const LOOKED_AT_MAX: usize = 16;
+
+/// See the module's text.
+pub(crate) struct Roster {
+    clock: Clock,
+    channels: u8,
+    /// What one socket holds.
+    socket_bytes: usize,
+    /// One per worker; channels are theirs in turn.
+    inboxes: Vec<Arc<Inbox>>,
+    by_number: Mutex<BTreeMap<u32, Arc<Shared>>>,
+    /// The connected ones by the peer that they were connected to, and number.
+    by_peer: Mutex<BTreeMap<IpAddr, BTreeMap<u32, Arc<Shared>>>>,
+    next_number: AtomicU32,
+    /// Shares that the sockets' credit was last dealt out in. Held while it is
+    /// dealt out, so that the latest count is the last told.
+    dealing: Mutex<u32>,
+    /// A worker has panicked: nothing makes progress reliably any more.
+    is_ruined: AtomicBool,
+}
+
+impl Roster {
+    pub(crate) fn new(
+        clock: Clock,
+        channels: u8,
+        socket_bytes: usize,
+        inboxes: Vec<Arc<Inbox>>,
+    ) -> Self {
+        Self {
+            clock,
+            channels,
+            socket_bytes,
+            inboxes,
+            by_number: Mutex::default(),
+            by_peer: Mutex::default(),
+            next_number: AtomicU32::new(Qpn::QUEUE_PAIR_MIN),
+            dealing: Mutex::new(0),
+            is_ruined: AtomicBool::new(false),
+        }
+    }
+
+    /// Makes room for a queue pair: a number that packets can reach, and who
+    /// reacts to them.
+    pub(crate) fn open(
+        &self,
+        qkey: u32,
+        machine: impl FnOnce(u32) -> Machine,
+    ) -> Result<Arc<Shared>, QueuePairError> {
+        if self.is_ruined.load(Ordering::Acquire) {
+            let source = std::io::Error::other("a worker of this context panicked");
+            return Err(QueuePairError::System { what: "progress", source });
+        }
+        let mut by_number = lock(&self.by_number);
+        let limit = Qpn::QUEUE_PAIR_MAX;
+        if by_number.len() as u32 >= limit {
+            return Err(QueuePairError::TooMany { limit });
+        }
+        let number = loop {
+            let next = self.next_number.fetch_add(1, Ordering::Relaxed);
+            let number = Qpn::QUEUE_PAIR_MIN + (next - 1) % (limit - Qpn::QUEUE_PAIR_MIN + 1);
+            if !by_number.contains_key(&number) {
+                break number;
+            }
+        };
+        let state =
+            State { machine: machine(number), addresses: vec![None; usize::from(self.channels)] };
+        let shared = Arc::new(Shared::new(number, qkey, state, self.inboxes.clone()));
+        by_number.insert(number, shared.clone());
+        // Under the lock, so that workers hear of a number's end and of its next
+        // use in this order.
+        for inbox in &self.inboxes {
+            inbox.push(Command::Add(shared.clone()));
+        }
+        drop(by_number);
+        self.share_credit(Some(&shared));
+        Ok(shared)
+    }
+
+    /// Gives the workers the right to place packets of queue pair `number`, each
+    /// those of its channels.
+    pub(crate) fn hand_out(&self, number: u32, writers: Vec<ChannelWriter>) {
+        let mut parts: Vec<Vec<_>> = self.inboxes.iter().map(|_| Vec::new()).collect();
+        for writer in writers {
+            let worker = usize::from(writer.channel()) % parts.len();
+            parts[worker].push(writer);
+        }
+        for (inbox, part) in self.inboxes.iter().zip(parts) {
+            inbox.push(Command::Write(number, part));
+        }
+    }
+
+    pub(crate) fn close(&self, number: u32) {
+        let mut by_number = lock(&self.by_number);
+        let gone = by_number.remove(&number);
+        for inbox in &self.inboxes {
+            inbox.push(Command::Remove(number));
+        }
+        drop(by_number);
+        // Buffers of the application may go with it: without a lock.
+        drop(gone);
+        self.share_credit(None);
+    }
+
+    /// Ends all operations: without its worker a queue pair would not even
+    /// notice its deadlines.
+    pub(crate) fn fail_all(&self) {
+        self.is_ruined.store(true, Ordering::Release);
+        let all: Vec<_> = lock(&self.by_number).values().cloned().collect();
+        for shared in all {
+            if let Machine::Connected(qp) = &mut shared.lock().machine {
+                qp.fail(Failure::WorkerPanicked);
+            }
+            shared.notify();
+        }
+    }
+
+    // ---- peers ----
+
+    /// A queue pair sends to this peer from now on.
+    pub(crate) fn note_peer(&self, peer: IpAddr, shared: &Arc<Shared>) {
+        let mut by_peer = lock(&self.by_peer);
+        by_peer.entry(peer).or_default().insert(shared.number, shared.clone());
+    }
+
+    /// The queue pair that was noted under this peer is no more.
+    pub(crate) fn forget_peer(&self, peer: IpAddr, number: u32) {
+        let mut by_peer = lock(&self.by_peer);
+        let gone = by_peer.get_mut(&peer).and_then(|noted| noted.remove(&number));
+        if by_peer.get(&peer).is_some_and(BTreeMap::is_empty) {
+            by_peer.remove(&peer);
+        }
+        drop(by_peer);
+        // Buffers of the application may go with it: without a lock.
+        drop(gone);
+    }
+
+    /// How many queue pairs are sending to `peer`, and what the fastest of them
+    /// has found of the path.
+    pub(crate) fn towards(&self, peer: IpAddr) -> (u64, Option<PathRecord>) {
+        let (looked_at, count) = {
+            let by_peer = lock(&self.by_peer);
+            let Some(noted) = by_peer.get(&peer) else { return (0, None) };
+            let newest = noted.values().rev().take(LOOKED_AT_MAX).cloned();
+            (newest.collect::<Vec<_>>(), noted.len() as u64)
+        };
+        let looked_at_count = looked_at.len() as u64;
+        let (mut sending, mut live) = (0, None);
+        for shared in looked_at {
+            let Machine::Connected(qp) = &shared.lock().machine else { continue };
+            sending += u64::from(qp.is_sending());
+            live = [live, qp.path_record(now_s())].into_iter().flatten().max_by_key(rate_of);
+        }
+        // As many of the others as of those that were looked at.
+        ((sending * count).div_ceil(looked_at_count.max(1)), live)
+    }
+
+    // ---- parts of the sockets ----
+
+    /// The part of a socket that one more queue pair gets, for now.
+    pub(crate) fn credit_now(&self) -> u32 {
+        credit::part(self.socket_bytes, credit::shares(lock(&self.by_number).len()))
+    }
+
+    /// Tells a queue pair, and all others if the parts have changed, what its
+    /// part of the sockets is now.
+    pub(crate) fn share_credit(&self, newcomer: Option<&Shared>) {
+        let mut dealt = lock(&self.dealing);
+        let by_number = lock(&self.by_number);
+        let shares = credit::shares(by_number.len());
+        let all = match *dealt == shares {
+            true => Vec::new(),
+            false => by_number.values().cloned().collect(),
+        };
+        drop(by_number);
+        *dealt = shares;
+        let credit_bytes = credit::part(self.socket_bytes, shares);
+        let now_ns = self.clock.now_ns();
+        for shared in all.iter().map(|shared| &**shared).chain(newcomer) {
+            if let Machine::Connected(qp) = &mut shared.lock().machine {
+                qp.set_share(now_ns, credit_bytes);
+            }
+            shared.kick();
+        }
+    }
+}
+
+fn rate_of(record: &PathRecord) -> u64 {
+    record.rate_bits_per_s
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
