@@ -5,6 +5,9 @@
 //! lands in the n-th posted receive (SDR-RDMA 3.1.3). A send whose receive is
 //! not posted yet waits in order.
 
+mod parity;
+mod stream;
+
 use super::error::{Failure, PostSendError, SendFailure, WaitedFor};
 use super::queues::{Place, Queues};
 use super::transmit::{Segment, Transmit};
@@ -12,12 +15,11 @@ use super::user_send::{SendId, SendRequest, SendStatus, UserSend};
 use super::window::{Landing, Standing, Window};
 use crate::buffer::SendBuffer;
 use crate::geometry::Geometry;
-use crate::modes::auto::{AutoStats, Chooser, Chosen, Estimate, Policy, Question};
+use crate::modes::auto::{Chooser, Policy};
 use crate::modes::ec::Encoder;
 use crate::modes::{Mode, Run, SendMachine};
-use crate::path::controller::Controller;
+use crate::path::Path;
 use crate::path::ledger::Record;
-use crate::path::{IP_UDP_BYTES, Path};
 use lacuna_code::Codec;
 use lacuna_wire::{Ack, Cancel, CancelReason, Receives};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -164,15 +166,6 @@ impl SendSide {
         Ok(id)
     }
 
-    /// Opens a streaming send in the next receive.
-    pub(crate) fn open_stream(&mut self, immediate: Option<u32>) -> Result<SendId, PostSendError> {
-        self.check(immediate)?;
-        let landing = self.landing()?;
-        let id = self.admit(0, None);
-        self.start_stream(id, immediate, landing);
-        Ok(id)
-    }
-
     fn check(&self, immediate: Option<u32>) -> Result<(), PostSendError> {
         if self.peer.is_none() {
             return Err(PostSendError::NotConnected);
@@ -180,69 +173,6 @@ impl SendSide {
         if immediate.is_some() && self.geometry.split().fragments() == 0 {
             return Err(PostSendError::NoImmediate);
         }
-        Ok(())
-    }
-
-    /// Puts `data` at `offset_bytes` of a stream's message; any chunk, in any
-    /// order, again if wanted. `ends_message` says that the message ends there.
-    pub(crate) fn push_stream(
-        &mut self,
-        id: SendId,
-        offset_bytes: u64,
-        data: SendBuffer,
-        ends_message: bool,
-    ) -> Result<(), PostSendError> {
-        let Some(send) = open_stream(&mut self.sends, id)? else { return Ok(()) };
-        let number = send.numbers.start;
-        let geometry = self.geometry;
-        let len_bytes = data.len() as u64;
-        let aligned = offset_bytes.is_multiple_of(geometry.chunk_bytes())
-            && (ends_message || len_bytes.is_multiple_of(u64::from(geometry.mtu_bytes())));
-        if !aligned {
-            let chunk_bytes = geometry.chunk_bytes();
-            return Err(PostSendError::Misaligned { offset_bytes, len_bytes, chunk_bytes });
-        }
-        let end_bytes = offset_bytes.saturating_add(len_bytes);
-        let capacity_bytes = match self.window.landing(number) {
-            Some(landing) if landing.first == number => landing.capacity_bytes,
-            _ => geometry.max_message_bytes(),
-        }
-        .min(geometry.max_message_bytes());
-        if end_bytes > capacity_bytes {
-            return Err(PostSendError::TooLong { len_bytes: end_bytes, capacity_bytes });
-        }
-        let first_packet = (offset_bytes / u64::from(geometry.mtu_bytes())) as u32;
-        if first_packet >= geometry.split().packets() {
-            // The empty end of a message that fills its slot to the last packet
-            // is no packet; the receiver knows by its buffer.
-            return Ok(());
-        }
-        send.len_bytes = send.len_bytes.max(end_bytes);
-        let outgoing = self.active.get_mut(&number).ok_or(PostSendError::NoSuchSend)?;
-        let immediate = outgoing.segment.as_ref().and_then(|segment| segment.immediate);
-        let segment = Arc::new(self.segment(
-            number,
-            data,
-            first_packet,
-            ends_message.then_some(end_bytes),
-            immediate,
-        ));
-        let shape = segment.shape();
-        let mut end = segment.first_packet + shape.data_packets;
-        if ends_message {
-            // A message shorter than its immediate is followed by empty packets.
-            end = end.max(shape.fragments);
-        }
-        self.enqueue(&segment, &(segment.first_packet..end), Place::Last);
-        Ok(())
-    }
-
-    /// Ends a stream: what was put into it still goes out.
-    pub(crate) fn end_stream(&mut self, id: SendId) -> Result<(), PostSendError> {
-        let Some(send) = open_stream(&mut self.sends, id)? else { return Ok(()) };
-        send.streaming = false;
-        let number = send.numbers.start;
-        self.check_injected(number);
         Ok(())
     }
 
@@ -399,29 +329,6 @@ impl SendSide {
         }
     }
 
-    fn start_stream(&mut self, id: SendId, immediate: Option<u32>, landing: Landing) {
-        self.number_send(id, landing.first, 1);
-        if let Some(send) = self.sends.get_mut(&id) {
-            send.streaming = true;
-        }
-        let empty = SendBuffer::from(Vec::new());
-        let segment = Arc::new(self.segment(landing.first, empty, 0, None, immediate));
-        let shape = segment.shape();
-        let mut machine = Mode::Raw.sender(shape);
-        while machine.poll_transmit().is_some() {}
-        let outgoing = Outgoing {
-            send: id,
-            machine,
-            segment: Some(segment.clone()),
-            queued: 0,
-            injected: false,
-            len_bytes: 0,
-            cancelled: None,
-            timer_ns: None,
-        };
-        self.active.insert(landing.first, outgoing);
-    }
-
     fn number_send(&mut self, id: SendId, first: u64, count: u64) {
         self.next_number = first + count;
         if let Some(send) = self.sends.get_mut(&id) {
@@ -543,36 +450,6 @@ impl SendSide {
             self.check_injected(number);
         }
         Some(transmit)
-    }
-
-    /// Chooses the parity of a message whose data are on the wire, if its mode
-    /// wants that.
-    fn choose(&mut self, number: u64, path: &Path) {
-        let (Some(chooser), Some(outgoing)) = (&mut self.chooser, self.active.get_mut(&number))
-        else {
-            return;
-        };
-        let Some(tail) = outgoing.machine.tail().filter(|_| outgoing.queued == 0) else { return };
-        let mtu_bytes = u64::from(self.geometry.mtu_bytes());
-        outgoing.machine.choose(chooser.choose(Question {
-            estimate: estimate(path),
-            message_packets: self.geometry.packets(outgoing.len_bytes),
-            tail_packets: tail.end - tail.start,
-            chunk_packets: self.geometry.chunk_packets(),
-            packet_bytes: mtu_bytes + lacuna_wire::DATA_OVERHEAD_BYTES as u64 + IP_UDP_BYTES,
-            is_followed: !self.queues.is_empty() || !self.waiting.is_empty(),
-        }));
-        self.collect_runs(number, Place::Behind);
-    }
-
-    /// What the mode `auto` has chosen, if it is that.
-    pub(crate) fn auto_stats(&self, path: &Path) -> Option<AutoStats> {
-        self.chooser.as_ref().map(|chooser| chooser.stats(estimate(path)))
-    }
-
-    /// The newest choice, once.
-    pub(crate) fn take_choice(&mut self) -> Option<Chosen> {
-        self.chooser.as_mut().and_then(Chooser::take_news)
     }
 
     /// Notes when all of a message was put on the wire once.
@@ -804,36 +681,5 @@ impl SendSide {
         if self.sends.get(&id).is_some_and(done) {
             self.sends.remove(&id);
         }
-    }
-}
-
-/// What is known of the path.
-fn estimate(path: &Path) -> Estimate {
-    let (loss, controller) = (path.loss(), path.controller());
-    let rtt_ns = path.loss_shows_ns();
-    let by_window = || {
-        let bits = u128::from(controller.window_bytes()) * 8_000_000_000;
-        u64::try_from(bits / u128::from(rtt_ns.max(1))).unwrap_or(u64::MAX)
-    };
-    let rate = controller.found_bits_per_s().or_else(|| controller.rate_bits_per_s());
-    Estimate {
-        evidence_packets: loss.evidence_packets(),
-        seen_packets: loss.seen_packets(),
-        lost_packets: loss.lost_packets(),
-        burst_packets: loss.burst_packets(),
-        rtt_ns,
-        rate_bits_per_s: rate.unwrap_or_else(by_window),
-    }
-}
-
-/// A stream that goes on; `None` if the peer has its message whole already.
-fn open_stream(
-    sends: &mut BTreeMap<SendId, UserSend>,
-    id: SendId,
-) -> Result<Option<&mut UserSend>, PostSendError> {
-    match sends.get_mut(&id) {
-        Some(send) if send.streaming => Ok(Some(send)),
-        Some(send) if send.stream_is_whole => Ok(None),
-        _ => Err(PostSendError::NoSuchSend),
     }
 }

@@ -1,0 +1,58 @@
+//! How much parity a message gets in the mode `auto`: chosen when all of its data
+//! are on the wire, by what is known of the path then.
+
+use super::{Place, SendSide};
+use crate::modes::auto::{AutoStats, Chooser, Chosen, Estimate, Question};
+use crate::path::controller::Controller;
+use crate::path::{IP_UDP_BYTES, Path};
+
+impl SendSide {
+    /// Chooses the parity of a message whose data are on the wire, if its mode
+    /// wants that.
+    pub(super) fn choose(&mut self, number: u64, path: &Path) {
+        let (Some(chooser), Some(outgoing)) = (&mut self.chooser, self.active.get_mut(&number))
+        else {
+            return;
+        };
+        let Some(tail) = outgoing.machine.tail().filter(|_| outgoing.queued == 0) else { return };
+        let mtu_bytes = u64::from(self.geometry.mtu_bytes());
+        outgoing.machine.choose(chooser.choose(Question {
+            estimate: estimate(path),
+            message_packets: self.geometry.packets(outgoing.len_bytes),
+            tail_packets: tail.end - tail.start,
+            chunk_packets: self.geometry.chunk_packets(),
+            packet_bytes: mtu_bytes + lacuna_wire::DATA_OVERHEAD_BYTES as u64 + IP_UDP_BYTES,
+            is_followed: !self.queues.is_empty() || !self.waiting.is_empty(),
+        }));
+        self.collect_runs(number, Place::Behind);
+    }
+
+    /// What the mode `auto` has chosen, if it is that.
+    pub(crate) fn auto_stats(&self, path: &Path) -> Option<AutoStats> {
+        self.chooser.as_ref().map(|chooser| chooser.stats(estimate(path)))
+    }
+
+    /// The newest choice, once.
+    pub(crate) fn take_choice(&mut self) -> Option<Chosen> {
+        self.chooser.as_mut().and_then(Chooser::take_news)
+    }
+}
+
+/// What is known of the path.
+fn estimate(path: &Path) -> Estimate {
+    let (loss, controller) = (path.loss(), path.controller());
+    let rtt_ns = path.loss_shows_ns();
+    let by_window = || {
+        let bits = u128::from(controller.window_bytes()) * 8_000_000_000;
+        u64::try_from(bits / u128::from(rtt_ns.max(1))).unwrap_or(u64::MAX)
+    };
+    let rate = controller.found_bits_per_s().or_else(|| controller.rate_bits_per_s());
+    Estimate {
+        evidence_packets: loss.evidence_packets(),
+        seen_packets: loss.seen_packets(),
+        lost_packets: loss.lost_packets(),
+        burst_packets: loss.burst_packets(),
+        rtt_ns,
+        rate_bits_per_s: rate.unwrap_or_else(by_window),
+    }
+}

@@ -1,0 +1,121 @@
+//! Sends whose bytes come one by one: any chunk of the message, in any order,
+//! again if wanted (SDR-RDMA 3.1.2). Nothing of a stream is repaired here; what
+//! to send again is the application's choice.
+
+use super::{Outgoing, Place, SendSide};
+use crate::buffer::SendBuffer;
+use crate::modes::Mode;
+use crate::qp::error::PostSendError;
+use crate::qp::user_send::{SendId, UserSend};
+use crate::qp::window::Landing;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl SendSide {
+    /// Opens a streaming send in the next receive.
+    pub(crate) fn open_stream(&mut self, immediate: Option<u32>) -> Result<SendId, PostSendError> {
+        self.check(immediate)?;
+        let landing = self.landing()?;
+        let id = self.admit(0, None);
+        self.start_stream(id, immediate, landing);
+        Ok(id)
+    }
+
+    fn start_stream(&mut self, id: SendId, immediate: Option<u32>, landing: Landing) {
+        self.number_send(id, landing.first, 1);
+        if let Some(send) = self.sends.get_mut(&id) {
+            send.streaming = true;
+        }
+        let empty = SendBuffer::from(Vec::new());
+        let segment = Arc::new(self.segment(landing.first, empty, 0, None, immediate));
+        let shape = segment.shape();
+        let mut machine = Mode::Raw.sender(shape);
+        while machine.poll_transmit().is_some() {}
+        let outgoing = Outgoing {
+            send: id,
+            machine,
+            segment: Some(segment.clone()),
+            queued: 0,
+            injected: false,
+            len_bytes: 0,
+            cancelled: None,
+            timer_ns: None,
+        };
+        self.active.insert(landing.first, outgoing);
+    }
+
+    /// Puts `data` at `offset_bytes` of a stream's message; any chunk, in any
+    /// order, again if wanted. `ends_message` says that the message ends there.
+    pub(crate) fn push_stream(
+        &mut self,
+        id: SendId,
+        offset_bytes: u64,
+        data: SendBuffer,
+        ends_message: bool,
+    ) -> Result<(), PostSendError> {
+        let Some(send) = open_stream(&mut self.sends, id)? else { return Ok(()) };
+        let number = send.numbers.start;
+        let geometry = self.geometry;
+        let len_bytes = data.len() as u64;
+        let aligned = offset_bytes.is_multiple_of(geometry.chunk_bytes())
+            && (ends_message || len_bytes.is_multiple_of(u64::from(geometry.mtu_bytes())));
+        if !aligned {
+            let chunk_bytes = geometry.chunk_bytes();
+            return Err(PostSendError::Misaligned { offset_bytes, len_bytes, chunk_bytes });
+        }
+        let end_bytes = offset_bytes.saturating_add(len_bytes);
+        let capacity_bytes = match self.window.landing(number) {
+            Some(landing) if landing.first == number => landing.capacity_bytes,
+            _ => geometry.max_message_bytes(),
+        }
+        .min(geometry.max_message_bytes());
+        if end_bytes > capacity_bytes {
+            return Err(PostSendError::TooLong { len_bytes: end_bytes, capacity_bytes });
+        }
+        let first_packet = (offset_bytes / u64::from(geometry.mtu_bytes())) as u32;
+        if first_packet >= geometry.split().packets() {
+            // The empty end of a message that fills its slot to the last packet
+            // is no packet; the receiver knows by its buffer.
+            return Ok(());
+        }
+        send.len_bytes = send.len_bytes.max(end_bytes);
+        let outgoing = self.active.get_mut(&number).ok_or(PostSendError::NoSuchSend)?;
+        let immediate = outgoing.segment.as_ref().and_then(|segment| segment.immediate);
+        let segment = Arc::new(self.segment(
+            number,
+            data,
+            first_packet,
+            ends_message.then_some(end_bytes),
+            immediate,
+        ));
+        let shape = segment.shape();
+        let mut end = segment.first_packet + shape.data_packets;
+        if ends_message {
+            // A message shorter than its immediate is followed by empty packets.
+            end = end.max(shape.fragments);
+        }
+        self.enqueue(&segment, &(segment.first_packet..end), Place::Last);
+        Ok(())
+    }
+
+    /// Ends a stream: what was put into it still goes out.
+    pub(crate) fn end_stream(&mut self, id: SendId) -> Result<(), PostSendError> {
+        let Some(send) = open_stream(&mut self.sends, id)? else { return Ok(()) };
+        send.streaming = false;
+        let number = send.numbers.start;
+        self.check_injected(number);
+        Ok(())
+    }
+}
+
+/// A stream that goes on; `None` if the peer has its message whole already.
+fn open_stream(
+    sends: &mut BTreeMap<SendId, UserSend>,
+    id: SendId,
+) -> Result<Option<&mut UserSend>, PostSendError> {
+    match sends.get_mut(&id) {
+        Some(send) if send.streaming => Ok(Some(send)),
+        Some(send) if send.stream_is_whole => Ok(None),
+        _ => Err(PostSendError::NoSuchSend),
+    }
+}
