@@ -10,6 +10,7 @@
 
 mod control;
 mod error;
+mod outgoing;
 mod proof;
 mod queues;
 mod recv;

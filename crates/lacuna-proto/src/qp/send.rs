@@ -9,6 +9,7 @@ mod parity;
 mod stream;
 
 use super::error::{Failure, PostSendError, SendFailure, WaitedFor};
+use super::outgoing::{Messages, Outgoing};
 use super::queues::{Place, Queues};
 use super::transmit::{Segment, Transmit};
 use super::user_send::{SendId, SendRequest, SendStatus, UserSend};
@@ -17,7 +18,7 @@ use crate::buffer::SendBuffer;
 use crate::geometry::Geometry;
 use crate::modes::auto::{Chooser, Policy};
 use crate::modes::ec::Encoder;
-use crate::modes::{Mode, Run, SendMachine};
+use crate::modes::{Mode, Run};
 use crate::path::Path;
 use crate::path::ledger::Record;
 use lacuna_code::Codec;
@@ -28,25 +29,6 @@ use std::sync::Arc;
 
 /// Sends that may wait for the peer's receives.
 const WAITING_MAX: usize = 65_536;
-/// Cancelled messages told in one packet: as many as surely fit.
-const CANCELS_TOLD_MAX: usize = 32;
-
-/// One message on its way.
-#[derive(Debug)]
-struct Outgoing {
-    send: SendId,
-    machine: SendMachine,
-    /// What a one-shot message consists of; a stream brings its segments one by one.
-    segment: Option<Arc<Segment>>,
-    /// Entries of this message in the channels' queues.
-    queued: u32,
-    injected: bool,
-    len_bytes: u64,
-    /// Set once given up: the peer is told until it has closed its receive.
-    cancelled: Option<CancelReason>,
-    /// When the machine wants to be called, as `SendSide::timers` has it.
-    timer_ns: Option<u64>,
-}
 
 /// See the module's text.
 #[derive(Debug)]
@@ -60,18 +42,13 @@ pub(crate) struct SendSide {
     next_number: u64,
     next_id: u64,
     waiting: VecDeque<(SendId, SendRequest)>,
-    active: BTreeMap<u64, Outgoing>,
+    messages: Messages,
     sends: BTreeMap<SendId, UserSend>,
     queues: Queues,
     /// Of the mode `auto`.
     chooser: Option<Chooser>,
     /// Deadlines of the sends that go on, the next one first.
     deadlines: BTreeSet<(u64, SendId)>,
-    /// Timeouts of the messages' machines, the next one first.
-    timers: BTreeSet<(u64, u64)>,
-    cancel_due_ns: Option<u64>,
-    /// Message that the next packet of cancels goes on with.
-    cancel_next: u64,
     /// A send has ended, or one may be posted that could not be before, since
     /// the flag was last taken.
     pub(crate) news: bool,
@@ -121,13 +98,10 @@ impl SendSide {
             next_number: 0,
             next_id: 0,
             waiting: VecDeque::new(),
-            active: BTreeMap::new(),
+            messages: Messages::default(),
             sends: BTreeMap::new(),
             queues: Queues::new(geometry),
             deadlines: BTreeSet::new(),
-            timers: BTreeSet::new(),
-            cancel_due_ns: None,
-            cancel_next: 0,
             news: false,
             wants_window: false,
             stats: SendStats::default(),
@@ -178,12 +152,8 @@ impl SendSide {
 
     pub(crate) fn status(&self, id: SendId) -> Option<SendStatus> {
         let send = self.sends.get(&id)?;
-        let live: u64 = send
-            .numbers
-            .clone()
-            .filter_map(|number| self.active.get(&number))
-            .map(|outgoing| outgoing.machine.retransmitted_chunks())
-            .sum();
+        let live = self.messages.of(&send.numbers);
+        let live: u64 = live.map(|outgoing| outgoing.machine.retransmitted_chunks()).sum();
         let started = !send.numbers.is_empty();
         Some(SendStatus {
             injected: started && send.uninjected == 0,
@@ -227,14 +197,7 @@ impl SendSide {
 
     /// Sends no more of these messages and tells the peer so.
     fn give_up(&mut self, now_ns: u64, numbers: Range<u64>, reason: CancelReason) {
-        for number in numbers {
-            if let Some(outgoing) = self.active.get_mut(&number) {
-                outgoing.cancelled = Some(reason);
-                outgoing.segment = None;
-                self.cancel_due_ns = Some(now_ns);
-                self.update_timer(number);
-            }
-        }
+        self.messages.give_up(now_ns, numbers, reason);
         self.drop_queued();
     }
 
@@ -249,10 +212,9 @@ impl SendSide {
     }
 
     fn acked_bytes(&self, send: &UserSend) -> u64 {
-        let live: u64 = send
-            .numbers
-            .clone()
-            .filter_map(|number| self.active.get(&number))
+        let live: u64 = self
+            .messages
+            .of(&send.numbers)
             .map(|outgoing| {
                 let acked = u64::from(outgoing.machine.acked_chunks());
                 (acked * self.geometry.chunk_bytes()).min(outgoing.len_bytes)
@@ -314,17 +276,8 @@ impl SendSide {
             let mut segment = self.segment(number, data, 0, end_bytes, immediate);
             segment.encoder = self.codec.clone().map(Encoder::new);
             let machine = self.mode.sender(segment.shape());
-            let outgoing = Outgoing {
-                send: id,
-                machine,
-                segment: Some(Arc::new(segment)),
-                queued: 0,
-                injected: false,
-                len_bytes: end - start,
-                cancelled: None,
-                timer_ns: None,
-            };
-            self.active.insert(number, outgoing);
+            let outgoing = Outgoing::new(id, machine, segment, end - start);
+            self.messages.insert(number, outgoing);
             self.collect_runs(number, Place::Last);
         }
     }
@@ -362,7 +315,7 @@ impl SendSide {
 
     /// Moves what the message's machine wants sent to the channels' queues.
     fn collect_runs(&mut self, number: u64, place: Place) {
-        while let Some(outgoing) = self.active.get_mut(&number) {
+        while let Some(outgoing) = self.messages.get_mut(number) {
             let Some(segment) = outgoing.segment.clone() else { return };
             let Some(packets) = outgoing.machine.poll_transmit() else { return };
             self.enqueue(&segment, &packets, place);
@@ -370,7 +323,7 @@ impl SendSide {
     }
 
     fn enqueue(&mut self, segment: &Arc<Segment>, packets: &Range<u32>, place: Place) {
-        if let Some(outgoing) = self.active.get_mut(&segment.number) {
+        if let Some(outgoing) = self.messages.get_mut(segment.number) {
             outgoing.queued += self.queues.push(segment, packets, place);
         }
     }
@@ -392,8 +345,8 @@ impl SendSide {
 
     /// Forgets queued runs of messages that are no more or were given up.
     fn drop_queued(&mut self) {
-        let active = &mut self.active;
-        self.queues.retain(|number| match active.get_mut(&number) {
+        let messages = &mut self.messages;
+        self.queues.retain(|number| match messages.get_mut(number) {
             Some(outgoing) if outgoing.cancelled.is_none() => true,
             Some(outgoing) => {
                 outgoing.queued -= 1;
@@ -443,7 +396,7 @@ impl SendSide {
             self.stats.retransmitted_packets += count;
         }
         if taken.is_last {
-            if let Some(outgoing) = self.active.get_mut(&number) {
+            if let Some(outgoing) = self.messages.get_mut(number) {
                 outgoing.queued -= 1;
             }
             self.choose(number, path);
@@ -454,7 +407,7 @@ impl SendSide {
 
     /// Notes when all of a message was put on the wire once.
     fn check_injected(&mut self, number: u64) {
-        let Some(outgoing) = self.active.get_mut(&number) else { return };
+        let Some(outgoing) = self.messages.get_mut(number) else { return };
         if outgoing.injected || outgoing.queued > 0 {
             return;
         }
@@ -483,15 +436,15 @@ impl SendSide {
         self.wants_window &= self.window.landing(self.next_number).is_none();
         self.news |= self.window.posted() != posted;
         let finished: Vec<(u64, Standing)> = self
-            .active
-            .range(..self.window.finished_end())
-            .map(|(number, _)| (*number, self.window.standing(*number)))
+            .messages
+            .before(self.window.finished_end())
+            .map(|number| (number, self.window.standing(number)))
             .filter(|(_, standing)| *standing != Standing::Open)
             .collect();
         self.news |= !finished.is_empty();
         let mut were_queued = false;
         for (number, standing) in finished {
-            were_queued |= self.active.get(&number).is_some_and(|outgoing| outgoing.queued > 0);
+            were_queued |= self.messages.get(number).is_some_and(|outgoing| outgoing.queued > 0);
             self.finish(number, standing);
         }
         if were_queued {
@@ -501,10 +454,7 @@ impl SendSide {
     }
 
     fn finish(&mut self, number: u64, standing: Standing) {
-        let Some(outgoing) = self.active.remove(&number) else { return };
-        if let Some(due_ns) = outgoing.timer_ns {
-            self.timers.remove(&(due_ns, number));
-        }
+        let Some(outgoing) = self.messages.remove(number) else { return };
         let retransmitted = outgoing.machine.retransmitted_chunks();
         self.stats.retransmitted_chunks += retransmitted;
         self.stats.fallbacks += outgoing.machine.fallbacks();
@@ -538,44 +488,30 @@ impl SendSide {
     }
 
     pub(crate) fn on_ack(&mut self, sequence: u64, ack: &Ack<'_>) {
-        if let Some(outgoing) = self.active.get_mut(&ack.message) {
+        if let Some(outgoing) = self.messages.get_mut(ack.message) {
             outgoing.machine.on_ack(sequence, ack);
             self.collect_runs(ack.message, Place::Repair);
-            self.update_timer(ack.message);
+            self.messages.update_timer(ack.message);
         }
     }
 
     pub(crate) fn on_passed(&mut self, sequence: u64, record: Record, rto_ns: u64) {
         let number = record.number;
-        if let Some(outgoing) = self.active.get_mut(&number) {
+        if let Some(outgoing) = self.messages.get_mut(number) {
             let run = Run { packets: record.packets, sent_ns: record.sent_ns };
             outgoing.machine.on_passed(sequence, run, rto_ns);
             self.collect_runs(number, Place::Repair);
-            self.update_timer(number);
+            self.messages.update_timer(number);
         }
     }
 
     pub(crate) fn on_expired(&mut self, record: Record) {
         let number = record.number;
-        if let Some(outgoing) = self.active.get_mut(&number) {
+        if let Some(outgoing) = self.messages.get_mut(number) {
             let run = Run { packets: record.packets, sent_ns: record.sent_ns };
             outgoing.machine.on_expired(run);
             self.collect_runs(number, Place::Repair);
-            self.update_timer(number);
-        }
-    }
-
-    /// Keeps `timers` as the machine of a message says.
-    fn update_timer(&mut self, number: u64) {
-        let Some(outgoing) = self.active.get_mut(&number) else { return };
-        let is_live = outgoing.cancelled.is_none();
-        let timer_ns = outgoing.machine.poll_timeout().filter(|_| is_live);
-        if timer_ns != outgoing.timer_ns {
-            if let Some(due_ns) = outgoing.timer_ns {
-                self.timers.remove(&(due_ns, number));
-            }
-            outgoing.timer_ns = timer_ns;
-            self.timers.extend(timer_ns.map(|due_ns| (due_ns, number)));
+            self.messages.update_timer(number);
         }
     }
 
@@ -583,9 +519,8 @@ impl SendSide {
 
     /// When [`SendSide::on_timeout`] wants to be called.
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
-        let machine = self.timers.first().map(|(due_ns, _)| *due_ns);
         let deadline = self.deadlines.first().map(|(deadline_ns, _)| *deadline_ns);
-        [machine, deadline, self.cancel_due_ns].into_iter().flatten().min()
+        self.messages.poll_timeout().into_iter().chain(deadline).min()
     }
 
     /// Returns how many runs a mode sends again because their timeout has expired.
@@ -595,41 +530,18 @@ impl SendSide {
         while let Some((_, id)) = self.deadlines.first().copied().filter(|d| d.0 <= now_ns) {
             self.on_deadline(now_ns, id, silent_ms);
         }
-        while let Some((_, number)) = self.timers.first().copied().filter(|t| t.0 <= now_ns) {
-            let Some(outgoing) = self.active.get_mut(&number) else { break };
+        while let Some(number) = self.messages.due(now_ns) {
+            let Some(outgoing) = self.messages.get_mut(number) else { break };
             expired += outgoing.machine.on_timeout(now_ns);
             self.collect_runs(number, Place::Repair);
-            self.update_timer(number);
+            self.messages.update_timer(number);
         }
         expired
     }
 
-    /// Cancel frames that are due, until the peer has closed those receives:
-    /// rounds through all of them, one packet's worth a call.
+    /// Cancel frames that are due.
     pub(crate) fn poll_cancels(&mut self, now_ns: u64, rto_ns: u64) -> Vec<Cancel> {
-        if self.cancel_due_ns.is_none_or(|due| due > now_ns) {
-            return Vec::new();
-        }
-        let cancels: Vec<Cancel> = self
-            .active
-            .range(self.cancel_next..)
-            .filter_map(|(number, outgoing)| {
-                outgoing.cancelled.map(|reason| Cancel { message: *number, reason })
-            })
-            .take(CANCELS_TOLD_MAX)
-            .collect();
-        match cancels.last() {
-            Some(last) if cancels.len() == CANCELS_TOLD_MAX => {
-                self.cancel_next = last.message + 1;
-                self.cancel_due_ns = Some(now_ns);
-            }
-            _ => {
-                let any = !cancels.is_empty() || self.cancel_next > 0;
-                self.cancel_next = 0;
-                self.cancel_due_ns = any.then_some(now_ns + rto_ns);
-            }
-        }
-        cancels
+        self.messages.poll_cancels(now_ns, rto_ns)
     }
 
     /// Whether the application waits for a receive to send into.
@@ -640,15 +552,13 @@ impl SendSide {
     /// Whether the peer owes an answer: something waits for its receives or
     /// for its word that a message is finished.
     pub(crate) fn awaits_peer(&self) -> bool {
-        !self.waiting.is_empty() || !self.active.is_empty()
+        !self.waiting.is_empty() || !self.messages.is_empty()
     }
 
     /// Ends everything.
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.waiting.clear();
-        self.active.clear();
-        self.timers.clear();
-        self.cancel_due_ns = None;
+        self.messages = Messages::default();
         self.drop_queued();
         let open: Vec<SendId> = self
             .sends

@@ -10,7 +10,7 @@ impl SendSide {
     /// Chooses the parity of a message whose data are on the wire, if its mode
     /// wants that.
     pub(super) fn choose(&mut self, number: u64, path: &Path) {
-        let (Some(chooser), Some(outgoing)) = (&mut self.chooser, self.active.get_mut(&number))
+        let (Some(chooser), Some(outgoing)) = (&mut self.chooser, self.messages.get_mut(number))
         else {
             return;
         };

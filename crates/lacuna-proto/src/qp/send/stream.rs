@@ -27,21 +27,10 @@ impl SendSide {
             send.streaming = true;
         }
         let empty = SendBuffer::from(Vec::new());
-        let segment = Arc::new(self.segment(landing.first, empty, 0, None, immediate));
-        let shape = segment.shape();
-        let mut machine = Mode::Raw.sender(shape);
+        let segment = self.segment(landing.first, empty, 0, None, immediate);
+        let mut machine = Mode::Raw.sender(segment.shape());
         while machine.poll_transmit().is_some() {}
-        let outgoing = Outgoing {
-            send: id,
-            machine,
-            segment: Some(segment.clone()),
-            queued: 0,
-            injected: false,
-            len_bytes: 0,
-            cancelled: None,
-            timer_ns: None,
-        };
-        self.active.insert(landing.first, outgoing);
+        self.messages.insert(landing.first, Outgoing::new(id, machine, segment, 0));
     }
 
     /// Puts `data` at `offset_bytes` of a stream's message; any chunk, in any
@@ -79,7 +68,7 @@ impl SendSide {
             return Ok(());
         }
         send.len_bytes = send.len_bytes.max(end_bytes);
-        let outgoing = self.active.get_mut(&number).ok_or(PostSendError::NoSuchSend)?;
+        let outgoing = self.messages.get_mut(number).ok_or(PostSendError::NoSuchSend)?;
         let immediate = outgoing.segment.as_ref().and_then(|segment| segment.immediate);
         let segment = Arc::new(self.segment(
             number,

@@ -1,0 +1,164 @@
+//! Messages on their way, each with its mode's machine: whose timeout expires
+//! next, and which were given up, so that the peer is to be told.
+
+use super::transmit::Segment;
+use super::user_send::SendId;
+use crate::modes::SendMachine;
+use lacuna_wire::{Cancel, CancelReason};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Cancelled messages told in one packet: as many as surely fit.
+const CANCELS_TOLD_MAX: usize = 32;
+
+/// One message on its way.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) send: SendId,
+    pub(super) machine: SendMachine,
+    /// What a one-shot message consists of; a stream brings its segments one by one.
+    pub(super) segment: Option<Arc<Segment>>,
+    /// Entries of this message in the channels' queues.
+    pub(super) queued: u32,
+    pub(super) injected: bool,
+    pub(super) len_bytes: u64,
+    /// Set once given up: the peer is told until it has closed its receive.
+    pub(super) cancelled: Option<CancelReason>,
+    /// When the machine wants to be called, as `Messages::timers` has it.
+    timer_ns: Option<u64>,
+}
+
+impl Outgoing {
+    pub(super) fn new(
+        send: SendId,
+        machine: SendMachine,
+        segment: Segment,
+        len_bytes: u64,
+    ) -> Self {
+        Self {
+            send,
+            machine,
+            segment: Some(Arc::new(segment)),
+            queued: 0,
+            injected: false,
+            len_bytes,
+            cancelled: None,
+            timer_ns: None,
+        }
+    }
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(super) struct Messages {
+    by_number: BTreeMap<u64, Outgoing>,
+    /// Timeouts of the machines, the next one first.
+    timers: BTreeSet<(u64, u64)>,
+    cancel_due_ns: Option<u64>,
+    /// Message that the next packet of cancels goes on with.
+    cancel_next: u64,
+}
+
+impl Messages {
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_number.is_empty()
+    }
+
+    pub(super) fn get(&self, number: u64) -> Option<&Outgoing> {
+        self.by_number.get(&number)
+    }
+
+    /// Its machine may want to be called at another time afterwards:
+    /// [`Messages::update_timer`].
+    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Outgoing> {
+        self.by_number.get_mut(&number)
+    }
+
+    /// Those of a send.
+    pub(super) fn of(&self, numbers: &Range<u64>) -> impl Iterator<Item = &Outgoing> {
+        self.by_number.range(numbers.clone()).map(|(_, outgoing)| outgoing)
+    }
+
+    /// Numbers of those before `end`.
+    pub(super) fn before(&self, end: u64) -> impl Iterator<Item = u64> {
+        self.by_number.range(..end).map(|(number, _)| *number)
+    }
+
+    pub(super) fn insert(&mut self, number: u64, outgoing: Outgoing) {
+        self.by_number.insert(number, outgoing);
+    }
+
+    pub(super) fn remove(&mut self, number: u64) -> Option<Outgoing> {
+        let outgoing = self.by_number.remove(&number)?;
+        if let Some(due_ns) = outgoing.timer_ns {
+            self.timers.remove(&(due_ns, number));
+        }
+        Some(outgoing)
+    }
+
+    /// Nothing more of these is sent, and the peer is told so.
+    pub(super) fn give_up(&mut self, now_ns: u64, numbers: Range<u64>, reason: CancelReason) {
+        for number in numbers {
+            if let Some(outgoing) = self.by_number.get_mut(&number) {
+                outgoing.cancelled = Some(reason);
+                outgoing.segment = None;
+                self.cancel_due_ns = Some(now_ns);
+                self.update_timer(number);
+            }
+        }
+    }
+
+    /// Keeps `timers` as the machine of a message says.
+    pub(super) fn update_timer(&mut self, number: u64) {
+        let Some(outgoing) = self.by_number.get_mut(&number) else { return };
+        let is_live = outgoing.cancelled.is_none();
+        let timer_ns = outgoing.machine.poll_timeout().filter(|_| is_live);
+        if timer_ns != outgoing.timer_ns {
+            if let Some(due_ns) = outgoing.timer_ns {
+                self.timers.remove(&(due_ns, number));
+            }
+            outgoing.timer_ns = timer_ns;
+            self.timers.extend(timer_ns.map(|due_ns| (due_ns, number)));
+        }
+    }
+
+    /// When [`Messages::due`] or [`Messages::poll_cancels`] has something.
+    pub(super) fn poll_timeout(&self) -> Option<u64> {
+        let machine = self.timers.first().map(|(due_ns, _)| *due_ns);
+        machine.into_iter().chain(self.cancel_due_ns).min()
+    }
+
+    /// A message whose timeout has expired.
+    pub(super) fn due(&self, now_ns: u64) -> Option<u64> {
+        self.timers.first().filter(|timer| timer.0 <= now_ns).map(|(_, number)| *number)
+    }
+
+    /// Cancel frames that are due, until the peer has closed those receives:
+    /// rounds through all of them, one packet's worth a call.
+    pub(super) fn poll_cancels(&mut self, now_ns: u64, rto_ns: u64) -> Vec<Cancel> {
+        if self.cancel_due_ns.is_none_or(|due| due > now_ns) {
+            return Vec::new();
+        }
+        let cancels: Vec<Cancel> = self
+            .by_number
+            .range(self.cancel_next..)
+            .filter_map(|(number, outgoing)| {
+                outgoing.cancelled.map(|reason| Cancel { message: *number, reason })
+            })
+            .take(CANCELS_TOLD_MAX)
+            .collect();
+        match cancels.last() {
+            Some(last) if cancels.len() == CANCELS_TOLD_MAX => {
+                self.cancel_next = last.message + 1;
+                self.cancel_due_ns = Some(now_ns);
+            }
+            _ => {
+                let any = !cancels.is_empty() || self.cancel_next > 0;
+                self.cancel_next = 0;
+                self.cancel_due_ns = any.then_some(now_ns + rto_ns);
+            }
+        }
+        cancels
+    }
+}
