@@ -39,18 +39,7 @@ const FIXED: [Policy; 6] = [
 ];
 
 fn one_message(pair: &mut Pair, len: usize, immediate: Option<u32>) -> u64 {
-    let data = Rng::new(len as u64).bytes(len);
-    let posted = pair.post(Side::B, len + 100);
-    pair.run_for(50 * MS);
-    let start_ns = pair.now_ns;
-    let id = pair.send(Side::A, data.clone(), immediate);
-    let done = pair.run_until(60 * SECOND, |pair| pair.status(Side::A, id).outcome.is_some());
-    assert!(done, "the message of {len} bytes did not arrive");
-    assert_eq!(pair.status(Side::A, id).outcome, Some(Ok(())));
-    let took_ns = pair.now_ns - start_ns;
-    assert_eq!(posted.immediate(), immediate);
-    assert!(pair.close(Side::B, posted) == data, "wrong bytes of {len}");
-    took_ns
+    common::one_message(pair, len, 100, immediate)
 }
 
 #[test]

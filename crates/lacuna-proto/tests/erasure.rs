@@ -21,24 +21,8 @@ fn config(mode: &str, chunk_packets: u32) -> PairConfig {
     }
 }
 
-/// Sends one message and returns the time until the sender knew it arrived.
 fn one_message(pair: &mut Pair, len: usize) -> u64 {
-    one_with(pair, len, None)
-}
-
-fn one_with(pair: &mut Pair, len: usize, immediate: Option<u32>) -> u64 {
-    let data = Rng::new(len as u64).bytes(len);
-    let posted = pair.post(Side::B, len + 100);
-    pair.run_for(50 * MS);
-    let start_ns = pair.now_ns;
-    let id = pair.send(Side::A, data.clone(), immediate);
-    let done = pair.run_until(60 * SECOND, |pair| pair.status(Side::A, id).outcome.is_some());
-    assert!(done, "the message of {len} bytes did not arrive");
-    assert_eq!(pair.status(Side::A, id).outcome, Some(Ok(())));
-    let took_ns = pair.now_ns - start_ns;
-    assert_eq!(posted.immediate(), immediate);
-    assert!(pair.close(Side::B, posted) == data, "wrong bytes of {len}");
-    took_ns
+    common::one_message(pair, len, 100, None)
 }
 
 /// Numbers of the data packets that B was sent and will not get.
@@ -227,7 +211,7 @@ fn the_user_immediate_arrives_whatever_is_lost() {
         config.geometry.split = split;
         let mut pair = Pair::new(config, Link { loss_ppm: 100_000, ..Link::default() });
         for len in [0usize, 1, 1024, 5000, 12_000, 100_000] {
-            one_with(&mut pair, len, Some(0xDEAD_0000 ^ len as u32));
+            common::one_message(&mut pair, len, 100, Some(0xDEAD_0000 ^ len as u32));
         }
     }
 }

@@ -1,28 +1,16 @@
 //! Selective repeat end to end: two queue pairs over the fake link.
 
+mod common;
+
+use common::{MS, SECOND};
 use lacuna_proto::geometry::GeometryConfig;
 use lacuna_proto::modes::{Mode, sr};
 use lacuna_proto::path::controller::ControllerConfig;
 use lacuna_proto::testing::{Link, Pair, PairConfig, Rng, Side};
 use lacuna_wire::ImmediateSplit;
 
-const SECOND: u64 = 1_000_000_000;
-const MS: u64 = 1_000_000;
-
-/// Sends one message and returns the time until the sender knew it arrived.
 fn one_message(pair: &mut Pair, len: usize) -> u64 {
-    let data = Rng::new(len as u64).bytes(len);
-    let posted = pair.post(Side::B, len);
-    // The peer's window is open before the first byte.
-    pair.run_for(50 * MS);
-    let start_ns = pair.now_ns;
-    let id = pair.send(Side::A, data.clone(), None);
-    let done = pair.run_until(30 * SECOND, |pair| pair.status(Side::A, id).outcome.is_some());
-    assert!(done, "the message of {len} bytes did not arrive");
-    assert_eq!(pair.status(Side::A, id).outcome, Some(Ok(())));
-    let took_ns = pair.now_ns - start_ns;
-    assert_eq!(pair.close(Side::B, posted), data);
-    took_ns
+    common::one_message(pair, len, 0, None)
 }
 
 #[test]

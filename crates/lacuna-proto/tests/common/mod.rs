@@ -6,7 +6,7 @@
 
 use lacuna_proto::placement::Placement;
 use lacuna_proto::qp::{PostedReceive, QueuePair};
-use lacuna_proto::testing::{Pair, Side, data_packet};
+use lacuna_proto::testing::{Pair, Rng, Side, data_packet};
 use lacuna_wire::{ControlHeader, ControlWriter, DataHeader, Frame, Packet, Qpn, parse};
 
 pub(crate) const MS: u64 = 1_000_000;
@@ -34,6 +34,29 @@ pub(crate) fn take(pair: &mut Pair, side: Side, held: Held) -> Vec<u8> {
     }
     qp.on_receive_closed(now_ns, &held.posted);
     held.posted.into_vec().expect("nobody else holds a closed receive")
+}
+
+/// Sends one message from A to B, into a receive that has room for `spare_bytes` more, and returns
+/// the time until A knew that it had arrived.
+pub(crate) fn one_message(
+    pair: &mut Pair,
+    len: usize,
+    spare_bytes: usize,
+    immediate: Option<u32>,
+) -> u64 {
+    let data = Rng::new(len as u64).bytes(len);
+    let posted = pair.post(Side::B, len + spare_bytes);
+    // The peer's window is open before the first byte.
+    pair.run_for(50 * MS);
+    let start_ns = pair.now_ns;
+    let id = pair.send(Side::A, data.clone(), immediate);
+    let done = pair.run_until(60 * SECOND, |pair| pair.status(Side::A, id).outcome.is_some());
+    assert!(done, "the message of {len} bytes did not arrive");
+    assert_eq!(pair.status(Side::A, id).outcome, Some(Ok(())));
+    let took_ns = pair.now_ns - start_ns;
+    assert_eq!(posted.immediate(), immediate);
+    assert!(pair.close(Side::B, posted) == data, "wrong bytes of {len}");
+    took_ns
 }
 
 /// Data packets that were put on the link towards `to`, with their channels.
