@@ -34,6 +34,7 @@ pub mod mem;
 pub mod pcap;
 mod received;
 mod tcp;
+pub mod testing;
 pub mod udp;
 pub mod wait;
 

@@ -1,15 +1,14 @@
 //! What connecting costs and what it survives: round trips are counted by holding one direction
 //! back, not by the clock; links that are narrower than TCP knows; a thousand peers at once.
 
-use lacuna::datapath::{Burst, BurstBuffers, Capabilities, Datapath, Placer, SendError};
+use lacuna::datapath::Datapath;
+use lacuna::datapath::testing::judged;
 use lacuna::{
     ConnectError, Connection, ConnectionConfig, Context, ContextConfig, Failure, Gone, Listener,
 };
 use lacuna_wire::{Frame, Packet, parse};
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-#[cfg(unix)]
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -20,62 +19,12 @@ const WAIT: Duration = Duration::from_secs(20);
 /// Says of a packet that is about to leave whether it may.
 type Judge = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
-/// A datapath that loses what its judge does not let pass.
-struct Judged {
-    inner: Box<dyn Datapath>,
-    judge: Judge,
-    buffers: BurstBuffers,
-    bytes: Vec<u8>,
-}
-
-impl Datapath for Judged {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn local_addr(&self) -> SocketAddr {
-        self.inner.local_addr()
-    }
-
-    fn send(&mut self, now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
-        self.bytes.clear();
-        burst.packet(0).copy_to(&mut self.bytes);
-        if (self.judge)(&self.bytes) {
-            let mut one = self.buffers.start(burst.destination());
-            one.push(&[], &self.bytes, &[]);
-            return self.inner.send(now_ns, &one);
-        }
-        Ok(1)
-    }
-
-    fn receive(&mut self, now_ns: u64, placer: &mut dyn Placer) -> io::Result<usize> {
-        self.inner.receive(now_ns, placer)
-    }
-
-    fn next_event_ns(&self) -> Option<u64> {
-        self.inner.next_event_ns()
-    }
-
-    #[cfg(unix)]
-    fn event_source(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.event_source()
-    }
-
-    fn send_blocked(&self) -> bool {
-        self.inner.send_blocked()
-    }
-
-    fn receive_drops(&self) -> u64 {
-        self.inner.receive_drops()
-    }
-}
-
 fn context(judge: Option<Judge>) -> Context {
     let config = ContextConfig { bind: LOCALHOST, ..ContextConfig::default() };
     let Some(judge) = judge else { return Context::new(config).expect("sockets on loopback") };
     let wrap = move |_, inner| -> Box<dyn Datapath> {
-        let (buffers, bytes) = (BurstBuffers::new(), Vec::new());
-        Box::new(Judged { inner, judge: judge.clone(), buffers, bytes })
+        let judge = judge.clone();
+        Box::new(judged(inner, move |packet| judge(packet)))
     };
     Context::new(ContextConfig { wrap: Some(Arc::new(wrap)), ..config }).unwrap()
 }

@@ -2,15 +2,13 @@
 //! threads, contexts under live handles, closes against cancels; and many
 //! connections, or both ends of one, in a single place.
 
-use lacuna::datapath::{Burst, Capabilities, Datapath, Placer, SendError};
+use lacuna::datapath::Datapath;
+use lacuna::datapath::testing::Hooked;
 use lacuna::{
     Connection, ConnectionConfig, Context, ContextConfig, ImmediateSplit, Listener, Memory, Mode,
     PostSendError, Progress, QueuePair, QueuePairError, SendBuffer, SendFailure, WriteError,
 };
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-#[cfg(unix)]
-use std::os::fd::BorrowedFd;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Barrier};
@@ -282,67 +280,22 @@ fn a_short_message_in_a_receive_of_many_slots_counts_its_own_chunks() {
 
 // ---- datapaths that misbehave on purpose ----
 
-/// A datapath that takes no data packets for a while. Control packets pass.
-struct Gate {
-    inner: Box<dyn Datapath>,
-    /// Bursts of data still to be refused.
-    refuse: Arc<AtomicUsize>,
-    drops: u64,
-    /// Told at the end whether that came by a panic.
-    ended: Sender<bool>,
-}
-
 /// Never let through.
 const SHUT: usize = usize::MAX;
 /// Panics at the next burst of data.
 const BREAK: usize = usize::MAX - 1;
 
-impl Datapath for Gate {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
+/// Tells, when it goes, whether that is by a panic.
+struct End(Sender<bool>);
 
-    fn local_addr(&self) -> SocketAddr {
-        self.inner.local_addr()
-    }
-
-    fn send(&mut self, now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
-        let is_data = burst.packets().next().is_some_and(|packet| packet.len() > 2000);
-        let left = self.refuse.load(Ordering::Acquire);
-        assert!(!is_data || left != BREAK, "broken on purpose, by a test");
-        if is_data && left > 0 {
-            if left != SHUT {
-                self.refuse.store(left - 1, Ordering::Release);
-            }
-            return Ok(0);
-        }
-        self.inner.send(now_ns, burst)
-    }
-
-    fn receive(&mut self, now_ns: u64, placer: &mut dyn Placer) -> io::Result<usize> {
-        self.inner.receive(now_ns, placer)
-    }
-
-    fn next_event_ns(&self) -> Option<u64> {
-        self.inner.next_event_ns()
-    }
-
-    #[cfg(unix)]
-    fn event_source(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.event_source()
-    }
-
-    fn receive_drops(&self) -> u64 {
-        self.inner.receive_drops() + self.drops
-    }
-}
-
-impl Drop for Gate {
+impl Drop for End {
     fn drop(&mut self) {
-        let _ = self.ended.send(thread::panicking());
+        let _ = self.0.send(thread::panicking());
     }
 }
 
+/// A context whose datapaths take no data for a while: the counter has the bursts still to be
+/// refused. Control packets pass.
 fn gated(
     config: ContextConfig,
     drops: u64,
@@ -351,8 +304,21 @@ fn gated(
     let (ended, has_ended) = channel();
     let (gate, ended) = (refuse.clone(), std::sync::Mutex::new(ended));
     let wrap = move |_, inner| -> Box<dyn Datapath> {
-        let ended = ended.lock().unwrap().clone();
-        Box::new(Gate { inner, refuse: gate.clone(), drops, ended })
+        let (gate, end) = (gate.clone(), End(ended.lock().unwrap().clone()));
+        let gated = Hooked::new(inner, move |inner, now_ns, burst| {
+            let _end = &end;
+            let is_data = burst.packets().next().is_some_and(|packet| packet.len() > 2000);
+            let left = gate.load(Ordering::Acquire);
+            assert!(!is_data || left != BREAK, "broken on purpose, by a test");
+            if is_data && left > 0 {
+                if left != SHUT {
+                    gate.store(left - 1, Ordering::Release);
+                }
+                return Ok(0);
+            }
+            inner.send(now_ns, burst)
+        });
+        Box::new(gated.with_drops(drops))
     };
     (context(ContextConfig { wrap: Some(Arc::new(wrap)), ..config }), refuse, has_ended)
 }

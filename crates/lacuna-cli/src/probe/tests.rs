@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use clap::Parser;
 use lacuna::Wrap;
+use lacuna::datapath::testing::judged;
 use lacuna::datapath::{Fraction, Impair, Impairment, Loss};
 use lacuna_probe::PathEstimate;
 use std::net::SocketAddr;
@@ -166,65 +167,12 @@ fn what_the_path_cuts_short_is_loss_and_the_rest_is_left_out() {
     let server = Running::start("");
     let args = args(server.address, "--payload 1KiB,8KiB --trials 1 --time 100ms --rate 100mbit");
     // Loopback takes everything; a path that does not is emulated by losing what is long.
-    let wrap: Wrap = Arc::new(|_, inner| Box::new(Narrow { inner }));
+    let wrap: Wrap = Arc::new(|_, inner| Box::new(judged(inner, |packet| packet.len() <= 1472)));
     let measured = measure(&args, Some(&wrap), &|| false, OUTPUT).expect("it measures");
     let report = serde_json::to_value(measured.report.expect("trials")).expect("an object");
     assert_eq!(report["path_mtu_bytes"], 1500);
     assert_eq!(report["left_out_payload_bytes"], serde_json::json!([8192]));
     assert_eq!(report["trials"].as_array().map(Vec::len), Some(1));
-}
-
-/// A path that takes packets of up to 1500 bytes.
-struct Narrow {
-    inner: Box<dyn lacuna::datapath::Datapath>,
-}
-
-impl lacuna::datapath::Datapath for Narrow {
-    fn capabilities(&self) -> lacuna::datapath::Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn local_addr(&self) -> SocketAddr {
-        self.inner.local_addr()
-    }
-
-    fn send(
-        &mut self,
-        now_ns: u64,
-        burst: &lacuna::datapath::Burst<'_, '_>,
-    ) -> Result<usize, lacuna::datapath::SendError> {
-        let Some(first) = burst.packets().next() else { return Ok(0) };
-        if first.len() > 1472 {
-            return Ok(1);
-        }
-        let mut buffers = lacuna::datapath::BurstBuffers::new();
-        let mut one = buffers.start(burst.destination());
-        let mut bytes = Vec::new();
-        first.copy_to(&mut bytes);
-        one.push(&[], &bytes, &[]);
-        self.inner.send(now_ns, &one)
-    }
-
-    fn receive(
-        &mut self,
-        now_ns: u64,
-        placer: &mut dyn lacuna::datapath::Placer,
-    ) -> std::io::Result<usize> {
-        self.inner.receive(now_ns, placer)
-    }
-
-    fn next_event_ns(&self) -> Option<u64> {
-        self.inner.next_event_ns()
-    }
-
-    #[cfg(unix)]
-    fn event_source(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.inner.event_source()
-    }
-
-    fn receive_drops(&self) -> u64 {
-        self.inner.receive_drops()
-    }
 }
 
 #[test]

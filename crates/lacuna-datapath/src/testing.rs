@@ -1,0 +1,88 @@
+//! A datapath around a datapath for tests: what happens to a burst is up to a closure, so that
+//! packets of a test's choice are lost or refused. All else is the datapath inside.
+
+use std::io;
+use std::net::SocketAddr;
+#[cfg(unix)]
+use std::os::fd::BorrowedFd;
+
+use crate::{Burst, BurstBuffers, Capabilities, Datapath, Placer, SendError};
+
+/// See the module's text.
+pub struct Hooked<F> {
+    inner: Box<dyn Datapath>,
+    send: F,
+    drops: u64,
+}
+
+impl<F> Hooked<F>
+where
+    F: FnMut(&mut dyn Datapath, u64, &Burst<'_, '_>) -> Result<usize, SendError> + Send,
+{
+    /// `send` is called in place of [`Datapath::send`], with the datapath inside.
+    pub fn new(inner: Box<dyn Datapath>, send: F) -> Self {
+        Self { inner, send, drops: 0 }
+    }
+
+    /// Says that its own receive queue has dropped so many packets, on top of the truth.
+    #[must_use]
+    pub fn with_drops(self, drops: u64) -> Self {
+        Self { drops, ..self }
+    }
+}
+
+/// A datapath that loses what `passes` does not let pass, packet by packet.
+pub fn judged(
+    inner: Box<dyn Datapath>,
+    mut passes: impl FnMut(&[u8]) -> bool + Send,
+) -> impl Datapath {
+    let (mut buffers, mut bytes) = (BurstBuffers::new(), Vec::new());
+    Hooked::new(inner, move |inner, now_ns, burst| {
+        bytes.clear();
+        burst.packet(0).copy_to(&mut bytes);
+        if !passes(&bytes) {
+            return Ok(1);
+        }
+        let mut one = buffers.start(burst.destination());
+        one.push(&[], &bytes, &[]);
+        inner.send(now_ns, &one)
+    })
+}
+
+impl<F> Datapath for Hooked<F>
+where
+    F: FnMut(&mut dyn Datapath, u64, &Burst<'_, '_>) -> Result<usize, SendError> + Send,
+{
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.inner.local_addr()
+    }
+
+    fn send(&mut self, now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
+        (self.send)(&mut *self.inner, now_ns, burst)
+    }
+
+    fn receive(&mut self, now_ns: u64, placer: &mut dyn Placer) -> io::Result<usize> {
+        self.inner.receive(now_ns, placer)
+    }
+
+    fn next_event_ns(&self) -> Option<u64> {
+        self.inner.next_event_ns()
+    }
+
+    #[cfg(unix)]
+    fn event_source(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.event_source()
+    }
+
+    fn send_blocked(&self) -> bool {
+        self.inner.send_blocked()
+    }
+
+    fn receive_drops(&self) -> u64 {
+        self.inner.receive_drops() + self.drops
+    }
+}
