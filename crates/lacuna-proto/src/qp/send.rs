@@ -12,7 +12,7 @@ use super::error::{Failure, PostSendError, SendFailure, WaitedFor};
 use super::outgoing::{Messages, Outgoing};
 use super::queues::{Place, Queues};
 use super::transmit::{Segment, Transmit};
-use super::user_send::{SendId, SendRequest, SendStatus, UserSend};
+use super::user_send::{SendId, SendRequest, SendStatus, UserSend, UserSends};
 use super::window::{Landing, Standing, Window};
 use crate::buffer::SendBuffer;
 use crate::geometry::Geometry;
@@ -23,7 +23,7 @@ use crate::path::Path;
 use crate::path::ledger::Record;
 use lacuna_code::Codec;
 use lacuna_wire::{Ack, Cancel, CancelReason, Receives};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -40,15 +40,12 @@ pub(crate) struct SendSide {
     peer: Option<(u32, u32)>,
     pub(crate) window: Window,
     next_number: u64,
-    next_id: u64,
     waiting: VecDeque<(SendId, SendRequest)>,
     messages: Messages,
-    sends: BTreeMap<SendId, UserSend>,
+    sends: UserSends,
     queues: Queues,
     /// Of the mode `auto`.
     chooser: Option<Chooser>,
-    /// Deadlines of the sends that go on, the next one first.
-    deadlines: BTreeSet<(u64, SendId)>,
     /// A send has ended, or one may be posted that could not be before, since
     /// the flag was last taken.
     pub(crate) news: bool,
@@ -96,12 +93,10 @@ impl SendSide {
             peer: None,
             window: Window::default(),
             next_number: 0,
-            next_id: 0,
             waiting: VecDeque::new(),
             messages: Messages::default(),
-            sends: BTreeMap::new(),
+            sends: UserSends::default(),
             queues: Queues::new(geometry),
-            deadlines: BTreeSet::new(),
             news: false,
             wants_window: false,
             stats: SendStats::default(),
@@ -120,7 +115,7 @@ impl SendSide {
         if self.waiting.len() >= WAITING_MAX {
             return Err(PostSendError::QueueFull { waiting: self.waiting.len() });
         }
-        let id = self.admit(request.data.len() as u64, request.deadline_ns);
+        let id = self.sends.admit(request.data.len() as u64, request.deadline_ns);
         self.waiting.push_back((id, request));
         self.start_waiting();
         Ok(id)
@@ -135,7 +130,7 @@ impl SendSide {
             let capacity_bytes = landing.capacity_bytes;
             return Err(PostSendError::TooLong { len_bytes, capacity_bytes });
         }
-        let id = self.admit(len_bytes, request.deadline_ns);
+        let id = self.sends.admit(len_bytes, request.deadline_ns);
         self.start(id, request, landing);
         Ok(id)
     }
@@ -151,7 +146,7 @@ impl SendSide {
     }
 
     pub(crate) fn status(&self, id: SendId) -> Option<SendStatus> {
-        let send = self.sends.get(&id)?;
+        let send = self.sends.get(id)?;
         let live = self.messages.of(&send.numbers);
         let live: u64 = live.map(|outgoing| outgoing.machine.retransmitted_chunks()).sum();
         let started = !send.numbers.is_empty();
@@ -165,10 +160,7 @@ impl SendSide {
 
     /// The application has no interest any more; a send that goes on is finished.
     pub(crate) fn release(&mut self, id: SendId) {
-        if let Some(send) = self.sends.get_mut(&id) {
-            send.detached = true;
-        }
-        self.forget(id);
+        self.sends.release(id);
     }
 
     /// Gives a send up. The peer's receive is told to fail.
@@ -178,7 +170,7 @@ impl SendSide {
 
     /// A send's time is over; nothing has been heard of the peer for so long.
     fn on_deadline(&mut self, now_ns: u64, id: SendId, silent_ms: u64) {
-        let Some(send) = self.sends.get(&id) else { return };
+        let Some(send) = self.sends.get(id) else { return };
         let failure = SendFailure::Deadline {
             acked_bytes: self.acked_bytes(send),
             len_bytes: send.len_bytes,
@@ -189,7 +181,7 @@ impl SendSide {
     }
 
     fn end(&mut self, now_ns: u64, id: SendId, reason: CancelReason, failure: SendFailure) {
-        let Some(send) = self.sends.get(&id).filter(|send| send.outcome.is_none()) else { return };
+        let Some(send) = self.sends.get(id).filter(|send| send.outcome.is_none()) else { return };
         self.waiting.retain(|(waiting, _)| *waiting != id);
         self.give_up(now_ns, send.numbers.clone(), reason);
         self.settle(id, Err(failure));
@@ -224,14 +216,6 @@ impl SendSide {
     }
 
     // ---- from waiting to started ----
-
-    fn admit(&mut self, len_bytes: u64, deadline_ns: Option<u64>) -> SendId {
-        let id = SendId(self.next_id);
-        self.next_id += 1;
-        self.sends.insert(id, UserSend::new(len_bytes, deadline_ns));
-        self.deadlines.extend(deadline_ns.map(|deadline_ns| (deadline_ns, id)));
-        id
-    }
 
     /// The receive that the next send lands in.
     pub(crate) fn landing(&mut self) -> Result<Landing, PostSendError> {
@@ -284,7 +268,7 @@ impl SendSide {
 
     fn number_send(&mut self, id: SendId, first: u64, count: u64) {
         self.next_number = first + count;
-        if let Some(send) = self.sends.get_mut(&id) {
+        if let Some(send) = self.sends.get_mut(id) {
             send.start(first, count);
         }
     }
@@ -412,7 +396,7 @@ impl SendSide {
             return;
         }
         let id = outgoing.send;
-        let Some(send) = self.sends.get_mut(&id) else { return };
+        let Some(send) = self.sends.get_mut(id) else { return };
         if send.streaming {
             return;
         }
@@ -459,7 +443,7 @@ impl SendSide {
         self.stats.retransmitted_chunks += retransmitted;
         self.stats.fallbacks += outgoing.machine.fallbacks();
         let id = outgoing.send;
-        let Some(send) = self.sends.get_mut(&id) else { return };
+        let Some(send) = self.sends.get_mut(id) else { return };
         send.unfinished -= 1;
         send.retransmitted_chunks += retransmitted;
         if !outgoing.injected {
@@ -484,7 +468,6 @@ impl SendSide {
         } else if send.unfinished == 0 {
             self.settle(id, Ok(()));
         }
-        self.forget(id);
     }
 
     pub(crate) fn on_ack(&mut self, sequence: u64, ack: &Ack<'_>) {
@@ -519,15 +502,14 @@ impl SendSide {
 
     /// When [`SendSide::on_timeout`] wants to be called.
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
-        let deadline = self.deadlines.first().map(|(deadline_ns, _)| *deadline_ns);
-        self.messages.poll_timeout().into_iter().chain(deadline).min()
+        self.messages.poll_timeout().into_iter().chain(self.sends.next_deadline_ns()).min()
     }
 
     /// Returns how many runs a mode sends again because their timeout has expired.
     /// Nothing has been heard of the peer for `silent_ms`, 0 if it is not silent.
     pub(crate) fn on_timeout(&mut self, now_ns: u64, silent_ms: u64) -> u64 {
         let mut expired = 0;
-        while let Some((_, id)) = self.deadlines.first().copied().filter(|d| d.0 <= now_ns) {
+        while let Some(id) = self.sends.overdue(now_ns) {
             self.on_deadline(now_ns, id, silent_ms);
         }
         while let Some(number) = self.messages.due(now_ns) {
@@ -560,36 +542,15 @@ impl SendSide {
         self.waiting.clear();
         self.messages = Messages::default();
         self.drop_queued();
-        let open: Vec<SendId> = self
-            .sends
-            .iter()
-            .filter(|(_, send)| send.outcome.is_none())
-            .map(|(id, _)| *id)
-            .collect();
-        for id in open {
+        for id in self.sends.open() {
             self.settle(id, Err(SendFailure::Failed(failure)));
         }
     }
 
     fn settle(&mut self, id: SendId, outcome: Result<(), SendFailure>) {
-        if let Some(send) = self.sends.get_mut(&id)
-            && send.outcome.is_none()
-        {
-            send.outcome = Some(outcome);
-            send.streaming = false;
-            if let Some(deadline_ns) = send.deadline_ns {
-                self.deadlines.remove(&(deadline_ns, id));
-            }
+        if self.sends.settle(id, outcome) {
             self.news = true;
             self.stats.messages += u64::from(outcome.is_ok());
-        }
-        self.forget(id);
-    }
-
-    fn forget(&mut self, id: SendId) {
-        let done = |send: &UserSend| send.detached && send.outcome.is_some();
-        if self.sends.get(&id).is_some_and(done) {
-            self.sends.remove(&id);
         }
     }
 }

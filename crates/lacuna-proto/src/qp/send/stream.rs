@@ -6,9 +6,7 @@ use super::{Outgoing, Place, SendSide};
 use crate::buffer::SendBuffer;
 use crate::modes::Mode;
 use crate::qp::error::PostSendError;
-use crate::qp::user_send::{SendId, UserSend};
-use crate::qp::window::Landing;
-use std::collections::BTreeMap;
+use crate::qp::user_send::SendId;
 use std::sync::Arc;
 
 impl SendSide {
@@ -16,14 +14,9 @@ impl SendSide {
     pub(crate) fn open_stream(&mut self, immediate: Option<u32>) -> Result<SendId, PostSendError> {
         self.check(immediate)?;
         let landing = self.landing()?;
-        let id = self.admit(0, None);
-        self.start_stream(id, immediate, landing);
-        Ok(id)
-    }
-
-    fn start_stream(&mut self, id: SendId, immediate: Option<u32>, landing: Landing) {
+        let id = self.sends.admit(0, None);
         self.number_send(id, landing.first, 1);
-        if let Some(send) = self.sends.get_mut(&id) {
+        if let Some(send) = self.sends.get_mut(id) {
             send.streaming = true;
         }
         let empty = SendBuffer::from(Vec::new());
@@ -31,6 +24,7 @@ impl SendSide {
         let mut machine = Mode::Raw.sender(segment.shape());
         while machine.poll_transmit().is_some() {}
         self.messages.insert(landing.first, Outgoing::new(id, machine, segment, 0));
+        Ok(id)
     }
 
     /// Puts `data` at `offset_bytes` of a stream's message; any chunk, in any
@@ -42,7 +36,7 @@ impl SendSide {
         data: SendBuffer,
         ends_message: bool,
     ) -> Result<(), PostSendError> {
-        let Some(send) = open_stream(&mut self.sends, id)? else { return Ok(()) };
+        let Some(send) = self.sends.stream(id)? else { return Ok(()) };
         let number = send.numbers.start;
         let geometry = self.geometry;
         let len_bytes = data.len() as u64;
@@ -89,22 +83,10 @@ impl SendSide {
 
     /// Ends a stream: what was put into it still goes out.
     pub(crate) fn end_stream(&mut self, id: SendId) -> Result<(), PostSendError> {
-        let Some(send) = open_stream(&mut self.sends, id)? else { return Ok(()) };
+        let Some(send) = self.sends.stream(id)? else { return Ok(()) };
         send.streaming = false;
         let number = send.numbers.start;
         self.check_injected(number);
         Ok(())
-    }
-}
-
-/// A stream that goes on; `None` if the peer has its message whole already.
-fn open_stream(
-    sends: &mut BTreeMap<SendId, UserSend>,
-    id: SendId,
-) -> Result<Option<&mut UserSend>, PostSendError> {
-    match sends.get_mut(&id) {
-        Some(send) if send.streaming => Ok(Some(send)),
-        Some(send) if send.stream_is_whole => Ok(None),
-        _ => Err(PostSendError::NoSuchSend),
     }
 }
