@@ -157,13 +157,12 @@ fn fifty_connections_at_once_share_a_context() {
     });
     // All gone again: the next one has the sockets to itself.
     let (a, b) = join(&here, &there, config);
-    assert_eq!(a.chosen().peer_credit_bytes, alone(&there));
-    assert_eq!(b.chosen().peer_credit_bytes, alone(&here));
+    assert_eq!((a.chosen().peer_credit_bytes, b.chosen().peer_credit_bytes), (alone(), alone()));
 }
 
 /// Credit of a context's only connection.
-fn alone(context: &Context) -> u64 {
-    context.capabilities().receive_buffer_bytes as u64 * 7 / 8
+fn alone() -> u64 {
+    pair(ConnectionConfig::default()).0.chosen().peer_credit_bytes
 }
 
 #[test]
@@ -177,9 +176,9 @@ fn connections_made_at_once_are_promised_no_more_than_the_sockets_hold() {
     });
     // The last one to be made was told its part of all of them.
     let least = |chosen: fn(&(Connection, Connection)) -> u64| ends.iter().map(chosen).min();
-    let share = |context: &Context| Some(alone(context) / CONNECTIONS as u64);
-    assert_eq!(least(|(a, _)| a.chosen().peer_credit_bytes), share(&there));
-    assert_eq!(least(|(_, b)| b.chosen().peer_credit_bytes), share(&here));
+    let share = Some(alone() / CONNECTIONS as u64);
+    assert_eq!(least(|(a, _)| a.chosen().peer_credit_bytes), share);
+    assert_eq!(least(|(_, b)| b.chosen().peer_credit_bytes), share);
 }
 
 #[test]
