@@ -1120,6 +1120,9 @@ static struct bed *make_bed(void)
     snprintf(peer, sizeof(peer), "127.0.0.1:%u", (unsigned)bed->port);
     CHECK(lacuna_connect(bed->context, peer, bed->settings, &bed->near_end) == LACUNA_OK);
     CHECK(pthread_join(accepting, NULL) == 0);
+    /* The other connects are to a port without a listener, and that is asked
+       again for a while. */
+    CHECK(lacuna_settings_set(bed->settings, "connect_timeout_ms", "20") == LACUNA_OK);
     receive_post(bed, AS_MEANT);
     bed->dead_posted = bed->posted;
     CHECK(lacuna_receive_complete(bed->dead_posted, NULL) == LACUNA_OK);
