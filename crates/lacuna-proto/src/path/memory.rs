@@ -1,7 +1,8 @@
 //! What a path was like, so that the next flow over it need not find out: the
 //! observed parameters of Careful Resume (RFC 9959, section 3.1).
 //!
-//! A record is the rate that was delivered, the smallest round trip and when.
+//! A record is the rate that the path took in (what arrives, and what the path loses
+//! of its own), the smallest round trip and when.
 //! How much of it is believed depends on its age and on whether the round trip,
 //! measured while connecting, is still the same: a path with a queue on it, or
 //! another path, does not get the whole. The RFC jumps to half at most; a record
@@ -36,7 +37,7 @@ const KEY_BYTES_MAX: usize = 64;
 /// What a path was like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathRecord {
-    /// Wire bits per second that were delivered.
+    /// Wire bits per second that the path took in without a queue.
     pub rate_bits_per_s: u64,
     /// Smallest round trip.
     pub min_rtt_ns: u64,

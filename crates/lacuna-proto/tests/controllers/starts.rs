@@ -120,6 +120,74 @@ fn a_message_that_ends_with_the_start_leaves_a_record() {
     }
 }
 
+/// What a series of messages has come to, parts of a thousand of what the path has.
+struct Series {
+    last_record: u64,
+    mean_record: u64,
+    mean_time: u64,
+}
+
+/// Messages one after the other, on connections of their own that begin at the record of the one
+/// before.
+fn series(link: Link, packets: u64, start_permille: u64, count: u64) -> Series {
+    let permille = link.rate_bits_per_s / 1000;
+    let mut start = StartRate { rate_bits_per_s: permille * start_permille };
+    let (mut sum_ns, mut sum_record) = (0, 0);
+    for seed in 0..count {
+        let mut path = Bottleneck::new(link, seed);
+        let flow = path.add(BBR, Some(start), packets, 0);
+        path.run_until_done(60 * SECOND);
+        sum_ns += path.took_ns(flow).expect("it is done within a minute");
+        path.run_for(2 * link.rtt_ns);
+        if let Some((rate_bits_per_s, _)) = path.flows[flow].path.found() {
+            start = StartRate { rate_bits_per_s };
+        }
+        sum_record += start.rate_bits_per_s / permille;
+    }
+    let ideal_ns = packets * WIRE_BYTES * 8 * SECOND / link.rate_bits_per_s + link.rtt_ns;
+    Series {
+        last_record: start.rate_bits_per_s / permille,
+        mean_record: sum_record / count,
+        mean_time: sum_ns * 1000 / (ideal_ns * count),
+    }
+}
+
+#[test]
+fn a_series_of_messages_hands_on_a_rate_that_stays() {
+    for (mbit, rtt_ms, mib) in [(1000, 40, 1), (1000, 40, 8), (100, 40, 1), (1000, 10, 8)] {
+        for (loss_ppm, burst) in [(0, 1), (1000, 1), (10_000, 1), (10_000, 8), (50_000, 1)] {
+            let link = Link::new(mbit, rtt_ms * MS, 100).losing(loss_ppm, burst);
+            let record = series(link, mib * MIB_PACKETS, 990, 40).mean_record;
+            let what = format!("{mbit} {rtt_ms} {mib} MiB, {loss_ppm} ppm in bursts of {burst}");
+            assert!((970..=1030).contains(&record), "{what}: {record}");
+        }
+    }
+}
+
+#[test]
+fn a_record_that_is_too_low_is_made_up_for_by_few_messages() {
+    for (mib, low, time_max) in [(1, 560, 1050), (4, 560, 1100), (8, 560, 1100), (8, 250, 1400)] {
+        for loss_ppm in [0, 10_000] {
+            let link = Link::new(1000, 40 * MS, 100).losing(loss_ppm, 1);
+            let Series { last_record, mean_time, .. } = series(link, mib * MIB_PACKETS, low, 8);
+            let what = format!("{mib} MiB, {loss_ppm} ppm, {low}");
+            assert!((960..=1030).contains(&last_record), "{what}: {last_record}");
+            // With losses there are repairs besides.
+            assert!(loss_ppm > 0 || mean_time <= time_max, "{what}: {mean_time}");
+        }
+    }
+}
+
+#[test]
+fn a_host_that_stands_still_now_and_then_spoils_no_record() {
+    let stalls = Some(Stalls { every_ns: 200 * MS, lasts_ns: 15 * MS });
+    for (mib, loss_ppm) in [(1, 0), (8, 0), (8, 10_000)] {
+        let link = Link { stalls, ..Link::new(1000, 40 * MS, 100) }.losing(loss_ppm, 1);
+        let record = series(link, mib * MIB_PACKETS, 990, 100).mean_record;
+        assert!((950..=1050).contains(&record), "{mib} MiB, {loss_ppm} ppm: {record}");
+    }
+}
+
 #[test]
 fn a_few_words_leave_no_record() {
     let mut path = Bottleneck::new(Link::new(1000, 40 * MS, 100), 5);

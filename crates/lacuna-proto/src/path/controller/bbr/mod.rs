@@ -314,9 +314,18 @@ impl Bbr {
     /// What has to be sent for so much to arrive. The estimates are of what
     /// arrives, and would shrink with each round.
     fn with_own_loss(&self, arrives: u64) -> u64 {
-        let own_ppm = self.congestion.own_loss_ppm().min(OWN_LOSS_PPM_MAX);
-        let sent = u128::from(arrives) * 1_000_000 / u128::from(1_000_000 - own_ppm);
+        let sent = u128::from(arrives) * 1_000_000 / u128::from(1_000_000 - self.own_loss_ppm());
         u64::try_from(sent).unwrap_or(u64::MAX)
+    }
+
+    /// What arrives of so much that is sent.
+    fn without_own_loss(&self, sent: u64) -> u64 {
+        let arrives = u128::from(sent) * u128::from(1_000_000 - self.own_loss_ppm()) / 1_000_000;
+        u64::try_from(arrives).unwrap_or(u64::MAX)
+    }
+
+    fn own_loss_ppm(&self) -> u64 {
+        self.congestion.own_loss_ppm().min(OWN_LOSS_PPM_MAX)
     }
 
     fn is_short(&self) -> bool {
@@ -421,13 +430,16 @@ impl Bbr {
         }
     }
 
+    /// Whether the start decides, which it does then.
+    fn set_start_pacing_rate(&mut self) -> bool {
+        let Some(rate) = self.start.pacing_rate() else { return false };
+        self.pacing_rate = rate;
+        true
+    }
+
     /// `BBRSetPacingRateWithGain` [5.6.2].
     fn set_pacing_rate(&mut self) {
-        if let Some(rate) = self.start.rate() {
-            self.pacing_rate = rate;
-            return;
-        }
-        if self.start.is_unpaced() {
+        if self.set_start_pacing_rate() || self.start.is_unpaced() {
             return;
         }
         let gain = self.gain();
@@ -482,8 +494,10 @@ impl Bbr {
 }
 
 impl Controller for Bbr {
-    fn on_sent(&mut self, now_ns: u64, _bytes: u64, in_flight_bytes: u64) {
-        self.start.on_sent();
+    fn on_sent(&mut self, now_ns: u64, bytes: u64, in_flight_bytes: u64) {
+        let hoped = self.start.rate().map_or(0, |rate| self.path_times(rate, 100));
+        self.start.on_sent(bytes, hoped);
+        self.set_start_pacing_rate();
         if in_flight_bytes == 0 {
             // [5.4.1]
             self.restarts = true;
@@ -542,10 +556,9 @@ impl Controller for Bbr {
     }
 
     fn found_bits_per_s(&self) -> Option<u64> {
-        let found = match self.full.is_reached() {
-            true => Some(self.max_bandwidth.get()),
-            false => self.start.found(),
-        };
+        let is_measured = self.full.is_reached() || self.start.is_valid();
+        let measured = is_measured.then(|| self.with_own_loss(self.max_bandwidth.get()));
+        let found = measured.max(self.start.found());
         found.filter(|rate| *rate > 0 && !self.is_short()).map(bits)
     }
 }

@@ -8,10 +8,13 @@
 //!   none, a longer one follows. Whoever knows a
 //!   rate (the configuration, the path's memory) skips this: the round trip that
 //!   the phase is there to confirm was measured while connecting.
-//! - *Unvalidated*: sends at that rate, a window of what the path would hold.
+//! - *Unvalidated*: sends at that rate, a window of what the path would hold. Of a
+//!   rate that is known from elsewhere, an eighth of a round trip leaves faster, as
+//!   in probing upwards: the path may carry more by now, and a message may be over
+//!   before anything else would tell.
 //! - *Validating*: what was sent so is arriving. Once all of it has, what was
-//!   delivered is the estimate, whatever had been hoped for, and the flow goes on
-//!   to probe for more.
+//!   delivered is the estimate, or what was known if it met no queue, and the flow
+//!   goes on to probe for more.
 //! - *Safe retreat*: congestion, or a queue while less arrives than was sent.
 //!   The rate falls to what arrives and the queue is drained.
 //!
@@ -20,9 +23,14 @@
 //! decides how much of a record to believe; here a wrong rate is noticed as soon
 //! as a millisecond of its packets has arrived, and until then the flow does to
 //! the path what the last round of a slow start does.
+//!
+//! What was known and met no queue is right, whatever arrived: less does where the
+//! path loses, or a host stood still. A series of short messages would else hand on
+//! a rate that only falls: a hundred messages of 8 MiB over a path with a loss of
+//! 1 % ended at half of it.
 
 use super::{Bbr, FullBandwidth, Sample, StartRate, State};
-use crate::path::controller::train::Train;
+use crate::path::controller::train::{Estimate, Train};
 use crate::path::delivery::rate_of;
 
 /// Flights after which measuring trains is given up: the flow is past its start.
@@ -49,6 +57,12 @@ const GROWN_PERCENT: u64 = 115;
 /// A first round trip longer than those of connecting by more than this part of
 /// them has met a queue.
 const MET_QUEUE_PART: u64 = 4;
+/// The first part of a flight at a known rate, of a round trip, and how fast it
+/// leaves, per cent: it makes a queue of a 32nd at most, too little to be seen.
+const ASKING_PART: u64 = 8;
+const ASKING_PERCENT: u64 = 125;
+/// More than was hoped for by so much, per cent, is no noise.
+const CARRIES_MORE_PERCENT: u64 = 103;
 /// Less than so much of what was sent arrives: the path is slower than hoped.
 const SHORTFALL_PERCENT: u64 = 80;
 
@@ -93,6 +107,25 @@ pub(super) struct Start {
     met_queue: bool,
     has_heard: bool,
     has_sent: bool,
+    /// Asks whether the path carries more than is known.
+    asking: Asking,
+    /// The answer was that it does.
+    is_raised: bool,
+    /// There was a queue since the rate was hoped for.
+    saw_queue: bool,
+    /// What was hoped for has arrived: the largest rate is the path's.
+    is_valid: bool,
+}
+
+/// The part of a flight that leaves faster than it is hoped that the path carries.
+#[derive(Debug, Clone, Copy, Default)]
+enum Asking {
+    #[default]
+    No,
+    /// Leaving: so many bytes have.
+    Leaving(u64),
+    /// So many left, and are arriving.
+    Arriving(u64),
 }
 
 impl Start {
@@ -105,8 +138,26 @@ impl Start {
         self.is_active().then_some(self.rate)
     }
 
+    /// What to send at.
+    pub(super) fn pacing_rate(&self) -> Option<u64> {
+        let rate = self.rate()?;
+        Some(match self.asking {
+            Asking::Leaving(_) => percent_of(rate, ASKING_PERCENT),
+            Asking::No | Asking::Arriving(_) => rate,
+        })
+    }
+
+    /// Whether the rate is known from elsewhere.
+    fn is_known(&self) -> bool {
+        self.goal == 0
+    }
+
     pub(super) fn met_queue(&self) -> bool {
         self.met_queue
+    }
+
+    pub(super) fn is_valid(&self) -> bool {
+        self.is_valid
     }
 
     /// Whether the first flight is still to be seen: it leaves at once.
@@ -117,13 +168,15 @@ impl Start {
     /// What the start has shown of the path, if the flow ends with it: too little
     /// was sent then for any sample to be more than the sender's own rate. The
     /// train of the first flight is the path's; and a rate that was known is
-    /// still right if what was sent so arrives as fast.
+    /// still right if what was sent so arrives as fast; more, if that was the answer.
     pub(super) fn found(&self) -> Option<u64> {
         let arriving = || self.train.estimate().filter(|estimate| estimate.is_exact);
         match self.phase {
             Phase::Unvalidated { .. } | Phase::Validating { .. } if self.goal > 0 => {
                 self.is_exact.then_some(self.goal)
             }
+            Phase::Unvalidated { .. } => self.is_raised.then_some(self.rate),
+            Phase::Doubting { .. } if self.is_known() && !self.saw_queue => Some(self.rate),
             Phase::Validating { .. } => {
                 let least = u128::from(self.rate) * u128::from(SHORTFALL_PERCENT) / 100;
                 arriving().filter(|found| u128::from(found.rate) >= least).map(|_| self.rate)
@@ -143,9 +196,20 @@ impl Start {
         self.train.on_report(sample.sent_ns, sample.arrived_ns, sample.delivered_bytes);
     }
 
-    pub(super) fn on_sent(&mut self) {
+    /// So much leaves, on a path that holds so much at the hoped-for rate.
+    pub(super) fn on_sent(&mut self, bytes: u64, path_bytes: u64) {
         self.has_sent = true;
+        if let Asking::Leaving(sent_bytes) = self.asking {
+            let sent_bytes = sent_bytes.saturating_add(bytes);
+            let is_over = sent_bytes >= percent_of(path_bytes / ASKING_PART, ASKING_PERCENT);
+            self.asking =
+                if is_over { Asking::Arriving(sent_bytes) } else { Asking::Leaving(sent_bytes) };
+        }
     }
+}
+
+fn percent_of(value: u64, percent: u64) -> u64 {
+    u64::try_from(u128::from(value) * u128::from(percent) / 100).unwrap_or(u64::MAX)
 }
 
 impl Bbr {
@@ -157,6 +221,7 @@ impl Bbr {
         self.start.rate = (start.rate_bits_per_s / 8).max(1);
         self.start.is_exact = true;
         self.start.phase = Phase::Unvalidated { from_bytes: 0 };
+        self.start.asking = Asking::Leaving(0);
         self.set_pacing_rate();
         self.set_window(0);
     }
@@ -204,6 +269,7 @@ impl Bbr {
         if is_new && (takes_all || is_of_train) {
             self.start.add_to_train(sample);
         }
+        self.start.saw_queue |= self.congestion.has_queue() || self.congestion.is_now();
         match self.start.phase {
             Phase::Reconnaissance => self.reconnoitre(sample),
             Phase::Unvalidated { from_bytes } => {
@@ -217,7 +283,14 @@ impl Bbr {
                     self.believe_train();
                 }
             }
-            Phase::Validating { end_bytes } => self.validate(sample, end_bytes),
+            Phase::Validating { end_bytes } => {
+                if self.hears_more(sample) {
+                    let from_bytes = sample.delivered_bytes + sample.in_flight_bytes;
+                    self.start.phase = Phase::Unvalidated { from_bytes };
+                } else {
+                    self.validate(sample, end_bytes);
+                }
+            }
             Phase::Doubting { rate, rounds } => self.doubt(rate, rounds),
             Phase::Done => {}
         }
@@ -254,6 +327,28 @@ impl Bbr {
         self.start.goal = estimate.rate;
     }
 
+    /// Once all that asked has come: if it came faster than was hoped for, so is the
+    /// rest sent.
+    fn hears_more(&mut self, sample: &Sample) -> bool {
+        let Asking::Arriving(sent_bytes) = self.start.asking else { return false };
+        if sample.delivered_bytes < sent_bytes {
+            return false;
+        }
+        self.start.asking = Asking::No;
+        let rate = self.start.rate;
+        let is_more = |found: &Estimate| {
+            found.is_exact && found.rate > percent_of(rate, CARRIES_MORE_PERCENT)
+        };
+        match self.start.train.estimate().filter(is_more) {
+            Some(found) if !self.start.met_queue => {
+                self.start.rate = found.rate.min(percent_of(rate, ASKING_PERCENT));
+                self.start.is_raised = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
     fn validate(&mut self, sample: &Sample, end_bytes: u64) {
         if sample.delivered_bytes < end_bytes {
             return;
@@ -269,8 +364,11 @@ impl Bbr {
         }
         self.start.phase = Phase::Done;
         // A whole flight is a long train: closer than the largest sample.
-        // And what was hoped for, if samples came up to it.
-        let rate = self.max_bandwidth.get().min(self.start.rate);
+        // And what was hoped for, if samples came up to it or nothing waited.
+        let rate = match self.start.is_known() && !self.start.saw_queue {
+            true => self.without_own_loss(self.start.rate),
+            false => self.max_bandwidth.get().min(self.start.rate),
+        };
         let arrived = self.start.train.estimate().map_or(0, |estimate| estimate.rate);
         self.max_bandwidth.set(rate.max(arrived));
         if self.start.met_queue {
@@ -279,6 +377,7 @@ impl Bbr {
             self.full = FullBandwidth::default();
             return;
         }
+        self.start.is_valid = true;
         self.full.set_reached();
         self.start_down(sample);
         self.start_up(sample);
