@@ -365,7 +365,7 @@ impl Context {
     /// The rate at which one more queue pair may begin to send to `peer`, if one is
     /// known, and how the path loses. The other queue pairs that are sending there
     /// share the rate.
-    pub(crate) fn remembered(&self, peer: IpAddr, rtt_ns: u64) -> Remembered {
+    pub(crate) fn remembered(&self, peer: IpAddr, rtt_ns: (u64, u64)) -> Remembered {
         let (sending, live) = self.inner.roster.towards(peer);
         self.inner.paths.remembered(peer, rtt_ns, sending + 1, live)
     }

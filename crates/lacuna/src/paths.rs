@@ -28,6 +28,8 @@ pub(crate) struct Remembered {
     pub(crate) start: Option<StartRate>,
     /// How the path loses, and how many seconds ago it did.
     pub(crate) losses: Option<(PathLosses, u64)>,
+    /// The round trip by which it is the same path.
+    pub(crate) rtt_ns: Option<u64>,
 }
 
 /// See the module's text.
@@ -48,11 +50,12 @@ impl Paths {
     }
 
     /// What to begin with towards a peer, for one of `flows` that send to it now;
-    /// `live` is what a queue pair that is there still has found.
+    /// `live` is what a queue pair that is there still has found. Its round trip takes
+    /// `rtt_ns` at least and at most; in between, the record knows better.
     pub(crate) fn remembered(
         &self,
         peer: IpAddr,
-        rtt_ns: u64,
+        rtt_ns: (u64, u64),
         flows: u64,
         live: Option<PathRecord>,
     ) -> Remembered {
@@ -60,11 +63,17 @@ impl Paths {
             return Remembered::default();
         };
         let now_s = now_s();
+        let (least_ns, most_ns) = rtt_ns;
+        let rtt_ns = record.min_rtt_ns.max(least_ns).min(most_ns);
         let start = record.start_rate(now_s, rtt_ns, flows);
         // A path that is another by its round trip loses in another way.
         let losses = record.losses.filter(|_| start.is_some());
         let age_s = now_s.saturating_sub(record.saved_s);
-        Remembered { start, losses: losses.map(|losses| (losses, age_s)) }
+        Remembered {
+            start,
+            losses: losses.map(|losses| (losses, age_s)),
+            rtt_ns: start.is_some().then_some(rtt_ns),
+        }
     }
 
     /// Keeps what a queue pair has found.
@@ -149,11 +158,12 @@ mod tests {
         b.save(peer(2), record());
         let later = Paths::open(Some(file)).unwrap();
         for last in [1, 2] {
-            let remembered = later.remembered(peer(last), 40_000_000, 1, None);
+            let remembered = later.remembered(peer(last), (40_000_000, 40_000_000), 1, None);
             assert_eq!(remembered.start, Some(StartRate { rate_bits_per_s: 1_000_000 }));
             assert_eq!(remembered.losses.map(|(losses, _)| losses), RECORD.losses);
-            let elsewhere = later.remembered(peer(last), 900_000_000, 1, None);
+            let elsewhere = later.remembered(peer(last), (900_000_000, 900_000_000), 1, None);
             assert!(elsewhere.start.is_none() && elsewhere.losses.is_none());
+            assert!(elsewhere.rtt_ns.is_none());
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
     }
@@ -169,6 +179,23 @@ mod tests {
         let paths = Paths::default();
         paths.save(peer(1), record());
         let mapped = IpAddr::V6(std::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped());
-        assert!(paths.remembered(mapped, 40_000_000, 1, None).start.is_some());
+        assert!(paths.remembered(mapped, (40_000_000, 40_000_000), 1, None).start.is_some());
+    }
+
+    #[test]
+    fn where_a_round_trip_is_not_known_closely_the_record_decides() {
+        let paths = Paths::default();
+        paths.save(peer(1), record());
+        let rtt_ns = |least_ns, most_ns| {
+            let remembered = paths.remembered(peer(1), (least_ns, most_ns), 1, None);
+            let start = remembered
+                .start
+                .is_some_and(|start| start.rate_bits_per_s == RECORD.rate_bits_per_s);
+            (start, remembered.rtt_ns)
+        };
+        // A packet of the exchange was lost; a proxy that is near answers for the peer.
+        assert_eq!(rtt_ns(41_000_000, 290_000_000), (true, Some(41_000_000)));
+        assert_eq!(rtt_ns(100_000, 45_000_000), (true, Some(40_000_000)));
+        assert_eq!(rtt_ns(80_000_000, 300_000_000), (false, Some(80_000_000)));
     }
 }

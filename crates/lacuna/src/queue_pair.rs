@@ -140,11 +140,7 @@ pub(crate) fn join(
     qp.connect(now_ns, peer);
     match rtt {
         Some(Rtt::Measured(rtt_ns)) => qp.on_rtt_sample(now_ns, rtt_ns),
-        // What is remembered of the path agrees with it.
-        Some(Rtt::Guessed(rtt_ns)) if remembered.start.is_some() => {
-            qp.on_rtt_sample(now_ns, rtt_ns);
-        }
-        Some(Rtt::Guessed(rtt_ns)) => qp.on_rtt_guess(rtt_ns),
+        Some(Rtt::Guessed(_, most_ns)) => qp.on_rtt_guess(most_ns),
         None => qp.probe(now_ns),
     }
     if let Some(start) = remembered.start {

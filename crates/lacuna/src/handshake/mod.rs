@@ -30,8 +30,10 @@
 
 pub(crate) mod early;
 pub(crate) mod exchange;
+mod rtt;
 mod words;
 
+pub(crate) use rtt::Rtt;
 pub use words::PROTOCOL_VERSION;
 
 use crate::config::{Chosen, ConnectionConfig};
@@ -42,7 +44,7 @@ use crate::queue_pair::{info_of, join, protocol};
 use crate::shared::{Machine, Shared};
 use early::Early;
 use exchange::{Ended, Exchange};
-use lacuna_datapath::{TcpPath, tcp_path};
+use lacuna_datapath::tcp_path;
 use lacuna_proto::geometry::Geometry;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::probe::{MTU_CANDIDATES, ProbeOutcome, Prober, candidates_within};
@@ -56,8 +58,6 @@ use words::{AnyHello, End, Hello, Welcome, addresses, agent, printable, smaller}
 
 /// Longest time that connecting may take: what is longer counts as for ever.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
-/// What hosts may add to a round trip: wake-ups.
-const RTT_SLACK_NS: u64 = 1_000_000;
 /// Longest single wait for probes; news wake it earlier.
 const NAP: Duration = Duration::from_millis(20);
 
@@ -91,23 +91,6 @@ struct Terms {
     addresses: Vec<Option<SocketAddr>>,
     rtt: Option<Rtt>,
     patience: Duration,
-}
-
-/// A round-trip time in nanoseconds, and what is known of it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Rtt {
-    /// Of packets like those to come.
-    Measured(u64),
-    /// Of TCP alone: good until there is another.
-    Guessed(u64),
-}
-
-impl Rtt {
-    fn ns(self) -> u64 {
-        match self {
-            Self::Measured(ns) | Self::Guessed(ns) => ns,
-        }
-    }
 }
 
 /// How long an exchange may take.
@@ -208,8 +191,9 @@ pub(crate) fn connect(
         state.machine.probe(prober);
     }
     exchange.doing = "probing the path";
-    let rtt = welcome_rtt(tcp_path(&exchange.stream), answered_ns - asked_ns);
-    let lag_ns_max = rtt.ns() / 2 + RTT_SLACK_NS;
+    let tcp_ns = tcp_path(&exchange.stream).map(|path| path.rtt_ns);
+    let rtt = Rtt::of_exchange(tcp_ns, answered_ns - asked_ns);
+    let lag_ns_max = rtt.most_ns() / 2 + rtt::SLACK_NS;
     let (found, measured) =
         probe(context, shared, &exchange, patience, answered_ns.saturating_add(lag_ns_max))?;
     if found < info.mtu_bytes {
@@ -292,7 +276,7 @@ pub(crate) fn answer(
         geometry,
         peer: hello.end.peer(),
         addresses: addresses(peer_host, ports),
-        rtt: path.map(|path| Rtt::Guessed(path.rtt_ns)),
+        rtt: path.map(|path| Rtt::Guessed(path.rtt_ns, path.rtt_ns)),
         patience: patience(exchange.left()?),
     };
     exchange.doing = "sending the welcome";
@@ -375,16 +359,6 @@ fn host_of(peer: SocketAddr, context: &Context) -> Result<SocketAddr, String> {
     }
 }
 
-/// The round-trip time of an exchange that took so long.
-fn welcome_rtt(tcp: Option<TcpPath>, took_ns: u64) -> Rtt {
-    match tcp {
-        Some(path) if took_ns <= path.rtt_ns + path.rtt_ns / 2 + RTT_SLACK_NS => {
-            Rtt::Measured(path.rtt_ns)
-        }
-        _ => Rtt::Guessed(took_ns),
-    }
-}
-
 /// Waits until it is known which packets pass, and if the peer's own did not come
 /// by `lag_end_ns`, how long a round trip over UDP takes.
 fn probe(
@@ -458,15 +432,16 @@ impl Reservation {
     /// in what came for it.
     fn settle(self, context: &Context, keys: &Keys, terms: Terms, exchange: Exchange) -> Agreed {
         let Terms { config, geometry, peer, addresses, rtt, patience } = terms;
-        let rtt_ns = rtt.map(Rtt::ns);
+        let rtt_ns = rtt.map(Rtt::most_ns);
         let Self { owner } = self;
         let shared = &owner.shared;
         let now_ns = context.clock().now_ns();
         let host = addresses.iter().flatten().next().map(SocketAddr::ip);
-        let known = host.zip(rtt_ns).map(|(host, rtt_ns)| context.remembered(host, rtt_ns));
+        let known = host.zip(rtt).map(|(host, rtt)| context.remembered(host, rtt.range_ns()));
         let mut remembered = known.unwrap_or_default();
         remembered.start = config.start_rate().or(remembered.start);
         let start = remembered.start;
+        let rtt = remembered.rtt_ns.map(Rtt::Measured).or(rtt);
         let mut qp = Box::new(protocol(shared.number, &config, geometry, keys, 0));
         let writers = join(context, &mut qp, &addresses, peer, rtt, remembered);
         qp.prove(now_ns, patience.as_nanos() as u64);
