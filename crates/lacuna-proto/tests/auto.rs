@@ -181,7 +181,8 @@ fn reordering_is_no_loss() {
     // A fifth comes late; what looks lost at the moment is next to nothing.
     assert!(auto.estimate.lost_packets < 8.0, "{:?}", auto.estimate);
     assert!(pair.b.qp.stats().channels[0].packets > 11_000);
-    assert!(auto.last.unwrap().choice.parity <= 2, "{auto:?}");
+    // Over 29 seeds it is 0 to 4; a path that loses what is held back would get 16.
+    assert!(auto.last.unwrap().choice.parity <= 4, "{auto:?}");
 }
 
 #[test]

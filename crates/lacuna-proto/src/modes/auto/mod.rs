@@ -27,7 +27,8 @@
 //! a first message too if it is long enough.
 //!
 //! A repair that is lost again would cost a round trip more. Once the data are
-//! on the wire, repairs may go out twice: few packets, on a wire that is idle.
+//! on the wire, repairs may go out twice: few packets, on a wire that is idle. Those
+//! that went out between the last data go out once more behind the parity.
 //!
 //! # Who chooses
 //!

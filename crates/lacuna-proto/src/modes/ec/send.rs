@@ -39,7 +39,8 @@ pub struct Sender {
     repairs: VecDeque<Range<u32>>,
     /// Repairs that go out a second time, behind the first.
     copies: VecDeque<Range<u32>>,
-    /// Chunks whose repair is on its way more than once: how often.
+    /// Chunks whose repair is on its way, and how often, where it may go out more
+    /// than once.
     on_their_way: BTreeMap<u32, u32>,
     repairs_twice: bool,
     /// Parity chunks that each submessage goes out with.
@@ -127,7 +128,9 @@ impl Sender {
 
     /// Gives each submessage of the tail as many parity chunks as `parity_of`
     /// says, as far as it has them. From now on, repairs go out twice if
-    /// `repairs_twice`.
+    /// `repairs_twice`; those that are on their way go out once more, behind the
+    /// parity: of what was lost in the last round trip but one, too, the last round
+    /// trip is the last chance.
     pub(crate) fn choose(&mut self, parity_of: impl Fn(u32) -> u8, repairs_twice: bool) {
         let Some(tail) = self.tail() else { return };
         self.is_deferred = false;
@@ -144,6 +147,11 @@ impl Sender {
                 self.unjudged += 1;
                 self.first.extend(self.layout.first_parity_of(submessage, packets, count));
             }
+        }
+        for (chunk, count) in self.on_their_way.iter_mut().filter(|_| repairs_twice) {
+            *count += 1;
+            self.retransmitted_chunks += 1;
+            push(&mut self.first, self.shape.packets_of(*chunk));
         }
     }
 
@@ -341,6 +349,8 @@ impl Sender {
                 self.retransmitted_chunks += 1;
                 self.on_their_way.insert(chunk, 2);
                 push(&mut self.copies, self.shape.packets_of(chunk));
+            } else if self.is_deferred {
+                self.on_their_way.insert(chunk, 1);
             }
         }
     }

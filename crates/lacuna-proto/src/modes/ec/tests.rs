@@ -228,6 +228,33 @@ fn of_two_copies_of_a_repair_the_last_decides() {
 }
 
 #[test]
+fn a_repair_on_its_way_when_the_data_are_out_goes_out_once_more_behind_the_parity() {
+    for twice in [false, true] {
+        let mut sender = Sender::deferred(Config { code: Code::mds(4, 2).unwrap() }, shape());
+        assert_eq!(sender.poll_transmit(), Some(0..38));
+        sender.on_ack(1, &ack(1, &[0b1010]));
+        sender.on_passed(1, run(0..16), RTO);
+        assert_eq!(sender.poll_transmit(), Some(4..8));
+        assert_eq!(sender.poll_transmit(), Some(12..16));
+        // The first repair has arrived and was judged; of the other nothing is known.
+        sender.on_ack(2, &ack(3, &[]));
+        sender.on_passed(2, run(4..8), RTO);
+        sender.choose(|_| 1, twice);
+        let sent: Vec<_> = std::iter::from_fn(|| sender.poll_transmit()).collect();
+        if !twice {
+            assert_eq!(sent, [1008..1012, 1016..1020]);
+            continue;
+        }
+        assert_eq!(sent, [1008..1012, 1016..1020, 12..16]);
+        sender.on_passed(3, run(12..16), RTO);
+        sender.on_ack(3, &ack(3, &[]));
+        assert_eq!(sender.poll_transmit(), None, "the other copy is on its way");
+        sender.on_passed(3, run(12..16), RTO);
+        assert_eq!(sender.poll_transmit(), Some(12..16));
+    }
+}
+
+#[test]
 fn fragments_that_a_repaired_tail_lost_are_sent_again() {
     let shape = MessageShape { fragments: 8, ..shape() };
     let mut sender = Sender::deferred(Config { code: Code::mds(4, 2).unwrap() }, shape);
