@@ -55,7 +55,7 @@ impl Evidence {
 
     /// Mean losses in a row; one, once, is believed beforehand.
     fn burst_packets(&self) -> f64 {
-        (self.lost + 1.0) / (self.bursts + 1.0)
+        (self.lost + 1.0) / (self.bursts.min(self.lost) + 1.0)
     }
 
     /// So many of the losses were none. Returns how many are left of them.
@@ -96,7 +96,8 @@ impl LossEstimate {
             // Mean number of bursts in a report that has any.
             let bursts = if x < 1e-6 { 1.0 } else { x / -(-x).exp_m1() };
             self.recent.lost += lost;
-            self.recent.bursts += bursts.clamp(1.0, lost);
+            // Of a report alone, more than its losses; of all of them, right.
+            self.recent.bursts = (self.recent.bursts + bursts).min(self.recent.lost);
         } else if lost < 0 {
             let left = self.recent.take_back(-lost as f64);
             self.past.take_back(left);
@@ -190,8 +191,17 @@ mod tests {
     /// Feeds reports of `per_report` packets of a path with these bursts per
     /// packet and their length.
     fn feed(estimate: &mut LossEstimate, packets: u64, bursts_ppm: u32, length: i64) {
+        feed_reports(estimate, 24, packets, bursts_ppm, length);
+    }
+
+    fn feed_reports(
+        estimate: &mut LossEstimate,
+        per_report: u64,
+        packets: u64,
+        bursts_ppm: u32,
+        length: i64,
+    ) {
         let mut rng = Rng::new(7);
-        let per_report = 24;
         for report in 0..packets / per_report {
             let bursts = (0..per_report).filter(|_| rng.chance(bursts_ppm)).count() as i64;
             estimate.on_report(1 + report * 300_000, per_report, bursts * length);
@@ -212,6 +222,16 @@ mod tests {
             assert!((0.85..1.15).contains(&ratio), "{ratio} of {expected}");
             let ratio = estimate.burst_packets() / length as f64;
             assert!((0.85..1.15).contains(&ratio), "{ratio} of bursts of {length}");
+        }
+    }
+
+    #[test]
+    fn several_losses_in_a_report_are_no_burst() {
+        for (per_report, bursts_ppm) in [(24, 10_000), (88, 10_000), (24, 50_000)] {
+            let mut estimate = LossEstimate::default();
+            feed_reports(&mut estimate, per_report, 50_000, bursts_ppm, 1);
+            let burst = estimate.burst_packets();
+            assert!(burst < 1.1, "{per_report} packets, {bursts_ppm} ppm: {burst}");
         }
     }
 
