@@ -51,9 +51,11 @@ impl Rest {
         self.is_earned = true;
     }
 
-    /// A batch of so many bytes came, and whether that is much.
-    pub(crate) fn on_received(&mut self, bytes: u64, is_much: bool) {
+    /// A batch of so many bytes came, and whether that is much, for queue pairs
+    /// that allow so much.
+    pub(crate) fn on_received(&mut self, bytes: u64, is_much: bool, allowed_ns: u64) {
         self.bytes += bytes;
+        self.allowed_ns = self.allowed_ns.min(allowed_ns);
         self.is_earned |= is_much;
     }
 
@@ -101,7 +103,7 @@ mod tests {
         let mut rest = Rest::new();
         let mut take = |bytes| {
             rest.change(Some(1_000_000), Some(1_000_000));
-            rest.on_received(bytes, true);
+            rest.on_received(bytes, true, 1_000_000);
             rest.take(SOCKET_BYTES)
         };
         let grown: Vec<_> = (0..5).map(|_| take(1000).unwrap()).collect();

@@ -417,8 +417,10 @@ impl Worker {
             channel: self.channels[channel].index,
             locals: &mut self.locals,
             ready: &mut self.ready,
+            timers: &mut self.timers,
             counters: &self.counters,
             bytes: 0,
+            rest_ns: u64::MAX,
         };
         let datapath = &mut self.channels[channel].datapath;
         let (mut any, mut is_much) = (false, false);
@@ -438,7 +440,7 @@ impl Worker {
                 }
             }
         }
-        self.rest.on_received(intake.bytes, is_much);
+        self.rest.on_received(intake.bytes, is_much, intake.rest_ns);
         if any {
             self.drops_due_ns.get_or_insert(self.drops_counted_ns + DROPS_EVERY_NS);
         }
@@ -657,9 +659,12 @@ struct Intake<'w> {
     channel: u8,
     locals: &'w mut Vec<Option<Local>>,
     ready: &'w mut VecDeque<u32>,
+    timers: &'w mut BinaryHeap<Reverse<(u64, u32)>>,
     counters: &'w WorkerCounters,
     /// Bytes of packets taken.
     bytes: u64,
+    /// The least that their queue pairs may be left alone for.
+    rest_ns: u64,
 }
 
 impl Placer for Intake<'_> {
@@ -712,9 +717,9 @@ impl Intake<'_> {
         let writer = local.and_then(|local| {
             let shared = &local.shared;
             let writer = local.writers.get_mut(self.position)?;
-            Some((shared, writer, &mut local.is_ready))
+            Some((shared, writer, &mut local.is_ready, &mut local.due_ns, &local.rest_ns))
         });
-        let Some((shared, writer, is_ready)) = writer else {
+        let Some((shared, writer, is_ready, due_ns, rest_ns)) = writer else {
             self.counters.unknown.fetch_add(1, Ordering::Relaxed);
             return;
         };
@@ -735,12 +740,27 @@ impl Intake<'_> {
         }
         // Unpinned before the lock is taken.
         let summary = placer.finish();
+        let (mut report_ns, mut news) = (None, false);
         if let Machine::Connected(qp) = &mut shared.lock().machine {
-            qp.on_burst(self.now_ns, self.channel, &summary);
+            report_ns = qp.on_burst(self.now_ns, self.channel, &summary);
+            news = qp.take_news();
         }
-        if !*is_ready {
-            *is_ready = true;
-            self.ready.push_back(number);
+        if news {
+            shared.notify();
+        }
+        self.rest_ns = self.rest_ns.min(*rest_ns);
+        // A turn would find nothing to send by what came: the application, which
+        // may wait for just this, comes first.
+        if report_ns.is_some_and(|report_ns| report_ns <= self.now_ns) {
+            if !*is_ready {
+                *is_ready = true;
+                self.ready.push_back(number);
+            }
+        } else if let Some(report_ns) = report_ns
+            && due_ns.is_none_or(|due_ns| report_ns < due_ns)
+        {
+            *due_ns = Some(report_ns);
+            self.timers.push(Reverse((report_ns, number)));
         }
     }
 

@@ -464,8 +464,9 @@ impl QueuePair {
 
     // ---- the worker's calls ----
 
-    /// A worker has placed a burst.
-    pub fn on_burst(&mut self, now_ns: u64, channel: u8, burst: &BurstSummary) {
+    /// A worker has placed a burst. Returns when the peer is to hear of it: nothing else that
+    /// this end has to do becomes due by it.
+    pub fn on_burst(&mut self, now_ns: u64, channel: u8, burst: &BurstSummary) -> Option<u64> {
         self.control.heard(now_ns);
         let stats = &mut self.channels[usize::from(channel)];
         stats.packets += burst.packets;
@@ -494,6 +495,7 @@ impl QueuePair {
             }
             self.news = true;
         }
+        self.arrivals.due_ns()
     }
 
     /// Counts what the peer is known to have sent: up to the last packet that
