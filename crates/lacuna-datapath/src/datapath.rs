@@ -70,7 +70,8 @@ pub trait Datapath: Send {
     fn send(&mut self, now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError>;
 
     /// Takes one bounded batch of what has arrived, hands it to the placer and returns the number
-    /// of packets; 0 when nothing is there. Never blocks.
+    /// of packets; 0 when it found nothing. Where there are several places to look, not every call
+    /// looks at each. Never blocks.
     ///
     /// # Errors
     ///
@@ -85,6 +86,13 @@ pub trait Datapath: Send {
     /// then has to be looked at from time to time; [`Waiter`](crate::Waiter) does so.
     #[cfg(unix)]
     fn event_source(&self) -> Option<BorrowedFd<'_>>;
+
+    /// What to poll besides, for packets alone. (One descriptor for both, by way of `epoll`, costs
+    /// each packet that arrives more than polling two costs those who sleep.)
+    #[cfg(unix)]
+    fn second_event_source(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Whether the last `send` took less than it was given because the way out was full. A
     /// [`Waiter`](crate::Waiter) then wakes up, too, when there is room again.
@@ -122,6 +130,11 @@ impl<D: Datapath + ?Sized> Datapath for Box<D> {
     #[cfg(unix)]
     fn event_source(&self) -> Option<BorrowedFd<'_>> {
         (**self).event_source()
+    }
+
+    #[cfg(unix)]
+    fn second_event_source(&self) -> Option<BorrowedFd<'_>> {
+        (**self).second_event_source()
     }
 
     fn send_blocked(&self) -> bool {

@@ -6,13 +6,16 @@
 //! sender some 3 us, whatever its size; a segment of a piece costs a tenth of that. Payloads are
 //! gathered from where they lie. Elsewhere, and with [`Offload::Plain`], it is one packet a call.
 //!
-//! A socket is not connected: packets come from anyone and go to anyone. An IPv6 socket bound to
+//! A socket is not connected: packets come from anyone and go to anyone. (On Linux there may be a
+//! connected one behind it, for the peer that everything goes to: `favourite.rs`.) An IPv6 socket bound to
 //! the unspecified address also speaks IPv4; IPv4 peers appear by their IPv4 addresses.
 
 #[cfg(target_os = "linux")]
 mod address;
 #[cfg(target_os = "linux")]
 mod control;
+#[cfg(target_os = "linux")]
+mod favourite;
 #[cfg(target_os = "linux")]
 mod offload;
 mod plain;
@@ -89,7 +92,7 @@ pub struct Udp(Kind);
 #[derive(Debug)]
 enum Kind {
     #[cfg(target_os = "linux")]
-    Offloaded(Offloaded),
+    Offloaded(Box<Offloaded>),
     Plain(Plain),
 }
 
@@ -102,7 +105,7 @@ impl Udp {
     pub fn bind(config: UdpConfig) -> Result<Self, BindError> {
         Ok(Self(match config.offload {
             #[cfg(target_os = "linux")]
-            Offload::Auto => Kind::Offloaded(Offloaded::bind(config)?),
+            Offload::Auto => Kind::Offloaded(Box::new(Offloaded::bind(config)?)),
             _ => Kind::Plain(Plain::bind(config)?),
         }))
     }
@@ -115,7 +118,7 @@ impl Udp {
     pub fn bind_boxed(config: UdpConfig) -> Result<Box<dyn Datapath>, BindError> {
         Ok(match Self::bind(config)?.0 {
             #[cfg(target_os = "linux")]
-            Kind::Offloaded(udp) => Box::new(udp),
+            Kind::Offloaded(udp) => udp,
             Kind::Plain(udp) => Box::new(udp),
         })
     }
@@ -135,7 +138,7 @@ impl Udp {
     fn inner(&self) -> &dyn Datapath {
         match &self.0 {
             #[cfg(target_os = "linux")]
-            Kind::Offloaded(udp) => udp,
+            Kind::Offloaded(udp) => &**udp,
             Kind::Plain(udp) => udp,
         }
     }
@@ -143,7 +146,7 @@ impl Udp {
     fn inner_mut(&mut self) -> &mut dyn Datapath {
         match &mut self.0 {
             #[cfg(target_os = "linux")]
-            Kind::Offloaded(udp) => udp,
+            Kind::Offloaded(udp) => &mut **udp,
             Kind::Plain(udp) => udp,
         }
     }
@@ -173,6 +176,11 @@ impl Datapath for Udp {
     #[cfg(unix)]
     fn event_source(&self) -> Option<BorrowedFd<'_>> {
         self.inner().event_source()
+    }
+
+    #[cfg(unix)]
+    fn second_event_source(&self) -> Option<BorrowedFd<'_>> {
+        self.inner().second_event_source()
     }
 
     fn send_blocked(&self) -> bool {

@@ -14,8 +14,9 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::favourite::Favourite;
 use super::segments::RUN_PACKETS_MAX;
-use super::syscall::{self, ReceiveArrays, SLOT_BYTES, SendArrays};
+use super::syscall::{self, ReceiveArrays, SLOT_BYTES, SendArrays, Way};
 use super::{ABSORBED_PER_CALL_MAX, UdpConfig, setup};
 use crate::{
     BindError, Burst, Capabilities, Datapath, PACKET_BYTES_MAX, Placer, ReceivedBatch, SendError,
@@ -36,7 +37,9 @@ const ECN_CAPABLE: i32 = 0b10;
 const WAITED_MAX: Duration = Duration::from_millis(200);
 
 pub(super) struct Offloaded {
+    config: UdpConfig,
     socket: UdpSocket,
+    favourite: Favourite,
     local: SocketAddr,
     send_arrays: SendArrays,
     receive_arrays: ReceiveArrays,
@@ -44,55 +47,70 @@ pub(super) struct Offloaded {
     run_packets_max: usize,
     receive_coalescing: bool,
     congestion_marks: bool,
-    /// The socket says of its packets that they may be marked.
-    ecn: bool,
     receive_buffer_bytes: usize,
-    /// How many messages the next `receive` asks for: twice what the last one found if that was all
-    /// it asked for, and not more than fit the target at their size. One that is asked for and not
-    /// there costs as much as an empty call, some 0.4 us, which a lone packet should not wait for.
+    /// How many messages to ask for next: [`take`].
     receive_messages: usize,
     blocked: bool,
+    /// If blocked: it is the connected socket that has no room.
+    connected_blocked: bool,
     absorbed_errors: u64,
+}
+
+/// What the kernel has of what a socket asks for.
+pub(super) struct Granted {
+    segmentation: bool,
+    coalescing: bool,
+    marks_v4: bool,
+    marks_v6: bool,
+}
+
+/// Asks for everything that a socket is to have.
+pub(super) fn set_options(socket: &UdpSocket, config: &UdpConfig) -> Granted {
+    let fd = socket.as_fd();
+    let set = |level, name, value| syscall::set_option(fd, level, name, value).is_ok();
+    if config.receive_buffer_bytes > setup::receive_buffer_bytes(socket) / 2 {
+        // The kernel clamped it, and doubled it for its bookkeeping. The privileged may insist.
+        let bytes = config.receive_buffer_bytes.try_into().unwrap_or(i32::MAX / 2);
+        set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes);
+    }
+    // A socket of one protocol refuses the options of the other, so each is tried.
+    set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE);
+    set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE);
+    if config.ecn {
+        // ECT(0): what sends here answers to marks (RFC 3168, section 5).
+        set(libc::IPPROTO_IP, libc::IP_TOS, ECN_CAPABLE);
+        set(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, ECN_CAPABLE);
+    }
+    // When a message came is noted by the kernel, so that it does not matter how late this
+    // process looks.
+    set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
+    Granted {
+        // It is asked for message by message; a socket-wide size of 0 (off) is the probe.
+        segmentation: set(libc::SOL_UDP, libc::UDP_SEGMENT, 0),
+        coalescing: set(libc::SOL_UDP, libc::UDP_GRO, 1),
+        marks_v4: set(libc::IPPROTO_IP, libc::IP_RECVTOS, 1),
+        marks_v6: set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1),
+    }
 }
 
 impl Offloaded {
     pub(super) fn bind(config: UdpConfig) -> Result<Self, BindError> {
         let socket = setup::bind(&config)?;
         let local = setup::local_addr(&socket, &config)?;
-        let fd = socket.as_fd();
-        let set = |level, name, value| syscall::set_option(fd, level, name, value).is_ok();
-        if config.receive_buffer_bytes > setup::receive_buffer_bytes(&socket) / 2 {
-            // The kernel clamped it, and doubled it for its bookkeeping. The privileged may insist.
-            let bytes = config.receive_buffer_bytes.try_into().unwrap_or(i32::MAX / 2);
-            set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes);
-        }
-        // A socket of one protocol refuses the options of the other, so each is tried.
-        set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE);
-        set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE);
-        let marks_v4 = set(libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
-        let marks_v6 = set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1);
-        if config.ecn {
-            // ECT(0): what sends here answers to marks (RFC 3168, section 5).
-            set(libc::IPPROTO_IP, libc::IP_TOS, ECN_CAPABLE);
-            set(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, ECN_CAPABLE);
-        }
-        // When a message came is noted by the kernel, so that it does not matter how late this
-        // process looks.
-        set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
-        // Segmentation is asked for message by message; a socket-wide size of 0 (off) is the probe.
-        let segmentation_offload = set(libc::SOL_UDP, libc::UDP_SEGMENT, 0);
-        let receive_coalescing = set(libc::SOL_UDP, libc::UDP_GRO, 1);
+        let granted = set_options(&socket, &config);
         Ok(Self {
+            config,
+            favourite: Favourite::new(&config),
             local,
             send_arrays: SendArrays::new(),
             receive_arrays: ReceiveArrays::new(RECEIVE_MESSAGES_MAX),
-            run_packets_max: if segmentation_offload { RUN_PACKETS_MAX } else { 1 },
-            receive_coalescing,
-            congestion_marks: if local.is_ipv6() { marks_v6 } else { marks_v4 },
+            run_packets_max: if granted.segmentation { RUN_PACKETS_MAX } else { 1 },
+            receive_coalescing: granted.coalescing,
+            congestion_marks: if local.is_ipv6() { granted.marks_v6 } else { granted.marks_v4 },
             receive_buffer_bytes: setup::receive_buffer_bytes(&socket),
-            ecn: config.ecn,
             receive_messages: 1,
             blocked: false,
+            connected_blocked: false,
             absorbed_errors: 0,
             socket,
         })
@@ -121,15 +139,18 @@ impl Datapath for Offloaded {
     }
 
     fn send(&mut self, _now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
-        self.blocked = false;
         let to = setup::to_wire(burst.destination(), self.local.is_ipv6());
+        self.blocked = false;
+        self.favourite.on_burst(to, &self.socket, &self.config);
+        let mut connected = self.favourite.socket_to(to);
         let mut sent = 0;
         let mut absorbed = 0;
         let mut run_packets_max = self.run_packets_max;
         while sent < burst.len() {
-            let fd = self.socket.as_fd();
-            let in_class = burst.takes_marks() || !self.ecn;
-            let result = self.send_arrays.send(fd, to, burst, sent, run_packets_max, in_class);
+            let socket = connected.unwrap_or(self.socket.as_fd());
+            let way = Way { socket, to, is_connected: connected.is_some() };
+            let in_class = burst.takes_marks() || !self.config.ecn;
+            let result = self.send_arrays.send(way, burst, sent, run_packets_max, in_class);
             let error = match result {
                 Ok(packets) => {
                     // What was refused in one piece has gone packet by packet.
@@ -144,8 +165,12 @@ impl Datapath for Offloaded {
                 // ENOBUFS: the queue of the interface is full, which passes as quickly as EAGAIN.
                 Some(libc::EAGAIN | libc::ENOBUFS) => {
                     self.blocked = true;
+                    self.connected_blocked = connected.is_some();
                     return Ok(sent);
                 }
+                // A connected socket tells more of what earlier packets met. Whether it is about
+                // this one the first socket knows.
+                _ if connected.take().is_some() => self.absorbed_errors += 1,
                 Some(code) if is_echo(code) && absorbed < ABSORBED_PER_CALL_MAX => {
                     absorbed += 1;
                     self.absorbed_errors += 1;
@@ -167,47 +192,29 @@ impl Datapath for Offloaded {
     }
 
     fn receive(&mut self, _now_ns: u64, placer: &mut dyn Placer) -> io::Result<usize> {
+        let arrays = &mut self.receive_arrays;
         let mut absorbed = 0;
-        loop {
-            let fd = self.socket.as_fd();
-            let Err(error) = self.receive_arrays.receive(fd, self.receive_messages) else { break };
-            match error.raw_os_error() {
-                Some(libc::EINTR) => {}
-                Some(libc::EAGAIN) => {
-                    self.receive_messages = 1;
-                    return Ok(0);
-                }
-                Some(code) if is_echo(code) && absorbed < ABSORBED_PER_CALL_MAX => {
+        while self.favourite.is_for_others() {
+            match take(&self.socket, &mut self.receive_messages, arrays, placer) {
+                Ok(0) => break,
+                Err(error)
+                    if error.raw_os_error().is_some_and(is_echo)
+                        && absorbed < ABSORBED_PER_CALL_MAX =>
+                {
                     absorbed += 1;
                     self.absorbed_errors += 1;
                 }
-                _ => return Err(error),
+                result => return result,
             }
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut packets = 0;
-        let mut bytes_max = 1;
-        let mut messages = 0;
-        for message in self.receive_arrays.messages() {
-            messages += 1;
-            bytes_max = bytes_max.max(message.bytes.len());
-            // Neither happens with UDP over IP: no message is longer than a slot, all have a
-            // source.
-            let (Some(source), false) = (message.source, message.truncated) else { continue };
-            let batch = ReceivedBatch {
-                source: setup::from_wire(source),
-                bytes: message.bytes,
-                segment_bytes: message.control.segment_bytes.unwrap_or(message.bytes.len()),
-                congestion_experienced: message.control.congestion_experienced,
-                waited_ns: waited_ns(now, message.control.came),
-            };
-            packets += batch.len();
-            placer.on_packets(batch);
+        let Some(made) = self.favourite.made() else { return Ok(0) };
+        match take(&made.socket, &mut made.receive_messages, arrays, placer) {
+            Ok(0) => self.favourite.on_empty(),
+            Ok(packets) => return Ok(packets),
+            // A connected socket tells of earlier packets only. What is there is found next time.
+            Err(_) => self.absorbed_errors += 1,
         }
-        let most = (RECEIVE_BYTES_TARGET / bytes_max).clamp(1, RECEIVE_MESSAGES_MAX);
-        let is_all = messages == self.receive_messages;
-        self.receive_messages = if is_all { 2 * messages } else { messages }.clamp(1, most);
-        Ok(packets)
+        Ok(0)
     }
 
     fn next_event_ns(&self) -> Option<u64> {
@@ -215,7 +222,15 @@ impl Datapath for Offloaded {
     }
 
     fn event_source(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.as_fd())
+        match self.favourite.socket() {
+            Some(connected) if self.connected_blocked => Some(connected),
+            _ => Some(self.socket.as_fd()),
+        }
+    }
+
+    fn second_event_source(&self) -> Option<BorrowedFd<'_>> {
+        let connected = self.favourite.socket()?;
+        Some(if self.connected_blocked { self.socket.as_fd() } else { connected })
     }
 
     fn send_blocked(&self) -> bool {
@@ -223,8 +238,54 @@ impl Datapath for Offloaded {
     }
 
     fn receive_drops(&self) -> u64 {
-        syscall::drops(self.socket.as_fd()).map_or(0, u64::from)
+        let first = syscall::drops(self.socket.as_fd()).map_or(0, u64::from);
+        first + self.favourite.receive_drops()
     }
+}
+
+/// Takes what has come to one socket; 0 when nothing has. `ask` is how many messages to ask for:
+/// twice what the last call found if that was all it asked for, and not more than fit the target at
+/// their size. One that is asked for and not there costs as much as an empty call, some 0.4 us,
+/// which a lone packet should not wait for.
+fn take(
+    socket: &UdpSocket,
+    ask: &mut usize,
+    arrays: &mut ReceiveArrays,
+    placer: &mut dyn Placer,
+) -> io::Result<usize> {
+    while let Err(error) = arrays.receive(socket.as_fd(), *ask) {
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EAGAIN) => {
+                *ask = 1;
+                return Ok(0);
+            }
+            _ => return Err(error),
+        }
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut packets = 0;
+    let mut bytes_max = 1;
+    let mut messages = 0;
+    for message in arrays.messages() {
+        messages += 1;
+        bytes_max = bytes_max.max(message.bytes.len());
+        // Neither happens with UDP over IP: no message is longer than a slot, all have a source.
+        let (Some(source), false) = (message.source, message.truncated) else { continue };
+        let batch = ReceivedBatch {
+            source: setup::from_wire(source),
+            bytes: message.bytes,
+            segment_bytes: message.control.segment_bytes.unwrap_or(message.bytes.len()),
+            congestion_experienced: message.control.congestion_experienced,
+            waited_ns: waited_ns(now, message.control.came),
+        };
+        packets += batch.len();
+        placer.on_packets(batch);
+    }
+    let most = (RECEIVE_BYTES_TARGET / bytes_max).clamp(1, RECEIVE_MESSAGES_MAX);
+    let is_all = messages == *ask;
+    *ask = if is_all { 2 * messages } else { messages }.clamp(1, most);
+    Ok(packets)
 }
 
 /// How long a message had waited. The system's clock may have been set meanwhile: what is more than

@@ -26,6 +26,28 @@ pub(super) fn bind(config: &UdpConfig) -> Result<UdpSocket, BindError> {
     Ok(socket.into())
 }
 
+/// A socket on the port of `first` beside it. Ports are shared only while this goes on; what comes
+/// to either meanwhile is read.
+#[cfg(target_os = "linux")]
+pub(super) fn bind_beside(first: &UdpSocket, config: &UdpConfig) -> io::Result<UdpSocket> {
+    let local = first.local_addr()?;
+    let share = |is_shared| socket2::SockRef::from(first).set_reuse_address(is_shared);
+    let bind = || {
+        let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
+        socket.set_nonblocking(true)?;
+        grow(config.receive_buffer_bytes, &|bytes| socket.set_recv_buffer_size(bytes));
+        grow(config.send_buffer_bytes, &|bytes| socket.set_send_buffer_size(bytes));
+        socket.set_reuse_address(true)?;
+        socket.bind(&local.into())?;
+        socket.set_reuse_address(false)?;
+        Ok(socket.into())
+    };
+    share(true)?;
+    let bound = bind();
+    share(false)?;
+    bound
+}
+
 /// Asks for a buffer, and for half as often as needed where the system refuses rather than clamps.
 fn grow(bytes: usize, set: &dyn Fn(usize) -> io::Result<()>) {
     /// No system refuses this much; below it, what the system gives by itself is good enough.

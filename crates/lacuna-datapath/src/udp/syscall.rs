@@ -71,6 +71,15 @@ pub(super) fn drops(socket: BorrowedFd<'_>) -> Option<u32> {
     (result == 0 && bytes as usize == size_of_val(&info)).then_some(info[DROPS])
 }
 
+/// By which socket to send where.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way<'s> {
+    pub(super) socket: BorrowedFd<'s>,
+    pub(super) to: SocketAddr,
+    /// The socket goes there and nowhere else.
+    pub(super) is_connected: bool,
+}
+
 /// The arrays of a send.
 pub(super) struct SendArrays {
     /// The run of each message and the number of its pieces.
@@ -101,15 +110,20 @@ impl SendArrays {
     /// run.
     pub(super) fn send(
         &mut self,
-        socket: BorrowedFd<'_>,
-        to: SocketAddr,
+        way: Way<'_>,
         burst: &Burst<'_, '_>,
         start: usize,
         run_packets_max: usize,
         in_class: bool,
     ) -> io::Result<usize> {
         debug_assert!((1..=RUN_PACKETS_MAX).contains(&run_packets_max));
+        let Way { socket, to, is_connected } = way;
         let (address, address_bytes) = RawAddress::from_socket_addr(to);
+        // A connected socket that is told the address looks up the route again.
+        let (name, name_bytes) = match is_connected {
+            true => (ptr::null(), 0),
+            false => (ptr::from_ref(&address), address_bytes as libc::socklen_t),
+        };
         if in_class && burst.len() - start == 1 && burst.packet_bytes(start) <= LONE_BYTES_MAX {
             self.lone.clear();
             burst.packet(start).copy_to(&mut self.lone);
@@ -120,8 +134,8 @@ impl SendArrays {
                     self.lone.as_ptr().cast(),
                     self.lone.len(),
                     0,
-                    ptr::from_ref(&address).cast(),
-                    address_bytes as libc::socklen_t,
+                    name.cast(),
+                    name_bytes,
                 )
             };
             return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(1) };
@@ -167,8 +181,8 @@ impl SendArrays {
             self.messages.iter_mut().zip(&mut self.controls).zip(&self.runs)
         {
             let header = &mut message.msg_hdr;
-            header.msg_name = ptr::from_ref(&address).cast_mut().cast();
-            header.msg_namelen = address_bytes as libc::socklen_t;
+            header.msg_name = name.cast_mut().cast();
+            header.msg_namelen = name_bytes;
             header.msg_iov = self.pieces[first_piece..].as_mut_ptr();
             first_piece += pieces;
             if control.used() > 0 {

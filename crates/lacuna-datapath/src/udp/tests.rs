@@ -287,4 +287,92 @@ mod linux {
         let drops = b.receive_drops();
         assert!((missing.div_ceil(PACKETS)..=missing).contains(&drops), "{drops} of {missing}");
     }
+
+    /// More bursts than it takes until there is a socket for their destination.
+    const MANY: usize = 100;
+
+    fn send_many(from: &mut Udp, to: SocketAddr) {
+        for _ in 0..MANY {
+            send(from, to, &packets(&[100]));
+        }
+    }
+
+    fn has_second_socket(udp: &Udp) -> bool {
+        udp.second_event_source().is_some()
+    }
+
+    #[test]
+    fn the_peer_that_everything_goes_to_has_a_socket_of_its_own_and_nobody_notices() {
+        let [mut a, mut b, mut c] = [(); 3].map(|()| udp(Offload::Auto));
+        let (to_a, to_b, to_c) = (a.local_addr(), b.local_addr(), c.local_addr());
+        for (peer, other) in [(to_b, to_c), (to_c, to_b)] {
+            // What comes before, while and after it appears, from both.
+            for _ in 0..MANY {
+                send(&mut a, peer, &packets(&[100]));
+                send(&mut b, to_a, &packets(&[200]));
+                send(&mut c, to_a, &packets(&[300]));
+            }
+            assert!(has_second_socket(&a));
+            let batches = receive(&mut a, 2 * MANY);
+            for (from, size) in [(to_b, 200), (to_c, 300)] {
+                let of_one = batches.iter().filter(|batch| batch.source == from);
+                let packets: Vec<_> = of_one.flat_map(|batch| &batch.packets).collect();
+                assert_eq!(packets.len(), MANY);
+                assert!(packets.iter().all(|packet| packet.len() == size));
+            }
+            // The port is nobody else's meanwhile.
+            assert!(matches!(Udp::bind(UdpConfig::new(to_a)), Err(BindError::InUse(_))));
+            // One that is not everybody's peer any more goes when it is empty.
+            send_many(&mut a, other);
+            assert!(has_second_socket(&a));
+            let mut none = Batches::default();
+            while has_second_socket(&a) {
+                assert_eq!(a.receive(0, &mut none).unwrap(), 0);
+            }
+        }
+        for udp in [&mut b, &mut c] {
+            let batches = receive(udp, 2 * MANY);
+            assert!(batches.iter().all(|batch| batch.source == to_a));
+        }
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_is_woken_by_either_socket() {
+        let [mut a, mut b, mut c] = [(); 3].map(|()| udp(Offload::Auto));
+        send_many(&mut a, b.local_addr());
+        assert!(has_second_socket(&a));
+        for _ in 0..MANY {
+            for from in [&mut b, &mut c] {
+                send(from, a.local_addr(), &packets(&[10]));
+                assert_eq!(receive(&mut a, 1)[0].source, from.local_addr());
+            }
+        }
+    }
+
+    #[test]
+    fn a_peer_that_has_gone_is_no_error() {
+        let (mut a, b) = (udp(Offload::Auto), udp(Offload::Auto));
+        let to_b = b.local_addr();
+        send_many(&mut a, to_b);
+        assert!(has_second_socket(&a));
+        drop(b);
+        let mut none = Batches::default();
+        for _ in 0..MANY {
+            send(&mut a, to_b, &packets(&[100]));
+            assert_eq!(a.receive(0, &mut none).unwrap(), 0);
+        }
+        assert!(a.absorbed_errors() > 0);
+        // Whoever has the port now is reached.
+        let mut b = Udp::bind(UdpConfig::new(to_b)).unwrap();
+        send(&mut a, to_b, &packets(&[7]));
+        assert_eq!(bytes_of(&receive(&mut b, 1)), packets(&[7]));
+    }
+
+    #[test]
+    fn what_a_socket_for_any_address_sends_has_the_source_of_the_route() {
+        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let (mut a, b) = (Udp::bind(UdpConfig::new(any)).unwrap(), udp(Offload::Auto));
+        send_many(&mut a, b.local_addr());
+        assert!(!has_second_socket(&a));
+    }
 }

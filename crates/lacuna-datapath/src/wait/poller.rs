@@ -58,6 +58,7 @@ impl Poller {
         self.entries.clear();
         self.entries.push(entry(alarm.signal.as_fd(), libc::POLLIN));
         for source in sources {
+            self.entries.extend(source.second_event_source().map(|fd| entry(fd, libc::POLLIN)));
             match source.event_source() {
                 Some(fd) => {
                     let out = if source.send_blocked() { libc::POLLOUT } else { 0 };
