@@ -90,9 +90,7 @@ pub trait Datapath: Send {
     /// What to poll besides, for packets alone. (One descriptor for both, by way of `epoll`, costs
     /// each packet that arrives more than polling two costs those who sleep.)
     #[cfg(unix)]
-    fn second_event_source(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
+    fn second_event_source(&self) -> Option<BorrowedFd<'_>>;
 
     /// Whether the last `send` took less than it was given because the way out was full. A
     /// [`Waiter`](crate::Waiter) then wakes up, too, when there is room again.

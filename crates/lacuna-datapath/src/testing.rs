@@ -78,6 +78,11 @@ where
         self.inner.event_source()
     }
 
+    #[cfg(unix)]
+    fn second_event_source(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.second_event_source()
+    }
+
     fn send_blocked(&self) -> bool {
         self.inner.send_blocked()
     }

@@ -404,6 +404,11 @@ impl Datapath for Gate {
         None
     }
 
+    #[cfg(unix)]
+    fn second_event_source(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     fn send_blocked(&self) -> bool {
         self.opening == 0
     }

@@ -145,6 +145,11 @@ impl Datapath for Mem {
         self.queue.event_source()
     }
 
+    #[cfg(unix)]
+    fn second_event_source(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     fn receive_drops(&self) -> u64 {
         self.queue.drops()
     }

@@ -32,6 +32,9 @@ pub(super) struct Favourite {
     /// It can be had, as far as known.
     is_possible: bool,
     receives: u32,
+    /// The first socket may still hold what came from the one before there was
+    /// another: it is emptied first, so that all stays in order.
+    may_hold_older: bool,
     /// What those before have dropped.
     dropped: u64,
 }
@@ -48,7 +51,15 @@ pub(super) struct Connected {
 impl Favourite {
     pub(super) fn new(config: &UdpConfig) -> Self {
         let is_possible = !config.local.ip().is_unspecified();
-        Self { to: None, row: 0, made: None, is_possible, receives: 0, dropped: 0 }
+        Self {
+            to: None,
+            row: 0,
+            made: None,
+            is_possible,
+            receives: 0,
+            may_hold_older: false,
+            dropped: 0,
+        }
     }
 
     /// A burst is about to go to `to` (as the socket says it).
@@ -65,6 +76,7 @@ impl Favourite {
             None => {
                 self.made = Connected::new(to, first, config).ok();
                 self.is_possible = self.made.is_some();
+                self.may_hold_older = true;
             }
         }
     }
@@ -85,10 +97,15 @@ impl Favourite {
         }
     }
 
-    /// Whether it is time to look for what comes from others.
+    /// Whether it is time to look for what comes to the first socket.
     pub(super) fn is_for_others(&mut self) -> bool {
         self.receives = self.receives.wrapping_add(1);
-        self.made.is_none() || self.receives.is_multiple_of(OTHERS_EVERY)
+        self.made.is_none() || self.may_hold_older || self.receives.is_multiple_of(OTHERS_EVERY)
+    }
+
+    /// The first socket was found empty.
+    pub(super) fn on_no_others(&mut self) {
+        self.may_hold_older = false;
     }
 
     /// The connected socket, if there is one.

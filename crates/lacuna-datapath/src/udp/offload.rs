@@ -196,7 +196,10 @@ impl Datapath for Offloaded {
         let mut absorbed = 0;
         while self.favourite.is_for_others() {
             match take(&self.socket, &mut self.receive_messages, arrays, placer) {
-                Ok(0) => break,
+                Ok(0) => {
+                    self.favourite.on_no_others();
+                    break;
+                }
                 Err(error)
                     if error.raw_os_error().is_some_and(is_echo)
                         && absorbed < ABSORBED_PER_CALL_MAX =>

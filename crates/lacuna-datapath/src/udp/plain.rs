@@ -146,6 +146,11 @@ impl Datapath for Plain {
         Some(self.socket.as_fd())
     }
 
+    #[cfg(unix)]
+    fn second_event_source(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     fn send_blocked(&self) -> bool {
         self.blocked
     }

@@ -337,6 +337,23 @@ mod linux {
     }
 
     #[test]
+    fn what_came_before_a_peer_had_its_socket_is_read_before_what_comes_to_it() {
+        let (mut a, mut b) = (udp(Offload::Auto), udp(Offload::Auto));
+        // More than one receive takes, so that there are several to get out of order.
+        let sizes: Vec<_> = (1..=2 * MANY).collect();
+        let (before, after) = sizes.split_at(MANY);
+        let send_all = |b: &mut Udp, to, sizes: &[usize]| {
+            sizes.iter().for_each(|size| send(b, to, &packets(&[*size])));
+        };
+        send_all(&mut b, a.local_addr(), before);
+        send_many(&mut a, b.local_addr());
+        assert!(has_second_socket(&a));
+        send_all(&mut b, a.local_addr(), after);
+        let came = bytes_of(&receive(&mut a, sizes.len()));
+        assert_eq!(came.iter().map(Vec::len).collect::<Vec<_>>(), sizes);
+    }
+
+    #[test]
     fn a_thread_that_sleeps_is_woken_by_either_socket() {
         let [mut a, mut b, mut c] = [(); 3].map(|()| udp(Offload::Auto));
         send_many(&mut a, b.local_addr());
