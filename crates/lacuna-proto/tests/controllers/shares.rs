@@ -62,12 +62,11 @@ fn two_flows_share_evenly_whoever_came_first() {
 
 #[test]
 fn beside_tcp_cubic_each_has_its_share() {
-    // The goal is two thirds; one cell is above it, by less than 0.03.
-    shares(Neighbour::TcpCubic, &[(100, 40), (1000, 10), (1000, 40)], 333..=700);
+    shares(Neighbour::TcpCubic, &[(100, 40), (1000, 10), (1000, 40)], 333..=667);
 }
 
 #[test]
-fn beside_tcp_bbr_no_flow_starves() {
-    // Linux' own takes more than this model of it: see `tcp.rs`.
-    shares(Neighbour::TcpBbr, &[(100, 40)], 333..=667);
+fn beside_tcp_bbr_each_has_its_share() {
+    // Linux' own takes a little more than this model of it: see `tcp.rs`.
+    shares(Neighbour::TcpBbr, &[(100, 40), (1000, 40)], 333..=700);
 }

@@ -34,12 +34,13 @@
 //! - *Others who keep a queue are not given way to for ever.* A queue that stays
 //!   for five rounds of sending no more than arrives is not one's own. Draining
 //!   then ends [5.3.3.2 waits for what is in flight to fall, and it does not];
-//!   probing upwards comes as often as version 1's, lasts a whole round, and ends
+//!   probing upwards comes more often, lasts a whole round, and ends
 //!   when the queue has grown, not because there is one; the windows allow for
 //!   the time in that queue, so that the pace and not a window decides; and one
 //!   cut is the answer to what such a queue drops, not one per round. Beside TCP
 //!   with version 1, whose window keeps the queue full, a flow would else end at
-//!   a fiftieth of the path.
+//!   a fiftieth of the path. How much is left to them, and how often is probed,
+//!   depends on whether they yield: see `crowd.rs`.
 //! - *Cruising gives way to a queue*, a little: a largest rate of several
 //!   seconds is too large by what hosts do to times, and where the draft lets a
 //!   queue of one's own grow up to the window, here it drains.
@@ -58,6 +59,7 @@
 //! floats: a run replays exactly.
 
 mod congestion;
+mod crowd;
 mod model;
 mod probe_bw;
 mod probe_rtt;
@@ -66,6 +68,7 @@ mod startup;
 
 use super::{Controller, SHORT_PATH_NS, Sample, Setup, StartRate};
 use congestion::{Congestion, Load};
+use crowd::{Crowd, Others};
 use model::{ExtraAcked, Latest, MaxBandwidth, MinRtt, RoundMean, Rounds, times};
 use probe_bw::Cycle;
 use probe_rtt::ProbeRtt;
@@ -91,6 +94,11 @@ const HEADROOM_PERCENT: u64 = 85;
 /// Gain of pacing while cruising behind a queue: the estimates of a busy machine
 /// were seen to be 2 to 3 % too large.
 const QUEUED_CRUISE_GAIN: u64 = 96;
+/// Gains beside others who yield, cruising and probing upwards: room for them to
+/// come back. In the simulation (`tests/controllers/shares.rs`) a flow had 0.65 of
+/// the path beside one of CUBIC with 96 and 125, 0.58 with 92 and 125, and has 0.5
+/// with these; two flows of this kind keep a queue of 0.4, 0.32 and 0.23.
+const YIELDING_GAINS: (u64, u64) = (92, 118);
 /// Load at which a path that is believed to carry so much overflows nowhere.
 const LOW_LOAD_PERCENT: u64 = 95;
 /// Loss of the path's own that is made up for, at most: beyond it, sending more
@@ -167,6 +175,7 @@ pub struct Bbr {
     extra_acked: ExtraAcked,
     full: FullBandwidth,
     congestion: Congestion,
+    crowd: Crowd,
     cycle: Cycle,
     probe_rtt: ProbeRtt,
     /// `bw_shortterm` and `inflight_shortterm`, while they bound anything
@@ -206,6 +215,7 @@ impl Bbr {
             extra_acked: ExtraAcked::default(),
             full: FullBandwidth::default(),
             congestion: Congestion::new(setup.packet_bytes),
+            crowd: Crowd::default(),
             cycle: Cycle::new(setup.seed),
             probe_rtt: ProbeRtt::default(),
             shortterm_rate: None,
@@ -281,7 +291,7 @@ impl Bbr {
         let rate = match self.state {
             // Among others a bound from a loss that was theirs must not keep the
             // probing from showing.
-            State::Up if self.cycle.is_crowded() => self.max_bandwidth.get() / 100 * 125,
+            State::Up if self.crowd.is_there() => self.max_bandwidth.get() / 100 * 125,
             _ => self.max_bandwidth.get(),
         };
         Some(bytes.max(self.needed_bytes(rate)))
@@ -305,7 +315,7 @@ impl Bbr {
     /// How long packets wait behind those of others who keep a queue.
     fn others_ns(&self) -> u64 {
         let min_rtt_ns = self.min_rtt.get().unwrap_or(0);
-        match self.cycle.is_crowded() {
+        match self.crowd.is_there() {
             true => self.smoothed_rtt_ns.saturating_sub(min_rtt_ns),
             false => 0,
         }
@@ -402,7 +412,7 @@ impl Bbr {
         }
         let rate = self.shortterm_rate.unwrap_or_else(|| self.max_bandwidth.get());
         let bytes = self.shortterm_bytes.unwrap_or(self.window_bytes);
-        let least = match self.cycle.is_crowded() {
+        let least = match self.crowd.is_there() {
             true => self.max_bandwidth.get() / 100 * CROWDED_BETA_PERCENT,
             false => rate / 100 * BETA_PERCENT,
         };
@@ -423,10 +433,12 @@ impl Bbr {
     // ---- control parameters [5.6] ----
 
     fn gain(&self) -> u64 {
-        match self.state {
-            state if self.restarts && state.is_probe_bw() => 100,
-            State::Cruise if self.congestion.has_queue() => QUEUED_CRUISE_GAIN,
-            state => state.pacing_gain(),
+        match (self.state, self.crowd.others()) {
+            (state, _) if self.restarts && state.is_probe_bw() => 100,
+            (State::Cruise, Others::Yielding) => YIELDING_GAINS.0,
+            (State::Up, Others::Yielding) => YIELDING_GAINS.1,
+            (State::Cruise, Others::Unseen) if self.congestion.has_queue() => QUEUED_CRUISE_GAIN,
+            (state, _) => state.pacing_gain(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! ProbeBW [5.3.3]: a cycle of leaving room (Down), keeping up (Cruise), filling
 //! the path (Refill) and asking for more (Up).
 
-use super::{BETA_PERCENT, Bbr, HEADROOM_PERCENT, Sample, State, times};
+use super::{BETA_PERCENT, Bbr, HEADROOM_PERCENT, Others, Sample, State, times};
 
 /// Time between two probings [5.3.3.5.3]: this, and up to as much again of
 /// `WAIT_SPREAD_NS`, drawn, so that flows do not probe together.
@@ -12,9 +12,10 @@ const RENO_ROUNDS_MAX: u64 = 63;
 /// Rounds in which Down drains a quarter of the path at the latest. A queue that
 /// is still there is another's, which sending less would only leave room for.
 const DRAIN_ROUNDS: u64 = 5;
-/// Rounds between two probings beside such a queue, as version 1 has them: who
-/// makes it probes as often, or fills any room at once.
-const CROWDED_ROUNDS: u64 = 16;
+/// Rounds between two probings beside such a queue: of who yields, and of who does
+/// not. Version 1 has cycles of eight.
+const YIELDING_ROUNDS: u64 = 16;
+const UNMOVED_ROUNDS: u64 = 8;
 /// Rounds that Down takes at most to see what the path loses under little load:
 /// one until it shows, and some to count.
 const LOOK_ROUNDS: u64 = 5;
@@ -47,8 +48,6 @@ pub(super) struct Cycle {
     /// `bw_probe_samples`: losses of now are an answer to the probing.
     is_answer: bool,
     up_rounds: u32,
-    /// Rounds in turn, but for those of probing, that had a queue.
-    queued_rounds: u64,
     /// How long a queue of others was when probing upwards began.
     queued_ns: u64,
     /// There was a queue, or congestion, since the largest rate was last forgotten.
@@ -67,7 +66,6 @@ impl Cycle {
             acks: Acks::Idle,
             is_answer: false,
             up_rounds: 0,
-            queued_rounds: 0,
             queued_ns: 0,
             saw_queue: false,
             up_growth_bytes: 0,
@@ -95,11 +93,6 @@ impl Cycle {
         now_ns.saturating_sub(self.began_ns)
     }
 
-    /// A queue of others stands.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.queued_rounds >= DRAIN_ROUNDS
-    }
-
     /// Reports are of what was sent while probing upwards.
     pub(super) fn is_answered(&self) -> bool {
         self.acks == Acks::Feedback
@@ -121,12 +114,10 @@ impl Bbr {
         if self.rounds.is_start() {
             self.cycle.rounds += 1;
             let is_even = matches!(self.state, State::Down | State::Cruise);
-            if !self.congestion.has_queue() {
-                self.cycle.queued_rounds = 0;
-            } else if is_even {
-                self.cycle.queued_rounds += 1;
-            }
+            let own_ppm = self.congestion.own_loss_ppm();
+            self.crowd.on_round(self.congestion.has_queue(), is_even, own_ppm);
         }
+        self.crowd.on_report(sample.newly_delivered_bytes, sample.newly_lost_bytes);
         self.cycle.saw_queue |= self.congestion.has_queue() || self.congestion.is_now();
         self.adapt_longterm(sample);
         match self.state {
@@ -158,6 +149,7 @@ impl Bbr {
 
     pub(super) fn start_down(&mut self, sample: &Sample) {
         self.reset_congestion_signals();
+        self.crowd.on_cycle(|lost, sent, own_ppm| self.congestion.is_overflow(lost, sent, own_ppm));
         self.cycle.pick_wait();
         self.cycle.began_ns = sample.now_ns;
         self.cycle.acks = Acks::Stopping;
@@ -182,9 +174,13 @@ impl Bbr {
     /// `BBRIsTimeToProbeBW` [5.3.3.5.3]: begins to, if so.
     fn check_refill(&mut self, sample: &Sample) -> bool {
         let reno_rounds = (self.target_bytes() / self.packet_bytes).min(RENO_ROUNDS_MAX);
+        let rounds = match self.crowd.others() {
+            Others::Unseen => reno_rounds,
+            Others::Yielding => reno_rounds.min(YIELDING_ROUNDS),
+            Others::Unmoved => reno_rounds.min(UNMOVED_ROUNDS),
+        };
         let is_time = self.cycle.elapsed_ns(sample.now_ns) > self.cycle.wait_ns
-            || self.cycle.rounds >= reno_rounds.max(1)
-            || (self.cycle.is_crowded() && self.cycle.rounds >= CROWDED_ROUNDS);
+            || self.cycle.rounds >= rounds.max(1);
         if is_time {
             self.reset_shortterm();
             self.cycle.up_rounds = 0;
@@ -197,7 +193,12 @@ impl Bbr {
 
     /// `BBRIsTimeToCruise`.
     fn is_time_to_cruise(&self, sample: &Sample) -> bool {
-        if self.cycle.rounds >= DRAIN_ROUNDS {
+        let rounds = match self.crowd.others() {
+            Others::Unseen | Others::Yielding => DRAIN_ROUNDS,
+            // Who takes any room at once leaves none to see the queue drain by.
+            Others::Unmoved => 1,
+        };
+        if self.cycle.rounds >= rounds {
             return true;
         }
         let headroom = self.longterm_bound(HEADROOM_PERCENT).unwrap_or(u64::MAX);
@@ -218,7 +219,7 @@ impl Bbr {
             return false;
         }
         // Beside others, what more is sent shows in a whole round or not at all.
-        let round_ns = match self.cycle.is_crowded() {
+        let round_ns = match self.crowd.is_there() {
             true => sample.smoothed_rtt_ns,
             false => self.min_rtt.get().unwrap_or(0),
         };
@@ -230,7 +231,7 @@ impl Bbr {
         // milliseconds of a queue may be the host's doing. Beside others there is
         // one anyway, and to wait for more of it would be taking.
         let min_rtt_ns = self.min_rtt.get().unwrap_or(0);
-        let longer_ns = if self.cycle.is_crowded() { 0 } else { min_rtt_ns / UP_QUEUE_PART };
+        let longer_ns = if self.crowd.is_there() { 0 } else { min_rtt_ns / UP_QUEUE_PART };
         let least_ns = min_rtt_ns.saturating_add(longer_ns);
         let has_queue = sample.in_flight_bytes >= full
             && sample.smoothed_rtt_ns >= least_ns
