@@ -419,6 +419,7 @@ impl Absurd<'_> {
                 cumulative: self.short(),
                 fragments: self.short(),
                 truncated: self.rng.chance(500_000),
+                skipped_bytes: self.short() & Ack::SKIPPED_BYTES_MAX,
                 chunks: self.bytes(60),
             },
             2 => {
@@ -472,6 +473,7 @@ enum Owned {
         cumulative: u32,
         fragments: u32,
         truncated: bool,
+        skipped_bytes: u32,
         chunks: Vec<u8>,
     },
     Plain(Frame<'static>),
@@ -490,13 +492,16 @@ impl Owned {
                     runs: RunList::from_runs(runs),
                 })
             }
-            Self::Ack { message, cumulative, fragments, truncated, chunks } => Frame::Ack(Ack {
-                message: *message,
-                cumulative: *cumulative,
-                immediate_fragments: *fragments,
-                truncated: *truncated,
-                chunks,
-            }),
+            Self::Ack { message, cumulative, fragments, truncated, skipped_bytes, chunks } => {
+                Frame::Ack(Ack {
+                    message: *message,
+                    cumulative: *cumulative,
+                    immediate_fragments: *fragments,
+                    truncated: *truncated,
+                    skipped_bytes: *skipped_bytes,
+                    chunks,
+                })
+            }
             Self::Plain(frame) => *frame,
         }
     }
@@ -696,6 +701,7 @@ fn cancels_and_acknowledgements_of_foreign_messages_change_nothing() {
             cumulative: u32::MAX,
             immediate_fragments: u32::MAX,
             truncated: true,
+            skipped_bytes: 0,
             chunks: &[0xFF; 100],
         };
         let body = control_body(1, &[Frame::Cancel(cancel), Frame::Ack(ack)]);

@@ -303,3 +303,42 @@ fn what_the_window_cuts_off_ends_with_a_whole_bundle() {
     assert!(done);
     assert_eq!(pair.close(Side::B, posted), data);
 }
+
+#[test]
+fn more_on_its_way_than_an_acknowledgement_describes_is_repaired_as_soon() {
+    // 1 Gbit/s over 250 ms: 28,000 packets, where an acknowledgement has room for 8,192 chunks.
+    const RTT: u64 = 250 * MS;
+    for mode in ["sr", "auto"] {
+        let default = PairConfig::default();
+        let config = PairConfig {
+            geometry: GeometryConfig { mtu_bytes: 1024, chunk_packets: 1, ..default.geometry },
+            mode: mode.parse().unwrap(),
+            controller: ControllerConfig::Fixed { rate_bits_per_s: 1_000_000_000 },
+            credit_bytes: 64 << 20,
+            ..default
+        };
+        let link = Link {
+            delay_ns: RTT / 2,
+            rate_bits_per_s: Some(1_000_000_000),
+            loss_ppm: 1000,
+            ..Link::default()
+        };
+        let mut pair = Pair::new(config, link);
+        let now_ns = pair.now_ns;
+        pair.a.qp.on_rtt_sample(now_ns, RTT);
+        let len = 48 << 20;
+        let posted = pair.post(Side::B, len);
+        pair.run_for(RTT);
+        let start_ns = pair.now_ns;
+        let data = Rng::new(3).bytes(len);
+        let id = pair.send(Side::A, data.clone(), None);
+        assert!(pair.run_until(60 * SECOND, |pair| pair.status(Side::A, id).outcome.is_some()));
+        let took_ns = pair.now_ns - start_ns;
+        assert!(pair.close(Side::B, posted) == data);
+        let sending_ns = (len as u64 / 1024) * (1024 + 36 + 28) * 8;
+        let more_percent = (took_ns - sending_ns) * 100 / RTT;
+        // One round trip in any case, one for a loss at the end, and half for one again.
+        println!("{mode}: {more_percent} % of a round trip");
+        assert!(more_percent < 260, "{mode}: {more_percent} % of a round trip");
+    }
+}

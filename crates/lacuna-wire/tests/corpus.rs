@@ -121,6 +121,7 @@ fn seed_frames() -> Vec<(&'static str, Vec<Frame<'static>>)> {
         cumulative: 12,
         immediate_fragments: 0xff,
         truncated: true,
+        skipped_bytes: 0,
         chunks: &[0xfe, 0xff, 0x01],
     });
     let cancel = Frame::Cancel(Cancel { message: 42, reason: CancelReason::Deadline });

@@ -18,8 +18,10 @@ pub(super) struct Acked {
     fragments: u32,
     /// Control packet that the newest acknowledgement came with.
     sequence: u64,
-    /// Chunks from here on are not described by the newest acknowledgement.
-    covered_chunks: u32,
+    /// Chunks that the bitmap of the newest acknowledgement describes, as it does
+    /// those before its cumulative count.
+    covered_chunks: Range<u32>,
+    cumulative: u32,
 }
 
 impl Acked {
@@ -31,7 +33,8 @@ impl Acked {
             count: 0,
             fragments: 0,
             sequence: 0,
-            covered_chunks: 0,
+            covered_chunks: 0..0,
+            cumulative: 0,
         }
     }
 
@@ -40,8 +43,9 @@ impl Acked {
     pub(super) fn on_ack(&mut self, sequence: u64, ack: &Ack<'_>) -> bool {
         let cumulative = ack.cumulative.min(self.chunks);
         self.set(0..cumulative);
+        let start = u64::from(cumulative) + u64::from(ack.skipped_bytes) * 8;
         for (index, byte) in ack.chunks.iter().enumerate() {
-            let first = u64::from(cumulative) + index as u64 * 8;
+            let first = start + index as u64 * 8;
             for bit in 0..8 {
                 let chunk = first + bit;
                 if byte >> bit & 1 == 1 && chunk < u64::from(self.chunks) {
@@ -54,19 +58,22 @@ impl Acked {
             return false;
         }
         self.sequence = sequence;
-        self.covered_chunks = if ack.truncated {
-            let described = u64::from(cumulative) + ack.chunks.len() as u64 * 8;
-            described.min(u64::from(self.chunks)) as u32
-        } else {
-            u32::MAX
+        self.cumulative = cumulative;
+        let within = |chunk: u64| chunk.min(u64::from(self.chunks)) as u32;
+        let end = match ack.truncated {
+            true => within(start + ack.chunks.len() as u64 * 8),
+            false => u32::MAX,
         };
+        self.covered_chunks = within(start)..end;
         true
     }
 
-    /// Whether the chunks before `end` are described by an acknowledgement as
-    /// new as control packet `sequence`.
-    pub(super) fn describes(&self, sequence: u64, end: u32) -> bool {
-        self.sequence >= sequence && end <= self.covered_chunks
+    /// Whether these chunks are described by an acknowledgement as new as control
+    /// packet `sequence`.
+    pub(super) fn describes(&self, sequence: u64, chunks: &Range<u32>) -> bool {
+        let Range { start, end } = self.covered_chunks;
+        let is_covered = chunks.start.max(self.cumulative) >= start && chunks.end <= end;
+        self.sequence >= sequence && (chunks.end <= self.cumulative || is_covered)
     }
 
     /// Whether the peer has the chunk.

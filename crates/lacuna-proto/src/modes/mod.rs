@@ -107,8 +107,8 @@ impl Mode {
     pub fn receiver(&self) -> RecvMachine {
         match self {
             Self::Raw => RecvMachine::Raw(raw::Receiver),
-            Self::SelectiveRepeat(_) => RecvMachine::SelectiveRepeat(sr::Receiver),
-            Self::Erasure(_) | Self::Auto => RecvMachine::Erasure(ec::Receiver),
+            Self::SelectiveRepeat(_) => RecvMachine::SelectiveRepeat(sr::Receiver::default()),
+            Self::Erasure(_) | Self::Auto => RecvMachine::Erasure(ec::Receiver::default()),
         }
     }
 

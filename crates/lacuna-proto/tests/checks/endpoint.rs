@@ -447,6 +447,7 @@ impl World {
                 cumulative: s0,
                 immediate_fragments: s1,
                 truncated: options & 32 != 0,
+                skipped_bytes: s1 >> 8,
                 chunks: bits,
             }),
             2 => {
@@ -517,6 +518,7 @@ impl World {
                 cumulative: u32::from(control >> 4),
                 immediate_fragments: u32::from(finished),
                 truncated: false,
+                skipped_bytes: 0,
                 chunks: &acked,
             }),
         ];

@@ -146,6 +146,7 @@ mod tests {
             cumulative: 2,
             immediate_fragments: 3,
             truncated: false,
+            skipped_bytes: 0,
             chunks,
         })
     }

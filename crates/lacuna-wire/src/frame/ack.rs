@@ -2,10 +2,11 @@
 //!
 //! SDR-RDMA 4.1.1: a cumulative count and, from there on, as much of the bitmap as fits. Trailing
 //! zero bytes are left out, so what the bitmap does not cover is missing; unless the bitmap was
-//! truncated for want of room, then it is not described.
+//! truncated for want of room, then it is not described. Nor is what is left out in front of it,
+//! where acknowledgements take turns in describing parts of a bitmap too long for one.
 //!
 //! ```text
-//! | message 8 | cumulative 4 | immediate_fragments 4 | truncated 1 | 0 3 | bitmap, to the end |
+//! | message 8 | cumulative 4 | immediate_fragments 4 | truncated 1 | skipped 3 | bitmap, to the end |
 //! ```
 
 use super::{
@@ -24,13 +25,17 @@ pub struct Ack<'a> {
     pub immediate_fragments: u32,
     /// The bitmap was cut off: chunks behind it are not described.
     pub truncated: bool,
-    /// Bit `i`, least significant first, is set if chunk `cumulative + i` is here.
+    /// Bytes of the bitmap that are left out in front, and not described; less than 2^24.
+    pub skipped_bytes: u32,
+    /// Bit `i`, least significant first, is set if chunk `cumulative + 8 skipped_bytes + i` is here.
     pub chunks: &'a [u8],
 }
 
 impl<'a> Ack<'a> {
     /// Bytes of payload in front of the bitmap.
     pub const FIXED_BYTES: usize = 20;
+    /// What three bytes count to: more than any bitmap has.
+    pub const SKIPPED_BYTES_MAX: u32 = (1 << 24) - 1;
 
     pub(super) fn bytes(&self) -> usize {
         Self::FIXED_BYTES + self.chunks.len()
@@ -40,16 +45,21 @@ impl<'a> Ack<'a> {
         out.u64(self.message);
         out.u32(self.cumulative);
         out.u32(self.immediate_fragments);
-        out.u32(u32::from(self.truncated) << 24);
+        debug_assert!(self.skipped_bytes <= Self::SKIPPED_BYTES_MAX);
+        let skipped_bytes = self.skipped_bytes & Self::SKIPPED_BYTES_MAX;
+        out.u32(u32::from(self.truncated) << 24 | skipped_bytes);
         out.bytes(self.chunks);
     }
 
     pub(super) fn parse(payload: &mut Reader<'a>) -> Result<Self, FrameError> {
+        let (message, cumulative) = (payload.u64()?, payload.u32()?);
+        let (immediate_fragments, described) = (payload.u32()?, payload.u32()?);
         Ok(Self {
-            message: payload.u64()?,
-            cumulative: payload.u32()?,
-            immediate_fragments: payload.u32()?,
-            truncated: payload.u32()? >> 24 & 1 == 1,
+            message,
+            cumulative,
+            immediate_fragments,
+            truncated: described >> 24 & 1 == 1,
+            skipped_bytes: described & Self::SKIPPED_BYTES_MAX,
             chunks: payload.rest_of(1)?,
         })
     }
@@ -67,6 +77,7 @@ mod tests {
             cumulative: 0x1112_1314,
             immediate_fragments: 0x2122_2324,
             truncated: false,
+            skipped_bytes: 0,
             chunks: &[],
         };
         let fixed =
@@ -74,6 +85,10 @@ mod tests {
         assert_bytes(&Frame::Ack(ack), &fixed);
         ack.chunks = &[0xfe, 0x01];
         assert_bytes(&Frame::Ack(ack), &[&fixed[..], &[0xfe, 0x01]].concat());
+        ack.truncated = true;
+        ack.skipped_bytes = 0x31_3233;
+        ack.chunks = &[];
+        assert_bytes(&Frame::Ack(ack), &[&fixed[..16], &[1, 0x31, 0x32, 0x33]].concat());
     }
 
     #[test]

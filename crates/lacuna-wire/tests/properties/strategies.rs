@@ -28,6 +28,7 @@ pub(crate) enum OwnedFrame {
         cumulative: u32,
         immediate_fragments: u32,
         truncated: bool,
+        skipped_bytes: u32,
         chunks: Vec<u8>,
     },
 }
@@ -46,15 +47,21 @@ impl OwnedFrame {
                     runs: RunList::from_runs(runs),
                 })
             }
-            Self::Ack { message, cumulative, immediate_fragments, truncated, chunks } => {
-                Frame::Ack(Ack {
-                    message: *message,
-                    cumulative: *cumulative,
-                    immediate_fragments: *immediate_fragments,
-                    truncated: *truncated,
-                    chunks,
-                })
-            }
+            Self::Ack {
+                message,
+                cumulative,
+                immediate_fragments,
+                truncated,
+                skipped_bytes,
+                chunks,
+            } => Frame::Ack(Ack {
+                message: *message,
+                cumulative: *cumulative,
+                immediate_fragments: *immediate_fragments,
+                truncated: *truncated,
+                skipped_bytes: *skipped_bytes,
+                chunks,
+            }),
         }
     }
 }
@@ -156,13 +163,16 @@ pub(crate) fn any_frame() -> impl Strategy<Value = OwnedFrame> {
         any::<(u64, u8)>().prop_map(|(message, code)| {
             Inline(Frame::Cancel(Cancel { message, reason: CancelReason::from_code(code) }))
         }),
-        (any::<(u64, u32, u32, bool)>(), vec(any::<u8>(), 0..200)).prop_map(
-            |((message, cumulative, immediate_fragments, truncated), chunks)| OwnedFrame::Ack {
-                message,
-                cumulative,
-                immediate_fragments,
-                truncated,
-                chunks,
+        (any::<(u64, u32, u32, bool)>(), 0..1u32 << 24, vec(any::<u8>(), 0..200)).prop_map(
+            |((message, cumulative, immediate_fragments, truncated), skipped_bytes, chunks)| {
+                OwnedFrame::Ack {
+                    message,
+                    cumulative,
+                    immediate_fragments,
+                    truncated,
+                    skipped_bytes,
+                    chunks,
+                }
             }
         ),
         (

@@ -9,8 +9,9 @@ use std::net::SocketAddr;
 
 /// Opens every control connection.
 pub(super) const MAGIC: &[u8; 8] = b"LACUNA\r\n";
-/// Version of the exchange and of everything after it. 2: one message each way.
-pub const PROTOCOL_VERSION: u32 = 2;
+/// Version of the exchange and of everything after it. 2: one message each way. 3: an
+/// acknowledgement may leave out a part of its bitmap in front.
+pub const PROTOCOL_VERSION: u32 = 3;
 /// Longest message: several times what any holds, and little enough for a
 /// thousand peers at once.
 pub(super) const MESSAGE_BYTES_MAX: usize = 16 << 10;

@@ -1,13 +1,15 @@
 //! Receiver side: selective repeat's acknowledgements. Repaired chunks are in
 //! the bitmap like those that came; the repairing is the channels' work.
 
-use crate::modes::sr::bitmap_of;
+use crate::modes::sr::Turns;
 use crate::receive::Receive;
 use lacuna_wire::Ack;
 
 /// See the module's text.
-#[derive(Debug)]
-pub struct Receiver;
+#[derive(Debug, Default)]
+pub struct Receiver {
+    turns: Turns,
+}
 
 impl Receiver {
     pub(crate) fn poll_ack<'s>(
@@ -15,6 +17,6 @@ impl Receiver {
         receive: &Receive,
         scratch: &'s mut [u8],
     ) -> Option<Ack<'s>> {
-        Some(bitmap_of(receive, scratch))
+        Some(self.turns.ack(receive, scratch))
     }
 }

@@ -187,7 +187,7 @@ impl Sender {
     pub(crate) fn on_passed(&mut self, sequence: u64, run: Run, rto_ns: u64) {
         self.note_judged(&run.packets);
         let described = self.is_settled(&run.packets)
-            || self.acked.describes(sequence, self.last_chunk_of(&run.packets));
+            || self.acked.describes(sequence, &self.chunks_judged_by(&run.packets));
         if !described && self.undecided.len() < UNDECIDED_MAX {
             self.undecided.push_back((sequence, run, rto_ns));
         } else {
@@ -266,12 +266,17 @@ impl Sender {
         (0..self.shape.fragments).all(|packet| self.acked.has_fragment(packet))
     }
 
-    /// One past the last chunk that judging this run asks for.
-    fn last_chunk_of(&self, packets: &Range<u32>) -> u32 {
+    /// Chunks that judging this run asks for.
+    fn chunks_judged_by(&self, packets: &Range<u32>) -> Range<u32> {
         match self.ended_by(packets) {
-            Some(submessage) => self.chunks_of(submessage).end,
-            None if self.layout.is_parity(packets.start) => 0,
-            None => packets.end.div_ceil(self.shape.chunk_packets).min(self.shape.chunks()),
+            Some(submessage) => self.chunks_of(submessage),
+            None if self.layout.is_parity(packets.start) => 0..0,
+            None => {
+                // A submessage that ends here is judged as a whole.
+                let first = packets.start / self.layout.data_packets() * self.layout.data_packets();
+                let chunks = self.shape.judged_chunks(packets);
+                chunks.start.min(first / self.shape.chunk_packets)..chunks.end
+            }
         }
     }
 

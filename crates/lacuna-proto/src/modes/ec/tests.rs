@@ -28,7 +28,14 @@ fn sender() -> Sender {
 }
 
 fn ack(cumulative: u32, chunks: &[u8]) -> Ack<'_> {
-    Ack { message: 0, cumulative, immediate_fragments: 0, truncated: false, chunks }
+    Ack {
+        message: 0,
+        cumulative,
+        immediate_fragments: 0,
+        truncated: false,
+        skipped_bytes: 0,
+        chunks,
+    }
 }
 
 fn run(packets: Range<u32>) -> Run {

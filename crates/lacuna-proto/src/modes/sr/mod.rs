@@ -19,7 +19,7 @@ mod send;
 mod tests;
 
 pub use recv::Receiver;
-pub(super) use recv::bitmap_of;
+pub(super) use recv::Turns;
 pub use send::Sender;
 
 /// Parameters that both ends agree on.

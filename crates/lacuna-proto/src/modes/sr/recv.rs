@@ -1,14 +1,18 @@
 //! Receiver side: turns the live bitmap into acknowledgements.
 //!
 //! An acknowledgement is the state of now: the cumulative count and as much of
-//! the bitmap behind it as fits (4.1.1). Losing one costs nothing but time.
+//! the bitmap behind it as fits (4.1.1). Losing one costs nothing but time. Where
+//! more has come than one has room for, they take turns: parts of the bitmap that
+//! overlap by half, so that any run of packets lies within one of them.
 
 use crate::receive::Receive;
 use lacuna_wire::Ack;
 
 /// See the module's text.
-#[derive(Debug)]
-pub struct Receiver;
+#[derive(Debug, Default)]
+pub struct Receiver {
+    turns: Turns,
+}
 
 impl Receiver {
     pub(crate) fn poll_ack<'s>(
@@ -16,23 +20,47 @@ impl Receiver {
         receive: &Receive,
         scratch: &'s mut [u8],
     ) -> Option<Ack<'s>> {
-        Some(bitmap_of(receive, scratch))
+        Some(self.turns.ack(receive, scratch))
     }
 }
 
-/// The state of a message as an acknowledgement, its bitmap in `scratch`.
-pub(in crate::modes) fn bitmap_of<'s>(receive: &Receive, scratch: &'s mut [u8]) -> Ack<'s> {
-    let cumulative = receive.cumulative();
-    let room = scratch.len();
-    let used = receive.copy_chunk_bits(cumulative, scratch);
-    let described = u64::from(cumulative) + room as u64 * 8;
-    let truncated = described < u64::from(receive.chunks());
-    Ack {
-        message: receive.number(),
-        cumulative,
-        immediate_fragments: receive.fragments(),
-        truncated,
-        // A truncated bitmap keeps its zeros: its length says how far it goes.
-        chunks: if truncated { &scratch[..room] } else { &scratch[..used] },
+/// Which part of the bitmap is told next.
+#[derive(Debug, Default)]
+pub(in crate::modes) struct Turns {
+    skipped_bytes: u32,
+}
+
+impl Turns {
+    /// The state of a message as an acknowledgement, its bitmap in `scratch`.
+    pub(in crate::modes) fn ack<'s>(
+        &mut self,
+        receive: &Receive,
+        scratch: &'s mut [u8],
+    ) -> Ack<'s> {
+        let cumulative = receive.cumulative();
+        let room = scratch.len();
+        let mut skipped_bytes = std::mem::take(&mut self.skipped_bytes);
+        let first = |skipped_bytes: u32| cumulative.saturating_add(skipped_bytes.saturating_mul(8));
+        let mut used = receive.copy_chunk_bits(first(skipped_bytes), scratch);
+        if used <= room / 2 && skipped_bytes > 0 {
+            // Nothing that the part before it had not told.
+            scratch.fill(0);
+            skipped_bytes = 0;
+            used = receive.copy_chunk_bits(cumulative, scratch);
+        }
+        if used == room {
+            self.skipped_bytes = (skipped_bytes + room as u32 / 2).min(Ack::SKIPPED_BYTES_MAX);
+        }
+        let described = u64::from(first(skipped_bytes)) + room as u64 * 8;
+        let truncated = described < u64::from(receive.chunks());
+        Ack {
+            message: receive.number(),
+            cumulative,
+            immediate_fragments: receive.fragments(),
+            truncated,
+            skipped_bytes,
+            // A truncated bitmap keeps its zeros: its length says how far it goes.
+            chunks: if truncated { &scratch[..room] } else { &scratch[..used] },
+        }
     }
 }

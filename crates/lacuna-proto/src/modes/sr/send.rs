@@ -63,8 +63,7 @@ impl Sender {
         if self.has_all(&run.packets) {
             return;
         }
-        let end_chunk = run.packets.end.div_ceil(self.shape.chunk_packets);
-        let described = self.acked.describes(sequence, end_chunk);
+        let described = self.acked.describes(sequence, &self.shape.judged_chunks(&run.packets));
         if !described && self.undecided.len() < UNDECIDED_MAX {
             self.undecided.push_back((sequence, run, rto_ns));
         } else if self.config.nack {
