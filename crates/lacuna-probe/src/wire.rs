@@ -279,7 +279,8 @@ impl Message {
     ///
     /// [`WireError`] when it is none.
     pub fn parse(packet: &[u8]) -> Result<(u64, Self), WireError> {
-        let mut rest = packet.strip_prefix(&MAGIC).ok_or(WireError::Foreign)?;
+        let (content, _) = packet.split_last_chunk::<TRAILER_BYTES>().ok_or(WireError::Foreign)?;
+        let mut rest = content.strip_prefix(&MAGIC).ok_or(WireError::Foreign)?;
         let [version, kind] = take(&mut rest)?;
         if version != VERSION {
             return Err(WireError::Version { found: version });
@@ -316,6 +317,8 @@ impl Message {
                 Self::Start { trial, plan }
             }
             7 => Self::Started { trial },
+            // Shorter than its echo: no client's.
+            8 if packet.len() < ECHO_BYTES => return Err(WireError::Damaged),
             8 => Self::Probe {
                 trial,
                 index: u32::from_be_bytes(take(rest)?),
@@ -416,6 +419,23 @@ mod tests {
         let echo = Message::Echo { trial: 1, index: 2, sent_ns: 3, bytes: 4 };
         assert_eq!(echo.answer(1).len(), ECHO_BYTES);
         assert_eq!(BINS * 4 + 14 * 8, Counted::BYTES);
+    }
+
+    #[test]
+    fn a_trailer_is_no_part_of_a_body_and_no_probe_shorter_than_its_echo() {
+        let cut_short = |message: &Message, bytes: usize| {
+            let mut packet = message.head(7)[..bytes].to_vec();
+            packet.extend_from_slice(&lacuna_wire::crc32c(&[&packet]));
+            Message::parse(&packet)
+        };
+        for message in messages() {
+            let whole = message.head(7).len();
+            assert!(cut_short(&message, whole).is_ok(), "{message:?}");
+            for bytes in whole.saturating_sub(TRAILER_BYTES)..whole {
+                assert!(cut_short(&message, bytes).is_err(), "{message:?}, {bytes} bytes");
+            }
+        }
+        assert!(cut_short(&probe(0), PROBE_HEADER_BYTES).is_err());
     }
 
     #[test]
