@@ -9,7 +9,9 @@
 //! arena:  | H0 | T0 H1 | T1 H2 | T2 |    pieces for the kernel:  H0, P0, T0H1, P1, T1H2, P2, T2
 //! ```
 //!
-//! so that a gather list has two pieces per packet, not three. The storage ([`BurstBuffers`]) is
+//! so that a gather list has two pieces per packet, not three. A small payload is copied, too, by
+//! whoever makes the packet ([`Burst::push_whole`]): such packets are whole in the arena, and as
+//! many as follow each other are one piece. The storage ([`BurstBuffers`]) is
 //! reused, so a warm sender allocates nothing.
 
 mod raw;
@@ -124,6 +126,18 @@ impl<'p> Burst<'_, 'p> {
         self.enter(header_start, header_bytes, payload, trailer_bytes);
     }
 
+    /// Adds a packet that `fill` writes in one piece, payload and all. It is handed zeros.
+    ///
+    /// # Panics
+    ///
+    /// When the burst already holds [`PACKETS_MAX`](Self::PACKETS_MAX) packets.
+    pub fn push_whole(&mut self, packet_bytes: usize, fill: impl FnOnce(&mut [u8])) {
+        let start = self.begin_packet();
+        self.arena.resize(start + packet_bytes, 0);
+        fill(&mut self.arena[start..]);
+        self.enter(start, packet_bytes, &[], 0);
+    }
+
     /// Where the next header goes. A `fill` that panicked may have left bytes behind the last
     /// packet; they go, because packets must lie side by side.
     fn begin_packet(&mut self) -> usize {
@@ -218,8 +232,18 @@ impl<'p> Burst<'_, 'p> {
         entry.trailer_end - entry.header_start + self.payloads.get(self.first + i).len()
     }
 
-    /// The pieces of the packets in `range` one after the other, without empty ones, a trailer and
-    /// the header behind it as one: what a gather list needs. At most `2 * range.len() + 1` pieces.
+    /// The bytes of packet `i` if they lie in one piece.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux asks"))]
+    pub(crate) fn whole_packet(&self, i: usize) -> Option<&[u8]> {
+        let Entry { header_start, trailer_end, .. } = self.packets[self.first + i];
+        match self.payloads.get(self.first + i) {
+            [] => Some(&self.arena[header_start..trailer_end]),
+            payload => (header_start == trailer_end).then_some(payload),
+        }
+    }
+
+    /// The pieces of the packets in `range` one after the other, without empty ones, what lies side
+    /// by side in the arena as one: what a gather list needs. At most `2 * range.len() + 1` pieces.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux gathers"))]
     pub(crate) fn for_each_piece<'s>(
         &'s self,
@@ -235,11 +259,15 @@ impl<'p> Burst<'_, 'p> {
             }
         };
         let entries = &self.packets[self.first..][range.clone()];
-        let (mut start, mut end) = (entries[0].header_start, entries[0].trailer_start);
+        let (mut start, mut end) = (entries[0].header_start, entries[0].header_start);
         for (i, entry) in range.zip(entries) {
-            piece(&self.arena[start..entry.trailer_start]);
-            piece(self.payloads.get(self.first + i));
-            (start, end) = (entry.trailer_start, entry.trailer_end);
+            let payload = self.payloads.get(self.first + i);
+            if !payload.is_empty() {
+                piece(&self.arena[start..entry.trailer_start]);
+                piece(payload);
+                start = entry.trailer_start;
+            }
+            end = entry.trailer_end;
         }
         piece(&self.arena[start..end]);
     }

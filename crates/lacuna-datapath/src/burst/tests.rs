@@ -49,10 +49,32 @@ fn empty_parts_make_no_pieces() {
     burst.push(b"", b"", b"");
     burst.push(b"", b"p", b"");
     burst.push(b"h", b"", b"t");
-    let pieces: [&[u8]; 3] = [b"p", b"h", b"t"];
+    let pieces: [&[u8]; 2] = [b"p", b"ht"];
     assert_eq!(pieces_of(&burst, 0..3), pieces);
     assert!(burst.packet(0).is_empty());
     assert_eq!(burst.bytes(), 3);
+}
+
+#[test]
+fn whole_packets_side_by_side_are_one_piece() {
+    let mut buffers = BurstBuffers::new();
+    let mut burst = buffers.start(destination());
+    let whole = |packet: &mut [u8], byte| {
+        assert!(packet.iter().all(|byte| *byte == 0));
+        packet.fill(byte);
+    };
+    burst.push_whole(3, |packet| whole(packet, b'a'));
+    burst.push_whole(2, |packet| whole(packet, b'b'));
+    burst.push(b"H", b"payload", b"T");
+    burst.push_whole(1, |packet| whole(packet, b'c'));
+    burst.push(b"", b"all payload", b"");
+    let pieces: [&[u8]; 4] = [b"aaabbH", b"payload", b"Tc", b"all payload"];
+    assert_eq!(pieces_of(&burst, 0..5), pieces);
+    assert_eq!(burst.bytes(), 3 + 2 + 9 + 1 + 11);
+    let wholes = (0..5).map(|i| burst.whole_packet(i)).collect::<Vec<_>>();
+    let expected: [Option<&[u8]>; 5] =
+        [Some(b"aaa"), Some(b"bb"), None, Some(b"c"), Some(b"all payload")];
+    assert_eq!(wholes, expected);
 }
 
 #[test]
