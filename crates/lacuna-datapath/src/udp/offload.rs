@@ -195,7 +195,7 @@ impl Datapath for Offloaded {
         let arrays = &mut self.receive_arrays;
         let mut absorbed = 0;
         while self.favourite.is_for_others() {
-            match take(&self.socket, &mut self.receive_messages, arrays, placer) {
+            match take(&self.socket, None, &mut self.receive_messages, arrays, placer) {
                 Ok(0) => {
                     self.favourite.on_no_others();
                     break;
@@ -211,7 +211,7 @@ impl Datapath for Offloaded {
             }
         }
         let Some(made) = self.favourite.made() else { return Ok(0) };
-        match take(&made.socket, &mut made.receive_messages, arrays, placer) {
+        match take(&made.socket, Some(made.to), &mut made.receive_messages, arrays, placer) {
             Ok(0) => self.favourite.on_empty(),
             Ok(packets) => return Ok(packets),
             // A connected socket tells of earlier packets only. What is there is found next time.
@@ -246,17 +246,18 @@ impl Datapath for Offloaded {
     }
 }
 
-/// Takes what has come to one socket; 0 when nothing has. `ask` is how many messages to ask for:
+/// Takes what has come to one socket, which may be connected to a `peer`; 0 when nothing has. `ask` is how many messages to ask for:
 /// twice what the last call found if that was all it asked for, and not more than fit the target at
 /// their size. One that is asked for and not there costs as much as an empty call, some 0.4 us,
 /// which a lone packet should not wait for.
 fn take(
     socket: &UdpSocket,
+    peer: Option<SocketAddr>,
     ask: &mut usize,
     arrays: &mut ReceiveArrays,
     placer: &mut dyn Placer,
 ) -> io::Result<usize> {
-    while let Err(error) = arrays.receive(socket.as_fd(), *ask) {
+    while let Err(error) = arrays.receive(socket.as_fd(), peer.is_some(), *ask) {
         match error.raw_os_error() {
             Some(libc::EINTR) => {}
             Some(libc::EAGAIN) => {
@@ -274,7 +275,7 @@ fn take(
         messages += 1;
         bytes_max = bytes_max.max(message.bytes.len());
         // Neither happens with UDP over IP: no message is longer than a slot, all have a source.
-        let (Some(source), false) = (message.source, message.truncated) else { continue };
+        let (Some(source), false) = (peer.or(message.source), message.truncated) else { continue };
         let batch = ReceivedBatch {
             source: setup::from_wire(source),
             bytes: message.bytes,

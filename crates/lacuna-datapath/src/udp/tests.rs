@@ -241,12 +241,12 @@ mod linux {
                 }
                 assert_eq!(sender.send(0, &burst).unwrap(), sizes.len());
                 let mut arrays = syscall::ReceiveArrays::new(1);
-                while arrays.receive(receiver.as_fd(), 1).is_err() {
+                while arrays.receive(receiver.as_fd(), false, 1).is_err() {
                     std::thread::yield_now();
                 }
                 let class = arrays.messages().next().unwrap().control.traffic_class;
                 assert_eq!(class & 0b11, if ecn && !refuses { 0b10 } else { 0 });
-                while arrays.receive(receiver.as_fd(), 1).is_ok() {}
+                while arrays.receive(receiver.as_fd(), false, 1).is_ok() {}
             }
         }
     }
