@@ -95,23 +95,19 @@ struct Local {
     due_ns: Option<u64>,
     /// In the ready list.
     is_ready: bool,
+    /// Its time has come.
+    is_due: bool,
     /// How long it may be left alone.
     rest_ns: u64,
 }
 
-/// What serving a queue pair came to.
+/// What is left of a queue pair's turn once its lock is let go.
 #[derive(Debug, Default)]
-struct Served {
+struct Settled {
     /// An application may be waiting for what happened.
     news: bool,
     /// When it wants to be served again.
     due_ns: Option<u64>,
-    /// It has more to send at once.
-    goes_on: bool,
-    /// It may have something to tell the peer now.
-    tells: bool,
-    /// A burst was full and has left.
-    has_sent: bool,
     /// What the mode `auto` chose meanwhile.
     choice: Option<auto::Chosen>,
     /// How long it may be left alone.
@@ -131,8 +127,8 @@ pub(crate) struct Worker {
     spin: Spin,
     rest: Rest,
     ready: VecDeque<u32>,
-    /// Scratch: queue pairs of this step that may have something to tell.
-    telling: Vec<u32>,
+    /// Scratch: queue pairs that had a turn, and whether they had data waiting.
+    served: Vec<(u32, bool)>,
     timers: BinaryHeap<Reverse<(u64, u32)>>,
     writer: ControlWriter,
     counters: Arc<WorkerCounters>,
@@ -173,7 +169,7 @@ impl Worker {
             spin: Spin::new(spin),
             rest: Rest::new(),
             ready: VecDeque::new(),
-            telling: Vec::new(),
+            served: Vec::new(),
             timers: BinaryHeap::new(),
             writer: ControlWriter::new(CONTROL_BYTES_MAX),
             counters: Arc::new(WorkerCounters::default()),
@@ -296,37 +292,33 @@ impl Worker {
     /// next. So a step sends as much with a thousand of them as with one, and what
     /// it sends is still in cache when a receiver on this core reads it. Packets
     /// of several share bursts. After the turns goes what is left of one, and then
-    /// what they have to tell, for which nobody's data should wait. `false` if
-    /// none was ready.
+    /// everything for which nobody's data should wait: what they have to tell, and
+    /// the books. `false` if none was ready.
     fn serve_ready(&mut self, mut now_ns: u64) -> bool {
         let turns = self.ready.len();
         if turns == 0 {
             return false;
         }
-        let mut telling = std::mem::take(&mut self.telling);
+        let mut served = std::mem::take(&mut self.served);
         for turn in 0..turns {
             let Some(number) = self.ready.pop_front() else { break };
             if turn > 0 {
                 // A turn may have sent much.
                 now_ns = self.clock.now_ns();
             }
-            let Served { tells, has_sent, .. } = self.serve(now_ns, number);
-            if tells {
-                telling.push(number);
-            }
-            if has_sent {
+            let had_queued = self.serve(now_ns, number);
+            served.push((number, had_queued));
+            if self.flush_full(now_ns) {
                 break;
             }
         }
         for index in 0..self.channels.len() {
             self.flush(now_ns, index);
         }
-        for number in telling.drain(..) {
-            // Later than what was flushed, of which it speaks.
-            now_ns = self.clock.now_ns();
-            self.tell(now_ns, number);
+        for (number, had_queued) in served.drain(..) {
+            self.settle(now_ns, number, had_queued);
         }
-        self.telling = telling;
+        self.served = served;
         for channel in &mut self.channels {
             channel.control.flush(now_ns, &mut *channel.datapath);
         }
@@ -371,9 +363,14 @@ impl Worker {
         if self.locals.len() <= index {
             self.locals.resize_with(index + 1, || None);
         }
-        let local =
-            Local { shared, writers: Vec::new(), due_ns: None, is_ready: false, rest_ns: 0 };
-        self.locals[index] = Some(local);
+        self.locals[index] = Some(Local {
+            shared,
+            writers: Vec::new(),
+            due_ns: None,
+            is_ready: false,
+            is_due: false,
+            rest_ns: 0,
+        });
         self.rest.change(None, Some(0));
         self.make_ready(number);
     }
@@ -401,7 +398,7 @@ impl Worker {
             if let Some(local) = self.local(number)
                 && local.due_ns == Some(due_ns)
             {
-                local.due_ns = None;
+                (local.due_ns, local.is_due) = (None, true);
                 self.make_ready(number);
                 any = true;
             }
@@ -479,50 +476,99 @@ impl Worker {
         }
     }
 
-    /// Lets one queue pair react and send.
-    fn serve(&mut self, now_ns: u64, number: u32) -> Served {
-        let Some(Some(local)) = self.locals.get_mut(number as usize) else {
-            return Served::default();
-        };
+    /// Sends the bursts that are full; `false` if none is.
+    fn flush_full(&mut self, now_ns: u64) -> bool {
+        let mut any = false;
+        for index in 0..self.channels.len() {
+            let channel = &self.channels[index];
+            if channel.packetizer.packets() >= channel.turn_packets as usize {
+                self.flush(now_ns, index);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Lets one queue pair send data; whether it had any waiting.
+    fn serve(&mut self, now_ns: u64, number: u32) -> bool {
+        let Some(Some(local)) = self.locals.get_mut(number as usize) else { return false };
         local.is_ready = false;
+        let is_due = std::mem::take(&mut local.is_due);
         local.shared.unready(self.index);
         let shared = local.shared.clone();
-        let mut served = {
+        let mut state = shared.lock();
+        let State { machine, addresses } = &mut *state;
+        let Machine::Connected(qp) = machine else { return false };
+        if is_due {
+            qp.on_timeout(now_ns);
+        }
+        let had_queued = qp.has_queued();
+        let goes_on = self.transmit(now_ns, qp, addresses, &shared);
+        drop(state);
+        if goes_on {
+            self.make_ready(number);
+        }
+        had_queued
+    }
+
+    /// Moves data that may go now to the channels; whether a turn was too short for all.
+    fn transmit(
+        &mut self,
+        now_ns: u64,
+        qp: &mut QueuePair,
+        addresses: &[Option<SocketAddr>],
+        shared: &Arc<Shared>,
+    ) -> bool {
+        let agreed = qp.config().geometry.channels();
+        let mtu_bytes = qp.config().geometry.mtu_bytes();
+        let mut goes_on = false;
+        for channel in self.channels.iter_mut().filter(|own| own.index < agreed) {
+            let Some(to) = address(addresses, channel.index) else { continue };
+            if channel.is_blocked {
+                continue;
+            }
+            qp.set_bundle(channel.bundle(mtu_bytes));
+            let mut left = channel.turn_packets;
+            while left > 0 {
+                let Some(run) = qp.poll_transmit(now_ns, channel.index, left) else { break };
+                left -= run.len() as u32;
+                self.rest.on_sent();
+                channel.packetizer.push(to, run, shared.clone());
+            }
+            goes_on |= left == 0;
+        }
+        goes_on
+    }
+
+    /// What is left to do for a queue pair that had a turn, now that its data have
+    /// left: to tell the peer, this end's other workers and the application.
+    fn settle(&mut self, now_ns: u64, number: u32, had_queued: bool) {
+        let Some(Some(local)) = self.locals.get(number as usize) else { return };
+        let shared = local.shared.clone();
+        let settled = {
             let mut state = shared.lock();
             let State { machine, addresses } = &mut *state;
             match machine {
-                Machine::Reserved(_) => Served::default(),
+                Machine::Reserved(_) => Settled::default(),
                 Machine::Probing(prober, _) => self.serve_prober(now_ns, prober, addresses),
-                Machine::Connected(qp) => self.serve_connected(now_ns, qp, addresses, &shared),
+                Machine::Connected(qp) => {
+                    self.settle_connected(now_ns, qp, addresses, &shared, had_queued)
+                }
             }
         };
         if let Some(local) = self.local(number) {
-            let before_ns = std::mem::replace(&mut local.rest_ns, served.rest_ns);
-            self.rest.change(Some(before_ns), Some(served.rest_ns));
+            let before_ns = std::mem::replace(&mut local.rest_ns, settled.rest_ns);
+            self.rest.change(Some(before_ns), Some(settled.rest_ns));
         }
-        if served.news {
+        if settled.news {
             shared.notify();
         }
-        match served.choice {
+        match settled.choice {
             Some(choice) if choice.is_new => tracing::info!(number, "auto: {choice}"),
             Some(choice) => tracing::debug!(number, "auto, as before: {choice}"),
             None => {}
         }
-        for index in 0..self.channels.len() {
-            if self.channels[index].packetizer.packets()
-                >= self.channels[index].turn_packets as usize
-            {
-                self.flush(now_ns, index);
-                served.has_sent = true;
-            }
-        }
-        if served.goes_on {
-            self.make_ready(number);
-        }
-        if !served.tells {
-            self.set_timer(number, served.due_ns);
-        }
-        served
+        self.set_timer(number, settled.due_ns);
     }
 
     fn serve_prober(
@@ -530,7 +576,7 @@ impl Worker {
         now_ns: u64,
         prober: &mut Prober,
         addresses: &[Option<SocketAddr>],
-    ) -> Served {
+    ) -> Settled {
         let channels = &mut self.channels;
         loop {
             let owns = |channel| channels.iter().any(|own| own.index == channel);
@@ -542,44 +588,24 @@ impl Worker {
             }
         }
         // Whoever waits for the outcome looks at the prober himself.
-        Served { news: true, due_ns: prober.poll_timeout(), ..Served::default() }
+        Settled { news: true, due_ns: prober.poll_timeout(), ..Settled::default() }
     }
 
-    fn serve_connected(
+    fn settle_connected(
         &mut self,
         now_ns: u64,
         qp: &mut QueuePair,
         addresses: &[Option<SocketAddr>],
         shared: &Arc<Shared>,
-    ) -> Served {
+        had_queued: bool,
+    ) -> Settled {
         let agreed = qp.config().geometry.channels();
         let owned = self.owned(agreed);
         if owned == 0 {
-            return Served::default();
+            return Settled::default();
         }
-        if qp.poll_timeout_on(owned).is_some_and(|due_ns| due_ns <= now_ns) {
-            qp.on_timeout(now_ns);
-        }
+        // What was flushed just now is behind a flush that speaks of it.
         shared.tell_handed(qp);
-        let had_queued = qp.has_queued();
-        let mut goes_on = false;
-        let mut is_blocked = false;
-        for channel in self.channels.iter_mut().filter(|own| own.index < agreed) {
-            let Some(to) = address(addresses, channel.index) else { continue };
-            if channel.is_blocked {
-                is_blocked = true;
-                continue;
-            }
-            qp.set_bundle(channel.bundle(qp.config().geometry.mtu_bytes()));
-            let mut left = channel.turn_packets;
-            while left > 0 {
-                let Some(run) = qp.poll_transmit(now_ns, channel.index, left) else { break };
-                left -= run.len() as u32;
-                self.rest.on_sent();
-                channel.packetizer.push(to, run, shared.clone());
-            }
-            goes_on |= left == 0;
-        }
         // What came here may have queued runs, or opened the window, for
         // channels that only other workers can send on. And when this worker
         // sent the last of it, the others may have something to ask for.
@@ -587,41 +613,28 @@ impl Worker {
         if waits || (had_queued && !qp.has_queued()) {
             shared.kick_others(self.index);
         }
-        let due_ns = qp.poll_timeout_on(owned);
-        let tells = due_ns.is_some_and(|due_ns| due_ns <= now_ns);
-        let (news, due_ns) = (qp.take_news(), later(due_ns, now_ns, is_blocked));
+        let is_blocked = self.channels.iter().any(|own| own.index < agreed && own.is_blocked);
+        let mut due_ns = qp.poll_timeout_on(owned);
+        if due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
+            // Later than what was flushed, of which it speaks.
+            let now_ns = self.clock.now_ns();
+            for channel in self.channels.iter_mut().filter(|own| own.index < agreed) {
+                let Some(to) = address(addresses, channel.index) else { continue };
+                while let Some(packet) = qp.poll_control(now_ns, channel.index, &mut self.writer) {
+                    channel.send_control(now_ns, to, packet);
+                }
+            }
+            due_ns = qp.poll_timeout_on(owned);
+        }
+        let due_ns = later(due_ns, now_ns, is_blocked);
         let (rest_ns, choice) = (qp.rest_ns(), qp.take_choice());
-        Served { news, due_ns, goes_on, tells, has_sent: false, rest_ns, choice }
+        Settled { news: qp.take_news(), due_ns, choice, rest_ns }
     }
 
     /// The channels of this worker below `agreed`, which both ends have; a mask.
     fn owned(&self, agreed: u8) -> u32 {
         let owned = self.channels.iter().filter(|own| own.index < agreed);
         owned.fold(0, |owned, own| owned | 1 << own.index)
-    }
-
-    /// Sends the control packets of a queue pair that are due.
-    fn tell(&mut self, now_ns: u64, number: u32) {
-        let Some(Some(local)) = self.locals.get(number as usize) else { return };
-        let shared = local.shared.clone();
-        let due_ns = {
-            let mut state = shared.lock();
-            let State { machine, addresses } = &mut *state;
-            let Machine::Connected(qp) = machine else { return };
-            let agreed = qp.config().geometry.channels();
-            // What was flushed just now is behind a flush that speaks of it.
-            shared.tell_handed(qp);
-            let mut is_blocked = false;
-            for channel in self.channels.iter_mut().filter(|own| own.index < agreed) {
-                let Some(to) = address(addresses, channel.index) else { continue };
-                while let Some(packet) = qp.poll_control(now_ns, channel.index, &mut self.writer) {
-                    channel.send_control(now_ns, to, packet);
-                }
-                is_blocked |= channel.is_blocked;
-            }
-            later(qp.poll_timeout_on(self.owned(agreed)), now_ns, is_blocked)
-        };
-        self.set_timer(number, due_ns);
     }
 
     fn set_timer(&mut self, number: u32, due_ns: Option<u64>) {
