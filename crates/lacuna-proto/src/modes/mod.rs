@@ -95,10 +95,12 @@ impl Mode {
             Self::SelectiveRepeat(config) => {
                 SendMachine::SelectiveRepeat(sr::Sender::new(*config, shape))
             }
-            Self::Erasure(config) => SendMachine::Erasure(ec::Sender::new(*config, shape)),
+            Self::Erasure(config) => {
+                SendMachine::Erasure(Box::new(ec::Sender::new(*config, shape)))
+            }
             Self::Auto => {
                 let config = ec::Config { code: auto::CODE };
-                SendMachine::Erasure(ec::Sender::deferred(config, shape))
+                SendMachine::Erasure(Box::new(ec::Sender::deferred(config, shape)))
             }
         }
     }
@@ -229,8 +231,8 @@ pub enum SendMachine {
     Raw(raw::Sender),
     /// See [`sr::Sender`].
     SelectiveRepeat(sr::Sender),
-    /// See [`ec::Sender`].
-    Erasure(ec::Sender),
+    /// See [`ec::Sender`]. Apart, so that messages of the others are small.
+    Erasure(Box<ec::Sender>),
 }
 
 /// Calls the same verb on whichever machine it is.

@@ -116,8 +116,10 @@ impl SendSide {
             return Err(PostSendError::QueueFull { waiting: self.waiting.len() });
         }
         let id = self.sends.admit(request.data.len() as u64, request.deadline_ns);
-        self.waiting.push_back((id, request));
-        self.start_waiting();
+        match self.window.landing(self.next_number).filter(|_| self.waiting.is_empty()) {
+            Some(landing) => self.start_if_fits(id, request, landing),
+            None => self.waiting.push_back((id, request)),
+        }
         Ok(id)
     }
 
@@ -232,12 +234,16 @@ impl SendSide {
         while !self.waiting.is_empty() {
             let Some(landing) = self.window.landing(self.next_number) else { return };
             let Some((id, request)) = self.waiting.pop_front() else { return };
-            let len_bytes = request.data.len() as u64;
-            if len_bytes > landing.capacity_bytes {
-                let capacity_bytes = landing.capacity_bytes;
-                self.settle(id, Err(SendFailure::TooLong { len_bytes, capacity_bytes }));
-                continue;
-            }
+            self.start_if_fits(id, request, landing);
+        }
+    }
+
+    fn start_if_fits(&mut self, id: SendId, request: SendRequest, landing: Landing) {
+        let Landing { capacity_bytes, .. } = landing;
+        let len_bytes = request.data.len() as u64;
+        if len_bytes > capacity_bytes {
+            self.settle(id, Err(SendFailure::TooLong { len_bytes, capacity_bytes }));
+        } else {
             self.start(id, request, landing);
         }
     }
@@ -260,9 +266,9 @@ impl SendSide {
             let mut segment = self.segment(number, data, 0, end_bytes, immediate);
             segment.encoder = self.codec.clone().map(Encoder::new);
             let machine = self.mode.sender(segment.shape());
-            let outgoing = Outgoing::new(id, machine, segment, end - start);
+            let mut outgoing = Outgoing::new(id, machine, segment, end - start);
+            outgoing.enqueue_runs(&mut self.queues, Place::Last);
             self.messages.insert(number, outgoing);
-            self.collect_runs(number, Place::Last);
         }
     }
 
@@ -299,10 +305,8 @@ impl SendSide {
 
     /// Moves what the message's machine wants sent to the channels' queues.
     fn collect_runs(&mut self, number: u64, place: Place) {
-        while let Some(outgoing) = self.messages.get_mut(number) {
-            let Some(segment) = outgoing.segment.clone() else { return };
-            let Some(packets) = outgoing.machine.poll_transmit() else { return };
-            self.enqueue(&segment, &packets, place);
+        if let Some(outgoing) = self.messages.get_mut(number) {
+            outgoing.enqueue_runs(&mut self.queues, place);
         }
     }
 
