@@ -31,7 +31,7 @@ model() {
         local IFS=:
         # shellcheck disable=SC2086
         set -- $1
-        echo --mode ec --code "$2" --k "$3" --m "$4" --beta 1 --rto-rtts 1
+        echo --mode ec --code "$2" --k "$3" --m "$4" --streamed --rto-rtts 1
         ;;
     esac
 }

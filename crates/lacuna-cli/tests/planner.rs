@@ -65,6 +65,19 @@ fn model_meets_what_the_demo_measures() {
 }
 
 #[test]
+fn model_repairs_a_submessage_while_later_ones_are_sent_if_asked_to() {
+    // Measured: docs/model-against-transport.md.
+    let path = "--rate 1gbit --rtt 25ms --loss 1e-2 --loss-per packet --chunk 4KiB --mtu 4096 \
+                --size 8MiB --headers --wire-time --rto-rtts 1";
+    let mean_s = |more: &str| {
+        let answer = json(&format!("model --mode ec --code xor --k 32 --m 8 {path} {more}"));
+        answer["mean_s"].as_f64().expect("a number")
+    };
+    assert!((mean_s("--streamed") / 0.1122 - 1.0).abs() < 0.02);
+    assert!(mean_s("--beta 0") > 1.08 * 0.1122);
+}
+
+#[test]
 fn model_prints_the_draws_interval_beside_the_exact_value() {
     let answer = json(
         "model --mode sr --rate 1gbit --rtt 10ms --loss 1e-2 --size 1MiB --trials 5000 --seed 3",

@@ -183,7 +183,7 @@ impl Code {
     }
 
     /// The two lengths of groups and how many there are of each.
-    fn groups(&self) -> impl Iterator<Item = (u64, u64)> {
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (u64, u64)> {
         let (length, longer) = (u64::from(self.k / self.m), u64::from(self.k % self.m));
         [(length + 1, longer), (length, u64::from(self.m) - longer)].into_iter()
     }
@@ -326,22 +326,22 @@ impl Outcome {
 }
 
 /// How many of the chunks so far are lost: exactly 0, 1, ..., `max`, or more.
-struct Losses {
+pub(crate) struct Losses {
     /// By number and state of the link.
     counts: Vec<[f64; 2]>,
-    more: f64,
+    pub(crate) more: f64,
 }
 
 impl Losses {
     /// None so far.
-    fn new(chain: &ChunkChain, max: usize) -> Self {
+    pub(crate) fn new(chain: &ChunkChain, max: usize) -> Self {
         let mut counts = vec![[0.0; 2]; max + 1];
         counts[0] = chain.stationary;
         Self { counts, more: 0.0 }
     }
 
     /// One chunk passes the link.
-    fn pass(&mut self, chain: &ChunkChain) {
+    pub(crate) fn pass(&mut self, chain: &ChunkChain) {
         let mut lost_before = [0.0; 2];
         for states in &mut self.counts {
             let lost = row_times(*states, &chain.step.lost);
@@ -352,7 +352,7 @@ impl Losses {
         self.more += lost_before[0] + lost_before[1];
     }
 
-    fn exactly(&self) -> Vec<f64> {
+    pub(crate) fn exactly(&self) -> Vec<f64> {
         self.counts.iter().map(|states| states[0] + states[1]).collect()
     }
 }
@@ -379,7 +379,7 @@ fn parity_came(chain: &ChunkChain, parity: u32) -> Vec<Outcome> {
 }
 
 /// The chain as chunks see it that are `distance` apart.
-fn thinned(chain: &ChunkChain, distance: u32) -> ChunkChain {
+pub(crate) fn thinned(chain: &ChunkChain, distance: u32) -> ChunkChain {
     let skipped = chain.step.repeated(u64::from(distance - 1)).all();
     let skip = Step { ok: skipped, lost: [[0.0; 2]; 2] };
     ChunkChain { step: skip.then(&chain.step), stationary: chain.stationary }

@@ -6,6 +6,7 @@ use crate::{
     Code,
     code::Outcome,
     loss::ChunkLoss,
+    missing::Repair,
     rounds::{Rounds, RoundsOf},
 };
 use std::{cell::RefCell, collections::BTreeMap};
@@ -16,11 +17,17 @@ pub(crate) struct Fate {
     loss: ChunkLoss,
     rounds: RoundsOf,
     outcomes: RefCell<BTreeMap<Code, Outcome>>,
+    repairs: RefCell<BTreeMap<Code, Repair>>,
 }
 
 impl Fate {
     pub(crate) fn new(loss: ChunkLoss) -> Self {
-        Self { loss, rounds: RoundsOf::new(loss), outcomes: RefCell::default() }
+        Self {
+            loss,
+            rounds: RoundsOf::new(loss),
+            outcomes: RefCell::default(),
+            repairs: RefCell::default(),
+        }
     }
 
     pub(crate) fn loss(&self) -> &ChunkLoss {
@@ -35,5 +42,14 @@ impl Fate {
     /// Of a submessage with this code.
     pub(crate) fn outcome(&self, code: Code) -> Outcome {
         *self.outcomes.borrow_mut().entry(code).or_insert_with(|| code.outcome(&self.loss))
+    }
+
+    /// Of what a submessage with this code misses.
+    pub(crate) fn repair(&self, code: Code) -> Repair {
+        let new = || {
+            let failure = self.outcome(code).failure;
+            Repair::new(code, &self.loss, failure, &self.rounds(code.k().into()))
+        };
+        self.repairs.borrow_mut().entry(code).or_insert_with(new).clone()
     }
 }

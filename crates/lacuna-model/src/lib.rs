@@ -49,6 +49,14 @@
 //! | the message | `T_EC = B + RTT` without failures, `B + (1 + beta) RTT + T_SR(f k)` with `f`, `B = (M + ceil(M m / k)) T` |
 //! | the paper's mean | `B + P_fb (1 + beta) RTT + E[T_SR(L (1 - P_EC) k)]` |
 //!
+//! # Erasure coding repaired by submessage, as the transport does: [`StreamedCoding`]
+//!
+//! | | |
+//! |---|---|
+//! | submessage `l` is done at | `X_l = l U + O (Y_l - 1)`, `U = (k + m) T` |
+//! | its chances | `a_1 = P_EC`, `1 - a_q = sum_n P(n chunks missing for good) (1 - (1 - p^(q-1))^n)` |
+//! | the message | `max X_l + RTT`: selective repeat with submessages for chunks |
+//!
 //! # Beyond the paper
 //!
 //! | | |
@@ -75,6 +83,7 @@ mod error;
 mod fate;
 mod gilbert;
 mod loss;
+mod missing;
 mod mixture;
 pub mod monte_carlo;
 pub mod plan;
@@ -86,7 +95,7 @@ mod transfer;
 pub use best_effort::BestEffort;
 pub use code::{Code, CodeKind};
 pub use completion::Completion;
-pub use ec::{EcConfig, ErasureCoding};
+pub use ec::{EcConfig, ErasureCoding, StreamedCoding};
 pub use error::ModelError;
 pub use gilbert::Gilbert;
 pub use loss::{CHUNK_LOSS_MAX, ChunkLoss, Loss};

@@ -43,6 +43,11 @@ impl Rounds {
         RoundsOf::new(*loss).rounds(chunks)
     }
 
+    /// Of something that is no chunk: `ln a_q`, from `q = 1`.
+    pub(crate) fn of(ln_arrived: Vec<f64>) -> Self {
+        Self { count: ln_arrived.len(), ln_arrived: ln_arrived.into() }
+    }
+
     /// Number of rounds that matter.
     pub(crate) fn count(&self) -> usize {
         self.count

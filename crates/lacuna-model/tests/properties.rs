@@ -2,7 +2,7 @@
 
 use lacuna_model::{
     BestEffort, Code, CodeKind, Completion, EcConfig, ErasureCoding, Framing, Loss, Path,
-    RepairTiming, SelectiveRepeat, Transfer,
+    RepairTiming, SelectiveRepeat, StreamedCoding, Transfer,
 };
 use proptest::prelude::*;
 
@@ -61,6 +61,9 @@ proptest! {
         holds(&ec, transfer.ideal_s())?;
         prop_assert!((0.0..=1.0).contains(&ec.fallback_probability()));
         prop_assert!(ec.mean_paper_formula_s().is_finite());
+        let streamed = StreamedCoding::new(&transfer, code, timing).expect("a code that fits");
+        holds(&streamed, transfer.ideal_s())?;
+        prop_assert!((streamed.fallback_probability() - ec.fallback_probability()).abs() < 1e-12);
     }
 
     #[test]

@@ -5,10 +5,12 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::units;
 use clap::{Args, ValueEnum};
-use lacuna_model::monte_carlo::{CodedSampler, RepeatSampler, Sample, Samples, SerializedSampler};
+use lacuna_model::monte_carlo::{
+    CodedSampler, RepeatSampler, Sample, Samples, SerializedSampler, StreamedSampler,
+};
 use lacuna_model::{
     BestEffort, Code, Completion, EcConfig, ErasureCoding, Framing, Loss, Path, Random,
-    RepairTiming, SelectiveRepeat, Transfer,
+    RepairTiming, SelectiveRepeat, StreamedCoding, Transfer,
 };
 use serde::Serialize;
 
@@ -16,8 +18,8 @@ use serde::Serialize;
 ///
 /// Exact mean and percentiles, as the sender sees them. By default the paper's model as it stands:
 /// payload only, the loss is that of a chunk, repairs take no link time. What `lacuna demo`
-/// measures is met by `--headers --wire-time --loss-per packet`, with `--rto-rtts 1` for the modes sr
-/// and ec, and `--rto-rtts 3` for sr:rto (docs/model-against-transport.md has both side by side).
+/// measures is met by `--headers --wire-time --loss-per packet`, with `--rto-rtts 1` for the mode sr,
+/// `--rto-rtts 1 --streamed` for ec, and `--rto-rtts 3` for sr:rto (docs/model-against-transport.md has both side by side).
 ///
 /// Examples:
 ///   lacuna model --mode sr --rate 400gbit --rtt 25ms --loss 1e-5 --size 128MiB
@@ -62,6 +64,10 @@ pub(crate) struct ModelArgs {
     /// The receiver answers as soon as all can be repaired, not when all parity is in
     #[arg(long)]
     early_ack: bool,
+    /// Parity follows its submessage, and one that fails is repaired while later ones are sent, as the
+    /// transport does; without this the fallback waits for the end of the message (4.1.2)
+    #[arg(long, conflicts_with_all = ["beta", "early_ack"])]
+    streamed: bool,
     /// Of best effort: when the receive ends, from the first byte sent
     #[arg(long, value_parser = arguments::rtt_s, required_if_eq("mode", "best-effort"))]
     deadline: Option<f64>,
@@ -183,6 +189,15 @@ fn answer(args: &ModelArgs) -> Result<Answer, Failure> {
             let config =
                 EcConfig { code, beta: args.beta, fallback: timing, early_ack: args.early_ack };
             let model = ErasureCoding::new(&transfer, config)?;
+            if args.streamed {
+                let streamed = StreamedCoding::new(&transfer, code, timing)?;
+                return Ok(Answer {
+                    p_fallback: Some(streamed.fallback_probability()),
+                    mean_paper_formula_s: Some(model.mean_paper_formula_s()),
+                    monte_carlo: draw(args, &StreamedSampler::new(&transfer, code, timing)?),
+                    ..of(&transfer, &streamed)
+                });
+            }
             Ok(Answer {
                 p_fallback: Some(model.fallback_probability()),
                 mean_paper_formula_s: Some(model.mean_paper_formula_s()),

@@ -32,9 +32,6 @@ fn nodes(width: f64, rounds: f64) -> usize {
 /// that is beyond `f64`: `e^(-2 pi^2 7^2)`.
 const THINNED_TERMS: usize = 128;
 
-/// Standard deviations below the mean that a number of failures hardly ever is: 1e-18.
-const REACH: f64 = 9.0;
-
 /// See the module's text.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Failures {
@@ -147,16 +144,6 @@ impl Failures {
         let last = self.failed().numbers().last().unwrap_or(0) * self.k + tail;
         let least = if self.failed().first > 0 { self.failed().first * self.k } else { 1 };
         (least.min(last.max(1)), last.max(1))
-    }
-
-    /// The number of chunks that fall back: one that is hardly ever more, and the mean of those that
-    /// are more than 0. `fallback` is the probability of that.
-    pub(super) fn bounds(&self, fallback: f64) -> (u64, f64) {
-        let failed = self.whole as f64 * self.failure;
-        let deviation = (failed * (1.0 - self.failure)).sqrt();
-        let tail = self.tail.map_or(0.0, |(chunks, failure)| chunks as f64 * failure);
-        let least = (failed - REACH * deviation).max(0.0) as u64 * self.k;
-        (least.max(1), (failed * self.k as f64 + tail) / fallback)
     }
 
     /// Without and with the short submessage: its chunks and the probability.

@@ -29,6 +29,7 @@
 mod early;
 mod failures;
 mod prepared;
+mod streamed;
 
 use crate::{
     Code, Completion, ModelError, RepairTiming, Transfer, code::Outcome,
@@ -37,9 +38,7 @@ use crate::{
 use early::Early;
 use failures::Failures;
 
-/// What bounds of a mean keep off from it, relative: means of a number of chunks that is not whole
-/// are that good.
-const BOUND: f64 = 1e-6;
+pub use streamed::StreamedCoding;
 
 /// Parameters of erasure coding.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -184,31 +183,6 @@ impl ErasureCoding {
         self.failures.terms()
     }
 
-    /// Bounds of the mean that cost little: `T_SR` grows with the number of chunks, ever more slowly.
-    pub(crate) fn mean_bounds_s(&self) -> (f64, f64) {
-        let without_s = self.mean_without_fallback_s() + self.rtt_s;
-        if self.fallback == 0.0 {
-            return (without_s, without_s);
-        }
-        let (least, mean) = self.failures.bounds(self.fallback);
-        let with =
-            |repair_s| without_s + self.fallback * (self.injection_s + self.penalty_s + repair_s);
-        let (low_s, high_s) = (self.repair.mean_s(least), self.repair.mean_real_s(mean));
-        (with(low_s * (1.0 - BOUND)), with(high_s * (1.0 + BOUND)))
-    }
-
-    /// Bounds of the probability of not being done by a time that cost next to nothing.
-    pub(crate) fn survival_bounds(&self, time_s: f64) -> (f64, f64) {
-        let (end_s, fallback_s) = self.ends_s();
-        if time_s >= fallback_s {
-            (0.0, self.fallback)
-        } else if time_s >= end_s {
-            (self.fallback, self.fallback)
-        } else {
-            (self.fallback, 1.0)
-        }
-    }
-
     /// Completion without fallback; and with it, before what selective repeat takes.
     pub(crate) fn ends_s(&self) -> (f64, f64) {
         let end_s = self.injection_s + self.rtt_s;
@@ -281,7 +255,7 @@ impl Completion for ErasureCoding {
             let (least, most) = self.failures.range();
             let likely_s = (
                 start_s + least as f64 * self.repair.chunk_s(),
-                start_s + self.repair.quantile_s(most, probability) * (1.0 + 1e-9),
+                start_s + self.repair.quantile_s(most as f64, probability) * (1.0 + 1e-9),
             );
             self.prepare();
             return quantile_between(probability, end_s, likely_s, |time_s| self.survival(time_s));

@@ -11,16 +11,19 @@
 //! | `coded` | erasure coding, from the losses of single chunks |
 //! | `submessages` | erasure coding, from the number of submessages that fail |
 //! | `serialized` | selective repeat on a link that carries one chunk at a time |
+//! | `streamed` | erasure coding with repair by submessage, on such a link |
 
 mod coded;
 mod losses;
 mod repeats;
 mod serialized;
+mod streamed;
 mod submessages;
 
 pub use coded::CodedSampler;
 pub use repeats::RepeatSampler;
 pub use serialized::SerializedSampler;
+pub use streamed::StreamedSampler;
 pub use submessages::SubmessageSampler;
 
 use crate::{Completion, Random};

@@ -1,10 +1,13 @@
 //! The draws against the exact values, within their confidence intervals, and against the plainest
 //! simulation there is.
 
-use super::{CodedSampler, RepeatSampler, Sample, Samples, SerializedSampler, SubmessageSampler};
+use super::{
+    CodedSampler, RepeatSampler, Sample, Samples, SerializedSampler, StreamedSampler,
+    SubmessageSampler,
+};
 use crate::{
     ChunkLoss, Code, CodeKind, Completion, EcConfig, ErasureCoding, Loss, Random, RepairTiming,
-    SelectiveRepeat, Transfer,
+    SelectiveRepeat, StreamedCoding, Transfer,
 };
 
 /// A deviation that happens once in 1e5 draws, in any of the some hundred comparisons below.
@@ -162,6 +165,33 @@ fn the_wire_time_option_agrees_with_a_link_that_carries_one_chunk_at_a_time() {
             let sampler = SerializedSampler::new(&transfer, timing).unwrap();
             let samples = Samples::draw(&sampler, 4000, &mut random);
             assert_agrees(&format!("{chunks} {loss} {rto_rtts}"), &model, &samples, 0.015);
+        }
+    }
+}
+
+#[test]
+fn repair_by_submessage_agrees_with_a_link_that_carries_one_chunk_at_a_time() {
+    let mut random = Random::new(17);
+    for kind in [CodeKind::Mds, CodeKind::Xor] {
+        let code = Code::new(kind, 32, 8).unwrap();
+        for (chunks, loss) in [
+            (32, 0.1),
+            (40, 0.2),
+            (160, 0.15),
+            (1000, 0.02),
+            (6400, 1e-3),
+            (6400, 0.15),
+            (6410, 0.1),
+        ] {
+            for wire_time in [false, true] {
+                let transfer = transfer(chunks, Loss::PerChunk(loss));
+                let timing = RepairTiming { rto_rtts: 1.0, wire_time };
+                let exact = StreamedCoding::new(&transfer, code, timing).unwrap();
+                let sampler = StreamedSampler::new(&transfer, code, timing).unwrap();
+                let samples = Samples::draw(&sampler, 2000, &mut random);
+                let what = format!("{kind:?} {chunks} {loss} wire time {wire_time}");
+                assert_agrees(&what, &exact, &samples, 0.02);
+            }
         }
     }
 }

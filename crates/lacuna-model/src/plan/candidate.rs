@@ -2,8 +2,8 @@
 
 use super::{Fates, Objective, Question};
 use crate::{
-    Code, CodeKind, Completion, EcConfig, ErasureCoding, Framing, Mixture, ModelError,
-    RepairTiming, SelectiveRepeat, Transfer, fate::Fate,
+    Code, CodeKind, Completion, Framing, Mixture, ModelError, RepairTiming, SelectiveRepeat,
+    StreamedCoding, Transfer, fate::Fate,
 };
 
 /// Packets per chunk that are tried: 4 to 64 KiB with the usual packets.
@@ -21,9 +21,6 @@ const CODES: [(CodeKind, u32, u32); 8] = [
     (CodeKind::Mds, 32, 16),
 ];
 
-/// Round trips from a code's last chunk to the fallback timeout.
-pub(super) const BETA: f64 = 1.0;
-
 /// A reliability scheme with its parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scheme {
@@ -32,7 +29,7 @@ pub enum Scheme {
         /// Round trips until a lost chunk goes out again: 1 for the mode `sr`, 3 for `sr:rto`.
         rto_rtts: f64,
     },
-    /// Erasure coding, with fallback after one round trip.
+    /// Erasure coding, where it fails with repair after one round trip.
     Code(Code),
 }
 
@@ -88,7 +85,8 @@ pub struct Expected {
     pub fallback: Option<f64>,
     /// Share of the wire that is parity.
     pub parity_share: f64,
-    /// The repair timeout (RTO), or the fallback timeout (FTO) of the longest message.
+    /// The repair timeout (RTO), or the time from the first byte after which no submessage of the
+    /// longest message can still fall back (FTO).
     pub timeout_s: f64,
 }
 
@@ -123,7 +121,7 @@ pub(super) fn all(question: &Question) -> impl Iterator<Item = Candidate> {
 #[derive(Debug, Clone)]
 pub(super) enum Model {
     Repeat(SelectiveRepeat),
-    Code(Box<ErasureCoding>),
+    Code(StreamedCoding),
 }
 
 impl Completion for Model {
@@ -148,38 +146,10 @@ impl Completion for Model {
         }
     }
 
-    fn prepare(&self) {
-        match self {
-            Self::Repeat(model) => model.prepare(),
-            Self::Code(model) => model.prepare(),
-        }
-    }
-
     fn quantile_s(&self, probability: f64) -> f64 {
         match self {
             Self::Repeat(model) => model.quantile_s(probability),
             Self::Code(model) => model.quantile_s(probability),
-        }
-    }
-}
-
-impl Model {
-    /// Bounds of the mean that cost next to nothing.
-    pub(super) fn mean_bounds_s(&self) -> (f64, f64) {
-        match self {
-            Self::Repeat(model) => (model.quantile_s(0.0), f64::INFINITY),
-            Self::Code(model) => model.mean_bounds_s(),
-        }
-    }
-
-    /// Bounds of the probability of not being done by a time that cost next to nothing.
-    pub(super) fn survival_bounds(&self, time_s: f64) -> (f64, f64) {
-        match self {
-            Self::Repeat(model) => {
-                let survival = model.survival(time_s);
-                (survival, survival)
-            }
-            Self::Code(model) => model.survival_bounds(time_s),
         }
     }
 }
@@ -249,8 +219,7 @@ impl Candidate {
             }
             Scheme::Code(code) => {
                 let code = code.shortened_to(transfer.chunks());
-                let config = EcConfig { code, beta: BETA, fallback: timing(1.0), early_ack: false };
-                Model::Code(Box::new(ErasureCoding::with_fate(transfer, config, fate)?))
+                Model::Code(StreamedCoding::with_fate(transfer, code, timing(1.0), fate)?)
             }
         })
     }
@@ -280,7 +249,7 @@ impl Candidate {
             if let Model::Code(code) = part {
                 *fallback.get_or_insert(0.0) += weight * code.fallback_probability();
                 parity_share += weight * code.parity_share();
-                timeout_s = f64::max(timeout_s, code.fallback_timeout_s());
+                timeout_s = f64::max(timeout_s, code.quantile_s(0.0));
             }
         }
         Ok(Expected {

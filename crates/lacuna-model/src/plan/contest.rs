@@ -1,13 +1,13 @@
 //! Whether coding or repeating is done earlier, at as little cost as that allows: the search for
 //! flips asks it some sixty times.
 //!
-//! Three things make an answer cheap. What a code takes at least, its injection and with it the
-//! fallback where that is certain to matter, costs next to nothing; if a repeater is done by then, no
-//! code needs to be looked at. Whether somebody is done *by* a time is cheaper than *when*: a
+//! Three things make an answer cheap. What a code takes at least, its injection and with it a repair
+//! near the end where that is likely, costs next to nothing; if a repeater is done by then, no code
+//! needs to be looked at. Whether somebody is done *by* a time is cheaper than *when*: a
 //! distribution function instead of its inverse. And of a mixture the parts with the largest losses
 //! mostly decide, so they are asked first, and the rest only as long as it matters.
 
-use super::candidate::{BETA, Candidate, Model, Scheme};
+use super::candidate::{Candidate, Model, Scheme};
 use super::{Fates, Objective, Question, TIE};
 use crate::{Completion, Mixture, ModelError};
 
@@ -87,32 +87,36 @@ impl Candidate {
     /// What it takes at least, by the question's objective. For a code only.
     fn at_least_s(&self, question: &Question, fates: &Fates) -> Result<f64, ModelError> {
         let Scheme::Code(code) = self.scheme else { return Ok(0.0) };
-        let penalty_s = (1.0 + BETA) * question.rtt_s;
-        // (without fallback, the probability of fallback)
+        // Without repairs, the least that a repair near the end adds, and its probability.
         let mut parts = Vec::new();
         self.each(question, fates, |transfer, fate| {
             let chunks = transfer.chunks();
             let code = code.shortened_to(chunks);
             let (k, m) = (u64::from(code.k()), u64::from(code.m()));
             let (whole, tail) = (chunks / k, chunks % k);
-            // A short submessage at the end is left out: its code is another one for each size.
-            let fallback = fate.outcome(code).all_of(whole).failure;
-            let sent = chunks + whole * m + (tail * m).div_ceil(k);
-            parts.push((sent as f64 * transfer.chunk_s() + transfer.rtt_s(), fallback));
+            let sent_s = |chunks: u64| chunks as f64 * transfer.chunk_s();
+            let (each_s, tail_s) = (sent_s(k + m), sent_s(tail + (tail * m).div_ceil(k)));
+            let end_s = whole as f64 * each_s + tail_s + transfer.rtt_s();
+            // Those whose repair ends half a round trip late or later.
+            let last = (transfer.rtt_s() / 2.0 / each_s) as u64;
+            let last = last.clamp(1, whole);
+            let late_s = transfer.rtt_s() - (last - 1) as f64 * each_s - tail_s;
+            let fails = fate.outcome(code).all_of(last).failure;
+            parts.push((end_s, late_s.max(0.0), fails));
             Ok(())
         })?;
         let count = parts.len() as f64;
         Ok(match question.objective.probability() {
             None => {
-                let sum_s: f64 = parts.iter().map(|(end_s, f)| end_s + f * penalty_s).sum();
+                let sum_s: f64 = parts.iter().map(|(end_s, late_s, f)| end_s + f * late_s).sum();
                 sum_s / count
             }
             Some(probability) => {
-                // Survival is at least 1 before a part's end and `fallback` for the penalty more.
+                // Of a part all survive until its end, and those that fail until the repair's.
                 let mut drops = Vec::with_capacity(2 * parts.len());
-                for (end_s, fallback) in &parts {
-                    drops.push((*end_s, (1.0 - fallback) / count));
-                    drops.push((end_s + penalty_s, fallback / count));
+                for (end_s, late_s, fails) in &parts {
+                    drops.push((*end_s, (1.0 - fails) / count));
+                    drops.push((end_s + late_s, fails / count));
                 }
                 drops.sort_by(|a, b| a.0.total_cmp(&b.0));
                 let mut survival = 1.0;
@@ -138,9 +142,10 @@ impl Mixture<Model> {
 
     /// Whether that time is at most so much.
     fn is_done_by(&self, objective: Objective, time_s: f64) -> bool {
+        // Before it is asked.
         let bounds = |model: &Model| match objective {
-            Objective::Mean => model.mean_bounds_s(),
-            _ => model.survival_bounds(time_s),
+            Objective::Mean => (model.quantile_s(0.0), f64::INFINITY),
+            _ => (0.0, 1.0),
         };
         let exact = |model: &Model| match objective {
             Objective::Mean => model.mean_s(),

@@ -5,8 +5,9 @@
 //! repeat with repairs after one round trip and after a timeout, and erasure coding with MDS and
 //! XOR codes of several shares of parity, all with chunks of one, four and sixteen packets. They
 //! are judged as the transport works: headers and repairs take link time, the parity of a submessage
-//! follows its data at once, so that a message is answered when all of it has passed the link, and
-//! its fallback repairs after one round trip.
+//! follows its data at once, so that a message is answered when all of it has passed the link, and a
+//! submessage that its parity does not repair is sent again one round trip later, between later ones
+//! ([`StreamedCoding`](crate::StreamedCoding)).
 //!
 //! Of all candidates within [`TIE`] of the best the simplest is recommended: less parity to
 //! compute and to send is worth more than a percent that no measurement would show. A code must in
@@ -179,7 +180,9 @@ fn simplest_within_tie(
     let worse = Axis::Loss.at(question, more);
     let mut then = Vec::new();
     for i in &tied {
-        then.push(sorted[*i].candidate.model(&worse, fates)?.judged_s(worse.objective));
+        // A chunk that hardly ever comes through then has no model, and is out.
+        let model = sorted[*i].candidate.model(&worse, fates);
+        then.push(model.map_or(f64::INFINITY, |model| model.judged_s(worse.objective)));
     }
     let best_s = then.iter().copied().fold(f64::INFINITY, f64::min);
     let first = then.iter().position(|time_s| *time_s <= best_s * (1.0 + TIE));

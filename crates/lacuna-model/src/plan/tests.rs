@@ -92,6 +92,22 @@ fn the_fallback_of_a_certain_failure_counts_its_own_wire_time() {
 }
 
 #[test]
+fn a_long_message_whose_submessages_fail_now_and_then_pays_for_the_last_ones_only() {
+    // Nine of ten messages have a submessage that falls back, one in four near enough to the end.
+    let question = Question {
+        rate_bits_per_s: 1e9,
+        loss: LossKnown::At(0.01),
+        sizes_bytes: vec![32 * MIB],
+        ..question()
+    };
+    let plan = plan(&question).unwrap();
+    let xor = Candidate { scheme: Scheme::Code(Code::xor(32, 8).unwrap()), chunk_packets: 1 };
+    let expected = plan.candidates.iter().find(|e| e.candidate == xor).unwrap();
+    assert!(expected.fallback.unwrap() > 0.8);
+    assert!(expected.mean_s - expected.p50_s < question.rtt_s / 4.0, "{expected:?}");
+}
+
+#[test]
 fn every_candidate_has_all_numbers() {
     for mean_burst_packets in [None, Some(8.0)] {
         let plan = plan(&Question { mean_burst_packets, ..question() }).unwrap();

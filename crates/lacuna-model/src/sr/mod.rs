@@ -17,7 +17,7 @@
 mod slowest;
 mod walk;
 
-pub(crate) use slowest::{Lengths, Line, Slowest, lost};
+pub(crate) use slowest::{Lengths, Line, Pace, Slowest, lost};
 
 use crate::{Completion, ModelError, Transfer, error::check, fate::Fate};
 
@@ -89,15 +89,15 @@ impl Completion for SelectiveRepeat {
     }
 
     fn cdf(&self, time_s: f64) -> f64 {
-        self.slowest.ln_cdf(self.chunks, time_s - self.rtt_s).exp()
+        self.slowest.ln_cdf(self.chunks as f64, time_s - self.rtt_s).exp()
     }
 
     fn survival(&self, time_s: f64) -> f64 {
-        -self.slowest.ln_cdf(self.chunks, time_s - self.rtt_s).exp_m1()
+        -self.slowest.ln_cdf(self.chunks as f64, time_s - self.rtt_s).exp_m1()
     }
 
     fn quantile_s(&self, probability: f64) -> f64 {
-        self.rtt_s + self.slowest.quantile_s(self.chunks, probability)
+        self.rtt_s + self.slowest.quantile_s(self.chunks as f64, probability)
     }
 }
 

@@ -45,9 +45,20 @@ const SMOOTH_CHUNKS_SQUARED: f64 = 1e9;
 pub(crate) struct Slowest {
     /// `T`.
     chunk_s: f64,
-    /// `O / T`, at least 1.
+    /// `O / T`.
     rho: f64,
     rounds: Rounds,
+}
+
+/// How the units of a message follow each other: chunks, or submessages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    /// `T`: a unit on the link.
+    pub(crate) unit_s: f64,
+    /// `O`: from one transmission to the end of the next.
+    pub(crate) round_s: f64,
+    /// What a unit sends in all, repairs counted, in units.
+    pub(crate) transmissions: f64,
 }
 
 /// Messages of `first`, `first + step`, ... chunks.
@@ -88,13 +99,23 @@ impl Slowest {
         rounds: Rounds,
     ) -> Self {
         let chunk_s = transfer.chunk_s();
-        let rho = timing.rto_rtts * transfer.rtt_s() / chunk_s + 1.0;
-        let stretch = if timing.wire_time && chunks > rho {
-            (rho + (chunks - rho) / (1.0 - transfer.loss().probability())) / chunks
+        let pace = Pace {
+            unit_s: chunk_s,
+            round_s: timing.rto_rtts * transfer.rtt_s() + chunk_s,
+            transmissions: 1.0 / (1.0 - transfer.loss().probability()),
+        };
+        Self::paced(pace, chunks, timing.wire_time, rounds)
+    }
+
+    /// With `wire_time`, repairs of `units` units take link time from first transmissions.
+    pub(crate) fn paced(pace: Pace, units: f64, wire_time: bool, rounds: Rounds) -> Self {
+        let rho = pace.round_s / pace.unit_s;
+        let stretch = if wire_time && units > rho {
+            (rho + (units - rho) * pace.transmissions) / units
         } else {
             1.0
         };
-        Self { chunk_s: chunk_s * stretch, rho: rho / stretch, rounds }
+        Self { chunk_s: pace.unit_s * stretch, rho: rho / stretch, rounds }
     }
 
     /// `T`, with what repairs take of it.
@@ -107,9 +128,8 @@ impl Slowest {
         self.rho
     }
 
-    /// `ln P(max X_i <= time)` for a message of `chunks` chunks.
-    pub(crate) fn ln_cdf(&self, chunks: u64, time_s: f64) -> f64 {
-        let m = chunks as f64;
+    /// `ln P(max X_i <= time)` for a message of `m` chunks.
+    pub(crate) fn ln_cdf(&self, m: f64, time_s: f64) -> f64 {
         let v = time_s / self.chunk_s - m;
         // A time that was computed by another way as that of a step is that of the step.
         let v = v + ROUNDING * (m + v.abs() + self.rho);
@@ -132,8 +152,7 @@ impl Slowest {
     }
 
     /// The first time at which the probability of being done reaches `probability`.
-    pub(crate) fn quantile_s(&self, chunks: u64, probability: f64) -> f64 {
-        let m = chunks as f64;
+    pub(crate) fn quantile_s(&self, m: f64, probability: f64) -> f64 {
         if probability >= 1.0 && self.rounds.count() > 0 {
             return f64::INFINITY;
         }
@@ -168,11 +187,30 @@ impl Slowest {
         } else if m - 1.0 <= self.rho {
             walk::closed_form(&self.rounds, m, self.rho)
         } else if !self.is_smooth(m) {
-            walk::stepped(&self.rounds, m, self.rho)
+            walk::stepped(&self.rounds, m, self.rho, None)
         } else {
             walk::smooth(&self.rounds, m, self.rho)
         };
         (m + excess) * self.chunk_s
+    }
+
+    /// The same, together with something that is done `first_s` after the message's beginning with
+    /// `a_1` and with `a_{q+1}` after `q` more rounds of `round_s`; `first_s` is after all chunks were
+    /// sent. `None` where that would take too long.
+    pub(crate) fn mean_with_s(
+        &self,
+        m: u64,
+        first_s: f64,
+        round_s: f64,
+        rounds: &Rounds,
+    ) -> Option<f64> {
+        let m = m as f64;
+        let is_short = self.rounds.count() <= STEPPED_ROUNDS_MAX;
+        is_short.then(|| {
+            let start = (first_s / self.chunk_s - m).max(0.0);
+            let last = walk::Last { start, round: round_s / self.chunk_s, rounds };
+            first_s + walk::stepped(&self.rounds, m, self.rho, Some(&last)) * self.chunk_s
+        })
     }
 
     /// Whether lines instead of steps change the mean of a message longer than a round by less than

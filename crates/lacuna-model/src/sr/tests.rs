@@ -99,7 +99,7 @@ fn closed_form_and_staircase_agree_where_both_hold() {
     for loss in [1e-8, 1e-3, 0.1, 0.6] {
         for (m, rho) in [(2.0, 1.5), (50.0, 49.0), (1000.0, 5000.25), (8.0, 7.0)] {
             let rounds = Rounds::new(&ChunkLoss::independent(loss).unwrap(), m as u64);
-            let exact = walk::stepped(&rounds, m, rho);
+            let exact = walk::stepped(&rounds, m, rho, None);
             let closed = walk::closed_form(&rounds, m, rho);
             assert!((closed - exact).abs() < 1e-13 * (m + rho), "{loss} {m}: {closed} {exact}");
         }
@@ -112,7 +112,7 @@ fn the_smooth_mean_agrees_with_the_staircase_on_long_messages() {
     for loss in [1e-7, 1e-5, 1e-3, 0.1] {
         let (m, rho) = (f64::from(1 << 24), 1_048_577.3);
         let rounds = Rounds::new(&ChunkLoss::independent(loss).unwrap(), 1 << 24);
-        let (exact, smooth) = (walk::stepped(&rounds, m, rho), walk::smooth(&rounds, m, rho));
+        let (exact, smooth) = (walk::stepped(&rounds, m, rho, None), walk::smooth(&rounds, m, rho));
         assert!((exact - smooth).abs() < 1e-9 * m, "{loss}: {exact} {smooth}");
     }
 }
@@ -185,7 +185,7 @@ fn several_lengths_at_one_time_are_those_of_each_alone() {
                 let weights: Vec<f64> = lengths.clone().map(|n| 1.0 / n as f64).collect();
                 let alone: f64 = lengths
                     .zip(&weights)
-                    .map(|(n, weight)| weight * -sr.slowest.ln_cdf(n, time_s).exp_m1())
+                    .map(|(n, weight)| weight * -sr.slowest.ln_cdf(n as f64, time_s).exp_m1())
                     .sum();
                 let (first, stride) = (first as f64, stride as f64);
                 let together = sr.slowest.not_done(time_s, first, stride, &weights);

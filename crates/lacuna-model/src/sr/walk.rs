@@ -49,14 +49,26 @@ pub(super) fn closed_form(rounds: &Rounds, m: f64, rho: f64) -> f64 {
     sum
 }
 
-/// See the module's text.
-pub(super) fn stepped(rounds: &Rounds, m: f64, rho: f64) -> f64 {
+/// One more thing that has to be done: after `q` rounds, the first of which ends at `start`, with
+/// `a_q`. In chunk times after the last first transmission.
+pub(super) struct Last<'r> {
+    pub(super) start: f64,
+    pub(super) round: f64,
+    pub(super) rounds: &'r Rounds,
+}
+
+/// See the module's text. With a `last`, the integral begins where that one's first round ends.
+pub(super) fn stepped(rounds: &Rounds, m: f64, rho: f64, last: Option<&Last>) -> f64 {
     let count = rounds.count();
-    let mut bounds = vec![0.0];
+    let from = last.map_or(0.0, |last| last.start);
+    let mut bounds = vec![from];
     for q in 1..=count {
         let end = q as f64 * rho;
-        bounds.push((end - (m - 1.0)).max(0.0));
-        bounds.push(end);
+        bounds.push((end - (m - 1.0)).max(from));
+        bounds.push(end.max(from));
+    }
+    if let Some(last) = last {
+        bounds.extend((1..=last.rounds.count()).map(|q| last.start + q as f64 * last.round));
     }
     bounds.sort_by(f64::total_cmp);
     let mut steps: Vec<(f64, f64)> = Vec::with_capacity(count);
@@ -81,6 +93,11 @@ pub(super) fn stepped(rounds: &Rounds, m: f64, rho: f64) -> f64 {
             if behind >= 1.0 {
                 steps.push(((end - start - (behind - 1.0)).clamp(0.0, 1.0), rounds.gain(q)));
             }
+        }
+        if let Some(last) = last {
+            // Its steps are bounds: anywhere within them its round is the same.
+            let again = (start - last.start + length / 2.0) / last.round;
+            ln_f += last.rounds.ln_arrived((again as usize).saturating_add(1));
         }
         if -ln_f * (bounds[bounds.len() - 1] - start) < NEGLIGIBLE * sum {
             break;
