@@ -469,23 +469,23 @@ impl Receive {
     /// first, as the acknowledgement carries them; returns the bytes up to the
     /// last that has a set bit.
     pub fn copy_chunk_bits(&self, first: u32, out: &mut [u8]) -> usize {
+        let load =
+            |word: usize| self.chunk_bits.get(word).map_or(0, |word| word.load(Ordering::Acquire));
+        let shift = first % 64;
         let mut used = 0;
-        for (i, byte) in out.iter_mut().enumerate() {
-            let start = first as usize + i * 8;
-            let load = |word: usize| {
-                self.chunk_bits.get(word).map_or(0, |word| word.load(Ordering::Acquire))
-            };
-            if start / 64 >= self.chunk_bits.len() {
+        for (index, bytes) in out.chunks_mut(8).enumerate() {
+            let word = (first / 64) as usize + index;
+            if word >= self.chunk_bits.len() {
                 break;
             }
-            let shift = start % 64;
-            let mut bits = load(start / 64) >> shift;
-            if shift > 56 {
-                bits |= load(start / 64 + 1) << (64 - shift);
+            let mut bits = load(word) >> shift;
+            if shift > 0 {
+                bits |= load(word + 1) << (64 - shift);
             }
-            *byte = bits as u8;
-            if *byte != 0 {
-                used = i + 1;
+            let bits = bits.to_le_bytes();
+            bytes.copy_from_slice(&bits[..bytes.len()]);
+            if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+                used = index * 8 + last + 1;
             }
         }
         used

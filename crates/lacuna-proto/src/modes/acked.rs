@@ -44,14 +44,10 @@ impl Acked {
         let cumulative = ack.cumulative.min(self.chunks);
         self.set(0..cumulative);
         let start = u64::from(cumulative) + u64::from(ack.skipped_bytes) * 8;
-        for (index, byte) in ack.chunks.iter().enumerate() {
-            let first = start + index as u64 * 8;
-            for bit in 0..8 {
-                let chunk = first + bit;
-                if byte >> bit & 1 == 1 && chunk < u64::from(self.chunks) {
-                    self.set(chunk as u32..chunk as u32 + 1);
-                }
-            }
+        for (index, bytes) in ack.chunks.chunks(8).enumerate() {
+            let mut bits = [0; 8];
+            bits[..bytes.len()].copy_from_slice(bytes);
+            self.set_bits(start + index as u64 * 64, u64::from_le_bytes(bits));
         }
         self.fragments |= ack.immediate_fragments;
         if sequence < self.sequence {
@@ -100,6 +96,70 @@ impl Acked {
             self.count += (mask & !*word).count_ones();
             *word |= mask;
             chunk += count;
+        }
+    }
+
+    /// Sets the chunks from `first` on whose bits are set, as far as the message has them.
+    fn set_bits(&mut self, first: u64, bits: u64) {
+        let count = u64::from(self.chunks).saturating_sub(first).min(64);
+        if count == 0 {
+            return;
+        }
+        let bits = bits & u64::MAX >> (64 - count);
+        let (index, shift) = ((first / 64) as usize, first % 64);
+        let behind = if shift > 0 { bits >> (64 - shift) } else { 0 };
+        for (index, bits) in [(index, bits << shift), (index + 1, behind)] {
+            if bits != 0 {
+                let word = &mut self.bits[index];
+                self.count += (bits & !*word).count_ones();
+                *word |= bits;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Rng;
+
+    #[test]
+    fn what_the_peer_has_is_what_a_list_of_booleans_says() {
+        let mut rng = Rng::new(5);
+        for _ in 0..300 {
+            let chunks = 1 + rng.below(400) as u32;
+            let shape = MessageShape {
+                chunk_packets: 1,
+                data_packets: chunks,
+                total_packets: chunks,
+                fragments: 0,
+                layout: None,
+            };
+            let mut acked = Acked::new(&shape);
+            let mut list = vec![false; chunks as usize];
+            for sequence in 0..4 {
+                let cumulative = rng.below(u64::from(chunks) + 20) as u32;
+                let skipped_bytes = rng.below(30) as u32;
+                // Longer than the message, too: a peer may say anything.
+                let bits: Vec<u8> = (0..rng.below(70)).map(|_| rng.below(256) as u8).collect();
+                let ack = Ack {
+                    message: 0,
+                    cumulative,
+                    immediate_fragments: 0,
+                    truncated: false,
+                    skipped_bytes,
+                    chunks: &bits,
+                };
+                acked.on_ack(sequence, &ack);
+                let start = cumulative.min(chunks) + skipped_bytes * 8;
+                for (chunk, has) in list.iter_mut().enumerate() {
+                    let bit = chunk.checked_sub(start as usize);
+                    let byte = bit.and_then(|bit| Some(bits.get(bit / 8)? >> (bit % 8) & 1));
+                    *has |= chunk < cumulative as usize || byte == Some(1);
+                    assert_eq!(acked.has(chunk as u32), *has, "chunk {chunk} of {chunks}");
+                }
+                assert_eq!(acked.count() as usize, list.iter().filter(|has| **has).count());
+            }
         }
     }
 }

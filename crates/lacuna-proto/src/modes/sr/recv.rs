@@ -37,11 +37,18 @@ impl Turns {
         receive: &Receive,
         scratch: &'s mut [u8],
     ) -> Ack<'s> {
+        // Before the bits are read: what comes meanwhile is told next time.
+        let done = receive.chunks_done();
         let cumulative = receive.cumulative();
         let room = scratch.len();
         let mut skipped_bytes = std::mem::take(&mut self.skipped_bytes);
         let first = |skipped_bytes: u32| cumulative.saturating_add(skipped_bytes.saturating_mul(8));
-        let mut used = receive.copy_chunk_bits(first(skipped_bytes), scratch);
+        // All that came came in order, which is to say mostly: most messages that a
+        // report speaks of have not begun yet.
+        let mut used = match done > cumulative {
+            true => receive.copy_chunk_bits(first(skipped_bytes), scratch),
+            false => 0,
+        };
         if used <= room / 2 && skipped_bytes > 0 {
             // Nothing that the part before it had not told.
             scratch.fill(0);
