@@ -220,6 +220,7 @@ impl Worker {
             self.take_rest(limit);
             return;
         }
+        self.rest.on_pause();
         let now_ns = self.clock.now_ns();
         if self.spin.looks_again(now_ns) {
             std::hint::spin_loop();
@@ -563,7 +564,7 @@ impl Worker {
             while left > 0 {
                 let Some(run) = qp.poll_transmit(now_ns, channel.index, left) else { break };
                 left -= run.len() as u32;
-                self.rest.on_sent();
+                self.rest.on_sent(run.len() as u64 * u64::from(mtu_bytes));
                 channel.packetizer.push(to, run, shared.clone());
             }
             goes_on |= left == 0;
