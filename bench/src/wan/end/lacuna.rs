@@ -10,17 +10,19 @@ use lacuna::{
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A bulk transfer is messages of this size, …
 const BULK_BYTES: usize = 8 << 20;
-/// … so many on the way: four times what 1 Gbit/s over 250 ms has in flight.
-const BULK_AHEAD: usize = 16;
+/// … so many on the way, and what the path has in flight four times: 16 at 1 Gbit/s over
+/// 250 ms. No more than that: memory that nobody has used yet has to be cleared first, and a
+/// run at 100 Mbit/s takes 10 s to fill 16 of them once.
+const BULK_AHEAD: usize = 2;
+const BULK_PATHS: u64 = 4;
 /// Receives posted on a connection that stays.
 const AHEAD: usize = 2;
-/// How often the bitmaps of a bulk transfer are counted.
-const COUNT: Duration = Duration::from_millis(5);
+/// How often it is looked whether the client has closed a connection.
+const LOOK: Duration = Duration::from_millis(5);
 /// Longer than any run.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
@@ -47,15 +49,8 @@ pub(super) fn serve(order: &Order, mode: &str, cc: &str) -> Result<()> {
     let listener = Listener::bind(&context, order.address, config(order, mode, cc)?)?;
     say(&Line::Listening)?;
     if let Task::Bulk { seconds } = order.task {
-        let connection = listener.accept()?;
-        let received = Arc::new(AtomicU64::new(0));
-        let counted = received.clone();
-        thread(move || {
-            if let Err(error) = take_bulk(&connection, &counted) {
-                eprintln!("{error:#}");
-            }
-        })?;
-        return watch(&received, seconds);
+        let mut bulk = Bulk::new(listener.accept()?, bulk_ahead(order))?;
+        return watch(seconds, || bulk.received());
     }
     let listener = Arc::new(listener);
     let bytes = order.task.message_bytes();
@@ -75,24 +70,37 @@ pub(super) fn serve(order: &Order, mode: &str, cc: &str) -> Result<()> {
     }
 }
 
-fn take_bulk(connection: &Connection, received: &AtomicU64) -> Result<()> {
-    let mut posted = VecDeque::new();
-    for _ in 0..BULK_AHEAD {
-        posted.push_back(connection.post_recv(vec![0; BULK_BYTES])?);
+fn bulk_ahead(order: &Order) -> usize {
+    BULK_AHEAD + (BULK_PATHS * order.bdp_bytes / BULK_BYTES as u64) as usize
+}
+
+/// The receiving end of a bulk transfer.
+struct Bulk {
+    connection: Connection,
+    posted: VecDeque<RecvHandle>,
+    complete_bytes: u64,
+}
+
+impl Bulk {
+    fn new(connection: Connection, ahead: usize) -> Result<Self> {
+        let posted = (0..ahead).map(|_| connection.post_recv(vec![0; BULK_BYTES]));
+        let posted = posted.collect::<Result<_, _>>()?;
+        Ok(Self { connection, posted, complete_bytes: 0 })
     }
-    let mut complete_bytes = 0;
-    loop {
-        let Some(front) = posted.front() else { return Ok(()) };
-        if front.wait(COUNT).is_ok() {
-            let done = posted.pop_front().context("it was there")?.complete();
-            complete_bytes += BULK_BYTES as u64;
-            posted.push_back(connection.post_recv(done.buffer)?);
+
+    /// Posts anew what is complete; bytes that have come.
+    fn received(&mut self) -> Result<u64> {
+        while self.posted.front().is_some_and(RecvHandle::is_complete)
+            && let Some(front) = self.posted.pop_front()
+        {
+            let buffer = front.complete().buffer;
+            self.complete_bytes += BULK_BYTES as u64;
+            self.posted.push_back(self.connection.post_recv(buffer)?);
         }
-        if let Some(failure) = connection.failure() {
+        if let Some(failure) = self.connection.failure() {
             bail!("{failure}");
         }
-        let open_bytes: u64 = posted.iter().map(arrived_bytes).sum();
-        received.store(complete_bytes + open_bytes, Ordering::Relaxed);
+        Ok(self.complete_bytes + self.posted.iter().map(arrived_bytes).sum::<u64>())
     }
 }
 
@@ -119,7 +127,7 @@ fn take(connection: &Connection, bytes: usize, ahead: usize) -> Result<()> {
     }
     // The client closes it; until then its last packets may need an answer.
     while connection.failure().is_none() {
-        std::thread::sleep(COUNT);
+        std::thread::sleep(LOOK);
     }
     Ok(())
 }
@@ -135,7 +143,7 @@ pub(super) fn send(order: &Order, mode: &str, cc: &str) -> Result<()> {
     match order.task {
         Task::Bulk { .. } => {
             let connection = Connection::connect(&context, address, config)?;
-            send_bulk(&connection)
+            send_bulk(&connection, bulk_ahead(order))
         }
         Task::Messages { count, connection: reuse, .. } => {
             let data = vec![0x5A; order.task.message_bytes()];
@@ -162,11 +170,11 @@ pub(super) fn send(order: &Order, mode: &str, cc: &str) -> Result<()> {
     }
 }
 
-fn send_bulk(connection: &Connection) -> Result<()> {
+fn send_bulk(connection: &Connection, ahead: usize) -> Result<()> {
     let data = Arc::new(vec![0x5A; BULK_BYTES]);
     let mut under_way = VecDeque::new();
     loop {
-        while under_way.len() < BULK_AHEAD {
+        while under_way.len() < ahead {
             under_way.push_back(connection.start_write(SendBuffer::new(data.clone()), None)?);
         }
         under_way.pop_front().context("it was there")?.wait()?;

@@ -22,7 +22,6 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How often a server looks at what has arrived: often enough to see a round trip of 40 ms.
@@ -188,13 +187,13 @@ fn say(line: &Line) -> Result<()> {
 }
 
 /// Watches what arrives for the time of a bulk transfer, and tells.
-fn watch(received: &AtomicU64, seconds: f64) -> Result<()> {
+fn watch(seconds: f64, mut received: impl FnMut() -> Result<u64>) -> Result<()> {
     let began_ns = now_ns();
     let end_ns = began_ns + (seconds * 1e9) as u64;
     let mut samples = vec![(began_ns, 0)];
     loop {
         std::thread::sleep(SAMPLE);
-        let (at_ns, bytes) = (now_ns(), received.load(Ordering::Relaxed));
+        let (bytes, at_ns) = (received()?, now_ns());
         if at_ns >= end_ns {
             samples.push((at_ns, bytes));
             return say(&Line::Arrived(samples));

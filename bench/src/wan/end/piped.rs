@@ -52,7 +52,7 @@ pub(super) fn serve(order: &Order, words: &[String]) -> Result<()> {
                     counted.fetch_add(bytes as u64, Ordering::Relaxed);
                 }
             })?;
-            return watch(&received, seconds);
+            return watch(seconds, || Ok(received.load(Ordering::Relaxed)));
         }
         while out.read(&mut buffer)? > 0 {}
         running.0.wait()?;

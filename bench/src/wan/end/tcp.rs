@@ -26,7 +26,7 @@ pub(super) fn serve(order: &Order, cc: &str) -> Result<()> {
                 counted.fetch_add(bytes as u64, Ordering::Relaxed);
             }
         })?;
-        return watch(&received, seconds);
+        return watch(seconds, || Ok(received.load(Ordering::Relaxed)));
     }
     loop {
         let (stream, _) = listener.accept()?;
