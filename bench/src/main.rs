@@ -44,6 +44,9 @@ enum Task {
     },
     /// Measure what a packet costs as slots, queue pairs or message bytes grow
     Scale {
+        /// Settings whose names contain one of these, as in "queue pairs 10", or
+        /// "memory"; all without
+        only: Vec<String>,
         #[arg(long, default_value_t = 5)]
         rounds: u32,
         /// One JSON object per setting
@@ -118,7 +121,7 @@ impl Task {
             Self::Wan(args) => wan::run(&args),
             Self::WanEnd { order } => wan::end::run(&order),
             Self::Engine { rounds, json } => engine::run(rounds, json),
-            Self::Scale { rounds, json } => scale::run(rounds, json),
+            Self::Scale { only, rounds, json } => scale::run(&only, rounds, json),
             Self::Count { update, tolerance } => {
                 ensure!(count::is_available(), "valgrind is not installed (Debian: valgrind)");
                 let kept = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("instructions.json");

@@ -3,7 +3,11 @@
 //!
 //! Both ends run on one thread over real sockets, and its processor time is
 //! what counts: it does not grow when another process takes the core. All
-//! settings of an axis move as many packets, in turn, round by round.
+//! settings of an axis move as many packets, in turn, round by round, from and
+//! into as much memory, far more than the caches hold: a message of 64 KiB that
+//! is sent from the same 64 KiB again and again would be compared with one of
+//! 1 GiB by what memory costs. Each round has sockets, queue pairs and buffers
+//! of its own, so that no setting keeps the luck of where its pages lie.
 
 use crate::pin;
 use crate::run::spread;
@@ -18,13 +22,22 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 const MTU_BYTES: usize = 4096;
-/// Bytes that each setting moves in a round.
-const ROUND_BYTES: usize = 256 << 20;
+
+/// Settings that are compared with each other.
+struct Axis {
+    name: &'static str,
+    /// Bytes that each setting moves in a round, and memory that it moves them from
+    /// and to: as much as the longest message takes.
+    pool_bytes: usize,
+    settings: Vec<Setting>,
+}
 
 /// One setting.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Setting {
     axis: &'static str,
+    /// How much there is of what the axis is about.
+    value: usize,
     queue_pairs: usize,
     /// Messages in flight on each queue pair, a slot each.
     slots: usize,
@@ -32,73 +45,114 @@ pub(crate) struct Setting {
     ns_per_packet: f64,
     /// Over the first setting of the axis, median of the rounds.
     ratio: f64,
+    /// The least and the most of them.
+    ratio_least: f64,
+    ratio_most: f64,
 }
 
-/// Buffers of all settings of an axis together, so that each walks as much
-/// memory: far more than the caches hold.
-const POOL_BYTES: usize = 256 << 20;
-
-fn settings() -> Vec<Setting> {
-    let at = |axis, queue_pairs, slots, message_bytes| Setting {
-        axis,
-        queue_pairs,
-        slots,
-        message_bytes,
-        ns_per_packet: 0.0,
-        ratio: 0.0,
+fn axes() -> Vec<Axis> {
+    let axis = |name, pool_bytes, settings: &[(usize, usize, usize, usize)]| Axis {
+        name,
+        pool_bytes,
+        settings: settings
+            .iter()
+            .map(|&(value, queue_pairs, slots, message_bytes)| Setting {
+                axis: name,
+                value,
+                queue_pairs,
+                slots,
+                message_bytes,
+                ns_per_packet: 0.0,
+                ratio: 0.0,
+                ratio_least: 0.0,
+                ratio_most: 0.0,
+            })
+            .collect(),
     };
-    let message = POOL_BYTES / 1024;
-    let mut settings = Vec::new();
-    settings.extend([1, 4, 32, 256, 1000].map(|slots| at("slots in use", 1, slots, message)));
-    settings
-        .extend([1, 10, 100, 1000].map(|pairs| at("queue pairs", pairs, 1000 / pairs, message)));
-    // As many bytes in flight, as far as messages can be so short.
-    for (bits, slots) in [(16, 64), (18, 16), (20, 4), (24, 1), (28, 1), (30, 1)] {
-        settings.push(at("message bytes", 1, slots, 1 << bits));
-    }
-    settings
+    let message = 256 << 10;
+    vec![
+        axis("slots in use", 256 << 20, &[1, 4, 32, 256, 1000].map(|slots| (slots, 1, slots, message))),
+        axis(
+            "queue pairs",
+            256 << 20,
+            &[1, 10, 100, 1000].map(|pairs| (pairs, pairs, 1000 / pairs, message)),
+        ),
+        // As many bytes in flight, as far as messages can be so short.
+        axis(
+            "message bytes",
+            1 << 30,
+            &[(16, 64), (18, 16), (20, 4), (24, 1), (28, 1), (30, 1)]
+                .map(|(bits, slots)| (1 << bits, 1, slots, 1 << bits)),
+        ),
+    ]
 }
 
-/// Measures all settings, `rounds` times each; prints a table or JSON.
-pub(crate) fn run(rounds: u32, json: bool) -> Result<()> {
+/// Measures the settings whose axis and value contain one of `only`, as in
+/// "queue pairs 10", `rounds` times each; prints a table or JSON.
+pub(crate) fn run(only: &[String], rounds: u32, json: bool) -> Result<()> {
     let core = *pin::allowed()?.last().context("no core")?;
     pin::this_thread(core)?;
+    // Whole words: "queue pairs 10" is not one with 100 of them.
+    let is_named = |name: &str, part: &str| format!("{name} ").contains(&format!("{part} "));
+    let is_wanted = |name: &str| only.is_empty() || only.iter().any(|part| is_named(name, part));
     // First: what others have freed would be taken again without a trace.
-    let memory = queue_pair_bytes(10_000)?;
-    let mut settings = settings();
-    for axis in ["slots in use", "queue pairs", "message bytes"] {
-        let mut fleets = Vec::new();
-        for setting in settings.iter().filter(|setting| setting.axis == axis) {
-            fleets.push((Fleet::new(setting)?, Vec::new()));
+    let memory = match is_wanted("memory") {
+        true => Some(queue_pair_bytes(10_000)?),
+        false => None,
+    };
+    let mut settings = Vec::new();
+    for mut axis in axes() {
+        axis.settings.retain(|setting| is_wanted(&format!("{} {}", axis.name, setting.value)));
+        if axis.settings.is_empty() {
+            continue;
         }
+        let source = SendBuffer::new(Arc::new(vec![0x5A; axis.pool_bytes]));
+        let mut costs = vec![Vec::new(); axis.settings.len()];
         for _ in 0..rounds {
-            for (fleet, costs) in &mut fleets {
-                costs.push(fleet.round(ROUND_BYTES)?);
+            for (setting, costs) in axis.settings.iter().zip(&mut costs) {
+                costs.push(Fleet::new(setting, &source)?.round(axis.pool_bytes)?);
             }
         }
-        let base = fleets[0].1.clone();
-        let axis = settings.iter_mut().filter(|setting| setting.axis == axis);
-        for (setting, (_, costs)) in axis.zip(fleets) {
-            let ratios = costs.iter().zip(&base).map(|(cost, base)| cost / base).collect();
-            setting.ns_per_packet = spread(costs).context("no rounds")?.median;
-            setting.ratio = spread(ratios).context("no rounds")?.median;
+        for (setting, costs_ns) in axis.settings.iter().zip(&costs) {
+            let ratios = costs_ns.iter().zip(&costs[0]).map(|(cost, base)| cost / base).collect();
+            let ratios = spread(ratios).context("no rounds")?;
+            settings.push(Setting {
+                ns_per_packet: spread(costs_ns.clone()).context("no rounds")?.median,
+                ratio: ratios.median,
+                ratio_least: ratios.least,
+                ratio_most: ratios.most,
+                ..setting.clone()
+            });
         }
     }
     if json {
         for setting in &settings {
             println!("{}", serde_json::to_string(setting)?);
         }
-        println!("{}", serde_json::json!({ "queue_pair_bytes": memory }));
+        if let Some(memory) = memory {
+            println!("{}", serde_json::json!({ "queue_pair_bytes": memory }));
+        }
         return Ok(());
     }
-    println!("axis           queue pairs  slots  message bytes  CPU ns/packet  ratio");
+    if !settings.is_empty() {
+        println!("axis           queue pairs  slots  message bytes  CPU ns/packet  ratio");
+    }
     for s in &settings {
         println!(
-            "{:<14} {:>11} {:>6} {:>14} {:>14.0} {:>6.2}",
-            s.axis, s.queue_pairs, s.slots, s.message_bytes, s.ns_per_packet, s.ratio
+            "{:<14} {:>11} {:>6} {:>14} {:>14.0} {:>6.2} [{:.2}-{:.2}]",
+            s.axis,
+            s.queue_pairs,
+            s.slots,
+            s.message_bytes,
+            s.ns_per_packet,
+            s.ratio,
+            s.ratio_least,
+            s.ratio_most
         );
     }
-    println!("a connected queue pair with one receive posted takes {memory} bytes");
+    if let Some(memory) = memory {
+        println!("a connected queue pair with one receive posted takes {memory} bytes");
+    }
     Ok(())
 }
 
@@ -106,7 +160,10 @@ pub(crate) fn run(rounds: u32, json: bool) -> Result<()> {
 struct Fleet {
     contexts: [Context; 2],
     pairs: Vec<Pair>,
-    message: Arc<Vec<u8>>,
+    message_bytes: usize,
+    /// What messages are sent from, one behind the other, round and round.
+    source: SendBuffer,
+    at: usize,
 }
 
 struct Pair {
@@ -138,7 +195,7 @@ fn connect(contexts: &[Context; 2], config: &ConnectionConfig) -> Result<Pair> {
 }
 
 impl Fleet {
-    fn new(setting: &Setting) -> Result<Self> {
+    fn new(setting: &Setting, source: &SendBuffer) -> Result<Self> {
         let config = ConnectionConfig {
             mode: Mode::SR,
             mtu_bytes: Some(MTU_BYTES as u32),
@@ -153,28 +210,41 @@ impl Fleet {
                 let buffer = vec![0; setting.message_bytes];
                 pair.posted.push_back(pair.receiver.post_recv(buffer)?);
             }
-            let buffers = POOL_BYTES / setting.message_bytes / setting.queue_pairs;
+            let buffers = source.len() / setting.message_bytes / setting.queue_pairs;
             let spare = buffers.saturating_sub(setting.slots);
             pair.spare.extend((0..spare).map(|_| vec![0; setting.message_bytes]));
             pairs.push(pair);
         }
-        let message = Arc::new(vec![0x5A; setting.message_bytes]);
-        let mut fleet = Self { contexts, pairs, message };
+        let message_bytes = setting.message_bytes;
+        let mut fleet = Self { contexts, pairs, message_bytes, source: source.clone(), at: 0 };
         // Memory is touched and the window found before anything counts.
-        fleet.round(POOL_BYTES.max(setting.message_bytes))?;
+        fleet.round(source.len())?;
         Ok(fleet)
+    }
+
+    /// What is sent next.
+    fn message(&mut self) -> Result<SendBuffer> {
+        if self.at + self.message_bytes > self.source.len() {
+            self.at = 0;
+        }
+        let message = self.source.part(self.at, self.message_bytes)?;
+        self.at += self.message_bytes;
+        Ok(message)
     }
 
     /// Moves `bytes` in all; processor nanoseconds per packet.
     fn round(&mut self, bytes: usize) -> Result<f64> {
-        let messages = (bytes / self.message.len()).max(1);
+        let messages = (bytes / self.message_bytes).max(1);
         let (mut started, mut done) = (0, 0);
         let before = pin::thread_time();
         while done < messages {
-            for pair in &mut self.pairs {
-                while started < messages && pair.sent.len() < pair.posted.len() {
-                    let data = SendBuffer::new(self.message.clone());
-                    pair.sent.push_back(pair.sender.send(data, None)?);
+            for index in 0..self.pairs.len() {
+                while started < messages
+                    && self.pairs[index].sent.len() < self.pairs[index].posted.len()
+                {
+                    let message = self.message()?;
+                    let pair = &mut self.pairs[index];
+                    pair.sent.push_back(pair.sender.send(message, None)?);
                     started += 1;
                 }
             }
@@ -200,7 +270,7 @@ impl Fleet {
             }
         }
         let took = pin::thread_time() - before;
-        let packets = messages * self.message.len().div_ceil(MTU_BYTES);
+        let packets = messages * self.message_bytes.div_ceil(MTU_BYTES);
         Ok(took.as_nanos() as f64 / packets as f64)
     }
 }
@@ -238,13 +308,15 @@ mod tests {
 
     #[test]
     fn every_setting_moves_its_messages() {
-        for setting in settings().into_iter().filter(|s| s.message_bytes <= 1 << 20) {
+        let source = SendBuffer::new(Arc::new(vec![0x5A; 2 << 20]));
+        let settings = axes().into_iter().flat_map(|axis| axis.settings);
+        for setting in settings.filter(|s| s.message_bytes <= 1 << 20) {
             let small = Setting {
                 queue_pairs: setting.queue_pairs.min(20),
                 slots: setting.slots.min(20),
                 ..setting
             };
-            Fleet::new(&small).unwrap().round(1 << 20).unwrap();
+            Fleet::new(&small, &source).unwrap().round(1 << 20).unwrap();
         }
         queue_pair_bytes(100).unwrap();
     }
