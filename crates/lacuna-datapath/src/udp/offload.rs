@@ -246,10 +246,10 @@ impl Datapath for Offloaded {
     }
 }
 
-/// Takes what has come to one socket, which may be connected to a `peer`; 0 when nothing has. `ask` is how many messages to ask for:
-/// twice what the last call found if that was all it asked for, and not more than fit the target at
-/// their size. One that is asked for and not there costs as much as an empty call, some 0.4 us,
-/// which a lone packet should not wait for.
+/// Takes what has come to one socket, which may be connected to a `peer`; 0 when nothing has.
+/// `ask` is how many messages to ask for: twice what the last call found if that was all it asked
+/// for, and not more than fit the target at their size. One that is asked for and not there costs as
+/// much as an empty call, some 0.4 us, which a lone packet should not wait for.
 fn take(
     socket: &UdpSocket,
     peer: Option<SocketAddr>,
