@@ -11,7 +11,7 @@ use crate::inbox::{Command, Inbox};
 use crate::monitor::Monitor;
 use crate::paths::{Paths, Remembered};
 use crate::roster::Roster;
-use crate::worker::{Caller, Worker, WorkerCounters};
+use crate::worker::{Worker, WorkerCounters};
 use lacuna_datapath::{Capabilities, Datapath, MemNetwork, Offload, Udp, UdpConfig, Waiter};
 use lacuna_proto::path::pool::{Pool, Senders};
 use lacuna_wire::{CHANNELS_MAX, RejectKind};
@@ -290,14 +290,10 @@ impl Context {
 
     /// Makes progress once, without waiting, for [`Progress::Manual`]; `false` if there was
     /// nothing to do. With threads it does nothing.
-    ///
-    /// Once it has found a message it returns, and leaves to the next call what it can: the
-    /// application's answer goes out before the word to the peer that the message came. Who does
-    /// something else for long calls it until it returns `false`.
     pub fn progress(&self) -> bool {
         let Some(worker) = &self.inner.manual else { return false };
         let mut worker = lock(worker);
-        let worked = worker.step(Caller::Polls);
+        let worked = worker.step();
         let now_ns = worker.stepped_ns();
         drop(worker);
         self.watch(now_ns);
@@ -312,7 +308,7 @@ impl Context {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        let worked = worker.step(Caller::Polls);
+        let worked = worker.step();
         let now_ns = worker.stepped_ns();
         drop(worker);
         self.watch(now_ns);

@@ -101,23 +101,6 @@ struct Local {
     rest_ns: u64,
 }
 
-/// Who asks for a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Caller {
-    /// An application that looks for itself what has come, and asks again soon.
-    Polls,
-    /// Somebody who may do something else for long, once he has what he waits for.
-    Waits,
-}
-
-/// What a channel had.
-#[derive(Debug, Clone, Copy)]
-struct Found {
-    any: bool,
-    /// An application may be waiting for it.
-    has_news: bool,
-}
-
 /// What is left of a queue pair's turn once its lock is let go.
 #[derive(Debug, Default)]
 struct Settled {
@@ -144,8 +127,6 @@ pub(crate) struct Worker {
     spin: Spin,
     rest: Rest,
     ready: VecDeque<u32>,
-    /// The ready ones are served in the next step, whatever it finds.
-    is_put_off: bool,
     /// Scratch: queue pairs that had a turn, and whether they had data waiting.
     served: Vec<(u32, bool)>,
     timers: BinaryHeap<Reverse<(u64, u32)>>,
@@ -188,7 +169,6 @@ impl Worker {
             spin: Spin::new(spin),
             rest: Rest::new(),
             ready: VecDeque::new(),
-            is_put_off: false,
             served: Vec::new(),
             timers: BinaryHeap::new(),
             writer: ControlWriter::new(CONTROL_BYTES_MAX),
@@ -215,7 +195,7 @@ impl Worker {
     /// One round of progress; if there was nothing to do, spins or sleeps, at
     /// most `limit`.
     pub(crate) fn step_or_wait(&mut self, limit: Option<Duration>) {
-        if self.step(Caller::Waits) {
+        if self.step() {
             self.spin.on_work();
             self.take_rest(limit);
             return;
@@ -287,31 +267,22 @@ impl Worker {
     }
 
     /// One round of progress; `false` if there was nothing to do.
-    pub(crate) fn step(&mut self, caller: Caller) -> bool {
+    pub(crate) fn step(&mut self) -> bool {
         // What the application has asked for goes out before what has come is
         // read: that costs a system call, found or not.
-        let mut worked = self.take_commands() | std::mem::take(&mut self.is_put_off);
+        let mut worked = self.take_commands();
         let mut now_ns = self.clock.now_ns();
         if worked && self.serve_ready(now_ns) {
             now_ns = self.clock.now_ns();
         }
         self.now_ns = now_ns;
-        let mut has_news = false;
         for channel in 0..self.channels.len() {
-            let received = self.receive(now_ns, channel);
-            has_news |= received.has_news;
-            worked |= received.any;
+            worked |= self.receive(now_ns, channel);
             worked |= self.send_rest(now_ns, channel);
         }
         worked |= self.take_timers(now_ns);
         if self.ready.is_empty() {
             return worked;
-        }
-        if has_news && caller == Caller::Polls {
-            // The application may have been waiting for just this: its answer goes
-            // before the report.
-            self.is_put_off = true;
-            return true;
         }
         let now_ns = self.clock.now_ns();
         self.serve_ready(now_ns)
@@ -436,7 +407,7 @@ impl Worker {
         any
     }
 
-    fn receive(&mut self, now_ns: u64, channel: usize) -> Found {
+    fn receive(&mut self, now_ns: u64, channel: usize) -> bool {
         let mut intake = Intake {
             clock: self.clock,
             now_ns,
@@ -446,7 +417,6 @@ impl Worker {
             ready: &mut self.ready,
             timers: &mut self.timers,
             counters: &self.counters,
-            has_news: false,
             bytes: 0,
             rest_ns: u64::MAX,
         };
@@ -468,12 +438,11 @@ impl Worker {
                 }
             }
         }
-        let has_news = intake.has_news;
         self.rest.on_received(intake.bytes, is_much, intake.rest_ns);
         if any {
             self.drops_due_ns.get_or_insert(self.drops_counted_ns + DROPS_EVERY_NS);
         }
-        Found { any, has_news }
+        any
     }
 
     /// Asking costs a system call a channel.
@@ -706,8 +675,6 @@ struct Intake<'w> {
     ready: &'w mut VecDeque<u32>,
     timers: &'w mut BinaryHeap<Reverse<(u64, u32)>>,
     counters: &'w WorkerCounters,
-    /// A message is complete.
-    has_news: bool,
     /// Bytes of packets taken.
     bytes: u64,
     /// The least that their queue pairs may be left alone for.
@@ -793,7 +760,6 @@ impl Intake<'_> {
             news = qp.take_news();
         }
         if news {
-            self.has_news = true;
             shared.notify();
         }
         self.rest_ns = self.rest_ns.min(*rest_ns);
