@@ -46,10 +46,8 @@ impl Fate {
 
     /// Of what a submessage with this code misses.
     pub(crate) fn repair(&self, code: Code) -> Repair {
-        let new = || {
-            let failure = self.outcome(code).failure;
-            Repair::new(code, &self.loss, failure, &self.rounds(code.k().into()))
-        };
+        let new =
+            || Repair::new(code, &self.loss, self.outcome(code), &self.rounds(code.k().into()));
         self.repairs.borrow_mut().entry(code).or_insert_with(new).clone()
     }
 }

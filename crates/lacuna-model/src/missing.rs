@@ -23,6 +23,9 @@ const BURST_LOSSES_MAX: u32 = 64;
 /// What is less likely than the likeliest number by this factor is left out.
 const NEGLIGIBLE: f64 = 1e-13;
 
+/// `ln P` of what never happens: differences of such are numbers still.
+const IMPOSSIBLE_LN: f64 = -700.0;
+
 /// A submessage over the rounds of its repair.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Repair {
@@ -34,23 +37,24 @@ pub(crate) struct Repair {
 }
 
 impl Repair {
-    /// `failure` is the code's under this loss, `of_chunks` are the rounds of its chunks.
-    pub(crate) fn new(code: Code, loss: &ChunkLoss, failure: f64, of_chunks: &Rounds) -> Self {
+    /// `outcome` is the code's under this loss, `of_chunks` are the rounds of its chunks.
+    pub(crate) fn new(code: Code, loss: &ChunkLoss, outcome: Outcome, of_chunks: &Rounds) -> Self {
+        let failure = outcome.failure;
         if failure == 0.0 {
             let rounds = Rounds::of(Vec::new());
             return Self { rounds, mean_chunks: 0.0, mean_chunks_if_any: 0.0 };
         }
         let parts = parts(code, loss, failure);
-        let later = (1..=of_chunks.count()).map(|q| {
+        let mut ln_whole = outcome.ln_success().max(IMPOSSIBLE_LN);
+        let mut rounds = vec![ln_whole];
+        for q in 1..=of_chunks.count() {
             let ln_came = of_chunks.ln_arrived(q);
-            parts.iter().map(|part| part.ln_whole(ln_came)).sum()
-        });
-        let mean_chunks = parts.iter().map(Part::mean_chunks).sum::<f64>();
-        Self {
-            rounds: Rounds::of(std::iter::once((-failure).ln_1p()).chain(later).collect()),
-            mean_chunks,
-            mean_chunks_if_any: mean_chunks / failure,
+            // Not less than before, where the sum is so near to 1 that its digits are lost.
+            ln_whole = parts.iter().map(|part| part.ln_whole(ln_came)).sum::<f64>().max(ln_whole);
+            rounds.push(ln_whole);
         }
+        let mean_chunks = parts.iter().map(Part::mean_chunks).sum::<f64>();
+        Self { rounds: Rounds::of(rounds), mean_chunks, mean_chunks_if_any: mean_chunks / failure }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The sum over failures against itself written out, the paper's formula, early answers.
 
-use super::{EcConfig, ErasureCoding};
+use super::{EcConfig, ErasureCoding, StreamedCoding};
 use crate::{ChunkLoss, Code, Completion, ModelError, RepairTiming, SelectiveRepeat, Transfer};
 
 fn transfer(chunks: u64, loss: f64) -> Transfer {
@@ -134,6 +134,23 @@ fn a_distribution_that_is_asked_often_is_the_one_summed_term_by_term() {
                     let (a, b) = (once.survival(time_s), often.survival(time_s));
                     assert!((a - b).abs() <= 1e-9 * a + 1e-300, "{code:?} {time_s}: {a} {b}");
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_submessage_that_hardly_ever_comes_whole_has_a_mean_all_the_same() {
+    let loss = ChunkLoss::independent(0.977).unwrap();
+    for chunks in [11, 436, 65_536] {
+        for rtt_s in [0.0, 0.1] {
+            let transfer = Transfer::from_chunks(chunks, 0.03, rtt_s, loss).unwrap();
+            for code in [Code::xor(11, 1).unwrap(), Code::mds(11, 2).unwrap()] {
+                let timing = RepairTiming { rto_rtts: 0.5, wire_time: false };
+                let streamed = StreamedCoding::new(&transfer, code, timing).unwrap();
+                // A chunk takes 43 transmissions on average.
+                assert!(streamed.mean_s() > 40.0 * rtt_s / 2.0, "{streamed:?}");
+                assert!(streamed.quantile_s(0.999) > streamed.mean_s());
             }
         }
     }
