@@ -71,7 +71,11 @@ fn axes() -> Vec<Axis> {
     };
     let message = 256 << 10;
     vec![
-        axis("slots in use", 256 << 20, &[1, 4, 32, 256, 1000].map(|slots| (slots, 1, slots, message))),
+        axis(
+            "slots in use",
+            256 << 20,
+            &[1, 4, 32, 256, 1000].map(|slots| (slots, 1, slots, message)),
+        ),
         axis(
             "queue pairs",
             256 << 20,
