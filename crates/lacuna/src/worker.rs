@@ -200,7 +200,6 @@ impl Worker {
             self.take_rest(limit);
             return;
         }
-        self.rest.on_pause();
         let now_ns = self.clock.now_ns();
         if self.spin.looks_again(now_ns) {
             std::hint::spin_loop();
@@ -533,7 +532,7 @@ impl Worker {
             while left > 0 {
                 let Some(run) = qp.poll_transmit(now_ns, channel.index, left) else { break };
                 left -= run.len() as u32;
-                self.rest.on_sent(run.len() as u64 * u64::from(mtu_bytes));
+                self.rest.on_sent();
                 channel.packetizer.push(to, run, shared.clone());
             }
             goes_on |= left == 0;
