@@ -20,6 +20,18 @@ const REPORT_DELAY_MAX_NS: u64 = 1_000_000;
 const REPORT_DELAY_MIN_NS: u64 = 50_000;
 /// Shortest time between a report and the next for the sake of a gap.
 const GAP_DELAY_MIN_NS: u64 = 20_000;
+/// The same while little comes, packet after packet: small messages to and fro on
+/// a short path, which a report would delay by more than half of what one takes.
+const TRICKLE_DELAY_NS: u64 = 250_000;
+/// Packets follow each other if the pause is shorter than that after which the peer
+/// would ask. What comes seldom is reported at once: no timer has to wake anybody.
+const TRICKLE_PAUSE_NS: u64 = 40_000;
+/// What is little: a burst without a full packet, so that a controller hears of a
+/// bulk transfer as often as ever, and such a part of the bytes after which a report
+/// is due.
+const TRICKLE_BYTES: u64 = 1024;
+/// See [`TRICKLE_BYTES`].
+const TRICKLE_PART: u64 = 16;
 /// Reports per round trip that time alone asks for.
 const REPORTS_PER_RTT: u64 = 16;
 
@@ -88,6 +100,7 @@ impl Arrivals {
         srtt_ns: Option<u64>,
     ) {
         let state = &mut self.channels[usize::from(channel)];
+        let pause_ns = now_ns.saturating_sub(state.latest_ns);
         if burst.next_psn > state.next_psn {
             state.next_psn = burst.next_psn;
             state.latest_ns = now_ns;
@@ -105,8 +118,14 @@ impl Arrivals {
             let due_ns = (self.reported_ns + GAP_DELAY_MIN_NS).max(now_ns);
             self.due_ns = Some(self.due_ns.map_or(due_ns, |due| due.min(due_ns)));
         } else if burst.packets + burst.duplicates + late > 0 {
+            let is_little = burst.bytes < TRICKLE_BYTES
+                && self.unreported_bytes < self.report_bytes / TRICKLE_PART;
+            let min_ns = match is_little && pause_ns < TRICKLE_PAUSE_NS {
+                true => TRICKLE_DELAY_NS,
+                false => REPORT_DELAY_MIN_NS,
+            };
             let wait_ns = srtt_ns.map_or(REPORT_DELAY_MAX_NS, |srtt_ns| {
-                (srtt_ns / REPORTS_PER_RTT).clamp(REPORT_DELAY_MIN_NS, REPORT_DELAY_MAX_NS)
+                (srtt_ns / REPORTS_PER_RTT).clamp(min_ns, REPORT_DELAY_MAX_NS)
             });
             let due_ns = (self.reported_ns + wait_ns).max(now_ns);
             self.due_ns = Some(self.due_ns.map_or(due_ns, |due| due.min(due_ns)));
@@ -171,6 +190,29 @@ impl Arrivals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_packets_that_follow_each_other_share_reports() {
+        let reports = |every_ns: u64, bytes: u64| {
+            let mut arrivals = Arrivals::new(1, 0);
+            arrivals.set_credit(1 << 24);
+            let mut reports = 0;
+            for step in 1..=1000 {
+                let now_ns = 1_000_000_000 + step * every_ns;
+                let burst =
+                    BurstSummary { packets: 1, bytes, next_psn: step, ..Default::default() };
+                arrivals.on_burst(now_ns, 0, &burst, Some(10_000));
+                if arrivals.due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
+                    arrivals.report(now_ns);
+                    reports += 1;
+                }
+            }
+            reports
+        };
+        assert_eq!(reports(10_000, 64), 1 + 999 / 25, "to and fro");
+        assert_eq!(reports(100_000, 64), 1000, "seldom");
+        assert_eq!(reports(10_000, 4096), 200, "much");
+    }
 
     #[test]
     fn an_old_flush_is_never_taken_for_one_of_numbers_to_come() {
