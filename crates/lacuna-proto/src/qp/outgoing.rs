@@ -6,7 +6,7 @@ use super::transmit::Segment;
 use super::user_send::SendId;
 use crate::modes::SendMachine;
 use lacuna_wire::{Cancel, CancelReason};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -61,7 +61,8 @@ impl Outgoing {
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
-    by_number: BTreeMap<u64, Outgoing>,
+    /// In order of their numbers, in which they start and mostly end too.
+    by_number: VecDeque<(u64, Outgoing)>,
     /// Timeouts of the machines, the next one first.
     timers: BTreeSet<(u64, u64)>,
     cancel_due_ns: Option<u64>,
@@ -74,32 +75,48 @@ impl Messages {
         self.by_number.is_empty()
     }
 
+    /// Where a message is.
+    fn position(&self, number: u64) -> Option<usize> {
+        let first = self.by_number.front()?.0;
+        let near = usize::try_from(number.checked_sub(first)?).ok()?;
+        // Most often none between is missing.
+        if self.by_number.get(near).is_some_and(|(found, _)| *found == number) {
+            return Some(near);
+        }
+        self.by_number.binary_search_by_key(&number, |(found, _)| *found).ok()
+    }
+
     pub(super) fn get(&self, number: u64) -> Option<&Outgoing> {
-        self.by_number.get(&number)
+        self.position(number).map(|at| &self.by_number[at].1)
     }
 
     /// Its machine may want to be called at another time afterwards:
     /// [`Messages::update_timer`].
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Outgoing> {
-        self.by_number.get_mut(&number)
+        self.position(number).map(|at| &mut self.by_number[at].1)
     }
 
     /// Those of a send.
     pub(super) fn of(&self, numbers: &Range<u64>) -> impl Iterator<Item = &Outgoing> {
-        self.by_number.range(numbers.clone()).map(|(_, outgoing)| outgoing)
+        let start = self.by_number.partition_point(|(number, _)| *number < numbers.start);
+        let from = self.by_number.range(start..);
+        let end = numbers.end;
+        from.take_while(move |(number, _)| *number < end).map(|(_, outgoing)| outgoing)
     }
 
     /// Numbers of those before `end`.
     pub(super) fn before(&self, end: u64) -> impl Iterator<Item = u64> {
-        self.by_number.range(..end).map(|(number, _)| *number)
+        self.by_number.iter().map(|(number, _)| *number).take_while(move |number| *number < end)
     }
 
-    pub(super) fn insert(&mut self, number: u64, outgoing: Outgoing) {
-        self.by_number.insert(number, outgoing);
+    /// Begins a message, whose number is higher than all before it.
+    pub(super) fn push(&mut self, number: u64, outgoing: Outgoing) {
+        debug_assert!(self.by_number.back().is_none_or(|(last, _)| *last < number));
+        self.by_number.push_back((number, outgoing));
     }
 
     pub(super) fn remove(&mut self, number: u64) -> Option<Outgoing> {
-        let outgoing = self.by_number.remove(&number)?;
+        let (_, outgoing) = self.by_number.remove(self.position(number)?)?;
         if let Some(due_ns) = outgoing.timer_ns {
             self.timers.remove(&(due_ns, number));
         }
@@ -109,7 +126,7 @@ impl Messages {
     /// Nothing more of these is sent, and the peer is told so.
     pub(super) fn give_up(&mut self, now_ns: u64, numbers: Range<u64>, reason: CancelReason) {
         for number in numbers {
-            if let Some(outgoing) = self.by_number.get_mut(&number) {
+            if let Some(outgoing) = self.get_mut(number) {
                 outgoing.cancelled = Some(reason);
                 outgoing.segment = None;
                 self.cancel_due_ns = Some(now_ns);
@@ -120,7 +137,8 @@ impl Messages {
 
     /// Keeps `timers` as the machine of a message says.
     pub(super) fn update_timer(&mut self, number: u64) {
-        let Some(outgoing) = self.by_number.get_mut(&number) else { return };
+        let Some(at) = self.position(number) else { return };
+        let outgoing = &mut self.by_number[at].1;
         let is_live = outgoing.cancelled.is_none();
         let timer_ns = outgoing.machine.poll_timeout().filter(|_| is_live);
         if timer_ns != outgoing.timer_ns {
@@ -149,9 +167,10 @@ impl Messages {
         if self.cancel_due_ns.is_none_or(|due| due > now_ns) {
             return Vec::new();
         }
+        let next = self.by_number.partition_point(|(number, _)| *number < self.cancel_next);
         let cancels: Vec<Cancel> = self
             .by_number
-            .range(self.cancel_next..)
+            .range(next..)
             .filter_map(|(number, outgoing)| {
                 outgoing.cancelled.map(|reason| Cancel { message: *number, reason })
             })

@@ -268,7 +268,7 @@ impl SendSide {
             let machine = self.mode.sender(segment.shape());
             let mut outgoing = Outgoing::new(id, machine, segment, end - start);
             outgoing.enqueue_runs(&mut self.queues, Place::Last);
-            self.messages.insert(number, outgoing);
+            self.messages.push(number, outgoing);
         }
     }
 

@@ -3,12 +3,18 @@
 
 use super::error::{PostSendError, SendFailure};
 use crate::buffer::SendBuffer;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::ops::Range;
 
 /// Names a send of this queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SendId(pub(super) u64);
+pub struct SendId {
+    /// Counts all sends: later ones are greater.
+    serial: u64,
+    /// Its place in the table.
+    place: u32,
+}
 
 /// A send to be made.
 #[derive(Debug, Clone)]
@@ -38,7 +44,6 @@ pub struct SendStatus {
 #[derive(Debug)]
 pub(super) struct UserSend {
     pub(super) len_bytes: u64,
-    deadline_ns: Option<u64>,
     /// Messages it became; empty while it waits.
     pub(super) numbers: Range<u64>,
     /// Of those, how many are not injected and not finished.
@@ -58,10 +63,9 @@ pub(super) struct UserSend {
 
 impl UserSend {
     /// A send that waits for its receive.
-    fn new(len_bytes: u64, deadline_ns: Option<u64>) -> Self {
+    fn new(len_bytes: u64) -> Self {
         Self {
             len_bytes,
-            deadline_ns,
             numbers: 0..0,
             uninjected: 0,
             unfinished: 0,
@@ -84,73 +88,100 @@ impl UserSend {
 
 /// The sends of a queue pair until their end, and after it for as long as
 /// somebody may ask for the outcome.
+///
+/// A table with places that are used again: a send is entered and found without
+/// a search, and a table that is warm allocates nothing. Each of some million
+/// messages a second passes here.
 #[derive(Debug, Default)]
 pub(super) struct UserSends {
-    by_id: BTreeMap<SendId, UserSend>,
-    next_id: u64,
-    /// Deadlines of the sends that go on, the next one first.
-    deadlines: BTreeSet<(u64, SendId)>,
+    table: Vec<Option<(u64, UserSend)>>,
+    /// Places without a send.
+    free: Vec<u32>,
+    next_serial: u64,
+    /// Sends that go on.
+    open: usize,
+    /// Deadlines, the next one first; that one is of a send that goes on, others
+    /// may be of sends that have ended.
+    deadlines: BinaryHeap<Reverse<(u64, SendId)>>,
 }
+
+/// Deadlines of ended sends that are kept beside as many as there are open sends.
+const ENDED_DEADLINES_MAX: usize = 64;
 
 impl UserSends {
     /// Takes a send, which waits for its receive.
     pub(super) fn admit(&mut self, len_bytes: u64, deadline_ns: Option<u64>) -> SendId {
-        let id = SendId(self.next_id);
-        self.next_id += 1;
-        self.by_id.insert(id, UserSend::new(len_bytes, deadline_ns));
-        self.deadlines.extend(deadline_ns.map(|deadline_ns| (deadline_ns, id)));
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.table.push(None);
+            (self.table.len() - 1) as u32
+        });
+        let id = SendId { serial: self.next_serial, place };
+        self.next_serial += 1;
+        self.table[place as usize] = Some((id.serial, UserSend::new(len_bytes)));
+        self.open += 1;
+        if let Some(deadline_ns) = deadline_ns {
+            self.deadlines.push(Reverse((deadline_ns, id)));
+        }
         id
     }
 
     pub(super) fn get(&self, id: SendId) -> Option<&UserSend> {
-        self.by_id.get(&id)
+        let (serial, send) = self.table.get(id.place as usize)?.as_ref()?;
+        (*serial == id.serial).then_some(send)
     }
 
     pub(super) fn get_mut(&mut self, id: SendId) -> Option<&mut UserSend> {
-        self.by_id.get_mut(&id)
+        let (serial, send) = self.table.get_mut(id.place as usize)?.as_mut()?;
+        (*serial == id.serial).then_some(send)
     }
 
     /// A stream that goes on; `None` if the peer has its message whole already.
     pub(super) fn stream(&mut self, id: SendId) -> Result<Option<&mut UserSend>, PostSendError> {
-        match self.by_id.get_mut(&id) {
+        match self.get_mut(id) {
             Some(send) if send.streaming => Ok(Some(send)),
             Some(send) if send.stream_is_whole => Ok(None),
             _ => Err(PostSendError::NoSuchSend),
         }
     }
 
-    /// Those that go on.
+    /// Those that go on, in the order in which they were taken.
     pub(super) fn open(&self) -> Vec<SendId> {
-        let open = self.by_id.iter().filter(|(_, send)| send.outcome.is_none());
-        open.map(|(id, _)| *id).collect()
+        let open = self.table.iter().enumerate().filter_map(|(place, entry)| {
+            let (serial, send) = entry.as_ref()?;
+            let id = SendId { serial: *serial, place: place as u32 };
+            send.outcome.is_none().then_some(id)
+        });
+        let mut open: Vec<_> = open.collect();
+        open.sort_unstable();
+        open
     }
 
     pub(super) fn next_deadline_ns(&self) -> Option<u64> {
-        self.deadlines.first().map(|(deadline_ns, _)| *deadline_ns)
+        self.deadlines.peek().map(|Reverse((deadline_ns, _))| *deadline_ns)
     }
 
     /// A send that goes on though its deadline has passed.
     pub(super) fn overdue(&self, now_ns: u64) -> Option<SendId> {
-        self.deadlines.first().filter(|deadline| deadline.0 <= now_ns).map(|(_, id)| *id)
+        let Reverse((deadline_ns, id)) = *self.deadlines.peek()?;
+        (deadline_ns <= now_ns).then_some(id)
     }
 
     /// Ends a send; `false` if it has ended before.
     pub(super) fn settle(&mut self, id: SendId, outcome: Result<(), SendFailure>) -> bool {
-        let Some(send) = self.by_id.get_mut(&id).filter(|send| send.outcome.is_none()) else {
+        let Some(send) = self.get_mut(id).filter(|send| send.outcome.is_none()) else {
             return false;
         };
         send.outcome = Some(outcome);
         send.streaming = false;
-        if let Some(deadline_ns) = send.deadline_ns {
-            self.deadlines.remove(&(deadline_ns, id));
-        }
+        self.open -= 1;
         self.forget(id);
+        self.tidy_deadlines();
         true
     }
 
     /// Nobody will ask for the outcome.
     pub(super) fn release(&mut self, id: SendId) {
-        if let Some(send) = self.by_id.get_mut(&id) {
+        if let Some(send) = self.get_mut(id) {
             send.detached = true;
         }
         self.forget(id);
@@ -159,8 +190,65 @@ impl UserSends {
     /// Forgets a send that has ended and that nobody will ask for.
     fn forget(&mut self, id: SendId) {
         let done = |send: &UserSend| send.detached && send.outcome.is_some();
-        if self.by_id.get(&id).is_some_and(done) {
-            self.by_id.remove(&id);
+        if self.get(id).is_some_and(done) {
+            self.table[id.place as usize] = None;
+            self.free.push(id.place);
         }
+    }
+
+    /// Drops the deadlines of ended sends that come first, and all if they are many.
+    fn tidy_deadlines(&mut self) {
+        let mut deadlines = std::mem::take(&mut self.deadlines);
+        let is_open = |id: SendId| self.get(id).is_some_and(|send| send.outcome.is_none());
+        if deadlines.len() > 2 * self.open + ENDED_DEADLINES_MAX {
+            deadlines.retain(|Reverse((_, id))| is_open(*id));
+        }
+        while deadlines.peek().is_some_and(|Reverse((_, id))| !is_open(*id)) {
+            deadlines.pop();
+        }
+        self.deadlines = deadlines;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_is_used_again_is_another_send() {
+        let mut sends = UserSends::default();
+        let first = sends.admit(1, None);
+        sends.release(first);
+        assert!(sends.settle(first, Ok(())));
+        let second = sends.admit(2, None);
+        assert_eq!((first.place, second.place), (0, 0));
+        assert!(sends.get(first).is_none() && !sends.settle(first, Ok(())));
+        assert_eq!(sends.get(second).unwrap().len_bytes, 2);
+        assert!(second > first);
+    }
+
+    #[test]
+    fn the_next_deadline_is_of_a_send_that_goes_on() {
+        let mut sends = UserSends::default();
+        let ids: Vec<_> = [30, 10, 20].map(|at| sends.admit(1, Some(at))).to_vec();
+        assert_eq!((sends.next_deadline_ns(), sends.overdue(9)), (Some(10), None));
+        assert_eq!(sends.overdue(10), Some(ids[1]));
+        sends.settle(ids[2], Ok(()));
+        sends.settle(ids[1], Ok(()));
+        assert_eq!(sends.next_deadline_ns(), Some(30));
+        assert_eq!(sends.open(), [ids[0]]);
+    }
+
+    #[test]
+    fn deadlines_of_ended_sends_do_not_pile_up_behind_an_early_one() {
+        let mut sends = UserSends::default();
+        sends.admit(1, Some(1));
+        for at in 2..10_000 {
+            let id = sends.admit(1, Some(at));
+            sends.release(id);
+            sends.settle(id, Ok(()));
+            assert!(sends.deadlines.len() <= 4 + ENDED_DEADLINES_MAX);
+        }
+        assert_eq!((sends.table.len(), sends.next_deadline_ns()), (2, Some(1)));
     }
 }

@@ -23,7 +23,7 @@ impl SendSide {
         let segment = self.segment(landing.first, empty, 0, None, immediate);
         let mut machine = Mode::Raw.sender(segment.shape());
         while machine.poll_transmit().is_some() {}
-        self.messages.insert(landing.first, Outgoing::new(id, machine, segment, 0));
+        self.messages.push(landing.first, Outgoing::new(id, machine, segment, 0));
         Ok(id)
     }
 
