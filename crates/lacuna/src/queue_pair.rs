@@ -303,7 +303,7 @@ impl QueuePair {
 
     /// Why it cannot go on, if so.
     pub fn failure(&self) -> Option<Failure> {
-        self.owner.shared.with_qp(|qp| qp.failure())
+        self.owner.shared.failure()
     }
 
     /// Posts a receive over all of `buffer` and opens the peer's window for

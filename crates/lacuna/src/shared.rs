@@ -7,7 +7,7 @@
 use crate::handshake::early::Early;
 use crate::inbox::{Command, Inbox};
 use lacuna_proto::probe::Prober;
-use lacuna_proto::qp::{QpStats, QueuePair};
+use lacuna_proto::qp::{Failure, QpStats, QueuePair};
 use lacuna_proto::table::RecvTable;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -67,6 +67,8 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     /// The connected queue pair's slots, for those who close receives.
     table: OnceLock<Arc<RecvTable>>,
+    /// The same of why it failed, for those who look often.
+    failure: OnceLock<Arc<OnceLock<Failure>>>,
     changed: Condvar,
     /// Applications that wait on `changed`; only moved under the lock.
     waiting: AtomicUsize,
@@ -91,6 +93,7 @@ impl Shared {
             number,
             qkey,
             table: OnceLock::new(),
+            failure: OnceLock::new(),
             changed: Condvar::new(),
             waiting: AtomicUsize::new(0),
             ready: inboxes.iter().map(|_| OwnLine::default()).collect(),
@@ -145,6 +148,12 @@ impl Shared {
     /// The slots; as [`Shared::with_qp`].
     pub(crate) fn table(&self) -> &RecvTable {
         self.table.get_or_init(|| self.with_qp(|qp| qp.table().clone()))
+    }
+
+    /// Why it cannot go on, if so; as [`Shared::with_qp`].
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        let cell = self.failure.get_or_init(|| self.with_qp(|qp| qp.failure_cell().clone()));
+        cell.get().copied()
     }
 
     /// Asks all workers to look at this queue pair.

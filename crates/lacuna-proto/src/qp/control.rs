@@ -222,7 +222,7 @@ impl QueuePair {
         writer: &'w mut ControlWriter,
     ) -> Option<&'w [u8]> {
         let peer = self.peer?;
-        if self.failure.is_some() {
+        if self.failure().is_some() {
             return None;
         }
         let owes = self.owes();

@@ -50,7 +50,7 @@ use lacuna_code::{Codec, Engine};
 use lacuna_wire::DATA_OVERHEAD_BYTES;
 use recv::RecvSide;
 use send::SendSide;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A rest is such a part of the round trip at most, as a burst is.
 const REST_RTT_PART: u64 = 40;
@@ -182,7 +182,7 @@ pub struct QueuePair {
     control: Control,
     /// Until full packets are known to pass.
     proof: Option<proof::Proof>,
-    failure: Option<Failure>,
+    failure: Arc<OnceLock<Failure>>,
     channels: Vec<ChannelStats>,
     timeouts: u64,
     /// Something that an application may wait for has happened.
@@ -223,7 +223,7 @@ impl QueuePair {
             table,
             writers,
             peer: None,
-            failure: None,
+            failure: Arc::default(),
             channels: vec![ChannelStats::default(); usize::from(channels)],
             timeouts: 0,
             news: false,
@@ -355,7 +355,13 @@ impl QueuePair {
 
     /// Why it cannot go on, if so.
     pub fn failure(&self) -> Option<Failure> {
-        self.failure
+        self.failure.get().copied()
+    }
+
+    /// The same for those who look without holding the queue pair: filled when it
+    /// fails.
+    pub fn failure_cell(&self) -> &Arc<OnceLock<Failure>> {
+        &self.failure
     }
 
     /// The newest choice of the mode `auto`, once.
@@ -456,7 +462,7 @@ impl QueuePair {
     }
 
     fn check(&self) -> Result<(), PostSendError> {
-        match self.failure {
+        match self.failure() {
             Some(failure) => Err(failure.into()),
             None => Ok(()),
         }
@@ -566,7 +572,7 @@ impl QueuePair {
     /// The same for one of several workers, which owns the channels whose bits
     /// are set in `channels`: what only another can send is not its business.
     pub fn poll_timeout_on(&self, channels: u32) -> Option<u64> {
-        if self.failure.is_some() || self.peer.is_none() {
+        if self.failure().is_some() || self.peer.is_none() {
             return None;
         }
         let mut due_ns = u64::MAX;
@@ -590,7 +596,7 @@ impl QueuePair {
 
     /// Time has come.
     pub fn on_timeout(&mut self, now_ns: u64) {
-        if self.failure.is_some() || self.peer.is_none() {
+        if self.failure().is_some() || self.peer.is_none() {
             return;
         }
         let owes = self.owes();
@@ -649,8 +655,7 @@ impl QueuePair {
 
     /// Ends everything: all operations get this failure.
     pub fn fail(&mut self, failure: Failure) {
-        if self.failure.is_none() {
-            self.failure = Some(failure);
+        if self.failure.set(failure).is_ok() {
             self.send.fail(failure);
             self.recv.fail(failure);
             self.news = true;
