@@ -295,13 +295,18 @@ impl Geometry {
     #[inline]
     pub fn packets(&self, bytes: u64) -> u32 {
         debug_assert!(bytes <= self.max_message_bytes());
-        (bytes.div_ceil(u64::from(self.config.mtu_bytes)) as u32).max(1)
+        let mtu_bytes = u64::from(self.config.mtu_bytes);
+        // A small message asks some ten times on its way: without a division.
+        if bytes <= mtu_bytes { 1 } else { bytes.div_ceil(mtu_bytes) as u32 }
     }
 
     /// Chunks of a message of `bytes`.
     #[inline]
     pub fn chunks(&self, bytes: u64) -> u32 {
-        self.packets(bytes).div_ceil(self.config.chunk_packets)
+        match self.packets(bytes) {
+            1 => 1,
+            packets => packets.div_ceil(self.config.chunk_packets),
+        }
     }
 
     /// Slots that a message or a receive of `bytes` takes.

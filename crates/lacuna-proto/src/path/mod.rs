@@ -327,11 +327,10 @@ impl Path {
         let packet_bytes = u64::from(mtu_bytes) + DATA_OVERHEAD_BYTES as u64;
         self.channels[channel].paced = false;
         let state = &self.channels[channel];
-        let mut packets = u64::from(u32::MAX);
+        let waiting = u64::from(waiting);
 
         let window = self.controller.window_bytes();
-        let left = window.saturating_sub(self.in_flight_wire_bytes);
-        packets = packets.min(left / (packet_bytes + IP_UDP_BYTES));
+        let window_left = window.saturating_sub(self.in_flight_wire_bytes);
 
         let min_rtt_ns = self.rtt.min_ns().unwrap_or(0);
         let on_the_way = if min_rtt_ns > SHORT_PATH_NS {
@@ -342,27 +341,34 @@ impl Path {
         };
         let held = state.ledger.in_flight_charge();
         let packet_charge = charge(1, packet_bytes);
-        let left = state.pool.room(state.credit, held, on_the_way);
-        packets = packets.min(left / packet_charge);
-        let room = (window / packet_bytes).min((held + left) / packet_charge);
-        if self.is_dark() {
-            // Nothing is heard: the path is dark or the peer stands still. Some
-            // packets, and the questions behind them, find out when that ends;
-            // all of the window again and again would only be load.
-            let probing = DARK_WINDOW_BYTES.saturating_sub(self.in_flight_bytes);
-            packets = packets.min(probing / packet_bytes);
-        }
-        let is_cut = packets < u64::from(waiting);
-        // The pace sends no larger pieces; waiting for room for one would leave
-        // the window half empty where it is small.
-        let paced = self.controller.burst_bytes() / (packet_bytes + IP_UDP_BYTES);
-        let bundle = u64::from(self.bundle_packets).min(room / 2).min(paced).max(1);
-        let whole = packets - packets % bundle;
-        if state.ledger.in_flight_bytes() > 0 {
-            packets = if is_cut { whole } else { packets };
-        } else {
-            // However small the peer's buffer: one packet at a time goes.
-            packets = if is_cut && whole > 0 { whole } else { packets.max(1) };
+        let credit_left = state.pool.room(state.credit, held, on_the_way);
+        // Nothing is heard: the path is dark or the peer stands still. Some
+        // packets, and the questions behind them, find out when that ends;
+        // all of the window again and again would only be load.
+        let probing = match self.is_dark() {
+            true => DARK_WINDOW_BYTES.saturating_sub(self.in_flight_bytes),
+            false => u64::MAX,
+        };
+        let all_fit = |left: u64, unit: u64| waiting * unit <= left;
+        let is_cut = !all_fit(window_left, packet_bytes + IP_UDP_BYTES)
+            || !all_fit(credit_left, packet_charge)
+            || !all_fit(probing, packet_bytes);
+        let mut packets = waiting;
+        if is_cut {
+            packets = (window_left / (packet_bytes + IP_UDP_BYTES))
+                .min(credit_left / packet_charge)
+                .min(probing / packet_bytes);
+            // The pace sends no larger pieces; waiting for room for one would leave
+            // the window half empty where it is small.
+            let paced = self.controller.burst_bytes() / (packet_bytes + IP_UDP_BYTES);
+            let room = (window / packet_bytes).min((held + credit_left) / packet_charge);
+            let bundle = u64::from(self.bundle_packets).min(room / 2).min(paced).max(1);
+            let whole = packets - packets % bundle;
+            packets = match state.ledger.in_flight_bytes() > 0 || whole > 0 {
+                true => whole,
+                // However small the peer's buffer: one packet at a time goes.
+                false => packets.max(1),
+            };
         }
         if packets == 0 {
             self.window_limited = true;
@@ -378,7 +384,7 @@ impl Path {
             }
             packets = packets.min((allowed / (packet_bytes + IP_UDP_BYTES)).max(1));
         }
-        packets.min(u64::from(waiting)) as u32
+        packets.min(waiting) as u32
     }
 
     /// When pacing allows more, if pacing held this channel back.

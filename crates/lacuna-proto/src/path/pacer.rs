@@ -77,12 +77,20 @@ impl Pacer {
 
 /// Time that `bytes` take at a rate.
 pub fn time_of(bytes: u64, rate_bits_per_s: u64) -> u64 {
-    (u128::from(bytes) * 8_000_000_000 / u128::from(rate_bits_per_s.max(1))) as u64
+    let rate_bits_per_s = rate_bits_per_s.max(1);
+    match bytes.checked_mul(8_000_000_000) {
+        Some(bits) => bits / rate_bits_per_s,
+        None => (u128::from(bytes) * 8_000_000_000 / u128::from(rate_bits_per_s)) as u64,
+    }
 }
 
 /// Bytes that fit into a time at a rate.
 pub fn bytes_in(time_ns: u64, rate_bits_per_s: u64) -> u64 {
-    (u128::from(time_ns) * u128::from(rate_bits_per_s) / 8_000_000_000) as u64
+    // Almost always: a second at 18 Gbit/s.
+    match time_ns.checked_mul(rate_bits_per_s) {
+        Some(bits) => bits / 8_000_000_000,
+        None => (u128::from(time_ns) * u128::from(rate_bits_per_s) / 8_000_000_000) as u64,
+    }
 }
 
 #[cfg(test)]
