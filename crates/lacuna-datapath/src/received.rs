@@ -32,10 +32,11 @@ impl<'a> ReceivedBatch<'a> {
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a batch is never empty")]
     pub fn len(&self) -> usize {
-        if self.segment_bytes == 0 {
-            1
-        } else {
-            self.bytes.len().div_ceil(self.segment_bytes).max(1)
+        // The last may be empty only where it is the only one.
+        match self.segment_bytes {
+            0 => 1,
+            segment_bytes if self.bytes.len() <= segment_bytes => 1,
+            segment_bytes => self.bytes.len().div_ceil(segment_bytes),
         }
     }
 }

@@ -64,28 +64,29 @@ impl Favourite {
         }
     }
 
-    /// A burst is about to go to `to` (as the socket says it).
-    pub(super) fn on_burst(&mut self, to: SocketAddr, first: &UdpSocket, config: &UdpConfig) {
+    /// A burst is about to go to `to` (as the socket says it): by the connected
+    /// socket, if there is one that goes there.
+    pub(super) fn on_burst(
+        &mut self,
+        to: SocketAddr,
+        first: &UdpSocket,
+        config: &UdpConfig,
+    ) -> Option<BorrowedFd<'_>> {
         if self.to != Some(to) {
             (self.to, self.row) = (Some(to), 0);
         }
         self.row = self.row.saturating_add(1);
-        if self.row < ROW || !self.is_possible {
-            return;
+        if self.row >= ROW && self.made.is_none() && self.is_possible {
+            self.made = Connected::new(to, first, config).ok();
+            self.is_possible = self.made.is_some();
+            self.may_hold_older = true;
         }
-        match &mut self.made {
-            Some(made) => made.is_over = made.to != to,
-            None => {
-                self.made = Connected::new(to, first, config).ok();
-                self.is_possible = self.made.is_some();
-                self.may_hold_older = true;
-            }
+        let made = self.made.as_mut()?;
+        let is_there = made.to == to;
+        if self.row >= ROW {
+            made.is_over = !is_there;
         }
-    }
-
-    /// The socket for what goes to `to`, if there is one.
-    pub(super) fn socket_to(&self, to: SocketAddr) -> Option<BorrowedFd<'_>> {
-        self.made.as_ref().filter(|made| made.to == to).map(|made| made.socket.as_fd())
+        is_there.then(|| made.socket.as_fd())
     }
 
     pub(super) fn made(&mut self) -> Option<&mut Connected> {

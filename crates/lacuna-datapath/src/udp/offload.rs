@@ -141,8 +141,7 @@ impl Datapath for Offloaded {
     fn send(&mut self, _now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
         let to = setup::to_wire(burst.destination(), self.local.is_ipv6());
         self.blocked = false;
-        self.favourite.on_burst(to, &self.socket, &self.config);
-        let mut connected = self.favourite.socket_to(to);
+        let mut connected = self.favourite.on_burst(to, &self.socket, &self.config);
         let mut sent = 0;
         let mut absorbed = 0;
         let mut run_packets_max = self.run_packets_max;
