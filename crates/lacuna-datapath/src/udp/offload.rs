@@ -266,6 +266,8 @@ fn take(
             _ => return Err(error),
         }
     }
+    // Not to read it where the socket was found empty a moment ago makes a ping-pong of small
+    // messages no faster that could be told from the noise (1 % of 6 us).
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut packets = 0;
     let mut bytes_max = 1;
