@@ -9,11 +9,35 @@
 //! Meanwhile the socket has to hold what comes. A rest is short at first, becomes
 //! longer while little is found behind it, and shorter when that fills a good part
 //! of the socket.
+//!
+//! What a wake-up costs is shared by what is moved behind it. At 1 Gbit/s a
+//! millisecond has 125 KB for that, two pieces of segmentation offload; at
+//! 100 Mbit/s a tenth, and waking up would be most of the work. So behind a flow
+//! that goes on and on and moves little a rest becomes as long as its queue pairs
+//! allow. Not behind one that has just begun: it may be a message whose end is near,
+//! and an application that waits for it.
 
 /// First rest.
 const FIRST_NS: u64 = 100_000;
-/// Never longer, whatever queue pairs say.
+/// Shorter ones save nothing: that much a wake-up is late by itself.
+const NS_MIN: u64 = 50_000;
+/// Never longer, whatever queue pairs say, where much is moved or has just begun to be.
 const NS_MAX: u64 = 1_000_000;
+/// Never longer at all. At 100 Mbit/s, which is 50 KB of it: most of a piece.
+const LONG_NS_MAX: u64 = 4_000_000;
+/// What a rest beyond [`NS_MAX`] may be behind, both ways together: most of a piece
+/// of segmentation offload. More at once is no cheaper, a byte.
+const LONG_BYTES_MAX: u64 = 56 << 10;
+/// So many milliseconds in a row with something in each are a flow that goes on and
+/// on: with the round trip of a path that allows long rests, longer than a message
+/// that is small there takes.
+const STEADY_SPANS: u32 = 32;
+/// Nothing to do for longer is a pause in such a flow. Bursts and reports of a flow that has none
+/// are a few milliseconds apart.
+const PAUSE_NS: u64 = 10_000_000;
+/// Sockets that hold less are left alone for no longer than ever: 4 ms of 1 Gbit/s,
+/// should that come, by the kernel's accounting.
+const LONG_SOCKET_BYTES: u64 = 1 << 20;
 /// What is found behind a rest, in parts of the socket buffer by the kernel's
 /// accounting, which charges a packet up to twice: up to this rests become longer,
 /// beyond this shorter.
@@ -31,12 +55,32 @@ pub(crate) struct Rest {
     longest_ns: u64,
     /// Bytes received since then.
     bytes: u64,
+    pace: Pace,
+}
+
+/// How fast what is moved is, by spans of a millisecond at least, from rest to rest:
+/// not by rests, of which one that ends early has little behind it at any rate.
+#[derive(Debug)]
+struct Pace {
+    began_ns: u64,
+    /// Bytes moved since then, both ways.
+    moved_bytes: u64,
+    /// Spans since there was a pause.
+    in_a_row: u32,
+    /// A rest may be so long.
+    rest_ns: u64,
 }
 
 impl Rest {
     pub(crate) fn new() -> Self {
-        let (restless, allowed_ns, is_earned) = (0, u64::MAX, false);
-        Self { restless, allowed_ns, is_earned, longest_ns: FIRST_NS, bytes: 0 }
+        Self {
+            restless: 0,
+            allowed_ns: u64::MAX,
+            is_earned: false,
+            longest_ns: FIRST_NS,
+            bytes: 0,
+            pace: Pace { began_ns: 0, moved_bytes: 0, in_a_row: 0, rest_ns: NS_MAX },
+        }
     }
 
     /// A queue pair allows so much now, and did before; `None`: there is none.
@@ -46,33 +90,59 @@ impl Rest {
         self.allowed_ns = self.allowed_ns.min(now_ns.unwrap_or(u64::MAX));
     }
 
-    /// Much was sent.
-    pub(crate) fn on_sent(&mut self) {
+    /// A run of so many bytes was sent, which is much.
+    pub(crate) fn on_sent(&mut self, bytes: u64) {
         self.is_earned = true;
+        self.pace.moved_bytes += bytes;
+    }
+
+    /// There was nothing to do for so long.
+    pub(crate) fn on_slept(&mut self, slept_ns: u64) {
+        if slept_ns > PAUSE_NS {
+            self.pace.in_a_row = 0;
+        }
     }
 
     /// A batch of so many bytes came, and whether that is much, for queue pairs
     /// that allow so much.
     pub(crate) fn on_received(&mut self, bytes: u64, is_much: bool, allowed_ns: u64) {
         self.bytes += bytes;
+        self.pace.moved_bytes += bytes;
         self.allowed_ns = self.allowed_ns.min(allowed_ns);
         self.is_earned |= is_much;
     }
 
     /// Whether to rest now, and how long, with sockets that hold so much.
-    pub(crate) fn take(&mut self, socket_bytes: u64) -> Option<u64> {
+    pub(crate) fn take(&mut self, now_ns: u64, socket_bytes: u64) -> Option<u64> {
         let bytes = std::mem::take(&mut self.bytes);
         let allowed_ns = std::mem::replace(&mut self.allowed_ns, u64::MAX);
         if !std::mem::take(&mut self.is_earned) || self.restless > 0 {
             return None;
         }
+        let pace_ns = self.pace.rest_ns(now_ns);
+        let most_ns = if socket_bytes < LONG_SOCKET_BYTES { NS_MAX } else { pace_ns };
         if bytes > socket_bytes / PARTS.1 {
             self.longest_ns /= 2;
         } else if bytes < socket_bytes / PARTS.0 {
-            self.longest_ns = (self.longest_ns * 2).clamp(FIRST_NS, NS_MAX);
+            self.longest_ns = (self.longest_ns * 2).max(FIRST_NS);
         }
+        self.longest_ns = self.longest_ns.min(most_ns);
         let rest_ns = allowed_ns.min(self.longest_ns);
-        (rest_ns >= FIRST_NS).then_some(rest_ns)
+        (rest_ns >= NS_MIN).then_some(rest_ns)
+    }
+}
+
+impl Pace {
+    /// How long a rest may be, beginning now.
+    fn rest_ns(&mut self, now_ns: u64) -> u64 {
+        let span_ns = now_ns.saturating_sub(self.began_ns);
+        if span_ns >= NS_MAX {
+            self.in_a_row = self.in_a_row.saturating_add(1);
+            let piece_ns = span_ns.saturating_mul(LONG_BYTES_MAX) / self.moved_bytes.max(1);
+            self.rest_ns = piece_ns.clamp(NS_MAX, LONG_NS_MAX);
+            (self.began_ns, self.moved_bytes) = (now_ns, 0);
+        }
+        if self.in_a_row > STEADY_SPANS { self.rest_ns } else { NS_MAX }
     }
 }
 
@@ -86,16 +156,66 @@ mod tests {
     fn whoever_allows_none_keeps_all_awake() {
         let mut rest = Rest::new();
         rest.change(None, Some(1_000_000));
-        rest.on_sent();
-        assert!(rest.take(SOCKET_BYTES).is_some());
-        assert_eq!(rest.take(SOCKET_BYTES), None, "once for what was moved");
+        rest.on_sent(1000);
+        assert!(rest.take(0, SOCKET_BYTES).is_some());
+        assert_eq!(rest.take(0, SOCKET_BYTES), None, "once for what was moved");
         rest.change(None, Some(0));
-        rest.on_sent();
-        assert_eq!(rest.take(SOCKET_BYTES), None);
+        rest.on_sent(1000);
+        assert_eq!(rest.take(0, SOCKET_BYTES), None);
         rest.change(Some(0), None);
         rest.change(Some(1_000_000), Some(1_000_000));
-        rest.on_sent();
-        assert!(rest.take(SOCKET_BYTES).is_some());
+        rest.on_sent(1000);
+        assert!(rest.take(0, SOCKET_BYTES).is_some());
+    }
+
+    /// A flow of this rate behind rests that end when they should, for so long; the longest.
+    fn longest_of(
+        rest: &mut Rest,
+        now_ns: &mut u64,
+        kbit_per_ms: u64,
+        ms: u64,
+        socket: u64,
+    ) -> u64 {
+        let (end_ns, mut longest_ns) = (*now_ns + ms * 1_000_000, 0);
+        let mut rested_ns = 1_000_000;
+        while *now_ns < end_ns {
+            rest.change(Some(10_000_000), Some(10_000_000));
+            rest.on_sent(rested_ns * kbit_per_ms / 8000);
+            rested_ns = rest.take(*now_ns, socket).unwrap();
+            longest_ns = longest_ns.max(rested_ns);
+            *now_ns += rested_ns;
+        }
+        longest_ns
+    }
+
+    #[test]
+    fn a_slow_flow_that_goes_on_is_left_alone_for_longer_until_it_pauses_or_is_fast() {
+        const LARGE: u64 = 4 << 20;
+        let (mut rest, mut now_ns) = (Rest::new(), 5_000_000);
+        let mut longest = |rest: &mut Rest, kbit_per_ms, ms, socket| {
+            longest_of(rest, &mut now_ns, kbit_per_ms, ms, socket)
+        };
+        assert_eq!(longest(&mut rest, 100, 30, LARGE), 1_000_000, "it may end soon");
+        assert_eq!(longest(&mut rest, 100, 30, LARGE), 4_000_000);
+        longest(&mut rest, 1000, 10, LARGE);
+        assert_eq!(longest(&mut rest, 1000, 100, LARGE), 1_000_000, "fast");
+        assert_eq!(longest(&mut rest, 100, 20, LARGE), 4_000_000);
+        rest.on_slept(20_000_000);
+        assert_eq!(longest(&mut rest, 100, 30, LARGE), 1_000_000);
+        let between = longest(&mut Rest::new(), 200, 100, LARGE);
+        assert!((2_000_000..3_000_000).contains(&between), "a piece, not {between}");
+        assert_eq!(longest(&mut Rest::new(), 100, 100, SOCKET_BYTES), 1_000_000);
+    }
+
+    #[test]
+    fn rests_that_end_early_make_a_fast_flow_no_slow_one() {
+        let (mut rest, mut now_ns) = (Rest::new(), 5_000_000);
+        for _ in 0..1000 {
+            rest.change(Some(10_000_000), Some(10_000_000));
+            rest.on_sent(12_500);
+            assert!(rest.take(now_ns, 4 << 20).unwrap() <= 1_000_000);
+            now_ns += 100_000;
+        }
     }
 
     #[test]
@@ -104,7 +224,7 @@ mod tests {
         let mut take = |bytes| {
             rest.change(Some(1_000_000), Some(1_000_000));
             rest.on_received(bytes, true, 1_000_000);
-            rest.take(SOCKET_BYTES)
+            rest.take(0, SOCKET_BYTES)
         };
         let grown: Vec<_> = (0..5).map(|_| take(1000).unwrap()).collect();
         assert_eq!(grown, [200_000, 400_000, 800_000, 1_000_000, 1_000_000]);
@@ -112,8 +232,8 @@ mod tests {
         assert_eq!(take(40_000), Some(500_000));
         assert_eq!(
             [take(100_000), take(100_000), take(100_000)],
-            [Some(250_000), Some(125_000), None]
+            [Some(250_000), Some(125_000), Some(62_500)]
         );
-        assert_eq!(take(1000), Some(125_000));
+        assert_eq!([take(100_000), take(1000), take(1000)], [None, Some(100_000), Some(200_000)]);
     }
 }

@@ -99,6 +99,8 @@ struct Local {
     is_due: bool,
     /// How long it may be left alone.
     rest_ns: u64,
+    /// Its peer is so near that to wait for it awake pays.
+    is_near: bool,
 }
 
 /// What is left of a queue pair's turn once its lock is let go.
@@ -112,6 +114,8 @@ struct Settled {
     choice: Option<auto::Chosen>,
     /// How long it may be left alone.
     rest_ns: u64,
+    /// Its peer is so near that to wait for it awake pays.
+    is_near: bool,
 }
 
 /// See the module's text.
@@ -205,7 +209,9 @@ impl Worker {
             std::hint::spin_loop();
         } else {
             self.sleep(limit);
-            self.spin.on_slept(self.clock.now_ns() - now_ns);
+            let slept_ns = self.clock.now_ns() - now_ns;
+            self.spin.on_slept(slept_ns);
+            self.rest.on_slept(slept_ns);
         }
     }
 
@@ -213,7 +219,7 @@ impl Worker {
     fn take_rest(&mut self, limit: Option<Duration>) {
         let held = self.channels.iter().map(|own| own.datapath.capabilities().receive_buffer_bytes);
         let socket_bytes = held.min().unwrap_or(0) as u64;
-        let Some(rest_ns) = self.rest.take(socket_bytes) else { return };
+        let Some(rest_ns) = self.rest.take(self.now_ns, socket_bytes) else { return };
         // Timers wait too: what they are for allows it, and the pace makes up for it.
         let rest = match self.pressing_ns() {
             Some(event_ns) => self.clock.until(event_ns).min(Duration::from_nanos(rest_ns)),
@@ -348,7 +354,9 @@ impl Worker {
                 Command::Ready(number) => self.make_ready(number),
                 Command::Remove(number) => {
                     let local = self.locals.get_mut(number as usize).and_then(Option::take);
+                    let local = local.as_ref();
                     self.rest.change(local.map(|local| local.rest_ns), None);
+                    self.spin.change(local.is_some_and(|local| local.is_near), false);
                 }
                 Command::Stop => self.stopped = true,
             }
@@ -370,6 +378,7 @@ impl Worker {
             is_ready: false,
             is_due: false,
             rest_ns: 0,
+            is_near: false,
         });
         self.rest.change(None, Some(0));
         self.make_ready(number);
@@ -532,7 +541,8 @@ impl Worker {
             while left > 0 {
                 let Some(run) = qp.poll_transmit(now_ns, channel.index, left) else { break };
                 left -= run.len() as u32;
-                self.rest.on_sent();
+                let mtu_bytes = u64::from(mtu_bytes);
+                self.rest.on_sent(run.len() as u64 * mtu_bytes);
                 channel.packetizer.push(to, run, shared.clone());
             }
             goes_on |= left == 0;
@@ -558,7 +568,9 @@ impl Worker {
         };
         if let Some(local) = self.local(number) {
             let before_ns = std::mem::replace(&mut local.rest_ns, settled.rest_ns);
+            let was_near = std::mem::replace(&mut local.is_near, settled.is_near);
             self.rest.change(Some(before_ns), Some(settled.rest_ns));
+            self.spin.change(was_near, settled.is_near);
         }
         if settled.news {
             shared.notify();
@@ -627,8 +639,13 @@ impl Worker {
             due_ns = qp.poll_timeout_on(owned);
         }
         let due_ns = later(due_ns, now_ns, is_blocked);
-        let (rest_ns, choice) = (qp.rest_ns(), qp.take_choice());
-        Settled { news: qp.take_news(), due_ns, choice, rest_ns }
+        Settled {
+            due_ns,
+            rest_ns: qp.rest_ns(),
+            is_near: qp.is_short_path(),
+            choice: qp.take_choice(),
+            news: qp.take_news(),
+        }
     }
 
     /// The channels of this worker below `agreed`, which both ends have; a mask.

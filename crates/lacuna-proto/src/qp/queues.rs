@@ -11,6 +11,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Runs that [`Queues::has_packets`] looks at.
+const RUNS_LOOKED_AT: usize = 8;
+
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Queues {
@@ -135,6 +138,18 @@ impl Queues {
             channel.repairs.retain(|queued| keep(queued.segment.number));
             channel.fresh.retain(|queued| keep(queued.segment.number));
         }
+    }
+
+    /// Whether at least so many packets wait, as far as a look at the first runs
+    /// tells: what is much is so in long runs.
+    pub(super) fn has_packets(&self, packets: u32) -> bool {
+        // A run is queued on each channel that has a part in it.
+        let Some(channel) = self.channels.iter().find(|channel| !channel.is_empty()) else {
+            return packets == 0;
+        };
+        let runs = channel.fresh.iter().chain(&channel.repairs).take(RUNS_LOOKED_AT);
+        let counts = runs.map(|run| run.packets.end - run.packets.start);
+        counts.fold(0, u32::saturating_add) >= packets
     }
 
     /// Whether anything waits.

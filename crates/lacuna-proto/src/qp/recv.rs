@@ -27,6 +27,9 @@ const RUNS_TOLD_MAX: usize = 16;
 /// Bytes of a run in the frame.
 const RUN_BYTES: usize = 13;
 
+/// Messages under way at once from which on each counts as short.
+const BEGUN_MAX: u64 = 8;
+
 /// A posted receive: one record per slot it takes.
 #[derive(Debug)]
 pub struct PostedReceive {
@@ -121,6 +124,8 @@ pub(crate) struct RecvSide {
     failed_from: u64,
     /// Highest message that the sender is known to have started.
     highest: Option<u64>,
+    /// Highest message of which anything came.
+    touched: u64,
     /// Where the next acknowledging packet goes on.
     ack_next: u64,
     failure: Option<Failure>,
@@ -143,6 +148,7 @@ impl RecvSide {
             failed: BTreeSet::new(),
             failed_from: 0,
             highest: None,
+            touched: 0,
             ack_next: 0,
             failure: None,
             messages: 0,
@@ -196,6 +202,23 @@ impl RecvSide {
         let started = self.highest.map_or(0, |highest| highest + 1);
         let left = self.told.saturating_sub(started);
         left * 2 < self.posted - started.min(self.posted)
+    }
+
+    /// Whether a message that has begun lacks less than this, as far as its receive
+    /// tells: where it ends itself is known with its last packets only.
+    pub(crate) fn is_near_end(&self, bytes: u64) -> bool {
+        if self.touched.saturating_sub(self.base) >= BEGUN_MAX {
+            return true;
+        }
+        let chunks = bytes / self.geometry.chunk_bytes();
+        (self.base..=self.touched).any(|number| {
+            let Some(incoming) = self.entry(number) else { return false };
+            let goes_on = self.entry(number + 1).is_some_and(|next| next.continues);
+            let lacks = |receive: &Arc<Receive>| receive.chunks() - receive.chunks_done();
+            let lacks = incoming.receive.as_ref().map(lacks);
+            let is_near = lacks.is_some_and(|lacks| u64::from(lacks) < chunks);
+            incoming.state == State::Open && is_near && !goes_on
+        })
     }
 
     /// Why the message will never be complete, if so.
@@ -297,6 +320,7 @@ impl RecvSide {
     /// became complete by it.
     pub(crate) fn on_touched(&mut self, low: u64, high: u64) -> bool {
         self.highest = self.highest.max(Some(high));
+        self.touched = self.touched.max(high);
         let mut news = false;
         for number in low.max(self.base)..=high {
             let Some(incoming) = self.entry_mut(number) else { break };

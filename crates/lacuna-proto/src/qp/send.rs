@@ -326,6 +326,12 @@ impl SendSide {
         !self.queues.is_empty()
     }
 
+    /// Whether what waits to be put on the wire, if anything, is less than this.
+    pub(crate) fn is_near_end(&self, bytes: u64) -> bool {
+        let mtu_bytes = u64::from(self.geometry.mtu_bytes());
+        self.has_queued() && !self.queues.has_packets((bytes / mtu_bytes) as u32)
+    }
+
     /// Whether anything waits for this channel.
     pub(crate) fn has_queued_on(&self, channel: usize) -> bool {
         !self.queues.is_empty_on(channel)
