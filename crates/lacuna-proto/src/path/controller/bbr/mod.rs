@@ -44,6 +44,8 @@
 //! - *Cruising gives way to a queue*, a little: a largest rate of several
 //!   seconds is too large by what hosts do to times, and where the draft lets a
 //!   queue of one's own grow up to the window, here it drains.
+//! - *The pacing margin* is a fifth of the draft's 1 % [5.6.2] where no queue was
+//!   seen to overflow, nor others to keep one: it is paid all the time, and probing drains anyway.
 //! - *A round trip within 1/32 of the smallest renews it*, so that a path whose
 //!   queue is empty now and then is not slowed down to see that [5.3.4].
 //! - *The start is not blind* where it need not be: see `start.rs`.
@@ -80,9 +82,12 @@ use startup::FullBandwidth;
 const INITIAL_WINDOW_BYTES: u64 = 128 << 10;
 /// `MinPipeCwnd` [2.7].
 const MIN_PACKETS: u64 = 4;
-/// `PacingMarginPercent` [2.5]: what is paced below the estimate, so that a
-/// queue drains.
-const PACING_PERCENT: u64 = 99;
+/// What is paced of the estimate, so that a queue drains: all but
+/// `PacingMarginPercent` [2.5] where a queue was seen to overflow, or there is none
+/// (a policer), and where others keep one. Elsewhere the drains between two probings are enough: with 2 in a
+/// thousand less, 1 Gbit/s carries 1 % more than with 10, and the mean queue of a
+/// flow alone goes from 0.023 to 0.026 of what the path holds.
+const PACING_PERMILLE: (u64, u64) = (990, 998);
 /// `Beta` [2.9].
 const BETA_PERCENT: u64 = 70;
 /// The same of the largest rate and not of the bound before, beside others who
@@ -455,7 +460,9 @@ impl Bbr {
             return;
         }
         let gain = self.gain();
-        let paced = u128::from(self.rate()) * u128::from(gain * PACING_PERCENT) / 10_000;
+        let has_room = self.longterm_bytes.is_none() && !self.crowd.is_there();
+        let permille = if has_room { PACING_PERMILLE.1 } else { PACING_PERMILLE.0 };
+        let paced = u128::from(self.rate()) * u128::from(gain * permille) / 100_000;
         let paced = self.with_own_loss(u64::try_from(paced).unwrap_or(u64::MAX));
         if paced > 0 && (self.full.is_reached() || paced > self.pacing_rate) {
             self.pacing_rate = paced;
