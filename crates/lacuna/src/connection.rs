@@ -182,13 +182,12 @@ impl Connection {
         let Agreed { queue_pair, config, chosen, exchange } = agreed;
         let (peer, control) = exchange.into_parts();
         let context = &queue_pair.owner.context;
-        let watched = Watched::new(control, &queue_pair.owner.shared);
+        let watched = context.monitor().add(control, &queue_pair.owner.shared);
         let watched = watched.map_err(|source| ConnectError::Exchange {
             peer,
             doing: "watching the control connection",
             source,
         })?;
-        context.monitor().add(watched.clone());
         tracing::info!(%peer, %chosen, "connected");
         let started = Instant::now();
         let inner = Inner { queue_pair, config, chosen, peer, watched, started };

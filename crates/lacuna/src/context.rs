@@ -186,7 +186,7 @@ impl Context {
         }
         let clock = Clock::new();
         let monitor = Monitor::new(clock)
-            .map_err(|source| ContextError::System { what: "a socket pair", source })?;
+            .map_err(|source| ContextError::System { what: "an event queue", source })?;
         let monitor = Arc::new(monitor);
         let spin = match config.progress {
             Progress::Threads { spin, .. } => spin,

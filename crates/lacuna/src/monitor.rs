@@ -4,30 +4,48 @@
 //! A peer that closes in good order says goodbye with its final report, so
 //! that a sender whose last acknowledgement was lost still learns that its
 //! message arrived. A connection that breaks ends all operations at once.
+//!
+//! Connections say something once in their life, so only those that did are looked
+//! at (`mio`: epoll, kqueue, or what else a system has): a thousand others cost
+//! nothing.
 
 use crate::clock::Clock;
 use crate::shared::{Machine, Shared};
 use lacuna_proto::qp::{Failure, Gone};
+use mio::{Events, Interest, Poll, Registry, Token, Waker};
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 /// Longest last words: one control packet and a length.
 const GOODBYE_BYTES_MAX: usize = 16 << 10;
+/// Connections whose words are taken in at once.
+const EVENTS: usize = 64;
+/// No connection's.
+const WAKE: Token = Token(usize::MAX);
 
 /// One control connection.
 pub(crate) struct Watched {
-    stream: TcpStream,
+    token: Token,
     shared: Weak<Shared>,
-    received: Mutex<Vec<u8>>,
+    control: Mutex<Control>,
+}
+
+struct Control {
+    stream: mio::net::TcpStream,
+    received: Vec<u8>,
 }
 
 impl Watched {
-    pub(crate) fn new(stream: TcpStream, shared: &Arc<Shared>) -> io::Result<Arc<Self>> {
+    fn new(stream: TcpStream, shared: &Arc<Shared>, token: Token) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         keep_alive(&stream)?;
-        let shared = Arc::downgrade(shared);
-        Ok(Arc::new(Self { stream, shared, received: Mutex::new(Vec::new()) }))
+        let stream = mio::net::TcpStream::from_std(stream);
+        let control = Mutex::new(Control { stream, received: Vec::new() });
+        Ok(Self { token, shared: Arc::downgrade(shared), control })
     }
 
     /// Says goodbye with `last_words`, a control packet's body.
@@ -36,20 +54,22 @@ impl Watched {
         bytes.extend(last_words);
         // The socket is idle, so its buffer takes this at once; and a peer that
         // is gone needs no goodbye.
-        if let Err(error) = (&self.stream).write_all(&bytes) {
+        let stream = &mut lock(&self.control).stream;
+        if let Err(error) = stream.write_all(&bytes) {
             tracing::debug!(%error, "no goodbye");
         }
-        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
     }
 
     /// Reads what is there; `false` once the connection has ended.
     fn check(&self, clock: Clock) -> bool {
         let Some(shared) = self.shared.upgrade() else { return false };
-        let mut received = lock(&self.received);
+        let mut control = lock(&self.control);
+        let Control { stream, received } = &mut *control;
         let mut bytes = [0; 512];
         let mut unfinished = Gone::Broken;
         loop {
-            match (&self.stream).read(&mut bytes) {
+            match stream.read(&mut bytes) {
                 Ok(0) => break,
                 Ok(count) => {
                     received.extend_from_slice(&bytes[..count]);
@@ -121,90 +141,85 @@ fn keep_alive(stream: &TcpStream) -> io::Result<()> {
 /// All control connections of a context.
 pub(crate) struct Monitor {
     clock: Clock,
-    watched: Mutex<Vec<Arc<Watched>>>,
-    #[cfg(unix)]
-    alarm: (std::os::unix::net::UnixStream, std::os::unix::net::UnixStream),
-    stopped: std::sync::atomic::AtomicBool,
+    poll: Mutex<Poll>,
+    registry: Registry,
+    waker: Waker,
+    watched: Mutex<HashMap<Token, Arc<Watched>>>,
+    next: AtomicUsize,
+    stopped: AtomicBool,
 }
 
 impl Monitor {
     pub(crate) fn new(clock: Clock) -> io::Result<Self> {
-        #[cfg(unix)]
-        let alarm = {
-            let alarm = std::os::unix::net::UnixStream::pair()?;
-            alarm.0.set_nonblocking(true)?;
-            alarm.1.set_nonblocking(true)?;
-            alarm
-        };
+        let poll = Poll::new()?;
         Ok(Self {
             clock,
-            watched: Mutex::new(Vec::new()),
-            #[cfg(unix)]
-            alarm,
-            stopped: std::sync::atomic::AtomicBool::new(false),
+            registry: poll.registry().try_clone()?,
+            waker: Waker::new(poll.registry(), WAKE)?,
+            poll: Mutex::new(poll),
+            watched: Mutex::new(HashMap::new()),
+            next: AtomicUsize::new(0),
+            stopped: AtomicBool::new(false),
         })
     }
 
-    pub(crate) fn add(&self, watched: Arc<Watched>) {
-        lock(&self.watched).push(watched);
-        self.wake();
+    /// Watches the control connection of a queue pair from now on.
+    pub(crate) fn add(&self, stream: TcpStream, shared: &Arc<Shared>) -> io::Result<Arc<Watched>> {
+        let token = Token(self.next.fetch_add(1, Ordering::Relaxed));
+        let watched = Arc::new(Watched::new(stream, shared, token)?);
+        // To be found from the first word on.
+        lock(&self.watched).insert(token, watched.clone());
+        let stream = &mut lock(&watched.control).stream;
+        if let Err(error) = self.registry.register(stream, token, Interest::READABLE) {
+            lock(&self.watched).remove(&token);
+            return Err(error);
+        }
+        Ok(watched.clone())
     }
 
-    pub(crate) fn remove(&self, watched: &Arc<Watched>) {
-        lock(&self.watched).retain(|other| !Arc::ptr_eq(other, watched));
-        self.wake();
+    pub(crate) fn remove(&self, watched: &Watched) {
+        if lock(&self.watched).remove(&watched.token).is_some() {
+            // An error: it is not looked at any more for another reason.
+            let _ = self.registry.deregister(&mut lock(&watched.control).stream);
+        }
     }
 
     pub(crate) fn stop(&self) {
-        self.stopped.store(true, std::sync::atomic::Ordering::Release);
-        self.wake();
+        self.stopped.store(true, Ordering::Release);
+        if let Err(error) = self.waker.wake() {
+            tracing::error!(%error, "cannot wake the thread that watches connections");
+        }
     }
 
-    /// Looks at all connections once, without waiting.
+    /// Looks at what connections have said so far, without waiting.
     pub(crate) fn check(&self) {
-        let all = lock(&self.watched).clone();
-        for watched in all {
-            if !watched.check(self.clock) {
-                self.remove(&watched);
-            }
-        }
+        self.look(Some(Duration::ZERO));
     }
 
     /// Watches until stopped.
     pub(crate) fn run(&self) {
-        while !self.stopped.load(std::sync::atomic::Ordering::Acquire) {
-            self.wait();
-            self.check();
+        while !self.stopped.load(Ordering::Acquire) {
+            self.look(None);
         }
     }
 
-    #[cfg(unix)]
-    fn wake(&self) {
-        // A full pipe wakes as well as one more byte.
-        let _ = (&self.alarm.1).write(&[0]);
-    }
-
-    #[cfg(unix)]
-    fn wait(&self) {
-        use rustix::event::{PollFd, PollFlags, poll};
-        let all = lock(&self.watched).clone();
-        let mut polled: Vec<PollFd<'_>> =
-            all.iter().map(|watched| PollFd::new(&watched.stream, PollFlags::IN)).collect();
-        polled.push(PollFd::new(&self.alarm.0, PollFlags::IN));
-        if poll(&mut polled, None).is_err() {
+    /// Looks at those that have something to say, once one has or the time is over.
+    fn look(&self, timeout: Option<Duration>) {
+        let mut events = Events::with_capacity(EVENTS);
+        if let Err(error) = lock(&self.poll).poll(&mut events, timeout)
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            tracing::error!(%error, "cannot wait for the peers' last words");
             std::thread::yield_now();
         }
-        let mut drained = [0; 64];
-        while matches!((&self.alarm.0).read(&mut drained), Ok(count) if count > 0) {}
-    }
-
-    #[cfg(not(unix))]
-    fn wake(&self) {}
-
-    /// Without `poll`, connections are looked at now and then.
-    #[cfg(not(unix))]
-    fn wait(&self) {
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        for event in &events {
+            let watched = lock(&self.watched).get(&event.token()).cloned();
+            if let Some(watched) = watched
+                && !watched.check(self.clock)
+            {
+                self.remove(&watched);
+            }
+        }
     }
 }
 
@@ -221,7 +236,14 @@ mod tests {
     use std::net::{Shutdown, TcpListener};
 
     /// A watched connection and the peer's end of it.
-    fn watched() -> (Arc<Shared>, Arc<Watched>, TcpStream) {
+    fn watched() -> (Arc<Shared>, Watched, TcpStream) {
+        let (shared, stream, peer) = connection();
+        let watched = Watched::new(stream, &shared, Token(0)).unwrap();
+        (shared, watched, peer)
+    }
+
+    /// A queue pair, its control connection and the peer's end of that.
+    fn connection() -> (Arc<Shared>, TcpStream, TcpStream) {
         let config = ConnectionConfig::default();
         let keys = Keys { rkey: 1, qkey: 2, first_psn: 3 };
         let qp = protocol(1, &config, config.geometry(4096, 1).unwrap(), &keys, 0);
@@ -229,8 +251,7 @@ mod tests {
         let shared = Arc::new(Shared::new(1, 2, State { machine, addresses: vec![None] }, vec![]));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let watched = Watched::new(listener.accept().unwrap().0, &shared).unwrap();
-        (shared, watched, peer)
+        (shared, listener.accept().unwrap().0, peer)
     }
 
     fn failure(shared: &Arc<Shared>, watched: &Watched) -> Option<Failure> {
@@ -259,10 +280,10 @@ mod tests {
     fn a_goodbye_counts_even_if_the_connection_breaks_behind_it() {
         let (shared, watched, mut peer) = watched();
         // What the peer leaves unread makes its system reset the connection.
-        (&watched.stream).write_all(b"unread").unwrap();
+        lock(&watched.control).stream.write_all(b"unread").unwrap();
         peer.peek(&mut [0]).unwrap();
         peer.write_all(&[0; 4]).unwrap();
-        while lock(&watched.received).len() < 4 {
+        while lock(&watched.control).received.len() < 4 {
             assert!(watched.check(Clock::new()));
         }
         drop(peer);
@@ -291,5 +312,39 @@ mod tests {
         let (shared, watched, mut peer) = watched();
         peer.write_all(&[0; GOODBYE_BYTES_MAX + 1]).unwrap();
         assert_eq!(failure(&shared, &watched), BROKEN);
+    }
+
+    #[test]
+    fn the_monitor_forgets_who_is_gone_and_keeps_the_others() {
+        let monitor = Monitor::new(Clock::new()).unwrap();
+        let (gone, stream, peer) = connection();
+        monitor.add(stream, &gone).unwrap();
+        let (here, stream, mut other) = connection();
+        let watched = monitor.add(stream, &here).unwrap();
+        other.write_all(&[0, 0]).unwrap();
+        drop(peer);
+        while gone.with_qp(|qp| qp.failure()).is_none()
+            || lock(&watched.control).received.is_empty()
+        {
+            monitor.look(None);
+        }
+        assert_eq!(here.with_qp(|qp| qp.failure()), None);
+        assert_eq!(lock(&monitor.watched).len(), 1);
+        monitor.remove(&watched);
+        assert_eq!(lock(&monitor.watched).len(), 0);
+    }
+
+    #[test]
+    fn what_was_said_before_somebody_listened_is_heard() {
+        let monitor = Monitor::new(Clock::new()).unwrap();
+        let (shared, stream, mut peer) = connection();
+        peer.write_all(&[0; 4]).unwrap();
+        drop(peer);
+        // It has come: to look is enough.
+        stream.peek(&mut [0]).unwrap();
+        monitor.add(stream, &shared).unwrap();
+        while shared.with_qp(|qp| qp.failure()).is_none() {
+            monitor.look(None);
+        }
     }
 }
