@@ -38,7 +38,14 @@ fn rests_over(rtt_ns: u64, len: usize, thousandths: u64) -> (u64, u64) {
     let wanted = len as u64 * thousandths / 1000;
     assert!(pair.run_until(60 * SECOND, |pair| came(pair) >= wanted), "it did not come");
     assert!(!posted.is_complete());
-    (pair.a.qp.rest_ns(), pair.b.qp.rest_ns())
+    let rests = (pair.a.qp.rest_ns(), pair.b.qp.rest_ns());
+    // Then others come and fill the queue.
+    for _ in 0..50 {
+        let now_ns = pair.now_ns;
+        pair.b.qp.on_rtt_sample(now_ns, 2 * rtt_ns);
+    }
+    assert!(pair.b.qp.rest_ns() <= rtt_ns / 40, "who comes to a queue in bunches gets less of it");
+    rests
 }
 
 #[test]

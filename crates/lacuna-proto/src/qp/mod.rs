@@ -576,10 +576,12 @@ impl QueuePair {
         if long_ns < LONG_REST_NS_MIN {
             return 0;
         }
+        // Others keep a queue: who comes to it in bunches gets less of it.
+        let is_queued = self.path.rtt().smoothed_ns() > Some(min_rtt_ns + min_rtt_ns / 2);
         let is_near =
             self.send.is_near_end(NEAR_END_BYTES) || self.recv.is_near_end(NEAR_END_BYTES);
         match (min_rtt_ns / REST_RTT_PART).min(pacer::QUANTUM_NS) {
-            rest_ns if !is_near => rest_ns.max(long_ns),
+            rest_ns if !is_near && !is_queued => rest_ns.max(long_ns),
             rest_ns if rest_ns >= REST_NS_MIN => rest_ns,
             _ => 0,
         }
