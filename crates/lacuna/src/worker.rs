@@ -541,8 +541,7 @@ impl Worker {
             while left > 0 {
                 let Some(run) = qp.poll_transmit(now_ns, channel.index, left) else { break };
                 left -= run.len() as u32;
-                let mtu_bytes = u64::from(mtu_bytes);
-                self.rest.on_sent(run.len() as u64 * mtu_bytes);
+                self.rest.on_sent(run.len() as u64 * u64::from(mtu_bytes));
                 channel.packetizer.push(to, run, shared.clone());
             }
             goes_on |= left == 0;

@@ -70,8 +70,8 @@ const NEAR_END_BYTES: u64 = 1 << 20;
 /// Shorter ones save nothing where nobody knows that something comes.
 const REST_NS_MIN: u64 = 200_000;
 /// On shorter paths rests in the middle of long messages may be so long if that is an
-/// eighth of the round trip, as a burst is: over 1 ms at 1 Gbit/s both ends need less
-/// than two thirds of the processor time that they need with a 20th and a tenth.
+/// eighth of the round trip, as a burst is: over 1 ms at 1 Gbit/s both ends need two
+/// thirds of the processor time that they need with a 20th and a tenth.
 const SHORT_REST: (u64, u64) = (200_000, 8);
 /// Shorter ones save nothing there either: a wake-up is late by so much.
 const LONG_REST_NS_MIN: u64 = 50_000;

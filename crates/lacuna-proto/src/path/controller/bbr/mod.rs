@@ -45,7 +45,8 @@
 //!   seconds is too large by what hosts do to times, and where the draft lets a
 //!   queue of one's own grow up to the window, here it drains.
 //! - *The pacing margin* is a fifth of the draft's 1 % [5.6.2] where no queue was
-//!   seen to overflow, nor others to keep one: it is paid all the time, and probing drains anyway.
+//!   seen to overflow, nor others to keep one: it is paid all the time, and
+//!   probing drains anyway.
 //! - *A round trip within 1/32 of the smallest renews it*, so that a path whose
 //!   queue is empty now and then is not slowed down to see that [5.3.4].
 //! - *The start is not blind* where it need not be: see `start.rs`.
@@ -84,9 +85,10 @@ const INITIAL_WINDOW_BYTES: u64 = 128 << 10;
 const MIN_PACKETS: u64 = 4;
 /// What is paced of the estimate, so that a queue drains: all but
 /// `PacingMarginPercent` [2.5] where a queue was seen to overflow, or there is none
-/// (a policer), and where others keep one. Elsewhere the drains between two probings are enough: with 2 in a
-/// thousand less, 1 Gbit/s carries 1 % more than with 10, and the mean queue of a
-/// flow alone goes from 0.023 to 0.026 of what the path holds.
+/// (a policer), and where others keep one. Elsewhere the drains between two
+/// probings are enough: with 2 in a thousand less, 1 Gbit/s carries 1 % more than
+/// with 10, and the mean queue of a flow alone goes from 0.023 to 0.026 of what the
+/// path holds (`tests/controllers/table.txt`).
 const PACING_PERMILLE: (u64, u64) = (990, 998);
 /// `Beta` [2.9].
 const BETA_PERCENT: u64 = 70;
