@@ -193,7 +193,7 @@ impl Monitor {
 
     /// Looks at what connections have said so far, without waiting.
     pub(crate) fn check(&self) {
-        self.look(Some(Duration::ZERO));
+        while self.look(Some(Duration::ZERO)) {}
     }
 
     /// Watches until stopped.
@@ -203,8 +203,9 @@ impl Monitor {
         }
     }
 
-    /// Looks at those that have something to say, once one has or the time is over.
-    fn look(&self, timeout: Option<Duration>) {
+    /// Looks at those that have something to say, once one has or the time is over;
+    /// whether there may be more of them.
+    fn look(&self, timeout: Option<Duration>) -> bool {
         let mut events = Events::with_capacity(EVENTS);
         if let Err(error) = lock(&self.poll).poll(&mut events, timeout)
             && error.kind() != io::ErrorKind::Interrupted
@@ -220,6 +221,7 @@ impl Monitor {
                 self.remove(&watched);
             }
         }
+        events.iter().count() == EVENTS
     }
 }
 
@@ -332,6 +334,23 @@ mod tests {
         assert_eq!(lock(&monitor.watched).len(), 1);
         monitor.remove(&watched);
         assert_eq!(lock(&monitor.watched).len(), 0);
+    }
+
+    #[test]
+    fn one_look_finds_all_who_are_gone_however_many() {
+        let monitor = Monitor::new(Clock::new()).unwrap();
+        let gone: Vec<_> = (0..=EVENTS)
+            .map(|_| {
+                let (shared, stream, peer) = connection();
+                drop(peer);
+                // Its end has come, once there is nothing more to read.
+                assert_eq!(stream.peek(&mut [0]).unwrap(), 0);
+                monitor.add(stream, &shared).unwrap();
+                shared
+            })
+            .collect();
+        monitor.check();
+        assert!(gone.iter().all(|shared| shared.with_qp(|qp| qp.failure()) == BROKEN));
     }
 
     #[test]
