@@ -30,7 +30,13 @@ fn rests_at(len: usize, thousandths: u64) -> (u64, u64) {
 }
 
 fn rests_over(rtt_ns: u64, len: usize, thousandths: u64) -> (u64, u64) {
-    let mut pair = pair(rtt_ns);
+    let pair = &mut pair(rtt_ns);
+    run_to(pair, rtt_ns, len, thousandths);
+    (pair.a.qp.rest_ns(), pair.b.qp.rest_ns())
+}
+
+/// Sends a message until so many thousandths of it have come.
+fn run_to(pair: &mut Pair, rtt_ns: u64, len: usize, thousandths: u64) {
     let posted = pair.post(Side::B, len);
     pair.run_for(2 * rtt_ns);
     pair.send(Side::A, vec![1; len], None);
@@ -38,14 +44,6 @@ fn rests_over(rtt_ns: u64, len: usize, thousandths: u64) -> (u64, u64) {
     let wanted = len as u64 * thousandths / 1000;
     assert!(pair.run_until(60 * SECOND, |pair| came(pair) >= wanted), "it did not come");
     assert!(!posted.is_complete());
-    let rests = (pair.a.qp.rest_ns(), pair.b.qp.rest_ns());
-    // Then others come and fill the queue.
-    for _ in 0..50 {
-        let now_ns = pair.now_ns;
-        pair.b.qp.on_rtt_sample(now_ns, 2 * rtt_ns);
-    }
-    assert!(pair.b.qp.rest_ns() <= rtt_ns / 40, "who comes to a queue in bunches gets less of it");
-    rests
 }
 
 #[test]
@@ -72,4 +70,19 @@ fn on_shorter_paths_rests_are_an_eighth_in_the_middle_and_none_at_the_end() {
     assert_eq!(rests_over(MS, 8 << 20, 910), (0, 0));
     assert_eq!(rests_over(3 * MS, 8 << 20, 500), (MS / 5, 3 * MS / 10));
     assert_eq!(rests_over(MS / 4, 8 << 20, 500), (0, 0), "a wake-up takes as long");
+}
+
+#[test]
+fn behind_a_queue_that_others_keep_rests_are_short() {
+    for (rtt_ms, short_ns) in [(40, MS), (1, 0)] {
+        let rtt_ns = rtt_ms * MS;
+        let pair = &mut pair(rtt_ns);
+        run_to(pair, rtt_ns, 8 << 20, 500);
+        let now_ns = pair.now_ns;
+        for side in [&mut pair.a.qp, &mut pair.b.qp] {
+            assert!(side.rest_ns() > short_ns);
+            (0..50).for_each(|_| side.on_rtt_sample(now_ns, 2 * rtt_ns));
+            assert_eq!(side.rest_ns(), short_ns, "{rtt_ms} ms");
+        }
+    }
 }
