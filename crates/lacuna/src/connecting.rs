@@ -4,7 +4,7 @@
 use crate::config::ConnectionConfig;
 use crate::context::Context;
 use crate::error::ConnectError;
-use crate::handshake::{self, Agreed, Connected};
+use crate::handshake::{self, Agreed, Connected, Line};
 use std::fmt::Display;
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -26,12 +26,17 @@ pub(crate) fn connect(
     let deadline = handshake::deadline_of(&config);
     let mut pause = PAUSE.0;
     loop {
-        let connected = reach(peer, deadline)
-            .and_then(|stream| handshake::connect(context, stream, config, deadline));
+        let connected = reach(context, peer, deadline)
+            .and_then(|line| handshake::connect(context, line, config, deadline));
         let error = match connected {
             Ok(Connected::Agreed(agreed)) => return Ok(agreed),
             Ok(Connected::Smaller(mtu_bytes)) => {
                 config.mtu_bytes = Some(mtu_bytes);
+                continue;
+            }
+            Ok(Connected::Stale { address, error }) => {
+                tracing::debug!(%peer, %error, "a kept control connection is dead");
+                context.idle().forget(address);
                 continue;
             }
             Err(error) => error,
@@ -80,11 +85,13 @@ fn fraction() -> u8 {
     getrandom::fill(&mut byte).map_or(0, |()| byte[0])
 }
 
-/// A TCP connection to the first of the peer's addresses that answers.
+/// A control connection to the first of the peer's addresses that answers, if possible
+/// one that has served before.
 fn reach(
+    context: &Context,
     peer: &(impl ToSocketAddrs + Display),
     deadline: Instant,
-) -> Result<TcpStream, ConnectError> {
+) -> Result<Line, ConnectError> {
     let unreachable = |source| ConnectError::Unreachable { peer: peer.to_string(), source };
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in peer.to_socket_addrs().map_err(unreachable)? {
@@ -93,8 +100,11 @@ fn reach(
             last = io::ErrorKind::TimedOut.into();
             break;
         }
+        if let Some(kept) = context.idle().take(address) {
+            return Ok(Line::Kept(kept));
+        }
         match TcpStream::connect_timeout(&address, left) {
-            Ok(stream) => return Ok(stream),
+            Ok(stream) => return Ok(Line::New(stream)),
             Err(error) => last = error,
         }
     }

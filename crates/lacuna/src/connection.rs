@@ -13,13 +13,14 @@ use crate::handles::{RecvHandle, SendHandle, wait_for};
 use crate::handshake::{self, Agreed};
 use crate::monitor::Watched;
 use crate::queue_pair::{QueuePair, after};
+use crate::reuse::{Heir, Returned};
 use crate::stats::ConnectionStats;
 use crate::waiting_room::{self, WaitingRoom};
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::qp::Failure;
 use lacuna_wire::{ControlWriter, Packet};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The final report goes over TCP, so no path bounds it; everything must fit.
@@ -67,6 +68,7 @@ pub struct Listener {
     config: ConnectionConfig,
     tcp: TcpListener,
     room: Mutex<WaitingRoom>,
+    returned: Arc<Returned>,
 }
 
 impl Listener {
@@ -87,8 +89,11 @@ impl Listener {
             Ok(tcp)
         };
         let tcp = listen().map_err(|source| ConnectError::Listen { address, source })?;
-        let room = Mutex::new(WaitingRoom::new(waiting_room::PEERS_MAX));
-        Ok(Self { context: context.clone(), config, tcp, room })
+        let room = WaitingRoom::new(waiting_room::PEERS_MAX)
+            .map_err(|source| ConnectError::Listen { address, source })?;
+        let returned = room.returned().clone();
+        let room = Mutex::new(room);
+        Ok(Self { context: context.clone(), config, tcp, room, returned })
     }
 
     /// Where it listens, with the port that was chosen if 0 was asked for.
@@ -115,32 +120,28 @@ impl Listener {
         takes: impl FnOnce(u64) -> Result<(), String>,
     ) -> Result<Connection, ConnectError> {
         let address = self.local_addr();
-        let next = {
-            let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
-            room.next(&self.tcp, handshake::patience_of(&self.config))
-        };
+        let next = self.room().next(&self.tcp, handshake::patience_of(&self.config));
         let exchange = next.map_err(|source| ConnectError::Listen { address, source })??;
-        Connection::new(handshake::answer(&self.context, exchange, &self.config, takes)?)
+        let heir = self.heir();
+        Connection::new(handshake::answer(&self.context, exchange, &self.config, heir, takes)?)
     }
 
     /// Waits for the next control connection, without the exchange: so that a
-    /// server may do that on a thread per peer, with [`Listener::agree`].
+    /// server may do that on a thread per peer, with [`Listener::agree`]. It may be
+    /// one that has served before; see [`Connection::connect`].
     pub fn accept_stream(&self) -> Result<TcpStream, ConnectError> {
-        let accept = || loop {
-            match self.tcp.accept() {
-                Ok((stream, _)) => {
-                    // Some systems hand the listener's way down.
-                    stream.set_nonblocking(false)?;
-                    return Ok(stream);
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    waiting_room::readable(&self.tcp, std::iter::empty(), None)?;
-                }
-                Err(error) => return Err(error),
-            }
-        };
         let address = self.local_addr();
-        accept().map_err(|source| ConnectError::Listen { address, source })
+        let next = self.room().next_stream(&self.tcp);
+        next.map_err(|source| ConnectError::Listen { address, source })
+    }
+
+    fn room(&self) -> MutexGuard<'_, WaitingRoom> {
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who gets the control connections of connections that have ended.
+    fn heir(&self) -> Heir {
+        Heir::Accepting(Arc::downgrade(&self.returned))
     }
 
     /// Agrees with a peer whose control connection was accepted.
@@ -156,7 +157,8 @@ impl Listener {
         stream: TcpStream,
         takes: impl FnOnce(u64) -> Result<(), String>,
     ) -> Result<Connection, ConnectError> {
-        Connection::new(handshake::accept(&self.context, stream, &self.config, takes)?)
+        let heir = self.heir();
+        Connection::new(handshake::accept(&self.context, stream, &self.config, heir, takes)?)
     }
 }
 
@@ -165,6 +167,10 @@ impl Connection {
     /// whole, but for looking up a name. Within it, a peer that is too busy for
     /// the moment is tried again; one that refuses for a second, since it may be
     /// about to start.
+    ///
+    /// It takes two round trips, and one where a connection of this context to the
+    /// same listener has ended in good order within the last half minute: its
+    /// control connection serves again then.
     ///
     /// # Errors
     /// When the peer cannot be reached, is no listener of this kind, refuses, or
@@ -179,10 +185,10 @@ impl Connection {
     }
 
     fn new(agreed: Agreed) -> Result<Self, ConnectError> {
-        let Agreed { queue_pair, config, chosen, exchange } = agreed;
+        let Agreed { queue_pair, config, chosen, exchange, heir } = agreed;
         let (peer, control) = exchange.into_parts();
         let context = &queue_pair.owner.context;
-        let watched = context.monitor().add(control, &queue_pair.owner.shared);
+        let watched = context.monitor().add(control, heir, &queue_pair.owner.shared);
         let watched = watched.map_err(|source| ConnectError::Exchange {
             peer,
             doing: "watching the control connection",
@@ -359,8 +365,7 @@ impl Drop for Inner {
                 _ => None,
             }
         });
-        owner.context.monitor().remove(&self.watched);
-        self.watched.say_goodbye(&last_words.unwrap_or_default());
+        owner.context.monitor().part(&self.watched, &last_words.unwrap_or_default());
         owner.shared.with_qp(|qp| qp.fail(Failure::Closed));
         owner.shared.notify();
     }

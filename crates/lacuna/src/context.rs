@@ -10,6 +10,7 @@ use crate::error::ContextError;
 use crate::inbox::{Command, Inbox};
 use crate::monitor::Monitor;
 use crate::paths::{Paths, Remembered};
+use crate::reuse::Idle;
 use crate::roster::Roster;
 use crate::worker::{Worker, WorkerCounters};
 use lacuna_datapath::{Capabilities, Datapath, MemNetwork, Offload, Udp, UdpConfig, Waiter};
@@ -156,6 +157,8 @@ struct Inner {
     manual: Option<Mutex<Worker>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     monitor: Arc<Monitor>,
+    /// Control connections for the next connections.
+    idle: Arc<Idle>,
     paths: Paths,
     /// Room in the peers' sockets: what queue pairs to one socket share.
     pools: Mutex<HashMap<SocketAddr, Weak<Pool>>>,
@@ -247,6 +250,7 @@ impl Context {
             manual,
             threads: Mutex::new(threads),
             monitor,
+            idle: Arc::default(),
             paths,
             pools: Mutex::default(),
             senders: Arc::default(),
@@ -344,6 +348,10 @@ impl Context {
 
     pub(crate) fn monitor(&self) -> &Monitor {
         &self.inner.monitor
+    }
+
+    pub(crate) fn idle(&self) -> &Arc<Idle> {
+        &self.inner.idle
     }
 
     pub(crate) fn is_manual(&self) -> bool {

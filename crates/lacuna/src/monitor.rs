@@ -4,24 +4,26 @@
 //! A peer that closes in good order says goodbye with its final report, so
 //! that a sender whose last acknowledgement was lost still learns that its
 //! message arrived. A connection that breaks ends all operations at once.
+//! Nothing behind a goodbye is read here: the control connection may serve
+//! again (`reuse.rs`), and what follows is for whoever gets it then.
 //!
 //! Connections say something once in their life, so only those that did are looked
 //! at (`mio`: epoll, kqueue, or what else a system has): a thousand others cost
 //! nothing.
 
 use crate::clock::Clock;
+use crate::goodbye::{self, Goodbye};
+use crate::reuse::{Heir, Kept};
 use crate::shared::{Machine, Shared};
 use lacuna_proto::qp::{Failure, Gone};
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use std::collections::HashMap;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// Longest last words: one control packet and a length.
-const GOODBYE_BYTES_MAX: usize = 16 << 10;
 /// Connections whose words are taken in at once.
 const EVENTS: usize = 64;
 /// No connection's.
@@ -35,73 +37,92 @@ pub(crate) struct Watched {
 }
 
 struct Control {
-    stream: mio::net::TcpStream,
-    received: Vec<u8>,
+    /// Gone once somebody has inherited it.
+    stream: Option<mio::net::TcpStream>,
+    /// Who gets it when both ends have said goodbye; nobody: it is closed.
+    heir: Option<Heir>,
+    /// The peer's.
+    goodbye: Goodbye,
+    has_said_goodbye: bool,
+}
+
+impl Control {
+    /// Reads what is there of the peer's goodbye; how the connection ended, if it has.
+    fn read(&mut self) -> Option<Gone> {
+        let Some(stream) = &mut self.stream else { return Some(Gone::Broken) };
+        match self.goodbye.read(stream) {
+            Ok(()) => Some(Gone::Closed),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            Err(error) => Some(gone_by(error.kind())),
+        }
+    }
+
+    /// Says this end's goodbye, if it has not.
+    fn say_goodbye(&mut self, last_words: &[u8]) {
+        let Some(stream) = &mut self.stream else { return };
+        if std::mem::replace(&mut self.has_said_goodbye, true) {
+            return;
+        }
+        // The socket is idle, so its buffer takes this at once; and a peer that
+        // is gone needs no goodbye.
+        if let Err(error) = stream.write_all(&goodbye::message(last_words)) {
+            tracing::debug!(%error, "no goodbye");
+            self.heir = None;
+        }
+        if self.heir.is_none() {
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+        }
+    }
 }
 
 impl Watched {
-    fn new(stream: TcpStream, shared: &Arc<Shared>, token: Token) -> io::Result<Self> {
+    fn new(
+        stream: TcpStream,
+        heir: Option<Heir>,
+        shared: &Arc<Shared>,
+        token: Token,
+    ) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         keep_alive(&stream)?;
-        let stream = mio::net::TcpStream::from_std(stream);
-        let control = Mutex::new(Control { stream, received: Vec::new() });
-        Ok(Self { token, shared: Arc::downgrade(shared), control })
-    }
-
-    /// Says goodbye with `last_words`, a control packet's body.
-    pub(crate) fn say_goodbye(&self, last_words: &[u8]) {
-        let mut bytes = (last_words.len() as u32).to_be_bytes().to_vec();
-        bytes.extend(last_words);
-        // The socket is idle, so its buffer takes this at once; and a peer that
-        // is gone needs no goodbye.
-        let stream = &mut lock(&self.control).stream;
-        if let Err(error) = stream.write_all(&bytes) {
-            tracing::debug!(%error, "no goodbye");
-        }
-        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let stream = Some(mio::net::TcpStream::from_std(stream));
+        let control =
+            Control { stream, heir, goodbye: Goodbye::default(), has_said_goodbye: false };
+        Ok(Self { token, shared: Arc::downgrade(shared), control: Mutex::new(control) })
     }
 
     /// Reads what is there; `false` once the connection has ended.
     fn check(&self, clock: Clock) -> bool {
-        let Some(shared) = self.shared.upgrade() else { return false };
         let mut control = lock(&self.control);
-        let Control { stream, received } = &mut *control;
-        let mut bytes = [0; 512];
-        let mut unfinished = Gone::Broken;
-        loop {
-            match stream.read(&mut bytes) {
-                Ok(0) => break,
-                Ok(count) => {
-                    received.extend_from_slice(&bytes[..count]);
-                    if received.len() > GOODBYE_BYTES_MAX {
-                        break;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    unfinished = gone_by(error.kind());
-                    break;
-                }
-            }
+        let Some(gone) = control.read() else { return true };
+        match (gone, &control.heir) {
+            // Given back at once: the next hello may be there already.
+            (Gone::Closed, Some(Heir::Accepting(_))) => control.say_goodbye(&[]),
+            (Gone::Closed, _) => {}
+            _ => control.heir = None,
         }
-        // However the connection ended: a peer that said goodbye meant it, even
-        // if it closed so hard that an error follows.
-        let whole = received
-            .split_at_checked(4)
-            .is_some_and(|(length, words)| length == (words.len() as u32).to_be_bytes());
-        let gone = if whole { Gone::Closed } else { unfinished };
+        let Some(shared) = self.shared.upgrade() else { return false };
         if let Machine::Connected(qp) = &mut shared.lock().machine {
-            if gone == Gone::Closed {
-                let last_words = &received[4..];
-                if let Err(error) = qp.on_control(clock.now_ns(), 0, last_words, last_words.len()) {
-                    tracing::debug!(%error, "unreadable last words");
-                }
+            if let (Gone::Closed, Some(words)) = (gone, control.goodbye.last_words())
+                && let Err(error) = qp.on_control(clock.now_ns(), 0, words, words.len())
+            {
+                tracing::debug!(%error, "unreadable last words");
             }
             qp.fail(Failure::PeerGone(gone));
         }
         shared.notify();
         false
+    }
+
+    /// Passes the control connection on; nobody looks at it here any more.
+    fn pass_on(&self) {
+        let mut control = lock(&self.control);
+        if control.heir.is_none() || !control.has_said_goodbye {
+            return;
+        }
+        if let (Some(heir), Some(stream)) = (control.heir.take(), control.stream.take()) {
+            let goodbye = std::mem::take(&mut control.goodbye);
+            heir.inherit(Kept { stream: stream.into(), goodbye });
+        }
     }
 }
 
@@ -163,25 +184,53 @@ impl Monitor {
         })
     }
 
-    /// Watches the control connection of a queue pair from now on.
-    pub(crate) fn add(&self, stream: TcpStream, shared: &Arc<Shared>) -> io::Result<Arc<Watched>> {
+    /// Watches the control connection of a queue pair from now on; `heir` gets it
+    /// afterwards.
+    pub(crate) fn add(
+        &self,
+        stream: TcpStream,
+        heir: Option<Heir>,
+        shared: &Arc<Shared>,
+    ) -> io::Result<Arc<Watched>> {
         let token = Token(self.next.fetch_add(1, Ordering::Relaxed));
-        let watched = Arc::new(Watched::new(stream, shared, token)?);
+        let watched = Arc::new(Watched::new(stream, heir, shared, token)?);
         // To be found from the first word on.
         lock(&self.watched).insert(token, watched.clone());
-        let stream = &mut lock(&watched.control).stream;
-        if let Err(error) = self.registry.register(stream, token, Interest::READABLE) {
-            lock(&self.watched).remove(&token);
-            return Err(error);
+        let registered = lock(&watched.control)
+            .stream
+            .as_mut()
+            .map_or(Ok(()), |stream| self.registry.register(stream, token, Interest::READABLE));
+        match registered {
+            Ok(()) => Ok(watched),
+            Err(error) => {
+                lock(&self.watched).remove(&token);
+                Err(error)
+            }
         }
-        Ok(watched.clone())
     }
 
-    pub(crate) fn remove(&self, watched: &Watched) {
-        if lock(&self.watched).remove(&watched.token).is_some() {
-            // An error: it is not looked at any more for another reason.
-            let _ = self.registry.deregister(&mut lock(&watched.control).stream);
+    /// Ends this end's part in good order, with `last_words`, a control packet's body.
+    pub(crate) fn part(&self, watched: &Watched, last_words: &[u8]) {
+        let goes_on = {
+            let mut control = lock(&watched.control);
+            control.say_goodbye(last_words);
+            // Who accepted waits for the peer's goodbye before it gives anything back.
+            matches!(control.heir, Some(Heir::Accepting(_)))
+        };
+        if !goes_on {
+            self.remove(watched);
         }
+    }
+
+    /// Looks no more after it.
+    fn remove(&self, watched: &Watched) {
+        if lock(&self.watched).remove(&watched.token).is_some()
+            && let Some(stream) = &mut lock(&watched.control).stream
+        {
+            // An error: it is not looked at any more for another reason.
+            let _ = self.registry.deregister(stream);
+        }
+        watched.pass_on();
     }
 
     pub(crate) fn stop(&self) {
@@ -235,12 +284,12 @@ mod tests {
     use crate::config::ConnectionConfig;
     use crate::queue_pair::{Keys, protocol};
     use crate::shared::State;
-    use std::net::{Shutdown, TcpListener};
+    use std::net::TcpListener;
 
     /// A watched connection and the peer's end of it.
     fn watched() -> (Arc<Shared>, Watched, TcpStream) {
         let (shared, stream, peer) = connection();
-        let watched = Watched::new(stream, &shared, Token(0)).unwrap();
+        let watched = Watched::new(stream, None, &shared, Token(0)).unwrap();
         (shared, watched, peer)
     }
 
@@ -269,12 +318,12 @@ mod tests {
     #[test]
     fn a_goodbye_may_come_in_pieces() {
         let (shared, watched, mut peer) = watched();
-        for piece in [&[0, 0][..], &[0, 3, 9], &[9, 9]] {
+        for piece in [&[0, 0][..], &[0, 3, 9]] {
             peer.write_all(piece).unwrap();
             assert!(watched.check(Clock::new()));
             assert_eq!(shared.with_qp(|qp| qp.failure()), None);
         }
-        peer.shutdown(Shutdown::Write).unwrap();
+        peer.write_all(&[9, 9]).unwrap();
         assert_eq!(failure(&shared, &watched), CLOSED);
     }
 
@@ -282,19 +331,16 @@ mod tests {
     fn a_goodbye_counts_even_if_the_connection_breaks_behind_it() {
         let (shared, watched, mut peer) = watched();
         // What the peer leaves unread makes its system reset the connection.
-        lock(&watched.control).stream.write_all(b"unread").unwrap();
+        lock(&watched.control).stream.as_mut().unwrap().write_all(b"unread").unwrap();
         peer.peek(&mut [0]).unwrap();
         peer.write_all(&[0; 4]).unwrap();
-        while lock(&watched.control).received.len() < 4 {
-            assert!(watched.check(Clock::new()));
-        }
         drop(peer);
         assert_eq!(failure(&shared, &watched), CLOSED);
     }
 
     #[test]
     fn anything_but_a_whole_goodbye_is_a_broken_connection() {
-        for bytes in [&[][..], &[0, 0], &[0, 0, 0, 5, 1], &[0, 0, 0, 0, 1], &[7; 5000]] {
+        for bytes in [&[][..], &[0, 0], &[0, 0, 0, 5, 1], &[7; 5000]] {
             let (shared, watched, mut peer) = watched();
             peer.write_all(bytes).unwrap();
             drop(peer);
@@ -310,23 +356,15 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_talks_on_and_on_is_cut_off() {
-        let (shared, watched, mut peer) = watched();
-        peer.write_all(&[0; GOODBYE_BYTES_MAX + 1]).unwrap();
-        assert_eq!(failure(&shared, &watched), BROKEN);
-    }
-
-    #[test]
     fn the_monitor_forgets_who_is_gone_and_keeps_the_others() {
         let monitor = Monitor::new(Clock::new()).unwrap();
         let (gone, stream, peer) = connection();
-        monitor.add(stream, &gone).unwrap();
+        monitor.add(stream, None, &gone).unwrap();
         let (here, stream, mut other) = connection();
-        let watched = monitor.add(stream, &here).unwrap();
+        let watched = monitor.add(stream, None, &here).unwrap();
         other.write_all(&[0, 0]).unwrap();
         drop(peer);
-        while gone.with_qp(|qp| qp.failure()).is_none()
-            || lock(&watched.control).received.is_empty()
+        while gone.with_qp(|qp| qp.failure()).is_none() || lock(&watched.control).goodbye.is_empty()
         {
             monitor.look(None);
         }
@@ -345,7 +383,7 @@ mod tests {
                 drop(peer);
                 // Its end has come, once there is nothing more to read.
                 assert_eq!(stream.peek(&mut [0]).unwrap(), 0);
-                monitor.add(stream, &shared).unwrap();
+                monitor.add(stream, None, &shared).unwrap();
                 shared
             })
             .collect();
@@ -361,7 +399,7 @@ mod tests {
         drop(peer);
         // It has come: to look is enough.
         stream.peek(&mut [0]).unwrap();
-        monitor.add(stream, &shared).unwrap();
+        monitor.add(stream, None, &shared).unwrap();
         while shared.with_qp(|qp| qp.failure()).is_none() {
             monitor.look(None);
         }

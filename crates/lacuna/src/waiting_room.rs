@@ -7,13 +7,19 @@
 //! for [`PEERS_MAX`]. Peers that mean it speak at once and hardly stay, so when it
 //! is full the one that has been silent longest is told that the listener is
 //! busy, and goes. Behind this stands the system's own queue, [`BACKLOG`] long.
+//!
+//! Control connections that have served already (`reuse.rs`) wait beside them for
+//! their next hello. They owe none, so they are closed without a word when their
+//! time is over or there are too many.
 
 use crate::error::ConnectError;
 use crate::handshake::exchange::Exchange;
 use crate::handshake::{expect_hello, turn_away};
+use crate::reuse::{Bell, RETURNED_FOR, Returned, has_ended};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Peers that may be here. Each takes a file descriptor and, of memory, what it
@@ -31,11 +37,29 @@ pub(crate) struct WaitingRoom {
     silent: VecDeque<Exchange>,
     /// They have said their hello, or what else came of them.
     done: VecDeque<Result<Exchange, ConnectError>>,
+    /// New ones of those that have served before, …
+    returned: Arc<Returned>,
+    /// … all that are silent, the longest here in front, …
+    idle: VecDeque<(Instant, TcpStream)>,
+    /// … and those that have begun to speak again.
+    again: VecDeque<TcpStream>,
 }
 
 impl WaitingRoom {
-    pub(crate) fn new(peers_max: usize) -> Self {
-        Self { peers_max, silent: VecDeque::new(), done: VecDeque::new() }
+    pub(crate) fn new(peers_max: usize) -> io::Result<Self> {
+        Ok(Self {
+            peers_max,
+            silent: VecDeque::new(),
+            done: VecDeque::new(),
+            returned: Arc::new(Returned::new(peers_max)?),
+            idle: VecDeque::new(),
+            again: VecDeque::new(),
+        })
+    }
+
+    /// Where connections go that are to serve again.
+    pub(crate) fn returned(&self) -> &Arc<Returned> {
+        &self.returned
     }
 
     /// The next peer that has spoken, or was lost; waits for it.
@@ -48,12 +72,35 @@ impl WaitingRoom {
         patience: Duration,
     ) -> io::Result<Result<Exchange, ConnectError>> {
         loop {
+            while let Some(stream) = self.again.pop_front() {
+                self.receive(stream, patience);
+            }
             let taken = self.take_in(tcp, patience);
             if let Some(done) = self.done.pop_front() {
                 // What is here already is served first.
                 return Ok(done);
             }
             taken?;
+            self.wait(tcp)?;
+        }
+    }
+
+    /// The next control connection, new or one that speaks again, blocking.
+    pub(crate) fn next_stream(&mut self, tcp: &TcpListener) -> io::Result<TcpStream> {
+        loop {
+            match tcp.accept() {
+                Ok((stream, _)) => self.again.push_back(stream),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => {}
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
+                    _ => return Err(error),
+                },
+            }
+            if let Some(stream) = self.again.pop_front() {
+                // Some systems hand the listener's way down.
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
             self.wait(tcp)?;
         }
     }
@@ -70,20 +117,25 @@ impl WaitingRoom {
                     _ => return Err(error),
                 },
             };
-            let exchange = expect_hello(stream, Instant::now() + patience);
-            let exchange = exchange.and_then(|exchange| {
-                let set = exchange.stream().set_nonblocking(true);
-                set.map_err(|error| exchange.failed(error)).map(|()| exchange)
-            });
-            match exchange {
-                Ok(exchange) => self.look_at(exchange),
-                Err(error) => self.done.push_back(Err(error)),
-            }
-            if self.silent.len() > self.peers_max {
-                self.make_room();
-            }
+            self.receive(stream, patience);
         }
         Ok(())
+    }
+
+    /// Takes in a connection that is to say its hello now.
+    fn receive(&mut self, stream: TcpStream, patience: Duration) {
+        let exchange = expect_hello(stream, Instant::now() + patience);
+        let exchange = exchange.and_then(|exchange| {
+            let set = exchange.stream().set_nonblocking(true);
+            set.map_err(|error| exchange.failed(error)).map(|()| exchange)
+        });
+        match exchange {
+            Ok(exchange) => self.look_at(exchange),
+            Err(error) => self.done.push_back(Err(error)),
+        }
+        if self.silent.len() > self.peers_max {
+            self.make_room();
+        }
     }
 
     /// Reads what has come of a peer, and puts it where it belongs.
@@ -107,17 +159,24 @@ impl WaitingRoom {
     }
 
     /// Waits until a peer comes, some say something, or the time of one is over.
+    /// Those that have served before and speak again are left to the caller.
     fn wait(&mut self, tcp: &TcpListener) -> io::Result<()> {
-        // All have the same patience: the first to come is the first to go.
-        let left = self.silent.front().map(|oldest| {
+        self.idle.extend(self.returned.take());
+        let surplus = self.idle.len().saturating_sub(self.peers_max);
+        self.idle.drain(..surplus);
+        // Each kind has the same patience: the first to come is the first to go.
+        let over = self.silent.front().map(Exchange::deadline).into_iter();
+        let over = over.chain(self.idle.front().map(|(since, _)| *since + RETURNED_FOR));
+        let left = over.min().map(|over| {
             // Rounded up: a wait that ends too early would be repeated at once.
-            oldest.deadline().saturating_duration_since(Instant::now()) + Duration::from_millis(1)
+            over.saturating_duration_since(Instant::now()) + Duration::from_millis(1)
         });
-        let have_spoken = readable(tcp, self.silent.iter().map(Exchange::stream), left)?;
+        let streams = self.silent.iter().map(Exchange::stream);
+        let streams = streams.chain(self.idle.iter().map(|(_, stream)| stream));
+        let mut have_spoken = readable(tcp, self.returned.bell(), streams, left)?.into_iter();
         let now = Instant::now();
-        let silent = std::mem::take(&mut self.silent);
-        for (exchange, has_spoken) in silent.into_iter().zip(have_spoken) {
-            if has_spoken {
+        for exchange in std::mem::take(&mut self.silent) {
+            if have_spoken.next() == Some(true) {
                 self.look_at(exchange);
             } else if exchange.deadline() <= now {
                 self.done.push_back(Err(exchange.failed(io::ErrorKind::WouldBlock.into())));
@@ -125,20 +184,31 @@ impl WaitingRoom {
                 self.silent.push_back(exchange);
             }
         }
+        for (since, stream) in std::mem::take(&mut self.idle) {
+            if have_spoken.next() == Some(true) {
+                if !has_ended(&stream) {
+                    self.again.push_back(stream);
+                }
+            } else if since + RETURNED_FOR > now {
+                self.idle.push_back((since, stream));
+            }
+        }
         Ok(())
     }
 }
 
-/// Waits until the listener or one of the streams has something to read, at most
-/// `timeout`; for each stream, whether it has.
+/// Waits until the listener or one of the streams has something to read or the bell
+/// rings, at most `timeout`; for each stream, whether it has.
 #[cfg(unix)]
-pub(crate) fn readable<'s>(
+fn readable<'s>(
     tcp: &TcpListener,
+    bell: &Bell,
     streams: impl Iterator<Item = &'s TcpStream>,
     timeout: Option<Duration>,
 ) -> io::Result<Vec<bool>> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut polled = vec![PollFd::new(tcp, PollFlags::IN)];
+    let mut polled =
+        vec![PollFd::new(tcp, PollFlags::IN), PollFd::new(&bell.clapper, PollFlags::IN)];
     polled.extend(streams.map(|stream| PollFd::new(stream, PollFlags::IN)));
     // A wait of years is none.
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
@@ -146,13 +216,14 @@ pub(crate) fn readable<'s>(
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }
-    Ok(polled[1..].iter().map(|polled| !polled.revents().is_empty()).collect())
+    Ok(polled[2..].iter().map(|polled| !polled.revents().is_empty()).collect())
 }
 
 /// Without `poll`, connections are looked at now and then.
 #[cfg(not(unix))]
-pub(crate) fn readable<'s>(
+fn readable<'s>(
     _tcp: &TcpListener,
+    _bell: &Bell,
     streams: impl Iterator<Item = &'s TcpStream>,
     timeout: Option<Duration>,
 ) -> io::Result<Vec<bool>> {
@@ -174,7 +245,7 @@ mod tests {
         tcp.set_nonblocking(true).unwrap();
         let mut peers: Vec<_> =
             (0..3).map(|_| TcpStream::connect(tcp.local_addr().unwrap()).unwrap()).collect();
-        let mut room = WaitingRoom::new(2);
+        let mut room = WaitingRoom::new(2).unwrap();
         let Err(error) = room.next(&tcp, PATIENCE).unwrap() else { panic!("nobody has spoken") };
         let oldest = peers.remove(0);
         let ConnectError::Crowded { peer, limit: 2 } = error else { panic!("{error}") };

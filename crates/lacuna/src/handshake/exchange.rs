@@ -3,6 +3,8 @@
 
 use super::words::{MAGIC, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, opening, printable};
 use crate::error::ConnectError;
+use crate::goodbye::{self, Goodbye};
+use crate::reuse::Kept;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -13,19 +15,34 @@ use std::time::{Duration, Instant};
 pub(crate) struct Exchange {
     pub(super) stream: TcpStream,
     pub(super) peer: SocketAddr,
-    deadline: Instant,
+    pub(super) deadline: Instant,
     pub(super) doing: &'static str,
+    /// Of the connection that was served before: it comes first.
+    goodbye: Option<Goodbye>,
     /// What came of the first message.
     received: Vec<u8>,
 }
 
 impl Exchange {
     pub(crate) fn new(stream: TcpStream, deadline: Instant) -> Result<Self, ConnectError> {
+        Self::begin(stream, None, deadline)
+    }
+
+    /// On a control connection that has served before.
+    pub(crate) fn again(kept: Kept, deadline: Instant) -> Result<Self, ConnectError> {
+        Self::begin(kept.stream, Some(kept.goodbye), deadline)
+    }
+
+    fn begin(
+        stream: TcpStream,
+        goodbye: Option<Goodbye>,
+        deadline: Instant,
+    ) -> Result<Self, ConnectError> {
         let peer = stream.peer_addr();
         let peer = peer
             .map_err(|source| ConnectError::Unreachable { peer: "the peer".to_owned(), source })?;
         let doing = "starting";
-        let exchange = Self { stream, peer, deadline, doing, received: Vec::new() };
+        let exchange = Self { stream, peer, deadline, doing, goodbye, received: Vec::new() };
         exchange.stream.set_nodelay(true).map_err(|source| exchange.failed(source))?;
         Ok(exchange)
     }
@@ -146,6 +163,10 @@ impl Exchange {
     }
 
     fn read_once(&mut self) -> io::Result<()> {
+        if let Some(goodbye) = &mut self.goodbye {
+            goodbye.read(&mut self.stream)?;
+            self.goodbye = None;
+        }
         let start = self.received.len();
         self.received.resize(start + self.wanted(), 0);
         let read = self.stream.read(&mut self.received[start..]);
@@ -174,8 +195,7 @@ impl Exchange {
 
     /// Ends a connection that the peer has agreed to, in good order.
     pub(super) fn say_goodbye(&mut self) {
-        // Last words without a report; see `monitor.rs`.
-        let _ = self.write(&[0; size_of::<u32>()]);
+        let _ = self.write(&goodbye::message(&[]));
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 

@@ -9,9 +9,11 @@
 //!   connected: data                      ─────▶          receives posted (clear to send)
 //! ```
 //!
-//! One round trip behind TCP's own, and data right behind it. Three things that
+//! One round trip behind TCP's own, and data right behind it. Four things that
 //! would cost more are taken from elsewhere:
 //!
+//! - The control connection may be one that has served before, without TCP's round
+//!   trip (`reuse.rs`).
 //! - The round-trip time is TCP's, which its handshake has measured, if the
 //!   exchange took no longer; else what the exchange took, until there is a
 //!   sample. Only where packets over UDP come later than the welcome is TCP of
@@ -41,6 +43,7 @@ use crate::context::Context;
 use crate::error::{ConnectError, QueuePairError};
 use crate::queue_pair::{Keys, Owner, QueuePair, check_agreement, check_config};
 use crate::queue_pair::{info_of, join, protocol};
+use crate::reuse::{Heir, Kept};
 use crate::shared::{Machine, Shared};
 use early::Early;
 use exchange::{Ended, Exchange};
@@ -67,6 +70,15 @@ pub(crate) struct Agreed {
     pub(crate) config: ConnectionConfig,
     pub(crate) chosen: Chosen,
     pub(crate) exchange: Exchange,
+    /// Who gets the control connection afterwards, if it may serve again.
+    pub(crate) heir: Option<Heir>,
+}
+
+/// What an exchange goes over.
+pub(crate) enum Line {
+    New(TcpStream),
+    /// It has served before.
+    Kept(Kept),
 }
 
 /// What became of connecting.
@@ -76,6 +88,8 @@ pub(crate) enum Connected {
     /// Packets of the size that was agreed on do not pass, of this payload do:
     /// to be done again with those.
     Smaller(u32),
+    /// Nothing came over a control connection that was kept.
+    Stale { address: SocketAddr, error: ConnectError },
 }
 
 /// Ends a queue pair whose exchange did not get through.
@@ -91,6 +105,7 @@ struct Terms {
     addresses: Vec<Option<SocketAddr>>,
     rtt: Option<Rtt>,
     patience: Duration,
+    heir: Option<Heir>,
 }
 
 /// How long an exchange may take.
@@ -109,10 +124,19 @@ fn patience(left: Duration) -> Duration {
     left * 3 / 4
 }
 
+/// How long the welcome may take over a control connection that was kept, before it is
+/// taken for dead: a segment may be lost, and TCP sends it again after a round trip and
+/// 200 ms.
+fn patience_with_kept(stream: &TcpStream) -> Duration {
+    const LEAST: Duration = Duration::from_secs(1);
+    let rtt_ns = tcp_path(stream).map_or(0, |path| path.rtt_ns);
+    LEAST + 4 * Duration::from_nanos(rtt_ns)
+}
+
 /// The connecting end.
 pub(crate) fn connect(
     context: &Context,
-    stream: TcpStream,
+    line: Line,
     config: ConnectionConfig,
     deadline: Instant,
 ) -> Result<Connected, ConnectError> {
@@ -120,7 +144,14 @@ pub(crate) fn connect(
     check_config(&config)?;
     let mtu_bytes = config.mtu_bytes.unwrap_or(MTU_CANDIDATES[0]);
     config.geometry(mtu_bytes, context.config().channels).map_err(QueuePairError::from)?;
-    let mut exchange = Exchange::new(stream, deadline)?;
+    let is_kept = matches!(line, Line::Kept(_));
+    let mut exchange = match line {
+        Line::New(stream) => Exchange::new(stream, deadline)?,
+        Line::Kept(kept) => {
+            let soon = Instant::now() + patience_with_kept(&kept.stream);
+            Exchange::again(kept, soon.min(deadline))?
+        }
+    };
     let peer_host = host_of(exchange.peer, context).map_err(|why| ConnectError::Unreachable {
         peer: exchange.peer.to_string(),
         source: io::Error::new(io::ErrorKind::Unsupported, why),
@@ -129,7 +160,7 @@ pub(crate) fn connect(
     let reservation = Reservation::new(context, &keys)?;
     let asked_ns = context.clock().now_ns();
     exchange.doing = "introducing itself";
-    exchange.open(&Hello {
+    let hello = Hello {
         version: PROTOCOL_VERSION,
         agent: agent(),
         mode: config.mode.to_string(),
@@ -140,12 +171,21 @@ pub(crate) fn connect(
         split: [config.split.message_bits(), config.split.packet_bits(), config.split.user_bits()],
         max_message_bytes: config.max_message_bytes,
         tag: config.tag,
+        keeps: true,
         end: reservation.end(context, &keys),
-    })?;
-    exchange.doing = "waiting for the welcome";
-    let body = exchange.receive()?;
+    };
+    let body = match exchange.open(&hello).and_then(|()| {
+        exchange.doing = "waiting for the welcome";
+        exchange.receive()
+    }) {
+        Err(error @ ConnectError::Exchange { .. }) if is_kept => {
+            return Ok(Connected::Stale { address: exchange.peer, error });
+        }
+        body => body?,
+    };
+    exchange.deadline = deadline;
     let answered_ns = context.clock().now_ns();
-    let (is_mtu_given, info) = match exchange.parse(&body)? {
+    let (is_mtu_given, info, keeps) = match exchange.parse(&body)? {
         Welcome::Refused { version, reason } => {
             exchange.check_version(version)?;
             let reason = printable(&reason);
@@ -156,9 +196,9 @@ pub(crate) fn connect(
             let reason = printable(&reason);
             return Err(ConnectError::Busy { peer: exchange.peer, reason });
         }
-        Welcome::Accepted { version, is_mtu_given, info, .. } => {
+        Welcome::Accepted { version, is_mtu_given, info, keeps, .. } => {
             exchange.check_version(version)?;
-            (is_mtu_given, QpInfo::parse(&info).map_err(QueuePairError::from)?)
+            (is_mtu_given, QpInfo::parse(&info).map_err(QueuePairError::from)?, keeps)
         }
     };
     if let Some(channel) = info.channels.iter().position(|address| address.port() == 0) {
@@ -204,7 +244,8 @@ pub(crate) fn connect(
     }
     let config = ConnectionConfig { mtu_bytes: is_mtu_given.then_some(found), ..config };
     let rtt = Some(measured.unwrap_or(rtt));
-    let terms = Terms { config, geometry, peer, addresses, rtt, patience };
+    let heir = keeps.then(|| Heir::Connecting(context.idle().clone(), exchange.peer));
+    let terms = Terms { config, geometry, peer, addresses, rtt, patience, heir };
     let agreed = reservation.settle(context, &keys, terms, exchange);
     Ok(Connected::Agreed(Box::new(agreed)))
 }
@@ -216,10 +257,11 @@ pub(crate) fn accept(
     context: &Context,
     stream: TcpStream,
     config: &ConnectionConfig,
+    heir: Heir,
     takes: impl FnOnce(u64) -> Result<(), String>,
 ) -> Result<Agreed, ConnectError> {
     let exchange = expect_hello(stream, deadline_of(config))?;
-    answer(context, exchange, config, takes)
+    answer(context, exchange, config, heir, takes)
 }
 
 /// The accepting end before its peer has said anything.
@@ -239,6 +281,7 @@ pub(crate) fn answer(
     context: &Context,
     mut exchange: Exchange,
     config: &ConnectionConfig,
+    heir: Heir,
     takes: impl FnOnce(u64) -> Result<(), String>,
 ) -> Result<Agreed, ConnectError> {
     let hello = exchange.receive()?;
@@ -271,6 +314,8 @@ pub(crate) fn answer(
     let keys = Keys::random()?;
     let reservation = Reservation::new(context, &keys)?;
     let ports = hello.end.ports.iter().copied().take(usize::from(geometry.channels()));
+    // Without threads nobody would hear the goodbye while this end waits for a hello.
+    let keeps = hello.keeps && !context.is_manual();
     let terms = Terms {
         config,
         geometry,
@@ -278,6 +323,7 @@ pub(crate) fn answer(
         addresses: addresses(peer_host, ports),
         rtt: path.map(|path| Rtt::Guessed(path.rtt_ns, path.rtt_ns)),
         patience: patience(exchange.left()?),
+        heir: keeps.then_some(heir),
     };
     exchange.doing = "sending the welcome";
     // Before the welcome: what the peer sends behind it finds everything ready.
@@ -289,6 +335,7 @@ pub(crate) fn answer(
         agent: agent(),
         is_mtu_given: config.mtu_bytes.is_some(),
         info: info.emit(),
+        keeps,
     })?;
     // Without threads the first packets leave now or when the application looks.
     context.progress();
@@ -431,7 +478,7 @@ impl Reservation {
     /// Makes the queue pair that both ends have agreed on, connected, and takes
     /// in what came for it.
     fn settle(self, context: &Context, keys: &Keys, terms: Terms, exchange: Exchange) -> Agreed {
-        let Terms { config, geometry, peer, addresses, rtt, patience } = terms;
+        let Terms { config, geometry, peer, addresses, rtt, patience, heir } = terms;
         let rtt_ns = rtt.map(Rtt::most_ns);
         let Self { owner } = self;
         let shared = &owner.shared;
@@ -464,6 +511,6 @@ impl Reservation {
             .set_read_timeout(None)
             .and(exchange.stream().set_write_timeout(None))
             .ok();
-        Agreed { queue_pair: QueuePair { owner }, config, chosen, exchange }
+        Agreed { queue_pair: QueuePair { owner }, config, chosen, exchange, heir }
     }
 }

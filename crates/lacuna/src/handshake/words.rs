@@ -42,6 +42,9 @@ pub(super) struct Hello {
     pub(super) max_message_bytes: u64,
     #[serde(default)]
     pub(super) tag: u64,
+    /// Whether the control connection may serve again; see `reuse.rs`.
+    #[serde(default)]
+    pub(super) keeps: bool,
     pub(super) end: End,
 }
 
@@ -65,6 +68,9 @@ pub(super) enum Welcome {
         is_mtu_given: bool,
         /// The queue pair's blob, with the packet size.
         info: Vec<u8>,
+        /// Whether the control connection serves again, as the hello has offered.
+        #[serde(default)]
+        keeps: bool,
     },
     Refused {
         version: u32,
