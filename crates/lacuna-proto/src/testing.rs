@@ -213,6 +213,8 @@ pub struct Pair {
     pub b: End,
     /// Data packets towards B that are lost besides, if anybody says so.
     pub drop_data: Option<Loses>,
+    /// So many control packets of B are lost next.
+    pub answers_lost: u32,
     flying: BinaryHeap<Reverse<Flying>>,
     counter: u64,
     /// Every packet that was put on the link, when asked for: what a
@@ -256,6 +258,7 @@ impl Pair {
             a: end(1),
             b: end(2),
             drop_data: None,
+            answers_lost: 0,
             flying: BinaryHeap::new(),
             counter: 0,
             recorded: None,
@@ -465,6 +468,13 @@ impl Pair {
             && let Ok(Packet::Data(header, _)) = parse(&bytes)
             && loses(self.a.qp.config().geometry.split().unpack(header.immediate).packet)
         {
+            return;
+        }
+        if from == Side::B
+            && self.answers_lost > 0
+            && matches!(parse(&bytes), Ok(Packet::Control(..)))
+        {
+            self.answers_lost -= 1;
             return;
         }
         if link.is_ecn_hole && takes_marks {

@@ -379,6 +379,28 @@ fn a_dark_spell_heals_and_the_transfer_resumes_soon() {
     }
 }
 
+#[test]
+fn answers_that_are_lost_in_a_row_hold_a_short_path_up_for_little() {
+    let rate_bits_per_s = Some(100_000_000);
+    let link = Link { rate_bits_per_s, delay_ns: MS / 2, ..Link::default() };
+    let mut pair = Pair::new(PairConfig::default(), link);
+    let held = post(&mut pair, Side::B, vec![0; 10 << 20]);
+    let id = send_until(&mut pair, 10 << 20, 60 * SECOND);
+    let arrived = |pair: &mut Pair| pair.b.qp.stats().channels[0].bytes;
+    pair.run_for(300 * MS);
+    // Few of data, the others to questions. Twice as long a pause before each question would take
+    // 0.6 s.
+    let begin_ns = pair.now_ns;
+    pair.answers_lost = 50;
+    assert!(pair.run_until(10 * SECOND, |pair| pair.answers_lost == 0));
+    let before = arrived(&mut pair);
+    assert!(pair.run_until(SECOND, |pair| arrived(pair) > before));
+    let ms = (pair.now_ns - begin_ns) / MS;
+    assert!(ms <= 150, "{ms} ms");
+    assert!(pair.run_until(60 * SECOND, |pair| outcome(pair, id) == Some(Ok(()))));
+    assert_eq!(take(&mut pair, Side::B, held).len(), 10 << 20);
+}
+
 // ---- the path ----
 
 #[test]
