@@ -18,6 +18,8 @@ pub struct TcpPath {
     pub rtt_ns: u64,
     /// The longest IP packet that the connection would send, headers included.
     pub packet_bytes: u32,
+    /// Whether the peer's kernel has all that was sent.
+    pub is_acknowledged: bool,
 }
 
 /// Asks the kernel; `None` where it does not tell, or has not measured yet.
@@ -47,6 +49,7 @@ pub fn tcp_path(stream: &TcpStream) -> Option<TcpPath> {
             0 => segment_bytes,
             link_bytes => segment_bytes.min(link_bytes),
         },
+        is_acknowledged: info.tcpi_unacked == 0,
     })
 }
 
@@ -71,6 +74,7 @@ mod tests {
             let path = tcp_path(&stream).expect("the handshake was measured");
             assert!((16_000..=65_536).contains(&path.packet_bytes), "{path:?}");
             assert!(path.rtt_ns > 0, "{path:?}");
+            assert!(path.is_acknowledged, "{path:?}");
         }
     }
 }

@@ -17,8 +17,8 @@
 //! ```
 //!
 //! A kept connection may be dead without a word (address translation forgets, hosts
-//! restart). That shows by an error or by silence, and a new one is made then: it costs
-//! time, never the connection.
+//! restart). That shows by an error, or as nobody acknowledges the hello, and a new one is
+//! made then: it costs time, never the connection.
 
 use crate::goodbye::Goodbye;
 use std::collections::VecDeque;
@@ -34,6 +34,9 @@ const IDLE_FOR: Duration = Duration::from_secs(30);
 const IDLE_MAX: usize = 64;
 /// How long the accepting end waits for the next hello.
 pub(crate) const RETURNED_FOR: Duration = Duration::from_secs(60);
+/// Connections that the accepting end keeps: few of the file descriptors that a process
+/// has, which those who come need.
+pub(crate) const RETURNED_MAX: usize = 128;
 
 /// A control connection that its last user has left in good order.
 #[derive(Debug)]

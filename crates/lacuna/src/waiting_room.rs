@@ -15,7 +15,7 @@
 use crate::error::ConnectError;
 use crate::handshake::exchange::Exchange;
 use crate::handshake::{expect_hello, turn_away};
-use crate::reuse::{Bell, RETURNED_FOR, Returned, has_ended};
+use crate::reuse::{Bell, RETURNED_FOR, RETURNED_MAX, Returned, has_ended};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -51,7 +51,7 @@ impl WaitingRoom {
             peers_max,
             silent: VecDeque::new(),
             done: VecDeque::new(),
-            returned: Arc::new(Returned::new(peers_max)?),
+            returned: Arc::new(Returned::new(RETURNED_MAX)?),
             idle: VecDeque::new(),
             again: VecDeque::new(),
         })
@@ -162,7 +162,7 @@ impl WaitingRoom {
     /// Those that have served before and speak again are left to the caller.
     fn wait(&mut self, tcp: &TcpListener) -> io::Result<()> {
         self.idle.extend(self.returned.take());
-        let surplus = self.idle.len().saturating_sub(self.peers_max);
+        let surplus = self.idle.len().saturating_sub(RETURNED_MAX);
         self.idle.drain(..surplus);
         // Each kind has the same patience: the first to come is the first to go.
         let over = self.silent.front().map(Exchange::deadline).into_iter();

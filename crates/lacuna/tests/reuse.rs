@@ -132,8 +132,8 @@ fn a_listener_without_threads_does_not_keep_what_it_could_not_hear() {
     assert_ne!(peers[0], peers[1]);
 }
 
-/// Passes on what comes, until it is told that the streams so far are dead: nothing
-/// comes through those any more, and they stay open.
+/// Passes on what comes, until it is told that the streams so far are dead: those break
+/// when something comes.
 struct Relay {
     address: SocketAddr,
     dead: Arc<AtomicUsize>,
@@ -173,13 +173,12 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, is_dead: impl Fn() -> bool) -
     let mut bytes = [0; 4096];
     loop {
         let count = from.read(&mut bytes)?;
-        if !is_dead() {
-            to.write_all(&bytes[..count])?;
-            if count == 0 {
-                return to.shutdown(Shutdown::Write);
-            }
-        } else if count == 0 {
-            return Ok(());
+        if is_dead() {
+            return from.shutdown(Shutdown::Both);
+        }
+        to.write_all(&bytes[..count])?;
+        if count == 0 {
+            return to.shutdown(Shutdown::Write);
         }
     }
 }
@@ -195,6 +194,25 @@ fn a_kept_connection_that_the_way_has_forgotten_is_made_anew() {
     assert_eq!(relay.kill(), 1);
     drop(join(&here, relay.address, &listener, ACCEPTS[0]));
     assert_eq!(relay.kill(), 2, "by a new one");
+}
+
+#[test]
+fn a_listener_that_is_long_in_coming_is_waited_for() {
+    let (here, there) = (context(), context());
+    let listener = listen(&there, any_port());
+    let address = listener.local_addr();
+    let (a, b) = join(&here, address, &listener, ACCEPTS[0]);
+    drop(a);
+    wait_until_over(&b);
+    let config = ConnectionConfig { connect_timeout: Duration::from_secs(2), ..Default::default() };
+    // Longer than a hello may take to arrive.
+    let error = Connection::connect(&here, address, config).unwrap_err();
+    assert!(error.to_string().contains("waiting for the welcome"), "{error}");
+    // The one that gave up is gone, and no other came beside it.
+    let peer = b.peer();
+    assert_eq!(listener.accept().unwrap().peer(), peer);
+    let (_a, b) = join(&here, address, &listener, ACCEPTS[0]);
+    assert_ne!(b.peer(), peer);
 }
 
 /// A hello from a peer whose packets go nowhere.

@@ -124,13 +124,18 @@ fn patience(left: Duration) -> Duration {
     left * 3 / 4
 }
 
-/// How long the welcome may take over a control connection that was kept, before it is
+/// How long the hello may take over a control connection that was kept, before that is
 /// taken for dead: a segment may be lost, and TCP sends it again after a round trip and
-/// 200 ms.
+/// 200 ms. A hello that has arrived is waited with like any other, as the listener may
+/// have others to serve first.
 fn patience_with_kept(stream: &TcpStream) -> Duration {
     const LEAST: Duration = Duration::from_secs(1);
     let rtt_ns = tcp_path(stream).map_or(0, |path| path.rtt_ns);
     LEAST + 4 * Duration::from_nanos(rtt_ns)
+}
+
+fn is_timeout(error: &ConnectError) -> bool {
+    matches!(error, ConnectError::Exchange { source, .. } if source.kind() == io::ErrorKind::TimedOut)
 }
 
 /// The connecting end.
@@ -158,6 +163,7 @@ pub(crate) fn connect(
     })?;
     let keys = Keys::random()?;
     let reservation = Reservation::new(context, &keys)?;
+    let tcp = tcp_path(&exchange.stream);
     let asked_ns = context.clock().now_ns();
     exchange.doing = "introducing itself";
     let hello = Hello {
@@ -166,24 +172,32 @@ pub(crate) fn connect(
         mode: config.mode.to_string(),
         chunk_bytes: config.chunk_bytes,
         mtu_bytes: config.mtu_bytes,
-        packet_bytes: tcp_path(&exchange.stream).map(|path| path.packet_bytes),
+        packet_bytes: tcp.map(|path| path.packet_bytes),
         generations: config.generations,
         split: [config.split.message_bits(), config.split.packet_bits(), config.split.user_bits()],
         max_message_bytes: config.max_message_bytes,
         tag: config.tag,
-        keeps: true,
+        // Without word of what has arrived, who is dead looks like who is busy.
+        keeps: tcp.is_some(),
         end: reservation.end(context, &keys),
     };
-    let body = match exchange.open(&hello).and_then(|()| {
+    let mut body = exchange.open(&hello).and_then(|()| {
         exchange.doing = "waiting for the welcome";
         exchange.receive()
-    }) {
-        Err(error @ ConnectError::Exchange { .. }) if is_kept => {
+    });
+    if is_kept {
+        exchange.deadline = deadline;
+        let is_late = exchange.left().is_ok() && body.as_ref().is_err_and(is_timeout);
+        if is_late && tcp_path(&exchange.stream).is_some_and(|path| path.is_acknowledged) {
+            body = exchange.receive();
+        }
+        if exchange.left().is_ok()
+            && let Err(error @ ConnectError::Exchange { .. }) = body
+        {
             return Ok(Connected::Stale { address: exchange.peer, error });
         }
-        body => body?,
-    };
-    exchange.deadline = deadline;
+    }
+    let body = body?;
     let answered_ns = context.clock().now_ns();
     let (is_mtu_given, info, keeps) = match exchange.parse(&body)? {
         Welcome::Refused { version, reason } => {
