@@ -13,16 +13,24 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use super::lone::{Lone, Look};
 use super::{UdpConfig, setup, syscall};
 
 /// Bursts in a row to one destination that are worth a socket, which costs some 30 us and is
 /// earned back after a hundred packets (a judgement).
 const ROW: u32 = 64;
 
-/// What comes from others is looked for in every so-manieth receive, twice as often while nothing
-/// comes from the one: to look costs 0.3 us, which what comes from the one should not wait for (a
-/// judgement).
-const OTHERS_EVERY: u32 = 32;
+/// What comes from others is looked for after so many weights of looks for what comes from the one:
+/// every 32nd time if that brought something, every 16th if not. To look costs 0.3 us, which what
+/// comes from the one should not wait for (a judgement).
+const OTHERS_EVERY: u32 = 32 * LOOK;
+const LOOK: u32 = 8;
+const EMPTY_LOOK: u32 = 2 * LOOK;
+/// While somebody looks for lone packets and does nothing else, every 16th would come late.
+const EMPTY_PLAIN_LOOK: u32 = 1;
+
+/// And whenever that was so long ago.
+const OTHERS_EVERY_NS: u64 = 20_000;
 
 /// See the module's text.
 pub(super) struct Favourite {
@@ -32,8 +40,10 @@ pub(super) struct Favourite {
     made: Option<Connected>,
     /// It can be had, as far as known.
     is_possible: bool,
-    /// Since what comes from others was looked for, those that found nothing counted twice.
-    receives: u32,
+    /// Weights of looks since what comes from others was looked for.
+    looks: u32,
+    /// When that was.
+    others_ns: u64,
     /// The first socket may still hold what came from the one before there was
     /// another: it is emptied first, so that all stays in order.
     may_hold_older: bool,
@@ -46,6 +56,8 @@ pub(super) struct Connected {
     /// How many messages to ask for next.
     pub(super) receive_messages: usize,
     pub(super) to: SocketAddr,
+    /// How packets come to it.
+    pub(super) lone: Lone,
     /// Bursts go elsewhere.
     is_over: bool,
 }
@@ -58,7 +70,8 @@ impl Favourite {
             row: 0,
             made: None,
             is_possible,
-            receives: 0,
+            looks: 0,
+            others_ns: 0,
             may_hold_older: false,
             dropped: 0,
         }
@@ -93,21 +106,29 @@ impl Favourite {
         self.made.as_mut()
     }
 
-    /// The connected socket was found empty.
-    pub(super) fn on_empty(&mut self) {
-        self.receives += 1;
+    /// The connected socket was looked at, and was found empty or not.
+    pub(super) fn on_look(&mut self, look: Look, is_empty: bool) {
+        self.looks += match (look, is_empty) {
+            (_, false) => LOOK,
+            (Look::Plain, true) => EMPTY_PLAIN_LOOK,
+            (_, true) => EMPTY_LOOK,
+        };
+        if !is_empty {
+            return;
+        }
         if let Some(over) = self.made.take_if(|made| made.is_over) {
             self.dropped += over.drops();
         }
     }
 
     /// Whether it is time to look for what comes to the first socket.
-    pub(super) fn is_for_others(&mut self) -> bool {
-        self.receives += 1;
-        let is_for_others =
-            self.made.is_none() || self.may_hold_older || self.receives >= OTHERS_EVERY;
+    pub(super) fn is_for_others(&mut self, now_ns: u64) -> bool {
+        let is_for_others = self.made.is_none()
+            || self.may_hold_older
+            || self.looks >= OTHERS_EVERY
+            || now_ns.saturating_sub(self.others_ns) >= OTHERS_EVERY_NS;
         if is_for_others {
-            self.receives = 0;
+            (self.looks, self.others_ns) = (0, now_ns);
         }
         is_for_others
     }
@@ -131,9 +152,10 @@ impl Favourite {
 impl Connected {
     fn new(to: SocketAddr, first: &UdpSocket, config: &UdpConfig) -> io::Result<Self> {
         let socket = setup::bind_beside(first, config)?;
-        super::offload::set_options(&socket, config);
+        let granted = super::offload::set_options(&socket, config);
         socket.connect(to)?;
-        Ok(Self { socket, receive_messages: 1, to, is_over: false })
+        let lone = Lone::new(granted);
+        Ok(Self { socket, receive_messages: 1, to, lone, is_over: false })
     }
 
     fn drops(&self) -> u64 {

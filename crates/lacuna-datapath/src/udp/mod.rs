@@ -17,6 +17,8 @@ mod control;
 #[cfg(target_os = "linux")]
 mod favourite;
 #[cfg(target_os = "linux")]
+mod lone;
+#[cfg(target_os = "linux")]
 mod offload;
 mod plain;
 #[cfg(target_os = "linux")]

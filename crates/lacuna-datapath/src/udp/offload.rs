@@ -14,7 +14,8 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::favourite::Favourite;
+use super::favourite::{Connected, Favourite};
+use super::lone::Look;
 use super::segments::RUN_PACKETS_MAX;
 use super::syscall::{self, ReceiveArrays, SLOT_BYTES, SendArrays, Way};
 use super::{ABSORBED_PER_CALL_MAX, UdpConfig, setup};
@@ -57,11 +58,12 @@ pub(super) struct Offloaded {
 }
 
 /// What the kernel has of what a socket asks for.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Granted {
     segmentation: bool,
-    coalescing: bool,
-    marks_v4: bool,
-    marks_v6: bool,
+    pub(super) coalescing: bool,
+    pub(super) marks_v4: bool,
+    pub(super) marks_v6: bool,
 }
 
 /// Asks for everything that a socket is to have.
@@ -190,12 +192,12 @@ impl Datapath for Offloaded {
         Ok(sent)
     }
 
-    fn receive(&mut self, _now_ns: u64, placer: &mut dyn Placer) -> io::Result<usize> {
+    fn receive(&mut self, now_ns: u64, placer: &mut dyn Placer) -> io::Result<usize> {
         let arrays = &mut self.receive_arrays;
         let mut absorbed = 0;
-        while self.favourite.is_for_others() {
+        while self.favourite.is_for_others(now_ns) {
             match take(&self.socket, None, &mut self.receive_messages, arrays, placer) {
-                Ok(0) => {
+                Ok((0, _)) => {
                     self.favourite.on_no_others();
                     break;
                 }
@@ -206,13 +208,16 @@ impl Datapath for Offloaded {
                     absorbed += 1;
                     self.absorbed_errors += 1;
                 }
-                result => return result,
+                result => return result.map(|(packets, _)| packets),
             }
         }
         let Some(made) = self.favourite.made() else { return Ok(0) };
-        match take(&made.socket, Some(made.to), &mut made.receive_messages, arrays, placer) {
-            Ok(0) => self.favourite.on_empty(),
-            Ok(packets) => return Ok(packets),
+        let look = made.lone.look(now_ns);
+        match take_connected(made, look, now_ns, arrays, placer) {
+            Ok(packets) => {
+                self.favourite.on_look(look, packets == 0);
+                return Ok(packets);
+            }
             // A connected socket tells of earlier packets only. What is there is found next time.
             Err(_) => self.absorbed_errors += 1,
         }
@@ -245,7 +250,64 @@ impl Datapath for Offloaded {
     }
 }
 
-/// Takes what has come to one socket, which may be connected to a `peer`; 0 when nothing has.
+/// Takes what has come to the connected socket; 0 when nothing has.
+fn take_connected(
+    made: &mut Connected,
+    look: Look,
+    now_ns: u64,
+    arrays: &mut ReceiveArrays,
+    placer: &mut dyn Placer,
+) -> io::Result<usize> {
+    let Connected { socket, lone, to, receive_messages, .. } = made;
+    let taken = match look {
+        Look::Plain | Look::Timed => take_plain(socket, *to, look == Look::Timed, arrays, placer)?,
+        Look::Whole => take(socket, Some(*to), receive_messages, arrays, placer)?,
+        Look::Marked => take(socket, Some(*to), &mut 1, arrays, placer)?,
+    };
+    match taken.0 {
+        0 => lone.on_empty(now_ns, socket),
+        _ => lone.on_packets(now_ns, socket, look, taken),
+    }
+    Ok(taken.0)
+}
+
+/// Takes one packet that has come to a socket connected to `peer`, without what the kernel tells
+/// beside it, unless when it came is asked for. Packets and bytes; none when nothing has come.
+fn take_plain(
+    socket: &UdpSocket,
+    peer: SocketAddr,
+    is_timed: bool,
+    arrays: &mut ReceiveArrays,
+    placer: &mut dyn Placer,
+) -> io::Result<(usize, usize)> {
+    let bytes = loop {
+        match arrays.receive_plain(socket.as_fd()) {
+            Ok(bytes) => break bytes,
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::EAGAIN) => return Ok((0, 0)),
+                _ => return Err(error),
+            },
+        }
+    };
+    let waited_ns = if is_timed { waited_ns(now(), syscall::last_came(socket.as_fd())) } else { 0 };
+    placer.on_packets(ReceivedBatch {
+        source: setup::from_wire(peer),
+        bytes,
+        segment_bytes: bytes.len(),
+        congestion_experienced: false,
+        waited_ns,
+    });
+    Ok((1, bytes.len()))
+}
+
+/// The time by the system's clock, which the kernel notes arrivals by.
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Takes what has come to one socket, which may be connected to a `peer`; packets and bytes, none
+/// when nothing has come.
 /// `ask` is how many messages to ask for: twice what the last call found if that was all it asked
 /// for, and not more than fit the target at their size. One that is asked for and not there costs as
 /// much as an empty call, some 0.4 us, which a lone packet should not wait for.
@@ -255,21 +317,21 @@ fn take(
     ask: &mut usize,
     arrays: &mut ReceiveArrays,
     placer: &mut dyn Placer,
-) -> io::Result<usize> {
+) -> io::Result<(usize, usize)> {
     while let Err(error) = arrays.receive(socket.as_fd(), peer.is_some(), *ask) {
         match error.raw_os_error() {
             Some(libc::EINTR) => {}
             Some(libc::EAGAIN) => {
                 *ask = 1;
-                return Ok(0);
+                return Ok((0, 0));
             }
             _ => return Err(error),
         }
     }
     // Not to read it where the socket was found empty a moment ago makes a ping-pong of small
     // messages no faster that could be told from the noise (1 % of 6 us).
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut packets = 0;
+    let now = now();
+    let (mut packets, mut bytes) = (0, 0);
     let mut bytes_max = 1;
     let mut messages = 0;
     for message in arrays.messages() {
@@ -285,12 +347,13 @@ fn take(
             waited_ns: waited_ns(now, message.control.came),
         };
         packets += batch.len();
+        bytes += batch.bytes.len();
         placer.on_packets(batch);
     }
     let most = (RECEIVE_BYTES_TARGET / bytes_max).clamp(1, RECEIVE_MESSAGES_MAX);
     let is_all = messages == *ask;
     *ask = if is_all { 2 * messages } else { messages }.clamp(1, most);
-    Ok(packets)
+    Ok((packets, bytes))
 }
 
 /// How long a message had waited. The system's clock may have been set meanwhile: what is more than

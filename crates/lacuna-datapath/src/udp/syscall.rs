@@ -15,6 +15,7 @@ use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
+use std::time::Duration;
 
 use super::address::RawAddress;
 use super::control::{ReceiveControl, Received, SendControl};
@@ -68,6 +69,28 @@ pub(super) fn drops(socket: BorrowedFd<'_>) -> Option<u32> {
         )
     };
     (result == 0 && bytes as usize == size_of_val(&info)).then_some(info[DROPS])
+}
+
+/// Whether nothing waits to be received.
+pub(super) fn is_empty(socket: BorrowedFd<'_>) -> bool {
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    // SAFETY: no byte is written to where the null pointer points.
+    let result = unsafe { libc::recv(socket.as_raw_fd(), ptr::null_mut(), 0, flags) };
+    result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)
+}
+
+/// When the message that was received last had come, by the system's clock: for a socket that does
+/// not tell it beside the message any more.
+pub(super) fn last_came(socket: BorrowedFd<'_>) -> Option<Duration> {
+    /// Of `asm-generic/sockios.h`. Where it is another number the call fails, and nothing is known.
+    const SIOCGSTAMPNS: u32 = 0x8907;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes one timespec, which outlives it.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSTAMPNS as _, &raw mut time) };
+    if result < 0 {
+        return None;
+    }
+    Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
 }
 
 /// By which socket to send where.
@@ -322,6 +345,29 @@ impl ReceiveArrays {
                 self.received = received;
                 Ok(received)
             }
+            Err(_) => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Receives one message and returns its bytes; what the kernel could tell besides is not asked.
+    pub(super) fn receive_plain(&mut self, socket: BorrowedFd<'_>) -> io::Result<&[u8]> {
+        self.received = 0;
+        let buffer = &mut self.bytes[..SLOT_BYTES];
+        // SAFETY: the buffer is exclusively borrowed, and passed with its size; null for the address
+        // asks for none.
+        let bytes = unsafe {
+            libc::syscall(
+                libc::SYS_recvfrom,
+                socket.as_raw_fd(),
+                buffer.as_mut_ptr(),
+                buffer.len(),
+                libc::MSG_DONTWAIT,
+                ptr::null_mut::<libc::sockaddr>(),
+                ptr::null_mut::<libc::socklen_t>(),
+            )
+        };
+        match usize::try_from(bytes) {
+            Ok(bytes) => Ok(&buffer[..bytes.min(SLOT_BYTES)]),
             Err(_) => Err(io::Error::last_os_error()),
         }
     }

@@ -385,6 +385,133 @@ mod linux {
         assert_eq!(bytes_of(&receive(&mut b, 1)), packets(&[7]));
     }
 
+    /// How far apart somebody looks who looks all the time, on the clock that `receive` is told.
+    const LOOK_NS: u64 = 300;
+
+    /// A socket that looks all the time, and its peer.
+    struct Looking {
+        udp: Udp,
+        peer: Udp,
+        now_ns: u64,
+    }
+
+    impl Looking {
+        /// Both have a socket for each other.
+        fn new() -> Self {
+            let (mut udp, mut peer) = (udp(Offload::Auto), udp(Offload::Auto));
+            send_many(&mut udp, peer.local_addr());
+            send_many(&mut peer, udp.local_addr());
+            let mut looking = Self { udp, peer, now_ns: 0 };
+            assert!(has_second_socket(&looking.udp) && has_second_socket(&looking.peer));
+            assert_eq!(bytes_of(&looking.until_empty()).len(), MANY);
+            looking
+        }
+
+        /// What is there now, looked for until there is nothing more.
+        fn until_empty(&mut self) -> Vec<Batch> {
+            let mut batches = Batches::default();
+            // Not every look is for packets of the peer.
+            let mut empty = 0;
+            while empty < 2 {
+                self.now_ns += LOOK_NS;
+                let packets = self.udp.receive(self.now_ns, &mut batches).unwrap();
+                empty = if packets == 0 { empty + 1 } else { 0 };
+            }
+            batches.0
+        }
+
+        /// Packets come, one after the other, each after looks that found nothing.
+        fn lone(&mut self, count: usize) -> Vec<Batch> {
+            let to = self.udp.local_addr();
+            let mut batches = Vec::new();
+            for _ in 0..count {
+                assert!(self.until_empty().is_empty());
+                send(&mut self.peer, to, &packets(&[100]));
+                batches.extend(self.until_empty());
+            }
+            assert_eq!(batches.len(), count);
+            assert!(batches.iter().all(|batch| batch.source == self.peer.local_addr()));
+            batches
+        }
+
+        /// Packets come that can leave in one piece.
+        fn bulk(&mut self) -> Vec<Batch> {
+            send(&mut self.peer, self.udp.local_addr(), &packets(&[1400; 30]));
+            self.until_empty()
+        }
+    }
+
+    #[test]
+    fn what_comes_in_one_piece_behind_lone_packets_is_told_apart_and_coalesced_again() {
+        let mut looking = Looking::new();
+        if !looking.udp.capabilities().receive_coalescing {
+            eprintln!("not tested: this system has no offloads");
+            return;
+        }
+        for _ in 0..3 {
+            assert_eq!(looking.bulk().len(), 1, "coalesced");
+            looking.lone(MANY);
+            let batches = looking.bulk();
+            assert_eq!(bytes_of(&batches), packets(&[1400; 30]));
+            assert_eq!(batches.len(), 30, "not coalesced among lone ones");
+        }
+    }
+
+    #[test]
+    fn small_packets_that_follow_each_other_at_once_are_no_lone_ones() {
+        let mut looking = Looking::new();
+        looking.lone(MANY);
+        for _ in 0..2 {
+            send(&mut looking.peer, looking.udp.local_addr(), &packets(&[100; 30]));
+            assert_eq!(bytes_of(&looking.until_empty()), packets(&[100; 30]));
+        }
+        send(&mut looking.peer, looking.udp.local_addr(), &packets(&[100; 30]));
+        assert_eq!(looking.until_empty().len(), 1, "coalesced");
+    }
+
+    #[test]
+    fn of_lone_packets_one_in_sixteen_is_asked_for_its_mark_and_of_others_all() {
+        const CONGESTION_EXPERIENCED: i32 = 3;
+        let mut looking = Looking::new();
+        let socket = looking.peer.second_event_source().unwrap();
+        syscall::set_option(socket, libc::IPPROTO_IP, libc::IP_TOS, CONGESTION_EXPERIENCED)
+            .unwrap();
+        let marked =
+            |batches: &[Batch]| batches.iter().filter(|b| b.congestion_experienced).count();
+        assert_eq!(marked(&looking.bulk()), 1);
+        looking.lone(MANY);
+        assert_eq!(marked(&looking.lone(4 * 16)), 4);
+        looking.bulk();
+        assert_eq!(marked(&looking.bulk()), 1);
+    }
+
+    #[test]
+    fn when_a_packet_among_lone_ones_came_that_nobody_waited_for_is_known() {
+        let mut looking = Looking::new();
+        let lone = looking.lone(2 * MANY);
+        assert_eq!(lone[MANY].waited_ns, 0, "just now");
+        let before = std::time::Instant::now();
+        send(&mut looking.peer, looking.udp.local_addr(), &packets(&[100]));
+        looking.now_ns += 1_000_000;
+        let batches = looking.until_empty();
+        let at_most_ns = before.elapsed().as_nanos() as u64;
+        assert!((1..=at_most_ns).contains(&batches[0].waited_ns), "{}", batches[0].waited_ns);
+    }
+
+    #[test]
+    fn somebody_who_looks_for_lone_packets_all_the_time_hears_of_others_within_microseconds() {
+        let mut looking = Looking::new();
+        looking.lone(MANY);
+        let mut other = udp(Offload::Auto);
+        send(&mut other, looking.udp.local_addr(), &packets(&[7]));
+        let (mut batches, start_ns) = (Batches::default(), looking.now_ns);
+        while looking.udp.receive(looking.now_ns, &mut batches).unwrap() == 0 {
+            looking.now_ns += LOOK_NS;
+        }
+        assert_eq!(batches.0[0].source, other.local_addr());
+        assert!(looking.now_ns - start_ns <= 20_000 + LOOK_NS);
+    }
+
     #[test]
     fn what_a_socket_for_any_address_sends_has_the_source_of_the_route() {
         let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
