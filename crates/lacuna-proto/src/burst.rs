@@ -367,12 +367,19 @@ impl<'w> BurstPlacer<'w> {
     /// Ends the burst: unpins, and says what it did.
     #[inline]
     pub fn finish(mut self) -> BurstSummary {
+        self.end().clone()
+    }
+
+    /// The same for whoever only looks at what it did: many small messages come in a
+    /// burst each, and the summary is not small.
+    #[inline]
+    pub fn end(&mut self) -> &BurstSummary {
         self.leave();
         if self.has_repairs() {
             self.repair();
         }
         self.summary.next_psn = *self.next_psn;
-        std::mem::take(&mut self.summary)
+        &self.summary
     }
 }
 

@@ -53,6 +53,26 @@ fn a_dark_path_is_probed_and_not_flooded() {
     assert_eq!(take(&mut pair, Side::B, held), vec![1; 30 << 20]);
 }
 
+#[test]
+fn a_send_that_nobody_repairs_has_ended_once_the_books_of_what_was_polled_are_kept() {
+    let config = PairConfig { mode: Mode::Raw, ..PairConfig::default() };
+    let mut pair = Pair::new(config, Link::default());
+    let held = post(&mut pair, Side::B, vec![0; 64]);
+    pair.run_for(100 * MS);
+    let id = send_until(&mut pair, 64, SECOND);
+    let now_ns = pair.now_ns;
+    assert!(pair.a.qp.poll_run(now_ns, 0, 32).is_some());
+    assert_eq!(outcome(&mut pair, id), None, "it is not on the wire yet");
+    pair.a.qp.take_news();
+    pair.a.qp.on_polled(now_ns);
+    assert_eq!(outcome(&mut pair, id), Some(Ok(())));
+    assert!(pair.a.qp.take_news());
+    // It never came: the peer is asked, and says so.
+    let asks_ns = pair.a.qp.poll_timeout_on(1).unwrap();
+    assert!((now_ns..now_ns + MS).contains(&asks_ns), "{} ns", asks_ns - now_ns);
+    drop(held);
+}
+
 // ---- deadlines ----
 
 #[test]

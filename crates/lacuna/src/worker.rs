@@ -538,8 +538,8 @@ impl Worker {
             }
             qp.set_bundle(channel.bundle(mtu_bytes));
             let mut left = channel.turn_packets;
-            while left > 0 {
-                let Some(run) = qp.poll_transmit(now_ns, channel.index, left) else { break };
+            while left > 0 && qp.has_queued_on(channel.index) {
+                let Some(run) = qp.poll_run(now_ns, channel.index, left) else { break };
                 left -= run.len() as u32;
                 self.rest.on_sent(run.len() as u64 * u64::from(mtu_bytes));
                 channel.packetizer.push(to, run, shared.clone());
@@ -611,6 +611,7 @@ impl Worker {
         had_queued: bool,
     ) -> Settled {
         let agreed = qp.config().geometry.channels();
+        qp.on_polled(now_ns);
         let owned = self.owned(agreed);
         if owned == 0 {
             return Settled::default();
@@ -768,10 +769,10 @@ impl Intake<'_> {
             placer.note_decoding(self.clock.now_ns() - start_ns);
         }
         // Unpinned before the lock is taken.
-        let summary = placer.finish();
+        let summary = placer.end();
         let (mut report_ns, mut news) = (None, false);
         if let Machine::Connected(qp) = &mut shared.lock().machine {
-            report_ns = qp.on_burst(self.now_ns, self.channel, &summary);
+            report_ns = qp.on_burst(self.now_ns, self.channel, summary);
             news = qp.take_news();
         }
         if news {

@@ -207,6 +207,8 @@ pub struct QueuePair {
     failure: Arc<OnceLock<Failure>>,
     channels: Vec<ChannelStats>,
     timeouts: u64,
+    /// Channels that runs were polled for and whose books are to be kept, a mask.
+    polled_on: u32,
     /// Something that an application may wait for has happened.
     news: bool,
 }
@@ -248,6 +250,7 @@ impl QueuePair {
             failure: Arc::default(),
             channels: vec![ChannelStats::default(); usize::from(channels)],
             timeouts: 0,
+            polled_on: 0,
             news: false,
             config,
         }
@@ -543,12 +546,33 @@ impl QueuePair {
         channel: u8,
         packets_max: u32,
     ) -> Option<Transmit> {
+        let transmit = self.poll_run(now_ns, channel, packets_max);
+        self.on_polled(now_ns);
+        transmit
+    }
+
+    /// The same for an owner who calls [`QueuePair::on_polled`] once what it polled is on
+    /// the wire, which need not wait for what that does.
+    pub fn poll_run(&mut self, now_ns: u64, channel: u8, packets_max: u32) -> Option<Transmit> {
         let transmit = self.send.poll_transmit(now_ns, channel, packets_max, &mut self.path)?;
+        self.polled_on |= 1 << channel;
+        Some(transmit)
+    }
+
+    /// Keeps the books of what was polled: which sends have nothing left to wait for, when
+    /// the peer is to be asked, and whether there would be room for more.
+    pub fn on_polled(&mut self, now_ns: u64) {
+        self.send.on_polled(&mut self.path);
+        if self.polled_on == 0 {
+            return;
+        }
         let srtt_ns = self.path.rtt().smoothed_ns().unwrap_or(0);
-        self.control.on_sent(now_ns, usize::from(channel), srtt_ns);
+        let polled_on = std::mem::take(&mut self.polled_on);
+        for channel in (0..self.channels.len()).filter(|channel| polled_on >> channel & 1 == 1) {
+            self.control.on_sent(now_ns, channel, srtt_ns);
+        }
         let owes = self.owes();
         self.control.watch(now_ns, owes);
-        Some(transmit)
     }
 
     /// Everything before sequence number `psn` of `channel` has left this

@@ -343,6 +343,9 @@ impl RecvSide {
 
     /// The message ended before the receive's last slots: nothing will come there.
     fn finish_unused(&mut self, mut number: u64) {
+        if !self.entry(number).is_some_and(|incoming| incoming.continues) {
+            return;
+        }
         let table = self.table.clone();
         while let Some(incoming) = self.entry_mut(number) {
             if !incoming.continues || incoming.state == State::Finished {

@@ -44,6 +44,8 @@ pub(crate) struct SendSide {
     messages: Messages,
     sends: UserSends,
     queues: Queues,
+    /// Messages of which a channel has nothing left to send, as runs were polled.
+    polled: Vec<u64>,
     /// Of the mode `auto`.
     chooser: Option<Chooser>,
     /// A send has ended, or one may be posted that could not be before, since
@@ -97,6 +99,7 @@ impl SendSide {
             messages: Messages::default(),
             sends: UserSends::default(),
             queues: Queues::new(geometry),
+            polled: Vec::new(),
             news: false,
             wants_window: false,
             stats: SendStats::default(),
@@ -362,9 +365,6 @@ impl SendSide {
         let index = usize::from(channel);
         let waiting = self.queues.next_packets(channel);
         if waiting == 0 {
-            if !self.has_queued() {
-                path.on_out_of_data();
-            }
             return None;
         }
         let mtu_bytes = self.geometry.mtu_bytes();
@@ -394,9 +394,19 @@ impl SendSide {
                 outgoing.queued -= 1;
             }
             self.choose(number, path);
-            self.check_injected(number);
+            self.polled.push(number);
         }
         Some(transmit)
+    }
+
+    /// What was polled since is about to be on the wire, or is.
+    pub(crate) fn on_polled(&mut self, path: &mut Path) {
+        while let Some(number) = self.polled.pop() {
+            self.check_injected(number);
+        }
+        if !self.has_queued() {
+            path.on_out_of_data();
+        }
     }
 
     /// Notes when all of a message was put on the wire once.
