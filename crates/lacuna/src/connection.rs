@@ -5,6 +5,7 @@
 //! operations with an error that says so.
 
 use crate::borrowed::Borrowed;
+use crate::clock::after;
 use crate::config::{Chosen, ConnectionConfig};
 use crate::connecting;
 use crate::context::Context;
@@ -12,7 +13,7 @@ use crate::error::{ConnectError, PostReceiveError, PostSendError, RecvError, Wri
 use crate::handles::{RecvHandle, SendHandle, wait_for};
 use crate::handshake::{self, Agreed};
 use crate::monitor::Watched;
-use crate::queue_pair::{QueuePair, after};
+use crate::queue_pair::QueuePair;
 use crate::reuse::{Heir, Returned};
 use crate::stats::ConnectionStats;
 use crate::waiting_room::{self, WaitingRoom};

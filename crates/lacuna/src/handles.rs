@@ -5,8 +5,9 @@
 //! lets the send go on by itself. Waiting sleeps on the queue pair's news, or
 //! makes progress itself when the context has no threads.
 
+use crate::clock::after;
 use crate::error::{PostSendError, RecvError, WriteError};
-use crate::queue_pair::{Owner, after};
+use crate::queue_pair::Owner;
 use crate::shared::Machine;
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::geometry::Geometry;

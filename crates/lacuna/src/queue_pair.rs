@@ -340,8 +340,8 @@ impl QueuePair {
         immediate: Option<u32>,
         deadline: Option<Duration>,
     ) -> Result<SendHandle, PostSendError> {
-        let now_ns = self.owner.context.clock().now_ns();
-        let deadline_ns = deadline.map(|deadline| after(now_ns, deadline));
+        let clock = self.owner.context.clock();
+        let deadline_ns = deadline.map(|deadline| clock.end_of(deadline));
         let request = SendRequest { data, immediate, deadline_ns };
         let id = self.owner.shared.with_qp(|qp| qp.queue_send(request))?;
         self.owner.shared.kick();
@@ -382,11 +382,6 @@ impl QueuePair {
         self.owner.shared.kick();
         Ok(Stream::new(self.owner.clone(), opened?))
     }
-}
-
-/// `time_ns` plus a duration; "never" stays never.
-pub(crate) fn after(time_ns: u64, duration: Duration) -> u64 {
-    time_ns.saturating_add(duration.as_nanos().min(u128::from(u64::MAX)) as u64)
 }
 
 impl fmt::Debug for QueuePair {
