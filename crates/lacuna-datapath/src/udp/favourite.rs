@@ -29,7 +29,7 @@ const EMPTY_LOOK: u32 = 2 * LOOK;
 /// While somebody looks for lone packets and does nothing else, every 16th would come late.
 const EMPTY_PLAIN_LOOK: u32 = 1;
 
-/// And whenever that was so long ago.
+/// And among lone packets whenever that was so long ago. (In bulk a receive takes longer.)
 const OTHERS_EVERY_NS: u64 = 20_000;
 
 /// See the module's text.
@@ -126,7 +126,8 @@ impl Favourite {
         let is_for_others = self.made.is_none()
             || self.may_hold_older
             || self.looks >= OTHERS_EVERY
-            || now_ns.saturating_sub(self.others_ns) >= OTHERS_EVERY_NS;
+            || (self.made.as_ref().is_some_and(|made| made.lone.is_on())
+                && now_ns.saturating_sub(self.others_ns) >= OTHERS_EVERY_NS);
         if is_for_others {
             (self.looks, self.others_ns) = (0, now_ns);
         }

@@ -68,6 +68,11 @@ impl Lone {
         Self { granted, score: 0, is_on: false, empty_ns: None, plain: 0 }
     }
 
+    /// Whether packets come one by one.
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
     pub(super) fn look(&self, now_ns: u64) -> Look {
         match (self.is_on, self.is_awaited(now_ns)) {
             (false, _) => Look::Whole,
