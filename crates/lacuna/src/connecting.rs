@@ -34,9 +34,8 @@ pub(crate) fn connect(
                 config.mtu_bytes = Some(mtu_bytes);
                 continue;
             }
-            Ok(Connected::Stale { address, error }) => {
+            Ok(Connected::Stale(error)) => {
                 tracing::debug!(%peer, %error, "a kept control connection is dead");
-                context.idle().forget(address);
                 continue;
             }
             Err(error) => error,

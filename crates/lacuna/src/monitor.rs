@@ -13,16 +13,16 @@
 
 use crate::clock::Clock;
 use crate::goodbye::{self, Goodbye};
-use crate::reuse::{Heir, Kept};
+use crate::reuse::{Heir, Kept, RETURNED_FOR, RETURNED_MAX};
 use crate::shared::{Machine, Shared};
 use lacuna_proto::qp::{Failure, Gone};
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Connections whose words are taken in at once.
 const EVENTS: usize = 64;
@@ -59,6 +59,7 @@ impl Control {
 
     /// Says this end's goodbye, if it has not.
     fn say_goodbye(&mut self, last_words: &[u8]) {
+        self.heir.take_if(|heir| !heir.is_there());
         let Some(stream) = &mut self.stream else { return };
         if std::mem::replace(&mut self.has_said_goodbye, true) {
             return;
@@ -93,6 +94,10 @@ impl Watched {
     /// Reads what is there; `false` once the connection has ended.
     fn check(&self, clock: Clock) -> bool {
         let mut control = lock(&self.control);
+        if control.stream.is_none() {
+            // Somebody has inherited it, and this is no news of it.
+            return false;
+        }
         let Some(gone) = control.read() else { return true };
         match (gone, &control.heir) {
             // Given back at once: the next hello may be there already.
@@ -113,12 +118,19 @@ impl Watched {
         false
     }
 
-    /// Passes the control connection on; nobody looks at it here any more.
-    fn pass_on(&self) {
+    /// Passes the control connection on; nobody looks at it here any more. In one piece:
+    /// the application that ends a connection and the thread that sees the peer end it
+    /// may be here at once, and an heir gets nothing that is still looked at.
+    fn pass_on(&self, registry: &Registry) {
         let mut control = lock(&self.control);
-        if control.heir.is_none() || !control.has_said_goodbye {
+        if let Some(stream) = &mut control.stream {
+            // An error: it is not looked at any more for another reason.
+            let _ = registry.deregister(stream);
+        }
+        if !control.has_said_goodbye {
             return;
         }
+        // Without an heir it is closed here.
         if let (Some(heir), Some(stream)) = (control.heir.take(), control.stream.take()) {
             let goodbye = std::mem::take(&mut control.goodbye);
             heir.inherit(Kept { stream: stream.into(), goodbye });
@@ -166,6 +178,8 @@ pub(crate) struct Monitor {
     registry: Registry,
     waker: Waker,
     watched: Mutex<HashMap<Token, Arc<Watched>>>,
+    /// Those that have said goodbye and wait for the peer's, the longest in front.
+    parting: Mutex<VecDeque<(Instant, Arc<Watched>)>>,
     next: AtomicUsize,
     stopped: AtomicBool,
 }
@@ -179,6 +193,7 @@ impl Monitor {
             waker: Waker::new(poll.registry(), WAKE)?,
             poll: Mutex::new(poll),
             watched: Mutex::new(HashMap::new()),
+            parting: Mutex::default(),
             next: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
         })
@@ -210,27 +225,53 @@ impl Monitor {
     }
 
     /// Ends this end's part in good order, with `last_words`, a control packet's body.
-    pub(crate) fn part(&self, watched: &Watched, last_words: &[u8]) {
-        let goes_on = {
+    pub(crate) fn part(&self, watched: &Arc<Watched>, last_words: &[u8]) {
+        let is_parting = {
             let mut control = lock(&watched.control);
             control.say_goodbye(last_words);
             // Who accepted waits for the peer's goodbye before it gives anything back.
             matches!(control.heir, Some(Heir::Accepting(_)))
         };
-        if !goes_on {
+        if is_parting {
+            let mut parting = lock(&self.parting);
+            parting.push_back((Instant::now(), watched.clone()));
+            drop(parting);
+            self.end_parting();
+        } else {
             self.remove(watched);
         }
     }
 
+    /// Closes what waits for the peer's goodbye too long, or with too many others: a
+    /// peer may never say it.
+    fn end_parting(&self) {
+        let now = Instant::now();
+        loop {
+            let over = {
+                let mut parting = lock(&self.parting);
+                let is_crowded = parting.len() > RETURNED_MAX;
+                let is_over = parting.front().is_some_and(|(since, _)| {
+                    is_crowded || now.duration_since(*since) >= RETURNED_FOR
+                });
+                if is_over { parting.pop_front() } else { None }
+            };
+            let Some((_, watched)) = over else { return };
+            lock(&watched.control).heir = None;
+            self.remove(&watched);
+        }
+    }
+
+    /// When the first of them has waited too long.
+    fn parting_ends_in(&self) -> Option<Duration> {
+        let (since, _) = lock(&self.parting).front()?.clone();
+        // Rounded up: a wait that ends too early would be repeated at once.
+        Some(RETURNED_FOR.saturating_sub(since.elapsed()) + Duration::from_millis(1))
+    }
+
     /// Looks no more after it.
     fn remove(&self, watched: &Watched) {
-        if lock(&self.watched).remove(&watched.token).is_some()
-            && let Some(stream) = &mut lock(&watched.control).stream
-        {
-            // An error: it is not looked at any more for another reason.
-            let _ = self.registry.deregister(stream);
-        }
-        watched.pass_on();
+        lock(&self.watched).remove(&watched.token);
+        watched.pass_on(&self.registry);
     }
 
     pub(crate) fn stop(&self) {
@@ -256,6 +297,7 @@ impl Monitor {
     /// whether there may be more of them.
     fn look(&self, timeout: Option<Duration>) -> bool {
         let mut events = Events::with_capacity(EVENTS);
+        let timeout = timeout.into_iter().chain(self.parting_ends_in()).min();
         if let Err(error) = lock(&self.poll).poll(&mut events, timeout)
             && error.kind() != io::ErrorKind::Interrupted
         {
@@ -270,6 +312,7 @@ impl Monitor {
                 self.remove(&watched);
             }
         }
+        self.end_parting();
         events.iter().count() == EVENTS
     }
 }

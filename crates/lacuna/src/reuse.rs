@@ -18,7 +18,7 @@
 //!
 //! A kept connection may be dead without a word (address translation forgets, hosts
 //! restart). That shows by an error, or as nobody acknowledges the hello, and a new one is
-//! made then: it costs time, never the connection.
+//! made then. Only a middle box that acknowledges for a peer that is gone is not found out.
 
 use crate::goodbye::Goodbye;
 use std::collections::VecDeque;
@@ -27,8 +27,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// How long the connecting end keeps one: less than home routers' address translation and
-/// than the accepting end, so that it hardly ever takes one that is about to be closed.
+/// How old one may be that the connecting end takes: less than home routers' address
+/// translation and the accepting end remember it, so that it is hardly ever about to be
+/// closed. Older ones go with the next connection that comes or ends, or with the context.
 const IDLE_FOR: Duration = Duration::from_secs(30);
 /// Connections that the connecting end keeps; a file descriptor each, and at the peer too.
 const IDLE_MAX: usize = 64;
@@ -124,6 +125,14 @@ pub(crate) enum Heir {
 }
 
 impl Heir {
+    /// Whether there is anybody to inherit: a listener may be gone.
+    pub(crate) fn is_there(&self) -> bool {
+        match self {
+            Self::Connecting(..) => true,
+            Self::Accepting(returned) => returned.strong_count() > 0,
+        }
+    }
+
     pub(crate) fn inherit(&self, kept: Kept) {
         match self {
             Self::Connecting(idle, peer) => idle.keep(*peer, kept),

@@ -88,15 +88,11 @@ impl WaitingRoom {
     /// The next control connection, new or one that speaks again, blocking.
     pub(crate) fn next_stream(&mut self, tcp: &TcpListener) -> io::Result<TcpStream> {
         loop {
-            match tcp.accept() {
-                Ok((stream, _)) => self.again.push_back(stream),
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => {}
-                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
-                    _ => return Err(error),
-                },
-            }
-            if let Some(stream) = self.again.pop_front() {
+            let stream = match self.again.pop_front() {
+                None => self.accept(tcp)?,
+                again => again,
+            };
+            if let Some(stream) = stream {
                 // Some systems hand the listener's way down.
                 stream.set_nonblocking(false)?;
                 return Ok(stream);
@@ -108,18 +104,36 @@ impl WaitingRoom {
     /// Takes all connections that the system has. Those that are done count too:
     /// they are the caller's to take.
     fn take_in(&mut self, tcp: &TcpListener, patience: Duration) -> io::Result<()> {
-        while self.done.len() < self.peers_max {
-            let stream = match tcp.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => break,
-                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
-                    _ => return Err(error),
-                },
-            };
+        while self.done.len() < self.peers_max
+            && let Some(stream) = self.accept(tcp)?
+        {
             self.receive(stream, patience);
         }
         Ok(())
+    }
+
+    /// Takes a connection that the system has, if it has one.
+    fn accept(&mut self, tcp: &TcpListener) -> io::Result<Option<TcpStream>> {
+        loop {
+            match tcp.accept() {
+                Ok((stream, _)) => return Ok(Some(stream)),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return Ok(None),
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
+                    // Out of file descriptors, most likely: those who come need them more.
+                    _ if self.let_idle_go() => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+    }
+
+    /// Closes those that have served before and are silent; whether there were any.
+    fn let_idle_go(&mut self) -> bool {
+        self.idle.extend(self.returned.take());
+        let had_some = !self.idle.is_empty();
+        self.idle.clear();
+        had_some
     }
 
     /// Takes in a connection that is to say its hello now.

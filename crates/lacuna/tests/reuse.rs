@@ -91,13 +91,12 @@ fn connections_at_the_same_time_have_control_connections_of_their_own() {
     let one = join(&here, address, &listener, ACCEPTS[0]);
     let other = join(&here, address, &listener, ACCEPTS[0]);
     let (first, second) = (one.1.peer(), other.1.peer());
-    drop((one, other));
     assert_ne!(first, second);
-    let kept: Vec<_> = (0..2)
-        .map(|_| join(&here, address, &listener, ACCEPTS[0]))
-        .map(|(_, b)| b.peer())
-        .collect();
-    assert!(kept.iter().all(|peer| [first, second].contains(peer)), "{kept:?}");
+    drop((one, other));
+    let held = [0, 1].map(|_| join(&here, address, &listener, ACCEPTS[0]));
+    let mut kept = held.each_ref().map(|(_, b)| b.peer());
+    kept.sort();
+    assert_eq!(kept, [first.min(second), first.max(second)]);
 }
 
 #[test]
@@ -260,6 +259,39 @@ fn goodbye_and_hello_may_come_in_one_piece() {
     peer.shutdown(Shutdown::Write).unwrap();
     // Its end is no peer of its own, and no error: the listener serves the next.
     drop(join(&context(), listener.local_addr(), &listener, ACCEPTS[0]));
+}
+
+#[test]
+fn peers_that_never_say_goodbye_are_closed_when_there_are_many() {
+    let there = context();
+    let listener = listen(&there, any_port());
+    let mut peers: Vec<_> = (0..=128)
+        .map(|_| {
+            let mut peer = TcpStream::connect(listener.local_addr()).unwrap();
+            peer.write_all(&hello(true)).unwrap();
+            drop(listener.accept().unwrap());
+            read_welcome(&mut peer);
+            read_frame(&mut peer);
+            peer
+        })
+        .collect();
+    assert_eq!(peers[0].read(&mut [0]).unwrap(), 0, "the first is the first to go");
+    peers[1].set_nonblocking(true).unwrap();
+    assert_eq!(peers[1].read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn a_connection_outlives_its_listener_and_is_closed_then() {
+    let there = context();
+    let listener = listen(&there, any_port());
+    let mut peer = TcpStream::connect(listener.local_addr()).unwrap();
+    peer.write_all(&hello(true)).unwrap();
+    let connection = listener.accept().unwrap();
+    drop(listener);
+    drop(connection);
+    read_welcome(&mut peer);
+    read_frame(&mut peer);
+    assert_eq!(peer.read(&mut [0]).unwrap(), 0);
 }
 
 #[test]

@@ -84,7 +84,8 @@ impl FlushTimer {
         }
         self.due_ns = now_ns + self.every_ns;
         self.alike += 1;
-        if self.every_ns < FLUSH_EVERY_DOUBLES_TO_NS || self.alike >= FLUSHES_ALIKE {
+        let is_alike = (FLUSH_EVERY_DOUBLES_TO_NS..=FLUSH_EVERY_MAX_NS).contains(&self.every_ns);
+        if !is_alike || self.alike >= FLUSHES_ALIKE {
             let most_ns = if is_dark { DARK_FLUSH_EVERY_NS } else { FLUSH_EVERY_MAX_NS };
             self.every_ns = (self.every_ns * 2).min(most_ns);
             self.alike = 0;

@@ -193,6 +193,16 @@ impl Exchange {
         }
     }
 
+    /// Closes it so that what has not arrived yet never does: another hello follows
+    /// elsewhere, and the listener is to hear one.
+    pub(super) fn abandon(self) {
+        #[cfg(unix)]
+        {
+            let now = Some(Duration::ZERO);
+            let _ = rustix::net::sockopt::set_socket_linger(&self.stream, now);
+        }
+    }
+
     /// Ends a connection that the peer has agreed to, in good order.
     pub(super) fn say_goodbye(&mut self) {
         let _ = self.write(&goodbye::message(&[]));

@@ -89,7 +89,7 @@ pub(crate) enum Connected {
     /// to be done again with those.
     Smaller(u32),
     /// Nothing came over a control connection that was kept.
-    Stale { address: SocketAddr, error: ConnectError },
+    Stale(ConnectError),
 }
 
 /// Ends a queue pair whose exchange did not get through.
@@ -153,8 +153,9 @@ pub(crate) fn connect(
     let mut exchange = match line {
         Line::New(stream) => Exchange::new(stream, deadline)?,
         Line::Kept(kept) => {
-            let soon = Instant::now() + patience_with_kept(&kept.stream);
-            Exchange::again(kept, soon.min(deadline))?
+            let left = deadline.saturating_duration_since(Instant::now());
+            let patience = patience_with_kept(&kept.stream).min(left / 3);
+            Exchange::again(kept, Instant::now() + patience)?
         }
     };
     let peer_host = host_of(exchange.peer, context).map_err(|why| ConnectError::Unreachable {
@@ -191,10 +192,12 @@ pub(crate) fn connect(
         if is_late && tcp_path(&exchange.stream).is_some_and(|path| path.is_acknowledged) {
             body = exchange.receive();
         }
-        if exchange.left().is_ok()
-            && let Err(error @ ConnectError::Exchange { .. }) = body
-        {
-            return Ok(Connected::Stale { address: exchange.peer, error });
+        if let Err(error @ ConnectError::Exchange { .. }) = body {
+            // Others to there are likely to be dead too.
+            context.idle().forget(exchange.peer);
+            exchange.left()?;
+            exchange.abandon();
+            return Ok(Connected::Stale(error));
         }
     }
     let body = body?;
@@ -328,8 +331,9 @@ pub(crate) fn answer(
     let keys = Keys::random()?;
     let reservation = Reservation::new(context, &keys)?;
     let ports = hello.end.ports.iter().copied().take(usize::from(geometry.channels()));
-    // Without threads nobody would hear the goodbye while this end waits for a hello.
-    let keeps = hello.keeps && !context.is_manual();
+    // Without threads nobody would hear the goodbye while this end waits for a hello, and
+    // without `poll` (`waiting_room.rs`) nobody the hello.
+    let keeps = hello.keeps && cfg!(unix) && !context.is_manual();
     let terms = Terms {
         config,
         geometry,
