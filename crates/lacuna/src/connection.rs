@@ -366,8 +366,9 @@ impl Drop for Inner {
                 _ => None,
             }
         });
-        owner.context.monitor().part(&self.watched, &last_words.unwrap_or_default());
+        // Before the peer can answer: it is this end that closes.
         owner.shared.with_qp(|qp| qp.fail(Failure::Closed));
         owner.shared.notify();
+        owner.context.monitor().part(&self.watched, &last_words.unwrap_or_default());
     }
 }
