@@ -72,9 +72,9 @@ const REST_NS_MIN: u64 = 200_000;
 /// On shorter paths rests in the middle of long messages may be so long if that is such
 /// a part of the round trip, of who sends and of who only receives: an eighth, as a burst
 /// is, and a quarter, as four reports in a round trip are enough. Over 1 ms at 1 Gbit/s
-/// both ends need two thirds of the processor time that they need with a 20th and a
-/// tenth, and half with these. A quarter for who sends as well saves another tenth and
-/// leaves a queue of 0.37 of the path for 0.3, of half of its bursts.
+/// an eighth at both ends takes two thirds of the processor time of a 20th and a tenth,
+/// the quarter an eighth less again. A quarter for who sends as well saves hardly more,
+/// and its bursts leave a queue of 0.35 to 0.38 of the path.
 const SHORT_RESTS: ((u64, u64), (u64, u64)) = ((200_000, 8), (500_000, 4));
 /// No rests over shorter paths: a wake-up is late by an eighth of this.
 const RESTED_RTT_NS_MIN: u64 = 400_000;
