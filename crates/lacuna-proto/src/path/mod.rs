@@ -361,9 +361,14 @@ impl Path {
             // The pace sends no larger pieces; waiting for room for one would leave
             // the window half empty where it is small.
             let paced = self.controller.burst_bytes() / (packet_bytes + IP_UDP_BYTES);
-            let room = (window / packet_bytes).min((held + credit_left) / packet_charge);
+            let room =
+                (window / (packet_bytes + IP_UDP_BYTES)).min((held + credit_left) / packet_charge);
             let bundle = u64::from(self.bundle_packets).min(room / 2).min(paced).max(1);
-            let whole = packets - packets % bundle;
+            let mut whole = packets - packets % bundle;
+            if bundle < u64::from(self.bundle_packets) {
+                // One by one: a full bundle would leave less than one of these.
+                whole = whole.min(bundle);
+            }
             packets = match state.ledger.in_flight_bytes() > 0 || whole > 0 {
                 true => whole,
                 // However small the peer's buffer: one packet at a time goes.
@@ -704,6 +709,32 @@ impl Drop for Path {
 mod tests {
     use super::*;
     use controller::{ControllerConfig, Setup};
+
+    #[test]
+    fn a_first_flight_uses_up_its_window_whatever_the_size_of_packets() {
+        for mtu_bytes in (1200..9000).step_by(7) {
+            let packet_bytes = u64::from(mtu_bytes) + DATA_OVERHEAD_BYTES as u64;
+            let wire_bytes = packet_bytes + IP_UDP_BYTES;
+            let setup = Setup { packet_bytes: wire_bytes, seed: 0 };
+            let bbr = ControllerConfig::Bbr.build(setup);
+            let mut path = Path::new(1, 0, bbr, RtoConfig::default());
+            path.set_credit(0, 1 << 24);
+            path.set_bundle((65_507 / packet_bytes) as u32);
+            let (mut sent, mut number) = (0, 0);
+            loop {
+                let allowed = path.allowance_packets(0, 0, mtu_bytes, 1000);
+                let count = allowed.min(path.bundle_packets);
+                if count == 0 {
+                    break;
+                }
+                path.on_sent(0, 0, number, 0..count, u64::from(count) * packet_bytes);
+                sent += u64::from(count) * wire_bytes;
+                number += 1;
+            }
+            let window = path.controller.window_bytes();
+            assert!(sent * 100 >= window * 85, "packets of {mtu_bytes}: {sent} of {window}");
+        }
+    }
 
     #[test]
     fn what_was_ever_lost_is_not_measured_by_the_packets_of_today() {

@@ -89,6 +89,21 @@ fn bulk_fills_any_path_within_five_round_trips() {
 }
 
 #[test]
+fn a_path_as_short_as_the_first_flight_is_found_to_carry_what_it_does() {
+    for rtt_ms in [1, 2, 4] {
+        let link = Link::new(1000, rtt_ms * MS, 400);
+        let mut path = Bottleneck::new(link, 5);
+        let flow = path.add(BBR, None, u64::MAX, 0);
+        path.run_for(10 * link.rtt_ns);
+        let before = path.flows[flow].received_packets;
+        path.run_for(40 * link.rtt_ns);
+        let received = (path.flows[flow].received_packets - before) * WIRE_BYTES;
+        let used_permille = received * 1000 / (40 * link.path_bytes());
+        assert!(used_permille >= 970, "{rtt_ms} ms: {used_permille}");
+    }
+}
+
+#[test]
 fn the_first_message_on_a_known_path_waits_for_nothing() {
     for (mbit, rtt_ms) in [(100, 40), (1000, 40), (1000, 250)] {
         let link = Link::new(mbit, rtt_ms * MS, 100);

@@ -96,18 +96,25 @@ impl RoundMean {
         sample: &Sample,
         is_round_start: bool,
     ) -> Option<(u64, bool)> {
-        let mut ended = None;
-        if is_round_start && self.bytes > 0 {
-            let mean = self.weighted / u128::from(self.bytes);
-            ended = Some((u64::try_from(mean).unwrap_or(u64::MAX), self.is_app_limited));
-            *self = Self::default();
-        }
+        let ended = if is_round_start { self.end() } else { None };
         if let Some(rate) = &sample.rate {
             self.weighted += u128::from(rate.rate) * u128::from(sample.newly_delivered_bytes);
             self.bytes += sample.newly_delivered_bytes;
             self.is_app_limited |= rate.is_app_limited;
         }
         ended
+    }
+
+    /// The mean so far, if there is any; another begins.
+    pub(super) fn end(&mut self) -> Option<(u64, bool)> {
+        let ended = std::mem::take(self);
+        let mean = ended.weighted.checked_div(u128::from(ended.bytes))?;
+        Some((u64::try_from(mean).unwrap_or(u64::MAX), ended.is_app_limited))
+    }
+
+    /// Bytes that it is the mean of.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 

@@ -154,7 +154,20 @@ impl Bbr {
         self.cycle.began_ns = sample.now_ns;
         self.cycle.acks = Acks::Stopping;
         self.rounds.restart(sample.delivered_bytes);
+        self.end_mean();
         self.state = State::Down;
+    }
+
+    /// What was sent from here on is paced otherwise: it gets a mean of its own.
+    fn end_mean(&mut self) {
+        let half = self.path_times(self.max_bandwidth.get(), 50);
+        if !self.crowd.is_there()
+            && self.round_mean.bytes() >= half
+            && let Some((rate, is_app_limited)) = self.round_mean.end()
+            && !is_app_limited
+        {
+            self.max_bandwidth.on_sample(rate);
+        }
     }
 
     pub(super) fn start_cruise(&mut self) {

@@ -29,7 +29,7 @@
 //! a rate that only falls: a hundred messages of 8 MiB over a path with a loss of
 //! 1 % ended at half of it.
 
-use super::{Bbr, FullBandwidth, Sample, StartRate, State};
+use super::{Bbr, FullBandwidth, Sample, StartRate, State, times};
 use crate::path::controller::train::{Estimate, Train};
 use crate::path::delivery::rate_of;
 
@@ -46,9 +46,11 @@ const JUMP_TIMES: (u64, u64) = (512, 64);
 /// millisecond at 10 Gbit/s.
 const TOO_SHORT_BYTES: u64 = 48 << 10;
 const LONGER_TIMES: u64 = 5;
-/// What may be in flight, per cent of what the path would hold: reports come
-/// some part of a round trip late.
+/// What may be in flight, per cent of what the path would hold, and for how long
+/// besides: reports come some part of a round trip late, and hosts take their time.
+/// Without the latter a path of 1 ms was filled by turns, a burst and a pause.
 const WINDOW_PERCENT: u64 = 125;
+const WINDOW_NS: u64 = 1_000_000;
 /// Rounds of probing upwards after which the rate shows whether the path has
 /// more: what was sent in the first is reported in the second.
 const DOUBT_ROUNDS: u64 = 2;
@@ -57,6 +59,8 @@ const GROWN_PERCENT: u64 = 115;
 /// A first round trip longer than those of connecting by more than this part of
 /// them has met a queue.
 const MET_QUEUE_PART: u64 = 4;
+/// and by more than the first packets of a train wait for each other.
+const MET_QUEUE_NS_MIN: u64 = 1_000_000;
 /// The first part of a flight at a known rate, of a round trip, and how fast it
 /// leaves, per cent: it makes a queue of a 32nd at most, too little to be seen.
 const ASKING_PART: u64 = 8;
@@ -232,7 +236,9 @@ impl Bbr {
             return Some(LONGER_TIMES * super::INITIAL_WINDOW_BYTES);
         }
         let rate = self.start.rate()?;
-        Some(self.path_times(rate, WINDOW_PERCENT).saturating_add(2 * self.quantum_bytes()))
+        let late = u64::try_from(times(rate, WINDOW_NS)).unwrap_or(u64::MAX);
+        let path = self.path_times(rate, WINDOW_PERCENT);
+        Some(path.saturating_add(late).saturating_add(2 * self.quantum_bytes()))
     }
 
     pub(super) fn check_start(&mut self, sample: &Sample) {
@@ -252,7 +258,8 @@ impl Bbr {
         if is_new && !self.start.has_heard {
             self.start.has_heard = true;
             let met = |min_rtt_ns: u64| {
-                sample.rtt_ns > Some(min_rtt_ns.saturating_add(min_rtt_ns / MET_QUEUE_PART))
+                let longer_ns = (min_rtt_ns / MET_QUEUE_PART).max(MET_QUEUE_NS_MIN);
+                sample.rtt_ns > Some(min_rtt_ns.saturating_add(longer_ns))
             };
             self.start.met_queue = self.min_rtt.get().is_some_and(met);
         }
@@ -370,7 +377,12 @@ impl Bbr {
             false => self.max_bandwidth.get().min(self.start.rate),
         };
         let arrived = self.start.train.estimate().map_or(0, |estimate| estimate.rate);
-        self.max_bandwidth.set(rate.max(arrived));
+        // No more arrives than was sent: more is what hosts do to times.
+        let sent = match self.start.is_known() {
+            true => percent_of(self.start.rate, ASKING_PERCENT),
+            false => self.start.rate,
+        };
+        self.max_bandwidth.set(rate.max(arrived.min(sent)));
         if self.start.met_queue {
             // The train lay between the packets of others: what it says is what
             // they left, and the share has yet to be found.
