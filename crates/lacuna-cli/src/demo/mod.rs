@@ -65,9 +65,10 @@ pub(crate) struct DemoArgs {
     /// Seed of the path's losses
     #[arg(long, default_value_t = 1, value_parser = units::count(0..=u64::MAX))]
     seed: u64,
-    /// Bytes per chunk, rounded up to whole packets: what a lost packet costs to repair
-    #[arg(long, default_value = "4KiB", value_name = "SIZE", value_parser = units::some_bytes)]
-    chunk: u64,
+    /// Bytes per chunk, rounded up to whole packets: what a lost packet costs to repair;
+    /// one packet if not given
+    #[arg(long, value_name = "SIZE", value_parser = units::some_bytes)]
+    chunk: Option<u64>,
     /// Payload bytes per packet
     #[arg(long, default_value = "4096", value_name = "SIZE", value_parser = units::packet_bytes)]
     mtu: u32,
@@ -113,7 +114,11 @@ impl DemoArgs {
     fn check(&self, ways: &Ways) -> Result<(), Failure> {
         for mode in self.modes() {
             let plain = ConnectionConfig::default();
-            let config = ConnectionConfig { mode, chunk_bytes: self.chunk, ..plain };
+            let config = ConnectionConfig {
+                mode,
+                chunk_bytes: self.chunk.unwrap_or(plain.chunk_bytes),
+                ..plain
+            };
             config.geometry(self.mtu, 1).map_err(|error| Failure::Usage(error.to_string()))?;
         }
         ways.check(self.mtu)?;

@@ -30,7 +30,7 @@ pub(super) fn run(
     let ideal = Duration::from_secs_f64(args.ideal_s());
     let path = Path::open(ways, args.seed, |config| ConnectionConfig {
         mode,
-        chunk_bytes: args.chunk,
+        chunk_bytes: args.chunk.unwrap_or(config.chunk_bytes),
         mtu_bytes: Some(args.mtu),
         rate_bits_per_s: (!args.find_rate).then_some(args.rate),
         // Nothing may hang: ten times the ideal, and time for a bad path.

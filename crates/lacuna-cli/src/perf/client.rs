@@ -42,7 +42,7 @@ pub(super) fn measure(
     let run = purpose::random() as u32;
     let config = args.pace.connection(ConnectionConfig {
         mode: args.mode,
-        chunk_bytes: args.chunk,
+        chunk_bytes: args.chunk.unwrap_or(plain.chunk_bytes),
         mtu_bytes: args.mtu,
         tag: Purpose::Measured.tag(run),
         ..plain

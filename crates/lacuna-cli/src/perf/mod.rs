@@ -159,9 +159,10 @@ struct ClientArgs {
     /// Messages before the measurement begins
     #[arg(long, default_value_t = 16, value_name = "COUNT", value_parser = units::count(0..=COUNT_MAX))]
     warmup: u64,
-    /// Bytes per chunk, rounded up to whole packets: what a lost packet costs to repair
-    #[arg(long, default_value = "64KiB", value_name = "SIZE", value_parser = units::some_bytes)]
-    chunk: u64,
+    /// Bytes per chunk, rounded up to whole packets: what a lost packet costs to repair;
+    /// one packet if not given
+    #[arg(long, value_name = "SIZE", value_parser = units::some_bytes)]
+    chunk: Option<u64>,
     /// Payload bytes per packet; found by probing if not given
     #[arg(long, short, value_name = "SIZE", value_parser = units::packet_bytes)]
     mtu: Option<u32>,

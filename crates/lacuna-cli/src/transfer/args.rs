@@ -84,9 +84,10 @@ pub(crate) struct SendArgs {
     /// Payload bytes per packet; found by probing if not given
     #[arg(long, value_parser = units::packet_bytes, value_name = "SIZE")]
     pub(super) mtu: Option<u32>,
-    /// Bytes per chunk, rounded up to whole packets: what a lost packet costs to repair
-    #[arg(long, default_value = "4KiB", value_parser = units::some_bytes, value_name = "SIZE")]
-    pub(super) chunk: u64,
+    /// Bytes per chunk, rounded up to whole packets: what a lost packet costs to repair;
+    /// one packet if not given
+    #[arg(long, value_parser = units::some_bytes, value_name = "SIZE")]
+    pub(super) chunk: Option<u64>,
     /// Sockets, each with its own 4-tuple: as many as both ends ask for, 16 at most
     #[arg(long, default_value = "1", value_parser = units::count(1..=16u8), value_name = "COUNT")]
     pub(super) channels: u8,

@@ -287,14 +287,15 @@ impl Transfer<'_> {
             .pace
             .context(ContextConfig { channels: self.args.channels, ..ContextConfig::default() });
         let [a, b, c, d, ..] = self.session;
+        let plain = ConnectionConfig::default();
         let config = self.args.pace.connection(ConnectionConfig {
             mode: self.args.mode,
-            chunk_bytes: self.args.chunk,
+            chunk_bytes: self.args.chunk.unwrap_or(plain.chunk_bytes),
             mtu_bytes: self.args.mtu,
             silence: patience::silence(self.args.retry),
             connect_timeout: within,
             tag: Purpose::Files.tag(u32::from_be_bytes([a, b, c, d])),
-            ..ConnectionConfig::default()
+            ..plain
         });
         reach::connect(&self.target, &sockets, config).map(|(_, connection)| connection)
     }
