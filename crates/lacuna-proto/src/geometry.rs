@@ -44,6 +44,16 @@ pub struct GeometryConfig {
     pub max_message_bytes: u64,
     /// The code whose parity messages may carry, if any.
     pub code: Option<Code>,
+    /// Blocks of the code that take a submessage's chunks in turn: losses in a row
+    /// hit as many of them. At least 1.
+    pub interleave: u32,
+}
+
+impl GeometryConfig {
+    /// Packets per chunk of the code.
+    fn code_packets(&self) -> u32 {
+        self.chunk_packets.saturating_mul(self.interleave.max(1))
+    }
 }
 
 impl Default for GeometryConfig {
@@ -59,6 +69,7 @@ impl Default for GeometryConfig {
             split: ImmediateSplit::DEFAULT,
             max_message_bytes: 0,
             code: None,
+            interleave: 1,
         }
     }
 }
@@ -160,13 +171,14 @@ impl Geometry {
         if stripe_packets == 0 || stripe_packets > 1 << 30 {
             return Err(GeometryError::Stripe { stripe_packets });
         }
-        let limit_packets = Self::limit_packets(config.split, chunk_packets, config.code);
+        let code_packets = config.code_packets();
+        let limit_packets = Self::limit_packets(config.split, code_packets, config.code);
         if let Some(code) = config.code
             && limit_packets == 0
             && chunk_packets > 0
         {
             let packet_bits = config.split.packet_bits();
-            return Err(GeometryError::Parity { code, chunk_packets, packet_bits });
+            return Err(GeometryError::Parity { code, chunk_packets: code_packets, packet_bits });
         }
         let limit_bytes = u64::from(limit_packets) * u64::from(mtu_bytes);
         if config.max_message_bytes == 0 {
@@ -192,8 +204,9 @@ impl Geometry {
                 // Behind the empty packets, too, that carry an immediate.
                 let base = packets_max.max(config.split.fragments());
                 let packet_bits = config.split.packet_bits();
-                let no_room = GeometryError::Parity { code, chunk_packets, packet_bits };
-                let layout = Layout::new(code, chunk_packets, base).ok_or(no_room)?;
+                let no_room =
+                    GeometryError::Parity { code, chunk_packets: code_packets, packet_bits };
+                let layout = Layout::new(code, code_packets, base).ok_or(no_room)?;
                 if u64::from(base) + layout.numbers(packets_max) > config.split.packets().into() {
                     return Err(no_room);
                 }
@@ -207,13 +220,13 @@ impl Geometry {
     }
 
     /// Packets of the longest message that a split can number along with its
-    /// parity.
-    pub fn limit_packets(split: ImmediateSplit, chunk_packets: u32, code: Option<Code>) -> u32 {
+    /// parity, over chunks of the code of `code_packets`.
+    pub fn limit_packets(split: ImmediateSplit, code_packets: u32, code: Option<Code>) -> u32 {
         match code {
             None => split.packets(),
             Some(code) => data_packets_limit(
                 split.packets().saturating_sub(split.fragments()),
-                chunk_packets.max(1),
+                code_packets.max(1),
                 code,
             ),
         }

@@ -25,18 +25,12 @@ fn config(policy: Policy, chunk_packets: u32) -> PairConfig {
 }
 
 /// So much parity, whatever the path is like.
-fn fixed<const PARITY: u8, const TWICE: bool>(_: &Question) -> Choice {
-    Choice { parity: PARITY, repairs_twice: TWICE }
+fn fixed<const PARITY: u8, const COPIES: u8>(_: &Question) -> Choice {
+    Choice { parity: PARITY, repair_copies: COPIES }
 }
 
-const FIXED: [Policy; 6] = [
-    fixed::<0, false>,
-    fixed::<0, true>,
-    fixed::<1, false>,
-    fixed::<3, true>,
-    fixed::<16, false>,
-    fixed::<255, true>,
-];
+const FIXED: [Policy; 6] =
+    [fixed::<0, 1>, fixed::<0, 2>, fixed::<1, 1>, fixed::<3, 2>, fixed::<16, 1>, fixed::<255, 2>];
 
 fn one_message(pair: &mut Pair, len: usize, immediate: Option<u32>) -> u64 {
     common::one_message(pair, len, 100, immediate)
@@ -81,7 +75,7 @@ fn everything_at_once_on_random_lengths_whatever_is_chosen() {
 
 #[test]
 fn a_loss_at_the_end_is_repaired_without_a_round_trip() {
-    let mut pair = Pair::new(config(fixed::<2, false>, 4), Link::default());
+    let mut pair = Pair::new(config(fixed::<2, 1>, 4), Link::default());
     let lossless_ns = one_message(&mut pair, 500_000, None);
     let parity = pair.a.qp.stats().send.parity_packets;
     assert!(parity > 0 && parity < 40, "{parity} of 500 packets, of which ten ms are the tail");
@@ -99,12 +93,12 @@ fn without_loss_parity_costs_no_time() {
         let mut pair = Pair::new(config(policy, 4), Link::default());
         one_message(&mut pair, 500_000, None)
     };
-    assert_eq!(took(fixed::<0, false>), took(fixed::<8, false>));
+    assert_eq!(took(fixed::<0, 1>), took(fixed::<8, 1>));
 }
 
 #[test]
 fn what_is_lost_before_the_tail_is_sent_again_while_data_go_out() {
-    let mut pair = Pair::new(config(fixed::<4, false>, 1), Link::default());
+    let mut pair = Pair::new(config(fixed::<4, 1>, 1), Link::default());
     let first = std::cell::Cell::new(true);
     pair.drop_data = Some(Box::new(move |packet| packet == 10 && first.replace(false)));
     one_message(&mut pair, 1_000_000, None);
@@ -128,7 +122,7 @@ fn a_message_that_others_follow_gets_no_parity() {
 #[test]
 fn a_dark_spell_ends_in_a_complete_message() {
     for dark_from_ms in [2, 12, 22, 30] {
-        let mut pair = Pair::new(config(fixed::<4, true>, 1), Link::default());
+        let mut pair = Pair::new(config(fixed::<4, 2>, 1), Link::default());
         let posted = pair.post(Side::B, 300_000);
         pair.run_for(50 * MS);
         let data = Rng::new(1).bytes(300_000);

@@ -27,7 +27,7 @@ impl Cell {
     fn pair(&self, mode: &str, seed: u64) -> Pair {
         let default = PairConfig::default();
         let config = PairConfig {
-            geometry: GeometryConfig { chunk_packets: 1, ..default.geometry },
+            geometry: GeometryConfig { chunk_packets: 1, interleave: 3, ..default.geometry },
             mode: mode.parse().unwrap(),
             controller: ControllerConfig::Fixed { rate_bits_per_s: self.rate_bits_per_s },
             credit_bytes: 64 << 20,

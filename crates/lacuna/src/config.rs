@@ -15,6 +15,10 @@ use std::time::Duration;
 /// bytes over loopback. With three packets to a chunk 1 Gbit/s over 40 ms carried 0.97
 /// of this at a loss of 1 %, and 0.91 at 5 %.
 pub(crate) const CHUNK_BYTES: u64 = 1;
+/// A code's chunks are no shorter: packets lost in a row hit as many of its rows as
+/// they have packets. With one 8 MiB took 147 ms in the simulation of 1 Gbit/s, 40 ms
+/// and bursts of 8 at a loss of 1 %, with three 129.
+const CODE_CHUNK_BYTES: u64 = 4 << 10;
 /// How long an operation may take unless it says otherwise.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 /// How long a peer that owes an answer may be silent.
@@ -90,7 +94,9 @@ impl ConnectionConfig {
             }
             _ => asked_packets,
         };
-        let limit_packets = Geometry::limit_packets(self.split, asked_packets, code);
+        let interleave = self.interleave(asked_packets, mtu);
+        let code_packets = asked_packets.saturating_mul(interleave);
+        let limit_packets = Geometry::limit_packets(self.split, code_packets, code);
         let limit_bytes = u64::from(limit_packets) * mtu;
         // A longest message that the smaller packets cannot number is cut:
         // the message takes more slots then.
@@ -116,7 +122,18 @@ impl ConnectionConfig {
             split: self.split,
             max_message_bytes,
             code,
+            interleave,
         })
+    }
+
+    /// Blocks of the code that take a submessage's chunks in turn: as many as make
+    /// its chunks 4 KiB, as far as the split has numbers for a submessage of them.
+    fn interleave(&self, chunk_packets: u32, mtu: u64) -> u32 {
+        let chunk_bytes = mtu * u64::from(chunk_packets.max(1));
+        let wanted = CODE_CHUNK_BYTES.div_ceil(chunk_bytes) as u32;
+        let numbers = self.split.packets().saturating_sub(self.split.fragments());
+        let chunks = self.mode.code().map_or(1, |code| code.chunks() as u32);
+        wanted.min(numbers / chunks / chunk_packets.max(1)).max(1)
     }
 
     pub(crate) fn controller(&self) -> ControllerConfig {

@@ -49,8 +49,8 @@ pub struct AutoStats {
     pub rate_bits_per_s: u64,
     /// Parity per 32 chunks that the end of the newest message got.
     pub parity: u8,
-    /// Whether its repairs went out twice from its end on.
-    pub repairs_twice: bool,
+    /// How often each of its repairs went out from its end on.
+    pub repair_copies: u8,
     /// Messages, counted by slot.
     pub messages: u64,
     /// Of those, the ones that got parity.
@@ -180,7 +180,7 @@ impl AutoStats {
             rtt_us: estimate.rtt_ns as f64 / 1e3,
             rate_bits_per_s: estimate.rate_bits_per_s,
             parity: choice.parity,
-            repairs_twice: choice.repairs_twice,
+            repair_copies: choice.repair_copies,
             messages: stats.messages,
             coded_messages: stats.coded_messages,
             changes: stats.changes,

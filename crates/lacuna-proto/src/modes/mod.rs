@@ -302,10 +302,10 @@ impl SendMachine {
     }
 
     /// Chooses the parity of the tail, the same for each of its submessages, and
-    /// whether repairs go out twice from now on.
+    /// how often repairs go out from now on.
     pub fn choose(&mut self, choice: auto::Choice) {
         if let Self::Erasure(machine) = self {
-            machine.choose(|_| choice.parity, choice.repairs_twice);
+            machine.choose(|_| choice.parity, choice.repair_copies);
         }
     }
 

@@ -131,8 +131,7 @@ impl Transmit {
             let is_last = self.whole_end == self.packets.end;
             let count = layout.locate(self.whole_end - 1).parity + 1;
             let mtu_bytes = segment.geometry.mtu_bytes() as usize;
-            let sizes = (segment.geometry.chunk_bytes() as usize, mtu_bytes);
-            encoder.parity(layout, submessage, &segment.data, sizes, (count, is_last))
+            encoder.parity(layout, submessage, &segment.data, mtu_bytes, (count, is_last))
         });
         Some(parity)
     }

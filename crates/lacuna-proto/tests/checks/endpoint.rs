@@ -105,6 +105,7 @@ impl World {
                 [usize::from(options >> 4 & 1)],
             max_message_bytes: SLOT_PACKETS * MTU as u64,
             code: mode.code(),
+            interleave: 1 + u32::from(options >> 5 & 3),
         })
         .unwrap();
         let options = second;

@@ -87,7 +87,7 @@ pub(crate) fn run_auto(bytes: &[u8], policy: Policy) -> Vec<(Side, u8, Vec<u8>)>
 pub(crate) fn any_choice(question: &Question) -> Choice {
     let seed = u64::from(question.tail_packets) << 32 | u64::from(question.message_packets);
     let mut rng = Rng::new(seed ^ question.estimate.lost_packets.to_bits());
-    Choice { parity: rng.below(18) as u8, repairs_twice: rng.chance(500_000) }
+    Choice { parity: rng.below(18) as u8, repair_copies: 1 + rng.below(3) as u8 }
 }
 
 fn run_in(bytes: &[u8], policy: Option<Policy>) -> Vec<(Side, u8, Vec<u8>)> {
@@ -122,6 +122,7 @@ impl World {
                 .map(|(m, p, u)| ImmediateSplit::new(m, p, u).unwrap())[choices.below(3)],
             max_message_bytes: u64::from(mtu * (chunk_packets + choices.below(40) as u32)),
             code: None,
+            interleave: 1 + choices.below(3) as u32,
         };
         let controller = match choices.byte() % 3 {
             0 => ControllerConfig::Fixed { rate_bits_per_s: 20_000_000 },

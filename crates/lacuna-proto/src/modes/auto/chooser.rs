@@ -87,9 +87,15 @@ impl Chooser {
         self.asked = Some(*question);
         let best = (self.policy)(question);
         match self.last {
-            Some((_, last)) if last.repairs_twice == best.repairs_twice => {
-                Choice { parity: self.kept(question, last.parity, best.parity), ..best }
-            }
+            // One copy is for another kind of path.
+            Some((_, last)) if (last.repair_copies > 1) == (best.repair_copies > 1) => Choice {
+                parity: self.kept(question, last.parity, best.parity),
+                // One more than needed is not worth a change.
+                repair_copies: match last.repair_copies == best.repair_copies + 1 {
+                    true => last.repair_copies,
+                    false => best.repair_copies,
+                },
+            },
             _ => best,
         }
     }
@@ -127,7 +133,7 @@ fn is_same(a: &Question, b: &Question) -> bool {
     let close = |a: f64, b: f64| (a - b).abs() <= SAME_PART * a.abs().min(b.abs());
     let (x, y) = (&a.estimate, &b.estimate);
     a.is_followed == b.is_followed
-        && a.chunk_packets == b.chunk_packets
+        && a.rows == b.rows
         && a.packet_bytes == b.packet_bytes
         && close(a.message_packets.into(), b.message_packets.into())
         && close(a.tail_packets.into(), b.tail_packets.into())

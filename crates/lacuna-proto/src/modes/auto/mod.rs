@@ -27,8 +27,8 @@
 //! a first message too if it is long enough.
 //!
 //! A repair that is lost again would cost a round trip more. Once the data are
-//! on the wire, repairs may go out twice: few packets, on a wire that is idle. Those
-//! that went out between the last data go out once more behind the parity.
+//! on the wire, repairs may go out several times: few packets, on a wire that is idle.
+//! Those that went out between the last data go out as often behind the parity.
 //!
 //! # Who chooses
 //!
@@ -84,8 +84,8 @@ pub struct Question {
     pub message_packets: u32,
     /// Packets of its tail: sent and not judged.
     pub tail_packets: u32,
-    /// Packets per chunk: losses in a row hit as many rows of the code.
-    pub chunk_packets: u32,
+    /// Rows of the code in a submessage: losses in a row hit as many.
+    pub rows: u32,
     /// Wire bytes of a packet.
     pub packet_bytes: u64,
     /// Other data wait behind this message: its parity would delay them, and
@@ -94,12 +94,19 @@ pub struct Question {
 }
 
 /// What is decided for the tail of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
     /// Parity chunks for each submessage, as far as a short one has so many.
     pub parity: u8,
-    /// From now on, repairs go out twice.
-    pub repairs_twice: bool,
+    /// How often repairs go out from now on, at least once.
+    pub repair_copies: u8,
+}
+
+impl Default for Choice {
+    /// Selective repeat.
+    fn default() -> Self {
+        Self { parity: 0, repair_copies: 1 }
+    }
 }
 
 /// Decides; a plain function, so that whoever owns a queue pair may bring another.

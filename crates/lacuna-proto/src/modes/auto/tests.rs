@@ -19,13 +19,13 @@ fn question(rate_mbit: u64, rtt_ms: f64, loss: f64, burst_packets: f64, kib: u32
         },
         message_packets,
         tail_packets: message_packets.min(bdp_packets as u32),
-        chunk_packets: 3,
+        rows: 3,
         packet_bytes,
         is_followed: false,
     }
 }
 
-/// The parity chosen, `+` if repairs go out twice.
+/// The parity chosen, and a `+` for each copy of a repair but the first.
 fn table() -> String {
     let mut table = String::from(
         "mbit/s  rtt ms   KiB | 0    1e-5 1e-4 1e-3 1e-2 3e-2 | 1e-3 1e-2 in bursts of 8\n",
@@ -35,8 +35,8 @@ fn table() -> String {
     {
         for kib in [1, 64, 1024, 16 << 10, 128 << 10] {
             let show = |loss, burst| {
-                let Choice { parity, repairs_twice } = plan(&question(rate, rtt, loss, burst, kib));
-                format!("{:<5}", format!("{parity}{}", if repairs_twice { "+" } else { "" }))
+                let Choice { parity, repair_copies } = plan(&question(rate, rtt, loss, burst, kib));
+                format!("{:<6}", format!("{parity}{}", "+".repeat(usize::from(repair_copies) - 1)))
             };
             let single: String =
                 [0.0, 1e-5, 1e-4, 1e-3, 1e-2, 3e-2].iter().map(|loss| show(*loss, 1.0)).collect();

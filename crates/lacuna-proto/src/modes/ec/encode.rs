@@ -78,7 +78,7 @@ impl Encoder {
         layout: &Layout,
         submessage: u32,
         data: &[u8],
-        (chunk_bytes, mtu_bytes): (usize, usize),
+        mtu_bytes: usize,
         (count, is_last): (u32, bool),
     ) -> Arc<Parity> {
         let found = {
@@ -96,6 +96,7 @@ impl Encoder {
             data.len().min(submessage as usize * layout.data_packets() as usize * mtu_bytes);
         let end = data.len().min(start + layout.data_packets() as usize * mtu_bytes);
         let data = &data[start..end];
+        let chunk_bytes = layout.chunk_packets() as usize * mtu_bytes;
         let chunks = data.len().div_ceil(chunk_bytes).max(1) as u32;
         let count = layout.parity_chunks(chunks).min(count) as usize;
         let code = layout.code_of(chunks);

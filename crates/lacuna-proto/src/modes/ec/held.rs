@@ -131,7 +131,7 @@ impl Held {
     /// The data packets of a row that are not here, by their chunk's index.
     fn missing(&self, receive: &Receive, at: ParityPacket, packets: u32) -> ChunkSet {
         let data = self.layout.data_of(at.submessage, packets);
-        let chunk_packets = self.layout.chunk_packets();
+        let chunk_packets = receive.geometry().chunk_packets();
         // Without loss this is all that is looked at.
         if receive.has_chunks(data.start / chunk_packets..data.end.div_ceil(chunk_packets)) {
             return ChunkSet::new();

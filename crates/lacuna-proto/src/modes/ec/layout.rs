@@ -6,6 +6,7 @@
 //! after chunk. So a parity packet's number says which submessage, which of its
 //! parity chunks and which packet of that, whatever the message's length.
 //!
+//! Chunks here are the code's: as long as the bitmap's, or several of those.
 //! A *row* is the packets with the same place in the chunks of a submessage.
 //! Packet `r` of parity chunk `i` is parity `i` of row `r`: each row is a block
 //! of the code for itself.
@@ -87,7 +88,7 @@ impl Layout {
         self.code
     }
 
-    /// Packets per chunk.
+    /// Packets per chunk of the code.
     #[inline]
     pub fn chunk_packets(&self) -> u32 {
         self.chunk_packets

@@ -37,12 +37,13 @@ pub struct Sender {
     /// Next submessage to go out for the first time.
     next: u32,
     repairs: VecDeque<Range<u32>>,
-    /// Repairs that go out a second time, behind the first.
+    /// Repairs that go out again, behind the first copies.
     copies: VecDeque<Range<u32>>,
     /// Chunks whose repair is on its way, and how often, where it may go out more
     /// than once.
     on_their_way: BTreeMap<u32, u32>,
-    repairs_twice: bool,
+    /// How often repairs go out.
+    repair_copies: u8,
     /// Parity chunks that each submessage goes out with.
     parity: Vec<u8>,
     /// It is not chosen yet how much parity the tail gets.
@@ -86,7 +87,7 @@ impl Sender {
             repairs: VecDeque::new(),
             copies: VecDeque::new(),
             on_their_way: BTreeMap::new(),
-            repairs_twice: false,
+            repair_copies: 1,
             parity: (0..submessages).map(share).collect(),
             is_deferred: false,
             parity_trails: false,
@@ -127,15 +128,15 @@ impl Sender {
     }
 
     /// Gives each submessage of the tail as many parity chunks as `parity_of`
-    /// says, as far as it has them. From now on, repairs go out twice if
-    /// `repairs_twice`; those that are on their way go out once more, behind the
+    /// says, as far as it has them. From now on, repairs go out `repair_copies` times;
+    /// those that are on their way go out as often, the others behind the
     /// parity: of what was lost in the last round trip but one, too, the last round
     /// trip is the last chance.
-    pub(crate) fn choose(&mut self, parity_of: impl Fn(u32) -> u8, repairs_twice: bool) {
+    pub(crate) fn choose(&mut self, parity_of: impl Fn(u32) -> u8, repair_copies: u8) {
         let Some(tail) = self.tail() else { return };
         self.is_deferred = false;
         self.parity_trails = true;
-        self.repairs_twice = repairs_twice;
+        self.repair_copies = repair_copies.max(1);
         let packets = self.shape.data_packets;
         for submessage in self.layout.submessages(tail.start)..self.layout.submessages(packets) {
             let most = self.layout.parity_chunks(self.layout.chunks_of(submessage, packets));
@@ -148,10 +149,12 @@ impl Sender {
                 self.first.extend(self.layout.first_parity_of(submessage, packets, count));
             }
         }
-        for (chunk, count) in self.on_their_way.iter_mut().filter(|_| repairs_twice) {
-            *count += 1;
-            self.retransmitted_chunks += 1;
-            push(&mut self.first, self.shape.packets_of(*chunk));
+        for _ in 1..self.repair_copies {
+            for (chunk, count) in &mut self.on_their_way {
+                *count += 1;
+                self.retransmitted_chunks += 1;
+                push(&mut self.first, self.shape.packets_of(*chunk));
+            }
         }
     }
 
@@ -350,12 +353,12 @@ impl Sender {
             }
             self.retransmitted_chunks += 1;
             push(&mut self.repairs, self.shape.packets_of(chunk));
-            if self.repairs_twice {
+            if self.repair_copies > 1 || self.is_deferred {
+                self.on_their_way.insert(chunk, u32::from(self.repair_copies));
+            }
+            for _ in 1..self.repair_copies {
                 self.retransmitted_chunks += 1;
-                self.on_their_way.insert(chunk, 2);
                 push(&mut self.copies, self.shape.packets_of(chunk));
-            } else if self.is_deferred {
-                self.on_their_way.insert(chunk, 1);
             }
         }
     }

@@ -160,7 +160,7 @@ fn lost_empty_packets_of_a_short_message_are_sent_again() {
 // ---- a sender that chooses parity for the tail ----
 
 /// All data are out and judged up to `judged`; then the tail gets this parity.
-fn chosen(judged: u32, parity_of: impl Fn(u32) -> u8, twice: bool) -> (Sender, Vec<Range<u32>>) {
+fn chosen(judged: u32, parity_of: impl Fn(u32) -> u8, copies: u8) -> (Sender, Vec<Range<u32>>) {
     let mut sender = Sender::deferred(Config { code: Code::mds(4, 2).unwrap() }, shape());
     assert_eq!(sender.tail(), None, "the data are not out");
     assert_eq!(sender.poll_transmit(), Some(0..38));
@@ -168,14 +168,14 @@ fn chosen(judged: u32, parity_of: impl Fn(u32) -> u8, twice: bool) -> (Sender, V
         sender.on_ack(1, &ack(judged.div_ceil(4), &[]));
         sender.on_passed(1, run(0..judged), RTO);
     }
-    sender.choose(parity_of, twice);
+    sender.choose(parity_of, copies);
     let sent = std::iter::from_fn(|| sender.poll_transmit()).collect();
     (sender, sent)
 }
 
 #[test]
 fn without_parity_a_deferred_sender_is_selective_repeat() {
-    let (mut sender, sent) = chosen(0, |_| 0, false);
+    let (mut sender, sent) = chosen(0, |_| 0, 1);
     assert_eq!(sent, []);
     sender.on_ack(1, &ack(1, &[0b1010]));
     sender.on_passed(1, run(0..16), RTO);
@@ -198,16 +198,16 @@ fn a_loss_before_the_choice_is_sent_again_at_once() {
 
 #[test]
 fn only_submessages_of_which_nothing_was_judged_get_parity() {
-    assert_eq!(chosen(0, |_| 2, false).1, [1000..1008, 1008..1016, 1016..1020]);
-    assert_eq!(chosen(1, |_| 2, false).1, [1008..1016, 1016..1020]);
-    assert_eq!(chosen(16, |_| 1, false).1, [1008..1012, 1016..1020]);
-    assert_eq!(chosen(17, |_| 9, false).1, vec![1016..1020; 1], "no more than there is");
-    assert_eq!(chosen(38, |_| 2, false).1, []);
+    assert_eq!(chosen(0, |_| 2, 1).1, [1000..1008, 1008..1016, 1016..1020]);
+    assert_eq!(chosen(1, |_| 2, 1).1, [1008..1016, 1016..1020]);
+    assert_eq!(chosen(16, |_| 1, 1).1, [1008..1012, 1016..1020]);
+    assert_eq!(chosen(17, |_| 9, 1).1, vec![1016..1020; 1], "no more than there is");
+    assert_eq!(chosen(38, |_| 2, 1).1, []);
 }
 
 #[test]
 fn each_submessage_may_have_its_own_parity() {
-    let (mut sender, sent) = chosen(0, |submessage| [1, 0, 1][submessage as usize], false);
+    let (mut sender, sent) = chosen(0, |submessage| [1, 0, 1][submessage as usize], 1);
     assert_eq!(sent, [1000..1004, 1016..1020]);
     sender.on_ack(1, &ack(1, &[0b1010]));
     sender.on_passed(1, run(0..16), RTO);
@@ -222,7 +222,7 @@ fn each_submessage_may_have_its_own_parity() {
 
 #[test]
 fn of_two_copies_of_a_repair_the_last_decides() {
-    let (mut sender, _) = chosen(0, |_| 0, true);
+    let (mut sender, _) = chosen(0, |_| 0, 2);
     sender.on_ack(1, &ack(1, &[0b1111_1010, 1]));
     sender.on_passed(1, run(0..38), RTO);
     let sent: Vec<_> = std::iter::from_fn(|| sender.poll_transmit()).collect();
@@ -235,8 +235,8 @@ fn of_two_copies_of_a_repair_the_last_decides() {
 }
 
 #[test]
-fn a_repair_on_its_way_when_the_data_are_out_goes_out_once_more_behind_the_parity() {
-    for twice in [false, true] {
+fn a_repair_on_its_way_when_the_data_are_out_goes_out_again_behind_the_parity() {
+    for copies in 1..=3 {
         let mut sender = Sender::deferred(Config { code: Code::mds(4, 2).unwrap() }, shape());
         assert_eq!(sender.poll_transmit(), Some(0..38));
         sender.on_ack(1, &ack(1, &[0b1010]));
@@ -246,16 +246,16 @@ fn a_repair_on_its_way_when_the_data_are_out_goes_out_once_more_behind_the_parit
         // The first repair has arrived and was judged; of the other nothing is known.
         sender.on_ack(2, &ack(3, &[]));
         sender.on_passed(2, run(4..8), RTO);
-        sender.choose(|_| 1, twice);
+        sender.choose(|_| 1, copies);
         let sent: Vec<_> = std::iter::from_fn(|| sender.poll_transmit()).collect();
-        if !twice {
-            assert_eq!(sent, [1008..1012, 1016..1020]);
-            continue;
-        }
-        assert_eq!(sent, [1008..1012, 1016..1020, 12..16]);
-        sender.on_passed(3, run(12..16), RTO);
+        let mut expected = vec![1008..1012, 1016..1020];
+        expected.extend((1..copies).map(|_| 12..16));
+        assert_eq!(sent, expected);
         sender.on_ack(3, &ack(3, &[]));
-        assert_eq!(sender.poll_transmit(), None, "the other copy is on its way");
+        for _ in 1..copies {
+            sender.on_passed(3, run(12..16), RTO);
+            assert_eq!(sender.poll_transmit(), None, "another copy is on its way");
+        }
         sender.on_passed(3, run(12..16), RTO);
         assert_eq!(sender.poll_transmit(), Some(12..16));
     }
@@ -266,7 +266,7 @@ fn fragments_that_a_repaired_tail_lost_are_sent_again() {
     let shape = MessageShape { fragments: 8, ..shape() };
     let mut sender = Sender::deferred(Config { code: Code::mds(4, 2).unwrap() }, shape);
     assert_eq!(sender.poll_transmit(), Some(0..38));
-    sender.choose(|_| 1, false);
+    sender.choose(|_| 1, 1);
     let parity: Vec<_> = std::iter::from_fn(|| sender.poll_transmit()).collect();
     sender.on_ack(1, &Ack { immediate_fragments: 0b1111_0111, ..ack(10, &[]) });
     for packets in parity {
@@ -284,7 +284,7 @@ fn what_trailing_parity_cannot_repair_is_not_left_waiting_for_it() {
         MessageShape { chunk_packets: 1, data_packets: 8, total_packets: 8, fragments: 0, layout };
     let mut sender = Sender::deferred(Config { code: Code::mds(4, 2).unwrap() }, shape);
     assert_eq!(sender.poll_transmit(), Some(0..8));
-    sender.choose(|_| 1, false);
+    sender.choose(|_| 1, 1);
     while sender.poll_transmit().is_some() {}
     sender.on_ack(1, &ack(1, &[0b11_0010]));
     sender.on_passed(1, run(0..3), RTO);
