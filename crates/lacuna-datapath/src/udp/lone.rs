@@ -22,11 +22,12 @@ use super::syscall;
 /// So many are sure to be followed by more: some 0.5 ms of small messages to and fro (a judgement).
 const SURE: u32 = 64;
 
-/// What one packet that was not waited for, or that another followed at once, takes back: one in
-/// some 30, as a peer's reports are, is no matter; a burst is noticed after a few.
-const DOUBT: u32 = 8;
+/// What a look takes back that found one that was not waited for, or several: a burst is noticed
+/// after some 30. A peer's report goes just before its message, so that of small messages to and fro
+/// one in 15 is no lone one where all is well, and more on a machine that is busy.
+const DOUBT: u32 = 2;
 
-/// Larger packets are bulk, which is to be coalesced from its second packet on.
+/// More at once is bulk, which is to be coalesced from its second packet on.
 const SMALL_BYTES: usize = 1024;
 
 /// Longest time between two looks of somebody who looks all the time, and so what the time of a
@@ -108,8 +109,8 @@ impl Lone {
         }
         let is_awaited = self.is_awaited(now_ns);
         self.empty_ns = None;
-        self.score = match packets == 1 && bytes <= SMALL_BYTES {
-            true if is_awaited => SURE.min(self.score + 1),
+        self.score = match bytes <= SMALL_BYTES {
+            true if packets == 1 && is_awaited => SURE.min(self.score + 1),
             true => self.score.saturating_sub(DOUBT),
             false => 0,
         };

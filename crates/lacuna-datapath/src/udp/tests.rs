@@ -458,6 +458,20 @@ mod linux {
     }
 
     #[test]
+    fn one_in_five_that_comes_with_another_leaves_the_others_lone() {
+        let mut looking = Looking::new();
+        let to = looking.udp.local_addr();
+        for _ in 0..MANY {
+            looking.lone(3);
+            // A report and its message.
+            send(&mut looking.peer, to, &packets(&[80]));
+            send(&mut looking.peer, to, &packets(&[100]));
+            assert_eq!(bytes_of(&looking.until_empty()).len(), 2);
+        }
+        assert_eq!(looking.bulk().len(), 30, "not coalesced among lone ones");
+    }
+
+    #[test]
     fn small_packets_that_follow_each_other_at_once_are_no_lone_ones() {
         let mut looking = Looking::new();
         looking.lone(MANY);
