@@ -31,6 +31,9 @@ const EMPTY_PLAIN_LOOK: u32 = 1;
 
 /// And among lone packets whenever that was so long ago. (In bulk a receive takes longer.)
 const OTHERS_EVERY_NS: u64 = 20_000;
+/// Or so long ago, right behind a burst: what answers it is not here yet, so that nothing waits for
+/// that look. It takes as long as a look for lone packets and a half.
+const OTHERS_BEHIND_BURST_NS: u64 = 10_000;
 
 /// See the module's text.
 pub(super) struct Favourite {
@@ -44,6 +47,8 @@ pub(super) struct Favourite {
     looks: u32,
     /// When that was.
     others_ns: u64,
+    /// A burst went since the last look.
+    is_behind_burst: bool,
     /// The first socket may still hold what came from the one before there was
     /// another: it is emptied first, so that all stays in order.
     may_hold_older: bool,
@@ -72,6 +77,7 @@ impl Favourite {
             is_possible,
             looks: 0,
             others_ns: 0,
+            is_behind_burst: false,
             may_hold_older: false,
             dropped: 0,
         }
@@ -89,6 +95,7 @@ impl Favourite {
             (self.to, self.row) = (Some(to), 0);
         }
         self.row = self.row.saturating_add(1);
+        self.is_behind_burst = true;
         if self.row >= ROW && self.made.is_none() && self.is_possible {
             self.made = Connected::new(to, first, config).ok();
             self.is_possible = self.made.is_some();
@@ -123,11 +130,15 @@ impl Favourite {
 
     /// Whether it is time to look for what comes to the first socket.
     pub(super) fn is_for_others(&mut self, now_ns: u64) -> bool {
+        let every_ns = match std::mem::take(&mut self.is_behind_burst) {
+            true => OTHERS_BEHIND_BURST_NS,
+            false => OTHERS_EVERY_NS,
+        };
         let is_for_others = self.made.is_none()
             || self.may_hold_older
             || self.looks >= OTHERS_EVERY
             || (self.made.as_ref().is_some_and(|made| made.lone.is_on())
-                && now_ns.saturating_sub(self.others_ns) >= OTHERS_EVERY_NS);
+                && now_ns.saturating_sub(self.others_ns) >= every_ns);
         if is_for_others {
             (self.looks, self.others_ns) = (0, now_ns);
         }

@@ -527,6 +527,25 @@ mod linux {
     }
 
     #[test]
+    fn somebody_who_has_just_sent_hears_of_others_sooner() {
+        let mut looking = Looking::new();
+        looking.lone(MANY);
+        let mut other = udp(Offload::Auto);
+        let (to, peer) = (looking.udp.local_addr(), looking.peer.local_addr());
+        let mut batches = Batches::default();
+        send(&mut other, to, &packets(&[7]));
+        while looking.udp.receive(looking.now_ns, &mut batches).unwrap() == 0 {
+            looking.now_ns += LOOK_NS;
+        }
+        send(&mut other, to, &packets(&[7]));
+        looking.now_ns += 10_000;
+        assert_eq!(looking.udp.receive(looking.now_ns, &mut batches).unwrap(), 0);
+        send(&mut looking.udp, peer, &packets(&[100]));
+        assert_eq!(looking.udp.receive(looking.now_ns, &mut batches).unwrap(), 1);
+        assert!(batches.0.iter().all(|batch| batch.source == other.local_addr()));
+    }
+
+    #[test]
     fn what_a_socket_for_any_address_sends_has_the_source_of_the_route() {
         let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let (mut a, b) = (Udp::bind(UdpConfig::new(any)).unwrap(), udp(Offload::Auto));
