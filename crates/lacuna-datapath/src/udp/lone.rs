@@ -49,6 +49,8 @@ pub(super) struct Lone {
     empty_ns: Option<u64>,
     /// Packets read plainly since the last that was not.
     plain: u32,
+    /// Among lone packets: whether the next one's mark is told.
+    tells_marks: bool,
 }
 
 /// How to look at the socket.
@@ -66,7 +68,7 @@ pub(super) enum Look {
 
 impl Lone {
     pub(super) fn new(granted: Granted) -> Self {
-        Self { granted, score: 0, is_on: false, empty_ns: None, plain: 0 }
+        Self { granted, score: 0, is_on: false, empty_ns: None, plain: 0, tells_marks: false }
     }
 
     /// Whether packets come one by one.
@@ -94,6 +96,12 @@ impl Lone {
         if self.score == SURE && !self.is_on {
             self.switch_on(socket);
         }
+        // Now that nothing is there that would wait for it.
+        let tells_marks = self.plain >= PLAIN_ROW;
+        if self.is_on && tells_marks != self.tells_marks {
+            self.tells_marks = tells_marks;
+            self.tell_marks(socket, tells_marks);
+        }
     }
 
     /// A look at `socket` found so many packets, of so many bytes together.
@@ -104,9 +112,8 @@ impl Lone {
         look: Look,
         (packets, bytes): (usize, usize),
     ) {
-        if self.is_on {
-            self.count(socket, look);
-        }
+        // Marks are told beside one packet in a row.
+        self.plain = if look == Look::Marked { 0 } else { self.plain.saturating_add(1) };
         let is_awaited = self.is_awaited(now_ns);
         self.empty_ns = None;
         self.score = match bytes <= SMALL_BYTES {
@@ -120,21 +127,10 @@ impl Lone {
         }
     }
 
-    /// Marks are told beside one packet in a row.
-    fn count(&mut self, socket: &UdpSocket, look: Look) {
-        self.plain += 1;
-        if look == Look::Marked {
-            self.plain = 0;
-            self.tell_marks(socket, false);
-        } else if self.plain == PLAIN_ROW {
-            self.tell_marks(socket, true);
-        }
-    }
-
     #[cold]
     fn switch_on(&mut self, socket: &UdpSocket) {
         self.tell(socket, false);
-        self.plain = 0;
+        (self.plain, self.tells_marks) = (0, false);
         self.is_on = syscall::is_empty(socket.as_fd());
         if !self.is_on {
             self.tell(socket, true);
