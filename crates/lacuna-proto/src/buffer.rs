@@ -67,6 +67,13 @@ impl SendBuffer {
         }
         Ok(Self { memory: self.memory.clone(), offset: self.offset + offset, len })
     }
+
+    /// Takes the first `len` bytes off this buffer.
+    pub fn split_to(&mut self, len: usize) -> Result<Self, RangeError> {
+        let front = self.part(0, len)?;
+        (self.offset, self.len) = (self.offset + len, self.len - len);
+        Ok(front)
+    }
 }
 
 impl Deref for SendBuffer {
@@ -103,5 +110,9 @@ mod tests {
         let error = part.part(2, 2).unwrap_err();
         assert_eq!(error, RangeError { offset: 2, len: 2, memory_bytes: 3 });
         assert!(part.part(usize::MAX, usize::MAX).is_err());
+        let mut rest = part;
+        assert_eq!(*rest.split_to(1).unwrap(), [2]);
+        assert_eq!(*rest, [3, 4]);
+        assert!(rest.split_to(3).is_err());
     }
 }

@@ -325,7 +325,8 @@ impl Geometry {
     /// Slots that a message or a receive of `bytes` takes.
     #[inline]
     pub fn slots_for(&self, bytes: u64) -> u64 {
-        bytes.div_ceil(self.max_message_bytes()).max(1)
+        let slot_bytes = self.max_message_bytes();
+        if bytes <= slot_bytes { 1 } else { bytes.div_ceil(slot_bytes) }
     }
 
     /// The channel of a packet.

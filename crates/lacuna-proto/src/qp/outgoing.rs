@@ -31,16 +31,17 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
+    #[inline]
     pub(super) fn new(
         send: SendId,
         machine: SendMachine,
-        segment: Segment,
+        segment: Arc<Segment>,
         len_bytes: u64,
     ) -> Self {
         Self {
             send,
             machine,
-            segment: Some(Arc::new(segment)),
+            segment: Some(segment),
             queued: 0,
             injected: false,
             len_bytes,
@@ -110,9 +111,11 @@ impl Messages {
     }
 
     /// Begins a message, whose number is higher than all before it.
-    pub(super) fn push(&mut self, number: u64, outgoing: Outgoing) {
+    #[inline]
+    pub(super) fn push(&mut self, number: u64, outgoing: Outgoing) -> &mut Outgoing {
         debug_assert!(self.by_number.back().is_none_or(|(last, _)| *last < number));
         self.by_number.push_back((number, outgoing));
+        self.by_number.back_mut().map(|(_, outgoing)| outgoing).expect("pushed just now")
     }
 
     pub(super) fn remove(&mut self, number: u64) -> Option<Outgoing> {

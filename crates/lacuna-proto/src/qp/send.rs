@@ -252,27 +252,35 @@ impl SendSide {
     }
 
     fn start(&mut self, id: SendId, request: SendRequest, landing: Landing) {
-        let slot_bytes = self.geometry.max_message_bytes();
-        let len_bytes = request.data.len() as u64;
-        let count = self.geometry.slots_for(len_bytes);
+        let SendRequest { mut data, mut immediate, .. } = request;
+        let slot_bytes = self.geometry.max_message_bytes() as usize;
+        let count = self.geometry.slots_for(data.len() as u64);
+        let last = landing.first + count - 1;
         self.number_send(id, landing.first, count);
-        for i in 0..count {
-            let number = landing.first + i;
-            let start = i * slot_bytes;
-            let end = len_bytes.min(start + slot_bytes);
-            let data = request.data.part(start as usize, (end - start) as usize);
-            let data = data.expect("slots_for divides the length");
-            let is_last = i + 1 == count;
-            // The immediate travels with the first slot, the end with the last.
-            let immediate = request.immediate.filter(|_| i == 0);
-            let end_bytes = is_last.then_some(end - start);
-            let mut segment = self.segment(number, data, 0, end_bytes, immediate);
-            segment.encoder = self.codec.clone().map(Encoder::new);
-            let machine = self.mode.sender(segment.shape());
-            let mut outgoing = Outgoing::new(id, machine, segment, end - start);
-            outgoing.enqueue_runs(&mut self.queues, Place::Last);
-            self.messages.push(number, outgoing);
+        // The immediate travels with the first slot, the end with the last.
+        for number in landing.first..last {
+            let full = data.split_to(slot_bytes).expect("slots_for divides the length");
+            self.start_message(id, number, full, None, immediate.take());
         }
+        let end_bytes = Some(data.len() as u64);
+        self.start_message(id, last, data, end_bytes, immediate);
+    }
+
+    fn start_message(
+        &mut self,
+        id: SendId,
+        number: u64,
+        data: SendBuffer,
+        end_bytes: Option<u64>,
+        immediate: Option<u32>,
+    ) {
+        let len_bytes = data.len() as u64;
+        let encoder = self.codec.clone().map(Encoder::new);
+        let segment = self.segment(number, data, 0, end_bytes, immediate, encoder);
+        let machine = self.mode.sender(segment.shape());
+        // Each move of these is a copy that waits for the one before it: none to spare.
+        let outgoing = self.messages.push(number, Outgoing::new(id, machine, segment, len_bytes));
+        outgoing.enqueue_runs(&mut self.queues, Place::Last);
     }
 
     fn number_send(&mut self, id: SendId, first: u64, count: u64) {
@@ -282,6 +290,7 @@ impl SendSide {
         }
     }
 
+    #[inline]
     fn segment(
         &self,
         number: u64,
@@ -289,9 +298,10 @@ impl SendSide {
         first_packet: u32,
         message_end: Option<u64>,
         immediate: Option<u32>,
-    ) -> Segment {
+        encoder: Option<Encoder>,
+    ) -> Arc<Segment> {
         let (peer_queue_pair, rkey) = self.peer.expect("checked when the send was taken");
-        Segment {
+        Arc::new(Segment {
             geometry: self.geometry,
             number,
             data,
@@ -300,8 +310,8 @@ impl SendSide {
             immediate,
             peer_queue_pair,
             rkey,
-            encoder: None,
-        }
+            encoder,
+        })
     }
 
     // ---- queues of runs ----

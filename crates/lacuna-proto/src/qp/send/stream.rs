@@ -7,7 +7,6 @@ use crate::buffer::SendBuffer;
 use crate::modes::Mode;
 use crate::qp::error::PostSendError;
 use crate::qp::user_send::SendId;
-use std::sync::Arc;
 
 impl SendSide {
     /// Opens a streaming send in the next receive.
@@ -20,7 +19,7 @@ impl SendSide {
             send.streaming = true;
         }
         let empty = SendBuffer::from(Vec::new());
-        let segment = self.segment(landing.first, empty, 0, None, immediate);
+        let segment = self.segment(landing.first, empty, 0, None, immediate, None);
         let mut machine = Mode::Raw.sender(segment.shape());
         while machine.poll_transmit().is_some() {}
         self.messages.push(landing.first, Outgoing::new(id, machine, segment, 0));
@@ -64,13 +63,8 @@ impl SendSide {
         send.len_bytes = send.len_bytes.max(end_bytes);
         let outgoing = self.messages.get_mut(number).ok_or(PostSendError::NoSuchSend)?;
         let immediate = outgoing.segment.as_ref().and_then(|segment| segment.immediate);
-        let segment = Arc::new(self.segment(
-            number,
-            data,
-            first_packet,
-            ends_message.then_some(end_bytes),
-            immediate,
-        ));
+        let message_end = ends_message.then_some(end_bytes);
+        let segment = self.segment(number, data, first_packet, message_end, immediate, None);
         let shape = segment.shape();
         let mut end = segment.first_packet + shape.data_packets;
         if ends_message {
