@@ -416,7 +416,9 @@ impl Drop for Inner {
             // Requests hold queue pairs, which hold the inboxes: what no step takes
             // any more would keep all of them for ever. Threads take all of theirs,
             // the last being the request to end.
-            self.inboxes.iter().for_each(|inbox| inbox.take(&mut Vec::new()));
+            for inbox in &self.inboxes {
+                inbox.take(&mut Vec::new());
+            }
         }
     }
 }

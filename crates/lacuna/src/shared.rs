@@ -5,7 +5,7 @@
 //! application waits for pins), and closing waits without the lock.
 
 use crate::handshake::early::Early;
-use crate::inbox::{Command, Inbox};
+use crate::inbox::Inbox;
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::{Failure, QpStats, QueuePair};
 use lacuna_proto::table::RecvTable;
@@ -165,7 +165,7 @@ impl Shared {
     pub(crate) fn kick_others(&self, worker: usize) {
         for (index, (ready, inbox)) in self.ready.iter().zip(&self.inboxes).enumerate() {
             if index != worker && !ready.0.swap(true, Ordering::AcqRel) {
-                inbox.push(Command::Ready(self.number));
+                inbox.push_ready(self.number);
             }
         }
     }

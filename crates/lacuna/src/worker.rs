@@ -339,9 +339,12 @@ impl Worker {
     }
 
     fn take_commands(&mut self) -> bool {
+        if self.inbox.is_empty() {
+            return false;
+        }
         let mut commands = std::mem::take(&mut self.commands);
-        self.inbox.take(&mut commands);
-        let any = !commands.is_empty();
+        let ready = self.inbox.take(&mut commands);
+        let any = ready.is_some() || !commands.is_empty();
         for command in commands.drain(..) {
             match command {
                 Command::Add(shared) => self.add(shared),
@@ -362,6 +365,9 @@ impl Worker {
             }
         }
         self.commands = commands;
+        if let Some(number) = ready {
+            self.make_ready(number);
+        }
         any
     }
 
@@ -504,30 +510,14 @@ impl Worker {
         local.is_ready = false;
         let is_due = std::mem::take(&mut local.is_due);
         local.shared.unready(self.index);
-        let shared = local.shared.clone();
-        let mut state = shared.lock();
+        let mut state = local.shared.lock();
         let State { machine, addresses } = &mut *state;
         let Machine::Connected(qp) = machine else { return false };
         if is_due {
             qp.on_timeout(now_ns);
         }
         let had_queued = qp.has_queued();
-        let goes_on = self.transmit(now_ns, qp, addresses, &shared);
-        drop(state);
-        if goes_on {
-            self.make_ready(number);
-        }
-        had_queued
-    }
-
-    /// Moves data that may go now to the channels; whether a turn was too short for all.
-    fn transmit(
-        &mut self,
-        now_ns: u64,
-        qp: &mut QueuePair,
-        addresses: &[Option<SocketAddr>],
-        shared: &Arc<Shared>,
-    ) -> bool {
+        // What may go now moves to the channels.
         let agreed = qp.config().geometry.channels();
         let mtu_bytes = qp.config().geometry.mtu_bytes();
         let mut goes_on = false;
@@ -542,11 +532,16 @@ impl Worker {
                 let Some(run) = qp.poll_run(now_ns, channel.index, left) else { break };
                 left -= run.len() as u32;
                 self.rest.on_sent(run.len() as u64 * u64::from(mtu_bytes));
-                channel.packetizer.push(to, run, shared.clone());
+                channel.packetizer.push(to, run, local.shared.clone());
             }
             goes_on |= left == 0;
         }
-        goes_on
+        drop(state);
+        if goes_on {
+            // The turn was too short for all.
+            self.make_ready(number);
+        }
+        had_queued
     }
 
     /// What is left to do for a queue pair that had a turn, now that its data have
