@@ -230,8 +230,7 @@ impl RecvHandle {
             // Without the lock: this waits for workers in the middle of a burst.
             table.close(part.number());
         }
-        self.owner.shared.with_qp(|qp| qp.on_receive_closed(now_ns, &posted));
-        self.owner.shared.kick();
+        self.owner.shared.with_receives(|qp| qp.on_receive_closed(now_ns, &posted));
         Some(posted)
     }
 }

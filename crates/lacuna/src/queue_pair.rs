@@ -318,8 +318,7 @@ impl QueuePair {
     ) -> Result<RecvHandle, PostReceiveError> {
         let now_ns = self.owner.context.clock().now_ns();
         let post = |qp: &mut lacuna_proto::qp::QueuePair| qp.post_receive(now_ns, placement);
-        let posted = self.owner.shared.with_qp(post)?;
-        self.owner.shared.kick();
+        let posted = self.owner.shared.with_receives(post)?;
         Ok(RecvHandle::new(self.owner.clone(), posted))
     }
 

@@ -145,6 +145,22 @@ impl Shared {
         }
     }
 
+    /// The same for what `f` does to receives. Workers look at the queue pair only if
+    /// that has changed when the peer is to hear of something: mostly a report of what
+    /// came is due anyway, and has its timer.
+    pub(crate) fn with_receives<R>(&self, f: impl FnOnce(&mut QueuePair) -> R) -> R {
+        let (result, is_changed) = self.with_qp(|qp| {
+            let before_ns = qp.report_due_ns();
+            let result = f(qp);
+            (result, qp.report_due_ns() != before_ns)
+        });
+        self.notify();
+        if is_changed {
+            self.kick();
+        }
+        result
+    }
+
     /// The slots; as [`Shared::with_qp`].
     pub(crate) fn table(&self) -> &RecvTable {
         self.table.get_or_init(|| self.with_qp(|qp| qp.table().clone()))
@@ -196,5 +212,36 @@ impl Shared {
         let state = waited.unwrap_or_else(PoisonError::into_inner).0;
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         state
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ConnectionConfig;
+    use crate::queue_pair::{Keys, protocol};
+    use lacuna_datapath::Waiter;
+    use lacuna_proto::placement::Placement;
+
+    #[test]
+    fn workers_look_at_a_receive_only_if_the_peer_is_to_hear_of_it_at_another_time() {
+        let (_waiter, waker) = Waiter::new().unwrap();
+        let inbox = Arc::new(Inbox::new(waker));
+        let config = ConnectionConfig::default();
+        let (geometry, keys) = (config.geometry(4096, 1).unwrap(), Keys::random().unwrap());
+        let machine = Machine::Connected(Box::new(protocol(1, &config, geometry, &keys, 0)));
+        let state = State { machine, addresses: vec![None] };
+        let shared = Shared::new(1, keys.qkey, state, vec![inbox.clone()]);
+        let asks_after_post = |now_ns| {
+            let post =
+                |qp: &mut QueuePair| qp.post_receive(now_ns, Placement::from_vec(vec![0; 64]));
+            shared.with_receives(post).unwrap();
+            let asks = inbox.take(&mut Vec::new()).is_some();
+            shared.unready(0);
+            asks
+        };
+        assert!(asks_after_post(5));
+        assert!(!asks_after_post(5));
+        assert!(asks_after_post(6));
     }
 }

@@ -417,6 +417,12 @@ impl QueuePair {
         Ok(posted)
     }
 
+    /// When the peer is to hear of what this end has to tell. Whoever makes that
+    /// another time, by a receive, lets the owner know; nothing else changes by one.
+    pub fn report_due_ns(&self) -> Option<u64> {
+        self.arrivals.due_ns()
+    }
+
     /// Why a receive will never be complete, if so.
     pub fn receive_failure(&self, posted: &PostedReceive) -> Option<ReceiveFailure> {
         self.recv.failure_of(posted)
