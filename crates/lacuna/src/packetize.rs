@@ -140,8 +140,14 @@ fn fill<'p>(burst: &mut Burst<'_, 'p>, queue: &'p VecDeque<Outbound>) {
         if outbound.to != to || outbound.run.takes_marks() != burst.takes_marks() {
             return;
         }
-        let mtu_bytes = outbound.run.payload(0).map_or(0, <[u8]>::len).max(1);
-        let ahead_packets = (PREFETCH_BYTES / mtu_bytes).max(1);
+        // A lone packet has none behind it, and no need of a division.
+        let ahead_packets = match outbound.run.len() {
+            1 => 1,
+            _ => {
+                let mtu_bytes = outbound.run.payload(0).map_or(0, <[u8]>::len).max(1);
+                (PREFETCH_BYTES / mtu_bytes).max(1)
+            }
+        };
         for index in outbound.next..outbound.run.len() {
             if burst.len() == Burst::PACKETS_MAX {
                 return;
