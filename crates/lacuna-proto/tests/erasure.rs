@@ -9,6 +9,7 @@ use lacuna_proto::path::controller::ControllerConfig;
 use lacuna_proto::qp::QpStats;
 use lacuna_proto::testing::{Link, Pair, PairConfig, Rng, Side};
 use lacuna_wire::{ImmediateSplit, Packet, parse};
+use std::cell::Cell;
 
 /// A connection at a fixed rate, so that no window hides what the mode does.
 fn config(mode: &str, chunk_packets: u32) -> PairConfig {
@@ -77,6 +78,24 @@ fn a_loss_is_repaired_without_a_round_trip() {
     assert_eq!(repaired(&pair.b.qp.stats()), (3, 3));
     // The end comes with the parity behind it.
     assert!(lossy_ns < lossless_ns + 2 * MS, "{lossy_ns} against {lossless_ns}");
+}
+
+#[test]
+fn losses_in_a_row_hit_as_many_blocks_as_take_the_chunks_in_turn() {
+    for (interleave, resent) in [(1, true), (4, false)] {
+        let config = config("ec:mds:8:2", 1);
+        let geometry = GeometryConfig { interleave, ..config.geometry };
+        let mut pair = Pair::new(PairConfig { geometry, ..config }, Link::default());
+        // The first time only.
+        let left = Cell::new(8u32);
+        drop_only(&mut pair, move |packet| {
+            (35..43).contains(&packet) && left.replace(left.get().saturating_sub(1)) > 0
+        });
+        one_message(&mut pair, 500_000);
+        let sent = pair.a.qp.stats().send;
+        assert_eq!(sent.retransmitted_packets > 0, resent, "{interleave}");
+        assert_eq!(repaired(&pair.b.qp.stats()).0 == 8, !resent, "{interleave}");
+    }
 }
 
 #[test]

@@ -289,6 +289,22 @@ mod tests {
         assert!(config.geometry(4096, 1).is_err());
     }
 
+    #[test]
+    fn a_code_takes_short_chunks_in_turn() {
+        for (chunk_bytes, mtu_bytes, chunk_packets, code_packets) in [
+            (1, 1436, 1, 3),
+            (1, 4096, 1, 1),
+            (1, 8948, 1, 1),
+            (2048, 1436, 2, 4),
+            (65_536, 1436, 46, 46),
+        ] {
+            let config = ConnectionConfig { chunk_bytes, ..Default::default() };
+            let geometry = config.geometry(mtu_bytes, 1).unwrap();
+            assert_eq!(geometry.chunk_packets(), chunk_packets);
+            assert_eq!(geometry.layout().unwrap().chunk_packets(), code_packets, "{mtu_bytes}");
+        }
+    }
+
     fn chosen() -> Chosen {
         Chosen {
             mode: "sr".to_owned(),

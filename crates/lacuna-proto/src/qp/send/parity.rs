@@ -20,7 +20,7 @@ impl SendSide {
             estimate: estimate(path),
             message_packets: self.geometry.packets(outgoing.len_bytes),
             tail_packets: tail.end - tail.start,
-            rows: self.geometry.layout().map_or(1, |layout| layout.chunk_packets()),
+            rows: self.geometry.layout().map_or(1, crate::modes::ec::Layout::chunk_packets),
             packet_bytes: mtu_bytes + lacuna_wire::DATA_OVERHEAD_BYTES as u64 + IP_UDP_BYTES,
             is_followed: !self.queues.is_empty() || !self.waiting.is_empty(),
         }));
