@@ -639,6 +639,12 @@ impl QueuePair {
         self.send.has_queued_on(usize::from(channel))
     }
 
+    /// Packets that wait for `channel`, not counted further than it takes to see that
+    /// they are more than `most`.
+    pub fn queued_packets_on(&self, channel: u8, most: u32) -> u32 {
+        self.send.queued_packets_on(usize::from(channel), most)
+    }
+
     /// When [`QueuePair::on_timeout`] and the polls want to be called again.
     pub fn poll_timeout(&self) -> Option<u64> {
         self.poll_timeout_on(u32::MAX)

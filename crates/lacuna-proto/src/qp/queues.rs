@@ -152,6 +152,21 @@ impl Queues {
         counts.fold(0, u32::saturating_add) >= packets
     }
 
+    /// Packets that wait for `channel`, not counted further than it takes to see
+    /// that they are more than `most`. Of a run that other channels have a part in
+    /// all packets count.
+    pub(super) fn packets_on(&self, channel: usize, most: u32) -> u32 {
+        let Channel { repairs, fresh } = &self.channels[channel];
+        let mut packets = 0;
+        for run in repairs.iter().chain(fresh) {
+            packets += run.packets.end - run.packets.start;
+            if packets > most {
+                break;
+            }
+        }
+        packets
+    }
+
     /// Whether anything waits.
     pub(super) fn is_empty(&self) -> bool {
         self.channels.iter().all(Channel::is_empty)
@@ -160,5 +175,37 @@ impl Queues {
     /// Whether nothing waits for `channel`.
     pub(super) fn is_empty_on(&self, channel: usize) -> bool {
         self.channels[channel].is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::SendBuffer;
+    use crate::geometry::GeometryConfig;
+
+    #[test]
+    fn what_waits_is_counted_as_far_as_it_matters() {
+        let geometry = Geometry::new(GeometryConfig::default()).unwrap();
+        let segment = Arc::new(Segment {
+            geometry,
+            number: 0,
+            data: SendBuffer::from(vec![0; 1 << 20]),
+            first_packet: 0,
+            message_end: None,
+            immediate: None,
+            peer_queue_pair: 1,
+            rkey: 0,
+            encoder: None,
+        });
+        let mut queues = Queues::new(geometry);
+        assert_eq!(queues.packets_on(0, 10), 0);
+        queues.push(&segment, &(0..60), Place::Last);
+        queues.push(&segment, &(80..84), Place::Repair);
+        assert_eq!(queues.packets_on(0, 64), 64);
+        queues.push(&segment, &(84..85), Place::Last);
+        assert!(queues.packets_on(0, 64) > 64);
+        queues.take(0, 4);
+        assert_eq!(queues.packets_on(0, 64), 61);
     }
 }

@@ -350,6 +350,11 @@ impl SendSide {
         !self.queues.is_empty_on(channel)
     }
 
+    /// See [`Queues::packets_on`].
+    pub(crate) fn queued_packets_on(&self, channel: usize, most: u32) -> u32 {
+        self.queues.packets_on(channel, most)
+    }
+
     /// Forgets queued runs of messages that are no more or were given up.
     fn drop_queued(&mut self) {
         let messages = &mut self.messages;
