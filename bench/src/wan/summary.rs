@@ -55,6 +55,14 @@ fn value(sample: &Sample) -> Option<f64> {
     sample.goodput_mbit.or((mean > 0.0).then_some(mean))
 }
 
+/// The times of a round's messages over a path that was seen before: all but the
+/// first, which is told apart. Of a crowd all are the first.
+fn on_known_path(sample: &Sample) -> impl Iterator<Item = f64> {
+    let is_first = sample.crowd_ms.is_none() && sample.missing == 0;
+    let times = sample.messages_ms.iter().chain(&sample.unfinished_ms).copied();
+    times.skip(usize::from(is_first))
+}
+
 /// The mean time of a round's messages from before connecting on.
 fn with_setup(sample: &Sample) -> Option<f64> {
     let setup_ms: f64 = sample.setups_ms.iter().sum();
@@ -102,10 +110,7 @@ fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
 impl Summary {
     pub(crate) fn new(entry: &Entry) -> Self {
         let samples = || entry.samples.iter().flatten();
-        let messages: Vec<f64> = samples()
-            .flat_map(|sample| sample.messages_ms.iter().chain(&sample.unfinished_ms))
-            .copied()
-            .collect();
+        let messages = samples().flat_map(on_known_path).collect();
         let of = |number: fn(&Sample) -> Option<f64>| median(samples().filter_map(number));
         let two = |number: fn(&[f64]) -> Option<f64>| {
             let flows = samples().filter(|sample| sample.steady_mbit.len() > 1);
@@ -191,6 +196,18 @@ mod tests {
         assert_eq!((value(&messages), with_setup(&messages)), (Some(150.0), Some(200.0)));
         let crowd = Sample { crowd_ms: Some(500.0), ..messages };
         assert_eq!(with_setup(&crowd), None);
+    }
+
+    #[test]
+    fn the_first_message_is_of_no_known_path() {
+        let messages = Sample {
+            messages_ms: vec![200.0, 100.0],
+            unfinished_ms: Some(300.0),
+            ..Sample::default()
+        };
+        assert!(on_known_path(&messages).eq([100.0, 300.0]));
+        let crowd = Sample { crowd_ms: Some(500.0), unfinished_ms: None, ..messages };
+        assert!(on_known_path(&crowd).eq([200.0, 100.0]));
     }
 
     #[test]
