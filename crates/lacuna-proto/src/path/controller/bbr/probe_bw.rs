@@ -9,6 +9,9 @@ const WAIT_NS_MIN: u64 = 2_000_000_000;
 const WAIT_SPREAD_NS: u64 = 1_000_000_000;
 /// Rounds after which Reno would have probed [5.3.3.5.1].
 const RENO_ROUNDS_MAX: u64 = 63;
+/// And the time that they take at least, where nobody else keeps a queue: over 1 ms
+/// probing would else be a fifth of the time, and its queue stands as long.
+const ROUNDS_NS_MIN: u64 = 200_000_000;
 /// Rounds in which Down drains a quarter of the path at the latest. A queue that
 /// is still there is another's, which sending less would only leave room for.
 const DRAIN_ROUNDS: u64 = 5;
@@ -193,7 +196,8 @@ impl Bbr {
             Others::Unmoved => reno_rounds.min(UNMOVED_ROUNDS),
         };
         let is_time = self.cycle.elapsed_ns(sample.now_ns) > self.cycle.wait_ns
-            || self.cycle.rounds >= rounds.max(1);
+            || (self.cycle.rounds >= rounds.max(1)
+                && (self.crowd.is_there() || self.cycle.elapsed_ns(sample.now_ns) > ROUNDS_NS_MIN));
         if is_time {
             self.reset_shortterm();
             self.cycle.up_rounds = 0;
