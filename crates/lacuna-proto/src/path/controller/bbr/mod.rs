@@ -27,7 +27,9 @@
 //! - *Once started, the rate of a round is the mean of its samples* and not the
 //!   largest [5.5.5]. What comes late and then in a bunch makes some samples too
 //!   large, and the largest of forty is the worst of them: with 3 ms of such
-//!   noise a path of 40 ms looked 9 % faster than it was.
+//!   noise a path of 40 ms looked 9 % faster than it was. Draining begins a mean of
+//!   its own: what arrives then was sent while probing, and is its answer.
+//! - *Alone, probing waits 200 ms* where 63 round trips are less [5.3.3.5.1].
 //! - *A rate is forgotten only after a queue was seen* [5.5.6]: a path that became
 //!   slower shows one. A sender that its host kept from sending, for some
 //!   milliseconds of every round, does not; it would believe itself slow.
