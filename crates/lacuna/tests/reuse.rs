@@ -229,6 +229,13 @@ fn hello(keeps: bool) -> Vec<u8> {
 
 const GOODBYE: [u8; 4] = [0; 4];
 
+/// A peer that speaks the handshake by hand, and the connection the listener has.
+fn join_by_hand(listener: &Listener, keeps: bool) -> (TcpStream, Connection) {
+    let mut peer = TcpStream::connect(listener.local_addr()).unwrap();
+    peer.write_all(&hello(keeps)).unwrap();
+    (peer, listener.accept().unwrap())
+}
+
 fn read_frame(stream: &mut TcpStream) -> Vec<u8> {
     let mut length = [0; 4];
     stream.read_exact(&mut length).unwrap();
@@ -267,9 +274,8 @@ fn peers_that_never_say_goodbye_are_closed_when_there_are_many() {
     let listener = listen(&there, any_port());
     let mut peers: Vec<_> = (0..=128)
         .map(|_| {
-            let mut peer = TcpStream::connect(listener.local_addr()).unwrap();
-            peer.write_all(&hello(true)).unwrap();
-            drop(listener.accept().unwrap());
+            let (mut peer, connection) = join_by_hand(&listener, true);
+            drop(connection);
             read_welcome(&mut peer);
             read_frame(&mut peer);
             peer
@@ -284,9 +290,7 @@ fn peers_that_never_say_goodbye_are_closed_when_there_are_many() {
 fn a_connection_outlives_its_listener_and_is_closed_then() {
     let there = context();
     let listener = listen(&there, any_port());
-    let mut peer = TcpStream::connect(listener.local_addr()).unwrap();
-    peer.write_all(&hello(true)).unwrap();
-    let connection = listener.accept().unwrap();
+    let (mut peer, connection) = join_by_hand(&listener, true);
     drop(listener);
     drop(connection);
     read_welcome(&mut peer);
@@ -298,9 +302,7 @@ fn a_connection_outlives_its_listener_and_is_closed_then() {
 fn the_control_connection_of_a_peer_that_does_not_keep_its_own_is_closed() {
     let there = context();
     let listener = listen(&there, any_port());
-    let mut peer = TcpStream::connect(listener.local_addr()).unwrap();
-    peer.write_all(&hello(false)).unwrap();
-    let connection = listener.accept().unwrap();
+    let (mut peer, connection) = join_by_hand(&listener, false);
     assert!(read_welcome(&mut peer).contains("\"keeps\":false"));
     drop(connection);
     read_frame(&mut peer);

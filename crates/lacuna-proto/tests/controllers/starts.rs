@@ -67,6 +67,18 @@ fn a_first_flight_too_large_for_the_queue_is_followed_by_a_slower_one() {
     }
 }
 
+/// What one bulk flow carries of the path's rate over `rtts` round trips that
+/// begin `after_rtts` after its first packet.
+fn carried_permille(link: Link, after_rtts: u64, rtts: u64) -> u64 {
+    let mut path = Bottleneck::new(link, 5);
+    let flow = path.add(BBR, None, u64::MAX, 0);
+    path.run_for(after_rtts * link.rtt_ns);
+    let before = path.flows[flow].received_packets;
+    path.run_for(rtts * link.rtt_ns);
+    let received = (path.flows[flow].received_packets - before) * WIRE_BYTES;
+    received * 1000 / (rtts * link.path_bytes())
+}
+
 #[test]
 fn bulk_fills_any_path_within_five_round_trips() {
     for (mbit, rtt_ms) in
@@ -74,14 +86,8 @@ fn bulk_fills_any_path_within_five_round_trips() {
     {
         for loss_ppm in [0, 1000, 10_000] {
             let link = Link::new(mbit, rtt_ms * MS, 100).losing(loss_ppm, 1);
-            let mut path = Bottleneck::new(link, 5);
-            let flow = path.add(BBR, None, u64::MAX, 0);
-            path.run_for(5 * link.rtt_ns);
-            let before = path.flows[flow].received_packets;
-            path.run_for(5 * link.rtt_ns);
-            let received = (path.flows[flow].received_packets - before) * WIRE_BYTES;
-            let possible = 5 * link.path_bytes() / 1000 * (1_000_000 - u64::from(loss_ppm)) / 1000;
-            let used_permille = received * 1000 / possible;
+            let passing = 1_000_000 - u64::from(loss_ppm);
+            let used_permille = carried_permille(link, 5, 5) * 1_000_000 / passing;
             let what = format!("{mbit} Mbit/s, {rtt_ms} ms, loss {loss_ppm} ppm");
             assert!(used_permille >= 920, "{what}: {used_permille}");
         }
@@ -91,14 +97,7 @@ fn bulk_fills_any_path_within_five_round_trips() {
 #[test]
 fn a_path_as_short_as_the_first_flight_is_found_to_carry_what_it_does() {
     for rtt_ms in [1, 2, 4] {
-        let link = Link::new(1000, rtt_ms * MS, 400);
-        let mut path = Bottleneck::new(link, 5);
-        let flow = path.add(BBR, None, u64::MAX, 0);
-        path.run_for(10 * link.rtt_ns);
-        let before = path.flows[flow].received_packets;
-        path.run_for(40 * link.rtt_ns);
-        let received = (path.flows[flow].received_packets - before) * WIRE_BYTES;
-        let used_permille = received * 1000 / (40 * link.path_bytes());
+        let used_permille = carried_permille(Link::new(1000, rtt_ms * MS, 400), 10, 40);
         assert!(used_permille >= 970, "{rtt_ms} ms: {used_permille}");
     }
 }
