@@ -126,6 +126,19 @@ fn a_host_that_stops_its_programs_now_and_then_does_not_slow_bbr_down() {
 }
 
 #[test]
+fn what_a_host_that_stands_still_leaves_in_the_queue_drains_at_once() {
+    for (every_us, lasts_us) in [(10_000, 500), (20_000, 500), (20_000, 1000), (50_000, 2000)] {
+        let stalls = Stalls { every_ns: every_us * 1000, lasts_ns: lasts_us * 1000 };
+        let link = Link { stalls: Some(stalls), ..Link::new(1000, MS, 400) };
+        let Seen { used_permille, queue_permille, .. } = alone(BBR, link);
+        let what = format!("{lasts_us} us every {every_us}");
+        assert!(used_permille >= 920, "{what}: used {used_permille}");
+        // Left to stand it is 290 to 450.
+        assert!(queue_permille < 270, "{what}: queue {queue_permille}");
+    }
+}
+
+#[test]
 fn loss_slows_cubic_down() {
     let link = Link::new(1000, 40 * MS, 100);
     assert!(alone(CUBIC, link).used_permille > 950);

@@ -116,7 +116,8 @@ impl Bbr {
         }
         if self.rounds.is_start() {
             self.cycle.rounds += 1;
-            let is_even = matches!(self.state, State::Down | State::Cruise);
+            let is_even =
+                matches!(self.state, State::Down | State::Cruise) && !self.surge.is_draining();
             let own_ppm = self.congestion.own_loss_ppm();
             self.crowd.on_round(self.congestion.has_queue(), is_even, own_ppm);
         }
