@@ -65,10 +65,11 @@ fn a_short_message_is_near_its_end_from_its_beginning() {
 }
 
 #[test]
-fn on_shorter_paths_rests_are_an_eighth_and_a_quarter_in_the_middle_and_none_at_the_end() {
-    assert_eq!(rests_over(MS, 8 << 20, 500), (MS / 8, MS / 4));
+fn on_shorter_paths_rests_are_a_quarter_at_most_in_the_middle_and_none_at_the_end() {
+    assert_eq!(rests_over(MS / 2, 8 << 20, 500), (MS / 8, MS / 8));
+    assert_eq!(rests_over(MS, 8 << 20, 500), (225_000, MS / 4));
     assert_eq!(rests_over(MS, 8 << 20, 910), (0, 0));
-    assert_eq!(rests_over(3 * MS, 8 << 20, 500), (MS / 5, MS / 2));
+    assert_eq!(rests_over(3 * MS, 8 << 20, 500), (225_000, MS / 2));
     assert_eq!(rests_over(MS / 4, 8 << 20, 500), (0, 0), "a wake-up takes as long");
 }
 
