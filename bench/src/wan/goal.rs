@@ -42,12 +42,12 @@ pub(crate) fn verdicts(goal: &Goal, record: &Record) -> Vec<Verdict> {
     }
     if let Some(share) = goal.cpu_share {
         let others = record.entries.iter().filter(|(name, _)| is_other(name));
-        let least = others
-            .filter_map(|(name, entry)| Some((name, cpu(&Summary::new(entry))?)))
-            .reduce(|least, one| if one.1 < least.1 { one } else { least });
-        if let (Some((name, theirs)), Some(found)) = (least, cpu(&ours)) {
+        let most = others
+            .filter_map(|(name, entry)| Some((name, cpu_share(&ours, &Summary::new(entry))?)))
+            .reduce(|most, one| if one.1 > most.1 { one } else { most });
+        if let Some((name, found)) = most {
             let what = format!("processor time per byte, of {name}'s");
-            verdicts.push(Verdict::at_most(what, found / theirs, share));
+            verdicts.push(Verdict::at_most(what, found, share));
         }
     }
     let of_ideal = ours.of_ideal(cell);
@@ -84,9 +84,15 @@ pub(crate) fn verdicts(goal: &Goal, record: &Record) -> Vec<Verdict> {
     verdicts
 }
 
-/// Of ends and path together: some contestants receive in the one, some in the other.
-fn cpu(summary: &Summary) -> Option<f64> {
-    Some(summary.cpu_s_per_gbyte? + summary.path_cpu_s_per_gbyte?)
+/// Processor time per byte, ours as a part of theirs: of the race's cores where that was measured,
+/// as part of it is nobody's; else of ends and path together, as some contestants receive in the one,
+/// some in the other.
+fn cpu_share(ours: &Summary, theirs: &Summary) -> Option<f64> {
+    let of = |summary: &Summary| Some(summary.cpu_s_per_gbyte? + summary.path_cpu_s_per_gbyte?);
+    match (ours.core_s_per_gbyte, theirs.core_s_per_gbyte) {
+        (Some(ours), Some(theirs)) => Some(ours / theirs),
+        _ => Some(of(ours)? / of(theirs)?),
+    }
 }
 
 #[cfg(test)]
@@ -134,6 +140,29 @@ mod tests {
         let samples = [("us", rate(900.0)), ("a", rate(300.0)), ("b", rate(450.0))];
         let found = verdicts(&goal, &record("bulk", &samples));
         assert_eq!((found[0].found, found[0].holds), (2.0, true));
+    }
+
+    #[test]
+    fn processor_time_is_of_the_cores_where_both_have_it() {
+        let goal = Goal {
+            ours: "us".to_owned(),
+            against: vec!["a".to_owned()],
+            cpu_share: Some(1.5),
+            ..Goal::default()
+        };
+        let used = |ends, path, cores| Sample {
+            goodput_mbit: Some(1.0),
+            cpu_s_per_gbyte: Some(ends),
+            path_cpu_s_per_gbyte: Some(path),
+            core_s_per_gbyte: cores,
+            ..Sample::default()
+        };
+        let share = |theirs| {
+            let samples = [("us", used(3.0, 1.0, Some(5.0))), ("a", used(1.0, 1.0, theirs))];
+            verdicts(&goal, &record("bulk", &samples))[0].found
+        };
+        assert_eq!(share(Some(4.0)), 1.25);
+        assert_eq!(share(None), 2.0);
     }
 
     #[test]

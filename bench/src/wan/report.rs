@@ -39,6 +39,8 @@ same seed of losses.
 - **Queue** is the waiting time in front of the link, over all packets and at most.
 - **CPU** is processor time of both ends per 10^9 bytes. The kernel's work of receiving a packet
   happens where the emulator hands it over, so it is in the column *path*, with the emulator's own.
+  *Cores*: what the race's cores were not idle for. It holds what the kernel does in nobody's name, as
+  TCP's pacing, and what others did on these cores; where two have it, goals compare by it.
 - **Others** is what else ran on the machine meanwhile, in cores.
 - Values are medians of the rounds with their range. `>`: a message did not end within the time that
   a round has, and had taken longer than the others already; it counts with the time that it had.
@@ -248,16 +250,16 @@ fn table(record: &Record) -> String {
     let _ = writeln!(text, ". Run: {}.\n", tasks.into_iter().collect::<Vec<_>>().join("; "));
     text += match (cell.kind, is_shared(cell)) {
         (Kind::Bulk, false) => {
-            "| contestant | goodput | of ideal | steady | full after ms | resumed after ms | queue ms mean, most | drops | CPU-s/GB ends, path | others |\n|---|---|---|---|---|---|---|---|---|---|\n"
+            "| contestant | goodput | of ideal | steady | full after ms | resumed after ms | queue ms mean, most | drops | CPU-s/GB ends, path, cores | others |\n|---|---|---|---|---|---|---|---|---|---|\n"
         }
         (Kind::Bulk, true) => {
             "| flows | goodput together | share of the first | Jain | queue ms mean, most | drops | others |\n|---|---|---|---|---|---|---|\n"
         }
         (Kind::Crowd, _) => {
-            "| contestant | all there after ms | of ideal | p99 of one ms | first ms | set-up ms | messages | queue ms mean, most | CPU-s/GB ends, path | others |\n|---|---|---|---|---|---|---|---|---|---|\n"
+            "| contestant | all there after ms | of ideal | p99 of one ms | first ms | set-up ms | messages | queue ms mean, most | CPU-s/GB ends, path, cores | others |\n|---|---|---|---|---|---|---|---|---|---|\n"
         }
         (Kind::Message, _) => {
-            "| contestant | mean ms | of ideal | p99 ms | first ms | set-up ms | both ms | messages | queue ms mean, most | CPU-s/GB ends, path | others |\n|---|---|---|---|---|---|---|---|---|---|---|\n"
+            "| contestant | mean ms | of ideal | p99 ms | first ms | set-up ms | both ms | messages | queue ms mean, most | CPU-s/GB ends, path, cores | others |\n|---|---|---|---|---|---|---|---|---|---|---|\n"
         }
     };
     let mut rows: Vec<_> =
@@ -302,8 +304,8 @@ fn row(cell: &Cell, name: &str, entry: &Entry, summary: &Summary) -> String {
         format!("{at_least}{} [{}-{}]", show(value.median), show(value.least), show(value.most));
     let of_ideal = summary.of_ideal(cell).map_or(String::new(), |share| format!("{share:.2}"));
     let queue = format!("{}, {}", maybe(summary.queue_ms_mean), maybe(summary.queue_ms_max));
-    let cpu =
-        format!("{}, {}", maybe(summary.cpu_s_per_gbyte), maybe(summary.path_cpu_s_per_gbyte));
+    let cpu = [summary.cpu_s_per_gbyte, summary.path_cpu_s_per_gbyte, summary.core_s_per_gbyte];
+    let cpu = cpu.map(maybe).join(", ");
     let mut others = maybe(summary.others_cores);
     if summary.late_drops > 0 {
         let _ = write!(others, "; the path came too late for {} packets", summary.late_drops);

@@ -7,7 +7,7 @@ use super::neighbours::{Neighbours, Pulse};
 use super::path;
 use super::process::Process;
 use super::sample::{Found, Sample};
-use crate::pin::process_time;
+use crate::pin::{self, process_time};
 use anyhow::{Result, bail, ensure};
 use lacuna_wan::{Host, Side as HostSide, Wan};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -55,7 +55,7 @@ pub(crate) fn run(
     sysctls.sort();
     sysctls.dedup();
     let wan = path::start(cell, &sysctls, seed)?;
-    let neighbours = Neighbours::watch();
+    let neighbours = Neighbours::watch(pin::allowed()?);
     let own_before_s = process_time().as_secs_f64();
     let mut servers = Vec::new();
     for (index, contestant) in contestants.iter().enumerate() {
@@ -83,6 +83,7 @@ pub(crate) fn run(
     found.cpu_s = flows.iter().all(|flow| flow.is_metered).then_some(used_s);
     let own_s = process_time().as_secs_f64() - own_before_s;
     found.others_cores = neighbours.cores(used_s + own_s);
+    found.core_s = neighbours.core_s();
     let report = wan.stop()?;
     let is_nothing = match cell.task {
         Task::Bulk { .. } => found.arrived.iter().any(Vec::is_empty),

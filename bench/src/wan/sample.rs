@@ -44,6 +44,8 @@ pub(crate) struct Sample {
     /// kernel's work of receiving too.
     pub(crate) cpu_s_per_gbyte: Option<f64>,
     pub(crate) path_cpu_s_per_gbyte: Option<f64>,
+    /// Core seconds per 10^9 bytes in which the race's cores were not idle.
+    pub(crate) core_s_per_gbyte: Option<f64>,
     /// Packets towards the server: lost by the path, dropped at the full queue, and dropped because
     /// the path came too late, which should not be.
     pub(crate) lost: u64,
@@ -71,6 +73,7 @@ pub(crate) struct Found {
     /// Of the ends, where it is known.
     pub(crate) cpu_s: Option<f64>,
     pub(crate) others_cores: f64,
+    pub(crate) core_s: f64,
     pub(crate) standstill_ns: u64,
 }
 
@@ -113,6 +116,7 @@ impl Sample {
             let per_gbyte = |seconds: f64| seconds / (bytes as f64 / 1e9);
             sample.cpu_s_per_gbyte = found.cpu_s.map(per_gbyte);
             sample.path_cpu_s_per_gbyte = Some(per_gbyte(report.total.cpu.as_secs_f64()));
+            sample.core_s_per_gbyte = Some(per_gbyte(found.core_s));
         }
         sample
     }

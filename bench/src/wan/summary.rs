@@ -31,6 +31,7 @@ pub(crate) struct Summary {
     pub(crate) queue_ms_max: Option<f64>,
     pub(crate) cpu_s_per_gbyte: Option<f64>,
     pub(crate) path_cpu_s_per_gbyte: Option<f64>,
+    pub(crate) core_s_per_gbyte: Option<f64>,
     pub(crate) queue_drops: Option<f64>,
     pub(crate) missing: u32,
     pub(crate) complaint: String,
@@ -135,6 +136,7 @@ impl Summary {
             queue_ms_max: samples().map(|sample| sample.queue_ms_max).reduce(f64::max),
             cpu_s_per_gbyte: of(|sample| sample.cpu_s_per_gbyte),
             path_cpu_s_per_gbyte: of(|sample| sample.path_cpu_s_per_gbyte),
+            core_s_per_gbyte: of(|sample| sample.core_s_per_gbyte),
             queue_drops: of(|sample| Some(sample.queue_drops as f64)),
             missing: samples().map(|sample| sample.missing).max().unwrap_or(0),
             complaint: samples()
