@@ -180,6 +180,8 @@ pub(crate) struct Monitor {
     watched: Mutex<HashMap<Token, Arc<Watched>>>,
     /// Those that have said goodbye and wait for the peer's, the longest in front.
     parting: Mutex<VecDeque<(Instant, Arc<Watched>)>>,
+    /// For so long at most.
+    parting_for: Duration,
     next: AtomicUsize,
     stopped: AtomicBool,
 }
@@ -194,6 +196,7 @@ impl Monitor {
             poll: Mutex::new(poll),
             watched: Mutex::new(HashMap::new()),
             parting: Mutex::default(),
+            parting_for: RETURNED_FOR,
             next: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
         })
@@ -235,8 +238,13 @@ impl Monitor {
         if is_parting {
             let mut parting = lock(&self.parting);
             parting.push_back((Instant::now(), watched.clone()));
+            let is_first = parting.len() == 1;
             drop(parting);
             self.end_parting();
+            if is_first {
+                // Who sleeps does not know when its time is over.
+                self.wake();
+            }
         } else {
             self.remove(watched);
         }
@@ -251,7 +259,7 @@ impl Monitor {
                 let mut parting = lock(&self.parting);
                 let is_crowded = parting.len() > RETURNED_MAX;
                 let is_over = parting.front().is_some_and(|(since, _)| {
-                    is_crowded || now.duration_since(*since) >= RETURNED_FOR
+                    is_crowded || now.duration_since(*since) >= self.parting_for
                 });
                 if is_over { parting.pop_front() } else { None }
             };
@@ -265,7 +273,7 @@ impl Monitor {
     fn parting_ends_in(&self) -> Option<Duration> {
         let (since, _) = lock(&self.parting).front()?.clone();
         // Rounded up: a wait that ends too early would be repeated at once.
-        Some(RETURNED_FOR.saturating_sub(since.elapsed()) + Duration::from_millis(1))
+        Some(self.parting_for.saturating_sub(since.elapsed()) + Duration::from_millis(1))
     }
 
     /// Looks no more after it.
@@ -276,6 +284,10 @@ impl Monitor {
 
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    fn wake(&self) {
         if let Err(error) = self.waker.wake() {
             tracing::error!(%error, "cannot wake the thread that watches connections");
         }
@@ -326,7 +338,9 @@ mod tests {
     use super::*;
     use crate::config::ConnectionConfig;
     use crate::queue_pair::{Keys, protocol};
+    use crate::reuse::Returned;
     use crate::shared::State;
+    use std::io::Read;
     use std::net::TcpListener;
 
     /// A watched connection and the peer's end of it.
@@ -415,6 +429,33 @@ mod tests {
         assert_eq!(lock(&monitor.watched).len(), 1);
         monitor.remove(&watched);
         assert_eq!(lock(&monitor.watched).len(), 0);
+    }
+
+    #[test]
+    fn who_never_says_goodbye_is_closed_in_the_end_though_nothing_else_happens() {
+        let monitor = Arc::new(Monitor {
+            parting_for: Duration::from_millis(1),
+            ..Monitor::new(Clock::new()).unwrap()
+        });
+        let thread = std::thread::spawn({
+            let monitor = monitor.clone();
+            move || monitor.run()
+        });
+        let returned = Arc::new(Returned::new(1).unwrap());
+        // From the second on its thread sleeps.
+        for _ in 0..3 {
+            let (shared, stream, mut peer) = connection();
+            let heir = Some(Heir::Accepting(Arc::downgrade(&returned)));
+            let watched = monitor.add(stream, heir, &shared).unwrap();
+            monitor.part(&watched, &[]);
+            drop(watched);
+            peer.read_exact(&mut [0; 4]).unwrap();
+            // Far longer than it takes; without an end this fails and does not hang.
+            peer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            assert_eq!(peer.read(&mut [0]).unwrap(), 0);
+        }
+        monitor.stop();
+        thread.join().unwrap();
     }
 
     #[test]
