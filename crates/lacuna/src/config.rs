@@ -84,17 +84,19 @@ impl ConnectionConfig {
     pub fn geometry(&self, mtu_bytes: u32, channels: u8) -> Result<Geometry, GeometryError> {
         let mtu = u64::from(mtu_bytes.max(1));
         let code = self.mode.code();
+        // As many packets as the split has numbers for each chunk of a submessage.
+        let room_packets = code.map(|code| {
+            let numbers = self.split.packets().saturating_sub(self.split.fragments());
+            numbers / code.chunks() as u32
+        });
         let asked_packets = self.chunk_bytes.div_ceil(mtu).min(1 << 30) as u32;
-        let asked_packets = match (self.mode, code) {
+        let asked_packets = match room_packets {
             // Who did not ask for a code did not choose its chunk either: one that
             // leaves no room for a submessage and its parity is cut.
-            (Mode::Auto, Some(code)) => {
-                let numbers = self.split.packets().saturating_sub(self.split.fragments());
-                asked_packets.min(numbers / code.chunks() as u32).max(1)
-            }
+            Some(room_packets) if self.mode == Mode::Auto => asked_packets.min(room_packets).max(1),
             _ => asked_packets,
         };
-        let interleave = self.interleave(asked_packets, mtu);
+        let interleave = room_packets.map_or(1, |room| interleave(asked_packets, mtu, room));
         let code_packets = asked_packets.saturating_mul(interleave);
         let limit_packets = Geometry::limit_packets(self.split, code_packets, code);
         let limit_bytes = u64::from(limit_packets) * mtu;
@@ -107,8 +109,8 @@ impl ConnectionConfig {
         };
         let chunk_packets = match code {
             Some(_) if self.mode != Mode::Auto => asked_packets,
-            // With a code, the chunk decides what parity costs: it is taken as
-            // it is or refused. Else a short slot is one chunk.
+            // The chunk of a code is made of it: it is taken as it is or refused.
+            // Else a short slot is one chunk.
             _ => u64::from(asked_packets).min(slot_packets) as u32,
         };
         // A stripe fills one segmentation-offloaded send.
@@ -124,16 +126,6 @@ impl ConnectionConfig {
             code,
             interleave,
         })
-    }
-
-    /// Blocks of the code that take a submessage's chunks in turn: as many as make
-    /// its chunks 4 KiB, as far as the split has numbers for a submessage of them.
-    fn interleave(&self, chunk_packets: u32, mtu: u64) -> u32 {
-        let chunk_bytes = mtu * u64::from(chunk_packets.max(1));
-        let wanted = CODE_CHUNK_BYTES.div_ceil(chunk_bytes) as u32;
-        let numbers = self.split.packets().saturating_sub(self.split.fragments());
-        let chunks = self.mode.code().map_or(1, |code| code.chunks() as u32);
-        wanted.min(numbers / chunks / chunk_packets.max(1)).max(1)
     }
 
     pub(crate) fn controller(&self) -> ControllerConfig {
@@ -152,6 +144,15 @@ impl ConnectionConfig {
         let begins = !matches!(self.controller(), ControllerConfig::Fixed { .. });
         self.rate_bits_per_s.filter(|_| begins).map(|rate_bits_per_s| StartRate { rate_bits_per_s })
     }
+}
+
+/// Chunks in a chunk of the code, which take its submessages in turn: as many as make it
+/// [`CODE_CHUNK_BYTES`], as far as there is room for so many packets.
+fn interleave(chunk_packets: u32, mtu: u64, room_packets: u32) -> u32 {
+    let chunk_packets = chunk_packets.max(1);
+    let chunk_bytes = mtu * u64::from(chunk_packets);
+    let wanted = CODE_CHUNK_BYTES.div_ceil(chunk_bytes) as u32;
+    wanted.min(room_packets / chunk_packets).max(1)
 }
 
 /// What a connection uses: agreed with the peer, found on the path, given by
@@ -264,7 +265,7 @@ impl std::fmt::Display for Chosen {
 
 #[cfg(test)]
 mod tests {
-    use super::{Chosen, ConnectionConfig, Mode};
+    use super::{Chosen, ConnectionConfig, ImmediateSplit, Mode};
 
     #[test]
     fn by_default_every_chunk_makes_a_geometry() {
@@ -290,6 +291,12 @@ mod tests {
     }
 
     #[test]
+    fn without_a_code_nothing_is_taken_in_turn() {
+        let config = ConnectionConfig { mode: Mode::SR, chunk_bytes: 1, ..Default::default() };
+        assert_eq!(config.geometry(1436, 1).unwrap().config().interleave, 1);
+    }
+
+    #[test]
     fn a_code_takes_short_chunks_in_turn() {
         for (chunk_bytes, mtu_bytes, chunk_packets, code_packets) in [
             (1, 1436, 1, 3),
@@ -297,8 +304,14 @@ mod tests {
             (1, 8948, 1, 1),
             (2048, 1436, 2, 4),
             (65_536, 1436, 46, 46),
+            // 252 numbers for the 48 chunks of a submessage.
+            (1, 64, 1, 5),
         ] {
-            let config = ConnectionConfig { chunk_bytes, ..Default::default() };
+            let split = match mtu_bytes {
+                64 => ImmediateSplit::new(16, 8, 8).unwrap(),
+                _ => ImmediateSplit::DEFAULT,
+            };
+            let config = ConnectionConfig { chunk_bytes, split, ..Default::default() };
             let geometry = config.geometry(mtu_bytes, 1).unwrap();
             assert_eq!(geometry.chunk_packets(), chunk_packets);
             assert_eq!(geometry.layout().unwrap().chunk_packets(), code_packets, "{mtu_bytes}");

@@ -12,14 +12,14 @@ use crate::handles::{RecvHandle, SendHandle, Stream};
 use crate::handshake::Rtt;
 use crate::paths::{Remembered, now_s};
 use crate::shared::{Machine, Shared, State};
-use lacuna_code::{Code, CodeKind, Engine};
+use lacuna_code::{CodeKind, Engine};
 use lacuna_proto::buffer::SendBuffer;
-use lacuna_proto::geometry::Geometry;
+use lacuna_proto::geometry::{Geometry, GeometryConfig};
 use lacuna_proto::path::controller::Kind as ControllerKind;
 use lacuna_proto::placement::Placement;
 use lacuna_proto::qp::{Failure, Peer, QpConfig, QpStats, SendRequest};
 use lacuna_proto::table::ChannelWriter;
-use lacuna_wire::QpInfo;
+use lacuna_wire::{CodeInfo, QpInfo};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
@@ -169,22 +169,25 @@ pub(crate) fn info_of(qp: &lacuna_proto::qp::QueuePair, channels: Vec<SocketAddr
         first_psn: config.first_psn,
         credit_bytes: config.credit_bytes,
         channels,
-        code: geometry.code.map(code_field),
+        code: code_info(geometry),
     }
 }
 
 /// A code as the info has it.
-fn code_field(code: Code) -> [u8; 3] {
+fn code_info(geometry: &GeometryConfig) -> Option<CodeInfo> {
+    let code = geometry.code?;
     let kind = match code.kind() {
         CodeKind::Xor => 1,
         CodeKind::Mds => 2,
     };
     // k + m is at most 255.
-    [kind, code.data_chunks() as u8, code.parity_chunks() as u8]
+    let (data_chunks, parity_chunks) = (code.data_chunks() as u8, code.parity_chunks() as u8);
+    Some(CodeInfo { kind, data_chunks, parity_chunks, interleave: geometry.interleave })
 }
 
-/// The same for people.
-fn show_code([kind, k, m]: [u8; 3]) -> String {
+/// The same for people, but for how its chunks lie.
+fn show_code(code: CodeInfo) -> String {
+    let CodeInfo { kind, data_chunks: k, parity_chunks: m, interleave: _ } = code;
     let kind = match kind {
         1 => "xor".to_owned(),
         2 => "mds".to_owned(),
@@ -213,6 +216,7 @@ pub(crate) fn check_agreement(here: &Geometry, there: &QpInfo) -> Result<(), Que
             + u64::from(split.packet_bits()) * 100
             + u64::from(split.user_bits())
     };
+    let interleave = |code: Option<CodeInfo>| code.map_or(1, |code| code.interleave.into());
     let values = [
         ("the MTU in bytes", here.mtu_bytes.into(), there.mtu_bytes.into()),
         ("packets per chunk", here.chunk_packets.into(), there.chunk_packets.into()),
@@ -221,12 +225,12 @@ pub(crate) fn check_agreement(here: &Geometry, there: &QpInfo) -> Result<(), Que
         ("the number of generations", here.generations.into(), there.generations.into()),
         ("the immediate's split", split(here.split), split(there.split)),
         ("the longest message", here.max_message_bytes, there.max_message_bytes),
+        ("chunks in a chunk of the code", interleave(code_info(here)), interleave(there.code)),
     ];
-    let code = here.code.map(code_field);
-    if code != there.code {
-        let here = code.map_or_else(|| "none".to_owned(), show_code);
-        let there = there.code.map_or_else(|| "none".to_owned(), show_code);
-        return Err(QueuePairError::Code { here, there });
+    let [code, their_code] =
+        [code_info(here), there.code].map(|code| code.map_or_else(|| "none".to_owned(), show_code));
+    if code != their_code {
+        return Err(QueuePairError::Code { here: code, there: their_code });
     }
     match values.into_iter().find(|(_, here, there)| here != there) {
         Some((what, here, there)) => Err(QueuePairError::Mismatch { what, here, there }),

@@ -171,6 +171,26 @@ fn ends_that_do_not_agree_are_told_on_what() {
 }
 
 #[test]
+fn ends_whose_codes_lie_otherwise_in_a_message_do_not_connect() {
+    // Everything else is the same: as many packets make a stripe and the longest message.
+    let mode = "ec:mds:8:2".parse().unwrap();
+    let config = ConnectionConfig { mode, mtu_bytes: Some(1400), chunk_bytes: 1, ..raw() };
+    let (a, b) = (queue_pair(&config), queue_pair(&config));
+    let mut blob = b.info(LOCALHOST);
+    let end = blob.len();
+    assert_eq!(blob[end - 4..], [0, 0, 0, 3], "the code is the last field");
+    blob[end - 1] = 1;
+    let error = a.connect(&blob).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            QueuePairError::Mismatch { what: "chunks in a chunk of the code", here: 3, there: 1 }
+        ),
+        "{error}"
+    );
+}
+
+#[test]
 fn the_live_bitmap_is_one_pointer_that_shows_chunks_and_their_packets() {
     let config = ConnectionConfig { chunk_bytes: 70 * 1024, mtu_bytes: Some(1024), ..raw() };
     let (a, b) = connected(&config);

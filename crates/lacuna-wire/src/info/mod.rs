@@ -27,7 +27,8 @@ use std::{
 use crate::{CHANNELS_MAX, DATA_OVERHEAD_BYTES, GENERATIONS_MAX, ImmediateSplit, PSN_MASK, Qpn};
 
 const MAGIC: [u8; 4] = *b"LCQP";
-const VERSION: u16 = 1;
+/// 2: a code tells how many chunks of the bitmap a chunk of it has.
+const VERSION: u16 = 2;
 const HEADER_BYTES: usize = 8;
 const FIELD_HEADER_BYTES: usize = 4;
 /// Set in the tag of a field that a reader who does not know it may skip.
@@ -41,8 +42,8 @@ const FAMILY_IPV4: u8 = 4;
 const FAMILY_IPV6: u8 = 6;
 /// Family, port and the longer kind of address.
 const ADDRESS_BYTES_MAX: usize = 1 + 2 + 16;
-/// The values of all fields but the channels: eight of 4 bytes, and 8 + 3 + 3 + 1.
-const SCALAR_BYTES: usize = 8 * 4 + 8 + 3 + 3 + 1;
+/// The values of all fields but the channels: eight of 4 bytes, and 8 + 7 + 3 + 1.
+const SCALAR_BYTES: usize = 8 * 4 + 8 + 7 + 3 + 1;
 /// The longest description that this version writes.
 const EMITTED_BYTES_MAX: usize = HEADER_BYTES
     + InfoField::ALL.len() * FIELD_HEADER_BYTES
@@ -77,9 +78,39 @@ pub struct QpInfo {
     /// Where to send: one address for each channel, 1 to [`CHANNELS_MAX`] of them. An IPv6 flow
     /// label and scope mean nothing to the peer and are not sent.
     pub channels: Vec<SocketAddr>,
-    /// The erasure code of its messages, if they have one: its kind (1 for XOR, 2 for MDS), data
-    /// chunks and parity chunks. Which of these make a code is the protocol's to say.
-    pub code: Option<[u8; 3]>,
+    /// The erasure code of its messages, if they have one.
+    pub code: Option<CodeInfo>,
+}
+
+/// The erasure code of a queue pair's messages. Which numbers make a code is the protocol's to say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CodeInfo {
+    /// 1 for XOR, 2 for MDS.
+    pub kind: u8,
+    /// Data chunks of a submessage.
+    pub data_chunks: u8,
+    /// Parity chunks of a submessage.
+    pub parity_chunks: u8,
+    /// Chunks of the bitmap in a chunk of the code; they lie in turn, so that a burst of losses
+    /// meets many.
+    pub interleave: u32,
+}
+
+impl CodeInfo {
+    /// ```text
+    /// | kind 1 | data chunks 1 | parity chunks 1 | interleave 4 |
+    /// ```
+    fn emit(self, out: &mut Vec<u8>) {
+        out.extend([self.kind, self.data_chunks, self.parity_chunks]);
+        out.extend(self.interleave.to_be_bytes());
+    }
+
+    fn parse(
+        [kind, data_chunks, parity_chunks, interleave @ ..]: [u8; 7],
+    ) -> Result<Self, InfoError> {
+        let interleave = within(InfoField::Code, u32::from_be_bytes(interleave), 1..=u32::MAX)?;
+        Ok(Self { kind, data_chunks, parity_chunks, interleave })
+    }
 }
 
 impl QpInfo {
@@ -126,7 +157,7 @@ impl QpInfo {
                 InfoField::Channels => {
                     self.channels.iter().for_each(|address| emit_address(*address, &mut out));
                 }
-                InfoField::Code => out.extend(self.code.unwrap_or_default()),
+                InfoField::Code => self.code.into_iter().for_each(|code| code.emit(&mut out)),
             }
             set_length(&mut out, header_at + 2, header_at + FIELD_HEADER_BYTES);
         }
@@ -160,7 +191,7 @@ impl QpInfo {
             channels: parse_addresses(fields.value(F::Channels)?)?,
             code: match fields.values[F::Code.index()] {
                 None => None,
-                Some(_) => Some(fields.array(F::Code)?),
+                Some(_) => Some(CodeInfo::parse(fields.array(F::Code)?)?),
             },
         })
     }

@@ -20,9 +20,11 @@ fn info() -> QpInfo {
     }
 }
 
+const CODE: CodeInfo = CodeInfo { kind: 2, data_chunks: 32, parity_chunks: 8, interleave: 3 };
+
 #[rustfmt::skip]
 const BYTES: [u8; 126] = [
-    b'L', b'C', b'Q', b'P', 0, 1, 0, 118,
+    b'L', b'C', b'Q', b'P', 0, 2, 0, 118,
     0, 1, 0, 4, 0, 0, 0, 7,
     0, 2, 0, 4, 0x11, 0x22, 0x33, 0x44,
     0, 3, 0, 4, 0x55, 0x66, 0x77, 0x88,
@@ -73,7 +75,7 @@ fn bytes() {
 #[test]
 fn the_longest_description_is_as_long_as_reckoned() {
     let address = "[2001:db8::2]:4792".parse().unwrap();
-    let info = QpInfo { channels: vec![address; CHANNELS_MAX], code: Some([2, 32, 8]), ..info() };
+    let info = QpInfo { channels: vec![address; CHANNELS_MAX], code: Some(CODE), ..info() };
     assert_eq!(info.emit().len(), EMITTED_BYTES_MAX);
     assert_eq!(QpInfo::parse(&info.emit()), Ok(info));
 }
@@ -105,7 +107,7 @@ fn the_header_is_checked() {
         QpInfo::parse(&bytes).unwrap_err()
     };
     assert_eq!(header(0, b'l'), InfoError::Magic { found: *b"lCQP" });
-    assert_eq!(header(5, 2), InfoError::Version { found: 2 });
+    assert_eq!(header(5, 1), InfoError::Version { found: 1 });
     assert_eq!(header(7, 117), InfoError::Bytes { announced: 117, found: 118 });
     assert_eq!(QpInfo::parse(b"LCQP"), Err(InfoError::TooShort { needed: 8, found: 4 }));
     assert_eq!(QpInfo::parse(&[0; 1025]), Err(InfoError::TooLong { found: 1025 }));
@@ -169,12 +171,16 @@ fn values_of_the_wrong_size_name_the_field() {
 
 #[test]
 fn a_code_is_told_only_if_there_is_one() {
-    let info = QpInfo { code: Some([2, 32, 8]), ..info() };
+    let info = QpInfo { code: Some(CODE), ..info() };
     let bytes = info.emit();
-    assert_eq!(bytes[BYTES.len()..], [0, 13, 0, 3, 2, 32, 8]);
+    assert_eq!(bytes[BYTES.len()..], [0, 13, 0, 7, 2, 32, 8, 0, 0, 0, 3]);
     assert_eq!(QpInfo::parse(&bytes), Ok(info));
+    let field = InfoField::Code;
     let cut = [fields(), vec![0, 13, 0, 2, 2, 32]].concat();
-    assert_eq!(parse_fields(&cut), Err(InfoError::Length { field: InfoField::Code, found: 2 }));
+    assert_eq!(parse_fields(&cut), Err(InfoError::Length { field, found: 2 }));
+    let none = [fields(), vec![0, 13, 0, 7, 2, 32, 8, 0, 0, 0, 0]].concat();
+    let error = InfoError::Range { field, found: 0, min: 1, max: u32::MAX.into() };
+    assert_eq!(parse_fields(&none), Err(error));
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! How to make any value that can be written, and bytes that are nearly a packet.
 
 use lacuna_wire::{
-    Ack, CHANNELS_MAX, Cancel, CancelReason, ChannelReport, ControlHeader, DataHeader, Flush,
-    FlushMark, Frame, ImmediateSplit, Probe, ProbeReply, QpInfo, Qpn, Receives, Report, Run,
+    Ack, CHANNELS_MAX, Cancel, CancelReason, ChannelReport, CodeInfo, ControlHeader, DataHeader,
+    Flush, FlushMark, Frame, ImmediateSplit, Probe, ProbeReply, QpInfo, Qpn, Receives, Report, Run,
     RunList, U64List,
 };
-use proptest::{collection::vec, prelude::*};
+use proptest::{collection::vec, option, prelude::*};
 
 const PSN: std::ops::Range<u32> = 0..1 << 24;
 
@@ -192,10 +192,14 @@ pub(crate) fn any_info() -> impl Strategy<Value = QpInfo> {
         let ip = if v4 { std::net::IpAddr::from(ip4) } else { std::net::IpAddr::from(ip6) };
         std::net::SocketAddr::new(ip, port)
     });
+    let code = any::<([u8; 3], std::num::NonZeroU32)>().prop_map(|([kind, k, m], interleave)| {
+        let interleave = interleave.get();
+        CodeInfo { kind, data_chunks: k, parity_chunks: m, interleave }
+    });
     (
         (Qpn::QUEUE_PAIR_MIN..=Qpn::QUEUE_PAIR_MAX, any::<u32>(), any::<u32>()),
         (1..=65_468u32, 1..=u32::MAX, any_split(), 1..=8u8, 1..=u32::MAX),
-        (1..=u64::MAX, PSN, any::<u32>(), vec(address, 1..=CHANNELS_MAX), any::<Option<[u8; 3]>>()),
+        (1..=u64::MAX, PSN, any::<u32>(), vec(address, 1..=CHANNELS_MAX), option::of(code)),
     )
         .prop_map(|((queue_pair, rkey, qkey), sizes, last)| QpInfo {
             queue_pair,
