@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::control_queue::ControlQueue;
 use crate::inbox::{Command, Inbox};
 use crate::packetize::{Packetizer, Refused};
+use crate::prefetch::prefetch_value;
 use crate::rest::Rest;
 use crate::shared::{Machine, Shared, State};
 use crate::spin::Spin;
@@ -40,6 +41,9 @@ use std::time::Duration;
 const TURN_BUNDLES: u32 = 4;
 /// The same where each packet is a piece of its own.
 const TURN_PACKETS: u32 = 64;
+/// Queue pairs that get a turn in one step, if they have too little to fill a burst: all
+/// are settled before they have left the caches. 16 are no better.
+const TURNS_MAX: usize = 64;
 /// Batches read from one channel per step: together a quarter of the smallest
 /// window, so that the sender hears of it while there is more on its way.
 const TURN_BATCHES: usize = 2;
@@ -99,12 +103,25 @@ struct Local {
     due_ns: Option<u64>,
     /// In the ready list.
     is_ready: bool,
+    /// In the list of the unsettled.
+    is_unsettled: bool,
+    /// Data waited at a turn since it was last settled.
+    had_queued: bool,
     /// Its time has come.
     is_due: bool,
     /// How long it may be left alone.
     rest_ns: u64,
     /// Its peer is so near that to wait for it awake pays.
     is_near: bool,
+}
+
+impl Local {
+    /// It is settled in this step.
+    fn unsettle(&mut self, number: u32, unsettled: &mut Vec<u32>) {
+        if !std::mem::replace(&mut self.is_unsettled, true) {
+            unsettled.push(number);
+        }
+    }
 }
 
 /// What is left of a queue pair's turn once its lock is let go.
@@ -134,9 +151,11 @@ pub(crate) struct Worker {
     waiter: Waiter,
     spin: Spin,
     rest: Rest,
+    /// Queue pairs that want a turn: data may wait, or their time has come.
     ready: VecDeque<u32>,
-    /// Scratch: queue pairs that had a turn, and whether they had data waiting.
-    served: Vec<(u32, bool)>,
+    /// Queue pairs to settle in this step: those that had a turn, and those that what
+    /// came gave nothing to send, who need not wait for the turns of others.
+    unsettled: Vec<u32>,
     timers: BinaryHeap<Reverse<(u64, u32)>>,
     writer: ControlWriter,
     counters: Arc<WorkerCounters>,
@@ -177,7 +196,7 @@ impl Worker {
             spin: Spin::new(spin),
             rest: Rest::new(),
             ready: VecDeque::new(),
-            served: Vec::new(),
+            unsettled: Vec::new(),
             timers: BinaryHeap::new(),
             writer: ControlWriter::new(CONTROL_BYTES_MAX),
             counters: Arc::new(WorkerCounters::default()),
@@ -290,7 +309,7 @@ impl Worker {
             worked |= self.send_rest(now_ns, channel);
         }
         worked |= self.take_timers(now_ns);
-        if self.ready.is_empty() {
+        if self.ready.is_empty() && self.unsettled.is_empty() {
             return worked;
         }
         let now_ns = self.clock.now_ns();
@@ -298,26 +317,26 @@ impl Worker {
     }
 
     /// Queue pairs that are ready now get one turn each, in order, until a burst
-    /// is full: it leaves at once, and what has come meanwhile is read before the
+    /// is full or [`TURNS_MAX`] had theirs: it leaves at once, and what has come meanwhile is read before the
     /// next. So a step sends as much with a thousand of them as with one, and what
     /// it sends is still in cache when a receiver on this core reads it. Packets
     /// of several share bursts. After the turns goes what is left of one, and then
     /// everything for which nobody's data should wait: what they have to tell, and
-    /// the books. `false` if none was ready.
+    /// the books. `false` if there was nothing to do.
     fn serve_ready(&mut self, mut now_ns: u64) -> bool {
-        let turns = self.ready.len();
-        if turns == 0 {
+        if self.ready.is_empty() && self.unsettled.is_empty() {
             return false;
         }
-        let mut served = std::mem::take(&mut self.served);
-        for turn in 0..turns {
+        for turn in 0..self.ready.len().min(TURNS_MAX) {
             let Some(number) = self.ready.pop_front() else { break };
+            if let Some(&next) = self.ready.front() {
+                prefetch_local(&self.locals, next);
+            }
             if turn > 0 {
                 // A turn may have sent much.
                 now_ns = self.clock.now_ns();
             }
-            let had_queued = self.serve(now_ns, number);
-            served.push((number, had_queued));
+            self.serve(now_ns, number);
             if self.flush_full(now_ns) {
                 break;
             }
@@ -325,10 +344,16 @@ impl Worker {
         for index in 0..self.channels.len() {
             self.flush(now_ns, index);
         }
-        for (number, had_queued) in served.drain(..) {
-            self.settle(now_ns, number, had_queued);
+        let mut unsettled = std::mem::take(&mut self.unsettled);
+        let mut numbers = unsettled.drain(..).peekable();
+        while let Some(number) = numbers.next() {
+            if let Some(&next) = numbers.peek() {
+                prefetch_local(&self.locals, next);
+            }
+            self.settle(now_ns, number);
         }
-        self.served = served;
+        drop(numbers);
+        self.unsettled = unsettled;
         for channel in &mut self.channels {
             channel.control.flush(now_ns, &mut *channel.datapath);
         }
@@ -386,6 +411,8 @@ impl Worker {
             writers: Vec::new(),
             due_ns: None,
             is_ready: false,
+            is_unsettled: false,
+            had_queued: false,
             is_due: false,
             rest_ns: 0,
             is_near: false,
@@ -418,8 +445,11 @@ impl Worker {
                 && local.due_ns == Some(due_ns)
             {
                 (local.due_ns, local.is_due) = (None, true);
-                self.make_ready(number);
                 any = true;
+                // What came for it may have made that needless.
+                if !local.is_unsettled {
+                    self.make_ready(number);
+                }
             }
         }
         any
@@ -433,6 +463,7 @@ impl Worker {
             channel: self.channels[channel].index,
             locals: &mut self.locals,
             ready: &mut self.ready,
+            unsettled: &mut self.unsettled,
             timers: &mut self.timers,
             counters: &self.counters,
             bytes: 0,
@@ -508,19 +539,20 @@ impl Worker {
         any
     }
 
-    /// Lets one queue pair send data; whether it had any waiting.
-    fn serve(&mut self, now_ns: u64, number: u32) -> bool {
-        let Some(Some(local)) = self.locals.get_mut(number as usize) else { return false };
+    /// Lets one queue pair send data.
+    fn serve(&mut self, now_ns: u64, number: u32) {
+        let Some(Some(local)) = self.locals.get_mut(number as usize) else { return };
         local.is_ready = false;
+        local.unsettle(number, &mut self.unsettled);
         let is_due = std::mem::take(&mut local.is_due);
         local.shared.unready(self.index);
         let mut state = local.shared.lock();
         let State { machine, addresses } = &mut *state;
-        let Machine::Connected(qp) = machine else { return false };
+        let Machine::Connected(qp) = machine else { return };
         if is_due {
             qp.on_timeout(now_ns);
         }
-        let had_queued = qp.has_queued();
+        local.had_queued |= qp.has_queued();
         // What may go now moves to the channels.
         let agreed = qp.config().geometry.channels();
         let mtu_bytes = qp.config().geometry.mtu_bytes();
@@ -550,13 +582,14 @@ impl Worker {
             // The turn was too short for all.
             self.make_ready(number);
         }
-        had_queued
     }
 
-    /// What is left to do for a queue pair that had a turn, now that its data have
-    /// left: to tell the peer, this end's other workers and the application.
-    fn settle(&mut self, now_ns: u64, number: u32, had_queued: bool) {
-        let Some(Some(local)) = self.locals.get(number as usize) else { return };
+    /// What is left to do for a queue pair that had a turn or got something, now that
+    /// data have left: to tell the peer, this end's other workers and the application.
+    fn settle(&mut self, now_ns: u64, number: u32) {
+        let Some(Some(local)) = self.locals.get_mut(number as usize) else { return };
+        local.is_unsettled = false;
+        let had_queued = std::mem::take(&mut local.had_queued);
         let shared = local.shared.clone();
         let settled = {
             let mut state = shared.lock();
@@ -583,7 +616,7 @@ impl Worker {
             Some(choice) => tracing::debug!(number, "auto, as before: {choice}"),
             None => {}
         }
-        self.set_timer(number, settled.due_ns);
+        self.call_at(now_ns, number, settled.due_ns);
     }
 
     fn serve_prober(
@@ -658,14 +691,26 @@ impl Worker {
         owned.fold(0, |owned, own| owned | 1 << own.index)
     }
 
-    fn set_timer(&mut self, number: u32, due_ns: Option<u64>) {
+    /// Calls a queue pair again at `due_ns`, with a turn if its time has come.
+    fn call_at(&mut self, now_ns: u64, number: u32, due_ns: Option<u64>) {
         let Some(Some(local)) = self.locals.get_mut(number as usize) else { return };
-        if local.due_ns != due_ns {
+        local.is_due &= due_ns.is_some_and(|due_ns| due_ns <= now_ns);
+        if local.is_due {
+            self.make_ready(number);
+        } else if local.due_ns != due_ns {
             local.due_ns = due_ns;
             if let Some(due_ns) = due_ns {
                 self.timers.push(Reverse((due_ns, number)));
             }
         }
+    }
+}
+
+/// Asks for the memory of the queue pair that is next: with a thousand of them it is in no
+/// cache, and each of its lines would be waited for by itself.
+fn prefetch_local(locals: &[Option<Local>], number: u32) {
+    if let Some(Some(local)) = locals.get(number as usize) {
+        prefetch_value(&*local.shared);
     }
 }
 
@@ -693,6 +738,7 @@ struct Intake<'w> {
     channel: u8,
     locals: &'w mut Vec<Option<Local>>,
     ready: &'w mut VecDeque<u32>,
+    unsettled: &'w mut Vec<u32>,
     timers: &'w mut BinaryHeap<Reverse<(u64, u32)>>,
     counters: &'w WorkerCounters,
     /// Bytes of packets taken.
@@ -715,6 +761,11 @@ impl Placer for Intake<'_> {
                     self.place(&header, payload, marked, &mut packets);
                 }
                 Some(Packet::Control(header, body)) => {
+                    if let Some(Ok(Packet::Control(next, _))) =
+                        packets.peek().map(|next| parse(next))
+                    {
+                        prefetch_local(self.locals, next.dest.queue_pair());
+                    }
                     let number = header.dest.queue_pair();
                     self.on_control(number, header.qkey, body, packet.len(), batch.source);
                 }
@@ -748,16 +799,13 @@ impl Intake<'_> {
     ) {
         let number = header.dest.queue_pair();
         let local = self.locals.get_mut(number as usize).and_then(Option::as_mut);
-        let writer = local.and_then(|local| {
-            let shared = &local.shared;
-            let writer = local.writers.get_mut(self.position)?;
-            Some((shared, writer, &mut local.is_ready, &mut local.due_ns, &local.rest_ns))
-        });
-        let Some((shared, writer, is_ready, due_ns, rest_ns)) = writer else {
+        let Some(local) = local.filter(|local| local.writers.len() > self.position) else {
             self.counters.unknown.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        let mut placer = writer.burst();
+        let shared = &local.shared;
+        prefetch_value(&**shared);
+        let mut placer = local.writers[self.position].burst();
         placer.place(header, payload, marked);
         while let Some(packet) = packets.peek() {
             let Some((header, payload)) = parse_data(packet) else { break };
@@ -782,18 +830,16 @@ impl Intake<'_> {
         if news {
             shared.notify();
         }
-        self.rest_ns = self.rest_ns.min(*rest_ns);
+        drop(placer);
+        self.rest_ns = self.rest_ns.min(local.rest_ns);
         // A turn would find nothing to send by what came: the application, which
         // may wait for just this, comes first.
         if report_ns.is_some_and(|report_ns| report_ns <= self.now_ns) {
-            if !*is_ready {
-                *is_ready = true;
-                self.ready.push_back(number);
-            }
+            local.unsettle(number, self.unsettled);
         } else if let Some(report_ns) = report_ns
-            && due_ns.is_none_or(|due_ns| report_ns < due_ns)
+            && local.due_ns.is_none_or(|due_ns| report_ns < due_ns)
         {
-            *due_ns = Some(report_ns);
+            local.due_ns = Some(report_ns);
             self.timers.push(Reverse((report_ns, number)));
         }
     }
@@ -812,6 +858,7 @@ impl Intake<'_> {
             return;
         };
         let mut state = local.shared.lock();
+        let mut has_queued = false;
         let is_newest = match &mut state.machine {
             Machine::Reserved(early) => {
                 early.keep(self.now_ns, self.channel, body, packet_bytes);
@@ -824,6 +871,7 @@ impl Intake<'_> {
             }
             Machine::Connected(qp) => {
                 let taken = qp.on_control(self.now_ns, self.channel, body, packet_bytes);
+                has_queued = qp.has_queued();
                 taken.unwrap_or_else(|error| {
                     tracing::debug!(number, %error, "control packet dropped");
                     false
@@ -835,9 +883,14 @@ impl Intake<'_> {
         if is_newest && let Some(address) = state.addresses.get_mut(usize::from(self.channel)) {
             *address = Some(source);
         }
-        if !local.is_ready {
-            local.is_ready = true;
-            self.ready.push_back(number);
+        drop(state);
+        if has_queued {
+            if !local.is_ready {
+                local.is_ready = true;
+                self.ready.push_back(number);
+            }
+        } else {
+            local.unsettle(number, self.unsettled);
         }
     }
 }
