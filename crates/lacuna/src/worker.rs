@@ -6,6 +6,9 @@
 //! and the right to place their packets; it shares nothing with other workers
 //! but the queue pairs' locks, taken once per burst, and the atomic bitmaps.
 
+mod intake;
+mod settle;
+
 use crate::clock::Clock;
 use crate::control_queue::ControlQueue;
 use crate::inbox::{Command, Inbox};
@@ -14,18 +17,12 @@ use crate::prefetch::prefetch_value;
 use crate::rest::Rest;
 use crate::shared::{Machine, Shared, State};
 use crate::spin::Spin;
-use lacuna_datapath::{Datapath, Placer, ReceivedBatch, Waiter};
-use lacuna_proto::modes::auto;
-use lacuna_proto::probe::Prober;
-use lacuna_proto::qp::QueuePair;
+use intake::Intake;
+use lacuna_datapath::{Datapath, Waiter};
 use lacuna_proto::table::ChannelWriter;
-use lacuna_wire::{
-    ControlWriter, DATA_OVERHEAD_BYTES, DataHeader, Packet, RejectKind, check_crc32c, parse,
-    parse_data,
-};
+use lacuna_wire::{ControlWriter, DATA_OVERHEAD_BYTES, RejectKind};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::iter::Peekable;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -122,21 +119,6 @@ impl Local {
             unsettled.push(number);
         }
     }
-}
-
-/// What is left of a queue pair's turn once its lock is let go.
-#[derive(Debug, Default)]
-struct Settled {
-    /// An application may be waiting for what happened.
-    news: bool,
-    /// When it wants to be served again.
-    due_ns: Option<u64>,
-    /// What the mode `auto` chose meanwhile.
-    choice: Option<auto::Chosen>,
-    /// How long it may be left alone.
-    rest_ns: u64,
-    /// Its peer is so near that to wait for it awake pays.
-    is_near: bool,
 }
 
 /// See the module's text.
@@ -317,10 +299,10 @@ impl Worker {
     }
 
     /// Queue pairs that are ready now get one turn each, in order, until a burst
-    /// is full or [`TURNS_MAX`] had theirs: it leaves at once, and what has come meanwhile is read before the
-    /// next. So a step sends as much with a thousand of them as with one, and what
-    /// it sends is still in cache when a receiver on this core reads it. Packets
-    /// of several share bursts. After the turns goes what is left of one, and then
+    /// is full or [`TURNS_MAX`] had theirs: it leaves at once, and what has come
+    /// meanwhile is read before the next. So a step sends as much with a thousand of
+    /// them as with one, and what it sends is still in cache when a receiver on this
+    /// core reads it. Packets of several share bursts. After the turns goes what is left of one, and then
     /// everything for which nobody's data should wait: what they have to tell, and
     /// the books. `false` if there was nothing to do.
     fn serve_ready(&mut self, mut now_ns: u64) -> bool {
@@ -583,127 +565,6 @@ impl Worker {
             self.make_ready(number);
         }
     }
-
-    /// What is left to do for a queue pair that had a turn or got something, now that
-    /// data have left: to tell the peer, this end's other workers and the application.
-    fn settle(&mut self, now_ns: u64, number: u32) {
-        let Some(Some(local)) = self.locals.get_mut(number as usize) else { return };
-        local.is_unsettled = false;
-        let had_queued = std::mem::take(&mut local.had_queued);
-        let shared = local.shared.clone();
-        let settled = {
-            let mut state = shared.lock();
-            let State { machine, addresses } = &mut *state;
-            match machine {
-                Machine::Reserved(_) => Settled::default(),
-                Machine::Probing(prober, _) => self.serve_prober(now_ns, prober, addresses),
-                Machine::Connected(qp) => {
-                    self.settle_connected(now_ns, qp, addresses, &shared, had_queued)
-                }
-            }
-        };
-        if let Some(local) = self.local(number) {
-            let before_ns = std::mem::replace(&mut local.rest_ns, settled.rest_ns);
-            let was_near = std::mem::replace(&mut local.is_near, settled.is_near);
-            self.rest.change(Some(before_ns), Some(settled.rest_ns));
-            self.spin.change(was_near, settled.is_near);
-        }
-        if settled.news {
-            shared.notify();
-        }
-        match settled.choice {
-            Some(choice) if choice.is_new => tracing::info!(number, "auto: {choice}"),
-            Some(choice) => tracing::debug!(number, "auto, as before: {choice}"),
-            None => {}
-        }
-        self.call_at(now_ns, number, settled.due_ns);
-    }
-
-    fn serve_prober(
-        &mut self,
-        now_ns: u64,
-        prober: &mut Prober,
-        addresses: &[Option<SocketAddr>],
-    ) -> Settled {
-        let channels = &mut self.channels;
-        loop {
-            let owns = |channel| channels.iter().any(|own| own.index == channel);
-            let packet = prober.poll_control(now_ns, owns, &mut self.writer);
-            let Some((channel, packet)) = packet else { break };
-            let own = channels.iter_mut().find(|own| own.index == channel);
-            if let (Some(own), Some(to)) = (own, address(addresses, channel)) {
-                own.send_control(now_ns, to, packet);
-            }
-        }
-        // Whoever waits for the outcome looks at the prober himself.
-        Settled { news: true, due_ns: prober.poll_timeout(), ..Settled::default() }
-    }
-
-    fn settle_connected(
-        &mut self,
-        now_ns: u64,
-        qp: &mut QueuePair,
-        addresses: &[Option<SocketAddr>],
-        shared: &Arc<Shared>,
-        had_queued: bool,
-    ) -> Settled {
-        let agreed = qp.config().geometry.channels();
-        qp.on_polled(now_ns);
-        let owned = self.owned(agreed);
-        if owned == 0 {
-            return Settled::default();
-        }
-        // What was flushed just now is behind a flush that speaks of it.
-        shared.tell_handed(qp);
-        // What came here may have queued runs, or opened the window, for
-        // channels that only other workers can send on. And when this worker
-        // sent the last of it, the others may have something to ask for.
-        let waits = (0..agreed).any(|c| owned >> c & 1 == 0 && qp.has_queued_on(c));
-        if waits || (had_queued && !qp.has_queued()) {
-            shared.kick_others(self.index);
-        }
-        let is_blocked = self.channels.iter().any(|own| own.index < agreed && own.is_blocked);
-        let mut due_ns = qp.poll_timeout_on(owned);
-        if due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
-            // Later than what was flushed, of which it speaks.
-            let now_ns = self.clock.now_ns();
-            for channel in self.channels.iter_mut().filter(|own| own.index < agreed) {
-                let Some(to) = address(addresses, channel.index) else { continue };
-                while let Some(packet) = qp.poll_control(now_ns, channel.index, &mut self.writer) {
-                    channel.send_control(now_ns, to, packet);
-                }
-            }
-            due_ns = qp.poll_timeout_on(owned);
-        }
-        let due_ns = later(due_ns, now_ns, is_blocked);
-        Settled {
-            due_ns,
-            rest_ns: qp.rest_ns(),
-            is_near: qp.is_short_path(),
-            choice: qp.take_choice(),
-            news: qp.take_news(),
-        }
-    }
-
-    /// The channels of this worker below `agreed`, which both ends have; a mask.
-    fn owned(&self, agreed: u8) -> u32 {
-        let owned = self.channels.iter().filter(|own| own.index < agreed);
-        owned.fold(0, |owned, own| owned | 1 << own.index)
-    }
-
-    /// Calls a queue pair again at `due_ns`, with a turn if its time has come.
-    fn call_at(&mut self, now_ns: u64, number: u32, due_ns: Option<u64>) {
-        let Some(Some(local)) = self.locals.get_mut(number as usize) else { return };
-        local.is_due &= due_ns.is_some_and(|due_ns| due_ns <= now_ns);
-        if local.is_due {
-            self.make_ready(number);
-        } else if local.due_ns != due_ns {
-            local.due_ns = due_ns;
-            if let Some(due_ns) = due_ns {
-                self.timers.push(Reverse((due_ns, number)));
-            }
-        }
-    }
 }
 
 /// Asks for the memory of the queue pair that is next: with a thousand of them it is in no
@@ -714,183 +575,7 @@ fn prefetch_local(locals: &[Option<Local>], number: u32) {
     }
 }
 
-/// What waits for the way out to be free again is served when it is.
-fn later(due_ns: Option<u64>, now_ns: u64, is_blocked: bool) -> Option<u64> {
-    if !is_blocked {
-        return due_ns;
-    }
-    due_ns.map(|due_ns| due_ns.max(now_ns + BLOCKED_RETRY_NS))
-}
-
 /// Where a channel's packets go, once that is known.
 fn address(addresses: &[Option<SocketAddr>], channel: u8) -> Option<SocketAddr> {
     addresses.get(usize::from(channel)).copied().flatten()
-}
-
-/// Takes what a datapath received: places data, hands control packets on.
-struct Intake<'w> {
-    clock: Clock,
-    /// When the batch at hand came to this host. Read anew for each: the thread
-    /// may have lost its core since the step began.
-    now_ns: u64,
-    /// Position of the channel among this worker's.
-    position: usize,
-    channel: u8,
-    locals: &'w mut Vec<Option<Local>>,
-    ready: &'w mut VecDeque<u32>,
-    unsettled: &'w mut Vec<u32>,
-    timers: &'w mut BinaryHeap<Reverse<(u64, u32)>>,
-    counters: &'w WorkerCounters,
-    /// Bytes of packets taken.
-    bytes: u64,
-    /// The least that their queue pairs may be left alone for.
-    rest_ns: u64,
-}
-
-impl Placer for Intake<'_> {
-    fn on_packets(&mut self, batch: ReceivedBatch<'_>) {
-        // When they came, not when somebody had time to look: what is measured
-        // is the path.
-        self.now_ns = self.clock.now_ns().saturating_sub(batch.waited_ns);
-        let marked = batch.congestion_experienced;
-        let mut packets = batch.packets().peekable();
-        self.bytes += batch.bytes.len() as u64;
-        while let Some(packet) = packets.next() {
-            match self.check(packet) {
-                Some(Packet::Data(header, payload)) => {
-                    self.place(&header, payload, marked, &mut packets);
-                }
-                Some(Packet::Control(header, body)) => {
-                    if let Some(Ok(Packet::Control(next, _))) =
-                        packets.peek().map(|next| parse(next))
-                    {
-                        prefetch_local(self.locals, next.dest.queue_pair());
-                    }
-                    let number = header.dest.queue_pair();
-                    self.on_control(number, header.qkey, body, packet.len(), batch.source);
-                }
-                None => {}
-            }
-        }
-    }
-}
-
-impl Intake<'_> {
-    /// Layout and trailer; a packet that fails sets no bit anywhere.
-    fn check<'p>(&self, packet: &'p [u8]) -> Option<Packet<'p>> {
-        let checked = parse(packet).and_then(|parsed| check_crc32c(packet).map(|()| parsed));
-        match checked {
-            Ok(parsed) => Some(parsed),
-            Err(error) => {
-                let counter = &self.counters.rejected[error.kind().as_index()];
-                counter.fetch_add(1, Ordering::Relaxed);
-                None
-            }
-        }
-    }
-
-    /// Places a packet and those behind it that go to the same queue pair.
-    fn place<'p>(
-        &mut self,
-        header: &DataHeader,
-        payload: &[u8],
-        marked: bool,
-        packets: &mut Peekable<impl Iterator<Item = &'p [u8]>>,
-    ) {
-        let number = header.dest.queue_pair();
-        let local = self.locals.get_mut(number as usize).and_then(Option::as_mut);
-        let Some(local) = local.filter(|local| local.writers.len() > self.position) else {
-            self.counters.unknown.fetch_add(1, Ordering::Relaxed);
-            return;
-        };
-        let shared = &local.shared;
-        prefetch_value(&**shared);
-        let mut placer = local.writers[self.position].burst();
-        placer.place(header, payload, marked);
-        while let Some(packet) = packets.peek() {
-            let Some((header, payload)) = parse_data(packet) else { break };
-            if header.dest.queue_pair() != number || check_crc32c(packet).is_err() {
-                break;
-            }
-            placer.place(&header, payload, marked);
-            packets.next();
-        }
-        if placer.has_repairs() {
-            let start_ns = self.clock.now_ns();
-            placer.repair();
-            placer.note_decoding(self.clock.now_ns() - start_ns);
-        }
-        // Unpinned before the lock is taken.
-        let summary = placer.end();
-        let (mut report_ns, mut news) = (None, false);
-        if let Machine::Connected(qp) = &mut shared.lock().machine {
-            report_ns = qp.on_burst(self.now_ns, self.channel, summary);
-            news = qp.take_news();
-        }
-        if news {
-            shared.notify();
-        }
-        drop(placer);
-        self.rest_ns = self.rest_ns.min(local.rest_ns);
-        // A turn would find nothing to send by what came: the application, which
-        // may wait for just this, comes first.
-        if report_ns.is_some_and(|report_ns| report_ns <= self.now_ns) {
-            local.unsettle(number, self.unsettled);
-        } else if let Some(report_ns) = report_ns
-            && local.due_ns.is_none_or(|due_ns| report_ns < due_ns)
-        {
-            local.due_ns = Some(report_ns);
-            self.timers.push(Reverse((report_ns, number)));
-        }
-    }
-
-    fn on_control(
-        &mut self,
-        number: u32,
-        qkey: u32,
-        body: &[u8],
-        packet_bytes: usize,
-        source: SocketAddr,
-    ) {
-        let local = self.locals.get_mut(number as usize).and_then(Option::as_mut);
-        let Some(local) = local.filter(|local| local.shared.qkey == qkey) else {
-            self.counters.unknown.fetch_add(1, Ordering::Relaxed);
-            return;
-        };
-        let mut state = local.shared.lock();
-        let mut has_queued = false;
-        let is_newest = match &mut state.machine {
-            Machine::Reserved(early) => {
-                early.keep(self.now_ns, self.channel, body, packet_bytes);
-                false
-            }
-            Machine::Probing(prober, early) => {
-                prober.on_control(self.now_ns, self.channel, body, packet_bytes);
-                early.keep(self.now_ns, self.channel, body, packet_bytes);
-                true
-            }
-            Machine::Connected(qp) => {
-                let taken = qp.on_control(self.now_ns, self.channel, body, packet_bytes);
-                has_queued = qp.has_queued();
-                taken.unwrap_or_else(|error| {
-                    tracing::debug!(number, %error, "control packet dropped");
-                    false
-                })
-            }
-        };
-        // The key was right and it is no old copy, so this is the peer, wherever
-        // address translation makes it appear today.
-        if is_newest && let Some(address) = state.addresses.get_mut(usize::from(self.channel)) {
-            *address = Some(source);
-        }
-        drop(state);
-        if has_queued {
-            if !local.is_ready {
-                local.is_ready = true;
-                self.ready.push_back(number);
-            }
-        } else {
-            local.unsettle(number, self.unsettled);
-        }
-    }
 }
