@@ -4,7 +4,6 @@
 
 use super::{Local, WorkerCounters, prefetch_local};
 use crate::clock::Clock;
-use crate::prefetch::prefetch_value;
 use crate::shared::Machine;
 use lacuna_datapath::{Placer, ReceivedBatch};
 use lacuna_wire::{DataHeader, Packet, check_crc32c, parse, parse_data};
@@ -48,9 +47,8 @@ impl Placer for Intake<'_> {
                     self.place(&header, payload, marked, &mut packets);
                 }
                 Some(Packet::Control(header, body)) => {
-                    if let Some(Ok(Packet::Control(next, _))) =
-                        packets.peek().map(|next| parse(next))
-                    {
+                    let next = packets.peek().map(|next| parse(next));
+                    if let Some(Ok(Packet::Control(next, _))) = next {
                         prefetch_local(self.locals, next.dest.queue_pair());
                     }
                     let number = header.dest.queue_pair();
@@ -85,13 +83,13 @@ impl Intake<'_> {
         packets: &mut Peekable<impl Iterator<Item = &'p [u8]>>,
     ) {
         let number = header.dest.queue_pair();
+        prefetch_local(self.locals, number);
         let local = self.locals.get_mut(number as usize).and_then(Option::as_mut);
         let Some(local) = local.filter(|local| local.writers.len() > self.position) else {
             self.counters.unknown.fetch_add(1, Ordering::Relaxed);
             return;
         };
         let shared = &local.shared;
-        prefetch_value(&**shared);
         let mut placer = local.writers[self.position].burst();
         placer.place(header, payload, marked);
         while let Some(packet) = packets.peek() {
