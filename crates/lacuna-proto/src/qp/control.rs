@@ -85,8 +85,9 @@ impl FlushTimer {
         }
         self.due_ns = now_ns + self.every_ns;
         self.alike += 1;
-        let is_alike = (FLUSH_EVERY_DOUBLES_TO_NS..=FLUSH_EVERY_MAX_NS).contains(&self.every_ns);
-        if !is_alike || self.alike >= FLUSHES_ALIKE {
+        // Longer ones, after the round trip of a longer path, come down to the most at once.
+        let repeats = (FLUSH_EVERY_DOUBLES_TO_NS..=FLUSH_EVERY_MAX_NS).contains(&self.every_ns);
+        if !repeats || self.alike >= FLUSHES_ALIKE {
             let most_ns = if is_dark { DARK_FLUSH_EVERY_NS } else { FLUSH_EVERY_MAX_NS };
             self.every_ns = (self.every_ns * 2).min(most_ns);
             self.alike = 0;
@@ -328,7 +329,31 @@ fn unwrap_sequence(wire: u32, near: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::unwrap_sequence;
+    use super::{FlushTimer, unwrap_sequence};
+
+    /// The pauses between so many flushes, in milliseconds.
+    fn pauses_ms(first_ms: u64, count: usize, is_dark: bool) -> Vec<u64> {
+        let mut timer = FlushTimer { due_ns: 0, every_ns: first_ms * 1_000_000, alike: 0 };
+        let mut pause = || {
+            let now_ns = timer.due_ns;
+            timer.next(now_ns, is_dark);
+            (timer.due_ns - now_ns) / 1_000_000
+        };
+        (0..count).map(|_| pause()).collect()
+    }
+
+    #[test]
+    fn pauses_between_flushes_double_by_and_by_up_to_the_most() {
+        let expected = [[1; 8], [2; 8], [4; 8], [8; 8]].concat();
+        assert_eq!(pauses_ms(1, 32, false), expected);
+        assert_eq!(pauses_ms(64, 10, false), [&[64; 8][..], &[100; 2]].concat());
+    }
+
+    #[test]
+    fn after_a_long_round_trip_the_most_is_the_pause_at_once() {
+        assert_eq!(pauses_ms(250, 3, false), [250, 100, 100]);
+        assert_eq!(pauses_ms(250, 3, true), [25, 25, 25]);
+    }
 
     #[test]
     fn sequences_go_on_past_32_bits() {

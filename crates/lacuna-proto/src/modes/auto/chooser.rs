@@ -91,9 +91,9 @@ impl Chooser {
             Some((_, last)) if (last.repair_copies > 1) == (best.repair_copies > 1) => Choice {
                 parity: self.kept(question, last.parity, best.parity),
                 // One more than needed is not worth a change.
-                repair_copies: match last.repair_copies == best.repair_copies + 1 {
-                    true => last.repair_copies,
-                    false => best.repair_copies,
+                repair_copies: match last.repair_copies.checked_sub(best.repair_copies) {
+                    Some(1) => last.repair_copies,
+                    _ => best.repair_copies,
                 },
             },
             _ => best,
@@ -153,6 +153,9 @@ impl fmt::Display for Chosen {
         match choice.parity {
             0 => write!(f, "selective repeat")?,
             parity => write!(f, "{parity} parity per 32 chunks for the end of a message")?,
+        }
+        if choice.repair_copies > 1 {
+            write!(f, ", its repairs sent {} times", choice.repair_copies)?;
         }
         if question.is_followed {
             return write!(f, ": other data follow");

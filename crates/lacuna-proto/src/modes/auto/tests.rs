@@ -109,9 +109,27 @@ fn a_choice_is_kept_while_it_is_good_enough() {
     assert_eq!(chooser.take_news(), None, "told once");
     assert_eq!(chooser.choose(ask(0.0)).parity, 0, "what does nothing is not kept");
     let change = chooser.take_news().expect("told");
-    assert!(change.to_string().starts_with("selective repeat: loss "), "{change}");
+    assert!(change.to_string().starts_with("selective repeat, its repairs sent 2 "), "{change}");
+    assert!(change.to_string().contains(" times: loss "), "{change}");
     let stats = chooser.stats(change.question.estimate);
     assert_eq!((stats.messages, stats.coded_messages, stats.changes), (6, 5, 1));
+}
+
+#[test]
+fn one_copy_of_repairs_more_than_needed_is_kept_unless_none_is_needed() {
+    let mut chooser = Chooser::new(|question| Choice {
+        repair_copies: question.estimate.burst_packets as u8,
+        ..Choice::default()
+    });
+    let mut copies =
+        |wanted: u8| chooser.choose(question(1000, 40.0, 1e-2, wanted.into(), 1024)).repair_copies;
+    let given = [3, 2, 4, 2, 255, 254, 1].map(|wanted| (wanted, copies(wanted)));
+    assert_eq!(given, [(3, 3), (2, 3), (4, 4), (2, 2), (255, 255), (254, 255), (1, 1)]);
+    let last = chooser.take_news().expect("told");
+    assert!(!last.to_string().contains("repairs"), "{last}");
+    chooser.choose(question(1000, 40.0, 1e-2, 2.0, 1024));
+    let last = chooser.take_news().expect("told");
+    assert!(last.to_string().starts_with("selective repeat, its repairs sent 2 times: "), "{last}");
 }
 
 #[test]

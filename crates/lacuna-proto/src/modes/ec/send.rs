@@ -344,23 +344,25 @@ impl Sender {
     }
 
     /// Sends what is missing of chunks whose submessage has fallen back again,
-    /// neighbours together.
+    /// neighbours together. Copies go round by round, so that one burst of losses does not
+    /// take all of a chunk's.
     fn repair(&mut self, chunks: Range<u32>) {
+        let mut lost = VecDeque::new();
         for chunk in chunks {
             let is_on_its_way = self.count_judged(chunk);
             if self.acked.has(chunk) || !self.has_fallen(chunk) || is_on_its_way {
                 continue;
             }
-            self.retransmitted_chunks += 1;
-            push(&mut self.repairs, self.shape.packets_of(chunk));
+            self.retransmitted_chunks += u64::from(self.repair_copies);
+            push(&mut lost, self.shape.packets_of(chunk));
             if self.repair_copies > 1 || self.is_deferred {
                 self.on_their_way.insert(chunk, u32::from(self.repair_copies));
             }
-            for _ in 1..self.repair_copies {
-                self.retransmitted_chunks += 1;
-                push(&mut self.copies, self.shape.packets_of(chunk));
-            }
         }
+        for _ in 1..self.repair_copies {
+            lost.iter().for_each(|run| push(&mut self.copies, run.clone()));
+        }
+        lost.into_iter().for_each(|run| push(&mut self.repairs, run));
     }
 
     /// A transmission of this chunk was judged. Whether another one is still on

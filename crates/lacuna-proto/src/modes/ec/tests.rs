@@ -221,17 +221,22 @@ fn each_submessage_may_have_its_own_parity() {
 }
 
 #[test]
-fn of_two_copies_of_a_repair_the_last_decides() {
-    let (mut sender, _) = chosen(0, |_| 0, 2);
-    sender.on_ack(1, &ack(1, &[0b1111_1010, 1]));
-    sender.on_passed(1, run(0..38), RTO);
-    let sent: Vec<_> = std::iter::from_fn(|| sender.poll_transmit()).collect();
-    assert_eq!(sent, [4..8, 12..16, 4..8, 12..16]);
-    sender.on_passed(1, run(4..8), RTO);
-    assert_eq!(sender.poll_transmit(), None, "the other copy is on its way");
-    sender.on_passed(1, run(4..8), RTO);
-    assert_eq!(sender.poll_transmit(), Some(4..8));
-    assert_eq!(sender.poll_transmit(), Some(4..8));
+fn of_the_copies_of_a_repair_the_last_decides() {
+    for copies in 2..=4 {
+        let (mut sender, _) = chosen(0, |_| 0, copies);
+        sender.on_ack(1, &ack(1, &[0b1111_1010, 1]));
+        sender.on_passed(1, run(0..38), RTO);
+        let sent: Vec<_> = std::iter::from_fn(|| sender.poll_transmit()).collect();
+        let rounds = (0..copies).flat_map(|_| [4..8, 12..16]);
+        assert!(sent.iter().cloned().eq(rounds), "one behind the other: {sent:?}");
+        for _ in 1..copies {
+            sender.on_passed(1, run(4..8), RTO);
+            assert_eq!(sender.poll_transmit(), None, "another copy is on its way");
+        }
+        sender.on_passed(1, run(4..8), RTO);
+        let sent: Vec<_> = std::iter::from_fn(|| sender.poll_transmit()).collect();
+        assert_eq!(sent, vec![4..8; usize::from(copies)]);
+    }
 }
 
 #[test]
