@@ -31,8 +31,8 @@ same seed of losses.
   apart (*set-up*; *both* is the mean with it). The set-up of `kcptun` is that of the tunnel's near
   end, which stands already. `fresh`: each message on a connection of its own, of the same process and path
   (from the second on Lacuna's needs no new TCP connection: the one of the last serves again);
-  *first* is the first of them, over a path not seen before, and *p99* is of the others. `kept`: all on
-  one connection.
+  *first* is the first of them, over a path not seen before. `kept`: all on one connection. *p99* is of
+  all but the first, if all of a round came.
 - **Ideal** is what headers and loss leave of the rate (1,352 bytes of payload in 1,442 on the
   link), for a message with one way out and one way back. Larger packets allow 1 % more, which
   Lacuna finds on a path that takes them, and TCP's smaller headers 2 %.

@@ -57,7 +57,8 @@ fn value(sample: &Sample) -> Option<f64> {
 }
 
 /// The times of a round's messages over a path that was seen before: all but the
-/// first, which is told apart. Of a crowd all are the first.
+/// first, which is told apart. Of a crowd all are the first; where some did not come, the
+/// first that did may be a later one.
 fn on_known_path(sample: &Sample) -> impl Iterator<Item = f64> {
     let is_first = sample.crowd_ms.is_none() && sample.missing == 0;
     let times = sample.messages_ms.iter().chain(&sample.unfinished_ms).copied();

@@ -45,7 +45,7 @@ pub struct GeometryConfig {
     /// The code whose parity messages may carry, if any.
     pub code: Option<Code>,
     /// Blocks of the code that take a submessage's chunks in turn: losses in a row
-    /// hit as many of them. At least 1.
+    /// hit as many of them. 0 is taken for 1.
     pub interleave: u32,
 }
 

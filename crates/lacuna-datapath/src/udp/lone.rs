@@ -47,7 +47,7 @@ pub(super) struct Lone {
     is_on: bool,
     /// When the socket was found empty, if it was when it was last looked at.
     empty_ns: Option<u64>,
-    /// Packets read plainly since the last that was not.
+    /// Looks that found something since the last that asked for marks.
     plain: u32,
     /// Among lone packets: whether the next one's mark is told.
     tells_marks: bool,

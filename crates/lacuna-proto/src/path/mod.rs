@@ -367,7 +367,8 @@ impl Path {
             let bundle = u64::from(self.bundle_packets).min(room / 2).min(paced).max(1);
             let mut whole = packets - packets % bundle;
             if bundle < u64::from(self.bundle_packets) {
-                // One by one: a full bundle would leave less than one of these.
+                // One at a time: the datapath would put several into one piece, and what
+                // is left over in another, shorter than any of them.
                 whole = whole.min(bundle);
             }
             packets = match state.ledger.in_flight_bytes() > 0 || whole > 0 {

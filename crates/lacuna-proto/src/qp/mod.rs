@@ -418,8 +418,8 @@ impl QueuePair {
         Ok(posted)
     }
 
-    /// When the peer is to hear of what this end has to tell. Whoever makes that
-    /// another time, by a receive, lets the owner know; nothing else changes by one.
+    /// When the peer is to hear of what this end has to tell. A receive may change that;
+    /// whoever takes or posts one compares, and calls the owner if it did.
     pub fn report_due_ns(&self) -> Option<u64> {
         self.arrivals.due_ns()
     }

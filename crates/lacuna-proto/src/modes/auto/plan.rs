@@ -19,7 +19,7 @@
 //! # Losses
 //!
 //! Bursts come by chance (Poisson) and are of geometric length. Losses in a row
-//! hit as many rows of the code as a chunk has packets, so a row sees bursts that
+//! hit as many rows of the code as a submessage has, so a row sees bursts that
 //! are shorter by that factor. The number of losses in a row is then a sum of
 //! geometric numbers (Polya-Aeppli); its distribution comes from Panjer's
 //! recursion, exact and in a few dozen operations.
@@ -29,6 +29,13 @@
 //! path on which a thousand packets came whole may still lose one in a thousand.
 //! And a path of which nothing is known may be bad. That makes a first message
 //! hedge.
+//!
+//! # Repairs
+//!
+//! What of a message lies before its tail has no parity. The last of it that is lost is
+//! repaired in the last round trip, and a repair that is lost again costs another. They
+//! are few, so each goes out as often as makes that rare. The costs above are of parity,
+//! and reckon with repairs that go out once.
 //!
 //! Floating point: this is a planner, asked once per message. The same inputs
 //! give the same choice on one machine; no packet's content depends on it.
@@ -57,11 +64,11 @@ const LOSS_MAX: f64 = 0.5;
 /// together.
 const BURST_PACKETS_MAX: f64 = 3.0;
 /// Copies of a repair, at most; and the share of messages in which all of one may
-/// be lost.
+/// be lost: a tenth of what the p99 leaves out. Judgements both.
 const REPAIR_COPIES_MAX: u8 = 4;
 const REPAIRS_FAIL: f64 = 1e-3;
 
-/// The choice of least cost.
+/// The parity of least cost, and copies of repairs as they are needed.
 pub fn plan(question: &Question) -> Choice {
     let most = CODE.parity_chunks() as u8;
     let (mut parity, mut least) = (0, cost(question, 0));
@@ -169,6 +176,7 @@ struct Tail {
     data: f64,
     /// Most parity chunks that a submessage has.
     most: f64,
+    /// Rows of the code in all of it.
     rows: f64,
     /// Mean losses in a row, on the wire and within a row of the code.
     burst: f64,
@@ -180,9 +188,9 @@ struct Tail {
 impl Tail {
     fn new(question: &Question) -> Self {
         let packets = f64::from(question.tail_packets);
-        let rows = f64::from(question.rows.max(1));
+        let in_turn = f64::from(question.rows.max(1));
         let (k, m) = (CODE.data_chunks() as f64, CODE.parity_chunks() as f64);
-        let data = (packets / rows).ceil().min(k);
+        let data = (packets / in_turn).ceil().min(k);
         let burst = question.estimate.burst_packets.max(1.0);
         Self {
             packets,
@@ -190,8 +198,8 @@ impl Tail {
             most: (data * m / k).ceil(),
             rows: (packets / data).max(1.0),
             burst,
-            burst_in_row: (burst / rows).max(1.0),
-            rows_together: burst.min(rows),
+            burst_in_row: (burst / in_turn).max(1.0),
+            rows_together: burst.min(in_turn),
         }
     }
 

@@ -18,8 +18,8 @@ const WAKE_UP_NS: u64 = 25_000;
 /// Shortest train that says anything: several wake-ups.
 const SPREAD_NS_MIN: u64 = 150_000;
 /// Spread from which on what hosts take off is no reason not to jump. Of two bundles
-/// of 64 KiB the second comes 0.5 ms later at 1 Gbit/s; a host that let the first
-/// wait made 0.35 of it, and a path that was found to be faster than it is shows a
+/// of 64 KiB the second comes 0.5 ms later at 1 Gbit/s; behind a host that
+/// let the first wait it was 0.35 ms, and a path that was found to be faster than it is shows a
 /// queue at once.
 const SPREAD_NS_EXACT: u64 = 250_000;
 /// A host takes so long to send a train.

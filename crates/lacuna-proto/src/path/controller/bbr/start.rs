@@ -57,9 +57,9 @@ const DOUBT_ROUNDS: u64 = 2;
 /// Growth that shows it, per cent; probing sends a quarter more.
 const GROWN_PERCENT: u64 = 115;
 /// A first round trip longer than those of connecting by more than this part of
-/// them has met a queue.
+/// them, and by more than the first packets of a train wait for each other, has met a
+/// queue.
 const MET_QUEUE_PART: u64 = 4;
-/// and by more than the first packets of a train wait for each other.
 const MET_QUEUE_NS_MIN: u64 = 1_000_000;
 /// The first part of a flight at a known rate, of a round trip, and how fast it
 /// leaves, per cent: it makes a queue of a 32nd at most, too little to be seen.
