@@ -59,6 +59,10 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
     /// Payload bytes per packet [default: 4096]
+    ///
+    /// With less than 4 KiB the transport lays the chunks of a code in turn, so that a burst of
+    /// losses meets several of its blocks. The model does not: with --burst it takes codes with
+    /// chunks of one packet for worse than they are.
     #[arg(long, value_parser = arguments::size)]
     mtu: Option<u64>,
     /// Draw the best of each kind over message sizes, as SVG

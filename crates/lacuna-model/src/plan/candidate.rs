@@ -6,7 +6,9 @@ use crate::{
     StreamedCoding, Transfer, fate::Fate,
 };
 
-/// Packets per chunk that are tried: 4 to 64 KiB with the usual packets.
+/// Packets per chunk that are tried: 4 to 64 KiB with the usual packets. A chunk is the unit of
+/// losses here; those of less than 4 KiB the transport lays in turn in a code, which is better
+/// against bursts than what is reckoned.
 const CHUNK_PACKETS: [u64; 3] = [1, 4, 16];
 
 /// Codes that are tried: shares of parity from 3 % to 33 % of the wire. `k = 32` is the paper's.
