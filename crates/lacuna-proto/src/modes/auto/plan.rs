@@ -64,7 +64,8 @@ const LOSS_MAX: f64 = 0.5;
 /// together.
 const BURST_PACKETS_MAX: f64 = 3.0;
 /// Copies of a repair, at most; and the share of messages in which all of one may
-/// be lost: a tenth of what the p99 leaves out. Judgements both.
+/// be lost: a tenth of what the p99 leaves out. Judgements both; at a loss of 10 % it
+/// is the first that binds.
 const REPAIR_COPIES_MAX: u8 = 4;
 const REPAIRS_FAIL: f64 = 1e-3;
 

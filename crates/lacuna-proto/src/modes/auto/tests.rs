@@ -28,7 +28,7 @@ fn question(rate_mbit: u64, rtt_ms: f64, loss: f64, burst_packets: f64, kib: u32
 /// The parity chosen, and a `+` for each copy of a repair but the first.
 fn table() -> String {
     let mut table = String::from(
-        "mbit/s  rtt ms   KiB | 0    1e-5 1e-4 1e-3 1e-2 3e-2 | 1e-3 1e-2 in bursts of 8\n",
+        "mbit/s  rtt ms   KiB | 0    1e-5 1e-4 1e-3 1e-2 3e-2 0.1  | 1e-3 1e-2 in bursts of 8\n",
     );
     for (rate, rtt) in
         [(100, 0.1), (100, 25.0), (1000, 1.0), (1000, 40.0), (1000, 250.0), (10_000, 40.0)]
@@ -38,8 +38,10 @@ fn table() -> String {
                 let Choice { parity, repair_copies } = plan(&question(rate, rtt, loss, burst, kib));
                 format!("{:<6}", format!("{parity}{}", "+".repeat(usize::from(repair_copies) - 1)))
             };
-            let single: String =
-                [0.0, 1e-5, 1e-4, 1e-3, 1e-2, 3e-2].iter().map(|loss| show(*loss, 1.0)).collect();
+            let single: String = [0.0, 1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 0.1]
+                .iter()
+                .map(|loss| show(*loss, 1.0))
+                .collect();
             let bursts: String = [1e-3, 1e-2].iter().map(|loss| show(*loss, 8.0)).collect();
             table += format!("{rate:>6} {rtt:>7} {kib:>6} | {single}| {bursts}").trim_end();
             table += "\n";
