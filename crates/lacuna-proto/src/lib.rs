@@ -18,7 +18,6 @@
 
 pub mod buffer;
 pub mod burst;
-pub mod channels;
 pub mod discard;
 pub mod geometry;
 pub mod modes;

@@ -6,27 +6,22 @@
 
 use crate::handshake::early::Early;
 use crate::inbox::Inbox;
-use lacuna_proto::channels::Channels;
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::{Failure, QpStats, QueuePair};
 use lacuna_proto::table::RecvTable;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Who reacts to packets for this queue pair number.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "the largest is what they all become, and best lies beside its lock"
-)]
 pub(crate) enum Machine {
     /// Nobody yet: the number is taken, the peer's is not known.
     Reserved(Early),
     /// Finding the path before the queue pair is made.
     Probing(Box<Prober>, Early),
     /// Connected, or about to be.
-    Connected(QueuePair),
+    Connected(Box<QueuePair>),
 }
 
 impl Machine {
@@ -38,7 +33,7 @@ impl Machine {
     }
 
     /// The queue pair is connected: it gets what came before.
-    pub(crate) fn connect(&mut self, mut qp: QueuePair) {
+    pub(crate) fn connect(&mut self, mut qp: Box<QueuePair>) {
         self.take_early().hand_to(&mut qp);
         *self = Self::Connected(qp);
     }
@@ -55,7 +50,7 @@ impl Machine {
 pub(crate) struct State {
     pub(crate) machine: Machine,
     /// Where the peer's channels are, as far as known.
-    pub(crate) addresses: Channels<Option<SocketAddr>>,
+    pub(crate) addresses: Vec<Option<SocketAddr>>,
 }
 
 impl State {
@@ -77,12 +72,12 @@ pub(crate) struct Shared {
     changed: Condvar,
     /// Applications that wait on `changed`; only moved under the lock.
     waiting: AtomicUsize,
-    inboxes: Arc<[Arc<Inbox>]>,
-    /// Workers that were asked to look at it and have not yet, a mask.
-    ready: AtomicU32,
+    inboxes: Vec<Arc<Inbox>>,
+    /// Per worker: already in its list of things to do.
+    ready: Vec<OwnLine<AtomicBool>>,
     /// Per channel: everything before this sequence number was handed to the
     /// datapath, by the channel's worker.
-    handed_psn: Channels<OwnLine<AtomicU64>>,
+    handed_psn: Vec<OwnLine<AtomicU64>>,
     /// Time that the workers have spent on computing parity.
     encode_ns: AtomicU64,
 }
@@ -93,7 +88,7 @@ pub(crate) struct Shared {
 struct OwnLine<T>(T);
 
 impl Shared {
-    pub(crate) fn new(number: u32, qkey: u32, state: State, inboxes: Arc<[Arc<Inbox>]>) -> Self {
+    pub(crate) fn new(number: u32, qkey: u32, state: State, inboxes: Vec<Arc<Inbox>>) -> Self {
         Self {
             number,
             qkey,
@@ -101,7 +96,7 @@ impl Shared {
             failure: OnceLock::new(),
             changed: Condvar::new(),
             waiting: AtomicUsize::new(0),
-            ready: AtomicU32::new(0),
+            ready: inboxes.iter().map(|_| OwnLine::default()).collect(),
             handed_psn: state.addresses.iter().map(|_| OwnLine::default()).collect(),
             encode_ns: AtomicU64::new(0),
             state: Mutex::new(state),
@@ -184,11 +179,8 @@ impl Shared {
 
     /// Asks all workers but one to look at this queue pair.
     pub(crate) fn kick_others(&self, worker: usize) {
-        let asked = (0..self.inboxes.len()).filter(|index| *index != worker);
-        let asked = asked.fold(0, |mask, index| mask | 1 << index);
-        let knew = self.ready.fetch_or(asked, Ordering::AcqRel);
-        for (index, inbox) in self.inboxes.iter().enumerate() {
-            if (asked & !knew) >> index & 1 == 1 {
+        for (index, (ready, inbox)) in self.ready.iter().zip(&self.inboxes).enumerate() {
+            if index != worker && !ready.0.swap(true, Ordering::AcqRel) {
                 inbox.push_ready(self.number);
             }
         }
@@ -196,11 +188,7 @@ impl Shared {
 
     /// A worker takes the queue pair off its list.
     pub(crate) fn unready(&self, worker: usize) {
-        // Mostly it was not there: what came made it ready. Whoever asks just now is
-        // not seen, and has the worker look again.
-        if self.ready.load(Ordering::Relaxed) >> worker & 1 == 1 {
-            self.ready.fetch_and(!(1 << worker), Ordering::AcqRel);
-        }
+        self.ready[worker].0.store(false, Ordering::Release);
     }
 
     /// Wakes the applications that wait for this queue pair. To be called after
@@ -241,9 +229,9 @@ mod tests {
         let inbox = Arc::new(Inbox::new(waker));
         let config = ConnectionConfig::default();
         let (geometry, keys) = (config.geometry(4096, 1).unwrap(), Keys::random().unwrap());
-        let machine = Machine::Connected(protocol(1, &config, geometry, &keys, 0));
-        let state = State { machine, addresses: [None].into_iter().collect() };
-        let shared = Shared::new(1, keys.qkey, state, [inbox.clone()].into());
+        let machine = Machine::Connected(Box::new(protocol(1, &config, geometry, &keys, 0)));
+        let state = State { machine, addresses: vec![None] };
+        let shared = Shared::new(1, keys.qkey, state, vec![inbox.clone()]);
         let asks_after_post = |now_ns| {
             let post =
                 |qp: &mut QueuePair| qp.post_receive(now_ns, Placement::from_vec(vec![0; 64]));
@@ -255,26 +243,5 @@ mod tests {
         assert!(asks_after_post(5));
         assert!(!asks_after_post(5));
         assert!(asks_after_post(6));
-    }
-
-    #[test]
-    fn each_worker_is_asked_once_until_it_looks() {
-        let inboxes: Vec<_> =
-            (0..3).map(|_| Arc::new(Inbox::new(Waiter::new().unwrap().1))).collect();
-        let machine = Machine::Reserved(Early::default());
-        let state = State { machine, addresses: (0..3).map(|_| None).collect() };
-        let shared = Shared::new(1, 2, state, inboxes.clone().into());
-        let asked = || {
-            let was_asked = |inbox: &Arc<Inbox>| inbox.take(&mut Vec::new()).is_some();
-            inboxes.iter().map(was_asked).collect::<Vec<_>>()
-        };
-        shared.kick_others(1);
-        assert_eq!(asked(), [true, false, true]);
-        shared.kick();
-        assert_eq!(asked(), [false, true, false]);
-        shared.unready(2);
-        shared.unready(2);
-        shared.kick();
-        assert_eq!(asked(), [false, false, true]);
     }
 }
