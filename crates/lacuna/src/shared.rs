@@ -80,6 +80,8 @@ pub(crate) struct Shared {
     handed_psn: Vec<OwnLine<AtomicU64>>,
     /// Time that the workers have spent on computing parity.
     encode_ns: AtomicU64,
+    /// Workers that cannot place packets for it yet.
+    without_writers: AtomicUsize,
 }
 
 /// On a cache line of its own: each is written by another worker.
@@ -99,6 +101,7 @@ impl Shared {
             ready: inboxes.iter().map(|_| OwnLine::default()).collect(),
             handed_psn: state.addresses.iter().map(|_| OwnLine::default()).collect(),
             encode_ns: AtomicU64::new(0),
+            without_writers: AtomicUsize::new(inboxes.len()),
             state: Mutex::new(state),
             inboxes,
         }
@@ -119,6 +122,22 @@ impl Shared {
     /// The worker of `channel` has handed everything before `psn` to its datapath.
     pub(crate) fn on_handed(&self, channel: u8, psn: u64) {
         self.handed_psn[usize::from(channel)].0.store(psn, Ordering::Release);
+    }
+
+    /// A worker can place packets of its channels from now on.
+    pub(crate) fn on_writers(&self) {
+        let fewer = |workers: usize| workers.checked_sub(1);
+        let before = self.without_writers.fetch_update(Ordering::AcqRel, Ordering::Acquire, fewer);
+        if before == Ok(1) {
+            self.kick();
+        }
+    }
+
+    /// Whether all workers can place packets for it. Before that the peer is told nothing: told
+    /// of a receive it sends, on every channel, and where nobody repairs it, what comes to a
+    /// worker that is behind is lost for good.
+    pub(crate) fn can_place(&self) -> bool {
+        self.without_writers.load(Ordering::Acquire) == 0
     }
 
     /// Tells the queue pair what was handed over on all channels.
@@ -243,5 +262,21 @@ mod tests {
         assert!(asks_after_post(5));
         assert!(!asks_after_post(5));
         assert!(asks_after_post(6));
+    }
+
+    #[test]
+    fn the_last_worker_that_can_place_packets_has_all_look() {
+        let waiters = [(); 2].map(|()| Waiter::new().unwrap());
+        let inboxes = waiters.map(|(_, waker)| Arc::new(Inbox::new(waker)));
+        let state = State { machine: Machine::Reserved(Early::default()), addresses: vec![None] };
+        let shared = Shared::new(7, 1, state, inboxes.to_vec());
+        let asked = || inboxes.each_ref().map(|inbox| inbox.take(&mut Vec::new()));
+        assert!(!shared.can_place());
+        shared.on_writers();
+        assert!(!shared.can_place(), "the peer would send to the other as well");
+        assert_eq!(asked(), [None; 2]);
+        shared.on_writers();
+        assert!(shared.can_place());
+        assert_eq!(asked(), [Some(7); 2]);
     }
 }

@@ -355,6 +355,7 @@ impl Worker {
                 Command::Write(number, writers) => {
                     if let Some(local) = self.local(number) {
                         local.writers = writers;
+                        local.shared.on_writers();
                     }
                     self.make_ready(number);
                 }
@@ -617,7 +618,7 @@ impl Worker {
         let agreed = qp.config().geometry.channels();
         qp.on_polled(now_ns);
         let owned = self.owned(agreed);
-        if owned == 0 {
+        if owned == 0 || !shared.can_place() {
             return Settled::default();
         }
         // What was flushed just now is behind a flush that speaks of it.
