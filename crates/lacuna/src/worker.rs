@@ -618,8 +618,12 @@ impl Worker {
         let agreed = qp.config().geometry.channels();
         qp.on_polled(now_ns);
         let owned = self.owned(agreed);
-        if owned == 0 || !shared.can_place() {
+        if owned == 0 {
             return Settled::default();
+        }
+        if !shared.can_place() {
+            // The application may wait for it all the same: for a failure, say.
+            return Settled { news: qp.take_news(), ..Settled::default() };
         }
         // What was flushed just now is behind a flush that speaks of it.
         shared.tell_handed(qp);
