@@ -108,9 +108,9 @@ impl ConnectionConfig {
             bytes => bytes.div_ceil(mtu),
         };
         let chunk_packets = match code {
-            Some(_) if self.mode != Mode::Auto => asked_packets,
             // The chunk of a code is made of it: it is taken as it is or refused.
-            // Else a short slot is one chunk.
+            Some(_) if self.mode != Mode::Auto => asked_packets,
+            // A short slot is one chunk.
             _ => u64::from(asked_packets).min(slot_packets) as u32,
         };
         // A stripe fills one segmentation-offloaded send.

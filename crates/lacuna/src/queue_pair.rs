@@ -182,7 +182,7 @@ fn code_info(geometry: &GeometryConfig) -> Option<CodeInfo> {
     };
     // k + m is at most 255.
     let (data_chunks, parity_chunks) = (code.data_chunks() as u8, code.parity_chunks() as u8);
-    Some(CodeInfo { kind, data_chunks, parity_chunks, interleave: geometry.interleave })
+    Some(CodeInfo { kind, data_chunks, parity_chunks, interleave: geometry.interleave.max(1) })
 }
 
 /// The same for people, but for how its chunks lie.
