@@ -18,6 +18,7 @@
 
 pub mod buffer;
 pub mod burst;
+pub mod channels;
 pub mod discard;
 pub mod geometry;
 pub mod modes;

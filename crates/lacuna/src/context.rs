@@ -206,7 +206,7 @@ impl Context {
         }
         let counters = made.iter().map(Worker::counters).collect();
         let socket_bytes = capabilities.receive_buffer_bytes;
-        let roster = Arc::new(Roster::new(clock, channels, socket_bytes, inboxes.clone()));
+        let roster = Arc::new(Roster::new(clock, channels, socket_bytes, inboxes.clone().into()));
         let mut threads = Vec::new();
         let mut manual = None;
         match config.progress {

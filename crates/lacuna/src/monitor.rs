@@ -355,8 +355,13 @@ mod tests {
         let config = ConnectionConfig::default();
         let keys = Keys { rkey: 1, qkey: 2, first_psn: 3 };
         let qp = protocol(1, &config, config.geometry(4096, 1).unwrap(), &keys, 0);
-        let machine = Machine::Connected(Box::new(qp));
-        let shared = Arc::new(Shared::new(1, 2, State { machine, addresses: vec![None] }, vec![]));
+        let machine = Machine::Connected(qp);
+        let shared = Arc::new(Shared::new(
+            1,
+            2,
+            State { machine, addresses: [None].into_iter().collect() },
+            [].into(),
+        ));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (shared, listener.accept().unwrap().0, peer)

@@ -96,7 +96,7 @@ impl Context {
         let qkey = keys.qkey;
         let shared = self.roster().open(qkey, |number| {
             // Its part of the sockets' credit is dealt out once it is counted.
-            Machine::Connected(Box::new(protocol(number, config, geometry, &keys, 0)))
+            Machine::Connected(protocol(number, config, geometry, &keys, 0))
         })?;
         Ok(QueuePair { owner: Arc::new(Owner::new(self, shared)) })
     }

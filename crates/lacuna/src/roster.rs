@@ -29,7 +29,7 @@ pub(crate) struct Roster {
     /// What one socket holds.
     socket_bytes: usize,
     /// One per worker; channels are theirs in turn.
-    inboxes: Vec<Arc<Inbox>>,
+    inboxes: Arc<[Arc<Inbox>]>,
     by_number: Mutex<BTreeMap<u32, Arc<Shared>>>,
     /// The connected ones by the peer that they were connected to, and number.
     by_peer: Mutex<BTreeMap<IpAddr, BTreeMap<u32, Arc<Shared>>>>,
@@ -46,7 +46,7 @@ impl Roster {
         clock: Clock,
         channels: u8,
         socket_bytes: usize,
-        inboxes: Vec<Arc<Inbox>>,
+        inboxes: Arc<[Arc<Inbox>]>,
     ) -> Self {
         Self {
             clock,
@@ -84,13 +84,15 @@ impl Roster {
                 break number;
             }
         };
-        let state =
-            State { machine: machine(number), addresses: vec![None; usize::from(self.channels)] };
+        let state = State {
+            machine: machine(number),
+            addresses: (0..self.channels).map(|_| None).collect(),
+        };
         let shared = Arc::new(Shared::new(number, qkey, state, self.inboxes.clone()));
         by_number.insert(number, shared.clone());
         // Under the lock, so that workers hear of a number's end and of its next
         // use in this order.
-        for inbox in &self.inboxes {
+        for inbox in self.inboxes.iter() {
             inbox.push(Command::Add(shared.clone()));
         }
         drop(by_number);
@@ -114,7 +116,7 @@ impl Roster {
     pub(crate) fn close(&self, number: u32) {
         let mut by_number = lock(&self.by_number);
         let gone = by_number.remove(&number);
-        for inbox in &self.inboxes {
+        for inbox in self.inboxes.iter() {
             inbox.push(Command::Remove(number));
         }
         drop(by_number);

@@ -6,22 +6,27 @@
 
 use crate::handshake::early::Early;
 use crate::inbox::Inbox;
+use lacuna_proto::channels::Channels;
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::{Failure, QpStats, QueuePair};
 use lacuna_proto::table::RecvTable;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Who reacts to packets for this queue pair number.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the largest is what they all become, and best lies beside its lock"
+)]
 pub(crate) enum Machine {
     /// Nobody yet: the number is taken, the peer's is not known.
     Reserved(Early),
     /// Finding the path before the queue pair is made.
     Probing(Box<Prober>, Early),
     /// Connected, or about to be.
-    Connected(Box<QueuePair>),
+    Connected(QueuePair),
 }
 
 impl Machine {
@@ -33,7 +38,7 @@ impl Machine {
     }
 
     /// The queue pair is connected: it gets what came before.
-    pub(crate) fn connect(&mut self, mut qp: Box<QueuePair>) {
+    pub(crate) fn connect(&mut self, mut qp: QueuePair) {
         self.take_early().hand_to(&mut qp);
         *self = Self::Connected(qp);
     }
@@ -50,7 +55,7 @@ impl Machine {
 pub(crate) struct State {
     pub(crate) machine: Machine,
     /// Where the peer's channels are, as far as known.
-    pub(crate) addresses: Vec<Option<SocketAddr>>,
+    pub(crate) addresses: Channels<Option<SocketAddr>>,
 }
 
 impl State {
@@ -72,12 +77,12 @@ pub(crate) struct Shared {
     changed: Condvar,
     /// Applications that wait on `changed`; only moved under the lock.
     waiting: AtomicUsize,
-    inboxes: Vec<Arc<Inbox>>,
-    /// Per worker: already in its list of things to do.
-    ready: Vec<OwnLine<AtomicBool>>,
+    inboxes: Arc<[Arc<Inbox>]>,
+    /// Workers that were asked to look at it and have not yet, a mask.
+    ready: AtomicU32,
     /// Per channel: everything before this sequence number was handed to the
     /// datapath, by the channel's worker.
-    handed_psn: Vec<OwnLine<AtomicU64>>,
+    handed_psn: Channels<OwnLine<AtomicU64>>,
     /// Time that the workers have spent on computing parity.
     encode_ns: AtomicU64,
     /// Workers that cannot place packets for it yet.
@@ -90,7 +95,7 @@ pub(crate) struct Shared {
 struct OwnLine<T>(T);
 
 impl Shared {
-    pub(crate) fn new(number: u32, qkey: u32, state: State, inboxes: Vec<Arc<Inbox>>) -> Self {
+    pub(crate) fn new(number: u32, qkey: u32, state: State, inboxes: Arc<[Arc<Inbox>]>) -> Self {
         Self {
             number,
             qkey,
@@ -98,7 +103,7 @@ impl Shared {
             failure: OnceLock::new(),
             changed: Condvar::new(),
             waiting: AtomicUsize::new(0),
-            ready: inboxes.iter().map(|_| OwnLine::default()).collect(),
+            ready: AtomicU32::new(0),
             handed_psn: state.addresses.iter().map(|_| OwnLine::default()).collect(),
             encode_ns: AtomicU64::new(0),
             without_writers: AtomicUsize::new(inboxes.len()),
@@ -198,8 +203,11 @@ impl Shared {
 
     /// Asks all workers but one to look at this queue pair.
     pub(crate) fn kick_others(&self, worker: usize) {
-        for (index, (ready, inbox)) in self.ready.iter().zip(&self.inboxes).enumerate() {
-            if index != worker && !ready.0.swap(true, Ordering::AcqRel) {
+        let asked = (0..self.inboxes.len()).filter(|index| *index != worker);
+        let asked = asked.fold(0, |mask, index| mask | 1 << index);
+        let knew = self.ready.fetch_or(asked, Ordering::AcqRel);
+        for (index, inbox) in self.inboxes.iter().enumerate() {
+            if (asked & !knew) >> index & 1 == 1 {
                 inbox.push_ready(self.number);
             }
         }
@@ -207,7 +215,11 @@ impl Shared {
 
     /// A worker takes the queue pair off its list.
     pub(crate) fn unready(&self, worker: usize) {
-        self.ready[worker].0.store(false, Ordering::Release);
+        // Mostly it was not there: what came made it ready. Whoever asks just now is
+        // not seen, and has the worker look again.
+        if self.ready.load(Ordering::Relaxed) >> worker & 1 == 1 {
+            self.ready.fetch_and(!(1 << worker), Ordering::AcqRel);
+        }
     }
 
     /// Wakes the applications that wait for this queue pair. To be called after
@@ -248,9 +260,9 @@ mod tests {
         let inbox = Arc::new(Inbox::new(waker));
         let config = ConnectionConfig::default();
         let (geometry, keys) = (config.geometry(4096, 1).unwrap(), Keys::random().unwrap());
-        let machine = Machine::Connected(Box::new(protocol(1, &config, geometry, &keys, 0)));
-        let state = State { machine, addresses: vec![None] };
-        let shared = Shared::new(1, keys.qkey, state, vec![inbox.clone()]);
+        let machine = Machine::Connected(protocol(1, &config, geometry, &keys, 0));
+        let state = State { machine, addresses: [None].into_iter().collect() };
+        let shared = Shared::new(1, keys.qkey, state, [inbox.clone()].into());
         let asks_after_post = |now_ns| {
             let post =
                 |qp: &mut QueuePair| qp.post_receive(now_ns, Placement::from_vec(vec![0; 64]));
@@ -268,8 +280,11 @@ mod tests {
     fn the_last_worker_that_can_place_packets_has_all_look() {
         let waiters = [(); 2].map(|()| Waiter::new().unwrap());
         let inboxes = waiters.map(|(_, waker)| Arc::new(Inbox::new(waker)));
-        let state = State { machine: Machine::Reserved(Early::default()), addresses: vec![None] };
-        let shared = Shared::new(7, 1, state, inboxes.to_vec());
+        let state = State {
+            machine: Machine::Reserved(Early::default()),
+            addresses: [None].into_iter().collect(),
+        };
+        let shared = Shared::new(7, 1, state, inboxes.to_vec().into());
         let asked = || inboxes.each_ref().map(|inbox| inbox.take(&mut Vec::new()));
         assert!(!shared.can_place());
         shared.on_writers();
@@ -278,5 +293,26 @@ mod tests {
         shared.on_writers();
         assert!(shared.can_place());
         assert_eq!(asked(), [Some(7); 2]);
+    }
+
+    #[test]
+    fn each_worker_is_asked_once_until_it_looks() {
+        let inboxes: Vec<_> =
+            (0..3).map(|_| Arc::new(Inbox::new(Waiter::new().unwrap().1))).collect();
+        let machine = Machine::Reserved(Early::default());
+        let state = State { machine, addresses: (0..3).map(|_| None).collect() };
+        let shared = Shared::new(1, 2, state, inboxes.clone().into());
+        let asked = || {
+            let was_asked = |inbox: &Arc<Inbox>| inbox.take(&mut Vec::new()).is_some();
+            inboxes.iter().map(was_asked).collect::<Vec<_>>()
+        };
+        shared.kick_others(1);
+        assert_eq!(asked(), [true, false, true]);
+        shared.kick();
+        assert_eq!(asked(), [false, true, false]);
+        shared.unready(2);
+        shared.unready(2);
+        shared.kick();
+        assert_eq!(asked(), [false, false, true]);
     }
 }

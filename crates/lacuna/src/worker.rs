@@ -6,25 +6,23 @@
 //! and the right to place their packets; it shares nothing with other workers
 //! but the queue pairs' locks, taken once per burst, and the atomic bitmaps.
 
+mod intake;
+mod settle;
+
 use crate::clock::Clock;
 use crate::control_queue::ControlQueue;
 use crate::inbox::{Command, Inbox};
 use crate::packetize::{Packetizer, Refused};
+use crate::prefetch::prefetch_value;
 use crate::rest::Rest;
 use crate::shared::{Machine, Shared, State};
 use crate::spin::Spin;
-use lacuna_datapath::{Datapath, Placer, ReceivedBatch, Waiter};
-use lacuna_proto::modes::auto;
-use lacuna_proto::probe::Prober;
-use lacuna_proto::qp::QueuePair;
+use intake::Intake;
+use lacuna_datapath::{Datapath, Waiter};
 use lacuna_proto::table::ChannelWriter;
-use lacuna_wire::{
-    ControlWriter, DATA_OVERHEAD_BYTES, DataHeader, Packet, RejectKind, check_crc32c, parse,
-    parse_data,
-};
+use lacuna_wire::{ControlWriter, DATA_OVERHEAD_BYTES, RejectKind};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::iter::Peekable;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,6 +38,12 @@ use std::time::Duration;
 const TURN_BUNDLES: u32 = 4;
 /// The same where each packet is a piece of its own.
 const TURN_PACKETS: u32 = 64;
+/// Queue pairs that get a turn in one step, if they have too little to fill a burst: all
+/// are settled before they have left the caches. 16 are no better.
+const TURNS_MAX: usize = 64;
+/// As many queue pairs stay in a second-level cache, with 18 KB each: to ask for their
+/// memory would be 9 % of the instructions of a small message.
+const FEW_QUEUE_PAIRS: usize = 32;
 /// Batches read from one channel per step: together a quarter of the smallest
 /// window, so that the sender hears of it while there is more on its way.
 const TURN_BATCHES: usize = 2;
@@ -99,6 +103,10 @@ struct Local {
     due_ns: Option<u64>,
     /// In the ready list.
     is_ready: bool,
+    /// In the list of the unsettled.
+    is_unsettled: bool,
+    /// Data waited at a turn since it was last settled.
+    had_queued: bool,
     /// Its time has come.
     is_due: bool,
     /// How long it may be left alone.
@@ -107,19 +115,13 @@ struct Local {
     is_near: bool,
 }
 
-/// What is left of a queue pair's turn once its lock is let go.
-#[derive(Debug, Default)]
-struct Settled {
-    /// An application may be waiting for what happened.
-    news: bool,
-    /// When it wants to be served again.
-    due_ns: Option<u64>,
-    /// What the mode `auto` chose meanwhile.
-    choice: Option<auto::Chosen>,
-    /// How long it may be left alone.
-    rest_ns: u64,
-    /// Its peer is so near that to wait for it awake pays.
-    is_near: bool,
+impl Local {
+    /// It is settled in this step.
+    fn unsettle(&mut self, number: u32, unsettled: &mut Vec<u32>) {
+        if !std::mem::replace(&mut self.is_unsettled, true) {
+            unsettled.push(number);
+        }
+    }
 }
 
 /// See the module's text.
@@ -134,9 +136,11 @@ pub(crate) struct Worker {
     waiter: Waiter,
     spin: Spin,
     rest: Rest,
+    /// Queue pairs that want a turn: data may wait, or their time has come.
     ready: VecDeque<u32>,
-    /// Scratch: queue pairs that had a turn, and whether they had data waiting.
-    served: Vec<(u32, bool)>,
+    /// Queue pairs to settle in this step: those that had a turn, and those that what
+    /// came gave nothing to send, who need not wait for the turns of others.
+    unsettled: Vec<u32>,
     timers: BinaryHeap<Reverse<(u64, u32)>>,
     writer: ControlWriter,
     counters: Arc<WorkerCounters>,
@@ -177,7 +181,7 @@ impl Worker {
             spin: Spin::new(spin),
             rest: Rest::new(),
             ready: VecDeque::new(),
-            served: Vec::new(),
+            unsettled: Vec::new(),
             timers: BinaryHeap::new(),
             writer: ControlWriter::new(CONTROL_BYTES_MAX),
             counters: Arc::new(WorkerCounters::default()),
@@ -290,7 +294,7 @@ impl Worker {
             worked |= self.send_rest(now_ns, channel);
         }
         worked |= self.take_timers(now_ns);
-        if self.ready.is_empty() {
+        if self.ready.is_empty() && self.unsettled.is_empty() {
             return worked;
         }
         let now_ns = self.clock.now_ns();
@@ -298,26 +302,26 @@ impl Worker {
     }
 
     /// Queue pairs that are ready now get one turn each, in order, until a burst
-    /// is full: it leaves at once, and what has come meanwhile is read before the
-    /// next. So a step sends as much with a thousand of them as with one, and what
-    /// it sends is still in cache when a receiver on this core reads it. Packets
-    /// of several share bursts. After the turns goes what is left of one, and then
+    /// is full or [`TURNS_MAX`] had theirs: it leaves at once, and what has come
+    /// meanwhile is read before the next. So a step sends as much with a thousand of
+    /// them as with one, and what it sends is still in cache when a receiver on this
+    /// core reads it. Packets of several share bursts. After the turns goes what is left of one, and then
     /// everything for which nobody's data should wait: what they have to tell, and
-    /// the books. `false` if none was ready.
+    /// the books. `false` if there was nothing to do.
     fn serve_ready(&mut self, mut now_ns: u64) -> bool {
-        let turns = self.ready.len();
-        if turns == 0 {
+        if self.ready.is_empty() && self.unsettled.is_empty() {
             return false;
         }
-        let mut served = std::mem::take(&mut self.served);
-        for turn in 0..turns {
+        for turn in 0..self.ready.len().min(TURNS_MAX) {
             let Some(number) = self.ready.pop_front() else { break };
+            if let Some(&next) = self.ready.front() {
+                prefetch_local(&self.locals, next);
+            }
             if turn > 0 {
                 // A turn may have sent much.
                 now_ns = self.clock.now_ns();
             }
-            let had_queued = self.serve(now_ns, number);
-            served.push((number, had_queued));
+            self.serve(now_ns, number);
             if self.flush_full(now_ns) {
                 break;
             }
@@ -325,10 +329,16 @@ impl Worker {
         for index in 0..self.channels.len() {
             self.flush(now_ns, index);
         }
-        for (number, had_queued) in served.drain(..) {
-            self.settle(now_ns, number, had_queued);
+        let mut unsettled = std::mem::take(&mut self.unsettled);
+        let mut numbers = unsettled.drain(..).peekable();
+        while let Some(number) = numbers.next() {
+            if let Some(&next) = numbers.peek() {
+                prefetch_local(&self.locals, next);
+            }
+            self.settle(now_ns, number);
         }
-        self.served = served;
+        drop(numbers);
+        self.unsettled = unsettled;
         for channel in &mut self.channels {
             channel.control.flush(now_ns, &mut *channel.datapath);
         }
@@ -387,6 +397,8 @@ impl Worker {
             writers: Vec::new(),
             due_ns: None,
             is_ready: false,
+            is_unsettled: false,
+            had_queued: false,
             is_due: false,
             rest_ns: 0,
             is_near: false,
@@ -419,8 +431,11 @@ impl Worker {
                 && local.due_ns == Some(due_ns)
             {
                 (local.due_ns, local.is_due) = (None, true);
-                self.make_ready(number);
                 any = true;
+                // What came for it may have made that needless.
+                if !local.is_unsettled {
+                    self.make_ready(number);
+                }
             }
         }
         any
@@ -434,6 +449,7 @@ impl Worker {
             channel: self.channels[channel].index,
             locals: &mut self.locals,
             ready: &mut self.ready,
+            unsettled: &mut self.unsettled,
             timers: &mut self.timers,
             counters: &self.counters,
             bytes: 0,
@@ -509,19 +525,20 @@ impl Worker {
         any
     }
 
-    /// Lets one queue pair send data; whether it had any waiting.
-    fn serve(&mut self, now_ns: u64, number: u32) -> bool {
-        let Some(Some(local)) = self.locals.get_mut(number as usize) else { return false };
+    /// Lets one queue pair send data.
+    fn serve(&mut self, now_ns: u64, number: u32) {
+        let Some(Some(local)) = self.locals.get_mut(number as usize) else { return };
         local.is_ready = false;
+        local.unsettle(number, &mut self.unsettled);
         let is_due = std::mem::take(&mut local.is_due);
         local.shared.unready(self.index);
         let mut state = local.shared.lock();
         let State { machine, addresses } = &mut *state;
-        let Machine::Connected(qp) = machine else { return false };
+        let Machine::Connected(qp) = machine else { return };
         if is_due {
             qp.on_timeout(now_ns);
         }
-        let had_queued = qp.has_queued();
+        local.had_queued |= qp.has_queued();
         // What may go now moves to the channels.
         let agreed = qp.config().geometry.channels();
         let mtu_bytes = qp.config().geometry.mtu_bytes();
@@ -551,298 +568,20 @@ impl Worker {
             // The turn was too short for all.
             self.make_ready(number);
         }
-        had_queued
-    }
-
-    /// What is left to do for a queue pair that had a turn, now that its data have
-    /// left: to tell the peer, this end's other workers and the application.
-    fn settle(&mut self, now_ns: u64, number: u32, had_queued: bool) {
-        let Some(Some(local)) = self.locals.get(number as usize) else { return };
-        let shared = local.shared.clone();
-        let settled = {
-            let mut state = shared.lock();
-            let State { machine, addresses } = &mut *state;
-            match machine {
-                Machine::Reserved(_) => Settled::default(),
-                Machine::Probing(prober, _) => self.serve_prober(now_ns, prober, addresses),
-                Machine::Connected(qp) => {
-                    self.settle_connected(now_ns, qp, addresses, &shared, had_queued)
-                }
-            }
-        };
-        if let Some(local) = self.local(number) {
-            let before_ns = std::mem::replace(&mut local.rest_ns, settled.rest_ns);
-            let was_near = std::mem::replace(&mut local.is_near, settled.is_near);
-            self.rest.change(Some(before_ns), Some(settled.rest_ns));
-            self.spin.change(was_near, settled.is_near);
-        }
-        if settled.news {
-            shared.notify();
-        }
-        match settled.choice {
-            Some(choice) if choice.is_new => tracing::info!(number, "auto: {choice}"),
-            Some(choice) => tracing::debug!(number, "auto, as before: {choice}"),
-            None => {}
-        }
-        self.set_timer(number, settled.due_ns);
-    }
-
-    fn serve_prober(
-        &mut self,
-        now_ns: u64,
-        prober: &mut Prober,
-        addresses: &[Option<SocketAddr>],
-    ) -> Settled {
-        let channels = &mut self.channels;
-        loop {
-            let owns = |channel| channels.iter().any(|own| own.index == channel);
-            let packet = prober.poll_control(now_ns, owns, &mut self.writer);
-            let Some((channel, packet)) = packet else { break };
-            let own = channels.iter_mut().find(|own| own.index == channel);
-            if let (Some(own), Some(to)) = (own, address(addresses, channel)) {
-                own.send_control(now_ns, to, packet);
-            }
-        }
-        // Whoever waits for the outcome looks at the prober himself.
-        Settled { news: true, due_ns: prober.poll_timeout(), ..Settled::default() }
-    }
-
-    fn settle_connected(
-        &mut self,
-        now_ns: u64,
-        qp: &mut QueuePair,
-        addresses: &[Option<SocketAddr>],
-        shared: &Arc<Shared>,
-        had_queued: bool,
-    ) -> Settled {
-        let agreed = qp.config().geometry.channels();
-        qp.on_polled(now_ns);
-        let owned = self.owned(agreed);
-        if owned == 0 {
-            return Settled::default();
-        }
-        if !shared.can_place() {
-            // The application may wait for it all the same: for a failure, say.
-            return Settled { news: qp.take_news(), ..Settled::default() };
-        }
-        // What was flushed just now is behind a flush that speaks of it.
-        shared.tell_handed(qp);
-        // What came here may have queued runs, or opened the window, for
-        // channels that only other workers can send on. And when this worker
-        // sent the last of it, the others may have something to ask for.
-        let waits = (0..agreed).any(|c| owned >> c & 1 == 0 && qp.has_queued_on(c));
-        if waits || (had_queued && !qp.has_queued()) {
-            shared.kick_others(self.index);
-        }
-        let is_blocked = self.channels.iter().any(|own| own.index < agreed && own.is_blocked);
-        let mut due_ns = qp.poll_timeout_on(owned);
-        if due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
-            // Later than what was flushed, of which it speaks.
-            let now_ns = self.clock.now_ns();
-            for channel in self.channels.iter_mut().filter(|own| own.index < agreed) {
-                let Some(to) = address(addresses, channel.index) else { continue };
-                while let Some(packet) = qp.poll_control(now_ns, channel.index, &mut self.writer) {
-                    channel.send_control(now_ns, to, packet);
-                }
-            }
-            due_ns = qp.poll_timeout_on(owned);
-        }
-        let due_ns = later(due_ns, now_ns, is_blocked);
-        Settled {
-            due_ns,
-            rest_ns: qp.rest_ns(),
-            is_near: qp.is_short_path(),
-            choice: qp.take_choice(),
-            news: qp.take_news(),
-        }
-    }
-
-    /// The channels of this worker below `agreed`, which both ends have; a mask.
-    fn owned(&self, agreed: u8) -> u32 {
-        let owned = self.channels.iter().filter(|own| own.index < agreed);
-        owned.fold(0, |owned, own| owned | 1 << own.index)
-    }
-
-    fn set_timer(&mut self, number: u32, due_ns: Option<u64>) {
-        let Some(Some(local)) = self.locals.get_mut(number as usize) else { return };
-        if local.due_ns != due_ns {
-            local.due_ns = due_ns;
-            if let Some(due_ns) = due_ns {
-                self.timers.push(Reverse((due_ns, number)));
-            }
-        }
     }
 }
 
-/// What waits for the way out to be free again is served when it is.
-fn later(due_ns: Option<u64>, now_ns: u64, is_blocked: bool) -> Option<u64> {
-    if !is_blocked {
-        return due_ns;
+/// Asks for the memory of a queue pair that is next: with a thousand of them it is in no
+/// cache, and each of its lines would be waited for by itself.
+fn prefetch_local(locals: &[Option<Local>], number: u32) {
+    if locals.len() > FEW_QUEUE_PAIRS
+        && let Some(Some(local)) = locals.get(number as usize)
+    {
+        prefetch_value(&*local.shared);
     }
-    due_ns.map(|due_ns| due_ns.max(now_ns + BLOCKED_RETRY_NS))
 }
 
 /// Where a channel's packets go, once that is known.
 fn address(addresses: &[Option<SocketAddr>], channel: u8) -> Option<SocketAddr> {
     addresses.get(usize::from(channel)).copied().flatten()
-}
-
-/// Takes what a datapath received: places data, hands control packets on.
-struct Intake<'w> {
-    clock: Clock,
-    /// When the batch at hand came to this host. Read anew for each: the thread
-    /// may have lost its core since the step began.
-    now_ns: u64,
-    /// Position of the channel among this worker's.
-    position: usize,
-    channel: u8,
-    locals: &'w mut Vec<Option<Local>>,
-    ready: &'w mut VecDeque<u32>,
-    timers: &'w mut BinaryHeap<Reverse<(u64, u32)>>,
-    counters: &'w WorkerCounters,
-    /// Bytes of packets taken.
-    bytes: u64,
-    /// The least that their queue pairs may be left alone for.
-    rest_ns: u64,
-}
-
-impl Placer for Intake<'_> {
-    fn on_packets(&mut self, batch: ReceivedBatch<'_>) {
-        // When they came, not when somebody had time to look: what is measured
-        // is the path.
-        self.now_ns = self.clock.now_ns().saturating_sub(batch.waited_ns);
-        let marked = batch.congestion_experienced;
-        let mut packets = batch.packets().peekable();
-        self.bytes += batch.bytes.len() as u64;
-        while let Some(packet) = packets.next() {
-            match self.check(packet) {
-                Some(Packet::Data(header, payload)) => {
-                    self.place(&header, payload, marked, &mut packets);
-                }
-                Some(Packet::Control(header, body)) => {
-                    let number = header.dest.queue_pair();
-                    self.on_control(number, header.qkey, body, packet.len(), batch.source);
-                }
-                None => {}
-            }
-        }
-    }
-}
-
-impl Intake<'_> {
-    /// Layout and trailer; a packet that fails sets no bit anywhere.
-    fn check<'p>(&self, packet: &'p [u8]) -> Option<Packet<'p>> {
-        let checked = parse(packet).and_then(|parsed| check_crc32c(packet).map(|()| parsed));
-        match checked {
-            Ok(parsed) => Some(parsed),
-            Err(error) => {
-                let counter = &self.counters.rejected[error.kind().as_index()];
-                counter.fetch_add(1, Ordering::Relaxed);
-                None
-            }
-        }
-    }
-
-    /// Places a packet and those behind it that go to the same queue pair.
-    fn place<'p>(
-        &mut self,
-        header: &DataHeader,
-        payload: &[u8],
-        marked: bool,
-        packets: &mut Peekable<impl Iterator<Item = &'p [u8]>>,
-    ) {
-        let number = header.dest.queue_pair();
-        let local = self.locals.get_mut(number as usize).and_then(Option::as_mut);
-        let writer = local.and_then(|local| {
-            let shared = &local.shared;
-            let writer = local.writers.get_mut(self.position)?;
-            Some((shared, writer, &mut local.is_ready, &mut local.due_ns, &local.rest_ns))
-        });
-        let Some((shared, writer, is_ready, due_ns, rest_ns)) = writer else {
-            self.counters.unknown.fetch_add(1, Ordering::Relaxed);
-            return;
-        };
-        let mut placer = writer.burst();
-        placer.place(header, payload, marked);
-        while let Some(packet) = packets.peek() {
-            let Some((header, payload)) = parse_data(packet) else { break };
-            if header.dest.queue_pair() != number || check_crc32c(packet).is_err() {
-                break;
-            }
-            placer.place(&header, payload, marked);
-            packets.next();
-        }
-        if placer.has_repairs() {
-            let start_ns = self.clock.now_ns();
-            placer.repair();
-            placer.note_decoding(self.clock.now_ns() - start_ns);
-        }
-        // Unpinned before the lock is taken.
-        let summary = placer.end();
-        let (mut report_ns, mut news) = (None, false);
-        if let Machine::Connected(qp) = &mut shared.lock().machine {
-            report_ns = qp.on_burst(self.now_ns, self.channel, summary);
-            news = qp.take_news();
-        }
-        if news {
-            shared.notify();
-        }
-        self.rest_ns = self.rest_ns.min(*rest_ns);
-        // A turn would find nothing to send by what came: the application, which
-        // may wait for just this, comes first.
-        if report_ns.is_some_and(|report_ns| report_ns <= self.now_ns) {
-            if !*is_ready {
-                *is_ready = true;
-                self.ready.push_back(number);
-            }
-        } else if let Some(report_ns) = report_ns
-            && due_ns.is_none_or(|due_ns| report_ns < due_ns)
-        {
-            *due_ns = Some(report_ns);
-            self.timers.push(Reverse((report_ns, number)));
-        }
-    }
-
-    fn on_control(
-        &mut self,
-        number: u32,
-        qkey: u32,
-        body: &[u8],
-        packet_bytes: usize,
-        source: SocketAddr,
-    ) {
-        let local = self.locals.get_mut(number as usize).and_then(Option::as_mut);
-        let Some(local) = local.filter(|local| local.shared.qkey == qkey) else {
-            self.counters.unknown.fetch_add(1, Ordering::Relaxed);
-            return;
-        };
-        let mut state = local.shared.lock();
-        let is_newest = match &mut state.machine {
-            Machine::Reserved(early) => {
-                early.keep(self.now_ns, self.channel, body, packet_bytes);
-                false
-            }
-            Machine::Probing(prober, early) => {
-                prober.on_control(self.now_ns, self.channel, body, packet_bytes);
-                early.keep(self.now_ns, self.channel, body, packet_bytes);
-                true
-            }
-            Machine::Connected(qp) => {
-                let taken = qp.on_control(self.now_ns, self.channel, body, packet_bytes);
-                taken.unwrap_or_else(|error| {
-                    tracing::debug!(number, %error, "control packet dropped");
-                    false
-                })
-            }
-        };
-        // The key was right and it is no old copy, so this is the peer, wherever
-        // address translation makes it appear today.
-        if is_newest && let Some(address) = state.addresses.get_mut(usize::from(self.channel)) {
-            *address = Some(source);
-        }
-        if !local.is_ready {
-            local.is_ready = true;
-            self.ready.push_back(number);
-        }
-    }
 }

@@ -257,3 +257,34 @@ fn a_thread_that_sleeps_for_packets_lets_another_make_progress() {
     let threaded = Context::new(ContextConfig { bind: LOCALHOST, ..ContextConfig::default() });
     assert_eq!(threaded.unwrap().try_progress(), None, "its threads make progress");
 }
+
+#[test]
+fn a_report_does_not_wait_for_the_turns_of_other_queue_pairs() {
+    let config =
+        ContextConfig { bind: LOCALHOST, progress: Progress::Manual, ..ContextConfig::default() };
+    let [here, there] = [config.clone(), config].map(|config| Context::new(config).unwrap());
+    let config =
+        ConnectionConfig { mode: Mode::SR, mtu_bytes: Some(4096), ..ConnectionConfig::default() };
+    let pairs: Vec<_> = (0..33)
+        .map(|_| {
+            let (a, b) = (here.queue_pair(&config).unwrap(), there.queue_pair(&config).unwrap());
+            a.connect(&b.info(LOCALHOST)).unwrap();
+            b.connect(&a.info(LOCALHOST)).unwrap();
+            (a, b)
+        })
+        .collect();
+    let (lone, busy) = pairs.split_first().unwrap();
+    let receive = lone.0.post_recv(vec![0; 1000]).unwrap();
+    let posted = busy.iter().map(|(_, b)| b.post_recv(vec![0; 1 << 20]).unwrap());
+    let _posted: Vec<_> = posted.collect();
+    while here.progress() | there.progress() {}
+    let bulk = busy.iter().map(|(a, _)| a.send(vec![1; 1 << 20], None).unwrap());
+    let bulk: Vec<_> = bulk.collect();
+    let send = lone.1.send(vec![2; 1000], None).unwrap();
+    there.progress();
+    here.progress();
+    assert!(receive.is_complete());
+    while there.progress() {}
+    assert!(send.is_done(), "reported in the step in which it came");
+    assert!(bulk.iter().any(|send| !send.status().injected), "others wait for their turns");
+}

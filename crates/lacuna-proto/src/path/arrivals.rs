@@ -6,6 +6,7 @@
 //! when a message is complete, a gap opened or the peer asked.
 
 use crate::burst::BurstSummary;
+use crate::channels::Channels;
 use crate::psn;
 use lacuna_wire::{ChannelReport, Report};
 
@@ -56,7 +57,7 @@ struct Channel {
 /// What came on all channels of one queue pair.
 #[derive(Debug)]
 pub struct Arrivals {
-    channels: Vec<Channel>,
+    channels: Channels<Channel>,
     unreported_bytes: u64,
     report_bytes: u64,
     /// When a report is due; `None` when everything was reported.
@@ -73,7 +74,7 @@ impl Arrivals {
             ..Channel::default()
         };
         Self {
-            channels: vec![channel; usize::from(channels)],
+            channels: (0..channels).map(|_| channel.clone()).collect(),
             unreported_bytes: 0,
             report_bytes: REPORT_BYTES_MAX,
             due_ns: None,
@@ -83,7 +84,7 @@ impl Arrivals {
 
     /// Sets what the local sockets can hold for this peer, each.
     pub fn set_credit(&mut self, credit_bytes: u32) {
-        for channel in &mut self.channels {
+        for channel in self.channels.iter_mut() {
             channel.credit_bytes = credit_bytes;
         }
         // A quarter of the payload that the credit stands for (half its charge).

@@ -20,6 +20,7 @@ pub mod pacer;
 pub mod pool;
 mod reordering;
 
+use crate::channels::Channels;
 use crate::psn;
 use crate::rtt::RttEstimator;
 use controller::{AnyController, Controller, SHORT_PATH_NS, Sample, StartRate};
@@ -123,7 +124,7 @@ struct Channel {
 /// See the module's text.
 #[derive(Debug)]
 pub struct Path {
-    channels: Vec<Channel>,
+    channels: Channels<Channel>,
     rtt: RttEstimator,
     rto: RtoConfig,
     back_off: u32,
@@ -696,7 +697,7 @@ impl Path {
 
 impl Drop for Path {
     fn drop(&mut self) {
-        for state in &self.channels {
+        for state in self.channels.iter() {
             state.pool.give_back(state.ledger.in_flight_charge());
             state.pool.change_part(state.credit, 0);
         }

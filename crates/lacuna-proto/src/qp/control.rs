@@ -10,6 +10,7 @@
 //! channel's data: channels do not keep order among each other.
 
 use super::QueuePair;
+use crate::channels::Channels;
 use lacuna_wire::{
     ControlBody, ControlHeader, ControlWriter, Flush, FlushMark, Frame, FrameError, Probe,
     ProbeReply, Qpn,
@@ -59,7 +60,7 @@ pub(super) struct Control {
     /// it owes none.
     asked_ns: Option<u64>,
     /// Per channel.
-    flushes: Vec<FlushTimer>,
+    flushes: Channels<FlushTimer>,
     replies: VecDeque<ProbeReply>,
     probes: VecDeque<Probe>,
     receives_unfinished: bool,
@@ -101,10 +102,9 @@ impl Control {
             seen_sequence: 0,
             heard_ns: 0,
             asked_ns: None,
-            flushes: vec![
-                FlushTimer { due_ns: 0, every_ns: FLUSH_EVERY_NS, alike: 0 };
-                usize::from(channels)
-            ],
+            flushes: (0..channels)
+                .map(|_| FlushTimer { due_ns: 0, every_ns: FLUSH_EVERY_NS, alike: 0 })
+                .collect(),
             replies: VecDeque::new(),
             probes: VecDeque::new(),
             receives_unfinished: false,

@@ -30,6 +30,7 @@ pub use user_send::{SendId, SendRequest, SendStatus};
 
 use crate::buffer::SendBuffer;
 use crate::burst::BurstSummary;
+use crate::channels::Channels;
 use crate::discard::Discard;
 use crate::geometry::Geometry;
 use crate::modes::Mode;
@@ -205,7 +206,7 @@ pub struct QueuePair {
     /// Until full packets are known to pass.
     proof: Option<proof::Proof>,
     failure: Arc<OnceLock<Failure>>,
-    channels: Vec<ChannelStats>,
+    channels: Channels<ChannelStats>,
     timeouts: u64,
     /// Channels that runs were polled for and whose books are to be kept, a mask.
     polled_on: u32,
@@ -248,7 +249,7 @@ impl QueuePair {
             writers,
             peer: None,
             failure: Arc::default(),
-            channels: vec![ChannelStats::default(); usize::from(channels)],
+            channels: (0..channels).map(|_| ChannelStats::default()).collect(),
             timeouts: 0,
             polled_on: 0,
             news: false,
@@ -747,7 +748,7 @@ impl QueuePair {
     pub fn stats(&self) -> QpStats {
         QpStats {
             send: self.send.stats,
-            channels: self.channels.clone(),
+            channels: self.channels.to_vec(),
             messages_received: self.recv.messages,
             rtt: *self.path.rtt(),
             in_flight_bytes: self.path.in_flight_bytes(),

@@ -6,6 +6,7 @@
 //! any other.
 
 use super::transmit::Segment;
+use crate::channels::Channels;
 use crate::geometry::Geometry;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,7 +19,7 @@ const RUNS_LOOKED_AT: usize = 8;
 #[derive(Debug)]
 pub(super) struct Queues {
     geometry: Geometry,
-    channels: Vec<Channel>,
+    channels: Channels<Channel>,
 }
 
 #[derive(Debug, Default)]
@@ -134,7 +135,7 @@ impl Queues {
     /// Keeps only runs of messages that `keep` says; it is asked once per run
     /// and channel.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(u64) -> bool) {
-        for channel in &mut self.channels {
+        for channel in self.channels.iter_mut() {
             channel.repairs.retain(|queued| keep(queued.segment.number));
             channel.fresh.retain(|queued| keep(queued.segment.number));
         }

@@ -244,7 +244,7 @@ pub(crate) fn connect(
     );
     {
         let mut state = shared.lock();
-        state.addresses.clone_from(&addresses);
+        state.addresses = addresses.iter().copied().collect();
         state.machine.probe(prober);
     }
     exchange.doing = "probing the path";
@@ -507,12 +507,12 @@ impl Reservation {
         remembered.start = config.start_rate().or(remembered.start);
         let start = remembered.start;
         let rtt = remembered.rtt_ns.map(Rtt::Measured).or(rtt);
-        let mut qp = Box::new(protocol(shared.number, &config, geometry, keys, 0));
+        let mut qp = protocol(shared.number, &config, geometry, keys, 0);
         let writers = join(context, &mut qp, &addresses, peer, rtt, remembered);
         qp.prove(now_ns, patience.as_nanos() as u64);
         {
             let mut state = shared.lock();
-            state.addresses = addresses;
+            state.addresses = addresses.into_iter().collect();
             state.machine.connect(qp);
         }
         context.roster().hand_out(shared.number, writers);

@@ -203,7 +203,7 @@ impl ControllerConfig {
     /// The controller.
     pub fn build(&self, setup: Setup) -> AnyController {
         match *self {
-            Self::Bbr => AnyController::Bbr(Box::new(Bbr::new(setup))),
+            Self::Bbr => AnyController::Bbr(Bbr::new(setup)),
             Self::Cubic => AnyController::Cubic(Cubic::new(setup)),
             Self::Fixed { rate_bits_per_s } => AnyController::Fixed(Fixed::new(rate_bits_per_s)),
         }
@@ -212,11 +212,12 @@ impl ControllerConfig {
 
 /// The controllers.
 #[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant, reason = "the default is the largest")]
 pub enum AnyController {
     /// See [`Fixed`].
     Fixed(Fixed),
     /// See [`Bbr`].
-    Bbr(Box<Bbr>),
+    Bbr(Bbr),
     /// See [`Cubic`].
     Cubic(Cubic),
 }
