@@ -8,6 +8,8 @@
 
 mod intake;
 mod settle;
+#[cfg(test)]
+mod tests;
 
 use crate::clock::Clock;
 use crate::control_queue::ControlQueue;
