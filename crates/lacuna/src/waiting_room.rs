@@ -120,8 +120,8 @@ impl WaitingRoom {
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return Ok(None),
                     io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
-                    // Out of file descriptors, most likely: those who come need them more.
-                    _ if self.let_idle_go() => {}
+                    // Those who come need what those who are silent hold.
+                    _ if is_exhausted(&error) && self.let_idle_go() => {}
                     _ => return Err(error),
                 },
             }
@@ -211,6 +211,21 @@ impl WaitingRoom {
     }
 }
 
+/// Whether the system lacks what a connection takes: a descriptor or memory.
+#[cfg(unix)]
+fn is_exhausted(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    Errno::from_io_error(error).is_some_and(|error| {
+        [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM].contains(&error)
+    })
+}
+
+/// Other systems say it in ways of their own: to let go too often costs round trips.
+#[cfg(not(unix))]
+fn is_exhausted(_error: &io::Error) -> bool {
+    true
+}
+
 /// Waits until the listener or one of the streams has something to read or the bell
 /// rings, at most `timeout`; for each stream, whether it has.
 #[cfg(unix)]
@@ -252,6 +267,16 @@ mod tests {
     use std::io::Read;
 
     const PATIENCE: Duration = Duration::from_secs(3600);
+
+    #[cfg(unix)]
+    #[test]
+    fn only_want_of_descriptors_or_memory_is_a_reason_to_let_others_go() {
+        use rustix::io::Errno;
+        assert!(is_exhausted(&Errno::MFILE.into()));
+        assert!(is_exhausted(&Errno::NOMEM.into()));
+        assert!(!is_exhausted(&Errno::INVAL.into()), "the listener is no listener any more");
+        assert!(!is_exhausted(&Errno::PERM.into()), "a firewall refused this one");
+    }
 
     #[test]
     fn who_is_silent_longest_makes_room_and_is_told() {
