@@ -18,8 +18,8 @@
 
 pub mod buffer;
 pub mod burst;
-pub mod channels;
 pub mod discard;
+pub mod few;
 pub mod geometry;
 pub mod modes;
 pub mod path;

@@ -6,7 +6,7 @@
 
 use crate::handshake::early::Early;
 use crate::inbox::Inbox;
-use lacuna_proto::channels::Channels;
+use lacuna_proto::few::Few;
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::{Failure, QpStats, QueuePair};
 use lacuna_proto::table::RecvTable;
@@ -55,7 +55,7 @@ impl Machine {
 pub(crate) struct State {
     pub(crate) machine: Machine,
     /// Where the peer's channels are, as far as known.
-    pub(crate) addresses: Channels<Option<SocketAddr>>,
+    pub(crate) addresses: Few<Option<SocketAddr>>,
 }
 
 impl State {
@@ -82,7 +82,7 @@ pub(crate) struct Shared {
     ready: AtomicU32,
     /// Per channel: everything before this sequence number was handed to the
     /// datapath, by the channel's worker.
-    handed_psn: Channels<OwnLine<AtomicU64>>,
+    handed_psn: Few<OwnLine<AtomicU64>>,
     /// Time that the workers have spent on computing parity.
     encode_ns: AtomicU64,
     /// Workers that cannot place packets for it yet.

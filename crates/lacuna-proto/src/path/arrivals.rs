@@ -6,7 +6,7 @@
 //! when a message is complete, a gap opened or the peer asked.
 
 use crate::burst::BurstSummary;
-use crate::channels::Channels;
+use crate::few::Few;
 use crate::psn;
 use lacuna_wire::{ChannelReport, Report};
 
@@ -57,7 +57,7 @@ struct Channel {
 /// What came on all channels of one queue pair.
 #[derive(Debug)]
 pub struct Arrivals {
-    channels: Channels<Channel>,
+    channels: Few<Channel>,
     unreported_bytes: u64,
     report_bytes: u64,
     /// When a report is due; `None` when everything was reported.

@@ -20,7 +20,7 @@ pub mod pacer;
 pub mod pool;
 mod reordering;
 
-use crate::channels::Channels;
+use crate::few::Few;
 use crate::psn;
 use crate::rtt::RttEstimator;
 use controller::{AnyController, Controller, SHORT_PATH_NS, Sample, StartRate};
@@ -124,7 +124,7 @@ struct Channel {
 /// See the module's text.
 #[derive(Debug)]
 pub struct Path {
-    channels: Channels<Channel>,
+    channels: Few<Channel>,
     rtt: RttEstimator,
     rto: RtoConfig,
     back_off: u32,

@@ -10,7 +10,7 @@
 //! channel's data: channels do not keep order among each other.
 
 use super::QueuePair;
-use crate::channels::Channels;
+use crate::few::Few;
 use lacuna_wire::{
     ControlBody, ControlHeader, ControlWriter, Flush, FlushMark, Frame, FrameError, Probe,
     ProbeReply, Qpn,
@@ -60,7 +60,7 @@ pub(super) struct Control {
     /// it owes none.
     asked_ns: Option<u64>,
     /// Per channel.
-    flushes: Channels<FlushTimer>,
+    flushes: Few<FlushTimer>,
     replies: VecDeque<ProbeReply>,
     probes: VecDeque<Probe>,
     receives_unfinished: bool,

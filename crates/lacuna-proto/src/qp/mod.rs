@@ -30,8 +30,8 @@ pub use user_send::{SendId, SendRequest, SendStatus};
 
 use crate::buffer::SendBuffer;
 use crate::burst::BurstSummary;
-use crate::channels::Channels;
 use crate::discard::Discard;
+use crate::few::Few;
 use crate::geometry::Geometry;
 use crate::modes::Mode;
 use crate::modes::auto::{self, AutoStats};
@@ -206,7 +206,7 @@ pub struct QueuePair {
     /// Until full packets are known to pass.
     proof: Option<proof::Proof>,
     failure: Arc<OnceLock<Failure>>,
-    channels: Channels<ChannelStats>,
+    channels: Few<ChannelStats>,
     timeouts: u64,
     /// Channels that runs were polled for and whose books are to be kept, a mask.
     polled_on: u32,

@@ -6,7 +6,7 @@
 //! any other.
 
 use super::transmit::Segment;
-use crate::channels::Channels;
+use crate::few::Few;
 use crate::geometry::Geometry;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,7 +19,7 @@ const RUNS_LOOKED_AT: usize = 8;
 #[derive(Debug)]
 pub(super) struct Queues {
     geometry: Geometry,
-    channels: Channels<Channel>,
+    channels: Few<Channel>,
 }
 
 #[derive(Debug, Default)]
