@@ -30,22 +30,29 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use std::ops::Range;
 
 /// One posted receive of one slot.
+///
+/// Its parts are kept apart by room, not by alignment: heap pieces that begin with a cache
+/// line are far dearer to have than others (glibc keeps none of them for the next), and each
+/// message takes one.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Receive {
     number: u64,
     geometry: Geometry,
     placement: Placement,
-    packet_bits: Box<[AtomicU64]>,
-    chunk_bits: Box<[AtomicU64]>,
+    /// The bitmaps, unless they are so short that they lie in `live`.
+    packet_bits: Option<Box<[AtomicU64]>>,
+    chunk_bits: Option<Box<[AtomicU64]>>,
     /// If messages carry parity.
     held: Option<Box<Held>>,
+    /// A cache line begins in it or right behind it, wherever the heap put the whole.
+    _apart: [u64; 7],
     live: Live,
 }
 
-/// What changes while packets come. On a cache line of its own: the fields
-/// before it are read for every packet by every worker.
+/// What changes while packets come. Not on the cache lines of the fields before it,
+/// which are read for every packet by every worker.
 #[derive(Debug)]
-#[repr(align(64))]
 struct Live {
     /// Chunk bits set so far.
     chunks_done: AtomicU32,
@@ -57,6 +64,15 @@ struct Live {
     end: AtomicU64,
     /// 1 once a packet said that the message carries a user immediate.
     carries_immediate: AtomicU32,
+    /// A bitmap of one word.
+    packet_word: AtomicU64,
+    chunk_word: AtomicU64,
+}
+
+/// A bitmap that is no single word.
+fn long_bitmap(bits: u32) -> Option<Box<[AtomicU64]>> {
+    let words = bits.div_ceil(64);
+    (words != 1).then(|| (0..words).map(|_| AtomicU64::new(0)).collect())
 }
 
 /// What placing one packet did.
@@ -95,7 +111,6 @@ impl Receive {
     pub(crate) fn new(number: u64, geometry: Geometry, placement: Placement) -> Self {
         let capacity_bytes = placement.len() as u64;
         assert!(capacity_bytes <= geometry.max_message_bytes());
-        let words = |bits: u32| (0..bits.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let packets = geometry.packets(capacity_bytes);
         let held = geometry
             .layout()
@@ -103,18 +118,26 @@ impl Receive {
         Self {
             number,
             geometry,
-            packet_bits: words(packets),
-            chunk_bits: words(geometry.chunks(capacity_bytes)),
+            packet_bits: long_bitmap(packets),
+            chunk_bits: long_bitmap(geometry.chunks(capacity_bytes)),
             placement,
             held,
+            _apart: [0; 7],
             live: Live {
                 chunks_done: AtomicU32::new(0),
                 fragments: AtomicU32::new(0),
                 immediate: AtomicU64::new(0),
                 end: AtomicU64::new(0),
                 carries_immediate: AtomicU32::new(0),
+                packet_word: AtomicU64::new(0),
+                chunk_word: AtomicU64::new(0),
             },
         }
+    }
+
+    #[inline]
+    fn packet_bits(&self) -> &[AtomicU64] {
+        self.packet_bits.as_deref().unwrap_or(std::slice::from_ref(&self.live.packet_word))
     }
 
     /// Message number: the n-th send lands in the n-th receive.
@@ -176,7 +199,7 @@ impl Receive {
         {
             return Err(Discard::Inconsistent);
         }
-        let word = &self.packet_bits[(at.packet / 64) as usize];
+        let word = &self.packet_bits()[(at.packet / 64) as usize];
         let bit = 1u64 << (at.packet % 64);
         let before = word.load(Ordering::Relaxed);
         if before & bit != 0 {
@@ -244,7 +267,7 @@ impl Receive {
     /// If the buffer has no such packets.
     #[inline]
     pub(crate) fn packet_word(&self, word: u32) -> u64 {
-        self.packet_bits[word as usize].load(Ordering::Relaxed)
+        self.packet_bits()[word as usize].load(Ordering::Relaxed)
     }
 
     /// Bytes that full packets may fill: the buffer, or the message if its end
@@ -271,10 +294,10 @@ impl Receive {
     /// and which were clear, and the bits of the chunks that are whole by them.
     /// Returns how many those are.
     pub(crate) fn publish(&self, word: u32, fresh: u64) -> u64 {
-        let now = self.packet_bits[word as usize].fetch_or(fresh, Ordering::AcqRel) | fresh;
+        let now = self.packet_bits()[word as usize].fetch_or(fresh, Ordering::AcqRel) | fresh;
         let chunk_packets = self.geometry.chunk_packets();
         if chunk_packets == 1 {
-            let before = self.chunk_bits[word as usize].fetch_or(fresh, Ordering::AcqRel);
+            let before = self.chunk_bits()[word as usize].fetch_or(fresh, Ordering::AcqRel);
             let whole = (fresh & !before).count_ones();
             self.live.chunks_done.fetch_add(whole, Ordering::AcqRel);
             return u64::from(whole);
@@ -310,14 +333,14 @@ impl Receive {
                 let low = first.max(word * 64) % 64;
                 let high = last.min(word * 64 + 63) % 64;
                 let mask = (u64::MAX >> (63 - (high - low))) << low;
-                self.packet_bits[word as usize].load(Ordering::Acquire) & mask == mask
+                self.packet_bits()[word as usize].load(Ordering::Acquire) & mask == mask
             })
         };
         if !whole {
             return None;
         }
         let bit = 1u64 << (chunk % 64);
-        let before = self.chunk_bits[(chunk / 64) as usize].fetch_or(bit, Ordering::AcqRel);
+        let before = self.chunk_bits()[(chunk / 64) as usize].fetch_or(bit, Ordering::AcqRel);
         if before & bit != 0 {
             return None;
         }
@@ -347,7 +370,7 @@ impl Receive {
 
     /// Whether any packet from `first` on is here: asked once per message.
     fn has_packets_from(&self, first: u64) -> bool {
-        let words = self.packet_bits.iter().enumerate().skip((first / 64) as usize);
+        let words = self.packet_bits().iter().enumerate().skip((first / 64) as usize);
         words.map(|(index, word)| (index as u64, word.load(Ordering::Relaxed))).any(
             |(index, word)| {
                 let skipped = first.saturating_sub(index * 64);
@@ -395,7 +418,7 @@ impl Receive {
     /// Whether a chunk is complete. Out of range is never complete.
     #[inline]
     pub fn has_chunk(&self, chunk: u32) -> bool {
-        self.chunk_bits
+        self.chunk_bits()
             .get((chunk / 64) as usize)
             .is_some_and(|word| word.load(Ordering::Acquire) >> (chunk % 64) & 1 == 1)
     }
@@ -406,7 +429,7 @@ impl Receive {
         while chunk < chunks.end {
             let count = (64 - chunk % 64).min(chunks.end - chunk);
             let mask = (u64::MAX >> (64 - count)) << (chunk % 64);
-            let word = self.chunk_bits.get((chunk / 64) as usize);
+            let word = self.chunk_bits().get((chunk / 64) as usize);
             if word.is_none_or(|word| word.load(Ordering::Acquire) & mask != mask) {
                 return false;
             }
@@ -435,7 +458,7 @@ impl Receive {
 
     /// The live chunk bitmap: chunk `i` is bit `i % 64` of word `i / 64`.
     pub fn chunk_bits(&self) -> &[AtomicU64] {
-        &self.chunk_bits
+        self.chunk_bits.as_deref().unwrap_or(std::slice::from_ref(&self.live.chunk_word))
     }
 
     /// The packets of one chunk, one bit each, for chunks of up to 64 packets;
@@ -448,7 +471,7 @@ impl Receive {
 
     /// Whether a packet came.
     pub fn has_packet(&self, packet: u32) -> bool {
-        self.packet_bits
+        self.packet_bits()
             .get((packet / 64) as usize)
             .is_some_and(|word| word.load(Ordering::Acquire) >> (packet % 64) & 1 == 1)
     }
@@ -456,7 +479,7 @@ impl Receive {
     /// Chunks before the first missing one.
     pub fn cumulative(&self) -> u32 {
         let chunks = self.chunks();
-        for (index, word) in self.chunk_bits.iter().enumerate() {
+        for (index, word) in self.chunk_bits().iter().enumerate() {
             let missing = (!word.load(Ordering::Acquire)).trailing_zeros();
             if missing < 64 {
                 return (index as u32 * 64 + missing).min(chunks);
@@ -469,13 +492,14 @@ impl Receive {
     /// first, as the acknowledgement carries them; returns the bytes up to the
     /// last that has a set bit.
     pub fn copy_chunk_bits(&self, first: u32, out: &mut [u8]) -> usize {
-        let load =
-            |word: usize| self.chunk_bits.get(word).map_or(0, |word| word.load(Ordering::Acquire));
+        let load = |word: usize| {
+            self.chunk_bits().get(word).map_or(0, |word| word.load(Ordering::Acquire))
+        };
         let shift = first % 64;
         let mut used = 0;
         for (index, bytes) in out.chunks_mut(8).enumerate() {
             let word = (first / 64) as usize + index;
-            if word >= self.chunk_bits.len() {
+            if word >= self.chunk_bits().len() {
                 break;
             }
             let mut bits = load(word) >> shift;

@@ -223,9 +223,24 @@ fn an_empty_message_is_complete_with_its_one_packet() {
 
 #[test]
 fn what_changes_per_packet_shares_no_cache_line_with_what_is_read() {
-    assert_eq!(std::mem::align_of::<Receive>(), 64);
-    assert_eq!(std::mem::offset_of!(Receive, live) % 64, 0);
-    assert_eq!(std::mem::size_of::<super::Live>(), 64);
-    // Key, bitmaps' and buffer's pointers, geometry: two lines.
-    assert_eq!(std::mem::size_of::<Receive>(), 192);
+    // Wherever a piece of the heap begins: at a multiple of 8 bytes at least.
+    let read = std::mem::offset_of!(Receive, _apart);
+    for start in (0..64).step_by(8) {
+        let (last_read, first_live) =
+            (start + read - 1, start + std::mem::offset_of!(Receive, live));
+        assert!(last_read / 64 < first_live / 64);
+    }
+    assert!(std::mem::align_of::<Receive>() <= 16, "the heap has pieces of more seldom");
+    assert_eq!(std::mem::size_of::<Receive>(), 256);
+}
+
+#[test]
+fn bitmaps_of_one_word_take_no_piece_of_the_heap() {
+    let has_pieces = |capacity| {
+        let receive = receive(2, capacity);
+        [receive.packet_bits.is_some(), receive.chunk_bits.is_some()]
+    };
+    assert_eq!(has_pieces(64 * MTU), [false, false]);
+    assert_eq!(has_pieces(65 * MTU), [true, false]);
+    assert_eq!(has_pieces(129 * MTU), [true, true]);
 }
