@@ -7,7 +7,7 @@
 
 use std::iter::Chain;
 use std::ops::{Deref, DerefMut};
-use std::{option, vec};
+use std::{option, slice, vec};
 
 /// See the module's text. Its length is fixed.
 #[derive(Debug, Clone)]
@@ -41,6 +41,15 @@ impl<T> IntoIterator for Few<T> {
             Elements::Several(several) => (None, several.into_vec()),
         };
         one.into_iter().chain(several)
+    }
+}
+
+impl<'f, T> IntoIterator for &'f Few<T> {
+    type Item = &'f T;
+    type IntoIter = slice::Iter<'f, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
     }
 }
 

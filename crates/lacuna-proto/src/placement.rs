@@ -8,6 +8,7 @@
 
 #![allow(unsafe_code)]
 
+use crate::few::Few;
 use crate::sync::Shadow;
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -20,11 +21,19 @@ use std::sync::Arc;
 pub struct Placement {
     start: *mut u8,
     len: usize,
-    memory: Arc<Memory>,
+    hold: Hold,
     shadow: Shadow,
 }
 
-/// Keeps the bytes alive; the last part to go frees what is owned.
+/// Keeps the bytes alive.
+enum Hold {
+    /// By the only placement over them.
+    Alone(Memory),
+    /// By parts; the last to go frees what is owned.
+    Shared(Arc<Memory>),
+}
+
+/// Bytes, freed with it if they are owned.
 enum Memory {
     /// A vector taken apart: start, length, capacity.
     Owned(*mut u8, usize, usize),
@@ -46,8 +55,8 @@ impl Placement {
     pub fn from_vec(buffer: Vec<u8>) -> Self {
         let mut buffer = ManuallyDrop::new(buffer);
         let (start, len) = (buffer.as_mut_ptr(), buffer.len());
-        let memory = Arc::new(Memory::Owned(start, len, buffer.capacity()));
-        Self { start, len, memory, shadow: Shadow::new(len) }
+        let hold = Hold::Alone(Memory::Owned(start, len, buffer.capacity()));
+        Self { start, len, hold, shadow: Shadow::new(len) }
     }
 
     /// Borrows foreign memory: the door for callers that keep the memory alive
@@ -58,17 +67,47 @@ impl Placement {
     /// accesses bytes whose chunk is not complete, until every slot that this
     /// placement is posted in was retired and every clone is dropped.
     pub unsafe fn from_raw(start: *mut u8, len: usize) -> Self {
-        Self { start, len, memory: Arc::new(Memory::Foreign), shadow: Shadow::new(len) }
+        Self { start, len, hold: Hold::Alone(Memory::Foreign), shadow: Shadow::new(len) }
     }
 
-    /// A part of the same memory, for a message of several slots.
+    /// Parts of the same memory, of `part_bytes` each but the last: one at least.
     ///
     /// # Panics
-    /// If the range is out of bounds.
-    pub(crate) fn part(&self, offset: usize, len: usize) -> Self {
-        assert!(offset <= self.len && len <= self.len - offset);
-        let start = self.start.wrapping_add(offset);
-        Self { start, len, memory: self.memory.clone(), shadow: self.shadow.part(offset) }
+    /// If parts have no bytes and the whole has some.
+    pub(crate) fn into_parts(self, part_bytes: usize) -> Few<Self> {
+        if self.len <= part_bytes {
+            return std::iter::once(self).collect();
+        }
+        let (start, len, shadow) = (self.start, self.len, self.shadow.clone());
+        let memory = self.share();
+        let part = |offset: usize| Self {
+            start: start.wrapping_add(offset),
+            len: part_bytes.min(len - offset),
+            hold: Hold::Shared(memory.clone()),
+            shadow: shadow.part(offset),
+        };
+        (0..len).step_by(part_bytes).map(part).collect()
+    }
+
+    /// A second placement over all of it, which proves by [`Placement::into_vec`] that
+    /// the first is gone.
+    #[cfg(test)]
+    pub(crate) fn twice(self) -> [Self; 2] {
+        let (start, len, shadow) = (self.start, self.len, self.shadow.clone());
+        let memory = self.share();
+        [(); 2].map(|()| Self {
+            start,
+            len,
+            hold: Hold::Shared(memory.clone()),
+            shadow: shadow.clone(),
+        })
+    }
+
+    fn share(self) -> Arc<Memory> {
+        match self.hold {
+            Hold::Alone(memory) => Arc::new(memory),
+            Hold::Shared(memory) => memory,
+        }
     }
 
     /// Bytes that can be placed.
@@ -117,30 +156,39 @@ impl Placement {
         unsafe { std::slice::from_raw_parts(self.start.add(offset), len) }
     }
 
+    fn memory(&self) -> &Memory {
+        match &self.hold {
+            Hold::Alone(memory) => memory,
+            Hold::Shared(memory) => memory,
+        }
+    }
+
     /// Whether this is the only handle on the memory: all parts are gone.
     pub fn is_unique(&self) -> bool {
-        Arc::strong_count(&self.memory) == 1
+        match &self.hold {
+            Hold::Alone(_) => true,
+            Hold::Shared(memory) => Arc::strong_count(memory) == 1,
+        }
     }
 
     /// The whole vector again, or the placement while other parts live or the
     /// memory is foreign.
     pub fn into_vec(self) -> Result<Vec<u8>, Self> {
-        let Self { start, len, memory, shadow } = self;
-        match Arc::try_unwrap(memory) {
-            Ok(memory) => {
-                let memory = ManuallyDrop::new(memory);
-                match *memory {
-                    Memory::Owned(start, len, capacity) => {
-                        // SAFETY: the parts of a vector taken apart in `from_vec`;
-                        // this was the last handle and `Memory` is not dropped.
-                        Ok(unsafe { Vec::from_raw_parts(start, len, capacity) })
-                    }
-                    Memory::Foreign => {
-                        Err(Self { start, len, memory: Arc::new(Memory::Foreign), shadow })
-                    }
-                }
+        let Self { start, len, hold, shadow } = self;
+        let memory = match hold {
+            Hold::Alone(memory) => memory,
+            Hold::Shared(memory) => match Arc::try_unwrap(memory) {
+                Ok(memory) => memory,
+                Err(memory) => return Err(Self { start, len, hold: Hold::Shared(memory), shadow }),
+            },
+        };
+        match *ManuallyDrop::new(memory) {
+            Memory::Owned(start, len, capacity) => {
+                // SAFETY: the parts of a vector taken apart in `from_vec`;
+                // this was the last handle and `Memory` is not dropped.
+                Ok(unsafe { Vec::from_raw_parts(start, len, capacity) })
             }
-            Err(memory) => Err(Self { start, len, memory, shadow }),
+            Memory::Foreign => Err(Self { start, len, hold: Hold::Alone(Memory::Foreign), shadow }),
         }
     }
 }
@@ -158,7 +206,7 @@ impl fmt::Debug for Placement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Placement")
             .field("len", &self.len)
-            .field("owned", &matches!(*self.memory, Memory::Owned(..)))
+            .field("owned", &matches!(self.memory(), Memory::Owned(..)))
             .finish()
     }
 }
@@ -179,14 +227,28 @@ mod tests {
     }
 
     #[test]
-    fn a_vector_comes_back_only_when_its_parts_are_gone() {
-        let whole = Placement::from_vec(vec![0; 8]);
-        let part = whole.part(4, 4);
-        let whole = whole.into_vec().unwrap_err();
+    fn a_vector_comes_back_only_when_its_other_parts_are_gone() {
+        let parts = Placement::from_vec(vec![0; 10]).into_parts(4);
+        assert!(parts.iter().map(Placement::len).eq([4, 4, 2]));
         // SAFETY: no other thread knows the placement.
-        unsafe { part.write(0, &[9]) };
-        drop(part);
-        assert_eq!(whole.into_vec().unwrap()[4], 9);
+        unsafe { parts[2].write(1, &[9]) };
+        let mut parts = parts.into_iter();
+        let first = parts.next().unwrap();
+        assert!(!first.is_unique());
+        let first = first.into_vec().unwrap_err();
+        drop(parts);
+        assert!(first.is_unique());
+        assert_eq!(first.into_vec().unwrap()[9], 9);
+    }
+
+    #[test]
+    fn what_fits_one_part_is_one_part() {
+        for len in [0, 3, 4] {
+            let mut parts = Placement::from_vec(vec![7; len]).into_parts(4).into_iter();
+            let only = parts.next().unwrap();
+            assert!(parts.next().is_none());
+            assert_eq!(only.into_vec().unwrap(), vec![7; len]);
+        }
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl RecvHandle {
     /// Whether a chunk is here: one load, no lock.
     pub fn has_chunk(&self, chunk: u32) -> bool {
         // Who polls asks often, mostly a receive of one part: without a division.
-        if let [only] = self.posted().parts.as_slice() {
+        if let [only] = &self.posted().parts[..] {
             return only.has_chunk(chunk);
         }
         self.locate(chunk).is_some_and(|(part, chunk)| self.posted().parts[part].has_chunk(chunk))
@@ -138,7 +138,7 @@ impl RecvHandle {
     /// never cleared. `None` for a receive of several slots, each of which has a
     /// bitmap of its own.
     pub fn live_chunk_bits(&self) -> Option<&[AtomicU64]> {
-        match self.posted().parts.as_slice() {
+        match &self.posted().parts[..] {
             [only] => Some(only.chunk_bits()),
             _ => None,
         }

@@ -697,7 +697,7 @@ impl Path {
 
 impl Drop for Path {
     fn drop(&mut self) {
-        for state in self.channels.iter() {
+        for state in &self.channels {
             state.pool.give_back(state.ledger.in_flight_charge());
             state.pool.change_part(state.credit, 0);
         }

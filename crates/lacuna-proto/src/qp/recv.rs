@@ -7,6 +7,7 @@
 //! the application took its buffer back; then its slot is free.
 
 use super::error::{Failure, PostReceiveError, ReceiveFailure};
+use crate::few::Few;
 use crate::geometry::Geometry;
 use crate::modes::{Mode, RecvMachine};
 use crate::placement::Placement;
@@ -36,7 +37,7 @@ pub struct PostedReceive {
     /// Number of its first message.
     pub first: u64,
     /// The records, in order of offset.
-    pub parts: Vec<Arc<Receive>>,
+    pub parts: Few<Arc<Receive>>,
 }
 
 impl PostedReceive {
@@ -173,11 +174,9 @@ impl RecvSide {
         if open + needed > u64::from(slots) || !numbers.clone().all(|n| self.table.is_free(n)) {
             return Err(PostReceiveError::NoSlot { needed, open, slots });
         }
-        let mut parts = Vec::with_capacity(needed as usize);
-        for number in numbers.clone() {
-            let start = (number - numbers.start) * slot_bytes;
-            let len = (capacity_bytes - start).min(slot_bytes);
-            let part = buffer.part(start as usize, len as usize);
+        let parts = buffer.into_parts(slot_bytes as usize);
+        debug_assert_eq!(parts.len() as u64, needed);
+        let parts = numbers.clone().zip(parts).map(|(number, part)| {
             let receive = Arc::new(Receive::new(number, self.geometry, part));
             let is_posted = self.table.post(receive.clone());
             debug_assert!(is_posted, "checked above, and posts are under the lock");
@@ -190,8 +189,9 @@ impl RecvSide {
                 closed: false,
                 cancelled: None,
             });
-            parts.push(receive);
-        }
+            receive
+        });
+        let parts = parts.collect();
         self.posted = numbers.end;
         Ok(PostedReceive { first: numbers.start, parts })
     }
@@ -392,7 +392,9 @@ impl RecvSide {
             }
         }
         // The list covers a prefix without holes.
-        let mut runs: Vec<Run> = self.runs.iter().take(RUNS_TOLD_MAX).copied().collect();
+        let mut told = [Run::default(); RUNS_TOLD_MAX];
+        told.iter_mut().zip(&self.runs).for_each(|(told, run)| *told = *run);
+        let mut runs = &told[..self.runs.len().min(RUNS_TOLD_MAX)];
         let room = writer.room().saturating_sub(Receives::FIXED_BYTES);
         let failed_max = FAILED_TOLD_MAX.min(self.failed.len());
         let wanted = finished.len() + failed_max * 8 + runs.len() * RUN_BYTES;
@@ -402,7 +404,8 @@ impl RecvSide {
         }
         finished.truncate(room / 2);
         let failed_max = failed_max.min((room - finished.len()) / 2 / 8);
-        runs.truncate((room - finished.len() - failed_max * 8) / RUN_BYTES);
+        let runs_max = (room - finished.len() - failed_max * 8) / RUN_BYTES;
+        runs = &runs[..runs_max.min(runs.len())];
         let mut newest = self.failed.iter().rev().copied();
         let failed: Vec<u64> = newest.by_ref().take(failed_max).collect();
         let failed_from = newest.next().map_or(self.failed_from, |untold| untold + 1);
@@ -412,7 +415,7 @@ impl RecvSide {
             finished: &finished,
             failed_from,
             failed: U64List::from_values(&failed),
-            runs: RunList::from_runs(&runs),
+            runs: RunList::from_runs(runs),
         }));
         if is_written {
             self.told = self.base + runs.iter().map(|run| u64::from(run.count)).sum::<u64>();

@@ -34,8 +34,8 @@ fn geometry() -> Geometry {
 /// A table with message 0 posted over two packets of memory.
 fn posted() -> (Arc<RecvTable>, Vec<ChannelWriter>, Arc<Receive>, Placement) {
     let (table, writers) = RecvTable::new(geometry(), 7, 0, None);
-    let memory = Placement::from_vec(vec![0; 2 * MTU]);
-    let receive = Arc::new(Receive::new(0, geometry(), memory.part(0, memory.len())));
+    let [memory, posted] = Placement::from_vec(vec![0; 2 * MTU]).twice();
+    let receive = Arc::new(Receive::new(0, geometry(), posted));
     assert!(table.post(receive.clone()));
     (table, writers, receive, memory)
 }
@@ -76,8 +76,8 @@ fn coded() -> (Arc<RecvTable>, ChannelWriter, Arc<Receive>, Placement) {
     let geometry = Geometry::new(config).unwrap();
     let codec = Arc::new(Codec::with_engine(code, Engine::new(EngineKind::Naive).unwrap()));
     let (table, mut writers) = RecvTable::new(geometry, 7, 0, Some(&codec));
-    let memory = Placement::from_vec(vec![0; 2 * MTU]);
-    let receive = Arc::new(Receive::new(0, geometry, memory.part(0, memory.len())));
+    let [memory, posted] = Placement::from_vec(vec![0; 2 * MTU]).twice();
+    let receive = Arc::new(Receive::new(0, geometry, posted));
     assert!(table.post(receive.clone()));
     (table, writers.swap_remove(0), receive, memory)
 }

@@ -134,9 +134,8 @@ fn nothing_is_written_after_close_while_workers_go_on_placing() {
             });
         }
         for number in 0..400u64 {
-            let placement = Placement::from_vec(vec![0; PACKETS as usize * MTU]);
-            let receive =
-                Arc::new(Receive::new(number, geometry, placement.part(0, placement.len())));
+            let [placement, posted] = Placement::from_vec(vec![0; PACKETS as usize * MTU]).twice();
+            let receive = Arc::new(Receive::new(number, geometry, posted));
             assert!(table.post(receive.clone()));
             while number % 3 == 0 && receive.chunks_done() < 2 {
                 std::thread::yield_now();

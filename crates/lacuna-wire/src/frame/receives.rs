@@ -33,7 +33,7 @@ pub struct Receives<'a> {
 }
 
 /// Consecutive messages whose receives are of equal length.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Run {
     /// How many.
     pub count: u32,
