@@ -2,6 +2,7 @@
 //! bit per chunk, and how far the newest acknowledgement describes them.
 
 use super::MessageShape;
+use crate::few::Few;
 use lacuna_wire::Ack;
 use std::ops::Range;
 
@@ -12,7 +13,7 @@ pub(super) struct Acked {
     /// Fragments of the immediate that there are.
     fragments_max: u32,
     /// One bit per chunk that the peer has.
-    bits: Vec<u64>,
+    bits: Few<u64>,
     count: u32,
     /// Fragments of the immediate that the peer has.
     fragments: u32,
@@ -29,7 +30,7 @@ impl Acked {
         Self {
             chunks: shape.chunks(),
             fragments_max: shape.fragments,
-            bits: vec![0; shape.chunks().div_ceil(64) as usize],
+            bits: (0..shape.chunks().div_ceil(64)).map(|_| 0).collect(),
             count: 0,
             fragments: 0,
             sequence: 0,

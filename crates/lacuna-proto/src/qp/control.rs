@@ -11,6 +11,7 @@
 
 use super::QueuePair;
 use crate::few::Few;
+use crate::path::Passed;
 use lacuna_wire::{
     ControlBody, ControlHeader, ControlWriter, Flush, FlushMark, Frame, FrameError, Probe,
     ProbeReply, Qpn,
@@ -65,6 +66,8 @@ pub(super) struct Control {
     probes: VecDeque<Probe>,
     receives_unfinished: bool,
     acks_unfinished: bool,
+    /// Empty between packets; kept for its room on the heap.
+    passed: Vec<Passed>,
 }
 
 /// When a channel's next flush is due, and how long after it the next.
@@ -109,6 +112,7 @@ impl Control {
             probes: VecDeque::new(),
             receives_unfinished: false,
             acks_unfinished: false,
+            passed: Vec::new(),
         }
     }
 
@@ -178,7 +182,7 @@ impl QueuePair {
         self.control.heard(now_ns);
         // Judging what a report passed comes last: the acknowledgements of the
         // same packet describe the same moment.
-        let mut passed = Vec::new();
+        let mut passed = std::mem::take(&mut self.control.passed);
         let mut has_report = false;
         for frame in body.frames() {
             match frame? {
@@ -220,11 +224,12 @@ impl QueuePair {
                 }
             }
         }
-        for passed in passed {
+        for passed in passed.drain(..) {
             while let Some(record) = self.path.pop_passed(passed) {
                 self.send.on_passed(sequence, record, self.path.rto_ns());
             }
         }
+        self.control.passed = passed;
         if has_report {
             self.path.end_report(now_ns);
         }

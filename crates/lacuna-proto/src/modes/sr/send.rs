@@ -22,6 +22,9 @@ pub struct Sender {
     config: Config,
     shape: MessageShape,
     acked: Acked,
+    /// All of it, until it was taken.
+    fresh: Option<Range<u32>>,
+    /// What is to be sent again.
     transmit: VecDeque<Range<u32>>,
     /// Runs passed by a report without an acknowledgement as new as it.
     undecided: VecDeque<(u64, Run, u64)>,
@@ -37,7 +40,8 @@ impl Sender {
             config,
             shape,
             acked: Acked::new(&shape),
-            transmit: std::iter::once(0..shape.total_packets).collect(),
+            fresh: Some(0..shape.total_packets),
+            transmit: VecDeque::new(),
             undecided: VecDeque::new(),
             aging: VecDeque::new(),
             retransmitted_chunks: 0,
@@ -45,7 +49,7 @@ impl Sender {
     }
 
     pub(crate) fn poll_transmit(&mut self) -> Option<Range<u32>> {
-        self.transmit.pop_front()
+        self.fresh.take().or_else(|| self.transmit.pop_front())
     }
 
     pub(crate) fn on_ack(&mut self, sequence: u64, ack: &Ack<'_>) {
