@@ -81,6 +81,12 @@ fn axes() -> Vec<Axis> {
             256 << 20,
             &[1, 10, 100, 1000].map(|pairs| (pairs, pairs, 1000 / pairs, message)),
         ),
+        // Alike, so that with more of them there is more in flight.
+        axis(
+            "full queue pairs",
+            1 << 30,
+            &[1, 10, 100, 1000].map(|pairs| (pairs, pairs, 16, 64 << 10)),
+        ),
         // As many bytes in flight, as far as messages can be so short.
         axis(
             "message bytes",
@@ -139,11 +145,11 @@ pub(crate) fn run(only: &[String], rounds: u32, json: bool) -> Result<()> {
         return Ok(());
     }
     if !settings.is_empty() {
-        println!("axis           queue pairs  slots  message bytes  CPU ns/packet  ratio");
+        println!("axis             queue pairs  slots  message bytes  CPU ns/packet  ratio");
     }
     for s in &settings {
         println!(
-            "{:<14} {:>11} {:>6} {:>14} {:>14.0} {:>6.2} [{:.2}-{:.2}]",
+            "{:<16} {:>11} {:>6} {:>14} {:>14.0} {:>6.2} [{:.2}-{:.2}]",
             s.axis,
             s.queue_pairs,
             s.slots,
