@@ -466,7 +466,8 @@ impl Receive {
     pub fn chunk_packets(&self, chunk: u32) -> u64 {
         let first = chunk.saturating_mul(self.geometry.chunk_packets());
         let count = self.geometry.chunk_packets().min(64);
-        (0..count).fold(0, |bits, i| bits | u64::from(self.has_packet(first + i)) << i)
+        (0..count)
+            .fold(0, |bits, i| bits | u64::from(self.has_packet(first.saturating_add(i))) << i)
     }
 
     /// Whether a packet came.

@@ -158,9 +158,9 @@ impl Queues {
     /// all packets count.
     pub(super) fn packets_on(&self, channel: usize, most: u32) -> u32 {
         let Channel { repairs, fresh } = &self.channels[channel];
-        let mut packets = 0;
+        let mut packets = 0_u32;
         for run in repairs.iter().chain(fresh) {
-            packets += run.packets.end - run.packets.start;
+            packets = packets.saturating_add(run.packets.end - run.packets.start);
             if packets > most {
                 break;
             }

@@ -222,6 +222,18 @@ fn an_empty_message_is_complete_with_its_one_packet() {
 }
 
 #[test]
+fn a_chunk_that_no_message_has_holds_no_packet() {
+    let receive = receive(2, 4 * MTU);
+    for packet in 0..4 {
+        place(&receive, packet, &[1; MTU], false).unwrap();
+    }
+    assert_eq!(receive.chunk_packets(1), 0b11);
+    for chunk in [2, 1 << 31, u32::MAX] {
+        assert_eq!(receive.chunk_packets(chunk), 0, "{chunk}");
+    }
+}
+
+#[test]
 fn what_changes_per_packet_shares_no_cache_line_with_what_is_read() {
     // Wherever a piece of the heap begins: at a multiple of 8 bytes at least.
     let read = std::mem::offset_of!(Receive, _apart);

@@ -3,6 +3,7 @@
 
 use super::{Place, SendSide};
 use crate::modes::auto::{AutoStats, Chooser, Chosen, Estimate, Question};
+use crate::modes::ec::Layout;
 use crate::path::controller::Controller;
 use crate::path::{IP_UDP_BYTES, Path};
 
@@ -20,7 +21,7 @@ impl SendSide {
             estimate: estimate(path),
             message_packets: self.geometry.packets(outgoing.len_bytes),
             tail_packets: tail.end - tail.start,
-            rows: self.geometry.layout().map_or(1, crate::modes::ec::Layout::chunk_packets),
+            rows: self.geometry.layout().map_or(1, Layout::chunk_packets),
             packet_bytes: mtu_bytes + lacuna_wire::DATA_OVERHEAD_BYTES as u64 + IP_UDP_BYTES,
             is_followed: !self.queues.is_empty() || !self.waiting.is_empty(),
         }));
