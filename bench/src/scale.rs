@@ -81,6 +81,12 @@ fn axes() -> Vec<Axis> {
             256 << 20,
             &[1, 10, 100, 1000].map(|pairs| (pairs, pairs, 1000 / pairs, message)),
         ),
+        // The same with longer messages, fewer of them to the packet.
+        axis(
+            "queue pairs, long",
+            1 << 30,
+            &[1, 10, 100, 1000].map(|pairs| (pairs, pairs, 1000 / pairs, 1 << 20)),
+        ),
         // Alike, so that with more of them there is more in flight.
         axis(
             "full queue pairs",
