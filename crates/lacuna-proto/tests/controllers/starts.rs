@@ -12,7 +12,12 @@ const MESSAGE_PACKETS: u64 = (8 << 20) / 1436 + 1;
 /// How long so many packets take on a fresh connection, the time beyond which nobody can be faster
 /// (size over rate and a round trip), and what the queue dropped.
 fn message(link: Link, packets: u64, start: Option<StartRate>) -> (u64, u64, u64) {
-    let mut path = Bottleneck::new(link, 5);
+    message_by(5, link, packets, start)
+}
+
+/// The same, and what chance does to it.
+fn message_by(seed: u64, link: Link, packets: u64, start: Option<StartRate>) -> (u64, u64, u64) {
+    let mut path = Bottleneck::new(link, seed);
     let flow = path.add(BBR, start, packets, 0);
     path.run_until_done(60 * SECOND);
     let took_ns = path.took_ns(flow).expect("it is done within a minute");
@@ -40,6 +45,20 @@ fn a_long_first_message_takes_hardly_more() {
         let (took_ns, ideal_ns, dropped) = message(link, 128 * MIB_PACKETS, None);
         assert!(took_ns - ideal_ns <= 2 * link.rtt_ns, "{stalls:?}: {took_ns} of {ideal_ns}");
         assert_eq!(dropped, 0);
+    }
+}
+
+#[test]
+fn a_first_train_in_which_something_stood_still_is_followed_by_another() {
+    let stalls = Some(Stalls { every_ns: 50 * MS, lasts_ns: 2 * MS });
+    for (rtt_ms, mib) in [(40, 8), (100, 16)] {
+        for seed in 5..105 {
+            let link = Link { stalls, ..Link::new(1000, rtt_ms * MS, 100) };
+            let (took_ns, ideal_ns, dropped) = message_by(seed, link, mib * MIB_PACKETS, None);
+            let more_percent = (took_ns - ideal_ns) * 100 / link.rtt_ns;
+            assert!(more_percent < 300, "{rtt_ms} ms, seed {seed}: {more_percent} % of one more");
+            assert_eq!(dropped, 0);
+        }
     }
 }
 

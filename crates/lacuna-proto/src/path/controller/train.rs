@@ -9,6 +9,13 @@
 //! train never says less than was sent, nor, but for what hosts do to times,
 //! more than the path carries. Cross traffic lies between the packets and is
 //! counted as the path's slowness, in part: the rate is to be validated.
+//!
+//! Something may stand still while a train arrives, the link or a host that has no
+//! clock of its own: then nothing comes for a while, and what waited comes at once.
+//! A slow path shows no such gap: reports come every millisecond, and if packets come
+//! in bunches, one is like the other. So with a gap the path carries what the train says,
+//! and maybe several times as much. (What came before it, or behind it, is not believed
+//! instead: where many share the air, packets come so.)
 
 use super::super::delivery::rate_of;
 
@@ -27,14 +34,31 @@ const SENT_TOGETHER_NS: u64 = 200_000;
 /// Bytes after the first report that say anything.
 const BYTES_MIN: u64 = 16 << 10;
 
+/// Nothing came for so long, longer than a report waits for, and for such a part of the
+/// train's time: that may be a gap.
+const GAP_NS_MIN: u64 = 1_500_000;
+const GAP_PERCENT: u64 = 67;
+/// And it is one if so many times as much came behind it as with the first report, or
+/// what came before it came so many times as fast as all of it.
+const GAP_TIMES: u64 = 2;
+
+/// Before so much has come, of the 128 KiB that a first train has, what is a gap now may
+/// be none when the rest has come as slowly.
+const WHOLE_BYTES: u64 = 96 << 10;
+
 /// A train that is arriving.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Train {
     /// When its first packets had left.
     sent_ns: u64,
+    /// Delivered before its first report.
+    from_bytes: u64,
     /// Arrival and total delivered of its first report, and of the latest.
     first: Option<(u64, u64)>,
     last: (u64, u64),
+    /// The longest time between two reports' arrivals, and the earlier of them.
+    gap_ns: u64,
+    before_gap: (u64, u64),
 }
 
 /// What a train says.
@@ -44,6 +68,8 @@ pub(super) struct Estimate {
     pub(super) rate: u64,
     /// Whether the train was long enough to believe it closely.
     pub(super) is_exact: bool,
+    /// Something stood still, and the path may carry much more.
+    pub(super) is_doubtful: bool,
 }
 
 impl Train {
@@ -55,14 +81,25 @@ impl Train {
         left_ns <= SENT_TOGETHER_NS.max(arrived_ns.saturating_sub(first_ns) / 4)
     }
 
-    /// So many bytes in all had been delivered by `arrived_ns`, the newest of
-    /// which had left at `sent_ns`.
-    pub(super) fn on_report(&mut self, sent_ns: u64, arrived_ns: u64, delivered_bytes: u64) {
+    /// So many bytes in all had been delivered by `arrived_ns`, so many of them since the last
+    /// report, the newest of which had left at `sent_ns`.
+    pub(super) fn on_report(
+        &mut self,
+        sent_ns: u64,
+        arrived_ns: u64,
+        delivered_bytes: u64,
+        newly_bytes: u64,
+    ) {
         if self.first.is_none() {
             self.sent_ns = sent_ns;
+            self.from_bytes = delivered_bytes.saturating_sub(newly_bytes);
             self.first = Some((arrived_ns, delivered_bytes));
         }
         if delivered_bytes > self.last.1 {
+            let gap_ns = arrived_ns.saturating_sub(self.last.0);
+            if self.last.1 > 0 && gap_ns > self.gap_ns {
+                (self.gap_ns, self.before_gap) = (gap_ns, self.last);
+            }
             self.last = (arrived_ns.max(self.last.0), delivered_bytes);
         }
     }
@@ -74,14 +111,35 @@ impl Train {
 
     /// The rate, once the train is long enough to tell.
     pub(super) fn estimate(&self) -> Option<Estimate> {
-        let (first_ns, _) = self.first?;
+        let estimate = self.estimate_until(self.last)?;
+        Some(Estimate { is_doubtful: self.has_gap(estimate.rate), ..estimate })
+    }
+
+    /// Whether there is one in a train that seems to have arrived at this rate.
+    fn has_gap(&self, rate: u64) -> bool {
+        let Some((first_ns, first_bytes)) = self.first else { return false };
+        if self.last.1.saturating_sub(self.from_bytes) < WHOLE_BYTES {
+            return false;
+        }
         let spread_ns = self.last.0.saturating_sub(first_ns);
-        let bytes = self.bytes();
+        let behind_bytes = self.last.1.saturating_sub(self.before_gap.1);
+        let is_long =
+            u128::from(self.gap_ns) * 100 >= u128::from(spread_ns) * u128::from(GAP_PERCENT);
+        let waited = behind_bytes / GAP_TIMES >= first_bytes.saturating_sub(self.from_bytes);
+        let before = || self.estimate_until(self.before_gap);
+        let is_slower = || before().is_some_and(|before| before.rate / GAP_TIMES >= rate);
+        self.gap_ns >= GAP_NS_MIN && is_long && (waited || is_slower())
+    }
+
+    fn estimate_until(&self, (last_ns, last_bytes): (u64, u64)) -> Option<Estimate> {
+        let (first_ns, first_bytes) = self.first?;
+        let spread_ns = last_ns.saturating_sub(first_ns);
+        let bytes = last_bytes.saturating_sub(first_bytes);
         if spread_ns < SPREAD_NS_MIN || bytes < BYTES_MIN {
             return None;
         }
         let rate = rate_of(bytes, spread_ns + WAKE_UP_NS);
-        Some(Estimate { rate, is_exact: spread_ns >= SPREAD_NS_EXACT })
+        Some(Estimate { rate, is_exact: spread_ns >= SPREAD_NS_EXACT, is_doubtful: false })
     }
 }
 
@@ -93,10 +151,10 @@ mod tests {
     fn the_spread_of_a_train_is_the_rate() {
         let mut train = Train::default();
         // 125 MB/s: a millisecond and a half after the first report.
-        train.on_report(0, 40_000_000, 20_000);
-        train.on_report(0, 41_000_000, 145_000);
-        train.on_report(100_000, 41_500_000, 207_500);
-        let Estimate { rate, is_exact } = train.estimate().unwrap();
+        train.on_report(0, 40_000_000, 20_000, 20_000);
+        train.on_report(0, 41_000_000, 145_000, 125_000);
+        train.on_report(100_000, 41_500_000, 207_500, 62_500);
+        let Estimate { rate, is_exact, .. } = train.estimate().unwrap();
         assert!(is_exact);
         assert!((120_000_000..=125_000_000).contains(&rate), "{rate}");
     }
@@ -104,7 +162,7 @@ mod tests {
     #[test]
     fn what_left_later_is_of_no_train() {
         let mut train = Train::default();
-        train.on_report(0, 40_000_000, 20_000);
+        train.on_report(0, 40_000_000, 20_000, 20_000);
         assert!(train.holds(150_000, 40_100_000));
         assert!(train.holds(1_000_000, 44_000_000), "a slow path: it left well before");
         assert!(!train.holds(20_000_000, 60_000_000));
@@ -113,8 +171,41 @@ mod tests {
     #[test]
     fn what_comes_at_once_says_nothing() {
         let mut train = Train::default();
-        train.on_report(0, 40_000_000, 60_000);
-        train.on_report(0, 40_010_000, 130_000);
+        train.on_report(0, 40_000_000, 60_000, 60_000);
+        train.on_report(0, 40_010_000, 130_000, 70_000);
         assert_eq!(train.estimate(), None);
+    }
+
+    #[test]
+    fn a_gap_leaves_a_doubt() {
+        let is_doubtful = |train: &Train| train.estimate().unwrap().is_doubtful;
+        let mut train = Train::default();
+        train.on_report(0, 40_000_000, 20_000, 20_000);
+        train.on_report(0, 40_500_000, 82_500, 62_500);
+        assert!(!is_doubtful(&train));
+        // The rest waited for 3 ms.
+        train.on_report(0, 43_500_000, 115_000, 32_500);
+        assert!(is_doubtful(&train));
+        // Almost all of it waited.
+        let mut train = Train::default();
+        train.on_report(0, 40_000_000, 20_000, 20_000);
+        train.on_report(0, 43_500_000, 150_000, 130_000);
+        assert!(is_doubtful(&train));
+        // As much again comes as slowly.
+        train.on_report(0, 46_500_000, 280_000, 130_000);
+        assert!(!is_doubtful(&train));
+    }
+
+    #[test]
+    fn a_slow_path_has_no_gap() {
+        // 5 Mbit/s, a packet every 2.4 ms; and 100 Mbit/s, a bundle every 5.2 ms.
+        for (every_ns, bytes) in [(2_400_000, 1_500), (5_200_000, 65_000)] {
+            let mut train = Train::default();
+            for bunch in 1..40 {
+                train.on_report(0, 40_000_000 + bunch * every_ns, 500_000 + bunch * bytes, bytes);
+                assert!(train.estimate().is_none_or(|estimate| !estimate.is_doubtful));
+            }
+            assert!(train.estimate().unwrap().is_exact);
+        }
     }
 }

@@ -11,7 +11,8 @@
 //! - *Unvalidated*: sends at that rate, a window of what the path would hold. Of a
 //!   rate that is known from elsewhere, an eighth of a round trip leaves faster, as
 //!   in probing upwards: the path may carry more by now, and a message may be over
-//!   before anything else would tell.
+//!   before anything else would tell. Of a rate from a train in which something stood
+//!   still, which may be a quarter of the path's, another train leaves first, at once.
 //! - *Validating*: what was sent so is arriving. Once all of it has, what was
 //!   delivered is the estimate, or what was known if it met no queue, and the flow
 //!   goes on to probe for more.
@@ -65,6 +66,9 @@ const MET_QUEUE_NS_MIN: u64 = 1_000_000;
 /// leaves, per cent: it makes a queue of a 32nd at most, too little to be seen.
 const ASKING_PART: u64 = 8;
 const ASKING_PERCENT: u64 = 125;
+/// The same of a rate that a train leaves in doubt: half of what the path would hold,
+/// which is a queue of so much if it carries no more, and no longer a train than others.
+const DOUBTFUL_PART: u64 = 2;
 /// More than was hoped for by so much, per cent, is no noise.
 const CARRIES_MORE_PERCENT: u64 = 103;
 /// Less than so much of what was sent arrives: the path is slower than hoped.
@@ -113,6 +117,8 @@ pub(super) struct Start {
     has_sent: bool,
     /// Asks whether the path carries more than is known.
     asking: Asking,
+    /// A train that left a doubt was followed by another.
+    is_asked: bool,
     /// The answer was that it does.
     is_raised: bool,
     /// There was a queue since the rate was hoped for.
@@ -126,10 +132,10 @@ pub(super) struct Start {
 enum Asking {
     #[default]
     No,
-    /// Leaving: so many bytes have.
-    Leaving(u64),
-    /// So many left, and are arriving.
-    Arriving(u64),
+    /// Leaving, behind so many bytes of the flow: so many have.
+    Leaving { from_bytes: u64, sent_bytes: u64 },
+    /// Arriving: all of it has at this total.
+    Arriving { end_bytes: u64 },
 }
 
 impl Start {
@@ -146,8 +152,10 @@ impl Start {
     pub(super) fn pacing_rate(&self) -> Option<u64> {
         let rate = self.rate()?;
         Some(match self.asking {
-            Asking::Leaving(_) => percent_of(rate, ASKING_PERCENT),
-            Asking::No | Asking::Arriving(_) => rate,
+            Asking::Leaving { .. } if self.is_known() => percent_of(rate, ASKING_PERCENT),
+            // At once.
+            Asking::Leaving { .. } => 0,
+            Asking::No | Asking::Arriving { .. } => rate,
         })
     }
 
@@ -197,17 +205,45 @@ impl Start {
     }
 
     fn add_to_train(&mut self, sample: &Sample) {
-        self.train.on_report(sample.sent_ns, sample.arrived_ns, sample.delivered_bytes);
+        self.train.on_report(
+            sample.sent_ns,
+            sample.arrived_ns,
+            sample.delivered_bytes,
+            sample.newly_delivered_bytes,
+        );
+    }
+
+    /// Hopes for what a train says, as far as one jump may go.
+    fn believe(&mut self, estimate: Estimate, min_rtt_ns: u64) {
+        let times = if estimate.is_exact { JUMP_TIMES.0 } else { JUMP_TIMES.1 };
+        let rate_max = rate_of(times * super::INITIAL_WINDOW_BYTES, min_rtt_ns);
+        self.is_exact = estimate.is_exact;
+        self.rate = estimate.rate.min(rate_max);
+        self.goal = estimate.rate;
+    }
+
+    /// What leaves from here on does so at the hoped-for rate; behind so many bytes.
+    fn expect(&mut self, sample: &Sample) -> u64 {
+        let from_bytes = sample.delivered_bytes + sample.in_flight_bytes;
+        self.phase = Phase::Unvalidated { from_bytes };
+        from_bytes
     }
 
     /// So much leaves, on a path that holds so much at the hoped-for rate.
     pub(super) fn on_sent(&mut self, bytes: u64, path_bytes: u64) {
         self.has_sent = true;
-        if let Asking::Leaving(sent_bytes) = self.asking {
+        if let Asking::Leaving { from_bytes, sent_bytes } = self.asking {
             let sent_bytes = sent_bytes.saturating_add(bytes);
-            let is_over = sent_bytes >= percent_of(path_bytes / ASKING_PART, ASKING_PERCENT);
-            self.asking =
-                if is_over { Asking::Arriving(sent_bytes) } else { Asking::Leaving(sent_bytes) };
+            let most_bytes = match self.is_known() {
+                true => percent_of(path_bytes / ASKING_PART, ASKING_PERCENT),
+                false => {
+                    (path_bytes / DOUBTFUL_PART).min(LONGER_TIMES * super::INITIAL_WINDOW_BYTES)
+                }
+            };
+            self.asking = match sent_bytes >= most_bytes {
+                true => Asking::Arriving { end_bytes: from_bytes.saturating_add(sent_bytes) },
+                false => Asking::Leaving { from_bytes, sent_bytes },
+            };
         }
     }
 }
@@ -225,7 +261,7 @@ impl Bbr {
         self.start.rate = (start.rate_bits_per_s / 8).max(1);
         self.start.is_exact = true;
         self.start.phase = Phase::Unvalidated { from_bytes: 0 };
-        self.start.asking = Asking::Leaving(0);
+        self.start.asking = Asking::Leaving { from_bytes: 0, sent_bytes: 0 };
         self.set_pacing_rate();
         self.set_window(0);
     }
@@ -287,13 +323,12 @@ impl Bbr {
                     self.start.add_to_train(sample);
                 } else if is_of_train {
                     // More of the train has come.
-                    self.believe_train();
+                    self.believe_train(sample);
                 }
             }
             Phase::Validating { end_bytes } => {
                 if self.hears_more(sample) {
-                    let from_bytes = sample.delivered_bytes + sample.in_flight_bytes;
-                    self.start.phase = Phase::Unvalidated { from_bytes };
+                    self.start.expect(sample);
                 } else {
                     self.validate(sample, end_bytes);
                 }
@@ -312,33 +347,36 @@ impl Bbr {
             return;
         }
         self.start.is_repeated |= self.start.is_too_short();
-        self.believe_train();
+        self.believe_train(sample);
         // A train in whose middle the path was not even full says nothing new.
         if self.start.rate > self.max_bandwidth.get() {
-            let from_bytes = sample.delivered_bytes + sample.in_flight_bytes;
-            self.start.phase = Phase::Unvalidated { from_bytes };
+            self.start.expect(sample);
         }
     }
 
-    fn believe_train(&mut self) {
+    /// Takes what the train of the first flights says, and asks again if that leaves a doubt.
+    fn believe_train(&mut self, sample: &Sample) {
         let (Some(estimate), Some(min_rtt_ns)) = (self.start.train.estimate(), self.min_rtt.get())
         else {
             return;
         };
         // Later trains are paced: they may show the sender's own rate.
         let unpaced_flights = if self.start.is_repeated { 2 } else { 1 };
-        self.start.is_exact = estimate.is_exact && self.start.flights < unpaced_flights;
-        let times = if self.start.is_exact { JUMP_TIMES.0 } else { JUMP_TIMES.1 };
-        let rate_max = rate_of(times * super::INITIAL_WINDOW_BYTES, min_rtt_ns);
-        self.start.rate = estimate.rate.min(rate_max);
-        self.start.goal = estimate.rate;
+        let is_unpaced = self.start.flights < unpaced_flights;
+        let is_exact = estimate.is_exact && is_unpaced && !estimate.is_doubtful;
+        self.start.believe(Estimate { is_exact, ..estimate }, min_rtt_ns);
+        if estimate.is_doubtful && is_unpaced && !self.start.is_asked {
+            self.start.is_asked = true;
+            let from_bytes = self.start.expect(sample);
+            self.start.asking = Asking::Leaving { from_bytes, sent_bytes: 0 };
+        }
     }
 
     /// Once all that asked has come: if it came faster than was hoped for, so is the
     /// rest sent.
     fn hears_more(&mut self, sample: &Sample) -> bool {
-        let Asking::Arriving(sent_bytes) = self.start.asking else { return false };
-        if sample.delivered_bytes < sent_bytes {
+        let Asking::Arriving { end_bytes } = self.start.asking else { return false };
+        if sample.delivered_bytes < end_bytes {
             return false;
         }
         self.start.asking = Asking::No;
@@ -346,7 +384,12 @@ impl Bbr {
         let is_more = |found: &Estimate| {
             found.is_exact && found.rate > percent_of(rate, CARRIES_MORE_PERCENT)
         };
+        let min_rtt_ns = self.min_rtt.get().unwrap_or(1);
         match self.start.train.estimate().filter(is_more) {
+            Some(found) if !self.start.is_known() => {
+                self.start.believe(found, min_rtt_ns);
+                true
+            }
             Some(found) if !self.start.met_queue => {
                 self.start.rate = found.rate.min(percent_of(rate, ASKING_PERCENT));
                 self.start.is_raised = true;
@@ -365,8 +408,7 @@ impl Bbr {
             // Too little was sent to tell: the hope goes on with the next. Or
             // the first jump is safe, and here is the second.
             self.start.rate = self.start.rate.max(self.start.goal);
-            let from_bytes = sample.delivered_bytes + sample.in_flight_bytes;
-            self.start.phase = Phase::Unvalidated { from_bytes };
+            self.start.expect(sample);
             return;
         }
         self.start.phase = Phase::Done;
