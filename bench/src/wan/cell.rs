@@ -138,6 +138,11 @@ impl Cell {
         }
     }
 
+    /// Whether flows of several contestants run beside each other in it.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.contestants.iter().any(|name| name.contains('+'))
+    }
+
     /// Rate times round-trip time.
     pub(crate) fn bdp_bytes(&self) -> u64 {
         self.rate_mbit * 1_000_000 / 8 * self.rtt_ms / 1000

@@ -97,31 +97,13 @@ fn cpu_share(ours: &Summary, theirs: &Summary) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cell::File;
-    use super::super::record::Entry;
     use super::super::sample::Sample;
+    use super::super::testing::records;
     use super::*;
-    use crate::machine::Machine;
 
     fn record(kind: &str, samples: &[(&str, Sample)]) -> Record {
-        let text = format!(
-            "[[grid]]\nname = \"x\"\nabout = \"\"\nkind = \"{kind}\"\nrates_mbit = [1000]\n\
-             rtts_ms = [40]\nlosses = [0]\nseconds = 1\nsizes_kib = [8192]\ncount = 1\n\
-             connections = [\"fresh\"]\ncontestants = []"
-        );
-        let cell = File::parse(&text).unwrap().cells().unwrap().remove(0);
-        let entry = |sample: &Sample| Entry {
-            day: String::new(),
-            machine: Machine::here(),
-            note: String::new(),
-            budget_s: 1.0,
-            task: cell.task,
-            samples: vec![Some(sample.clone())],
-            failures: vec![],
-            skipped: None,
-        };
-        let entries = samples.iter().map(|(name, sample)| ((*name).to_owned(), entry(sample)));
-        Record { entries: entries.collect(), cell }
+        let lines = format!("kind = \"{kind}\"\nrtts_ms = [40]\nlosses = [0]");
+        records(&lines, samples).remove(0)
     }
 
     #[test]

@@ -5,6 +5,7 @@
 mod cell;
 mod contestant;
 pub(crate) mod end;
+mod glance;
 mod goal;
 mod neighbours;
 mod path;
@@ -16,6 +17,8 @@ mod report;
 mod run;
 mod sample;
 mod summary;
+#[cfg(test)]
+mod testing;
 
 use crate::machine::Machine;
 use anyhow::{Context, Result, ensure};

@@ -34,7 +34,7 @@ fn families(records: &[Record]) -> BTreeMap<Family, Vec<&Record>> {
     let is_single = |record: &&Record| {
         record.cell.kind != Kind::Crowd
             && record.cell.changes.is_empty()
-            && !record.cell.contestants.iter().any(|name| name.contains('+'))
+            && !record.cell.is_shared()
     };
     for record in records.iter().filter(is_single) {
         families.entry(family(record)).or_default().push(record);

@@ -4,11 +4,12 @@
 use super::cell::{Cell, Goal, Kind, loss_name, matches};
 use super::contestant;
 use super::end::{Program, Task};
+use super::glance;
 use super::goal;
 use super::plot;
 use super::race::STANDSTILL_MS;
 use super::record::{Entry, Record};
-use super::summary::{Summary, best, best_by, is_rate};
+use super::summary::{Summary, best, best_by, is_default, is_ours, is_rate};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -54,6 +55,7 @@ pub(crate) fn document(
 ) -> String {
     let mut text = HEAD.to_owned();
     text += &origins(records);
+    text += &glance::tables(records);
     text += &losses(records);
     text += &goals_table(records, goals);
     let mut grids: Vec<&str> = Vec::new();
@@ -123,17 +125,12 @@ fn entries(records: &[Record]) -> impl Iterator<Item = &Entry> {
     records.iter().flat_map(|record| record.entries.values())
 }
 
-fn is_ours(name: &str) -> bool {
-    name.starts_with("lacuna")
-}
-
 /// The cells where somebody else is better than all of Lacuna's.
 fn losses(records: &[Record]) -> String {
     let mut text = "\n## Where Lacuna loses\n\n".to_owned();
     let mut compared = 0;
     let mut lost = 0;
-    let is_default = |name: &str| is_ours(name) && !name.ends_with("-fixed");
-    for record in records.iter().filter(|record| !is_shared(&record.cell)) {
+    for record in records.iter().filter(|record| !record.cell.is_shared()) {
         let cell = &record.cell;
         let Some(theirs) = best(record, |name| !is_ours(name)) else { continue };
         if !record.entries.keys().any(|name| is_default(name)) {
@@ -181,11 +178,6 @@ fn defeat(kind: Kind, ours: (&str, f64), theirs: (&str, f64)) -> Option<String> 
     })
 }
 
-/// Whether flows of several contestants run beside each other in it.
-fn is_shared(cell: &Cell) -> bool {
-    cell.contestants.iter().any(|name| name.contains('+'))
-}
-
 fn goals_table(records: &[Record], goals: &[Goal]) -> String {
     let mut rows = String::new();
     for goal in goals {
@@ -212,7 +204,7 @@ fn goals_table(records: &[Record], goals: &[Goal]) -> String {
 }
 
 /// Three digits or so.
-fn show(value: f64) -> String {
+pub(crate) fn show(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),
         value if value >= 10.0 => format!("{value:.1}"),
@@ -220,7 +212,7 @@ fn show(value: f64) -> String {
     }
 }
 
-fn maybe(value: Option<f64>) -> String {
+pub(crate) fn maybe(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), show)
 }
 
@@ -248,7 +240,7 @@ fn table(record: &Record) -> String {
     }
     let tasks: BTreeSet<_> = record.entries.values().map(run_as).collect();
     let _ = writeln!(text, ". Run: {}.\n", tasks.into_iter().collect::<Vec<_>>().join("; "));
-    text += match (cell.kind, is_shared(cell)) {
+    text += match (cell.kind, cell.is_shared()) {
         (Kind::Bulk, false) => {
             "| contestant | goodput | of ideal | steady | full after ms | resumed after ms | queue ms mean, most | drops | CPU-s/GB ends, path, cores | others |\n|---|---|---|---|---|---|---|---|---|---|\n"
         }
@@ -323,7 +315,7 @@ fn row(cell: &Cell, name: &str, entry: &Entry, summary: &Summary) -> String {
         Kind::Message => maybe(summary.with_setup_ms),
         _ => String::new(),
     };
-    let columns = match (cell.kind, is_shared(cell)) {
+    let columns = match (cell.kind, cell.is_shared()) {
         (Kind::Bulk, false) => vec![
             range,
             of_ideal,

@@ -40,6 +40,16 @@ pub(crate) struct Summary {
     pub(crate) standstill_ms: f64,
 }
 
+/// Whether a contestant is Lacuna.
+pub(crate) fn is_ours(name: &str) -> bool {
+    name.starts_with("lacuna")
+}
+
+/// Whether it is Lacuna as it comes, without a rate that somebody knows.
+pub(crate) fn is_default(name: &str) -> bool {
+    is_ours(name) && !name.ends_with("-fixed")
+}
+
 /// Whether more is better.
 pub(crate) fn is_rate(kind: Kind) -> bool {
     kind == Kind::Bulk
