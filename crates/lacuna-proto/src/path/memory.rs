@@ -23,8 +23,11 @@ use std::fmt::Write;
 const FRESH_S: u64 = 600;
 /// Age beyond which it is not believed at all.
 const AGE_S_MAX: u64 = 24 * 3600;
-/// A round trip longer by more than one part in so many is not the same.
+/// A round trip longer by more than one part in so many, and by more than hosts take
+/// while they connect, is not the same. (Without the latter every other message over
+/// 1 ms began at half of the path's rate.)
 const SAME_RTT_PART: u64 = 8;
+const SAME_RTT_NS: u64 = 1_000_000;
 /// RFC 9959, 3.5: beyond these times the saved round trip it is another path.
 const RTT_TIMES: (u64, u64) = (2, 10);
 /// Packets that remembered losses are worth as evidence at most.
@@ -73,7 +76,8 @@ impl PathRecord {
         if age_s > AGE_S_MAX || !is_this_path || self.rate_bits_per_s == 0 {
             return None;
         }
-        let same_ns = self.min_rtt_ns + self.min_rtt_ns / SAME_RTT_PART;
+        let longer_ns = (self.min_rtt_ns / SAME_RTT_PART).max(SAME_RTT_NS);
+        let same_ns = self.min_rtt_ns.saturating_add(longer_ns);
         let parts = if age_s <= FRESH_S && rtt_ns <= same_ns { 1 } else { 2 };
         let rate_bits_per_s = self.rate_bits_per_s / parts / flows.max(1);
         Some(StartRate { rate_bits_per_s: rate_bits_per_s.max(1) })
@@ -228,6 +232,17 @@ mod tests {
         assert_eq!(rate(100_100, 401, 1), None);
         assert_eq!(rate(100_100, 19, 1), None);
         assert_eq!(rate(100_000 + AGE_S_MAX + 1, 41, 1), None);
+    }
+
+    #[test]
+    fn a_short_path_is_the_same_behind_hosts_that_take_their_time() {
+        let record = PathRecord { min_rtt_ns: MS, ..RECORD };
+        let rate = |rtt_ns| {
+            record.start_rate(100_100, rtt_ns, 1).map(|start| start.rate_bits_per_s / 1_000_000)
+        };
+        assert_eq!(rate(1_500_000), Some(1000));
+        assert_eq!(rate(3 * MS), Some(500));
+        assert_eq!(rate(11 * MS), None);
     }
 
     #[test]
