@@ -421,6 +421,24 @@ fn answers_that_are_lost_in_a_row_hold_a_short_path_up_for_little() {
     assert_eq!(take(&mut pair, Side::B, held).len(), 10 << 20);
 }
 
+#[test]
+fn answers_that_are_lost_in_a_row_hold_a_long_path_up_for_few_round_trips() {
+    let link = Link { delay_ns: 20 * MS, ..Link::default() };
+    let mut pair = Pair::new(PairConfig::default(), link);
+    for (lost, most_ms) in [(0, 42), (1, 42), (2, 82), (5, 125), (20, 300), (30, 400)] {
+        let held = post(&mut pair, Side::B, vec![0; 10_000]);
+        pair.run_for(200 * MS);
+        pair.answers_lost = lost;
+        let begin_ns = pair.now_ns;
+        let id = send_until(&mut pair, 10_000, 60 * SECOND);
+        assert!(pair.run_until(60 * SECOND, |pair| outcome(pair, id) == Some(Ok(()))));
+        let ms = (pair.now_ns - begin_ns) / MS;
+        // With one question in a round trip and one answer to each it was 161, 501 and 751 ms.
+        assert!(ms <= most_ms, "{lost}: {ms} ms");
+        assert_eq!(take(&mut pair, Side::B, held).len(), 10_000);
+    }
+}
+
 // ---- the path ----
 
 #[test]
