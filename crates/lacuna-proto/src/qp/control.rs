@@ -7,9 +7,10 @@
 //! sender asks (a flush: "I have sent all before this number"), first soon,
 //! then ever more seldom: a lost tail shows one round trip later, not after a
 //! timeout. What is asked in vain is asked with more packets the next time, and
-//! answered with as many: where losses come in bursts that packets have to bring to
-//! an end, one packet in a round trip would take as many round trips. A flush speaks only of the channel it travels on, behind that
-//! channel's data: channels do not keep order among each other.
+//! answered with as many: where losses come in bursts that packets have to bring
+//! to an end, one packet in a round trip would take as many round trips. A flush
+//! speaks only of the channel it travels on, behind that channel's data: channels
+//! do not keep order among each other.
 
 use super::QueuePair;
 use crate::few::Few;
@@ -117,10 +118,11 @@ impl FlushTimer {
         let most = if is_dark { DARK_COPIES_MAX } else { COPIES_MAX };
         self.copies_left = (1 << self.vain.min(most.ilog2())) - 1;
         self.asked_ns = now_ns;
-        self.vain += 1;
+        self.vain = self.vain.saturating_add(1);
         self.next(now_ns, is_dark);
     }
 
+    /// Sets when to ask again.
     fn next(&mut self, now_ns: u64, is_dark: bool) {
         if is_dark {
             // What goes into the dark begins no new row of longer and longer pauses.
@@ -164,7 +166,7 @@ impl Control {
     fn on_asked(&mut self, channel: u8) {
         match &mut self.asked_on {
             None => self.asked_on = Some((channel, 1)),
-            Some((first, times)) if *first == channel => *times += 1,
+            Some((first, times)) if *first == channel => *times = times.saturating_add(1),
             // Each channel asks for itself, and one answer is for all.
             Some(_) => {}
         }
