@@ -3,7 +3,9 @@
 //!
 //! A report carries state (highest number, totals, credit), never deltas, so
 //! any may be lost. One is due after enough bytes, after enough time, at once
-//! when a message is complete, a gap opened or the peer asked.
+//! when a message is complete, a gap opened or the peer asked. Those that time
+//! asks for take no more of the way back than a share of what came: such a way
+//! may be a tenth as wide, or less.
 
 use crate::burst::BurstSummary;
 use crate::few::Few;
@@ -35,6 +37,15 @@ const TRICKLE_BYTES: u64 = 1024;
 const TRICKLE_PART: u64 = 16;
 /// Reports per round trip that time alone asks for.
 const REPORTS_PER_RTT: u64 = 16;
+/// A report that time asks for stands for so many times its own bytes, or waits longer:
+/// over 10 Mbit/s each packet had one, and a way back of 1 Mbit/s was full of them. TCP's
+/// are a 28th, one of 52 bytes for two full packets.
+const SHARE_OF_REPORTS: u64 = 64;
+/// Reports per round trip of less than that, and the longest wait for one (that of QUIC's
+/// acknowledgements, RFC 9000, section 18.2).
+const SCANT_REPORTS_PER_RTT: u64 = 4;
+/// See [`SCANT_REPORTS_PER_RTT`].
+const SCANT_DELAY_MAX_NS: u64 = 25_000_000;
 
 /// Numbers before the highest that count as announced without a flush: far more
 /// than may come late, and far from half the number space, beyond which an old
@@ -63,6 +74,8 @@ pub struct Arrivals {
     /// When a report is due; `None` when everything was reported.
     due_ns: Option<u64>,
     reported_ns: u64,
+    /// What the last report took, with all that went out beside it.
+    reported_bytes: u64,
 }
 
 impl Arrivals {
@@ -79,6 +92,7 @@ impl Arrivals {
             report_bytes: REPORT_BYTES_MAX,
             due_ns: None,
             reported_ns: 0,
+            reported_bytes: 0,
         }
     }
 
@@ -125,8 +139,13 @@ impl Arrivals {
                 true => TRICKLE_DELAY_NS,
                 false => REPORT_DELAY_MIN_NS,
             };
+            let is_scant = self.unreported_bytes < SHARE_OF_REPORTS * self.reported_bytes;
+            let (per_rtt, most_ns) = match is_scant {
+                true => (SCANT_REPORTS_PER_RTT, SCANT_DELAY_MAX_NS),
+                false => (REPORTS_PER_RTT, REPORT_DELAY_MAX_NS),
+            };
             let wait_ns = srtt_ns.map_or(REPORT_DELAY_MAX_NS, |srtt_ns| {
-                (srtt_ns / REPORTS_PER_RTT).clamp(min_ns, REPORT_DELAY_MAX_NS)
+                (srtt_ns / per_rtt).clamp(min_ns, most_ns)
             });
             let due_ns = (self.reported_ns + wait_ns).max(now_ns);
             self.due_ns = Some(self.due_ns.map_or(due_ns, |due| due.min(due_ns)));
@@ -184,7 +203,13 @@ impl Arrivals {
         self.due_ns = None;
         self.unreported_bytes = 0;
         self.reported_ns = now_ns;
+        self.reported_bytes = 0;
         report
+    }
+
+    /// A packet with a report, or with what belongs to the last one, takes so much.
+    pub fn on_report_bytes(&mut self, packet_bytes: usize) {
+        self.reported_bytes += packet_bytes as u64;
     }
 }
 
@@ -213,6 +238,31 @@ mod tests {
         assert_eq!(reports(10_000, 64), 1 + 999 / 25, "to and fro");
         assert_eq!(reports(100_000, 64), 1000, "seldom");
         assert_eq!(reports(10_000, 4096), 200, "much");
+    }
+
+    #[test]
+    fn a_slow_path_is_not_answered_packet_by_packet() {
+        // Reports of 300 bytes over 40 ms, a packet of 1436 bytes every so often.
+        let reports = |every_ns: u64| {
+            let mut arrivals = Arrivals::new(1, 0);
+            arrivals.set_credit(1 << 24);
+            let (mut reports, packets) = (0, 10_000);
+            for step in 1..=packets {
+                let now_ns = 1_000_000_000 + step * every_ns;
+                let burst =
+                    BurstSummary { packets: 1, bytes: 1436, next_psn: step, ..Default::default() };
+                arrivals.on_burst(now_ns, 0, &burst, Some(40_000_000));
+                if arrivals.due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
+                    arrivals.report(now_ns);
+                    arrivals.on_report_bytes(300);
+                    reports += 1;
+                }
+            }
+            (packets + reports / 2) / reports
+        };
+        assert_eq!(reports(1_200_000), 9, "10 Mbit/s: a quarter of the round trip");
+        assert_eq!(reports(240_000), 14, "50 Mbit/s: 64 times what they take");
+        assert_eq!(reports(12_000), 83, "1 Gbit/s: every millisecond");
     }
 
     #[test]

@@ -380,13 +380,18 @@ impl QueuePair {
             self.control.acks_unfinished = true;
             self.recv.begin_acks();
         }
+        let tells = self.control.receives_unfinished || self.control.acks_unfinished;
         if self.control.receives_unfinished {
             self.control.receives_unfinished = !self.recv.write_receives(writer);
         }
         if self.control.acks_unfinished && !self.control.receives_unfinished {
             self.control.acks_unfinished = !self.recv.write_acks(writer);
         }
-        Some(writer.finish())
+        let packet = writer.finish();
+        if tells {
+            self.arrivals.on_report_bytes(packet.len());
+        }
+        Some(packet)
     }
 }
 
