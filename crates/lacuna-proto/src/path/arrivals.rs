@@ -144,9 +144,8 @@ impl Arrivals {
                 true => (SCANT_REPORTS_PER_RTT, SCANT_DELAY_MAX_NS),
                 false => (REPORTS_PER_RTT, REPORT_DELAY_MAX_NS),
             };
-            let wait_ns = srtt_ns.map_or(REPORT_DELAY_MAX_NS, |srtt_ns| {
-                (srtt_ns / per_rtt).clamp(min_ns, most_ns)
-            });
+            let wait_ns = srtt_ns
+                .map_or(REPORT_DELAY_MAX_NS, |srtt_ns| (srtt_ns / per_rtt).clamp(min_ns, most_ns));
             let due_ns = (self.reported_ns + wait_ns).max(now_ns);
             self.due_ns = Some(self.due_ns.map_or(due_ns, |due| due.min(due_ns)));
         }

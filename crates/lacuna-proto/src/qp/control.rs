@@ -90,6 +90,8 @@ struct FlushTimer {
     every_ns: u64,
     /// Sent with this waiting time.
     alike: u32,
+    /// The path is so short that the peer is late rather than what was asked lost.
+    is_short: bool,
     /// When the last one was sent, and how many in a row of which nothing was heard.
     asked_ns: u64,
     vain: u32,
@@ -99,7 +101,8 @@ struct FlushTimer {
 
 impl FlushTimer {
     fn new(due_ns: u64, every_ns: u64) -> Self {
-        Self { due_ns, every_ns, alike: 0, asked_ns: 0, vain: 0, copies_left: 0 }
+        let is_short = every_ns < FLUSH_EVERY_DOUBLES_TO_NS;
+        Self { due_ns, every_ns, alike: 0, is_short, asked_ns: 0, vain: 0, copies_left: 0 }
     }
 
     fn is_due(&self, now_ns: u64) -> bool {
@@ -117,8 +120,8 @@ impl FlushTimer {
         }
         let most = match is_dark {
             true => DARK_COPIES_MAX,
-            // Over a short path hosts are late, and more packets make them later.
-            false if self.every_ns < FLUSH_EVERY_DOUBLES_TO_NS => 1,
+            // More packets would make it later.
+            false if self.is_short => 1,
             false => COPIES_MAX,
         };
         self.copies_left = (1 << self.vain.min(most.ilog2())) - 1;
@@ -177,7 +180,7 @@ impl Control {
         }
     }
 
-    /// A report goes out; and as many more as were asked for.
+    /// A report goes out, of one or more packets; and as many more as were asked for.
     fn on_report(&mut self) {
         self.copies_left = match self.asked_on.take() {
             Some((_, times)) => times.min(COPIES_MAX) - 1,
@@ -201,12 +204,14 @@ impl Control {
         self.flushes[channel].due_ns
     }
 
-    /// Whether nothing is left of a round of frames, and nothing is to be answered.
+    /// Whether something is left of a report: the state of receives and messages.
+    fn tells(&self) -> bool {
+        self.receives_unfinished || self.acks_unfinished
+    }
+
+    /// Whether nothing is left of a report, and nothing is to be answered.
     fn is_idle(&self) -> bool {
-        !self.receives_unfinished
-            && !self.acks_unfinished
-            && self.replies.is_empty()
-            && self.probes.is_empty()
+        !self.tells() && self.replies.is_empty() && self.probes.is_empty()
     }
 
     /// Notes whether the peer owes an answer: silence counts from then on, not
@@ -246,7 +251,7 @@ impl QueuePair {
         // Judging what a report passed comes last: the acknowledgements of the
         // same packet describe the same moment.
         let mut passed = std::mem::take(&mut self.control.passed);
-        let mut has_report = false;
+        let (mut has_report, mut is_asked) = (false, false);
         for frame in body.frames() {
             match frame? {
                 Frame::Padding(_) => {}
@@ -279,7 +284,7 @@ impl QueuePair {
                         self.update_span(mark.channel);
                     }
                     self.recv.on_flush(flush.started);
-                    self.control.on_asked(channel);
+                    is_asked = true;
                     self.arrivals.request(now_ns);
                 }
                 Frame::Cancel(cancel) => {
@@ -287,6 +292,9 @@ impl QueuePair {
                     self.arrivals.request(now_ns);
                 }
             }
+        }
+        if is_asked {
+            self.control.on_asked(channel);
         }
         for passed in passed.drain(..) {
             while let Some(record) = self.path.pop_passed(passed) {
@@ -324,8 +332,8 @@ impl QueuePair {
         }
         let owes = self.owes();
         self.control.watch(now_ns, owes);
-        let reports = self.control.copies_left > 0
-            || self.arrivals.due_ns().is_some_and(|due_ns| due_ns <= now_ns);
+        let copies = self.control.copies_left > 0 && !self.control.tells();
+        let reports = copies || self.arrivals.due_ns().is_some_and(|due_ns| due_ns <= now_ns);
         let index = usize::from(channel);
         let asks = self.asks_on(index) && self.control.flushes[index].is_due(now_ns);
         let proves = self.take_proof(channel);
@@ -380,7 +388,7 @@ impl QueuePair {
             self.control.acks_unfinished = true;
             self.recv.begin_acks();
         }
-        let tells = self.control.receives_unfinished || self.control.acks_unfinished;
+        let tells = self.control.tells();
         if self.control.receives_unfinished {
             self.control.receives_unfinished = !self.recv.write_receives(writer);
         }
@@ -431,6 +439,31 @@ mod tests {
     fn after_a_long_round_trip_the_most_is_the_pause_at_once() {
         assert_eq!(pauses_ms(250, 3, false), [250, 100, 100]);
         assert_eq!(pauses_ms(250, 3, true), [25, 25, 25]);
+    }
+
+    /// Packets of each of so many questions that nobody answers, over this round trip.
+    fn packets_of_questions(rtt_ns: u64, count: usize) -> Vec<u32> {
+        let mut timer = FlushTimer::new(rtt_ns, rtt_ns);
+        let mut question = || {
+            let now_ns = timer.due_ns;
+            let mut packets = 0;
+            while timer.is_due(now_ns) {
+                timer.on_asked(now_ns, 0, false);
+                packets += 1;
+            }
+            packets
+        };
+        (0..count).map(|_| question()).collect()
+    }
+
+    #[test]
+    fn what_is_asked_in_vain_is_asked_with_twice_as_many_packets_but_over_short_paths() {
+        for rtt_ns in [40_000_000, 1_000_000] {
+            assert_eq!(packets_of_questions(rtt_ns, 6), [1, 2, 4, 8, 8, 8], "{rtt_ns} ns");
+        }
+        for rtt_ns in [400_000, 20_000] {
+            assert_eq!(packets_of_questions(rtt_ns, 12), [1; 12], "{rtt_ns} ns");
+        }
     }
 
     #[test]
