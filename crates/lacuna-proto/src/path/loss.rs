@@ -181,11 +181,19 @@ impl LossEstimate {
     pub fn burst_packets(&self) -> f64 {
         self.counted().burst_packets()
     }
+
+    /// The same without what is believed beforehand: what is remembered again and again
+    /// must not take that in each time.
+    pub fn seen_burst_packets(&self) -> f64 {
+        let Evidence { lost, bursts, .. } = self.counted();
+        if bursts > 0.0 { (lost / bursts).max(1.0) } else { 1.0 }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::path::memory::PathLosses;
     use crate::testing::Rng;
 
     /// Feeds reports of `per_report` packets of a path with these bursts per
@@ -268,6 +276,40 @@ mod tests {
         let before = estimate.evidence_packets();
         estimate.on_report(200_000_000_000, 1, 0);
         assert!(estimate.evidence_packets() < before / 10.0);
+    }
+
+    /// A connection for each message of 1 MiB, over a path with these bursts; what is
+    /// remembered before the first and after the last.
+    fn remembered(mut losses: PathLosses, messages: usize, ppm: u32, length: i64) -> PathLosses {
+        let mut rng = Rng::new(7);
+        for _ in 0..messages {
+            let mut estimate = LossEstimate::default();
+            estimate.start_at(losses.loss(), losses.burst_packets(), losses.evidence_packets(0));
+            for report in 0..730 / 24 {
+                let bursts = (0..24).filter(|_| rng.chance(ppm)).count() as i64;
+                estimate.on_report(1 + report * 300_000, 24, bursts * length);
+            }
+            losses = PathLosses::of(&estimate);
+        }
+        losses
+    }
+
+    #[test]
+    fn bursts_are_remembered_from_message_to_message() {
+        for messages in [1, 10, 100, 200] {
+            let losses = remembered(PathLosses::new(1e-3, 8.0, 1e5), messages, 125, 8);
+            let burst = losses.burst_packets();
+            assert!((7.5..8.5).contains(&burst), "after {messages}: {burst}");
+        }
+    }
+
+    #[test]
+    fn a_clean_path_that_begins_to_lose_is_noticed_over_short_messages() {
+        for (ppm, length) in [(1000, 1), (250, 8)] {
+            let losses = remembered(PathLosses::new(0.0, 1.0, 1e5), 12, ppm, length);
+            let share = losses.loss() * 1e6 / (f64::from(ppm) * length as f64);
+            assert!(share > 0.5, "{share} of {ppm} bursts of {length}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //! is checked by itself and a wrong one is left out.
 
 use super::controller::StartRate;
+use super::loss::LossEstimate;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -35,6 +36,9 @@ const RTT_TIMES: (u64, u64) = (2, 10);
 /// have, one message without a burst made the path look clean, and the next had no
 /// parity against it: 117 ms in the mean over 40 ms at 1e-3 in bursts of 8, now 114.)
 const EVIDENCE_PACKETS_MAX: f64 = 100_000.0;
+/// So many of them for each burst that was seen, besides those that are kept: where little
+/// was lost ever so many packets show less than a message in which some are.
+const EVIDENCE_PACKETS_PER_BURST: f64 = 8000.0;
 /// In such a time they become half as many, as within a flow (`loss.rs`), but no fewer
 /// than this while the record is fresh, and a quarter of it later.
 const EVIDENCE_HALF_LIFE_S: f64 = 30.0;
@@ -102,6 +106,11 @@ impl PathLosses {
         }
     }
 
+    /// Of what was found.
+    pub fn of(found: &LossEstimate) -> Self {
+        Self::new(found.loss(), found.seen_burst_packets(), found.seen_packets())
+    }
+
     /// Share of packets lost.
     pub fn loss(&self) -> f64 {
         f64::from(self.lost_ppb) / 1e9
@@ -115,15 +124,18 @@ impl PathLosses {
     /// Packets that it is worth as evidence now, at the age of its record: what a
     /// message shows of the path soon counts for more.
     pub fn evidence_packets(&self, age_s: u64) -> f64 {
-        let most = match age_s {
+        let packets = f64::from(self.packets);
+        let bursts = packets * self.loss() / self.burst_packets();
+        let most = EVIDENCE_PACKETS_KEPT + EVIDENCE_PACKETS_PER_BURST * bursts;
+        let kept = packets.min(EVIDENCE_PACKETS_KEPT);
+        match age_s {
             0..=FRESH_S => {
-                let faded = EVIDENCE_PACKETS_MAX * (-(age_s as f64) / EVIDENCE_HALF_LIFE_S).exp2();
-                faded.max(EVIDENCE_PACKETS_KEPT)
+                let fades = (-(age_s as f64) / EVIDENCE_HALF_LIFE_S).exp2();
+                (packets.min(most).min(EVIDENCE_PACKETS_MAX) * fades).max(kept)
             }
-            _ if age_s <= AGE_S_MAX => EVIDENCE_PACKETS_KEPT / 4.0,
+            _ if age_s <= AGE_S_MAX => kept / 4.0,
             _ => 0.0,
-        };
-        f64::from(self.packets).min(most)
+        }
     }
 }
 
@@ -264,6 +276,10 @@ mod tests {
         assert!(losses.evidence_packets(FRESH_S + 1) < EVIDENCE_PACKETS_KEPT / 2.0);
         assert_eq!(losses.evidence_packets(AGE_S_MAX + 1), 0.0);
         assert_eq!(PathLosses::new(1e-2, 1.0, 7.0).evidence_packets(10), 7.0);
+        let few = PathLosses::new(1e-2, 1.0, 20_000.0);
+        assert_eq!(few.evidence_packets(30), 10_000.0);
+        let clean = PathLosses::new(0.0, 1.0, 1e6);
+        assert_eq!(clean.evidence_packets(0), EVIDENCE_PACKETS_KEPT, "nothing to forget");
     }
 
     #[test]

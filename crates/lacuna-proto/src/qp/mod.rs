@@ -334,9 +334,8 @@ impl QueuePair {
     /// What the path was found to be like, for its memory, saved at `now_s`.
     pub fn path_record(&self, now_s: u64) -> Option<PathRecord> {
         let (rate_bits_per_s, min_rtt_ns) = self.path.found()?;
-        let loss = self.path.loss();
-        let losses = PathLosses::new(loss.loss(), loss.burst_packets(), loss.seen_packets());
-        Some(PathRecord { rate_bits_per_s, min_rtt_ns, saved_s: now_s, losses: Some(losses) })
+        let losses = Some(PathLosses::of(self.path.loss()));
+        Some(PathRecord { rate_bits_per_s, min_rtt_ns, saved_s: now_s, losses })
     }
 
     /// Sets this queue pair's part of what it shares with others of its owner:
