@@ -296,3 +296,70 @@ fn small_messages_do_not_spoil_the_start_of_a_large_one() {
     let took_ns = path.took_ns(flow).expect("it is done");
     assert!(took_ns < (112 + 2 * 40) * MS, "{took_ns}");
 }
+
+/// The first flight of 88 packets over 4 ms of path, in reports of so many packets, each so
+/// long after the one before. What may be in flight after each.
+fn windows_of_a_first_flight(reports: &[(u64, u64)]) -> Vec<u64> {
+    use lacuna_proto::path::controller::{RateSample, Sample, Setup};
+    let mut bbr = BBR.build(Setup { packet_bytes: 1500, seed: 1 });
+    let rtt_ns = 4 * MS;
+    bbr.on_rtt(SECOND, rtt_ns);
+    let sent_ns = SECOND + rtt_ns;
+    let total = FIRST_FLIGHT_PACKETS * 1500;
+    for packet in 0..FIRST_FLIGHT_PACKETS {
+        bbr.on_sent(sent_ns, 1500, packet * 1500);
+    }
+    let (mut delivered_bytes, mut heard_ns) = (0, sent_ns + rtt_ns);
+    let window = |(after_ns, packets): &(u64, u64)| {
+        heard_ns += after_ns;
+        delivered_bytes += packets * 1500;
+        let rate = RateSample {
+            rate: delivered_bytes * SECOND / (heard_ns - sent_ns),
+            delivered_bytes,
+            prior_delivered_bytes: 0,
+            lost_bytes: 0,
+            in_flight_bytes: total,
+            is_app_limited: false,
+            late_ns: 0,
+        };
+        bbr.on_report(&Sample {
+            now_ns: heard_ns,
+            arrived_ns: heard_ns,
+            sent_ns,
+            newly_delivered_bytes: packets * 1500,
+            delivered_bytes,
+            newly_lost_bytes: 0,
+            newly_marked_bytes: 0,
+            rate: Some(rate),
+            rtt_ns: Some(heard_ns - sent_ns),
+            min_rtt_ns: rtt_ns,
+            smoothed_rtt_ns: rtt_ns,
+            in_flight_bytes: total - delivered_bytes,
+            is_window_limited: true,
+        });
+        bbr.window_bytes()
+    };
+    reports.iter().map(window).collect()
+}
+
+const FIRST_FLIGHT_PACKETS: u64 = 88;
+
+#[test]
+fn a_doubt_takes_nothing_away_that_the_first_flight_has_shown() {
+    // A standstill so long that the train says less than the flow's own samples.
+    for gap_ms in [12, 16, 20, 40] {
+        let windows = windows_of_a_first_flight(&[(0, 24), (gap_ms * MS, 64)]);
+        assert!(windows[1] >= FIRST_FLIGHT_PACKETS * 1500, "{gap_ms} ms: {windows:?}");
+    }
+}
+
+#[test]
+fn what_came_before_a_standstill_is_believed_all_the_same() {
+    // 1 Gbit/s, until it stands still behind the 72nd packet.
+    let mut reports = vec![(48_000, 4); 18];
+    let before = *windows_of_a_first_flight(&reports).last().unwrap();
+    assert!(before > 500_000, "a jump: {before}");
+    reports.push((3 * MS, 16));
+    let behind = *windows_of_a_first_flight(&reports).last().unwrap();
+    assert!(behind >= before, "{behind} after {before}");
+}

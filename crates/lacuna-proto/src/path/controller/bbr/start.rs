@@ -364,11 +364,20 @@ impl Bbr {
         let unpaced_flights = if self.start.is_repeated { 2 } else { 1 };
         let is_unpaced = self.start.flights < unpaced_flights;
         let is_exact = estimate.is_exact && is_unpaced && !estimate.is_doubtful;
+        let is_active = self.start.is_active();
+        if estimate.is_doubtful && is_active && self.start.is_exact {
+            // What has come before stood still is better.
+            return;
+        }
         self.start.believe(Estimate { is_exact, ..estimate }, min_rtt_ns);
-        if estimate.is_doubtful && is_unpaced && !self.start.is_asked {
+        let is_news = is_active || self.start.rate > self.max_bandwidth.get();
+        if estimate.is_doubtful && is_unpaced && is_news && !self.start.is_asked {
             self.start.is_asked = true;
             let from_bytes = self.start.expect(sample);
             self.start.asking = Asking::Leaving { from_bytes, sent_bytes: 0 };
+        } else if is_exact && matches!(self.start.asking, Asking::Leaving { sent_bytes: 0, .. }) {
+            // Nothing is left to ask.
+            self.start.asking = Asking::No;
         }
     }
 
@@ -387,7 +396,8 @@ impl Bbr {
         let min_rtt_ns = self.min_rtt.get().unwrap_or(1);
         match self.start.train.estimate().filter(is_more) {
             Some(found) if !self.start.is_known() => {
-                self.start.believe(found, min_rtt_ns);
+                let is_exact = !found.is_doubtful;
+                self.start.believe(Estimate { is_exact, ..found }, min_rtt_ns);
                 true
             }
             Some(found) if !self.start.met_queue => {
