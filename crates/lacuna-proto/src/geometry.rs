@@ -40,7 +40,8 @@ pub struct GeometryConfig {
     pub generations: u8,
     /// How the 32-bit immediate is divided.
     pub split: ImmediateSplit,
-    /// Longest message of one slot; 0 means as long as the split allows.
+    /// Longest message of one slot, rounded up to whole chunks; 0 means as long as
+    /// the split allows.
     pub max_message_bytes: u64,
     /// The code whose parity messages may carry, if any.
     pub code: Option<Code>,
@@ -153,8 +154,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Checks and completes a configuration: the stripe becomes a whole number
-    /// of chunks, a message length of 0 the longest possible.
+    /// Checks and completes a configuration: stripe and longest message become
+    /// whole numbers of chunks, a message length of 0 the longest possible.
     pub fn new(mut config: GeometryConfig) -> Result<Self, GeometryError> {
         let GeometryConfig {
             mtu_bytes, chunk_packets, stripe_packets, channels, generations, ..
@@ -191,12 +192,18 @@ impl Geometry {
                 limit_bytes,
             });
         }
-        // Whole packets, so that a message of several slots breaks between packets.
-        config.max_message_bytes = config.max_message_bytes.next_multiple_of(u64::from(mtu_bytes));
-        let packets_max = (config.max_message_bytes / u64::from(mtu_bytes)) as u32;
+        let packets_max = config.max_message_bytes.div_ceil(u64::from(mtu_bytes)) as u32;
         if chunk_packets == 0 || chunk_packets > packets_max {
             return Err(GeometryError::Chunk { chunk_packets, packets_max });
         }
+        // Whole chunks, so that each chunk of a message of several slots begins at a
+        // multiple of its length.
+        let packets_max = match packets_max.next_multiple_of(chunk_packets) {
+            whole if whole <= limit_packets => whole,
+            // The split numbers no second chunk.
+            _ => packets_max,
+        };
+        config.max_message_bytes = u64::from(packets_max) * u64::from(mtu_bytes);
         config.stripe_packets = stripe_packets.next_multiple_of(chunk_packets);
         let layout = match config.code {
             None => None,
@@ -220,15 +227,21 @@ impl Geometry {
     }
 
     /// Packets of the longest message that a split can number along with its
-    /// parity, over chunks of the code of `code_packets`.
+    /// parity, over chunks of the code of `code_packets`; whole chunks, if it is
+    /// longer than one.
     pub fn limit_packets(split: ImmediateSplit, code_packets: u32, code: Option<Code>) -> u32 {
-        match code {
+        let code_packets = code_packets.max(1);
+        let limit_packets = match code {
             None => split.packets(),
             Some(code) => data_packets_limit(
                 split.packets().saturating_sub(split.fragments()),
-                code_packets.max(1),
+                code_packets,
                 code,
             ),
+        };
+        match limit_packets % code_packets {
+            rest if limit_packets > code_packets => limit_packets - rest,
+            _ => limit_packets,
         }
     }
 
@@ -426,6 +439,39 @@ mod tests {
         let config = GeometryConfig::default();
         Geometry::new(GeometryConfig { channels, stripe_packets, chunk_packets, code, ..config })
             .unwrap()
+    }
+
+    #[test]
+    fn slots_are_whole_chunks() {
+        let slot = |mtu_bytes, chunk_packets, max_message_bytes, code| {
+            let config = GeometryConfig {
+                mtu_bytes,
+                chunk_packets,
+                max_message_bytes,
+                code,
+                ..GeometryConfig::default()
+            };
+            let g = Geometry::new(config).unwrap();
+            assert!(g.max_message_bytes().is_multiple_of(g.chunk_bytes()), "{config:?}");
+            g.max_message_bytes()
+        };
+        assert_eq!(slot(1000, 4, 5000, None), 8000, "up");
+        assert_eq!(slot(1436, 46, 0, None), ((1 << 18) - 36) * 1436, "down where numbers end");
+        let code = Some(Code::mds(32, 8).unwrap());
+        for chunk_packets in [1, 3, 46, 47] {
+            slot(1436, chunk_packets, 0, code);
+            slot(1436, chunk_packets, 1 << 20, code);
+        }
+        let ask = |max_message_bytes| {
+            let config = GeometryConfig::default();
+            Geometry::new(GeometryConfig { chunk_packets: 46, max_message_bytes, ..config })
+        };
+        let limit_bytes = ((1 << 18) - 36) * 4096;
+        assert!(ask(limit_bytes).is_ok());
+        let refused = ask(limit_bytes + 1);
+        assert!(
+            matches!(refused, Err(GeometryError::Message { limit_bytes: l, .. }) if l == limit_bytes)
+        );
     }
 
     #[test]

@@ -38,8 +38,8 @@ pub struct ConnectionConfig {
     pub split: ImmediateSplit,
     /// Generations of a slot.
     pub generations: u8,
-    /// Longest message of one slot; 0 means what the split allows. Longer
-    /// messages take several slots.
+    /// Longest message of one slot, rounded up to whole chunks; 0 means what the
+    /// split allows. Longer messages take several slots.
     pub max_message_bytes: u64,
     /// Congestion controller; `None` takes `Fixed` if a rate is given, else `Bbr`.
     pub controller: Option<ControllerKind>,
