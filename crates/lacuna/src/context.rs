@@ -89,7 +89,8 @@ pub struct ContextConfig {
     /// A rate given with the controller `Fixed` does not, whatever they say.
     pub ecn: bool,
     /// File that keeps what paths are like, for the next process. Without one it
-    /// is kept as long as the context is there.
+    /// is kept as long as the context is there. Nothing need be there yet; what is
+    /// not a regular file with such records is refused.
     pub path_memory: Option<PathBuf>,
 }
 
@@ -175,9 +176,7 @@ impl Context {
         if channels == 0 || usize::from(channels) > CHANNELS_MAX {
             return Err(ContextError::Channels { channels });
         }
-        let what = "reading the path memory";
-        let paths = Paths::open(config.path_memory.clone())
-            .map_err(|source| ContextError::System { what, source })?;
+        let paths = Paths::open(config.path_memory.clone())?;
         let datapaths = bind(&config)?;
         let addresses = datapaths.iter().map(Datapath::local_addr).collect();
         let capabilities = datapaths[0].capabilities();

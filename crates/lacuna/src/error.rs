@@ -6,6 +6,7 @@ use lacuna_proto::geometry::GeometryError;
 use lacuna_proto::qp::{Failure, ReceiveFailure};
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub use lacuna_proto::buffer::RangeError;
@@ -23,6 +24,15 @@ pub enum ContextError {
     /// A socket could not be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// The file of [`path_memory`](crate::ContextConfig::path_memory) is something
+    /// else, or cannot be read.
+    #[error("cannot use {} as path memory: {source}", file.display())]
+    PathMemory {
+        /// Which file.
+        file: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
     /// The system refused something else: threads, file descriptors, randomness.
     #[error("the system refused {what}: {source}")]
     System {

@@ -10,16 +10,15 @@
 //! nobody reads half of it. Losing a record to a race costs the next flow a
 //! round trip.
 
+mod file;
+
+use crate::error::ContextError;
 use lacuna_proto::path::controller::StartRate;
 use lacuna_proto::path::memory::{PathLosses, PathMemory, PathRecord};
-use std::io;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// A file that is longer than any memory is none.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// What a queue pair may begin with.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,9 +40,10 @@ pub(crate) struct Paths {
 
 impl Paths {
     /// An empty memory, or the one of a file, which need not exist yet.
-    pub(crate) fn open(file: Option<PathBuf>) -> io::Result<Self> {
+    pub(crate) fn open(file: Option<PathBuf>) -> Result<Self, ContextError> {
         let memory = match &file {
-            Some(file) => read(file)?,
+            Some(file) => file::read(file)
+                .map_err(|source| ContextError::PathMemory { file: file.clone(), source })?,
             None => PathMemory::default(),
         };
         Ok(Self { memory: Mutex::new(memory), file })
@@ -81,9 +81,9 @@ impl Paths {
         let mut memory = self.lock();
         memory.save(&key(peer), record);
         let Some(file) = &self.file else { return };
-        let written = read(file).and_then(|others| {
+        let written = file::read(file).and_then(|others| {
             memory.merge(&others);
-            replace(file, &memory.to_text())
+            file::replace(file, &memory.to_text())
         });
         if let Err(error) = written {
             tracing::warn!(file = %file.display(), %error, "cannot keep what was learnt of the path");
@@ -102,32 +102,6 @@ pub(crate) fn now_s() -> u64 {
 
 fn key(peer: IpAddr) -> String {
     peer.to_canonical().to_string()
-}
-
-fn read(file: &Path) -> io::Result<PathMemory> {
-    match std::fs::metadata(file) {
-        Ok(found) if found.len() > FILE_BYTES_MAX => {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "too long for a path memory"));
-        }
-        Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(PathMemory::default()),
-        Err(error) => return Err(error),
-    }
-    let (memory, refused) = PathMemory::from_text(&std::fs::read_to_string(file)?);
-    if refused > 0 {
-        tracing::warn!(file = %file.display(), refused, "lines of the path memory make no sense");
-    }
-    Ok(memory)
-}
-
-fn replace(file: &Path, text: &str) -> io::Result<()> {
-    let mut name = file.as_os_str().to_owned();
-    name.push(format!(".{}", std::process::id()));
-    let beside = PathBuf::from(name);
-    std::fs::write(&beside, text)?;
-    std::fs::rename(&beside, file).inspect_err(|_| {
-        let _ = std::fs::remove_file(&beside);
-    })
 }
 
 #[cfg(test)]
@@ -172,6 +146,12 @@ mod tests {
     fn a_file_that_cannot_be_one_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         assert!(Paths::open(Some(dir.path().to_owned())).is_err());
+        let file = dir.path().join("binary");
+        std::fs::write(&file, b"\xff\xfe").unwrap();
+        let error = Paths::open(Some(file.clone())).unwrap_err().to_string();
+        let named =
+            format!("cannot use {} as path memory: it holds something else", file.display());
+        assert!(error.starts_with(&named), "{error}");
     }
 
     #[test]

@@ -21,7 +21,9 @@ pub struct lacuna_listener {
 pub(super) fn context_failure(error: &ContextError) -> Failure {
     let code = match error {
         ContextError::Channels { .. } => outcome::USAGE,
-        ContextError::Bind(_) | ContextError::System { .. } => outcome::SYSTEM,
+        ContextError::Bind(_) | ContextError::PathMemory { .. } | ContextError::System { .. } => {
+            outcome::SYSTEM
+        }
     };
     Failure::new(code, error.to_string())
 }
