@@ -711,3 +711,31 @@ fn cancels_and_acknowledgements_of_foreign_messages_change_nothing() {
     assert_eq!(qp.receive_failure(&posted), None);
     run_dry(&mut qp, now_ns);
 }
+
+#[test]
+fn a_full_queue_of_sends_whose_time_is_over_ends_in_one_call() {
+    const COUNT: u64 = 65_536;
+    // The same deadline; in the order of the sends, against it, and across.
+    for stride in [0, 1, COUNT - 1, 30_011] {
+        let mut qp = victim(Mode::SR);
+        let now_ns = 2 * SECOND;
+        // Nothing is posted: all wait.
+        let ids: Vec<_> = (0..COUNT)
+            .map(|index| {
+                let deadline_ns = Some(now_ns + 1 + index * stride % COUNT);
+                let data = SendBuffer::from(vec![1]);
+                let request = SendRequest { data, immediate: None, deadline_ns };
+                qp.queue_send(request).expect("it may wait")
+            })
+            .collect();
+        let data = SendBuffer::from(vec![1]);
+        let last = SendRequest { data, immediate: None, deadline_ns: None };
+        assert!(qp.queue_send(last.clone()).is_err(), "the queue is full");
+        qp.on_timeout(now_ns + COUNT);
+        for id in ids {
+            let outcome = qp.send_status(id).expect("not released").outcome;
+            assert!(matches!(outcome, Some(Err(SendFailure::Deadline { .. }))), "{outcome:?}");
+        }
+        assert!(qp.queue_send(last).is_ok(), "there is room again");
+    }
+}

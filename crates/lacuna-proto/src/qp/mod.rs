@@ -17,6 +17,7 @@ mod recv;
 mod send;
 mod transmit;
 mod user_send;
+mod waiting;
 mod window;
 
 pub use control::ControlError;

@@ -13,6 +13,7 @@ use super::outgoing::{Messages, Outgoing};
 use super::queues::{Place, Queues};
 use super::transmit::{Segment, Transmit};
 use super::user_send::{SendId, SendRequest, SendStatus, UserSend, UserSends};
+use super::waiting::Waiting;
 use super::window::{Landing, Standing, Window};
 use crate::buffer::SendBuffer;
 use crate::geometry::Geometry;
@@ -23,7 +24,6 @@ use crate::path::Path;
 use crate::path::ledger::Record;
 use lacuna_code::Codec;
 use lacuna_wire::{Ack, Cancel, CancelReason, Receives};
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub(crate) struct SendSide {
     peer: Option<(u32, u32)>,
     pub(crate) window: Window,
     next_number: u64,
-    waiting: VecDeque<(SendId, SendRequest)>,
+    waiting: Waiting,
     messages: Messages,
     sends: UserSends,
     queues: Queues,
@@ -97,7 +97,7 @@ impl SendSide {
             peer: None,
             window: Window::default(),
             next_number: 0,
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
             messages: Messages::default(),
             sends: UserSends::default(),
             queues: Queues::new(geometry),
@@ -124,7 +124,7 @@ impl SendSide {
         let id = self.sends.admit(request.data.len() as u64, request.deadline_ns);
         match self.window.landing(self.next_number).filter(|_| self.waiting.is_empty()) {
             Some(landing) => self.start_if_fits(id, request, landing),
-            None => self.waiting.push_back((id, request)),
+            None => self.waiting.push(id, request),
         }
         Ok(id)
     }
@@ -173,32 +173,34 @@ impl SendSide {
 
     /// Gives a send up. The peer's receive is told to fail.
     pub(crate) fn cancel(&mut self, now_ns: u64, id: SendId) {
-        self.end(now_ns, id, CancelReason::Cancelled, SendFailure::Cancelled);
+        if self.end(now_ns, id, CancelReason::Cancelled, SendFailure::Cancelled) {
+            self.drop_queued();
+        }
     }
 
-    /// A send's time is over; nothing has been heard of the peer for so long.
-    fn on_deadline(&mut self, now_ns: u64, id: SendId, silent_ms: u64) {
-        let Some(send) = self.sends.get(id) else { return };
+    /// A send's time is over; nothing has been heard of the peer for so long. The
+    /// rest as [`SendSide::end`].
+    fn on_deadline(&mut self, now_ns: u64, id: SendId, silent_ms: u64) -> bool {
+        let Some(send) = self.sends.get(id) else { return false };
         let failure = SendFailure::Deadline {
             acked_bytes: self.acked_bytes(send),
             len_bytes: send.len_bytes,
             waited_for: self.waited_for(send),
             silent_ms,
         };
-        self.end(now_ns, id, CancelReason::Deadline, failure);
+        self.end(now_ns, id, CancelReason::Deadline, failure)
     }
 
-    fn end(&mut self, now_ns: u64, id: SendId, reason: CancelReason, failure: SendFailure) {
-        let Some(send) = self.sends.get(id).filter(|send| send.outcome.is_none()) else { return };
-        self.waiting.retain(|(waiting, _)| *waiting != id);
-        self.give_up(now_ns, send.numbers.clone(), reason);
-        self.settle(id, Err(failure));
-    }
-
-    /// Sends no more of these messages and tells the peer so.
-    fn give_up(&mut self, now_ns: u64, numbers: Range<u64>, reason: CancelReason) {
+    /// Ends a send, but for its queued runs: many sends may end at once, and the
+    /// queues are looked through once for all. Says whether it may have some.
+    fn end(&mut self, now_ns: u64, id: SendId, reason: CancelReason, failure: SendFailure) -> bool {
+        let send = self.sends.get(id).filter(|send| send.outcome.is_none());
+        let Some(numbers) = send.map(|send| send.numbers.clone()) else { return false };
+        let had_started = !numbers.is_empty();
         self.messages.give_up(now_ns, numbers, reason);
-        self.drop_queued();
+        self.waiting.remove(id);
+        self.settle(id, Err(failure));
+        had_started
     }
 
     fn waited_for(&self, send: &UserSend) -> WaitedFor {
@@ -239,7 +241,7 @@ impl SendSide {
     fn start_waiting(&mut self) {
         while !self.waiting.is_empty() {
             let Some(landing) = self.window.landing(self.next_number) else { return };
-            let Some((id, request)) = self.waiting.pop_front() else { return };
+            let Some((id, request)) = self.waiting.pop() else { return };
             self.start_if_fits(id, request, landing);
         }
     }
@@ -468,7 +470,7 @@ impl SendSide {
         let mut were_queued = false;
         for (number, standing) in finished.drain(..) {
             were_queued |= self.messages.get(number).is_some_and(|outgoing| outgoing.queued > 0);
-            self.finish(number, standing);
+            were_queued |= self.finish(number, standing);
         }
         self.finished = finished;
         if were_queued {
@@ -477,13 +479,14 @@ impl SendSide {
         self.start_waiting();
     }
 
-    fn finish(&mut self, number: u64, standing: Standing) {
-        let Some(outgoing) = self.messages.remove(number) else { return };
+    /// Says whether other messages were given up with it, whose runs may be queued.
+    fn finish(&mut self, number: u64, standing: Standing) -> bool {
+        let Some(outgoing) = self.messages.remove(number) else { return false };
         let retransmitted = outgoing.machine.retransmitted_chunks();
         self.stats.retransmitted_chunks += retransmitted;
         self.stats.fallbacks += outgoing.machine.fallbacks();
         let id = outgoing.send;
-        let Some(send) = self.sends.get_mut(id) else { return };
+        let Some(send) = self.sends.get_mut(id) else { return false };
         send.unfinished -= 1;
         send.retransmitted_chunks += retransmitted;
         if !outgoing.injected {
@@ -502,12 +505,14 @@ impl SendSide {
         }
         if !is_complete && outgoing.machine.awaits_peer() {
             // The other messages of the same send have no use any more.
-            let numbers = send.numbers.clone();
-            self.give_up(0, numbers, CancelReason::Cancelled);
+            self.messages.give_up(0, send.numbers.clone(), CancelReason::Cancelled);
             self.settle(id, Err(SendFailure::ClosedByPeer));
-        } else if send.unfinished == 0 {
+            return true;
+        }
+        if send.unfinished == 0 {
             self.settle(id, Ok(()));
         }
+        false
     }
 
     pub(crate) fn on_ack(&mut self, sequence: u64, ack: &Ack<'_>) {
@@ -549,8 +554,12 @@ impl SendSide {
     /// Nothing has been heard of the peer for `silent_ms`, 0 if it is not silent.
     pub(crate) fn on_timeout(&mut self, now_ns: u64, silent_ms: u64) -> u64 {
         let mut expired = 0;
+        let mut were_queued = false;
         while let Some(id) = self.sends.overdue(now_ns) {
-            self.on_deadline(now_ns, id, silent_ms);
+            were_queued |= self.on_deadline(now_ns, id, silent_ms);
+        }
+        if were_queued {
+            self.drop_queued();
         }
         while let Some(number) = self.messages.due(now_ns) {
             let Some(outgoing) = self.messages.get_mut(number) else { break };

@@ -1,0 +1,117 @@
+//! Sends that wait for the peer's receives, in the order in which they were made.
+
+use super::user_send::{SendId, SendRequest};
+use std::collections::VecDeque;
+
+/// Empty places that are kept beside as many as there are sends.
+const EMPTY_MAX: usize = 64;
+
+/// See the module's text.
+///
+/// Most leave from the front, as receives are posted. One that is cancelled or
+/// whose deadline passes leaves from anywhere, and all may at once: each costs a
+/// binary search and leaves an empty place, which goes when the front comes to it
+/// or when there are as many empty ones as others.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    /// Ascending. The first place is not empty.
+    places: VecDeque<(SendId, Option<SendRequest>)>,
+    /// Places that are not empty.
+    count: usize,
+}
+
+impl Waiting {
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Takes in a send that was made after all others.
+    pub(super) fn push(&mut self, id: SendId, request: SendRequest) {
+        debug_assert!(self.places.back().is_none_or(|(last, _)| *last < id));
+        self.places.push_back((id, Some(request)));
+        self.count += 1;
+    }
+
+    /// The send whose turn it is.
+    pub(super) fn pop(&mut self) -> Option<(SendId, SendRequest)> {
+        let (id, request) = self.places.pop_front()?;
+        self.count -= 1;
+        self.tidy();
+        Some((id, request.expect("the first place is not empty")))
+    }
+
+    /// Lets go of a send and its memory, if it waits.
+    pub(super) fn remove(&mut self, id: SendId) {
+        let Ok(at) = self.places.binary_search_by_key(&id, |(waiting, _)| *waiting) else { return };
+        if self.places[at].1.take().is_some() {
+            self.count -= 1;
+            self.tidy();
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn tidy(&mut self) {
+        if self.places.len() > 2 * self.count + EMPTY_MAX {
+            self.places.retain(|(_, request)| request.is_some());
+        }
+        while self.places.front().is_some_and(|(_, request)| request.is_none()) {
+            self.places.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::SendBuffer;
+    use crate::qp::user_send::UserSends;
+    use crate::testing::Rng;
+
+    fn request(tag: u32) -> SendRequest {
+        SendRequest { data: SendBuffer::from(vec![0]), immediate: Some(tag), deadline_ns: None }
+    }
+
+    #[test]
+    fn sends_leave_as_from_a_plain_list() {
+        for seed in 0..50 {
+            let mut rng = Rng::new(seed);
+            let mut sends = UserSends::default();
+            let (mut waiting, mut list) = (Waiting::default(), Vec::<(SendId, u32)>::new());
+            let mut made = Vec::new();
+            // Mostly coming, mostly leaving, by turns.
+            for step in 0..4_000_u32 {
+                let comes = if step / 500 % 2 == 0 { 7 } else { 2 };
+                match rng.below(10) {
+                    draw if draw < comes => {
+                        let id = sends.admit(1, None);
+                        waiting.push(id, request(step));
+                        list.push((id, step));
+                        made.push(id);
+                    }
+                    8 => {
+                        let first = (!list.is_empty()).then(|| list.remove(0));
+                        let popped = waiting.pop();
+                        let popped = popped.map(|(id, request)| (id, request.immediate.unwrap()));
+                        assert_eq!(popped, first, "seed {seed}");
+                    }
+                    _ if made.is_empty() => {}
+                    _ => {
+                        // One that has left before, too.
+                        let id = made[rng.below(made.len() as u64) as usize];
+                        waiting.remove(id);
+                        list.retain(|(other, _)| *other != id);
+                    }
+                }
+                assert_eq!((waiting.len(), waiting.is_empty()), (list.len(), list.is_empty()));
+                assert!(waiting.places.len() <= 2 * list.len() + EMPTY_MAX, "seed {seed}");
+            }
+        }
+    }
+}
