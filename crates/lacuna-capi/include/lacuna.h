@@ -139,10 +139,10 @@ int lacuna_settings_new(struct lacuna_settings **settings);
  * channels (1 to 16), datapath (udp, udp-plain), progress (threads, manual),
  * receive_buffer_bytes. Of a connection: mode (auto, sr, sr:rto, raw, ec, or with
  * a code of one's own as in ec:mds:32:8), chunk_bytes, mtu_bytes (or "probe"),
- * split (as in 10+18+4), generations, max_message_bytes, rate_bits_per_s (or
- * "find"), deadline_ms, silence_ms, connect_timeout_ms, tag (a number for the
- * accepting end). May be called from any thread; objects that were made with
- * these settings keep theirs.
+ * split (as in 10+18+4), generations, max_message_bytes, rate_bits_per_s (0 or
+ * "find" finds one), deadline_ms, silence_ms (at least 1), connect_timeout_ms, tag
+ * (a number for the accepting end). May be called from any thread; objects that
+ * were made with these settings keep theirs.
  */
 int lacuna_settings_set(struct lacuna_settings *settings,
                         const char *name,

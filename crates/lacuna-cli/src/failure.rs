@@ -70,6 +70,7 @@ impl From<QueuePairError> for Failure {
         match error {
             QueuePairError::Geometry(error) => Self::Usage(error.to_string()),
             QueuePairError::Engine(error) => Self::Usage(error.to_string()),
+            QueuePairError::NoRate | QueuePairError::Zero { .. } => Self::Usage(error.to_string()),
             QueuePairError::TooMany { .. } | QueuePairError::System { .. } => {
                 Self::Local(error.to_string())
             }

@@ -2,6 +2,7 @@
 //! to use.
 
 use crate::context::Context;
+use crate::error::QueuePairError;
 use lacuna_proto::geometry::{Geometry, GeometryConfig, GeometryError};
 use lacuna_proto::modes::Mode;
 use lacuna_proto::path::RtoConfig;
@@ -43,13 +44,14 @@ pub struct ConnectionConfig {
     pub max_message_bytes: u64,
     /// Congestion controller; `None` takes `Fixed` if a rate is given, else `Bbr`.
     pub controller: Option<ControllerKind>,
-    /// With the controller `Fixed`, send at this rate; with others, begin at it.
+    /// With the controller `Fixed`, send at this rate; with others, begin at it. More
+    /// than 0: `None` finds one.
     pub rate_bits_per_s: Option<u64>,
     /// Retransmission timeout.
     pub rto: RtoConfig,
     /// How long an operation may take unless it says otherwise.
     pub deadline: Duration,
-    /// How long a peer that owes an answer may be silent.
+    /// How long a peer that owes an answer may be silent; more than 0.
     pub silence: Duration,
     /// How long connecting may take, the exchange with the peer included. At the
     /// accepting end, how long a peer may take for its part.
@@ -126,6 +128,23 @@ impl ConnectionConfig {
             code,
             interleave,
         })
+    }
+
+    /// Refuses what can only fail later: a controller that lacks its rate, a rate or
+    /// a silence of nothing.
+    pub(crate) fn check(&self) -> Result<(), QueuePairError> {
+        if self.controller == Some(ControllerKind::Fixed) && self.rate_bits_per_s.is_none() {
+            return Err(QueuePairError::NoRate);
+        }
+        if self.rate_bits_per_s == Some(0) {
+            let instead = "leave it out, and one is found";
+            return Err(QueuePairError::Zero { what: "the rate", instead });
+        }
+        if self.silence.is_zero() {
+            let instead = "give the time after which a peer that is not heard counts as gone";
+            return Err(QueuePairError::Zero { what: "the silence allowed to a peer", instead });
+        }
+        Ok(())
     }
 
     pub(crate) fn controller(&self) -> ControllerConfig {

@@ -22,6 +22,7 @@ pub(crate) fn connect(
     peer: &(impl ToSocketAddrs + Display),
     mut config: ConnectionConfig,
 ) -> Result<Box<Agreed>, ConnectError> {
+    config.check()?;
     let began = Instant::now();
     let deadline = handshake::deadline_of(&config);
     let mut pause = PAUSE.0;

@@ -75,11 +75,16 @@ pub struct Listener {
 impl Listener {
     /// Listens for control connections at `address`; packets use the
     /// context's own ports.
+    ///
+    /// # Errors
+    /// When the configuration makes no sense for any connection, or the address
+    /// cannot be had.
     pub fn bind(
         context: &Context,
         address: SocketAddr,
         config: ConnectionConfig,
     ) -> Result<Self, ConnectError> {
+        config.check()?;
         let listen = || {
             let tcp = TcpListener::bind(address)?;
             // Accepting waits in `readable`, for those who have not spoken too.

@@ -75,6 +75,15 @@ pub enum QueuePairError {
     /// The controller `fixed` holds a rate, and none is given. The caller's fault.
     #[error("the controller \"fixed\" needs a rate; give one, or take \"bbr\", which finds it")]
     NoRate,
+    /// A setting that means something only if it is more than zero. The caller's
+    /// fault.
+    #[error("{what} is 0; {instead}")]
+    Zero {
+        /// Which setting.
+        what: &'static str,
+        /// What to do.
+        instead: &'static str,
+    },
     /// The peer's info does not parse.
     #[error("the peer's info cannot be read: {0}")]
     Info(#[from] lacuna_wire::InfoError),

@@ -15,7 +15,6 @@ use crate::shared::{Machine, Shared, State};
 use lacuna_code::{CodeKind, Engine};
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::geometry::{Geometry, GeometryConfig};
-use lacuna_proto::path::controller::Kind as ControllerKind;
 use lacuna_proto::placement::Placement;
 use lacuna_proto::qp::{Failure, Peer, QpConfig, QpStats, SendRequest};
 use lacuna_proto::table::ChannelWriter;
@@ -196,12 +195,10 @@ fn show_code(code: CodeInfo) -> String {
     format!("{kind}:{k}:{m}")
 }
 
-/// Refuses what cannot work at this end: a mode for whose codec an engine is
-/// forced that there is not, a controller that lacks its rate.
+/// Refuses what cannot work at this end: settings that make no sense, a mode for
+/// whose codec an engine is forced that there is not.
 pub(crate) fn check_config(config: &ConnectionConfig) -> Result<(), QueuePairError> {
-    if config.controller == Some(ControllerKind::Fixed) && config.rate_bits_per_s.is_none() {
-        return Err(QueuePairError::NoRate);
-    }
+    config.check()?;
     if config.mode.code().is_some() {
         Engine::chosen()?;
     }

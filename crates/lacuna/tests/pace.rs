@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 /// A context whose way out has 200 Mbit/s and 5 ms.
 fn far(path_memory: Option<&Path>) -> Context {
@@ -88,14 +89,29 @@ fn the_controller_is_the_one_asked_for() {
 }
 
 #[test]
-fn a_fixed_rate_that_is_not_given_is_refused_before_anything_is_sent() {
-    let config =
-        ConnectionConfig { controller: Some(ControllerKind::Fixed), ..ConnectionConfig::default() };
-    // Whoever listens there is told nothing, and need not answer.
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let Err(error) = Connection::connect(&far(None), silent.local_addr().unwrap(), config) else {
-        panic!("a rate is needed");
-    };
-    assert!(matches!(error, ConnectError::QueuePair(QueuePairError::NoRate)), "{error}");
-    assert!(error.to_string().contains("needs a rate"));
+fn a_rate_that_is_not_given_or_nothing_is_refused_before_anything_is_sent() {
+    let plain = ConnectionConfig::default();
+    let zero_rate = ConnectionConfig { rate_bits_per_s: Some(0), ..plain };
+    for (config, text) in [
+        (ConnectionConfig { controller: Some(ControllerKind::Fixed), ..plain }, "needs a rate"),
+        (zero_rate, "the rate is 0; leave it out"),
+        (ConnectionConfig { controller: Some(ControllerKind::Bbr), ..zero_rate }, "the rate is 0"),
+        (ConnectionConfig { silence: Duration::ZERO, ..plain }, "the silence allowed"),
+    ] {
+        let context = far(None);
+        // Whoever listens there is told nothing, and need not answer.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let connected = Connection::connect(&context, silent.local_addr().unwrap(), config);
+        let listening = Listener::bind(&context, "127.0.0.1:0".parse().unwrap(), config);
+        let queue_pair = context.queue_pair(&config);
+        let queue_pair = queue_pair.map(drop).map_err(ConnectError::QueuePair);
+        for result in [connected.map(drop), listening.map(drop), queue_pair] {
+            let error = result.expect_err(text);
+            let is_usage = matches!(
+                error,
+                ConnectError::QueuePair(QueuePairError::NoRate | QueuePairError::Zero { .. })
+            );
+            assert!(is_usage && error.to_string().contains(text), "{error}");
+        }
+    }
 }

@@ -39,9 +39,9 @@ const TABLE: &[(&str, Setter)] = &[
     ("split", |v, t| split(t).map(|x| v.connection.split = x)),
     ("generations", |v, t| read(t).map(|x| v.connection.generations = x)),
     ("max_message_bytes", |v, t| read(t).map(|x| v.connection.max_message_bytes = x)),
-    ("rate_bits_per_s", |v, t| optional(t, "find").map(|x| v.connection.rate_bits_per_s = x)),
+    ("rate_bits_per_s", |v, t| rate(t).map(|x| v.connection.rate_bits_per_s = x)),
     ("deadline_ms", |v, t| millis(t).map(|x| v.connection.deadline = x)),
-    ("silence_ms", |v, t| millis(t).map(|x| v.connection.silence = x)),
+    ("silence_ms", |v, t| some_millis(t).map(|x| v.connection.silence = x)),
     ("connect_timeout_ms", |v, t| millis(t).map(|x| v.connection.connect_timeout = x)),
     ("tag", |v, t| read(t).map(|x| v.connection.tag = x)),
 ];
@@ -80,6 +80,18 @@ fn optional<T: FromStr<Err: Display>>(text: &str, none: &str) -> Result<Option<T
 
 fn millis(text: &str) -> Result<Duration, String> {
     read(text).map(Duration::from_millis)
+}
+
+fn some_millis(text: &str) -> Result<Duration, String> {
+    match millis(text)? {
+        Duration::ZERO => Err("must be more than zero".to_owned()),
+        time => Ok(time),
+    }
+}
+
+/// 0 as in `sdr.h`: none is given.
+fn rate(text: &str) -> Result<Option<u64>, String> {
+    Ok(optional(text, "find")?.filter(|rate| *rate > 0))
 }
 
 fn datapath(text: &str) -> Result<DatapathKind, String> {
@@ -125,10 +137,10 @@ pub unsafe extern "C" fn lacuna_settings_new(settings: *mut *mut lacuna_settings
 /// channels (1 to 16), datapath (udp, udp-plain), progress (threads, manual),
 /// receive_buffer_bytes. Of a connection: mode (auto, sr, sr:rto, raw, ec, or with
 /// a code of one's own as in ec:mds:32:8), chunk_bytes, mtu_bytes (or "probe"),
-/// split (as in 10+18+4), generations, max_message_bytes, rate_bits_per_s (or
-/// "find"), deadline_ms, silence_ms, connect_timeout_ms, tag (a number for the
-/// accepting end). May be called from any thread; objects that were made with
-/// these settings keep theirs.
+/// split (as in 10+18+4), generations, max_message_bytes, rate_bits_per_s (0 or
+/// "find" finds one), deadline_ms, silence_ms (at least 1), connect_timeout_ms, tag
+/// (a number for the accepting end). May be called from any thread; objects that
+/// were made with these settings keep theirs.
 ///
 /// # Safety
 /// settings was not freed; name and value are terminated strings.
@@ -188,6 +200,12 @@ mod tests {
         assert_eq!(values.connection.mtu_bytes, Some(1400));
         assert_eq!(values.connection.split, ImmediateSplit::WIDE);
         assert_eq!(values.connection.deadline, Duration::from_millis(1500));
+        for none in ["0", "find"] {
+            values.set("rate_bits_per_s", "1000000000").unwrap();
+            assert_eq!(values.connection.rate_bits_per_s, Some(1_000_000_000));
+            values.set("rate_bits_per_s", none).unwrap();
+            assert_eq!(values.connection.rate_bits_per_s, None);
+        }
         values.set("mtu_bytes", "probe").unwrap();
         assert_eq!(values.connection.mtu_bytes, None);
         for (name, value, text) in [
@@ -195,6 +213,7 @@ mod tests {
             ("channels", "many", "invalid digit"),
             ("mode", "tcp", "one of auto, raw, sr"),
             ("mode", "ec:mds:200:100", "255"),
+            ("silence_ms", "0", "must be more than zero"),
             ("split", "10+18", "as in 10+18+4"),
             ("split", "10+18+5", "user fragment 5 bits"),
         ] {
