@@ -41,11 +41,12 @@ pub(crate) struct Paths {
 impl Paths {
     /// An empty memory, or the one of a file, which need not exist yet.
     pub(crate) fn open(file: Option<PathBuf>) -> Result<Self, ContextError> {
-        let memory = match &file {
-            Some(file) => file::read(file)
-                .map_err(|source| ContextError::PathMemory { file: file.clone(), source })?,
-            None => PathMemory::default(),
-        };
+        let mut memory = PathMemory::default();
+        if let Some(file) = &file {
+            let kept = file::read(file)
+                .map_err(|source| ContextError::PathMemory { file: file.clone(), source })?;
+            memory.merge(&kept, now_s());
+        }
         Ok(Self { memory: Mutex::new(memory), file })
     }
 
@@ -82,7 +83,7 @@ impl Paths {
         memory.save(&key(peer), record);
         let Some(file) = &self.file else { return };
         let written = file::read(file).and_then(|others| {
-            memory.merge(&others);
+            memory.merge(&others, now_s());
             file::replace(file, &memory.to_text())
         });
         if let Err(error) = written {

@@ -140,10 +140,9 @@ impl PathLosses {
 }
 
 impl PathMemory {
-    /// Keeps a record, in place of an older one of the same path.
+    /// Keeps a record of now, in place of the one that there is of the same path.
     pub fn save(&mut self, key: &str, record: PathRecord) {
-        let is_newer = |kept: &PathRecord| kept.saved_s <= record.saved_s;
-        if !is_key(key) || !self.records.get(key).is_none_or(is_newer) {
+        if !is_key(key) {
             return;
         }
         self.records.insert(key.to_owned(), record);
@@ -160,10 +159,14 @@ impl PathMemory {
         self.records.get(key)
     }
 
-    /// Takes over what another memory knows better.
-    pub fn merge(&mut self, other: &Self) {
+    /// Takes over what another memory has newer, at `now_s`. What a clock that was ahead
+    /// has saved is of no known age, and would be the newest for as long: it is left out.
+    pub fn merge(&mut self, other: &Self, now_s: u64) {
         for (key, record) in &other.records {
-            self.save(key, *record);
+            let is_newer = self.get(key).is_none_or(|kept| kept.saved_s < record.saved_s);
+            if is_newer && record.saved_s <= now_s.saturating_add(FRESH_S) {
+                self.save(key, *record);
+            }
         }
     }
 
@@ -302,11 +305,29 @@ mod tests {
     }
 
     #[test]
-    fn the_newer_record_stays_and_there_is_a_bound() {
+    fn of_two_memories_the_newer_record_counts_but_none_of_a_clock_that_was_ahead() {
+        let of = |saved_s| {
+            let mut memory = PathMemory::default();
+            memory.save("a", PathRecord { saved_s, ..RECORD });
+            memory
+        };
+        let merged = |ours, theirs| {
+            let mut memory = of(ours);
+            memory.merge(&of(theirs), 100_000);
+            memory.get("a").map(|record| record.saved_s)
+        };
+        assert_eq!(merged(8, 9), Some(9));
+        assert_eq!(merged(9, 8), Some(9));
+        assert_eq!(merged(8, 100_010), Some(100_010), "clocks differ");
+        assert_eq!(merged(8, 200_000), Some(8));
+    }
+
+    #[test]
+    fn what_is_found_now_replaces_a_record_whatever_its_time_and_there_is_a_bound() {
         let mut memory = PathMemory::default();
         memory.save("a", PathRecord { saved_s: 9, ..RECORD });
         memory.save("a", PathRecord { saved_s: 8, ..RECORD });
-        assert_eq!(memory.get("a").map(|record| record.saved_s), Some(9));
+        assert_eq!(memory.get("a").map(|record| record.saved_s), Some(8));
         for index in 0..2 * RECORDS_MAX as u64 {
             memory.save(&format!("b{index}"), PathRecord { saved_s: 10 + index, ..RECORD });
         }
