@@ -35,6 +35,9 @@ struct Grid {
     /// In front of the link, in products of rate and round-trip time.
     #[serde(default = "one")]
     queue_bdp: f64,
+    /// The way back's part of the rate.
+    #[serde(default = "one")]
+    back: f64,
     /// Of a bulk transfer.
     #[serde(default)]
     seconds: f64,
@@ -94,6 +97,9 @@ pub(crate) struct Cell {
     pub(crate) loss: f64,
     pub(crate) burst: u32,
     pub(crate) queue_bytes: u64,
+    /// The way back's part of the rate.
+    #[serde(default = "one")]
+    pub(crate) back: f64,
     pub(crate) task: Task,
     pub(crate) changes: Vec<Change>,
     pub(crate) contestants: Vec<String>,
@@ -245,6 +251,7 @@ impl Grid {
     ) -> Result<Cell> {
         ensure!((0.0..1.0).contains(&loss), "a loss of {loss}: use 0 to less than 1");
         ensure!(burst > 0, "a burst has a packet at least");
+        ensure!(self.back > 0.0, "a way back of {} of the rate: use more than 0", self.back);
         let rate = match rate_mbit {
             rate if rate % 1000 == 0 => format!("{}g", rate / 1000),
             rate => format!("{rate}m"),
@@ -262,6 +269,7 @@ impl Grid {
             loss,
             burst,
             queue_bytes: 0,
+            back: self.back,
             task,
             changes: self.changes.clone(),
             contestants: self.contestants.clone(),
