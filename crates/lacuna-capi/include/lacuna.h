@@ -137,12 +137,16 @@ int lacuna_settings_new(struct lacuna_settings **settings);
 /**
  * Changes one setting. Of a context: bind (an IP address of this host),
  * channels (1 to 16), datapath (udp, udp-plain), progress (threads, manual),
- * receive_buffer_bytes. Of a connection: mode (auto, sr, sr:rto, raw, ec, or with
+ * receive_buffer_bytes, ecn (on, off: whether packets may be marked), path_memory
+ * (a file that keeps what paths are like, for the next program; nothing need be
+ * there yet; "" for none). Of a connection: mode (auto, sr, sr:rto, raw, ec, or with
  * a code of one's own as in ec:mds:32:8), chunk_bytes, mtu_bytes (or "probe"),
- * split (as in 10+18+4), generations, max_message_bytes, rate_bits_per_s (0 or
- * "find" finds one), deadline_ms, silence_ms (at least 1), connect_timeout_ms, tag
- * (a number for the accepting end). May be called from any thread; objects that
- * were made with these settings keep theirs.
+ * split (as in 10+18+4), generations, max_message_bytes, cc (congestion control:
+ * bbr, cubic, fixed, or auto, which is fixed if a rate is given, else bbr),
+ * rate_bits_per_s (what fixed sends at and the others begin at; 0 or "find" finds
+ * one), deadline_ms, silence_ms (at least 1), connect_timeout_ms, tag (a number
+ * for the accepting end). May be called from any thread; objects that were made
+ * with these settings keep theirs.
  */
 int lacuna_settings_set(struct lacuna_settings *settings,
                         const char *name,

@@ -5,9 +5,13 @@
 
 use crate::outcome::{Failure, code};
 use crate::pointer::{self, Out};
-use lacuna::{ConnectionConfig, ContextConfig, DatapathKind, ImmediateSplit, Progress};
+use lacuna::controller::TABLE as CONTROLLERS;
+use lacuna::{
+    ConnectionConfig, ContextConfig, ControllerKind, DatapathKind, ImmediateSplit, Progress,
+};
 use std::ffi::{c_char, c_int};
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -33,12 +37,15 @@ const TABLE: &[(&str, Setter)] = &[
     ("datapath", |v, t| datapath(t).map(|x| v.context.datapath = x)),
     ("progress", |v, t| progress(t).map(|x| v.context.progress = x)),
     ("receive_buffer_bytes", |v, t| read(t).map(|x| v.context.receive_buffer_bytes = x)),
+    ("ecn", |v, t| switch(t).map(|x| v.context.ecn = x)),
+    ("path_memory", |v, t| path(t).map(|x| v.context.path_memory = x)),
     ("mode", |v, t| read(t).map(|x| v.connection.mode = x)),
     ("chunk_bytes", |v, t| read(t).map(|x| v.connection.chunk_bytes = x)),
     ("mtu_bytes", |v, t| optional(t, "probe").map(|x| v.connection.mtu_bytes = x)),
     ("split", |v, t| split(t).map(|x| v.connection.split = x)),
     ("generations", |v, t| read(t).map(|x| v.connection.generations = x)),
     ("max_message_bytes", |v, t| read(t).map(|x| v.connection.max_message_bytes = x)),
+    ("cc", |v, t| controller(t).map(|x| v.connection.controller = x)),
     ("rate_bits_per_s", |v, t| rate(t).map(|x| v.connection.rate_bits_per_s = x)),
     ("deadline_ms", |v, t| millis(t).map(|x| v.connection.deadline = x)),
     ("silence_ms", |v, t| some_millis(t).map(|x| v.connection.silence = x)),
@@ -110,6 +117,31 @@ fn progress(text: &str) -> Result<Progress, String> {
     }
 }
 
+fn switch(text: &str) -> Result<bool, String> {
+    match text.trim() {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("must be on or off".to_owned()),
+    }
+}
+
+/// As it is written: spaces may be part of a name.
+fn path(text: &str) -> Result<Option<PathBuf>, String> {
+    Ok((!text.is_empty()).then(|| text.into()))
+}
+
+fn controller(text: &str) -> Result<Option<ControllerKind>, String> {
+    let name = text.trim();
+    if name == "auto" {
+        return Ok(None);
+    }
+    let entry = CONTROLLERS.iter().find(|entry| entry.name == name);
+    entry.map(|entry| Some(entry.kind)).ok_or_else(|| {
+        let names: Vec<_> = CONTROLLERS.iter().map(|entry| entry.name).collect();
+        format!("must be auto, {}", names.join(", "))
+    })
+}
+
 fn split(text: &str) -> Result<ImmediateSplit, String> {
     let bits: Vec<u8> = text.split('+').map(read).collect::<Result<_, _>>()?;
     let [message, packet, user] = bits[..] else {
@@ -135,12 +167,16 @@ pub unsafe extern "C" fn lacuna_settings_new(settings: *mut *mut lacuna_settings
 
 /// Changes one setting. Of a context: bind (an IP address of this host),
 /// channels (1 to 16), datapath (udp, udp-plain), progress (threads, manual),
-/// receive_buffer_bytes. Of a connection: mode (auto, sr, sr:rto, raw, ec, or with
+/// receive_buffer_bytes, ecn (on, off: whether packets may be marked), path_memory
+/// (a file that keeps what paths are like, for the next program; nothing need be
+/// there yet; "" for none). Of a connection: mode (auto, sr, sr:rto, raw, ec, or with
 /// a code of one's own as in ec:mds:32:8), chunk_bytes, mtu_bytes (or "probe"),
-/// split (as in 10+18+4), generations, max_message_bytes, rate_bits_per_s (0 or
-/// "find" finds one), deadline_ms, silence_ms (at least 1), connect_timeout_ms, tag
-/// (a number for the accepting end). May be called from any thread; objects that
-/// were made with these settings keep theirs.
+/// split (as in 10+18+4), generations, max_message_bytes, cc (congestion control:
+/// bbr, cubic, fixed, or auto, which is fixed if a rate is given, else bbr),
+/// rate_bits_per_s (what fixed sends at and the others begin at; 0 or "find" finds
+/// one), deadline_ms, silence_ms (at least 1), connect_timeout_ms, tag (a number
+/// for the accepting end). May be called from any thread; objects that were made
+/// with these settings keep theirs.
 ///
 /// # Safety
 /// settings was not freed; name and value are terminated strings.
@@ -192,6 +228,9 @@ mod tests {
             ("split", "8+22+2"),
             ("rate_bits_per_s", "1000000000"),
             ("deadline_ms", "1500"),
+            ("ecn", "off"),
+            ("path_memory", "a folder/paths"),
+            ("cc", "cubic"),
         ] {
             values.set(name, value).unwrap();
         }
@@ -200,6 +239,14 @@ mod tests {
         assert_eq!(values.connection.mtu_bytes, Some(1400));
         assert_eq!(values.connection.split, ImmediateSplit::WIDE);
         assert_eq!(values.connection.deadline, Duration::from_millis(1500));
+        assert!(!values.context.ecn && ContextConfig::default().ecn);
+        assert_eq!(values.context.path_memory, Some("a folder/paths".into()));
+        assert_eq!(values.connection.controller, Some(ControllerKind::Cubic));
+        for (name, value) in [("ecn", "on"), ("path_memory", ""), ("cc", "auto")] {
+            values.set(name, value).unwrap();
+        }
+        assert!(values.context.ecn && values.context.path_memory.is_none());
+        assert_eq!(values.connection.controller, None);
         for none in ["0", "find"] {
             values.set("rate_bits_per_s", "1000000000").unwrap();
             assert_eq!(values.connection.rate_bits_per_s, Some(1_000_000_000));
@@ -213,6 +260,8 @@ mod tests {
             ("channels", "many", "invalid digit"),
             ("mode", "tcp", "one of auto, raw, sr"),
             ("mode", "ec:mds:200:100", "255"),
+            ("ecn", "maybe", "on or off"),
+            ("cc", "reno", "must be auto, bbr, cubic, fixed"),
             ("silence_ms", "0", "must be more than zero"),
             ("split", "10+18", "as in 10+18+4"),
             ("split", "10+18+5", "user fragment 5 bits"),

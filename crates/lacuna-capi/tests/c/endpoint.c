@@ -69,7 +69,7 @@ int main(void)
     unsigned char *data = (unsigned char *)malloc(BYTES);
     uint32_t immediate = 0xfeed;
     uint16_t port = 0;
-    char peer[40], text[8];
+    char peer[40], text[8], described[1000];
     size_t at, length = 0;
     pthread_t server;
     int result;
@@ -77,6 +77,9 @@ int main(void)
     CHECK(lacuna_settings_new(&settings) == LACUNA_OK);
     CHECK(lacuna_settings_set(settings, "tag", "42") == LACUNA_OK);
     CHECK(lacuna_settings_set(settings, "bind", "127.0.0.1") == LACUNA_OK);
+    CHECK(lacuna_settings_set(settings, "ecn", "off") == LACUNA_OK);
+    CHECK(lacuna_settings_set(settings, "cc", "bbr") == LACUNA_OK);
+    CHECK(lacuna_settings_set(settings, "rate_bits_per_s", "5000000000") == LACUNA_OK);
     CHECK(lacuna_context_new(settings, &here) == LACUNA_OK);
     CHECK(lacuna_context_new(settings, &there) == LACUNA_OK);
     CHECK(lacuna_listener_new(there, "127.0.0.1:0", NULL, &listener) == LACUNA_OK);
@@ -98,6 +101,8 @@ int main(void)
     /* As snprintf. */
     CHECK(lacuna_describe(connection, text, sizeof(text), &length) == LACUNA_OK);
     CHECK(strcmp(text, "mode au") == 0 && length > sizeof(text));
+    CHECK(lacuna_describe(connection, described, sizeof(described), NULL) == LACUNA_OK);
+    CHECK(strstr(described, "bbr from 5.000 Gbit/s"));
     CHECK(lacuna_stats_json(connection, NULL, 0, &length) == LACUNA_OK && length > 100);
     /* Longer than what is posted. */
     CHECK(lacuna_wait_clear_to_send(connection, WAIT_MS) == LACUNA_OK);

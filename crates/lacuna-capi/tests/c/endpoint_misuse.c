@@ -38,6 +38,15 @@ int main(void)
     CHECK(lacuna_settings_set(settings, "bind", "203.0.113.7") == LACUNA_OK);
     CHECK_CODE(lacuna_context_new(settings, &context), LACUNA_SYSTEM, "203.0.113.7");
     CHECK(!context);
+    CHECK(lacuna_settings_set(settings, "bind", "127.0.0.1") == LACUNA_OK);
+    CHECK_CODE(lacuna_settings_set(settings, "ecn", "perhaps"), LACUNA_USAGE, "on or off");
+    CHECK_CODE(lacuna_settings_set(settings, "silence_ms", "0"), LACUNA_USAGE, "more than zero");
+    CHECK_CODE(lacuna_settings_set(settings, "cc", "reno"), LACUNA_USAGE, "bbr, cubic, fixed");
+    /* A folder is no memory. */
+    CHECK(lacuna_settings_set(settings, "path_memory", ".") == LACUNA_OK);
+    CHECK_CODE(lacuna_context_new(settings, &context), LACUNA_SYSTEM, "cannot use . as path");
+    CHECK(lacuna_settings_set(settings, "path_memory", "") == LACUNA_OK);
+    CHECK(!context);
     CHECK_CODE(lacuna_context_new(NULL, NULL), LACUNA_USAGE, "context is NULL");
     CHECK(lacuna_context_new(NULL, &context) == LACUNA_OK);
     CHECK_CODE(lacuna_context_progress(NULL, NULL), LACUNA_USAGE, "context is NULL");
@@ -45,6 +54,11 @@ int main(void)
     CHECK_CODE(lacuna_listener_new(context, "somewhere", NULL, &listener), LACUNA_USAGE,
                "ADDRESS:PORT");
     CHECK_CODE(lacuna_listener_new(NULL, "0.0.0.0:0", NULL, &listener), LACUNA_USAGE, "NULL");
+    CHECK(lacuna_settings_set(settings, "cc", "fixed") == LACUNA_OK);
+    CHECK_CODE(lacuna_listener_new(context, "127.0.0.1:0", settings, &listener), LACUNA_USAGE,
+               "needs a rate");
+    CHECK_CODE(lacuna_connect(context, "127.0.0.1:1", settings, &connection), LACUNA_USAGE,
+               "needs a rate");
     CHECK(lacuna_listener_new(context, "127.0.0.1:0", NULL, &listener) == LACUNA_OK);
     CHECK_CODE(lacuna_listener_port(listener, NULL), LACUNA_USAGE, "port is NULL");
     CHECK(lacuna_listener_port(listener, &port) == LACUNA_OK && port != 0);
