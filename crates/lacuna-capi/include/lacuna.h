@@ -207,8 +207,9 @@ int lacuna_listener_accept(struct lacuna_listener *listener,
 void lacuna_listener_free(struct lacuna_listener *listener);
 
 /**
- * Connects to a listener at peer, as in "host:7400". settings may be NULL. May
- * be called from any thread.
+ * Connects to a listener at peer, as in "host:7400"; what is not written so is
+ * LACUNA_USAGE, a host that is not known LACUNA_PEER. settings may be NULL. May be
+ * called from any thread.
  */
 int lacuna_connect(struct lacuna_context *context,
                    const char *peer,

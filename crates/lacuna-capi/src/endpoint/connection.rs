@@ -95,8 +95,16 @@ unsafe fn text_out(
     Ok(())
 }
 
-/// Connects to a listener at peer, as in "host:7400". settings may be NULL. May
-/// be called from any thread.
+/// Whether it is a host and a port that somebody may listen at, by the look of it.
+fn is_peer(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && port.parse().is_ok_and(|port: u16| port > 0)
+    })
+}
+
+/// Connects to a listener at peer, as in "host:7400"; what is not written so is
+/// LACUNA_USAGE, a host that is not known LACUNA_PEER. settings may be NULL. May be
+/// called from any thread.
 ///
 /// # Safety
 /// context was not freed; peer is a terminated string; settings is NULL or was
@@ -117,6 +125,11 @@ pub unsafe extern "C" fn lacuna_connect(
         let values = unsafe { Values::of(settings) }?;
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(connection, "connection") }?;
+        if !is_peer(peer) {
+            return Err(Failure::usage(format!(
+                "peer \"{peer}\": write HOST:PORT, as in host:7400"
+            )));
+        }
         let made = Connection::connect(context.context(), peer, values.connection);
         out.set(lacuna_connection::new(made.map_err(|error| connect_failure(&error))?));
         Ok(())
@@ -319,4 +332,19 @@ pub unsafe extern "C" fn lacuna_tag(connection: *mut lacuna_connection, tag: *mu
         out.set(connection.connection.tag());
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_peer;
+
+    #[test]
+    fn a_peer_is_a_host_and_a_port() {
+        for peer in ["host:7400", "127.0.0.1:1", "[::1]:65535", "::1:7400", "[fe80::1%2]:7400"] {
+            assert!(is_peer(peer), "{peer}");
+        }
+        for other in ["", "host", "host:", ":7400", "host:0", "host:65536", "host:http", "[::1]"] {
+            assert!(!is_peer(other), "{other}");
+        }
+    }
 }

@@ -70,6 +70,10 @@ int main(void)
         snprintf(peer, sizeof(peer), "127.0.0.1:%u", (unsigned)port);
         CHECK_CODE(lacuna_connect(context, peer, NULL, &connection), LACUNA_PEER, "cannot reach");
     }
+    CHECK_CODE(lacuna_connect(context, "somewhere", NULL, &connection), LACUNA_USAGE,
+               "HOST:PORT");
+    CHECK_CODE(lacuna_connect(context, "127.0.0.1:0", NULL, &connection), LACUNA_USAGE,
+               "HOST:PORT");
     CHECK_CODE(lacuna_connect(context, NULL, NULL, &connection), LACUNA_USAGE, "peer is NULL");
     CHECK_CODE(lacuna_connect(NULL, "x:1", NULL, &connection), LACUNA_USAGE, "NULL");
     CHECK_CODE(lacuna_write(NULL, &byte, 1, NULL, 1), LACUNA_USAGE, "connection is NULL");

@@ -710,9 +710,9 @@ static void connect_(struct bed *bed, enum way way)
         REFUSED(lacuna_connect(bed->context, "127.0.0.1:1", NULL, NULL));
         break;
     case OUT_OF_RANGE:
-        ANSWERED(lacuna_connect(bed->context, "127.0.0.1:70000", bed->settings, &made));
-        ANSWERED(lacuna_connect(bed->context, "", bed->settings, &made));
-        ANSWERED(lacuna_connect(bed->context, "127.0.0.1", bed->settings, &made));
+        REFUSED(lacuna_connect(bed->context, "127.0.0.1:70000", bed->settings, &made));
+        REFUSED(lacuna_connect(bed->context, "", bed->settings, &made));
+        REFUSED(lacuna_connect(bed->context, "127.0.0.1", bed->settings, &made));
         break;
     default:
         /* Nobody listens at the port that the discard service had. */
