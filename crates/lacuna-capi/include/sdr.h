@@ -1,7 +1,10 @@
 /* The SDR API of the SDR-RDMA paper (table 1, section 3.1) over plain UDP, by Lacuna.
  *
  * Written from the Rust sources by crates/lacuna-capi/tests/headers.rs: do not edit.
- * docs/c-library.md is the manual. */
+ * docs/c-library.md is the manual.
+ *
+ * A thread must not be cancelled (pthread_cancel) while it is inside a call: that aborts
+ * the process. */
 
 #ifndef LACUNA_SDR_H
 #define LACUNA_SDR_H

@@ -69,7 +69,7 @@ fn generated(header: &Header) -> String {
         style: Style::Tag,
         cpp_compat: true,
         header: Some(format!(
-            "/* {}\n *\n * Written from the Rust sources by crates/lacuna-capi/tests/headers.rs: do not edit.\n * docs/c-library.md is the manual. */",
+            "/* {}\n *\n * Written from the Rust sources by crates/lacuna-capi/tests/headers.rs: do not edit.\n * docs/c-library.md is the manual.\n *\n * A thread must not be cancelled (pthread_cancel) while it is inside a call: that aborts\n * the process. */",
             header.text
         )),
         include_guard: Some(guard),
