@@ -238,3 +238,13 @@ fn the_chunk_switches_between_the_hypotheses() {
         assert!(String::from_utf8_lossy(&output.stderr).contains(part), "{output:?}");
     }
 }
+
+#[test]
+fn a_path_that_loses_much_has_a_plan() {
+    let plan = json("plan --rate 10gbit --rtt 25ms --loss 0.4 --size 1MiB");
+    let chunks =
+        plan["candidates"].as_array().expect("candidates").iter().map(|c| &c["chunk_bytes"]);
+    assert!(
+        chunks.clone().any(|bytes| bytes == 4096) && chunks.clone().all(|bytes| bytes != 65_536)
+    );
+}

@@ -226,6 +226,19 @@ impl Candidate {
         })
     }
 
+    /// `None` for chunks of several packets that hardly ever come through: smaller ones do.
+    pub(super) fn if_it_comes<T>(
+        &self,
+        answer: Result<T, ModelError>,
+    ) -> Result<Option<T>, ModelError> {
+        match answer {
+            Err(ModelError::OutOfRange { argument: "loss", .. }) if self.chunk_packets > 1 => {
+                Ok(None)
+            }
+            answer => answer.map(Some),
+        }
+    }
+
     /// What to expect of it on this question's path.
     ///
     /// # Errors

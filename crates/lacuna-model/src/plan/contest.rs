@@ -37,11 +37,12 @@ impl Contest {
         let objective = question.objective;
         let mut repeating = Vec::with_capacity(self.repeating.len());
         for candidate in &self.repeating {
-            repeating.push(candidate.model(question, fates)?);
+            repeating.extend(candidate.if_it_comes(candidate.model(question, fates))?);
         }
         let mut coding = Vec::with_capacity(self.coding.len());
         for candidate in &self.coding {
-            coding.push((candidate.at_least_s(question, fates)?, candidate));
+            let least_s = candidate.if_it_comes(candidate.at_least_s(question, fates))?;
+            coding.extend(least_s.map(|least_s| (least_s, candidate)));
         }
         coding.sort_by(|a, b| a.0.total_cmp(&b.0));
         let least_s = coding.first().map_or(f64::INFINITY, |code| code.0);

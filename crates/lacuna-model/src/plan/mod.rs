@@ -11,7 +11,10 @@
 //!
 //! Of all candidates within [`TIE`] of the best the simplest is recommended: less parity to
 //! compute and to send is worth more than a percent that no measurement would show. A code must in
-//! addition hold at twice the loss.
+//! addition hold at twice the loss. Chunks that hardly ever come through ([`CHUNK_LOSS_MAX`]) are no
+//! candidates.
+//!
+//! [`CHUNK_LOSS_MAX`]: crate::CHUNK_LOSS_MAX
 
 mod candidate;
 mod contest;
@@ -129,7 +132,7 @@ pub fn plan(question: &Question) -> Result<Plan, ModelError> {
     let fates = Fates::default();
     let mut candidates = Vec::new();
     for candidate in candidate::all(question) {
-        candidates.push(candidate.expected_of(question, &fates)?);
+        candidates.extend(candidate.if_it_comes(candidate.expected_of(question, &fates))?);
     }
     let judged = |expected: &Expected| expected.of(question.objective);
     candidates.sort_by(|a, b| {

@@ -151,6 +151,20 @@ fn a_code_at_the_edge_of_its_strength_is_not_recommended() {
 }
 
 #[test]
+fn chunks_that_hardly_ever_come_through_are_left_out() {
+    let candidates = |loss| {
+        let plan = plan(&Question { loss, ..question() })?;
+        Ok::<_, ModelError>(plan.candidates.iter().map(|e| e.candidate.chunk_packets).max())
+    };
+    assert_eq!(candidates(LossKnown::At(0.3)), Ok(Some(16)));
+    assert_eq!(candidates(LossKnown::At(0.4)), Ok(Some(4)));
+    assert_eq!(candidates(LossKnown::At(0.9)), Ok(Some(1)));
+    assert!(candidates(LossKnown::At(0.9999)).is_err(), "not even a packet does");
+    // Here they do, but not where the search for flips looks.
+    assert_eq!(candidates(LossKnown::Between(0.05, 0.3)), Ok(Some(16)));
+}
+
+#[test]
 fn several_sizes_are_one_question() {
     let one = plan(&question()).unwrap();
     let both = plan(&Question { sizes_bytes: vec![MIB, 128 * MIB], ..question() }).unwrap();
