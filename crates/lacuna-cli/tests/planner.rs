@@ -248,3 +248,25 @@ fn a_path_that_loses_much_has_a_plan() {
         chunks.clone().any(|bytes| bytes == 4096) && chunks.clone().all(|bytes| bytes != 65_536)
     );
 }
+
+#[test]
+fn what_the_model_says_of_bursts_is_what_it_draws() {
+    let path = "--rate 10gbit --rtt 25ms --loss 1e-3 --size 128MiB --loss-per packet --headers";
+    let number = |answer: &Value, name: &str| answer[name].as_f64().expect("a number");
+    for (code, burst) in [
+        ("xor --k 32 --m 8", 8),
+        ("xor --k 32 --m 16", 8),
+        ("mds --k 32 --m 8", 100),
+        ("mds --k 32 --m 16", 1000),
+    ] {
+        for streamed in ["", "--streamed"] {
+            let ec = format!("model --mode ec --code {code} --rto-rtts 1 {path} --burst {burst}");
+            let drawn = json(&format!("{ec} --trials 2000 {streamed}"));
+            let ratio = number(&drawn, "mean_s") / number(&drawn["monte_carlo"], "mean_s");
+            assert!((ratio - 1.0).abs() < 0.01, "{code}, bursts of {burst} {streamed}: {drawn}");
+        }
+    }
+    // A message meets a burst of a thousand once in thirty times, and it takes twenty submessages.
+    let ec = format!("model --mode ec --code mds --k 32 --m 16 {path} --burst 1000");
+    assert!(number(&json(&ec), "p_fallback") < 0.035);
+}

@@ -10,25 +10,17 @@
 //! The early probabilities are those of being repairable from all data and the first `s` parity
 //! chunks only: a receiver that answers as soon as it can needs no more.
 //!
-//! Under bursts the data chunks of a submessage follow each other on the link, and its parity
-//! follows later, after the data of the message; the chain is stationary again by then. Losses of
-//! an MDS submessage are counted by an exact walk over (losses, state), those of an XOR
-//! submessage by one over (groups hit, state) for up to [`XOR_GROUPS_MAX`] groups; beyond, groups
-//! are taken as independent of each other, which is on the safe side: a burst that hits one group
-//! hits others rather than the same again.
+//! Under bursts a submessage is a step of the link's chain: see `block`.
 
 use crate::{
     ModelError, binomial,
+    block::{Block, Parity},
     error::check,
-    gilbert::{ChunkChain, Step, row_times},
     loss::ChunkLoss,
 };
 
 /// Largest submessage: the field of 2^16 elements has no longer codes.
 const SUBMESSAGE_CHUNKS_MAX: u32 = 65_536;
-
-/// XOR groups that are followed jointly under bursts, `2^groups` sets.
-const XOR_GROUPS_MAX: u32 = 10;
 
 /// Which losses a code repairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -112,7 +104,8 @@ impl Code {
         Self { k, m: m.div_ceil(u64::from(self.k)) as u32, ..*self }
     }
 
-    /// The probability that a submessage cannot be repaired.
+    /// The probability that a submessage cannot be repaired. Under bursts, of one whose parity passes
+    /// the link at a distance.
     #[must_use]
     pub fn failure(&self, loss: &ChunkLoss) -> f64 {
         self.outcome(loss).failure
@@ -134,7 +127,7 @@ impl Code {
                     Outcome { success, failure }.all_of(groups)
                 })
                 .fold(Outcome::CERTAIN, Outcome::and),
-            (Some(chain), _) => self.bursts(chain, self.m)[0],
+            (Some(chain), _) => Block::new(*self, chain, Parity::Later).outcome(),
         }
     }
 
@@ -147,7 +140,7 @@ impl Code {
                 .map(|s| binomial::tails(u64::from(self.k + s), p, u64::from(s)).0)
                 .collect(),
             (Some(chain), _) => {
-                self.bursts(chain, 0).into_iter().map(|outcome| outcome.success).collect()
+                Block::early(*self, chain).map(|block| block.outcome().success).collect()
             }
             (None, CodeKind::Xor) => {
                 // The first groups may have lost one chunk of theirs, the others none.
@@ -160,23 +153,6 @@ impl Code {
         }
     }
 
-    /// [`outcome`](Self::outcome) and [`early`](Self::early), which under bursts are one walk.
-    pub(crate) fn outcome_and_early(&self, loss: &ChunkLoss) -> (Outcome, Vec<f64>) {
-        let Some(chain) = loss.chain() else { return (self.outcome(loss), self.early(loss)) };
-        let outcomes = self.bursts(chain, 0);
-        let whole = *outcomes.last().unwrap_or(&Outcome::CERTAIN);
-        (whole, outcomes.into_iter().map(|outcome| outcome.success).collect())
-    }
-
-    /// With the first `s` parity chunks, for `s = least, ..., m`.
-    fn bursts(&self, chain: &ChunkChain, least: u32) -> Vec<Outcome> {
-        match self.kind {
-            CodeKind::Mds => self.bursts_mds(chain, least),
-            CodeKind::Xor if self.m > XOR_GROUPS_MAX => self.bursts_xor_apart(chain, least),
-            CodeKind::Xor => self.bursts_xor(chain, least),
-        }
-    }
-
     /// Data chunks of an XOR group.
     fn group_len(&self, group: u32) -> u32 {
         self.k / self.m + u32::from(group < self.k % self.m)
@@ -186,109 +162,6 @@ impl Code {
     pub(crate) fn groups(&self) -> impl Iterator<Item = (u64, u64)> {
         let (length, longer) = (u64::from(self.k / self.m), u64::from(self.k % self.m));
         [(length + 1, longer), (length, u64::from(self.m) - longer)].into_iter()
-    }
-
-    fn bursts_mds(&self, chain: &ChunkChain, least: u32) -> Vec<Outcome> {
-        let losses_max = self.m as usize;
-        let mut data = Losses::new(chain, losses_max);
-        for _ in 0..self.k {
-            data.pass(chain);
-        }
-        let (of_data, data_more) = (data.exactly(), data.more);
-        let mut parity = Losses::new(chain, losses_max);
-        let least = least as usize;
-        (0..least).for_each(|_| parity.pass(chain));
-        let mut outcomes = Vec::with_capacity(losses_max + 1 - least);
-        for sent in least..=losses_max {
-            // more_than[n]: the probability of more than `n` lost parity chunks.
-            let of_parity = parity.exactly();
-            let mut more_than = vec![parity.more; losses_max + 1];
-            for n in (0..losses_max).rev() {
-                more_than[n] = more_than[n + 1] + of_parity[n + 1];
-            }
-            // Of `sent` parity chunks as many must come as data chunks are lost.
-            let (mut success, mut failure) = (0.0, data_more);
-            let mut at_most = 0.0;
-            for (allowed, came) in (0..=sent).rev().enumerate() {
-                at_most += of_parity[allowed];
-                success += of_data[came] * at_most;
-                failure += of_data[came] * more_than[allowed];
-            }
-            failure += of_data[sent + 1..].iter().sum::<f64>();
-            outcomes.push(Outcome { success, failure });
-            parity.pass(chain);
-        }
-        outcomes
-    }
-
-    fn bursts_xor(&self, chain: &ChunkChain, least: u32) -> Vec<Outcome> {
-        // hit[set][state]: the groups in the set have lost one data chunk, none has lost two.
-        let mut hit = vec![[0.0; 2]; 1 << self.m];
-        let mut next = hit.clone();
-        hit[0] = chain.stationary;
-        let mut two_lost = 0.0;
-        for j in 0..self.k {
-            let bit = 1 << (j % self.m);
-            next.fill([0.0; 2]);
-            for (set, states) in hit.iter().enumerate() {
-                add(&mut next[set], row_times(*states, &chain.step.ok));
-                let lost = row_times(*states, &chain.step.lost);
-                if set & bit == 0 {
-                    add(&mut next[set | bit], lost);
-                } else {
-                    two_lost += lost[0] + lost[1];
-                }
-            }
-            std::mem::swap(&mut hit, &mut next);
-        }
-        // The parity of a group that was hit must have been sent, and come.
-        let outcome = |sent: u32| {
-            let (mut success, mut failure) = (0.0, two_lost);
-            let came = parity_came(chain, sent);
-            for (set, states) in hit.iter().enumerate() {
-                let weight = states[0] + states[1];
-                match came.get(set) {
-                    Some(came) => {
-                        success += weight * came.success;
-                        failure += weight * came.failure;
-                    }
-                    None => failure += weight,
-                }
-            }
-            Outcome { success, failure }
-        };
-        (least..=self.m).map(outcome).collect()
-    }
-
-    /// The same, with groups that know nothing of each other.
-    fn bursts_xor_apart(&self, chain: &ChunkChain, least: u32) -> Vec<Outcome> {
-        let thinned = thinned(chain, self.m);
-        let group = |group: u32, is_sent: bool| {
-            let mut data = Losses::new(&thinned, 1);
-            for _ in 0..self.group_len(group) {
-                data.pass(&thinned);
-            }
-            let exactly = data.exactly();
-            let parity = if is_sent { chain.loss() } else { 1.0 };
-            let failure = data.more + exactly[1] * parity;
-            let success = exactly[0] + exactly[1] * (1.0 - parity);
-            Outcome { success, failure }
-        };
-        // Groups have one of two lengths, the longer ones come first.
-        let longer = self.k % self.m;
-        let each = |is_sent| [group(0, is_sent), group(longer, is_sent)];
-        let (with, without) = (each(true), each(false));
-        let of = |groups: [u32; 2], each: [Outcome; 2]| {
-            each[0].all_of(groups[0].into()).and(each[1].all_of(groups[1].into()))
-        };
-        (least..=self.m)
-            .map(|sent| {
-                let with_longer = sent.min(longer);
-                let sent_of = [with_longer, sent - with_longer];
-                let unsent_of = [longer - with_longer, self.m - longer - sent_of[1]];
-                of(sent_of, with).and(of(unsent_of, without))
-            })
-            .collect()
     }
 }
 
@@ -323,71 +196,6 @@ impl Outcome {
             failure: self.failure + other.failure - self.failure * other.failure,
         }
     }
-}
-
-/// How many of the chunks so far are lost: exactly 0, 1, ..., `max`, or more.
-pub(crate) struct Losses {
-    /// By number and state of the link.
-    counts: Vec<[f64; 2]>,
-    pub(crate) more: f64,
-}
-
-impl Losses {
-    /// None so far.
-    pub(crate) fn new(chain: &ChunkChain, max: usize) -> Self {
-        let mut counts = vec![[0.0; 2]; max + 1];
-        counts[0] = chain.stationary;
-        Self { counts, more: 0.0 }
-    }
-
-    /// One chunk passes the link.
-    pub(crate) fn pass(&mut self, chain: &ChunkChain) {
-        let mut lost_before = [0.0; 2];
-        for states in &mut self.counts {
-            let lost = row_times(*states, &chain.step.lost);
-            *states = row_times(*states, &chain.step.ok);
-            add(states, lost_before);
-            lost_before = lost;
-        }
-        self.more += lost_before[0] + lost_before[1];
-    }
-
-    pub(crate) fn exactly(&self) -> Vec<f64> {
-        self.counts.iter().map(|states| states[0] + states[1]).collect()
-    }
-}
-
-/// Of so many parity chunks, for each set of them: whether all in the set come.
-fn parity_came(chain: &ChunkChain, parity: u32) -> Vec<Outcome> {
-    // The states of the link if so far those in the set came, and whether one of them did not.
-    let mut sets = vec![(chain.stationary, 0.0)];
-    let all = chain.step.all();
-    for _ in 0..parity {
-        let needed = |(states, failure): &([f64; 2], f64)| {
-            let lost = row_times(*states, &chain.step.lost);
-            (row_times(*states, &chain.step.ok), failure + (lost[0] + lost[1]))
-        };
-        let with: Vec<_> = sets.iter().map(needed).collect();
-        for (states, _) in &mut sets {
-            *states = row_times(*states, &all);
-        }
-        sets.extend(with);
-    }
-    let outcome =
-        |(states, failure): ([f64; 2], f64)| Outcome { success: states[0] + states[1], failure };
-    sets.into_iter().map(outcome).collect()
-}
-
-/// The chain as chunks see it that are `distance` apart.
-pub(crate) fn thinned(chain: &ChunkChain, distance: u32) -> ChunkChain {
-    let skipped = chain.step.repeated(u64::from(distance - 1)).all();
-    let skip = Step { ok: skipped, lost: [[0.0; 2]; 2] };
-    ChunkChain { step: skip.then(&chain.step), stationary: chain.stationary }
-}
-
-fn add(to: &mut [f64; 2], what: [f64; 2]) {
-    to[0] += what[0];
-    to[1] += what[1];
 }
 
 #[cfg(test)]

@@ -176,11 +176,11 @@ impl ChunkChain {
     }
 }
 
-fn product(a: &Matrix, b: &Matrix) -> Matrix {
+pub(crate) fn product(a: &Matrix, b: &Matrix) -> Matrix {
     a.map(|row| row_times(row, b))
 }
 
-fn sum(a: &Matrix, b: &Matrix) -> Matrix {
+pub(crate) fn sum(a: &Matrix, b: &Matrix) -> Matrix {
     [0, 1].map(|i| [0, 1].map(|j| a[i][j] + b[i][j]))
 }
 

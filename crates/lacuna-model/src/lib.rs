@@ -62,6 +62,7 @@
 //! | | |
 //! |---|---|
 //! | bursts, correlated packets of a chunk | [`Loss`], [`Gilbert`] |
+//! | submessages that a burst takes together | [`ErasureCoding`], [`StreamedCoding`] |
 //! | headers and repairs take link time | [`Framing`], [`RepairTiming::wire_time`] |
 //! | an answer as soon as the code allows | [`EcConfig::early_ack`] |
 //! | loss known as a range, mixed sizes | [`loss_range`], [`Mixture`] |
@@ -75,6 +76,7 @@
 
 mod best_effort;
 mod binomial;
+mod block;
 mod code;
 pub mod collective;
 mod completion;

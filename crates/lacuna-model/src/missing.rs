@@ -5,23 +5,27 @@
 //! `n` of `k` data chunks are missing for good if more than `m - n` parity chunks are too; `n = 1` of a
 //! group if its parity is, `n > 1` whatever its parity does.
 //!
-//! Under bursts the losses of a submessage come from an exact walk, as far as [`BURST_LOSSES_MAX`];
-//! groups count as independent of each other, scaled to the probability that one of them fails.
+//! Under bursts submessages that follow each other fail together, and of those that a round may make
+//! late there are as many as a round is long. So `ln a_q` is the logarithm of the exact probability that
+//! none of so many in a row is missing after `q` rounds, divided by their number. Their repeats pass the
+//! link at times of their own, and count as independent.
 
 use crate::{
     Code, CodeKind,
-    code::{Losses, Outcome, thinned},
-    gilbert::ChunkChain,
+    block::{Block, each_of, outcome},
+    code::Outcome,
+    gilbert::Step,
     loss::ChunkLoss,
     rounds::Rounds,
     sr::lost,
 };
 
-/// Under bursts, losses of a submessage beyond `m` that are told apart.
-const BURST_LOSSES_MAX: u32 = 64;
-
 /// What is less likely than the likeliest number by this factor is left out.
 const NEGLIGIBLE: f64 = 1e-13;
+
+/// Under bursts, repeats of which fewer are late than this among those that fail in a row are late one
+/// at a time.
+const SELDOM: f64 = 1e-4;
 
 /// `ln P` of what never happens: differences of such are numbers still.
 const IMPOSSIBLE_LN: f64 = -700.0;
@@ -34,17 +38,20 @@ pub(crate) struct Repair {
     /// Chunks that go out again, on average over all submessages and over those where some do.
     pub(crate) mean_chunks: f64,
     pub(crate) mean_chunks_if_any: f64,
+    /// Under bursts, after each round: the state of the link behind submessages in a row that all came;
+    /// in rounds beyond these it tells nothing.
+    behind: Vec<[f64; 2]>,
 }
 
 impl Repair {
-    /// `outcome` is the code's under this loss, `of_chunks` are the rounds of its chunks.
+    /// Of losses that are independent. `outcome` is the code's, `of_chunks` are the rounds of its chunks.
     pub(crate) fn new(code: Code, loss: &ChunkLoss, outcome: Outcome, of_chunks: &Rounds) -> Self {
         let failure = outcome.failure;
         if failure == 0.0 {
             let rounds = Rounds::of(Vec::new());
-            return Self { rounds, mean_chunks: 0.0, mean_chunks_if_any: 0.0 };
+            return Self { rounds, mean_chunks: 0.0, mean_chunks_if_any: 0.0, behind: Vec::new() };
         }
-        let parts = parts(code, loss, failure);
+        let parts = parts(code, loss.probability());
         let mut ln_whole = outcome.ln_success().max(IMPOSSIBLE_LN);
         let mut rounds = vec![ln_whole];
         for q in 1..=of_chunks.count() {
@@ -54,8 +61,67 @@ impl Repair {
             rounds.push(ln_whole);
         }
         let mean_chunks = parts.iter().map(Part::mean_chunks).sum::<f64>();
-        Self { rounds: Rounds::of(rounds), mean_chunks, mean_chunks_if_any: mean_chunks / failure }
+        Self {
+            rounds: Rounds::of(rounds),
+            mean_chunks,
+            mean_chunks_if_any: mean_chunks / failure,
+            behind: Vec::new(),
+        }
     }
+
+    /// Under bursts, of one among so many in a row.
+    pub(crate) fn in_bursts(block: &Block, count: u64, of_chunks: &Rounds) -> Self {
+        let mut behind = Vec::with_capacity(of_chunks.count() + 1);
+        let failure = block.outcome().failure;
+        // Those that fail in a row, on average.
+        let mut cluster = f64::INFINITY;
+        let each = |step: &_| {
+            let alone = outcome(block.stationary, step);
+            if cluster * alone.failure < SELDOM * failure {
+                return alone;
+            }
+            let (each, state) = each_of(block.stationary, step, count);
+            if behind.is_empty() {
+                let any = each.all_of(count).failure;
+                cluster = count as f64 * failure / any;
+            }
+            behind.push(state);
+            each
+        };
+        let rounds = rounds_in_bursts(block, of_chunks, each);
+        Self { behind, ..Self::with_rounds(block, rounds) }
+    }
+
+    /// Under bursts, of one that follows such ones.
+    pub(crate) fn after(&self, block: &Block, of_chunks: &Rounds) -> Self {
+        let mut before = self.behind.iter().copied();
+        let each = |step: &_| outcome(before.next().unwrap_or(block.stationary), step);
+        Self::with_rounds(block, rounds_in_bursts(block, of_chunks, each))
+    }
+
+    fn with_rounds(block: &Block, rounds: Rounds) -> Self {
+        let (mean_chunks, failure) = (block.mean_chunks(), block.outcome().failure);
+        let mean_chunks_if_any = if failure > 0.0 { mean_chunks / failure } else { 0.0 };
+        Self { rounds, mean_chunks, mean_chunks_if_any, behind: Vec::new() }
+    }
+}
+
+/// `of` is what becomes of a submessage whose missing chunks have been repeated none, one, ... times.
+fn rounds_in_bursts(
+    block: &Block,
+    of_chunks: &Rounds,
+    mut of: impl FnMut(&Step) -> Outcome,
+) -> Rounds {
+    if block.outcome().failure == 0.0 {
+        return Rounds::of(Vec::new());
+    }
+    let mut ln_whole = of(&block.step).ln_success().max(IMPOSSIBLE_LN);
+    let mut rounds = vec![ln_whole];
+    for q in 1..=of_chunks.count() {
+        ln_whole = of(&block.repeated(of_chunks.ln_arrived(q))).ln_success().max(ln_whole);
+        rounds.push(ln_whole);
+    }
+    Rounds::of(rounds)
 }
 
 /// See the module's text.
@@ -88,24 +154,23 @@ impl Part {
         self.count as f64 * (-late.min(1.0)).ln_1p()
     }
 
+    #[cfg(test)]
     fn failure(&self) -> f64 {
         self.missing.iter().map(|(_, share)| share).sum()
     }
 }
 
-/// The parts of a submessage with this code, which fails with `failure`.
-fn parts(code: Code, loss: &ChunkLoss, failure: f64) -> Vec<Part> {
-    let p = loss.probability();
+/// The parts of a submessage with this code, whose chunks are lost independently with `p`.
+fn parts(code: Code, p: f64) -> Vec<Part> {
     let (k, m) = (code.k(), code.m());
-    match (loss.chain(), code.kind()) {
-        (_, _) if p == 0.0 => Vec::new(),
-        (None, CodeKind::Mds) => {
+    match code.kind() {
+        CodeKind::Mds => {
             let of_parity = parity_fails(m, p).into_iter().chain(std::iter::repeat(1.0));
             let lost = numbers_lost(k, p, m).into_iter();
             let missing = lost.zip(of_parity).map(|(lost, fails)| lost * fails);
             vec![Part::new(1, (1..).zip(missing).collect())]
         }
-        (None, CodeKind::Xor) => code
+        CodeKind::Xor => code
             .groups()
             .filter(|(_, count)| *count > 0)
             .map(|(data, count)| {
@@ -115,24 +180,6 @@ fn parts(code: Code, loss: &ChunkLoss, failure: f64) -> Vec<Part> {
                 Part::new(count, (1..).zip(missing).collect())
             })
             .collect(),
-        (Some(chain), CodeKind::Mds) => vec![Part::new(1, in_bursts(chain, chain, k, m))],
-        (Some(chain), CodeKind::Xor) => {
-            let apart = thinned(chain, m);
-            let groups = code.groups().filter(|(_, count)| *count > 0);
-            let mut parts: Vec<Part> = groups
-                .map(|(data, count)| Part::new(count, in_bursts(&apart, chain, data as u32, 1)))
-                .collect();
-            let each = |part: &Part| {
-                let failure = part.failure();
-                Outcome { success: 1.0 - failure, failure }.all_of(part.count)
-            };
-            let some = parts.iter().map(each).fold(Outcome::CERTAIN, Outcome::and).failure;
-            let scale = if some > 0.0 { failure / some } else { 1.0 };
-            for (_, share) in parts.iter_mut().flat_map(|part| &mut part.missing) {
-                *share = (*share * scale).min(1.0);
-            }
-            parts
-        }
     }
 }
 
@@ -168,65 +215,47 @@ fn parity_fails(m: u32, p: f64) -> Vec<f64> {
     numbers_lost(m, p, m).iter().rev().map(add).collect()
 }
 
-/// `k` data chunks as `data` says, `m` parity chunks as `parity` does.
-fn in_bursts(data: &ChunkChain, parity: &ChunkChain, k: u32, m: u32) -> Vec<(u32, f64)> {
-    let most = k.min(m + BURST_LOSSES_MAX);
-    let mut lost = Losses::new(data, most as usize);
-    (0..k).for_each(|_| lost.pass(data));
-    let mut of_parity = Losses::new(parity, m as usize);
-    (0..m).for_each(|_| of_parity.pass(parity));
-    let of_parity = of_parity.exactly();
-    let fails = |n: u32| {
-        if n > m { 1.0 } else { of_parity[(m - n + 1) as usize..].iter().sum::<f64>() }
-    };
-    let numbers = lost.exactly().into_iter().zip(0..).skip(1);
-    let mut missing: Vec<_> = numbers.map(|(share, n)| (n, share * fails(n))).collect();
-    missing.push((most.saturating_add(1).min(k), lost.more));
-    missing
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Loss;
+    use crate::{Loss, block::Parity};
 
     #[test]
     fn something_is_missing_as_often_as_the_code_fails() {
-        for (loss, tolerance) in [
-            (Loss::PerChunk(1e-3), 1e-10),
-            (Loss::PerChunk(0.2), 1e-10),
-            (Loss::bursts(0.01, 4.0).unwrap(), 1e-9),
+        for code in [
+            Code::mds(32, 8).unwrap(),
+            Code::mds(4, 1).unwrap(),
+            Code::xor(32, 8).unwrap(),
+            Code::xor(10, 4).unwrap(),
         ] {
-            let loss = loss.of_chunk(1).unwrap();
-            for code in [
-                Code::mds(32, 8).unwrap(),
-                Code::mds(4, 1).unwrap(),
-                Code::xor(32, 8).unwrap(),
-                Code::xor(10, 4).unwrap(),
-            ] {
-                let none: f64 = parts(code, &loss, code.failure(&loss))
+            for p in [1e-3, 0.2] {
+                let none: f64 = parts(code, p)
                     .iter()
-                    .map(|p| (1.0 - p.failure()).powi(p.count as i32))
+                    .map(|part| (1.0 - part.failure()).powi(part.count as i32))
                     .product();
-                let (actual, failure) = (1.0 - none, code.failure(&loss));
-                let slack = if code.kind() == CodeKind::Xor && loss.chain().is_some() {
-                    // Scaled as if groups failed one at a time.
-                    0.02
-                } else {
-                    tolerance
-                };
+                let failure = code.failure(&ChunkLoss::independent(p).unwrap());
+                let actual = 1.0 - none;
                 assert!(
-                    (actual - failure).abs() <= slack * failure + 1e-15,
+                    (actual - failure).abs() <= 1e-10 * failure + 1e-15,
                     "{code:?} {actual} {failure}"
                 );
             }
+            let loss = Loss::bursts(0.01, 4.0).unwrap().of_chunk(1).unwrap();
+            let block = Block::new(code, loss.chain().unwrap(), Parity::Later);
+            let failure = code.failure(&loss);
+            let actual: f64 = block
+                .missing
+                .iter()
+                .map(|(_, share)| outcome(block.stationary, &Step { ok: *share, ..block.step }))
+                .map(|outcome| outcome.success)
+                .sum();
+            assert!((actual / failure - 1.0).abs() < 1e-9, "{code:?} {actual} {failure}");
         }
     }
 
     #[test]
     fn a_large_code_of_which_half_is_lost_misses_half() {
-        let loss = ChunkLoss::independent(0.5).unwrap();
-        let parts = parts(Code::mds(50_000, 10).unwrap(), &loss, 1.0);
+        let parts = parts(Code::mds(50_000, 10).unwrap(), 0.5);
         assert!((parts[0].mean_chunks() / 25_000.0 - 1.0).abs() < 1e-9);
     }
 }

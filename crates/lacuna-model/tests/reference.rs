@@ -1,10 +1,11 @@
 //! The crate against an independent evaluation of the paper's formulas (`fixtures/reference.py`,
 //! which says how it works): 128 KiB to 8 GiB, loss 1e-8 to 1e-1, repair after 1 and 3 round trips,
-//! chunks of 4 and 64 KiB, MDS and XOR (32, 8).
+//! chunks of 4 and 64 KiB, MDS and XOR (32, 8). Under bursts: whether the submessages of a message can
+//! be repaired.
 
 use lacuna_model::{
-    Code, Completion, EcConfig, ErasureCoding, Framing, Loss, Path, RepairTiming, SelectiveRepeat,
-    Transfer,
+    Code, CodeKind, Completion, EcConfig, ErasureCoding, Framing, Loss, Path, RepairTiming,
+    SelectiveRepeat, StreamedCoding, Transfer,
 };
 
 struct Row<'t>(Vec<&'t str>);
@@ -72,4 +73,23 @@ fn erasure_coding_is_that_of_the_independent_evaluation() {
         count += 1;
     }
     assert_eq!(count, 720);
+}
+
+#[test]
+fn fallback_under_bursts_is_that_of_the_independent_evaluation() {
+    let mut count = 0;
+    for row in rows(include_str!("fixtures/bursts.csv")) {
+        let kind = if row.0[0] == "mds" { CodeKind::Mds } else { CodeKind::Xor };
+        let whole = |column: usize| row.0[column].parse::<u32>().unwrap();
+        let code = Code::new(kind, whole(1), whole(2)).unwrap();
+        let loss = Loss::bursts(row.number(4), row.number(5)).unwrap();
+        let loss = loss.of_chunk(whole(3).into()).unwrap();
+        let transfer = Transfer::from_chunks(whole(6).into(), 1e-6, 0.025, loss).unwrap();
+        let later = ErasureCoding::new(&transfer, EcConfig::paper(code)).unwrap();
+        row.assert("parity later", later.fallback_probability(), 7, 1e-9);
+        let at_once = StreamedCoding::new(&transfer, code, RepairTiming::NACK).unwrap();
+        row.assert("parity at once", at_once.fallback_probability(), 8, 1e-9);
+        count += 1;
+    }
+    assert_eq!(count, 90);
 }

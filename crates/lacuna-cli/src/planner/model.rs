@@ -78,6 +78,10 @@ pub(crate) struct ModelArgs {
     #[arg(long, default_value = "4096", value_parser = arguments::size)]
     mtu: u64,
     /// Packets are lost in bursts of this mean length
+    ///
+    /// A burst takes the submessages of a code together. How often a message falls back is exact, and so is
+    /// the mean of what does; that every burst takes as many makes high percentiles early where it takes as
+    /// long to send as a round trip. With --streamed, repairs of different submessages are lost independently.
     #[arg(long, value_parser = arguments::factor, conflicts_with = "correlation")]
     burst: Option<f64>,
     /// Correlation of the losses of two packets of a chunk, 0 to 1

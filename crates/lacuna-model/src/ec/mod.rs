@@ -25,7 +25,12 @@
 //! submessage, being done after `s` parity chunks of submessage `l` means: those before `l` are
 //! repairable with their whole parity, `l` with `s` chunks, those behind with none. The product
 //! of these is the distribution, and its mean is a geometric series.
+//!
+//! Under bursts submessages fail together, which the module `chances` reckons with: whether any falls back is
+//! exact, and so is how many do on average. High percentiles are too early where a burst takes as long to
+//! send as a round trip.
 
+mod chances;
 mod early;
 mod failures;
 mod prepared;
@@ -35,10 +40,12 @@ use crate::{
     Code, Completion, ModelError, RepairTiming, Transfer, code::Outcome,
     completion::quantile_between, error::check, fate::Fate, sr::Slowest,
 };
+use chances::Chances;
 use early::Early;
 use failures::Failures;
 
 pub use streamed::StreamedCoding;
+pub(crate) use streamed::together;
 
 /// Parameters of erasure coding.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -108,29 +115,20 @@ impl ErasureCoding {
         }
         let (whole, tail_chunks) = (chunks / k, chunks % k);
         let tail_code = (tail_chunks > 0).then(|| code.shortened_to(tail_chunks));
-        let outcome = |code: Code| {
-            if early_ack {
-                let (outcome, early) = code.outcome_and_early(transfer.loss());
-                (outcome, Some(early))
-            } else {
-                (fate.outcome(code), None)
-            }
-        };
-        let (each, each_early) = outcome(code);
-        let (tail_outcome, tail_early) = tail_code.map(outcome).unzip();
-        let tail = tail_outcome.map(|outcome| (tail_chunks, outcome));
-        let all = each.all_of(whole).and(tail.map_or(Outcome::CERTAIN, |(_, outcome)| outcome));
+        let Chances { each, tail, failing, early } =
+            Chances::new(code, whole, tail_code, transfer.loss(), early_ack);
+        let all = each.all_of(whole).and(tail.unwrap_or(Outcome::CERTAIN));
+        let tail = tail.map(|outcome| (tail_chunks, outcome.failure));
         let parity_chunks =
             whole * u64::from(code.m()) + tail_code.map_or(0, |code| u64::from(code.m()));
         let injection_s = (chunks + parity_chunks) as f64 * transfer.chunk_s();
         let rtt_s = transfer.rtt_s();
-        let early = each_early.map(|each| Early::new(whole, each, tail_early.flatten()));
-        // Under bursts the rounds depend on how many chunks stand together: a submessage's.
-        let together = if transfer.loss().chain().is_some() { k } else { chunks };
+        // Under bursts the rounds depend on how many chunks stand together.
+        let together = if transfer.loss().chain().is_some() { failing.chunks } else { chunks };
         let rounds = fate.rounds(together);
-        let failures = Failures::new(whole, k, each.failure, tail.map(|(n, o)| (n, o.failure)));
-        let expected_chunks = whole as f64 * each.failure * k as f64
-            + tail.map_or(0.0, |(n, outcome)| n as f64 * outcome.failure);
+        let failures = Failures::new(failing.draws, failing.chunks, failing.failure, tail);
+        let expected_chunks =
+            failing.expected_chunks + tail.map_or(0.0, |(n, failure)| n as f64 * failure);
         Ok(Self {
             chunk_s: transfer.chunk_s(),
             rtt_s,

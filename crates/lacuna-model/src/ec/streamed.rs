@@ -22,10 +22,13 @@
 //! less the longer the message is. With [`RepairTiming::wire_time`] repairs take link time as in
 //! [`SelectiveRepeat`](crate::SelectiveRepeat). A short submessage at the end is a factor of its own in
 //! the distribution.
+//!
+//! Under bursts neighbours fail together. `a_q` is then that of a submessage among as many as leave in
+//! a round, those that one round makes late: exact for a message of one round, and for whether a longer
+//! one needs a repair after its end. The chunks of different submessages are repeated independently.
 
 use crate::{
     Code, Completion, ModelError, RepairTiming, Transfer,
-    code::Outcome,
     completion::quantile_between,
     fate::Fate,
     missing::Repair,
@@ -84,11 +87,11 @@ impl StreamedCoding {
         }
         let (whole, tail_chunks) = (chunks / k, chunks % k);
         let tail_code = (tail_chunks > 0).then(|| code.shortened_to(tail_chunks));
-        let repair = fate.repair(code);
+        let repair = fate.repair(code, together(transfer, code, timing));
         let each = pace(transfer, code, timing, &repair);
+        let of_short = tail_code.map(|code| (code, fate.repair_after(code, &repair)));
         let slowest = Slowest::paced(each, whole as f64, timing.wire_time, repair.rounds);
-        let tail = tail_code.map(|code| {
-            let repair = fate.repair(code);
+        let tail = of_short.map(|(code, repair)| {
             let short = pace(transfer, code, timing, &repair);
             Tail {
                 end_s: whole as f64 * slowest.chunk_s() + short.unit_s,
@@ -97,13 +100,12 @@ impl StreamedCoding {
                 rounds: repair.rounds,
             }
         });
-        let all = tail_code.map_or(Outcome::CERTAIN, |code| fate.outcome(code));
         Ok(Self {
             rtt_s: transfer.rtt_s(),
             chunks,
             parity_chunks: whole * u64::from(code.m())
                 + tail_code.map_or(0, |code| u64::from(code.m())),
-            fallback: all.and(fate.outcome(code).all_of(whole)).failure,
+            fallback: fate.all(code, whole, tail_code).failure,
             whole: whole as f64,
             slowest,
             tail,
@@ -127,6 +129,13 @@ impl StreamedCoding {
         let whole = self.slowest.ln_cdf(self.whole, time_s);
         self.tail.as_ref().map_or(whole, |tail| whole + tail.ln_cdf(time_s))
     }
+}
+
+/// Submessages that a round of repair may make late: those that leave in its time, or all.
+pub(crate) fn together(transfer: &Transfer, code: Code, timing: RepairTiming) -> u64 {
+    let submessage_s = (f64::from(code.k()) + f64::from(code.m())) * transfer.chunk_s();
+    let whole = transfer.chunks() / u64::from(code.k());
+    ((timing.rto_rtts * transfer.rtt_s() / submessage_s).ceil() as u64).clamp(1, whole.max(1))
 }
 
 /// A submessage with what repeats of its chunks cost.

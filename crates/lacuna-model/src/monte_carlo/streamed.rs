@@ -41,13 +41,17 @@ impl StreamedSampler {
         let (whole, tail) = (chunks / k, chunks % k);
         let tail_parity = if tail > 0 { self.code.shortened_to(tail).m() } else { 0 };
         let mut lost: BTreeMap<u64, (Vec<u32>, Vec<u32>)> = BTreeMap::new();
-        Link::new(self.transfer.loss(), random).pass_all(chunks, random, |chunk| {
-            lost.entry(chunk / k).or_default().0.push((chunk % k) as u32);
-        });
-        // Its parity follows a submessage's data at a distance: the link has forgotten.
-        let parity = whole * m + u64::from(tail_parity);
-        Link::new(self.transfer.loss(), random).pass_all(parity, random, |chunk| {
-            lost.entry(chunk / m).or_default().1.push((chunk % m) as u32);
+        // Parity follows its data at once.
+        let sent = chunks + whole * m + u64::from(tail_parity);
+        Link::new(self.transfer.loss(), random).pass_all(sent, random, |chunk| {
+            let (index, place) = (chunk / (k + m), chunk % (k + m));
+            let data = k.min(chunks - index * k);
+            let (of_data, of_parity) = lost.entry(index).or_default();
+            if place < data {
+                of_data.push(place as u32);
+            } else {
+                of_parity.push((place - data) as u32);
+            }
         });
         let missing = |(index, (data, parity)): (u64, (Vec<u32>, Vec<u32>))| {
             let code = self.code.shortened_to(chunks - index * k);

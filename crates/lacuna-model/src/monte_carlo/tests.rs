@@ -154,6 +154,44 @@ fn bursts_agree_with_their_simulation() {
     }
 }
 
+/// Bursts that are shorter than a submessage, longer, and longer than half of the message.
+#[test]
+fn submessages_that_a_burst_takes_in_a_row_agree_with_their_simulation() {
+    let mut random = Random::new(21);
+    for (loss, burst) in [(0.05, 3.0), (1e-2, 8.0), (1e-3, 8.0), (1e-2, 100.0), (1e-2, 1000.0)] {
+        let transfer = transfer(2010, Loss::bursts(loss, burst).unwrap());
+        for (kind, k, m) in [
+            (CodeKind::Mds, 32, 8),
+            (CodeKind::Mds, 32, 16),
+            (CodeKind::Xor, 32, 8),
+            (CodeKind::Xor, 32, 16),
+        ] {
+            let code = Code::new(kind, k, m).unwrap();
+            let agrees = |what: &str, mean_s: f64, samples: &Samples| {
+                let (low, high) = samples.mean_interval_s(Z);
+                let what = format!("{what} {kind:?} {k} {m}, {loss} in bursts of {burst}");
+                println!("{what}: mean {mean_s:.6e} in [{low:.6e}, {high:.6e}]");
+                assert!(
+                    low * 0.985 <= mean_s && mean_s <= high * 1.015,
+                    "{what}: {mean_s} [{low}, {high}]"
+                );
+            };
+            for early_ack in [false, true] {
+                let config =
+                    EcConfig { early_ack, fallback: RepairTiming::NACK, ..EcConfig::paper(code) };
+                let exact = ErasureCoding::new(&transfer, config).unwrap();
+                let sampler = CodedSampler::new(&transfer, config).unwrap();
+                let samples = Samples::draw(&sampler, 10_000, &mut random);
+                agrees(&format!("early {early_ack}"), exact.mean_s(), &samples);
+            }
+            let exact = StreamedCoding::new(&transfer, code, RepairTiming::NACK).unwrap();
+            let sampler = StreamedSampler::new(&transfer, code, RepairTiming::NACK).unwrap();
+            let samples = Samples::draw(&sampler, 10_000, &mut random);
+            agrees("streamed", exact.mean_s(), &samples);
+        }
+    }
+}
+
 #[test]
 fn the_wire_time_option_agrees_with_a_link_that_carries_one_chunk_at_a_time() {
     let mut random = Random::new(13);

@@ -9,7 +9,7 @@
 
 use super::candidate::{Candidate, Model, Scheme};
 use super::{Fates, Objective, Question, TIE};
-use crate::{Completion, Mixture, ModelError};
+use crate::{Completion, Mixture, ModelError, RepairTiming, ec::together};
 
 /// What rounding may add to a bound.
 const ROUNDING: f64 = 1e-11;
@@ -102,7 +102,8 @@ impl Candidate {
             let last = (transfer.rtt_s() / 2.0 / each_s) as u64;
             let last = last.clamp(1, whole);
             let late_s = transfer.rtt_s() - (last - 1) as f64 * each_s - tail_s;
-            let fails = fate.outcome(code).all_of(last).failure;
+            let timing = RepairTiming { rto_rtts: 1.0, wire_time: true };
+            let fails = fate.outcome(code, together(transfer, code, timing)).all_of(last).failure;
             parts.push((end_s, late_s.max(0.0), fails));
             Ok(())
         })?;
