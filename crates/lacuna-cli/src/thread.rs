@@ -1,16 +1,40 @@
 //! Threads: one that a command starts, and one that works off jobs in order.
 
 use crate::failure::Failure;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::{Builder, JoinHandle};
+use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
 /// Starts a thread; that there is none to be had is an answer, not a panic.
-pub(crate) fn start(
+pub(crate) fn start<T: Send + 'static>(
     name: &str,
-    run: impl FnOnce() + Send + 'static,
-) -> Result<JoinHandle<()>, Failure> {
-    let refused = |error| Failure::Local(format!("the system refused a thread: {error}"));
+    run: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, Failure> {
     Builder::new().name(name.to_owned()).spawn(run).map_err(refused)
+}
+
+/// The same of a thread that ends within a scope.
+pub(crate) fn start_in<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>, Failure> {
+    Builder::new().name(name.to_owned()).spawn_scoped(scope, run).map_err(refused)
+}
+
+fn refused(error: io::Error) -> Failure {
+    Failure::Local(format!("the system refused a thread: {error}"))
+}
+
+/// Says that it is over when this goes, however that comes: a scope waits for its
+/// threads, and they for this.
+pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A thread that does jobs one after the other, in the order given; it ends
@@ -63,5 +87,19 @@ mod tests {
         (0..100).for_each(|job| worker.give(job));
         drop(worker);
         assert_eq!(*done.lock().unwrap(), (0..100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_scope_that_fails_half_way_does_not_wait_for_its_threads_for_ever() {
+        let over = AtomicBool::new(false);
+        let failed = std::panic::catch_unwind(|| {
+            std::thread::scope(|scope| {
+                let _ends = Over(&over);
+                let waits = || while !over.load(Ordering::Relaxed) {};
+                start_in(scope, "test", waits).unwrap();
+                panic!("half way");
+            })
+        });
+        assert!(failed.is_err());
     }
 }

@@ -2,13 +2,13 @@
 //! in a link with rate, delay and loss.
 
 use crate::failure::Failure;
+use crate::thread;
 use crate::units::{show_bytes, show_rate, show_time};
 use lacuna::datapath::{Impair, ImpairCountersHandle, Impairment, Loss};
 use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Listener};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 /// Shortest queue in front of the link: some bundles of segmentation offload,
@@ -63,7 +63,7 @@ impl Path {
         let any_port = (Ipv4Addr::LOCALHOST, 0).into();
         let listener = Listener::bind(&receiving, any_port, config)?;
         let address = listener.local_addr();
-        let accepting = thread::spawn(move || listener.accept());
+        let accepting = thread::start("accept", move || listener.accept())?;
         let sender = Connection::connect(&sending, address, config)?;
         let receiver = accepting
             .join()

@@ -3,12 +3,13 @@
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::Output;
+use crate::thread;
 use lacuna_wan::{Outcome, Program, Side, Wan};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// What is kept of a program's output for `--json`.
@@ -68,7 +69,8 @@ impl Running {
         }
         let mut child = command.spawn().map_err(failure)?;
         let program = Program::new(&child).map_err(failure)?;
-        let output = child.stdout.take().map(|stdout| thread::spawn(move || keep(stdout)));
+        let keeps = |stdout| thread::start("output", move || keep(stdout));
+        let output = child.stdout.take().map(keeps).transpose()?;
         Ok(Self { words: words.to_vec(), program, output })
     }
 

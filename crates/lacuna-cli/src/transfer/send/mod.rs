@@ -238,16 +238,20 @@ impl Transfer<'_> {
         self.progress.restart();
         let total = &self.total;
         let result = std::thread::scope(|scope| {
+            let ends = thread::Over(&over);
             let is_over = || over.load(Ordering::Relaxed) || interrupt::requested();
-            let hearing =
-                scope.spawn(move || answers::hear(&mut inbound, board, reporter, &is_over));
-            let ticking = scope.spawn(|| {
+            let hearing = thread::start_in(scope, "answers", move || {
+                answers::hear(&mut inbound, board, reporter, &is_over);
+            });
+            let hearing = hearing.map_err(Ended::Failed)?;
+            let ticking = thread::start_in(scope, "progress", || {
                 while !over.load(Ordering::Relaxed) {
                     lane.tick();
                     view.draw(total.get().copied());
                     std::thread::park_timeout(TICK);
                 }
             });
+            let ticking = ticking.map_err(Ended::Failed)?;
             let stop = || interrupt::requested() || board.has_ended();
             let mut producer = Producer {
                 board,
@@ -270,7 +274,7 @@ impl Transfer<'_> {
                     }
                 }
             }
-            over.store(true, Ordering::Relaxed);
+            drop(ends);
             ticking.thread().unpark();
             let _ = (hearing.join(), ticking.join());
             result
