@@ -17,7 +17,23 @@ pub(crate) fn install() -> Result<(), Failure> {
             std::process::exit(130);
         }
     })
-    .map_err(|error| Failure::Local(format!("cannot listen for Ctrl-C: {error}")))
+    .map_err(|error| Failure::Local(format!("cannot listen for Ctrl-C: {error}")))?;
+    outlive_long_files()
+}
+
+/// A file beyond the system's limit (`ulimit -f`) fails by itself, where it is written;
+/// unheard, its signal would end the process.
+#[cfg(unix)]
+fn outlive_long_files() -> Result<(), Failure> {
+    let heard = std::sync::Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, heard)
+        .map(drop)
+        .map_err(|error| Failure::Local(format!("cannot listen for signals: {error}")))
+}
+
+#[cfg(not(unix))]
+fn outlive_long_files() -> Result<(), Failure> {
+    Ok(())
 }
 
 /// Whether it was pressed.

@@ -508,3 +508,28 @@ fn the_version_is_printed() {
     let expected = concat!("lacuna ", env!("CARGO_PKG_VERSION"), "\n");
     assert_eq!(output.stdout, expected);
 }
+
+#[cfg(unix)]
+#[test]
+fn a_limit_on_the_length_of_files_fails_a_file_and_not_the_receiver() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (long, short) = (dir.path().join("long"), dir.path().join("short"));
+    std::fs::write(&long, vec![1; 20 << 20]).expect("written");
+    std::fs::write(&short, "short").expect("written");
+    let inbox = dir.path().join("in");
+    // 10 MiB, or half of that where a block has 512 bytes.
+    let script = format!(
+        "ulimit -f 10240; exec {} recv --once --listen 127.0.0.1:0 --dir {}",
+        env!("CARGO_BIN_EXE_lacuna"),
+        inbox.display()
+    );
+    let receiver = spawn(&mut process::piped("sh", &["-c", &script]));
+    let address = receiver.address();
+    let paths = [&long, &short].map(|path| path.to_str().expect("text"));
+    let sent = run(&["send", "--retry", "0s", paths[0], paths[1], &address]);
+    let received = receiver.finish();
+    assert_eq!(received.code, 5, "{received:?}");
+    assert!(received.stderr.contains("File too large"), "{received:?}");
+    assert_eq!(sent.code, 3, "{sent:?}");
+    assert_eq!(std::fs::read_to_string(inbox.join("short")).expect("it arrived"), "short");
+}
