@@ -185,4 +185,15 @@ mod tests {
             assert!(!line.contains("Usage:") && !line.contains("error:"), "{line}");
         }
     }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn hosts_have_any_mtu_that_ip_has() {
+        for mtu in ["576", "1450", "1422", "65535"] {
+            let args = ["lacuna", "wan", "run", "--mtu", mtu, "--", "server", "--", "client"];
+            if let Err(error) = Cli::try_parse_from(args) {
+                panic!("{mtu}: {}", one_line(&error.to_string()));
+            }
+        }
+    }
 }

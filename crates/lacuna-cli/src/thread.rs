@@ -95,7 +95,11 @@ mod tests {
         let failed = std::panic::catch_unwind(|| {
             std::thread::scope(|scope| {
                 let _ends = Over(&over);
-                let waits = || while !over.load(Ordering::Relaxed) {};
+                let waits = || {
+                    while !over.load(Ordering::Relaxed) {
+                        std::thread::yield_now();
+                    }
+                };
                 start_in(scope, "test", waits).unwrap();
                 panic!("half way");
             })

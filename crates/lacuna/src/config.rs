@@ -267,11 +267,15 @@ impl std::fmt::Display for Chosen {
             (false, false) => "without offloads",
         };
         write!(f, "{} {offloads}, ", self.datapath)?;
-        match self.rate_bits_per_s.map(|rate| rate as f64 / 1e9) {
+        let rate = self.rate_bits_per_s.map(|rate| match rate as f64 / 1e6 {
+            mbit if mbit < 100.0 => format!("{mbit:.3} Mbit/s"),
+            mbit => format!("{:.3} Gbit/s", mbit / 1e3),
+        });
+        match rate {
             Some(rate) if self.controller == ControllerKind::Fixed.name() => {
-                write!(f, "rate {rate:.3} Gbit/s")?;
+                write!(f, "rate {rate}")?;
             }
-            Some(rate) => write!(f, "{} from {rate:.3} Gbit/s", self.controller)?,
+            Some(rate) => write!(f, "{} from {rate}", self.controller)?,
             None => write!(f, "{} window", self.controller)?,
         }
         write!(f, " (up to {} KiB in flight)", self.peer_credit_bytes / 1024)?;
@@ -366,6 +370,8 @@ mod tests {
         );
         let begun = Chosen { rate_bits_per_s: Some(900_000_000), ..chosen() };
         assert!(begun.to_string().contains("bbr from 0.900 Gbit/s (up to"), "{begun}");
+        let slow = Chosen { rate_bits_per_s: Some(250_000), ..begun };
+        assert!(slow.to_string().contains("bbr from 0.250 Mbit/s (up to"), "{slow}");
         let given = Chosen {
             rate_bits_per_s: Some(2_500_000_000),
             controller: "fixed",

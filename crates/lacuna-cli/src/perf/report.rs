@@ -109,7 +109,8 @@ impl Report {
             mtu_bytes: chosen.mtu_bytes,
             gbit_per_s: per_s(payload_bytes * arrived_share * 8.0) / 1e9,
             mpps: per_s((iterations * packets) as f64 * arrived_share) / 1e6,
-            mean_us: sorted.iter().sum::<f64>() / iterations.max(1) as f64,
+            // From a zero: the sum of nothing is a negative one.
+            mean_us: sorted.iter().fold(0.0, |sum, us| sum + us) / iterations.max(1) as f64,
             p50_us: quantile(&sorted, 0.5),
             p99_us: quantile(&sorted, 0.99),
             max_us: sorted.last().copied().unwrap_or(0.0),
@@ -154,11 +155,13 @@ impl Report {
     }
 
     pub(super) fn lines(&self) -> Vec<String> {
+        // Two digits say nothing of 5 Mbit/s.
+        let digits = if self.gbit_per_s < 0.1 { 5 } else { 2 };
         let mut lines = vec![
             " #bytes     #iterations    BW average[Gb/sec]   MsgRate[Mpps]   t_avg[usec]   t_99%[usec]"
                 .to_owned(),
             format!(
-                " {:<10} {:<14} {:<20.2} {:<15.4} {:<13.1} {:<.1}",
+                " {:<10} {:<14} {:<20.digits$} {:<15.4} {:<13.1} {:<.1}",
                 self.size_bytes, self.iterations, self.gbit_per_s, self.mpps, self.mean_us, self.p99_us
             ),
         ];

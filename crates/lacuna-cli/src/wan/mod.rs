@@ -90,7 +90,7 @@ struct PathArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Longest packet of the hosts, from the IP header on; below 1280 there is no IPv6
-    #[arg(long, default_value = "1500", value_parser = units::packet_bytes, value_name = "BYTES")]
+    #[arg(long, default_value = "1500", value_parser = units::count(HostConfig::MTU_BYTES), value_name = "BYTES")]
     mtu: u32,
     /// Every packet by itself, as without segmentation offload; ten times the cost
     #[arg(long)]
