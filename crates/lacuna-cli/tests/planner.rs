@@ -112,6 +112,8 @@ fn nonsense_is_answered_with_the_argument_and_its_range() {
         (("--size", "5parsec"), ["--size", "KiB"]),
         (("--size", "0"), ["--size", "at least 1"]),
         (("--chunk", "0"), ["--chunk", "at least 1"]),
+        (("--mtu", "1"), ["--mtu", "between 64 and"]),
+        (("--mtu", "1e18"), ["--mtu", "between 64 and"]),
         (("--k", "40000"), ["k is 40000", "1 to 32768"]),
         (("--k", "0"), ["k is 0", "1 to"]),
         (("--m", "0"), ["m is 0", "1 to"]),
@@ -180,6 +182,10 @@ fn plan_reads_a_measured_path_and_draws() {
 
     let output = run(&["plan", "--from", path]);
     assert_eq!(output.status.code(), Some(2), "no size");
+    std::fs::write(path, r#"{"mtu_bytes": 1}"#).expect("written");
+    let output = run(&["plan", "--from", path, "--size", "1MiB"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("between 64 and"), "{output:?}");
     std::fs::write(path, "[1, 2]").expect("written");
     let output = run(&["plan", "--from", path, "--size", "1MiB"]);
     assert_eq!(output.status.code(), Some(2));

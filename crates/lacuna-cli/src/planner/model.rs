@@ -75,8 +75,8 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_enum, default_value_t = LossPer::Chunk)]
     loss_per: LossPer,
     /// Payload bytes per packet
-    #[arg(long, default_value = "4096", value_parser = arguments::size)]
-    mtu: u64,
+    #[arg(long, default_value = "4096", value_name = "SIZE", value_parser = units::packet_bytes)]
+    mtu: u32,
     /// Packets are lost in bursts of this mean length
     ///
     /// A burst takes the submessages of a code together. How often a message falls back is exact, and so is
@@ -233,7 +233,7 @@ fn transfer(args: &ModelArgs) -> Result<Transfer, Failure> {
     let path = Path { rate_bits_per_s: args.rate, rtt_s: args.rtt, loss };
     let framing = Framing {
         chunk_bytes: args.chunk,
-        packet_bytes: args.mtu,
+        packet_bytes: args.mtu.into(),
         overhead_bytes: if args.headers { OVERHEAD_BYTES } else { 0 },
     };
     Ok(Transfer::new(&path, &framing, args.size)?)

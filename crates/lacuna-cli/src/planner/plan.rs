@@ -10,7 +10,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use lacuna_model::plan::{
     self, Axis as PlanAxis, Expected, Flip, LossKnown, Objective, Plan, Question, Scheme,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::path::{Path, PathBuf};
 
 /// Speed of light in fibre: vacuum over the refractive index of silica, 1.468 at 1550 nm.
@@ -63,8 +63,8 @@ pub(crate) struct PlanArgs {
     /// With less than 4 KiB the transport lays the chunks of a code in turn, so that a burst of
     /// losses meets several of its blocks. The model does not: with --burst it takes codes with
     /// chunks of one packet for worse than they are.
-    #[arg(long, value_parser = arguments::size)]
-    mtu: Option<u64>,
+    #[arg(long, value_name = "SIZE", value_parser = units::packet_bytes)]
+    mtu: Option<u32>,
     /// Draw the best of each kind over message sizes, as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -103,7 +103,15 @@ struct Measured {
     rtt_s: Option<f64>,
     loss: Option<MeasuredLoss>,
     mean_burst_packets: Option<f64>,
-    mtu_bytes: Option<u64>,
+    #[serde(default, deserialize_with = "packet_bytes")]
+    mtu_bytes: Option<u32>,
+}
+
+/// As many as a packet may have; `null` where no packet size was measured.
+fn packet_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    let bytes = Option::<u64>::deserialize(from)?;
+    let checked = bytes.map(|bytes| units::packet_bytes(&bytes.to_string()));
+    checked.transpose().map_err(serde::de::Error::custom)
 }
 
 #[derive(Debug, Deserialize)]
@@ -203,7 +211,7 @@ fn question(args: &PlanArgs) -> Result<Question, Failure> {
         mean_burst_packets: args.burst.or(measured.mean_burst_packets),
         sizes_bytes: args.size.clone(),
         objective: args.objective.objective(),
-        packet_bytes: args.mtu.or(measured.mtu_bytes).unwrap_or(4096),
+        packet_bytes: args.mtu.or(measured.mtu_bytes).unwrap_or(4096).into(),
         overhead_bytes: OVERHEAD_BYTES,
     })
 }
