@@ -276,3 +276,13 @@ fn what_the_model_says_of_bursts_is_what_it_draws() {
     let ec = format!("model --mode ec --code mds --k 32 --m 16 {path} --burst 1000");
     assert!(number(&json(&ec), "p_fallback") < 0.035);
 }
+
+#[test]
+fn a_chunk_longer_than_the_message_is_as_long_as_the_message() {
+    let message =
+        "model --mode sr --rate 1gbit --rtt 25ms --loss 1e-3 --loss-per packet --size 4KiB";
+    let (long, own) = (json(&format!("{message} --chunk 1MiB")), json(message));
+    assert_near(&long["ideal_s"], 0.025 + 4096.0 * 8e-9);
+    assert_eq!(long["mean_s"], own["mean_s"]);
+    assert_near(&json(&message.replace("4KiB", "100"))["ideal_s"], 0.025 + 100.0 * 8e-9);
+}

@@ -3,7 +3,7 @@
 //!
 //! The message is cut into `M = ceil(size / chunk)` chunks of equal length. `T`, here `chunk_s`,
 //! is the time that one chunk occupies the link; the paper counts payload only, so headers count
-//! when [`Framing::overhead_bytes`] says so.
+//! when [`Framing::overhead_bytes`] says so. A chunk longer than the message is as long as the message.
 
 use crate::{
     ModelError,
@@ -83,13 +83,15 @@ impl Transfer {
         whole("packet", framing.packet_bytes)?;
         let rate = rate_bits_per_s;
         check("rate", rate, rate > 0.0 && rate.is_finite(), "more than 0 bits per second")?;
-        let wire_bytes = framing.chunk_bytes as f64
-            + framing.packets_per_chunk() as f64 * framing.overhead_bytes as f64;
+        let framing = Framing { chunk_bytes: framing.chunk_bytes.min(size_bytes), ..*framing };
+        let packets = framing.packets_per_chunk();
+        let wire_bytes =
+            framing.chunk_bytes as f64 + packets as f64 * framing.overhead_bytes as f64;
         Self::from_chunks(
             size_bytes.div_ceil(framing.chunk_bytes),
             wire_bytes * 8.0 / rate,
             rtt_s,
-            loss(framing.packets_per_chunk())?,
+            loss(packets)?,
         )
     }
 
