@@ -286,3 +286,35 @@ fn a_chunk_longer_than_the_message_is_as_long_as_the_message() {
     assert_eq!(long["mean_s"], own["mean_s"]);
     assert_near(&json(&message.replace("4KiB", "100"))["ideal_s"], 0.025 + 100.0 * 8e-9);
 }
+
+#[test]
+fn plan_names_all_that_is_missing_of_the_path() {
+    for (given, missing) in [
+        ("", &["--rate", "--rtt", "--distance", "--loss", "--from"][..]),
+        ("--rate 1gbit --loss 1e-3", &["--rtt", "--from"]),
+    ] {
+        let output = run(&words(&format!("plan --size 1MiB {given}")));
+        assert_eq!(output.status.code(), Some(2));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(missing.iter().all(|name| text.contains(name)), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert_eq!(text.contains("--rate"), given.is_empty(), "{text}");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_device_that_never_ends_is_no_measurement() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().to_str().expect("UTF-8");
+    for command in ["plan --size 1MiB --from", "figures 2 --probe", "figures 11 --ec-bench"] {
+        let mut args = words(command);
+        args.push("/dev/zero");
+        if args[0] == "figures" {
+            args.extend(["--out", out]);
+        }
+        let output = run(&args);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("longer than 64 MiB"));
+    }
+}

@@ -34,7 +34,7 @@ const FIBRE_KM_PER_S: f64 = 299_792.458 / 1.468;
 #[command(verbatim_doc_comment)]
 pub(crate) struct PlanArgs {
     /// Rate of the path
-    #[arg(long, value_parser = arguments::rate, allow_hyphen_values = true, required_unless_present = "from")]
+    #[arg(long, value_parser = arguments::rate, allow_hyphen_values = true)]
     rate: Option<f64>,
     /// Round-trip time of the path
     #[arg(long, value_parser = arguments::rtt_s, allow_hyphen_values = true, conflicts_with = "distance")]
@@ -44,7 +44,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_parser = arguments::kilometres, allow_hyphen_values = true)]
     distance: Option<f64>,
     /// Share of packets that are lost, or a range: 1e-3 or 1e-5..1e-2
-    #[arg(long, value_parser = arguments::losses, allow_hyphen_values = true, required_unless_present = "from")]
+    #[arg(long, value_parser = arguments::losses, allow_hyphen_values = true)]
     loss: Option<(f64, f64)>,
     /// Packets are lost in bursts of this mean length
     #[arg(long, value_parser = arguments::factor)]
@@ -192,21 +192,31 @@ fn question(args: &PlanArgs) -> Result<Question, Failure> {
         None => Measured::default(),
         Some(path) => read(path)?,
     };
-    let missing = |argument: &str| {
-        Failure::Usage(format!("no --{argument}: give it, or --from a file that has it"))
-    };
+    let rate = args.rate.or(measured.rate_bits_per_s);
     let rtt_s = args.rtt.or(args.distance.map(|km| 2.0 * km / FIBRE_KM_PER_S)).or(measured.rtt_s);
     let loss = match (args.loss, measured.loss) {
-        (Some((low, high)), _) if low == high => LossKnown::At(low),
+        (Some((low, high)), _) if low == high => Some(LossKnown::At(low)),
         (Some((low, high)), _) | (None, Some(MeasuredLoss::Between(low, high))) => {
-            LossKnown::Between(low, high)
+            Some(LossKnown::Between(low, high))
         }
-        (None, Some(MeasuredLoss::At(loss))) => LossKnown::At(loss),
-        (None, None) => return Err(missing("loss")),
+        (None, Some(MeasuredLoss::At(loss))) => Some(LossKnown::At(loss)),
+        (None, None) => None,
+    };
+    let (Some(rate_bits_per_s), Some(rtt_s), Some(loss)) = (rate, rtt_s, loss) else {
+        let needed = [
+            (rate.is_some(), "--rate"),
+            (rtt_s.is_some(), "--rtt (or --distance)"),
+            (loss.is_some(), "--loss"),
+        ];
+        let missing = needed.into_iter().filter(|(is_known, _)| !is_known).map(|(_, name)| name);
+        let missing = missing.collect::<Vec<_>>().join(", ");
+        return Err(Failure::Usage(format!(
+            "no {missing}: give what is missing, or --from a file that has it (--help explains)"
+        )));
     };
     Ok(Question {
-        rate_bits_per_s: args.rate.or(measured.rate_bits_per_s).ok_or_else(|| missing("rate"))?,
-        rtt_s: rtt_s.ok_or_else(|| missing("rtt"))?,
+        rate_bits_per_s,
+        rtt_s,
         loss,
         mean_burst_packets: args.burst.or(measured.mean_burst_packets),
         sizes_bytes: args.size.clone(),
@@ -217,8 +227,7 @@ fn question(args: &PlanArgs) -> Result<Question, Failure> {
 }
 
 fn read(path: &Path) -> Result<Measured, Failure> {
-    let text =
-        std::fs::read_to_string(path).map_err(|error| Failure::file("read", path, &error))?;
+    let text = super::read_text(path)?;
     serde_json::from_str(&text).map_err(|error| {
         Failure::Usage(format!("--from {}: not a path's measurement: {error}", path.display()))
     })

@@ -93,8 +93,7 @@ fn rate(rate: f64) -> String {
 }
 
 fn read(path: &Path) -> Result<Vec<Drops>, Failure> {
-    let text =
-        std::fs::read_to_string(path).map_err(|error| Failure::file("read", path, &error))?;
+    let text = crate::planner::read_text(path)?;
     let drops = if text.trim_start().starts_with('{') { json(&text) } else { rows(&text) };
     match drops {
         Ok(drops) if drops.is_empty() => Err("there is no trial in it".to_owned()),

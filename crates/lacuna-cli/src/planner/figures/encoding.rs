@@ -106,8 +106,7 @@ fn cores(rows: &[Row], code: &str) -> Option<String> {
 }
 
 fn read(path: &Path) -> Result<Vec<Row>, Failure> {
-    let text =
-        std::fs::read_to_string(path).map_err(|error| Failure::file("read", path, &error))?;
+    let text = crate::planner::read_text(path)?;
     let rows: Result<Vec<Row>, _> = serde_json::Deserializer::from_str(&text).into_iter().collect();
     let advice = "give what lacuna ec-bench --json wrote";
     let rows = rows.map_err(|error| {
