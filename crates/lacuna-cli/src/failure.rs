@@ -15,7 +15,8 @@ Exit codes of every command:
   4    wrong data: something arrived that was not sent
   5    this machine: files, memory, a port in use
   130  interrupted (Ctrl-C), after what was finished so far has been printed; a
-       server ends so too";
+       server ends so too. ec-bench, model, plan and figures end at once, by the
+       signal, and print nothing of what they were at";
 
 /// See the module's text.
 #[derive(Debug, thiserror::Error)]
