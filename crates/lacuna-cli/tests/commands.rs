@@ -30,6 +30,19 @@ const SMALL_DEMO: [&str; 10] =
     ["demo", "--size", "64KiB", "--rtt", "1ms", "--rate", "500mbit", "--no-plot", "--runs", "1"];
 
 #[test]
+fn the_demo_says_which_mode_a_chunk_does_not_fit_and_why_that_would_run() {
+    let chunk = ["demo", "--size", "64KiB", "--no-plot", "--chunk", "1GiB"];
+    let output = run(&chunk);
+    assert_eq!(output.code, 2, "{output:?}");
+    for part in ["--chunk 1 GiB", "ec:mds:32:8", "no --mode", "smaller chunks"] {
+        assert!(output.stderr.contains(part), "{output:?}");
+    }
+    let named = run(&[&chunk[..], &["--mode", "ec"]].concat());
+    assert_eq!(named.code, 2, "{named:?}");
+    assert!(!named.stderr.contains("no --mode"), "{named:?}");
+}
+
+#[test]
 fn the_demo_verifies_every_mode() {
     let output = run(&[
         "demo",

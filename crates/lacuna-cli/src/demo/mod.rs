@@ -110,6 +110,17 @@ impl DemoArgs {
         modes
     }
 
+    /// A mode that cannot run like this; who named none is told why it would.
+    fn unfit(&self, mode: Mode, error: &str) -> Failure {
+        Failure::Usage(match self.chunk {
+            Some(chunk) if self.modes.is_empty() => format!(
+                "--chunk {} is not for {mode}, one of the modes that run if no --mode is given: {error}",
+                show_bytes(chunk)
+            ),
+            _ => error.to_owned(),
+        })
+    }
+
     /// Refuses what cannot end well, before anything is started.
     fn check(&self, ways: &Ways) -> Result<(), Failure> {
         for mode in self.modes() {
@@ -119,7 +130,7 @@ impl DemoArgs {
                 chunk_bytes: self.chunk.unwrap_or(plain.chunk_bytes),
                 ..plain
             };
-            config.geometry(self.mtu, 1).map_err(|error| Failure::Usage(error.to_string()))?;
+            config.geometry(self.mtu, 1).map_err(|error| self.unfit(mode, &error.to_string()))?;
         }
         ways.check(self.mtu)?;
         let ideal_s = self.ideal_s();
