@@ -31,6 +31,9 @@ const PASS_STEPS_MAX: u64 = 1 << 20;
 /// Losses of a submessage beyond what the code stands that are told apart.
 const LOSSES_MAX: u32 = 64;
 
+/// Chunks of which fewer than this are late are late one at a time.
+pub(crate) const SELDOM: f64 = 1e-4;
+
 /// Numbers of missing chunks that are less likely than all by this factor are left out.
 const NEGLIGIBLE: f64 = 1e-13;
 
@@ -56,6 +59,7 @@ pub(crate) struct Block {
     /// the mean number stands for all.
     pub(crate) missing: Vec<(f64, Matrix)>,
     pub(crate) stationary: [f64; 2],
+    mean_chunks: f64,
 }
 
 impl Block {
@@ -70,7 +74,8 @@ impl Block {
                 (step, vec![(number.clamp(1.0, k.into()), step.lost)])
             }
         };
-        Self { step, missing, stationary: chain.stationary }
+        let mean_chunks = mean(chain.stationary, &missing);
+        Self { step, missing, stationary: chain.stationary, mean_chunks }
     }
 
     /// With its first `sent` parity chunks alone, for `sent = 0, ..., m`.
@@ -80,7 +85,7 @@ impl Block {
                 CodeKind::Mds => counted(chain, code.k(), sent, sent, Parity::Later).0,
                 CodeKind::Xor => xor(code, chain, sent, Parity::Later),
             };
-            Self { step, missing: Vec::new(), stationary: chain.stationary }
+            Self { step, missing: Vec::new(), stationary: chain.stationary, mean_chunks: 0.0 }
         })
     }
 
@@ -107,13 +112,28 @@ impl Block {
 
     /// Data chunks that are missing for good, on average.
     pub(crate) fn mean_chunks(&self) -> f64 {
-        mean(self.stationary, &self.missing)
+        self.mean_chunks
     }
 
-    /// The same, of a submessage where some are, as a whole number.
+    /// The same, of a submessage where some are, as the nearest power of two: the rounds of so many chunks
+    /// are then those of few numbers.
     pub(crate) fn chunks_if_any(&self) -> u64 {
         let number = self.mean_chunks() / self.outcome().failure;
-        if number.is_nan() { 1 } else { number.round().max(1.0) as u64 }
+        if number.is_nan() { 1 } else { number.log2().round().max(0.0).exp2() as u64 }
+    }
+
+    /// The probability that something of one is missing, whatever was before it, once each of its chunks
+    /// that was missing has come with `e^ln_came`: [`Self::repeated`], cheaper.
+    pub(crate) fn late(&self, ln_came: f64) -> f64 {
+        let most = self.missing.iter().fold(0.0, |most, (number, _)| f64::max(most, *number));
+        if -ln_came * most < SELDOM {
+            // One at a time.
+            return -ln_came * self.mean_chunks;
+        }
+        let late = |(number, share): &(f64, Matrix)| {
+            crate::sr::lost(number * ln_came) * total(self.stationary, share)
+        };
+        self.missing.iter().map(late).sum::<f64>().min(1.0)
     }
 
     /// What it is once each of its chunks that was missing has come with `e^ln_came`.
@@ -131,22 +151,24 @@ impl Block {
 /// Below this a probability of success is on its way out of what an `f64` holds.
 const SUCCESS_MIN: f64 = 1e-200;
 
-/// So many in a row, each as if it were independent, and the state behind them if all came.
+/// So many in a row, each as if it were independent, and the state behind them if all came. Where that
+/// hardly ever happens fewer are as good a measure of each.
 pub(crate) fn each_of(from: [f64; 2], step: &Step, count: u64) -> (Outcome, [f64; 2]) {
-    let mut count = count.max(1);
-    loop {
-        let run = step.repeated(count);
-        let all = outcome(from, &run);
-        if all.success < SUCCESS_MIN && count > 1 {
-            // Half as many are as good a measure of each.
-            count /= 2;
-            continue;
+    let comes = |run: &Step| total(from, &run.ok) >= SUCCESS_MIN;
+    let (mut run, mut length) = (*step, 1);
+    while length < count {
+        let longer = length.saturating_mul(2).min(count);
+        let next = if longer == count { step.repeated(count) } else { run.then(&run) };
+        if !comes(&next) {
+            break;
         }
-        let ln_each = all.ln_success() / count as f64;
-        let behind = row_times(from, &run.ok);
-        let behind = if all.success > 0.0 { behind.map(|share| share / all.success) } else { from };
-        return (Outcome { success: ln_each.exp(), failure: -ln_each.exp_m1() }, behind);
+        (run, length) = (next, longer);
     }
+    let all = outcome(from, &run);
+    let ln_each = all.ln_success() / length as f64;
+    let behind = row_times(from, &run.ok);
+    let behind = if all.success > 0.0 { behind.map(|share| share / all.success) } else { from };
+    (Outcome { success: ln_each.exp(), failure: -ln_each.exp_m1() }, behind)
 }
 
 /// Of a step that begins in these states.

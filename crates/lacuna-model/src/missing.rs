@@ -12,9 +12,8 @@
 
 use crate::{
     Code, CodeKind,
-    block::{Block, each_of, outcome},
+    block::{Block, SELDOM, each_of, outcome},
     code::Outcome,
-    gilbert::Step,
     loss::ChunkLoss,
     rounds::Rounds,
     sr::lost,
@@ -22,10 +21,6 @@ use crate::{
 
 /// What is less likely than the likeliest number by this factor is left out.
 const NEGLIGIBLE: f64 = 1e-13;
-
-/// Under bursts, repeats of which fewer are late than this among those that fail in a row are late one
-/// at a time.
-const SELDOM: f64 = 1e-4;
 
 /// `ln P` of what never happens: differences of such are numbers still.
 const IMPOSSIBLE_LN: f64 = -700.0;
@@ -72,18 +67,18 @@ impl Repair {
     /// Under bursts, of one among so many in a row.
     pub(crate) fn in_bursts(block: &Block, count: u64, of_chunks: &Rounds) -> Self {
         let mut behind = Vec::with_capacity(of_chunks.count() + 1);
-        let failure = block.outcome().failure;
-        // Those that fail in a row, on average.
+        let (failure, ln_alone) = (block.outcome().failure, block.outcome().ln_success());
+        // Those that fail together, on average.
         let mut cluster = f64::INFINITY;
-        let each = |step: &_| {
-            let alone = outcome(block.stationary, step);
-            if cluster * alone.failure < SELDOM * failure {
-                return alone;
+        let each = |ln_came: Option<f64>| {
+            let alone = ln_came.map_or(failure, |ln_came| block.late(ln_came));
+            if cluster * alone < SELDOM * failure {
+                return Outcome { success: 1.0 - alone, failure: alone };
             }
-            let (each, state) = each_of(block.stationary, step, count);
+            let step = ln_came.map_or(block.step, |ln_came| block.repeated(ln_came));
+            let (each, state) = each_of(block.stationary, &step, count);
             if behind.is_empty() {
-                let any = each.all_of(count).failure;
-                cluster = count as f64 * failure / any;
+                cluster = ln_alone.max(IMPOSSIBLE_LN) / each.ln_success().max(IMPOSSIBLE_LN);
             }
             behind.push(state);
             each
@@ -95,7 +90,10 @@ impl Repair {
     /// Under bursts, of one that follows such ones.
     pub(crate) fn after(&self, block: &Block, of_chunks: &Rounds) -> Self {
         let mut before = self.behind.iter().copied();
-        let each = |step: &_| outcome(before.next().unwrap_or(block.stationary), step);
+        let each = |ln_came: Option<f64>| {
+            let step = ln_came.map_or(block.step, |ln_came| block.repeated(ln_came));
+            outcome(before.next().unwrap_or(block.stationary), &step)
+        };
         Self::with_rounds(block, rounds_in_bursts(block, of_chunks, each))
     }
 
@@ -106,19 +104,20 @@ impl Repair {
     }
 }
 
-/// `of` is what becomes of a submessage whose missing chunks have been repeated none, one, ... times.
+/// `of` is what becomes of a submessage, as it came and once each of its missing chunks has come with so
+/// much of a probability, in logarithms.
 fn rounds_in_bursts(
     block: &Block,
     of_chunks: &Rounds,
-    mut of: impl FnMut(&Step) -> Outcome,
+    mut of: impl FnMut(Option<f64>) -> Outcome,
 ) -> Rounds {
     if block.outcome().failure == 0.0 {
         return Rounds::of(Vec::new());
     }
-    let mut ln_whole = of(&block.step).ln_success().max(IMPOSSIBLE_LN);
+    let mut ln_whole = of(None).ln_success().max(IMPOSSIBLE_LN);
     let mut rounds = vec![ln_whole];
     for q in 1..=of_chunks.count() {
-        ln_whole = of(&block.repeated(of_chunks.ln_arrived(q))).ln_success().max(ln_whole);
+        ln_whole = of(Some(of_chunks.ln_arrived(q))).ln_success().max(ln_whole);
         rounds.push(ln_whole);
     }
     Rounds::of(rounds)
@@ -218,7 +217,7 @@ fn parity_fails(m: u32, p: f64) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Loss, block::Parity};
+    use crate::{Loss, block::Parity, gilbert::Step};
 
     #[test]
     fn something_is_missing_as_often_as_the_code_fails() {

@@ -103,20 +103,28 @@ impl RoundsOf {
         if let Some(known) = self.by_chunks.borrow().get(&chunks) {
             return known.clone();
         }
-        let ln_arrived = (1..=count).map(|q| self.ln_arrived(chain, q, chunks)).collect();
-        let rounds = Rounds { ln_arrived, count };
+        let rounds = Rounds { ln_arrived: self.in_bursts(chain, chunks, count), count };
         self.by_chunks.borrow_mut().insert(chunks, rounds.clone());
         rounds
     }
 
-    fn ln_arrived(&self, chain: &ChunkChain, q: usize, chunks: u64) -> f64 {
-        if let Some(chains) = self.joint.borrow_mut().get_mut(q - 1) {
-            return chains.ln_none_missing(chain, q, chunks) / chunks as f64;
-        }
-        let missing = self.loss.probability().powi(q as i32);
-        let alone = 1.0 - chain.loss_after_loss().powi(q as i32);
-        let clusters_per_chunk = alone + (1.0 - alone) / chunks as f64;
-        (-missing * clusters_per_chunk).ln_1p()
+    fn in_bursts(&self, chain: &ChunkChain, chunks: u64, count: usize) -> Arc<[f64]> {
+        let (p, after_loss) = (self.loss.probability(), chain.loss_after_loss());
+        // Missing after q rounds; and next to one that is missing.
+        let (mut missing, mut together) = (1.0, 1.0);
+        let mut joint = self.joint.borrow_mut();
+        (1..=count)
+            .map(|q| {
+                missing *= p;
+                together *= after_loss;
+                if let Some(chains) = joint.get_mut(q - 1) {
+                    return chains.ln_none_missing(chain, q, chunks) / chunks as f64;
+                }
+                let alone = 1.0 - together;
+                let clusters_per_chunk = alone + (1.0 - alone) / chunks as f64;
+                (-missing * clusters_per_chunk).ln_1p()
+            })
+            .collect()
     }
 }
 
