@@ -10,10 +10,14 @@
 # each, and shows the run in the middle: on a shared machine a pause of a second now and then doubles
 # the mean of one run, and of one only.
 #
-# Uses target/release/lacuna (LACUNA=… for another). Ends with 1 if a mean is more than 10 % off.
+# Builds the release binary unless LACUNA names one. Ends with 1 if a mean is more than 10 % off.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-lacuna=$(realpath "${LACUNA:-target/release/lacuna}")
+if [ -z "${LACUNA:-}" ]; then
+    cargo build --quiet --release -p lacuna-cli
+    LACUNA=${CARGO_TARGET_DIR:-target}/release/lacuna
+fi
+lacuna=$(realpath "$LACUNA")
 losses=${1:-1e-4 1e-3 1e-2}
 sizes=${2:-1MiB 8MiB 32MiB}
 modes=${3:-sr sr:rto ec:mds:32:8 ec:xor:32:8}

@@ -5,11 +5,15 @@
 #   scripts/transfer.sh resume [BYTES] [N]    one file (3 GiB), either end killed N (20) times
 #   scripts/transfer.sh small [N]             N (100,000) files of 1 to 4 KiB
 #
-# Uses target/release/lacuna (LACUNA=… for another) and a folder below
+# Builds the release binary unless LACUNA names one and a folder below
 # ${TMPDIR:-/tmp} with room for the data twice; it is removed at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-lacuna=$(realpath "${LACUNA:-target/release/lacuna}")
+if [ -z "${LACUNA:-}" ]; then
+    cargo build --quiet --release -p lacuna-cli
+    LACUNA=${CARGO_TARGET_DIR:-target}/release/lacuna
+fi
+lacuna=$(realpath "$LACUNA")
 work=$(mktemp -d "${TMPDIR:-/tmp}/lacuna-transfer.XXXXXX")
 receiver=
 trap 'kill $receiver 2>/dev/null || true; rm -rf "$work"' EXIT

@@ -36,7 +36,8 @@ same seed of losses.
   all but the first, if all of a round came.
 - **Ideal** is what headers and loss leave of the rate (1,352 bytes of payload in 1,442 on the
   link), for a message with one way out and one way back. Larger packets allow 1 % more, which
-  Lacuna finds on a path that takes them, and TCP's smaller headers 2 %.
+  Lacuna finds on a path that takes them, and TCP's smaller headers 2 %. Packets are lost in front of
+  queue and link and take none of its time, so that a transfer may exceed the ideal by the loss, too.
 - **Queue** is the waiting time in front of the link, over all packets and at most.
 - **CPU** is processor time of both ends per 10^9 bytes. The kernel's work of receiving a packet
   happens where the emulator hands it over, so it is in the column *path*, with the emulator's own.

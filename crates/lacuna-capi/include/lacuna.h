@@ -181,9 +181,10 @@ int lacuna_context_progress(struct lacuna_context *context, int *worked);
 void lacuna_context_free(struct lacuna_context *context);
 
 /**
- * Listens at address, as in "0.0.0.0:7400"; port 0 takes any. settings are
- * those of the connections it accepts, and may be NULL. May be called from any
- * thread.
+ * Listens at address, as in "0.0.0.0:7400"; port 0 takes any. settings
+ * may be NULL. A connection's mode, chunk, generations and longest message are the
+ * connecting end's; its rate and controller, deadlines, timeouts and a given MTU
+ * each end has its own. May be called from any thread.
  */
 int lacuna_listener_new(struct lacuna_context *context,
                         const char *address,

@@ -29,7 +29,8 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 /// paths; every field may be changed on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionConfig {
-    /// Reliability of all messages, both directions.
+    /// Reliability of all messages, both directions. Of a connection, like what is
+    /// said of chunks, slots and the immediate here, the connecting end's.
     pub mode: Mode,
     /// Bytes per chunk: rounded up to whole packets. The default is one packet.
     pub chunk_bytes: u64,

@@ -27,7 +27,8 @@ use std::time::{Duration, Instant};
 /// The final report goes over TCP, so no path bounds it; everything must fit.
 const LAST_WORDS_BYTES_MAX: usize = 8 << 10;
 
-/// See the module's text. Clones are the same connection; it ends with the
+/// A queue pair whose peer was found over TCP, agreed with and is watched: messages
+/// of any length, modes, deadlines, statistics. Clones are the same connection; it ends with the
 /// last of them, and so do sends and receives that are still under way: their
 /// handles do not keep it. Wait for them, or [`Connection::flush`], first.
 #[derive(Clone, Debug)]
@@ -75,6 +76,10 @@ pub struct Listener {
 impl Listener {
     /// Listens for control connections at `address`; packets use the
     /// context's own ports.
+    ///
+    /// Mode, chunk, split, generations and longest message are the connecting end's
+    /// word; of `config` a connection that is accepted has the rate and controller,
+    /// deadlines, timeouts, and the MTU if one is given.
     ///
     /// # Errors
     /// When the configuration makes no sense for any connection, or the address
@@ -286,7 +291,8 @@ impl Connection {
         Ok(clear.unwrap_or_else(not_yet)?)
     }
 
-    /// Writes a message and waits until the peer has it.
+    /// Writes a message and waits until the peer has it; in mode `raw`, until it is on
+    /// the wire.
     pub fn write(&self, data: &[u8]) -> Result<(), WriteError> {
         self.write_with(data, None, self.inner.config.deadline)
     }

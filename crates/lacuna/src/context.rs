@@ -141,7 +141,9 @@ impl ContextStats {
     }
 }
 
-/// See the module's text. Clones are the same context.
+/// Sockets, workers and what is remembered of paths, for any number of queue pairs and
+/// connections. With [`Progress::Manual`] there are no threads, and the calls on it and on
+/// them do the work. Clones are the same context.
 #[derive(Clone)]
 pub struct Context {
     inner: Arc<Inner>,

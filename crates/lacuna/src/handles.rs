@@ -49,6 +49,9 @@ pub(crate) fn wait_for<R>(
 }
 
 /// A posted receive.
+///
+/// What may be incomplete but not late, in mode `raw`: [`RecvHandle::wait`] for as long as
+/// there is time, then [`RecvHandle::complete`], whose bitmap says what came.
 pub struct RecvHandle {
     owner: Arc<Owner>,
     posted: Option<PostedReceive>,
@@ -61,11 +64,12 @@ pub struct Completed {
     /// more. Bytes of incomplete chunks hold whatever part of them came, over
     /// what was there before.
     pub buffer: Vec<u8>,
-    /// Bytes of the message, if its end is known.
+    /// Bytes of the message, if its end is known: it travels with the last packet.
     pub len: Option<usize>,
     /// Whether everything came.
     pub is_complete: bool,
-    /// Chunks that came, one bit each, least significant first.
+    /// Chunks that came, one bit each, least significant first. Chunk i begins at i
+    /// times [`Geometry::chunk_bytes`](crate::Geometry::chunk_bytes).
     pub chunks: Vec<u64>,
     /// User immediate, if all of it came.
     pub immediate: Option<u32>,
@@ -122,7 +126,8 @@ impl RecvHandle {
         self.locate(chunk).is_some_and(|(part, chunk)| self.posted().parts[part].has_chunk(chunk))
     }
 
-    /// The bytes of a chunk that is here, while others still arrive.
+    /// The bytes of a chunk that is here, while others still arrive. It begins at
+    /// `chunk` times [`Geometry::chunk_bytes`](crate::Geometry::chunk_bytes).
     pub fn chunk(&self, chunk: u32) -> Option<&[u8]> {
         let (part, chunk) = self.locate(chunk)?;
         self.posted().parts[part].chunk(chunk)

@@ -79,3 +79,11 @@ pub use lacuna_proto::path::RtoConfig;
 pub use lacuna_proto::path::controller::{self, Kind as ControllerKind};
 pub use lacuna_proto::qp::{Failure, Gone, QpStats, ReceiveFailure, SendStatus};
 pub use lacuna_wire::ImmediateSplit;
+
+// The code on these pages compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/own-scheme.md")]
+struct OwnScheme;

@@ -99,9 +99,10 @@ pub unsafe extern "C" fn lacuna_context_free(context: *mut lacuna_context) {
     });
 }
 
-/// Listens at address, as in "0.0.0.0:7400"; port 0 takes any. settings are
-/// those of the connections it accepts, and may be NULL. May be called from any
-/// thread.
+/// Listens at address, as in "0.0.0.0:7400"; port 0 takes any. settings
+/// may be NULL. A connection's mode, chunk, generations and longest message are the
+/// connecting end's; its rate and controller, deadlines, timeouts and a given MTU
+/// each end has its own. May be called from any thread.
 ///
 /// # Safety
 /// context was not freed; address is a terminated string; settings is NULL or

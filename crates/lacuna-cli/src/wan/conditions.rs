@@ -37,7 +37,7 @@ pub(super) struct Conditions {
     /// Up to this much is added to the delay; packets keep their order
     #[arg(long, value_parser = values::times, value_name = "TIME")]
     jitter: Option<Pair<Duration>>,
-    /// Share of packets that get lost: 1e-3, 0.1%, 100% (dark)
+    /// Share of packets that get lost, in front of queue and link: 1e-3, 0.1%, 100% (dark)
     #[arg(long, value_parser = values::shares, value_name = "SHARE", conflicts_with = "loss_trace")]
     loss: Option<Pair<f64>>,
     /// Lose packets in bursts of this mean length, by a two-state Markov chain
