@@ -3,13 +3,51 @@
 
 use crate::failure::Failure;
 use crate::purpose::Purpose;
+use crate::thread;
 use lacuna::{ConnectError, Connection, ConnectionConfig, Context, ContextConfig};
 use std::io::{Error, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
-/// Connects to `host`, which is HOST:PORT. `sockets` are bound as the address
-/// found needs it.
+/// Connects to `host`, which is HOST:PORT, unless `stop` says that nobody wants
+/// it any more. `sockets` are bound as the address found needs it.
 pub(crate) fn connect(
+    host: &str,
+    sockets: &ContextConfig,
+    config: ConnectionConfig,
+    stop: &dyn Fn() -> bool,
+) -> Result<Result<(Context, Connection), ConnectError>, Failure> {
+    let (host, sockets) = (host.to_owned(), sockets.clone());
+    unless(stop, move || connect_to(&host, &sockets, config))
+}
+
+/// Connects once more over the same sockets.
+pub(crate) fn connect_again(
+    context: &Context,
+    peer: SocketAddr,
+    config: ConnectionConfig,
+    stop: &dyn Fn() -> bool,
+) -> Result<Connection, Failure> {
+    let context = context.clone();
+    Ok(unless(stop, move || Connection::connect(&context, peer, config))??)
+}
+
+/// The addresses of `host`, which is HOST:PORT.
+pub(crate) fn addresses(host: &str, stop: &dyn Fn() -> bool) -> Result<Vec<SocketAddr>, Failure> {
+    let name = host.to_owned();
+    let found = unless(stop, move || name.to_socket_addrs())?;
+    let found = found.map_err(|error| Failure::Network(format!("cannot find {host}: {error}")))?;
+    Ok(found.collect())
+}
+
+/// Finding and connecting wait in the system, for seconds if nobody answers.
+fn unless<T: Send + 'static>(
+    stop: &dyn Fn() -> bool,
+    connect: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    thread::unless(stop, "lacuna-connect", connect)
+}
+
+fn connect_to(
     host: &str,
     sockets: &ContextConfig,
     config: ConnectionConfig,

@@ -1,9 +1,10 @@
 //! Threads: one that a command starts, and one that works off jobs in order.
 
 use crate::failure::Failure;
+use crate::interrupt::LOOK;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
 /// Starts a thread; that there is none to be had is an answer, not a panic.
@@ -21,6 +22,30 @@ pub(crate) fn start_in<'scope, T: Send + 'scope>(
     run: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, T>, Failure> {
     Builder::new().name(name.to_owned()).spawn_scoped(scope, run).map_err(refused)
+}
+
+/// Runs what cannot be told to stop: once `stop` says so it is left to itself, on
+/// a thread of its own, and what comes of it is dropped.
+pub(crate) fn unless<T: Send + 'static>(
+    stop: &dyn Fn() -> bool,
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let (result, done) = sync_channel(1);
+    start(name, move || {
+        // Nobody waits any more if it was stopped.
+        let _ = result.send(run());
+    })?;
+    while !stop() {
+        match done.recv_timeout(LOOK) {
+            Ok(result) => return Ok(result),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Failure::Local(format!("the thread {name} panicked")));
+            }
+        }
+    }
+    Err(Failure::Interrupted)
 }
 
 fn refused(error: io::Error) -> Failure {

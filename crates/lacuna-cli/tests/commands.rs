@@ -546,3 +546,21 @@ fn a_limit_on_the_length_of_files_fails_a_file_and_not_the_receiver() {
     assert_eq!(sent.code, 3, "{sent:?}");
     assert_eq!(std::fs::read_to_string(inbox.join("short")).expect("it arrived"), "short");
 }
+
+#[cfg(unix)]
+#[test]
+fn a_client_is_interrupted_while_the_peer_says_nothing() {
+    // It is there, and never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = silent.local_addr().expect("bound").to_string();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    for args in [&["perf", "client", &address][..], &["send", file, &address]] {
+        let client = start(args);
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        let since = std::time::Instant::now();
+        client.signal(rustix::process::Signal::INT);
+        let output = client.finish();
+        assert_eq!(output.code, 130, "{args:?}: {output:?}");
+        assert!(since.elapsed().as_secs() < 3, "{args:?} took {:?}", since.elapsed());
+    }
+}

@@ -62,10 +62,10 @@ pub(super) fn measure(
         wrap,
         ..ContextConfig::default()
     });
-    let (context, session) = reach::connect(&args.host, &sockets, session)
+    let (context, session) = reach::connect(&args.host, &sockets, session, stop)?
         .map_err(|error| reach::failure(error, Purpose::Session))?;
     ask(args, &session, stop)?;
-    let measured = Connection::connect(&context, session.peer(), config)?;
+    let measured = reach::connect_again(&context, session.peer(), config, stop)?;
     output.note(&start_line(&measured));
 
     let cpu_before_s = cpu::process_s();

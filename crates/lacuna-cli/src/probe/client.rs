@@ -8,10 +8,10 @@ use super::{ClientArgs, csv};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::units::{show_bytes, show_rate, show_time};
-use crate::{interrupt, planner, purpose};
+use crate::{interrupt, planner, purpose, reach};
 use lacuna::Wrap;
 use lacuna_probe::{Client, ClientConfig, ClientError};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 
 /// Bytes of the headers of IP and UDP.
 const OVERHEAD_BYTES_V4: u32 = 20 + 8;
@@ -50,11 +50,7 @@ pub(super) fn measure(
     stop: &dyn Fn() -> bool,
     output: Output,
 ) -> Result<Measured, Failure> {
-    let found = args
-        .host
-        .to_socket_addrs()
-        .map_err(|error| Failure::Network(format!("cannot find {}: {error}", args.host)))?;
-    let mut addresses: Vec<SocketAddr> = found.collect();
+    let mut addresses = reach::addresses(&args.host, stop)?;
     // A server listens on IPv4 unless it was told otherwise.
     addresses.sort_by_key(SocketAddr::is_ipv6);
     let Some(last) = addresses.len().checked_sub(1) else {

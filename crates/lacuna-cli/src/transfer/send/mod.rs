@@ -179,15 +179,13 @@ impl Transfer<'_> {
     /// One connection; `again` if there was one before.
     fn attempt(&mut self, patience: &Patience, again: bool) -> Result<(), Attempt> {
         let within = patience.connect_within(Instant::now());
-        let connection = self.connect(within).map_err(|error| match error {
+        let failed = |failure| Attempt { why: Ended::Failed(failure), life: None };
+        let connection = self.connect(within).map_err(failed)?.map_err(|error| match error {
             // It was there before: it may come back.
             error if again && error.is_retryable() => {
                 Attempt { why: Ended::Lost(error.to_string()), life: None }
             }
-            error => {
-                let failure = reach::failure(error, Purpose::Files);
-                Attempt { why: Ended::Failed(failure), life: None }
-            }
+            error => failed(reach::failure(error, Purpose::Files)),
         })?;
         self.reconnects += u64::from(again);
         self.peer = connection.peer().to_string();
@@ -285,7 +283,7 @@ impl Transfer<'_> {
         })
     }
 
-    fn connect(&self, within: Duration) -> Result<Connection, ConnectError> {
+    fn connect(&self, within: Duration) -> Result<Result<Connection, ConnectError>, Failure> {
         let sockets = self
             .args
             .pace
@@ -301,7 +299,9 @@ impl Transfer<'_> {
             tag: Purpose::Files.tag(u32::from_be_bytes([a, b, c, d])),
             ..plain
         });
-        reach::connect(&self.target, &sockets, config).map(|(_, connection)| connection)
+        let stop = &interrupt::requested;
+        let connected = reach::connect(&self.target, &sockets, config, stop)?;
+        Ok(connected.map(|(_, connection)| connection))
     }
 }
 
