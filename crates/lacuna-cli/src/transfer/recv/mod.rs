@@ -28,6 +28,7 @@ use behind::Behind;
 use lacuna::{Connection, ConnectionConfig, ConnectionStats, Context, ContextConfig};
 use rustix::fs::Mode;
 use session::{Ended, Rules, Session, State};
+use space::Promises;
 use std::collections::BTreeMap;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
@@ -59,6 +60,7 @@ struct Server {
     umask: Mode,
     /// Sessions by the sender's id: one that comes back ends its old one.
     sessions: Mutex<BTreeMap<[u8; 16], Arc<AtomicBool>>>,
+    promises: Promises,
     serving: AtomicUsize,
 }
 
@@ -111,6 +113,7 @@ pub(crate) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
         root,
         umask: umask(),
         sessions: Mutex::new(BTreeMap::new()),
+        promises: Promises::default(),
         serving: AtomicUsize::new(0),
     });
     output.note(&format!("listening on {address}, receiving into {}", args.dir.display()));
@@ -176,6 +179,7 @@ impl Server {
             behind: &behind,
             reporter: &reporter,
             stop: &stop,
+            promised: self.promises.part(),
             state: State::default(),
         };
         let over = AtomicBool::new(false);

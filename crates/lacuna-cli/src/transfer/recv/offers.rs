@@ -123,11 +123,10 @@ impl Session<'_> {
         let here_bytes = partial.as_ref().map_or(0, Partial::len_bytes).min(meta.size_bytes);
         let missing_bytes = meta.size_bytes - here_bytes;
         let free_bytes = space::free_bytes(&**folder);
-        if let Some(reason) =
-            space::refusal(missing_bytes, self.state.outstanding_bytes(), free_bytes)
-        {
-            return Err(Fault::Item(Outcome::Failed, reason));
-        }
+        self.promised.set(self.state.outstanding_bytes());
+        self.promised
+            .add(missing_bytes, free_bytes)
+            .map_err(|reason| Fault::Item(Outcome::Failed, reason))?;
         let mut found = None;
         if let Some(partial) = partial {
             self.flush_before(here_bytes)?;

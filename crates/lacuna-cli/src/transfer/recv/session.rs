@@ -5,7 +5,7 @@
 
 use super::behind::Behind;
 use super::partial::{Finish, Partial};
-use super::space;
+use super::space::{self, Promised};
 use super::tree::{Found, Tree, look};
 use crate::transfer::digest::{Digest, HashThread};
 use crate::transfer::lane::Lane;
@@ -50,6 +50,7 @@ pub(crate) struct Session<'a> {
     pub(crate) behind: &'a Behind,
     pub(crate) reporter: &'a Reporter,
     pub(crate) stop: &'a dyn Fn() -> bool,
+    pub(crate) promised: Promised<'a>,
     pub(crate) state: State,
 }
 
@@ -123,6 +124,7 @@ impl Session<'_> {
             let record = record.map_err(|error| Ended::Protocol(error.to_string()))?;
             self.on_record(record, &message)?;
         }
+        self.promised.set(self.state.outstanding_bytes());
         self.flush()
     }
 

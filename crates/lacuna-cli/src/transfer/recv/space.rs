@@ -3,11 +3,60 @@
 //! A file that does not fit is refused when it is offered: filling the disk
 //! with a part of it would help nobody, and smaller files behind it could not
 //! arrive any more. Others write to the disk as well, so it may be full all the
-//! same in the middle of a file; what came of it is kept then.
+//! same in the middle of a file; what came of it is kept then. All senders that are
+//! served at a time share the room: each session's part is what it is still to bring.
 
 use crate::units::show_bytes;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Bytes that the sessions of a receiver are still to bring, together.
+#[derive(Debug, Default)]
+pub(crate) struct Promises(Mutex<u64>);
+
+/// A session's part of them; it ends with this.
+#[derive(Debug)]
+pub(crate) struct Promised<'a> {
+    all: &'a Promises,
+    own_bytes: u64,
+}
+
+impl Promises {
+    pub(crate) fn part(&self) -> Promised<'_> {
+        Promised { all: self, own_bytes: 0 }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Promised<'_> {
+    /// So much is still to come now.
+    pub(crate) fn set(&mut self, own_bytes: u64) {
+        let mut all_bytes = self.all.lock();
+        *all_bytes = all_bytes.saturating_sub(self.own_bytes).saturating_add(own_bytes);
+        self.own_bytes = own_bytes;
+    }
+
+    /// Promises room for a file that needs so much, or says why there is none.
+    pub(crate) fn add(&mut self, needed_bytes: u64, free_bytes: Option<u64>) -> Result<(), String> {
+        let mut all_bytes = self.all.lock();
+        if let Some(reason) = refusal(needed_bytes, *all_bytes, free_bytes) {
+            return Err(reason);
+        }
+        *all_bytes = all_bytes.saturating_add(needed_bytes);
+        self.own_bytes = self.own_bytes.saturating_add(needed_bytes);
+        Ok(())
+    }
+}
+
+impl Drop for Promised<'_> {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
 
 /// Bytes that may still be written where `folder` is; `None` where the file
 /// system does not tell.
@@ -18,17 +67,13 @@ pub(crate) fn free_bytes(folder: impl AsFd) -> Option<u64> {
 }
 
 /// Why a file that needs `needed_bytes` does not fit beside `promised_bytes`.
-pub(crate) fn refusal(
-    needed_bytes: u64,
-    promised_bytes: u64,
-    free_bytes: Option<u64>,
-) -> Option<String> {
+fn refusal(needed_bytes: u64, promised_bytes: u64, free_bytes: Option<u64>) -> Option<String> {
     let free_bytes = free_bytes?;
     let left_bytes = free_bytes.saturating_sub(promised_bytes);
     let missing_bytes = needed_bytes.checked_sub(left_bytes).filter(|missing| *missing > 0)?;
     let promised = match promised_bytes.min(free_bytes) {
         0 => String::new(),
-        bytes => format!(", of which {} go to files before it", show_bytes(bytes)),
+        bytes => format!(", of which {} go to other files", show_bytes(bytes)),
     };
     Some(format!(
         "no space left for it: {} are missing, {} are free{promised}",
@@ -78,10 +123,24 @@ mod tests {
         );
         assert_eq!(
             refusal(3 * MIB, 4 * MIB, Some(6 * MIB)).unwrap(),
-            "no space left for it: 1 MiB are missing, 6 MiB are free, of which 4 MiB go to files \
-             before it"
+            "no space left for it: 1 MiB are missing, 6 MiB are free, of which 4 MiB go to other \
+             files"
         );
         assert!(refusal(1, 9 * MIB, Some(MIB)).unwrap().contains("1 B are missing"));
+    }
+
+    #[test]
+    fn sessions_share_the_room_until_they_have_brought_their_files_or_end() {
+        let promises = Promises::default();
+        let (mut one, mut other) = (promises.part(), promises.part());
+        assert_eq!(one.add(8, Some(10)), Ok(()));
+        assert!(other.add(3, Some(10)).unwrap_err().contains("8 B go to other files"));
+        assert_eq!(other.add(2, Some(10)), Ok(()));
+        // Five are written.
+        one.set(3);
+        assert!(other.add(1, Some(5)).is_err());
+        drop(one);
+        assert_eq!(other.add(3, Some(5)), Ok(()));
     }
 
     #[test]
