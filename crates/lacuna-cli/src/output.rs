@@ -23,9 +23,7 @@ pub(crate) struct Output {
 impl Output {
     /// A result: one JSON line.
     pub(crate) fn object(&self, object: &impl Serialize) -> Result<(), Failure> {
-        let line = serde_json::to_string(object)
-            .map_err(|error| Failure::Local(format!("cannot write JSON: {error}")))?;
-        self.line(&line)
+        self.line(&json(object)?)
     }
 
     /// A line of the result for people.
@@ -58,6 +56,12 @@ impl Output {
     pub(crate) fn shows_progress(&self) -> bool {
         !self.quiet && std::io::stderr().is_terminal()
     }
+}
+
+/// A result in one line.
+pub(crate) fn json(object: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string(object)
+        .map_err(|error| Failure::Local(format!("cannot write JSON: {error}")))
 }
 
 /// What a connection uses, for a note when it begins.

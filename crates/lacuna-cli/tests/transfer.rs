@@ -382,3 +382,20 @@ fn two_senders_are_served_at_once() {
         assert!(fs::read(&file).unwrap() == fs::read(dst.join(file.file_name().unwrap())).unwrap());
     }
 }
+
+#[test]
+fn results_that_nobody_reads_hold_up_neither_the_transfer_nor_ctrl_c() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, dst) = (dir.path().join("tree"), dir.path().join("dst"));
+    fs::create_dir(&tree).unwrap();
+    // Far more lines than a pipe holds.
+    for index in 0..1000 {
+        fs::write(tree.join(index.to_string()), "x").unwrap();
+    }
+    let receiver = Receiver::start_unread(&dst);
+    let sent = send(&[&tree], &receiver.address, &["--retry", "0s"]);
+    assert_eq!(sent.code, 0, "{}", sent.stderr);
+    same_trees(&tree, &dst.join("tree"));
+    receiver.signal(Signal::INT);
+    assert_eq!(receiver.finish().code, 130);
+}

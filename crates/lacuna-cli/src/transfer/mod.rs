@@ -29,6 +29,8 @@ mod name;
 #[cfg(unix)]
 mod pool;
 #[cfg(unix)]
+mod printer;
+#[cfg(unix)]
 mod progress;
 #[cfg(unix)]
 mod rate;

@@ -1,10 +1,11 @@
 //! Results: one object per file and a summary, and the exit code that follows.
 
 use super::name::shown;
+use super::printer::Printer;
 use super::progress::Progress;
 use super::wire::Hash;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, json};
 use crate::units::{show_bytes, show_count, show_rate};
 use lacuna::AutoStats;
 use serde::Serialize;
@@ -177,6 +178,7 @@ pub(crate) struct Summary {
 pub(crate) struct Reporter {
     output: Output,
     progress: Arc<Progress>,
+    printer: Printer,
     /// Where the files are, before their names.
     below: String,
     state: Mutex<State>,
@@ -187,13 +189,13 @@ struct State {
     summary: Summary,
     /// The worst that went wrong and its first file, for the last line.
     worst: Option<(Blame, String)>,
-    /// Printing failed: nobody may read results, but nothing else is wrong.
-    broken: Option<String>,
 }
 
 impl Reporter {
-    pub(crate) fn new(output: Output, progress: Arc<Progress>) -> Self {
-        Self { output, progress, below: String::new(), state: Mutex::new(State::default()) }
+    pub(crate) fn new(output: Output, progress: Arc<Progress>) -> Result<Self, Failure> {
+        let printer = Printer::start(output, progress.clone())?;
+        let state = Mutex::new(State::default());
+        Ok(Self { output, progress, printer, below: String::new(), state })
     }
 
     /// Names files with the folder that they are in.
@@ -226,24 +228,24 @@ impl Reporter {
             _ => report.resumed_at_bytes,
         };
         if let Some(error) = &report.error {
+            drop(state);
             let name = format!("{}{}", self.below, shown(report.file.as_bytes()));
             let line = format!("{name}: {error}");
             if report.status == Status::Skipped {
                 self.progress.note(&line);
             } else {
                 self.progress.error(&line);
+                let mut state = self.lock();
                 if state.worst.as_ref().is_none_or(|(worst, _)| *worst < report.blame) {
                     state.worst = Some((report.blame, name));
                 }
             }
         } else {
+            drop(state);
             tracing::info!(file = %report.file, bytes = report.bytes, status = ?report.status, "done");
         }
         if self.output.json {
-            let printed = self.progress.suspend(|| self.output.object(&report));
-            if let Err(error) = printed {
-                state.broken.get_or_insert(error.to_string());
-            }
+            self.printer.line(json(&report));
         }
     }
 
@@ -265,7 +267,6 @@ impl Reporter {
     ) -> Result<(), Failure> {
         self.progress.clear();
         let mut state = self.lock();
-        let broken = state.broken.take();
         let worst = state.worst.take();
         let summary = &mut state.summary;
         summary.seconds = measured.elapsed.as_secs_f64();
@@ -279,13 +280,17 @@ impl Reporter {
         summary.peer.clone_from(&measured.peer);
         let bad = summary.refused + summary.failed;
         summary.complete = ended.is_none() && bad == 0;
-        if self.output.json {
-            self.output.object(summary)?;
-        } else if measured.is_reached {
-            self.output.line(&describe(summary, measured.side))?;
-            if let Some(auto) = &summary.auto {
-                self.output.note(&format!("auto: {}", auto.why));
-            }
+        let is_told = self.output.json || measured.is_reached;
+        let line = is_told.then(|| match self.output.json {
+            true => json(summary),
+            false => Ok(describe(summary, measured.side)),
+        });
+        let printed = self.printer.finish(line);
+        if !self.output.json
+            && measured.is_reached
+            && let Some(auto) = &summary.auto
+        {
+            self.output.note(&format!("auto: {}", auto.why));
         }
         if let Some(failure) = ended {
             return Err(failure);
@@ -298,7 +303,8 @@ impl Reporter {
                 blame.failure(format!("{bad} of {} failed{first}", show_count(all, "file")))
             );
         }
-        broken.map_or(Ok(()), |text| Err(Failure::Local(text)))
+        // Nobody may read results, but nothing else is wrong.
+        printed
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -373,7 +379,7 @@ mod tests {
 
     fn reporter() -> Reporter {
         let output = Output { json: false, quiet: true };
-        Reporter::new(output, Arc::new(Progress::new(output, Side::Sender)))
+        Reporter::new(output, Arc::new(Progress::new(output, Side::Sender))).unwrap()
     }
 
     fn measured() -> Measured {

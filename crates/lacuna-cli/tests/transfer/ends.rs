@@ -56,6 +56,14 @@ impl Receiver {
         Self::from(spawn(&mut command))
     }
 
+    /// With results in a pipe that nobody reads.
+    pub(crate) fn start_unread(dir: &Path) -> Self {
+        let script = "mkfifo \"$2.pipe\" && exec \"$1\" recv --json --listen 127.0.0.1:0 --dir \"$2\" \
+            <>\"$2.pipe\" >\"$2.pipe\"";
+        let mut command = piped("sh", &["-c", script, "sh", env!("CARGO_BIN_EXE_lacuna")]);
+        Self::from(spawn(command.arg(dir)))
+    }
+
     /// One receiver after another on a file system of 12 MiB; `None` where
     /// that cannot be made. The second has 64 MiB, which are filled up when
     /// there is a `dir.fill`, and then there is a `dir.full`; the third has

@@ -160,12 +160,13 @@ impl Server {
     }
 
     fn session(&self, connection: &Connection, progress: Arc<Progress>) -> Served {
-        let threads = HashThread::start().and_then(|hashes| Ok((hashes, Behind::start()?)));
-        let (hashes, behind) = match threads {
-            Ok(threads) => threads,
+        let reporter = Reporter::new(self.output, progress.clone());
+        let threads =
+            reporter.and_then(|reporter| Ok((reporter, HashThread::start()?, Behind::start()?)));
+        let (reporter, hashes, behind) = match threads {
+            Ok((reporter, hashes, behind)) => (reporter.below(&self.dir), hashes, behind),
             Err(failure) => return Some(Err(failure)),
         };
-        let reporter = Reporter::new(self.output, progress.clone()).below(&self.dir);
         let mut alive = Vec::new();
         Answer::Alive.emit(&mut alive);
         let lane = Lane::new(connection.clone(), alive);

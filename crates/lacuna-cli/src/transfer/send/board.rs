@@ -457,7 +457,7 @@ mod tests {
 
     fn reporter() -> Reporter {
         let output = Output { json: false, quiet: true };
-        Reporter::new(output, Arc::new(Progress::new(output, Side::Sender)))
+        Reporter::new(output, Arc::new(Progress::new(output, Side::Sender))).unwrap()
     }
 
     /// Offers what is left again and starts the first `started`.

@@ -91,7 +91,7 @@ pub(crate) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
         session: random_id(),
         walker: Walker::new(roots),
         board: Board::new(),
-        reporter: Reporter::new(output, progress.clone()),
+        reporter: Reporter::new(output, progress.clone())?,
         progress,
         hashes,
         total,
