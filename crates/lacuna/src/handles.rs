@@ -50,8 +50,35 @@ pub(crate) fn wait_for<R>(
 
 /// A posted receive.
 ///
-/// What may be incomplete but not late, in mode `raw`: [`RecvHandle::wait`] for as long as
-/// there is time, then [`RecvHandle::complete`], whose bitmap says what came.
+/// In mode `raw` nothing is repaired, so a receive with a deadline is best effort:
+/// wait as long as the data are of use, then take what is there. Chunk `i` begins
+/// at `i` times the chunk's bytes in the buffer, in a receive of several slots too.
+///
+/// ```no_run
+/// # use lacuna::{ConnectionConfig, Connection, Context, Mode, RecvError};
+/// # use std::time::Duration;
+/// # fn example(context: &Context, connection: &Connection) -> Result<(), Box<dyn std::error::Error>> {
+/// // The connecting end:
+/// let config = ConnectionConfig { mode: Mode::Raw, ..ConnectionConfig::default() };
+/// let sending = Connection::connect(context, "receiver:7400", config)?;
+///
+/// // The other:
+/// let receive = connection.post_recv(vec![0; 1 << 20])?;
+/// let chunk_bytes = receive.geometry().chunk_bytes() as usize;
+/// match receive.wait(Duration::from_millis(100)) {
+///     Ok(()) | Err(RecvError::Deadline { .. }) => {}
+///     Err(error) => return Err(error.into()),
+/// }
+/// let done = receive.complete();
+/// // Where the message ends is not known if its last packet did not come.
+/// let bytes = &done.buffer[..done.len.unwrap_or(done.buffer.len())];
+/// for (i, chunk) in bytes.chunks(chunk_bytes).enumerate() {
+///     let is_here = done.chunks[i / 64] >> (i % 64) & 1 == 1;
+///     println!("chunk {i}, {} bytes: {is_here}", chunk.len());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct RecvHandle {
     owner: Arc<Owner>,
     posted: Option<PostedReceive>,
@@ -64,12 +91,14 @@ pub struct Completed {
     /// more. Bytes of incomplete chunks hold whatever part of them came, over
     /// what was there before.
     pub buffer: Vec<u8>,
-    /// Bytes of the message, if its end is known: it travels with the last packet.
+    /// Bytes of the message; `None` while its end has not come. The buffer may be
+    /// longer.
     pub len: Option<usize>,
     /// Whether everything came.
     pub is_complete: bool,
-    /// Chunks that came, one bit each, least significant first. Chunk i begins at i
-    /// times [`Geometry::chunk_bytes`](crate::Geometry::chunk_bytes).
+    /// Chunks that came, one bit each, least significant first: chunk `i`, which
+    /// begins at `i` times [`Geometry::chunk_bytes`](crate::Geometry::chunk_bytes), is
+    /// bit `i % 64` of word `i / 64`.
     pub chunks: Vec<u64>,
     /// User immediate, if all of it came.
     pub immediate: Option<u32>,
