@@ -564,3 +564,46 @@ fn a_client_is_interrupted_while_the_peer_says_nothing() {
         assert!(since.elapsed().as_secs() < 3, "{args:?} took {:?}", since.elapsed());
     }
 }
+
+/// Runs a command as a user with so many threads; `None` where that cannot be had.
+#[cfg(target_os = "linux")]
+fn run_with_threads(count: u32, args: &[&str]) -> Option<Finished> {
+    // The limit is none for root, and for others counts all that they run in the
+    // same namespace.
+    let limit = format!("--nproc={count}");
+    let user = match rustix::process::geteuid().is_root() {
+        true => &["setpriv", "--reuid=54321", "--clear-groups"][..],
+        false => &["unshare", "--user"],
+    };
+    let program = env!("CARGO_BIN_EXE_lacuna");
+    let tried = process::piped(user[0], &[&user[1..], &[program, "--version"]].concat()).output();
+    if !tried.ok()?.status.success() {
+        return None;
+    }
+    let words = [&user[1..], &["prlimit", &limit, program], args].concat();
+    Some(spawn(&mut process::piped(user[0], &words)).finish())
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_thread_that_the_system_refuses_is_an_error_and_no_panic() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().expect("a folder");
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).expect("it is ours");
+    let (file, inbox) = (dir.path().join("file"), dir.path().join("in"));
+    std::fs::write(&file, "content").expect("written");
+    let [file, inbox] = [&file, &inbox].map(|path| path.to_str().expect("text"));
+    let receiver = start(&["recv", "--listen", "127.0.0.1:0", "--dir", inbox]);
+    let address = receiver.address();
+    let coding = ["ec-bench", "--threads", "4", "--code", "xor", "--rounds", "1"];
+    for args in [&["send", "--retry", "0s", file, &address][..], &SMALL_DEMO, &coding] {
+        let mut refused = 0;
+        for count in 1..=9 {
+            let Some(output) = run_with_threads(count, args) else { return };
+            assert!(matches!(output.code, 0 | 5), "{count}: {output:?}");
+            assert!(!output.stderr.contains("panicked"), "{count}: {output:?}");
+            refused += u32::from(output.stderr.contains("refused a thread"));
+        }
+        assert!(refused > 0, "{args:?} has enough with one thread");
+    }
+}

@@ -5,7 +5,8 @@ use super::coder::{Coder, Shape};
 use super::contenders::Contender;
 use super::{Op, Row};
 use crate::failure::Failure;
-use std::sync::Barrier;
+use crate::thread;
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Data that each thread works on per measurement at least, over and over if it
@@ -94,7 +95,7 @@ fn once(
 ) -> Result<f64, Failure> {
     let threads = coders.len();
     let passes = (THREAD_BYTES_MIN * threads).div_ceil(shape.size_bytes());
-    let barrier = Barrier::new(threads);
+    let start = Start::of(threads);
     let spans = std::thread::scope(|scope| {
         let mut workers = Vec::new();
         let (mut data, mut parity) = (data, parity);
@@ -105,16 +106,20 @@ fn once(
             data = rest;
             let (own_parity, rest) = parity.split_at_mut(blocks * shape.parity_bytes());
             parity = rest;
-            let barrier = &barrier;
-            workers.push(scope.spawn(move || {
-                work(shape, op, coder.as_mut(), own_data, own_parity, passes, barrier)
-            }));
+            let start = &start;
+            let work = move || work(shape, op, coder.as_mut(), own_data, own_parity, passes, start);
+            match thread::start_in(scope, "lacuna-code", work) {
+                Ok(worker) => workers.push(worker),
+                Err(failure) => {
+                    start.call_off();
+                    return Err(failure);
+                }
+            }
         }
-        let spans = workers.into_iter().map(std::thread::ScopedJoinHandle::join);
+        let panicked = |_| Failure::Local("a measuring thread panicked".to_owned());
+        let spans = workers.into_iter().map(|worker| worker.join().map_err(panicked)?);
         spans.collect::<Result<Vec<_>, _>>()
-    });
-    let spans = spans.map_err(|_| Failure::Local("a measuring thread panicked".to_owned()))?;
-    let spans = spans.into_iter().collect::<Result<Vec<_>, _>>()?;
+    })?;
     let start = spans.iter().map(|(start, _)| *start).min();
     let end = spans.iter().map(|(_, end)| *end).max();
     let time = end.zip(start).map_or(Duration::ZERO, |(end, start)| end - start);
@@ -129,10 +134,10 @@ fn work(
     data: &mut [u8],
     parity: &mut [u8],
     passes: usize,
-    barrier: &Barrier,
+    together: &Start,
 ) -> Result<(Instant, Instant), Failure> {
     let (block_bytes, parity_bytes) = (shape.block_bytes(), shape.parity_bytes());
-    // A repair needs the parity of its own code. All threads reach the barrier,
+    // A repair needs the parity of its own code. All threads come to the start,
     // whatever happens to one.
     let mut prepared = Ok(());
     if op == Op::Decode {
@@ -140,7 +145,7 @@ fn work(
             .zip(parity.chunks_exact_mut(parity_bytes))
             .try_for_each(|(data, parity)| coder.encode(data, parity));
     }
-    barrier.wait();
+    together.wait();
     prepared?;
     let start = Instant::now();
     for _ in 0..passes {
@@ -154,6 +159,36 @@ fn work(
         }
     }
     Ok((start, Instant::now()))
+}
+
+/// Where threads wait for each other, and then start together; not a `Barrier`,
+/// since some of them may not come to be.
+struct Start {
+    /// Threads that are not there yet.
+    missing: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Start {
+    fn of(threads: usize) -> Self {
+        Self { missing: Mutex::new(threads), changed: Condvar::new() }
+    }
+
+    fn wait(&self) {
+        let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        *missing = missing.saturating_sub(1);
+        if *missing == 0 {
+            self.changed.notify_all();
+        }
+        let waited = self.changed.wait_while(missing, |missing| *missing > 0);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Lets those go that are there: what they do now counts for nothing.
+    fn call_off(&self) {
+        *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = 0;
+        self.changed.notify_all();
+    }
 }
 
 /// Bytes that start at a multiple of [`ALIGN_BYTES`].

@@ -1,9 +1,8 @@
 //! The programs in the hosts: started in order, watched, ended.
 
 use crate::failure::Failure;
-use crate::interrupt;
 use crate::output::Output;
-use crate::thread;
+use crate::{interrupt, thread};
 use lacuna_wan::{Outcome, Program, Side, Wan};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -69,9 +68,17 @@ impl Running {
         }
         let mut child = command.spawn().map_err(failure)?;
         let program = Program::new(&child).map_err(failure)?;
-        let keeps = |stdout| thread::start("output", move || keep(stdout));
-        let output = child.stdout.take().map(keeps).transpose()?;
-        Ok(Self { words: words.to_vec(), program, output })
+        let mut running = Self { words: words.to_vec(), program, output: None };
+        if let Some(stdout) = child.stdout.take() {
+            match thread::start("lacuna-output", move || keep(stdout)) {
+                Ok(thread) => running.output = Some(thread),
+                Err(failure) => {
+                    running.end()?;
+                    return Err(failure);
+                }
+            }
+        }
+        Ok(running)
     }
 
     /// How it ended, if it has by then.

@@ -19,11 +19,12 @@ use super::silence::{Signs, Silence};
 use super::wire::{Answer, BLOCK_BYTES, FatalKind};
 use super::{RecvArgs, blocks_ahead};
 use crate::failure::Failure;
-use crate::interrupt;
 use crate::output::{Output, start_line};
 use crate::purpose::Purpose;
 use crate::reception::{self, Reception, Served};
+use crate::thread::Over;
 use crate::units::show_bytes;
+use crate::{interrupt, thread};
 use behind::Behind;
 use lacuna::{Connection, ConnectionConfig, ConnectionStats, Context, ContextConfig};
 use rustix::fs::Mode;
@@ -186,20 +187,26 @@ impl Server {
         let over = AtomicBool::new(false);
         let drawn = Drawn::default();
         let ended = std::thread::scope(|scope| {
-            let ticking = scope.spawn(|| {
+            let at_end = Over(&over);
+            let tick = || {
                 let mut silence = Silence::new(Instant::now());
                 while !over.load(Ordering::Relaxed) {
                     lane.tick();
                     drawn.draw(&progress, &reporter, connection, &mut silence);
                     std::thread::park_timeout(TICK);
                 }
-            });
+            };
+            let ticking = thread::start_in(scope, "lacuna-tick", tick)?;
             let ended = self.receive(connection, &mut session, &replaced, &drawn).err();
             self.say_goodbye(&mut session, ended.as_ref());
-            over.store(true, Ordering::Relaxed);
+            drop(at_end);
             ticking.thread().unpark();
-            ended
+            Ok(ended)
         });
+        let ended = match ended {
+            Ok(ended) => ended,
+            Err(failure) => return Some(Err(failure)),
+        };
         if let Some((id, _)) = session.state.hello {
             let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
             if sessions.get(&id).is_some_and(|other| Arc::ptr_eq(other, &replaced)) {
