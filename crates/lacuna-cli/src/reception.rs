@@ -12,7 +12,10 @@ use crate::interrupt::{self, LOOK};
 use crate::output::Output;
 use crate::thread;
 use crate::units::show_count;
-use lacuna::{ConnectError, Connection, ConnectionConfig, Context, Listener};
+use lacuna::datapath::BindError;
+use lacuna::{
+    ConnectError, Connection, ConnectionConfig, Context, ContextConfig, ContextError, Listener,
+};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -47,6 +50,18 @@ pub(crate) struct Guest<'a> {
 
 /// One of the guests.
 struct Counted<'a>(&'a AtomicUsize);
+
+/// Sockets for a server that listens at `address`.
+pub(crate) fn sockets(address: SocketAddr, config: ContextConfig) -> Result<Context, Failure> {
+    Context::new(ContextConfig { bind: address.ip(), ..config }).map_err(|error| match error {
+        // Said of the address that was asked for: these sockets have any port.
+        ContextError::Bind(BindError::NotAvailable(_)) => {
+            let error = BindError::NotAvailable(address);
+            Failure::Local(format!("{error}: choose another with --listen"))
+        }
+        error => error.into(),
+    })
+}
 
 impl Reception {
     /// Listens.

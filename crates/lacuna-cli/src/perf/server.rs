@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::purpose::Purpose;
 use crate::reception::{self, Reception, Served};
-use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Wrap};
+use lacuna::{Connection, ConnectionConfig, ContextConfig, Wrap};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -91,14 +91,14 @@ impl Server {
         output: Output,
         stop: Box<dyn Fn() -> bool + Send + Sync>,
     ) -> Result<Arc<Self>, Failure> {
-        let context = Context::new(ContextConfig {
-            bind: args.listen.ip(),
+        let sockets = ContextConfig {
             channels: args.end.channels,
             progress: args.end.progress(),
             datapath: args.end.datapath(),
             wrap,
             ..ContextConfig::default()
-        })?;
+        };
+        let context = reception::sockets(args.listen, sockets)?;
         let config = ConnectionConfig { deadline: Duration::MAX, ..ConnectionConfig::default() };
         let reception = Reception::open(&context, args.listen, config, output)?;
         Ok(Arc::new(Self { reception, settings, output, stop, seats: Mutex::default() }))

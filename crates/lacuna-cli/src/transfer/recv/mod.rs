@@ -26,7 +26,7 @@ use crate::thread::Over;
 use crate::units::show_bytes;
 use crate::{interrupt, thread};
 use behind::Behind;
-use lacuna::{Connection, ConnectionConfig, ConnectionStats, Context, ContextConfig};
+use lacuna::{Connection, ConnectionConfig, ConnectionStats, ContextConfig};
 use rustix::fs::Mode;
 use session::{Ended, Rules, Session, State};
 use space::Promises;
@@ -90,11 +90,8 @@ pub(crate) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
         let wanted = clean::Wanted { older_than, dry_run: args.dry_run };
         return clean::run(&args.dir, wanted, output);
     }
-    let context = Context::new(ContextConfig {
-        bind: args.listen.ip(),
-        channels: args.channels,
-        ..ContextConfig::default()
-    })?;
+    let sockets = ContextConfig { channels: args.channels, ..ContextConfig::default() };
+    let context = reception::sockets(args.listen, sockets)?;
     let config = ConnectionConfig::default();
     let reception = Reception::open(&context, args.listen, config, output)?;
     let address = reception.local_addr();
