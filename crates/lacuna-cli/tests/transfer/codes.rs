@@ -77,3 +77,17 @@ fn a_wrong_hash_at_the_receiver_is_wrong_data_for_the_sender_too() {
     assert_eq!(sent.code, 4, "{}", sent.stderr);
     assert!(sent.stderr.contains("the receiver: another hash"), "{}", sent.stderr);
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_whose_size_is_no_word_on_its_content_is_not_sent_as_empty() {
+    let (_dir, empty, dst) = one_file("");
+    let receiver = Receiver::start(&dst, &[]);
+    let made = Path::new("/proc/version");
+    let sent = send(&[&empty, made], &receiver.address, &["--json"]);
+    assert_eq!(sent.code, 5, "{}", sent.stderr);
+    assert_eq!(sent.file("file")["status"], "complete");
+    let error = sent.file("version")["error"].to_string();
+    assert!(error.contains("has content though its size is 0"), "{error}");
+    assert!(!dst.join("version").exists());
+}

@@ -13,6 +13,7 @@ use crate::transfer::report::{Blame, FileReport, Reporter, Status};
 use crate::transfer::wire::{Hash, Record, Rung};
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 /// Offers in a row before looking at answers.
@@ -262,6 +263,10 @@ fn open(item: &Item) -> Result<File, Given> {
         walk::open(&item.path).map_err(|error| Given::Up(format!("cannot be read: {error}")))?;
     if meta.size_bytes != item.meta.size_bytes || meta.modified != item.meta.modified {
         return Err(Given::Up("changed after it was offered".to_owned()));
+    }
+    // Files of /proc and /sys are made as they are read.
+    if meta.size_bytes == 0 && file.read_at(&mut [0], 0).is_ok_and(|read| read > 0) {
+        return Err(Given::Up("has content though its size is 0: send a copy of it".to_owned()));
     }
     Ok(file)
 }
