@@ -103,14 +103,19 @@ fn a_full_disk_is_said_and_can_be_resumed() {
     let content = fs::read(&large).unwrap();
     let mut session = FakeSession::connect(&receivers.now);
     let (first, rest) = content[..6 * MIB].split_at(3 * MIB);
-    let offer = offer(b"large", 24 * MIB as u64);
-    session.say(&[hello(1), offer, start(0, 0), data(first)].concat());
+    let offers = [offer(b"large", 24 * MIB as u64), offer(b"late", 4)].concat();
+    session.say(&[hello(1), offers, start(0, 0), data(first)].concat());
     session.hear(&answer(0x82, 0, &[0]));
     fs::write(dir.path().join("dst.fill"), "").unwrap();
     wait_until("the disk is full", || dir.path().join("dst.full").exists());
     session.say(&data(rest));
     session.hear(b"No space left on device (os error 28); 21 MiB are missing, 3 MiB are kept");
-    session.say(&[&[7][..], &[0; 8], &[0; 2], &[9]].concat());
+    // One of which nothing can be written leaves nothing.
+    let late = [start(1, 0), data(b"late")].concat();
+    session.say(&[&[7][..], &[0; 8], &[0; 2], &late].concat());
+    session.hear(b"No space left on device (os error 28); 4 B are missing");
+    let drop_late = [&[7][..], &1u64.to_be_bytes(), &[0; 2]].concat();
+    session.say(&[&drop_late[..], &[9]].concat());
     session.hear(&[0x86]);
     // Room was made.
     receivers.proceed();

@@ -231,7 +231,12 @@ impl Session<'_> {
         let (number, name, meta) = (current.number, current.name.clone(), current.meta);
         let kept_bytes = sink.partial.len_bytes();
         let free_bytes = space::free_bytes(sink.partial.file());
-        current.sink = None;
+        if let Some(Sink { partial, .. }) = current.sink.take()
+            && kept_bytes == 0
+        {
+            // There is nothing to resume. If it stays, the next transfer takes it.
+            let _ = partial.remove();
+        }
         let fault = match space::is_full(&error) {
             true => {
                 let reason = space::full(&error, meta.size_bytes, kept_bytes, free_bytes);

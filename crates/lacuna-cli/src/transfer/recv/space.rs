@@ -100,11 +100,11 @@ pub(crate) fn full(
         _ => free_bytes.unwrap_or(0),
     };
     let missing_bytes = size_bytes.saturating_sub(kept_bytes).saturating_sub(free_bytes);
-    format!(
-        "cannot write: {error}; {} are missing, {} are kept and the same command resumes",
-        show_bytes(missing_bytes),
-        show_bytes(kept_bytes),
-    )
+    let kept = match kept_bytes {
+        0 => String::new(),
+        bytes => format!(", {} are kept and the same command resumes", show_bytes(bytes)),
+    };
+    format!("cannot write: {error}; {} are missing{kept}", show_bytes(missing_bytes))
 }
 
 #[cfg(test)]
@@ -148,6 +148,8 @@ mod tests {
         let full_disk = io::Error::from(io::ErrorKind::StorageFull);
         let text = full(&full_disk, 10 << 20, 4 << 20, Some(1 << 20));
         assert!(text.contains("5 MiB are missing, 4 MiB are kept"), "{text}");
+        let text = full(&full_disk, 10 << 20, 0, Some(0));
+        assert!(text.ends_with("10 MiB are missing"), "{text}");
         let quota = io::Error::from(io::ErrorKind::QuotaExceeded);
         let text = full(&quota, 10 << 20, 4 << 20, Some(1 << 40));
         assert!(text.contains("6 MiB are missing, 4 MiB are kept"), "{text}");
