@@ -181,10 +181,12 @@ int lacuna_context_progress(struct lacuna_context *context, int *worked);
 void lacuna_context_free(struct lacuna_context *context);
 
 /**
- * Listens at address, as in "0.0.0.0:7400"; port 0 takes any. settings
- * may be NULL. A connection's mode, chunk, generations and longest message are the
- * connecting end's; its rate and controller, deadlines, timeouts and a given MTU
- * each end has its own. May be called from any thread.
+ * Listens at address, as in "0.0.0.0:7400"; port 0 takes any. settings may be
+ * NULL; of those of a connection the accepting end's own are cc,
+ * rate_bits_per_s, deadline_ms, silence_ms, connect_timeout_ms, and mtu_bytes if it
+ * is given (the smaller one, if both ends give it). mode, chunk_bytes, split,
+ * generations, max_message_bytes and tag are the connecting end's, whatever
+ * settings has for them. May be called from any thread.
  */
 int lacuna_listener_new(struct lacuna_context *context,
                         const char *address,

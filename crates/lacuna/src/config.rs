@@ -27,10 +27,14 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 
 /// Parameters of a queue pair or a connection. The default is what fits most
 /// paths; every field may be changed on its own.
+///
+/// Mode, chunk, split, generations, longest message and tag of a connection are the
+/// connecting end's: those of a [`crate::Listener`] are not looked at. The other
+/// fields are each end's own, but for the MTU: of two that are given the smaller
+/// holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionConfig {
-    /// Reliability of all messages, both directions. Of a connection, like what is
-    /// said of chunks, slots and the immediate here, the connecting end's.
+    /// Reliability of all messages, both directions. The connecting end chooses it.
     pub mode: Mode,
     /// Bytes per chunk: rounded up to whole packets. The default is one packet.
     pub chunk_bytes: u64,

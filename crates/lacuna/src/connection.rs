@@ -27,10 +27,17 @@ use std::time::{Duration, Instant};
 /// The final report goes over TCP, so no path bounds it; everything must fit.
 const LAST_WORDS_BYTES_MAX: usize = 8 << 10;
 
-/// A queue pair whose peer was found over TCP, agreed with and is watched: messages
-/// of any length, modes, deadlines, statistics. Clones are the same connection; it ends with the
-/// last of them, and so do sends and receives that are still under way: their
-/// handles do not keep it. Wait for them, or [`Connection::flush`], first.
+/// A queue pair with its peer found, agreed with and watched: messages of any
+/// length, each landing in the receive that the peer posted for it, in order.
+///
+/// [`Connection::connect`] makes one at one end, a [`Listener`] at the other. Each
+/// operation has a deadline, and a peer that dies ends all of them with an error
+/// that says so. Whether losses are repaired is a matter of the mode that the
+/// connecting end chooses ([`ConnectionConfig::mode`]).
+///
+/// Clones are the same connection; it ends with the last of them, and so do sends
+/// and receives that are still under way: their handles do not keep it. Wait for
+/// them, or [`Connection::flush`], first.
 #[derive(Clone, Debug)]
 pub struct Connection {
     inner: Arc<Inner>,
@@ -77,9 +84,11 @@ impl Listener {
     /// Listens for control connections at `address`; packets use the
     /// context's own ports.
     ///
-    /// Mode, chunk, split, generations and longest message are the connecting end's
-    /// word; of `config` a connection that is accepted has the rate and controller,
-    /// deadlines, timeouts, and the MTU if one is given.
+    /// Mode, chunk, split, generations, longest message and tag are what the
+    /// connecting end says, whatever `config` has for them. Of `config` are this
+    /// end's controller and rate, retransmission timeout, deadline, silence and
+    /// time to connect, and an MTU if one is given: of two that are given the
+    /// smaller holds.
     ///
     /// # Errors
     /// When the configuration makes no sense for any connection, or the address
@@ -291,14 +300,14 @@ impl Connection {
         Ok(clear.unwrap_or_else(not_yet)?)
     }
 
-    /// Writes a message and waits until the peer has it; in mode `raw`, until it is on
-    /// the wire.
+    /// Writes a message and waits until the peer has it, in mode `raw` until all of
+    /// it is on the wire; up to the connection's deadline.
     pub fn write(&self, data: &[u8]) -> Result<(), WriteError> {
         self.write_with(data, None, self.inner.config.deadline)
     }
 
     /// Writes a message, with an immediate if wanted, and waits until the peer
-    /// has it or the deadline comes.
+    /// has it (in mode `raw`: until all of it is on the wire) or the deadline comes.
     pub fn write_with(
         &self,
         data: &[u8],

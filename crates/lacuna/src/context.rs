@@ -141,9 +141,15 @@ impl ContextStats {
     }
 }
 
-/// Sockets, workers and what is remembered of paths, for any number of queue pairs and
-/// connections. With [`Progress::Manual`] there are no threads, and the calls on it and on
-/// them do the work. Clones are the same context.
+/// The sockets, and the threads that serve them: what queue pairs, connections and
+/// listeners of a program share. One is enough for any number of them.
+///
+/// It has [`ContextConfig::channels`] sockets, each with a port of its own. With
+/// [`Progress::Threads`] it works by itself; with [`Progress::Manual`] only while
+/// the application is in a call that waits, or in [`Context::progress`] and its like.
+///
+/// Clones are the same context. Queue pairs and listeners keep it, too; its sockets
+/// are closed and its threads end with the last of them.
 #[derive(Clone)]
 pub struct Context {
     inner: Arc<Inner>,

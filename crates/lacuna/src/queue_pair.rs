@@ -1,5 +1,6 @@
 //! A queue pair: the SDR core as a library. Post receives, read their live
-//! bitmaps, send in one shot or as a stream, bring your own reliability.
+//! bitmaps, send in one shot or as a stream. In mode `raw` nothing is repaired:
+//! bring your own reliability. Other modes, the default among them, repair.
 //!
 //! The ends exchange [`QueuePair::info`] blobs by any means, as in the paper
 //! (SDR-RDMA 3.2.2, table 1). [`crate::Connection`] does that over TCP and adds
@@ -24,6 +25,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+/// The SDR core: receives with live bitmaps, matched with the peer's sends by
+/// their order.
+///
+/// It is made by [`Context::queue_pair`]; the ends exchange their
+/// [`QueuePair::info`] by any means and [`QueuePair::connect`]. Of a connection's
+/// it is [`crate::Connection::queue_pair`]. Whether losses are repaired is a matter
+/// of [`ConnectionConfig::mode`]: the default, [`Mode::Auto`](crate::Mode::Auto),
+/// repairs one-shot sends; [`Mode::Raw`](crate::Mode::Raw) nothing, for a scheme of
+/// one's own. Streams ([`QueuePair::open_stream`]) are repaired in no mode.
+///
 /// Clones are the same queue pair; it ends with the last of them and the last
 /// of its handles.
 #[derive(Clone)]
