@@ -5,8 +5,8 @@
 #   scripts/transfer.sh resume [BYTES] [N]    one file (3 GiB), either end killed N (20) times
 #   scripts/transfer.sh small [N]             N (100,000) files of 1 to 4 KiB
 #
-# Builds the release binary unless LACUNA names one and a folder below
-# ${TMPDIR:-/tmp} with room for the data twice; it is removed at the end.
+# Builds the release binary unless LACUNA names one; uses a folder below
+# ${TMPDIR:-/tmp} with room for the data twice, which is removed at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ -z "${LACUNA:-}" ]; then
