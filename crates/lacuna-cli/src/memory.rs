@@ -45,11 +45,17 @@ fn free_bytes(meminfo: &str) -> Option<u64> {
 
 /// A buffer of zeros, touched: its memory is there from now on.
 pub(crate) fn zeroed(len: usize) -> Result<Vec<u8>, Failure> {
+    let mut buffer = reserved(len)?;
+    buffer.resize(len, 0);
+    Ok(buffer)
+}
+
+/// An empty buffer with room, which is touched only when it is filled.
+pub(crate) fn reserved(len: usize) -> Result<Vec<u8>, Failure> {
     let mut buffer = Vec::new();
     buffer.try_reserve_exact(len).map_err(|_| {
         Failure::Local(format!("the system refused {} of memory", show_bytes(len as u64)))
     })?;
-    buffer.resize(len, 0);
     Ok(buffer)
 }
 

@@ -53,7 +53,7 @@ pub(super) fn measure(
         let geometry = config.geometry(mtu_bytes, args.end.channels);
         geometry.map_err(|error| Failure::Usage(error.to_string()))?;
     }
-    let buffers = sending::buffers(args)?;
+    let buffers = sending::buffers(args, stop, output)?;
     let session = ConnectionConfig { tag: Purpose::Session.tag(run), ..plain };
     let sockets = args.pace.context(ContextConfig {
         channels: args.end.channels,

@@ -147,7 +147,7 @@ struct ClientArgs {
     /// Messages to send; without it, as many as --duration allows
     #[arg(long, short = 'n', value_name = "COUNT", value_parser = units::count(1..=COUNT_MAX))]
     iters: Option<u64>,
-    /// How long messages are begun, after the warm-up; those under way then are waited for
+    /// How long messages are begun; at least until one of the warm-up and one more have arrived
     #[arg(
         long,
         short = 'D',

@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-/// Fills a message.
-pub(super) fn fill(buffer: &mut [u8], message: u64) {
-    for (index, word) in buffer.chunks_mut(8).enumerate() {
-        let value = value(message, index).to_le_bytes();
+/// Fills a message from a whole word on.
+pub(super) fn fill(buffer: &mut [u8], from: usize, message: u64) {
+    for (index, word) in buffer[from..].chunks_mut(8).enumerate() {
+        let value = value(message, from / 8 + index).to_le_bytes();
         word.copy_from_slice(&value[..word.len()]);
     }
 }
@@ -45,7 +45,9 @@ mod tests {
     #[test]
     fn a_filled_message_checks_and_an_altered_one_does_not() {
         let mut buffer = vec![0; 1003];
-        fill(&mut buffer, 7);
+        // In two parts.
+        fill(&mut buffer[..504], 0, 7);
+        fill(&mut buffer, 504, 7);
         assert_eq!(first_wrong(&buffer, 0..1003, 7), None);
         assert_eq!(first_wrong(&buffer, 0..1003, 8), Some(0));
         buffer[1001] ^= 1;
@@ -55,7 +57,7 @@ mod tests {
     #[test]
     fn a_part_is_checked_wherever_it_begins_and_ends() {
         let mut buffer = vec![0; 100];
-        fill(&mut buffer, 7);
+        fill(&mut buffer, 0, 7);
         buffer[41] ^= 1;
         assert_eq!(first_wrong(&buffer, 0..41, 7), None);
         assert_eq!(first_wrong(&buffer, 42..100, 7), None, "the same word, behind it");

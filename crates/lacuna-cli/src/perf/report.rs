@@ -109,8 +109,7 @@ impl Report {
             mtu_bytes: chosen.mtu_bytes,
             gbit_per_s: per_s(payload_bytes * arrived_share * 8.0) / 1e9,
             mpps: per_s((iterations * packets) as f64 * arrived_share) / 1e6,
-            // From a zero: the sum of nothing is a negative one.
-            mean_us: sorted.iter().fold(0.0, |sum, us| sum + us) / iterations.max(1) as f64,
+            mean_us: mean(&sorted),
             p50_us: quantile(&sorted, 0.5),
             p99_us: quantile(&sorted, 0.99),
             max_us: sorted.last().copied().unwrap_or(0.0),
@@ -235,6 +234,11 @@ impl Counted {
     }
 }
 
+fn mean(values: &[f64]) -> f64 {
+    // The sum of no numbers at all is -0.
+    if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
+}
+
 /// The value below which a share of the sorted values lies (nearest rank).
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;
@@ -251,6 +255,12 @@ mod tests {
         assert_eq!(quantile(&values, 0.5), 50.0);
         assert_eq!(quantile(&values, 0.99), 99.0);
         assert_eq!(quantile(&[], 0.5), 0.0);
+    }
+
+    #[test]
+    fn the_mean_of_nothing_is_zero_and_not_less() {
+        assert_eq!(mean(&[1.0, 3.0]), 2.0);
+        assert!(mean(&[]).is_sign_positive());
     }
 
     #[test]

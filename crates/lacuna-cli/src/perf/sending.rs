@@ -5,6 +5,7 @@ use super::{ClientArgs, pattern};
 use crate::failure::Failure;
 use crate::interrupt::LOOK;
 use crate::memory;
+use crate::output::Output;
 use crate::units::{show_bytes, show_count};
 use lacuna::{Connection, SendBuffer, SendHandle, WriteError};
 use std::collections::VecDeque;
@@ -14,6 +15,11 @@ use std::time::{Duration, Instant};
 /// How long a server may take to finish a message that is on the wire, in a
 /// mode without repair.
 const FINISHED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Filling this much takes a second: whoever waits is told.
+const TOLD_FROM_BYTES: u64 = 1 << 30;
+/// What is filled between two looks whether to end: whole words.
+const FILL_BYTES: usize = 16 << 20;
 
 /// A message on its way.
 struct InFlight {
@@ -48,17 +54,33 @@ pub(super) struct Measured {
 
 /// A buffer for each message in flight: as large writes have it, the bytes come
 /// from memory, not from a cache.
-pub(super) fn buffers(args: &ClientArgs) -> Result<Vec<Arc<Vec<u8>>>, Failure> {
+pub(super) fn buffers(
+    args: &ClientArgs,
+    stop: &dyn Fn() -> bool,
+    output: Output,
+) -> Result<Vec<Arc<Vec<u8>>>, Failure> {
     let count = show_count(args.inflight.into(), "message");
     let what = format!("{count} of {} in flight", show_bytes(args.size));
     let needed_bytes = args.size.saturating_mul(args.inflight.into());
     memory::check(needed_bytes, &what, "choose a smaller --size or --inflight")?;
-    let filled = |number| {
-        let mut buffer = memory::zeroed(args.size as usize)?;
-        pattern::fill(&mut buffer, number);
-        Ok(Arc::new(buffer))
-    };
+    if needed_bytes >= TOLD_FROM_BYTES {
+        output.note(&format!("filling {what}: {}", show_bytes(needed_bytes)));
+    }
+    let filled = |number| filled(args.size as usize, number, stop).map(Arc::new);
     (0..u64::from(args.inflight)).map(filled).collect()
+}
+
+fn filled(len: usize, message: u64, stop: &dyn Fn() -> bool) -> Result<Vec<u8>, Failure> {
+    let mut buffer = memory::reserved(len)?;
+    while buffer.len() < len {
+        if stop() {
+            return Err(Failure::Interrupted);
+        }
+        let from = buffer.len();
+        buffer.resize(len.min(from + FILL_BYTES), 0);
+        pattern::fill(&mut buffer, from, message);
+    }
+    Ok(buffer)
 }
 
 impl<'a> Sending<'a> {
@@ -135,7 +157,7 @@ impl<'a> Sending<'a> {
                 buffer = Arc::new(memory::zeroed(self.args.size as usize)?);
             }
             if let Some(bytes) = Arc::get_mut(&mut buffer) {
-                pattern::fill(bytes, self.posted);
+                pattern::fill(bytes, 0, self.posted);
             }
         }
         let posted = Instant::now();

@@ -4,7 +4,7 @@
 use super::protocol::{Answer, Awaited, Request, send};
 use super::report::Report;
 use super::server::{Server, Settings};
-use super::{ClientArgs, ServerArgs, client};
+use super::{ClientArgs, ServerArgs, client, sending};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::purpose::{Purpose, random};
@@ -119,6 +119,16 @@ fn network(result: Result<Report, Failure>) -> String {
         Err(other) => panic!("no failure of the network: {other:?}"),
         Ok(_) => panic!("it measured"),
     }
+}
+
+#[test]
+fn filling_the_first_messages_is_interrupted() {
+    let line = "client host --size 48MiB --inflight 1";
+    let args = ClientLine::try_parse_from(line.split_whitespace()).expect("a command line");
+    let looks = std::cell::Cell::new(0);
+    let stop = || looks.replace(looks.get() + 1) == 1;
+    let filled = sending::buffers(&args.args, &stop, OUTPUT);
+    assert!(matches!(filled, Err(Failure::Interrupted)), "{filled:?}");
 }
 
 type Links = Arc<Mutex<Vec<ImpairCountersHandle>>>;
