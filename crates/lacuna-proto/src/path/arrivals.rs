@@ -39,7 +39,7 @@ const TRICKLE_PART: u64 = 16;
 const REPORTS_PER_RTT: u64 = 16;
 /// A report that time asks for stands for so many times its own bytes, or waits longer:
 /// over 10 Mbit/s each packet had one, and a way back of 1 Mbit/s was full of them. TCP's
-/// are a 28th, one of 52 bytes for two full packets.
+/// are a 56th, one of 52 bytes for two full packets.
 const SHARE_OF_REPORTS: u64 = 64;
 /// Reports per round trip of less than that, and the longest wait for one (that of QUIC's
 /// acknowledgements, RFC 9000, section 18.2).
