@@ -50,8 +50,8 @@ Room:
 
 /// Send files and folders to a receiver.
 ///
-/// Regular files and folders are sent, with their permissions and files with
-/// their times; symbolic links and special files below the given paths are
+/// Regular files and folders are sent, with their permissions (but a folder is
+/// open to its owner) and files with their times; symbolic links and special files below the given paths are
 /// skipped with a note (a link that is given as a PATH is followed). Names are
 /// sent byte for byte, whatever their script, text or not.
 ///
