@@ -8,7 +8,11 @@ use comfy_table::{CellAlignment, Table, presets};
 pub(super) fn render(results: &[ModeResult]) -> String {
     let has_dropped = results.iter().any(|result| result.queue_dropped_packets > 0);
     let has_parity = results.iter().any(|result| result.parity_packets > 0);
-    let mut header = vec!["mode", "mean ms", "p99 ms", "x ideal", "Gbit/s", "lost"];
+    let (unit, per_gbit) = match results.iter().any(|result| result.goodput_gbit_per_s >= 0.1) {
+        true => ("Gbit/s", 1.0),
+        false => ("Mbit/s", 1e3),
+    };
+    let mut header = vec!["mode", "mean ms", "p99 ms", "x ideal", unit, "lost"];
     header.extend(has_dropped.then_some("dropped in queue"));
     if has_parity {
         header.extend(["chunks repaired", "fell back"]);
@@ -23,7 +27,7 @@ pub(super) fn render(results: &[ModeResult]) -> String {
             format!("{:.1}", result.completion_ms.mean),
             format!("{:.1}", result.completion_ms.p99),
             format!("{:.3}", result.completion_ms.mean / result.ideal_ms),
-            format!("{:.3}", result.goodput_gbit_per_s),
+            format!("{:.3}", result.goodput_gbit_per_s * per_gbit),
             result.lost_packets.to_string(),
         ];
         row.extend(has_dropped.then(|| result.queue_dropped_packets.to_string()));
@@ -59,6 +63,15 @@ mod tests {
         let dropped = ModeResult { queue_dropped_packets: 77, ..result("sr:rto") };
         let table = render(&[clean, dropped]);
         assert!(table.contains("dropped in queue") && table.contains(" 77 "), "{table}");
+    }
+
+    #[test]
+    fn low_rates_are_told_in_a_smaller_unit() {
+        let slow = ModeResult { goodput_gbit_per_s: 0.0004, ..result("sr") };
+        let table = render(std::slice::from_ref(&slow));
+        assert!(table.contains("Mbit/s") && table.contains(" 0.400 "), "{table}");
+        let table = render(&[slow, result("sr:rto")]);
+        assert!(table.contains("Gbit/s") && table.contains(" 0.200 "), "{table}");
     }
 
     #[test]
