@@ -13,6 +13,7 @@ mod reach;
 mod reception;
 mod thread;
 mod units;
+mod upfront;
 
 mod demo;
 mod ec_bench;

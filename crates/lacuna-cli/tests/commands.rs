@@ -618,3 +618,15 @@ fn a_server_names_the_address_that_it_cannot_have() {
         assert!(output.stderr.contains(expected), "{output:?}");
     }
 }
+
+#[test]
+fn a_plot_that_cannot_be_written_is_refused_before_the_work() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let plot = dir.path().join("none").join("plot.svg");
+    let plot = plot.to_str().expect("text");
+    for command in [&["demo", "--runs", "10000"][..], &["ec-bench"], &["probe", "client", "host"]] {
+        let output = run(&[command, &["--plot", plot]].concat());
+        assert_eq!((output.code, &*output.stdout), (5, ""), "{output:?}");
+        assert!(output.stderr.contains(&format!("cannot write {plot}")), "{output:?}");
+    }
+}

@@ -10,7 +10,7 @@ mod table;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::units::{self, show_bytes, show_count, show_time};
-use crate::{interrupt, memory, modes};
+use crate::{interrupt, memory, modes, upfront};
 use clap::Args;
 use lacuna::ConnectionConfig;
 use lacuna::modes::{Mode, TABLE};
@@ -159,6 +159,11 @@ pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<(), Failure> {
     let ways =
         Ways { rate_bits_per_s: args.rate, rtt: args.rtt, loss: args.loss, burst: args.burst };
     args.check(&ways)?;
+    if !args.no_plot {
+        upfront::check(Some(&args.plot)).map_err(|failure| {
+            Failure::Local(format!("{failure}: choose another --plot, or --no-plot"))
+        })?;
+    }
     interrupt::install()?;
     output.note(&format!(
         "{} of {} over {ways}; ideal {}",

@@ -14,7 +14,7 @@ mod table;
 
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::units;
+use crate::{units, upfront};
 use clap::{Args, ValueEnum};
 use coder::Shape;
 use serde::Serialize;
@@ -143,6 +143,7 @@ impl Op {
 pub(crate) fn run(args: &EcBenchArgs, output: Output) -> Result<(), Failure> {
     let threads = threads(args)?;
     let shape = shape(args, &threads)?;
+    upfront::check(args.plot.as_ref())?;
     let contenders = contenders::find(args, &shape, output)?;
     let ops = if args.ops.is_empty() { &Op::ALL[..] } else { &args.ops };
     output.note(&format!(

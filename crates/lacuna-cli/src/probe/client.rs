@@ -8,7 +8,7 @@ use super::{ClientArgs, csv};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::units::{show_bytes, show_rate, show_time};
-use crate::{interrupt, planner, purpose, reach};
+use crate::{interrupt, planner, purpose, reach, upfront};
 use lacuna::Wrap;
 use lacuna_probe::{Client, ClientConfig, ClientError};
 use std::net::SocketAddr;
@@ -25,6 +25,8 @@ pub(super) struct Measured {
 }
 
 pub(super) fn run(args: &ClientArgs, output: Output) -> Result<(), Failure> {
+    upfront::check(args.csv.as_ref())?;
+    upfront::check(args.plot.as_ref())?;
     interrupt::install()?;
     let Measured { report, failure } = measure(args, None, &interrupt::requested, output)?;
     if let Some(report) = &report {

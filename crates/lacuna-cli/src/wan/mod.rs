@@ -8,7 +8,7 @@ mod values;
 
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::{interrupt, units};
+use crate::{interrupt, units, upfront};
 use clap::{Args, Subcommand};
 use conditions::{ChangeSpec, Conditions};
 use lacuna_wan::{Direction, HostConfig, HostError, Report, Side, Wan, WanConfig, WanError};
@@ -168,6 +168,8 @@ fn run_programs(
     output: Output,
 ) -> Result<ExitCode, Failure> {
     let (ways, course) = conditions::course(&args.conditions, &args.at)?;
+    upfront::check(args.csv.as_ref())?;
+    upfront::check(args.plot.as_ref())?;
     let hosts =
         HostConfig { mtu_bytes: args.mtu, offload: !args.no_offload, sysctls: args.sysctl.clone() };
     let config = WanConfig { ways: ways.clone(), hosts, seed: args.seed, interval: args.interval };
