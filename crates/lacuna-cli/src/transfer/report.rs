@@ -3,7 +3,7 @@
 use super::name::shown;
 use super::printer::Printer;
 use super::progress::Progress;
-use super::wire::Hash;
+use super::wire::{Hash, Kind};
 use crate::failure::Failure;
 use crate::output::{Output, json};
 use crate::units::{show_bytes, show_count, show_rate};
@@ -102,6 +102,8 @@ pub(crate) struct FileReport {
     pub(crate) error: Option<String>,
     #[serde(skip)]
     blame: Blame,
+    #[serde(skip)]
+    kind: Kind,
 }
 
 impl FileReport {
@@ -117,7 +119,13 @@ impl FileReport {
             status,
             error: None,
             blame: Blame::Peer,
+            kind: Kind::File,
         }
+    }
+
+    /// What it is, if it may be a folder.
+    pub(crate) fn of(self, kind: Kind) -> Self {
+        Self { kind, ..self }
     }
 
     /// Why it did not move, and whose fault that is.
@@ -189,6 +197,8 @@ struct State {
     summary: Summary,
     /// The worst that went wrong and its first file, for the last line.
     worst: Option<(Blame, String)>,
+    /// Whether a folder is among what went wrong.
+    has_bad_folder: bool,
 }
 
 impl Reporter {
@@ -236,6 +246,7 @@ impl Reporter {
             } else {
                 self.progress.error(&line);
                 let mut state = self.lock();
+                state.has_bad_folder |= report.kind == Kind::Folder;
                 if state.worst.as_ref().is_none_or(|(worst, _)| *worst < report.blame) {
                     state.worst = Some((report.blame, name));
                 }
@@ -268,6 +279,7 @@ impl Reporter {
         self.progress.clear();
         let mut state = self.lock();
         let worst = state.worst.take();
+        let has_bad_folder = state.has_bad_folder;
         let summary = &mut state.summary;
         summary.seconds = measured.elapsed.as_secs_f64();
         summary.moved_bytes = measured.moved_bytes;
@@ -296,12 +308,13 @@ impl Reporter {
             return Err(failure);
         }
         if let Some((blame, first)) = worst {
-            let all = bad + summary.files;
+            let all = match has_bad_folder {
+                true => format!("{} files and folders", bad + summary.files + summary.folders),
+                false => show_count(bad + summary.files, "file"),
+            };
             // Why is told above.
             let first = if bad > 1 { format!(", first {first}") } else { format!(": {first}") };
-            return Err(
-                blame.failure(format!("{bad} of {} failed{first}", show_count(all, "file")))
-            );
+            return Err(blame.failure(format!("{bad} of {all} failed{first}")));
         }
         // Nobody may read results, but nothing else is wrong.
         printed
@@ -421,6 +434,12 @@ mod tests {
         assert!(
             matches!(&result, Err(Failure::Local(text)) if text == "4 of 4 files failed, first b")
         );
+        let reporter = self::reporter();
+        reporter.folder();
+        reporter.file(FileReport::unmoved(b"good", 1, Status::Complete));
+        reporter.file(file(Status::Failed, Blame::Local, "unreadable").of(Kind::Folder));
+        let text = reporter.finish(&measured(), None).unwrap_err().to_string();
+        assert_eq!(text, "1 of 3 files and folders failed: f");
         let reporter = self::reporter();
         reporter.file(file(Status::Failed, Blame::Local, "unreadable"));
         reporter.file(file(Status::WrongHash, Blame::Data, "another hash"));

@@ -399,7 +399,7 @@ impl Session<'_> {
             Outcome::Refused => (Status::Refused, Blame::Local),
             _ => (Status::Failed, Blame::Local),
         };
-        let report = FileReport::unmoved(name, meta.size_bytes, status);
+        let report = FileReport::unmoved(name, meta.size_bytes, status).of(meta.kind);
         self.report(report.with_error(blame, reason));
         self.settle(number, outcome, reason)
     }

@@ -426,7 +426,8 @@ fn report_of(entry: &Entry, outcome: Outcome, reason: &str) -> Option<FileReport
         Outcome::Failed => Status::Failed,
         Outcome::WrongHash => Status::WrongHash,
     };
-    let mut report = FileReport::unmoved(&item.name, item.meta.size_bytes, status);
+    let report = FileReport::unmoved(&item.name, item.meta.size_bytes, status);
+    let mut report = report.of(item.meta.kind);
     if let Some(sent) = &entry.sent {
         report = report.with_time(sent.started.elapsed(), sent.from);
         if let Some(hash) = &sent.hash {

@@ -117,8 +117,8 @@ impl Producer<'_> {
                     self.reporter
                         .file(report.with_error(Blame::Local, format!("skipped: {reason}")));
                 }
-                Some(Entry::Unreadable { name, error }) => {
-                    let report = FileReport::unmoved(&name, 0, Status::Failed);
+                Some(Entry::Unreadable { name, kind, error }) => {
+                    let report = FileReport::unmoved(&name, 0, Status::Failed).of(kind);
                     self.reporter
                         .file(report.with_error(Blame::Local, format!("cannot be read: {error}")));
                 }

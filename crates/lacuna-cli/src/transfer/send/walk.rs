@@ -39,6 +39,7 @@ pub(crate) enum Entry {
     /// Not sent, because it cannot be read.
     Unreadable {
         name: Vec<u8>,
+        kind: Kind,
         error: io::Error,
     },
 }
@@ -108,11 +109,11 @@ impl Walker {
         }
         if name.len() > NAME_BYTES_MAX {
             let error = io::Error::from(io::ErrorKind::InvalidFilename);
-            return Some(Entry::Unreadable { name, error });
+            return Some(Entry::Unreadable { name, kind: Kind::File, error });
         }
         let metadata = match fs::symlink_metadata(&path) {
             Ok(metadata) => metadata,
-            Err(error) => return Some(Entry::Unreadable { name, error }),
+            Err(error) => return Some(Entry::Unreadable { name, kind: Kind::File, error }),
         };
         let kind = metadata.file_type();
         if kind.is_dir() {
@@ -136,7 +137,7 @@ impl Walker {
                 self.open = Some(Open { entries, path: folder.clone(), name: name.clone() });
                 Entry::Item(Item { path: folder.to_path_buf(), name, meta })
             }
-            Err(error) => Entry::Unreadable { name, error },
+            Err(error) => Entry::Unreadable { name, kind: Kind::Folder, error },
         }
     }
 }
@@ -155,7 +156,7 @@ impl Iterator for Walker {
                     Some(Err(error)) => {
                         let name = open.name.clone();
                         self.open = None;
-                        return Some(Entry::Unreadable { name, error });
+                        return Some(Entry::Unreadable { name, kind: Kind::Folder, error });
                     }
                     Some(Ok(entry)) => {
                         let mut name = open.name.clone();
@@ -224,7 +225,7 @@ mod tests {
             match entry {
                 Entry::Item(item) => items.push(shown(&item.name)),
                 Entry::Skipped { name, .. } => skipped.push(shown(&name)),
-                Entry::Unreadable { name, error } => panic!("{}: {error}", shown(&name)),
+                Entry::Unreadable { name, error, .. } => panic!("{}: {error}", shown(&name)),
             }
         }
         (items, skipped)
