@@ -1,13 +1,14 @@
-//! Reaching a listener: the first of a name's addresses that answers, again if it
-//! has no room just now, all within the time that connecting may take.
+//! Reaching a listener: one of a name's addresses (`reach.rs`), again if it has no
+//! room just now, all within the time that connecting may take.
 
 use crate::config::ConnectionConfig;
 use crate::context::Context;
 use crate::error::ConnectError;
 use crate::handshake::{self, Agreed, Connected, Line};
+use crate::reach;
 use std::fmt::Display;
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::ToSocketAddrs;
 use std::time::{Duration, Instant};
 
 /// First and longest pause before another try; it doubles. Drawn from its upper
@@ -85,28 +86,27 @@ fn fraction() -> u8 {
     getrandom::fill(&mut byte).map_or(0, |()| byte[0])
 }
 
-/// A control connection to the first of the peer's addresses that answers, if possible
-/// one that has served before.
+/// A control connection to one of the peer's addresses, if possible one that has served
+/// before. Addresses that this context's sockets cannot send to are left out.
 fn reach(
     context: &Context,
     peer: &(impl ToSocketAddrs + Display),
     deadline: Instant,
 ) -> Result<Line, ConnectError> {
     let unreachable = |source| ConnectError::Unreachable { peer: peer.to_string(), source };
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let (mut addresses, mut unusable) = (Vec::new(), None);
     for address in peer.to_socket_addrs().map_err(unreachable)? {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            last = io::ErrorKind::TimedOut.into();
-            break;
-        }
-        if let Some(kept) = context.idle().take(address) {
-            return Ok(Line::Kept(kept));
-        }
-        match TcpStream::connect_timeout(&address, left) {
-            Ok(stream) => return Ok(Line::New(stream)),
-            Err(error) => last = error,
+        match handshake::host_of(address, context) {
+            Ok(_) => addresses.push(address),
+            Err(why) => unusable = Some(io::Error::new(io::ErrorKind::Unsupported, why)),
         }
     }
-    Err(unreachable(last))
+    if let Some(kept) = addresses.iter().find_map(|address| context.idle().take(*address)) {
+        return Ok(Line::Kept(kept));
+    }
+    match (reach::first_of(&addresses, deadline), unusable) {
+        (Ok(stream), _) => Ok(Line::New(stream)),
+        (Err(_), Some(unusable)) if addresses.is_empty() => Err(unreachable(unusable)),
+        (Err(error), _) => Err(unreachable(error)),
+    }
 }

@@ -50,6 +50,7 @@ mod packetize;
 mod paths;
 mod prefetch;
 mod queue_pair;
+mod reach;
 mod rest;
 mod reuse;
 mod roster;

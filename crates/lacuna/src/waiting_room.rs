@@ -116,6 +116,8 @@ impl WaitingRoom {
     fn accept(&mut self, tcp: &TcpListener) -> io::Result<Option<TcpStream>> {
         loop {
             match tcp.accept() {
+                // Reset in the queue: Linux tells of it only here.
+                Ok((stream, _)) if is_gone(&stream) => {}
                 Ok((stream, _)) => return Ok(Some(stream)),
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return Ok(None),
@@ -160,6 +162,10 @@ impl WaitingRoom {
                 let set = exchange.stream().set_nonblocking(false);
                 let done = set.map_err(|error| exchange.failed(error)).map(|()| exchange);
                 self.done.push_back(done);
+            }
+            // One of several attempts of a peer (`reach.rs`) that another was faster than.
+            Err(error) if exchange.was_forgotten(&error) => {
+                tracing::debug!(%error, "reset without a word");
             }
             Err(error) => self.done.push_back(Err(error)),
         }
@@ -209,6 +215,11 @@ impl WaitingRoom {
         }
         Ok(())
     }
+}
+
+/// Whether nobody is at the other end any more.
+fn is_gone(stream: &TcpStream) -> bool {
+    stream.peer_addr().is_err_and(|error| error.kind() == io::ErrorKind::NotConnected)
 }
 
 /// Whether the system lacks what a connection takes: a descriptor or memory.
@@ -276,6 +287,31 @@ mod tests {
         assert!(is_exhausted(&Errno::NOMEM.into()));
         assert!(!is_exhausted(&Errno::INVAL.into()), "the listener is no listener any more");
         assert!(!is_exhausted(&Errno::PERM.into()), "a firewall refused this one");
+    }
+
+    /// Who connects twice at once (`reach.rs`) forgets the slower attempt.
+    #[cfg(unix)]
+    #[test]
+    fn connections_that_are_reset_without_a_word_are_no_peers() {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        tcp.set_nonblocking(true).unwrap();
+        let connect = || TcpStream::connect(tcp.local_addr().unwrap()).unwrap();
+        let reset = |stream: TcpStream| {
+            rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+        };
+        let mut room = WaitingRoom::new(9).unwrap();
+        let waiting = connect();
+        room.take_in(&tcp, PATIENCE).unwrap();
+        assert_eq!(room.silent.len(), 1);
+        reset(waiting);
+        reset(connect());
+        let closing = connect();
+        let address = closing.local_addr().unwrap();
+        drop(closing);
+        let Err(error) = room.next(&tcp, PATIENCE).unwrap() else { panic!("nobody has spoken") };
+        assert!(matches!(error, ConnectError::Exchange { peer, .. } if peer == address), "{error}");
+        room.wait(&tcp).unwrap();
+        assert!(room.silent.is_empty() && room.done.is_empty());
     }
 
     #[test]

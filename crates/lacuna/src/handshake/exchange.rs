@@ -149,6 +149,13 @@ impl Exchange {
         Ok(true)
     }
 
+    /// Whether it failed as the peer has reset the connection before it said anything.
+    pub(crate) fn was_forgotten(&self, error: &ConnectError) -> bool {
+        let is_reset = |source: &io::Error| source.kind() == io::ErrorKind::ConnectionReset;
+        self.received.is_empty()
+            && matches!(error, ConnectError::Exchange { source, .. } if is_reset(source))
+    }
+
     /// Waits for the peer's first message and gives its body.
     pub(super) fn receive(&mut self) -> Result<Vec<u8>, ConnectError> {
         loop {

@@ -409,7 +409,7 @@ fn peer_of(info: &QpInfo) -> Peer {
 
 /// The peer's host as this end's sockets have to name it: control connections
 /// may be of another address family than the context.
-fn host_of(peer: SocketAddr, context: &Context) -> Result<SocketAddr, String> {
+pub(crate) fn host_of(peer: SocketAddr, context: &Context) -> Result<SocketAddr, String> {
     let local = context.addresses()[0].ip();
     match (local, peer.ip().to_canonical()) {
         (IpAddr::V6(local), IpAddr::V4(ip)) if local.is_unspecified() => {

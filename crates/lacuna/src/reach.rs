@@ -1,0 +1,264 @@
+//! A TCP connection to the first of some addresses that answers.
+//!
+//! Happy Eyeballs (RFC 8305, section 5): an address that is silent for a while does not
+//! hold up the next. And one that is silent is asked again from another port. TCP itself
+//! sends a lost SYN again after a second (RFC 6298, 2.1), then after more, the same to a
+//! lost answer: over a path that loses packets one connection in fifty would begin twenty
+//! round trips late, and one of a crowd nearly always does. What comes of the first that is
+//! made, and the others are forgotten before they say a word.
+
+use mio::net::TcpStream as Attempt;
+use mio::{Events, Interest, Poll, Token};
+use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// How long an attempt may be silent before the next begins (RFC 8305, section 8), with the
+/// first attempt at each address. It doubles each time that all addresses have had their
+/// turn: a listener with too much to do must not get ever more of it.
+const PAUSE: Duration = Duration::from_millis(250);
+/// Attempts at one address: at 0, 250, 750 and 1750 ms if it is the only one. Behind these
+/// TCP repeats each of them.
+const ATTEMPTS_MAX: u32 = 4;
+
+/// What to try next, and when.
+#[derive(Debug)]
+struct Turns {
+    /// With how often each was tried.
+    queue: VecDeque<(SocketAddr, u32)>,
+    due: Instant,
+}
+
+impl Turns {
+    fn new(now: Instant, addresses: &[SocketAddr]) -> Self {
+        Self { queue: addresses.iter().map(|address| (*address, 0)).collect(), due: now }
+    }
+
+    /// When the next attempt begins, if there is to be one.
+    fn due(&self) -> Option<Instant> {
+        self.queue.front().map(|_| self.due)
+    }
+
+    /// The address whose turn it is.
+    fn take(&mut self, now: Instant) -> Option<SocketAddr> {
+        if self.due > now {
+            return None;
+        }
+        let (address, tried) = self.queue.pop_front()?;
+        if tried + 1 < ATTEMPTS_MAX {
+            self.queue.push_back((address, tried + 1));
+        }
+        let next_tried = self.queue.front().map_or(0, |(_, tried)| *tried);
+        self.due = now + PAUSE * (1 << next_tried.saturating_sub(1));
+        Some(address)
+    }
+
+    /// The address has answered with an error; one that was not tried yet waits no longer.
+    fn give_up(&mut self, now: Instant, failed: SocketAddr) {
+        self.queue.retain(|(address, _)| *address != failed);
+        if self.queue.front().is_some_and(|(_, tried)| *tried == 0) {
+            self.due = now;
+        }
+    }
+}
+
+/// Connects to one of `addresses`, in their order; the stream blocks.
+///
+/// # Errors
+/// That of the last one that answered with one, when all have; `TimedOut` at the deadline.
+pub(crate) fn first_of(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
+    connect(addresses, deadline, Attempt::connect)
+}
+
+fn connect(
+    addresses: &[SocketAddr],
+    deadline: Instant,
+    mut begin: impl FnMut(SocketAddr) -> io::Result<Attempt>,
+) -> io::Result<TcpStream> {
+    let mut turns = Turns::new(Instant::now(), addresses);
+    let mut poll = Poll::new()?;
+    let mut events = Events::with_capacity(addresses.len() * ATTEMPTS_MAX as usize);
+    // A token is a place in here.
+    let mut attempts: Vec<Option<(SocketAddr, Attempt)>> = Vec::new();
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    loop {
+        let now = Instant::now();
+        while let Some(address) = turns.take(now) {
+            let begun = begin(address).and_then(|mut attempt| {
+                let token = Token(attempts.len());
+                poll.registry().register(&mut attempt, token, Interest::WRITABLE)?;
+                Ok(attempt)
+            });
+            match begun {
+                Ok(attempt) => attempts.push(Some((address, attempt))),
+                Err(error) => {
+                    turns.give_up(now, address);
+                    last = error;
+                }
+            }
+        }
+        if attempts.iter().all(Option::is_none) && turns.due().is_none() {
+            return Err(last);
+        }
+        if now >= deadline {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "connection timed out"));
+        }
+        let until = turns.due().map_or(deadline, |due| due.min(deadline));
+        match poll.poll(&mut events, Some(until.saturating_duration_since(now))) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+        for event in &events {
+            let Some((address, attempt)) = &mut attempts[event.token().0] else { continue };
+            match outcome(attempt) {
+                None => {}
+                Some(Ok(())) => {
+                    poll.registry().deregister(attempt)?;
+                    let made = attempts[event.token().0].take();
+                    attempts.into_iter().flatten().for_each(|(_, attempt)| forget(attempt));
+                    let (_, attempt) = made.expect("it is there");
+                    let stream = TcpStream::from(attempt);
+                    stream.set_nonblocking(false)?;
+                    return Ok(stream);
+                }
+                Some(Err(error)) => {
+                    let failed = *address;
+                    turns.give_up(Instant::now(), failed);
+                    attempts.iter_mut().for_each(|attempt| {
+                        attempt.take_if(|(address, _)| *address == failed);
+                    });
+                    last = error;
+                }
+            }
+        }
+    }
+}
+
+/// What became of an attempt; `None` while nothing has.
+fn outcome(attempt: &Attempt) -> Option<io::Result<()>> {
+    match attempt.take_error() {
+        Ok(Some(error)) | Err(error) => return Some(Err(error)),
+        Ok(None) => {}
+    }
+    // A wake-up without a reason is possible; who is not connected has no peer.
+    attempt.peer_addr().is_ok().then_some(Ok(()))
+}
+
+/// Ends an attempt that nobody needs. With a reset: it may have been made in the meantime,
+/// and the listener is to hear nothing of it.
+fn forget(attempt: Attempt) {
+    #[cfg(unix)]
+    let _ = rustix::net::sockopt::set_socket_linger(&attempt, Some(Duration::ZERO));
+    drop(attempt);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn address(last: u8) -> SocketAddr {
+        SocketAddr::new([192, 0, 2, last].into(), 9)
+    }
+
+    /// When each attempt begins, in milliseconds, and at which address, if none answers.
+    fn schedule(addresses: &[SocketAddr]) -> Vec<(u128, SocketAddr)> {
+        let start = Instant::now();
+        let mut turns = Turns::new(start, addresses);
+        let mut begun = Vec::new();
+        while let Some(due) = turns.due() {
+            assert_eq!(turns.take(due - Duration::from_nanos(1)), None, "not before its turn");
+            begun.push((due.duration_since(start).as_millis(), turns.take(due).unwrap()));
+        }
+        begun
+    }
+
+    #[test]
+    fn who_is_silent_is_asked_again_ever_more_seldom() {
+        let a = address(1);
+        assert_eq!(schedule(&[a]), [(0, a), (250, a), (750, a), (1750, a)]);
+    }
+
+    #[test]
+    fn each_address_has_its_turn_before_any_has_a_second() {
+        let (a, b) = (address(1), address(2));
+        let expected =
+            [(0, a), (250, b), (500, a), (750, b), (1250, a), (1750, b), (2750, a), (3750, b)];
+        assert_eq!(schedule(&[a, b]), expected);
+    }
+
+    #[test]
+    fn an_error_brings_up_the_next_address_at_once_but_no_repetition() {
+        let (a, b, start) = (address(1), address(2), Instant::now());
+        let mut turns = Turns::new(start, &[a, b]);
+        assert_eq!(turns.take(start), Some(a));
+        turns.give_up(start, a);
+        assert_eq!((turns.take(start), turns.take(start)), (Some(b), None));
+        turns.give_up(start, a);
+        assert_eq!((turns.take(start), turns.due()), (None, Some(start + PAUSE)));
+        turns.give_up(start, b);
+        assert_eq!(turns.due(), None);
+    }
+
+    fn listener() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    /// An address where connections are neither made nor refused, and what keeps it so: its
+    /// queue is full.
+    #[cfg(target_os = "linux")]
+    fn silent() -> (impl Sized, SocketAddr) {
+        let (listener, address) = listener();
+        rustix::net::listen(&listener, 0).unwrap();
+        let filling = (0..4).map(|_| Attempt::connect(address).unwrap()).collect::<Vec<_>>();
+        ((listener, filling), address)
+    }
+
+    #[test]
+    fn the_address_that_answers_is_connected_to_whatever_the_others_do() {
+        let (_there, answers) = listener();
+        let (gone, refuses) = listener();
+        drop(gone);
+        let deadline = Instant::now() + LONG;
+        let stream = first_of(&[refuses, answers], deadline).unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), answers);
+        assert!(!rustix::fs::fcntl_getfl(&stream).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+        #[cfg(target_os = "linux")]
+        {
+            let (_full, silent) = silent();
+            let stream = first_of(&[silent, answers], deadline).unwrap();
+            assert_eq!(stream.peer_addr().unwrap(), answers);
+        }
+        let error = first_of(&[refuses], deadline).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(first_of(&[], deadline).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn an_attempt_whose_packets_are_lost_is_not_waited_for() {
+        let (_full, silent) = silent();
+        let (listener, answers) = listener();
+        let mut begun = 0;
+        let begin = |address| {
+            begun += 1;
+            Attempt::connect(if begun < 3 { silent } else { address })
+        };
+        let stream = connect(&[answers], Instant::now() + LONG, begin).unwrap();
+        let (_, peer) = listener.accept().unwrap();
+        assert_eq!((stream.local_addr().unwrap(), begun), (peer, 3));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn silence_ends_at_the_deadline() {
+        let (_full, silent) = silent();
+        let error = first_of(&[silent], Instant::now() + Duration::from_millis(1)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+}
