@@ -381,8 +381,11 @@ impl Context {
     /// known, and how the path loses. The other queue pairs that are sending there
     /// share the rate.
     pub(crate) fn remembered(&self, peer: IpAddr, rtt_ns: (u64, u64)) -> Remembered {
-        let (sending, live) = self.inner.roster.towards(peer);
-        self.inner.paths.remembered(peer, rtt_ns, sending + 1, live)
+        let towards = self.inner.roster.towards(peer);
+        if let Some(record) = towards.found {
+            self.inner.paths.note(peer, record, towards.is_shared);
+        }
+        self.inner.paths.remembered(peer, rtt_ns, towards.sending + 1)
     }
 
     /// Who has anything in flight.

@@ -1,9 +1,10 @@
 //! What a context remembers of paths, by the peer's address: in the process, and
 //! in a file if asked (`ContextConfig::path_memory`).
 //!
-//! A queue pair leaves a record when it ends. The next one to the same peer
-//! begins at the rate of the newest and with what that knew of losses: one of a queue pair that is there still, or
-//! one of the memory. Queue pairs that are sending to that peer share it.
+//! A queue pair leaves a record when it ends, and what those have found that are there
+//! still is one, too, when another comes. That begins at the rate of the newest and with
+//! what it knew of losses. Queue pairs that are sending to that peer share the rate, and
+//! what each of them finds then is its share and not the path's.
 //!
 //! The file is read when the context is made and merged with when a record is
 //! written, since other processes use it too; it is replaced as a whole, so that
@@ -50,17 +51,10 @@ impl Paths {
         Ok(Self { memory: Mutex::new(memory), file })
     }
 
-    /// What to begin with towards a peer, for one of `flows` that send to it now;
-    /// `live` is what a queue pair that is there still has found. Its round trip takes
-    /// `rtt_ns` at least and at most; in between, the record knows better.
-    pub(crate) fn remembered(
-        &self,
-        peer: IpAddr,
-        rtt_ns: (u64, u64),
-        flows: u64,
-        live: Option<PathRecord>,
-    ) -> Remembered {
-        let Some(record) = live.or_else(|| self.lock().get(&key(peer)).copied()) else {
+    /// What to begin with towards a peer, for one of `flows` that send to it now. Its round
+    /// trip takes `rtt_ns` at least and at most; in between, the record knows better.
+    pub(crate) fn remembered(&self, peer: IpAddr, rtt_ns: (u64, u64), flows: u64) -> Remembered {
+        let Some(record) = self.lock().get(&key(peer)).copied() else {
             return Remembered::default();
         };
         let now_s = now_s();
@@ -77,10 +71,15 @@ impl Paths {
         }
     }
 
-    /// Keeps what a queue pair has found.
-    pub(crate) fn save(&self, peer: IpAddr, record: PathRecord) {
+    /// Takes in what a queue pair has found so far, that may have shared the path.
+    pub(crate) fn note(&self, peer: IpAddr, record: PathRecord, is_share: bool) {
+        note(&mut self.lock(), peer, record, is_share);
+    }
+
+    /// Keeps what a queue pair has found in the end, that may have shared the path.
+    pub(crate) fn save(&self, peer: IpAddr, record: PathRecord, is_share: bool) {
         let mut memory = self.lock();
-        memory.save(&key(peer), record);
+        note(&mut memory, peer, record, is_share);
         let Some(file) = &self.file else { return };
         let written = file::read(file).and_then(|others| {
             memory.merge(&others, now_s());
@@ -93,6 +92,13 @@ impl Paths {
 
     fn lock(&self) -> MutexGuard<'_, PathMemory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn note(memory: &mut PathMemory, peer: IpAddr, record: PathRecord, is_share: bool) {
+    match is_share {
+        true => memory.save_share(&key(peer), record),
+        false => memory.save(&key(peer), record),
     }
 }
 
@@ -129,14 +135,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("paths");
         let [a, b] = [1, 2].map(|_| Paths::open(Some(file.clone())).unwrap());
-        a.save(peer(1), record());
-        b.save(peer(2), record());
+        a.save(peer(1), record(), false);
+        b.save(peer(2), record(), false);
         let later = Paths::open(Some(file)).unwrap();
         for last in [1, 2] {
-            let remembered = later.remembered(peer(last), (40_000_000, 40_000_000), 1, None);
+            let remembered = later.remembered(peer(last), (40_000_000, 40_000_000), 1);
             assert_eq!(remembered.start, Some(StartRate { rate_bits_per_s: 1_000_000 }));
             assert_eq!(remembered.losses.map(|(losses, _)| losses), RECORD.losses);
-            let elsewhere = later.remembered(peer(last), (900_000_000, 900_000_000), 1, None);
+            let elsewhere = later.remembered(peer(last), (900_000_000, 900_000_000), 1);
             assert!(elsewhere.start.is_none() && elsewhere.losses.is_none());
             assert!(elsewhere.rtt_ns.is_none());
         }
@@ -158,17 +164,34 @@ mod tests {
     #[test]
     fn an_address_is_the_same_whichever_socket_saw_it() {
         let paths = Paths::default();
-        paths.save(peer(1), record());
+        paths.save(peer(1), record(), false);
         let mapped = IpAddr::V6(std::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped());
-        assert!(paths.remembered(mapped, (40_000_000, 40_000_000), 1, None).start.is_some());
+        assert!(paths.remembered(mapped, (40_000_000, 40_000_000), 1).start.is_some());
+    }
+
+    #[test]
+    fn a_share_of_a_path_is_not_shared_out_again() {
+        let paths = Paths::default();
+        let rate = |flows| {
+            let start = paths.remembered(peer(1), (40_000_000, 40_000_000), flows).start;
+            start.map(|start| start.rate_bits_per_s / 1_000_000)
+        };
+        let of = |mbit: u64| PathRecord { rate_bits_per_s: mbit * 1_000_000, ..record() };
+        paths.note(peer(1), of(800), false);
+        paths.note(peer(1), of(200), true);
+        assert_eq!(rate(4), Some(200));
+        paths.save(peer(1), of(200), true);
+        assert_eq!(rate(1), Some(800), "who comes when they are gone");
+        paths.save(peer(1), of(200), false);
+        assert_eq!(rate(1), Some(200), "one that was alone knows");
     }
 
     #[test]
     fn where_a_round_trip_is_not_known_closely_the_record_decides() {
         let paths = Paths::default();
-        paths.save(peer(1), record());
+        paths.save(peer(1), record(), false);
         let rtt_ns = |least_ns, most_ns| {
-            let remembered = paths.remembered(peer(1), (least_ns, most_ns), 1, None);
+            let remembered = paths.remembered(peer(1), (least_ns, most_ns), 1);
             let start = remembered
                 .start
                 .is_some_and(|start| start.rate_bits_per_s == RECORD.rate_bits_per_s);

@@ -66,13 +66,13 @@ impl Drop for Owner {
             qp.fail(Failure::Closed);
         }
         drop(state);
+        let roster = self.context.roster();
+        let noted = self.peer.get();
+        let is_share = noted.is_some_and(|peer| roster.forget_peer(*peer, self.shared.number));
         if let (Some(peer), Some(record)) = (peer, found) {
-            self.context.paths().save(peer, record);
+            self.context.paths().save(peer, record, is_share);
         }
-        if let Some(peer) = self.peer.get() {
-            self.context.roster().forget_peer(*peer, self.shared.number);
-        }
-        self.context.roster().close(self.shared.number);
+        roster.close(self.shared.number);
     }
 }
 

@@ -31,14 +31,34 @@ pub(crate) struct Roster {
     /// One per worker; channels are theirs in turn.
     inboxes: Arc<[Arc<Inbox>]>,
     by_number: Mutex<BTreeMap<u32, Arc<Shared>>>,
-    /// The connected ones by the peer that they were connected to, and number.
-    by_peer: Mutex<BTreeMap<IpAddr, BTreeMap<u32, Arc<Shared>>>>,
+    /// The connected ones by the peer that they were connected to.
+    by_peer: Mutex<BTreeMap<IpAddr, Noted>>,
     next_number: AtomicU32,
     /// Shares that the sockets' credit was last dealt out in. Held while it is
     /// dealt out, so that the latest count is the last told.
     dealing: Mutex<u32>,
     /// A worker has panicked: nothing makes progress reliably any more.
     is_ruined: AtomicBool,
+}
+
+/// The queue pairs of one peer, as long as there are any.
+#[derive(Default)]
+struct Noted {
+    by_number: BTreeMap<u32, Arc<Shared>>,
+    /// Some were seen to send while another began or ended: what each finds of the path is
+    /// its share.
+    is_shared: bool,
+}
+
+/// What queue pairs know of the way to their peer.
+#[derive(Debug, Default)]
+pub(crate) struct Towards {
+    /// How many of them are sending.
+    pub(crate) sending: u64,
+    /// What the fastest has found.
+    pub(crate) found: Option<PathRecord>,
+    /// Whether that may be a share.
+    pub(crate) is_shared: bool,
 }
 
 impl Roster {
@@ -143,39 +163,50 @@ impl Roster {
     /// A queue pair sends to this peer from now on.
     pub(crate) fn note_peer(&self, peer: IpAddr, shared: &Arc<Shared>) {
         let mut by_peer = lock(&self.by_peer);
-        by_peer.entry(peer).or_default().insert(shared.number, shared.clone());
+        by_peer.entry(peer).or_default().by_number.insert(shared.number, shared.clone());
     }
 
-    /// The queue pair that was noted under this peer is no more.
-    pub(crate) fn forget_peer(&self, peer: IpAddr, number: u32) {
+    /// The queue pair that was noted under this peer is no more. Whether what it has found
+    /// may be a share.
+    pub(crate) fn forget_peer(&self, peer: IpAddr, number: u32) -> bool {
         let mut by_peer = lock(&self.by_peer);
-        let gone = by_peer.get_mut(&peer).and_then(|noted| noted.remove(&number));
-        if by_peer.get(&peer).is_some_and(BTreeMap::is_empty) {
+        let Some(noted) = by_peer.get_mut(&peer) else { return false };
+        let gone = noted.by_number.remove(&number);
+        let was_shared = noted.is_shared;
+        if noted.by_number.is_empty() {
             by_peer.remove(&peer);
         }
         drop(by_peer);
         // Buffers of the application may go with it: without a lock.
         drop(gone);
+        was_shared || self.towards(peer).is_shared
     }
 
-    /// How many queue pairs are sending to `peer`, and what the fastest of them
-    /// has found of the path.
-    pub(crate) fn towards(&self, peer: IpAddr) -> (u64, Option<PathRecord>) {
-        let (looked_at, count) = {
+    /// What those that are connected to `peer` do there, besides the one that asks.
+    pub(crate) fn towards(&self, peer: IpAddr) -> Towards {
+        let (looked_at, count, was_shared) = {
             let by_peer = lock(&self.by_peer);
-            let Some(noted) = by_peer.get(&peer) else { return (0, None) };
-            let newest = noted.values().rev().take(LOOKED_AT_MAX).cloned();
-            (newest.collect::<Vec<_>>(), noted.len() as u64)
+            let Some(noted) = by_peer.get(&peer) else { return Towards::default() };
+            let newest = noted.by_number.values().rev().take(LOOKED_AT_MAX).cloned();
+            (newest.collect::<Vec<_>>(), noted.by_number.len() as u64, noted.is_shared)
         };
         let looked_at_count = looked_at.len() as u64;
-        let (mut sending, mut live) = (0, None);
+        let (mut sending, mut found) = (0, None);
         for shared in looked_at {
             let Machine::Connected(qp) = &shared.lock().machine else { continue };
             sending += u64::from(qp.is_sending());
-            live = [live, qp.path_record(now_s())].into_iter().flatten().max_by_key(rate_of);
+            found = [found, qp.path_record(now_s())].into_iter().flatten().max_by_key(rate_of);
+        }
+        let is_shared = was_shared || sending > 0;
+        if is_shared
+            && !was_shared
+            && let Some(noted) = lock(&self.by_peer).get_mut(&peer)
+        {
+            noted.is_shared = true;
         }
         // As many of the others as of those that were looked at.
-        ((sending * count).div_ceil(looked_at_count.max(1)), live)
+        let sending = (sending * count).div_ceil(looked_at_count.max(1));
+        Towards { sending, found, is_shared }
     }
 
     // ---- parts of the sockets ----

@@ -69,6 +69,34 @@ fn what_was_found_of_a_path_is_begun_at_by_the_next() {
 }
 
 #[test]
+fn what_one_of_several_found_is_not_taken_for_the_path() {
+    let context = far(None);
+    let (long, there) = connect(&context, ConnectionConfig::default());
+    fill(&long, &there);
+    let (idle, _other) = connect(&context, ConnectionConfig::default());
+    let whole = idle.chosen().rate_bits_per_s.expect("the path is known");
+    drop(idle);
+
+    // One begins while another sends, at half of the rate, and ends last.
+    let receive = there.post_recv(vec![0; 8 << 20]).unwrap();
+    let write = long.start_write(vec![1; 8 << 20], None).unwrap();
+    while receive.chunks_done() == 0 {
+        thread::yield_now();
+    }
+    let (short, other) = connect(&context, ConnectionConfig::default());
+    let small = other.post_recv(vec![0; 64 << 10]).unwrap();
+    short.write(&vec![2; 64 << 10]).unwrap();
+    assert!(small.complete().is_complete);
+    write.wait().unwrap();
+    drop((long, there, receive, write));
+    drop((short, other));
+
+    let (next, _other) = connect(&context, ConnectionConfig::default());
+    let rate = next.chosen().rate_bits_per_s.expect("the path is known");
+    assert!(rate >= whole / 10 * 8, "{rate} of {whole}");
+}
+
+#[test]
 fn the_controller_is_the_one_asked_for() {
     let context = far(None);
     for (controller, rate_bits_per_s, name) in [

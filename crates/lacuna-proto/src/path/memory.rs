@@ -31,6 +31,13 @@ const SAME_RTT_PART: u64 = 8;
 const SAME_RTT_NS: u64 = 1_000_000;
 /// RFC 9959, 3.5: beyond these times the saved round trip it is another path.
 const RTT_TIMES: (u64, u64) = (2, 10);
+/// What one of many may begin with in a round trip, unless the path is known to carry less:
+/// the ten packets that RFC 6928 gives to who knows nothing.
+const INITIAL_WINDOW_BYTES: u64 = 10 * 1500;
+/// For how long what flows find that share a path does not lower what it is known to carry.
+/// (Of 300 connections at once, a message of 128 KiB on each over 1 Gbit/s and 40 ms, the
+/// last began at 0.1 Mbit/s, a share of a share of a share, and took 2 s.)
+const SHARED_S: u64 = 60;
 /// Packets that remembered losses are worth as evidence at most: enough to have seen a
 /// dozen bursts of eight at a loss of one in a thousand. (With 4,000, less than 8 MiB
 /// have, one message without a burst made the path look clean, and the next had no
@@ -90,7 +97,11 @@ impl PathRecord {
         let longer_ns = (self.min_rtt_ns / SAME_RTT_PART).max(SAME_RTT_NS);
         let same_ns = self.min_rtt_ns.saturating_add(longer_ns);
         let parts = if age_s <= FRESH_S && rtt_ns <= same_ns { 1 } else { 2 };
-        let rate_bits_per_s = self.rate_bits_per_s / parts / flows.max(1);
+        let whole = self.rate_bits_per_s / parts;
+        let window_bits = 8 * u128::from(INITIAL_WINDOW_BYTES);
+        let least = window_bits * 1_000_000_000 / u128::from(rtt_ns.max(1));
+        let least = u64::try_from(least).unwrap_or(u64::MAX).min(whole);
+        let rate_bits_per_s = (whole / flows.max(1)).max(least);
         Some(StartRate { rate_bits_per_s: rate_bits_per_s.max(1) })
     }
 }
@@ -152,6 +163,23 @@ impl PathMemory {
                 self.records.remove(&oldest);
             }
         }
+    }
+
+    /// Keeps what one of several flows has found that share a path: that is its own share at
+    /// least, and of a path that is known to carry more, no news.
+    pub fn save_share(&mut self, key: &str, record: PathRecord) {
+        let known = self.get(key).filter(|known| {
+            known.rate_bits_per_s > record.rate_bits_per_s
+                && record.saved_s <= known.saved_s.saturating_add(SHARED_S)
+                && known.start_rate(record.saved_s, record.min_rtt_ns, 1).is_some()
+        });
+        let record = match known {
+            Some(&PathRecord { rate_bits_per_s, saved_s, .. }) => {
+                PathRecord { rate_bits_per_s, saved_s, ..record }
+            }
+            None => record,
+        };
+        self.save(key, record);
     }
 
     /// The record of a path.
@@ -257,6 +285,34 @@ mod tests {
         assert_eq!(rate(100_100, 401, 1), None);
         assert_eq!(rate(100_100, 19, 1), None);
         assert_eq!(rate(100_000 + AGE_S_MAX + 1, 41, 1), None);
+    }
+
+    #[test]
+    fn one_of_many_begins_with_a_window_that_nobody_need_know_a_path_for() {
+        assert_eq!(rate(100_100, 40, 1000), Some(10 * 1500 * 8 * 25), "and not 1 Mbit/s");
+        let narrow = PathRecord { rate_bits_per_s: 1_000_000, ..RECORD };
+        let start = narrow.start_rate(100_100, 40 * MS, 300).unwrap();
+        assert_eq!(start.rate_bits_per_s, 1_000_000, "all that the path carries");
+    }
+
+    #[test]
+    fn what_flows_find_that_share_a_path_lowers_nothing_for_a_while() {
+        let after = |share: PathRecord| {
+            let mut memory = PathMemory::default();
+            memory.save("a", RECORD);
+            memory.save_share("a", share);
+            *memory.get("a").unwrap()
+        };
+        let losses = Some(PathLosses::new(1e-3, 2.5, 1e6));
+        let share = PathRecord { rate_bits_per_s: 5, losses, ..RECORD };
+        let soon = after(PathRecord { saved_s: RECORD.saved_s + SHARED_S, ..share });
+        assert_eq!(soon, PathRecord { losses, ..RECORD }, "of the same age");
+        let late = PathRecord { saved_s: RECORD.saved_s + SHARED_S + 1, ..share };
+        assert_eq!(after(late), late);
+        let elsewhere = PathRecord { min_rtt_ns: 900 * MS, ..share };
+        assert_eq!(after(elsewhere), elsewhere);
+        let more = PathRecord { rate_bits_per_s: 2 * RECORD.rate_bits_per_s, ..share };
+        assert_eq!(after(more), more);
     }
 
     #[test]
