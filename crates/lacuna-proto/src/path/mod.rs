@@ -23,7 +23,7 @@ mod reordering;
 use crate::few::Few;
 use crate::psn;
 use crate::rtt::RttEstimator;
-use controller::{AnyController, Controller, SHORT_PATH_NS, Sample, StartRate};
+use controller::{AnyController, Controller, SHORT_PATH_NS, Sample, Shares, StartRate};
 use delivery::{Delivery, Stamp};
 use ecn::Ecn;
 use lacuna_wire::{ChannelReport, DATA_OVERHEAD_BYTES};
@@ -421,7 +421,7 @@ impl Path {
         }
         self.is_blocked = false;
         if self.in_flight_wire_bytes == 0 {
-            self.senders.begin();
+            self.begin_sending();
         }
         self.in_flight_bytes += bytes;
         self.in_flight_wire_bytes += wire_bytes;
@@ -573,14 +573,28 @@ impl Path {
         self.in_flight_wire_bytes -= record.wire_bytes();
         self.channels[channel].pool.give_back(record.charge);
         if self.in_flight_wire_bytes == 0 {
-            self.senders.end();
+            self.end_sending();
         }
+    }
+
+    /// Something is in flight: those who share with this one count it. Its first channel
+    /// stands for the way to the peer.
+    fn begin_sending(&self) {
+        self.senders.begin();
+        self.channels[0].pool.senders().begin();
+    }
+
+    /// Nothing is any more.
+    fn end_sending(&self) {
+        self.senders.end();
+        self.channels[0].pool.senders().end();
     }
 
     /// A report was taken in: tells the controller.
     pub fn end_report(&mut self, now_ns: u64) {
         let report = std::mem::take(&mut self.report);
-        self.controller.set_shares(self.senders.count());
+        let path = self.channels[0].pool.senders().count();
+        self.controller.set_shares(Shares { host: self.senders.count(), path });
         let has_delivered = report.delivered_bytes > 0;
         self.ecn.on_report(now_ns, report.passed_sent_ns, has_delivered, report.lost_packets);
         if report.delivered_bytes > 0 {
@@ -702,7 +716,7 @@ impl Drop for Path {
             state.pool.change_part(state.credit, 0);
         }
         if self.in_flight_wire_bytes > 0 {
-            self.senders.end();
+            self.end_sending();
         }
     }
 }

@@ -27,9 +27,11 @@ pub struct Pool {
     capacity: AtomicU64,
     /// What they have in flight.
     held: AtomicU64,
+    /// Those of them that have anything.
+    senders: Senders,
 }
 
-/// Counts the queue pairs of an owner that have anything in flight.
+/// Counts queue pairs that have anything in flight.
 #[derive(Debug, Default)]
 pub struct Senders(AtomicU32);
 
@@ -54,6 +56,11 @@ impl Pool {
     /// An empty pool; members bring their parts.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The members that have anything in flight.
+    pub(super) fn senders(&self) -> &Senders {
+        &self.senders
     }
 
     /// A member's part has changed.

@@ -7,10 +7,12 @@ use crate::tcp::TcpBbr;
 use lacuna_proto::burst::BurstSummary;
 use lacuna_proto::path::arrivals::Arrivals;
 use lacuna_proto::path::controller::{ControllerConfig, Setup, StartRate};
+use lacuna_proto::path::pool::{Pool, Senders};
 use lacuna_proto::path::{IP_UDP_BYTES, Path, RtoConfig};
 use lacuna_proto::testing::Rng;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
 
 pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
@@ -178,6 +180,8 @@ pub(crate) struct Bottleneck {
     pub(crate) now_ns: u64,
     pub(crate) link: Link,
     pub(crate) flows: Vec<Flow>,
+    /// What flows of one owner share, once they are; else they are strangers.
+    owner: Option<(Arc<Pool>, Arc<Senders>)>,
     /// A neighbour with TCP and BBR version 1.
     pub(crate) tcp: Option<TcpBbr>,
     tcp_due_ns: u64,
@@ -201,6 +205,7 @@ impl Bottleneck {
             now_ns: SECOND,
             link,
             flows: Vec::new(),
+            owner: None,
             tcp: None,
             tcp_due_ns: 0,
             events: BinaryHeap::new(),
@@ -217,6 +222,12 @@ impl Bottleneck {
         bottleneck
     }
 
+    /// Flows that are added from here on are of one owner.
+    pub(crate) fn of_one_owner(mut self) -> Self {
+        self.owner = Some(Default::default());
+        self
+    }
+
     /// Adds a flow of so many packets that begins after a time.
     pub(crate) fn add(
         &mut self,
@@ -229,6 +240,10 @@ impl Bottleneck {
         let setup = Setup { packet_bytes: WIRE_BYTES, seed: flow as u64 + 1 };
         let mut path = Path::new(1, 0, config.build(setup), RtoConfig::default());
         path.set_credit(0, 1 << 32);
+        if let Some((pool, senders)) = &self.owner {
+            path.join(0, pool.clone());
+            path.count_among(senders.clone());
+        }
         // Connecting takes a few round trips.
         path.on_rtt_sample(self.now_ns, self.link.rtt_ns + 30 * US);
         if let Some(start) = start {

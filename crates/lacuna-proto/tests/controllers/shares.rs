@@ -70,3 +70,61 @@ fn beside_tcp_bbr_each_has_its_share() {
     // Linux' own takes a little more than this model of it: see `tcp.rs`.
     shares(Neighbour::TcpBbr, &[(100, 40), (1000, 40)], 333..=700);
 }
+
+/// A long flow and many short ones begin together. Of what the link carries in the ten round trips
+/// after the last short one, the share of the long one, in thousandths.
+fn left_alone(link: Link, flows: usize, is_one_owner: bool) -> u64 {
+    let mut path = Bottleneck::new(link, 5);
+    if is_one_owner {
+        path = path.of_one_owner();
+    }
+    let long = path.add(BBR, None, 1 << 40, 0);
+    for flow in 1..=flows {
+        path.add(BBR, None, 500, flow as u64 * MS / 10);
+    }
+    while path.flows.iter().skip(1).any(|flow| flow.done_ns.is_none()) {
+        path.run_for(MS);
+    }
+    let before = path.flows[long].received_packets;
+    path.run_for(10 * link.rtt_ns);
+    let received = (path.flows[long].received_packets - before) * WIRE_BYTES;
+    received * 1000 / (10 * link.path_bytes())
+}
+
+#[test]
+fn what_many_leave_is_taken_at_once_by_one_of_the_same_owner() {
+    for (rtt_ms, flows) in [(10, 10), (10, 50), (40, 10), (40, 50), (100, 50)] {
+        let used = left_alone(Link::new(1000, rtt_ms * MS, 100), flows, true);
+        assert!(used >= 850, "{rtt_ms} ms, {flows} flows: {used}");
+    }
+}
+
+/// A long flow, beside it so many of short messages, one at a time: the mean queue, in thousandths of
+/// the path.
+fn beside_messages(link: Link, flows: usize, is_one_owner: bool) -> u64 {
+    let mut path = Bottleneck::new(link, 5);
+    if is_one_owner {
+        path = path.of_one_owner();
+    }
+    path.add(BBR, None, 1 << 40, 0);
+    let short: Vec<_> = (0..flows).map(|_| path.add(BBR, None, 20, SECOND)).collect();
+    path.run_for(2 * SECOND);
+    path.mean_queue_permille();
+    for _ in 0..50 {
+        for flow in &short {
+            path.give(*flow, 20);
+        }
+        path.run_for(5 * link.rtt_ns);
+    }
+    path.mean_queue_permille()
+}
+
+#[test]
+fn messages_that_come_and_go_leave_nothing_to_ask_for() {
+    for (mbit, rtt_ms, flows) in [(100, 40, 3), (1000, 10, 8), (1000, 40, 3), (1000, 100, 1)] {
+        let link = Link::new(mbit, rtt_ms * MS, 100);
+        let queue = |is_one_owner| beside_messages(link, flows, is_one_owner);
+        let (own, strangers) = (queue(true), queue(false));
+        assert!(own <= strangers + 5, "{mbit} Mbit/s, {rtt_ms} ms, {flows}: {own}, {strangers}");
+    }
+}

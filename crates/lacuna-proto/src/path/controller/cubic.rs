@@ -9,7 +9,7 @@
 //!
 //! Bytes are wire bytes. Growth is computed with integers.
 
-use super::{Controller, SHORT_PATH_NS, Sample, Setup, StartRate};
+use super::{Controller, SHORT_PATH_NS, Sample, Setup, Shares, StartRate};
 
 /// As [`super::Bbr`]'s: enough to fill segmentation offload.
 const INITIAL_WINDOW_BYTES: u64 = 128 << 10;
@@ -245,7 +245,7 @@ impl Controller for Cubic {
         self.epoch = None;
     }
 
-    fn set_shares(&mut self, _shares: u32) {}
+    fn set_shares(&mut self, _shares: Shares) {}
 
     fn window_bytes(&self) -> u64 {
         self.window_bytes

@@ -2,7 +2,7 @@
 //! Neither loss nor marks nor delay change it, and the only window is the
 //! receiver's.
 
-use super::{Controller, Sample, StartRate};
+use super::{Controller, Sample, Shares, StartRate};
 use crate::path::pacer::bytes_in;
 
 /// Paces at a configured rate.
@@ -29,7 +29,7 @@ impl Controller for Fixed {
 
     fn on_silence(&mut self, _now_ns: u64) {}
 
-    fn set_shares(&mut self, _shares: u32) {}
+    fn set_shares(&mut self, _shares: Shares) {}
 
     fn window_bytes(&self) -> u64 {
         u64::MAX

@@ -60,6 +60,16 @@ pub struct Sample {
     pub is_window_limited: bool,
 }
 
+/// Queue pairs of this owner that have anything in flight, this one among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shares {
+    /// To whomever. What a window on a short path is never made smaller than is for all of
+    /// them together.
+    pub host: u32,
+    /// To the same peer.
+    pub path: u32,
+}
+
 /// What every controller can do.
 pub trait Controller {
     /// A burst leaves; `in_flight_bytes` does not include it.
@@ -80,9 +90,8 @@ pub trait Controller {
     /// the path's decision; this tells that what was in flight is gone.
     fn on_silence(&mut self, now_ns: u64);
 
-    /// How many queue pairs share the way out: what a window is never made
-    /// smaller than is for all of them together.
-    fn set_shares(&mut self, shares: u32);
+    /// How many queue pairs share the way out.
+    fn set_shares(&mut self, shares: Shares);
 
     /// Bytes that may be in flight.
     fn window_bytes(&self) -> u64;
@@ -254,7 +263,7 @@ impl Controller for AnyController {
         each!(self, controller => controller.on_silence(now_ns));
     }
 
-    fn set_shares(&mut self, shares: u32) {
+    fn set_shares(&mut self, shares: Shares) {
         each!(self, controller => controller.set_shares(shares));
     }
 
