@@ -47,7 +47,7 @@ pub use impair::{
 pub use mem::{Mem, MemNetwork};
 pub use pcap::{Pcap, PcapOptions, PcapSummary, PcapWriter};
 pub use received::ReceivedBatch;
-pub use tcp::{TcpPath, tcp_path};
+pub use tcp::{TcpPath, set_tcp_rto_min, tcp_path};
 pub use udp::{Offload, Udp, UdpConfig};
 pub use wait::{Waiter, Waker};
 

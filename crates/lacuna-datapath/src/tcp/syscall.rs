@@ -1,11 +1,15 @@
-//! The Linux call behind [`tcp_path`](super::tcp_path): the socket option `TCP_INFO`, which the
-//! safe libraries that this crate stands on do not have.
+//! The Linux calls behind [`tcp_path`](super::tcp_path) and
+//! [`set_tcp_rto_min`](super::set_tcp_rto_min): the socket options `TCP_INFO` and `TCP_RTO_MIN_US`,
+//! which the safe libraries that this crate stands on do not have.
 
 #![allow(unsafe_code)]
 
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Of `linux/tcp.h`.
+const TCP_RTO_MIN_US: libc::c_int = 45;
 
 /// What the kernel tells of a TCP connection. What an older kernel does not know stays zero.
 pub(super) fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<libc::tcp_info> {
@@ -23,4 +27,37 @@ pub(super) fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<libc::tcp_info> {
         )
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(info) }
+}
+
+/// Sets the least time to a retransmission besides the round trip.
+pub(super) fn set_tcp_rto_min_us(socket: BorrowedFd<'_>, least_us: u32) -> io::Result<()> {
+    // SAFETY: the value outlives the call, and its size is that which is given.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            TCP_RTO_MIN_US,
+            (&raw const least_us).cast(),
+            size_of_val(&least_us) as libc::socklen_t,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The least time to a retransmission besides the round trip.
+#[cfg(test)]
+pub(super) fn tcp_rto_min_us(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut least_us = 0u32;
+    let mut bytes = size_of_val(&least_us) as libc::socklen_t;
+    // SAFETY: the value outlives the call, and `bytes` is its size, which the kernel does not exceed.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            TCP_RTO_MIN_US,
+            (&raw mut least_us).cast(),
+            &raw mut bytes,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(least_us) }
 }
