@@ -300,6 +300,15 @@ impl Connection {
         Ok(clear.unwrap_or_else(not_yet)?)
     }
 
+    /// Waits until the connection has ended, mostly as the peer has closed it, at most
+    /// `timeout`; why it has, or `None` while it goes on. For an end that has nothing left
+    /// to do itself and leaves the end to the other.
+    pub fn wait_closed(&self, timeout: Duration) -> Option<Failure> {
+        let owner = &self.inner.queue_pair.owner;
+        let deadline_ns = after(owner.context.clock().now_ns(), timeout);
+        wait_for(owner, deadline_ns, |qp| qp.failure())
+    }
+
     /// Writes a message and waits until the peer has it, in mode `raw` until all of
     /// it is on the wire; up to the connection's deadline.
     pub fn write(&self, data: &[u8]) -> Result<(), WriteError> {

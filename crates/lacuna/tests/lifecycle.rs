@@ -5,8 +5,9 @@
 use lacuna::datapath::Datapath;
 use lacuna::datapath::testing::Hooked;
 use lacuna::{
-    Connection, ConnectionConfig, Context, ContextConfig, ImmediateSplit, Listener, Memory, Mode,
-    PostSendError, Progress, QueuePair, QueuePairError, SendBuffer, SendFailure, WriteError,
+    Connection, ConnectionConfig, Context, ContextConfig, Failure, Gone, ImmediateSplit, Listener,
+    Memory, Mode, PostSendError, Progress, QueuePair, QueuePairError, SendBuffer, SendFailure,
+    WriteError,
 };
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -71,6 +72,17 @@ fn a_connection_dropped_while_the_peer_waits_ends_the_waiting() {
         let (received, written) = waiting.join().unwrap();
         assert!(received.unwrap_err().is_closed());
         assert!(matches!(written, Err(WriteError::Post(PostSendError::Failed(_)))));
+    }
+}
+
+#[test]
+fn an_end_that_waits_for_the_peer_to_close_hears_of_it() {
+    for config in [ContextConfig::default(), manual()] {
+        let (a, b) = join(&context(config.clone()), &context(config), ConnectionConfig::default());
+        assert_eq!(b.wait_closed(Duration::from_millis(1)), None);
+        let waiting = thread::spawn(move || b.wait_closed(Duration::from_secs(600)));
+        drop(a);
+        assert_eq!(waiting.join().unwrap(), Some(Failure::PeerGone(Gone::Closed)));
     }
 }
 

@@ -21,8 +21,6 @@ const BULK_AHEAD: usize = 2;
 const BULK_PATHS: u64 = 4;
 /// Receives posted on a connection that stays.
 const AHEAD: usize = 2;
-/// How often it is looked whether the client has closed a connection.
-const LOOK: Duration = Duration::from_millis(5);
 /// Longer than any run.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
@@ -126,9 +124,7 @@ fn take(connection: &Connection, bytes: usize, ahead: usize) -> Result<()> {
         }
     }
     // The client closes it; until then its last packets may need an answer.
-    while connection.failure().is_none() {
-        std::thread::sleep(LOOK);
-    }
+    connection.wait_closed(PATIENCE);
     Ok(())
 }
 
