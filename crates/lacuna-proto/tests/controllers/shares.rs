@@ -128,3 +128,17 @@ fn messages_that_come_and_go_leave_nothing_to_ask_for() {
         assert!(own <= strangers + 5, "{mbit} Mbit/s, {rtt_ms} ms, {flows}: {own}, {strangers}");
     }
 }
+
+#[test]
+fn a_crowd_of_one_owner_ends_when_the_link_has_carried_it() {
+    for (mbit, flows) in [(1000, 1000), (100, 300), (100, 100)] {
+        let link = Link::new(mbit, 40 * MS, 100);
+        let mut path = Bottleneck::new(link, 5).of_one_owner();
+        let flows: Vec<_> = (0..flows).map(|at| path.add(BBR, None, 92, at * MS / 3)).collect();
+        path.run_until_done(60 * SECOND);
+        let ended_ns = flows.iter().map(|flow| path.flows[*flow].done_ns.expect("it ends")).max();
+        let took_ms = (ended_ns.unwrap() - SECOND) / MS;
+        let on_link_ms = flows.len() as u64 * 92 * WIRE_BYTES * 8 / 1000 / mbit;
+        assert!(took_ms * 100 <= on_link_ms * 130, "{mbit}: {took_ms} ms of {on_link_ms}");
+    }
+}

@@ -44,7 +44,8 @@
 //!   a fiftieth of the path. How much is left to them, and how often is probed,
 //!   depends on whether they yield: see `crowd.rs`.
 //! - *A queue that came at once is drained at once*: see `surge.rs`.
-//! - *Room that others of this end leave is asked for at once*: see `room.rs`.
+//! - *Room that others of this end leave is asked for at once*, and among them no flow
+//!   is slower than the smallest window in a round trip: see `room.rs`.
 //! - *Cruising gives way to a queue*, a little: a largest rate of several
 //!   seconds is too large by what hosts do to times, and where the draft lets a
 //!   queue of one's own grow up to the window, here it drains.
@@ -493,6 +494,7 @@ impl Bbr {
         let permille = if has_room { PACING_PERMILLE.1 } else { PACING_PERMILLE.0 };
         let paced = u128::from(self.rate()) * u128::from(gain * permille) / 100_000;
         let paced = self.with_own_loss(u64::try_from(paced).unwrap_or(u64::MAX));
+        let paced = if paced > 0 { paced.max(self.least_among_others()) } else { 0 };
         if paced > 0 && (self.full.is_reached() || paced > self.pacing_rate) {
             self.pacing_rate = paced;
         }

@@ -13,7 +13,8 @@
 //! where those that send more come back, they find their part taken each time: beside as
 //! many as at the last time it doubles only after as long as between two probings.
 
-use super::{Bbr, Others, Sample, State};
+use super::{Bbr, MIN_PACKETS, Others, Sample, State};
+use crate::path::delivery::rate_of;
 
 /// Time between two doublings beside as many others: as between two probings [5.3.3.5.3].
 const AGAIN_NS: u64 = 2_000_000_000;
@@ -86,6 +87,17 @@ impl Bbr {
             self.longterm_bytes = None;
             self.start_up(sample);
             self.room.begin_doubling(sample.now_ns);
+        }
+    }
+
+    /// What a flow among others of this end is paced at, at least: the smallest window
+    /// [2.7] in a round trip, the queue counted, so that a crowd slows itself down. The
+    /// estimate falls below it where a crowd's queue overflows again and again, and one
+    /// packet in a round trip finds nothing.
+    pub(super) fn least_among_others(&self) -> u64 {
+        match self.room.flows > 1 && self.smoothed_rtt_ns > 0 {
+            true => rate_of(MIN_PACKETS * self.packet_bytes, self.smoothed_rtt_ns),
+            false => 0,
         }
     }
 
