@@ -186,7 +186,8 @@ impl Connection {
     /// Connects to a listener over `context`. `connect_timeout` holds for the
     /// whole, but for looking up a name. Within it, a peer that is too busy for
     /// the moment is tried again; one that refuses for a second, since it may be
-    /// about to start.
+    /// about to start. An address that is silent for 250 ms is asked again, as
+    /// packets may be lost, and so is the next of a name's addresses (RFC 8305).
     ///
     /// It takes two round trips, and one where a connection of this context to the
     /// same listener has ended in good order within the last half minute: its
