@@ -88,9 +88,10 @@ use startup::FullBandwidth;
 use surge::Surge;
 
 /// Enough to fill segmentation offload from the first burst on, and a train long
-/// enough to measure. Also where many of one owner begin together: dividing it, down to 10
-/// packets or to 64, a third fewer met a full queue, but of ten flows with 6 MB each the
-/// last took up to 1.5 times as long, having left Startup too soon (`tests/controllers/shares.rs`).
+/// enough to measure. Also where many of one owner begin together: divided among them, down
+/// to 10 packets or to 64, a third fewer met a full queue (in the simulation of
+/// `tests/controllers`), but of ten flows with 6 MB each the last took up to 1.5 times as
+/// long, having left Startup too soon.
 const INITIAL_WINDOW_BYTES: u64 = 128 << 10;
 /// `MinPipeCwnd` [2.7].
 const MIN_PACKETS: u64 = 4;
