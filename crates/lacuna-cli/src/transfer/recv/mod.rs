@@ -60,7 +60,7 @@ struct Server {
     root: Arc<OwnedFd>,
     umask: Mode,
     /// Sessions by the sender's id: one that comes back ends its old one.
-    sessions: Mutex<BTreeMap<[u8; 16], Arc<AtomicBool>>>,
+    sessions: Mutex<BTreeMap<[u8; 16], Standing>>,
     promises: Promises,
     serving: AtomicUsize,
 }
@@ -71,6 +71,13 @@ struct Settings {
     rules: Rules,
     once: bool,
     buffers: Option<u64>,
+}
+
+/// A session that another may replace.
+struct Standing {
+    /// The number of its part of the room.
+    number: u64,
+    replaced: Arc<AtomicBool>,
 }
 
 /// A sender that is served; it is given back when this is dropped.
@@ -206,7 +213,7 @@ impl Server {
         };
         if let Some((id, _)) = session.state.hello {
             let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-            if sessions.get(&id).is_some_and(|other| Arc::ptr_eq(other, &replaced)) {
+            if sessions.get(&id).is_some_and(|other| other.number == session.promised.number()) {
                 sessions.remove(&id);
             }
         } else if ended.is_some() {
@@ -234,6 +241,8 @@ impl Server {
             reconnects: 0,
             peer: connection.peer().to_string(),
         };
+        // Somebody may wait for its room and its files, and nobody read the results.
+        drop(session);
         let result = reporter.finish(&measured, failure);
         // An interrupt is told once, at the end.
         if let Err(failure) = &result
@@ -268,8 +277,11 @@ impl Server {
             session.on_message(block, len)?;
             if is_new && let Some((id, _)) = session.state.hello {
                 let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(old) = sessions.insert(id, replaced.clone()) {
-                    old.store(true, Ordering::Relaxed);
+                let number = session.promised.number();
+                let standing = Standing { number, replaced: replaced.clone() };
+                if let Some(old) = sessions.insert(id, standing) {
+                    old.replaced.store(true, Ordering::Relaxed);
+                    self.promises.end(old.number);
                 }
             }
             drawn.set(&session.state);

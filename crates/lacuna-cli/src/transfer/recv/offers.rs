@@ -122,10 +122,9 @@ impl Session<'_> {
         }
         let here_bytes = partial.as_ref().map_or(0, Partial::len_bytes).min(meta.size_bytes);
         let missing_bytes = meta.size_bytes - here_bytes;
-        let free_bytes = space::free_bytes(&**folder);
         self.promised.set(self.state.outstanding_bytes());
         self.promised
-            .add(missing_bytes, free_bytes)
+            .add(missing_bytes, || space::free_bytes(&**folder))
             .map_err(|reason| Fault::Item(Outcome::Failed, reason))?;
         let mut found = None;
         if let Some(partial) = partial {

@@ -7,54 +7,86 @@
 //! served at a time share the room: each session's part is what it is still to bring.
 
 use crate::units::show_bytes;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes that the sessions of a receiver are still to bring, together.
+/// Bytes that the sessions of a receiver are still to bring.
 #[derive(Debug, Default)]
-pub(crate) struct Promises(Mutex<u64>);
+pub(crate) struct Promises(Mutex<Parts>);
 
-/// A session's part of them; it ends with this.
+#[derive(Debug, Default)]
+struct Parts {
+    /// Number of the next session.
+    next: u64,
+    /// By session.
+    bytes: BTreeMap<u64, u64>,
+}
+
+/// A session's part of them; it ends with this, or with the session that takes its
+/// place.
 #[derive(Debug)]
 pub(crate) struct Promised<'a> {
     all: &'a Promises,
-    own_bytes: u64,
+    number: u64,
 }
 
 impl Promises {
     pub(crate) fn part(&self) -> Promised<'_> {
-        Promised { all: self, own_bytes: 0 }
+        let mut parts = self.lock();
+        let number = parts.next;
+        parts.next += 1;
+        parts.bytes.insert(number, 0);
+        Promised { all: self, number }
     }
 
-    fn lock(&self) -> MutexGuard<'_, u64> {
+    /// Whoever had this part brings nothing more.
+    pub(crate) fn end(&self, number: u64) {
+        self.lock().bytes.remove(&number);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Parts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Promised<'_> {
+    /// The session's number.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// So much is still to come now.
     pub(crate) fn set(&mut self, own_bytes: u64) {
-        let mut all_bytes = self.all.lock();
-        *all_bytes = all_bytes.saturating_sub(self.own_bytes).saturating_add(own_bytes);
-        self.own_bytes = own_bytes;
+        if let Some(part) = self.all.lock().bytes.get_mut(&self.number) {
+            *part = own_bytes;
+        }
     }
 
     /// Promises room for a file that needs so much, or says why there is none.
-    pub(crate) fn add(&mut self, needed_bytes: u64, free_bytes: Option<u64>) -> Result<(), String> {
-        let mut all_bytes = self.all.lock();
-        if let Some(reason) = refusal(needed_bytes, *all_bytes, free_bytes) {
+    pub(crate) fn add(
+        &mut self,
+        needed_bytes: u64,
+        free_bytes: impl FnOnce() -> Option<u64>,
+    ) -> Result<(), String> {
+        let mut parts = self.all.lock();
+        let promised_bytes =
+            parts.bytes.values().fold(0, |sum: u64, part| sum.saturating_add(*part));
+        // Asked behind the promises: what is written in between counts twice, not never.
+        if let Some(reason) = refusal(needed_bytes, promised_bytes, free_bytes()) {
             return Err(reason);
         }
-        *all_bytes = all_bytes.saturating_add(needed_bytes);
-        self.own_bytes = self.own_bytes.saturating_add(needed_bytes);
+        if let Some(part) = parts.bytes.get_mut(&self.number) {
+            *part = part.saturating_add(needed_bytes);
+        }
         Ok(())
     }
 }
 
 impl Drop for Promised<'_> {
     fn drop(&mut self) {
-        self.set(0);
+        self.all.end(self.number);
     }
 }
 
@@ -133,14 +165,30 @@ mod tests {
     fn sessions_share_the_room_until_they_have_brought_their_files_or_end() {
         let promises = Promises::default();
         let (mut one, mut other) = (promises.part(), promises.part());
-        assert_eq!(one.add(8, Some(10)), Ok(()));
-        assert!(other.add(3, Some(10)).unwrap_err().contains("8 B go to other files"));
-        assert_eq!(other.add(2, Some(10)), Ok(()));
+        assert_eq!(one.add(8, || Some(10)), Ok(()));
+        assert!(other.add(3, || Some(10)).unwrap_err().contains("8 B go to other files"));
+        assert_eq!(other.add(2, || Some(10)), Ok(()));
         // Five are written.
         one.set(3);
-        assert!(other.add(1, Some(5)).is_err());
+        assert!(other.add(1, || Some(5)).is_err());
         drop(one);
-        assert_eq!(other.add(3, Some(5)), Ok(()));
+        assert_eq!(other.add(3, || Some(5)), Ok(()));
+    }
+
+    #[test]
+    fn a_session_that_was_replaced_holds_no_room_while_it_ends() {
+        let promises = Promises::default();
+        let mut old = promises.part();
+        assert_eq!(old.add(8, || Some(10)), Ok(()));
+        promises.end(old.number());
+        let mut new = promises.part();
+        assert_eq!(new.add(8, || Some(10)), Ok(()));
+        // Its last words are of no weight.
+        old.set(5);
+        let _ = old.add(1, || Some(10));
+        assert_eq!(new.add(2, || Some(10)), Ok(()));
+        drop(old);
+        assert!(new.add(1, || Some(10)).is_err());
     }
 
     #[test]
