@@ -78,15 +78,17 @@ impl Block {
         Self { step, missing, stationary: chain.stationary, mean_chunks }
     }
 
-    /// With its first `sent` parity chunks alone, for `sent = 0, ..., m`.
+    /// With its first `sent` parity chunks alone, for `sent = 0, ..., m`, and these later.
     pub(crate) fn early(code: Code, chain: &ChunkChain) -> impl Iterator<Item = Self> {
-        (0..=code.m()).map(move |sent| {
-            let step = match code.kind() {
-                CodeKind::Mds => counted(chain, code.k(), sent, sent, Parity::Later).0,
-                CodeKind::Xor => xor(code, chain, sent, Parity::Later),
-            };
-            Self { step, missing: Vec::new(), stationary: chain.stationary, mean_chunks: 0.0 }
-        })
+        let steps: Vec<_> = match code.kind() {
+            CodeKind::Mds => counted_early(chain, code.k(), code.m()),
+            CodeKind::Xor => {
+                (0..=code.m()).map(|sent| xor(code, chain, sent, Parity::Later)).collect()
+            }
+        };
+        let stationary = chain.stationary;
+        let of = move |step| Self { step, missing: Vec::new(), stationary, mean_chunks: 0.0 };
+        steps.into_iter().map(of)
     }
 
     /// Of one, whatever was before it.
@@ -276,6 +278,43 @@ fn counted(
     let least = size(&step.lost) * NEGLIGIBLE;
     missing.retain(|(_, share)| size(share) > least);
     (step, missing)
+}
+
+/// The steps of `counted` with the first `sent` chunks of later parity alone, as many as may then be lost,
+/// for `sent = 0, ..., parity`: one walk over the data and one over the parity.
+fn counted_early(chain: &ChunkChain, data: u32, parity: u32) -> Vec<Step> {
+    let of_data = Losses::new(data.min(parity) as usize).pass(&chain.step, data);
+    // More than n data chunks.
+    let mut data_above = vec![of_data.more; of_data.exactly.len()];
+    for n in (1..data_above.len()).rev() {
+        data_above[n - 1] = sum(&data_above[n], &of_data.exactly[n]);
+    }
+    let mut of_parity = Losses::new(parity as usize);
+    let mut steps = Vec::with_capacity(parity as usize + 1);
+    for sent in 0..=parity as usize {
+        if sent > 0 {
+            of_parity = of_parity.pass(&chain.step, 1);
+        }
+        let chance: Vec<_> =
+            of_parity.exactly[..=sent].iter().map(|n| total(chain.stationary, n)).collect();
+        let mut more_than = vec![0.0; chance.len()];
+        for n in (1..chance.len()).rev() {
+            more_than[n - 1] = more_than[n] + chance[n];
+        }
+        let beyond = sent.min(of_data.exactly.len() - 1);
+        let mut step = Step { ok: NOTHING, lost: data_above[beyond] };
+        // Fewer parity chunks may be lost the more data chunks are.
+        let mut at_most = chance[..sent - beyond].iter().sum::<f64>();
+        for n in (0..=beyond).rev() {
+            at_most += chance[sent - n];
+            step.ok = sum(&step.ok, &scaled(&of_data.exactly[n], at_most));
+            if n > 0 {
+                step.lost = sum(&step.lost, &scaled(&of_data.exactly[n], more_than[sent - n]));
+            }
+        }
+        steps.push(step);
+    }
+    steps
 }
 
 /// Data chunks of an XOR code that are missing for good, on average: those of each group.
@@ -507,6 +546,22 @@ mod tests {
                         assert_same(&what, &sets.ok, &side_by_side.ok);
                         assert_same(&what, &sets.lost, &side_by_side.lost);
                     }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_walk_over_early_parity_comes_to_what_a_walk_for_each_does() {
+        for chain in chains() {
+            for (k, m) in [(1, 1), (1, 3), (7, 2), (8, 8), (3, 9), (32, 8)] {
+                let early: Vec<_> = Block::early(Code::mds(k, m).unwrap(), &chain).collect();
+                assert_eq!(early.len(), m as usize + 1);
+                for (sent, block) in (0..).zip(&early) {
+                    let (step, _) = counted(&chain, k, sent, sent, Parity::Later);
+                    let what = format!("{k} {m} {sent}");
+                    assert_same(&what, &block.step.ok, &step.ok);
+                    assert_same(&what, &block.step.lost, &step.lost);
                 }
             }
         }
