@@ -127,6 +127,24 @@ fn without_loss_nothing_is_sent_twice() {
 }
 
 #[test]
+fn over_a_slow_path_answers_take_a_small_share_of_what_they_answer() {
+    let link = Link { delay_ns: 20 * MS, rate_bits_per_s: Some(10_000_000), ..Link::default() };
+    let mut pair = Pair::new(PairConfig::default(), link);
+    // As connecting has measured it.
+    let now_ns = pair.now_ns;
+    pair.b.qp.on_rtt_sample(now_ns, 40 * MS);
+    pair.recorded = Some(Vec::new());
+    one_message(&mut pair, 4_000_000);
+    let recorded = pair.recorded.take().unwrap();
+    let bytes = |side| -> usize {
+        let of_side = recorded.iter().filter(|(from, ..)| *from == side);
+        of_side.map(|(.., packet)| packet.len()).sum()
+    };
+    let (there, back) = (bytes(Side::A), bytes(Side::B));
+    assert!(back * 40 < there, "{back} for {there}");
+}
+
+#[test]
 fn reordering_alone_causes_few_repairs() {
     let link = Link {
         reorder_ppm: 500_000,
