@@ -41,10 +41,12 @@ const REPORTS_PER_RTT: u64 = 16;
 /// over 10 Mbit/s each packet had one, and a way back of 1 Mbit/s was full of them. TCP's
 /// are a 56th, one of 52 bytes for two full packets.
 const SHARE_OF_REPORTS: u64 = 64;
-/// The longest wait for one, if a round trip is longer: on a way back so narrow that they
-/// queue, round trips become longer and they fewer. (With four in a round trip and 25 ms,
-/// those of many messages took more than the whole of a way back of 0.2 Mbit/s: round trips
-/// were 6 s, and 10 Mbit/s carried 1.4.)
+/// Reports per round trip of less than that: where a window is so small, waiting longer
+/// would be as much of each round trip.
+const SCANT_REPORTS_PER_RTT: u64 = 4;
+/// The longest wait for one. On a way back so narrow that they queue, round trips become
+/// longer and they fewer. (With 25 ms at most, those of many messages took more than the
+/// whole of a way back of 0.2 Mbit/s: round trips were 6 s, and 10 Mbit/s carried 1.4.)
 const SCANT_DELAY_MAX_NS: u64 = 100_000_000;
 
 /// Numbers before the highest that count as announced without a flush: far more
@@ -141,7 +143,7 @@ impl Arrivals {
             };
             let is_scant = self.unreported_bytes < SHARE_OF_REPORTS * self.reported_bytes;
             let (per_rtt, most_ns) = match is_scant {
-                true => (1, SCANT_DELAY_MAX_NS),
+                true => (SCANT_REPORTS_PER_RTT, SCANT_DELAY_MAX_NS),
                 false => (REPORTS_PER_RTT, REPORT_DELAY_MAX_NS),
             };
             let wait_ns = srtt_ns
@@ -259,9 +261,8 @@ mod tests {
             }
             (packets + reports / 2) / reports
         };
-        assert_eq!(reports(12_000_000), 4, "1 Mbit/s: a round trip");
-        assert_eq!(reports(1_200_000), 14, "10 Mbit/s: 64 times what they take");
-        assert_eq!(reports(240_000), 14, "50 Mbit/s: the same");
+        assert_eq!(reports(1_200_000), 9, "10 Mbit/s: a quarter of the round trip");
+        assert_eq!(reports(240_000), 14, "50 Mbit/s: 64 times what they take");
         assert_eq!(reports(12_000), 83, "1 Gbit/s: every millisecond");
     }
 
