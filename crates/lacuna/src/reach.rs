@@ -86,6 +86,7 @@ fn connect(
         let now = Instant::now();
         while let Some(address) = turns.take(now) {
             let begun = begin(address).and_then(|mut attempt| {
+                end_by_reset(&attempt, true)?;
                 let token = Token(attempts.len());
                 poll.registry().register(&mut attempt, token, Interest::WRITABLE)?;
                 Ok(attempt)
@@ -115,9 +116,8 @@ fn connect(
                 None => {}
                 Some(Ok(())) => {
                     poll.registry().deregister(attempt)?;
-                    let made = attempts[event.token().0].take();
-                    attempts.into_iter().flatten().for_each(|(_, attempt)| forget(attempt));
-                    let (_, attempt) = made.expect("it is there");
+                    end_by_reset(attempt, false)?;
+                    let (_, attempt) = attempts[event.token().0].take().expect("it is there");
                     let stream = TcpStream::from(attempt);
                     stream.set_nonblocking(false)?;
                     return Ok(stream);
@@ -145,12 +145,14 @@ fn outcome(attempt: &Attempt) -> Option<io::Result<()>> {
     attempt.peer_addr().is_ok().then_some(Ok(()))
 }
 
-/// Ends an attempt that nobody needs. With a reset: it may have been made in the meantime,
-/// and the listener is to hear nothing of it.
-fn forget(attempt: Attempt) {
+/// Whether an attempt ends with a reset. All do that nobody needs, whatever becomes of them: one
+/// may have been made in the meantime, and the listener is to hear nothing of it.
+fn end_by_reset(attempt: &Attempt, does: bool) -> io::Result<()> {
     #[cfg(unix)]
-    let _ = rustix::net::sockopt::set_socket_linger(&attempt, Some(Duration::ZERO));
-    drop(attempt);
+    rustix::net::sockopt::set_socket_linger(attempt, does.then_some(Duration::ZERO))?;
+    #[cfg(not(unix))]
+    let _ = (attempt, does);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -250,6 +252,7 @@ mod tests {
             Attempt::connect(if begun < 3 { silent } else { address })
         };
         let stream = connect(&[answers], Instant::now() + LONG, begin).unwrap();
+        assert_eq!(rustix::net::sockopt::socket_linger(&stream).unwrap(), None);
         let (_, peer) = listener.accept().unwrap();
         assert_eq!((stream.local_addr().unwrap(), begun), (peer, 3));
     }
