@@ -16,6 +16,7 @@ use lacuna::datapath::BindError;
 use lacuna::{
     ConnectError, Connection, ConnectionConfig, Context, ContextConfig, ContextError, Listener,
 };
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -141,6 +142,11 @@ impl Reception {
                 self.output.note(&format!("{peer} was refused: {reason}"));
                 None
             }
+            // Peers that connect several times at once reset all but one.
+            Err(error) if was_reset(&error) => {
+                tracing::debug!(%error, "reset");
+                None
+            }
             Err(error) => {
                 self.output.note(&format!("a connection came to nothing: {error}"));
                 None
@@ -210,6 +216,15 @@ impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// Whether the peer has thrown the connection away: it knows why.
+fn was_reset(error: &ConnectError) -> bool {
+    let (ConnectError::Exchange { source, .. } | ConnectError::Unreachable { source, .. }) = error
+    else {
+        return false;
+    };
+    matches!(source.kind(), ErrorKind::ConnectionReset | ErrorKind::NotConnected)
 }
 
 /// Why a server takes nobody more than `serving` of those that it serves.

@@ -630,3 +630,26 @@ fn a_plot_that_cannot_be_written_is_refused_before_the_work() {
         assert!(output.stderr.contains(&format!("cannot write {plot}")), "{output:?}");
     }
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_server_says_nothing_of_connections_that_are_reset() {
+    use rustix::net::sockopt::set_socket_linger;
+    let (server, address) = perf_server(&[]);
+    let connect = || std::net::TcpStream::connect(&address).expect("it listens");
+    let local = |stream: &std::net::TcpStream| stream.local_addr().expect("bound").to_string();
+    let reset = connect();
+    let was_reset = local(&reset);
+    let closes = || {
+        let closed = connect();
+        let was_closed = local(&closed);
+        drop(closed);
+        server.wait_for(&was_closed);
+    };
+    // So the one before it is accepted, too.
+    closes();
+    set_socket_linger(&reset, Some(std::time::Duration::ZERO)).expect("an option");
+    drop(reset);
+    closes();
+    assert!(!server.stderr().contains(&was_reset), "{}", server.stderr());
+}

@@ -147,6 +147,12 @@ impl WaitingRoom {
         });
         match exchange {
             Ok(exchange) => self.look_at(exchange),
+            // Reset since it was accepted.
+            Err(ConnectError::Unreachable { source, .. })
+                if source.kind() == io::ErrorKind::NotConnected =>
+            {
+                tracing::debug!("reset without a word");
+            }
             Err(error) => self.done.push_back(Err(error)),
         }
         if self.silent.len() > self.peers_max {
@@ -305,6 +311,12 @@ mod tests {
         assert_eq!(room.silent.len(), 1);
         reset(waiting);
         reset(connect());
+        // One that is reset once it was accepted, and before anything is asked of it.
+        let accepting = TcpListener::bind("127.0.0.1:0").unwrap();
+        let between = TcpStream::connect(accepting.local_addr().unwrap()).unwrap();
+        let (accepted, _) = accepting.accept().unwrap();
+        reset(between);
+        room.receive(accepted, PATIENCE);
         let closing = connect();
         let address = closing.local_addr().unwrap();
         drop(closing);
