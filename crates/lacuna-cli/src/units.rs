@@ -64,7 +64,12 @@ pub(crate) fn bytes_within(text: &str, range: &RangeInclusive<u64>) -> Result<u6
 
 /// Payload bytes of a packet, as the transport allows them.
 pub(crate) fn packet_bytes(text: &str) -> Result<u32, String> {
-    let bytes = u32::try_from(size(text, "a size like 1400")?).unwrap_or(u32::MAX);
+    allowed_packet_bytes(size(text, "a size like 1400")?)
+}
+
+/// The same of a number.
+pub(crate) fn allowed_packet_bytes(bytes: u64) -> Result<u32, String> {
+    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
     let geometry = ConnectionConfig::default().geometry(bytes, 1);
     geometry.map(|_| bytes).map_err(|error| error.to_string())
 }

@@ -110,7 +110,7 @@ struct Measured {
 /// As many as a packet may have; `null` where no packet size was measured.
 fn packet_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     let bytes = Option::<u64>::deserialize(from)?;
-    let checked = bytes.map(|bytes| units::packet_bytes(&bytes.to_string()));
+    let checked = bytes.map(units::allowed_packet_bytes);
     checked.transpose().map_err(serde::de::Error::custom)
 }
 

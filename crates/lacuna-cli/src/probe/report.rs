@@ -3,7 +3,7 @@
 //!
 //! The planner's fields are those of the largest payload that was measured: the transport sends the
 //! largest packets that the path takes. `mtu_bytes` is the payload of a Lacuna packet as long as
-//! those probes, so that loss and packet belong together. The loss is the interval, because that is
+//! those probes, so that loss and packet belong together; none, if no packet is so short. The loss is the interval, because that is
 //! what is known. Bursts are told if the measurement tells them from independent losses.
 
 use super::ClientArgs;
@@ -11,7 +11,7 @@ use super::row::Row;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::planner::Drops;
-use crate::units::{show_bytes, show_count, show_rate, show_time};
+use crate::units::{self, show_bytes, show_count, show_rate, show_time};
 use comfy_table::{CellAlignment, Table, presets};
 use lacuna_probe::estimate::{CONFIDENCE, Estimate};
 use lacuna_probe::{Client, PathEstimate, Summary, Trial};
@@ -67,7 +67,6 @@ impl PlannersPath {
         // Losses that are independent come in runs of 1 / (1 - loss), too.
         let independent = 1.0 / (1.0 - path.loss.value).max(f64::MIN_POSITIVE);
         let burst = path.bursts.map(|fit| fit.mean_burst_packets);
-        let mtu_bytes = payload_bytes.saturating_sub(lacuna_wire::DATA_OVERHEAD_BYTES as u32) & !3;
         Self {
             rate_bits_per_s: path.rate_bits_per_s.map(|rate| rate.value),
             rtt_s: path.rtt.map(|rtt| rtt.mean_s.value),
@@ -75,9 +74,15 @@ impl PlannersPath {
             mean_burst_packets: burst
                 .filter(|burst| burst.low > independent)
                 .map(|burst| burst.value),
-            mtu_bytes: Some(mtu_bytes).filter(|bytes| *bytes > 0),
+            mtu_bytes: packet_bytes(payload_bytes),
         }
     }
+}
+
+/// Payload of a Lacuna packet as long as such a probe, if one may be so short.
+fn packet_bytes(payload_bytes: u32) -> Option<u32> {
+    let bytes = payload_bytes.saturating_sub(lacuna_wire::DATA_OVERHEAD_BYTES as u32) & !3;
+    units::allowed_packet_bytes(bytes.into()).ok()
 }
 
 impl Report {
@@ -270,4 +275,17 @@ fn digits(value: f64) -> String {
 
 fn time(seconds: f64) -> String {
     show_time(seconds.max(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_planner_is_told_of_no_packet_that_it_would_refuse() {
+        assert_eq!(packet_bytes(1436), Some(1400));
+        assert_eq!(packet_bytes(1439), Some(1400));
+        assert_eq!(packet_bytes(100), Some(64));
+        assert_eq!([99, 45, 8].map(packet_bytes), [None; 3]);
+    }
 }
