@@ -174,8 +174,10 @@ impl PathMemory {
                 && known.start_rate(record.saved_s, record.min_rtt_ns, 1).is_some()
         });
         let record = match known {
-            Some(&PathRecord { rate_bits_per_s, saved_s, .. }) => {
-                PathRecord { rate_bits_per_s, saved_s, ..record }
+            // The round trip of one that was never alone is one with a queue.
+            Some(&PathRecord { rate_bits_per_s, saved_s, min_rtt_ns, .. }) => {
+                let min_rtt_ns = min_rtt_ns.min(record.min_rtt_ns);
+                PathRecord { rate_bits_per_s, saved_s, min_rtt_ns, ..record }
             }
             None => record,
         };
@@ -307,6 +309,10 @@ mod tests {
         let share = PathRecord { rate_bits_per_s: 5, losses, ..RECORD };
         let soon = after(PathRecord { saved_s: RECORD.saved_s + SHARED_S, ..share });
         assert_eq!(soon, PathRecord { losses, ..RECORD }, "of the same age");
+        let queued = after(PathRecord { min_rtt_ns: 90 * MS, ..share });
+        assert_eq!(queued.min_rtt_ns, RECORD.min_rtt_ns);
+        let shorter = after(PathRecord { min_rtt_ns: 39 * MS, ..share });
+        assert_eq!(shorter.min_rtt_ns, 39 * MS);
         let late = PathRecord { saved_s: RECORD.saved_s + SHARED_S + 1, ..share };
         assert_eq!(after(late), late);
         let elsewhere = PathRecord { min_rtt_ns: 900 * MS, ..share };
