@@ -70,7 +70,9 @@ fn what_was_found_of_a_path_is_begun_at_by_the_next() {
 
 #[test]
 fn what_one_of_several_found_is_not_taken_for_the_path() {
-    let context = far(None);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("paths");
+    let context = far(Some(&file));
     let (long, there) = connect(&context, ConnectionConfig::default());
     fill(&long, &there);
     let (idle, _other) = connect(&context, ConnectionConfig::default());
@@ -91,8 +93,10 @@ fn what_one_of_several_found_is_not_taken_for_the_path() {
     drop((long, there, receive, write));
     drop((short, other));
 
-    let (next, _other) = connect(&context, ConnectionConfig::default());
-    let rate = next.chosen().rate_bits_per_s.expect("the path is known");
+    // The record itself: of what it is, a slow host's round trips may leave half.
+    let text = std::fs::read_to_string(&file).unwrap();
+    let record = text.lines().find(|line| line.starts_with("127.0.0.1 ")).expect("it was saved");
+    let rate: u64 = record.split(' ').nth(1).unwrap().parse().unwrap();
     assert!(rate >= whole / 10 * 8, "{rate} of {whole}");
 }
 
