@@ -17,7 +17,7 @@ mod wan;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -62,9 +62,6 @@ enum Task {
         #[arg(long, default_value_t = 0.10)]
         tolerance: f64,
     },
-    /// Run one workload of `count`
-    #[command(hide = true)]
-    Counted { workload: String },
     /// Be an end of the race, in a host
     #[command(hide = true)]
     WanEnd { order: String },
@@ -124,10 +121,11 @@ impl Task {
             Self::Scale { only, rounds, json } => scale::run(&only, rounds, json),
             Self::Count { update, tolerance } => {
                 ensure!(count::is_available(), "valgrind is not installed (Debian: valgrind)");
-                let kept = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("instructions.json");
-                count::run(&kept, tolerance, update)
+                let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+                let manifest = folder.join("Cargo.toml");
+                let counted = build(&manifest, &["--bin", "lacuna-counted"])?;
+                count::run(&counted, &folder.join("instructions.json"), tolerance, update)
             }
-            Self::Counted { workload } => count::counted(&workload),
             Self::Pinned { core, program } => pin::become_pinned(core, &program),
         }
     }
@@ -159,13 +157,21 @@ fn run_cells(args: &RunArgs) -> Result<()> {
 /// Builds the command from the checkout that this program was built from.
 fn build_lacuna() -> Result<PathBuf> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    build(&root.join("Cargo.toml"), &["-p", "lacuna-cli"])
+}
+
+/// Builds one program of a workspace, with the target directory that `cargo run` has here, and
+/// returns where it is.
+fn build(manifest: &Path, which: &[&str]) -> Result<PathBuf> {
     let output = Command::new(env!("CARGO"))
-        .args(["build", "--release", "-p", "lacuna-cli", "--message-format=json"])
-        .current_dir(&root)
+        .args(["build", "--release", "--locked", "--message-format=json"])
+        .arg("--manifest-path")
+        .arg(manifest)
+        .args(which)
         .stderr(Stdio::inherit())
         .output()
         .context("cannot run cargo")?;
-    ensure!(output.status.success(), "building lacuna failed");
+    ensure!(output.status.success(), "building {} failed", which.join(" "));
     let messages = String::from_utf8(output.stdout)?;
     let path = messages.lines().rev().find_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
