@@ -88,6 +88,27 @@ impl Acked {
         self.fragments_max == 0 || self.fragments >> (packet % self.fragments_max) & 1 == 1
     }
 
+    /// The first of these packets in a row that the peer is not known to have; all, if they are
+    /// parity.
+    pub(super) fn missing(&self, shape: &MessageShape, packets: Range<u32>) -> Range<u32> {
+        if packets.start >= shape.total_packets {
+            return packets;
+        }
+        let Range { start, end } = packets;
+        // A chunk that was repaired brought no fragment of the immediate.
+        let has = |packet: u32| {
+            let is_data = packet < shape.data_packets;
+            self.has_fragment(packet) && (!is_data || self.has(packet / shape.chunk_packets))
+        };
+        let start = (start..end).find(|packet| !has(*packet)).unwrap_or(end);
+        // Longer runs than this are not worth the look.
+        let end = end.min(start.saturating_add(Self::LOOKED_AT));
+        start..(start..end).find(|packet| has(*packet)).unwrap_or(end)
+    }
+
+    /// Packets that [`Acked::missing`] looks at behind the first.
+    const LOOKED_AT: u32 = 256;
+
     fn set(&mut self, chunks: Range<u32>) {
         let mut chunk = chunks.start;
         while chunk < chunks.end {
@@ -162,5 +183,34 @@ mod tests {
                 assert_eq!(acked.count() as usize, list.iter().filter(|has| **has).count());
             }
         }
+    }
+
+    #[test]
+    fn missing_packets_lack_their_chunk_or_their_fragment() {
+        // Three chunks of two packets, and two empty packets for the rest of an immediate of eight.
+        let shape = MessageShape {
+            chunk_packets: 2,
+            data_packets: 6,
+            total_packets: 8,
+            fragments: 8,
+            layout: None,
+        };
+        let mut acked = Acked::new(&shape);
+        let ack = |immediate_fragments| Ack {
+            message: 0,
+            cumulative: 1,
+            immediate_fragments,
+            truncated: false,
+            skipped_bytes: 0,
+            chunks: &[0b010],
+        };
+        acked.on_ack(1, &ack(0b1011_1101));
+        // The first chunk was repaired and lacks a fragment, the second was lost, the third came.
+        assert_eq!(acked.missing(&shape, 0..8), 1..4);
+        assert_eq!(acked.missing(&shape, 3..8), 3..4);
+        assert_eq!(acked.missing(&shape, 4..8), 6..7);
+        assert_eq!(acked.missing(&shape, 7..8), 8..8);
+        // No acknowledgement tells of parity.
+        assert_eq!(acked.missing(&shape, 10..14), 10..14);
     }
 }

@@ -269,6 +269,16 @@ impl SendMachine {
         each!(self, machine => machine.on_expired(run));
     }
 
+    /// Of a run that is to go out again, the first packets in a row that the peer is not known to
+    /// have; all of what no acknowledgement speaks of. Empty if it has all.
+    pub fn missing(&self, packets: Range<u32>) -> Range<u32> {
+        match self {
+            Self::Raw(_) => packets,
+            Self::SelectiveRepeat(machine) => machine.missing(packets),
+            Self::Erasure(machine) => machine.missing(packets),
+        }
+    }
+
     /// When [`SendMachine::on_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<u64> {
         each!(self, machine => machine.poll_timeout())

@@ -106,6 +106,14 @@ impl Queues {
         run.map_or(0, |run| run.end - run.start)
     }
 
+    /// What [`Queues::take`] would give `channel` at most, if it is a repair, and of which message.
+    pub(super) fn next_repair(&self, channel: u8) -> Option<(u64, Range<u32>)> {
+        let queued = self.channels[usize::from(channel)].repairs.front()?;
+        let number = queued.segment.number;
+        let slot = self.geometry.slot_of(number);
+        Some((number, self.geometry.next_run(slot, channel, queued.packets.clone())?))
+    }
+
     /// Takes up to `packets_max` packets in a row for `channel`.
     pub(super) fn take(&mut self, channel: u8, packets_max: u32) -> Option<Taken> {
         let queue = &mut self.channels[usize::from(channel)];

@@ -6,6 +6,7 @@
 //! not posted yet waits in order.
 
 mod parity;
+mod repairs;
 mod stream;
 
 use super::error::{Failure, PostSendError, SendFailure, WaitedFor};
@@ -383,7 +384,7 @@ impl SendSide {
         path: &mut Path,
     ) -> Option<Transmit> {
         let index = usize::from(channel);
-        let waiting = self.queues.next_packets(channel);
+        let waiting = self.next_packets(channel, path);
         if waiting == 0 {
             return None;
         }
@@ -392,7 +393,7 @@ impl SendSide {
         if allowed == 0 {
             return None;
         }
-        let taken = self.queues.take(channel, allowed)?;
+        let taken = self.queues.take(channel, allowed.min(waiting))?;
         let (number, packets) = (taken.segment.number, taken.packets);
         let count = u64::from(packets.end - packets.start);
         let mut transmit = Transmit::new(taken.segment, packets.clone(), taken.whole_end, channel);
@@ -410,13 +411,18 @@ impl SendSide {
             self.stats.retransmitted_packets += count;
         }
         if taken.is_last {
-            if let Some(outgoing) = self.messages.get_mut(number) {
-                outgoing.queued -= 1;
-            }
-            self.choose(number, path);
-            self.polled.push(number);
+            self.on_last_taken(number, path);
         }
         Some(transmit)
+    }
+
+    /// Nothing is left of a queued run.
+    fn on_last_taken(&mut self, number: u64, path: &Path) {
+        if let Some(outgoing) = self.messages.get_mut(number) {
+            outgoing.queued -= 1;
+        }
+        self.choose(number, path);
+        self.polled.push(number);
     }
 
     /// What was polled since is about to be on the wire, or is.

@@ -232,6 +232,10 @@ impl Sender {
         true
     }
 
+    pub(crate) fn missing(&self, packets: Range<u32>) -> Range<u32> {
+        self.acked.missing(&self.shape, packets)
+    }
+
     pub(crate) fn acked_chunks(&self) -> u32 {
         self.acked.count()
     }

@@ -81,6 +81,10 @@ impl Sender {
         self.repair(&run.packets);
     }
 
+    pub(crate) fn missing(&self, packets: Range<u32>) -> Range<u32> {
+        self.acked.missing(&self.shape, packets)
+    }
+
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
         // An undecided run whose acknowledgement never comes ages like one
         // that nothing was heard of.
