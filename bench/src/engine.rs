@@ -198,14 +198,13 @@ impl Engine {
 
     fn header(&self, number: u64, packet: u32, packets: u32) -> DataHeader {
         let slot = self.geometry.slot_of(number);
-        let offset = u64::from(packet) * u64::from(MTU_BYTES_MIN);
         let fields = ImmediateFields { message: slot, packet, fragment: 0 };
         DataHeader {
             dest: Qpn::new(1, 0, self.geometry.generation_of(number)),
             psn: 0,
             ends_message: packet + 1 == packets,
             carries_immediate: false,
-            address: self.geometry.slot_address(slot) + offset,
+            address: None,
             rkey: RKEY,
             length: MTU_BYTES_MIN,
             immediate: self.geometry.split().pack(fields),

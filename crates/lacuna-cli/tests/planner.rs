@@ -197,7 +197,7 @@ fn a_distance_is_a_round_trip_through_fibre() {
     let by_distance = json("plan --rate 1gbit --distance 1000km --loss 0 --size 1MiB");
     let ideal_s = by_distance["ideal_s"].as_f64().expect("a number");
     let rtt_s = 2000.0 * 1.468 / 299_792.458;
-    assert!((ideal_s - rtt_s - 256.0 * 4160.0 * 8e-9).abs() < 1e-9, "{ideal_s}");
+    assert!((ideal_s - rtt_s - 256.0 * 4144.0 * 8e-9).abs() < 1e-9, "{ideal_s}");
 }
 
 #[test]

@@ -138,7 +138,7 @@ impl<'w> BurstPlacer<'w> {
         }
     }
 
-    /// Places one packet whose trailer was found good.
+    /// Places one packet whose trailer was found good, as far as that tells without the key.
     #[inline]
     pub fn place(&mut self, header: &DataHeader, payload: &[u8], marked: bool) {
         if self.place_plain(header, payload) {
@@ -158,13 +158,13 @@ impl<'w> BurstPlacer<'w> {
     fn place_plain(&mut self, header: &DataHeader, payload: &[u8]) -> bool {
         let Some(current) = &mut self.current else { return false };
         let fields = self.split.unpack(header.immediate);
-        let offset = header.address.wrapping_sub(current.base);
         let mtu_bytes = u64::from(self.mtu_bytes);
+        let offset = u64::from(fields.packet) * mtu_bytes;
         let is_plain = header.rkey == self.table.rkey()
             && fields.message == current.slot
             && header.dest.generation() == current.generation
             && payload.len() as u64 == mtu_bytes
-            && offset == u64::from(fields.packet) * mtu_bytes
+            && header.address.is_none_or(|address| address == current.base + offset)
             && offset + mtu_bytes <= current.limit_bytes
             && !header.ends_message
             && (!header.carries_immediate || current.has_immediate)
@@ -238,10 +238,14 @@ impl<'w> BurstPlacer<'w> {
         if geometry.channel_of(slot, fields.packet) != self.channel {
             return Err(Discard::Channel);
         }
-        let Some(offset) = header.address.checked_sub(geometry.slot_address(slot)) else {
-            return Err(Discard::Inconsistent);
-        };
         let is_parity = geometry.is_parity(fields.packet);
+        let offset = match header.address {
+            Some(address) => address.checked_sub(geometry.slot_address(slot)),
+            // The address of parity says how long the message is.
+            None if is_parity => None,
+            None => Some(u64::from(fields.packet) * u64::from(self.mtu_bytes)),
+        };
+        let Some(offset) = offset else { return Err(Discard::Inconsistent) };
         if offset > if is_parity { geometry.slot_bytes() } else { geometry.max_message_bytes() } {
             return Err(Discard::Inconsistent);
         }

@@ -1,4 +1,5 @@
-//! Why a data packet with a good trailer set no bit. Each reason is a counter.
+//! Why a data packet set no bit although its trailer did not speak against it. Each reason is a
+//! counter.
 
 /// A reason to throw a data packet away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -6,7 +7,8 @@ pub enum Discard {
     /// The slot is closed or in another generation: the packet came after the
     /// receive was completed (SDR-RDMA 3.3).
     Late,
-    /// The remote key is not this queue pair's.
+    /// The remote key is not this queue pair's; or the packet was damaged, if it has the key in its
+    /// trailer (`lacuna_wire::DataHeader::check`).
     Key,
     /// The packet came on another channel than its offset belongs to.
     Channel,

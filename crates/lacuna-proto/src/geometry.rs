@@ -21,7 +21,7 @@
 
 use crate::modes::ec::{Layout, data_packets_limit};
 use lacuna_code::Code;
-use lacuna_wire::{CHANNELS_MAX, DATA_OVERHEAD_BYTES, GENERATIONS_MAX, ImmediateSplit};
+use lacuna_wire::{CHANNELS_MAX, DATA_OVERHEAD_BYTES_MAX, GENERATIONS_MAX, ImmediateSplit};
 use std::ops::Range;
 
 /// What a queue pair is asked to use; [`Geometry::new`] checks it.
@@ -143,7 +143,7 @@ pub enum GeometryError {
 /// Smallest payload of a full packet (the smallest MTU of the SDR API).
 pub const MTU_BYTES_MIN: u32 = 64;
 /// Largest payload of a full packet: a UDP datagram holds 65,507 bytes over IPv4.
-pub const MTU_BYTES_MAX: u32 = (65_507 - DATA_OVERHEAD_BYTES as u32) / 4 * 4;
+pub const MTU_BYTES_MAX: u32 = (65_507 - DATA_OVERHEAD_BYTES_MAX as u32) / 4 * 4;
 
 /// Checked [`GeometryConfig`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

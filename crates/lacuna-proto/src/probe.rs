@@ -14,7 +14,8 @@
 
 use crate::rtt::RttEstimator;
 use lacuna_wire::{
-    ControlBody, ControlHeader, ControlWriter, DATA_OVERHEAD_BYTES, Frame, Probe, ProbeReply, Qpn,
+    ControlBody, ControlHeader, ControlWriter, DATA_OVERHEAD_BYTES_MAX, Frame, Probe, ProbeReply,
+    Qpn,
 };
 use std::collections::VecDeque;
 
@@ -27,7 +28,7 @@ pub const MTU_CANDIDATES: [u32; 5] = [4096, 1436, 1412, 1360, 1192];
 /// and UDP's take `header_bytes`; the smallest in any case. All of them if
 /// nothing is known.
 pub fn candidates_within(packet_bytes: Option<u32>, header_bytes: u32) -> Vec<u32> {
-    let overhead = header_bytes + DATA_OVERHEAD_BYTES as u32;
+    let overhead = header_bytes + DATA_OVERHEAD_BYTES_MAX as u32;
     let smallest = MTU_CANDIDATES[MTU_CANDIDATES.len() - 1];
     let limit = packet_bytes.map_or(u32::MAX, |bytes| bytes.saturating_sub(overhead)).max(smallest);
     MTU_CANDIDATES.into_iter().filter(|mtu_bytes| *mtu_bytes <= limit).collect()
@@ -174,7 +175,7 @@ impl Prober {
             match frame {
                 Ok(Frame::Probe(probe)) => {
                     let largest = self.largest() as usize;
-                    let is_whole = packet_bytes == largest + DATA_OVERHEAD_BYTES;
+                    let is_whole = packet_bytes == largest + DATA_OVERHEAD_BYTES_MAX;
                     let heard = self.heard_whole.get_mut(usize::from(channel));
                     if let Some(heard) = heard.filter(|heard| is_whole && !**heard) {
                         *heard = true;
@@ -197,7 +198,7 @@ impl Prober {
         // The id says which probe it was; what came must be all of it.
         let (channel, index) = ((reply.id >> 8) as usize, (reply.id & 0xFF) as usize);
         let Some(candidate) = self.candidates.get(index).copied() else { return };
-        let whole = reply.packet_bytes as usize == candidate as usize + DATA_OVERHEAD_BYTES;
+        let whole = reply.packet_bytes as usize == candidate as usize + DATA_OVERHEAD_BYTES_MAX;
         let Some(passed) = self.passed.get_mut(channel).filter(|_| whole) else { return };
         *passed = (*passed).max(Some(candidate));
         self.first_answer_ns.get_or_insert(now_ns);
@@ -234,7 +235,7 @@ impl Prober {
         self.start(channel, writer);
         let id = u32::from(channel) << 8 | index as u32;
         writer.push(&Frame::Probe(Probe { id, sent_ns: now_ns }));
-        writer.pad_to(self.candidates[index] as usize + DATA_OVERHEAD_BYTES);
+        writer.pad_to(self.candidates[index] as usize + DATA_OVERHEAD_BYTES_MAX);
         Some((channel, writer.finish()))
     }
 

@@ -96,7 +96,7 @@ pub enum Placed {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Position {
     pub(crate) packet: u32,
-    /// Byte offset within the message, from the RETH address.
+    /// Byte offset within the message.
     pub(crate) offset: u64,
     pub(crate) ends_message: bool,
     pub(crate) carries_immediate: bool,

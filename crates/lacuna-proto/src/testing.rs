@@ -15,8 +15,7 @@ use crate::placement::Placement;
 use crate::qp::{Peer, PostedReceive, QpConfig, QueuePair, SendId, SendRequest, SendStatus};
 use crate::table::ChannelWriter;
 use lacuna_wire::{
-    CONTROL_HEADER_BYTES, ControlWriter, DATA_HEADER_BYTES, DataHeader, Packet, check_crc32c,
-    crc32c, pad_bytes, parse,
+    CONTROL_HEADER_BYTES, ControlWriter, DataHeader, Packet, pad_bytes, parse, parse_checked,
 };
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -402,8 +401,7 @@ impl Pair {
         let mut data_packets = 0;
         let mut controls = Vec::new();
         for packet in &burst {
-            let parsed = check_crc32c(&packet.bytes).and_then(|()| parse(&packet.bytes));
-            match parsed {
+            match parse_checked(&packet.bytes) {
                 Ok(Packet::Data(header, payload))
                     if header.dest.queue_pair() == end.qp.config().queue_pair =>
                 {
@@ -519,10 +517,10 @@ impl Pair {
 
 /// A whole data packet with its trailer.
 pub fn data_packet(header: &DataHeader, payload: &[u8]) -> Vec<u8> {
-    let mut headers = [0; DATA_HEADER_BYTES];
+    let mut headers = vec![0; header.header_bytes()];
     header.emit(&mut headers);
     let pad = &[0; 3][..pad_bytes(payload.len())];
-    let trailer = crc32c(&[&headers, payload, pad]);
+    let trailer = header.trailer(&[&headers, payload, pad]);
     [&headers, payload, pad, &trailer].concat()
 }
 

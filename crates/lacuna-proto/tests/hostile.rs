@@ -183,6 +183,13 @@ fn repack(header: &mut DataHeader, change: impl FnOnce(&mut ImmediateFields)) {
     header.immediate = split().pack(fields);
 }
 
+/// The address of a packet that had none: the place of its number.
+fn addressed(header: &mut DataHeader) -> &mut u64 {
+    let fields = split().unpack(header.immediate);
+    let slot = u64::from(fields.message) * (8 << 10);
+    header.address.get_or_insert(slot + u64::from(fields.packet) * 256)
+}
+
 const CHANGES: &[Change] = &[
     ("another key", Discard::Key, |h, _, _| h.rkey ^= 1),
     ("another generation", Discard::Late, |h, _, _| {
@@ -192,28 +199,39 @@ const CHANGES: &[Change] = &[
         h.dest = Qpn::new(h.dest.queue_pair(), h.dest.channel(), 7);
     }),
     ("another slot, address and all", Discard::Late, |h, _, _| {
-        h.address += 2 * (8 << 10);
+        *addressed(h) += 2 * (8 << 10);
         repack(h, |fields| fields.message += 2);
     }),
     ("another slot in the immediate alone", Discard::Inconsistent, |h, _, _| {
+        addressed(h);
         repack(h, |fields| fields.message += 2);
     }),
     ("another slot in the address alone", Discard::Inconsistent, |h, _, _| {
-        h.address += 2 * (8 << 10);
+        *addressed(h) += 2 * (8 << 10);
     }),
-    ("an address far away", Discard::Inconsistent, |h, _, _| h.address = u64::MAX),
-    ("an address between packets", Discard::Inconsistent, |h, _, _| h.address += 1),
-    ("an address of another packet", Discard::Inconsistent, |h, _, _| h.address += 256),
+    ("an address far away", Discard::Inconsistent, |h, _, _| *addressed(h) = u64::MAX),
+    ("an address between packets", Discard::Inconsistent, |h, _, _| *addressed(h) += 1),
+    ("an address of another packet", Discard::Inconsistent, |h, _, _| *addressed(h) += 256),
     ("another packet of the same channel", Discard::Inconsistent, |h, _, _| {
+        addressed(h);
         repack(h, |fields| fields.packet += 1);
     }),
     ("a packet past the buffer", Discard::OutOfRange, |h, _, _| {
-        h.address += 16 * 256;
+        *addressed(h) += 16 * 256;
         repack(h, |fields| fields.packet += 16);
     }),
     ("a packet past the slot", Discard::Inconsistent, |h, _, _| {
-        h.address += 64 * 256;
+        *addressed(h) += 64 * 256;
         repack(h, |fields| fields.packet += 64);
+    }),
+    ("a packet past the buffer, by its number alone", Discard::OutOfRange, |h, _, _| {
+        repack(h, |fields| fields.packet += 16);
+    }),
+    ("a packet past the slot, by its number alone", Discard::Inconsistent, |h, _, _| {
+        repack(h, |fields| fields.packet += 64);
+    }),
+    ("another slot, by its number alone", Discard::Late, |h, _, _| {
+        repack(h, |fields| fields.message += 2);
     }),
     ("another channel", Discard::Channel, |_, _, channel| *channel ^= 1),
     ("a short packet that does not end the message", Discard::Inconsistent, |_, p, _| {
@@ -268,13 +286,19 @@ fn packets_for_another_queue_pair_or_with_a_bad_trailer_go_no_further() {
     let (channel, header, payload) = data_towards(&pair, Side::B).swap_remove(0);
     let other = DataHeader { dest: Qpn::new(77, 0, 0), ..header };
     inject(&mut pair, Side::B, channel, &other, &payload);
-    let mut bytes = lacuna_proto::testing::data_packet(&header, &payload);
-    bytes[40] ^= 1;
-    pair.inject(Side::B, channel, bytes);
+    let mut with_address = header;
+    addressed(&mut with_address);
+    for header in [header, with_address] {
+        let mut bytes = lacuna_proto::testing::data_packet(&header, &payload);
+        bytes[40] ^= 1;
+        pair.inject(Side::B, channel, bytes);
+    }
     // The announced length does not match what is there.
-    let longer = DataHeader { length: 260, ..header };
+    let longer = DataHeader { length: 260, ..with_address };
     pair.inject(Side::B, channel, lacuna_proto::testing::data_packet(&longer, &payload));
     pair.run_for(0);
+    // The trailer holds the key where there is no address.
+    assert_eq!(discarded(&pair, Discard::Key), 1);
     assert_eq!(pair.b.rejected, 3);
     assert!(!held.posted.parts[0].has_packet(0));
 }

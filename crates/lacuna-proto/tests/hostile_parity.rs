@@ -66,13 +66,17 @@ fn parity_whose_length_number_or_address_lies_sets_nothing() {
     let base = layout(&pair).base();
     let (header, payload) =
         packets.iter().find(|(header, _)| number(&pair, header) == base).unwrap().clone();
+    let address = header.address.expect("parity has an address");
+    let at = |address: u64| DataHeader { address: Some(address), ..header };
     let lies = [
+        // No length at all.
+        (DataHeader { address: None, ..header }, payload.clone()),
         // Another length of the message than any payload of this row has.
-        (DataHeader { address: header.address - LEN as u64 + 100, ..header }, payload.clone()),
+        (at(address - LEN as u64 + 100), payload.clone()),
         // Behind the receive.
-        (DataHeader { address: header.address + 1000, ..header }, payload.clone()),
+        (at(address + 1000), payload.clone()),
         // Before the slot.
-        (DataHeader { address: u64::MAX - 5, ..header }, payload.clone()),
+        (at(u64::MAX - 5), payload.clone()),
         // A message that goes on, but does not fill its slot.
         (DataHeader { ends_message: false, ..header }, payload.clone()),
         // Payloads of another length.
@@ -81,11 +85,7 @@ fn parity_whose_length_number_or_address_lies_sets_nothing() {
         (header, Vec::new()),
         // Parity of a submessage, and of a chunk, that the message does not have.
         (
-            DataHeader {
-                immediate: header.immediate + (8 << 8),
-                address: header.address + 8 * 256,
-                ..header
-            },
+            DataHeader { immediate: header.immediate + (8 << 8), ..at(address + 8 * 256) },
             payload.clone(),
         ),
         (DataHeader { immediate: header.immediate + (0xF_FFFF << 8), ..header }, payload.clone()),
@@ -103,7 +103,7 @@ fn parity_whose_length_number_or_address_lies_sets_nothing() {
     arrive(&mut pair, &header, &payload);
     assert_eq!(held.posted.length_bytes(), Some(LEN as u64), "one honest packet says the length");
     // Now that the length is known, another one contradicts it.
-    let shorter = DataHeader { address: header.address - 8 * MTU as u64, ..header };
+    let shorter = at(address - 8 * MTU as u64);
     let before = stats(&pair).discarded[Discard::Inconsistent.index()];
     arrive(&mut pair, &shorter, &payload);
     assert_eq!(stats(&pair).discarded[Discard::Inconsistent.index()], before + 1);

@@ -16,7 +16,9 @@ pub(crate) const PARTITION_KEY: u16 = 0xffff;
 pub(crate) const PAD_MAX: usize = 3;
 
 /// Unreliable Connection (0b001 in the top bits), RDMA WRITE Only with Immediate.
-pub(crate) const OPCODE_DATA: u8 = 0x2b;
+pub(crate) const OPCODE_WRITE: u8 = 0x2b;
+/// Unreliable Connection, SEND Only with Immediate.
+pub(crate) const OPCODE_SEND: u8 = 0x25;
 /// Unreliable Datagram (0b011 in the top bits), SEND Only.
 pub(crate) const OPCODE_CONTROL: u8 = 0x64;
 
@@ -131,7 +133,7 @@ pub(crate) fn split<const HEADER: usize>(
 #[cold]
 pub(crate) fn reason(bth: &Bytes) -> PacketError {
     let [opcode, flags, key @ ..] = word(bth, field::FIRST).to_be_bytes();
-    if opcode != OPCODE_DATA && opcode != OPCODE_CONTROL {
+    if ![OPCODE_WRITE, OPCODE_SEND, OPCODE_CONTROL].contains(&opcode) {
         PacketError::Opcode { found: opcode }
     } else if flags & VERSION_MASK != 0 {
         PacketError::TransportVersion { found: flags & VERSION_MASK }

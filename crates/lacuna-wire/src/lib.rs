@@ -4,18 +4,18 @@
 //! |---|---|
 //! | `qpn` | the destination QPN: queue pair, channel, generation |
 //! | `immediate` | the 32-bit immediate: message id, packet offset, user fragment |
-//! | `bth`, `data` | a data packet: BTH, RETH, ImmDt (UC RDMA WRITE Only with Immediate) |
+//! | `bth`, `data` | a data packet: BTH, ImmDt (UC SEND Only with Immediate), or with a RETH between (UC RDMA WRITE) |
 //! | `control` | a control packet: BTH, DETH, then frames (UD SEND Only) |
 //! | `frame` | the control frames, one file each |
 //! | `packet`, `reject` | which of the two a datagram is, and why it is neither |
 //! | `trailer`, `icrc` | the last four bytes: CRC32C between plain sockets, ICRC towards RoCE |
 //! | `info` | the queue pair's description that is exchanged before the first packet |
 //!
-//! Both packets are RoCEv2 bit for bit, so that captures decode in Wireshark and a real RDMA NIC
-//! can be the other end. A datagram passes three gates, each of its own cost and its own error:
+//! All packets are RoCEv2 bit for bit, so that captures decode in Wireshark and a real RDMA NIC
+//! can be the other end, of Writes. A datagram passes three gates, each of its own cost and its own error:
 //!
 //! 1. [`parse`] judges the layout in a few nanoseconds and borrows the payload;
-//! 2. [`check_crc32c`] (or the ICRC) judges every byte;
+//! 2. [`DataHeader::check`], [`check_crc32c`] (or the ICRC) judge every byte ([`parse_checked`]: both);
 //! 3. [`ControlBody`] judges the frames, of control packets only.
 //!
 //! What the values *mean* (is this queue pair known, does this message exist, is this sequence
@@ -45,7 +45,10 @@ pub use control::{
     CONTROL_HEADER_BYTES, CONTROL_OVERHEAD_BYTES, CONTROL_VERSION, ControlBody, ControlHeader,
     ControlWriter, FrameIter,
 };
-pub use data::{DATA_HEADER_BYTES, DATA_OVERHEAD_BYTES, DataHeader, pad_bytes};
+pub use data::{
+    DATA_HEADER_BYTES, DATA_HEADER_BYTES_MAX, DATA_OVERHEAD_BYTES, DATA_OVERHEAD_BYTES_MAX,
+    DataHeader, pad_bytes,
+};
 pub use frame::{
     Ack, Cancel, CancelReason, ChannelReport, Entry, FRAME_HEADER_BYTES, Flush, FlushMark, Frame,
     FrameError, FrameKind, List, ListIter, Probe, ProbeReply, Receives, Report, Run, RunList,
@@ -54,7 +57,7 @@ pub use frame::{
 pub use icrc::{icrc_ipv4, icrc_ipv6};
 pub use immediate::{ImmediateFields, ImmediateSplit, SplitError};
 pub use info::{CodeInfo, InfoError, InfoField, QpInfo};
-pub use packet::{Packet, parse, parse_data};
+pub use packet::{Packet, parse, parse_checked, parse_data};
 pub use qpn::{CHANNELS_MAX, GENERATIONS_MAX, Qpn};
 pub use reject::{PacketError, RejectKind};
 pub use trailer::{TRAILER_BYTES, check_crc32c, crc32c};

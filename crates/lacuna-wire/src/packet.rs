@@ -7,18 +7,19 @@
 //! is not checked here: how depends on the path, and over 4 KiB it costs some fifteen times as much
 //! (`cargo bench -p lacuna-wire`).
 
-use crate::{ControlHeader, DataHeader, PacketError, TRAILER_BYTES, bth};
+use crate::{ControlHeader, DataHeader, PacketError, TRAILER_BYTES, bth, check_crc32c};
 
 /// A packet whose layout is sound. The trailer has yet to be checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Packet<'a> {
-    /// Headers and payload, without the pad.
+    /// Headers and payload, without the pad; see [`DataHeader::check`].
     Data(DataHeader, &'a [u8]),
     /// Headers and body, without the pad; see [`ControlBody`](crate::ControlBody).
     Control(ControlHeader, &'a [u8]),
 }
 
-const DATA: u32 = bth::accepted(bth::OPCODE_DATA);
+const WRITE: u32 = bth::accepted(bth::OPCODE_WRITE);
+const SEND: u32 = bth::accepted(bth::OPCODE_SEND);
 const CONTROL: u32 = bth::accepted(bth::OPCODE_CONTROL);
 
 /// Reads the layout of a datagram, from the BTH to the trailer.
@@ -35,10 +36,25 @@ pub fn parse(packet: &[u8]) -> Result<Packet<'_>, PacketError> {
         });
     };
     match bth::first(bth) {
-        DATA => DataHeader::parse(packet).map(|(header, payload)| Packet::Data(header, payload)),
+        SEND => DataHeader::parse_send(packet).map(|(header, data)| Packet::Data(header, data)),
+        WRITE => DataHeader::parse_write(packet).map(|(header, data)| Packet::Data(header, data)),
         CONTROL => ControlHeader::parse(packet).map(|(header, body)| Packet::Control(header, body)),
         _ => Err(bth::reason(bth)),
     }
+}
+
+/// The same, and checks the trailer.
+///
+/// # Errors
+/// Also when a control packet, or a data packet with an address, does not match its trailer.
+#[inline]
+pub fn parse_checked(packet: &[u8]) -> Result<Packet<'_>, PacketError> {
+    let mut parsed = parse(packet)?;
+    match &mut parsed {
+        Packet::Data(header, _) => header.check(packet)?,
+        Packet::Control(..) => check_crc32c(packet)?,
+    }
+    Ok(parsed)
 }
 
 /// Reads the layout of a data packet; `None` for anything else, which [`parse`] tells apart.
@@ -50,17 +66,17 @@ pub fn parse(packet: &[u8]) -> Result<Packet<'_>, PacketError> {
 #[inline(always)]
 #[must_use]
 pub fn parse_data(packet: &[u8]) -> Option<(DataHeader, &[u8])> {
-    let bth = packet.first_chunk()?;
-    if bth::first(bth) != DATA {
-        return None;
+    match bth::first(packet.first_chunk()?) {
+        SEND => DataHeader::parse_send(packet).ok(),
+        WRITE => DataHeader::parse_write(packet).ok(),
+        _ => None,
     }
-    DataHeader::parse(packet).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CONTROL_OVERHEAD_BYTES, DATA_OVERHEAD_BYTES};
+    use crate::{CONTROL_OVERHEAD_BYTES, DATA_OVERHEAD_BYTES, DATA_OVERHEAD_BYTES_MAX};
 
     fn packet(first: [u8; 4], length: usize) -> Vec<u8> {
         let mut packet = first.to_vec();
@@ -70,13 +86,15 @@ mod tests {
 
     #[test]
     fn the_opcode_decides() {
-        let data = packet([0x2b, 0, 0xff, 0xff], DATA_OVERHEAD_BYTES);
-        assert!(matches!(parse(&data), Ok(Packet::Data(_, []))));
-        assert!(matches!(parse_data(&data), Some((_, []))));
+        for (opcode, overhead) in [(0x25, DATA_OVERHEAD_BYTES), (0x2b, DATA_OVERHEAD_BYTES_MAX)] {
+            let data = packet([opcode, 0, 0xff, 0xff], overhead);
+            assert!(matches!(parse(&data), Ok(Packet::Data(_, []))));
+            assert!(matches!(parse_data(&data), Some((_, []))));
+            assert_eq!(parse_data(&data[..overhead - 1]), None);
+        }
         let control = packet([0x64, 0, 0xff, 0xff], CONTROL_OVERHEAD_BYTES);
         assert!(matches!(parse(&control), Ok(Packet::Control(_, body)) if body.len() == 8));
         assert_eq!(parse_data(&control), None);
-        assert_eq!(parse_data(&data[..data.len() - 1]), None);
     }
 
     #[test]

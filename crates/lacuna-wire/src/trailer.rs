@@ -4,6 +4,8 @@
 //! BTH … payload, pad | CRC32C, little-endian
 //! ```
 //!
+//! Over that of a data packet without RETH the remote key is laid (`data.rs`).
+//!
 //! RoCE's own trailer, the ICRC, also covers IP addresses, ports and the IP identification. A
 //! plain socket behind address translation neither knows the addresses its packets end up with
 //! nor, in general, the identification the kernel gives them, so the ICRC is kept for peers that
@@ -43,12 +45,17 @@ pub fn crc32c(pieces: &[&[u8]]) -> [u8; TRAILER_BYTES] {
 /// When the trailer does not match the bytes before it, or there is no trailer.
 #[inline]
 pub fn check_crc32c(packet: &[u8]) -> Result<(), PacketError> {
+    let (expected, found) = sums(packet)?;
+    if expected == found { Ok(()) } else { Err(PacketError::Trailer { expected, found }) }
+}
+
+/// The checksum of what a whole packet's trailer covers, and the trailer.
+#[inline]
+pub(crate) fn sums(packet: &[u8]) -> Result<(u32, u32), PacketError> {
     let Some((covered, trailer)) = packet.split_last_chunk::<TRAILER_BYTES>() else {
         return Err(PacketError::TooShort { needed: TRAILER_BYTES, found: packet.len() });
     };
-    let expected = crc_fast::crc32_iscsi(covered);
-    let found = u32::from_le_bytes(*trailer);
-    if expected == found { Ok(()) } else { Err(PacketError::Trailer { expected, found }) }
+    Ok((crc_fast::crc32_iscsi(covered), u32::from_le_bytes(*trailer)))
 }
 
 /// The wire form of a finished 32-bit digest.

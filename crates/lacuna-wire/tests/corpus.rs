@@ -8,9 +8,9 @@ use std::{
 };
 
 use lacuna_wire::{
-    Ack, Cancel, CancelReason, ChannelReport, ControlHeader, ControlWriter, DATA_HEADER_BYTES,
-    DataHeader, Flush, FlushMark, Frame, ImmediateSplit, Packet, Probe, ProbeReply, QpInfo, Qpn,
-    Receives, Report, Run, RunList, U64List, crc32c, pad_bytes, parse,
+    Ack, Cancel, CancelReason, ChannelReport, ControlHeader, ControlWriter, DataHeader, Flush,
+    FlushMark, Frame, ImmediateSplit, Packet, Probe, ProbeReply, QpInfo, Qpn, Receives, Report,
+    Run, RunList, U64List, pad_bytes, parse,
 };
 
 fn folder(target: &str) -> PathBuf {
@@ -69,16 +69,16 @@ fn data_packet(length: usize) -> Vec<u8> {
         psn: 0x1_0203,
         ends_message: length % 2 == 1,
         carries_immediate: length == 3,
-        address: 3 << 30,
+        address: (length < 3).then_some(3 << 30),
         rkey: 0x1122_3344,
         length: length as u32,
         immediate: 0x0040_0120,
     };
-    let mut packet = [0; DATA_HEADER_BYTES].to_vec();
-    header.emit(packet.first_chunk_mut().unwrap());
-    packet.resize(DATA_HEADER_BYTES + length, 0x5a);
+    let mut packet = vec![0; header.header_bytes()];
+    header.emit(&mut packet);
+    packet.resize(packet.len() + length, 0x5a);
     packet.resize(packet.len() + pad_bytes(length), 0);
-    packet.extend(crc32c(&[&packet]));
+    packet.extend(header.trailer(&[&packet]));
     packet
 }
 

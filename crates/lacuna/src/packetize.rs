@@ -10,7 +10,7 @@ use crate::prefetch::prefetch;
 use crate::shared::Shared;
 use lacuna_datapath::{Burst, BurstBuffers, Datapath, SendError};
 use lacuna_proto::qp::Transmit;
-use lacuna_wire::{DATA_HEADER_BYTES, DATA_OVERHEAD_BYTES, TRAILER_BYTES, crc32c, pad_bytes};
+use lacuna_wire::{TRAILER_BYTES, pad_bytes};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -156,24 +156,22 @@ fn fill<'p>(burst: &mut Burst<'_, 'p>, queue: &'p VecDeque<Outbound>) {
                 prefetch(ahead);
             }
             let (header, payload) = outbound.run.packet(index);
-            let pad = pad_bytes(payload.len());
+            let (head_bytes, pad) = (header.header_bytes(), pad_bytes(payload.len()));
+            let tail_bytes = pad + TRAILER_BYTES;
             if payload.len() <= COPIED_BYTES_MAX {
-                burst.push_whole(DATA_OVERHEAD_BYTES + payload.len() + pad, |packet| {
+                burst.push_whole(head_bytes + payload.len() + tail_bytes, |packet| {
                     let Some((packet, trailer)) = packet.split_last_chunk_mut() else { return };
-                    let Some((head, rest)) = packet.split_first_chunk_mut() else { return };
-                    header.emit(head);
-                    rest[..payload.len()].copy_from_slice(payload);
-                    *trailer = crc32c(&[packet]);
+                    header.emit(packet);
+                    packet[head_bytes..][..payload.len()].copy_from_slice(payload);
+                    *trailer = header.trailer(&[packet]);
                 });
                 continue;
             }
-            burst.push_with(DATA_HEADER_BYTES, payload, pad + TRAILER_BYTES, |head, tail| {
-                if let Ok(head) = head.try_into() {
-                    header.emit(head);
-                }
+            burst.push_with(head_bytes, payload, tail_bytes, |head, tail| {
+                header.emit(head);
                 let (padding, trailer) = tail.split_at_mut(pad);
                 padding.fill(0);
-                trailer.copy_from_slice(&crc32c(&[head, payload, padding]));
+                trailer.copy_from_slice(&header.trailer(&[head, payload, padding]));
             });
         }
     }

@@ -10,7 +10,7 @@
 //! the queue pair ends with an error that says so and not with a silence.
 
 use super::{Failure, QueuePair};
-use lacuna_wire::{ControlWriter, DATA_OVERHEAD_BYTES, Frame, Probe};
+use lacuna_wire::{ControlWriter, DATA_OVERHEAD_BYTES_MAX, Frame, Probe};
 
 /// Set in the ids of these probes; the rest is the channel.
 const ID_BIT: u32 = 1 << 31;
@@ -71,9 +71,9 @@ impl QueuePair {
         });
     }
 
-    /// Payload and overhead of a full packet.
+    /// Bytes of the longest packet.
     fn full_packet_bytes(&self) -> usize {
-        self.config.geometry.mtu_bytes() as usize + DATA_OVERHEAD_BYTES
+        self.config.geometry.mtu_bytes() as usize + DATA_OVERHEAD_BYTES_MAX
     }
 
     /// Begins the next round, or gives up.

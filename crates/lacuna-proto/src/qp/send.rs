@@ -397,11 +397,11 @@ impl SendSide {
         let (number, packets) = (taken.segment.number, taken.packets);
         let count = u64::from(packets.end - packets.start);
         let mut transmit = Transmit::new(taken.segment, packets.clone(), taken.whole_end, channel);
-        let bytes = transmit.wire_bytes();
+        let payload_bytes = transmit.padded_bytes();
+        let bytes = payload_bytes + transmit.overhead_bytes();
         transmit.takes_marks = path.takes_marks();
         transmit.first_psn = path.on_sent(now_ns, index, number, packets, bytes);
         self.stats.packets += count;
-        let payload_bytes = bytes - count * lacuna_wire::DATA_OVERHEAD_BYTES as u64;
         self.stats.bytes += payload_bytes;
         if transmit.is_parity() {
             self.stats.parity_packets += count;

@@ -10,7 +10,7 @@ use crate::geometry::Geometry;
 use crate::modes::MessageShape;
 use crate::modes::ec::{Encoder, Parity, ParityPacket};
 use crate::psn;
-use lacuna_wire::{DataHeader, ImmediateFields, Qpn};
+use lacuna_wire::{DATA_OVERHEAD_BYTES, DATA_OVERHEAD_BYTES_MAX, DataHeader, ImmediateFields, Qpn};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -32,10 +32,19 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
+    fn mtu_bytes(&self) -> u64 {
+        u64::from(self.geometry.mtu_bytes())
+    }
+
+    /// Where in the message the data end.
+    fn end_bytes(&self) -> u64 {
+        u64::from(self.first_packet) * self.mtu_bytes() + self.data.len() as u64
+    }
+
     /// Where in the message a packet's payload goes, and the payload.
     #[inline]
     fn payload(&self, packet: u32) -> (u64, &[u8]) {
-        let mtu_bytes = u64::from(self.geometry.mtu_bytes());
+        let mtu_bytes = self.mtu_bytes();
         let data: &[u8] = &self.data;
         let base = u64::from(self.first_packet) * mtu_bytes;
         // Empty packets behind the data stand at its end.
@@ -198,8 +207,12 @@ impl Transmit {
         let packet = self.packets.start + index as u32;
         let slot = geometry.slot_of(segment.number);
         let (offset, payload) = self.content(packet);
+        let is_parity = geometry.is_parity(packet);
+        // Its own place is told by its number.
+        let place = u64::from(packet) * u64::from(geometry.mtu_bytes());
+        let is_elsewhere = is_parity || offset != place;
         // Parity says it of the whole message.
-        let ends_message = match geometry.is_parity(packet) {
+        let ends_message = match is_parity {
             true => segment.message_end.is_some(),
             false => segment.message_end == Some(offset + payload.len() as u64),
         };
@@ -217,7 +230,7 @@ impl Transmit {
             psn: psn::wrap(self.first_psn + index as u64),
             ends_message,
             carries_immediate: segment.immediate.is_some(),
-            address: geometry.slot_address(slot) + offset,
+            address: is_elsewhere.then(|| geometry.slot_address(slot) + offset),
             rkey: segment.rkey,
             length: payload.len() as u32,
             immediate,
@@ -225,20 +238,28 @@ impl Transmit {
         (header, payload)
     }
 
-    /// UDP payload bytes of the whole run, headers, padding and trailers included.
-    pub(crate) fn wire_bytes(&self) -> u64 {
+    /// Bytes of payload and padding of the whole run.
+    pub(crate) fn padded_bytes(&self) -> u64 {
         let segment = &*self.segment;
-        let count = self.len() as u64;
         if self.is_parity() {
             let payload = self.packets.clone().map(|packet| segment.parity_bytes(packet));
-            let padded: u64 = payload.map(|bytes| bytes.next_multiple_of(4)).sum();
-            return padded + count * lacuna_wire::DATA_OVERHEAD_BYTES as u64;
+            return payload.map(|bytes| bytes.next_multiple_of(4)).sum();
         }
-        let mtu_bytes = u64::from(segment.geometry.mtu_bytes());
-        let base = u64::from(segment.first_packet) * mtu_bytes;
-        let end = base + segment.data.len() as u64;
-        let at = |packet: u32| (u64::from(packet) * mtu_bytes).min(end);
-        let payload = at(self.packets.end) - at(self.packets.start);
-        payload.next_multiple_of(4) + count * lacuna_wire::DATA_OVERHEAD_BYTES as u64
+        let end = segment.end_bytes();
+        let at = |packet: u32| (u64::from(packet) * segment.mtu_bytes()).min(end);
+        (at(self.packets.end) - at(self.packets.start)).next_multiple_of(4)
+    }
+
+    /// Bytes of headers and trailers of the whole run.
+    pub(crate) fn overhead_bytes(&self) -> u64 {
+        let Range { start, end } = self.packets;
+        let elsewhere = match self.is_parity() {
+            true => start,
+            // Behind the data, where empty packets stand.
+            false => start.max((self.segment.end_bytes() / self.segment.mtu_bytes()) as u32 + 1),
+        };
+        let with_address = u64::from(end.saturating_sub(elsewhere));
+        let without = self.len() as u64 - with_address;
+        without * DATA_OVERHEAD_BYTES as u64 + with_address * DATA_OVERHEAD_BYTES_MAX as u64
     }
 }

@@ -48,7 +48,7 @@ fn place(writer: &mut ChannelWriter, packet: u32) -> u64 {
         psn: 0,
         ends_message: packet == 1,
         carries_immediate: false,
-        address: u64::from(packet) * MTU as u64,
+        address: None,
         rkey: 7,
         length: MTU as u32,
         immediate: geometry.split().pack(fields),
@@ -91,7 +91,8 @@ fn place_and_repair(writer: &mut ChannelWriter) -> u64 {
     let geometry = *writer.table.geometry();
     let base = geometry.layout().unwrap().base();
     let mut placer = writer.burst();
-    for (packet, address, payload) in [(0, 0, [1; MTU]), (base, 2 * MTU as u64, parity[0])] {
+    for (packet, address, payload) in [(0, None, [1; MTU]), (base, Some(2 * MTU as u64), parity[0])]
+    {
         let fields = ImmediateFields { message: 0, packet, fragment: 0 };
         let header = DataHeader {
             dest: Qpn::new(1, 0, 0),

@@ -46,7 +46,10 @@ fn header(geometry: &Geometry, number: u64, packet: u32, packets: u32) -> DataHe
         psn: packet,
         ends_message: packet + 1 == packets,
         carries_immediate: false,
-        address: geometry.slot_address(slot) + u64::from(packet) * MTU as u64,
+        // Both kinds of packets are one to the table.
+        address: packet
+            .is_multiple_of(3)
+            .then_some(geometry.slot_address(slot) + u64::from(packet) * MTU as u64),
         rkey: 7,
         length: MTU as u32,
         immediate: geometry.split().pack(fields),

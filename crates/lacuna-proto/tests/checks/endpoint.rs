@@ -310,12 +310,13 @@ impl World {
                 232..=247 => (usize::from(choices.byte()) % (3 * MTU), shape & 1 != 0),
                 _ => (0, shape & 1 != 0),
             };
+            let address = geometry.slot_address(slot) + u64::from(packet) * MTU as u64;
             let mut header = DataHeader {
                 dest: Qpn::new(1, channel as u8, geometry.generation_of(number)),
                 psn: self.psn[channel],
                 ends_message,
                 carries_immediate: faults & 15 == 15,
-                address: geometry.slot_address(slot) + u64::from(packet) * MTU as u64,
+                address: (faults & 16 != 0).then_some(address),
                 rkey: RKEY,
                 length: len as u32,
                 immediate: geometry.split().pack(fields),
@@ -323,11 +324,13 @@ impl World {
             self.psn[channel] = (self.psn[channel] + 1) & 0xFF_FFFF;
             match faults >> 4 {
                 15 => header.rkey ^= 1,
-                14 => header.address = header.address.wrapping_add(choices.below(4096) as u64),
+                14 => {
+                    header.address = Some(address.wrapping_add(choices.below(4096) as u64));
+                }
                 13 => header.immediate ^= 1 << (choices.byte() % 32),
                 12 => header.psn = choices.below(65_536) as u32 * 256,
                 11 => header.dest = Qpn::new(1, 0, choices.byte() % 8),
-                10 => header.address = u64::MAX - u64::from(choices.byte()),
+                10 => header.address = Some(u64::MAX - u64::from(choices.byte())),
                 _ => {}
             }
             packets.push((header, self.fill.bytes(len)));
@@ -372,7 +375,7 @@ impl World {
             psn: self.psn[channel],
             ends_message: shape >> 4 & 3 != 0,
             carries_immediate: shape >> 6 == 3,
-            address: geometry.slot_address(slot) + bytes + ahead,
+            address: Some(geometry.slot_address(slot) + bytes + ahead),
             rkey: RKEY,
             length: len as u32,
             immediate: geometry.split().pack(fields),

@@ -7,7 +7,7 @@
 use lacuna_proto::placement::Placement;
 use lacuna_proto::qp::{PostedReceive, QueuePair};
 use lacuna_proto::testing::{Pair, Rng, Side, data_packet};
-use lacuna_wire::{ControlHeader, ControlWriter, DataHeader, Frame, Packet, Qpn, parse};
+use lacuna_wire::{ControlHeader, ControlWriter, DataHeader, Frame, Packet, Qpn, parse_checked};
 
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1_000_000_000;
@@ -64,7 +64,7 @@ pub(crate) fn data_towards(pair: &Pair, to: Side) -> Vec<(u8, DataHeader, Vec<u8
     let recorded = pair.recorded.as_ref().expect("recording is on");
     let to_it = recorded.iter().filter(|(from, ..)| from.peer() == to);
     to_it
-        .filter_map(|(_, channel, bytes)| match parse(bytes) {
+        .filter_map(|(_, channel, bytes)| match parse_checked(bytes) {
             Ok(Packet::Data(header, payload)) => Some((*channel, header, payload.to_vec())),
             _ => None,
         })
@@ -85,7 +85,7 @@ pub(crate) fn control_body(sequence: u32, frames: &[Frame<'_>]) -> Vec<u8> {
     for frame in frames {
         assert!(writer.push(frame), "the frames fit one packet");
     }
-    let Ok(Packet::Control(_, body)) = parse(writer.finish()) else { unreachable!() };
+    let Ok(Packet::Control(_, body)) = parse_checked(writer.finish()) else { unreachable!() };
     body.to_vec()
 }
 

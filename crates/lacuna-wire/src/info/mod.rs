@@ -24,11 +24,14 @@ use std::{
     ops::RangeInclusive,
 };
 
-use crate::{CHANNELS_MAX, DATA_OVERHEAD_BYTES, GENERATIONS_MAX, ImmediateSplit, PSN_MASK, Qpn};
+use crate::{
+    CHANNELS_MAX, DATA_OVERHEAD_BYTES_MAX, GENERATIONS_MAX, ImmediateSplit, PSN_MASK, Qpn,
+};
 
 const MAGIC: [u8; 4] = *b"LCQP";
-/// 2: a code tells how many chunks of the bitmap a chunk of it has.
-const VERSION: u16 = 2;
+/// 2: a code tells how many chunks of the bitmap a chunk of it has. 3: a packet that goes to the
+/// place of its number has no address.
+const VERSION: u16 = 3;
 const HEADER_BYTES: usize = 8;
 const FIELD_HEADER_BYTES: usize = 4;
 /// Set in the tag of a field that a reader who does not know it may skip.
@@ -36,7 +39,7 @@ const SKIPPABLE: u16 = 0x8000;
 
 /// The most payload a data packet can have: UDP over IPv4 carries 65507 bytes, and the packet is
 /// a whole number of words.
-const MTU_BYTES_MAX: u32 = (65_507 & !3) - DATA_OVERHEAD_BYTES as u32;
+const MTU_BYTES_MAX: u32 = (65_507 & !3) - DATA_OVERHEAD_BYTES_MAX as u32;
 
 const FAMILY_IPV4: u8 = 4;
 const FAMILY_IPV6: u8 = 6;

@@ -24,7 +24,7 @@ const CODE: CodeInfo = CodeInfo { kind: 2, data_chunks: 32, parity_chunks: 8, in
 
 #[rustfmt::skip]
 const BYTES: [u8; 126] = [
-    b'L', b'C', b'Q', b'P', 0, 2, 0, 118,
+    b'L', b'C', b'Q', b'P', 0, 3, 0, 118,
     0, 1, 0, 4, 0, 0, 0, 7,
     0, 2, 0, 4, 0x11, 0x22, 0x33, 0x44,
     0, 3, 0, 4, 0x55, 0x66, 0x77, 0x88,

@@ -5,9 +5,9 @@
 #![allow(dead_code)]
 
 use lacuna_wire::{
-    CONTROL_HEADER_BYTES, ControlBody, ControlHeader, ControlWriter, DATA_HEADER_BYTES,
-    DATA_OVERHEAD_BYTES, DataHeader, FRAME_HEADER_BYTES, Frame, Packet, QpInfo, TRAILER_BYTES,
-    check_crc32c, crc32c, pad_bytes, parse,
+    CONTROL_HEADER_BYTES, ControlBody, ControlHeader, ControlWriter, DataHeader,
+    FRAME_HEADER_BYTES, Frame, Packet, QpInfo, TRAILER_BYTES, check_crc32c, crc32c, pad_bytes,
+    parse,
 };
 
 /// For datagrams: what is accepted can be made again from what was read.
@@ -44,18 +44,23 @@ const ANY_HEADER: ControlHeader = ControlHeader {
 };
 
 fn data(bytes: &[u8], header: &DataHeader, payload: &[u8]) {
-    let pad = pad_bytes(payload.len());
-    assert_eq!(bytes.len(), DATA_OVERHEAD_BYTES + payload.len() + pad);
+    let (pad, headers) = (pad_bytes(payload.len()), header.header_bytes());
+    assert_eq!(bytes.len(), headers + payload.len() + pad + TRAILER_BYTES);
     assert_eq!(payload.len(), header.length as usize);
 
-    let mut packet = [0xa5; DATA_HEADER_BYTES].to_vec();
-    header.emit(packet.first_chunk_mut().unwrap());
-    assert_eq!(packet, without_ignored_bits(&bytes[..DATA_HEADER_BYTES]));
+    let mut packet = vec![0xa5; headers];
+    header.emit(&mut packet);
+    assert_eq!(packet, without_ignored_bits(&bytes[..headers]));
     packet.extend(payload);
     packet.extend(&[0; 3][..pad]);
-    packet.extend(crc32c(&[&packet]));
+    // Whatever the key of a Send was, it can be written again.
+    let mut keyed = *header;
+    keyed.check(bytes).unwrap_or_default();
+    packet.extend(keyed.trailer(&[&packet]));
+    let mut read = *header;
+    assert_eq!(read.check(&packet), Ok(()));
+    assert_eq!(read, keyed);
     assert_eq!(parse(&packet), Ok(Packet::Data(*header, payload)));
-    assert_eq!(check_crc32c(&packet), Ok(()));
 }
 
 fn control(bytes: &[u8], header: &ControlHeader, body: &[u8]) {

@@ -7,8 +7,8 @@ mod strategies;
 
 use lacuna_wire::{
     CONTROL_OVERHEAD_BYTES, Cancel, CancelReason, ControlBody, ControlHeader, ControlWriter,
-    DATA_HEADER_BYTES, DataHeader, Frame, ImmediateFields, Packet, Probe, QpInfo, Qpn,
-    check_crc32c, crc32c, pad_bytes, parse,
+    DataHeader, Frame, ImmediateFields, Packet, Probe, QpInfo, Qpn, check_crc32c, pad_bytes, parse,
+    parse_checked,
 };
 use proptest::{collection::vec, prelude::*};
 
@@ -17,27 +17,32 @@ use strategies::{
 };
 
 fn data_packet(header: &DataHeader, payload: &[u8]) -> Vec<u8> {
-    let mut head = [0xa5; DATA_HEADER_BYTES];
+    let mut head = vec![0xa5; header.header_bytes()];
     header.emit(&mut head);
     let pad = &[0; 3][..pad_bytes(payload.len())];
-    let trailer = crc32c(&[&head, payload, pad]);
+    let trailer = header.trailer(&[&head, payload, pad]);
     [&head, payload, pad, &trailer].concat()
 }
 
-fn accepted(packet: &[u8]) -> bool {
-    parse(packet).is_ok() && check_crc32c(packet).is_ok()
+/// As whoever has this key would take the packet.
+fn accepted(packet: &[u8], rkey: u32) -> bool {
+    match parse_checked(packet) {
+        Ok(Packet::Data(header, _)) => header.rkey == rkey,
+        Ok(Packet::Control(..)) => true,
+        Err(_) => false,
+    }
 }
 
 /// Every truncation, and every single-byte alteration up to a bound on the packet's length.
-fn assert_damage_is_rejected(packet: &[u8], mask: u8) {
-    assert!(accepted(packet));
+fn assert_damage_is_rejected(packet: &[u8], rkey: u32, mask: u8) {
+    assert!(accepted(packet, rkey));
     for length in 0..packet.len() {
-        assert!(!accepted(&packet[..length]), "cut to {length}");
+        assert!(!accepted(&packet[..length], rkey), "cut to {length}");
     }
     let mut damaged = packet.to_vec();
     for at in 0..packet.len() {
         damaged[at] ^= mask;
-        assert!(!accepted(&damaged), "byte {at} altered by {mask:#04x}");
+        assert!(!accepted(&damaged, rkey), "byte {at} altered by {mask:#04x}");
         damaged[at] ^= mask;
     }
 }
@@ -75,8 +80,7 @@ proptest! {
     #[test]
     fn data_packets_are_read_back((header, payload) in any_data()) {
         let packet = data_packet(&header, &payload);
-        prop_assert_eq!(check_crc32c(&packet), Ok(()));
-        prop_assert_eq!(parse(&packet), Ok(Packet::Data(header, &payload)));
+        prop_assert_eq!(parse_checked(&packet), Ok(Packet::Data(header, &payload)));
     }
 
     #[test]
@@ -182,7 +186,7 @@ proptest! {
 
     #[test]
     fn damaged_data_packets_are_rejected((header, payload) in any_data(), mask in 1..=u8::MAX) {
-        assert_damage_is_rejected(&data_packet(&header, &payload), mask);
+        assert_damage_is_rejected(&data_packet(&header, &payload), header.rkey, mask);
     }
 
     #[test]
@@ -194,7 +198,7 @@ proptest! {
         for frame in &frames {
             writer.push(&frame.borrow());
         }
-        assert_damage_is_rejected(writer.finish(), mask);
+        assert_damage_is_rejected(writer.finish(), 0, mask);
     }
 }
 
@@ -206,7 +210,7 @@ fn every_alteration_of_every_byte_is_rejected() {
         psn: 1000,
         ends_message: false,
         carries_immediate: false,
-        address: 1 << 33,
+        address: Some(1 << 33),
         rkey: 5,
         length: 6,
         immediate: 7 << 4,
@@ -218,7 +222,9 @@ fn every_alteration_of_every_byte_is_rejected() {
     assert!(writer.push(&Frame::Probe(Probe { id: 1, sent_ns: 2 })));
     assert!(writer.push(&Frame::Cancel(Cancel { message: 3, reason: CancelReason::Deadline })));
     for mask in 1..=u8::MAX {
-        assert_damage_is_rejected(&data_packet(&header, b"lacuna"), mask);
-        assert_damage_is_rejected(writer.finish(), mask);
+        for header in [header, DataHeader { address: None, ..header }] {
+            assert_damage_is_rejected(&data_packet(&header, b"lacuna"), header.rkey, mask);
+        }
+        assert_damage_is_rejected(writer.finish(), 0, mask);
     }
 }

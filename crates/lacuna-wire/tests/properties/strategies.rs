@@ -77,7 +77,7 @@ pub(crate) fn any_split() -> impl Strategy<Value = ImmediateSplit> {
 
 pub(crate) fn any_data() -> impl Strategy<Value = (DataHeader, Vec<u8>)> {
     let payload = prop_oneof![vec(any::<u8>(), 0..9), vec(any::<u8>(), 0..1500)];
-    let fields = any::<(bool, bool, u64, u32, u32)>();
+    let fields = any::<(bool, bool, Option<u64>, u32, u32)>();
     (any_qpn(), PSN, fields, payload).prop_map(|(dest, psn, fields, payload)| {
         let (ends_message, carries_immediate, address, rkey, immediate) = fields;
         let length = payload.len() as u32;
@@ -220,7 +220,7 @@ pub(crate) fn any_info() -> impl Strategy<Value = QpInfo> {
 
 /// Bytes that often get past the first checks: a likely beginning, then anything.
 pub(crate) fn nearly_packet() -> impl Strategy<Value = Vec<u8>> {
-    let opcode = prop_oneof![Just(0x2b), Just(0x64), any::<u8>()];
+    let opcode = prop_oneof![Just(0x25), Just(0x2b), Just(0x64), any::<u8>()];
     let flags = prop_oneof![(0..16u8).prop_map(|flags| flags << 4), any::<u8>()];
     (opcode, flags, vec(any::<u8>(), 0..120), any::<bool>()).prop_map(
         |(opcode, flags, rest, fitting)| {

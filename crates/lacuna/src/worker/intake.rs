@@ -6,7 +6,7 @@ use super::{Local, WorkerCounters, prefetch_local};
 use crate::clock::Clock;
 use crate::shared::Machine;
 use lacuna_datapath::{Placer, ReceivedBatch};
-use lacuna_wire::{DataHeader, Packet, check_crc32c, parse, parse_data};
+use lacuna_wire::{DataHeader, Packet, parse, parse_checked, parse_data};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::iter::Peekable;
@@ -63,8 +63,7 @@ impl Placer for Intake<'_> {
 impl Intake<'_> {
     /// Layout and trailer; a packet that fails sets no bit anywhere.
     fn check<'p>(&self, packet: &'p [u8]) -> Option<Packet<'p>> {
-        let checked = parse(packet).and_then(|parsed| check_crc32c(packet).map(|()| parsed));
-        match checked {
+        match parse_checked(packet) {
             Ok(parsed) => Some(parsed),
             Err(error) => {
                 let counter = &self.counters.rejected[error.kind().as_index()];
@@ -93,8 +92,8 @@ impl Intake<'_> {
         let mut placer = local.writers[self.position].burst();
         placer.place(header, payload, marked);
         while let Some(packet) = packets.peek() {
-            let Some((header, payload)) = parse_data(packet) else { break };
-            if header.dest.queue_pair() != number || check_crc32c(packet).is_err() {
+            let Some((mut header, payload)) = parse_data(packet) else { break };
+            if header.dest.queue_pair() != number || header.check(packet).is_err() {
                 break;
             }
             placer.place(&header, payload, marked);
