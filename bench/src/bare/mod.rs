@@ -1,7 +1,7 @@
 //! The kernel's own limit: the least that any transport over UDP with these
 //! offloads must do, and nothing else. No bitmap, no check, no reliability.
 //!
-//! A packet is what Lacuna's is: 36 bytes that are not payload, and the payload
+//! A packet is what Lacuna's is: 20 bytes that are not payload, and the payload
 //! gathered from a large message. The receiver puts each payload where it
 //! belongs, in one of two ways:
 //!

@@ -42,7 +42,8 @@ impl BurstBuffers {
     /// Storage for bursts of up to [`Burst::PACKETS_MAX`] packets.
     #[must_use]
     pub fn new() -> Self {
-        /// Header and trailer of a Lacuna packet (36 bytes at most, and room for an AEAD tag). The arena grows when they are larger.
+        /// Header and trailer of a Lacuna packet (36 bytes at most, and room for an AEAD tag). The
+        /// arena grows when they are larger.
         const ARENA_BYTES_PER_PACKET: usize = 64;
         Self {
             arena: Vec::with_capacity(ARENA_BYTES_PER_PACKET * Burst::PACKETS_MAX),

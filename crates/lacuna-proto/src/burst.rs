@@ -72,6 +72,15 @@ pub struct BurstSummary {
     pub late: bool,
 }
 
+impl BurstSummary {
+    /// Whether any packet had the key. What has none may be noise, and is no sign of life.
+    pub(crate) fn is_of_the_peer(&self) -> bool {
+        let discarded: u64 = self.discarded.iter().sum();
+        let with_the_key = discarded - self.discarded[Discard::Key.index()];
+        self.packets + self.duplicates + with_the_key > 0
+    }
+}
+
 /// Numbers ahead that a packet which placed nothing may move the highest number
 /// by: more than any burst of loss between two packets that did.
 const STRAY_AHEAD_MAX: u64 = 1 << 16;

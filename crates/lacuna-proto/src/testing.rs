@@ -437,11 +437,15 @@ impl Pair {
                 end.control_packets += 1;
             }
             while let Some(transmit) = end.qp.poll_transmit(now_ns, channel, 32) {
+                let before = out.len();
                 for index in 0..transmit.len() {
                     let (header, payload) = transmit.packet(index);
                     out.push((channel, transmit.takes_marks(), data_packet(&header, payload)));
                     end.data_packets += 1;
                 }
+                let bytes: usize = out[before..].iter().map(|(.., packet)| packet.len()).sum();
+                let charged = transmit.padded_bytes() + transmit.overhead_bytes();
+                debug_assert_eq!(bytes as u64, charged, "the window is charged what is sent");
             }
         }
         for (channel, takes_marks, bytes) in out {

@@ -225,12 +225,15 @@ const CHANGES: &[Change] = &[
         repack(h, |fields| fields.packet += 64);
     }),
     ("a packet past the buffer, by its number alone", Discard::OutOfRange, |h, _, _| {
+        h.address = None;
         repack(h, |fields| fields.packet += 16);
     }),
     ("a packet past the slot, by its number alone", Discard::Inconsistent, |h, _, _| {
+        h.address = None;
         repack(h, |fields| fields.packet += 64);
     }),
     ("another slot, by its number alone", Discard::Late, |h, _, _| {
+        h.address = None;
         repack(h, |fields| fields.message += 2);
     }),
     ("another channel", Discard::Channel, |_, _, channel| *channel ^= 1),
@@ -247,7 +250,8 @@ const CHANGES: &[Change] = &[
 
 #[test]
 fn packets_that_contradict_themselves_set_no_bit() {
-    for (name, reason, change) in CHANGES {
+    let both = |change| [(false, change), (true, change)];
+    for (has_address, (name, reason, change)) in CHANGES.iter().flat_map(both) {
         let mut pair = recording(config(4, 2));
         let data = Rng::new(1).bytes(4000);
         // Message 0 is only there to have packets to change: they are lost.
@@ -257,6 +261,9 @@ fn packets_that_contradict_themselves_set_no_bit() {
         let id = pair.send(Side::A, data.clone(), None);
         pair.run_for(0);
         let (mut channel, mut header, mut payload) = data_towards(&pair, Side::B).swap_remove(0);
+        if has_address {
+            addressed(&mut header);
+        }
         change(&mut header, &mut payload, &mut channel);
         for _ in 0..10 {
             inject(&mut pair, Side::B, channel, &header, &payload);
@@ -301,6 +308,25 @@ fn packets_for_another_queue_pair_or_with_a_bad_trailer_go_no_further() {
     assert_eq!(discarded(&pair, Discard::Key), 1);
     assert_eq!(pair.b.rejected, 3);
     assert!(!held.posted.parts[0].has_packet(0));
+}
+
+#[test]
+fn the_number_of_a_packet_with_a_wrong_key_proves_nothing() {
+    let mut pair = recording(config(4, 1));
+    let held = post(&mut pair, Side::B, vec![0; 4000]);
+    pair.run_for(5 * MS);
+    let id = pair.send(Side::A, vec![5; 4000], None);
+    pair.run_for(0);
+    let (channel, header, payload) = data_towards(&pair, Side::B).swap_remove(0);
+    for ahead in [1, 5000] {
+        let psn = (header.psn + ahead) & 0xFF_FFFF;
+        // Damage anywhere looks like this.
+        let damaged = DataHeader { psn, rkey: header.rkey ^ 1 << 9, ..header };
+        inject(&mut pair, Side::B, channel, &damaged, &payload);
+    }
+    assert!(pair.run_until(SECOND, |pair| pair.status(Side::A, id).outcome.is_some()));
+    assert_eq!(pair.b.qp.stats().lost_packets(), 0);
+    assert_eq!(take(&mut pair, Side::B, held), [5; 4000]);
 }
 
 #[test]

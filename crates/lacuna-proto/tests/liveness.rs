@@ -4,8 +4,9 @@
 
 mod common;
 
-use common::{MS, SECOND, post, take};
+use common::{MS, SECOND, inject, post, take};
 use lacuna_proto::buffer::SendBuffer;
+use lacuna_proto::discard::Discard;
 use lacuna_proto::geometry::GeometryConfig;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::path::controller::ControllerConfig;
@@ -13,7 +14,7 @@ use lacuna_proto::qp::{
     Failure, PostSendError, ReceiveFailure, SendFailure, SendId, SendRequest, WaitedFor,
 };
 use lacuna_proto::testing::{Link, Pair, PairConfig, Rng, Side};
-use lacuna_wire::{CancelReason, ImmediateSplit};
+use lacuna_wire::{CancelReason, DataHeader, ImmediateSplit, Qpn};
 
 fn send_until(pair: &mut Pair, len: usize, deadline_ns: u64) -> SendId {
     let deadline_ns = Some(pair.now_ns + deadline_ns);
@@ -348,13 +349,45 @@ fn a_peer_that_owes_an_answer_and_is_silent_is_given_up() {
 }
 
 #[test]
+fn packets_with_a_wrong_key_are_no_sign_of_life() {
+    for address in [None, Some(0)] {
+        let mut pair = Pair::new(PairConfig::default(), Link::default());
+        pair.post(Side::B, 10);
+        pair.run_for(SECOND);
+        pair.link.dark = true;
+        let id = pair.send(Side::A, vec![1; 10], None);
+        for psn in 0..31 {
+            let (queue_pair, rkey) = (pair.a.qp.config().queue_pair, pair.a.qp.config().rkey);
+            let header = DataHeader {
+                dest: Qpn::new(queue_pair, 0, 0),
+                psn,
+                ends_message: false,
+                carries_immediate: false,
+                address,
+                rkey: rkey ^ 1,
+                length: 0,
+                immediate: 0,
+            };
+            inject(&mut pair, Side::A, 0, &header, &[7; 64]);
+            pair.run_for(SECOND);
+        }
+        let stats = pair.a.qp.stats();
+        assert_eq!(stats.channels[0].discarded[Discard::Key.index()], 31);
+        let failure = Failure::Silent { silent_ms: 30_000 };
+        assert_eq!(outcome(&mut pair, id), Some(Err(SendFailure::Failed(failure))));
+    }
+}
+
+#[test]
 fn a_dark_spell_heals_and_the_transfer_resumes_soon() {
     for mode in ["sr", "sr:rto", "ec"] {
         // When the path is back must not matter: the next question may be 25 ms away, and what it
         // brings about is there one round trip and a half later.
         let long = [0, 55, 110, 165, 220, 253, 413, 656, 803, 904].map(|more_ms| (250, more_ms));
-        for (rtt_ms, more_ms) in [(10, 0), (40, 0)].into_iter().chain(long) {
-            let geometry = GeometryConfig { chunk_packets: 1, ..PairConfig::default().geometry };
+        let cells = [(10, 0), (40, 0)].into_iter().chain(long);
+        for ((rtt_ms, more_ms), channels) in cells.zip([1, 3].into_iter().cycle()) {
+            let default = PairConfig::default().geometry;
+            let geometry = GeometryConfig { chunk_packets: 1, channels, ..default };
             let mode = mode.parse().unwrap();
             let config = PairConfig { mode, geometry, ..PairConfig::default() };
             let rate_bits_per_s = Some(20_000_000);
@@ -376,7 +409,9 @@ fn a_dark_spell_heals_and_the_transfer_resumes_soon() {
             pair.link.dark = false;
             let lit_ns = pair.now_ns;
             let in_the_dark = done();
-            let copies = |pair: &Pair| pair.b.qp.stats().channels[0].duplicates;
+            let copies = |pair: &Pair| -> u64 {
+                pair.b.qp.stats().channels.iter().map(|channel| channel.duplicates).sum()
+            };
             let copies_before = copies(&pair);
             assert!(pair.run_until(10 * SECOND, |_| done() > in_the_dark));
             let resumed_ns = pair.now_ns - lit_ns;

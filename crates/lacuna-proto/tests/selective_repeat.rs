@@ -3,11 +3,12 @@
 mod common;
 
 use common::{MS, SECOND};
+use lacuna_proto::discard::Discard;
 use lacuna_proto::geometry::GeometryConfig;
 use lacuna_proto::modes::{Mode, sr};
 use lacuna_proto::path::controller::ControllerConfig;
 use lacuna_proto::testing::{Link, Pair, PairConfig, Rng, Side};
-use lacuna_wire::ImmediateSplit;
+use lacuna_wire::{DATA_OVERHEAD_BYTES, ImmediateSplit};
 
 fn one_message(pair: &mut Pair, len: usize) -> u64 {
     common::one_message(pair, len, 0, None)
@@ -282,6 +283,9 @@ fn everything_at_once_on_random_lengths() {
             one_message(&mut pair, len);
         }
         assert!(pair.b.rejected > 0, "corruption was seen and refused");
+        let channels = pair.b.qp.stats().channels;
+        let damaged: u64 = channels.iter().map(|c| c.discarded[Discard::Key.index()]).sum();
+        assert!(damaged > 0, "and of packets whose key is in the trailer");
     }
 }
 
@@ -353,7 +357,7 @@ fn more_on_its_way_than_an_acknowledgement_describes_is_repaired_as_soon() {
         assert!(pair.run_until(60 * SECOND, |pair| pair.status(Side::A, id).outcome.is_some()));
         let took_ns = pair.now_ns - start_ns;
         assert!(pair.close(Side::B, posted) == data);
-        let sending_ns = (len as u64 / 1024) * (1024 + 36 + 28) * 8;
+        let sending_ns = (len as u64 / 1024) * (1024 + DATA_OVERHEAD_BYTES as u64 + 28) * 8;
         let more_percent = (took_ns - sending_ns) * 100 / RTT;
         // One round trip in any case, one for a loss at the end, and half for one again.
         println!("{mode}: {more_percent} % of a round trip");

@@ -15,7 +15,8 @@
 //! can be the other end, of Writes. A datagram passes three gates, each of its own cost and its own error:
 //!
 //! 1. [`parse`] judges the layout in a few nanoseconds and borrows the payload;
-//! 2. [`DataHeader::check`], [`check_crc32c`] (or the ICRC) judge every byte ([`parse_checked`]: both);
+//! 2. [`DataHeader::check`], [`check_crc32c`] (or the ICRC) judge every byte ([`parse_checked`]: both).
+//!    Of a Send it is the remote key that is found so: damage makes it another, refused above;
 //! 3. [`ControlBody`] judges the frames, of control packets only.
 //!
 //! What the values *mean* (is this queue pair known, does this message exist, is this sequence

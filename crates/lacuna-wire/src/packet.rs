@@ -43,7 +43,8 @@ pub fn parse(packet: &[u8]) -> Result<Packet<'_>, PacketError> {
     }
 }
 
-/// The same, and checks the trailer.
+/// The same, and checks the trailer; of a Send it reads the remote key from there, which damage
+/// makes another: whoever knows the key refuses it.
 ///
 /// # Errors
 /// Also when a control packet, or a data packet with an address, does not match its trailer.

@@ -24,7 +24,7 @@ pub enum PacketError {
         found: usize,
     },
     /// Neither a data nor a control packet.
-    #[error("opcode {found:#04x} is neither data (0x2b) nor control (0x64)")]
+    #[error("opcode {found:#04x} is neither data (0x25, 0x2b) nor control (0x64)")]
     Opcode {
         /// The BTH opcode that came.
         found: u8,

@@ -124,7 +124,9 @@ impl fmt::Debug for ContextConfig {
 /// Packets that reached no queue pair.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ContextStats {
-    /// Refused for their layout or trailer, by reason; only reasons that occurred.
+    /// Refused for their layout or trailer, by reason; only reasons that occurred. A data packet
+    /// without an address has its key in the trailer: damaged, it counts as one with a wrong key,
+    /// `discarded["key"]` of its channel.
     pub rejected: BTreeMap<&'static str, u64>,
     /// For no known queue pair, or with a wrong key.
     pub unknown: u64,
@@ -135,7 +137,7 @@ pub struct ContextStats {
 }
 
 impl ContextStats {
-    /// All packets refused for their layout or trailer.
+    /// All packets refused for their layout or trailer, as [`ContextStats::rejected`] counts them.
     pub fn rejected_packets(&self) -> u64 {
         self.rejected.values().sum()
     }

@@ -72,7 +72,7 @@ pub struct SentStats {
     pub messages: u64,
     /// Packets sent as repairs.
     pub retransmitted_packets: u64,
-    /// Chunks sent again.
+    /// Chunks queued to be sent again; what is acknowledged before it leaves is not sent.
     pub retransmitted_chunks: u64,
     /// Repairs as a share of all packets.
     pub retransmission_share: f64,

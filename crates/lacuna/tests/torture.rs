@@ -150,7 +150,10 @@ fn both_ways(mode: Mode) {
         total += receiving.join().expect("the receiving side");
         sending.join().expect("the sending side");
     }
-    let rejected = b.stats().context.rejected_packets();
-    assert!(rejected > 0, "corruption was seen and refused");
+    let damaged = |stats: &lacuna::ConnectionStats| -> u64 {
+        stats.channels.iter().filter_map(|channel| channel.discarded.get("key")).sum()
+    };
+    assert!(b.stats().context.rejected_packets() > 0, "corruption was seen and refused");
+    assert!(damaged(&b.stats()) > 0, "and of packets whose key is in the trailer");
     println!("{total} bytes in {messages} messages; {}", b.stats().to_json());
 }

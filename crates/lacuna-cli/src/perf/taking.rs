@@ -101,10 +101,13 @@ impl<'a> Taker<'a> {
         }
         let stats = self.measured.stats();
         let context = &stats.context;
+        // A packet without an address that is damaged looks like one with another key.
+        let damaged = |channel: &ChannelStats| channel.discarded.get("key").copied().unwrap_or(0);
         Ok(Counters {
             lost_packets: stats.lost_packets,
             duplicate_packets: stats.channels.iter().map(|channel| channel.duplicates).sum(),
-            rejected_packets: context.rejected_packets() - self.rejected_before,
+            rejected_packets: context.rejected_packets() - self.rejected_before
+                + stats.channels.iter().map(damaged).sum::<u64>(),
             receive_drops: context.receive_drops - self.drops_before,
             repaired_chunks: stats.channels.iter().map(|channel| channel.repaired_chunks).sum(),
             decode_s: stats.channels.iter().map(|channel| channel.decode_s).sum(),

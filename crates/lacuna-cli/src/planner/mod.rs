@@ -19,7 +19,8 @@ use std::io::Read;
 use std::path::Path;
 
 /// Bytes of a data packet on the link that are not payload: the transport's headers and trailer,
-/// and those of IPv4 and UDP below, as the emulated path of `lacuna demo` counts them.
+/// and those of IPv4 and UDP below, as the emulated path of `lacuna demo` counts them. Parity
+/// has 16 more, a hundredth of a packet, that the model does not know.
 const OVERHEAD_BYTES: u64 = lacuna_wire::DATA_OVERHEAD_BYTES as u64 + 20 + 8;
 
 /// Longest file of measurements that is read.

@@ -87,7 +87,8 @@ pub(crate) struct ModelArgs {
     /// Correlation of the losses of two packets of a chunk, 0 to 1
     #[arg(long, value_parser = arguments::factor)]
     correlation: Option<f64>,
-    /// Count 48 bytes per packet besides its payload: the transport's headers and trailer, UDP, IPv4
+    /// Count 48 bytes per packet besides its payload: the transport's headers and trailer, UDP, IPv4 (parity
+    /// has 16 more, which are not counted)
     #[arg(long)]
     headers: bool,
     /// Repairs take link time from first transmissions (matters when sending takes longer than a

@@ -79,7 +79,8 @@ impl PlannersPath {
     }
 }
 
-/// Payload of a Lacuna packet as long as such a probe, if one may be so short.
+/// Payload of the longest Lacuna packet, one of parity, that is as long as such a probe, if one may
+/// be so short.
 fn packet_bytes(payload_bytes: u32) -> Option<u32> {
     let bytes = payload_bytes.saturating_sub(lacuna_wire::DATA_OVERHEAD_BYTES_MAX as u32) & !3;
     units::allowed_packet_bytes(bytes.into()).ok()

@@ -505,7 +505,9 @@ impl QueuePair {
     /// A worker has placed a burst. Returns when the peer is to hear of it: nothing else that
     /// this end has to do becomes due by it.
     pub fn on_burst(&mut self, now_ns: u64, channel: u8, burst: &BurstSummary) -> Option<u64> {
-        self.control.heard(now_ns);
+        if burst.is_of_the_peer() {
+            self.control.heard(now_ns);
+        }
         let stats = &mut self.channels[usize::from(channel)];
         stats.packets += burst.packets;
         stats.bytes += burst.bytes;

@@ -69,7 +69,7 @@ pub struct SendStats {
     pub bytes: u64,
     /// Of the packets, those sent as repairs.
     pub retransmitted_packets: u64,
-    /// Chunks sent again.
+    /// Chunks queued to be sent again; what is acknowledged before it leaves is not sent.
     pub retransmitted_chunks: u64,
     /// Of the packets, those of parity.
     pub parity_packets: u64,

@@ -36,7 +36,7 @@ pub struct SendStatus {
     pub finished: bool,
     /// How it ended, for this queue pair's mode; `None` while it goes on.
     pub outcome: Option<Result<(), SendFailure>>,
-    /// Chunks that were sent again.
+    /// Chunks queued to be sent again; what is acknowledged before it leaves is not sent.
     pub retransmitted_chunks: u64,
 }
 

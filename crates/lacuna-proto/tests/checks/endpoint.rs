@@ -316,7 +316,7 @@ impl World {
                 psn: self.psn[channel],
                 ends_message,
                 carries_immediate: faults & 15 == 15,
-                address: (faults & 16 != 0).then_some(address),
+                address: (place & 16 != 0).then_some(address),
                 rkey: RKEY,
                 length: len as u32,
                 immediate: geometry.split().pack(fields),
@@ -375,7 +375,8 @@ impl World {
             psn: self.psn[channel],
             ends_message: shape >> 4 & 3 != 0,
             carries_immediate: shape >> 6 == 3,
-            address: Some(geometry.slot_address(slot) + bytes + ahead),
+            // A parity packet without is none.
+            address: (place < 240).then_some(geometry.slot_address(slot) + bytes + ahead),
             rkey: RKEY,
             length: len as u32,
             immediate: geometry.split().pack(fields),

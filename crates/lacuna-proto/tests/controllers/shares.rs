@@ -131,15 +131,21 @@ fn messages_that_come_and_go_leave_nothing_to_ask_for() {
 
 #[test]
 fn a_crowd_of_one_owner_ends_when_the_link_has_carried_it() {
-    for (mbit, flows) in [(1000, 1000), (100, 300), (100, 100)] {
+    let permille_of_link_time = |mbit: u64, flows: u64| {
         let link = Link::new(mbit, 40 * MS, 100);
         let mut path = Bottleneck::new(link, 5).of_one_owner();
         let flows: Vec<_> = (0..flows).map(|at| path.add(BBR, None, 92, at * MS / 3)).collect();
         path.run_until_done(60 * SECOND);
         let ended_ns = flows.iter().map(|flow| path.flows[*flow].done_ns.expect("it ends")).max();
-        let took_ms = (ended_ns.unwrap() - SECOND) / MS;
-        let on_link_ms = flows.len() as u64 * 92 * WIRE_BYTES * 8 / 1000 / mbit;
-        // 1.05 to 1.53 for 900 to 1,100 flows of 88 to 96 packets; without shares tenfold.
-        assert!(took_ms * 10 <= on_link_ms * 16, "{mbit}: {took_ms} ms of {on_link_ms}");
+        let on_link_ns = flows.len() as u64 * 92 * WIRE_BYTES * 8 * 1000 / mbit;
+        (ended_ns.unwrap() - SECOND) * 1000 / on_link_ns
+    };
+    for (mbit, flows) in [(1000, 1000), (100, 300), (100, 100)] {
+        // One flow more or less and the last one ends sooner or later: the median of five.
+        let mut took =
+            [92, 96, 100, 104, 108].map(|part| permille_of_link_time(mbit, flows * part / 100));
+        took.sort_unstable();
+        // Without shares tenfold.
+        assert!(took[2] <= 1500, "{mbit}: {took:?} thousandths of the time on the link");
     }
 }

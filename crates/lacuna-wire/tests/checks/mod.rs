@@ -6,8 +6,8 @@
 
 use lacuna_wire::{
     CONTROL_HEADER_BYTES, ControlBody, ControlHeader, ControlWriter, DataHeader,
-    FRAME_HEADER_BYTES, Frame, Packet, QpInfo, TRAILER_BYTES, check_crc32c, crc32c, pad_bytes,
-    parse,
+    FRAME_HEADER_BYTES, Frame, Packet, QpInfo, RejectKind, TRAILER_BYTES, check_crc32c, crc32c,
+    pad_bytes, parse, parse_checked, parse_data,
 };
 
 /// For datagrams: what is accepted can be made again from what was read.
@@ -20,7 +20,21 @@ pub(crate) fn packet(bytes: &[u8]) {
         }
         Err(error) => assert!(!error.to_string().is_empty()),
     }
-    match parse(bytes) {
+    let parsed = parse(bytes);
+    match (parse_data(bytes), &parsed) {
+        (Some(found), Ok(Packet::Data(header, payload))) => assert_eq!(found, (*header, *payload)),
+        (found, _) => assert_eq!(found, None),
+    }
+    match parse_checked(bytes) {
+        // Of the key in a trailer any is as good here.
+        Ok(Packet::Data(header, payload)) => {
+            let layout = DataHeader { rkey: header.address.map_or(0, |_| header.rkey), ..header };
+            assert_eq!(parsed, Ok(Packet::Data(layout, payload)));
+        }
+        Ok(control) => assert_eq!(parsed.as_ref(), Ok(&control)),
+        Err(error) => assert!(parsed == Err(error) || error.kind() == RejectKind::Trailer),
+    }
+    match parsed {
         Ok(Packet::Data(header, payload)) => data(bytes, &header, payload),
         Ok(Packet::Control(header, body)) => control(bytes, &header, body),
         Err(error) => assert!(error.to_string().contains(|c: char| c.is_ascii_digit())),

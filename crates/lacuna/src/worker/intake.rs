@@ -61,7 +61,8 @@ impl Placer for Intake<'_> {
 }
 
 impl Intake<'_> {
-    /// Layout and trailer; a packet that fails sets no bit anywhere.
+    /// Layout and trailer; a packet that fails sets no bit anywhere. A damaged one without an address
+    /// passes with a wrong key, and is refused where it would be placed.
     fn check<'p>(&self, packet: &'p [u8]) -> Option<Packet<'p>> {
         match parse_checked(packet) {
             Ok(parsed) => Some(parsed),
