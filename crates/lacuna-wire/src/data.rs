@@ -19,10 +19,10 @@
 //! receiver's checksum ([`DataHeader::check`]). A damaged packet has a wrong key then.
 
 use crate::{
-    PacketError, Qpn, TRAILER_BYTES,
+    Crc32c, PacketError, Qpn, TRAILER_BYTES,
     bth::{self, PAD_MAX},
-    check_crc32c, crc32c,
-    trailer::sums,
+    crc32c,
+    trailer::split,
 };
 
 /// Bytes of BTH and ImmDt.
@@ -134,12 +134,45 @@ impl DataHeader {
     /// is no trailer.
     #[inline]
     pub fn check(&mut self, packet: &[u8]) -> Result<(), PacketError> {
-        if self.address.is_some() {
-            return check_crc32c(packet);
-        }
-        let (expected, found) = sums(packet)?;
-        self.rkey = expected ^ found;
+        let (covered, found) = split(packet)?;
+        self.rkey = self.judge(lacuna_crc::crc32c(covered), found)?;
         Ok(())
+    }
+
+    /// The same, while `take` reads the payload: it takes all of it into the sum, once. Returns the
+    /// remote key.
+    ///
+    /// # Errors
+    /// Those of [`check`](Self::check), and if the packet is none that this was read from.
+    #[inline]
+    pub fn check_while(
+        &self,
+        packet: &[u8],
+        take: impl FnOnce(&mut Crc32c, &[u8]),
+    ) -> Result<u32, PacketError> {
+        let (covered, found) = split(packet)?;
+        let (headers, length) = (self.header_bytes(), self.length as usize);
+        let Some((headers, behind)) = covered.split_at_checked(headers) else {
+            return Err(PacketError::TooShort { needed: headers, found: covered.len() });
+        };
+        let Some((payload, pad)) = behind.split_at_checked(length) else {
+            return Err(PacketError::Length { announced: self.length, found: behind.len() });
+        };
+        let mut sum = Crc32c::new();
+        sum.update(headers);
+        take(&mut sum, payload);
+        sum.update(pad);
+        self.judge(sum.value(), found)
+    }
+
+    /// The remote key, by the sum of what a trailer covers and the trailer.
+    #[inline]
+    fn judge(&self, expected: u32, found: u32) -> Result<u32, PacketError> {
+        match self.address {
+            Some(_) if expected != found => Err(PacketError::Trailer { expected, found }),
+            Some(_) => Ok(self.rkey),
+            None => Ok(expected ^ found),
+        }
     }
 
     /// Reads a Write whose opcode, version and partition key were found to be right. Always

@@ -17,7 +17,7 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-use crate::trailer::{TRAILER_BYTES, checksum_bytes};
+use crate::trailer::TRAILER_BYTES;
 
 mod field {
     use std::ops::Range;
@@ -98,7 +98,8 @@ fn icrc(masked_ip: &[u8], udp: &[u8; 8], pieces: &[&[u8]]) -> [u8; TRAILER_BYTES
     for piece in rest {
         digest.update(piece);
     }
-    checksum_bytes(&digest)
+    // A 32-bit algorithm leaves the upper half of the result zero.
+    (digest.finalize() as u32).to_le_bytes()
 }
 
 #[cfg(test)]

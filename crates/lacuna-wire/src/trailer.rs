@@ -17,7 +17,7 @@
 //! polynomial that processors have an instruction for. The UDP checksum is no substitute: it
 //! misses swapped words, and network cards verify it before the bytes reach memory.
 
-use crc_fast::{CrcAlgorithm, Digest};
+use lacuna_crc::Crc32c;
 
 use crate::PacketError;
 
@@ -28,15 +28,11 @@ pub const TRAILER_BYTES: usize = 4;
 #[inline]
 #[must_use]
 pub fn crc32c(pieces: &[&[u8]]) -> [u8; TRAILER_BYTES] {
-    // A digest carries a table of folding constants and costs some nanoseconds to set up.
-    if let [whole] = pieces {
-        return crc_fast::crc32_iscsi(whole).to_le_bytes();
-    }
-    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    let mut sum = Crc32c::new();
     for piece in pieces {
-        digest.update(piece);
+        sum.update(piece);
     }
-    checksum_bytes(&digest)
+    sum.value().to_le_bytes()
 }
 
 /// Checks the trailer of a whole packet.
@@ -45,24 +41,18 @@ pub fn crc32c(pieces: &[&[u8]]) -> [u8; TRAILER_BYTES] {
 /// When the trailer does not match the bytes before it, or there is no trailer.
 #[inline]
 pub fn check_crc32c(packet: &[u8]) -> Result<(), PacketError> {
-    let (expected, found) = sums(packet)?;
+    let (covered, found) = split(packet)?;
+    let expected = lacuna_crc::crc32c(covered);
     if expected == found { Ok(()) } else { Err(PacketError::Trailer { expected, found }) }
 }
 
-/// The checksum of what a whole packet's trailer covers, and the trailer.
+/// What a whole packet's trailer covers, and the trailer.
 #[inline]
-pub(crate) fn sums(packet: &[u8]) -> Result<(u32, u32), PacketError> {
+pub(crate) fn split(packet: &[u8]) -> Result<(&[u8], u32), PacketError> {
     let Some((covered, trailer)) = packet.split_last_chunk::<TRAILER_BYTES>() else {
         return Err(PacketError::TooShort { needed: TRAILER_BYTES, found: packet.len() });
     };
-    Ok((crc_fast::crc32_iscsi(covered), u32::from_le_bytes(*trailer)))
-}
-
-/// The wire form of a finished 32-bit digest.
-#[inline]
-pub(crate) fn checksum_bytes(digest: &Digest) -> [u8; TRAILER_BYTES] {
-    // A 32-bit algorithm leaves the upper half of the result zero.
-    (digest.finalize() as u32).to_le_bytes()
+    Ok((covered, u32::from_le_bytes(*trailer)))
 }
 
 #[cfg(test)]

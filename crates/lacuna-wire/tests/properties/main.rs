@@ -8,7 +8,7 @@ mod strategies;
 use lacuna_wire::{
     CONTROL_OVERHEAD_BYTES, Cancel, CancelReason, ControlBody, ControlHeader, ControlWriter,
     DataHeader, Frame, ImmediateFields, Packet, Probe, QpInfo, Qpn, check_crc32c, pad_bytes, parse,
-    parse_checked,
+    parse_checked, parse_data,
 };
 use proptest::{collection::vec, prelude::*};
 
@@ -24,9 +24,19 @@ fn data_packet(header: &DataHeader, payload: &[u8]) -> Vec<u8> {
     [&head, payload, pad, &trailer].concat()
 }
 
-/// As whoever has this key would take the packet.
+/// As whoever has this key would take the packet, checked before or while it is copied.
 fn accepted(packet: &[u8], rkey: u32) -> bool {
-    match parse_checked(packet) {
+    let checked = parse_checked(packet);
+    if let Some((mut header, payload)) = parse_data(packet) {
+        let mut copy = vec![0xa5; payload.len()];
+        let key = header.check_while(packet, |sum, payload| sum.copy(payload, &mut copy));
+        assert_eq!(copy, payload);
+        assert_eq!(key, header.check(packet).map(|()| header.rkey));
+        assert_eq!(checked, key.map(|_| Packet::Data(header, payload)));
+        let other = DataHeader { length: header.length + 4, ..header };
+        assert!(other.check_while(packet, |_, _| panic!("none of that packet's")).is_err());
+    }
+    match checked {
         Ok(Packet::Data(header, _)) => header.rkey == rkey,
         Ok(Packet::Control(..)) => true,
         Err(_) => false,

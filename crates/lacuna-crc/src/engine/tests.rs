@@ -1,0 +1,103 @@
+//! Every engine against the definition, and against known answers.
+
+use super::Engine;
+use proptest::prelude::*;
+
+/// Bit by bit.
+fn naive(register: u32, bytes: &[u8]) -> u32 {
+    bytes.iter().fold(register, |register, byte| {
+        (0..8).fold(register ^ u32::from(*byte), |sum, _| {
+            (sum >> 1) ^ if sum & 1 == 1 { 0x82f6_3b78 } else { 0 }
+        })
+    })
+}
+
+fn bytes(len: usize) -> Vec<u8> {
+    let mut state = len as u32 | 1;
+    std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    })
+    .take(len)
+    .collect()
+}
+
+/// RFC 3720, appendix B.4, as numbers; and the check value of the CRC catalogue.
+#[test]
+fn known_answers() {
+    let ascending: Vec<u8> = (0..32).collect();
+    let answers: [(&[u8], u32); 5] = [
+        (&[], 0),
+        (&[0; 32], 0x8a91_36aa),
+        (&[0xff; 32], 0x62a8_ab43),
+        (&ascending, 0x46dd_794e),
+        (b"123456789", 0xe306_9283),
+    ];
+    for engine in Engine::available() {
+        for (data, expected) in answers {
+            assert_eq!(!engine.update(u32::MAX, data), expected, "{engine:?}");
+        }
+    }
+}
+
+#[test]
+fn every_length_is_summed_and_copied_by_every_engine() {
+    for len in (0..700).chain([1400, 1416, 4096, 4112, 8973, 65_507]) {
+        let data = bytes(len);
+        let expected = naive(0x1234_5678, &data);
+        for engine in Engine::available() {
+            assert_eq!(engine.update(0x1234_5678, &data), expected, "{engine:?}, {len}");
+            let mut copy = vec![0xa5; len + 2];
+            let after = engine.copy(0x1234_5678, &data, &mut copy[1..=len]);
+            assert_eq!(after, expected, "{engine:?}, {len}");
+            assert_eq!(&copy[1..=len], data);
+            assert_eq!((copy[0], copy[len + 1]), (0xa5, 0xa5), "nothing beside it");
+        }
+    }
+}
+
+#[test]
+fn the_chosen_engine_is_the_fastest_that_there_is() {
+    assert_eq!(Some(Engine::chosen()), Engine::available().last());
+    assert_eq!(Engine::chosen(), Engine::chosen());
+}
+
+proptest! {
+    #[test]
+    fn pieces_at_any_address_sum_up_to_the_whole(
+        data in prop::collection::vec(any::<u8>(), 0..3000),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..5),
+        register in any::<u32>(),
+        shift in 0..64usize,
+    ) {
+        let expected = naive(register, &data);
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(data.len() + 1)).collect();
+        cuts.extend([0, data.len()]);
+        cuts.sort_unstable();
+        let mut shifted = vec![0; shift];
+        shifted.extend(&data);
+        for engine in Engine::available() {
+            let mut sum = register;
+            let mut copy = vec![0; data.len()];
+            for (index, cut) in cuts.windows(2).enumerate() {
+                let piece = &shifted[shift + cut[0]..shift + cut[1]];
+                sum = match index % 2 {
+                    0 => engine.update(sum, piece),
+                    _ => engine.copy(sum, piece, &mut copy[cut[0]..cut[1]]),
+                };
+            }
+            prop_assert_eq!(sum, expected, "{:?}", engine);
+        }
+    }
+
+    #[test]
+    fn one_changed_bit_changes_the_sum(len in 1..5000usize, bit in any::<prop::sample::Index>()) {
+        let mut data = bytes(len);
+        let bit = bit.index(8 * len);
+        for engine in Engine::available() {
+            let before = engine.update(u32::MAX, &data);
+            data[bit / 8] ^= 1 << (bit % 8);
+            prop_assert_ne!(engine.update(u32::MAX, &data), before);
+        }
+    }
+}
