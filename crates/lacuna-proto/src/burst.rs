@@ -8,7 +8,10 @@
 //! bits, and chunk bits still follow the packets they stand for.
 //!
 //! A *plain* packet, a full one that neither ends a message nor brings a
-//! fragment of an immediate that is wanted, is checked, copied and noted here.
+//! fragment of an immediate that is wanted, is checked, copied and noted here:
+//! summed while it is copied, in one pass, before it is known to be good. Its
+//! place is one where nothing has come yet, so nobody reads it, and it is
+//! cleared if the trailer speaks against it.
 //! Any other goes to `Receive::place`, which decides alone; what was gathered
 //! is published before, so that it sees all.
 //!
@@ -30,7 +33,7 @@ use crate::psn;
 use crate::receive::{Placed, Position, Receive};
 use crate::slot::Pinned;
 use crate::table::RecvTable;
-use lacuna_wire::{DataHeader, ImmediateSplit};
+use lacuna_wire::{DataHeader, ImmediateSplit, PacketError};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -150,36 +153,97 @@ impl<'w> BurstPlacer<'w> {
     /// Places one packet whose trailer was found good, as far as that tells without the key.
     #[inline]
     pub fn place(&mut self, header: &DataHeader, payload: &[u8], marked: bool) {
-        if self.place_plain(header, payload) {
-            self.summary.marked += u64::from(marked);
-            if header.psn == psn::wrap(*self.next_psn) {
-                *self.next_psn += 1;
-            } else {
-                self.note_psn(header.psn, true);
-            }
-        } else {
+        let has_key = header.rkey == self.table.rkey();
+        let write = |receive: &Receive, offset| {
+            // SAFETY: `place_plain`'s promise.
+            unsafe { receive.write(offset, payload) };
+            true
+        };
+        if !has_key || self.place_plain(header, payload.len(), marked, write).is_none() {
             self.place_any(header, payload, marked);
         }
     }
 
-    /// Places a plain packet of the current message; `false` if it is none.
+    /// Checks the trailer of one packet, from which `header` was read, and places it. The payload
+    /// of a plain packet is read once, summed on its way to where it belongs; if the trailer then
+    /// speaks against it, nothing is left of it there.
+    ///
+    /// # Errors
+    /// When the trailer does not match ([`DataHeader::check`]).
     #[inline]
-    fn place_plain(&mut self, header: &DataHeader, payload: &[u8]) -> bool {
-        let Some(current) = &mut self.current else { return false };
+    pub fn check_and_place(
+        &mut self,
+        packet: &[u8],
+        header: &DataHeader,
+        payload: &[u8],
+        marked: bool,
+    ) -> Result<(), PacketError> {
+        let rkey = self.table.rkey();
+        let mut key = Ok(rkey);
+        let mut write = |receive: &Receive, offset| {
+            key = header.check_while(packet, |sum, payload| {
+                // SAFETY: `place_plain`'s promise.
+                unsafe { receive.write_summed(offset, sum, payload) };
+            });
+            let is_good = key == Ok(rkey);
+            if !is_good {
+                // SAFETY: `place_plain`'s promise.
+                unsafe { receive.clear(offset, payload.len()) };
+            }
+            is_good
+        };
+        // Who has no key in front of the payload has it behind.
+        if header.address.is_none_or(|_| header.rkey == rkey) {
+            let mut placed = self.place_plain(header, payload.len(), marked, &mut write);
+            // The first packet of a message or of a stripe: what is pinned for nothing is no harm.
+            let is_full = payload.len() as u64 == u64::from(self.mtu_bytes);
+            if placed.is_none() && is_full && !header.ends_message && self.follow(header) {
+                placed = self.place_plain(header, payload.len(), marked, &mut write);
+            }
+            match placed {
+                Some(true) => return Ok(()),
+                Some(false) => {
+                    key?;
+                    self.summary.discarded[Discard::Key.index()] += 1;
+                    return Ok(());
+                }
+                None => {}
+            }
+        }
+        let mut header = *header;
+        header.check(packet)?;
+        self.place_any(&header, payload, marked);
+        Ok(())
+    }
+
+    /// Places a plain packet of the current message, as far as `write` finds it good; `None` if it
+    /// is none. Its key is not looked at.
+    ///
+    /// What this promises to `write`, which is told where the packet goes: the slot is pinned, the
+    /// packet belongs to this channel, whose only writer `self` borrows, and its bit is clear, so
+    /// nobody else reads or writes these bytes before the bit is published.
+    #[inline(always)]
+    fn place_plain(
+        &mut self,
+        header: &DataHeader,
+        payload_bytes: usize,
+        marked: bool,
+        write: impl FnOnce(&Receive, u64) -> bool,
+    ) -> Option<bool> {
+        let current = self.current.as_mut()?;
         let fields = self.split.unpack(header.immediate);
         let mtu_bytes = u64::from(self.mtu_bytes);
         let offset = u64::from(fields.packet) * mtu_bytes;
-        let is_plain = header.rkey == self.table.rkey()
-            && fields.message == current.slot
+        let is_plain = fields.message == current.slot
             && header.dest.generation() == current.generation
-            && payload.len() as u64 == mtu_bytes
+            && payload_bytes as u64 == mtu_bytes
             && header.address.is_none_or(|address| address == current.base + offset)
             && offset + mtu_bytes <= current.limit_bytes
             && !header.ends_message
             && (!header.carries_immediate || current.has_immediate)
             && self.stripe.contains(&fields.packet);
         if !is_plain {
-            return false;
+            return None;
         }
         let (word, bit) = (fields.packet / 64, 1u64 << (fields.packet % 64));
         if word != current.word {
@@ -188,17 +252,55 @@ impl<'w> BurstPlacer<'w> {
             current.set = current.receive.packet_word(word);
         }
         if current.set & bit != 0 {
-            return false;
+            return None;
         }
-        // SAFETY: the slot is pinned until the bit is published. The packet
-        // belongs to this channel, whose only writer `self` borrows, and its
-        // bit is clear: nobody else reads or writes these bytes.
-        unsafe { current.receive.write(offset, payload) };
+        if !write(&current.receive, offset) {
+            return Some(false);
+        }
         current.set |= bit;
         current.fresh |= bit;
         self.summary.packets += 1;
         self.summary.bytes += mtu_bytes;
+        self.summary.marked += u64::from(marked);
+        if header.psn == psn::wrap(*self.next_psn) {
+            *self.next_psn += 1;
+        } else {
+            self.note_psn(header.psn, true);
+        }
+        Some(true)
+    }
+
+    /// Moves on to the message and the stripe of this packet; `false` if they are the current ones
+    /// or not to be had.
+    #[inline(never)]
+    fn follow(&mut self, header: &DataHeader) -> bool {
+        let geometry = self.table.geometry();
+        let fields = self.split.unpack(header.immediate);
+        let (slot, generation) = (fields.message, header.dest.generation());
+        let is_current = self.is_current(slot, generation);
+        if is_current && self.stripe.contains(&fields.packet)
+            || geometry.is_parity(fields.packet)
+            || geometry.channel_of(slot, fields.packet) != self.channel
+            || !is_current && !self.enter(slot, generation)
+        {
+            return false;
+        }
+        self.stripe = geometry.stripe_of(fields.packet);
         true
+    }
+
+    fn is_current(&self, slot: u32, generation: u8) -> bool {
+        let current = self.current.as_ref();
+        current.is_some_and(|current| (current.slot, current.generation) == (slot, generation))
+    }
+
+    /// Leaves the current message for that of a slot; `false` if it is not open.
+    fn enter(&mut self, slot: u32, generation: u8) -> bool {
+        self.leave();
+        let pinned = self.table.pin(slot, generation);
+        self.current = pinned.map(|pinned| Current::new(self.channel, slot, generation, pinned));
+        self.stripe = 0..0;
+        self.current.is_some()
     }
 
     /// Places a packet of any kind.
@@ -259,17 +361,10 @@ impl<'w> BurstPlacer<'w> {
             return Err(Discard::Inconsistent);
         }
         let generation = header.dest.generation();
-        let is_current =
-            |current: &&mut Current<'_>| current.slot == slot && current.generation == generation;
-        if self.current.as_mut().filter(is_current).is_none() {
-            self.leave();
-            let Some(pinned) = self.table.pin(slot, generation) else {
-                // The parity of a message that was complete without it, mostly.
-                let parity = Ok(Placed::Parity(Taken::Finished));
-                return if is_parity { parity } else { Err(Discard::Late) };
-            };
-            self.current = Some(Current::new(self.channel, slot, generation, pinned));
-            self.stripe = 0..0;
+        if !self.is_current(slot, generation) && !self.enter(slot, generation) {
+            // The parity of a message that was complete without it, mostly.
+            let parity = Ok(Placed::Parity(Taken::Finished));
+            return if is_parity { parity } else { Err(Discard::Late) };
         }
         let Some(current) = &mut self.current else { return Err(Discard::Late) };
         current.publish(self.channel, &mut self.repairer, &mut self.summary);

@@ -10,6 +10,7 @@
 
 use crate::few::Few;
 use crate::sync::Shadow;
+use lacuna_wire::Crc32c;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -138,6 +139,35 @@ impl Placement {
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(offset), bytes.len());
         }
+    }
+
+    /// The same, and takes the bytes into a checksum on the way.
+    ///
+    /// # Panics
+    /// If the bytes do not fit.
+    ///
+    /// # Safety
+    /// As for [`Placement::write`].
+    #[inline]
+    pub(crate) unsafe fn write_summed(&self, offset: usize, sum: &mut Crc32c, bytes: &[u8]) {
+        assert!(offset <= self.len && bytes.len() <= self.len - offset);
+        self.shadow.write(offset, bytes.len());
+        // SAFETY: as in `write`.
+        unsafe { sum.copy_to(bytes, self.start.add(offset)) };
+    }
+
+    /// Clears a range.
+    ///
+    /// # Panics
+    /// If it is out of bounds.
+    ///
+    /// # Safety
+    /// As for [`Placement::write`].
+    pub(crate) unsafe fn clear(&self, offset: usize, len: usize) {
+        assert!(offset <= self.len && len <= self.len - offset);
+        self.shadow.write(offset, len);
+        // SAFETY: in bounds by the line above, exclusive by contract.
+        unsafe { std::ptr::write_bytes(self.start.add(offset), 0, len) };
     }
 
     /// The bytes of a range.

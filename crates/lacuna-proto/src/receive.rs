@@ -27,6 +27,7 @@ use crate::geometry::Geometry;
 use crate::modes::ec::{Held, Taken};
 use crate::placement::Placement;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use lacuna_wire::Crc32c;
 use std::ops::Range;
 
 /// One posted receive of one slot.
@@ -288,6 +289,33 @@ impl Receive {
         // SAFETY: by contract this thread alone places packets of this chunk,
         // and readers wait for the chunk bit, which needs this packet's bit.
         unsafe { self.placement.write(offset as usize, payload) };
+    }
+
+    /// The same, and takes the payload into the sum on the way: whose it is says the trailer, which
+    /// comes last. If it is nobody's, [`Receive::clear`].
+    ///
+    /// # Panics
+    /// If it does not fit the buffer.
+    ///
+    /// # Safety
+    /// As for [`Receive::write`].
+    #[inline]
+    pub(crate) unsafe fn write_summed(&self, offset: u64, sum: &mut Crc32c, payload: &[u8]) {
+        // SAFETY: as in `write`.
+        unsafe { self.placement.write_summed(offset as usize, sum, payload) };
+    }
+
+    /// Clears where a packet was written that must not have been.
+    ///
+    /// # Panics
+    /// If it does not fit the buffer.
+    ///
+    /// # Safety
+    /// As for [`Receive::write`].
+    #[cold]
+    pub(crate) unsafe fn clear(&self, offset: u64, len: usize) {
+        // SAFETY: as in `write`.
+        unsafe { self.placement.clear(offset as usize, len) };
     }
 
     /// Sets the bits `fresh` of a word, whose packets this worker has written

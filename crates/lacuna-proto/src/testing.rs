@@ -15,7 +15,7 @@ use crate::placement::Placement;
 use crate::qp::{Peer, PostedReceive, QpConfig, QueuePair, SendId, SendRequest, SendStatus};
 use crate::table::ChannelWriter;
 use lacuna_wire::{
-    CONTROL_HEADER_BYTES, ControlWriter, DataHeader, Packet, pad_bytes, parse, parse_checked,
+    CONTROL_HEADER_BYTES, ControlWriter, DataHeader, Packet, check_crc32c, pad_bytes, parse,
 };
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -401,14 +401,19 @@ impl Pair {
         let mut data_packets = 0;
         let mut controls = Vec::new();
         for packet in &burst {
-            match parse_checked(&packet.bytes) {
+            match parse(&packet.bytes) {
                 Ok(Packet::Data(header, payload))
                     if header.dest.queue_pair() == end.qp.config().queue_pair =>
                 {
-                    data_packets += 1;
-                    placer.place(&header, payload, false);
+                    match placer.check_and_place(&packet.bytes, &header, payload, false) {
+                        Ok(()) => data_packets += 1,
+                        Err(_) => end.rejected += 1,
+                    }
                 }
-                Ok(Packet::Control(header, body)) if header.qkey == end.qp.config().qkey => {
+                Ok(Packet::Control(header, body))
+                    if header.qkey == end.qp.config().qkey
+                        && check_crc32c(&packet.bytes).is_ok() =>
+                {
                     controls.push((body, packet.bytes.len()));
                 }
                 _ => end.rejected += 1,

@@ -311,6 +311,53 @@ fn packets_for_another_queue_pair_or_with_a_bad_trailer_go_no_further() {
 }
 
 #[test]
+fn nothing_is_left_of_a_damaged_packet_and_the_real_one_still_comes() {
+    // Behind a good packet of its message, and as the first of all; with its key before the payload,
+    // and behind it.
+    for (good, has_address) in [(0, false), (0, true), (1, false), (1, true), (6, false), (6, true)]
+    {
+        let mut pair = recording(config(4, 1));
+        let held = post(&mut pair, Side::B, vec![7; 4000]);
+        pair.run_for(5 * MS);
+        pair.link.dark = true;
+        let id = pair.send(Side::A, vec![5; 4000], None);
+        pair.run_for(0);
+        let packets = data_towards(&pair, Side::B);
+        for (index, (channel, header, payload)) in packets.iter().enumerate().take(good + 3) {
+            let mut header = *header;
+            if has_address {
+                addressed(&mut header);
+            }
+            let mut bytes = lacuna_proto::testing::data_packet(&header, payload);
+            if index >= good {
+                let at = bytes.len() - 4 - 100 * (index - good);
+                bytes[at] ^= 1;
+            }
+            pair.inject(Side::B, *channel, bytes);
+        }
+        pair.run_for(0);
+        let refused = if has_address { pair.b.rejected } else { discarded(&pair, Discard::Key) };
+        assert_eq!(refused, 3, "{good}, {has_address}");
+        let part = &held.posted.parts[0];
+        for packet in 0..16 {
+            assert_eq!(part.has_packet(packet), (packet as usize) < good, "{packet}");
+        }
+        if good == 1 {
+            // Ended early: what came is there, and nothing else of what the network brought.
+            let bytes = take(&mut pair, Side::B, held);
+            assert!(bytes[..MTU].iter().all(|byte| *byte == 5));
+            assert!(bytes[MTU..4 * MTU].iter().all(|byte| *byte == 0));
+            assert!(bytes[4 * MTU..].iter().all(|byte| *byte == 7));
+            continue;
+        }
+        pair.link.dark = false;
+        let done = pair.run_until(20 * SECOND, |pair| pair.status(Side::A, id).outcome.is_some());
+        assert!(done, "{good}, {has_address}");
+        assert_eq!(take(&mut pair, Side::B, held), [5; 4000], "{good}, {has_address}");
+    }
+}
+
+#[test]
 fn the_number_of_a_packet_with_a_wrong_key_proves_nothing() {
     let mut pair = recording(config(4, 1));
     let held = post(&mut pair, Side::B, vec![0; 4000]);

@@ -22,7 +22,7 @@ use crate::spin::Spin;
 use intake::Intake;
 use lacuna_datapath::{Datapath, Waiter};
 use lacuna_proto::table::ChannelWriter;
-use lacuna_wire::{ControlWriter, DATA_OVERHEAD_BYTES, RejectKind};
+use lacuna_wire::{ControlWriter, DATA_OVERHEAD_BYTES, PacketError, RejectKind};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::net::SocketAddr;
@@ -69,6 +69,13 @@ pub(crate) struct WorkerCounters {
     pub(crate) unknown: AtomicU64,
     pub(crate) receive_drops: AtomicU64,
     pub(crate) refused_by_datapath: AtomicU64,
+}
+
+impl WorkerCounters {
+    #[cold]
+    fn reject(&self, error: &PacketError) {
+        self.rejected[error.kind().as_index()].fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// One channel of the context.

@@ -17,10 +17,10 @@ use lacuna_proto::path::controller::ControllerConfig;
 use lacuna_proto::placement::Placement;
 use lacuna_proto::qp::{Peer, PostedReceive, QpConfig, QueuePair, SendId, SendRequest};
 use lacuna_proto::table::ChannelWriter;
-use lacuna_proto::testing::Rng;
+use lacuna_proto::testing::{Rng, data_packet};
 use lacuna_wire::{
     Ack, Cancel, CancelReason, ChannelReport, DataHeader, Flush, FlushMark, Frame, ImmediateFields,
-    ImmediateSplit, Probe, ProbeReply, Qpn, Receives, Report, Run, RunList, U64List,
+    ImmediateSplit, Probe, ProbeReply, Qpn, Receives, Report, Run, RunList, U64List, parse_data,
 };
 
 const MS: u64 = 1_000_000;
@@ -336,8 +336,14 @@ impl World {
             packets.push((header, self.fill.bytes(len)));
         }
         let mut placer = self.writers[channel].burst();
-        for (header, payload) in &packets {
-            placer.place(header, payload, false);
+        for (header, payload) in packets {
+            let packet = data_packet(&header, &payload);
+            if header.psn & 1 == 0 && parse_data(&packet).is_some() {
+                let checked = placer.check_and_place(&packet, &header, &payload, false);
+                assert_eq!(checked, Ok(()));
+            } else {
+                placer.place(&header, &payload, false);
+            }
         }
         let summary = placer.finish();
         self.qp.on_burst(self.now_ns, channel as u8, &summary);

@@ -42,11 +42,12 @@ impl Placer for Intake<'_> {
         let mut packets = batch.packets().peekable();
         self.bytes += batch.bytes.len() as u64;
         while let Some(packet) = packets.next() {
-            match self.check(packet) {
-                Some(Packet::Data(header, payload)) => {
-                    self.place(&header, payload, marked, &mut packets);
-                }
-                Some(Packet::Control(header, body)) => {
+            if let Some((header, payload)) = parse_data(packet) {
+                self.place(packet, header, payload, marked, &mut packets);
+                continue;
+            }
+            match parse_checked(packet) {
+                Ok(Packet::Control(header, body)) => {
                     let next = packets.peek().map(|next| parse(next));
                     if let Some(Ok(Packet::Control(next, _))) = next {
                         prefetch_local(self.locals, next.dest.queue_pair());
@@ -54,30 +55,20 @@ impl Placer for Intake<'_> {
                     let number = header.dest.queue_pair();
                     self.on_control(number, header.qkey, body, packet.len(), batch.source);
                 }
-                None => {}
+                // Was taken for such above.
+                Ok(Packet::Data(..)) => {}
+                Err(error) => self.counters.reject(&error),
             }
         }
     }
 }
 
 impl Intake<'_> {
-    /// Layout and trailer; a packet that fails sets no bit anywhere. A damaged one without an address
-    /// passes with a wrong key, and is refused where it would be placed.
-    fn check<'p>(&self, packet: &'p [u8]) -> Option<Packet<'p>> {
-        match parse_checked(packet) {
-            Ok(parsed) => Some(parsed),
-            Err(error) => {
-                let counter = &self.counters.rejected[error.kind().as_index()];
-                counter.fetch_add(1, Ordering::Relaxed);
-                None
-            }
-        }
-    }
-
-    /// Places a packet and those behind it that go to the same queue pair.
+    /// Checks and places a packet and those behind it that go to the same queue pair.
     fn place<'p>(
         &mut self,
-        header: &DataHeader,
+        packet: &[u8],
+        mut header: DataHeader,
         payload: &[u8],
         marked: bool,
         packets: &mut Peekable<impl Iterator<Item = &'p [u8]>>,
@@ -86,18 +77,25 @@ impl Intake<'_> {
         prefetch_local(self.locals, number);
         let local = self.locals.get_mut(number as usize).and_then(Option::as_mut);
         let Some(local) = local.filter(|local| local.writers.len() > self.position) else {
-            self.counters.unknown.fetch_add(1, Ordering::Relaxed);
+            match header.check(packet) {
+                Ok(()) => _ = self.counters.unknown.fetch_add(1, Ordering::Relaxed),
+                Err(error) => self.counters.reject(&error),
+            }
             return;
         };
         let shared = &local.shared;
         let mut placer = local.writers[self.position].burst();
-        placer.place(header, payload, marked);
+        let mut take = |packet, header: DataHeader, payload| {
+            let placed = placer.check_and_place(packet, &header, payload, marked);
+            placed.unwrap_or_else(|error| self.counters.reject(&error));
+        };
+        take(packet, header, payload);
         while let Some(packet) = packets.peek() {
-            let Some((mut header, payload)) = parse_data(packet) else { break };
-            if header.dest.queue_pair() != number || header.check(packet).is_err() {
+            let Some((header, payload)) = parse_data(packet) else { break };
+            if header.dest.queue_pair() != number {
                 break;
             }
-            placer.place(&header, payload, marked);
+            take(packet, header, payload);
             packets.next();
         }
         if placer.has_repairs() {
