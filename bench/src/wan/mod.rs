@@ -24,6 +24,7 @@ use crate::machine::Machine;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use record::Folder;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -82,6 +83,18 @@ pub(crate) struct WanArgs {
     contestants_file: Option<PathBuf>,
 }
 
+/// Names the cells, as long as somebody reads them: `--list | head` ends quietly.
+fn list(cells: &[cell::Cell]) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    for cell in cells {
+        match writeln!(out, "{:<36} {} contestants", cell.name, cell.contestants.len()) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
+            written => written?,
+        }
+    }
+    Ok(())
+}
+
 fn read(path: Option<&Path>, ours: &str) -> Result<String> {
     match path {
         Some(path) => {
@@ -114,10 +127,7 @@ pub(crate) fn run(args: &WanArgs) -> Result<()> {
         );
     }
     if args.list {
-        for cell in &cells {
-            println!("{:<36} {} contestants", cell.name, cell.contestants.len());
-        }
-        return Ok(());
+        return list(&cells);
     }
     for cell in &mut cells {
         cell.adjust(args.seconds, args.count);
