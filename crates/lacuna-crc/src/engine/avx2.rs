@@ -33,6 +33,7 @@ struct Bytes32(__m256i);
 
 impl Lanes for Bytes32 {
     const BYTES: usize = 32;
+    const WORDS: usize = 5;
 
     #[inline(always)]
     unsafe fn load(at: *const u8) -> Self {
@@ -47,12 +48,9 @@ impl Lanes for Bytes32 {
     }
 
     #[inline(always)]
-    unsafe fn begin(self, register: u32) -> Self {
+    unsafe fn begin(self, before: __m128i) -> Self {
         // SAFETY: by contract the instructions are there.
-        unsafe {
-            let register = _mm256_zextsi128_si256(_mm_cvtsi32_si128(register as i32));
-            Self(_mm256_xor_si256(self.0, register))
-        }
+        unsafe { Self(_mm256_xor_si256(self.0, _mm256_zextsi128_si256(before))) }
     }
 
     #[inline(always)]

@@ -33,6 +33,7 @@ struct Bytes64(__m512i);
 
 impl Lanes for Bytes64 {
     const BYTES: usize = 64;
+    const WORDS: usize = 5;
 
     #[inline(always)]
     unsafe fn load(at: *const u8) -> Self {
@@ -47,12 +48,9 @@ impl Lanes for Bytes64 {
     }
 
     #[inline(always)]
-    unsafe fn begin(self, register: u32) -> Self {
+    unsafe fn begin(self, before: __m128i) -> Self {
         // SAFETY: by contract the instructions are there.
-        unsafe {
-            let register = _mm512_zextsi128_si512(_mm_cvtsi32_si128(register as i32));
-            Self(_mm512_xor_si512(self.0, register))
-        }
+        unsafe { Self(_mm512_xor_si512(self.0, _mm512_zextsi128_si512(before))) }
     }
 
     #[inline(always)]

@@ -30,6 +30,7 @@ struct Bytes16(__m128i);
 
 impl Lanes for Bytes16 {
     const BYTES: usize = 16;
+    const WORDS: usize = 3;
 
     #[inline(always)]
     unsafe fn load(at: *const u8) -> Self {
@@ -44,9 +45,9 @@ impl Lanes for Bytes16 {
     }
 
     #[inline(always)]
-    unsafe fn begin(self, register: u32) -> Self {
+    unsafe fn begin(self, before: __m128i) -> Self {
         // SAFETY: by contract the instructions are there.
-        unsafe { Self(_mm_xor_si128(self.0, _mm_cvtsi32_si128(register as i32))) }
+        unsafe { Self(_mm_xor_si128(self.0, before)) }
     }
 
     #[inline(always)]
