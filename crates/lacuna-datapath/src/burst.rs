@@ -9,7 +9,7 @@
 //! arena:  | H0 | T0 H1 | T1 H2 | T2 |    pieces for the kernel:  H0, P0, T0H1, P1, T1H2, P2, T2
 //! ```
 //!
-//! so that a gather list has two pieces per packet, not three. A small payload is copied, too, by
+//! so that a gather list has two pieces per packet, not three. A payload may be copied, too, by
 //! whoever makes the packet ([`Burst::push_whole`]): such packets are whole in the arena, and as
 //! many as follow each other are one piece. The storage ([`BurstBuffers`]) is
 //! reused, so a warm sender allocates nothing.
@@ -24,6 +24,7 @@ use raw::{SliceList, SliceStorage};
 /// Reusable storage for bursts; one per sending thread is enough.
 #[derive(Debug)]
 pub struct BurstBuffers {
+    /// Grows to what bursts need and is not cleared between them.
     arena: Vec<u8>,
     packets: Vec<Entry>,
     payloads: SliceStorage,
@@ -46,7 +47,7 @@ impl BurstBuffers {
         /// arena grows when they are larger.
         const ARENA_BYTES_PER_PACKET: usize = 64;
         Self {
-            arena: Vec::with_capacity(ARENA_BYTES_PER_PACKET * Burst::PACKETS_MAX),
+            arena: vec![0; ARENA_BYTES_PER_PACKET * Burst::PACKETS_MAX],
             packets: Vec::with_capacity(Burst::PACKETS_MAX),
             payloads: SliceStorage::with_capacity(Burst::PACKETS_MAX),
         }
@@ -54,7 +55,6 @@ impl BurstBuffers {
 
     /// Begins a burst; what was in the storage before is forgotten.
     pub fn start<'b, 'p>(&'b mut self, destination: SocketAddr) -> Burst<'b, 'p> {
-        self.arena.clear();
         self.packets.clear();
         Burst {
             destination,
@@ -100,14 +100,14 @@ impl<'p> Burst<'_, 'p> {
     ///
     /// When the burst already holds [`PACKETS_MAX`](Self::PACKETS_MAX) packets.
     pub fn push(&mut self, header: &[u8], payload: &'p [u8], trailer: &[u8]) {
-        let header_start = self.begin_packet();
-        self.arena.extend_from_slice(header);
-        self.arena.extend_from_slice(trailer);
-        self.enter(header_start, header.len(), payload, trailer.len());
+        self.push_with(header.len(), payload, trailer.len(), |to_header, to_trailer| {
+            to_header.copy_from_slice(header);
+            to_trailer.copy_from_slice(trailer);
+        });
     }
 
-    /// Adds a packet whose header and trailer `fill` writes in place. It is handed both, filled
-    /// with zeros; padding between payload and trailer counts as trailer.
+    /// Adds a packet whose header and trailer `fill` writes in place, every byte of them: it is
+    /// handed what earlier packets left there. Padding between payload and trailer counts as trailer.
     ///
     /// # Panics
     ///
@@ -119,36 +119,42 @@ impl<'p> Burst<'_, 'p> {
         trailer_bytes: usize,
         fill: impl FnOnce(&mut [u8], &mut [u8]),
     ) {
-        let header_start = self.begin_packet();
-        self.arena.resize(header_start + header_bytes + trailer_bytes, 0);
-        let (header, trailer) = self.arena[header_start..].split_at_mut(header_bytes);
+        let (start, room) = self.begin_packet(header_bytes + trailer_bytes);
+        let (header, trailer) = room.split_at_mut(header_bytes);
         fill(header, trailer);
-        self.enter(header_start, header_bytes, payload, trailer_bytes);
+        self.enter(start, header_bytes, payload, trailer_bytes);
     }
 
-    /// Adds a packet that `fill` writes in one piece, payload and all. It is handed zeros.
+    /// Adds a packet that `fill` writes in one piece, payload and all, every byte of it: it is handed
+    /// what earlier packets left there.
     ///
     /// # Panics
     ///
     /// When the burst already holds [`PACKETS_MAX`](Self::PACKETS_MAX) packets.
     pub fn push_whole(&mut self, packet_bytes: usize, fill: impl FnOnce(&mut [u8])) {
-        let start = self.begin_packet();
-        self.arena.resize(start + packet_bytes, 0);
-        fill(&mut self.arena[start..]);
+        let (start, room) = self.begin_packet(packet_bytes);
+        fill(room);
         self.enter(start, packet_bytes, &[], 0);
     }
 
-    /// Where the next header goes. A `fill` that panicked may have left bytes behind the last
-    /// packet; they go, because packets must lie side by side.
-    fn begin_packet(&mut self) -> usize {
+    /// Where the next packet begins, and its room. Packets lie side by side.
+    fn begin_packet(&mut self, bytes: usize) -> (usize, &mut [u8]) {
         assert!(
             self.packets.len() < Self::PACKETS_MAX,
             "a burst holds at most {} packets",
             Self::PACKETS_MAX
         );
-        let header_start = self.packets.last().map_or(0, |entry| entry.trailer_end);
-        self.arena.truncate(header_start);
-        header_start
+        let (start, end) = (self.arena_bytes(), self.arena_bytes() + bytes);
+        if self.arena.len() < end {
+            self.arena.resize(end, 0);
+        }
+        (start, &mut self.arena[start..end])
+    }
+
+    /// Bytes of the packets' copied parts: headers, trailers, and packets that are whole.
+    #[must_use]
+    pub fn arena_bytes(&self) -> usize {
+        self.packets.last().map_or(0, |entry| entry.trailer_end)
     }
 
     fn enter(&mut self, header_start: usize, header: usize, payload: &'p [u8], trailer: usize) {

@@ -21,7 +21,6 @@
 use crate::{
     Crc32c, PacketError, Qpn, TRAILER_BYTES,
     bth::{self, PAD_MAX},
-    crc32c,
     trailer::split,
 };
 
@@ -121,9 +120,37 @@ impl DataHeader {
     #[inline]
     #[must_use]
     pub fn trailer(&self, pieces: &[&[u8]]) -> [u8; TRAILER_BYTES] {
-        let sum = u32::from_le_bytes(crc32c(pieces));
+        let mut sum = Crc32c::new();
+        pieces.iter().for_each(|piece| sum.update(piece));
+        self.seal(sum)
+    }
+
+    /// Writes the whole packet, and reads the payload once.
+    ///
+    /// # Panics
+    /// If `out` is not as long as the packet, or the payload not as long as
+    /// [`length`](Self::length) says.
+    #[inline]
+    pub fn emit_packet(&self, out: &mut [u8], payload: &[u8]) {
+        assert_eq!(payload.len(), self.length as usize, "the header announces its payload");
+        let (out, trailer) = out.split_last_chunk_mut().expect("there is room for the trailer");
+        let (headers, behind) = out.split_at_mut(self.header_bytes());
+        let (place, pad) = behind.split_at_mut(payload.len());
+        self.emit(headers);
+        let mut sum = Crc32c::new();
+        sum.update(headers);
+        sum.copy(payload, place);
+        assert_eq!(pad.len(), pad_bytes(payload.len()), "a packet ends behind its trailer");
+        pad.fill(0);
+        sum.update(pad);
+        *trailer = self.seal(sum);
+    }
+
+    /// The trailer, by the sum of what it covers.
+    #[inline]
+    fn seal(&self, sum: Crc32c) -> [u8; TRAILER_BYTES] {
         let key = if self.address.is_some() { 0 } else { self.rkey };
-        (sum ^ key).to_le_bytes()
+        (sum.value() ^ key).to_le_bytes()
     }
 
     /// Checks the trailer of the whole packet that this was read from. One without an address has
@@ -265,6 +292,30 @@ mod tests {
         let mut packet = packet(8);
         packet[DATA_HEADER_BYTES_MAX..][..8].copy_from_slice(&[1, 2, 3, 4, 5, 0, 0, 0]);
         assert_eq!(DataHeader::parse_write(&packet), Ok((HEADER, &[1, 2, 3, 4, 5][..])));
+    }
+
+    #[test]
+    fn a_packet_in_one_go_is_the_same_as_in_parts() {
+        let payload: Vec<u8> = (0..9000u32).map(|i| (i * 7 >> 3) as u8).collect();
+        for length in [0, 1, 4, 63, 1000, 1400, 8999] {
+            for header in [HEADER, SEND].map(|header| DataHeader { length, ..header }) {
+                let payload = &payload[..length as usize];
+                let (head, pad) = (header.header_bytes(), pad_bytes(payload.len()));
+                let mut parts = vec![0; head];
+                header.emit(&mut parts);
+                let trailer = header.trailer(&[&parts, payload, &[0; PAD_MAX][..pad]]);
+                let parts = [&parts, payload, &[0; PAD_MAX][..pad], &trailer].concat();
+                let mut whole = vec![0xa5; parts.len()];
+                header.emit_packet(&mut whole, payload);
+                assert_eq!(whole, parts, "{length} bytes");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "ends behind its trailer")]
+    fn a_packet_has_no_more_room_than_it_needs() {
+        HEADER.emit_packet(&mut [0; DATA_OVERHEAD_BYTES_MAX + 12], &[0; 5]);
     }
 
     #[test]

@@ -1,14 +1,19 @@
 //! Turns runs of the protocol into packets on a datapath.
 //!
-//! Headers and trailers are written side by side into the burst's arena, the
-//! payload is referenced where it lies. The one pass over the payload here is
-//! the trailer's checksum, which also brings the bytes into the cache for the
-//! kernel's copy; what it will read next is asked for ahead (`prefetch.rs`). A small
-//! payload is copied behind its header. Runs to one destination share a burst.
+//! There is one pass over a payload here: it is summed for the trailer, and on the way copied
+//! behind its header. So a bundle lies in one piece, still in the cache when the kernel copies it
+//! once more. Payloads that are large stay where they are and are only summed; headers and trailers
+//! are then written side by side into the burst's arena. Runs to one destination share a burst.
+//!
+//! That to copy is faster than to let the kernel gather was measured (Zen 3, loopback, buffers in
+//! DRAM, a bare sender with a checksum): 1,400 bytes 15 % faster, 4,096 8 %, 8,192 and 16,000 3 %;
+//! 32,000 bytes 2 % slower. The copy itself hides behind the reading, while each piece of a gather
+//! list costs the kernel some 20 ns, and it copies long pieces faster than short ones.
 
-use crate::prefetch::prefetch;
 use crate::shared::Shared;
-use lacuna_datapath::{Burst, BurstBuffers, Datapath, SendError};
+use lacuna_datapath::{
+    BUNDLE_PACKETS_MAX, Burst, BurstBuffers, Datapath, PACKET_BYTES_MAX, SendError,
+};
 use lacuna_proto::qp::Transmit;
 use lacuna_wire::{TRAILER_BYTES, pad_bytes};
 use std::collections::VecDeque;
@@ -16,13 +21,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How far ahead payloads are asked for, and at least the next one. With buffers
-/// in DRAM this makes 52 Gbit/s 60 at 4,096-byte packets; twice as far is no better.
-const PREFETCH_BYTES: usize = 4096;
-
-/// A payload of no more than this is copied, so that its packet lies in one piece:
-/// checksum and kernel then take it in one go (a judgement).
-const COPIED_BYTES_MAX: usize = 512;
+/// Payloads of no more than this are copied; see the module's text.
+const COPIED_BYTES_MAX: usize = 16 << 10;
 
 /// A run that has its destination, and where in it to go on.
 struct Outbound {
@@ -140,31 +140,19 @@ fn fill<'p>(burst: &mut Burst<'_, 'p>, queue: &'p VecDeque<Outbound>) {
         if outbound.to != to || outbound.run.takes_marks() != burst.takes_marks() {
             return;
         }
-        // A lone packet has none behind it, and no need of a division.
-        let ahead_packets = match outbound.run.len() {
-            1 => 1,
-            _ => {
-                let mtu_bytes = outbound.run.payload(0).map_or(0, <[u8]>::len).max(1);
-                (PREFETCH_BYTES / mtu_bytes).max(1)
-            }
-        };
         for index in outbound.next..outbound.run.len() {
             if burst.len() == Burst::PACKETS_MAX {
                 return;
-            }
-            if let Some(ahead) = outbound.run.payload(index + ahead_packets) {
-                prefetch(ahead);
             }
             let (header, payload) = outbound.run.packet(index);
             let (head_bytes, pad) = (header.header_bytes(), pad_bytes(payload.len()));
             let tail_bytes = pad + TRAILER_BYTES;
             if payload.len() <= COPIED_BYTES_MAX {
-                burst.push_whole(head_bytes + payload.len() + tail_bytes, |packet| {
-                    let Some((packet, trailer)) = packet.split_last_chunk_mut() else { return };
-                    header.emit(packet);
-                    packet[head_bytes..][..payload.len()].copy_from_slice(payload);
-                    *trailer = header.trailer(&[packet]);
-                });
+                let packet_bytes = head_bytes + payload.len() + tail_bytes;
+                if !has_room(burst, packet_bytes) {
+                    return;
+                }
+                burst.push_whole(packet_bytes, |packet| header.emit_packet(packet, payload));
                 continue;
             }
             burst.push_with(head_bytes, payload, tail_bytes, |head, tail| {
@@ -175,6 +163,15 @@ fn fill<'p>(burst: &mut Burst<'_, 'p>, queue: &'p VecDeque<Outbound>) {
             });
         }
     }
+}
+
+/// Whether a packet that is copied still belongs into the burst: what is copied should leave
+/// before it falls out of the caches, and bundles leave whole.
+fn has_room(burst: &Burst<'_, '_>, packet_bytes: usize) -> bool {
+    let copied_bytes = burst.arena_bytes();
+    let ends_bundle = burst.len().is_multiple_of(BUNDLE_PACKETS_MAX);
+    copied_bytes + packet_bytes <= PACKET_BYTES_MAX
+        && !(ends_bundle && copied_bytes > PACKET_BYTES_MAX / 2)
 }
 
 fn consume(queue: &mut VecDeque<Outbound>, mut packets: usize) {
@@ -194,4 +191,24 @@ fn consume(queue: &mut VecDeque<Outbound>, mut packets: usize) {
 
 fn note(error: &SendError, to: SocketAddr) {
     tracing::debug!(%to, %error, "packet refused by the datapath");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_that_are_copied_fill_whole_bundles_that_stay_in_the_cache() {
+        let mut buffers = BurstBuffers::new();
+        for packet_bytes in (20..COPIED_BYTES_MAX).step_by(4) {
+            let mut burst = buffers.start(([127, 0, 0, 1], 4791).into());
+            while burst.len() < Burst::PACKETS_MAX && has_room(&burst, packet_bytes) {
+                burst.push_whole(packet_bytes, |_| {});
+            }
+            let bundle = (PACKET_BYTES_MAX / packet_bytes).min(BUNDLE_PACKETS_MAX);
+            assert!(burst.len() >= bundle, "{packet_bytes} bytes");
+            assert!(burst.len().is_multiple_of(bundle), "{packet_bytes} bytes");
+            assert!(burst.arena_bytes() <= PACKET_BYTES_MAX, "{packet_bytes} bytes");
+        }
+    }
 }
