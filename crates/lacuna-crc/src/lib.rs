@@ -24,10 +24,9 @@ use engine::Engine;
 ///
 /// ```
 /// let mut sum = lacuna_crc::Crc32c::new();
-/// sum.update(b"12345");
-/// let mut rest = [0; 4];
-/// sum.copy(b"6789", &mut rest);
-/// assert_eq!((sum.value(), &rest), (0xe306_9283, b"6789"));
+/// let mut payload = [0; 4];
+/// sum.copy(b"12345", b"6789", &mut payload);
+/// assert_eq!((sum.value(), &payload), (0xe306_9283, b"6789"));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crc32c {
@@ -49,13 +48,13 @@ impl Crc32c {
         self.register = Engine::chosen().update(self.register, bytes);
     }
 
-    /// Takes bytes in and copies them.
+    /// Takes in the few bytes of `before`, a header, and then those of `from`, which it copies.
     ///
     /// # Panics
     /// If `to` is not as long as `from`.
     #[inline]
-    pub fn copy(&mut self, from: &[u8], to: &mut [u8]) {
-        self.register = Engine::chosen().copy(self.register, from, to);
+    pub fn copy(&mut self, before: &[u8], from: &[u8], to: &mut [u8]) {
+        self.register = Engine::chosen().copy(self.register, before, from, to);
     }
 
     /// The same to memory that cannot be borrowed.
@@ -65,9 +64,9 @@ impl Crc32c {
     /// call, and they do not overlap `from`.
     #[allow(unsafe_code)]
     #[inline]
-    pub unsafe fn copy_to(&mut self, from: &[u8], to: *mut u8) {
+    pub unsafe fn copy_to(&mut self, before: &[u8], from: &[u8], to: *mut u8) {
         // SAFETY: this function's own contract.
-        self.register = unsafe { Engine::chosen().copy_to(self.register, from, to) };
+        self.register = unsafe { Engine::chosen().copy_to(self.register, before, from, to) };
     }
 
     /// The checksum of all that was taken in.

@@ -185,7 +185,10 @@ impl<'p> Burst<'_, 'p> {
     /// When there are fewer.
     pub fn advance(&mut self, packets: usize) {
         assert!(packets <= self.len(), "a burst of {} cannot advance by {packets}", self.len());
-        self.bytes -= (0..packets).map(|i| self.packet_bytes(i)).sum::<usize>();
+        self.bytes -= match packets == self.len() {
+            true => self.bytes,
+            false => (0..packets).map(|i| self.packet_bytes(i)).sum(),
+        };
         self.first += packets;
     }
 

@@ -181,9 +181,9 @@ impl<'w> BurstPlacer<'w> {
         let rkey = self.table.rkey();
         let mut key = Ok(rkey);
         let mut write = |receive: &Receive, offset| {
-            key = header.check_while(packet, |sum, payload| {
+            key = header.check_while(packet, |sum, headers, payload| {
                 // SAFETY: `place_plain`'s promise.
-                unsafe { receive.write_summed(offset, sum, payload) };
+                unsafe { receive.write_summed(offset, sum, headers, payload) };
             });
             let is_good = key == Ok(rkey);
             if !is_good {

@@ -141,7 +141,7 @@ impl Placement {
         }
     }
 
-    /// The same, and takes the bytes into a checksum on the way.
+    /// The same, and takes the bytes into a checksum on the way, behind those of `before`.
     ///
     /// # Panics
     /// If the bytes do not fit.
@@ -149,11 +149,17 @@ impl Placement {
     /// # Safety
     /// As for [`Placement::write`].
     #[inline]
-    pub(crate) unsafe fn write_summed(&self, offset: usize, sum: &mut Crc32c, bytes: &[u8]) {
+    pub(crate) unsafe fn write_summed(
+        &self,
+        offset: usize,
+        sum: &mut Crc32c,
+        before: &[u8],
+        bytes: &[u8],
+    ) {
         assert!(offset <= self.len && bytes.len() <= self.len - offset);
         self.shadow.write(offset, bytes.len());
         // SAFETY: as in `write`.
-        unsafe { sum.copy_to(bytes, self.start.add(offset)) };
+        unsafe { sum.copy_to(before, bytes, self.start.add(offset)) };
     }
 
     /// Clears a range.

@@ -291,7 +291,7 @@ impl Receive {
         unsafe { self.placement.write(offset as usize, payload) };
     }
 
-    /// The same, and takes the payload into the sum on the way: whose it is says the trailer, which
+    /// The same, and takes headers and payload into the sum on the way: whose it is says the trailer, which
     /// comes last. If it is nobody's, [`Receive::clear`].
     ///
     /// # Panics
@@ -300,9 +300,15 @@ impl Receive {
     /// # Safety
     /// As for [`Receive::write`].
     #[inline]
-    pub(crate) unsafe fn write_summed(&self, offset: u64, sum: &mut Crc32c, payload: &[u8]) {
+    pub(crate) unsafe fn write_summed(
+        &self,
+        offset: u64,
+        sum: &mut Crc32c,
+        headers: &[u8],
+        payload: &[u8],
+    ) {
         // SAFETY: as in `write`.
-        unsafe { self.placement.write_summed(offset as usize, sum, payload) };
+        unsafe { self.placement.write_summed(offset as usize, sum, headers, payload) };
     }
 
     /// Clears where a packet was written that must not have been.

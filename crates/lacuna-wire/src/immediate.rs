@@ -126,7 +126,11 @@ impl ImmediateSplit {
     #[inline]
     #[must_use]
     pub const fn fragments(self) -> u32 {
-        if self.user_bits == 0 { 0 } else { IMMEDIATE_BITS as u32 / self.user_bits as u32 }
+        // Widths are powers of two.
+        match self.user_bits {
+            0 => 0,
+            bits => IMMEDIATE_BITS as u32 >> bits.trailing_zeros(),
+        }
     }
 
     /// The immediate of a packet. A part that is too large is a mistake of the caller: it is
@@ -161,7 +165,8 @@ impl ImmediateSplit {
     pub const fn fragment_index(self, packet: u32) -> u32 {
         match self.fragments() {
             0 => 0,
-            fragments => packet % fragments,
+            // A power of two.
+            fragments => packet & (fragments - 1),
         }
     }
 

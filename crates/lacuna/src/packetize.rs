@@ -140,11 +140,10 @@ fn fill<'p>(burst: &mut Burst<'_, 'p>, queue: &'p VecDeque<Outbound>) {
         if outbound.to != to || outbound.run.takes_marks() != burst.takes_marks() {
             return;
         }
-        for index in outbound.next..outbound.run.len() {
+        for (header, payload) in outbound.run.packets_from(outbound.next) {
             if burst.len() == Burst::PACKETS_MAX {
                 return;
             }
-            let (header, payload) = outbound.run.packet(index);
             let (head_bytes, pad) = (header.header_bytes(), pad_bytes(payload.len()));
             let tail_bytes = pad + TRAILER_BYTES;
             if payload.len() <= COPIED_BYTES_MAX {

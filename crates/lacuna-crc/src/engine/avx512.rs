@@ -23,9 +23,9 @@ pub(super) unsafe fn update(register: u32, bytes: &[u8]) -> u32 {
 /// # Safety
 /// As for `Crc32c::copy_to`, and the engine [is available](is_available).
 #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
-pub(super) unsafe fn copy_to(register: u32, from: &[u8], to: *mut u8) -> u32 {
+pub(super) unsafe fn copy_to(register: u32, before: &[u8], from: &[u8], to: *mut u8) -> u32 {
     // SAFETY: this function has the instructions enabled; else its own contract.
-    unsafe { fold::run::<Bytes64, true>(register, from, to) }
+    unsafe { fold::run::<Bytes64, true>(fold::words(register, before), from, to) }
 }
 
 #[derive(Clone, Copy)]

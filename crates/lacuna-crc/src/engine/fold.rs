@@ -160,16 +160,19 @@ pub(super) unsafe fn run<L: Lanes, const COPIES: bool>(
             let sum = _mm_crc32_u64(0, _mm_cvtsi128_si64(piece) as u64);
             register = _mm_crc32_u64(sum, _mm_extract_epi64::<1>(piece) as u64) as u32;
         }
-        while at + 8 <= len {
-            register = _mm_crc32_u64(register.into(), bytes.word(at)) as u32;
-            at += 8;
-        }
-        while at < len {
-            register = _mm_crc32_u8(register, bytes.byte(at));
-            at += 1;
-        }
+        bytes.few(register, at, len)
     }
-    register
+}
+
+/// The register after a few bytes.
+///
+/// # Safety
+/// The processor has SSE4.2.
+#[inline(always)]
+pub(super) unsafe fn words(register: u32, bytes: &[u8]) -> u32 {
+    let all = Bytes::<false> { from: bytes.as_ptr(), to: std::ptr::null_mut() };
+    // SAFETY: the instructions are there by contract; `bytes` is valid.
+    unsafe { all.few(register, 0, bytes.len()) }
 }
 
 /// What is summed and, if it `COPIES`, where it goes.
@@ -220,6 +223,23 @@ impl<const COPIES: bool> Bytes<COPIES> {
             }
             byte
         }
+    }
+
+    /// The register after what lies from `at` to `end`, a few bytes.
+    #[inline(always)]
+    unsafe fn few(self, mut register: u32, mut at: usize, end: usize) -> u32 {
+        // SAFETY: by contract.
+        unsafe {
+            while at + 8 <= end {
+                register = _mm_crc32_u64(register.into(), self.word(at)) as u32;
+                at += 8;
+            }
+            while at < end {
+                register = _mm_crc32_u8(register, self.byte(at));
+                at += 1;
+            }
+        }
+        register
     }
 
     /// What the streams at `at` lay over the bytes behind them.

@@ -21,8 +21,8 @@ pub(super) fn update(register: u32, bytes: &[u8]) -> u32 {
 /// # Safety
 /// As for `Crc32c::copy_to`.
 #[inline]
-pub(super) unsafe fn copy_to(register: u32, from: &[u8], to: *mut u8) -> u32 {
-    let after = update(register, from);
+pub(super) unsafe fn copy_to(register: u32, before: &[u8], from: &[u8], to: *mut u8) -> u32 {
+    let after = update(update(register, before), from);
     // SAFETY: this function's own contract.
     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
     after

@@ -88,30 +88,36 @@ impl Engine {
         }
     }
 
-    /// The same, and copies them.
+    /// The register after `before` and `from`, which is copied.
     #[inline]
-    pub(crate) fn copy(self, register: u32, from: &[u8], to: &mut [u8]) -> u32 {
+    pub(crate) fn copy(self, register: u32, before: &[u8], from: &[u8], to: &mut [u8]) -> u32 {
         assert_eq!(from.len(), to.len(), "what is copied has room");
         // SAFETY: `to` is borrowed for writing alone, and as long as `from`.
-        unsafe { self.copy_to(register, from, to.as_mut_ptr()) }
+        unsafe { self.copy_to(register, before, from, to.as_mut_ptr()) }
     }
 
     /// # Safety
     /// As for `Crc32c::copy_to`.
     #[inline]
-    pub(crate) unsafe fn copy_to(self, register: u32, from: &[u8], to: *mut u8) -> u32 {
+    pub(crate) unsafe fn copy_to(
+        self,
+        register: u32,
+        before: &[u8],
+        from: &[u8],
+        to: *mut u8,
+    ) -> u32 {
         match self.0 {
             // SAFETY: this function's own contract.
-            Kind::Library => unsafe { library::copy_to(register, from, to) },
+            Kind::Library => unsafe { library::copy_to(register, before, from, to) },
             // SAFETY: the engine proves the instructions; else this function's own contract.
             #[cfg(target_arch = "x86_64")]
-            Kind::Sse => unsafe { sse::copy_to(register, from, to) },
+            Kind::Sse => unsafe { sse::copy_to(register, before, from, to) },
             // SAFETY: the engine proves the instructions; else this function's own contract.
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => unsafe { avx2::copy_to(register, from, to) },
+            Kind::Avx2 => unsafe { avx2::copy_to(register, before, from, to) },
             // SAFETY: the engine proves the instructions; else this function's own contract.
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => unsafe { avx512::copy_to(register, from, to) },
+            Kind::Avx512 => unsafe { avx512::copy_to(register, before, from, to) },
         }
     }
 }

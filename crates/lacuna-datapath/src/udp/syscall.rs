@@ -218,7 +218,9 @@ impl SendArrays {
         if let [message] = &self.messages[..] {
             // A lone message, as small ones are: spares the kernel the list.
             // SAFETY: as below.
-            let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message.msg_hdr, 0) };
+            let sent = unsafe {
+                libc::syscall(libc::SYS_sendmsg, socket.as_raw_fd(), &raw const message.msg_hdr, 0)
+            };
             return if sent < 0 {
                 Err(io::Error::last_os_error())
             } else {

@@ -41,18 +41,6 @@ impl Segment {
         u64::from(self.first_packet) * self.mtu_bytes() + self.data.len() as u64
     }
 
-    /// Where in the message a packet's payload goes, and the payload.
-    #[inline]
-    fn payload(&self, packet: u32) -> (u64, &[u8]) {
-        let mtu_bytes = self.mtu_bytes();
-        let data: &[u8] = &self.data;
-        let base = u64::from(self.first_packet) * mtu_bytes;
-        // Empty packets behind the data stand at its end.
-        let offset = (u64::from(packet) * mtu_bytes).min(base + data.len() as u64);
-        let start = (offset - base) as usize;
-        (offset, &data[start..(start + mtu_bytes as usize).min(data.len())])
-    }
-
     /// The packets of this segment as its mode sees them.
     pub(crate) fn shape(&self) -> MessageShape {
         let data_packets = self.geometry.packets(self.data.len() as u64);
@@ -145,20 +133,6 @@ impl Transmit {
         Some(parity)
     }
 
-    /// Where in the slot a packet's payload goes, and the payload.
-    #[inline]
-    fn content(&self, packet: u32) -> (u64, &[u8]) {
-        match self.segment.parity_place(packet) {
-            None => self.segment.payload(packet),
-            Some((at, offset)) => {
-                let mtu_bytes = self.segment.geometry.mtu_bytes() as usize;
-                let start = at.row as usize * mtu_bytes;
-                let parity = self.parity();
-                (offset, parity.map_or(&[], |p| p.chunk(at.parity, start..start + mtu_bytes)))
-            }
-        }
-    }
-
     /// Message number.
     pub fn number(&self) -> u64 {
         self.segment.number
@@ -189,12 +163,6 @@ impl Transmit {
         self.packets.is_empty()
     }
 
-    /// Payload of the run's packet `index`, if it has so many.
-    #[inline]
-    pub fn payload(&self, index: usize) -> Option<&[u8]> {
-        (index < self.len()).then(|| self.content(self.packets.start + index as u32).1)
-    }
-
     /// Header and payload of the run's packet `index`.
     ///
     /// # Panics
@@ -202,40 +170,40 @@ impl Transmit {
     #[inline]
     pub fn packet(&self, index: usize) -> (DataHeader, &[u8]) {
         assert!(index < self.len());
+        self.template().packet(index)
+    }
+
+    /// Headers and payloads of the run's packets from `first` on.
+    #[inline]
+    pub fn packets_from(&self, first: usize) -> impl Iterator<Item = (DataHeader, &[u8])> {
+        let template = self.template();
+        (first..self.len()).map(move |index| template.packet(index))
+    }
+
+    #[inline]
+    fn template(&self) -> Template<'_> {
         let segment = &*self.segment;
         let geometry = &segment.geometry;
-        let packet = self.packets.start + index as u32;
         let slot = geometry.slot_of(segment.number);
-        let (offset, payload) = self.content(packet);
-        let is_parity = geometry.is_parity(packet);
-        // Its own place is told by its number.
-        let place = u64::from(packet) * u64::from(geometry.mtu_bytes());
-        let is_elsewhere = is_parity || offset != place;
-        // Parity says it of the whole message.
-        let ends_message = match is_parity {
-            true => segment.message_end.is_some(),
-            false => segment.message_end == Some(offset + payload.len() as u64),
-        };
-        let immediate = geometry.split().pack(ImmediateFields {
-            message: slot,
-            packet,
-            fragment: geometry.split().fragment_of(segment.immediate.unwrap_or(0), packet),
-        });
-        let header = DataHeader {
-            dest: Qpn::new(
-                segment.peer_queue_pair,
-                self.channel,
-                geometry.generation_of(segment.number),
-            ),
-            psn: psn::wrap(self.first_psn + index as u64),
-            ends_message,
-            carries_immediate: segment.immediate.is_some(),
-            address: is_elsewhere.then(|| geometry.slot_address(slot) + offset),
-            rkey: segment.rkey,
-            length: payload.len() as u32,
-            immediate,
-        };
-        (header, payload)
+        let generation = geometry.generation_of(segment.number);
+        Template {
+            run: self,
+            data: &segment.data,
+            is_parity: self.is_parity(),
+            mtu_bytes: segment.mtu_bytes(),
+            // The rest is each packet's own.
+            header: DataHeader {
+                dest: Qpn::new(segment.peer_queue_pair, self.channel, generation),
+                psn: 0,
+                ends_message: false,
+                carries_immediate: segment.immediate.is_some(),
+                address: None,
+                rkey: segment.rkey,
+                length: 0,
+                immediate: 0,
+            },
+            slot,
+        }
     }
 
     /// Bytes of payload and padding of the whole run.
@@ -261,5 +229,70 @@ impl Transmit {
         let with_address = u64::from(end.saturating_sub(elsewhere));
         let without = self.len() as u64 - with_address;
         without * DATA_OVERHEAD_BYTES as u64 + with_address * DATA_OVERHEAD_BYTES_MAX as u64
+    }
+}
+
+/// What the packets of a run have in common, worked out once.
+#[derive(Debug, Clone, Copy)]
+struct Template<'t> {
+    run: &'t Transmit,
+    data: &'t [u8],
+    is_parity: bool,
+    mtu_bytes: u64,
+    header: DataHeader,
+    slot: u32,
+}
+
+impl<'t> Template<'t> {
+    #[inline]
+    fn packet(&self, index: usize) -> (DataHeader, &'t [u8]) {
+        let segment = &*self.run.segment;
+        let geometry = &segment.geometry;
+        let packet = self.run.packets.start + index as u32;
+        // Its own place is told by its number.
+        let place = u64::from(packet) * self.mtu_bytes;
+        let (offset, payload) = match self.is_parity {
+            true => self.parity(packet),
+            false => self.data(place),
+        };
+        let is_elsewhere = self.is_parity || offset != place;
+        // Parity says it of the whole message.
+        let ends_message = match self.is_parity {
+            true => segment.message_end.is_some(),
+            false => segment.message_end == Some(offset + payload.len() as u64),
+        };
+        let split = geometry.split();
+        let fragment = match segment.immediate {
+            Some(immediate) => split.fragment_of(immediate, packet),
+            None => 0,
+        };
+        let header = DataHeader {
+            psn: psn::wrap(self.run.first_psn + index as u64),
+            ends_message,
+            address: is_elsewhere.then(|| geometry.slot_address(self.slot) + offset),
+            length: payload.len() as u32,
+            immediate: split.pack(ImmediateFields { message: self.slot, packet, fragment }),
+            ..self.header
+        };
+        (header, payload)
+    }
+
+    /// Where in the message the data at `place` goes, and the data. Empty packets behind
+    /// all data stand at its end.
+    #[inline]
+    fn data(&self, place: u64) -> (u64, &'t [u8]) {
+        let base = u64::from(self.run.segment.first_packet) * self.mtu_bytes;
+        let start = (place - base).min(self.data.len() as u64) as usize;
+        let end = (start + self.mtu_bytes as usize).min(self.data.len());
+        (base + start as u64, &self.data[start..end])
+    }
+
+    /// Where in the slot a packet of parity goes, and the parity.
+    fn parity(&self, packet: u32) -> (u64, &'t [u8]) {
+        let Some((at, offset)) = self.run.segment.parity_place(packet) else { return (0, &[]) };
+        let mtu_bytes = self.mtu_bytes as usize;
+        let start = at.row as usize * mtu_bytes;
+        let parity = self.run.parity();
+        (offset, parity.map_or(&[], |p| p.chunk(at.parity, start..start + mtu_bytes)))
     }
 }

@@ -29,12 +29,14 @@ fn accepted(packet: &[u8], rkey: u32) -> bool {
     let checked = parse_checked(packet);
     if let Some((mut header, payload)) = parse_data(packet) {
         let mut copy = vec![0xa5; payload.len()];
-        let key = header.check_while(packet, |sum, payload| sum.copy(payload, &mut copy));
+        let key = header.check_while(packet, |sum, headers, payload| {
+            sum.copy(headers, payload, &mut copy);
+        });
         assert_eq!(copy, payload);
         assert_eq!(key, header.check(packet).map(|()| header.rkey));
         assert_eq!(checked, key.map(|_| Packet::Data(header, payload)));
         let other = DataHeader { length: header.length + 4, ..header };
-        assert!(other.check_while(packet, |_, _| panic!("none of that packet's")).is_err());
+        assert!(other.check_while(packet, |_, _, _| panic!("none of that packet's")).is_err());
     }
     match checked {
         Ok(Packet::Data(header, _)) => header.rkey == rkey,
