@@ -6,11 +6,13 @@
 //! socket; everything else comes to the first as before. So nothing is lost when it appears, and
 //! nobody above has to know. When as many bursts in a row went elsewhere it goes, once it is empty.
 //!
-//! Only a socket that is bound to an address gets one. What a socket for any address sends has the
-//! source that the route of the moment says; a connected one would keep that of the first moment.
+//! What a socket for any address sends has the source that the route of the moment says, and a
+//! connected one keeps that of the first moment. So beside such a socket the route is asked again
+//! every second, and where it says another source the connected socket goes, too, and makes room for
+//! one with that.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::lone::{Lone, Look};
@@ -34,6 +36,10 @@ const OTHERS_EVERY_NS: u64 = 20_000;
 /// Or so long ago, right behind a burst: what answers it is not here yet, so that nothing waits for
 /// that look. It takes as long as a look for lone packets and a half.
 const OTHERS_BEHIND_BURST_NS: u64 = 10_000;
+
+/// How often a route is asked for the source that it says, beside a socket for any address: that
+/// takes some microseconds (a judgement).
+const ROUTE_EVERY_NS: u64 = 1_000_000_000;
 
 /// See the module's text.
 pub(super) struct Favourite {
@@ -63,18 +69,22 @@ pub(super) struct Connected {
     pub(super) to: SocketAddr,
     /// How packets come to it.
     pub(super) lone: Lone,
-    /// Bursts go elsewhere.
+    /// What it sends has this source, which may not be the route's any more: beside a socket for
+    /// any address.
+    source: Option<IpAddr>,
+    /// When the route was asked last.
+    route_ns: u64,
+    /// Bursts go elsewhere, or should have another source.
     is_over: bool,
 }
 
 impl Favourite {
-    pub(super) fn new(config: &UdpConfig) -> Self {
-        let is_possible = !config.local.ip().is_unspecified();
+    pub(super) fn new() -> Self {
         Self {
             to: None,
             row: 0,
             made: None,
-            is_possible,
+            is_possible: true,
             looks: 0,
             others_ns: 0,
             is_behind_burst: false,
@@ -87,6 +97,7 @@ impl Favourite {
     /// socket, if there is one that goes there.
     pub(super) fn on_burst(
         &mut self,
+        now_ns: u64,
         to: SocketAddr,
         first: &UdpSocket,
         config: &UdpConfig,
@@ -97,12 +108,12 @@ impl Favourite {
         self.row = self.row.saturating_add(1);
         self.is_behind_burst = true;
         if self.row >= ROW && self.made.is_none() && self.is_possible {
-            self.made = Connected::new(to, first, config).ok();
+            self.made = Connected::new(now_ns, to, first, config).ok();
             self.is_possible = self.made.is_some();
             self.may_hold_older = true;
         }
         let made = self.made.as_mut()?;
-        let is_there = made.to == to;
+        let is_there = made.to == to && made.has_source(now_ns);
         if self.row >= ROW {
             made.is_over = !is_there;
         }
@@ -162,15 +173,65 @@ impl Favourite {
 }
 
 impl Connected {
-    fn new(to: SocketAddr, first: &UdpSocket, config: &UdpConfig) -> io::Result<Self> {
+    fn new(now_ns: u64, to: SocketAddr, first: &UdpSocket, config: &UdpConfig) -> io::Result<Self> {
         let socket = setup::bind_beside(first, config)?;
         let granted = super::offload::set_options(&socket, config);
         socket.connect(to)?;
+        let source = match config.local.ip().is_unspecified() {
+            true => Some(socket.local_addr()?.ip()),
+            false => None,
+        };
         let lone = Lone::new(granted);
-        Ok(Self { socket, receive_messages: 1, to, lone, is_over: false })
+        Ok(Self { socket, receive_messages: 1, to, lone, source, route_ns: now_ns, is_over: false })
+    }
+
+    /// Whether what it sends has the source that it should have.
+    fn has_source(&mut self, now_ns: u64) -> bool {
+        let is_due = now_ns.saturating_sub(self.route_ns) >= ROUTE_EVERY_NS;
+        if let Some(source) = self.source
+            && is_due
+        {
+            self.route_ns = now_ns;
+            // Without a route both sockets say so.
+            self.is_over |= setup::source_towards(self.to).is_ok_and(|said| said != source);
+        }
+        !self.is_over
     }
 
     fn drops(&self) -> u64 {
         syscall::drops(self.socket.as_fd()).map_or(0, u64::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn a_connected_socket_goes_when_the_route_says_another_source() {
+        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, 4791));
+        for ip in [Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST] {
+            let config = UdpConfig::new((ip, 0).into());
+            let first = setup::bind(&config).unwrap();
+            let mut favourite = Favourite::new();
+            let burst = |now_ns, favourite: &mut Favourite| {
+                favourite.on_burst(now_ns, to, &first, &config).is_some()
+            };
+            while !burst(0, &mut favourite) {}
+            assert!(burst(3 * ROUTE_EVERY_NS, &mut favourite), "the source of the route");
+            let Some(made) = favourite.made() else { panic!("a socket that just sent") };
+            let is_for_any = ip.is_unspecified();
+            assert_eq!(made.source, is_for_any.then_some(Ipv4Addr::LOCALHOST.into()));
+            if !is_for_any {
+                continue;
+            }
+            // As if the route had changed meanwhile.
+            made.source = Some([127, 0, 0, 2].into());
+            assert!(burst(4 * ROUTE_EVERY_NS - 1, &mut favourite), "not asked yet");
+            assert!(!burst(4 * ROUTE_EVERY_NS, &mut favourite));
+            favourite.on_look(Look::Whole, true);
+            assert!(burst(4 * ROUTE_EVERY_NS, &mut favourite), "one with the new source");
+        }
     }
 }

@@ -102,7 +102,7 @@ impl Offloaded {
         let granted = set_options(&socket, &config);
         Ok(Self {
             config,
-            favourite: Favourite::new(&config),
+            favourite: Favourite::new(),
             local,
             send_arrays: SendArrays::new(),
             receive_arrays: ReceiveArrays::new(RECEIVE_MESSAGES_MAX),
@@ -140,10 +140,10 @@ impl Datapath for Offloaded {
         self.local
     }
 
-    fn send(&mut self, _now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
+    fn send(&mut self, now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
         let to = setup::to_wire(burst.destination(), self.local.is_ipv6());
         self.blocked = false;
-        let mut connected = self.favourite.on_burst(to, &self.socket, &self.config);
+        let mut connected = self.favourite.on_burst(now_ns, to, &self.socket, &self.config);
         let mut sent = 0;
         let mut absorbed = 0;
         let mut run_packets_max = self.run_packets_max;

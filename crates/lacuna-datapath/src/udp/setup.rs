@@ -16,14 +16,27 @@ pub(super) fn bind(config: &UdpConfig) -> Result<UdpSocket, BindError> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
         .map_err(step("cannot make a socket"))?;
     socket.set_nonblocking(true).map_err(step("cannot make the socket non-blocking"))?;
-    if address.ip() == IpAddr::from([0u16; 8]) {
-        // Where a system does not know dual-stack sockets, this one speaks IPv6 only.
-        let _ = socket.set_only_v6(false);
-    }
+    speak_both(&socket, address);
     grow(config.receive_buffer_bytes, &|bytes| socket.set_recv_buffer_size(bytes));
     grow(config.send_buffer_bytes, &|bytes| socket.set_send_buffer_size(bytes));
     socket.bind(&address.into()).map_err(step("the system refuses"))?;
     Ok(socket.into())
+}
+
+/// Lets a socket for any address of IPv6 speak IPv4, too. Where a system does not know that, it
+/// speaks IPv6 only.
+fn speak_both(socket: &Socket, local: SocketAddr) {
+    if local.ip() == IpAddr::from([0u16; 8]) {
+        let _ = socket.set_only_v6(false);
+    }
+}
+
+/// The source that the route to `to` says.
+#[cfg(target_os = "linux")]
+pub(super) fn source_towards(to: SocketAddr) -> io::Result<IpAddr> {
+    let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.connect(&to.into())?;
+    Ok(UdpSocket::from(socket).local_addr()?.ip())
 }
 
 /// A socket on the port of `first` beside it. Ports are shared only while this goes on; what comes
@@ -35,6 +48,7 @@ pub(super) fn bind_beside(first: &UdpSocket, config: &UdpConfig) -> io::Result<U
     let bind = || {
         let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
         socket.set_nonblocking(true)?;
+        speak_both(&socket, local);
         grow(config.receive_buffer_bytes, &|bytes| socket.set_recv_buffer_size(bytes));
         grow(config.send_buffer_bytes, &|bytes| socket.set_send_buffer_size(bytes));
         socket.set_reuse_address(true)?;

@@ -1,6 +1,6 @@
 //! Tests of what is particular to UDP; what every datapath does is in the conformance suite.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use super::*;
@@ -546,10 +546,21 @@ mod linux {
     }
 
     #[test]
-    fn what_a_socket_for_any_address_sends_has_the_source_of_the_route() {
-        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let (mut a, b) = (Udp::bind(UdpConfig::new(any)).unwrap(), udp(Offload::Auto));
-        send_many(&mut a, b.local_addr());
-        assert!(!has_second_socket(&a));
+    fn a_socket_for_any_address_has_one_for_its_peer_whichever_protocol_that_speaks() {
+        for any in [Ipv4Addr::UNSPECIFIED.into(), IpAddr::from(Ipv6Addr::UNSPECIFIED)] {
+            let Ok(mut a) = Udp::bind(UdpConfig::new(SocketAddr::from((any, 0)))) else {
+                eprintln!("not tested: this machine has no IPv6");
+                continue;
+            };
+            let mut b = udp(Offload::Auto);
+            send_many(&mut a, b.local_addr());
+            assert!(has_second_socket(&a));
+            // It is told and answered as before.
+            let batches = receive(&mut b, MANY);
+            let to_a = SocketAddr::from((Ipv4Addr::LOCALHOST, a.local_addr().port()));
+            assert!(batches.iter().all(|batch| batch.source == to_a));
+            send(&mut b, to_a, &packets(&[200]));
+            assert_eq!(receive(&mut a, 1)[0].source, b.local_addr());
+        }
     }
 }
