@@ -331,12 +331,17 @@ impl Receive {
         let now = self.packet_bits()[word as usize].fetch_or(fresh, Ordering::AcqRel) | fresh;
         let chunk_packets = self.geometry.chunk_packets();
         if chunk_packets == 1 {
-            let before = self.chunk_bits()[word as usize].fetch_or(fresh, Ordering::AcqRel);
-            let whole = (fresh & !before).count_ones();
-            self.live.chunks_done.fetch_add(whole, Ordering::AcqRel);
-            return u64::from(whole);
+            return u64::from(self.set_chunks(word, fresh));
         }
-        let mut whole = 0;
+        if now == u64::MAX && chunk_packets <= 64 && chunk_packets.is_power_of_two() {
+            // All packets of some chunks, as in bulk.
+            let chunks = 64 >> chunk_packets.trailing_zeros();
+            let first = word * chunks;
+            let bits = (u64::MAX >> (64 - chunks)) << (first % 64);
+            return u64::from(self.set_chunks(first / 64, bits));
+        }
+        // Of several short chunks the bits go a word at a time, too.
+        let (mut done, mut bits, mut chunk_word) = (0, 0, 0);
         let mut rest = fresh;
         while rest != 0 {
             // The last packet that is new of the first chunk that has any.
@@ -344,22 +349,28 @@ impl Receive {
             let next_chunk = (first / chunk_packets + 1) * chunk_packets;
             let ahead = u64::MAX.checked_shl(next_chunk - word * 64).unwrap_or(0);
             let last = word * 64 + 63 - (rest & !ahead).leading_zeros();
-            whole += u64::from(self.finish_chunk(last, now).is_some());
+            if let Some(chunk) = self.whole_chunk(last, now) {
+                if chunk / 64 != chunk_word {
+                    done += self.set_chunks(chunk_word, std::mem::take(&mut bits));
+                    chunk_word = chunk / 64;
+                }
+                bits |= 1 << (chunk % 64);
+            }
             rest &= ahead;
         }
-        whole
+        u64::from(done + self.set_chunks(chunk_word, bits))
     }
 
-    /// Sets the chunk's bit if `packet`, whose word now reads `now`, was its last.
+    /// The packet's chunk, if it is whole by what the packet's word `now` reads.
     #[inline]
-    fn finish_chunk(&self, packet: u32, now: u64) -> Option<u32> {
+    fn whole_chunk(&self, packet: u32, now: u64) -> Option<u32> {
         let chunk_packets = self.geometry.chunk_packets();
         let chunk = packet / chunk_packets;
         let first = chunk * chunk_packets;
         // Another worker may have learnt an end before this packet since it was
         // checked (a sender that contradicts itself): the chunk is not cut below it.
         let last = (first + chunk_packets).min(self.packets()).max(packet + 1) - 1;
-        let whole = if first / 64 == last / 64 {
+        let is_whole = if first / 64 == last / 64 {
             let mask = (u64::MAX >> (63 - (last - first))) << (first % 64);
             now & mask == mask
         } else {
@@ -370,16 +381,28 @@ impl Receive {
                 self.packet_bits()[word as usize].load(Ordering::Acquire) & mask == mask
             })
         };
-        if !whole {
-            return None;
+        is_whole.then_some(chunk)
+    }
+
+    /// Sets these bits of a word of the chunk bitmap. Returns how many were clear.
+    #[inline]
+    fn set_chunks(&self, word: u32, bits: u64) -> u32 {
+        if bits == 0 {
+            return 0;
         }
-        let bit = 1u64 << (chunk % 64);
-        let before = self.chunk_bits()[(chunk / 64) as usize].fetch_or(bit, Ordering::AcqRel);
-        if before & bit != 0 {
-            return None;
+        let before = self.chunk_bits()[word as usize].fetch_or(bits, Ordering::AcqRel);
+        let done = (bits & !before).count_ones();
+        if done > 0 {
+            self.live.chunks_done.fetch_add(done, Ordering::AcqRel);
         }
-        self.live.chunks_done.fetch_add(1, Ordering::AcqRel);
-        Some(chunk)
+        done
+    }
+
+    /// Sets the chunk's bit if `packet`, whose word now reads `now`, was its last.
+    #[inline]
+    fn finish_chunk(&self, packet: u32, now: u64) -> Option<u32> {
+        let chunk = self.whole_chunk(packet, now)?;
+        (self.set_chunks(chunk / 64, 1 << (chunk % 64)) == 1).then_some(chunk)
     }
 
     fn learn_end(&self, end: u64) -> Result<(), Discard> {
