@@ -40,9 +40,9 @@ for end in sender receiver; do
                 symbol = $0; sub(/^[^[]*\[.\] /, "", symbol)
                 if ($3 == "[k]") {
                     step = symbol ~ /^_copy_(from|to)_iter/ ? "kernel: payload copied" : "kernel: all else"
-                } else if (symbol ~ /crc/) step = "checksum"
-                else if (symbol ~ /memmove|memcpy/) step = "payload placed, other copies"
-                else if (symbol ~ /Packetizer|Transmit|Segment|Burst|packetize/) step = "headers, trailers, placing"
+                } else if (symbol ~ /crc/) step = "payload summed, and copied meanwhile"
+                else if (symbol ~ /memmove|memcpy/) step = "other copies"
+                else if (symbol ~ /Packetizer|packetize|Transmit|Template|Segment|Burst|DataHeader/) step = "headers, trailers, placing"
                 else if (symbol ~ /clock_gettime|Timespec/) step = "clock"
                 else step = "protocol, worker, system call entry"
                 count[step] += $2; all += $2
