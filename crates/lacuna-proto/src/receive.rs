@@ -291,8 +291,8 @@ impl Receive {
         unsafe { self.placement.write(offset as usize, payload) };
     }
 
-    /// The same, and takes headers and payload into the sum on the way: whose it is says the trailer, which
-    /// comes last. If it is nobody's, [`Receive::clear`].
+    /// The same, and takes headers and payload into the sum on the way: whose it is says the
+    /// trailer, which comes last. If it is nobody's, [`Receive::clear`].
     ///
     /// # Panics
     /// If it does not fit the buffer.

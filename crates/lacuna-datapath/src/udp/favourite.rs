@@ -74,7 +74,9 @@ pub(super) struct Connected {
     source: Option<IpAddr>,
     /// When the route was asked last.
     route_ns: u64,
-    /// Bursts go elsewhere, or should have another source.
+    /// It said another source.
+    is_stale: bool,
+    /// Bursts go elsewhere.
     is_over: bool,
 }
 
@@ -182,7 +184,16 @@ impl Connected {
             false => None,
         };
         let lone = Lone::new(granted);
-        Ok(Self { socket, receive_messages: 1, to, lone, source, route_ns: now_ns, is_over: false })
+        Ok(Self {
+            socket,
+            receive_messages: 1,
+            to,
+            lone,
+            source,
+            route_ns: now_ns,
+            is_stale: false,
+            is_over: false,
+        })
     }
 
     /// Whether what it sends has the source that it should have.
@@ -193,9 +204,9 @@ impl Connected {
         {
             self.route_ns = now_ns;
             // Without a route both sockets say so.
-            self.is_over |= setup::source_towards(self.to).is_ok_and(|said| said != source);
+            self.is_stale = setup::source_towards(self.to).is_ok_and(|said| said != source);
         }
-        !self.is_over
+        !self.is_stale
     }
 
     fn drops(&self) -> u64 {
@@ -207,6 +218,22 @@ impl Connected {
 mod tests {
     use super::*;
     use std::net::Ipv4Addr;
+
+    #[test]
+    fn who_is_everybodys_peer_again_has_the_socket_that_was_not_gone_yet() {
+        let config = UdpConfig::new((Ipv4Addr::UNSPECIFIED, 0).into());
+        let first = setup::bind(&config).unwrap();
+        let mut favourite = Favourite::new();
+        let mut burst = |port: u16| {
+            let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+            favourite.on_burst(0, to, &first, &config).is_some()
+        };
+        while !burst(4791) {}
+        assert!((0..ROW).all(|_| !burst(4792)), "one socket at a time");
+        assert!((0..ROW).all(|_| burst(4791)));
+        favourite.on_look(Look::Whole, true);
+        assert!(favourite.made().is_some());
+    }
 
     #[test]
     fn a_connected_socket_goes_when_the_route_says_another_source() {
