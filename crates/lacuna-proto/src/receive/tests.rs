@@ -256,3 +256,28 @@ fn bitmaps_of_one_word_take_no_piece_of_the_heap() {
     assert_eq!(has_pieces(65 * MTU), [true, false]);
     assert_eq!(has_pieces(129 * MTU), [true, true]);
 }
+
+#[test]
+fn words_of_packets_complete_the_chunks_whose_packets_are_all_here() {
+    const PACKETS: u32 = 256;
+    for chunk_packets in [1, 2, 3, 4, 8, 16, 32, 48, 64, 128] {
+        let receive = receive(chunk_packets, PACKETS as usize * MTU);
+        let (mut here, mut done) = (vec![false; PACKETS as usize], 0);
+        // The second part fills the word.
+        for (word, fresh) in [2, 0, 3, 1].into_iter().flat_map(|w| [(w, 0xff0f), (w, !0xff0f)]) {
+            done += receive.publish(word, fresh);
+            let bits = (0..64).filter(|bit| fresh >> bit & 1 == 1);
+            bits.for_each(|bit| here[word as usize * 64 + bit] = true);
+            let mut whole = 0;
+            for (chunk, packets) in here.chunks(chunk_packets as usize).enumerate() {
+                let is_set = receive.chunk_bits()[chunk / 64]
+                    .load(std::sync::atomic::Ordering::Acquire)
+                    >> (chunk % 64)
+                    & 1;
+                assert_eq!(is_set == 1, packets.iter().all(|is_here| *is_here), "{chunk}");
+                whole += is_set;
+            }
+            assert_eq!(done, whole, "chunks of {chunk_packets}");
+        }
+    }
+}
