@@ -163,13 +163,6 @@ struct Intake {
     newest: Option<(u64, Stamp)>,
 }
 
-/// Outcome of a report: how far the sequence numbers of a channel were passed.
-#[derive(Debug, Clone, Copy)]
-pub struct Passed {
-    channel: usize,
-    psn: u64,
-}
-
 impl Path {
     /// A path over `channels` channels.
     pub fn new(channels: u8, first_psn: u32, controller: AnyController, rto: RtoConfig) -> Self {
@@ -452,9 +445,8 @@ impl Path {
 
     /// Takes in one channel's part of a report. After all of them, and after
     /// the runs that they passed, comes [`Path::end_report`].
-    pub fn on_report(&mut self, now_ns: u64, report: &ChannelReport) -> Option<Passed> {
-        let channel = usize::from(report.channel);
-        let state = self.channels.get_mut(channel)?;
+    pub fn on_report(&mut self, now_ns: u64, report: &ChannelReport) {
+        let Some(state) = self.channels.get_mut(usize::from(report.channel)) else { return };
         let sent_psn = state.ledger.next_psn();
         let credit = u64::from(report.credit_bytes);
         state.pool.change_part(state.credit, credit);
@@ -463,7 +455,7 @@ impl Path {
         let next_psn = psn::unwrap(report.next_psn, state.reported_psn);
         let flushed_psn = psn::unwrap(report.flushed_psn, state.reported_psn);
         if next_psn > sent_psn || flushed_psn > sent_psn {
-            return None;
+            return;
         }
         self.back_off = 0;
         // A caller's clock that was read a moment ago may lie before the sending
@@ -514,9 +506,7 @@ impl Path {
         };
         // A flush names only what was sent a window before it.
         state.passed_psn = state.passed_psn.max(overtaken_psn).max(flushed_psn);
-        let psn = state.passed_psn;
         self.count(now_ns, arrived_ns, window_ns, report, flushed_psn);
-        Some(Passed { channel, psn })
     }
 
     /// Counts what came and what is lost, for the controller. Never more than
@@ -559,11 +549,14 @@ impl Path {
         self.report.marked_bytes += marked.min(state.reported_psn) * state.packet_bytes;
     }
 
-    /// Takes the next run that `passed` covers. Call until `None`.
-    pub fn pop_passed(&mut self, passed: Passed) -> Option<Record> {
-        let record = self.channels[passed.channel].ledger.pop_passed(passed.psn)?;
+    /// Takes the next run that reports have passed. Call until `None`.
+    pub fn pop_passed(&mut self) -> Option<Record> {
+        let channels = self.channels.iter_mut().enumerate();
+        let mut popped =
+            channels.filter_map(|(at, c)| Some((at, c.ledger.pop_passed(c.passed_psn)?)));
+        let (channel, record) = popped.next()?;
         self.report.passed_sent_ns = self.report.passed_sent_ns.max(record.sent_ns);
-        self.note_gone(passed.channel, &record);
+        self.note_gone(channel, &record);
         Some(record)
     }
 
@@ -770,9 +763,8 @@ mod tests {
             now_ns += 1_000_000;
             report.next_psn = psn::wrap(path.next_psn(0));
             report.received_packets = came_packets;
-            if let Some(passed) = path.on_report(now_ns, &report) {
-                while path.pop_passed(passed).is_some() {}
-            }
+            path.on_report(now_ns, &report);
+            while path.pop_passed().is_some() {}
             path.end_report(now_ns);
         }
         assert_eq!(path.delivery.delivered_bytes(), came_bytes);

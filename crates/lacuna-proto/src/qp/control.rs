@@ -14,7 +14,6 @@
 
 use super::QueuePair;
 use crate::few::Few;
-use crate::path::Passed;
 use lacuna_wire::{
     ControlBody, ControlHeader, ControlWriter, Flush, FlushMark, Frame, FrameError, Probe,
     ProbeReply, Qpn,
@@ -79,8 +78,6 @@ pub(super) struct Control {
     probes: VecDeque<Probe>,
     receives_unfinished: bool,
     acks_unfinished: bool,
-    /// Empty between packets; kept for its room on the heap.
-    passed: Vec<Passed>,
 }
 
 /// When a channel's next flush is due, and how long after it the next.
@@ -162,7 +159,6 @@ impl Control {
             probes: VecDeque::new(),
             receives_unfinished: false,
             acks_unfinished: false,
-            passed: Vec::new(),
         }
     }
 
@@ -248,9 +244,6 @@ impl QueuePair {
         let sequence = unwrap_sequence(body.sequence, self.control.seen_sequence);
         let is_newest = sequence > self.control.seen_sequence;
         self.control.heard(now_ns);
-        // Judging what a report passed comes last: the acknowledgements of the
-        // same packet describe the same moment.
-        let mut passed = std::mem::take(&mut self.control.passed);
         let (mut has_report, mut is_asked) = (false, false);
         for frame in body.frames() {
             match frame? {
@@ -270,8 +263,7 @@ impl QueuePair {
                 }
                 Frame::Report(report) if is_newest => {
                     has_report = true;
-                    let channels = report.channels().iter();
-                    passed.extend(channels.filter_map(|c| self.path.on_report(now_ns, c)));
+                    report.channels().iter().for_each(|c| self.path.on_report(now_ns, c));
                 }
                 Frame::Receives(receives) if is_newest => {
                     self.send.on_receives(&receives);
@@ -296,13 +288,12 @@ impl QueuePair {
         if is_asked {
             self.control.on_asked(channel);
         }
-        for passed in passed.drain(..) {
-            while let Some(record) = self.path.pop_passed(passed) {
+        if has_report {
+            // Judging what it passed comes last: the acknowledgements of the same
+            // packet describe the same moment.
+            while let Some(record) = self.path.pop_passed() {
                 self.send.on_passed(sequence, record, self.path.rto_ns());
             }
-        }
-        self.control.passed = passed;
-        if has_report {
             self.path.end_report(now_ns);
         }
         self.control.seen_sequence = self.control.seen_sequence.max(sequence);

@@ -381,7 +381,8 @@ impl QueuePair {
 
     /// Why it cannot go on, if so.
     pub fn failure(&self) -> Option<Failure> {
-        self.failure.get().copied()
+        // Every call asks: what lies here is at hand, the cell is not.
+        self.recv.failure()
     }
 
     /// The same for those who look without holding the queue pair: filled when it

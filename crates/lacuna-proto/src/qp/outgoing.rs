@@ -105,9 +105,16 @@ impl Messages {
         from.take_while(move |(number, _)| *number < end).map(|(_, outgoing)| outgoing)
     }
 
-    /// Numbers of those before `end`.
-    pub(super) fn before(&self, end: u64) -> impl Iterator<Item = u64> {
-        self.by_number.iter().map(|(number, _)| *number).take_while(move |number| *number < end)
+    /// The first of these.
+    pub(super) fn first_of(&self, numbers: Range<u64>) -> Option<u64> {
+        let is_before = |(number, _): &(u64, Outgoing)| *number < numbers.start;
+        // Mostly it is the first of all.
+        let at = match self.by_number.front() {
+            Some(first) if is_before(first) => self.by_number.partition_point(is_before),
+            _ => 0,
+        };
+        let (number, _) = self.by_number.get(at)?;
+        numbers.contains(number).then_some(*number)
     }
 
     /// Begins a message, whose number is higher than all before it.

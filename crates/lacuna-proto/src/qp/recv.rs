@@ -374,6 +374,11 @@ impl RecvSide {
         }
     }
 
+    /// Why the queue pair cannot go on, if so.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        self.failure
+    }
+
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
     }

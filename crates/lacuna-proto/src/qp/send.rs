@@ -55,8 +55,6 @@ pub(crate) struct SendSide {
     /// The application wants to send and cannot for want of a receive: the
     /// peer is asked, because the frame that told of one may have been lost.
     wants_window: bool,
-    /// Empty between frames; kept for its room on the heap.
-    finished: Vec<(u64, Standing)>,
     pub(crate) stats: SendStats,
 }
 
@@ -105,7 +103,6 @@ impl SendSide {
             polled: Vec::new(),
             news: false,
             wants_window: false,
-            finished: Vec::new(),
             stats: SendStats::default(),
         }
     }
@@ -465,20 +462,17 @@ impl SendSide {
         self.window.update(frame);
         self.wants_window &= self.window.landing(self.next_number).is_none();
         self.news |= self.window.posted() != posted;
-        let mut finished = std::mem::take(&mut self.finished);
-        let standings = self
-            .messages
-            .before(self.window.finished_end())
-            .map(|number| (number, self.window.standing(number)))
-            .filter(|(_, standing)| *standing != Standing::Open);
-        finished.extend(standings);
-        self.news |= !finished.is_empty();
-        let mut were_queued = false;
-        for (number, standing) in finished.drain(..) {
-            were_queued |= self.messages.get(number).is_some_and(|outgoing| outgoing.queued > 0);
-            were_queued |= self.finish(number, standing);
+        let (mut next, mut were_queued) = (0, false);
+        while let Some(number) = self.messages.first_of(next..self.window.finished_end()) {
+            next = number + 1;
+            let standing = self.window.standing(number);
+            if standing != Standing::Open {
+                self.news = true;
+                were_queued |=
+                    self.messages.get(number).is_some_and(|outgoing| outgoing.queued > 0);
+                were_queued |= self.finish(number, standing);
+            }
         }
-        self.finished = finished;
         if were_queued {
             self.drop_queued();
         }

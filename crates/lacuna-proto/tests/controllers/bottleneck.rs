@@ -395,8 +395,8 @@ impl Bottleneck {
             Event::Hear(flow, heard) => {
                 let state = &mut self.flows[flow];
                 for channel in heard.report.channels() {
-                    let Some(passed) = state.path.on_report(heard.at_ns, channel) else { continue };
-                    while state.path.pop_passed(passed).is_some() {
+                    state.path.on_report(heard.at_ns, channel);
+                    while state.path.pop_passed().is_some() {
                         state.give_back();
                     }
                 }

@@ -114,9 +114,8 @@ impl Driver {
 
     fn hear(&mut self) {
         let report = self.report;
-        if let Some(passed) = self.path.on_report(self.now_ns, &report) {
-            while self.path.pop_passed(passed).is_some() {}
-        }
+        self.path.on_report(self.now_ns, &report);
+        while self.path.pop_passed().is_some() {}
         self.path.end_report(self.now_ns);
         self.sync();
     }
