@@ -35,7 +35,7 @@
 //! |---|---|
 //! | `code` | which code, its shape, its coefficients |
 //! | `chunks`, `chunk_set`, `shape` | where chunks lie, sets of them, what fits |
-//! | `codec` | encode, update, verify |
+//! | `codec`, `shared` | encode, update, verify; one codec for all who use a code |
 //! | `reconstruct`, `repair_matrix`, `workspace` | repair, its matrices, those kept |
 //! | `engine` | products and sums of chunks on a ladder of engines |
 //! | `gf`, `slice_array`, `spread` | the field; lists on the stack; threads |
@@ -51,6 +51,7 @@ mod gf;
 mod reconstruct;
 mod repair_matrix;
 mod shape;
+mod shared;
 mod slice_array;
 mod spread;
 mod workspace;

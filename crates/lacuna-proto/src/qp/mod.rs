@@ -226,7 +226,7 @@ impl QueuePair {
         assert_eq!(code, geometry.config().code, "the geometry is made for the mode's code");
         // Whoever forces an engine that there is not was told when connecting.
         let engine = || Engine::chosen().unwrap_or_else(|_| Engine::fastest());
-        let codec = code.map(|code| Arc::new(Codec::with_engine(code, engine())));
+        let codec = code.map(|code| Codec::shared(code, engine()));
         let (rkey, first_psn) = (config.rkey, config.first_psn);
         let (table, writers) = RecvTable::new(geometry, rkey, first_psn, codec.as_ref());
         let channels = geometry.channels();

@@ -1,0 +1,59 @@
+//! One codec for all who use the same code: its tables do not change, and take up to some tens of
+//! kilobytes (32+8 without GFNI: 16), which is more than a queue pair takes besides.
+//!
+//! Invariant: the list holds no codec alive, and has no more entries than there are, or were when
+//! it was last added to, codes in use.
+
+use crate::code::Code;
+use crate::codec::Codec;
+use crate::engine::Engine;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+static CODECS: Mutex<Vec<Weak<Codec>>> = Mutex::new(Vec::new());
+
+impl Codec {
+    /// The codec of a code on an engine, the same for all of this process who ask while it is
+    /// in use.
+    pub fn shared(code: Code, engine: Engine) -> Arc<Self> {
+        // A list is whole at any time: a panic elsewhere leaves nothing half done.
+        let mut codecs = CODECS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_use = codecs.iter().filter_map(Weak::upgrade);
+        if let Some(codec) = in_use.find(|codec| codec.code == code && codec.engine == engine) {
+            return codec;
+        }
+        drop(in_use);
+        let codec = Arc::new(Self::with_engine(code, engine));
+        codecs.retain(|codec| codec.strong_count() > 0);
+        codecs.push(Arc::downgrade(&codec));
+        codec
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::EngineKind;
+
+    #[test]
+    fn a_codec_is_one_for_all_as_long_as_it_is_in_use() {
+        let engines =
+            [EngineKind::Naive, EngineKind::Portable].map(|kind| Engine::new(kind).unwrap());
+        // Shapes that no other test asks for.
+        let codes = [Code::mds(31, 7).unwrap(), Code::xor(31, 7).unwrap()];
+        let all = || codes.map(|code| engines.map(|engine| Codec::shared(code, engine)));
+        let (first, again) = (all(), all());
+        for (first, again) in first.as_flattened().iter().zip(again.as_flattened()) {
+            assert!(Arc::ptr_eq(first, again));
+        }
+        for (codecs, code) in first.iter().zip(codes) {
+            for (codec, engine) in codecs.iter().zip(engines) {
+                assert_eq!((codec.code(), codec.engine()), (code, engine));
+            }
+        }
+        let kept = Arc::downgrade(&first[0][0]);
+        drop((first, again));
+        assert!(kept.upgrade().is_none(), "nobody uses it any more");
+        Codec::shared(codes[0], engines[0]);
+        assert_eq!(CODECS.lock().unwrap().len(), 1, "what nobody uses is off the list");
+    }
+}
