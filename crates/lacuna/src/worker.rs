@@ -43,7 +43,7 @@ const TURN_PACKETS: u32 = 64;
 /// Queue pairs that get a turn in one step, if they have too little to fill a burst: all
 /// are settled before they have left the caches. 16 are no better.
 const TURNS_MAX: usize = 64;
-/// As many queue pairs stay in a second-level cache, with 18 KB each: to ask for their
+/// As many queue pairs stay in a second-level cache, with 14 KB each: to ask for their
 /// memory would be 9 % of the instructions of a small message.
 const FEW_QUEUE_PAIRS: usize = 32;
 /// Batches read from one channel per step: together a quarter of the smallest
