@@ -10,6 +10,7 @@ mod intake;
 mod settle;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use crate::clock::Clock;
 use crate::control_queue::ControlQueue;
@@ -24,11 +25,12 @@ use lacuna_datapath::{Datapath, Waiter};
 use lacuna_proto::table::ChannelWriter;
 use lacuna_wire::{ControlWriter, DATA_OVERHEAD_BYTES, PacketError, RejectKind};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use turns::Turns;
 
 /// What one queue pair may send on a channel per turn, in pieces that leave in
 /// one system call: some 250 KiB. Small enough that acknowledgements are read
@@ -112,6 +114,8 @@ struct Local {
     due_ns: Option<u64>,
     /// In the ready list.
     is_ready: bool,
+    /// Its last turn took a whole burst.
+    had_burst: bool,
     /// In the list of the unsettled.
     is_unsettled: bool,
     /// Data waited at a turn since it was last settled.
@@ -146,7 +150,7 @@ pub(crate) struct Worker {
     spin: Spin,
     rest: Rest,
     /// Queue pairs that want a turn: data may wait, or their time has come.
-    ready: VecDeque<u32>,
+    ready: Turns,
     /// Queue pairs to settle in this step: those that had a turn, and those that what
     /// came gave nothing to send, who need not wait for the turns of others.
     unsettled: Vec<u32>,
@@ -189,7 +193,7 @@ impl Worker {
             waiter,
             spin: Spin::new(spin),
             rest: Rest::new(),
-            ready: VecDeque::new(),
+            ready: Turns::default(),
             unsettled: Vec::new(),
             timers: BinaryHeap::new(),
             writer: ControlWriter::new(CONTROL_BYTES_MAX),
@@ -310,7 +314,7 @@ impl Worker {
         self.serve_ready(now_ns)
     }
 
-    /// Queue pairs that are ready now get one turn each, in order, until a burst
+    /// Queue pairs that are ready now get turns, in order, until a burst
     /// is full or [`TURNS_MAX`] had theirs: it leaves at once, and what has come
     /// meanwhile is read before the next. So a step sends as much with a thousand of
     /// them as with one, and what it sends is still in cache when a receiver on this
@@ -322,8 +326,8 @@ impl Worker {
             return false;
         }
         for turn in 0..self.ready.len().min(TURNS_MAX) {
-            let Some(number) = self.ready.pop_front() else { break };
-            if let Some(&next) = self.ready.front() {
+            let Some(number) = self.ready.pop() else { break };
+            if let Some(next) = self.ready.peek() {
                 prefetch_local(&self.locals, next);
             }
             if turn > 0 {
@@ -406,6 +410,7 @@ impl Worker {
             writers: Vec::new(),
             due_ns: None,
             is_ready: false,
+            had_burst: false,
             is_unsettled: false,
             had_queued: false,
             is_due: false,
@@ -421,11 +426,11 @@ impl Worker {
     }
 
     fn make_ready(&mut self, number: u32) {
-        if let Some(local) = self.local(number)
+        if let Some(Some(local)) = self.locals.get_mut(number as usize)
             && !local.is_ready
         {
             local.is_ready = true;
-            self.ready.push_back(number);
+            self.ready.push(number, local.had_burst);
         }
     }
 
@@ -551,7 +556,7 @@ impl Worker {
         // What may go now moves to the channels.
         let agreed = qp.config().geometry.channels();
         let mtu_bytes = qp.config().geometry.mtu_bytes();
-        let mut goes_on = false;
+        let (mut goes_on, mut most_packets, mut burst_packets) = (false, 0, u32::MAX);
         for channel in self.channels.iter_mut().filter(|own| own.index < agreed) {
             let Some(to) = address(addresses, channel.index) else { continue };
             if channel.is_blocked {
@@ -564,6 +569,7 @@ impl Worker {
             if qp.queued_packets_on(channel.index, with_rest) <= with_rest {
                 left = with_rest;
             }
+            let most = left;
             while left > 0 && qp.has_queued_on(channel.index) {
                 let Some(run) = qp.poll_run(now_ns, channel.index, left) else { break };
                 left -= run.len() as u32;
@@ -571,11 +577,17 @@ impl Worker {
                 channel.packetizer.push(to, run, local.shared.clone());
             }
             goes_on |= left == 0;
+            most_packets = most_packets.max(most - left);
+            burst_packets = burst_packets.min(channel.turn_packets);
         }
         drop(state);
+        if most_packets > 0 {
+            local.had_burst = most_packets >= burst_packets;
+        }
         if goes_on {
             // The turn was too short for all.
-            self.make_ready(number);
+            local.is_ready = true;
+            self.ready.push_on(number, self.ready.len() >= FEW_QUEUE_PAIRS);
         }
     }
 }

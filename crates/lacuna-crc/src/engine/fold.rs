@@ -97,7 +97,8 @@ const STREAMS: usize = 3;
 /// How far ahead memory is asked for. A processor's own foresight ends with a page; with this a sum
 /// costs what reading costs, and a copy out of memory into the cache what a copy without a sum does
 /// (Zen 3: 15 GB/s; 12.7 without; twice as far is no better). Asking for what a copy out of the cache
-/// writes to gained 3 %: left out.
+/// writes to gained 3 %: left out. So are stores past the cache, with vectors alone as lines must be
+/// whole: a receiver, which copies out of the cache into memory, took as long (Zen 5).
 const AHEAD_BYTES: usize = 2048;
 
 /// The register after `from`; copies the bytes to `to` if it `COPIES`.

@@ -2,13 +2,14 @@
 //! are handed on, and the queue pairs concerned are noted, for a turn if they have
 //! something to send, else to be settled in the same step.
 
+use super::turns::Turns;
 use super::{Local, WorkerCounters, prefetch_local};
 use crate::clock::Clock;
 use crate::shared::Machine;
 use lacuna_datapath::{Placer, ReceivedBatch};
 use lacuna_wire::{DataHeader, Packet, parse, parse_checked, parse_data};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::iter::Peekable;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -23,7 +24,7 @@ pub(super) struct Intake<'w> {
     pub(super) position: usize,
     pub(super) channel: u8,
     pub(super) locals: &'w mut Vec<Option<Local>>,
-    pub(super) ready: &'w mut VecDeque<u32>,
+    pub(super) ready: &'w mut Turns,
     pub(super) unsettled: &'w mut Vec<u32>,
     pub(super) timers: &'w mut BinaryHeap<Reverse<(u64, u32)>>,
     pub(super) counters: &'w WorkerCounters,
@@ -170,7 +171,7 @@ impl Intake<'_> {
         if has_queued {
             if !local.is_ready {
                 local.is_ready = true;
-                self.ready.push_back(number);
+                self.ready.push(number, local.had_burst);
             }
         } else {
             local.unsettle(number, self.unsettled);
