@@ -46,7 +46,8 @@ const TURN_PACKETS: u32 = 64;
 /// are settled before they have left the caches. 16 are no better.
 const TURNS_MAX: usize = 64;
 /// As many queue pairs stay in a second-level cache, with 14 KB each: to ask for their
-/// memory would be 9 % of the instructions of a small message.
+/// memory would be 9 % of the instructions of a small message. Of more, who has more to
+/// send keeps its turn for some bursts.
 const FEW_QUEUE_PAIRS: usize = 32;
 /// Batches read from one channel per step: together a quarter of the smallest
 /// window, so that the sender hears of it while there is more on its way.

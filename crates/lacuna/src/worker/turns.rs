@@ -45,13 +45,13 @@ impl Turns {
         self.len() == 0
     }
 
-    /// Takes in who wants a turn and had none, or had a whole burst in its last.
+    /// Takes in who wants a turn; `had_burst`: its last took a whole burst.
     pub(super) fn push(&mut self, number: u32, had_burst: bool) {
         let list = if had_burst { &mut self.much } else { &mut self.little };
         list.push_back(number);
     }
 
-    /// Takes in who had a turn that was too short for all, one of `many` or not.
+    /// Takes in who had a turn just now that was too short for all it has.
     pub(super) fn push_on(&mut self, number: u32, is_of_many: bool) {
         if is_of_many && self.holder == Some(number) && self.bursts < BURSTS_MAX {
             self.much.push_front(number);
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     /// Turns of queue pairs with so many bursts each to send, until all are through.
-    fn order(bursts: &[u32], is_of_many: bool) -> Vec<u32> {
+    fn order(bursts: &[u32]) -> Vec<u32> {
         let (mut turns, mut left) = (Turns::default(), bursts.to_vec());
         (0..bursts.len() as u32).for_each(|number| turns.push(number, false));
         let mut order = Vec::new();
@@ -97,7 +97,7 @@ mod tests {
             let left = &mut left[number as usize];
             *left -= 1;
             if *left > 0 {
-                turns.push_on(number, is_of_many);
+                turns.push_on(number, false);
             }
         }
         assert!(turns.is_empty());
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_few_take_turns_of_a_burst() {
-        assert_eq!(order(&[3, 1, 2], false), [0, 1, 2, 0, 2, 0]);
+        assert_eq!(order(&[3, 1, 2]), [0, 1, 2, 0, 2, 0]);
     }
 
     #[test]
