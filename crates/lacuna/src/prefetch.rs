@@ -1,5 +1,11 @@
 //! Asking for memory ahead of its use: a queue pair among many is in no cache, and each of its
 //! lines would be waited for by itself. (Payloads are asked for by the checksum, `lacuna-crc`.)
+//!
+//! With a thousand queue pairs and messages of 256 KiB this takes 22 ns off a packet, of 110 that it
+//! costs more than with one. Tried without effect beyond 5 ns: to ask for the reference count in front
+//! and for who is next before sockets are read; writers, key and geometry of the table beside the
+//! worker's own record of the queue pair; huge pages for the heap; turns of two or three bundles. What
+//! is left is spread over some 30 lines of both ends, and a fifth is a kernel piece more per message.
 
 #![allow(unsafe_code)]
 
