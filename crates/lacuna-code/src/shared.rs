@@ -38,7 +38,7 @@ mod tests {
     fn a_codec_is_one_for_all_as_long_as_it_is_in_use() {
         let engines =
             [EngineKind::Naive, EngineKind::Portable].map(|kind| Engine::new(kind).unwrap());
-        // Shapes that no other test asks for.
+        // No other test of this crate asks for a codec that is shared.
         let codes = [Code::mds(31, 7).unwrap(), Code::xor(31, 7).unwrap()];
         let all = || codes.map(|code| engines.map(|engine| Codec::shared(code, engine)));
         let (first, again) = (all(), all());
