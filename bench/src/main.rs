@@ -44,7 +44,7 @@ enum Task {
     },
     /// Measure what a packet costs as slots, queue pairs or message bytes grow
     Scale {
-        /// Settings whose names contain one of these, as in "queue pairs 10", or
+        /// Settings whose names begin with one of these, as in "queue pairs 10", or
         /// "memory"; all without
         only: Vec<String>,
         #[arg(long, default_value_t = 5)]

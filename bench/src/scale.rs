@@ -103,13 +103,14 @@ fn axes() -> Vec<Axis> {
     ]
 }
 
-/// Measures the settings whose axis and value contain one of `only`, as in
+/// Measures the settings whose axis and value begin with one of `only`, as in
 /// "queue pairs 10", `rounds` times each; prints a table or JSON.
 pub(crate) fn run(only: &[String], rounds: u32, json: bool) -> Result<()> {
     let core = *pin::allowed()?.last().context("no core")?;
     pin::this_thread(core)?;
-    // Whole words: "queue pairs 10" is not one with 100 of them.
-    let is_named = |name: &str, part: &str| format!("{name} ").contains(&format!("{part} "));
+    // Whole words from the start: "queue pairs 10" is not one with 100 of them, nor "full queue
+    // pairs 10".
+    let is_named = |name: &str, part: &str| format!("{name} ").starts_with(&format!("{part} "));
     let is_wanted = |name: &str| only.is_empty() || only.iter().any(|part| is_named(name, part));
     // First: what others have freed would be taken again without a trace.
     let memory = match is_wanted("memory") {

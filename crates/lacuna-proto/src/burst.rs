@@ -29,6 +29,7 @@
 
 use crate::discard::Discard;
 use crate::modes::ec::{Repairer, RowAt, Taken};
+use crate::prefetch::prefetch_value;
 use crate::psn;
 use crate::receive::{Placed, Position, Receive};
 use crate::slot::Pinned;
@@ -300,6 +301,10 @@ impl<'w> BurstPlacer<'w> {
         let pinned = self.table.pin(slot, generation);
         self.current = pinned.map(|pinned| Current::new(self.channel, slot, generation, pinned));
         self.stripe = 0..0;
+        // Mostly the next message comes next. Pinned, its record may be looked at.
+        if let Some(next) = self.table.pin((slot + 1) % self.split.messages(), generation) {
+            prefetch_value(&**next);
+        }
         self.current.is_some()
     }
 

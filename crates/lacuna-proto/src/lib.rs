@@ -24,6 +24,7 @@ pub mod geometry;
 pub mod modes;
 pub mod path;
 pub mod placement;
+pub mod prefetch;
 pub mod probe;
 pub mod psn;
 pub mod qp;

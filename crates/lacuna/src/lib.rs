@@ -48,7 +48,6 @@ mod inbox;
 mod monitor;
 mod packetize;
 mod paths;
-mod prefetch;
 mod queue_pair;
 mod reach;
 mod rest;

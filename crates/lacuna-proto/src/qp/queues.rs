@@ -8,6 +8,7 @@
 use super::transmit::Segment;
 use crate::few::Few;
 use crate::geometry::Geometry;
+use crate::prefetch::prefetch_value;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -134,6 +135,9 @@ impl Queues {
             }
             None => {
                 list.pop_front();
+                if let Some(next) = list.front() {
+                    prefetch_value(&*next.segment);
+                }
                 true
             }
         };

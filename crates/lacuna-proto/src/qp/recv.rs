@@ -11,6 +11,7 @@ use crate::few::Few;
 use crate::geometry::Geometry;
 use crate::modes::{Mode, RecvMachine};
 use crate::placement::Placement;
+use crate::prefetch::prefetch_value;
 use crate::receive::Receive;
 use crate::table::RecvTable;
 use lacuna_wire::{Ack, CancelReason, ControlWriter, Frame, Receives, Run, RunList, U64List};
@@ -251,7 +252,16 @@ impl RecvSide {
             }
         }
         self.advance();
+        // Applications take them back in order.
+        self.expect(posted.first + posted.parts.len() as u64);
         news
+    }
+
+    /// Asks for the memory of a receive that is looked at soon.
+    fn expect(&self, number: u64) {
+        if let Some(Incoming { receive: Some(receive), .. }) = self.entry(number) {
+            prefetch_value(&**receive);
+        }
     }
 
     fn add_to_runs(&mut self, capacity_bytes: u64, continues: bool) {
@@ -445,6 +455,7 @@ impl RecvSide {
                 return writer.is_empty();
             }
             let number = self.ack_next;
+            self.expect(number + EXPECTED);
             let Some(incoming) = self.entry_mut(number) else { return true };
             if incoming.state == State::Open
                 && let Some(receive) = &incoming.receive
@@ -464,6 +475,9 @@ impl RecvSide {
     }
 }
 
+/// So many ahead a receive is asked for before it is acknowledged: to write one takes half as long
+/// as memory.
+const EXPECTED: u64 = 2;
 /// Room below which an acknowledgement waits for the next packet.
 const ACK_ROOM_MIN: usize = 64;
 /// Bitmap bytes of one acknowledgement: 8192 chunks.
