@@ -157,8 +157,10 @@ pub(super) fn send(order: &Order, mode: &str, cc: &str) -> Result<()> {
     let address = order.address;
     match order.task {
         Task::Bulk { .. } => {
+            // Memory that nobody has used yet is cleared first: before the clock starts.
+            let data = Arc::new(vec![0x5A; BULK_BYTES]);
             let connection = Connection::connect(&context, address, config)?;
-            send_bulk(&connection, bulk_ahead(order))
+            send_bulk(&connection, &data, bulk_ahead(order))
         }
         Task::Messages { count, connection: reuse, .. } => {
             let data = vec![0x5A; order.task.message_bytes()];
@@ -185,8 +187,7 @@ pub(super) fn send(order: &Order, mode: &str, cc: &str) -> Result<()> {
     }
 }
 
-fn send_bulk(connection: &Connection, ahead: usize) -> Result<()> {
-    let data = Arc::new(vec![0x5A; BULK_BYTES]);
+fn send_bulk(connection: &Connection, data: &Arc<Vec<u8>>, ahead: usize) -> Result<()> {
     let mut under_way = VecDeque::new();
     loop {
         while under_way.len() < ahead {
