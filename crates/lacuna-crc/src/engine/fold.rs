@@ -112,12 +112,11 @@ pub(super) unsafe fn run<L: Lanes, const COPIES: bool>(
     to: *mut u8,
 ) -> u32 {
     let near = const { Keys::of_bytes(L::BYTES) };
-    let far = const { Keys::of_bytes(SIDE_BY_SIDE * L::BYTES) };
     let farther = const { Keys::of_bytes(block_bytes::<L>()) };
     let step = SIDE_BY_SIDE * L::BYTES;
     let block = block_bytes::<L>();
     let len = from.len();
-    let bytes = Bytes::<COPIES> { from: from.as_ptr(), to };
+    let bytes = Bytes::<COPIES> { from: from.as_ptr(), to, len };
     let mut at = 0;
     // SAFETY: all that is taken lies in `at..at + n` with `at + n <= len`, so far `from` and, if it
     // copies, `to` are valid; the instructions are there by contract.
@@ -145,21 +144,23 @@ pub(super) unsafe fn run<L: Lanes, const COPIES: bool>(
                 side[0] = side[0].begin(before);
             }
             bytes.expect::<L>(at + AHEAD_BYTES);
-            while at + step <= len {
-                for (index, lanes) in side.iter_mut().enumerate() {
-                    *lanes = lanes.fold(far, bytes.lanes(at + index * L::BYTES));
-                }
-                at += step;
-            }
+            // What is left is less than a block. Of loops that copy so little the compiler makes
+            // calls, with all registers put aside: of each packet of 4,096 bytes three, 30 ns.
+            const { assert!(block_bytes::<L>() <= 3 * SIDE_BY_SIDE * L::BYTES) };
+            bytes.side_if_left::<L>(&mut at, &mut side);
+            bytes.side_if_left::<L>(&mut at, &mut side);
             let [first, second, third, fourth] = side;
             let mut last = first.fold(near, second).fold(near, third).fold(near, fourth);
-            while at + L::BYTES <= len {
-                last = last.fold(near, bytes.lanes(at));
-                at += L::BYTES;
-            }
+            const { assert!(SIDE_BY_SIDE == 4) };
+            bytes.lanes_if_left(&mut at, &mut last);
+            bytes.lanes_if_left(&mut at, &mut last);
+            bytes.lanes_if_left(&mut at, &mut last);
             let piece = last.narrow();
             let sum = _mm_crc32_u64(0, _mm_cvtsi128_si64(piece) as u64);
             register = _mm_crc32_u64(sum, _mm_extract_epi64::<1>(piece) as u64) as u32;
+            // The few bytes behind are copied with some before them.
+            bytes.lanes::<L>(len - L::BYTES);
+            return Bytes::<false> { from: bytes.from, to, len }.few(register, at, len);
         }
         bytes.few(register, at, len)
     }
@@ -171,7 +172,7 @@ pub(super) unsafe fn run<L: Lanes, const COPIES: bool>(
 /// The processor has SSE4.2.
 #[inline(always)]
 pub(super) unsafe fn words(register: u32, bytes: &[u8]) -> u32 {
-    let all = Bytes::<false> { from: bytes.as_ptr(), to: std::ptr::null_mut() };
+    let all = Bytes::<false> { from: bytes.as_ptr(), to: std::ptr::null_mut(), len: bytes.len() };
     // SAFETY: the instructions are there by contract; `bytes` is valid.
     unsafe { all.few(register, 0, bytes.len()) }
 }
@@ -185,6 +186,7 @@ pub(super) unsafe fn words(register: u32, bytes: &[u8]) -> u32 {
 struct Bytes<const COPIES: bool> {
     from: *const u8,
     to: *mut u8,
+    len: usize,
 }
 
 // Always inlined: else the instructions would become calls, as what is generic over them is built
@@ -199,6 +201,30 @@ impl<const COPIES: bool> Bytes<COPIES> {
                 lanes.store(self.to.add(at));
             }
             lanes
+        }
+    }
+
+    /// Moves four registers on by their own length, if there is as much behind `at`.
+    #[inline(always)]
+    unsafe fn side_if_left<L: Lanes>(self, at: &mut usize, side: &mut [L; SIDE_BY_SIDE]) {
+        let far = const { Keys::of_bytes(SIDE_BY_SIDE * L::BYTES) };
+        if *at + SIDE_BY_SIDE * L::BYTES <= self.len {
+            for (index, lanes) in side.iter_mut().enumerate() {
+                // SAFETY: by contract, and in bounds by the line above.
+                *lanes = unsafe { lanes.fold(far, self.lanes(*at + index * L::BYTES)) };
+            }
+            *at += SIDE_BY_SIDE * L::BYTES;
+        }
+    }
+
+    /// Moves a register on by its own length, if there is as much behind `at`.
+    #[inline(always)]
+    unsafe fn lanes_if_left<L: Lanes>(self, at: &mut usize, last: &mut L) {
+        let near = const { Keys::of_bytes(L::BYTES) };
+        if *at + L::BYTES <= self.len {
+            // SAFETY: by contract, and in bounds by the line above.
+            *last = unsafe { last.fold(near, self.lanes(*at)) };
+            *at += L::BYTES;
         }
     }
 
