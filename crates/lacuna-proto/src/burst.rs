@@ -301,8 +301,12 @@ impl<'w> BurstPlacer<'w> {
         let pinned = self.table.pin(slot, generation);
         self.current = pinned.map(|pinned| Current::new(self.channel, slot, generation, pinned));
         self.stripe = 0..0;
-        // Mostly the next message comes next. Pinned, its record may be looked at.
-        if let Some(next) = self.table.pin((slot + 1) % self.split.messages(), generation) {
+        // The next message mostly comes next; over several channels it may be another worker's.
+        // The pin is for reading from its slot where its record is.
+        if self.current.is_some()
+            && self.table.geometry().channels() == 1
+            && let Some(next) = self.table.pin((slot + 1) % self.split.messages(), generation)
+        {
             prefetch_value(&**next);
         }
         self.current.is_some()

@@ -22,15 +22,21 @@ const LINE_BYTES: usize = 64;
 
 /// Asks for all of `value` to be brought into the cache. A hint: it changes nothing that a program
 /// can see.
+#[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn prefetch_value<T>(value: &T) {
-    #[cfg(target_arch = "x86_64")]
-    for at in (0..size_of::<T>()).step_by(LINE_BYTES) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let line = std::ptr::from_ref(value).cast::<i8>().wrapping_add(at);
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    let start = std::ptr::from_ref(value).cast::<i8>();
+    // Counted from the line that it begins in: it may end in one more than its size tells.
+    let skipped = start.addr() % LINE_BYTES;
+    for at in (0..skipped + size_of::<T>()).step_by(LINE_BYTES) {
+        let line = start.wrapping_sub(skipped).wrapping_add(at);
         // SAFETY: prefetching reads nothing and never faults; SSE is part of x86-64.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = value;
 }
+
+/// Asks for nothing: there is no way to here.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+pub fn prefetch_value<T>(_value: &T) {}

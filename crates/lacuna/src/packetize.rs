@@ -8,10 +8,9 @@
 //! That to copy is faster than to let the kernel gather was measured (Zen 3, loopback, buffers in
 //! DRAM, a bare sender with a checksum): 1,400 bytes 15 % faster, 4,096 8 %, 8,192 and 16,000 3 %;
 //! 32,000 bytes 2 % slower. The copy itself hides behind the reading, while each piece of a gather
-//! list costs the kernel some 20 ns, and it copies long pieces faster than short ones. On a Zen 5 host
-//! with it, bulk runs at 0.98 to 1.08 of a bare loop. On a Zen 4 one at 0.73 to 0.79 only, and gathering
-//! is 5 to 10 % faster: what the kernel writes to is in the other core's cache there, so that its copy
-//! takes 460 ns of 4,096 bytes out of whatever it reads.
+//! list costs the kernel some 20 ns, and it copies long pieces faster than short ones. Copying,
+//! bulk runs at 0.98 to 1.08 of a bare loop on a Zen 5 host. On a Zen 4 host it runs at 0.73 to 0.79 only,
+//! and gathering is 5 to 10 % faster: the kernel's copy of 4,096 bytes takes 460 ns there, wherever from.
 
 use crate::shared::Shared;
 use lacuna_datapath::{

@@ -118,8 +118,9 @@ pub(super) unsafe fn run<L: Lanes, const COPIES: bool>(
     let len = from.len();
     let bytes = Bytes::<COPIES> { from: from.as_ptr(), to, len };
     let mut at = 0;
-    // SAFETY: all that is taken lies in `at..at + n` with `at + n <= len`, so far `from` and, if it
-    // copies, `to` are valid; the instructions are there by contract.
+    // SAFETY: all that is taken lies in `at..at + n` with `at + n <= len`, or is the last register's
+    // length where `len` is several of them; so far `from` and, if it copies, `to` are valid; the
+    // instructions are there by contract.
     unsafe {
         if len >= step {
             let mut side: [L; SIDE_BY_SIDE];
@@ -181,7 +182,7 @@ pub(super) unsafe fn words(register: u32, bytes: &[u8]) -> u32 {
 ///
 /// # Safety
 /// All functions need the processor to have SSE4.2 and, of `L`, what it needs; what they take lies
-/// in `from` and, if it `COPIES`, in `to`, and is valid there for reads and for writes.
+/// in `from` and, if it `COPIES`, in `to`, each `len` bytes, and is valid there for reads and for writes.
 #[derive(Clone, Copy)]
 struct Bytes<const COPIES: bool> {
     from: *const u8,

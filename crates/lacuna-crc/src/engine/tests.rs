@@ -40,6 +40,9 @@ fn known_answers() {
     }
 }
 
+/// Bytes on each side of a copy that must stay: the longest register's, twice.
+const BESIDE: usize = 128;
+
 #[test]
 fn every_length_is_summed_and_copied_by_every_engine() {
     for len in (0..700).chain([1400, 1416, 4096, 4112, 8973, 65_507]) {
@@ -47,14 +50,17 @@ fn every_length_is_summed_and_copied_by_every_engine() {
         let expected = naive(0x1234_5678, &data);
         for engine in Engine::available() {
             assert_eq!(engine.update(0x1234_5678, &data), expected, "{engine:?}, {len}");
-            let mut copy = vec![0xa5; len + 2];
-            // A header in front of what is copied.
-            let (before, from) = data.split_at(len.min(len % 40));
-            let end = 1 + from.len();
-            let after = engine.copy(0x1234_5678, before, from, &mut copy[1..end]);
-            assert_eq!(after, expected, "{engine:?}, {len}");
-            assert_eq!(&copy[1..end], from);
-            assert_eq!((copy[0], copy[end]), (0xa5, 0xa5), "nothing beside it");
+            // All of it, and what is behind a header.
+            for before_bytes in [0, len.min(20)] {
+                let mut copy = vec![0xa5; BESIDE + len + BESIDE];
+                let (before, from) = data.split_at(before_bytes);
+                let end = BESIDE + from.len();
+                let after = engine.copy(0x1234_5678, before, from, &mut copy[BESIDE..end]);
+                assert_eq!(after, expected, "{engine:?}, {len}");
+                assert_eq!(&copy[BESIDE..end], from, "{engine:?}, {len}");
+                let mut beside = copy[..BESIDE].iter().chain(&copy[end..]);
+                assert!(beside.all(|byte| *byte == 0xa5), "{engine:?}, {len}: nothing beside it");
+            }
         }
     }
 }
@@ -90,6 +96,9 @@ proptest! {
                 };
             }
             prop_assert_eq!(sum, expected, "{:?}", engine);
+            for cut in cuts.windows(2).skip(1).step_by(2) {
+                prop_assert_eq!(&copy[cut[0]..cut[1]], &data[cut[0]..cut[1]], "{:?}", engine);
+            }
         }
     }
 

@@ -455,7 +455,7 @@ impl RecvSide {
                 return writer.is_empty();
             }
             let number = self.ack_next;
-            self.expect(number + EXPECTED);
+            self.expect(number + AHEAD);
             let Some(incoming) = self.entry_mut(number) else { return true };
             if incoming.state == State::Open
                 && let Some(receive) = &incoming.receive
@@ -477,7 +477,7 @@ impl RecvSide {
 
 /// So many ahead a receive is asked for before it is acknowledged: to write one takes half as long
 /// as memory.
-const EXPECTED: u64 = 2;
+const AHEAD: u64 = 2;
 /// Room below which an acknowledgement waits for the next packet.
 const ACK_ROOM_MIN: usize = 64;
 /// Bitmap bytes of one acknowledgement: 8192 chunks.
