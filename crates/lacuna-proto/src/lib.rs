@@ -12,7 +12,8 @@
 //!
 //! Unsafe code is confined to the memory that workers share: `slot.rs` (who may
 //! touch a buffer when), `placement.rs` (copying into it), and their two users
-//! `receive.rs` and `table.rs`, which state why the contracts hold.
+//! `receive.rs` and `table.rs`, which state why the contracts hold; and to `prefetch.rs`, which asks
+//! for memory and touches none.
 
 #![deny(unsafe_code)]
 

@@ -118,9 +118,9 @@ pub(super) unsafe fn run<L: Lanes, const COPIES: bool>(
     let len = from.len();
     let bytes = Bytes::<COPIES> { from: from.as_ptr(), to, len };
     let mut at = 0;
-    // SAFETY: all that is taken lies in `at..at + n` with `at + n <= len`, or is the last register's
-    // length where `len` is several of them; so far `from` and, if it copies, `to` are valid; the
-    // instructions are there by contract.
+    // SAFETY: all that is taken lies in `at..at + n` with `at + n <= len`, or is the last
+    // `L::BYTES <= step <= len`; so far `from` and, if it copies, `to` are valid; the instructions
+    // are there by contract.
     unsafe {
         if len >= step {
             let mut side: [L; SIDE_BY_SIDE];

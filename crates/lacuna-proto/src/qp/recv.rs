@@ -475,8 +475,8 @@ impl RecvSide {
     }
 }
 
-/// So many ahead a receive is asked for before it is acknowledged: to write one takes half as long
-/// as memory.
+/// So many ahead a receive is asked for before it is acknowledged. A judgement: one comes from
+/// memory while two are written.
 const AHEAD: u64 = 2;
 /// Room below which an acknowledgement waits for the next packet.
 const ACK_ROOM_MIN: usize = 64;
