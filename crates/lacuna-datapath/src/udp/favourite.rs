@@ -16,6 +16,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::lone::{Lone, Look};
+use super::pile::Pile;
 use super::{UdpConfig, setup, syscall};
 
 /// Bursts in a row to one destination that are worth a socket, which costs some 30 us and is
@@ -69,6 +70,8 @@ pub(super) struct Connected {
     pub(super) to: SocketAddr,
     /// How packets come to it.
     pub(super) lone: Lone,
+    /// Whether they are let lie.
+    pub(super) pile: Pile,
     /// What it sends has this source, which may not be the route's any more: beside a socket for
     /// any address.
     source: Option<IpAddr>,
@@ -184,11 +187,13 @@ impl Connected {
             false => None,
         };
         let lone = Lone::new(granted);
+        let pile = Pile::new(setup::receive_buffer_bytes(&socket));
         Ok(Self {
             socket,
             receive_messages: 1,
             to,
             lone,
+            pile,
             source,
             route_ns: now_ns,
             is_stale: false,

@@ -20,6 +20,8 @@ mod favourite;
 mod lone;
 #[cfg(target_os = "linux")]
 mod offload;
+#[cfg(target_os = "linux")]
+mod pile;
 mod plain;
 #[cfg(target_os = "linux")]
 mod segments;

@@ -213,6 +213,11 @@ impl Datapath for Offloaded {
         }
         let Some(made) = self.favourite.made() else { return Ok(0) };
         let look = made.lone.look(now_ns);
+        if look == Look::Whole
+            && made.pile.lies(now_ns, || syscall::queued_bytes(made.socket.as_fd()))
+        {
+            return Ok(0);
+        }
         match take_connected(made, look, now_ns, arrays, placer) {
             Ok(packets) => {
                 self.favourite.on_look(look, packets == 0);
@@ -258,12 +263,14 @@ fn take_connected(
     arrays: &mut ReceiveArrays,
     placer: &mut dyn Placer,
 ) -> io::Result<usize> {
-    let Connected { socket, lone, to, receive_messages, .. } = made;
+    let Connected { socket, lone, pile, to, receive_messages, .. } = made;
+    let asked = *receive_messages;
     let taken = match look {
         Look::Plain | Look::Timed => take_plain(socket, *to, look == Look::Timed, arrays, placer)?,
         Look::Whole => take(socket, Some(*to), receive_messages, arrays, placer)?,
         Look::Marked => take(socket, Some(*to), &mut 1, arrays, placer)?,
     };
+    pile.on_taken(now_ns, taken.1, taken.0 == 0 || *receive_messages < asked);
     match taken.0 {
         0 => lone.on_empty(now_ns, socket),
         _ => lone.on_packets(now_ns, socket, look, taken),

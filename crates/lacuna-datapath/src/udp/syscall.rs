@@ -49,13 +49,27 @@ pub(super) fn set_option(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The kernel's count of packets that the socket dropped for want of room; `None` before Linux
-/// 4.12.
+/// Messages that a socket has dropped for want of room, if the kernel tells.
 pub(super) fn drops(socket: BorrowedFd<'_>) -> Option<u32> {
-    /// `SK_MEMINFO_DROPS` and `SK_MEMINFO_VARS` of `linux/sock_diag.h`.
+    /// `SK_MEMINFO_DROPS` of `linux/sock_diag.h`.
     const DROPS: usize = 8;
-    const VARS: usize = 9;
-    let mut info = [0u32; VARS];
+    memory(socket).map(|info| info[DROPS])
+}
+
+/// What waits to be received, by the kernel's accounting. What was taken may be in it for a while
+/// where the socket was not found empty since.
+pub(super) fn queued_bytes(socket: BorrowedFd<'_>) -> Option<u64> {
+    /// `SK_MEMINFO_RMEM_ALLOC` of `linux/sock_diag.h`.
+    const RECEIVE_ALLOCATED: usize = 0;
+    memory(socket).map(|info| u64::from(info[RECEIVE_ALLOCATED]))
+}
+
+/// `SK_MEMINFO_VARS` of `linux/sock_diag.h`.
+const MEMORY_VARS: usize = 9;
+
+/// What a socket's memory is used for.
+fn memory(socket: BorrowedFd<'_>) -> Option<[u32; MEMORY_VARS]> {
+    let mut info = [0u32; MEMORY_VARS];
     let mut bytes = size_of_val(&info) as libc::socklen_t;
     // SAFETY: the info points to an array that outlives the call, and `bytes` to its size, which
     // the kernel does not exceed and overwrites with what it wrote.
@@ -68,7 +82,7 @@ pub(super) fn drops(socket: BorrowedFd<'_>) -> Option<u32> {
             &raw mut bytes,
         )
     };
-    (result == 0 && bytes as usize == size_of_val(&info)).then_some(info[DROPS])
+    (result == 0 && bytes as usize == size_of_val(&info)).then_some(info)
 }
 
 /// Whether nothing waits to be received.
