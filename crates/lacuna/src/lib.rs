@@ -39,6 +39,7 @@ mod connecting;
 mod connection;
 mod context;
 mod control_queue;
+mod copying;
 mod credit;
 mod error;
 mod goodbye;

@@ -1,17 +1,19 @@
 //! Turns runs of the protocol into packets on a datapath.
 //!
-//! There is one pass over a payload here: it is summed for the trailer, and on the way copied
-//! behind its header. So a bundle lies in one piece, still in the cache when the kernel copies it
-//! once more. Payloads that are large stay where they are and are only summed; headers and trailers
-//! are then written side by side into the burst's arena. Runs to one destination share a burst.
+//! There is one pass over a payload here: it is summed for the trailer. On the way it may be copied
+//! behind its header; so a bundle lies in one piece, still in the cache when the kernel copies it
+//! once more. Or it stays where it is, for the kernel to gather; headers and trailers are then
+//! written side by side into the burst's arena. Runs to one destination share a burst.
 //!
-//! That to copy is faster than to let the kernel gather was measured (Zen 3, loopback, buffers in
-//! DRAM, a bare sender with a checksum): 1,400 bytes 15 % faster, 4,096 8 %, 8,192 and 16,000 3 %;
-//! 32,000 bytes 2 % slower. The copy itself hides behind the reading, while each piece of a gather
-//! list costs the kernel some 20 ns, and it copies long pieces faster than short ones. Copying,
-//! bulk runs at 0.98 to 1.08 of a bare loop on a Zen 5 host. On a Zen 4 host it runs at 0.73 to 0.79 only,
-//! and gathering is 5 to 10 % faster: the kernel's copy of 4,096 bytes takes 460 ns there, wherever from.
+//! Which is faster depends on the processor. The copy hides behind the reading, while each piece of
+//! a gather list costs the kernel some 20 ns, and it copies long pieces faster than short ones: on
+//! Zen 3 (loopback, buffers in DRAM, a bare sender with a checksum) copying 1,400 bytes is 15 %
+//! faster, 4,096 8 %, 8,192 and 16,000 3 %. On Zen 4 to gather is 10 to 15 % faster at 8,192 and
+//! 4,096 bytes, since there a core pays most for what it writes. So senders of large bursts find out
+//! by themselves: `copying.rs`.
 
+use crate::clock::Clock;
+use crate::copying::{Copying, PAYLOAD_BYTES_MAX};
 use crate::shared::Shared;
 use lacuna_datapath::{
     BUNDLE_PACKETS_MAX, Burst, BurstBuffers, Datapath, PACKET_BYTES_MAX, SendError,
@@ -23,9 +25,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Payloads of no more than this are copied; see the module's text.
-const COPIED_BYTES_MAX: usize = 16 << 10;
-
 /// A run that has its destination, and where in it to go on.
 struct Outbound {
     to: SocketAddr,
@@ -35,12 +34,20 @@ struct Outbound {
     shared: Arc<Shared>,
 }
 
+impl Outbound {
+    /// Of the next packet.
+    fn payload_bytes(&self) -> usize {
+        self.run.packets_from(self.next).next().map_or(0, |(_, payload)| payload.len())
+    }
+}
+
 /// Sends runs of one channel in order.
 pub(crate) struct Packetizer {
     buffers: BurstBuffers,
     queue: VecDeque<Outbound>,
     /// Packets of all runs in the queue.
     packets: usize,
+    copying: Copying,
 }
 
 /// Totals of what a datapath refused.
@@ -50,8 +57,13 @@ pub(crate) struct Refused {
 }
 
 impl Packetizer {
-    pub(crate) fn new() -> Self {
-        Self { buffers: BurstBuffers::new(), queue: VecDeque::new(), packets: 0 }
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self {
+            buffers: BurstBuffers::new(),
+            queue: VecDeque::new(),
+            packets: 0,
+            copying: Copying::new(clock),
+        }
     }
 
     pub(crate) fn push(&mut self, to: SocketAddr, run: Transmit, shared: Arc<Shared>) {
@@ -82,8 +94,11 @@ impl Packetizer {
             if !first.run.takes_marks() {
                 burst.refuse_marks();
             }
-            fill(&mut burst, &self.queue);
+            let timed = self.copying.start(self.packets, || first.payload_bytes());
+            let bytes = fill(&mut burst, &self.queue, timed.is_copied);
+            let packets = burst.len();
             let mut sent = 0;
+            let mut is_refused = false;
             let is_blocked = loop {
                 match datapath.send(now_ns, &burst) {
                     Ok(0) => break true,
@@ -99,6 +114,7 @@ impl Packetizer {
                         // statistics treat it so.
                         note(&error, first.to);
                         refused.packets += 1;
+                        is_refused = true;
                         sent += 1;
                         burst.advance(1);
                         if burst.is_empty() {
@@ -107,6 +123,9 @@ impl Packetizer {
                     }
                 }
             };
+            if sent == packets && !is_refused {
+                self.copying.end(timed, bytes);
+            }
             consume(&mut self.queue, sent);
             self.packets -= sent;
             if is_blocked {
@@ -135,27 +154,30 @@ fn encode(queue: &VecDeque<Outbound>) {
 }
 
 /// Puts the packets of the first runs to one destination into the burst, as far
-/// as they are alike in what they say of congestion marks.
-fn fill<'p>(burst: &mut Burst<'_, 'p>, queue: &'p VecDeque<Outbound>) {
+/// as they are alike in what they say of congestion marks. Returns the bytes of their payloads.
+fn fill<'p>(burst: &mut Burst<'_, 'p>, queue: &'p VecDeque<Outbound>, is_copied: bool) -> usize {
     let to = burst.destination();
+    let mut bytes = 0;
     for outbound in queue {
         if outbound.to != to || outbound.run.takes_marks() != burst.takes_marks() {
-            return;
+            return bytes;
         }
         for (header, payload) in outbound.run.packets_from(outbound.next) {
             if burst.len() == Burst::PACKETS_MAX {
-                return;
+                return bytes;
             }
             let (head_bytes, pad) = (header.header_bytes(), pad_bytes(payload.len()));
             let tail_bytes = pad + TRAILER_BYTES;
-            if payload.len() <= COPIED_BYTES_MAX {
+            if is_copied && payload.len() <= PAYLOAD_BYTES_MAX {
                 let packet_bytes = head_bytes + payload.len() + tail_bytes;
                 if !has_room(burst, packet_bytes) {
-                    return;
+                    return bytes;
                 }
+                bytes += payload.len();
                 burst.push_whole(packet_bytes, |packet| header.emit_packet(packet, payload));
                 continue;
             }
+            bytes += payload.len();
             burst.push_with(head_bytes, payload, tail_bytes, |head, tail| {
                 header.emit(head);
                 let (padding, trailer) = tail.split_at_mut(pad);
@@ -164,6 +186,7 @@ fn fill<'p>(burst: &mut Burst<'_, 'p>, queue: &'p VecDeque<Outbound>) {
             });
         }
     }
+    bytes
 }
 
 /// Whether a packet that is copied still belongs into the burst: bundles leave whole, and before
@@ -199,7 +222,7 @@ mod tests {
     #[test]
     fn packets_that_are_copied_fill_whole_bundles_that_stay_in_the_cache() {
         let mut buffers = BurstBuffers::new();
-        for packet_bytes in (20..COPIED_BYTES_MAX).step_by(4) {
+        for packet_bytes in (20..PAYLOAD_BYTES_MAX).step_by(4) {
             let mut burst = buffers.start(([127, 0, 0, 1], 4791).into());
             while burst.len() < Burst::PACKETS_MAX && has_room(&burst, packet_bytes) {
                 burst.push_whole(packet_bytes, |_| {});

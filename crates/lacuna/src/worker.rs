@@ -179,7 +179,7 @@ impl Worker {
         let channel = |(index, datapath)| Channel {
             index,
             datapath,
-            packetizer: Packetizer::new(),
+            packetizer: Packetizer::new(clock),
             control: ControlQueue::new(),
             turn_packets: TURN_PACKETS,
             is_blocked: false,
