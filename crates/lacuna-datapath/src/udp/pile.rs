@@ -18,8 +18,8 @@
 const FLOW_BYTES: u64 = 4 << 20;
 /// From pile to pile, with each that became as high as it was to be an eighth of that, down to this;
 const BETWEEN_BYTES: u64 = 128 << 10;
-/// with each that stopped growing twice, up to this.
-const FLOW_BYTES_MAX: u64 = 16 << 20;
+/// with each that stopped growing eight times as much, up to this.
+const FLOW_BYTES_MAX: u64 = 64 << 20;
 /// A slower flow is not let lie: its sender has other costs. 8 Gbit/s.
 const BYTES_PER_US_MIN: u64 = 1000;
 /// How high a pile is to be, by the kernel's accounting.
@@ -30,10 +30,10 @@ const BUFFER_PART: u64 = 8;
 const LOW_BYTES: u64 = 256 << 10;
 /// The longest that anything is let lie.
 const LIES_NS: u64 = 350_000;
-/// In the time that the flow takes for so many bytes a pile has to grow: six bundles of segmentation
+/// In the time that the flow takes for so many bytes a pile has to grow: five bundles of segmentation
 /// offload. With two and a half, of which two leave together, one pile in four was taken for the
 /// end of a flow that had none.
-const GROWS_BYTES: u64 = 384 << 10;
+const GROWS_BYTES: u64 = 320 << 10;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Pile {
                 grown_ns: now_ns,
                 queued_bytes: 0,
                 patience_ns,
-                look_ns: now_ns + patience_ns / 2,
+                look_ns: now_ns + patience_ns / 4,
             });
             (self.began_ns, self.bytes) = (now_ns, 0);
         }
@@ -106,9 +106,9 @@ impl Pile {
         if is_high {
             self.wanted_bytes = (self.wanted_bytes / 8).max(BETWEEN_BYTES);
         } else if is_over {
-            self.wanted_bytes = (self.wanted_bytes * 2).min(FLOW_BYTES_MAX);
+            self.wanted_bytes = (self.wanted_bytes * 8).min(FLOW_BYTES_MAX);
         } else {
-            lying.look_ns = now_ns + lying.patience_ns / 2;
+            lying.look_ns = now_ns + lying.patience_ns / 4;
             return true;
         }
         self.lying = None;
