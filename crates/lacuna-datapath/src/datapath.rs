@@ -71,7 +71,8 @@ pub trait Datapath: Send {
 
     /// Takes one bounded batch of what has arrived, hands it to the placer and returns the number
     /// of packets; 0 when it found nothing. Where there are several places to look, not every call
-    /// looks at each. Never blocks.
+    /// looks at each, and what comes fast may be left there for a fraction of a millisecond, until
+    /// it is worth a call. Never blocks.
     ///
     /// # Errors
     ///

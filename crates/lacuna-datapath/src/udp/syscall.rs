@@ -49,7 +49,8 @@ pub(super) fn set_option(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Messages that a socket has dropped for want of room, if the kernel tells.
+/// The kernel's count of packets that the socket dropped for want of room; `None` before Linux
+/// 4.12.
 pub(super) fn drops(socket: BorrowedFd<'_>) -> Option<u32> {
     /// `SK_MEMINFO_DROPS` of `linux/sock_diag.h`.
     const DROPS: usize = 8;
