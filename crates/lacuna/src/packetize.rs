@@ -9,8 +9,7 @@
 //! a gather list costs the kernel some 20 ns, and it copies long pieces faster than short ones: on
 //! Zen 3 (loopback, buffers in DRAM, a bare sender with a checksum) copying 1,400 bytes is 15 %
 //! faster, 4,096 8 %, 8,192 and 16,000 3 %. On Zen 4 to gather is 13 % faster at 8,192 and 4,096
-//! bytes, and no slower at 1,400. So senders of large bursts find out
-//! by themselves: `copying.rs`.
+//! bytes, and no slower at 1,400. So senders of large bursts find out by themselves: `copying.rs`.
 
 use crate::clock::Clock;
 use crate::copying::{Copying, PAYLOAD_BYTES_MAX};
