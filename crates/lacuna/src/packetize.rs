@@ -94,7 +94,7 @@ impl Packetizer {
                 burst.refuse_marks();
             }
             let timed = self.copying.start(self.packets, || first.payload_bytes());
-            let bytes = fill(&mut burst, &self.queue, timed.is_copied);
+            let bytes = fill(&mut burst, &self.queue, self.packets, timed.is_copied);
             let packets = burst.len();
             let mut sent = 0;
             let mut is_refused = false;
@@ -153,8 +153,14 @@ fn encode(queue: &VecDeque<Outbound>) {
 }
 
 /// Puts the packets of the first runs to one destination into the burst, as far
-/// as they are alike in what they say of congestion marks. Returns the bytes of their payloads.
-fn fill<'p>(burst: &mut Burst<'_, 'p>, queue: &'p VecDeque<Outbound>, is_copied: bool) -> usize {
+/// as they are alike in what they say of congestion marks. `waiting` packets are in the queue.
+/// Returns the bytes of their payloads.
+fn fill<'p>(
+    burst: &mut Burst<'_, 'p>,
+    queue: &'p VecDeque<Outbound>,
+    waiting: usize,
+    is_copied: bool,
+) -> usize {
     let to = burst.destination();
     let mut bytes = 0;
     for outbound in queue {
@@ -169,7 +175,7 @@ fn fill<'p>(burst: &mut Burst<'_, 'p>, queue: &'p VecDeque<Outbound>, is_copied:
             let tail_bytes = pad + TRAILER_BYTES;
             if is_copied && payload.len() <= PAYLOAD_BYTES_MAX {
                 let packet_bytes = head_bytes + payload.len() + tail_bytes;
-                if !has_room(burst, packet_bytes) {
+                if !has_room(burst, packet_bytes, waiting) {
                     return bytes;
                 }
                 bytes += payload.len();
@@ -189,10 +195,12 @@ fn fill<'p>(burst: &mut Burst<'_, 'p>, queue: &'p VecDeque<Outbound>, is_copied:
 }
 
 /// Whether a packet that is copied still belongs into the burst: bundles leave whole, and before
-/// they fall out of the caches. (Two together share a call; four are no better.)
-fn has_room(burst: &Burst<'_, '_>, packet_bytes: usize) -> bool {
-    let bundle = || (PACKET_BYTES_MAX / packet_bytes).min(BUNDLE_PACKETS_MAX);
-    burst.arena_bytes() <= PACKET_BYTES_MAX || !burst.len().is_multiple_of(bundle())
+/// they fall out of the caches. (Two together share a call; four are no better.) Of `waiting`
+/// packets less than a bundle that would be left over goes along, rather than in a call of its own.
+fn has_room(burst: &Burst<'_, '_>, packet_bytes: usize, waiting: usize) -> bool {
+    let bundle = (PACKET_BYTES_MAX / packet_bytes).min(BUNDLE_PACKETS_MAX);
+    let is_whole = burst.arena_bytes() > PACKET_BYTES_MAX && burst.len().is_multiple_of(bundle);
+    !is_whole || waiting < burst.len() + bundle
 }
 
 fn consume(queue: &mut VecDeque<Outbound>, mut packets: usize) {
@@ -218,18 +226,41 @@ fn note(error: &SendError, to: SocketAddr) {
 mod tests {
     use super::*;
 
+    /// Packets that are copied for one call when so many wait.
+    fn copied(buffers: &mut BurstBuffers, packet_bytes: usize, waiting: usize) -> (usize, usize) {
+        let mut burst = buffers.start(([127, 0, 0, 1], 4791).into());
+        while burst.len() < waiting.min(Burst::PACKETS_MAX)
+            && has_room(&burst, packet_bytes, waiting)
+        {
+            burst.push_whole(packet_bytes, |_| {});
+        }
+        (burst.len(), burst.arena_bytes())
+    }
+
     #[test]
     fn packets_that_are_copied_fill_whole_bundles_that_stay_in_the_cache() {
         let mut buffers = BurstBuffers::new();
         for packet_bytes in (20..PAYLOAD_BYTES_MAX).step_by(4) {
-            let mut burst = buffers.start(([127, 0, 0, 1], 4791).into());
-            while burst.len() < Burst::PACKETS_MAX && has_room(&burst, packet_bytes) {
-                burst.push_whole(packet_bytes, |_| {});
-            }
+            let (packets, arena_bytes) = copied(&mut buffers, packet_bytes, 1 << 20);
             let bundle = (PACKET_BYTES_MAX / packet_bytes).min(BUNDLE_PACKETS_MAX);
-            assert!(burst.len() >= bundle, "{packet_bytes} bytes");
-            assert!(burst.len().is_multiple_of(bundle), "{packet_bytes} bytes");
-            assert!(burst.arena_bytes() <= 2 * PACKET_BYTES_MAX, "{packet_bytes} bytes");
+            assert!(packets >= bundle, "{packet_bytes} bytes");
+            assert!(packets.is_multiple_of(bundle), "{packet_bytes} bytes");
+            assert!(arena_bytes <= 2 * PACKET_BYTES_MAX, "{packet_bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn less_than_a_bundle_that_would_be_left_over_goes_along() {
+        let mut buffers = BurstBuffers::new();
+        let bundle = PACKET_BYTES_MAX / 4100;
+        for (waiting, taken) in [
+            (2 * bundle, 2 * bundle),
+            (2 * bundle + 1, 2 * bundle + 1),
+            (3 * bundle - 1, 3 * bundle - 1),
+            (3 * bundle, 2 * bundle),
+            (4 * bundle + 1, 2 * bundle),
+        ] {
+            assert_eq!(copied(&mut buffers, 4100, waiting).0, taken, "{waiting} packets");
         }
     }
 }

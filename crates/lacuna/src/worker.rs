@@ -7,6 +7,7 @@
 //! but the queue pairs' locks, taken once per burst, and the atomic bitmaps.
 
 mod intake;
+mod locals;
 mod settle;
 #[cfg(test)]
 mod tests;
@@ -21,9 +22,9 @@ use crate::shared::{Machine, Shared, State};
 use crate::spin::Spin;
 use intake::Intake;
 use lacuna_datapath::{Datapath, Waiter};
-use lacuna_proto::prefetch::prefetch_value;
 use lacuna_proto::table::ChannelWriter;
 use lacuna_wire::{ControlWriter, DATA_OVERHEAD_BYTES, PacketError, RejectKind};
+use locals::{FEW_QUEUE_PAIRS, Locals};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::SocketAddr;
@@ -45,10 +46,6 @@ const TURN_PACKETS: u32 = 64;
 /// Queue pairs that get a turn in one step, if they have too little to fill a burst: all
 /// are settled before they have left the caches. 16 are no better.
 const TURNS_MAX: usize = 64;
-/// As many queue pairs stay in a second-level cache, with 14 KB each: to ask for their
-/// memory would be 9 % of the instructions of a small message. Of more, who has more to
-/// send keeps its turn for some bursts.
-const FEW_QUEUE_PAIRS: usize = 32;
 /// Batches read from one channel per step: together a quarter of the smallest
 /// window, so that the sender hears of it while there is more on its way.
 const TURN_BATCHES: usize = 2;
@@ -143,8 +140,7 @@ pub(crate) struct Worker {
     index: usize,
     clock: Clock,
     channels: Vec<Channel>,
-    /// By queue pair number.
-    locals: Vec<Option<Local>>,
+    locals: Locals,
     inbox: Arc<Inbox>,
     commands: Vec<Command>,
     waiter: Waiter,
@@ -188,7 +184,7 @@ impl Worker {
             index,
             clock,
             channels: datapaths.into_iter().map(channel).collect(),
-            locals: Vec::new(),
+            locals: Locals::default(),
             inbox,
             commands: Vec::new(),
             waiter,
@@ -329,7 +325,7 @@ impl Worker {
         for turn in 0..self.ready.len().min(TURNS_MAX) {
             let Some(number) = self.ready.pop() else { break };
             if let Some(next) = self.ready.peek() {
-                prefetch_local(&self.locals, next);
+                self.locals.prefetch(next);
             }
             if turn > 0 {
                 // A turn may have sent much.
@@ -347,7 +343,7 @@ impl Worker {
         let mut numbers = unsettled.drain(..).peekable();
         while let Some(number) = numbers.next() {
             if let Some(&next) = numbers.peek() {
-                prefetch_local(&self.locals, next);
+                self.locals.prefetch(next);
             }
             self.settle(now_ns, number);
         }
@@ -377,7 +373,7 @@ impl Worker {
             match command {
                 Command::Add(shared) => self.add(shared),
                 Command::Write(number, writers) => {
-                    if let Some(local) = self.local(number) {
+                    if let Some(local) = self.locals.get_mut(number) {
                         local.writers = writers;
                         local.shared.on_writers();
                     }
@@ -385,7 +381,7 @@ impl Worker {
                 }
                 Command::Ready(number) => self.make_ready(number),
                 Command::Remove(number) => {
-                    let local = self.locals.get_mut(number as usize).and_then(Option::take);
+                    let local = self.locals.remove(number);
                     let local = local.as_ref();
                     self.rest.change(local.map(|local| local.rest_ns), None);
                     self.spin.change(local.is_some_and(|local| local.is_near), false);
@@ -402,11 +398,7 @@ impl Worker {
 
     fn add(&mut self, shared: Arc<Shared>) {
         let number = shared.number;
-        let index = number as usize;
-        if self.locals.len() <= index {
-            self.locals.resize_with(index + 1, || None);
-        }
-        self.locals[index] = Some(Local {
+        self.locals.insert(Local {
             shared,
             writers: Vec::new(),
             due_ns: None,
@@ -422,12 +414,8 @@ impl Worker {
         self.make_ready(number);
     }
 
-    fn local(&mut self, number: u32) -> Option<&mut Local> {
-        self.locals.get_mut(number as usize)?.as_mut()
-    }
-
     fn make_ready(&mut self, number: u32) {
-        if let Some(Some(local)) = self.locals.get_mut(number as usize)
+        if let Some(local) = self.locals.get_mut(number)
             && !local.is_ready
         {
             local.is_ready = true;
@@ -442,7 +430,7 @@ impl Worker {
                 break;
             }
             self.timers.pop();
-            if let Some(local) = self.local(number)
+            if let Some(local) = self.locals.get_mut(number)
                 && local.due_ns == Some(due_ns)
             {
                 (local.due_ns, local.is_due) = (None, true);
@@ -521,7 +509,7 @@ impl Worker {
         let was_blocked = channel.is_blocked;
         channel.is_blocked = !channel.packetizer.flush(now_ns, datapath, &mut self.refused);
         if was_blocked && !channel.is_blocked {
-            for number in 0..self.locals.len() as u32 {
+            for number in self.locals.numbers() {
                 self.make_ready(number);
             }
         }
@@ -542,7 +530,7 @@ impl Worker {
 
     /// Lets one queue pair send data.
     fn serve(&mut self, now_ns: u64, number: u32) {
-        let Some(Some(local)) = self.locals.get_mut(number as usize) else { return };
+        let Some(local) = self.locals.get_mut(number) else { return };
         local.is_ready = false;
         local.unsettle(number, &mut self.unsettled);
         let is_due = std::mem::take(&mut local.is_due);
@@ -590,16 +578,6 @@ impl Worker {
             local.is_ready = true;
             self.ready.push_on(number, self.ready.len() >= FEW_QUEUE_PAIRS);
         }
-    }
-}
-
-/// Asks for the memory of a queue pair that is next: with a thousand of them it is in no
-/// cache, and each of its lines would be waited for by itself.
-fn prefetch_local(locals: &[Option<Local>], number: u32) {
-    if locals.len() > FEW_QUEUE_PAIRS
-        && let Some(Some(local)) = locals.get(number as usize)
-    {
-        prefetch_value(&*local.shared);
     }
 }
 

@@ -2,8 +2,9 @@
 //! are handed on, and the queue pairs concerned are noted, for a turn if they have
 //! something to send, else to be settled in the same step.
 
+use super::WorkerCounters;
+use super::locals::Locals;
 use super::turns::Turns;
-use super::{Local, WorkerCounters, prefetch_local};
 use crate::clock::Clock;
 use crate::shared::Machine;
 use lacuna_datapath::{Placer, ReceivedBatch};
@@ -23,7 +24,7 @@ pub(super) struct Intake<'w> {
     /// Position of the channel among this worker's.
     pub(super) position: usize,
     pub(super) channel: u8,
-    pub(super) locals: &'w mut Vec<Option<Local>>,
+    pub(super) locals: &'w mut Locals,
     pub(super) ready: &'w mut Turns,
     pub(super) unsettled: &'w mut Vec<u32>,
     pub(super) timers: &'w mut BinaryHeap<Reverse<(u64, u32)>>,
@@ -51,7 +52,7 @@ impl Placer for Intake<'_> {
                 Ok(Packet::Control(header, body)) => {
                     let next = packets.peek().map(|next| parse(next));
                     if let Some(Ok(Packet::Control(next, _))) = next {
-                        prefetch_local(self.locals, next.dest.queue_pair());
+                        self.locals.prefetch(next.dest.queue_pair());
                     }
                     let number = header.dest.queue_pair();
                     self.on_control(number, header.qkey, body, packet.len(), batch.source);
@@ -75,8 +76,8 @@ impl Intake<'_> {
         packets: &mut Peekable<impl Iterator<Item = &'p [u8]>>,
     ) {
         let number = header.dest.queue_pair();
-        prefetch_local(self.locals, number);
-        let local = self.locals.get_mut(number as usize).and_then(Option::as_mut);
+        self.locals.prefetch(number);
+        let local = self.locals.get_mut(number);
         let Some(local) = local.filter(|local| local.writers.len() > self.position) else {
             match header.check(packet) {
                 Ok(()) => _ = self.counters.unknown.fetch_add(1, Ordering::Relaxed),
@@ -136,7 +137,7 @@ impl Intake<'_> {
         packet_bytes: usize,
         source: SocketAddr,
     ) {
-        let local = self.locals.get_mut(number as usize).and_then(Option::as_mut);
+        let local = self.locals.get_mut(number);
         let Some(local) = local.filter(|local| local.shared.qkey == qkey) else {
             self.counters.unknown.fetch_add(1, Ordering::Relaxed);
             return;

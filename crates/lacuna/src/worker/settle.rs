@@ -29,7 +29,7 @@ impl Worker {
     /// What is left to do for a queue pair that had a turn or got something, now that
     /// data have left: to tell the peer, this end's other workers and the application.
     pub(super) fn settle(&mut self, now_ns: u64, number: u32) {
-        let Some(Some(local)) = self.locals.get_mut(number as usize) else { return };
+        let Some(local) = self.locals.get_mut(number) else { return };
         local.is_unsettled = false;
         let had_queued = std::mem::take(&mut local.had_queued);
         let shared = local.shared.clone();
@@ -44,7 +44,7 @@ impl Worker {
                 }
             }
         };
-        if let Some(local) = self.local(number) {
+        if let Some(local) = self.locals.get_mut(number) {
             let before_ns = std::mem::replace(&mut local.rest_ns, settled.rest_ns);
             let was_near = std::mem::replace(&mut local.is_near, settled.is_near);
             self.rest.change(Some(before_ns), Some(settled.rest_ns));
@@ -139,7 +139,7 @@ impl Worker {
 
     /// Calls a queue pair again at `due_ns`, with a turn if its time has come.
     fn call_at(&mut self, now_ns: u64, number: u32, due_ns: Option<u64>) {
-        let Some(Some(local)) = self.locals.get_mut(number as usize) else { return };
+        let Some(local) = self.locals.get_mut(number) else { return };
         local.is_due &= due_ns.is_some_and(|due_ns| due_ns <= now_ns);
         if local.is_due {
             self.make_ready(number);
