@@ -1,14 +1,15 @@
 //! What is left to do for a queue pair in a step, once data have left: to tell the peer,
 //! this end's other workers and the application, and to note when it wants to be called.
 
-use super::{BLOCKED_RETRY_NS, Worker, address};
+use super::{BLOCKED_RETRY_NS, Channel, Worker, address};
+use crate::clock::Clock;
 use crate::shared::{Machine, Shared, State};
 use lacuna_proto::modes::auto;
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::QueuePair;
+use lacuna_wire::ControlWriter;
 use std::cmp::Reverse;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 /// What is left of a queue pair's turn once its lock is let go.
 #[derive(Debug, Default)]
@@ -32,27 +33,31 @@ impl Worker {
         let Some(local) = self.locals.get_mut(number) else { return };
         local.is_unsettled = false;
         let had_queued = std::mem::take(&mut local.had_queued);
-        let shared = local.shared.clone();
+        let shared = &local.shared;
+        let mut teller = Teller {
+            index: self.index,
+            clock: self.clock,
+            channels: &mut self.channels,
+            writer: &mut self.writer,
+        };
         let settled = {
             let mut state = shared.lock();
             let State { machine, addresses } = &mut *state;
             match machine {
                 Machine::Reserved(_) => Settled::default(),
-                Machine::Probing(prober, _) => self.serve_prober(now_ns, prober, addresses),
+                Machine::Probing(prober, _) => teller.serve_prober(now_ns, prober, addresses),
                 Machine::Connected(qp) => {
-                    self.settle_connected(now_ns, qp, addresses, &shared, had_queued)
+                    teller.settle_connected(now_ns, qp, addresses, shared, had_queued)
                 }
             }
         };
-        if let Some(local) = self.locals.get_mut(number) {
-            let before_ns = std::mem::replace(&mut local.rest_ns, settled.rest_ns);
-            let was_near = std::mem::replace(&mut local.is_near, settled.is_near);
-            self.rest.change(Some(before_ns), Some(settled.rest_ns));
-            self.spin.change(was_near, settled.is_near);
-        }
         if settled.news {
             shared.notify();
         }
+        let before_ns = std::mem::replace(&mut local.rest_ns, settled.rest_ns);
+        let was_near = std::mem::replace(&mut local.is_near, settled.is_near);
+        self.rest.change(Some(before_ns), Some(settled.rest_ns));
+        self.spin.change(was_near, settled.is_near);
         match settled.choice {
             Some(choice) if choice.is_new => tracing::info!(number, "auto: {choice}"),
             Some(choice) => tracing::debug!(number, "auto, as before: {choice}"),
@@ -61,16 +66,40 @@ impl Worker {
         self.call_at(now_ns, number, settled.due_ns);
     }
 
+    /// Calls a queue pair again at `due_ns`, with a turn if its time has come.
+    fn call_at(&mut self, now_ns: u64, number: u32, due_ns: Option<u64>) {
+        let Some(local) = self.locals.get_mut(number) else { return };
+        local.is_due &= due_ns.is_some_and(|due_ns| due_ns <= now_ns);
+        if local.is_due {
+            self.make_ready(number);
+        } else if local.due_ns != due_ns {
+            local.due_ns = due_ns;
+            if let Some(due_ns) = due_ns {
+                self.timers.push(Reverse((due_ns, number)));
+            }
+        }
+    }
+}
+
+/// What of a worker it takes to tell a peer.
+struct Teller<'w> {
+    index: usize,
+    clock: Clock,
+    channels: &'w mut [Channel],
+    writer: &'w mut ControlWriter,
+}
+
+impl Teller<'_> {
     fn serve_prober(
         &mut self,
         now_ns: u64,
         prober: &mut Prober,
         addresses: &[Option<SocketAddr>],
     ) -> Settled {
-        let channels = &mut self.channels;
+        let channels = &mut *self.channels;
         loop {
             let owns = |channel| channels.iter().any(|own| own.index == channel);
-            let packet = prober.poll_control(now_ns, owns, &mut self.writer);
+            let packet = prober.poll_control(now_ns, owns, self.writer);
             let Some((channel, packet)) = packet else { break };
             let own = channels.iter_mut().find(|own| own.index == channel);
             if let (Some(own), Some(to)) = (own, address(addresses, channel)) {
@@ -86,7 +115,7 @@ impl Worker {
         now_ns: u64,
         qp: &mut QueuePair,
         addresses: &[Option<SocketAddr>],
-        shared: &Arc<Shared>,
+        shared: &Shared,
         had_queued: bool,
     ) -> Settled {
         let agreed = qp.config().geometry.channels();
@@ -115,7 +144,7 @@ impl Worker {
             let now_ns = self.clock.now_ns();
             for channel in self.channels.iter_mut().filter(|own| own.index < agreed) {
                 let Some(to) = address(addresses, channel.index) else { continue };
-                while let Some(packet) = qp.poll_control(now_ns, channel.index, &mut self.writer) {
+                while let Some(packet) = qp.poll_control(now_ns, channel.index, self.writer) {
                     channel.send_control(now_ns, to, packet);
                 }
             }
@@ -135,20 +164,6 @@ impl Worker {
     fn owned(&self, agreed: u8) -> u32 {
         let owned = self.channels.iter().filter(|own| own.index < agreed);
         owned.fold(0, |owned, own| owned | 1 << own.index)
-    }
-
-    /// Calls a queue pair again at `due_ns`, with a turn if its time has come.
-    fn call_at(&mut self, now_ns: u64, number: u32, due_ns: Option<u64>) {
-        let Some(local) = self.locals.get_mut(number) else { return };
-        local.is_due &= due_ns.is_some_and(|due_ns| due_ns <= now_ns);
-        if local.is_due {
-            self.make_ready(number);
-        } else if local.due_ns != due_ns {
-            local.due_ns = due_ns;
-            if let Some(due_ns) = due_ns {
-                self.timers.push(Reverse((due_ns, number)));
-            }
-        }
     }
 }
 
