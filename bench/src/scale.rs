@@ -79,22 +79,26 @@ fn axes() -> Vec<Axis> {
             256 << 20,
             &[1, 4, 32, 256, 1000].map(|slots| (slots, 1, slots, message)),
         ),
-        axis(
-            "queue pairs",
-            256 << 20,
-            &[1, 10, 100, 1000].map(|pairs| (pairs, pairs, 1000 / pairs, message)),
-        ),
-        // The same with longer messages, fewer of them to the packet.
+        // Alike, so that with more of them there is more in flight: what a thousand cost more
+        // than one is theirs and not that of another pattern.
+        axis("queue pairs", 1 << 30, &[1, 10, 100, 1000].map(|pairs| (pairs, pairs, 4, message))),
         axis(
             "queue pairs, long",
-            1 << 30,
-            &[1, 10, 100, 1000].map(|pairs| (pairs, pairs, 1000 / pairs, 1 << 20)),
+            2 << 30,
+            &[1, 10, 100, 1000].map(|pairs| (pairs, pairs, 2, 1 << 20)),
         ),
-        // Alike, so that with more of them there is more in flight.
         axis(
-            "full queue pairs",
+            "queue pairs, short",
             1 << 30,
             &[1, 10, 100, 1000].map(|pairs| (pairs, pairs, 16, 64 << 10)),
+        ),
+        // As many messages in flight, on more of them. With that a queue pair has fewer: one of a
+        // single slot has nothing to send from the end of a message until its peer has posted
+        // again, which costs as much with ten of them, and those are in every cache.
+        axis(
+            "slots spread",
+            256 << 20,
+            &[1, 10, 100, 1000].map(|pairs| (pairs, pairs, 1000 / pairs, message)),
         ),
         // As many bytes in flight, as far as messages can be so short.
         axis(

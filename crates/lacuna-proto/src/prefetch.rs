@@ -3,19 +3,18 @@
 //! `lacuna-crc`.) Messages are asked for one or two ahead where they are walked in order: when they
 //! are placed, acknowledged, taken back by the application, sent.
 //!
-//! With a thousand queue pairs and messages of 256 KiB this takes 22 ns off a packet, of 110 that it
-//! costs more than with one. Tried without effect beyond 5 ns: to ask for the reference count in front
-//! and for who is next before sockets are read; writers, key and geometry of the table beside the
-//! worker's own record of the queue pair; huge pages for the heap; turns of two or three bundles; the
-//! queue pair at the application's calls; a list of where each queue pair lies, which stays in the
-//! caches (the stall where it is asked for, 2 us a message, goes, and comes back elsewhere); whose the
-//! packets of the next coalesced piece are, while those of one are placed. What is left is spread
-//! over some 150 lines of both ends, 90 of them the queue pair's own, and a fifth is a kernel piece
-//! more per message. To fill that piece with the first packets of who is next makes it worse, 1.09 to
-//! 1.12: those are two visits more.
-//!
-//! With 16 messages of 64 KiB on each, asking for messages takes 27 ns off a packet, of 165 (both:
-//! `lacuna-bench scale`, old and new in turns).
+//! With a thousand queue pairs of one message of 256 KiB each this takes 22 ns off a packet, with 16
+//! messages of 64 KiB on each 27 ns (`lacuna-bench scale`, "slots spread" and "queue pairs, short", old
+//! and new in turns). Tried without effect beyond 5 ns: to ask for the reference count in front and for
+//! who is next before sockets are read; key and geometry of the table beside the worker's own record of
+//! the queue pair; huge pages for the heap; turns of two or three bundles; the queue pair at the
+//! application's calls, or once more where its turn or its report comes; whose the packets of the next
+//! coalesced piece are, while those of one are placed. To ask for another queue pair's lines besides,
+//! twice as many in all, costs less than 1 %: there is nothing to gain by making them fewer. What is
+//! left of the second is spread over the messages' own memory. Most of what is left of the first is no
+//! matter of memory: ten queue pairs of one slot, which are in every cache, cost more than half of it.
+//! To fill the last kernel piece of a message with the first packets of who is next makes it worse:
+//! those are two visits more.
 
 #![allow(unsafe_code, reason = "the intrinsic takes a pointer, though it reads nothing")]
 
