@@ -198,9 +198,11 @@ fn fill<'p>(
 /// they fall out of the caches. (Two together share a call; four are no better.) Of `waiting`
 /// packets less than a bundle that would be left over goes along, rather than in a call of its own.
 fn has_room(burst: &Burst<'_, '_>, packet_bytes: usize, waiting: usize) -> bool {
+    if burst.arena_bytes() <= PACKET_BYTES_MAX {
+        return true;
+    }
     let bundle = (PACKET_BYTES_MAX / packet_bytes).min(BUNDLE_PACKETS_MAX);
-    let is_whole = burst.arena_bytes() > PACKET_BYTES_MAX && burst.len().is_multiple_of(bundle);
-    !is_whole || waiting < burst.len() + bundle
+    !burst.len().is_multiple_of(bundle) || waiting < burst.len() + bundle
 }
 
 fn consume(queue: &mut VecDeque<Outbound>, mut packets: usize) {
