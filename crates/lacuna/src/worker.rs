@@ -22,7 +22,6 @@ use crate::shared::{Machine, Shared, State};
 use crate::spin::Spin;
 use intake::Intake;
 use lacuna_datapath::{Datapath, Waiter};
-use lacuna_proto::few::Few;
 use lacuna_proto::table::ChannelWriter;
 use lacuna_wire::{ControlWriter, DATA_OVERHEAD_BYTES, PacketError, RejectKind};
 use locals::{FEW_QUEUE_PAIRS, Locals};
@@ -108,7 +107,7 @@ impl Channel {
 struct Local {
     shared: Arc<Shared>,
     /// Writers of this worker's channels, in their order; empty until connected.
-    writers: Few<ChannelWriter>,
+    writers: Vec<ChannelWriter>,
     /// When it wants to be served; the timer heap may hold stale entries.
     due_ns: Option<u64>,
     /// In the ready list.
@@ -375,7 +374,7 @@ impl Worker {
                 Command::Add(shared) => self.add(shared),
                 Command::Write(number, writers) => {
                     if let Some(local) = self.locals.get_mut(number) {
-                        local.writers = writers.into_iter().collect();
+                        local.writers = writers;
                         local.shared.on_writers();
                     }
                     self.make_ready(number);
@@ -401,7 +400,7 @@ impl Worker {
         let number = shared.number;
         self.locals.insert(Local {
             shared,
-            writers: [].into_iter().collect(),
+            writers: Vec::new(),
             due_ns: None,
             is_ready: false,
             had_burst: false,
