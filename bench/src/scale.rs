@@ -8,9 +8,8 @@
 //! is sent from the same 64 KiB again and again would be compared with one of
 //! 1 GiB by what memory costs. Each round has sockets and queue pairs of its own.
 //! Settings whose messages are equally long receive into the very same buffers, which
-//! they hand on to each other: whether the allocator gets pages that lie beside each
-//! other depends on what else was allocated between them, and that alone made copying
-//! a payload a fifth dearer with ten queue pairs than with one.
+//! they hand on to each other: where the allocator's pages lie depends on what else was
+//! allocated between them, and by that alone copying a payload may cost a fifth more or less.
 
 use crate::pin;
 use crate::run::spread;
@@ -92,9 +91,15 @@ fn axes() -> Vec<Axis> {
             1 << 30,
             &[1, 10, 100, 1000].map(|pairs| (pairs, pairs, 16, 64 << 10)),
         ),
-        // As many messages in flight, on more of them. With that a queue pair has fewer: one of a
-        // single slot has nothing to send from the end of a message until its peer has posted
-        // again, which costs as much with ten of them, and those are in every cache.
+        // A queue pair of a single slot has nothing to send from the end of a message until its
+        // peer has posted again: one is in lock step, and ten, which are in every cache, show what
+        // of the next axis is that and what the number of queue pairs.
+        axis(
+            "queue pairs, one slot",
+            256 << 20,
+            &[1, 10, 100, 1000].map(|pairs| (pairs, pairs, 1, message)),
+        ),
+        // As many messages in flight, on more of them.
         axis(
             "slots spread",
             256 << 20,
@@ -162,11 +167,11 @@ pub(crate) fn run(only: &[String], rounds: u32, json: bool) -> Result<()> {
         return Ok(());
     }
     if !settings.is_empty() {
-        println!("axis             queue pairs  slots  message bytes  CPU ns/packet  ratio");
+        println!("axis                  queue pairs  slots  message bytes  CPU ns/packet  ratio");
     }
     for s in &settings {
         println!(
-            "{:<16} {:>11} {:>6} {:>14} {:>14.0} {:>6.2} [{:.2}-{:.2}]",
+            "{:<21} {:>11} {:>6} {:>14} {:>14.0} {:>6.2} [{:.2}-{:.2}]",
             s.axis,
             s.queue_pairs,
             s.slots,
@@ -356,7 +361,17 @@ mod tests {
                 slots: setting.slots.min(20),
                 ..setting
             };
-            Fleet::new(&small, &source, Vec::new()).unwrap().round(1 << 20).unwrap();
+            let mut fleet = Fleet::new(&small, &source, Vec::new()).unwrap();
+            fleet.round(1 << 20).unwrap();
+            let buffers = fleet.into_buffers();
+            let begin = |buffers: &[Vec<u8>]| {
+                let mut begin: Vec<_> = buffers.iter().map(Vec::as_ptr).collect();
+                begin.sort_unstable();
+                begin
+            };
+            let before = begin(&buffers);
+            let next = Fleet::new(&small, &source, buffers).unwrap();
+            assert_eq!(begin(&next.into_buffers()), before, "the same buffers");
         }
         queue_pair_bytes(100).unwrap();
     }

@@ -6,15 +6,13 @@
 //! With a thousand queue pairs of one message of 256 KiB each this takes 22 ns off a packet, with 16
 //! messages of 64 KiB on each 27 ns (`lacuna-bench scale`, "slots spread" and "queue pairs, short", old
 //! and new in turns). Tried without effect beyond 5 ns: to ask for the reference count in front and for
-//! who is next before sockets are read; key and geometry of the table beside the worker's own record of
-//! the queue pair; huge pages for the heap; turns of two or three bundles; the queue pair at the
+//! who is next before sockets are read; writers, key and geometry of the table beside the worker's own
+//! record of the queue pair; a list of where each queue pair lies, which stays in the caches; huge pages
+//! for the heap, but for the 16 messages; turns of two or three bundles; the queue pair at the
 //! application's calls, or once more where its turn or its report comes; whose the packets of the next
 //! coalesced piece are, while those of one are placed. To ask for another queue pair's lines besides,
-//! twice as many in all, costs less than 1 %: there is nothing to gain by making them fewer. What is
-//! left of the second is spread over the messages' own memory. Most of what is left of the first is no
-//! matter of memory: ten queue pairs of one slot, which are in every cache, cost more than half of it.
-//! To fill the last kernel piece of a message with the first packets of who is next makes it worse:
-//! those are two visits more.
+//! twice as many in all, costs less than 1 %, so it is hardly their number. To fill the last kernel
+//! piece of a message with the first packets of who is next makes it worse: those are two visits more.
 
 #![allow(unsafe_code, reason = "the intrinsic takes a pointer, though it reads nothing")]
 
