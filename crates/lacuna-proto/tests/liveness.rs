@@ -209,6 +209,34 @@ fn a_cancelled_send_that_waited_leaves_its_place_to_the_next() {
     assert_eq!(take(&mut pair, Side::B, held), [2; 10]);
 }
 
+#[test]
+fn sends_whose_turn_has_not_come_can_be_cancelled_and_their_receives_closed() {
+    let config = PairConfig {
+        controller: ControllerConfig::Fixed { rate_bits_per_s: 100_000_000 },
+        ..PairConfig::default()
+    };
+    let mut pair = Pair::new(config, Link::default());
+    let mut held: Vec<_> = (0..6).map(|_| post(&mut pair, Side::B, vec![0; 1 << 20])).collect();
+    pair.run_for(SECOND);
+    let ids: Vec<_> = (0..6).map(|i| pair.send(Side::A, vec![i; 1 << 20], None)).collect();
+    // Some of the first is on its way.
+    pair.run_for(20 * MS);
+    let now_ns = pair.now_ns;
+    pair.a.qp.cancel_send(now_ns, ids[3]);
+    let failure = ReceiveFailure::Cancelled(CancelReason::Cancelled);
+    assert!(pair.run_until(40 * MS, |pair| {
+        pair.b.qp.receive_failure(&held[3].posted) == Some(failure)
+    }));
+    take(&mut pair, Side::B, held.remove(5));
+    let closed = Some(Err(SendFailure::ClosedByPeer));
+    assert!(pair.run_until(40 * MS, |pair| outcome(pair, ids[5]) == closed));
+    take(&mut pair, Side::B, held.remove(3));
+    for i in [0, 1, 2, 4] {
+        assert!(pair.run_until(SECOND, |pair| outcome(pair, ids[i]) == Some(Ok(()))), "{i}");
+        assert_eq!(take(&mut pair, Side::B, held.remove(0)), [i as u8; 1 << 20]);
+    }
+}
+
 // ---- closing ----
 
 #[test]

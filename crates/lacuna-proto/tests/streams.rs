@@ -193,6 +193,22 @@ fn an_immediate_comes_whole_with_a_short_stream() {
 }
 
 #[test]
+fn a_stream_is_opened_behind_sends_whose_turn_has_not_come() {
+    let mut pair = pair("sr");
+    let held = [0; 4].map(|_| post(&mut pair, Side::B, vec![0; 4 * CHUNK]));
+    pair.run_for(50 * MS);
+    let mut ids = [0; 3].map(|_| pair.send(Side::A, vec![1; 4 * CHUNK], None)).to_vec();
+    let id = pair.a.qp.open_stream(None).unwrap();
+    push(&mut pair, id, 0, &[1; 4 * CHUNK], true).unwrap();
+    pair.a.qp.end_stream(id).unwrap();
+    ids.push(id);
+    for (id, held) in ids.into_iter().zip(held) {
+        assert!(pair.run_until(SECOND, |pair| pair.status(Side::A, id).outcome == Some(Ok(()))));
+        assert_eq!(take(&mut pair, Side::B, held), [1; 4 * CHUNK]);
+    }
+}
+
+#[test]
 fn a_cancelled_stream_takes_no_more_and_tells_the_receiver() {
     let mut pair = pair("sr");
     let held = post(&mut pair, Side::B, vec![0; 4 * CHUNK]);

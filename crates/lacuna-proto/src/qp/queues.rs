@@ -180,6 +180,11 @@ impl Queues {
         packets
     }
 
+    /// Whether nothing waits for some channel.
+    pub(super) fn has_empty(&self) -> bool {
+        self.channels.iter().any(Channel::is_empty)
+    }
+
     /// Whether anything waits.
     pub(super) fn is_empty(&self) -> bool {
         self.channels.iter().all(Channel::is_empty)

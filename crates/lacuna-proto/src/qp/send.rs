@@ -7,6 +7,7 @@
 
 mod parity;
 mod repairs;
+mod start;
 mod stream;
 
 use super::error::{Failure, PostSendError, SendFailure, WaitedFor};
@@ -15,16 +16,15 @@ use super::queues::{Place, Queues};
 use super::transmit::{Segment, Transmit};
 use super::user_send::{SendId, SendRequest, SendStatus, UserSend, UserSends};
 use super::waiting::Waiting;
-use super::window::{Landing, Standing, Window};
-use crate::buffer::SendBuffer;
+use super::window::{Standing, Window};
 use crate::geometry::Geometry;
 use crate::modes::auto::{Chooser, Policy};
-use crate::modes::ec::Encoder;
 use crate::modes::{Mode, Run};
 use crate::path::Path;
 use crate::path::ledger::Record;
 use lacuna_code::Codec;
 use lacuna_wire::{Ack, Cancel, CancelReason, Receives};
+use start::Landed;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -42,6 +42,8 @@ pub(crate) struct SendSide {
     pub(crate) window: Window,
     next_number: u64,
     waiting: Waiting,
+    /// Sends whose messages have numbers and are not made yet.
+    landed: Landed,
     messages: Messages,
     sends: UserSends,
     queues: Queues,
@@ -97,6 +99,7 @@ impl SendSide {
             window: Window::default(),
             next_number: 0,
             waiting: Waiting::default(),
+            landed: Landed::default(),
             messages: Messages::default(),
             sends: UserSends::default(),
             queues: Queues::new(geometry),
@@ -121,7 +124,7 @@ impl SendSide {
         }
         let id = self.sends.admit(request.data.len() as u64, request.deadline_ns);
         match self.window.landing(self.next_number).filter(|_| self.waiting.is_empty()) {
-            Some(landing) => self.start_if_fits(id, request, landing),
+            Some(landing) => self.land_if_fits(id, request, landing),
             None => self.waiting.push(id, request),
         }
         Ok(id)
@@ -137,7 +140,7 @@ impl SendSide {
             return Err(PostSendError::TooLong { len_bytes, capacity_bytes });
         }
         let id = self.sends.admit(len_bytes, request.deadline_ns);
-        self.start(id, request, landing);
+        self.land(id, request, landing);
         Ok(id)
     }
 
@@ -195,6 +198,7 @@ impl SendSide {
         let send = self.sends.get(id).filter(|send| send.outcome.is_none());
         let Some(numbers) = send.map(|send| send.numbers.clone()) else { return false };
         let had_started = !numbers.is_empty();
+        self.begin_before(numbers.end);
         self.messages.give_up(now_ns, numbers, reason);
         self.waiting.remove(id);
         self.settle(id, Err(failure));
@@ -221,100 +225,6 @@ impl SendSide {
             })
             .sum();
         send.acked_bytes + live
-    }
-
-    // ---- from waiting to started ----
-
-    /// The receive that the next send lands in.
-    pub(crate) fn landing(&mut self) -> Result<Landing, PostSendError> {
-        let landing = self.window.landing(self.next_number).filter(|_| self.waiting.is_empty());
-        self.wants_window = landing.is_none();
-        landing.ok_or_else(|| self.unposted())
-    }
-
-    pub(crate) fn unposted(&self) -> PostSendError {
-        PostSendError::Unposted { number: self.next_number, posted: self.window.posted() }
-    }
-
-    fn start_waiting(&mut self) {
-        while !self.waiting.is_empty() {
-            let Some(landing) = self.window.landing(self.next_number) else { return };
-            let Some((id, request)) = self.waiting.pop() else { return };
-            self.start_if_fits(id, request, landing);
-        }
-    }
-
-    fn start_if_fits(&mut self, id: SendId, request: SendRequest, landing: Landing) {
-        let Landing { capacity_bytes, .. } = landing;
-        let len_bytes = request.data.len() as u64;
-        if len_bytes > capacity_bytes {
-            self.settle(id, Err(SendFailure::TooLong { len_bytes, capacity_bytes }));
-        } else {
-            self.start(id, request, landing);
-        }
-    }
-
-    fn start(&mut self, id: SendId, request: SendRequest, landing: Landing) {
-        let SendRequest { mut data, mut immediate, .. } = request;
-        let slot_bytes = self.geometry.max_message_bytes() as usize;
-        let count = self.geometry.slots_for(data.len() as u64);
-        let last = landing.first + count - 1;
-        self.number_send(id, landing.first, count);
-        // The immediate travels with the first slot, the end with the last.
-        for number in landing.first..last {
-            let full = data.split_to(slot_bytes).expect("slots_for divides the length");
-            self.start_message(id, number, full, None, immediate.take());
-        }
-        let end_bytes = Some(data.len() as u64);
-        self.start_message(id, last, data, end_bytes, immediate);
-    }
-
-    fn start_message(
-        &mut self,
-        id: SendId,
-        number: u64,
-        data: SendBuffer,
-        end_bytes: Option<u64>,
-        immediate: Option<u32>,
-    ) {
-        let len_bytes = data.len() as u64;
-        let encoder = self.codec.clone().map(Encoder::new);
-        let segment = self.segment(number, data, 0, end_bytes, immediate, encoder);
-        let machine = self.mode.sender(segment.shape());
-        // Each move of these is a copy that waits for the one before it: none to spare.
-        let outgoing = self.messages.push(number, Outgoing::new(id, machine, segment, len_bytes));
-        outgoing.enqueue_runs(&mut self.queues, Place::Last);
-    }
-
-    fn number_send(&mut self, id: SendId, first: u64, count: u64) {
-        self.next_number = first + count;
-        if let Some(send) = self.sends.get_mut(id) {
-            send.start(first, count);
-        }
-    }
-
-    #[inline]
-    fn segment(
-        &self,
-        number: u64,
-        data: SendBuffer,
-        first_packet: u32,
-        message_end: Option<u64>,
-        immediate: Option<u32>,
-        encoder: Option<Encoder>,
-    ) -> Arc<Segment> {
-        let (peer_queue_pair, rkey) = self.peer.expect("checked when the send was taken");
-        Arc::new(Segment {
-            geometry: self.geometry,
-            number,
-            data,
-            first_packet,
-            message_end,
-            immediate,
-            peer_queue_pair,
-            rkey,
-            encoder,
-        })
     }
 
     // ---- queues of runs ----
@@ -344,8 +254,9 @@ impl SendSide {
 
     /// Whether what waits to be put on the wire, if anything, is less than this.
     pub(crate) fn is_near_end(&self, bytes: u64) -> bool {
-        let mtu_bytes = u64::from(self.geometry.mtu_bytes());
-        self.has_queued() && !self.queues.has_packets((bytes / mtu_bytes) as u32)
+        let packets = bytes / u64::from(self.geometry.mtu_bytes());
+        let packets = packets.saturating_sub(self.landed.packets());
+        self.has_queued() && !self.queues.has_packets(packets as u32)
     }
 
     /// Whether anything waits for this channel.
@@ -353,9 +264,10 @@ impl SendSide {
         !self.queues.is_empty_on(channel)
     }
 
-    /// See [`Queues::packets_on`].
+    /// See [`Queues::packets_on`]; all packets that are not queued yet count, too.
     pub(crate) fn queued_packets_on(&self, channel: usize, most: u32) -> u32 {
-        self.queues.packets_on(channel, most)
+        let landed = self.landed.packets().min(u64::from(u32::MAX)) as u32;
+        self.queues.packets_on(channel, most).saturating_add(landed)
     }
 
     /// Forgets queued runs of messages that are no more or were given up.
@@ -369,6 +281,7 @@ impl SendSide {
             }
             None => false,
         });
+        self.begin_next();
     }
 
     /// The next run for `channel`, of at most `packets_max` packets as far as
@@ -409,6 +322,7 @@ impl SendSide {
         }
         if taken.is_last {
             self.on_last_taken(number, path);
+            self.begin_next();
         }
         Some(transmit)
     }
@@ -462,6 +376,8 @@ impl SendSide {
         self.window.update(frame);
         self.wants_window &= self.window.landing(self.next_number).is_none();
         self.news |= self.window.posted() != posted;
+        // The peer may be done with what it was not sent: it has given up.
+        self.begin_before(self.window.finished_end());
         let (mut next, mut were_queued) = (0, false);
         while let Some(number) = self.messages.first_of(next..self.window.finished_end()) {
             next = number + 1;
@@ -476,7 +392,7 @@ impl SendSide {
         if were_queued {
             self.drop_queued();
         }
-        self.start_waiting();
+        self.land_waiting();
     }
 
     /// Says whether other messages were given up with it, whose runs may be queued.
@@ -589,6 +505,7 @@ impl SendSide {
     /// Ends everything.
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.waiting.clear();
+        self.landed = Landed::default();
         self.messages = Messages::default();
         self.drop_queued();
         for id in self.sends.open() {

@@ -14,6 +14,7 @@ impl SendSide {
         self.check(immediate)?;
         let landing = self.landing()?;
         let id = self.sends.admit(0, None);
+        self.begin_before(landing.first);
         self.number_send(id, landing.first, 1);
         if let Some(send) = self.sends.get_mut(id) {
             send.streaming = true;

@@ -1,0 +1,245 @@
+//! From a send to its messages.
+//!
+//! A send *lands* when its receive is posted: from then on its messages have their numbers, and
+//! nobody else's can come before them. They are made (the machine that judges what was lost, the
+//! segment that packets are cut from) only when a channel would have nothing left to send: who has
+//! a thousand queue pairs, each with a megabyte that may go, else writes all of that into memory
+//! that is in no cache any more when its turn comes.
+//!
+//! Invariants: messages are made in the order of their numbers; while sends are landed, every
+//! channel has something queued.
+
+use super::super::error::{PostSendError, SendFailure};
+use super::super::outgoing::Outgoing;
+use super::super::queues::Place;
+use super::super::transmit::Segment;
+use super::super::user_send::{SendId, SendRequest};
+use super::super::window::Landing;
+use super::SendSide;
+use crate::buffer::SendBuffer;
+use crate::geometry::Geometry;
+use crate::modes::ec::Encoder;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Sends whose messages have numbers and are not made yet, in their order.
+#[derive(Debug, Default)]
+pub(super) struct Landed {
+    sends: VecDeque<(SendId, SendRequest, u64)>,
+    packets: u64,
+}
+
+impl Landed {
+    pub(super) fn is_empty(&self) -> bool {
+        self.sends.is_empty()
+    }
+
+    /// Packets of all of them.
+    pub(super) fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    fn push(&mut self, geometry: &Geometry, id: SendId, request: SendRequest, first: u64) {
+        self.packets += packets(geometry, &request);
+        self.sends.push_back((id, request, first));
+    }
+
+    /// Takes the first, if its messages begin before number `end`.
+    fn pop_before(&mut self, geometry: &Geometry, end: u64) -> Option<(SendId, SendRequest, u64)> {
+        self.sends.front().filter(|(.., first)| *first < end)?;
+        let send = self.sends.pop_front()?;
+        self.packets -= packets(geometry, &send.1);
+        Some(send)
+    }
+}
+
+/// Packets of a send: one at least.
+fn packets(geometry: &Geometry, request: &SendRequest) -> u64 {
+    (request.data.len() as u64).div_ceil(u64::from(geometry.mtu_bytes())).max(1)
+}
+
+impl SendSide {
+    /// The receive that the next send lands in.
+    pub(crate) fn landing(&mut self) -> Result<Landing, PostSendError> {
+        let landing = self.window.landing(self.next_number).filter(|_| self.waiting.is_empty());
+        self.wants_window = landing.is_none();
+        landing.ok_or_else(|| self.unposted())
+    }
+
+    pub(crate) fn unposted(&self) -> PostSendError {
+        PostSendError::Unposted { number: self.next_number, posted: self.window.posted() }
+    }
+
+    pub(super) fn land_waiting(&mut self) {
+        while !self.waiting.is_empty() {
+            let Some(landing) = self.window.landing(self.next_number) else { return };
+            let Some((id, request)) = self.waiting.pop() else { return };
+            self.land_if_fits(id, request, landing);
+        }
+    }
+
+    pub(super) fn land_if_fits(&mut self, id: SendId, request: SendRequest, landing: Landing) {
+        let Landing { capacity_bytes, .. } = landing;
+        let len_bytes = request.data.len() as u64;
+        if len_bytes > capacity_bytes {
+            self.settle(id, Err(SendFailure::TooLong { len_bytes, capacity_bytes }));
+        } else {
+            self.land(id, request, landing);
+        }
+    }
+
+    pub(super) fn land(&mut self, id: SendId, request: SendRequest, landing: Landing) {
+        let count = self.geometry.slots_for(request.data.len() as u64);
+        self.number_send(id, landing.first, count);
+        if self.landed.is_empty() && self.queues.has_empty() {
+            self.begin(id, request, landing.first);
+        } else {
+            self.landed.push(&self.geometry, id, request, landing.first);
+        }
+    }
+
+    pub(super) fn number_send(&mut self, id: SendId, first: u64, count: u64) {
+        self.next_number = first + count;
+        if let Some(send) = self.sends.get_mut(id) {
+            send.start(first, count);
+        }
+    }
+
+    /// Makes messages until each channel has something to send. To be called when a queue has become
+    /// shorter.
+    #[inline]
+    pub(super) fn begin_next(&mut self) {
+        while !self.landed.is_empty() && self.queues.has_empty() {
+            self.begin_first(u64::MAX);
+        }
+    }
+
+    /// Makes the messages before number `end`: something else is to happen to them.
+    pub(super) fn begin_before(&mut self, end: u64) {
+        while self.begin_first(end) {}
+    }
+
+    fn begin_first(&mut self, end: u64) -> bool {
+        let first = self.landed.pop_before(&self.geometry, end);
+        let Some((id, request, number)) = first else { return false };
+        self.begin(id, request, number);
+        true
+    }
+
+    fn begin(&mut self, id: SendId, request: SendRequest, first: u64) {
+        let SendRequest { mut data, mut immediate, .. } = request;
+        let slot_bytes = self.geometry.max_message_bytes() as usize;
+        let last = first + self.geometry.slots_for(data.len() as u64) - 1;
+        // The immediate travels with the first slot, the end with the last.
+        for number in first..last {
+            let full = data.split_to(slot_bytes).expect("slots_for divides the length");
+            self.begin_message(id, number, full, None, immediate.take());
+        }
+        let end_bytes = Some(data.len() as u64);
+        self.begin_message(id, last, data, end_bytes, immediate);
+    }
+
+    fn begin_message(
+        &mut self,
+        id: SendId,
+        number: u64,
+        data: SendBuffer,
+        end_bytes: Option<u64>,
+        immediate: Option<u32>,
+    ) {
+        let len_bytes = data.len() as u64;
+        let encoder = self.codec.clone().map(Encoder::new);
+        let segment = self.segment(number, data, 0, end_bytes, immediate, encoder);
+        let machine = self.mode.sender(segment.shape());
+        // Each move of these is a copy that waits for the one before it: none to spare.
+        let outgoing = self.messages.push(number, Outgoing::new(id, machine, segment, len_bytes));
+        outgoing.enqueue_runs(&mut self.queues, Place::Last);
+    }
+
+    #[inline]
+    pub(super) fn segment(
+        &self,
+        number: u64,
+        data: SendBuffer,
+        first_packet: u32,
+        message_end: Option<u64>,
+        immediate: Option<u32>,
+        encoder: Option<Encoder>,
+    ) -> Arc<Segment> {
+        let (peer_queue_pair, rkey) = self.peer.expect("checked when the send was taken");
+        Arc::new(Segment {
+            geometry: self.geometry,
+            number,
+            data,
+            first_packet,
+            message_end,
+            immediate,
+            peer_queue_pair,
+            rkey,
+            encoder,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geometry::GeometryConfig;
+    use crate::modes::Mode;
+    use crate::modes::auto;
+    use lacuna_wire::{Receives, Run, RunList, U64List};
+
+    /// With `posted` receives of a megabyte, and as many sends that fill them.
+    fn send_side(channels: u8, posted: u32) -> SendSide {
+        let geometry = GeometryConfig { channels, ..GeometryConfig::default() };
+        let geometry = Geometry::new(geometry).unwrap();
+        let mut side = SendSide::new(geometry, Mode::SR, auto::plan, None);
+        side.connect(1, 2);
+        let run = Run { count: posted, capacity_bytes: 1 << 20, continues: false };
+        side.on_receives(&Receives {
+            base: 0,
+            posted: posted.into(),
+            finished: &[],
+            failed_from: 0,
+            failed: U64List::from_values(&[]),
+            runs: RunList::from_runs(&[run]),
+        });
+        let data = SendBuffer::from(vec![0; 1 << 20]);
+        for _ in 0..posted {
+            let data = data.clone();
+            side.queue(SendRequest { data, immediate: None, deadline_ns: None }).unwrap();
+        }
+        side
+    }
+
+    #[test]
+    fn messages_are_made_when_nothing_else_is_left_to_send() {
+        let mut side = send_side(1, 100);
+        assert_eq!(side.started(), 100, "they have their numbers");
+        for left in (0..100).rev() {
+            assert_eq!(side.landed.sends.len(), left);
+            assert_eq!(side.landed.packets(), left as u64 * 256);
+            assert_eq!(side.queued_packets_on(0, u32::MAX), (left as u32 + 1) * 256);
+            assert!(!side.is_near_end((left as u64 + 1) << 20));
+            assert!(side.is_near_end((left as u64 + 2) << 20));
+            let taken = side.queues.take(0, 256).unwrap();
+            assert_eq!((taken.segment.number, taken.is_last), (99 - left as u64, true));
+            side.begin_next();
+        }
+        assert!(!side.has_queued());
+    }
+
+    #[test]
+    fn no_channel_runs_dry_while_messages_wait() {
+        let mut side = send_side(4, 100);
+        while !side.landed.is_empty() {
+            for channel in 0..4 {
+                assert!(side.has_queued_on(usize::from(channel)));
+                while side.queues.take(channel, 64).is_some_and(|taken| !taken.is_last) {}
+                side.begin_next();
+            }
+        }
+        // A stripe of each message is a channel's own.
+        assert!(side.landed.packets() == 0 && side.has_queued());
+    }
+}
