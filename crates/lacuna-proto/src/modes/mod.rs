@@ -93,7 +93,7 @@ impl Mode {
         match self {
             Self::Raw => SendMachine::Raw(raw::Sender::new(shape)),
             Self::SelectiveRepeat(config) => {
-                SendMachine::SelectiveRepeat(Box::new(sr::Sender::new(*config, shape)))
+                SendMachine::SelectiveRepeat(sr::Sender::new(*config, shape))
             }
             Self::Erasure(config) => {
                 SendMachine::Erasure(Box::new(ec::Sender::new(*config, shape)))
@@ -224,14 +224,14 @@ pub struct Run {
     pub sent_ns: u64,
 }
 
-/// Sending machines. What has more to remember than `raw` is apart, so that messages
-/// of that one are small.
+/// Sending machines. They lie in their messages, which stand one behind the other; but for the
+/// one that has much to remember.
 #[derive(Debug)]
 pub enum SendMachine {
     /// See [`raw::Sender`].
     Raw(raw::Sender),
     /// See [`sr::Sender`].
-    SelectiveRepeat(Box<sr::Sender>),
+    SelectiveRepeat(sr::Sender),
     /// See [`ec::Sender`].
     Erasure(Box<ec::Sender>),
 }

@@ -2,7 +2,8 @@
 //! that the path has judged which of its chunks go out again.
 //!
 //! No state per packet and no timer per chunk: one bit per chunk, and entries
-//! only for runs that lost something.
+//! only for runs that lost something. Those are apart, so that a message that loses
+//! nothing is two cache lines of its sender's, without a heap piece of its own.
 
 use super::Config;
 use crate::modes::acked::Acked;
@@ -24,6 +25,12 @@ pub struct Sender {
     acked: Acked,
     /// All of it, until it was taken.
     fresh: Option<Range<u32>>,
+    /// `None` until something may have been lost.
+    losses: Option<Box<Losses>>,
+}
+
+#[derive(Debug, Default)]
+struct Losses {
     /// What is to be sent again.
     transmit: VecDeque<Range<u32>>,
     /// Runs passed by a report without an acknowledgement as new as it.
@@ -33,31 +40,34 @@ pub struct Sender {
     retransmitted_chunks: u64,
 }
 
+impl Losses {
+    fn push(&mut self, run: Range<u32>) {
+        match self.transmit.back_mut() {
+            Some(last) if last.end == run.start => last.end = run.end,
+            _ => self.transmit.push_back(run),
+        }
+    }
+}
+
 impl Sender {
     /// Sends a message of this shape.
     pub fn new(config: Config, shape: MessageShape) -> Self {
-        Self {
-            config,
-            shape,
-            acked: Acked::new(&shape),
-            fresh: Some(0..shape.total_packets),
-            transmit: VecDeque::new(),
-            undecided: VecDeque::new(),
-            aging: VecDeque::new(),
-            retransmitted_chunks: 0,
-        }
+        let fresh = Some(0..shape.total_packets);
+        Self { config, shape, acked: Acked::new(&shape), fresh, losses: None }
     }
 
     pub(crate) fn poll_transmit(&mut self) -> Option<Range<u32>> {
-        self.fresh.take().or_else(|| self.transmit.pop_front())
+        self.fresh.take().or_else(|| self.losses.as_mut()?.transmit.pop_front())
     }
 
     pub(crate) fn on_ack(&mut self, sequence: u64, ack: &Ack<'_>) {
         if !self.acked.on_ack(sequence, ack) {
             return;
         }
-        for _ in 0..self.undecided.len() {
-            if let Some((passed_by, run, rto_ns)) = self.undecided.pop_front() {
+        let undecided = self.losses.as_ref().map_or(0, |losses| losses.undecided.len());
+        for _ in 0..undecided {
+            let first = self.losses.as_mut().and_then(|losses| losses.undecided.pop_front());
+            if let Some((passed_by, run, rto_ns)) = first {
                 self.on_passed(passed_by, run, rto_ns);
             }
         }
@@ -68,12 +78,13 @@ impl Sender {
             return;
         }
         let described = self.acked.describes(sequence, &self.shape.judged_chunks(&run.packets));
-        if !described && self.undecided.len() < UNDECIDED_MAX {
-            self.undecided.push_back((sequence, run, rto_ns));
+        let losses = self.losses.get_or_insert_default();
+        if !described && losses.undecided.len() < UNDECIDED_MAX {
+            losses.undecided.push_back((sequence, run, rto_ns));
         } else if self.config.nack {
             self.repair(&run.packets);
         } else {
-            self.aging.push_back((run.sent_ns + rto_ns, run));
+            losses.aging.push_back((run.sent_ns + rto_ns, run));
         }
     }
 
@@ -88,31 +99,34 @@ impl Sender {
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
         // An undecided run whose acknowledgement never comes ages like one
         // that nothing was heard of.
-        let undecided = self.undecided.front().map(|(_, run, rto_ns)| run.sent_ns + rto_ns);
-        let aging = self.aging.front().map(|(due_ns, _)| *due_ns);
+        let losses = self.losses.as_ref()?;
+        let undecided = losses.undecided.front().map(|(_, run, rto_ns)| run.sent_ns + rto_ns);
+        let aging = losses.aging.front().map(|(due_ns, _)| *due_ns);
         undecided.into_iter().chain(aging).min()
     }
 
     pub(crate) fn on_timeout(&mut self, now_ns: u64) -> u64 {
         let mut expired = 0;
-        while self.aging.front().is_some_and(|(due_ns, _)| *due_ns <= now_ns) {
-            if let Some((_, run)) = self.aging.pop_front() {
-                // What was acknowledged meanwhile has not expired.
-                expired += u64::from(!self.has_all(&run.packets));
-                self.repair(&run.packets);
-            }
-        }
-        while self.undecided.front().is_some_and(|(_, run, rto)| run.sent_ns + rto <= now_ns) {
-            if let Some((_, run, _)) = self.undecided.pop_front() {
-                expired += u64::from(!self.has_all(&run.packets));
-                self.repair(&run.packets);
-            }
+        while let Some(run) = self.pop_due(now_ns) {
+            // What was acknowledged meanwhile has not expired.
+            expired += u64::from(!self.has_all(&run.packets));
+            self.repair(&run.packets);
         }
         expired
     }
 
+    fn pop_due(&mut self, now_ns: u64) -> Option<Run> {
+        let losses = self.losses.as_mut()?;
+        if losses.aging.front().is_some_and(|(due_ns, _)| *due_ns <= now_ns) {
+            return losses.aging.pop_front().map(|(_, run)| run);
+        }
+        let is_due = |(_, run, rto_ns): &(u64, Run, u64)| run.sent_ns + rto_ns <= now_ns;
+        losses.undecided.front().filter(|first| is_due(first))?;
+        losses.undecided.pop_front().map(|(_, run, _)| run)
+    }
+
     pub(crate) fn retransmitted_chunks(&self) -> u64 {
-        self.retransmitted_chunks
+        self.losses.as_ref().map_or(0, |losses| losses.retransmitted_chunks)
     }
 
     pub(crate) fn awaits_peer(&self) -> bool {
@@ -131,23 +145,16 @@ impl Sender {
     /// Puts the missing parts of a run on the wire again, neighbours together.
     fn repair(&mut self, packets: &Range<u32>) {
         for chunk in self.shape.judged_chunks(packets) {
-            if self.acked.has(chunk) {
-                continue;
+            if !self.acked.has(chunk) {
+                let losses = self.losses.get_or_insert_default();
+                losses.retransmitted_chunks += 1;
+                losses.push(self.shape.packets_of(chunk));
             }
-            self.retransmitted_chunks += 1;
-            self.push(self.shape.packets_of(chunk));
         }
         for packet in self.shape.immediate_packets(packets) {
             if !self.acked.has_fragment(packet) {
-                self.push(packet..packet + 1);
+                self.losses.get_or_insert_default().push(packet..packet + 1);
             }
-        }
-    }
-
-    fn push(&mut self, run: Range<u32>) {
-        match self.transmit.back_mut() {
-            Some(last) if last.end == run.start => last.end = run.end,
-            _ => self.transmit.push_back(run),
         }
     }
 }
