@@ -3,6 +3,7 @@
 
 use super::error::{PostSendError, SendFailure};
 use crate::buffer::SendBuffer;
+use crate::prefetch::prefetch_value;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
@@ -123,6 +124,14 @@ impl UserSends {
             self.deadlines.push(Reverse((deadline_ns, id)));
         }
         id
+    }
+
+    /// Asks for the memory of a send that is looked at soon.
+    #[inline]
+    pub(super) fn expect(&self, id: SendId) {
+        if let Some(send) = self.table.get(id.place as usize) {
+            prefetch_value(send);
+        }
     }
 
     pub(super) fn get(&self, id: SendId) -> Option<&UserSend> {

@@ -19,6 +19,7 @@ use super::SendSide;
 use crate::buffer::SendBuffer;
 use crate::geometry::Geometry;
 use crate::modes::ec::Encoder;
+use crate::prefetch::prefetch_value;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -49,6 +50,9 @@ impl Landed {
         self.sends.front().filter(|(.., first)| *first < end)?;
         let send = self.sends.pop_front()?;
         self.packets -= packets(geometry, &send.1);
+        if let Some(next) = self.sends.front() {
+            prefetch_value(next);
+        }
         Some(send)
     }
 }
@@ -127,6 +131,8 @@ impl SendSide {
     }
 
     fn begin(&mut self, id: SendId, request: SendRequest, first: u64) {
+        // Looked at when the last of it is on its way.
+        self.sends.expect(id);
         let SendRequest { mut data, mut immediate, .. } = request;
         let slot_bytes = self.geometry.max_message_bytes() as usize;
         let last = first + self.geometry.slots_for(data.len() as u64) - 1;
