@@ -8,7 +8,10 @@
 //!
 //! Meanwhile the socket has to hold what comes. A rest is short at first, becomes
 //! longer while little is found behind it, and shorter when that fills a good part
-//! of the socket.
+//! of the socket. While something lies there there is none: a step reads only so much,
+//! and with a rest behind each the sender's window would be full for most of the time.
+//! (What a queue pair allows may be wrong by far: who only receives knows the round trip
+//! by its first packets, which a busy host may have delivered late.)
 //!
 //! What a wake-up costs is shared by what is moved behind it. At 1 Gbit/s a
 //! millisecond has 125 KB for that, two pieces of segmentation offload; at
@@ -55,6 +58,8 @@ pub(crate) struct Rest {
     longest_ns: u64,
     /// Bytes received since then.
     bytes: u64,
+    /// More may lie in a socket.
+    is_left: bool,
     pace: Pace,
 }
 
@@ -79,6 +84,7 @@ impl Rest {
             is_earned: false,
             longest_ns: FIRST_NS,
             bytes: 0,
+            is_left: false,
             pace: Pace { began_ns: 0, moved_bytes: 0, in_a_row: 0, rest_ns: NS_MAX },
         }
     }
@@ -112,8 +118,16 @@ impl Rest {
         self.is_earned |= is_much;
     }
 
+    /// A step has read as much from a socket as it may, which need not be all.
+    pub(crate) fn on_left(&mut self) {
+        self.is_left = true;
+    }
+
     /// Whether to rest now, and how long, with sockets that hold so much.
     pub(crate) fn take(&mut self, now_ns: u64, socket_bytes: u64) -> Option<u64> {
+        if std::mem::take(&mut self.is_left) {
+            return None;
+        }
         let bytes = std::mem::take(&mut self.bytes);
         let allowed_ns = std::mem::replace(&mut self.allowed_ns, u64::MAX);
         if !std::mem::take(&mut self.is_earned) || self.restless > 0 {
@@ -216,6 +230,24 @@ mod tests {
             assert!(rest.take(now_ns, 4 << 20).unwrap() <= 1_000_000);
             now_ns += 100_000;
         }
+    }
+
+    #[test]
+    fn there_is_no_rest_while_something_lies_in_a_socket_and_all_that_lay_there_counts() {
+        let mut rest = Rest::new();
+        let mut take = |steps| {
+            rest.change(Some(1_000_000), Some(1_000_000));
+            for _ in 1..steps {
+                rest.on_received(30_000, true, 1_000_000);
+                rest.on_left();
+                assert_eq!(rest.take(0, SOCKET_BYTES), None);
+            }
+            rest.on_received(30_000, true, 1_000_000);
+            rest.take(0, SOCKET_BYTES)
+        };
+        assert_eq!(take(1), Some(100_000));
+        assert_eq!(take(2), Some(50_000));
+        assert_eq!(take(2), None);
     }
 
     #[test]

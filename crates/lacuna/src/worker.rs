@@ -459,24 +459,27 @@ impl Worker {
             rest_ns: u64::MAX,
         };
         let datapath = &mut self.channels[channel].datapath;
-        let (mut any, mut is_much) = (false, false);
+        let (mut any, mut is_much, mut is_left) = (false, false, true);
         for _ in 0..TURN_BATCHES {
             match datapath.receive(now_ns, &mut intake) {
-                Ok(0) => break,
+                Ok(0) => is_left = false,
                 // To look again costs as much as such a burst: it is served
                 // first, and the next step looks.
-                Ok(packets) if packets < FEW_PACKETS => {
-                    any = true;
-                    break;
-                }
+                Ok(packets) if packets < FEW_PACKETS => (any, is_left) = (true, false),
                 Ok(_) => (any, is_much) = (true, true),
                 Err(error) => {
                     tracing::error!(%error, channel, "cannot receive");
-                    break;
+                    is_left = false;
                 }
+            }
+            if !is_left {
+                break;
             }
         }
         self.rest.on_received(intake.bytes, is_much, intake.rest_ns);
+        if is_left {
+            self.rest.on_left();
+        }
         if any {
             self.drops_due_ns.get_or_insert(self.drops_counted_ns + DROPS_EVERY_NS);
         }
