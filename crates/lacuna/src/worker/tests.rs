@@ -5,7 +5,7 @@ use crate::config::ConnectionConfig;
 use crate::context::{Context, ContextConfig, DatapathKind, Progress};
 use crate::queue_pair::{Keys, info_of, protocol};
 use crate::roster::Roster;
-use lacuna_datapath::MemNetwork;
+use lacuna_datapath::{BurstBuffers, MemNetwork};
 use lacuna_proto::modes::Mode;
 use lacuna_proto::placement::Placement;
 use lacuna_proto::qp::Peer;
@@ -115,4 +115,30 @@ fn the_peer_hears_of_no_receive_before_every_worker_can_place_what_it_sends() {
         host.workers.iter_mut().for_each(|worker| _ = worker.step());
         peer.progress();
     }
+}
+
+#[test]
+fn a_worker_does_not_rest_before_its_socket_is_empty() {
+    let network = MemNetwork::new();
+    let mut host = Host::new(&network);
+    let mut sender = network.bind(SocketAddr::new(LOCAL, 0), 0).unwrap();
+    let worker = &mut host.workers[0];
+    let mut buffers = BurstBuffers::new();
+    const BURSTS: usize = 500;
+    for _ in 0..BURSTS {
+        let mut burst = buffers.start(host.addresses[0]);
+        (0..FEW_PACKETS).for_each(|_| burst.push(&[], &[0; 20], &[]));
+        sender.send(0, &burst).unwrap();
+    }
+    // Nobody's packets, but counted.
+    let taken = |worker: &Worker| {
+        worker.counters.rejected.iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>()
+    };
+    while taken(worker) < (BURSTS * FEW_PACKETS) as u64 {
+        assert_eq!(worker.rest.take(0, SOCKET_BYTES as u64), None);
+        assert!(worker.receive(0, 0));
+    }
+    // The last may have been as much as a step takes.
+    worker.receive(0, 0);
+    assert!(worker.rest.take(0, SOCKET_BYTES as u64).is_some());
 }
