@@ -30,8 +30,8 @@ struct Axis {
     name: &'static str,
     /// Memory that each setting moves bytes from and to: as much as the longest message takes.
     pool_bytes: usize,
-    /// How often it is moved in a round. More than once where with the most queue pairs each
-    /// has its messages once only: what is begun and ended would be half of what is measured.
+    /// How often it is moved in a round. More than once where each of the most queue pairs would
+    /// send its messages once only: how a round begins and ends would be much of what is measured.
     passes: usize,
     settings: Vec<Setting>,
 }
