@@ -11,7 +11,6 @@ impl SendSide {
     /// Chooses the parity of a message whose data are on the wire, if its mode
     /// wants that.
     pub(super) fn choose(&mut self, number: u64, path: &Path) {
-        let is_followed = self.has_queued() || !self.landed.is_empty() || !self.waiting.is_empty();
         let (Some(chooser), Some(outgoing)) = (&mut self.chooser, self.messages.get_mut(number))
         else {
             return;
@@ -24,7 +23,9 @@ impl SendSide {
             tail_packets: tail.end - tail.start,
             rows: self.geometry.layout().map_or(1, Layout::chunk_packets),
             packet_bytes: mtu_bytes + lacuna_wire::DATA_OVERHEAD_BYTES as u64 + IP_UDP_BYTES,
-            is_followed,
+            is_followed: !self.queues.is_empty()
+                || !self.landed.is_empty()
+                || !self.waiting.is_empty(),
         }));
         self.collect_runs(number, Place::Behind);
     }
