@@ -242,7 +242,7 @@ impl SendSide {
         }
     }
 
-    /// Messages before this number were started.
+    /// Messages before this number are some send's, made yet or not.
     pub(crate) fn started(&self) -> u64 {
         self.next_number
     }

@@ -40,6 +40,11 @@ fn run(packets: Range<u32>) -> Run {
 }
 
 #[test]
+fn a_sender_is_no_more_than_two_cache_lines() {
+    assert!(size_of::<Sender>() <= 128);
+}
+
+#[test]
 fn a_gap_that_later_packets_passed_is_repaired_at_once() {
     let mut sender = sender(true);
     sender.on_ack(1, &ack(1, &[0b110]));

@@ -95,6 +95,7 @@ impl SendSide {
     pub(super) fn land(&mut self, id: SendId, request: SendRequest, landing: Landing) {
         let count = self.geometry.slots_for(request.data.len() as u64);
         self.number_send(id, landing.first, count);
+        // Mostly it goes on at once, without a move into the list and out of it.
         if self.landed.is_empty() && self.queues.has_empty() {
             self.begin(id, request, landing.first);
         } else {
@@ -193,10 +194,12 @@ mod tests {
     use crate::geometry::GeometryConfig;
     use crate::modes::Mode;
     use crate::modes::auto;
-    use lacuna_wire::{Receives, Run, RunList, U64List};
+    use crate::path::controller::{ControllerConfig, Setup};
+    use crate::path::{Path, RtoConfig};
+    use lacuna_wire::{Ack, Receives, Run, RunList, U64List};
 
     /// With `posted` receives of a megabyte, and as many sends that fill them.
-    fn send_side(channels: u8, posted: u32) -> SendSide {
+    fn send_side(channels: u8, posted: u32) -> (SendSide, Vec<SendId>) {
         let geometry = GeometryConfig { channels, ..GeometryConfig::default() };
         let geometry = Geometry::new(geometry).unwrap();
         let mut side = SendSide::new(geometry, Mode::SR, auto::plan, None);
@@ -211,16 +214,14 @@ mod tests {
             runs: RunList::from_runs(&[run]),
         });
         let data = SendBuffer::from(vec![0; 1 << 20]);
-        for _ in 0..posted {
-            let data = data.clone();
-            side.queue(SendRequest { data, immediate: None, deadline_ns: None }).unwrap();
-        }
-        side
+        let request = SendRequest { data, immediate: None, deadline_ns: None };
+        let ids = (0..posted).map(|_| side.queue(request.clone()).unwrap()).collect();
+        (side, ids)
     }
 
     #[test]
     fn messages_are_made_when_nothing_else_is_left_to_send() {
-        let mut side = send_side(1, 100);
+        let (mut side, _) = send_side(1, 100);
         assert_eq!(side.started(), 100, "they have their numbers");
         for left in (0..100).rev() {
             assert_eq!(side.landed.sends.len(), left);
@@ -237,15 +238,45 @@ mod tests {
 
     #[test]
     fn no_channel_runs_dry_while_messages_wait() {
-        let mut side = send_side(4, 100);
+        let (mut side, _) = send_side(4, 100);
         while !side.landed.is_empty() {
             for channel in 0..4 {
                 assert!(side.has_queued_on(usize::from(channel)));
+                // A stripe of each message is the channel's.
                 while side.queues.take(channel, 64).is_some_and(|taken| !taken.is_last) {}
                 side.begin_next();
             }
         }
-        // A stripe of each message is a channel's own.
         assert!(side.landed.packets() == 0 && side.has_queued());
+    }
+
+    #[test]
+    fn who_cancels_all_that_is_queued_goes_on_with_the_next() {
+        let (mut side, ids) = send_side(1, 3);
+        side.cancel(0, ids[0]);
+        assert_eq!(side.queues.take(0, 256).unwrap().segment.number, 1);
+    }
+
+    #[test]
+    fn a_repair_that_is_needed_no_more_hides_nothing_that_waits() {
+        let (mut side, ids) = send_side(1, 3);
+        let first = side.queues.take(0, 256).unwrap();
+        side.begin_next();
+        side.enqueue(&first.segment, &(0..16), Place::Repair);
+        // The repair is all that is queued now, and then it is acknowledged.
+        side.cancel(0, ids[1]);
+        let ack = Ack {
+            message: 0,
+            cumulative: 16,
+            immediate_fragments: 0,
+            truncated: false,
+            skipped_bytes: 0,
+            chunks: &[],
+        };
+        side.on_ack(1, &ack);
+        let bbr = ControllerConfig::Bbr.build(Setup { packet_bytes: 4164, seed: 0 });
+        let path = Path::new(1, 0, bbr, RtoConfig::default());
+        assert_eq!(side.next_packets(0, &path), 256);
+        assert_eq!(side.queues.take(0, 256).unwrap().segment.number, 2);
     }
 }
