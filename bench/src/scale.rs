@@ -125,23 +125,26 @@ fn axes() -> Vec<Axis> {
 /// Measures the settings whose axis and value begin with one of `only`, as in
 /// "queue pairs 10", `rounds` times each; prints a table or JSON.
 pub(crate) fn run(only: &[String], rounds: u32, json: bool) -> Result<()> {
-    let core = *pin::allowed()?.last().context("no core")?;
-    pin::this_thread(core)?;
-    // Whole words from the start: "queue pairs 10" is not one with 100 of them, nor "full queue
-    // pairs 10".
+    // Whole words: "queue pairs 10" is not one with 100 of them.
     let is_named = |name: &str, part: &str| format!("{name} ").starts_with(&format!("{part} "));
     let is_wanted = |name: &str| only.is_empty() || only.iter().any(|part| is_named(name, part));
+    let mut axes = axes();
+    let names = axes.iter().map(|axis| axis.name).collect::<Vec<_>>().join("\", \"");
+    for axis in &mut axes {
+        axis.settings.retain(|setting| is_wanted(&format!("{} {}", axis.name, setting.value)));
+    }
+    axes.retain(|axis| !axis.settings.is_empty());
+    let is_any = is_wanted("memory") || !axes.is_empty();
+    ensure!(is_any, "no setting {only:?}: there are \"{names}\" and \"memory\"");
+    let core = *pin::allowed()?.last().context("no core")?;
+    pin::this_thread(core)?;
     // First: what others have freed would be taken again without a trace.
     let memory = match is_wanted("memory") {
         true => Some(queue_pair_bytes(10_000)?),
         false => None,
     };
     let mut settings = Vec::new();
-    for mut axis in axes() {
-        axis.settings.retain(|setting| is_wanted(&format!("{} {}", axis.name, setting.value)));
-        if axis.settings.is_empty() {
-            continue;
-        }
+    for axis in &axes {
         let source = SendBuffer::new(Arc::new(vec![0x5A; axis.pool_bytes]));
         let mut costs = vec![Vec::new(); axis.settings.len()];
         for _ in 0..rounds {
@@ -357,6 +360,12 @@ fn resident_bytes() -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_setting_that_there_is_not_is_an_error_that_names_those_that_there_are() {
+        let error = run(&["queue pair".to_string()], 1, false).unwrap_err().to_string();
+        assert!(error.contains("\"queue pairs, short\""), "{error}");
+    }
 
     #[test]
     fn every_setting_moves_its_messages() {
