@@ -207,6 +207,7 @@ impl Engine {
             address: None,
             rkey: RKEY,
             length: MTU_BYTES_MIN,
+            behind: 0,
             immediate: self.geometry.split().pack(fields),
         }
     }

@@ -29,6 +29,7 @@
 
 use crate::discard::Discard;
 use crate::modes::ec::{Repairer, RowAt, Taken};
+use crate::pieces::{Piece, Pieces};
 use crate::prefetch::prefetch_value;
 use crate::psn;
 use crate::receive::{Placed, Position, Receive};
@@ -103,6 +104,7 @@ pub struct BurstPlacer<'w> {
     current: Option<Current<'w>>,
     /// If messages carry parity.
     repairer: Option<&'w mut Repairer>,
+    pieces: &'w mut Pieces,
     summary: BurstSummary,
 }
 
@@ -136,6 +138,7 @@ impl<'w> BurstPlacer<'w> {
         channel: u8,
         next_psn: &'w mut u64,
         repairer: Option<&'w mut Repairer>,
+        pieces: &'w mut Pieces,
     ) -> Self {
         let geometry = table.geometry();
         Self {
@@ -148,6 +151,7 @@ impl<'w> BurstPlacer<'w> {
             stripe: 0..0,
             current: None,
             repairer,
+            pieces,
         }
     }
 
@@ -238,7 +242,9 @@ impl<'w> BurstPlacer<'w> {
         let is_plain = fields.message == current.slot
             && header.dest.generation() == current.generation
             && payload_bytes as u64 == mtu_bytes
-            && header.address.is_none_or(|address| address == current.base + offset)
+            && header
+                .address
+                .is_none_or(|address| address == current.base + offset && header.behind == 0)
             && offset + mtu_bytes <= current.limit_bytes
             && !header.ends_message
             && (!header.carries_immediate || current.has_immediate)
@@ -327,6 +333,11 @@ impl<'w> BurstPlacer<'w> {
                 self.summary.duplicates += 1;
                 self.summary.chunks += u64::from(chunk.is_some());
             }
+            Ok(Placed::Part) => {
+                is_new = true;
+                self.summary.packets += 1;
+                self.summary.bytes += payload.len() as u64;
+            }
             Ok(Placed::Parity(Taken::Duplicate)) => self.summary.duplicates += 1,
             Ok(Placed::Parity(taken)) => {
                 // Of a finished message it is not known whether it came before.
@@ -385,8 +396,11 @@ impl<'w> BurstPlacer<'w> {
             carries_immediate: header.carries_immediate,
             fragment: fields.fragment,
         };
+        let key = (slot, generation, fields.packet);
+        let books = (key, &mut *self.pieces);
         if is_parity {
-            let taken = current.receive.take_parity(self.channel, position, payload);
+            let payload = (payload, header.behind);
+            let taken = current.receive.take_parity(self.channel, position, payload, books);
             current.refresh();
             let taken = taken?;
             self.summary.touch(current.receive.number());
@@ -399,10 +413,16 @@ impl<'w> BurstPlacer<'w> {
             }
             return Ok(Placed::Parity(taken));
         }
-        // SAFETY: the slot is pinned. `self` exists through the only writer of
-        // this channel, the packet belongs to this channel, and all packets of
-        // its chunk do (`Geometry::new` makes stripes of whole chunks).
-        let placed = unsafe { current.receive.place(position, payload) };
+        let placed = match piece_of(position, self.mtu_bytes, payload.len(), header.behind) {
+            // SAFETY: the slot is pinned. `self` exists through the only writer of
+            // this channel, the packet belongs to this channel, and all packets of
+            // its chunk do (`Geometry::new` makes stripes of whole chunks).
+            None => unsafe { current.receive.place(position, payload) },
+            // SAFETY: the same.
+            Some((position, piece)) => unsafe {
+                current.receive.place_piece(position, piece, payload, books)
+            },
+        };
         current.refresh();
         let placed = placed?;
         current.note_row(self.channel, fields.packet, &mut self.repairer);
@@ -498,6 +518,21 @@ impl<'w> BurstPlacer<'w> {
         self.summary.next_psn = *self.next_psn;
         &self.summary
     }
+}
+
+/// If a payload is a piece of its packet: where that begins, and what of it this is.
+fn piece_of(at: Position, mtu_bytes: u32, bytes: usize, behind: u32) -> Option<(Position, Piece)> {
+    let begin = u64::from(at.packet) * u64::from(mtu_bytes);
+    // Empty packets behind all data stand before the place of their number.
+    let start = at.offset.checked_sub(begin)?;
+    if behind == 0 && (start == 0 || bytes == 0) {
+        return None;
+    }
+    let whole_bytes = (start + bytes as u64).checked_add(u64::from(behind))?;
+    // What is longer than any packet can be is refused by its length.
+    let whole_bytes = u32::try_from(whole_bytes).unwrap_or(u32::MAX);
+    let piece = Piece { start: u32::try_from(start).unwrap_or(u32::MAX), whole_bytes };
+    Some((Position { offset: begin, ..at }, piece))
 }
 
 impl Drop for BurstPlacer<'_> {

@@ -24,6 +24,7 @@ pub mod few;
 pub mod geometry;
 pub mod modes;
 pub mod path;
+mod pieces;
 pub mod placement;
 pub mod prefetch;
 pub mod probe;

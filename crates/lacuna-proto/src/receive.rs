@@ -25,6 +25,7 @@
 use crate::discard::Discard;
 use crate::geometry::Geometry;
 use crate::modes::ec::{Held, Taken};
+use crate::pieces::{Came, Key, Piece, Pieces};
 use crate::placement::Placement;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use lacuna_wire::Crc32c;
@@ -89,6 +90,8 @@ pub enum Placed {
         /// The chunk that is whole now: only this copy said where the message ends.
         chunk: Option<u32>,
     },
+    /// A piece of a packet that is not whole by it.
+    Part,
     /// A parity packet; nothing was written.
     Parity(Taken),
 }
@@ -168,19 +171,67 @@ impl Receive {
     /// and the slot of this receive is pinned.
     #[inline]
     pub(crate) unsafe fn place(&self, at: Position, payload: &[u8]) -> Result<Placed, Discard> {
-        let mtu_bytes = self.geometry.mtu_bytes();
         let length = payload.len() as u64;
+        let only_immediate = length == 0 && at.packet != 0;
+        self.admit(at, length, only_immediate)?;
+        if only_immediate {
+            // A message with fewer packets than its immediate has fragments is
+            // followed by empty packets that carry the rest.
+            return Ok(Placed::New { chunk: None });
+        }
+        if let Some(duplicate) = self.duplicate(at) {
+            return Ok(duplicate);
+        }
+        // SAFETY: by contract this thread alone places packets of this chunk,
+        // and the packet's bit is clear, so no other thread writes these bytes,
+        // and readers wait for the chunk bit, which needs this packet's bit.
+        unsafe { self.placement.write(at.offset as usize, payload) };
+        Ok(self.set_packet(at.packet))
+    }
+
+    /// Places one piece of a packet that begins at `at`, of whose pieces `pieces` keeps the books.
+    ///
+    /// # Safety
+    /// As for [`Receive::place`].
+    pub(crate) unsafe fn place_piece(
+        &self,
+        at: Position,
+        piece: Piece,
+        payload: &[u8],
+        (key, pieces): (Key, &mut Pieces),
+    ) -> Result<Placed, Discard> {
+        // What reaches behind its packet is none of it.
+        let end = u64::from(piece.start) + payload.len() as u64;
+        if end > u64::from(piece.whole_bytes) {
+            return Err(Discard::Inconsistent);
+        }
+        self.admit(at, u64::from(piece.whole_bytes), false)?;
+        if let Some(duplicate) = self.duplicate(at) {
+            return Ok(duplicate);
+        }
+        // SAFETY: as in `place`: the bit of the packet, of which this is a part, is clear.
+        unsafe { self.placement.write(at.offset as usize + piece.start as usize, payload) };
+        Ok(match pieces.take(key, piece, payload.len() as u32) {
+            Came::Before => Placed::Duplicate { chunk: None },
+            Came::Part => Placed::Part,
+            Came::Whole => self.set_packet(at.packet),
+        })
+    }
+
+    /// Checks where a packet of `length` bytes lies, and takes in what it says of its message.
+    #[inline]
+    fn admit(&self, at: Position, length: u64, only_immediate: bool) -> Result<(), Discard> {
+        let mtu_bytes = u64::from(self.geometry.mtu_bytes());
         let end = at.offset + length;
         if end > self.capacity_bytes() {
             return Err(Discard::OutOfRange);
         }
-        let only_immediate = length == 0 && at.packet != 0;
         // A packet longer than the MTU would reach into bytes of other packets,
         // which may be here already or belong to another channel's worker.
         if !only_immediate
-            && (at.offset != u64::from(at.packet) * u64::from(mtu_bytes)
-                || length > u64::from(mtu_bytes)
-                || (length != u64::from(mtu_bytes) && !at.ends_message))
+            && (at.offset != u64::from(at.packet) * mtu_bytes
+                || length > mtu_bytes
+                || (length != mtu_bytes && !at.ends_message))
         {
             return Err(Discard::Inconsistent);
         }
@@ -190,40 +241,42 @@ impl Receive {
         if at.carries_immediate {
             self.note_fragment(at.packet, at.fragment);
         }
-        if only_immediate {
-            // A message with fewer packets than its immediate has fragments is
-            // followed by empty packets that carry the rest.
-            return Ok(Placed::New { chunk: None });
+        match self.length_bytes() {
+            Some(known) if !only_immediate && end > known => Err(Discard::Inconsistent),
+            _ => Ok(()),
         }
-        if let Some(known) = self.length_bytes()
-            && end > known
-        {
-            return Err(Discard::Inconsistent);
-        }
-        let word = &self.packet_bits()[(at.packet / 64) as usize];
-        let bit = 1u64 << (at.packet % 64);
-        let before = word.load(Ordering::Relaxed);
-        if before & bit != 0 {
-            // A stream may send its last packets again to say that they end the
-            // message: a short last chunk is whole only now.
-            let chunk = if at.ends_message { self.finish_chunk(at.packet, before) } else { None };
-            return Ok(Placed::Duplicate { chunk });
-        }
-        // SAFETY: by contract this thread alone places packets of this chunk,
-        // and the packet's bit is clear, so no other thread writes these bytes,
-        // and readers wait for the chunk bit, which needs this packet's bit.
-        unsafe { self.placement.write(at.offset as usize, payload) };
-        let now = word.fetch_or(bit, Ordering::AcqRel) | bit;
-        Ok(Placed::New { chunk: self.finish_chunk(at.packet, now) })
     }
 
-    /// Takes one parity packet. Its address says how long the message is: parity
-    /// lies behind the data.
+    /// What a packet does that is here.
+    #[inline]
+    fn duplicate(&self, at: Position) -> Option<Placed> {
+        let now = self.packet_word(at.packet / 64);
+        if now & 1 << (at.packet % 64) == 0 {
+            return None;
+        }
+        // A stream may send its last packets again to say that they end the
+        // message: a short last chunk is whole only now.
+        let chunk = if at.ends_message { self.finish_chunk(at.packet, now) } else { None };
+        Some(Placed::Duplicate { chunk })
+    }
+
+    /// Sets the bit of a packet whose bytes are all there, and its chunk's if it is whole by it.
+    #[inline]
+    fn set_packet(&self, packet: u32) -> Placed {
+        let bit = 1u64 << (packet % 64);
+        let word = &self.packet_bits()[(packet / 64) as usize];
+        let now = word.fetch_or(bit, Ordering::AcqRel) | bit;
+        Placed::New { chunk: self.finish_chunk(packet, now) }
+    }
+
+    /// Takes one parity packet, or a piece of one with `behind` bytes of it still to come. Its
+    /// address says how long the message is: parity lies behind the data.
     pub(crate) fn take_parity(
         &self,
         channel: u8,
         at: Position,
-        payload: &[u8],
+        (payload, behind): (&[u8], u32),
+        (key, pieces): (Key, &mut Pieces),
     ) -> Result<Taken, Discard> {
         let held = self.held.as_deref().ok_or(Discard::Inconsistent)?;
         let layout = held.layout();
@@ -241,9 +294,14 @@ impl Receive {
         let place = layout.locate(at.packet);
         let is_parity = place.submessage < layout.submessages(packets)
             && place.row < layout.rows_of(place.submessage, packets)
-            && place.parity < layout.parity_chunks(layout.chunks_of(place.submessage, packets))
-            && payload.len() as u64 == layout.parity_bytes(place, length, packets, mtu_bytes);
+            && place.parity < layout.parity_chunks(layout.chunks_of(place.submessage, packets));
         if !is_parity {
+            return Err(Discard::Inconsistent);
+        }
+        let whole_bytes = layout.parity_bytes(place, length, packets, mtu_bytes);
+        let left = payload.len() as u64 + u64::from(behind);
+        let start = whole_bytes.checked_sub(left).ok_or(Discard::Inconsistent)? as u32;
+        if payload.is_empty() && whole_bytes > 0 {
             return Err(Discard::Inconsistent);
         }
         if at.ends_message {
@@ -254,7 +312,18 @@ impl Receive {
         if at.carries_immediate {
             self.note_fragment(at.packet, at.fragment);
         }
-        Ok(held.take(self, channel, at.packet, packets, payload))
+        if start == 0 && behind == 0 {
+            return Ok(held.take(self, channel, at.packet, packets, payload));
+        }
+        if held.has(at.packet) {
+            return Ok(Taken::Duplicate);
+        }
+        let piece = Piece { start, whole_bytes: whole_bytes as u32 };
+        Ok(match pieces.take_parity(key, piece, payload) {
+            Ok(whole) => held.take(self, channel, at.packet, packets, &whole),
+            Err(Came::Before) => Taken::Duplicate,
+            Err(_) => Taken::Part,
+        })
     }
 
     /// Parity that has come, where messages carry any.

@@ -9,6 +9,7 @@
 use crate::burst::BurstPlacer;
 use crate::geometry::Geometry;
 use crate::modes::ec::Repairer;
+use crate::pieces::Pieces;
 use crate::receive::Receive;
 use crate::slot::{Pinned, Slot};
 use lacuna_code::Codec;
@@ -39,6 +40,7 @@ impl RecvTable {
                 channel,
                 next_psn: u64::from(first_psn),
                 repairer: codec.map(|codec| Box::new(Repairer::new(codec.clone()))),
+                pieces: Pieces::default(),
             })
             .collect();
         (table, writers)
@@ -102,6 +104,8 @@ pub struct ChannelWriter {
     next_psn: u64,
     /// If messages carry parity.
     repairer: Option<Box<Repairer>>,
+    /// Of packets that come in pieces.
+    pieces: Pieces,
 }
 
 impl ChannelWriter {
@@ -119,7 +123,8 @@ impl ChannelWriter {
     #[inline]
     pub fn burst(&mut self) -> BurstPlacer<'_> {
         let repairer = self.repairer.as_deref_mut();
-        BurstPlacer::new(&self.table, self.channel, &mut self.next_psn, repairer)
+        let next_psn = &mut self.next_psn;
+        BurstPlacer::new(&self.table, self.channel, next_psn, repairer, &mut self.pieces)
     }
 }
 

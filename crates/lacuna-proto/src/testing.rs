@@ -110,6 +110,21 @@ pub struct Link {
     pub dark: bool,
     /// Nothing passes that says that its sender answers to congestion marks.
     pub is_ecn_hole: bool,
+    /// Longer packets do not pass, either way.
+    pub packet_bytes_max: usize,
+    /// Who learns that one was too long.
+    pub narrowness: Narrowness,
+}
+
+/// Who learns that a packet was too long for the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Narrowness {
+    /// Nobody: a black hole.
+    Hidden,
+    /// The host, if it asks for what it knows of the route, as routers tell it.
+    Told,
+    /// The sender at once: its own link refuses the packet.
+    Refused,
 }
 
 impl Default for Link {
@@ -125,6 +140,8 @@ impl Default for Link {
             reorder_ns: 1_000_000,
             dark: false,
             is_ecn_hole: false,
+            packet_bytes_max: usize::MAX,
+            narrowness: Narrowness::Hidden,
         }
     }
 }
@@ -188,6 +205,8 @@ pub struct End {
     pub control_packets: u64,
     /// Packets that came and were refused before they reached the queue pair.
     pub rejected: u64,
+    /// Packets that were too long for the link.
+    pub too_long: u64,
     writers: Vec<ChannelWriter>,
     control: ControlWriter,
     link_free_ns: u64,
@@ -248,6 +267,7 @@ impl Pair {
                 data_packets: 0,
                 control_packets: 0,
                 rejected: 0,
+                too_long: 0,
             }
         };
         let mut pair = Self {
@@ -375,6 +395,11 @@ impl Pair {
                 self.end(side).qp.on_timeout(now_ns);
             }
             self.transmit(side);
+            let link = self.link;
+            let qp = &mut self.end(side).qp;
+            if qp.take_route_question() && link.narrowness != Narrowness::Hidden {
+                qp.on_route_mtu(now_ns, link.packet_bytes_max.try_into().unwrap_or(u32::MAX));
+            }
             let due_ns = self.end(side).qp.poll_timeout();
             if due_ns.is_none_or(|due_ns| due_ns > now_ns) {
                 return;
@@ -485,6 +510,14 @@ impl Pair {
             return;
         }
         if link.is_ecn_hole && takes_marks {
+            return;
+        }
+        if bytes.len() > link.packet_bytes_max {
+            let end = self.end(from);
+            end.too_long += 1;
+            if link.narrowness == Narrowness::Refused {
+                end.qp.on_too_large(now_ns);
+            }
             return;
         }
         if link.dark || self.is_lost(from) {

@@ -300,12 +300,15 @@ fn packets_for_another_queue_pair_or_with_a_bad_trailer_go_no_further() {
         bytes[40] ^= 1;
         pair.inject(Side::B, channel, bytes);
     }
-    // The announced length does not match what is there.
-    let longer = DataHeader { length: 260, ..with_address };
-    pair.inject(Side::B, channel, lacuna_proto::testing::data_packet(&longer, &payload));
+    // There is more than what is announced, or it is a piece of what is no packet.
+    for length in [252, 260] {
+        let other = DataHeader { length, ..with_address };
+        pair.inject(Side::B, channel, lacuna_proto::testing::data_packet(&other, &payload));
+    }
     pair.run_for(0);
     // The trailer holds the key where there is no address.
     assert_eq!(discarded(&pair, Discard::Key), 1);
+    assert_eq!(discarded(&pair, Discard::Inconsistent), 1);
     assert_eq!(pair.b.rejected, 3);
     assert!(!held.posted.parts[0].has_packet(0));
 }

@@ -79,9 +79,10 @@ fn parity_whose_length_number_or_address_lies_sets_nothing() {
         (at(u64::MAX - 5), payload.clone()),
         // A message that goes on, but does not fill its slot.
         (DataHeader { ends_message: false, ..header }, payload.clone()),
-        // Payloads of another length.
-        (header, payload[..MTU - 4].to_vec()),
+        // More payload than a packet has, in one or in pieces, or none.
         (header, [&payload[..], &[0; 4]].concat()),
+        (DataHeader { behind: 8, ..header }, payload[..MTU - 4].to_vec()),
+        (DataHeader { behind: u32::MAX - 8, ..header }, vec![0; 4]),
         (header, Vec::new()),
         // Parity of a submessage, and of a chunk, that the message does not have.
         (

@@ -394,6 +394,7 @@ fn packets_with_a_wrong_key_are_no_sign_of_life() {
                 address,
                 rkey: rkey ^ 1,
                 length: 0,
+                behind: 0,
                 immediate: 0,
             };
             inject(&mut pair, Side::A, 0, &header, &[7; 64]);
@@ -649,7 +650,8 @@ fn full_packets_that_nobody_answers_are_an_error_that_says_so() {
     let failure = Failure::NoUdp { answered: 0, channels: 1, packet_bytes: 1060, waited_ms: 1000 };
     assert_eq!(pair.a.qp.failure(), Some(failure));
     assert_eq!(pair.now_ns - now_ns, SECOND);
-    assert!((10..20).contains(&(pair.a.control_packets - sent)), "{}", pair.a.control_packets);
+    // Full ones, and smaller ones, as those might pass.
+    assert!((10..50).contains(&(pair.a.control_packets - sent)), "{}", pair.a.control_packets);
 }
 
 #[test]

@@ -81,6 +81,7 @@ fn header(length: usize) -> DataHeader {
         address: None,
         rkey: 0x1122_3344,
         length: length as u32,
+        behind: 0,
         immediate: 0x0040_0120,
     }
 }

@@ -17,6 +17,11 @@
 //! RETH says, the address follows from the immediate and the length from the datagram; the remote
 //! key, which strangers cannot guess, is laid over the trailer by exclusive or and comes out of the
 //! receiver's checksum ([`DataHeader::check`]). A damaged packet has a wrong key then.
+//!
+//! Where the path has become too narrow for whole packets, a packet goes in *pieces*: Writes with
+//! the packet's immediate, each with a part of its payload. The RETH's length then counts what is
+//! left of the packet from this piece on, as that of a first packet of several counts the whole
+//! (InfiniBand volume 1, section 9.4.3), so a receiver knows the place of each piece in its packet.
 
 use crate::{
     Crc32c, PacketError, Qpn, TRAILER_BYTES,
@@ -72,6 +77,9 @@ pub struct DataHeader {
     pub rkey: u32,
     /// Bytes of payload.
     pub length: u32,
+    /// Bytes of the packet that lie behind this payload and come in other pieces. 0 of a packet
+    /// that comes whole, and always without an address.
+    pub behind: u32,
     /// The immediate; [`ImmediateSplit`](crate::ImmediateSplit) says what it means.
     pub immediate: u32,
 }
@@ -96,7 +104,8 @@ impl DataHeader {
                 self.emit_bth(bth::OPCODE_WRITE, first(out));
                 out[field::ADDRESS].copy_from_slice(&address.to_be_bytes());
                 out[field::RKEY].copy_from_slice(&self.rkey.to_be_bytes());
-                out[field::LENGTH].copy_from_slice(&self.length.to_be_bytes());
+                let left = self.length + self.behind;
+                out[field::LENGTH].copy_from_slice(&left.to_be_bytes());
                 field::IMMEDIATE
             }
             None => {
@@ -209,14 +218,15 @@ impl DataHeader {
     #[inline(always)]
     pub(crate) fn parse_write(packet: &[u8]) -> Result<(Self, &[u8]), PacketError> {
         let (header, payload) = bth::split::<DATA_HEADER_BYTES_MAX>(packet)?;
-        let length = bth::word(header, field::LENGTH);
-        if payload.len() != length as usize {
-            return Err(PacketError::Length { announced: length, found: payload.len() });
-        }
+        let left = bth::word(header, field::LENGTH);
+        let Some(behind) = left.checked_sub(payload.len() as u32) else {
+            return Err(PacketError::Length { announced: left, found: payload.len() });
+        };
         let address = header[field::ADDRESS].try_into().expect("an address has eight bytes");
         let read = Self {
             address: Some(u64::from_be_bytes(address)),
             rkey: bth::word(header, field::RKEY),
+            behind,
             immediate: bth::word(header, field::IMMEDIATE),
             ..Self::of_bth(header.first_chunk().expect("a BTH opens the headers"), payload)
         };
@@ -244,6 +254,7 @@ impl DataHeader {
             address: None,
             rkey: 0,
             length: payload.len() as u32,
+            behind: 0,
             immediate: 0,
         }
     }
@@ -266,6 +277,7 @@ mod tests {
         address: Some(0x0102_0304_0506_0708),
         rkey: 0x1122_3344,
         length: 5,
+        behind: 0,
         immediate: 0x5566_7788,
     };
 

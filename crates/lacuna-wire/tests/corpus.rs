@@ -72,6 +72,7 @@ fn data_packet(length: usize) -> Vec<u8> {
         address: (length < 3).then_some(3 << 30),
         rkey: 0x1122_3344,
         length: length as u32,
+        behind: 0,
         immediate: 0x0040_0120,
     };
     let mut packet = vec![0; header.header_bytes()];

@@ -54,6 +54,7 @@ impl Fixture {
             // Of a Send it is in Lacuna's own trailer.
             rkey: if self.kind == "send" { 0 } else { self.field("rkey") },
             length: self.field("length"),
+            behind: 0,
             immediate: self.field("imm"),
         }
     }

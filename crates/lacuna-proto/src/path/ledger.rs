@@ -19,36 +19,61 @@ use std::ops::Range;
 /// longer reports the oldest of them first.
 const EXPIRED_MAX: usize = 64;
 
-/// One run of packets of one message, put on the wire together.
+/// One run of packets of one message that is put on the wire together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct Sent {
     /// Message number.
     pub number: u64,
     /// Packets of the message.
     pub packets: Range<u32>,
-    /// One past the sequence number of the last packet.
-    pub psn_end: u64,
+    /// Pieces that each goes in: 1 if it goes whole.
+    pub pieces: u32,
+    /// Of the packets on the wire, those at the end that are shorter than full ones.
+    pub short: u32,
     /// UDP payload bytes.
     pub bytes: u64,
+}
+
+impl Sent {
+    /// Packets on the wire.
+    pub fn count(&self) -> u64 {
+        u64::from(self.packets.end - self.packets.start) * u64::from(self.pieces)
+    }
+}
+
+/// A run that was put on the wire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// What it is.
+    pub sent: Sent,
+    /// One past the sequence number of the last packet.
+    pub psn_end: u64,
     /// What the run may cost in the peer's socket buffer, see [`charge`].
     pub charge: u64,
     /// When it was sent.
     pub sent_ns: u64,
     /// Wire bytes of all runs of the channel up to this one's end.
     pub wire_end: u64,
+    /// Short packets of all runs of the channel up to this one's end.
+    pub short_end: u64,
     /// What was known when it was sent: the base of a delivery-rate sample.
     pub stamp: Stamp,
 }
 
 impl Record {
-    /// Packets of the run.
+    /// Packets on the wire.
     pub fn count(&self) -> u64 {
-        u64::from(self.packets.end - self.packets.start)
+        self.sent.count()
+    }
+
+    /// Of those, the short ones, at the end.
+    pub fn short(&self) -> u32 {
+        self.sent.short
     }
 
     /// UDP payload and the headers of IP and UDP.
     pub fn wire_bytes(&self) -> u64 {
-        self.bytes + self.count() * IP_UDP_BYTES
+        self.sent.bytes + self.count() * IP_UDP_BYTES
     }
 }
 
@@ -74,6 +99,8 @@ pub struct Ledger {
     in_flight_charge: u64,
     /// Wire bytes of all runs ever sent.
     wire_bytes: u64,
+    /// Short packets of all runs ever sent.
+    short_packets: u64,
 }
 
 impl Ledger {
@@ -86,6 +113,7 @@ impl Ledger {
             in_flight_bytes: 0,
             in_flight_charge: 0,
             wire_bytes: 0,
+            short_packets: 0,
         }
     }
 
@@ -114,15 +142,22 @@ impl Ledger {
         self.wire_bytes
     }
 
-    /// Notes a run; its `psn_end` and `wire_end` are set here. Returns its first
-    /// number.
+    /// Short packets of all runs ever sent.
+    pub fn short_packets(&self) -> u64 {
+        self.short_packets
+    }
+
+    /// Notes a run; its `psn_end`, `wire_end` and `short_end` are set here. Returns
+    /// its first number.
     pub fn push(&mut self, mut record: Record) -> u64 {
         let first_psn = self.next_psn;
         self.next_psn += record.count();
         record.psn_end = self.next_psn;
         self.wire_bytes += record.wire_bytes();
         record.wire_end = self.wire_bytes;
-        self.in_flight_bytes += record.bytes;
+        self.short_packets += u64::from(record.short());
+        record.short_end = self.short_packets;
+        self.in_flight_bytes += record.sent.bytes;
         self.in_flight_charge += record.charge;
         self.records.push_back(record);
         first_psn
@@ -164,7 +199,7 @@ impl Ledger {
             return None;
         }
         let record = self.records.pop_front()?;
-        self.in_flight_bytes -= record.bytes;
+        self.in_flight_bytes -= record.sent.bytes;
         self.in_flight_charge -= record.charge;
         Some(record)
     }
@@ -183,13 +218,12 @@ mod tests {
 
     fn record(packets: Range<u32>, sent_ns: u64) -> Record {
         Record {
-            number: 1,
-            packets,
+            sent: Sent { number: 1, packets, pieces: 1, short: 0, bytes: 1000 },
             psn_end: 0,
-            bytes: 1000,
             charge: 2000,
             sent_ns,
             wire_end: 0,
+            short_end: 0,
             stamp: Stamp::default(),
         }
     }
@@ -201,11 +235,11 @@ mod tests {
         assert_eq!(ledger.push(record(4..6, 20)), 9);
         assert_eq!((ledger.next_psn(), ledger.in_flight_bytes()), (11, 2000));
         assert_eq!(ledger.pop_passed(8), None);
-        assert_eq!(ledger.pop_passed(10).unwrap().packets, 0..4);
+        assert_eq!(ledger.pop_passed(10).unwrap().sent.packets, 0..4);
         assert_eq!(ledger.pop_passed(10), None);
         assert_eq!(ledger.in_flight_charge(), 2000);
         assert_eq!(ledger.pop_expired(19), None);
-        assert_eq!(ledger.pop_expired(20).unwrap().packets, 4..6);
+        assert_eq!(ledger.pop_expired(20).unwrap().sent.packets, 4..6);
         assert_eq!((ledger.in_flight_bytes(), ledger.in_flight_charge()), (0, 0));
     }
 
@@ -229,8 +263,8 @@ mod tests {
         let mut ledger = Ledger::new(0);
         ledger.push(record(0..4, 10));
         ledger.push(record(8..10, 20));
-        assert_eq!(ledger.find(3).unwrap().packets, 0..4);
-        assert_eq!(ledger.find(4).unwrap().packets, 8..10);
+        assert_eq!(ledger.find(3).unwrap().sent.packets, 0..4);
+        assert_eq!(ledger.find(4).unwrap().sent.packets, 8..10);
         assert_eq!(ledger.find(6), None);
     }
 

@@ -17,6 +17,7 @@ pub mod loss;
 pub mod memory;
 mod missing;
 pub mod pacer;
+mod passage;
 pub mod pool;
 mod reordering;
 
@@ -27,13 +28,13 @@ use controller::{AnyController, Controller, SHORT_PATH_NS, Sample, Shares, Start
 use delivery::{Delivery, Stamp};
 use ecn::Ecn;
 use lacuna_wire::{ChannelReport, DATA_OVERHEAD_BYTES};
-use ledger::{Ledger, Record, charge};
+use ledger::{Ledger, Record, Sent, charge};
 use loss::LossEstimate;
 use missing::Missing;
 use pacer::Pacer;
+use passage::{DOUBTED_PACKETS, Passage, Told, Watch};
 use pool::{Pool, Senders};
 use reordering::Reordering;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// IPv4 and UDP headers, which a link carries too.
@@ -45,6 +46,10 @@ const PATH_BYTES_MAX: u64 = 1 << 44;
 /// Shortest time after which a run that nothing was heard of expires: a few time
 /// slices of a loaded host (Linux: 4 ms each, and several tasks).
 const UNHEARD_NS_MIN: u64 = 50_000_000;
+
+/// What is asked when runs have expired is answered after a round trip and a half, with this
+/// for busy hosts, if the path is not dark.
+const ANSWERED_SLACK_NS: u64 = 30_000_000;
 
 /// What may be in flight while nothing is heard of the peer.
 const DARK_WINDOW_BYTES: u64 = 64 << 10;
@@ -96,6 +101,7 @@ struct Channel {
     /// See `received_packets`.
     marked_packets: u64,
     missing: Missing,
+    watch: Watch,
     /// How far the estimate of losses has gone: number, and losses before it.
     judged_psn: u64,
     judged_lost: u64,
@@ -128,8 +134,11 @@ pub struct Path {
     rtt: RttEstimator,
     rto: RtoConfig,
     back_off: u32,
+    /// If that is not 0: since when it is not.
+    dark_since_ns: u64,
     reordering: Reordering,
     loss: LossEstimate,
+    passage: Passage,
     controller: AnyController,
     pacer: Pacer,
     delivery: Delivery,
@@ -179,6 +188,7 @@ impl Path {
                     duplicate_packets: 0,
                     marked_packets: 0,
                     missing: Missing::default(),
+                    watch: Watch::new(u64::from(first_psn)),
                     judged_psn: u64::from(first_psn),
                     judged_lost: 0,
                     missing_packets: 0,
@@ -194,8 +204,10 @@ impl Path {
             rtt: RttEstimator::default(),
             rto,
             back_off: 0,
+            dark_since_ns: 0,
             reordering: Reordering::default(),
             loss: LossEstimate::default(),
+            passage: Passage::default(),
             controller,
             pacer: Pacer::default(),
             delivery: Delivery::default(),
@@ -303,8 +315,8 @@ impl Path {
         self.bundle_packets = packets.max(1);
     }
 
-    /// Of the `waiting` packets of `mtu_bytes` payload, how many may be sent on
-    /// `channel` now.
+    /// Of the `waiting` packets of `payload_bytes`, how many may be sent on `channel`
+    /// now.
     ///
     /// What window and credit cut off goes in whole bundles while others are on
     /// their way: the report that opens the window for one packet opens it for
@@ -315,10 +327,10 @@ impl Path {
         &mut self,
         now_ns: u64,
         channel: usize,
-        mtu_bytes: u32,
+        payload_bytes: u32,
         waiting: u32,
     ) -> u32 {
-        let packet_bytes = u64::from(mtu_bytes) + DATA_OVERHEAD_BYTES as u64;
+        let packet_bytes = u64::from(payload_bytes) + DATA_OVERHEAD_BYTES as u64;
         self.channels[channel].paced = false;
         let state = &self.channels[channel];
         let waiting = u64::from(waiting);
@@ -339,9 +351,11 @@ impl Path {
         // Nothing is heard: the path is dark or the peer stands still. Some
         // packets, and the questions behind them, find out when that ends;
         // all of the window again and again would only be load.
-        let probing = match self.is_dark() {
-            true => DARK_WINDOW_BYTES.saturating_sub(self.in_flight_bytes),
-            false => u64::MAX,
+        let probing = match (self.is_dark(), self.passage.is_doubted()) {
+            (true, _) => DARK_WINDOW_BYTES.saturating_sub(self.in_flight_bytes),
+            // No full packet seems to pass: the same, and less of it.
+            (_, true) => (DOUBTED_PACKETS * packet_bytes).saturating_sub(self.in_flight_bytes),
+            (false, false) => u64::MAX,
         };
         let all_fit = |left: u64, unit: u64| waiting * unit <= left;
         let is_cut = !all_fit(window_left, packet_bytes + IP_UDP_BYTES)
@@ -393,15 +407,8 @@ impl Path {
     }
 
     /// Counts a run that goes out now; returns its first sequence number.
-    pub fn on_sent(
-        &mut self,
-        now_ns: u64,
-        channel: usize,
-        number: u64,
-        packets: Range<u32>,
-        bytes: u64,
-    ) -> u64 {
-        let count = u64::from(packets.end - packets.start);
+    pub fn on_sent(&mut self, now_ns: u64, channel: usize, sent: Sent) -> u64 {
+        let (count, bytes) = (sent.count(), sent.bytes);
         let wire_bytes = bytes + count * IP_UDP_BYTES;
         self.controller.on_sent(now_ns, wire_bytes, self.in_flight_wire_bytes);
         if let Some(rate) = self.controller.rate_bits_per_s() {
@@ -423,13 +430,12 @@ impl Path {
         let state = &mut self.channels[channel];
         state.pool.take(charge);
         state.ledger.push(Record {
-            number,
-            packets,
+            sent,
             psn_end: 0,
-            bytes,
             charge,
             sent_ns: now_ns,
             wire_end: 0,
+            short_end: 0,
             stamp,
         })
     }
@@ -457,16 +463,22 @@ impl Path {
         if next_psn > sent_psn || flushed_psn > sent_psn {
             return;
         }
-        self.back_off = 0;
+        if self.back_off > 0 {
+            self.end_darkness(now_ns);
+        }
+        let state = &mut self.channels[usize::from(report.channel)];
         // A caller's clock that was read a moment ago may lie before the sending
         // by another thread: no sample then.
         let arrived_ns = now_ns.saturating_sub(u64::from(report.delay_ns));
+        let mut short_packets = (0, state.ledger.short_packets());
         if next_psn > state.reported_psn {
             if let Some(record) = state.ledger.find(next_psn - 1) {
                 state.reported_sent_ns = record.sent_ns;
                 state.packet_bytes = record.wire_bytes() / record.count().max(1);
-                let behind = (record.psn_end - next_psn) * state.packet_bytes;
-                state.reported_bytes = record.wire_end.saturating_sub(behind);
+                let behind = record.psn_end - next_psn;
+                state.reported_bytes = record.wire_end.saturating_sub(behind * state.packet_bytes);
+                let short_behind = behind.min(record.short().into());
+                short_packets = (record.short_end - short_behind, record.short_end);
                 if let Some(sample_ns) = arrived_ns.checked_sub(record.sent_ns) {
                     self.rtt.on_sample(now_ns, sample_ns);
                     self.report.rtt_ns = Some(sample_ns);
@@ -507,6 +519,10 @@ impl Path {
         // A flush names only what was sent a window before it.
         state.passed_psn = state.passed_psn.max(overtaken_psn).max(flushed_psn);
         self.count(now_ns, arrived_ns, window_ns, report, flushed_psn);
+        let state = &mut self.channels[usize::from(report.channel)];
+        let came_packets = state.received_packets;
+        let told = Told { psn: state.reported_psn, came_packets, short_packets };
+        self.passage.on_report(&mut state.watch, told);
     }
 
     /// Counts what came and what is lost, for the controller. Never more than
@@ -549,6 +565,17 @@ impl Path {
         self.report.marked_bytes += marked.min(state.reported_psn) * state.packet_bytes;
     }
 
+    /// Something is heard again, or for the first time since runs have expired. What was lost
+    /// in the dark says nothing of the path's width.
+    fn end_darkness(&mut self, now_ns: u64) {
+        self.back_off = 0;
+        let srtt_ns = self.rtt.smoothed_ns().unwrap_or(0);
+        let dark_ns = now_ns.saturating_sub(self.dark_since_ns);
+        if dark_ns > srtt_ns + srtt_ns / 2 + ANSWERED_SLACK_NS {
+            self.on_new_size();
+        }
+    }
+
     /// Takes the next run that reports have passed. Call until `None`.
     pub fn pop_passed(&mut self) -> Option<Record> {
         let channels = self.channels.iter_mut().enumerate();
@@ -556,13 +583,15 @@ impl Path {
             channels.filter_map(|(at, c)| Some((at, c.ledger.pop_passed(c.passed_psn)?)));
         let (channel, record) = popped.next()?;
         self.report.passed_sent_ns = self.report.passed_sent_ns.max(record.sent_ns);
+        let watch = &self.channels[channel].watch;
+        self.passage.on_judged(watch, record.psn_end, record.count(), record.short().into());
         self.note_gone(channel, &record);
         Some(record)
     }
 
     /// A run is in flight no more.
     fn note_gone(&mut self, channel: usize, record: &Record) {
-        self.in_flight_bytes -= record.bytes;
+        self.in_flight_bytes -= record.sent.bytes;
         self.in_flight_wire_bytes -= record.wire_bytes();
         self.channels[channel].pool.give_back(record.charge);
         if self.in_flight_wire_bytes == 0 {
@@ -585,6 +614,7 @@ impl Path {
 
     /// A report was taken in: tells the controller.
     pub fn end_report(&mut self, now_ns: u64) {
+        self.passage.end_report();
         let report = std::mem::take(&mut self.report);
         let path = self.channels[0].pool.senders().count();
         self.controller.set_shares(Shares { host: self.senders.count(), path });
@@ -650,6 +680,8 @@ impl Path {
             let state = &mut self.channels[channel];
             if let Some(record) = state.ledger.pop_expired(sent_before_ns) {
                 state.missing.on_expired(record.count(), record.psn_end);
+                let (count, short) = (record.count(), record.short().into());
+                self.passage.on_judged(&state.watch, record.psn_end, count, short);
                 self.note_gone(channel, &record);
                 return Some(record);
             }
@@ -661,6 +693,9 @@ impl Path {
     /// until a report comes.
     pub fn on_expired(&mut self, now_ns: u64) {
         self.controller.on_silence(now_ns);
+        if self.back_off == 0 {
+            self.dark_since_ns = now_ns;
+        }
         self.back_off = (self.back_off + 1).min(16);
     }
 
@@ -672,6 +707,27 @@ impl Path {
     /// Whether what was sent last has expired, and nothing was heard since.
     pub fn is_dark(&self) -> bool {
         self.back_off > 0
+    }
+
+    /// Whether full packets do not seem to pass any more, though short ones do. Only a few are
+    /// sent then.
+    pub fn is_narrow(&self) -> bool {
+        self.passage.is_doubted()
+    }
+
+    /// Whether a full packet is known to have come since this was last asked.
+    pub fn take_full_came(&mut self) -> bool {
+        self.passage.take_came()
+    }
+
+    /// What was lost so far says nothing of full packets: they are of another size from now on.
+    pub fn on_new_size(&mut self) {
+        self.passage.restart();
+        for state in self.channels.iter_mut() {
+            let ledger = &state.ledger;
+            let (next_psn, short_packets) = (ledger.next_psn(), ledger.short_packets());
+            state.watch.restart(next_psn, state.received_packets, short_packets);
+        }
     }
 
     /// Whether the window was full when it was last asked for.
@@ -736,7 +792,8 @@ mod tests {
                 if count == 0 {
                     break;
                 }
-                path.on_sent(0, 0, number, 0..count, u64::from(count) * packet_bytes);
+                let bytes = u64::from(count) * packet_bytes;
+                path.on_sent(0, 0, Sent { number, packets: 0..count, pieces: 1, short: 0, bytes });
                 sent += u64::from(count) * wire_bytes;
                 number += 1;
             }
@@ -756,7 +813,9 @@ mod tests {
             // Full packets and, in turn, the small one that ends a message; one
             // in ten runs loses a full packet.
             let (count, bytes) = if run % 2 == 0 { (10, 14_720) } else { (1, 72) };
-            path.on_sent(now_ns, 0, run, 0..count, bytes);
+            let short = u32::from(run % 2 == 1);
+            let packets = 0..count;
+            path.on_sent(now_ns, 0, Sent { number: run, packets, pieces: 1, short, bytes });
             let lost = u64::from(run % 10 == 0);
             came_packets += u64::from(count) - lost;
             came_bytes += bytes + u64::from(count) * IP_UDP_BYTES - lost * 1500;

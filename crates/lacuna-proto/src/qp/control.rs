@@ -11,12 +11,15 @@
 //! to an end, one packet in a round trip would take as many round trips. A flush
 //! speaks only of the channel it travels on, behind that channel's data: channels
 //! do not keep order among each other.
+//!
+//! A path may be so narrow that the questions pass and long answers do not. Who is asked again
+//! and again, and has answered at length, answers in packets that pass everywhere from then on.
 
 use super::QueuePair;
 use crate::few::Few;
 use lacuna_wire::{
-    ControlBody, ControlHeader, ControlWriter, Flush, FlushMark, Frame, FrameError, Probe,
-    ProbeReply, Qpn,
+    CONTROL_OVERHEAD_BYTES, ChannelReport, ControlBody, ControlHeader, ControlWriter,
+    FRAME_HEADER_BYTES, Flush, FlushMark, Frame, FrameError, Probe, ProbeReply, Qpn,
 };
 use std::collections::VecDeque;
 
@@ -41,6 +44,12 @@ const DARK_FLUSH_EVERY_NS: u64 = 25_000_000;
 const COPIES_MAX: u32 = 8;
 /// The same in the dark, where questions follow each other closely.
 const DARK_COPIES_MAX: u32 = 4;
+/// Length of control packets that pass everywhere: IP's least datagram that every host takes, 576
+/// bytes, less its longest header and UDP's (RFC 791).
+const SHORT_BYTES: usize = 508;
+/// Long answers that the peer asked again for a round trip later, nothing else having come, until
+/// they are short.
+const LONG_IN_VAIN_MAX: u32 = 2;
 /// Before the round-trip time is known.
 const FLUSH_EVERY_NS: u64 = 10_000_000;
 /// Probe replies owed at once; a peer that asks for more is flooding.
@@ -78,6 +87,39 @@ pub(super) struct Control {
     probes: VecDeque<Probe>,
     receives_unfinished: bool,
     acks_unfinished: bool,
+    answers: Answers,
+}
+
+/// How long answers may be.
+#[derive(Debug, Default)]
+struct Answers {
+    /// When a long one was sent that data has not come since.
+    long_ns: Option<u64>,
+    /// Long ones in a row that the peer asked again after.
+    in_vain: u32,
+    are_short: bool,
+}
+
+impl Answers {
+    /// Data came: the peer goes on.
+    fn on_data(&mut self) {
+        (self.long_ns, self.in_vain) = (None, 0);
+    }
+
+    /// The peer asks; an answer takes a round trip to show.
+    fn on_asked(&mut self, now_ns: u64, srtt_ns: u64) {
+        if self.long_ns.is_some_and(|long_ns| now_ns > long_ns + srtt_ns) {
+            self.long_ns = None;
+            self.in_vain += 1;
+            self.are_short |= self.in_vain >= LONG_IN_VAIN_MAX;
+        }
+    }
+
+    fn on_sent(&mut self, now_ns: u64, packet_bytes: usize) {
+        if packet_bytes > SHORT_BYTES {
+            self.long_ns.get_or_insert(now_ns);
+        }
+    }
 }
 
 /// When a channel's next flush is due, and how long after it the next.
@@ -159,7 +201,18 @@ impl Control {
             probes: VecDeque::new(),
             receives_unfinished: false,
             acks_unfinished: false,
+            answers: Answers::default(),
         }
+    }
+
+    /// Data came from the peer.
+    pub(super) fn on_data(&mut self) {
+        self.answers.on_data();
+    }
+
+    /// This host has refused a control packet as too large.
+    pub(super) fn on_too_large(&mut self) {
+        self.answers.are_short = true;
     }
 
     pub(super) fn heard(&mut self, now_ns: u64) {
@@ -259,7 +312,7 @@ impl QueuePair {
                     if let Some(sample_ns) = now_ns.checked_sub(reply.echo_ns) {
                         self.path.on_rtt_sample(now_ns, sample_ns);
                     }
-                    self.on_proof(reply.id, reply.packet_bytes);
+                    self.on_mtu_probe(now_ns, reply.id, reply.packet_bytes);
                 }
                 Frame::Report(report) if is_newest => {
                     has_report = true;
@@ -287,6 +340,8 @@ impl QueuePair {
         }
         if is_asked {
             self.control.on_asked(channel);
+            let srtt_ns = self.path.rtt().smoothed_ns().unwrap_or(0);
+            self.control.answers.on_asked(now_ns, srtt_ns);
         }
         if has_report {
             // Judging what it passed comes last: the acknowledgements of the same
@@ -295,6 +350,7 @@ impl QueuePair {
                 self.send.on_passed(sequence, record, self.path.rto_ns());
             }
             self.path.end_report(now_ns);
+            self.watch_mtu(now_ns);
         }
         self.control.seen_sequence = self.control.seen_sequence.max(sequence);
         let owes = self.owes();
@@ -327,12 +383,14 @@ impl QueuePair {
         let reports = copies || self.arrivals.due_ns().is_some_and(|due_ns| due_ns <= now_ns);
         let index = usize::from(channel);
         let asks = self.asks_on(index) && self.control.flushes[index].is_due(now_ns);
-        let proves = self.take_proof(channel);
-        let cancels = match proves {
-            true => Vec::new(),
-            false => self.send.poll_cancels(now_ns, self.path.rto_ns()),
+        let pieces = self.send.pieces();
+        let tries =
+            self.take_proof(channel).then_some(pieces).or_else(|| self.take_mtu_probe(channel));
+        let cancels = match tries {
+            Some(_) => Vec::new(),
+            None => self.send.poll_cancels(now_ns, self.path.rto_ns()),
         };
-        if !proves && !reports && !asks && cancels.is_empty() && self.control.is_idle() {
+        if tries.is_none() && !reports && !asks && cancels.is_empty() && self.control.is_idle() {
             return None;
         }
         let sequence = self.control.next_sequence;
@@ -344,9 +402,14 @@ impl QueuePair {
             source: Qpn::new(self.config.queue_pair, channel, 0),
         };
         writer.start(&header, sequence as u32);
-        if proves {
+        if self.control.answers.are_short {
+            // As long as the counts of all channels need it to be, which go together.
+            let counts_bytes = self.channels.len() * ChannelReport::BYTES + FRAME_HEADER_BYTES;
+            writer.keep_within(SHORT_BYTES.max(CONTROL_OVERHEAD_BYTES + counts_bytes));
+        }
+        if let Some(pieces) = tries {
             // By itself: what else there is to tell must not depend on its size.
-            self.write_proof(now_ns, channel, writer);
+            self.write_mtu_probe(now_ns, channel, pieces, writer);
             return Some(writer.finish());
         }
         while let Some(reply) = self.control.replies.pop_front() {
@@ -389,6 +452,7 @@ impl QueuePair {
         let packet = writer.finish();
         if tells {
             self.arrivals.on_report_bytes(packet.len());
+            self.control.answers.on_sent(now_ns, packet.len());
         }
         Some(packet)
     }

@@ -11,6 +11,7 @@
 mod control;
 mod error;
 mod outgoing;
+mod pmtu;
 mod proof;
 mod queues;
 mod recv;
@@ -24,6 +25,7 @@ pub use control::ControlError;
 pub use error::{
     Failure, Gone, PostReceiveError, PostSendError, ReceiveFailure, SendFailure, WaitedFor,
 };
+pub use pmtu::Narrowed;
 pub use recv::PostedReceive;
 pub use send::SendStats;
 pub use transmit::Transmit;
@@ -179,6 +181,9 @@ pub struct QpStats {
     pub timeouts: u64,
     /// What the mode `auto` has chosen, if it is that.
     pub auto: Option<AutoStats>,
+    /// Payload bytes of a full packet on the wire: less than agreed where the path has
+    /// become narrower.
+    pub payload_bytes_max: u32,
 }
 
 impl QpStats {
@@ -206,6 +211,7 @@ pub struct QueuePair {
     control: Control,
     /// Until full packets are known to pass.
     proof: Option<proof::Proof>,
+    mtu: pmtu::PathMtu,
     failure: Arc<OnceLock<Failure>>,
     channels: Few<ChannelStats>,
     timeouts: u64,
@@ -246,6 +252,7 @@ impl QueuePair {
             arrivals,
             control: Control::new(channels),
             proof: None,
+            mtu: pmtu::PathMtu::default(),
             table,
             writers,
             peer: None,
@@ -508,6 +515,7 @@ impl QueuePair {
     pub fn on_burst(&mut self, now_ns: u64, channel: u8, burst: &BurstSummary) -> Option<u64> {
         if burst.is_of_the_peer() {
             self.control.heard(now_ns);
+            self.control.on_data();
         }
         let stats = &mut self.channels[usize::from(channel)];
         stats.packets += burst.packets;
@@ -668,6 +676,7 @@ impl QueuePair {
         earlier(self.silence_ends_ns());
         earlier(self.control.poll_timeout());
         earlier(self.proof.as_ref().map(|proof| proof.poll_timeout(channels)));
+        earlier(self.mtu_timeout_ns(channels));
         for channel in (0..self.channels.len()).filter(|c| channels >> c & 1 == 1) {
             if self.send.has_queued_on(channel) {
                 earlier(self.path.pacing_timeout_ns(channel));
@@ -692,6 +701,7 @@ impl QueuePair {
             return;
         }
         self.on_proof_timeout(now_ns);
+        self.on_mtu_timeout(now_ns);
         self.expire(now_ns);
         let silent_ms = self.silent_ms(now_ns);
         self.timeouts += self.send.on_timeout(now_ns, silent_ms);
@@ -759,6 +769,7 @@ impl QueuePair {
             rate_bits_per_s: self.path.controller().rate_bits_per_s(),
             timeouts: self.timeouts,
             auto: self.send.auto_stats(&self.path),
+            payload_bytes_max: self.send.payload_bytes_max(),
         }
     }
 }

@@ -7,13 +7,11 @@
 //! now and then until each channel has answered. It costs no time, data goes
 //! meanwhile. The first ones tell the connecting end, beside the peer's welcome,
 //! that UDP passes; and if no answer comes for the time that connecting may take,
-//! the queue pair ends with an error that says so and not with a silence.
+//! the queue pair ends with an error that says so and not with a silence. Where the quick
+//! rounds are not answered, a size that passes is looked for (`pmtu.rs`), and proved instead.
 
 use super::{Failure, QueuePair};
-use lacuna_wire::{ControlWriter, DATA_OVERHEAD_BYTES_MAX, Frame, Probe};
 
-/// Set in the ids of these probes; the rest is the channel.
-const ID_BIT: u32 = 1 << 31;
 /// Probes of the first round, per channel.
 const FIRST_ROUND: u8 = 2;
 /// Time between the first rounds, and between later ones.
@@ -71,14 +69,9 @@ impl QueuePair {
         });
     }
 
-    /// Bytes of the longest packet.
-    fn full_packet_bytes(&self) -> usize {
-        self.config.geometry.mtu_bytes() as usize + DATA_OVERHEAD_BYTES_MAX
-    }
-
     /// Begins the next round, or gives up.
     pub(super) fn on_proof_timeout(&mut self, now_ns: u64) {
-        let packet_bytes = self.full_packet_bytes() as u32;
+        let packet_bytes = self.full_packet_bytes();
         let rtt_ns = self.path.rtt().smoothed_ns().unwrap_or(0);
         let Some(proof) = &mut self.proof else { return };
         if proof.gives_up_ns <= now_ns {
@@ -92,6 +85,9 @@ impl QueuePair {
             for (to_send, answered) in proof.to_send.iter_mut().zip(&proof.answered) {
                 *to_send = u8::from(!answered);
             }
+            if proof.rounds == QUICK_ROUNDS {
+                self.on_too_large(now_ns);
+            }
         }
     }
 
@@ -102,20 +98,18 @@ impl QueuePair {
         to_send.filter(|count| **count > 0).map(|count| *count -= 1).is_some()
     }
 
-    /// Fills a packet that was started with the probe of a channel.
-    pub(super) fn write_proof(&self, now_ns: u64, channel: u8, writer: &mut ControlWriter) {
-        writer.push(&Frame::Probe(Probe { id: ID_BIT | u32::from(channel), sent_ns: now_ns }));
-        writer.pad_to(self.full_packet_bytes());
+    /// Full packets are of another size now: that they pass is to be seen once more.
+    pub(super) fn restart_proof(&mut self, now_ns: u64) {
+        let Some(proof) = &mut self.proof else { return };
+        proof.answered.fill(false);
+        proof.to_send.fill(1);
+        proof.next_round_ns = now_ns + ROUND_NS.0;
     }
 
-    /// A probe was answered that had arrived with `packet_bytes`.
-    pub(super) fn on_proof(&mut self, id: u32, packet_bytes: u32) {
-        let full_bytes = self.full_packet_bytes() as u32;
-        let Some(proof) = &mut self.proof else { return };
-        let channel = (id & !ID_BIT) as usize;
-        if id & ID_BIT == 0 || packet_bytes != full_bytes {
-            return;
-        }
+    /// A probe of `channel` was answered that was as long as a full packet in so many pieces.
+    pub(super) fn on_proof(&mut self, channel: usize, pieces: u32) {
+        let is_full = pieces <= self.send.pieces();
+        let Some(proof) = self.proof.as_mut().filter(|_| is_full) else { return };
         if let Some(answered) = proof.answered.get_mut(channel) {
             *answered = true;
             proof.to_send[channel] = 0;

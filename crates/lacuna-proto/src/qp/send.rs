@@ -21,7 +21,7 @@ use crate::geometry::Geometry;
 use crate::modes::auto::{Chooser, Policy};
 use crate::modes::{Mode, Run};
 use crate::path::Path;
-use crate::path::ledger::Record;
+use crate::path::ledger::{Record, Sent};
 use lacuna_code::Codec;
 use lacuna_wire::{Ack, Cancel, CancelReason, Receives};
 use start::Landed;
@@ -35,6 +35,9 @@ const WAITING_MAX: usize = 65_536;
 #[derive(Debug)]
 pub(crate) struct SendSide {
     geometry: Geometry,
+    /// Payload of a packet on the wire at most, and pieces that a full packet goes in for it.
+    payload_bytes_max: u32,
+    pieces: u32,
     mode: Mode,
     /// Of a mode with a code.
     codec: Option<Arc<Codec>>,
@@ -92,6 +95,8 @@ impl SendSide {
     ) -> Self {
         Self {
             chooser: (mode == Mode::Auto).then(|| Chooser::new(policy)),
+            payload_bytes_max: geometry.mtu_bytes(),
+            pieces: 1,
             geometry,
             mode,
             codec,
@@ -227,6 +232,23 @@ impl SendSide {
         send.acked_bytes + live
     }
 
+    /// Full packets go in so many pieces from now on, or in fewer if those are no longer.
+    pub(crate) fn cut(&mut self, pieces: u32) {
+        let mtu_bytes = self.geometry.mtu_bytes();
+        self.payload_bytes_max = mtu_bytes.div_ceil(pieces);
+        self.pieces = mtu_bytes.div_ceil(self.payload_bytes_max);
+    }
+
+    /// Pieces that a full packet goes in.
+    pub(crate) fn pieces(&self) -> u32 {
+        self.pieces
+    }
+
+    /// Payload of a packet on the wire at most.
+    pub(crate) fn payload_bytes_max(&self) -> u32 {
+        self.payload_bytes_max
+    }
+
     // ---- queues of runs ----
 
     /// Moves what the message's machine wants sent to the channels' queues.
@@ -298,19 +320,25 @@ impl SendSide {
         if waiting == 0 {
             return None;
         }
-        let mtu_bytes = self.geometry.mtu_bytes();
-        let allowed = path.allowance_packets(now_ns, index, mtu_bytes, waiting).min(packets_max);
+        let (most, pieces) = (self.payload_bytes_max, self.pieces);
+        let on_the_wire = waiting.saturating_mul(pieces);
+        let allowed = path.allowance_packets(now_ns, index, most, on_the_wire).min(packets_max);
         if allowed == 0 {
             return None;
         }
-        let taken = self.queues.take(channel, allowed.min(waiting))?;
+        // Pieces of a packet go together.
+        let allowed = (allowed / pieces).clamp(1, waiting);
+        let taken = self.queues.take(channel, allowed)?;
         let (number, packets) = (taken.segment.number, taken.packets);
-        let count = u64::from(packets.end - packets.start);
-        let mut transmit = Transmit::new(taken.segment, packets.clone(), taken.whole_end, channel);
+        let (segment, whole_end) = (taken.segment, taken.whole_end);
+        let mut transmit = Transmit::new(segment, packets.clone(), whole_end, channel, most);
         let payload_bytes = transmit.padded_bytes();
         let bytes = payload_bytes + transmit.overhead_bytes();
+        let (pieces, short) = (transmit.pieces, transmit.short_packets());
         transmit.takes_marks = path.takes_marks();
-        transmit.first_psn = path.on_sent(now_ns, index, number, packets, bytes);
+        let sent = Sent { number, packets, pieces, short, bytes };
+        let count = sent.count();
+        transmit.first_psn = path.on_sent(now_ns, index, sent);
         self.stats.packets += count;
         self.stats.bytes += payload_bytes;
         if transmit.is_parity() {
@@ -440,9 +468,9 @@ impl SendSide {
     }
 
     pub(crate) fn on_passed(&mut self, sequence: u64, record: Record, rto_ns: u64) {
-        let number = record.number;
+        let number = record.sent.number;
         if let Some(outgoing) = self.messages.get_mut(number) {
-            let run = Run { packets: record.packets, sent_ns: record.sent_ns };
+            let run = Run { packets: record.sent.packets, sent_ns: record.sent_ns };
             outgoing.machine.on_passed(sequence, run, rto_ns);
             self.collect_runs(number, Place::Repair);
             self.messages.update_timer(number);
@@ -450,9 +478,9 @@ impl SendSide {
     }
 
     pub(crate) fn on_expired(&mut self, record: Record) {
-        let number = record.number;
+        let number = record.sent.number;
         if let Some(outgoing) = self.messages.get_mut(number) {
-            let run = Run { packets: record.packets, sent_ns: record.sent_ns };
+            let run = Run { packets: record.sent.packets, sent_ns: record.sent_ns };
             outgoing.machine.on_expired(run);
             self.collect_runs(number, Place::Repair);
             self.messages.update_timer(number);

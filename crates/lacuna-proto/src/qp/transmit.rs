@@ -2,6 +2,9 @@
 //! arithmetic, the payload is borrowed from the sender's memory. Parity is
 //! computed when it is first asked for, and is the run's own.
 //!
+//! On a path that has become too narrow each packet of a run goes in as many
+//! pieces (`pieces.rs`), each with a sequence number of its own.
+//!
 //! The queue pair hands these out under its lock; building the packets, with
 //! the parity and the checksum over every byte, happens outside of it.
 
@@ -57,6 +60,23 @@ impl Segment {
         }
     }
 
+    /// Payload of a packet.
+    fn payload_bytes(&self, packet: u32) -> u64 {
+        if self.geometry.is_parity(packet) {
+            return self.parity_bytes(packet);
+        }
+        let start = u64::from(packet) * self.mtu_bytes();
+        self.end_bytes().saturating_sub(start).min(self.mtu_bytes())
+    }
+
+    /// The longest payload of some packets in a row.
+    fn longest_bytes(&self, packets: &Range<u32>) -> u64 {
+        if !self.geometry.is_parity(packets.start) {
+            return self.payload_bytes(packets.start);
+        }
+        packets.clone().map(|packet| self.parity_bytes(packet)).max().unwrap_or(0)
+    }
+
     /// Bytes of parity packet `packet`.
     fn parity_bytes(&self, packet: u32) -> u64 {
         let Some(layout) = self.geometry.layout() else { return 0 };
@@ -79,6 +99,8 @@ pub struct Transmit {
     pub(crate) segment: Arc<Segment>,
     /// Packet indices within the message.
     pub(crate) packets: Range<u32>,
+    /// Pieces that each goes in: 1 if it goes whole.
+    pub(crate) pieces: u32,
     pub(crate) channel: u8,
     pub(crate) first_psn: u64,
     /// End of the run that this one was cut from: parity that the message's mode
@@ -90,15 +112,22 @@ pub struct Transmit {
 }
 
 impl Transmit {
+    /// A run whose packets go whole if their payloads are no longer than `payload_bytes_max`.
     pub(super) fn new(
         segment: Arc<Segment>,
         packets: Range<u32>,
         whole_end: u32,
         channel: u8,
+        payload_bytes_max: u32,
     ) -> Self {
+        let pieces = match u64::from(payload_bytes_max) {
+            most if most >= segment.mtu_bytes() => 1,
+            most => segment.longest_bytes(&packets).div_ceil(most).max(1) as u32,
+        };
         Self {
             segment,
             packets,
+            pieces,
             channel,
             first_psn: 0,
             whole_end,
@@ -148,9 +177,9 @@ impl Transmit {
         self.takes_marks
     }
 
-    /// Packets in the run.
+    /// Packets on the wire.
     pub fn len(&self) -> usize {
-        (self.packets.end - self.packets.start) as usize
+        (self.packets.end - self.packets.start) as usize * self.pieces as usize
     }
 
     /// One past the sequence number of the run's last packet.
@@ -189,6 +218,7 @@ impl Transmit {
         Template {
             run: self,
             data: &segment.data,
+            pieces: self.pieces,
             is_parity: self.is_parity(),
             mtu_bytes: segment.mtu_bytes(),
             // The rest is each packet's own.
@@ -200,6 +230,7 @@ impl Transmit {
                 address: None,
                 rkey: segment.rkey,
                 length: 0,
+                behind: 0,
                 immediate: 0,
             },
             slot,
@@ -209,18 +240,28 @@ impl Transmit {
     /// Bytes of payload and padding of the whole run.
     pub(crate) fn padded_bytes(&self) -> u64 {
         let segment = &*self.segment;
-        if self.is_parity() {
-            let payload = self.packets.clone().map(|packet| segment.parity_bytes(packet));
-            return payload.map(|bytes| bytes.next_multiple_of(4)).sum();
+        if self.is_parity() || self.pieces > 1 {
+            let payloads = self.packets.clone().map(|packet| segment.payload_bytes(packet));
+            return payloads.map(|bytes| padded(bytes, self.pieces)).sum();
         }
         let end = segment.end_bytes();
         let at = |packet: u32| (u64::from(packet) * segment.mtu_bytes()).min(end);
         (at(self.packets.end) - at(self.packets.start)).next_multiple_of(4)
     }
 
+    /// How many of its packets on the wire are shorter than they can be: those of the packet that
+    /// ends the data.
+    pub(crate) fn short_packets(&self) -> u32 {
+        let last = self.segment.payload_bytes(self.packets.end - 1);
+        if last < self.segment.mtu_bytes() { self.pieces } else { 0 }
+    }
+
     /// Bytes of headers and trailers of the whole run.
     pub(crate) fn overhead_bytes(&self) -> u64 {
         let Range { start, end } = self.packets;
+        if self.pieces > 1 {
+            return self.len() as u64 * DATA_OVERHEAD_BYTES_MAX as u64;
+        }
         let elsewhere = match self.is_parity() {
             true => start,
             // Behind the data, where empty packets stand.
@@ -232,11 +273,24 @@ impl Transmit {
     }
 }
 
+/// The bytes of one piece of a payload: all are equally long, but for a byte.
+fn piece(bytes: usize, pieces: usize, index: usize) -> Range<usize> {
+    bytes * index / pieces..bytes * (index + 1) / pieces
+}
+
+/// Bytes of a payload and the padding of its pieces.
+fn padded(bytes: u64, pieces: u32) -> u64 {
+    let pieces = pieces as usize;
+    let lengths = (0..pieces).map(|index| piece(bytes as usize, pieces, index).len());
+    lengths.map(|length| length.next_multiple_of(4) as u64).sum()
+}
+
 /// What the packets of a run have in common, worked out once.
 #[derive(Debug, Clone, Copy)]
 struct Template<'t> {
     run: &'t Transmit,
     data: &'t [u8],
+    pieces: u32,
     is_parity: bool,
     mtu_bytes: u64,
     header: DataHeader,
@@ -246,9 +300,36 @@ struct Template<'t> {
 impl<'t> Template<'t> {
     #[inline]
     fn packet(&self, index: usize) -> (DataHeader, &'t [u8]) {
+        if self.pieces > 1 {
+            return self.piece(index);
+        }
+        self.whole(self.run.packets.start + index as u32, index)
+    }
+
+    /// The packet on the wire with this index, which is a piece.
+    #[cold]
+    fn piece(&self, index: usize) -> (DataHeader, &'t [u8]) {
+        let pieces = self.pieces as usize;
+        let packet = self.run.packets.start + (index / pieces) as u32;
+        let (header, payload) = self.whole(packet, index);
+        let Range { start, end } = piece(payload.len(), pieces, index % pieces);
+        let geometry = &self.run.segment.geometry;
+        let place = geometry.slot_address(self.slot) + u64::from(packet) * self.mtu_bytes;
+        let address = match self.is_parity {
+            // The address of parity says how long the message is; the bytes that are left say
+            // the rest.
+            true => header.address,
+            false => Some(header.address.unwrap_or(place) + start as u64),
+        };
+        let (length, behind) = ((end - start) as u32, (payload.len() - end) as u32);
+        (DataHeader { address, length, behind, ..header }, &payload[start..end])
+    }
+
+    /// A packet, whose first or only sequence number is that of this index.
+    #[inline]
+    fn whole(&self, packet: u32, index: usize) -> (DataHeader, &'t [u8]) {
         let segment = &*self.run.segment;
         let geometry = &segment.geometry;
-        let packet = self.run.packets.start + index as u32;
         // Its own place is told by its number.
         let place = u64::from(packet) * self.mtu_bytes;
         let (offset, payload) = match self.is_parity {

@@ -51,6 +51,7 @@ fn place(writer: &mut ChannelWriter, packet: u32) -> u64 {
         address: None,
         rkey: 7,
         length: MTU as u32,
+        behind: 0,
         immediate: geometry.split().pack(fields),
     };
     let mut placer = writer.burst();
@@ -102,6 +103,7 @@ fn place_and_repair(writer: &mut ChannelWriter) -> u64 {
             address,
             rkey: 7,
             length: MTU as u32,
+            behind: 0,
             immediate: geometry.split().pack(fields),
         };
         placer.place(&header, &payload, false);

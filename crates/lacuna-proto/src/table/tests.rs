@@ -52,6 +52,7 @@ fn header(geometry: &Geometry, number: u64, packet: u32, packets: u32) -> DataHe
             .then_some(geometry.slot_address(slot) + u64::from(packet) * MTU as u64),
         rkey: 7,
         length: MTU as u32,
+        behind: 0,
         immediate: geometry.split().pack(fields),
     }
 }

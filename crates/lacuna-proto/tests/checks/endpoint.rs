@@ -319,6 +319,7 @@ impl World {
                 address: (place & 16 != 0).then_some(address),
                 rkey: RKEY,
                 length: len as u32,
+                behind: 0,
                 immediate: geometry.split().pack(fields),
             };
             self.psn[channel] = (self.psn[channel] + 1) & 0xFF_FFFF;
@@ -385,6 +386,7 @@ impl World {
             address: (place < 240).then_some(geometry.slot_address(slot) + bytes + ahead),
             rkey: RKEY,
             length: len as u32,
+            behind: 0,
             immediate: geometry.split().pack(fields),
         };
         self.psn[channel] = (self.psn[channel] + 1) & 0xFF_FFFF;

@@ -16,7 +16,7 @@ use lacuna_proto::modes::auto::{Choice, Policy, Question};
 use lacuna_proto::path::controller::ControllerConfig;
 use lacuna_proto::placement::Placement;
 use lacuna_proto::qp::{PostSendError, PostedReceive, SendFailure, SendId, SendRequest};
-use lacuna_proto::testing::{Link, Pair, PairConfig, Rng, Side};
+use lacuna_proto::testing::{Link, Narrowness, Pair, PairConfig, Rng, Side};
 use lacuna_wire::ImmediateSplit;
 
 const MS: u64 = 1_000_000;
@@ -322,6 +322,8 @@ impl World {
     fn change_link(&mut self, choices: &mut Choices<'_>) {
         let ppm = |byte: u8, percent_max: u32| u32::from(byte) * percent_max * 10_000 / 255;
         let options = choices.byte();
+        let narrow = [Narrowness::Hidden, Narrowness::Told, Narrowness::Refused];
+        let narrow = narrow.get(usize::from(options >> 4).wrapping_sub(1)).copied();
         self.pair.link = Link {
             delay_ns: (1 + u64::from(options & 7)) * MS,
             rate_bits_per_s: (options & 8 != 0).then_some(100_000_000),
@@ -333,6 +335,8 @@ impl World {
             reorder_ppm: ppm(choices.byte(), 50),
             reorder_ns: u64::from(choices.byte()) * MS / 10,
             is_ecn_hole: false,
+            packet_bytes_max: narrow.map_or(usize::MAX, |_| self.mtu * 2 / 3 + 60),
+            narrowness: narrow.unwrap_or(Narrowness::Hidden),
         };
     }
 

@@ -7,6 +7,7 @@ use crate::tcp::TcpBbr;
 use lacuna_proto::burst::BurstSummary;
 use lacuna_proto::path::arrivals::Arrivals;
 use lacuna_proto::path::controller::{ControllerConfig, Setup, StartRate};
+use lacuna_proto::path::ledger::Sent;
 use lacuna_proto::path::pool::{Pool, Senders};
 use lacuna_proto::path::{IP_UDP_BYTES, Path, RtoConfig};
 use lacuna_proto::testing::Rng;
@@ -444,7 +445,7 @@ impl Bottleneck {
                 state.backlog -= u64::from(packets);
             }
             let bytes = u64::from(packets) * PACKET_BYTES;
-            let psn = state.path.on_sent(now_ns, 0, 0, 0..packets, bytes);
+            let psn = state.path.on_sent(now_ns, 0, run(packets, bytes));
             state.sent_packets += u64::from(packets);
             self.carry(flow, psn, u64::from(packets));
         }
@@ -554,4 +555,9 @@ impl Flow {
             self.backlog += lost;
         }
     }
+}
+
+/// Full packets of some message that leave together.
+pub(crate) fn run(packets: u32, bytes: u64) -> Sent {
+    Sent { number: 0, packets: 0..packets, pieces: 1, short: 0, bytes }
 }

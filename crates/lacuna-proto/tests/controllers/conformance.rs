@@ -3,7 +3,7 @@
 //! Whatever the order, a window holds a packet and has an end, a pace is a rate, what an idle
 //! application does opens no window, and a path that carries again is used again.
 
-use crate::bottleneck::{MS, SECOND, US, WIRE_BYTES};
+use crate::bottleneck::{MS, SECOND, US, WIRE_BYTES, run};
 use lacuna_proto::path::controller::{Controller, ControllerConfig, Setup, StartRate};
 use lacuna_proto::path::pool::Senders;
 use lacuna_proto::path::{IP_UDP_BYTES, Path, RtoConfig};
@@ -71,7 +71,7 @@ impl Driver {
                 let packets = packets.min(allowed);
                 if packets > 0 {
                     let bytes = u64::from(packets) * PACKET_BYTES;
-                    self.path.on_sent(self.now_ns, 0, 0, 0..packets, bytes);
+                    self.path.on_sent(self.now_ns, 0, run(packets, bytes));
                     self.runs.push_back(packets);
                 }
             }

@@ -23,8 +23,10 @@ pub struct ControlWriter {
     packet: Vec<u8>,
     /// Where the next frame goes; 0 until the first packet is started.
     end: usize,
-    /// What [`ControlWriter::push`] keeps a packet within, trailer included; a multiple of 4.
+    /// What [`ControlWriter::push`] keeps packets within, trailer included; a multiple of 4.
     max_packet_bytes: usize,
+    /// The same of this packet.
+    limit_bytes: usize,
 }
 
 impl ControlWriter {
@@ -38,7 +40,8 @@ impl ControlWriter {
             max_packet_bytes >= CONTROL_OVERHEAD_BYTES,
             "control packets of {max_packet_bytes} bytes cannot hold {CONTROL_OVERHEAD_BYTES}",
         );
-        Self { packet: Vec::new(), end: 0, max_packet_bytes: max_packet_bytes & !3 }
+        let max_packet_bytes = max_packet_bytes & !3;
+        Self { packet: Vec::new(), end: 0, max_packet_bytes, limit_bytes: max_packet_bytes }
     }
 
     /// Drops what was written and starts a packet without frames.
@@ -50,6 +53,13 @@ impl ControlWriter {
         body[field::VERSION] = CONTROL_VERSION;
         body[field::SEQUENCE].copy_from_slice(&sequence.to_be_bytes());
         self.end = FRAMES_AT;
+        self.limit_bytes = self.max_packet_bytes;
+    }
+
+    /// Keeps the packet that was started within `packet_bytes`, if that is less than all are kept
+    /// within.
+    pub fn keep_within(&mut self, packet_bytes: usize) {
+        self.limit_bytes = self.max_packet_bytes.min(packet_bytes & !3);
     }
 
     /// Adds a frame if it fits; if not, says `false` and changes nothing.
@@ -106,7 +116,7 @@ impl ControlWriter {
         if self.end < FRAMES_AT {
             return 0;
         }
-        (self.max_packet_bytes - TRAILER_BYTES).saturating_sub(self.end)
+        self.limit_bytes.saturating_sub(TRAILER_BYTES + self.end)
     }
 
     fn append(&mut self, frame: &Frame<'_>, bytes: usize) {
@@ -187,6 +197,17 @@ mod tests {
                 assert_eq!(writer.finish(), before);
             }
         }
+    }
+
+    #[test]
+    fn one_packet_may_be_kept_shorter_than_the_next() {
+        let mut writer = started(1000);
+        writer.keep_within(203);
+        assert!(!writer.push(&ack(&[7; 200])));
+        assert!(writer.push(&ack(&vec![7; writer.room() - Ack::FIXED_BYTES])));
+        assert_eq!(writer.finish().len(), 200);
+        writer.start(&HEADER, 9);
+        assert!(writer.push(&ack(&[7; 200])));
     }
 
     #[test]

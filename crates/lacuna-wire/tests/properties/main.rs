@@ -225,6 +225,7 @@ fn every_alteration_of_every_byte_is_rejected() {
         address: Some(1 << 33),
         rkey: 5,
         length: 6,
+        behind: 0,
         immediate: 7 << 4,
     };
     let mut writer = ControlWriter::new(200);

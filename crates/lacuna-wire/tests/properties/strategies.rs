@@ -89,6 +89,7 @@ pub(crate) fn any_data() -> impl Strategy<Value = (DataHeader, Vec<u8>)> {
             address,
             rkey,
             length,
+            behind: 0,
             immediate,
         };
         (header, payload)

@@ -22,6 +22,8 @@ use std::sync::PoisonError;
 pub enum Taken {
     /// A copy came before.
     Duplicate,
+    /// It is a piece of one that is not whole yet.
+    Part,
     /// Its row has all data, or will have by what is kept.
     Unneeded,
     /// It is kept; `enough` if something can be repaired with it now.
@@ -96,6 +98,12 @@ impl Held {
         }
         kept.push((at.parity, payload.into()));
         Taken::Kept { enough: !repairable(code, &missing, kept).is_empty() }
+    }
+
+    /// Whether a parity packet has come.
+    pub(crate) fn has(&self, number: u32) -> bool {
+        let index = number - self.layout.base();
+        self.bits[(index / 64) as usize].load(Ordering::Relaxed) >> (index % 64) & 1 == 1
     }
 
     /// Whether nothing is kept on a channel.

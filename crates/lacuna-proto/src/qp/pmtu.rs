@@ -1,0 +1,298 @@
+//! What is done when the path becomes too narrow for full packets: they go in pieces.
+//!
+//! The size of packets is agreed on when two ends connect, and records, slots and chunks are made
+//! by it for the connection's life. Paths change meanwhile: a tunnel comes up, a route moves. So
+//! what is in doubt is looked at again. Three things tell:
+//!
+//! - the peer's counts, by which no full packet comes any more (`path/passage.rs`);
+//! - this host's own refusal of a packet as too large;
+//! - full packets that were to prove the path and were not answered (`proof.rs`).
+//!
+//! Two ways lead to the size that passes. The owner is asked for what the host knows of the route:
+//! routers that said by ICMP that a packet was too large have told the host. And, as not all do
+//! (RFC 8899: such messages may be lost or forged, a search has to do without), probes of each
+//! size that pieces of a packet can have go out together; the largest that is answered is taken.
+//! A round without an answer goes on with smaller ones. Once a size is taken, those before it are
+//! tried once more, because a probe may have been lost as anything may.
+//!
+//! From then on full packets go in that many pieces (`pieces.rs`); all else stays as it was, in
+//! all modes: messages under way come through. That the path becomes wider again is left to later
+//! connections.
+//!
+//! Invariants: a packet is never cut on the word of others alone, so that who forges an ICMP message
+//! narrows nothing through which packets pass; a search ends with a size, with a full packet that
+//! came, or with the queue pair.
+
+use super::QueuePair;
+use lacuna_wire::{ControlWriter, DATA_OVERHEAD_BYTES_MAX, Frame, Probe};
+
+/// Set in the ids of probes for this and for the proof; above the channel stand the pieces.
+const ID_BIT: u32 = 1 << 31;
+const PIECES_SHIFT: u32 = 8;
+/// Pieces are not cut shorter than this: IPv4 promises that 576 bytes pass some way (RFC 791), and
+/// every link there is carries more than half of that.
+const PIECE_BYTES_MIN: u32 = 128;
+/// Sizes that are tried in one round, beside that of today.
+const SIZES_MAX: usize = 9;
+/// A round lasts for this much more than a round trip: for hosts that are busy.
+const ROUND_SLACK_NS: u64 = 15_000_000;
+/// Rounds of which nothing is answered are so many times as long as the one before, up to the
+/// longest: a path that is dark is not to be flooded.
+const ROUND_GROWTH: u64 = 4;
+const ROUND_NS_MAX: u64 = 1_000_000_000;
+/// What is larger than the first that is answered was sent before it; it gets such a part of a round
+/// trip more, and at least so long.
+const OVERTAKEN_RTT_PART: u64 = 8;
+const OVERTAKEN_NS_MIN: u64 = 2_000_000;
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(super) struct PathMtu {
+    search: Option<Search>,
+    /// The owner is to be asked what the host knows.
+    asks_host: bool,
+    /// The size has changed, and nobody was told yet.
+    news: Option<Narrowed>,
+}
+
+/// Packets go in pieces, or in others than before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Narrowed {
+    /// UDP payload of the longest packet until now.
+    pub before_bytes: u32,
+    /// The same from now on.
+    pub packet_bytes: u32,
+}
+
+#[derive(Debug)]
+struct Search {
+    /// Sizes still to be tried in this round, as pieces, the fewest first.
+    to_send: Vec<u32>,
+    /// The most pieces that were tried.
+    tried: u32,
+    /// The fewest of which a probe was answered.
+    answered: Option<u32>,
+    round_ns: u64,
+    round_ends_ns: u64,
+    /// A size was taken; this is the second chance of the larger ones.
+    is_second: bool,
+}
+
+/// Sizes to try behind that of `from` pieces: closely at first, then by a quarter more pieces.
+fn sizes(from: u32, pieces_max: u32) -> impl Iterator<Item = u32> {
+    let next = |pieces: &u32| Some((pieces + 1).max(pieces * 5 / 4));
+    std::iter::successors(next(&from), next).take_while(move |pieces| *pieces <= pieces_max)
+}
+
+impl QueuePair {
+    /// The most pieces that full packets are cut into.
+    fn pieces_max(&self) -> u32 {
+        (self.config.geometry.mtu_bytes() / PIECE_BYTES_MIN).max(1)
+    }
+
+    /// UDP payload of a full packet's pieces, if there are so many; of the packet itself, with an
+    /// address, if it is one.
+    fn packet_bytes_of(&self, pieces: u32) -> u32 {
+        let payload_bytes = self.config.geometry.mtu_bytes().div_ceil(pieces);
+        payload_bytes.next_multiple_of(4) + DATA_OVERHEAD_BYTES_MAX as u32
+    }
+
+    /// UDP payload of the longest packet.
+    pub(super) fn full_packet_bytes(&self) -> u32 {
+        self.packet_bytes_of(self.send.pieces())
+    }
+
+    /// Payload bytes of a full packet on the wire: less than the geometry's where the path has
+    /// become narrower.
+    pub fn payload_bytes_max(&self) -> u32 {
+        self.send.payload_bytes_max()
+    }
+
+    /// The size of packets has changed, if nobody was told yet.
+    pub fn take_narrowed(&mut self) -> Option<Narrowed> {
+        self.mtu.news.take()
+    }
+
+    /// Whether the owner is to say what the host knows of the route to the peer, with
+    /// [`QueuePair::on_route_mtu`]: once for each doubt.
+    pub fn take_route_question(&mut self) -> bool {
+        std::mem::take(&mut self.mtu.asks_host)
+    }
+
+    /// The host takes packets of no more than `packet_bytes` UDP payload for the route to the peer.
+    pub fn on_route_mtu(&mut self, now_ns: u64, packet_bytes: u32) {
+        let has_reason = self.mtu.search.is_some() || self.path.is_narrow();
+        if !has_reason || packet_bytes >= self.full_packet_bytes() {
+            return;
+        }
+        let most = self.pieces_max();
+        let fits = |pieces: &u32| self.packet_bytes_of(*pieces) <= packet_bytes;
+        let pieces = (self.send.pieces() + 1..=most).find(fits).unwrap_or(most);
+        self.mtu.search = None;
+        self.cut(now_ns, pieces);
+    }
+
+    /// This host has refused a packet as too large.
+    pub fn on_too_large(&mut self, now_ns: u64) {
+        if self.mtu.search.is_none() {
+            self.search(now_ns);
+        }
+    }
+
+    /// Looks for the size that passes.
+    pub(super) fn search(&mut self, now_ns: u64) {
+        let pieces = self.send.pieces();
+        if self.failure().is_some() || pieces >= self.pieces_max() {
+            return;
+        }
+        self.mtu.asks_host = true;
+        self.mtu.search = Some(Search {
+            to_send: Vec::new(),
+            tried: pieces,
+            answered: None,
+            round_ns: self.round_ns(),
+            round_ends_ns: 0,
+            is_second: false,
+        });
+        self.begin_round(now_ns);
+    }
+
+    /// Sends the next smaller sizes, behind that of today.
+    fn begin_round(&mut self, now_ns: u64) {
+        let (pieces, most) = (self.send.pieces(), self.pieces_max());
+        let Some(search) = &mut self.mtu.search else { return };
+        if search.tried >= most {
+            // All were lost, or the path is dark: from the start.
+            search.tried = pieces;
+            search.round_ns = (search.round_ns * ROUND_GROWTH).min(ROUND_NS_MAX);
+        }
+        let smaller = sizes(search.tried, most).take(SIZES_MAX);
+        search.to_send = std::iter::once(pieces).chain(smaller).collect();
+        search.tried = search.to_send.last().copied().unwrap_or(most);
+        search.round_ends_ns = now_ns + search.round_ns;
+    }
+
+    fn round_ns(&self) -> u64 {
+        let srtt_ns = self.path.rtt().smoothed_ns().unwrap_or(0);
+        srtt_ns + srtt_ns / 4 + ROUND_SLACK_NS
+    }
+
+    /// A report was taken in: begins to search, or ends it where a full packet came.
+    pub(super) fn watch_mtu(&mut self, now_ns: u64) {
+        if self.path.take_full_came() {
+            // What larger packets do is for the second round to find out.
+            self.mtu.search.take_if(|search| !search.is_second);
+        }
+        if self.path.is_narrow() && self.mtu.search.as_ref().is_none_or(|search| search.is_second) {
+            self.search(now_ns);
+        }
+    }
+
+    /// When there is something to do for the owner of the channels whose bits are set.
+    pub(super) fn mtu_timeout_ns(&self, channels: u32) -> Option<u64> {
+        let search = self.mtu.search.as_ref()?;
+        // Probes go out on the first channel: all lead to the same host.
+        let sends = channels & 1 == 1 && !search.to_send.is_empty();
+        Some(if sends { 0 } else { search.round_ends_ns })
+    }
+
+    /// Ends the round whose time is over.
+    pub(super) fn on_mtu_timeout(&mut self, now_ns: u64) {
+        let pieces = self.send.pieces();
+        let Some(search) = self.mtu.search.as_ref().filter(|s| s.round_ends_ns <= now_ns) else {
+            return;
+        };
+        match (search.answered, search.is_second) {
+            // Full packets pass.
+            (Some(answered), false) if answered == pieces => {
+                self.path.on_new_size();
+                self.mtu.search = None;
+            }
+            (Some(answered), false) => self.take_size(now_ns, answered),
+            (Some(answered), true) => {
+                self.mtu.search = None;
+                self.cut(now_ns, answered);
+            }
+            (None, false) => self.begin_round(now_ns),
+            (None, true) => self.mtu.search = None,
+        }
+    }
+
+    /// Takes a size, and tries the larger ones once more.
+    fn take_size(&mut self, now_ns: u64, answered: u32) {
+        let before = self.send.pieces();
+        self.cut(now_ns, answered);
+        let round_ns = self.round_ns();
+        self.mtu.search = Some(Search {
+            to_send: sizes(before, answered - 1).collect(),
+            tried: answered,
+            answered: None,
+            round_ns,
+            round_ends_ns: now_ns + round_ns,
+            is_second: true,
+        });
+    }
+
+    /// Full packets go in so many pieces from now on.
+    fn cut(&mut self, now_ns: u64, pieces: u32) {
+        let before_bytes = self.full_packet_bytes();
+        self.send.cut(pieces);
+        self.path.on_new_size();
+        let packet_bytes = self.full_packet_bytes();
+        if before_bytes != packet_bytes {
+            self.mtu.news = Some(Narrowed { before_bytes, packet_bytes });
+        }
+        self.restart_proof(now_ns);
+    }
+
+    /// The size that a probe of this channel is to have, as pieces; counts it as sent.
+    pub(super) fn take_mtu_probe(&mut self, channel: u8) -> Option<u32> {
+        let search = self.mtu.search.as_mut().filter(|_| channel == 0)?;
+        (!search.to_send.is_empty()).then(|| search.to_send.remove(0))
+    }
+
+    /// Fills a packet that was started with a probe as long as a full packet in so many pieces.
+    pub(super) fn write_mtu_probe(
+        &self,
+        now_ns: u64,
+        channel: u8,
+        pieces: u32,
+        writer: &mut ControlWriter,
+    ) {
+        let id = ID_BIT | pieces << PIECES_SHIFT | u32::from(channel);
+        writer.push(&Frame::Probe(Probe { id, sent_ns: now_ns }));
+        writer.pad_to(self.packet_bytes_of(pieces) as usize);
+    }
+
+    /// A probe was answered that had arrived with `packet_bytes`.
+    pub(super) fn on_mtu_probe(&mut self, now_ns: u64, id: u32, packet_bytes: u32) {
+        if id & ID_BIT == 0 {
+            return;
+        }
+        let pieces = (id & !ID_BIT) >> PIECES_SHIFT;
+        if pieces == 0 || packet_bytes != self.packet_bytes_of(pieces) {
+            return;
+        }
+        self.on_proof((id & 0xFF) as usize, pieces);
+        let soon_ns = self.path.rtt().smoothed_ns().unwrap_or(0) / OVERTAKEN_RTT_PART;
+        let Some(search) = &mut self.mtu.search else { return };
+        if pieces > search.tried || search.is_second && pieces >= search.tried {
+            return;
+        }
+        search.answered = Some(search.answered.map_or(pieces, |before| before.min(pieces)));
+        let due_ns = now_ns + soon_ns.max(OVERTAKEN_NS_MIN);
+        search.round_ends_ns = search.round_ends_ns.min(due_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sizes;
+
+    #[test]
+    fn sizes_are_tried_closely_at_first_and_to_the_end() {
+        let tried: Vec<u32> = sizes(1, 64).collect();
+        assert_eq!(tried, [2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 18, 22, 27, 33, 41, 51, 63]);
+        assert_eq!(sizes(1, 1).count(), 0);
+    }
+}
