@@ -103,6 +103,14 @@ pub trait Datapath: Send {
     /// that arrived in one piece may count once: Linux does not count the segments of a piece it
     /// drops.
     fn receive_drops(&self) -> u64;
+
+    /// The longest packet (UDP payload) that the host believes to pass on the route to `to`. `send`
+    /// takes longer ones, if the first hop does: only who doubts that they arrive has to ask. `None`
+    /// where the host does not tell.
+    fn route_packet_bytes(&self, to: SocketAddr) -> Option<usize> {
+        let _ = to;
+        None
+    }
 }
 
 impl<D: Datapath + ?Sized> Datapath for Box<D> {
@@ -142,6 +150,10 @@ impl<D: Datapath + ?Sized> Datapath for Box<D> {
 
     fn receive_drops(&self) -> u64 {
         (**self).receive_drops()
+    }
+
+    fn route_packet_bytes(&self, to: SocketAddr) -> Option<usize> {
+        (**self).route_packet_bytes(to)
     }
 }
 

@@ -516,7 +516,7 @@ impl Pair {
             let end = self.end(from);
             end.too_long += 1;
             if link.narrowness == Narrowness::Refused {
-                end.qp.on_too_large(now_ns);
+                end.qp.on_too_large(now_ns, bytes.len() as u32);
             }
             return;
         }

@@ -4,7 +4,8 @@
 //! served. To one peer they leave together: as equal as they mostly are, the
 //! kernel takes them in one piece, which costs little more than one packet.
 
-use lacuna_datapath::{Burst, BurstBuffers, Datapath};
+use lacuna_datapath::{Burst, BurstBuffers, Datapath, SendError};
+use lacuna_wire::{Packet, parse};
 use std::net::SocketAddr;
 
 /// Packets that may wait.
@@ -18,12 +19,25 @@ pub(crate) struct ControlQueue {
     /// Where each packet ends.
     ends: Vec<usize>,
     buffers: BurstBuffers,
+    /// Queue pairs of which packets were too large, and how large.
+    too_large: Vec<(u32, usize)>,
 }
 
 impl ControlQueue {
     pub(crate) fn new() -> Self {
         const { assert!(PACKETS_MAX <= Burst::PACKETS_MAX) };
-        Self { to: None, bytes: Vec::new(), ends: Vec::new(), buffers: BurstBuffers::new() }
+        Self {
+            to: None,
+            bytes: Vec::new(),
+            ends: Vec::new(),
+            buffers: BurstBuffers::new(),
+            too_large: Vec::new(),
+        }
+    }
+
+    /// Queue pairs of which packets were refused as too large, and how large those were.
+    pub(crate) fn take_too_large(&mut self) -> Vec<(u32, usize)> {
+        std::mem::take(&mut self.too_large)
     }
 
     /// Takes a packet; those before it leave first if they go elsewhere, or are
@@ -51,6 +65,7 @@ impl ControlQueue {
         // Paths that lose what may be marked are found out by these.
         burst.refuse_marks();
         let mut start = 0;
+        let mut left = self.ends.len();
         for end in &self.ends {
             burst.push(&[], &self.bytes[start..*end], &[]);
             start = *end;
@@ -58,10 +73,22 @@ impl ControlQueue {
         while !burst.is_empty() {
             match datapath.send(now_ns, &burst) {
                 Ok(0) => break,
-                Ok(sent) => burst.advance(sent),
+                Ok(sent) => {
+                    burst.advance(sent);
+                    left -= sent;
+                }
                 Err(error) => {
                     tracing::debug!(%to, %error, "control packet refused");
+                    let at = self.ends.len() - left;
+                    let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+                    let packet = &self.bytes[start..self.ends[at]];
+                    if let SendError::PacketTooLarge { packet_bytes } = error
+                        && let Ok(Packet::Control(header, _)) = parse(packet)
+                    {
+                        self.too_large.push((header.source.queue_pair(), packet_bytes));
+                    }
                     burst.advance(1);
+                    left -= 1;
                 }
             }
         }

@@ -112,6 +112,9 @@ impl Packetizer {
                         // The packet counts as lost on the path: repair and
                         // statistics treat it so.
                         note(&error, first.to);
+                        if let SendError::PacketTooLarge { packet_bytes } = error {
+                            tell_too_large(&self.queue, sent, packet_bytes);
+                        }
                         refused.packets += 1;
                         is_refused = true;
                         sent += 1;
@@ -217,6 +220,18 @@ fn consume(queue: &mut VecDeque<Outbound>, mut packets: usize) {
         if let Some(gone) = queue.pop_front() {
             gone.shared.on_handed(gone.run.channel(), gone.run.psn_end());
         }
+    }
+}
+
+/// Tells whose packet it was, `before` packets behind the first that waits, that it was too large.
+#[cold]
+fn tell_too_large(queue: &VecDeque<Outbound>, mut before: usize, packet_bytes: usize) {
+    for outbound in queue {
+        let left = outbound.run.len() - outbound.next;
+        if before < left {
+            return outbound.shared.on_too_large(packet_bytes);
+        }
+        before -= left;
     }
 }
 

@@ -87,6 +87,8 @@ pub(crate) struct Shared {
     encode_ns: AtomicU64,
     /// Workers that cannot place packets for it yet.
     without_writers: AtomicUsize,
+    /// The shortest packet that was refused as too large since a worker last looked; 0 if none.
+    too_large_bytes: AtomicUsize,
 }
 
 /// On a cache line of its own: each is written by another worker.
@@ -107,6 +109,7 @@ impl Shared {
             handed_psn: state.addresses.iter().map(|_| OwnLine::default()).collect(),
             encode_ns: AtomicU64::new(0),
             without_writers: AtomicUsize::new(inboxes.len()),
+            too_large_bytes: AtomicUsize::new(0),
             state: Mutex::new(state),
             inboxes,
         }
@@ -127,6 +130,23 @@ impl Shared {
     /// The worker of `channel` has handed everything before `psn` to its datapath.
     pub(crate) fn on_handed(&self, channel: u8, psn: u64) {
         self.handed_psn[usize::from(channel)].0.store(psn, Ordering::Release);
+    }
+
+    /// A datapath has refused a packet as too large. Whoever looks at the queue pair next tells it.
+    pub(crate) fn on_too_large(&self, packet_bytes: usize) {
+        let shorter = |known: usize| (known == 0 || packet_bytes < known).then_some(packet_bytes);
+        if self.too_large_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, shorter) == Ok(0)
+        {
+            self.kick();
+        }
+    }
+
+    /// The shortest packet that was refused as too large, once.
+    pub(crate) fn take_too_large(&self) -> Option<usize> {
+        match self.too_large_bytes.load(Ordering::Relaxed) {
+            0 => None,
+            _ => Some(self.too_large_bytes.swap(0, Ordering::AcqRel)),
+        }
     }
 
     /// A worker can place packets of its channels from now on.

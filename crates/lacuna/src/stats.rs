@@ -28,6 +28,10 @@ pub struct ConnectionStats {
     pub window_bytes: Option<u64>,
     /// Rate of the congestion controller, if it paces.
     pub rate_bits_per_s: Option<u64>,
+    /// Payload bytes of a full packet on the wire: less than
+    /// [`Chosen::mtu_bytes`](crate::Chosen::mtu_bytes) where the path has become
+    /// narrower, and packets go in pieces.
+    pub payload_bytes_max: u32,
     /// What the mode `auto` knows and chooses, if it is that.
     pub auto: Option<AutoStats>,
     /// Packets that reached no queue pair of this context.
@@ -158,6 +162,7 @@ impl ConnectionStats {
             in_flight_bytes: stats.in_flight_bytes,
             window_bytes: (stats.window_bytes != u64::MAX).then_some(stats.window_bytes),
             rate_bits_per_s: stats.rate_bits_per_s,
+            payload_bytes_max: stats.payload_bytes_max,
             auto: stats.auto.as_ref().map(AutoStats::new),
             context,
         }

@@ -351,6 +351,11 @@ impl Worker {
         self.unsettled = unsettled;
         for channel in &mut self.channels {
             channel.control.flush(now_ns, &mut *channel.datapath);
+            for (number, packet_bytes) in channel.control.take_too_large() {
+                if let Some(local) = self.locals.get_mut(number) {
+                    local.shared.on_too_large(packet_bytes);
+                }
+            }
         }
         let refused = self.refused.packets;
         self.counters.refused_by_datapath.store(refused, Ordering::Relaxed);
@@ -547,7 +552,7 @@ impl Worker {
         local.had_queued |= qp.has_queued();
         // What may go now moves to the channels.
         let agreed = qp.config().geometry.channels();
-        let mtu_bytes = qp.config().geometry.mtu_bytes();
+        let mtu_bytes = qp.payload_bytes_max();
         let (mut goes_on, mut most_packets, mut burst_packets) = (false, 0, u32::MAX);
         for channel in self.channels.iter_mut().filter(|own| own.index < agreed) {
             let Some(to) = address(addresses, channel.index) else { continue };
@@ -564,7 +569,8 @@ impl Worker {
             let most = left;
             while left > 0 && qp.has_queued_on(channel.index) {
                 let Some(run) = qp.poll_run(now_ns, channel.index, left) else { break };
-                left -= run.len() as u32;
+                // The pieces of a packet may be more.
+                left = left.saturating_sub(run.len() as u32);
                 self.rest.on_sent(run.len() as u64 * u64::from(mtu_bytes));
                 channel.packetizer.push(to, run, local.shared.clone());
             }

@@ -282,6 +282,10 @@ impl<D: Datapath> Datapath for Impair<D> {
     fn receive_drops(&self) -> u64 {
         self.inner.receive_drops()
     }
+
+    fn route_packet_bytes(&self, to: SocketAddr) -> Option<usize> {
+        self.inner.route_packet_bytes(to)
+    }
 }
 
 #[cfg(test)]

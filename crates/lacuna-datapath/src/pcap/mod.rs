@@ -82,6 +82,10 @@ impl<D: Datapath> Datapath for Pcap<D> {
     fn receive_drops(&self) -> u64 {
         self.inner.receive_drops()
     }
+
+    fn route_packet_bytes(&self, to: SocketAddr) -> Option<usize> {
+        self.inner.route_packet_bytes(to)
+    }
 }
 
 /// The placer handed to the inner datapath: it writes the packets down and passes them on.

@@ -24,6 +24,8 @@ mod offload;
 mod pile;
 mod plain;
 #[cfg(target_os = "linux")]
+mod route;
+#[cfg(target_os = "linux")]
 mod segments;
 mod setup;
 #[cfg(target_os = "linux")]
@@ -193,6 +195,10 @@ impl Datapath for Udp {
 
     fn receive_drops(&self) -> u64 {
         self.inner().receive_drops()
+    }
+
+    fn route_packet_bytes(&self, to: SocketAddr) -> Option<usize> {
+        self.inner().route_packet_bytes(to)
     }
 }
 

@@ -18,7 +18,7 @@ use super::favourite::{Connected, Favourite};
 use super::lone::Look;
 use super::segments::RUN_PACKETS_MAX;
 use super::syscall::{self, ReceiveArrays, SLOT_BYTES, SendArrays, Way};
-use super::{ABSORBED_PER_CALL_MAX, UdpConfig, setup};
+use super::{ABSORBED_PER_CALL_MAX, UdpConfig, route, setup};
 use crate::{
     BindError, Burst, Capabilities, Datapath, PACKET_BYTES_MAX, Placer, ReceivedBatch, SendError,
 };
@@ -252,6 +252,10 @@ impl Datapath for Offloaded {
     fn receive_drops(&self) -> u64 {
         let first = syscall::drops(self.socket.as_fd()).map_or(0, u64::from);
         first + self.favourite.receive_drops()
+    }
+
+    fn route_packet_bytes(&self, to: SocketAddr) -> Option<usize> {
+        route::packet_bytes(self.local, to).ok()
     }
 }
 

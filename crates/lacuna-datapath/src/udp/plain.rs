@@ -162,6 +162,11 @@ impl Datapath for Plain {
         #[cfg(not(target_os = "linux"))]
         0
     }
+
+    #[cfg(target_os = "linux")]
+    fn route_packet_bytes(&self, to: SocketAddr) -> Option<usize> {
+        super::route::packet_bytes(self.local, to).ok()
+    }
 }
 
 /// What an earlier packet met in the network, reported here (RFC 1122, section 4.1.3.3).

@@ -49,6 +49,27 @@ pub(super) fn set_option(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Reads a socket option that is an int.
+pub(super) fn option(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut bytes = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the value and its size outlive the call, which writes no more than that.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            ptr::from_mut(&mut value).cast(),
+            &raw mut bytes,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
+
 /// The kernel's count of packets that the socket dropped for want of room; `None` before Linux
 /// 4.12.
 pub(super) fn drops(socket: BorrowedFd<'_>) -> Option<u32> {

@@ -32,6 +32,9 @@ const PIECES_SHIFT: u32 = 8;
 /// Pieces are not cut shorter than this: IPv4 promises that 576 bytes pass some way (RFC 791), and
 /// every link there is carries more than half of that.
 const PIECE_BYTES_MIN: u32 = 128;
+/// What is as long may be an answer: IPv6's smallest link takes it (RFC 8200, section 5), so it is
+/// no longer anywhere.
+const ANSWER_BYTES_MAX: u32 = 1280 - 48;
 /// Sizes that are tried in one round, beside that of today.
 const SIZES_MAX: usize = 9;
 /// A round lasts for this much more than a round trip: for hosts that are busy.
@@ -132,9 +135,12 @@ impl QueuePair {
         self.cut(now_ns, pieces);
     }
 
-    /// This host has refused a packet as too large.
-    pub fn on_too_large(&mut self, now_ns: u64) {
-        if self.mtu.search.is_none() {
+    /// This host has refused a packet of `packet_bytes` as too large.
+    pub fn on_too_large(&mut self, now_ns: u64, packet_bytes: u32) {
+        if packet_bytes <= ANSWER_BYTES_MAX {
+            self.control.on_too_large();
+        }
+        if packet_bytes <= self.full_packet_bytes() && self.mtu.search.is_none() {
             self.search(now_ns);
         }
     }

@@ -86,7 +86,7 @@ impl QueuePair {
                 *to_send = u8::from(!answered);
             }
             if proof.rounds == QUICK_ROUNDS {
-                self.on_too_large(now_ns);
+                self.on_too_large(now_ns, packet_bytes);
             }
         }
     }

@@ -12,8 +12,8 @@ pub(super) const MAGIC: &[u8; 8] = b"LACUNA\r\n";
 /// Version of the exchange and of everything after it. 2: one message each way. 3: an
 /// acknowledgement may leave out a part of its bitmap in front. 4: a code's chunks may be
 /// several of the bitmap's. 5: a slot is whole chunks. 6: a packet that goes to the place of
-/// its number has no address.
-pub const PROTOCOL_VERSION: u32 = 6;
+/// its number has no address. 7: packets may come in pieces.
+pub const PROTOCOL_VERSION: u32 = 7;
 /// Longest message: several times what any holds, and little enough for a
 /// thousand peers at once.
 pub(super) const MESSAGE_BYTES_MAX: usize = 16 << 10;

@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::shared::{Machine, Shared, State};
 use lacuna_proto::modes::auto;
 use lacuna_proto::probe::Prober;
-use lacuna_proto::qp::QueuePair;
+use lacuna_proto::qp::{Narrowed, QueuePair};
 use lacuna_wire::ControlWriter;
 use std::cmp::Reverse;
 use std::net::SocketAddr;
@@ -128,6 +128,10 @@ impl Teller<'_> {
             // The application may wait for it all the same: for a failure, say.
             return Settled { news: qp.take_news(), ..Settled::default() };
         }
+        if let Some(packet_bytes) = shared.take_too_large() {
+            qp.on_too_large(now_ns, packet_bytes as u32);
+        }
+        self.ask_route(now_ns, qp, addresses);
         // What was flushed just now is behind a flush that speaks of it.
         shared.tell_handed(qp);
         // What came here may have queued runs, or opened the window, for
@@ -157,6 +161,26 @@ impl Teller<'_> {
             is_near: qp.is_short_path(),
             choice: qp.take_choice(),
             news: qp.take_news(),
+        }
+    }
+
+    /// Tells a queue pair whose full packets do not seem to pass what the host knows of the route,
+    /// if it asks.
+    fn ask_route(&self, now_ns: u64, qp: &mut QueuePair, addresses: &[Option<SocketAddr>]) {
+        if qp.take_route_question() {
+            let known = self
+                .channels
+                .iter()
+                .find_map(|own| own.datapath.route_packet_bytes(address(addresses, own.index)?));
+            if let Some(packet_bytes) = known {
+                qp.on_route_mtu(now_ns, packet_bytes.try_into().unwrap_or(u32::MAX));
+            }
+        }
+        if let Some(Narrowed { before_bytes, packet_bytes }) = qp.take_narrowed() {
+            tracing::info!(
+                "the path takes packets of no more than {packet_bytes} bytes, where {before_bytes} \
+                 were agreed on or found before: longer ones go in pieces"
+            );
         }
     }
 
