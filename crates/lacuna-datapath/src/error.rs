@@ -60,22 +60,14 @@ pub enum SendError {
 }
 
 impl SendError {
-    /// Whether the same packet may go through later: the route or the interface is gone for now, as
-    /// in a link flap, or memory is short.
+    /// Whether the same packet may go through later. Nearly everything that a system says when it
+    /// refuses a packet passes; what does not is in the table behind
+    /// [`ends_socket`](crate::ends_socket).
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        use io::ErrorKind;
         match self {
             Self::PacketTooLarge { .. } => false,
-            Self::Io(error) => matches!(
-                error.kind(),
-                ErrorKind::NetworkUnreachable
-                    | ErrorKind::HostUnreachable
-                    | ErrorKind::NetworkDown
-                    | ErrorKind::OutOfMemory
-                    | ErrorKind::Interrupted
-                    | ErrorKind::WouldBlock
-            ),
+            Self::Io(error) => crate::ends_socket(error).is_none(),
         }
     }
 }

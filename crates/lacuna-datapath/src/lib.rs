@@ -29,6 +29,7 @@
 pub mod burst;
 mod datapath;
 mod error;
+mod fatal;
 pub mod impair;
 pub mod mem;
 pub mod pcap;
@@ -41,6 +42,7 @@ pub mod wait;
 pub use burst::{Burst, BurstBuffers, TxPacket};
 pub use datapath::{Capabilities, Datapath, Placer};
 pub use error::{BindError, SendError};
+pub use fatal::{ends_listener, ends_socket};
 pub use impair::{
     Fraction, Impair, ImpairCounters, ImpairCountersHandle, Impairment, ImpairmentError, Loss,
 };

@@ -21,6 +21,7 @@ use super::syscall::{self, ReceiveArrays, SLOT_BYTES, SendArrays, Way};
 use super::{ABSORBED_PER_CALL_MAX, UdpConfig, route, setup};
 use crate::{
     BindError, Burst, Capabilities, Datapath, PACKET_BYTES_MAX, Placer, ReceivedBatch, SendError,
+    ends_socket,
 };
 
 /// The most messages of one `receive`. Uncoalesced packets cost a system call divided by this.
@@ -201,14 +202,16 @@ impl Datapath for Offloaded {
                     self.favourite.on_no_others();
                     break;
                 }
-                Err(error)
-                    if error.raw_os_error().is_some_and(is_echo)
-                        && absorbed < ABSORBED_PER_CALL_MAX =>
-                {
-                    absorbed += 1;
+                Ok((packets, _)) => return Ok(packets),
+                Err(error) if ends_socket(&error).is_some() => return Err(error),
+                // It passes, and says nothing of what waits here.
+                Err(_) => {
                     self.absorbed_errors += 1;
+                    absorbed += 1;
+                    if absorbed == ABSORBED_PER_CALL_MAX {
+                        return Ok(0);
+                    }
                 }
-                result => return result.map(|(packets, _)| packets),
             }
         }
         let Some(made) = self.favourite.made() else { return Ok(0) };

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use super::{ABSORBED_PER_CALL_MAX, UdpConfig, setup};
 use crate::{
     BindError, Burst, Capabilities, Datapath, PACKET_BYTES_MAX, Placer, ReceivedBatch, SendError,
+    ends_socket,
 };
 
 /// The most packets that one `receive` hands over (a judgement: some 20 us of work).
@@ -126,12 +127,15 @@ impl Datapath for Plain {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_echo(&error) && absorbed < ABSORBED_PER_CALL_MAX => {
-                    absorbed += 1;
+                Err(error) if packets == 0 && ends_socket(&error).is_some() => return Err(error),
+                // It passes, or the next call finds it.
+                Err(_) => {
                     self.absorbed_errors += 1;
+                    absorbed += 1;
+                    if absorbed == ABSORBED_PER_CALL_MAX {
+                        break;
+                    }
                 }
-                Err(error) if packets == 0 => return Err(error),
-                Err(_) => break,
             }
         }
         Ok(packets)
