@@ -42,14 +42,17 @@ const OTHERS_BEHIND_BURST_NS: u64 = 10_000;
 /// takes some microseconds (a judgement).
 const ROUTE_EVERY_NS: u64 = 1_000_000_000;
 
+/// From one try to make the socket to the next (a judgement).
+const AGAIN_NS: u64 = 1_000_000_000;
+
 /// See the module's text.
 pub(super) struct Favourite {
     /// Where the last burst went, and how many before it in a row.
     to: Option<SocketAddr>,
     row: u32,
     made: Option<Connected>,
-    /// It can be had, as far as known.
-    is_possible: bool,
+    /// It could not be had: not tried again before.
+    not_before_ns: u64,
     /// Weights of looks since what comes from others was looked for.
     looks: u32,
     /// When that was.
@@ -89,7 +92,7 @@ impl Favourite {
             to: None,
             row: 0,
             made: None,
-            is_possible: true,
+            not_before_ns: 0,
             looks: 0,
             others_ns: 0,
             is_behind_burst: false,
@@ -112,10 +115,13 @@ impl Favourite {
         }
         self.row = self.row.saturating_add(1);
         self.is_behind_burst = true;
-        if self.row >= ROW && self.made.is_none() && self.is_possible {
+        if self.row >= ROW && self.made.is_none() && now_ns >= self.not_before_ns {
             self.made = Connected::new(now_ns, to, first, config).ok();
-            self.is_possible = self.made.is_some();
             self.may_hold_older = true;
+            if self.made.is_none() {
+                // No route, no descriptor: it may pass.
+                self.not_before_ns = now_ns.saturating_add(AGAIN_NS);
+            }
         }
         let made = self.made.as_mut()?;
         let is_there = made.to == to && made.has_source(now_ns);
@@ -238,6 +244,21 @@ mod tests {
         assert!((0..ROW).all(|_| burst(4791)));
         favourite.on_look(Look::Whole, true);
         assert!(favourite.made().is_some());
+    }
+
+    #[test]
+    fn a_socket_that_could_not_be_had_is_tried_again_after_a_while() {
+        let config = UdpConfig::new((Ipv4Addr::LOCALHOST, 0).into());
+        let first = setup::bind(&config).unwrap();
+        let mut favourite = Favourite::new();
+        let mut bursts = |now_ns, to: &str| {
+            let to = to.parse().unwrap();
+            (0..2 * ROW).any(|_| favourite.on_burst(now_ns, to, &first, &config).is_some())
+        };
+        // A socket of IPv4 cannot be connected there.
+        assert!(!bursts(5, "[::1]:9"));
+        assert!(!bursts(AGAIN_NS, "127.0.0.1:9"), "too early");
+        assert!(bursts(AGAIN_NS + 5, "127.0.0.1:9"));
     }
 
     #[test]

@@ -32,6 +32,10 @@ const RECEIVE_MESSAGES_MAX: usize = 32;
 /// the noise (58 to 60 Gbit/s at 4,096 bytes), so this is a judgement.
 const RECEIVE_BYTES_TARGET: usize = 4 * SLOT_BYTES;
 
+/// So often in a row a run goes packet by packet before segmentation is taken to be refused by the
+/// device. A route that swallowed packets a moment ago looks the same, once (a judgement).
+const RUN_REFUSALS_MAX: u32 = 3;
+
 /// ECT(0) in the traffic class.
 const ECN_CAPABLE: i32 = 0b10;
 
@@ -47,6 +51,8 @@ pub(super) struct Offloaded {
     receive_arrays: ReceiveArrays,
     /// Packets in a message: 1 when segmentation is not to be had.
     run_packets_max: usize,
+    /// Times in a row that a run was refused in one piece and went packet by packet.
+    run_refusals: u32,
     receive_coalescing: bool,
     congestion_marks: bool,
     receive_buffer_bytes: usize,
@@ -108,6 +114,7 @@ impl Offloaded {
             send_arrays: SendArrays::new(),
             receive_arrays: ReceiveArrays::new(RECEIVE_MESSAGES_MAX),
             run_packets_max: if granted.segmentation { RUN_PACKETS_MAX } else { 1 },
+            run_refusals: 0,
             receive_coalescing: granted.coalescing,
             congestion_marks: if local.is_ipv6() { granted.marks_v6 } else { granted.marks_v4 },
             receive_buffer_bytes: setup::receive_buffer_bytes(&socket),
@@ -148,6 +155,7 @@ impl Datapath for Offloaded {
         let mut sent = 0;
         let mut absorbed = 0;
         let mut run_packets_max = self.run_packets_max;
+        let mut is_run_refused = false;
         while sent < burst.len() {
             let socket = connected.unwrap_or(self.socket.as_fd());
             let way = Way { socket, to, is_connected: connected.is_some() };
@@ -155,8 +163,15 @@ impl Datapath for Offloaded {
             let result = self.send_arrays.send(way, burst, sent, run_packets_max, in_class);
             let error = match result {
                 Ok(packets) => {
-                    // What was refused in one piece has gone packet by packet.
-                    self.run_packets_max = run_packets_max;
+                    if std::mem::take(&mut is_run_refused) {
+                        // What was refused in one piece has gone packet by packet.
+                        self.run_refusals += 1;
+                        if self.run_refusals == RUN_REFUSALS_MAX {
+                            self.run_packets_max = run_packets_max;
+                        }
+                    } else if packets > 1 && run_packets_max > 1 {
+                        self.run_refusals = 0;
+                    }
                     sent += packets;
                     continue;
                 }
@@ -178,8 +193,11 @@ impl Datapath for Offloaded {
                     self.absorbed_errors += 1;
                 }
                 // EIO: the device computes no checksums, or the route encrypts. EINVAL: on older
-                // kernels also that the packet is too large, which trying it alone will tell.
-                Some(libc::EIO | libc::EINVAL) if run_packets_max > 1 => run_packets_max = 1,
+                // kernels also that the packet is too large, which trying it alone will tell, and of
+                // a route that swallows packets.
+                Some(libc::EIO | libc::EINVAL) if run_packets_max > 1 => {
+                    (run_packets_max, is_run_refused) = (1, true);
+                }
                 // The next call begins with this packet and finds the same.
                 _ if sent > 0 => return Ok(sent),
                 Some(libc::EMSGSIZE) => {

@@ -171,11 +171,29 @@ mod linux {
         // A run of one shows nothing; the first real run does.
         send(&mut a, b.local_addr(), &packets(&[7]));
         assert!(a.capabilities().segmentation_offload);
-        for _ in 0..2 {
+        for burst in 1..=4 {
             send(&mut a, b.local_addr(), &packets(&[5, 1400, 1400, 1400, 700]));
-            assert!(!a.capabilities().segmentation_offload);
+            assert_eq!(a.capabilities().segmentation_offload, burst < 3);
         }
-        assert_eq!(bytes_of(&receive(&mut b, 11)).len(), 11);
+        assert_eq!(bytes_of(&receive(&mut b, 21)).len(), 21);
+    }
+
+    /// A route that swallows packets for a moment says what a device says that cannot segment.
+    #[test]
+    fn a_refusal_that_passes_does_not_cost_the_offload() {
+        let (mut a, mut b) = (udp(Offload::Auto), udp(Offload::Auto));
+        let refuse = |a: &Udp, is_on| {
+            let fd = a.event_source().unwrap();
+            syscall::set_option(fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, is_on).unwrap();
+        };
+        for _ in 0..4 {
+            refuse(&a, 1);
+            send(&mut a, b.local_addr(), &packets(&[1400, 1400]));
+            refuse(&a, 0);
+            send(&mut a, b.local_addr(), &packets(&[1400, 1400]));
+            assert!(a.capabilities().segmentation_offload);
+        }
+        assert_eq!(bytes_of(&receive(&mut b, 16)).len(), 16);
     }
 
     #[test]
