@@ -209,6 +209,7 @@ mod tests {
             begins_ns: 0,
             duration_ns: 1_000_000_000,
             sent: 1000,
+            refused: 0,
             counted,
             rtts_ns: vec![],
             sender_drops: HostDrops::default(),

@@ -1,5 +1,6 @@
 //! A question that is repeated until it is answered.
 
+use super::refusals::AGAIN_NS as REFUSED_AGAIN_NS;
 use super::{Packet, filler};
 use crate::wire::Message;
 
@@ -32,6 +33,11 @@ impl Asking {
 
     pub(super) fn waited_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.since_ns)
+    }
+
+    /// It did not leave: it is asked again soon.
+    pub(super) fn on_refused(&mut self, now_ns: u64) {
+        self.next_ns = self.next_ns.min(now_ns.saturating_add(REFUSED_AGAIN_NS));
     }
 
     /// How often it was asked.

@@ -85,6 +85,16 @@ pub enum ClientError {
         /// Whether anything was ever heard.
         was_heard: bool,
     },
+    /// This host sends nothing.
+    #[error("this host refused each of {packets} packets within {:.1} s", *.refused_ns as f64 / 1e9)]
+    Unsendable {
+        /// Since it took one.
+        packets: u64,
+        /// For how long.
+        refused_ns: u64,
+        /// Whether anything was ever heard of the server.
+        was_heard: bool,
+    },
     /// The server has other clients.
     #[error("the server is busy with other clients")]
     Busy,

@@ -14,6 +14,7 @@ mod asking;
 mod config;
 mod mtu;
 mod packet;
+mod refusals;
 mod sending;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub use config::{ClientConfig, ClientError, ConfigError, RATE_BITS_PER_S_MIN};
 pub use mtu::PathMtu;
 use mtu::Search;
 pub use packet::{Packet, filler};
+use refusals::{REFUSED_NS_MAX, Refusals};
 use sending::Sending;
 use timing::Timing;
 pub use trial::Trial;
@@ -97,6 +99,7 @@ pub struct Client {
     lone_probes: Vec<u64>,
     /// The longest round trip that was seen.
     rtt_ns_max: u64,
+    refusals: Refusals,
     mtu: Option<PathMtu>,
     trials: Vec<Trial>,
     error: Option<ClientError>,
@@ -127,6 +130,7 @@ impl Client {
             begun: 0,
             lone_probes: Vec::new(),
             rtt_ns_max: 0,
+            refusals: Refusals::default(),
             mtu: None,
             trials: Vec::new(),
             error: None,
@@ -162,7 +166,7 @@ impl Client {
                 Some(packet)
             }
             Phase::Mtu(search) => {
-                let bytes = search.wants()?;
+                let bytes = search.wants(now_ns)?;
                 let packet = self.lone_probe(now_ns, bytes)?;
                 if let Phase::Mtu(search) = &mut self.phase {
                     search.on_sent(now_ns);
@@ -199,8 +203,8 @@ impl Client {
                 Some(next_ns) => next_ns.max(paid(PAYLOAD_BYTES_MIN.into())),
                 None => timing.ends_ns(self.rtt_ns_max),
             }),
-            Phase::Mtu(search) => Some(match search.wants() {
-                Some(bytes) => paid(bytes.into()),
+            Phase::Mtu(search) => Some(match search.next() {
+                Some((next_ns, bytes)) => next_ns.max(paid(bytes.into())),
                 None => search.round_ends_ns(self.rtt_ns_max),
             }),
             Phase::Sending(sending) => {
@@ -267,10 +271,39 @@ impl Client {
         }
     }
 
-    /// A packet with so much payload was refused by this host: it is larger than the first hop takes.
-    pub fn on_too_large(&mut self, payload_bytes: usize) {
-        if let Phase::Mtu(search) = &mut self.phase {
-            search.on_too_large(payload_bytes);
+    /// A packet of this lane with so much payload was refused by this host: it is larger than the
+    /// first hop takes. That answers a search for the MTU; else it is a refusal like others.
+    pub fn on_too_large(&mut self, now_ns: u64, lane: usize, payload_bytes: usize) {
+        match &mut self.phase {
+            Phase::Mtu(search) => search.on_too_large(payload_bytes),
+            _ => self.on_refused(now_ns, lane),
+        }
+    }
+
+    /// A packet of this lane was handed to the system.
+    pub fn on_taken(&mut self) {
+        self.refusals.on_taken();
+    }
+
+    /// This host refused a packet of this lane, which so did not leave; another may.
+    pub fn on_refused(&mut self, now_ns: u64, lane: usize) {
+        self.refusals.on_refused(now_ns);
+        match &mut self.phase {
+            Phase::Sending(trial)
+            | Phase::Waiting { trial, .. }
+            | Phase::Fetching { trial, .. }
+                if lane > 0 =>
+            {
+                trial.refused += 1;
+            }
+            Phase::Hello(asking)
+            | Phase::Open(asking)
+            | Phase::Starting(asking)
+            | Phase::Fetching { asking, .. }
+            | Phase::Closing(asking) => asking.on_refused(now_ns),
+            Phase::Timing(timing) => timing.on_refused(now_ns),
+            Phase::Mtu(search) => search.on_refused(now_ns),
+            Phase::Sending(_) | Phase::Waiting { .. } | Phase::Done => {}
         }
     }
 
@@ -352,19 +385,22 @@ impl Client {
     }
 
     fn on_timeout(&mut self, now_ns: u64, host: &mut dyn Host) {
+        if self.is_shut_in(now_ns) {
+            return self.silent(now_ns, 0);
+        }
         // A phase that ends may begin one that ends at once, but never in a circle.
         match &mut self.phase {
             Phase::Hello(asking) | Phase::Open(asking) | Phase::Starting(asking) => {
                 let waited_ns = asking.waited_ns(now_ns);
                 if waited_ns >= self.patience_ns() {
-                    self.silent(waited_ns);
+                    self.silent(now_ns, waited_ns);
                 }
             }
             Phase::Timing(timing) => {
                 if timing.is_over(now_ns, self.rtt_ns_max) {
                     let waited_ns = timing.waited_ns(now_ns);
                     if self.rtt_ns_max == 0 {
-                        self.silent(waited_ns);
+                        self.silent(now_ns, waited_ns);
                     } else {
                         self.find_mtu();
                     }
@@ -389,7 +425,7 @@ impl Client {
             Phase::Fetching { asking, .. } => {
                 let waited_ns = asking.waited_ns(now_ns);
                 if waited_ns >= self.patience_ns() {
-                    self.silent(waited_ns);
+                    self.silent(now_ns, waited_ns);
                 }
             }
             // It is polite, and no more.
@@ -399,6 +435,17 @@ impl Client {
                 }
             }
             Phase::Done => {}
+        }
+    }
+
+    /// Whether this host has refused all packets for so long that nothing is to be expected of it.
+    /// While it sends a trial, it is the trial's loss, and afterwards a matter of the question.
+    fn is_shut_in(&self, now_ns: u64) -> bool {
+        let Some(refused_ns) = self.refusals.for_ns(now_ns) else { return false };
+        match &self.phase {
+            Phase::Hello(_) => !self.was_heard && refused_ns >= REFUSED_NS_MAX,
+            Phase::Timing(_) | Phase::Mtu(_) => refused_ns >= self.patience_ns(),
+            _ => false,
         }
     }
 
@@ -514,7 +561,7 @@ impl Client {
         }
     }
 
-    fn silent(&mut self, waited_ns: u64) {
+    fn silent(&mut self, now_ns: u64, waited_ns: u64) {
         let asked = match &self.phase {
             Phase::Hello(_) => "the first packet",
             Phase::Open(_) => "the request for a seat",
@@ -527,7 +574,14 @@ impl Client {
             self.phase = Phase::Done;
             return;
         }
-        self.fail(ClientError::Silent { asked, waited_ns, was_heard: self.was_heard });
+        let was_heard = self.was_heard;
+        self.fail(match self.refusals.for_ns(now_ns) {
+            Some(refused_ns) => {
+                let packets = self.refusals.in_a_row();
+                ClientError::Unsendable { packets, refused_ns, was_heard }
+            }
+            None => ClientError::Silent { asked, waited_ns, was_heard },
+        });
     }
 
     fn close(&mut self, now_ns: u64) {

@@ -7,6 +7,8 @@
 //! tried first, each with the byte above it, then the middle: on the common path the search is short,
 //! on any other it ends at the byte.
 
+use super::refusals::AGAIN_NS;
+
 /// Packets of a size that are sent at once, …
 const TRIES_AT_ONCE: u32 = 3;
 /// … and how often.
@@ -37,6 +39,8 @@ pub(super) struct Search {
     /// Did not.
     bad: u32,
     trying: Option<Trying>,
+    /// A packet was refused: the next goes not before.
+    not_before_ns: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -55,15 +59,21 @@ impl Search {
         let good = crate::wire::CONTROL_BYTES as u32;
         let largest_bytes = largest_bytes.min(crate::PAYLOAD_BYTES_MAX);
         let bad = largest_bytes.max(good) + 1;
-        let mut search = Self { overhead_bytes, largest_bytes, good, bad, trying: None };
+        let mut search =
+            Self { overhead_bytes, largest_bytes, good, bad, trying: None, not_before_ns: 0 };
         search.go_on();
         search
     }
 
     /// The size of a packet to send now.
-    pub(super) fn wants(&self) -> Option<u32> {
+    pub(super) fn wants(&self, now_ns: u64) -> Option<u32> {
+        self.next().filter(|(next_ns, _)| now_ns >= *next_ns).map(|(_, bytes)| bytes)
+    }
+
+    /// When the next packet of the round may go, and its size; `None` when all have.
+    pub(super) fn next(&self) -> Option<(u64, u32)> {
         let trying = self.trying?;
-        (trying.sent < TRIES_AT_ONCE).then_some(trying.bytes)
+        (trying.sent < TRIES_AT_ONCE).then_some((self.not_before_ns, trying.bytes))
     }
 
     pub(super) fn on_sent(&mut self, now_ns: u64) {
@@ -79,7 +89,7 @@ impl Search {
     }
 
     pub(super) fn on_time(&mut self, now_ns: u64, rtt_ns: u64) {
-        if self.wants().is_some() || now_ns < self.round_ends_ns(rtt_ns) {
+        if self.next().is_some() || now_ns < self.round_ends_ns(rtt_ns) {
             return;
         }
         let Some(trying) = &mut self.trying else { return };
@@ -103,6 +113,14 @@ impl Search {
             self.bad = bytes;
             self.go_on();
         }
+    }
+
+    /// A packet did not leave, which says nothing of its size: another goes in its place.
+    pub(super) fn on_refused(&mut self, now_ns: u64) {
+        if let Some(trying) = &mut self.trying {
+            trying.sent = trying.sent.saturating_sub(1);
+        }
+        self.not_before_ns = now_ns.saturating_add(AGAIN_NS);
     }
 
     /// The answer, once there is nothing between what came through and what did not.
@@ -144,7 +162,7 @@ mod tests {
             if let Some(found) = search.found() {
                 return (found, sent);
             }
-            while let Some(bytes) = search.wants() {
+            while let Some(bytes) = search.wants(now_ns) {
                 sent += 1;
                 search.on_sent(now_ns);
                 if bytes + 28 > host {

@@ -24,6 +24,8 @@ pub(super) struct Sending {
     /// … and when it did.
     pub(super) ended_ns: u64,
     pub(super) sent: u32,
+    /// Of these, packets that this host refused.
+    pub(super) refused: u64,
     /// Drops of this host so far, when it began.
     pub(super) drops_before: Option<HostDrops>,
     /// Drops of this host meanwhile, once it is over.
@@ -56,6 +58,7 @@ impl Sending {
             ends_ns: now_ns.saturating_add(plan.duration_ns),
             ended_ns: now_ns,
             sent: 0,
+            refused: 0,
             drops_before: None,
             drops: HostDrops::default(),
             echoes: Vec::new(),
@@ -103,6 +106,7 @@ impl Sending {
             begins_ns: self.begins_ns.saturating_sub(began_ns),
             duration_ns: self.ended_ns.saturating_sub(self.begins_ns),
             sent: self.sent,
+            refused: self.refused,
             counted,
             rtts_ns: self.echoes.iter().filter_map(|echo| echo.rtt_ns).collect(),
             sender_drops: self.drops,

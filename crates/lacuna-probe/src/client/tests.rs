@@ -22,7 +22,11 @@ struct Scene {
     seed: u64,
     config: ClientConfig,
     server_answers: bool,
+    refuses: Refuses,
 }
+
+/// Whether the client's host refuses a packet at a time.
+type Refuses = fn(u64, &Packet) -> bool;
 
 impl Scene {
     /// A path of 20 ms that does nothing else; 4 s at 10 Mbit/s.
@@ -41,7 +45,7 @@ impl Scene {
             fragments: false,
         };
         let (to_server, to_client) = (way.clone(), way);
-        Self { to_server, to_client, seed: 1, config, server_answers: true }
+        Self { to_server, to_client, seed: 1, config, server_answers: true, refuses: |_, _| false }
     }
 
     fn run(self) -> World {
@@ -58,6 +62,7 @@ struct World {
     server: Server,
     server_end: Impair<Mem>,
     server_answers: bool,
+    refuses: Refuses,
     /// When each packet was sent, and its length with headers.
     sent: Vec<(u64, u64)>,
     stop_at_ns: Option<u64>,
@@ -110,6 +115,7 @@ impl World {
             server: Server::new(config),
             server_end: end("10.0.0.2:7403", &scene.to_client, !scene.seed),
             server_answers: scene.server_answers,
+            refuses: scene.refuses,
             sent: Vec::new(),
             stop_at_ns: None,
         }
@@ -128,6 +134,11 @@ impl World {
             self.client.stop(self.now_ns);
         }
         while let Some(packet) = self.client.poll_transmit(self.now_ns, &mut ()) {
+            if (self.refuses)(self.now_ns, &packet) {
+                self.client.on_refused(self.now_ns, packet.lane);
+                continue;
+            }
+            self.client.on_taken();
             let bytes = packet.bytes(filler());
             self.sent.push((self.now_ns, bytes.len() as u64 + 28));
             send(&mut self.lanes[packet.lane], self.now_ns, server_addr, &bytes);
@@ -426,4 +437,66 @@ fn a_measurement_that_cannot_be_is_refused_with_what_would_do() {
         let error = config.validate().expect_err(part).to_string();
         assert!(error.contains(part), "{error}");
     }
+}
+
+#[test]
+fn what_the_host_refuses_is_counted_and_not_taken_for_the_path() {
+    // A second in the middle of the trial, and a moment before everything.
+    let mut scene = Scene::new();
+    scene.refuses = |now_ns, _| now_ns < 400 * MS || (2 * S..3 * S).contains(&now_ns);
+    let world = scene.run();
+    assert_eq!(world.client.error(), None);
+    let trial = &world.client.trials()[0];
+    // 10 Mbit/s of 1028 bytes.
+    assert!((1200..=1230).contains(&trial.refused), "{}", trial.refused);
+    assert_eq!(trial.lost(), trial.refused, "the path itself loses nothing");
+    assert!(trial.is_marked());
+    // A search during which packets are refused does not take the path for a narrow one.
+    let mut scene = Scene::new();
+    scene.refuses = |now_ns, packet| packet.payload_bytes() > 2000 && now_ns < 5 * S;
+    let mtu = scene.run().client.path_mtu().expect("found");
+    assert_eq!(mtu.payload_bytes, PAYLOAD_BYTES_MAX);
+}
+
+#[test]
+fn a_host_that_takes_nothing_at_all_is_said_to_within_a_moment() {
+    let mut scene = Scene::new();
+    scene.refuses = |_, _| true;
+    let world = scene.run();
+    let Some(ClientError::Unsendable { packets, was_heard: false, .. }) = world.client.error()
+    else {
+        panic!("{:?}", world.client.error())
+    };
+    assert!(*packets > 10, "it tried for a moment: {packets}");
+    assert!(world.now_ns < 2 * S, "{}", world.now_ns);
+}
+
+#[test]
+fn a_host_that_takes_nothing_any_more_is_not_taken_for_a_silent_server() {
+    for (since, trials) in [(50 * MS, 0), (300 * MS, 0), (6 * S, 1)] {
+        let mut scene = Scene::new();
+        scene.config.trials = 3;
+        scene.refuses = match since / MS {
+            50 => |now_ns, _| now_ns >= 50 * MS,
+            300 => |now_ns, _| now_ns >= 300 * MS,
+            _ => |now_ns, _| now_ns >= 6 * S,
+        };
+        let world = scene.run();
+        let error = world.client.error();
+        assert!(
+            matches!(error, Some(ClientError::Unsendable { was_heard: true, .. })),
+            "{error:?}"
+        );
+        assert_eq!(world.client.trials().len(), trials, "what was measured is kept");
+    }
+}
+
+#[test]
+fn a_server_that_is_silent_is_not_the_hosts_fault_because_something_was_refused_before() {
+    let mut scene = Scene::new();
+    scene.server_answers = false;
+    scene.refuses = |now_ns, _| now_ns < 500 * MS;
+    let world = scene.run();
+    let error = world.client.error();
+    assert!(matches!(error, Some(ClientError::Silent { was_heard: false, .. })), "{error:?}");
 }

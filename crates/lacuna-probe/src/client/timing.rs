@@ -2,6 +2,7 @@
 //! on is judged by the longest of them.
 
 use super::SILENCE_NS_MAX;
+use super::refusals::AGAIN_NS;
 
 /// Round trips to begin with.
 const TIMINGS: u32 = 8;
@@ -28,6 +29,12 @@ impl Timing {
 
     pub(super) fn on_sent(&mut self, now_ns: u64) {
         (self.sent, self.next_ns) = (self.sent + 1, now_ns + TIMING_GAP_NS);
+    }
+
+    /// One did not leave: another goes in its place.
+    pub(super) fn on_refused(&mut self, now_ns: u64) {
+        self.sent = self.sent.saturating_sub(1);
+        self.next_ns = now_ns.saturating_add(AGAIN_NS);
     }
 
     pub(super) fn waited_ns(&self, now_ns: u64) -> u64 {

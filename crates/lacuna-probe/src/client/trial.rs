@@ -18,6 +18,8 @@ pub struct Trial {
     pub duration_ns: u64,
     /// Packets sent.
     pub sent: u32,
+    /// Of these, packets that the client's host refused: they never left it.
+    pub refused: u64,
     /// What the server counted.
     pub counted: Counted,
     /// Round trips, in the order of sending.
@@ -43,6 +45,6 @@ impl Trial {
     /// Whether a host dropped packets meanwhile, so that the trial does not speak of the path.
     #[must_use]
     pub fn is_marked(&self) -> bool {
-        self.counted.drops.total() > 0 || self.sender_drops.total() > 0
+        self.counted.drops.total() > 0 || self.sender_drops.total() > 0 || self.refused > 0
     }
 }
