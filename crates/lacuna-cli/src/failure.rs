@@ -3,7 +3,9 @@
 //!
 //! Nobody reading the results any more (`| head -1`) is no failure.
 
+use crate::interrupt;
 use lacuna::{ConnectError, ContextError, QueuePairError, RecvError, WriteError};
+use serde::Serialize;
 use std::process::ExitCode;
 
 /// What the help says of them, for all commands.
@@ -14,9 +16,12 @@ Exit codes of every command:
   3    network or peer: nobody there, lost, busy, or something else than expected
   4    wrong data: something arrived that was not sent
   5    this machine: files, memory, a port in use
-  130  interrupted (Ctrl-C), after what was finished so far has been printed; a
-       server ends so too. ec-bench, model, plan and figures end at once, by the
-       signal, and print nothing of what they were at";
+  130  interrupted (Ctrl-C, SIGTERM, SIGHUP), after what was finished so far has
+       been printed; a server ends so too. model, plan and figures end at once, by
+       the signal, and print nothing of what they were at
+
+A measurement that ends early, whatever ends it, prints what it has: with --json
+\"interrupted\": true, and \"why\".";
 
 /// See the module's text.
 #[derive(Debug, thiserror::Error)]
@@ -33,9 +38,28 @@ pub(crate) enum Failure {
     /// This machine.
     #[error("{0}")]
     Local(String),
-    /// Ctrl-C.
+    /// Ctrl-C, or another signal that asks for an end.
     #[error("interrupted")]
     Interrupted,
+}
+
+/// Whether a result is all that was asked for, and if it is not, why: two fields of every
+/// measurement.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Ending {
+    pub(crate) interrupted: bool,
+    pub(crate) why: Option<String>,
+}
+
+impl Ending {
+    /// Of a measurement that this ended early, or nothing.
+    pub(crate) fn of(failure: Option<&Failure>) -> Self {
+        let why = failure.map(|failure| match failure {
+            Failure::Interrupted => interrupt::by_what().to_owned(),
+            failure => failure.to_string(),
+        });
+        Self { interrupted: why.is_some(), why }
+    }
 }
 
 impl Failure {

@@ -58,6 +58,18 @@ impl Output {
     }
 }
 
+/// How a command ends that measured until `ended`, if anything ended it early, and has `told` what
+/// it found: that nobody could be told does not hide why there is no more.
+pub(crate) fn conclude(ended: Option<Failure>, told: Result<(), Failure>) -> Result<(), Failure> {
+    match (ended, told) {
+        (Some(failure), told) => {
+            told.unwrap_or_else(complain);
+            Err(failure)
+        }
+        (None, told) => told,
+    }
+}
+
 /// A result in one line.
 pub(crate) fn json(object: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string(object)

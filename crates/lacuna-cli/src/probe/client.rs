@@ -1,12 +1,13 @@
 //! The client: measures, shows how far it is, and reports, also what was measured until somebody
-//! pressed Ctrl-C or the server fell silent.
+//! pressed Ctrl-C, the server fell silent or this end could not go on.
 
 use super::lanes::{Clock, Lanes};
 use super::progress::Bar;
+use super::refusals::Refusals;
 use super::report::Report;
 use super::{ClientArgs, csv};
-use crate::failure::Failure;
-use crate::output::Output;
+use crate::failure::{Ending, Failure};
+use crate::output::{Output, conclude};
 use crate::units::{show_bytes, show_rate, show_time};
 use crate::{interrupt, planner, purpose, reach, upfront};
 use lacuna::Wrap;
@@ -29,19 +30,28 @@ pub(super) fn run(args: &ClientArgs, output: Output) -> Result<(), Failure> {
     upfront::check(args.plot.as_ref())?;
     interrupt::install()?;
     let Measured { report, failure } = measure(args, None, &interrupt::requested, output)?;
-    if let Some(report) = &report {
-        report.print(output)?;
-        if let Some(path) = &args.csv {
-            csv::write(path, report.trials())?;
-            output.note(&format!("rows: {}", path.display()));
-        }
-        if let Some(path) = &args.plot {
-            let title = format!("Drop rates to {}, {}", args.host, report.describe_trials());
-            planner::draw_drops(path, &title, &report.drops(), &[])?;
-            output.note(&format!("plot: {}", path.display()));
-        }
-    }
-    failure.map_or(Ok(()), Err)
+    // Each is tried, whatever became of the others: nobody measures twice for want of room.
+    let told = report.map_or(Ok(()), |report| {
+        let told = [report.print(output), tell_csv(args, &report, output)];
+        let told = told.into_iter().chain([tell_plot(args, &report, output)]);
+        told.fold(Ok(()), Result::and)
+    });
+    conclude(failure, told)
+}
+
+fn tell_csv(args: &ClientArgs, report: &Report, output: Output) -> Result<(), Failure> {
+    let Some(path) = &args.csv else { return Ok(()) };
+    csv::write(path, report.trials())?;
+    output.note(&format!("rows: {}", path.display()));
+    Ok(())
+}
+
+fn tell_plot(args: &ClientArgs, report: &Report, output: Output) -> Result<(), Failure> {
+    let Some(path) = &args.plot else { return Ok(()) };
+    let title = format!("Drop rates to {}, {}", args.host, report.describe_trials());
+    planner::draw_drops(path, &title, &report.drops(), &[])?;
+    output.note(&format!("plot: {}", path.display()));
+    Ok(())
 }
 
 /// Measures once. `stop` ends it early, with what there is until then; `wrap` goes around the
@@ -55,22 +65,29 @@ pub(super) fn measure(
     let mut addresses = reach::addresses(&args.host, stop)?;
     // A server listens on IPv4 unless it was told otherwise.
     addresses.sort_by_key(SocketAddr::is_ipv6);
-    let Some(last) = addresses.len().checked_sub(1) else {
-        return Err(Failure::Network(format!("{} has no address", args.host)));
-    };
-    for (index, server) in addresses.into_iter().enumerate() {
+    let mut silent = None;
+    let mut addresses = addresses.into_iter().peekable();
+    while let Some(server) = addresses.next() {
         let config = config(args, server);
         // What can be wrong at this end is wrong before anything is sent.
         config.validate().map_err(|error| Failure::Usage(error.to_string()))?;
         let run = measure_at(args, server, config, wrap, stop, output)?;
-        let is_nobody = matches!(run.error(), Some(ClientError::Silent { was_heard: false, .. }));
-        if is_nobody && index < last {
-            output.note(&format!("{server} does not answer; trying the next address"));
-            continue;
+        let why = match run.client.error() {
+            Some(ClientError::Silent { was_heard: false, .. }) => "does not answer",
+            Some(ClientError::Unsendable { was_heard: false, .. }) => "cannot be sent to",
+            _ => return Ok(run.into_measured(args)),
+        };
+        if addresses.peek().is_some() {
+            output.note(&format!("{server} {why}; trying the next address"));
         }
-        return Ok(run.into_measured(args));
+        // That one says nothing is of more use than that there is no way to another.
+        let is_silent = matches!(run.client.error(), Some(ClientError::Silent { .. }));
+        if is_silent || silent.is_none() {
+            silent = Some(run);
+        }
     }
-    Err(Failure::Network(format!("{} has no address", args.host)))
+    let run = silent.ok_or_else(|| Failure::Network(format!("{} has no address", args.host)))?;
+    Ok(run.into_measured(args))
 }
 
 fn config(args: &ClientArgs, server: SocketAddr) -> ClientConfig {
@@ -90,7 +107,12 @@ fn config(args: &ClientArgs, server: SocketAddr) -> ClientConfig {
 
 /// A client that has come to its end.
 struct Run {
+    server: SocketAddr,
     client: Client,
+    /// What this host did not send.
+    refusals: Refusals,
+    /// Why this end could not go on.
+    broken: Option<Failure>,
     overhead_bytes: u32,
     seconds: f64,
 }
@@ -117,16 +139,23 @@ fn measure_at(
     ));
     let bar = Bar::new(output);
     let mut told = Told::default();
+    let mut broken = None;
     while !client.is_done() {
-        lanes.turn(&mut client, clock)?;
+        if let Err(failure) = lanes.turn(&mut client, clock) {
+            // What was measured until now is measured.
+            broken = Some(failure);
+            break;
+        }
         if stop() {
             client.stop(clock.now_ns());
         }
-        told.tell(&client, overhead_bytes, args.rate, &bar);
+        told.tell(&client, &lanes.host.refusals, overhead_bytes, args.rate, &bar);
         bar.update(&client.progress(clock.now_ns()));
     }
     bar.clear();
-    Ok(Run { client, overhead_bytes, seconds: clock.now_ns() as f64 / 1e9 })
+    let seconds = clock.now_ns() as f64 / 1e9;
+    let refusals = lanes.host.refusals;
+    Ok(Run { server, client, refusals, broken, overhead_bytes, seconds })
 }
 
 /// What a user was told already.
@@ -134,10 +163,22 @@ fn measure_at(
 struct Told {
     trials: usize,
     has_mtu: bool,
+    has_refusal: bool,
 }
 
 impl Told {
-    fn tell(&mut self, client: &Client, overhead_bytes: u32, rate: u64, bar: &Bar) {
+    fn tell(
+        &mut self,
+        client: &Client,
+        refusals: &Refusals,
+        overhead_bytes: u32,
+        rate: u64,
+        bar: &Bar,
+    ) {
+        if let Some(error) = refusals.newest().filter(|_| !self.has_refusal) {
+            self.has_refusal = true;
+            bar.note(&format!("this host refuses packets, which are counted: {error}"));
+        }
         if let Some(mtu) = client.path_mtu().filter(|_| !self.has_mtu) {
             self.has_mtu = true;
             let limit = if mtu.is_hosts_limit { " or more" } else { "" };
@@ -157,34 +198,44 @@ impl Told {
 }
 
 impl Run {
-    fn error(&self) -> Option<&ClientError> {
-        self.client.error()
+    fn into_measured(mut self, args: &ClientArgs) -> Measured {
+        let failure = self.broken.take().or_else(|| self.failure(&args.host));
+        let failure = match failure {
+            None if self.client.is_stopped() => Some(Failure::Interrupted),
+            failure => failure,
+        };
+        let ending = Ending::of(failure.as_ref());
+        let Self { client, refusals, overhead_bytes, seconds, .. } = self;
+        let report = Report::new(args, &client, overhead_bytes, seconds, ending, refusals);
+        Measured { report, failure }
     }
 
-    fn into_measured(self, args: &ClientArgs) -> Measured {
-        let host = &args.host;
-        let failure = match self.client.error() {
-            Some(ClientError::Silent { was_heard: false, .. }) => Some(Failure::Network(format!(
+    /// Why the client ended early by itself.
+    fn failure(&self, host: &str) -> Option<Failure> {
+        let error = self.client.error()?;
+        let refused = self.refusals.describe();
+        let refused = refused.map_or(String::new(), |refused| format!("; {refused}"));
+        Some(match error {
+            ClientError::Unsendable { .. } => {
+                let said = self.refusals.newest().unwrap_or("no reason given");
+                self.refusals.failure(format!("cannot send to {}: {said} ({error})", self.server))
+            }
+            ClientError::Silent { was_heard: false, .. } => Failure::Network(format!(
                 "{host} said nothing for {} s: is lacuna probe server running there, on that port, \
-                 and does UDP get through?",
+                 and does UDP get through?{refused}",
                 lacuna_probe::client::SILENCE_NS_MAX / 1_000_000_000
-            ))),
-            Some(error @ ClientError::NothingFits { .. }) => {
-                Some(Failure::Usage(format!("{error}: choose a smaller --payload, or --fragment")))
+            )),
+            ClientError::Silent { .. } => Failure::Network(format!("{host}: {error}{refused}")),
+            ClientError::NothingFits { .. } => {
+                Failure::Usage(format!("{error}: choose a smaller --payload, or --fragment"))
             }
-            Some(error @ ClientError::TooLong { .. }) => Some(Failure::Network(format!(
+            ClientError::TooLong { .. } => Failure::Network(format!(
                 "{host} refused: {error} (its --max-time): use fewer --trials or less --time"
-            ))),
-            Some(error @ ClientError::Busy) => {
-                Some(Failure::Network(format!("{host} refused: {error}; try again later")))
+            )),
+            ClientError::Busy => {
+                Failure::Network(format!("{host} refused: {error}; try again later"))
             }
-            Some(error) => Some(Failure::Network(format!("{host}: {error}"))),
-            None if self.client.is_stopped() => Some(Failure::Interrupted),
-            None => None,
-        };
-        let interrupted = failure.is_some();
-        let report =
-            Report::new(args, &self.client, self.overhead_bytes, self.seconds, interrupted);
-        Measured { report, failure }
+            error => Failure::Network(format!("{host}: {error}")),
+        })
     }
 }

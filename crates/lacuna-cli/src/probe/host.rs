@@ -12,6 +12,7 @@
 //! protocol they know, which has nothing to do with packets of ours. All but the first are of the
 //! whole host, so another program's drops mark a trial, too: rather one trial too many.
 
+use super::refusals::Refusals;
 use lacuna_probe::{Host, HostDrops};
 use std::fs;
 
@@ -44,14 +45,14 @@ impl Host for Receiving {
 #[derive(Debug, Default)]
 pub(super) struct Sending {
     /// Packets that the system did not take and that were given up.
-    pub(super) refused: u64,
+    pub(super) refusals: Refusals,
 }
 
 impl Host for Sending {
     fn drops(&mut self) -> HostDrops {
         HostDrops {
             socket: snmp(&read("/proc/net/snmp"), "Udp:", "SndbufErrors"),
-            kernel: self.refused,
+            kernel: self.refusals.packets(),
             card: devices(&read("/proc/net/dev"), &[TX_DROP, TX_FIFO]),
         }
     }

@@ -1,7 +1,8 @@
 //! The sockets of a client, and the loop that has packets sent and received at the right time.
 //!
-//! A packet that a socket does not take now is kept and tried again, and no further one is made
-//! meanwhile: what this host cannot send is not counted as lost on the path.
+//! A packet that a socket has no room for now is kept and tried again, and no further one is made
+//! meanwhile: what this host cannot send is not counted as lost on the path. One that the system
+//! refuses is gone and counted; only what no socket recovers from ends the measurement.
 
 use super::host::Sending;
 use crate::failure::Failure;
@@ -9,6 +10,7 @@ use crate::interrupt::LOOK;
 use lacuna::Wrap;
 use lacuna::datapath::{
     BurstBuffers, Datapath, Offload, Placer, ReceivedBatch, SendError, Udp, UdpConfig, Waiter,
+    ends_socket,
 };
 use lacuna_probe::client::filler;
 use lacuna_probe::{Client, Packet};
@@ -143,16 +145,23 @@ impl Lane {
             }
             match self.datapath.send(clock.now_ns(), &burst) {
                 Ok(0) => return Ok(()),
-                Ok(taken) => drop(self.pending.drain(..taken)),
+                Ok(taken) => {
+                    self.pending.drain(..taken);
+                    client.on_taken();
+                }
+                Err(SendError::Io(error)) if ends_socket(&error).is_some() => {
+                    return Err(broken(error));
+                }
                 Err(error) => {
-                    self.pending.pop_front();
+                    let now_ns = clock.now_ns();
+                    let Some(packet) = self.pending.pop_front() else { return Ok(()) };
                     match error {
-                        SendError::PacketTooLarge { packet_bytes } => {
+                        SendError::PacketTooLarge { packet_bytes } if client.is_finding_mtu() => {
                             client.on_too_large(packet_bytes);
                         }
-                        error if error.is_transient() => host.refused += 1,
                         error => {
-                            return Err(Failure::Network(format!("{server}: {error}")));
+                            host.refusals.add(&error);
+                            client.on_refused(now_ns, packet.lane);
                         }
                     }
                 }
@@ -163,5 +172,6 @@ impl Lane {
 }
 
 pub(super) fn broken(error: std::io::Error) -> Failure {
-    Failure::Local(format!("a socket is broken: {error}"))
+    let why = ends_socket(&error).map_or(String::new(), |why| format!(": {why}"));
+    Failure::Local(format!("a socket is broken: {error}{why}"))
 }

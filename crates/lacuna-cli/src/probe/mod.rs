@@ -10,6 +10,7 @@ mod csv;
 mod host;
 mod lanes;
 mod progress;
+mod refusals;
 mod report;
 mod row;
 mod server;

@@ -7,8 +7,9 @@
 //! what is known. Bursts are told if the measurement tells them from independent losses.
 
 use super::ClientArgs;
+use super::refusals::Refusals;
 use super::row::Row;
-use crate::failure::Failure;
+use crate::failure::{Ending, Failure};
 use crate::output::Output;
 use crate::planner::Drops;
 use crate::units::{self, show_bytes, show_count, show_rate, show_time};
@@ -28,7 +29,8 @@ const BEHIND: f64 = 0.95;
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     host: String,
-    interrupted: bool,
+    #[serde(flatten)]
+    ending: Ending,
     seconds: f64,
     confidence: f64,
     flows: u16,
@@ -41,6 +43,9 @@ pub(super) struct Report {
     path_mtu_bytes: Option<u32>,
     /// Whether this host sends none that is larger.
     path_mtu_is_hosts_limit: Option<bool>,
+    /// Packets that this host did not send, those of the exchange included; and why.
+    refused_packets: u64,
+    refusals: Refusals,
     /// Asked for, and larger than the path takes.
     left_out_payload_bytes: Vec<u32>,
     sizes: Vec<Row>,
@@ -93,7 +98,8 @@ impl Report {
         client: &Client,
         overhead_bytes: u32,
         seconds: f64,
-        interrupted: bool,
+        ending: Ending,
+        refusals: Refusals,
     ) -> Option<Self> {
         let trials = client.trials();
         let summary = Summary::new(trials, overhead_bytes);
@@ -103,7 +109,7 @@ impl Report {
         let mtu = client.path_mtu();
         Some(Self {
             host: args.host.clone(),
-            interrupted,
+            ending,
             seconds,
             confidence: CONFIDENCE,
             flows: args.flows,
@@ -111,6 +117,8 @@ impl Report {
             path,
             path_mtu_bytes: mtu.map(|mtu| mtu.packet_bytes),
             path_mtu_is_hosts_limit: mtu.map(|mtu| mtu.is_hosts_limit),
+            refused_packets: refusals.packets(),
+            refusals,
             left_out_payload_bytes: args.payload.iter().filter(is_left_out).copied().collect(),
             sizes: summary.sizes.iter().map(Row::of_size).collect(),
             trials: trials.iter().map(|trial| Row::of_trial(trial, overhead_bytes)).collect(),
@@ -182,8 +190,9 @@ impl Report {
             ));
         }
         lines.push(format!("in brackets: {:.0} % confidence", self.confidence * 100.0));
-        if self.interrupted {
-            lines.push(format!("not complete: {}", self.describe_trials()));
+        lines.extend(self.refusals.describe());
+        if let Some(why) = &self.ending.why {
+            lines.push(format!("not complete: {}; {why}", self.describe_trials()));
         }
         lines
     }
@@ -244,6 +253,9 @@ pub(super) fn trial_line(trial: &Trial, overhead_bytes: u32, rate_bits_per_s: u6
     }
     if trial.is_marked() {
         let (there, here) = (trial.counted.drops, trial.sender_drops.total());
+        if trial.refused > 0 {
+            line += &format!("; {} refused by this host", trial.refused);
+        }
         line += &format!(
             "; marked: dropped by the server's socket {}, kernel {}, card {}, by this host {here}",
             there.socket, there.kernel, there.card

@@ -56,6 +56,7 @@ impl Row {
         row.count("receiver_kernel_drops", trial.counted.drops.kernel);
         row.count("receiver_card_drops", trial.counted.drops.card);
         row.count("sender_drops", trial.sender_drops.total());
+        row.count("refused_packets", trial.refused);
         row
     }
 

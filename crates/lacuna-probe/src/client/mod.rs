@@ -271,16 +271,21 @@ impl Client {
         }
     }
 
-    /// A packet of this lane with so much payload was refused by this host: it is larger than the
-    /// first hop takes. That answers a search for the MTU; else it is a refusal like others.
-    pub fn on_too_large(&mut self, now_ns: u64, lane: usize, payload_bytes: usize) {
-        match &mut self.phase {
-            Phase::Mtu(search) => search.on_too_large(payload_bytes),
-            _ => self.on_refused(now_ns, lane),
+    /// Whether it looks for the MTU now, so that a packet too large for the first hop is an answer
+    /// ([`on_too_large`](Self::on_too_large)) and no refusal like others.
+    #[must_use]
+    pub fn is_finding_mtu(&self) -> bool {
+        matches!(self.phase, Phase::Mtu(_))
+    }
+
+    /// A packet with so much payload was refused by this host: it is larger than the first hop takes.
+    pub fn on_too_large(&mut self, payload_bytes: usize) {
+        if let Phase::Mtu(search) = &mut self.phase {
+            search.on_too_large(payload_bytes);
         }
     }
 
-    /// A packet of this lane was handed to the system.
+    /// A packet was handed to the system.
     pub fn on_taken(&mut self) {
         self.refusals.on_taken();
     }

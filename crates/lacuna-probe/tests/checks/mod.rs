@@ -133,7 +133,7 @@ impl World {
             7 => self.client.on_datagram(self.now_ns, &sealed(body)),
             8 => self.client.stop(self.now_ns),
             9 => self.now_ns += u64::from(how) * 1_000_000_000,
-            10 => self.client.on_too_large(self.now_ns, 0, usize::from(how) * 8),
+            10 => self.client.on_too_large(usize::from(how) * 8),
             11 if how % 2 == 1 => self.client.on_taken(),
             11 => self.client.on_refused(self.now_ns, usize::from(how / 2 % 4)),
             _ => {}
