@@ -9,7 +9,7 @@ use super::protocol::{
 use super::report::Report;
 use super::sending::{self, Measured, Sending};
 use crate::failure::Failure;
-use crate::output::{Output, start_line};
+use crate::output::{Output, conclude, start_line};
 use crate::purpose::{self, Purpose};
 use crate::{interrupt, reach};
 use lacuna::{Connection, ConnectionConfig, ContextConfig, Wrap};
@@ -17,21 +17,19 @@ use std::time::Duration;
 
 /// How long a server may take for its counters: it may have messages to check.
 const COUNTED_WITHIN: Duration = Duration::from_secs(60);
-/// The same when somebody pressed Ctrl-C and waits.
+/// The same once something has ended the measurement: somebody may have pressed Ctrl-C and wait.
 const COUNTED_SOON: Duration = Duration::from_secs(3);
 
 pub(super) fn run(args: &ClientArgs, output: Output) -> Result<(), Failure> {
     interrupt::install()?;
-    let report = measure(args, None, &interrupt::requested, output)?;
-    report.print(output)?;
-    if let Some(wrong) = report.wrong() {
-        return Err(Failure::Verification(wrong));
-    }
-    if report.is_interrupted() { Err(Failure::Interrupted) } else { Ok(()) }
+    let mut report = measure(args, None, &interrupt::requested, output)?;
+    let told = report.print(output);
+    let wrong = report.wrong().map(Failure::Verification);
+    conclude(wrong.or_else(|| report.take_failure()), told)
 }
 
-/// Measures once. `stop` ends it early, with a report of what was finished;
-/// `wrap` goes around the datapath of each channel.
+/// Measures once. `stop` ends it early, as do a server that dies and whatever else; the report then
+/// is of what was finished. `wrap` goes around the datapath of each channel.
 pub(super) fn measure(
     args: &ClientArgs,
     wrap: Option<Wrap>,
@@ -69,19 +67,14 @@ pub(super) fn measure(
     output.note(&start_line(&measured));
 
     let cpu_before_s = cpu::process_s();
-    let mut result =
-        Sending::new(args, &measured, buffers, stop).run().map_err(|failure| match failure {
-            Failure::Network(text) => Failure::Network(format!("{}: {text}", args.host)),
-            failure => failure,
-        })?;
+    let mut result = Sending::new(args, &measured, buffers, stop).run();
     let cpu_s = cpu::process_s() - cpu_before_s;
-    let counters = match counters(&session, &mut result, stop) {
-        Ok(counters) => Some(counters),
-        // Whoever interrupts gets what there is.
-        Err(_) if result.interrupted => None,
-        Err(failure) => return Err(failure),
-    };
-    Ok(Report::new(args, &measured, &result, counters, cpu_s))
+    let counters = counters(&session, &mut result, stop);
+    result.ended = result.ended.map(|failure| match failure {
+        Failure::Network(text) => Failure::Network(format!("{}: {text}", args.host)),
+        failure => failure,
+    });
+    Ok(Report::new(args, &measured, result, counters, cpu_s))
 }
 
 /// Says what is going to be measured, and hears whether it may.
@@ -109,25 +102,42 @@ fn ask(args: &ClientArgs, session: &Connection, stop: &dyn Fn() -> bool) -> Resu
     }
 }
 
-/// Says that it is over, and hears what the server counted.
+/// Says that it is over, and hears what the server counted; `None` if it does not say.
 fn counters(
     session: &Connection,
     result: &mut Measured,
     stop: &dyn Fn() -> bool,
+) -> Option<Counters> {
+    // It may have died, and nobody waits for the dead.
+    if result.ended.is_some() && session.failure().is_some() {
+        return None;
+    }
+    match ask_for_counters(session, result, stop) {
+        Ok(counters) => Some(counters),
+        Err(failure) => {
+            result.ended.get_or_insert(failure);
+            None
+        }
+    }
+}
+
+fn ask_for_counters(
+    session: &Connection,
+    result: &Measured,
+    stop: &dyn Fn() -> bool,
 ) -> Result<Counters, Failure> {
     let lost = |error: TalkError| match error {
         TalkError::Stopped => Failure::Interrupted,
-        error => Failure::Network(format!("no result from {}: {error}", session.peer())),
+        error => Failure::Network(format!("no result: {error}")),
     };
     let counters = Awaited::<Counters>::post(session).map_err(|error| lost(error.into()))?;
     let done = Done { messages: result.messages };
-    let counters = if result.interrupted {
+    let counters = if result.ended.is_some() {
         send_within(session, &done, COUNTED_SOON)?;
         counters.wait(COUNTED_SOON, &|| false)
     } else {
         send(session, &done)?;
         counters.wait(COUNTED_WITHIN, stop)
     };
-    result.interrupted |= matches!(counters, Err(TalkError::Stopped));
     counters.map_err(lost)
 }

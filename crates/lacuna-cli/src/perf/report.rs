@@ -1,13 +1,13 @@
 //! What a measurement found, as a table in `ib_write_bw`'s manner or as JSON.
 //!
 //! The rate is that of the bytes that arrived: what a mode without repair lost
-//! is not in it. What the server counted is missing if it did not say so before
-//! an interrupted client went.
+//! is not in it. What the server counted is missing if it died, or did not say so
+//! before an interrupted client went.
 
 use super::ClientArgs;
 use super::protocol::Counters;
 use super::sending::Measured;
-use crate::failure::Failure;
+use crate::failure::{Ending, Failure};
 use crate::output::Output;
 use crate::units::show_count;
 use lacuna::{AutoStats, Connection};
@@ -19,7 +19,8 @@ pub(super) struct Report {
     pub(super) mode: String,
     pub(super) size_bytes: u64,
     pub(super) iterations: u64,
-    pub(super) interrupted: bool,
+    #[serde(flatten)]
+    pub(super) ending: Ending,
     pub(super) seconds: f64,
     pub(super) inflight: u32,
     pub(super) channels: u8,
@@ -53,6 +54,9 @@ pub(super) struct Report {
     pub(super) validated: Option<bool>,
     #[serde(skip)]
     wrong: Option<String>,
+    /// What ended the measurement early.
+    #[serde(skip)]
+    failure: Option<Failure>,
 }
 
 /// What the server counted, over all messages, those before the measurement
@@ -77,7 +81,7 @@ impl Report {
     pub(super) fn new(
         args: &ClientArgs,
         measured: &Connection,
-        result: &Measured,
+        result: Measured,
         counters: Option<Counters>,
         cpu_s: f64,
     ) -> Self {
@@ -101,7 +105,7 @@ impl Report {
             mode: chosen.mode.clone(),
             size_bytes: args.size,
             iterations,
-            interrupted: result.interrupted,
+            ending: Ending::of(result.ended.as_ref()),
             seconds,
             inflight: args.inflight,
             channels: chosen.channels,
@@ -134,6 +138,7 @@ impl Report {
                 let first = counters.first_wrong.unwrap_or_default();
                 format!("{messages} arrived wrong, first: {first}")
             }),
+            failure: result.ended,
         }
     }
 
@@ -142,8 +147,9 @@ impl Report {
         self.wrong.clone()
     }
 
-    pub(super) fn is_interrupted(&self) -> bool {
-        self.interrupted
+    /// What ended it early, if anything did.
+    pub(super) fn take_failure(&mut self) -> Option<Failure> {
+        self.failure.take()
     }
 
     pub(super) fn print(&self, output: Output) -> Result<(), Failure> {
@@ -206,16 +212,16 @@ impl Report {
         if self.validated == Some(true) {
             lines.push(" validated: every byte that arrived is right".to_owned());
         }
-        if self.interrupted {
+        if let Some(why) = &self.ending.why {
             let messages = show_count(self.iterations, "message");
-            lines.push(format!(" interrupted after {messages} in {:.2} s", self.seconds));
+            lines.push(format!(" interrupted after {messages} in {:.2} s: {why}", self.seconds));
         }
         lines
     }
 }
 
 impl Counted {
-    fn new(counters: &Counters, size_bytes: u64) -> Self {
+    pub(super) fn new(counters: &Counters, size_bytes: u64) -> Self {
         let all_bytes = counters.messages as f64 * size_bytes as f64;
         let missing_share = counters.missing_bytes as f64 / all_bytes.max(1.0);
         Self {

@@ -48,8 +48,8 @@ pub(super) struct Measured {
     pub(super) times: Vec<Duration>,
     /// How long the measurement took.
     pub(super) took: Duration,
-    /// Whether Ctrl-C ended it.
-    pub(super) interrupted: bool,
+    /// Why it ended early, if it did.
+    pub(super) ended: Option<Failure>,
 }
 
 /// A buffer for each message in flight: as large writes have it, the bytes come
@@ -94,15 +94,10 @@ impl<'a> Sending<'a> {
         Self { args, measured, stop, in_flight, spare: buffers, posted: 0, times }
     }
 
-    /// Sends until it is enough. Being stopped ends the measurement, not in an
-    /// error: what was finished so far counts.
-    pub(super) fn run(mut self) -> Result<Measured, Failure> {
+    /// Sends until it is enough, or until something ends it: what was finished so far counts.
+    pub(super) fn run(mut self) -> Measured {
         let mut started: Option<Instant> = None;
-        let interrupted = match self.send_all(&mut started) {
-            Ok(()) => false,
-            Err(Failure::Interrupted) => true,
-            Err(failure) => return Err(failure),
-        };
+        let ended = self.send_all(&mut started).err();
         // Times of a warm-up that was not over are no measurement.
         let (times, took) = match started {
             Some(started) => (std::mem::take(&mut self.times), started.elapsed()),
@@ -115,7 +110,7 @@ impl<'a> Sending<'a> {
         for message in self.in_flight.drain(..).rev() {
             message.handle.cancel();
         }
-        Ok(Measured { messages, times, took, interrupted })
+        Measured { messages, times, took, ended }
     }
 
     fn send_all(&mut self, started: &mut Option<Instant>) -> Result<(), Failure> {

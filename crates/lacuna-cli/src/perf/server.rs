@@ -5,12 +5,15 @@
 //! client too many is told so before it may send a packet.
 
 use super::ServerArgs;
-use super::session::Session;
-use crate::failure::Failure;
-use crate::output::Output;
+use super::report::Counted;
+use super::session::{Session, Taken};
+use crate::failure::{Ending, Failure};
+use crate::output::{Output, complain};
 use crate::purpose::Purpose;
 use crate::reception::{self, Reception, Served};
+use crate::units::{show_bytes, show_count, show_time};
 use lacuna::{Connection, ConnectionConfig, ContextConfig, Wrap};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,6 +68,41 @@ struct Seat {
 enum Admitted<'a> {
     Session(Ticket<'a>),
     Measured(SyncSender<Connection>),
+}
+
+/// What was counted of a client, with `--json`.
+#[derive(Debug, Serialize)]
+struct ClientResult {
+    client: SocketAddr,
+    mode: String,
+    size_bytes: u64,
+    seconds: f64,
+    #[serde(flatten)]
+    ending: Ending,
+    #[serde(flatten)]
+    counted: Counted,
+    server_cpu_s: Option<f64>,
+}
+
+impl ClientResult {
+    fn new(client: SocketAddr, taken: &Taken, failure: Option<&Failure>) -> Self {
+        Self {
+            client,
+            mode: taken.mode.clone(),
+            size_bytes: taken.size_bytes,
+            seconds: taken.took.as_secs_f64(),
+            ending: Ending::of(failure),
+            counted: Counted::new(&taken.counters, taken.size_bytes),
+            server_cpu_s: taken.counters.cpu_s,
+        }
+    }
+}
+
+/// The same for people.
+fn describe(taken: &Taken) -> String {
+    let messages = show_count(taken.counters.messages, "message");
+    let size = show_bytes(taken.size_bytes);
+    format!("{messages} of {size} in {}", show_time(taken.took.as_secs_f64()))
 }
 
 /// A seat that is taken; it is given back when this is dropped.
@@ -142,13 +180,24 @@ impl Server {
             stop: &self.stop,
             output: self.output,
         };
-        let result = session.serve();
-        match &result {
-            Ok(()) => self.output.note(&format!("{peer}: served")),
-            Err(Failure::Interrupted) => {}
-            Err(failure) if self.settings.once => tracing::debug!(%peer, %failure, "ended"),
-            Err(failure) => self.output.note(&format!("{peer}: {failure}")),
+        let mut taken = None;
+        let result = session.serve(&mut taken);
+        if let Some(taken) = &taken
+            && self.output.json
+        {
+            let told = ClientResult::new(peer, taken, result.as_ref().err());
+            // It goes on serving all the same.
+            self.output.object(&told).unwrap_or_else(complain);
         }
+        let counted = taken.map(|taken| describe(&taken));
+        self.output.note(&match (&result, counted) {
+            (Ok(()), counted) => format!("{peer}: served, {}", counted.unwrap_or_default()),
+            (Err(failure), Some(counted)) => format!("{peer}: {failure}; until then {counted}"),
+            // The last line of the process says so.
+            (Err(Failure::Interrupted), None) => return result,
+            (Err(_), None) if self.settings.once => return result,
+            (Err(failure), None) => format!("{peer}: {failure}"),
+        });
         result
     }
 

@@ -31,8 +31,18 @@ pub(super) struct Session<'a> {
     pub(super) output: Output,
 }
 
+/// What was counted of a client, whether it was served to the end or not.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) mode: String,
+    pub(super) size_bytes: u64,
+    pub(super) took: Duration,
+    pub(super) counters: Counters,
+}
+
 impl Session<'_> {
-    pub(super) fn serve(&self) -> Result<(), Failure> {
+    /// Serves the client; what was counted of it is put into `taken` whatever ends it.
+    pub(super) fn serve(&self, taken: &mut Option<Taken>) -> Result<(), Failure> {
         let request = Awaited::<Request>::post(self.connection)
             .map_err(Into::into)
             .and_then(|request| request.wait(TOLD_WITHIN, self.stop))
@@ -50,10 +60,18 @@ impl Session<'_> {
         let measured = self.await_measured()?;
         self.output.note(&start_line(&measured));
         let cpu_before_s = cpu::process_s();
-        let taker = Taker::new(&measured, &request, buffers, self.idle)?;
-        let counters = taker.take(done, self.stop)?;
+        let mut taker = Taker::new(&measured, &request, buffers, self.idle)?;
+        let result = taker.take(done, self.stop);
         let cpu_s = (self.is_alone)().then(|| cpu::process_s() - cpu_before_s);
-        send(self.connection, &Counters { cpu_s, ..counters })
+        let counters = Counters { cpu_s, ..taker.counters() };
+        *taken = Some(Taken {
+            mode: measured.chosen().mode.clone(),
+            size_bytes: request.size_bytes,
+            took: taker.elapsed(),
+            counters: counters.clone(),
+        });
+        result?;
+        send(self.connection, &counters)
     }
 
     fn await_measured(&self) -> Result<Connection, Failure> {

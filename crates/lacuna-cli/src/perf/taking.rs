@@ -56,12 +56,13 @@ impl<'a> Taker<'a> {
         Ok(taker)
     }
 
-    /// Takes as many messages as the client says that it sent.
+    /// Takes as many messages as the client says that it sent. What was counted until it fails is
+    /// counted.
     pub(super) fn take(
-        mut self,
+        &mut self,
         mut done: Awaited<Done>,
         stop: &dyn Fn() -> bool,
-    ) -> Result<Counters, Failure> {
+    ) -> Result<(), Failure> {
         let mut expected = None;
         let mut pause = LOOK;
         loop {
@@ -69,12 +70,12 @@ impl<'a> Taker<'a> {
                 expected = Some(done.messages);
             }
             if expected.is_some_and(|expected| self.counters.messages >= expected) {
-                break;
+                return Ok(());
             }
             if stop() {
                 return Err(Failure::Interrupted);
             }
-            let Some(front) = self.posted.front() else { break };
+            let Some(front) = self.posted.front() else { return Ok(()) };
             match front.wait(pause) {
                 Ok(()) => {
                     self.finish_front()?;
@@ -99,11 +100,15 @@ impl<'a> Taker<'a> {
                 }
             }
         }
+    }
+
+    /// What was counted until now.
+    pub(super) fn counters(&self) -> Counters {
         let stats = self.measured.stats();
         let context = &stats.context;
         // A packet without an address that is damaged looks like one with another key.
         let damaged = |channel: &ChannelStats| channel.discarded.get("key").copied().unwrap_or(0);
-        Ok(Counters {
+        Counters {
             lost_packets: stats.lost_packets,
             duplicate_packets: stats.channels.iter().map(|channel| channel.duplicates).sum(),
             rejected_packets: context.rejected_packets() - self.rejected_before
@@ -111,8 +116,13 @@ impl<'a> Taker<'a> {
             receive_drops: context.receive_drops - self.drops_before,
             repaired_chunks: stats.channels.iter().map(|channel| channel.repaired_chunks).sum(),
             decode_s: stats.channels.iter().map(|channel| channel.decode_s).sum(),
-            ..self.counters
-        })
+            ..self.counters.clone()
+        }
+    }
+
+    /// How long it has been taking messages.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
     }
 
     fn look(&mut self) -> Verdict {

@@ -219,7 +219,7 @@ fn a_stopped_measurement_reports_what_was_finished() {
     let asked = AtomicU32::new(0);
     let stop = || asked.fetch_add(1, Ordering::Relaxed) > 100;
     let report = measure_over(server.address, "--iters 1000000", None, &stop).expect("a report");
-    assert!(report.is_interrupted());
+    assert!(report.ending.interrupted);
     assert!((1..1_000_000).contains(&report.iterations), "{report:?}");
     assert!(report.counted.messages >= Some(report.iterations), "the server was asked");
     assert!(report.gbit_per_s > 0.0);
@@ -234,7 +234,7 @@ fn a_measurement_stopped_in_its_warm_up_has_numbers_all_the_same() {
     let stop = || asked.fetch_add(1, Ordering::Relaxed) > 100;
     let options = "--warmup 1000000 --duration 1h";
     let report = measure_over(server.address, options, None, &stop).expect("a report");
-    assert_eq!((report.is_interrupted(), report.iterations), (true, 0));
+    assert_eq!((report.ending.interrupted, report.iterations), (true, 0));
     let json = serde_json::to_value(&report).expect("an object");
     for field in ["gbit_per_s", "mpps", "mean_us", "p99_us", "seconds"] {
         assert_eq!(json[field], 0.0, "{field}");
