@@ -8,7 +8,7 @@ mod result;
 mod table;
 
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, conclude};
 use crate::units::{self, show_bytes, show_count, show_time};
 use crate::{interrupt, memory, modes, upfront};
 use clap::Args;
@@ -172,36 +172,52 @@ pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<(), Failure> {
         show_time(args.ideal_s()),
     ));
     let mut results: Vec<ModeResult> = Vec::new();
+    let (mut ended, mut told) = (None, Ok(()));
     for mode in args.modes() {
-        let result = mode::run(args, &ways, mode, output, &interrupt::requested)?;
+        let (result, failure) = mode::run(args, &ways, mode, output, &interrupt::requested);
         if output.json {
-            result.iter().try_for_each(|result| output.object(result))?;
+            told = told.and(result.iter().try_for_each(|result| output.object(result)));
         }
         results.extend(result);
-        if interrupt::requested() || output.is_closed() {
+        ended = failure.or_else(|| interrupt::requested().then_some(Failure::Interrupted));
+        if ended.is_some() || told.is_err() || output.is_closed() {
             break;
         }
     }
-    if !output.json && !results.is_empty() {
-        output.line(&table::render(&results))?;
-        for auto in results.iter().filter_map(|result| result.auto.as_ref()) {
-            output.line(&format!("auto: {}", auto.why))?;
-        }
+    if !output.json {
+        told = tell(args, &results, ended.as_ref(), output);
     }
-    wrong(&results)?;
-    if interrupt::requested() {
-        if !output.json {
-            output.line(&finished(args, &results))?;
-        }
-        return Err(Failure::Interrupted);
-    }
-    if !args.no_plot && !output.is_closed() {
+    let wrong = wrong(&results).err();
+    let is_whole = wrong.is_none() && ended.is_none() && told.is_ok();
+    conclude(wrong.or(ended), told)?;
+    if is_whole && !args.no_plot && !output.is_closed() {
         plot::write(&args.plot, &results, &ways).map_err(|error| {
             Failure::Local(format!("cannot write {}: {error}", args.plot.display()))
         })?;
         output.note(&format!("plot: {}", args.plot.display()));
     }
     Ok(())
+}
+
+/// The results for people, and how far it came if something ended it.
+fn tell(
+    args: &DemoArgs,
+    results: &[ModeResult],
+    ended: Option<&Failure>,
+    output: Output,
+) -> Result<(), Failure> {
+    if !results.is_empty() {
+        output.line(&table::render(results))?;
+        for auto in results.iter().filter_map(|result| result.auto.as_ref()) {
+            output.line(&format!("auto: {}", auto.why))?;
+        }
+    }
+    match ended {
+        Some(Failure::Interrupted) => output.line(&finished("interrupted", args, results)),
+        // Of a demo that did not begin there is nothing to tell.
+        Some(_) if !results.is_empty() => output.line(&finished("not complete", args, results)),
+        _ => Ok(()),
+    }
 }
 
 fn wrong(results: &[ModeResult]) -> Result<(), Failure> {
@@ -213,15 +229,15 @@ fn wrong(results: &[ModeResult]) -> Result<(), Failure> {
     }
 }
 
-/// How far an interrupted demo came.
-fn finished(args: &DemoArgs, results: &[ModeResult]) -> String {
+/// How far a demo came that ended early.
+fn finished(how: &str, args: &DemoArgs, results: &[ModeResult]) -> String {
     let runs = |mode: &Mode| {
         let name = mode.to_string();
         let result = results.iter().find(|result| result.mode == name);
         format!("{name} {} of {}", result.map_or(0, |result| result.runs), args.runs)
     };
     let all: Vec<String> = args.modes().iter().map(runs).collect();
-    format!("interrupted; runs finished: {}", all.join(", "))
+    format!("{how}; runs finished: {}", all.join(", "))
 }
 
 #[cfg(test)]
@@ -254,7 +270,7 @@ mod tests {
         let args = args("demo --runs 5");
         let results = [result::tests::result("sr")];
         assert_eq!(
-            finished(&args, &results),
+            finished("interrupted", &args, &results),
             "interrupted; runs finished: auto 0 of 5, sr 2 of 5, sr:rto 0 of 5, ec:mds:32:8 0 of 5"
         );
     }

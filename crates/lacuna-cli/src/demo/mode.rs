@@ -5,7 +5,7 @@ use super::DemoArgs;
 use super::path::{Path, Ways};
 use super::result::{ModeResult, Seen};
 use crate::chunks::Chunks;
-use crate::failure::Failure;
+use crate::failure::{Ending, Failure};
 use crate::interrupt::LOOK;
 use crate::memory;
 use crate::output::Output;
@@ -18,17 +18,36 @@ const LOOK_RAW: Duration = Duration::from_millis(2);
 /// How long a receive may take to be posted and told.
 const POSTED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Sends all messages of a mode. `stop` ends it after what was finished; `None`
-/// if that is nothing.
+/// Sends all messages of a mode. What there is of it when something ends it early, `stop` or another
+/// failure; `None` if that is nothing.
 pub(super) fn run(
     args: &DemoArgs,
     ways: &Ways,
     mode: Mode,
     output: Output,
     stop: &dyn Fn() -> bool,
-) -> Result<Option<ModeResult>, Failure> {
+) -> (Option<ModeResult>, Option<Failure>) {
+    let path = match open(args, ways, mode) {
+        Ok(path) => path,
+        Err(failure) => return (None, Some(failure)),
+    };
+    output.note(&format!("{:#}", path.sender.chosen()));
+    let mut seen = Seen {
+        times: Vec::new(),
+        missing_chunks: 0,
+        missing_bytes: 0,
+        verified: true,
+        ending: Ending::default(),
+    };
+    let ended = send_all(args, &path, mode, &mut seen, output, stop).err();
+    seen.ending = Ending::of(ended.as_ref());
+    let has_some = !seen.times.is_empty();
+    (has_some.then(|| ModeResult::new(args, ways, mode, &path, seen)), ended)
+}
+
+fn open(args: &DemoArgs, ways: &Ways, mode: Mode) -> Result<Path, Failure> {
     let ideal = Duration::from_secs_f64(args.ideal_s());
-    let path = Path::open(ways, args.seed, |config| ConnectionConfig {
+    Path::open(ways, args.seed, |config| ConnectionConfig {
         mode,
         chunk_bytes: args.chunk.unwrap_or(config.chunk_bytes),
         mtu_bytes: Some(args.mtu),
@@ -36,42 +55,34 @@ pub(super) fn run(
         // Nothing may hang: ten times the ideal, and time for a bad path.
         deadline: ideal.saturating_mul(10).saturating_add(POSTED_WITHIN),
         ..config
-    })?;
-    output.note(&format!("{:#}", path.sender.chosen()));
-    let mut seen = Seen {
-        times: Vec::new(),
-        missing_chunks: 0,
-        missing_bytes: 0,
-        verified: true,
-        interrupted: false,
-    };
+    })
+}
+
+fn send_all(
+    args: &DemoArgs,
+    path: &Path,
+    mode: Mode,
+    seen: &mut Seen,
+    output: Output,
+    stop: &dyn Fn() -> bool,
+) -> Result<(), Failure> {
     let mut buffer = memory::zeroed(args.size as usize)?;
     for run in 0..args.runs {
         if stop() {
-            seen.interrupted = true;
-            break;
+            return Err(Failure::Interrupted);
         }
         let mut message = memory::zeroed(args.size as usize)?;
         fill(&mut message, args.seed.wrapping_add(u64::from(run)));
         let message = Arc::new(message);
-        let (took, done) = match one_message(&path, mode, &message, buffer, args.rtt, stop) {
-            Err(Failure::Interrupted) => {
-                seen.interrupted = true;
-                break;
-            }
-            outcome => outcome?,
-        };
-        compare(&mut seen, &path.receiver, mode, &message, &done);
+        let (took, done) = one_message(path, mode, &message, buffer, args.rtt, stop)?;
+        compare(seen, &path.receiver, mode, &message, &done);
         seen.times.push(took);
         buffer = done.buffer;
         buffer.fill(0);
         let took_ms = took.as_secs_f64() * 1e3;
         output.note(&format!("{mode}: run {} of {}: {took_ms:.1} ms", run + 1, args.runs));
     }
-    if seen.times.is_empty() {
-        return Ok(None);
-    }
-    Ok(Some(ModeResult::new(args, ways, mode, &path, seen)))
+    Ok(())
 }
 
 /// Compares what came with what was sent.

@@ -2,6 +2,7 @@
 
 use super::DemoArgs;
 use super::path::{Path, Ways};
+use crate::failure::Ending;
 use lacuna::{AutoStats, Mode};
 use serde::Serialize;
 use std::time::Duration;
@@ -13,8 +14,9 @@ pub(super) struct ModeResult {
     pub(super) size_bytes: u64,
     /// Messages that were finished.
     pub(super) runs: u64,
-    /// Whether Ctrl-C came before all of them were.
-    pub(super) interrupted: bool,
+    /// Whether something came before all of them were.
+    #[serde(flatten)]
+    pub(super) ending: Ending,
     pub(super) completion_ms: Completion,
     /// Size / rate + RTT.
     pub(super) ideal_ms: f64,
@@ -81,7 +83,7 @@ pub(super) struct Seen {
     pub(super) missing_chunks: u64,
     pub(super) missing_bytes: u64,
     pub(super) verified: bool,
-    pub(super) interrupted: bool,
+    pub(super) ending: Ending,
 }
 
 impl ModeResult {
@@ -98,7 +100,7 @@ impl ModeResult {
             mode: mode.to_string(),
             size_bytes: args.size,
             runs: times_ms.len() as u64,
-            interrupted: seen.interrupted,
+            ending: seen.ending,
             completion_ms: Completion::of(&times_ms),
             ideal_ms: args.ideal_s() * 1e3,
             goodput_gbit_per_s: gbit_per_s(arrived_bytes, took_s),
@@ -161,7 +163,7 @@ pub(super) mod tests {
             mode: mode.to_owned(),
             size_bytes: 1 << 20,
             runs: 2,
-            interrupted: false,
+            ending: Ending::default(),
             completion_ms: Completion::of(&[40.0, 60.0]),
             ideal_ms: 40.0,
             goodput_gbit_per_s: 0.2,
