@@ -4,7 +4,7 @@
 use super::coder::{Coder, Shape};
 use super::contenders::Contender;
 use super::{Op, Row};
-use crate::failure::Failure;
+use crate::failure::{Ending, Failure};
 use crate::thread;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 /// Data that each thread works on per measurement at least, over and over if it
 /// is small: milliseconds, so that starting together does not count.
 const THREAD_BYTES_MIN: usize = 64 << 20;
+
+/// Data between two looks whether to end: a millisecond or so.
+const LOOK_BYTES: usize = 4 << 20;
 
 /// Where the data starts, as a large allocation does; an allocation in the
 /// middle of a cache line would make every vector cross one.
@@ -26,14 +29,16 @@ struct Case<'c> {
     gbyte_per_s: Vec<f64>,
 }
 
-/// Measures everything; rows in the order of threads, operations, contenders.
+/// Measures everything; rows in the order of threads, operations, contenders. `stop` or a failure
+/// ends it early: rows then are of the rounds that there were, if there was one.
 pub(super) fn all(
     shape: &Shape,
     contenders: &[Contender],
     ops: &[Op],
     threads: &[usize],
     rounds: u32,
-) -> Result<Vec<Row>, Failure> {
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<(Vec<Row>, Option<Failure>), Failure> {
     let mut cases = Vec::new();
     for count in threads {
         for op in ops {
@@ -51,13 +56,20 @@ pub(super) fn all(
     let mut parity = Aligned::new(shape.blocks * shape.parity_bytes());
     // Every page is there before anything is measured.
     parity.bytes().fill(1);
-    for _ in 0..rounds {
-        for case in &mut cases {
-            let rate = once(shape, case.op, &mut case.coders, data.bytes(), parity.bytes())?;
-            case.gbyte_per_s.push(rate);
+    let mut measure = || {
+        for _ in 0..rounds {
+            for case in &mut cases {
+                let coders = &mut case.coders;
+                let rate = once(shape, case.op, coders, data.bytes(), parity.bytes(), stop)?;
+                case.gbyte_per_s.push(rate);
+            }
         }
-    }
-    Ok(cases.into_iter().map(|case| row(shape, case)).collect())
+        Ok(())
+    };
+    let ended: Option<Failure> = measure().err();
+    let ending = Ending::of(ended.as_ref());
+    let measured = cases.into_iter().filter(|case| !case.gbyte_per_s.is_empty());
+    Ok((measured.map(|case| row(shape, case, &ending)).collect(), ended))
 }
 
 /// Bytes that are neither zeros nor a short cycle.
@@ -65,7 +77,7 @@ pub(super) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect()
 }
 
-fn row(shape: &Shape, mut case: Case<'_>) -> Row {
+fn row(shape: &Shape, mut case: Case<'_>, ending: &Ending) -> Row {
     case.gbyte_per_s.sort_by(f64::total_cmp);
     let rates = &case.gbyte_per_s;
     let at = |index: usize| rates.get(index).copied().unwrap_or(0.0);
@@ -79,6 +91,8 @@ fn row(shape: &Shape, mut case: Case<'_>) -> Row {
         size_bytes: shape.size_bytes(),
         threads: case.coders.len(),
         lost: if case.op == Op::Decode { shape.lost } else { 0 },
+        rounds: rates.len(),
+        ending: ending.clone(),
         gbyte_per_s: at(rates.len() / 2),
         slowest: at(0),
         fastest: at(rates.len().saturating_sub(1)),
@@ -92,6 +106,7 @@ fn once(
     coders: &mut [Box<dyn Coder>],
     data: &mut [u8],
     parity: &mut [u8],
+    stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<f64, Failure> {
     let threads = coders.len();
     let passes = (THREAD_BYTES_MIN * threads).div_ceil(shape.size_bytes());
@@ -107,7 +122,8 @@ fn once(
             let (own_parity, rest) = parity.split_at_mut(blocks * shape.parity_bytes());
             parity = rest;
             let start = &start;
-            let work = move || work(shape, op, coder.as_mut(), own_data, own_parity, passes, start);
+            let shares = (own_data, own_parity);
+            let work = move || work(shape, op, coder.as_mut(), shares, passes, start, stop);
             match thread::start_in(scope, "lacuna-code", work) {
                 Ok(worker) => workers.push(worker),
                 Err(failure) => {
@@ -131,10 +147,10 @@ fn work(
     shape: &Shape,
     op: Op,
     coder: &mut dyn Coder,
-    data: &mut [u8],
-    parity: &mut [u8],
+    (data, parity): (&mut [u8], &mut [u8]),
     passes: usize,
     together: &Start,
+    stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<(Instant, Instant), Failure> {
     let (block_bytes, parity_bytes) = (shape.block_bytes(), shape.parity_bytes());
     // A repair needs the parity of its own code. All threads come to the start,
@@ -147,10 +163,14 @@ fn work(
     }
     together.wait();
     prepared?;
+    let look_every = (LOOK_BYTES / block_bytes).max(1);
     let start = Instant::now();
     for _ in 0..passes {
         let blocks = data.chunks_exact_mut(block_bytes).zip(parity.chunks_exact_mut(parity_bytes));
-        for (data, parity) in blocks {
+        for (index, (data, parity)) in blocks.enumerate() {
+            if index % look_every == 0 && stop() {
+                return Err(Failure::Interrupted);
+            }
             match op {
                 Op::Encode => coder.encode(data, parity)?,
                 Op::Update => coder.update(data, parity)?,

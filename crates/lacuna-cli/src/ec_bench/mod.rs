@@ -12,9 +12,9 @@ mod plot;
 mod reed_solomon_simd;
 mod table;
 
-use crate::failure::Failure;
-use crate::output::Output;
-use crate::{units, upfront};
+use crate::failure::{Ending, Failure};
+use crate::output::{Output, conclude};
+use crate::{interrupt, units, upfront};
 use clap::{Args, ValueEnum};
 use coder::Shape;
 use serde::Serialize;
@@ -108,6 +108,10 @@ pub(crate) struct Row {
     threads: usize,
     /// 0 unless something is decoded.
     lost: usize,
+    /// Measurements that this is the median of.
+    rounds: usize,
+    #[serde(flatten)]
+    ending: Ending,
     /// Of data, the median.
     gbyte_per_s: f64,
     #[serde(skip)]
@@ -155,14 +159,37 @@ pub(crate) fn run(args: &EcBenchArgs, output: Output) -> Result<(), Failure> {
         shape.blocks,
         args.rounds
     ));
-    let rows = measure::all(&shape, &contenders, ops, &threads, args.rounds)?;
+    interrupt::install()?;
+    let stop = &interrupt::requested;
+    let (rows, ended) = measure::all(&shape, &contenders, ops, &threads, args.rounds, stop)?;
+    let told = tell(args, &rows, ended.is_some(), output);
+    conclude(ended, told)
+}
+
+fn tell(
+    args: &EcBenchArgs,
+    rows: &[Row],
+    is_interrupted: bool,
+    output: Output,
+) -> Result<(), Failure> {
     if output.json {
         rows.iter().try_for_each(|row| output.object(row))?;
-    } else {
-        output.line(&table::render(&rows))?;
+    } else if !rows.is_empty() {
+        output.line(&table::render(rows))?;
+    }
+    if is_interrupted {
+        if !output.json {
+            let least = rows.iter().map(|row| row.rounds).min().unwrap_or(0);
+            output.line(&format!(
+                "interrupted; {} measured, {least} of {} rounds at least",
+                units::show_count(rows.len() as u64, "case"),
+                args.rounds
+            ))?;
+        }
+        return Ok(());
     }
     if let Some(path) = &args.plot {
-        plot::write(path, &rows).map_err(|error| {
+        plot::write(path, rows).map_err(|error| {
             Failure::Local(format!("cannot write the plot {}: {error}", path.display()))
         })?;
         output.note(&format!("plot: {}", path.display()));
