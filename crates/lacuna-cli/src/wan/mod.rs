@@ -6,12 +6,14 @@ mod report;
 mod timeline;
 mod values;
 
-use crate::failure::Failure;
-use crate::output::Output;
+use crate::failure::{Ending, Failure};
+use crate::output::{Output, conclude};
 use crate::{interrupt, units, upfront};
 use clap::{Args, Subcommand};
-use conditions::{ChangeSpec, Conditions};
-use lacuna_wan::{Direction, HostConfig, HostError, Report, Side, Wan, WanConfig, WanError};
+use conditions::{Change, ChangeSpec, Conditions};
+use lacuna_wan::{
+    Direction, HostConfig, HostError, Outcome, Report, Side, Wan, WanConfig, WanError,
+};
 use programs::{Ended, Running, exit_code, wait_until_ready};
 use report::RunResult;
 use std::fs;
@@ -186,11 +188,41 @@ fn run_programs(
         wait_until_ready(&wan, server, args.ready, output)?;
     }
     let mut client = Running::start(&wan, Side::Client, client, output)?;
+    let (outcome, mut ended) = match watch(&wan, &mut client, course) {
+        Ok(outcome) => (outcome, None),
+        Err(failure) => (client.end()?, Some(failure)),
+    };
+    // From here on there is something to tell, whatever fails.
+    let server_outcome = match server.as_mut().map(Running::end).transpose() {
+        Ok(outcome) => outcome,
+        Err(failure) => {
+            ended.get_or_insert(failure);
+            None
+        }
+    };
+    let is_rootless = wan.host(Side::Server).is_rootless();
+    let report = match wan.stop() {
+        Ok(report) => report,
+        Err(error) => return Err(ended.unwrap_or_else(|| failure(error))),
+    };
+    let ended = ended.or_else(|| interrupt::requested().then_some(Failure::Interrupted));
+
+    let server = server.zip(server_outcome).map(|(server, outcome)| server.ended(outcome));
+    let client = client.ended(outcome);
+    let run = Run { ways: &ways, is_rootless, report: &report, server, client };
+    let told = tell(args, &run, Ending::of(ended.as_ref()), output);
+    let told = told.and(write_timeline(args, &introduction, &report));
+    conclude(ended, told)?;
+    Ok(ExitCode::from(exit_code(run.client.outcome.status)))
+}
+
+/// Waits for the client's end, and changes the path meanwhile.
+fn watch(wan: &Wan, client: &mut Running, course: Vec<Change>) -> Result<Outcome, Failure> {
     let started = Instant::now();
     let mut course = course.into_iter().peekable();
-    let outcome = loop {
+    loop {
         if interrupt::requested() {
-            break client.end()?;
+            return Err(Failure::Interrupted);
         }
         let now = started.elapsed();
         if let Some(change) = course.next_if(|change| change.at <= now) {
@@ -201,21 +233,18 @@ fn run_programs(
         }
         let next = course.peek().map_or(interrupt::LOOK, |change| change.at - now);
         if let Some(outcome) = client.wait(next.min(interrupt::LOOK))? {
-            break outcome;
+            return Ok(outcome);
         }
-    };
-    let server_outcome = server.as_mut().map(Running::end).transpose()?;
-    let is_rootless = wan.host(Side::Server).is_rootless();
-    let report = wan.stop().map_err(failure)?;
-
-    let server = server.zip(server_outcome).map(|(server, outcome)| server.ended(outcome));
-    let client = client.ended(outcome);
-    write_timeline(args, &introduction, &report)?;
-    tell(args, &ways, is_rootless, &report, server.as_ref(), &client, output)?;
-    match interrupt::requested() {
-        true => Err(Failure::Interrupted),
-        false => Ok(ExitCode::from(exit_code(client.outcome.status))),
     }
+}
+
+/// A run that is over.
+struct Run<'a> {
+    ways: &'a [lacuna_wan::WayConfig; 2],
+    is_rootless: bool,
+    report: &'a Report,
+    server: Option<Ended>,
+    client: Ended,
 }
 
 fn write_timeline(args: &PathArgs, title: &str, report: &Report) -> Result<(), Failure> {
@@ -229,17 +258,11 @@ fn write_timeline(args: &PathArgs, title: &str, report: &Report) -> Result<(), F
     }
 }
 
-fn tell(
-    args: &PathArgs,
-    ways: &[lacuna_wan::WayConfig; 2],
-    is_rootless: bool,
-    report: &Report,
-    server: Option<&Ended>,
-    client: &Ended,
-    output: Output,
-) -> Result<(), Failure> {
+fn tell(args: &PathArgs, run: &Run<'_>, ending: Ending, output: Output) -> Result<(), Failure> {
+    let Run { ways, is_rootless, report, server, client } = run;
+    let server = server.as_ref();
     if output.json {
-        let result = RunResult::new(args.seed, args.mtu, is_rootless, ways, report, server, client);
+        let result = RunResult::new(args, *is_rootless, ending, ways, report, server, client);
         return output.object(&result);
     }
     // Standard output is the client's.

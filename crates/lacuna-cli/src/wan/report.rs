@@ -1,7 +1,9 @@
 //! What came of a run, as text, and as JSON.
 
+use super::PathArgs;
 use super::conditions::describe;
 use super::programs::{Ended, show_status};
+use crate::failure::Ending;
 use crate::units::{show_bytes, show_rate, show_time};
 use comfy_table::{CellAlignment, Table, presets};
 use lacuna_wan::{Direction, Host, Report, WayConfig, WayCounters};
@@ -16,6 +18,8 @@ pub(super) struct RunResult {
     mtu_bytes: u32,
     /// Whether the hosts live in a user namespace.
     rootless: bool,
+    #[serde(flatten)]
+    ending: Ending,
     elapsed_s: f64,
     /// Processor time of the emulator.
     emulator_cpu_s: f64,
@@ -67,9 +71,9 @@ struct ProgramResult {
 
 impl RunResult {
     pub(super) fn new(
-        seed: u64,
-        mtu_bytes: u32,
+        args: &PathArgs,
         rootless: bool,
+        ending: Ending,
         ways: &[WayConfig; 2],
         report: &Report,
         server: Option<&Ended>,
@@ -82,9 +86,10 @@ impl RunResult {
         };
         Self {
             command: "wan",
-            seed,
-            mtu_bytes,
+            seed: args.seed,
+            mtu_bytes: args.mtu,
             rootless,
+            ending,
             elapsed_s,
             emulator_cpu_s: report.total.cpu.as_secs_f64(),
             to_server: way(0),
