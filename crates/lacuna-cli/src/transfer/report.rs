@@ -4,7 +4,7 @@ use super::name::shown;
 use super::printer::Printer;
 use super::progress::Progress;
 use super::wire::{Hash, Kind};
-use crate::failure::Failure;
+use crate::failure::{Ending, Failure};
 use crate::output::{Output, json};
 use crate::units::{show_bytes, show_count, show_rate};
 use lacuna::AutoStats;
@@ -151,6 +151,9 @@ impl FileReport {
 pub(crate) struct Summary {
     /// Whether everything was done.
     pub(crate) complete: bool,
+    /// Whether it ended early, files that failed by themselves aside.
+    #[serde(flatten)]
+    pub(crate) ending: Ending,
     /// Files that are at the receiver now: moved or identical.
     pub(crate) files: u64,
     pub(crate) folders: u64,
@@ -292,6 +295,7 @@ impl Reporter {
         summary.peer.clone_from(&measured.peer);
         let bad = summary.refused + summary.failed;
         summary.complete = ended.is_none() && bad == 0;
+        summary.ending = Ending::of(ended.as_ref());
         let is_told = self.output.json || measured.is_reached;
         let line = is_told.then(|| match self.output.json {
             true => json(summary),
