@@ -9,10 +9,10 @@
 
 use crate::failure::Failure;
 use crate::interrupt::{self, LOOK};
-use crate::output::Output;
+use crate::output::{Output, complain};
 use crate::thread;
 use crate::units::show_count;
-use lacuna::datapath::BindError;
+use lacuna::datapath::{BindError, ends_listener};
 use lacuna::{
     ConnectError, Connection, ConnectionConfig, Context, ContextConfig, ContextError, Listener,
 };
@@ -169,16 +169,28 @@ impl Reception {
         serve: &Arc<impl Fn(TcpStream) -> Served + Send + Sync + 'static>,
         results: &Sender<Result<(), Failure>>,
     ) {
+        let mut told = None;
         loop {
             let accepted = self.listener.accept_stream();
             if self.is_over.load(Ordering::Relaxed) {
                 return;
             }
             match accepted {
-                Ok(stream) => self.start(stream, serve.clone(), results.clone()),
+                Ok(stream) => {
+                    told = None;
+                    self.start(stream, serve.clone(), results.clone());
+                }
+                Err(ConnectError::Listen { source, .. }) if ends_listener(&source).is_some() => {
+                    complain(format_args!("cannot accept any more: {source}"));
+                    return;
+                }
                 Err(error) => {
-                    // Out of file descriptors, for instance: it may pass.
-                    tracing::warn!(%error, "cannot accept");
+                    // Out of file descriptors, for instance: it may pass. Once is enough to say so.
+                    let error = error.to_string();
+                    if told.as_ref() != Some(&error) {
+                        tracing::warn!(%error, "cannot accept");
+                    }
+                    told = Some(error);
                     interrupt::sleep(LOOK);
                 }
             }

@@ -16,6 +16,7 @@ use crate::error::ConnectError;
 use crate::handshake::exchange::Exchange;
 use crate::handshake::{expect_hello, turn_away};
 use crate::reuse::{Bell, RETURNED_FOR, RETURNED_MAX, Returned, has_ended};
+use lacuna_datapath::ends_listener;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -28,6 +29,10 @@ pub(crate) const PEERS_MAX: usize = 1024;
 /// Connections that the system may hold for the listener; it takes the smaller
 /// one of this and its own limit (Linux: `net.core.somaxconn`, 4096).
 pub(crate) const BACKLOG: i32 = 4096;
+
+/// Connections in a row that may be lost before they are accepted, until the caller is told: what
+/// keeps failing must not keep a thread for ever (a judgement).
+const LOST_PER_CALL_MAX: u32 = 16;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -112,20 +117,27 @@ impl WaitingRoom {
         Ok(())
     }
 
-    /// Takes a connection that the system has, if it has one.
+    /// Takes a connection that the system has, if it has one. What happened to one before it was
+    /// taken concerns nobody else.
     fn accept(&mut self, tcp: &TcpListener) -> io::Result<Option<TcpStream>> {
+        let mut lost = 0;
         loop {
-            match tcp.accept() {
+            let error = match tcp.accept() {
                 // Reset in the queue: Linux tells of it only here.
-                Ok((stream, _)) if is_gone(&stream) => {}
+                Ok((stream, _)) if is_gone(&stream) => continue,
                 Ok((stream, _)) => return Ok(Some(stream)),
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => return Ok(None),
-                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
-                    // Those who come need what those who are silent hold.
-                    _ if is_exhausted(&error) && self.let_idle_go() => {}
-                    _ => return Err(error),
-                },
+                Err(error) => error,
+            };
+            match Meaning::of(&error) {
+                Meaning::NobodyCame => return Ok(None),
+                Meaning::AskAgain => {}
+                // Those who come need what those who are silent hold.
+                Meaning::Exhausted if self.let_idle_go() => {}
+                Meaning::OneLost if lost < LOST_PER_CALL_MAX => {
+                    tracing::debug!(%error, "a connection was lost before it was accepted");
+                    lost += 1;
+                }
+                Meaning::Exhausted | Meaning::OneLost | Meaning::Over => return Err(error),
             }
         }
     }
@@ -228,6 +240,31 @@ fn is_gone(stream: &TcpStream) -> bool {
     stream.peer_addr().is_err_and(|error| error.kind() == io::ErrorKind::NotConnected)
 }
 
+/// What it means that nothing was accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    NobodyCame,
+    AskAgain,
+    /// The system lacks what a connection takes.
+    Exhausted,
+    /// It is about one connection: a firewall refused it, the network failed it (`accept(2)`).
+    OneLost,
+    /// The listener is none any more.
+    Over,
+}
+
+impl Meaning {
+    fn of(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::WouldBlock => Self::NobodyCame,
+            io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => Self::AskAgain,
+            _ if ends_listener(error).is_some() => Self::Over,
+            _ if is_exhausted(error) => Self::Exhausted,
+            _ => Self::OneLost,
+        }
+    }
+}
+
 /// Whether the system lacks what a connection takes: a descriptor or memory.
 #[cfg(unix)]
 fn is_exhausted(error: &io::Error) -> bool {
@@ -287,12 +324,24 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn only_want_of_descriptors_or_memory_is_a_reason_to_let_others_go() {
+    fn what_happens_to_one_connection_does_not_end_the_listener() {
         use rustix::io::Errno;
-        assert!(is_exhausted(&Errno::MFILE.into()));
-        assert!(is_exhausted(&Errno::NOMEM.into()));
-        assert!(!is_exhausted(&Errno::INVAL.into()), "the listener is no listener any more");
-        assert!(!is_exhausted(&Errno::PERM.into()), "a firewall refused this one");
+        for (error, meaning) in [
+            (Errno::MFILE, Meaning::Exhausted),
+            (Errno::NOMEM, Meaning::Exhausted),
+            // A firewall refused this one.
+            (Errno::PERM, Meaning::OneLost),
+            (Errno::PROTO, Meaning::OneLost),
+            (Errno::HOSTUNREACH, Meaning::OneLost),
+            (Errno::OPNOTSUPP, Meaning::OneLost),
+            (Errno::CONNABORTED, Meaning::AskAgain),
+            (Errno::AGAIN, Meaning::NobodyCame),
+            // The listener is no listener any more.
+            (Errno::INVAL, Meaning::Over),
+            (Errno::BADF, Meaning::Over),
+        ] {
+            assert_eq!(Meaning::of(&error.into()), meaning, "{error}");
+        }
     }
 
     /// Who connects twice at once (`reach.rs`) forgets the slower attempt.
