@@ -21,6 +21,8 @@ pub(crate) struct ControlQueue {
     buffers: BurstBuffers,
     /// Queue pairs of which packets were too large, and how large.
     too_large: Vec<(u32, usize)>,
+    /// Packets that the datapath refused so far.
+    refused: u64,
 }
 
 impl ControlQueue {
@@ -32,7 +34,12 @@ impl ControlQueue {
             ends: Vec::new(),
             buffers: BurstBuffers::new(),
             too_large: Vec::new(),
+            refused: 0,
         }
+    }
+
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused
     }
 
     /// Queue pairs of which packets were refused as too large, and how large those were.
@@ -79,6 +86,7 @@ impl ControlQueue {
                 }
                 Err(error) => {
                     tracing::debug!(%to, %error, "control packet refused");
+                    self.refused += 1;
                     let at = self.ends.len() - left;
                     let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
                     let packet = &self.bytes[start..self.ends[at]];
@@ -136,6 +144,28 @@ mod tests {
         queue.flush(0, &mut here);
         assert_eq!(received(&mut other), [vec![3; 8]]);
         assert!(received(&mut one).is_empty());
+    }
+
+    #[test]
+    fn what_the_datapath_refuses_is_counted() {
+        use lacuna_datapath::testing::Hooked;
+        let network = MemNetwork::new();
+        let (here, mut there) = (bind(&network, 1), bind(&network, 2));
+        let mut is_refused = false;
+        let mut here = Hooked::new(Box::new(here), move |inner, now_ns, burst| {
+            // Every other one, as a firewall may.
+            is_refused = !is_refused;
+            match is_refused {
+                true => Err(std::io::Error::from(std::io::ErrorKind::PermissionDenied).into()),
+                false => inner.send(now_ns, burst).map(|_| 1),
+            }
+        });
+        let mut queue = ControlQueue::new();
+        for _ in 0..2 {
+            queue.push(0, &mut here, there.local_addr(), &[1; 8]);
+        }
+        queue.flush(0, &mut here);
+        assert_eq!((queue.refused(), received(&mut there).len()), (1, 1));
     }
 
     #[test]

@@ -357,7 +357,8 @@ impl Worker {
                 }
             }
         }
-        let refused = self.refused.packets;
+        let control = self.channels.iter().map(|channel| channel.control.refused()).sum::<u64>();
+        let refused = self.refused.packets + control;
         self.counters.refused_by_datapath.store(refused, Ordering::Relaxed);
         true
     }

@@ -34,6 +34,8 @@ pub(super) struct Report {
     pub(super) max_us: f64,
     pub(super) sent_packets: u64,
     pub(super) retransmitted_packets: u64,
+    /// Packets that this host did not send, reports included: its own losses.
+    pub(super) refused_packets: u64,
     /// Of the packets, those of parity; and their bytes.
     pub(super) parity_packets: u64,
     pub(super) parity_bytes: u64,
@@ -119,6 +121,7 @@ impl Report {
             max_us: sorted.last().copied().unwrap_or(0.0),
             sent_packets: sent.packets,
             retransmitted_packets: sent.retransmitted_packets,
+            refused_packets: stats.context.refused_by_datapath - result.refused_before,
             parity_packets: sent.parity_packets,
             parity_bytes: sent.parity_bytes,
             fallbacks: sent.fallbacks,
@@ -183,6 +186,10 @@ impl Report {
                 " retransmitted {}; what the server counted is not known",
                 self.retransmitted_packets
             )),
+        }
+        if self.refused_packets > 0 {
+            let packets = show_count(self.refused_packets, "packet");
+            lines.push(format!(" this host refused to send {packets}"));
         }
         if self.parity_packets > 0 {
             let Counted { repaired_chunks, decode_s, .. } = self.counted;

@@ -50,6 +50,8 @@ pub(super) struct Measured {
     pub(super) took: Duration,
     /// Why it ended early, if it did.
     pub(super) ended: Option<Failure>,
+    /// Packets that this host had refused before: too large ones, of finding the MTU.
+    pub(super) refused_before: u64,
 }
 
 /// A buffer for each message in flight: as large writes have it, the bytes come
@@ -97,6 +99,7 @@ impl<'a> Sending<'a> {
     /// Sends until it is enough, or until something ends it: what was finished so far counts.
     pub(super) fn run(mut self) -> Measured {
         let mut started: Option<Instant> = None;
+        let refused_before = self.measured.stats().context.refused_by_datapath;
         let ended = self.send_all(&mut started).err();
         // Times of a warm-up that was not over are no measurement.
         let (times, took) = match started {
@@ -110,7 +113,7 @@ impl<'a> Sending<'a> {
         for message in self.in_flight.drain(..).rev() {
             message.handle.cancel();
         }
-        Measured { messages, times, took, ended }
+        Measured { messages, times, took, ended, refused_before }
     }
 
     fn send_all(&mut self, started: &mut Option<Instant>) -> Result<(), Failure> {

@@ -227,6 +227,26 @@ fn a_stopped_measurement_reports_what_was_finished() {
 }
 
 #[test]
+fn a_server_that_ends_leaves_a_report_of_what_was_finished() {
+    let server = Running::start("", |_| {});
+    let asked = AtomicU32::new(0);
+    let stop = || {
+        if asked.fetch_add(1, Ordering::Relaxed) == 100 {
+            server.stop.store(true, Ordering::Relaxed);
+        }
+        false
+    };
+    let mut report = measure_over(server.address, "--duration 1h", None, &stop).expect("a report");
+    assert!(report.ending.interrupted && report.iterations > 0, "{report:?}");
+    let Some(Failure::Network(why)) = report.take_failure() else { panic!("{report:?}") };
+    assert!(why.contains("closed the connection"), "{why}");
+    let json = serde_json::to_value(&report).expect("an object");
+    assert_eq!((&json["why"], &json["messages"]), (&why.into(), &serde_json::Value::Null));
+    let text = report.lines().join("\n");
+    assert!(text.contains("interrupted after") && text.contains("closed the connection"), "{text}");
+}
+
+#[test]
 fn a_measurement_stopped_in_its_warm_up_has_numbers_all_the_same() {
     let server = Running::start("", |_| {});
     let asked = AtomicU32::new(0);
