@@ -394,7 +394,10 @@ mod interrupted {
         assert_eq!(output.code, 130, "{output:?}");
         let lines: Vec<&str> = output.stderr.lines().rev().take(2).collect();
         assert_eq!(lines[0], "lacuna: interrupted");
-        assert!(lines[1].contains(": served, ") && lines[1].contains(" of 64 KiB in "), "{output:?}");
+        assert!(
+            lines[1].contains(": served, ") && lines[1].contains(" of 64 KiB in "),
+            "{output:?}"
+        );
     }
 
     /// Nobody is left waiting for a server that ends.
@@ -408,6 +411,81 @@ mod interrupted {
         let output = client.finish();
         assert_eq!(output.code, 3, "{output:?}");
         assert!(output.stderr.contains("closed the connection"), "{output:?}");
+    }
+
+    /// Starts a client that measures for an hour, and waits until it does.
+    fn endless(server: &Running, address: &str) -> Running {
+        let size = ["--size", "64KiB", "--warmup", "0", "--duration", "1h"];
+        let client = start(&[&["perf", "client", address, "--json"], &size[..]].concat());
+        server.wait_for("mode auto");
+        client
+    }
+
+    #[test]
+    fn perf_prints_what_it_measured_when_the_server_is_killed() {
+        let (server, address) = perf_server(&[]);
+        let client = endless(&server, &address);
+        server.signal(Signal::KILL);
+        let output = client.finish();
+        assert_eq!(output.code, 3, "{output:?}");
+        let report = &output.objects()[0];
+        assert_eq!((&report["interrupted"], &report["messages"]), (&json!(true), &json!(null)));
+        let why = report["why"].as_str().expect("a reason");
+        assert!(output.stderr.ends_with(&format!("lacuna: {why}\n")), "{output:?}");
+    }
+
+    #[test]
+    fn a_server_tells_what_it_counted_of_a_client_that_is_killed() {
+        let (server, address) = perf_server(&["--once", "--json"]);
+        endless(&server, &address).signal(Signal::KILL);
+        let output = server.finish();
+        assert_eq!(output.code, 3, "{output:?}");
+        let result = &output.objects()[0];
+        assert_eq!((&result["interrupted"], &result["size_bytes"]), (&json!(true), &json!(65_536)));
+        assert!(result["why"].is_string() && result["messages"].is_u64(), "{result}");
+    }
+
+    /// `timeout` sends its signal to the process and to its group.
+    #[test]
+    fn a_signal_that_comes_twice_at_once_is_one() {
+        for (signal, why) in [(Signal::TERM, "SIGTERM"), (Signal::HUP, "SIGHUP")] {
+            let (server, address) = perf_server(&[]);
+            let client = endless(&server, &address);
+            client.signal(signal);
+            client.signal(signal);
+            let output = client.finish();
+            assert_eq!(output.code, 130, "{output:?}");
+            let report = &output.objects()[0];
+            assert_eq!((&report["interrupted"], &report["why"]), (&json!(true), &json!(why)));
+        }
+    }
+
+    #[test]
+    fn what_runs_under_nohup_outlives_its_terminal() {
+        let (server, address) = perf_server(&[]);
+        let lacuna = env!("CARGO_BIN_EXE_lacuna");
+        let script = format!("trap '' HUP; exec {lacuna} perf client {address} --json -n 200");
+        let client = spawn(&mut process::piped("sh", &["-c", &script]));
+        server.wait_for("mode auto");
+        client.signal(Signal::HUP);
+        let output = client.finish();
+        assert_eq!(output.code, 0, "{output:?}");
+        assert_eq!(output.objects()[0]["interrupted"], false);
+    }
+
+    #[test]
+    fn ec_bench_prints_what_it_measured() {
+        let small = ["--size", "2MiB", "--threads", "1", "--chunk", "4KiB", "--code", "xor"];
+        let rounds = ["ec-bench", "--json", "--rounds", "1000"];
+        let bench = start(&[&rounds[..], &small].concat());
+        bench.wait_for("rounds");
+        bench.signal(Signal::INT);
+        let output = bench.finish();
+        assert_eq!(output.code, 130, "{output:?}");
+        for row in output.objects() {
+            assert_eq!((&row["interrupted"], &row["why"]), (&json!(true), &json!("Ctrl-C")));
+            assert!((1..1000).contains(&row["rounds"].as_u64().expect("a count")), "{row}");
+        }
     }
 
     /// A client that stands still holds up no other.
@@ -447,6 +525,25 @@ fn nobody_reading_is_a_quiet_end() {
     assert!(!stderr(&output).contains("sr:rto"), "{output:?}");
     let output = lacuna(&["--help"]).stdout(unread()).output().expect("the binary runs");
     assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+    let (_perf, perf) = perf_server(&[]);
+    let probe = start(&["probe", "server", "--listen", "127.0.0.1:0"]);
+    let probed = probe.address();
+    let perf = ["perf", "client", &perf, "-n", "4", "--size", "64KiB"];
+    let probe = ["probe", "client", &probed, "--trials", "1", "--time", "50ms", "-s", "500"];
+    let bench = ["ec-bench", "--size", "2MiB", "--rounds", "1", "--threads", "1", "--code", "copy"];
+    for args in [&perf[..], &probe, &bench] {
+        for json in [&["--json"][..], &[]] {
+            let args = [args, json].concat();
+            let output = lacuna(&args).stdout(unread()).output().expect("the binary runs");
+            assert_eq!(output.status.code(), Some(0), "{args:?}: {output:?}");
+            let text = stderr(&output);
+            assert!(!text.contains("panicked") && !text.contains("lacuna:"), "{text}");
+            // Nobody hears the notes either.
+            let mut deaf = lacuna(&args);
+            let status = deaf.stdout(unread()).stderr(unread()).status().expect("it runs");
+            assert_eq!(status.code(), Some(0), "{args:?}");
+        }
+    }
 }
 
 #[test]

@@ -209,6 +209,37 @@ fn a_run_that_is_asked_to_end_ends_its_programs_and_tells_what_was() {
 }
 
 #[test]
+fn a_run_that_is_asked_to_end_says_so_in_its_json() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let begun = folder.path().join("begun");
+    let client = format!("echo here; touch {}; exec sleep 1000", begun.display());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lacuna"))
+        .args(["wan", "run", "--json", "--ready", "0s", "--", "sleep", "1000", "--"])
+        .args(["sh", "-c", &client])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    while !begun.exists() && child.try_wait().expect("a child").is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    if begun.exists() {
+        let kill = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+        assert!(kill.expect("kill(1)").success());
+    }
+    let output = child.wait_with_output().expect("it ends");
+    if stderr(&output).contains("run as root") {
+        eprintln!("skipped: {}", stderr(&output));
+        return;
+    }
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let result = object(&output);
+    assert_eq!((&result["interrupted"], &result["why"]), (&true.into(), &"SIGTERM".into()));
+    assert_eq!(result["client"]["stdout"], "here\n");
+}
+
+#[test]
 fn a_shell_runs_in_the_clients_host() {
     let shell = env!("CARGO_BIN_EXE_lacuna");
     // No terminal here: the shell reads its commands from nowhere and ends.

@@ -175,10 +175,6 @@ impl Told {
         rate: u64,
         bar: &Bar,
     ) {
-        if let Some(error) = refusals.newest().filter(|_| !self.has_refusal) {
-            self.has_refusal = true;
-            bar.note(&format!("this host refuses packets, which are counted: {error}"));
-        }
         if let Some(mtu) = client.path_mtu().filter(|_| !self.has_mtu) {
             self.has_mtu = true;
             let limit = if mtu.is_hosts_limit { " or more" } else { "" };
@@ -189,6 +185,11 @@ impl Told {
                 mtu.packet_bytes,
                 sizes.join(", ")
             ));
+        }
+        // Before, it most likely ends with that.
+        if let Some(error) = refusals.newest().filter(|_| self.has_mtu && !self.has_refusal) {
+            self.has_refusal = true;
+            bar.note(&format!("this host refuses packets, which are counted: {error}"));
         }
         for trial in &client.trials()[self.trials..] {
             self.trials += 1;

@@ -61,15 +61,15 @@ impl Refusals {
         }
     }
 
-    /// `this host refused 12 packets (Operation not permitted)`; `None` if there are none.
+    /// `this host refused 12 packets: Operation not permitted`; `None` if there are none.
     pub(super) fn describe(&self) -> Option<String> {
         let errors: Vec<String> = match &self.0[..] {
             [] => return None,
             [only] => vec![only.error.clone()],
-            all => all.iter().map(|one| format!("{}: {}", one.error, one.packets)).collect(),
+            all => all.iter().map(|one| format!("{} of them {}", one.packets, one.error)).collect(),
         };
         let packets = show_count(self.packets(), "packet");
-        Some(format!("this host refused {packets} ({})", errors.join("; ")))
+        Some(format!("this host refused {packets}: {}", errors.join(", ")))
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
         refusals.add(&SendError::Io(unreachable.into()));
         assert!(matches!(refusals.failure(String::new()), Failure::Network(_)));
         let text = refusals.describe().unwrap();
-        assert!(text.starts_with("this host refused 3 packets (") && text.contains("; "), "{text}");
+        assert!(text.starts_with("this host refused 3 packets: 2 of them "), "{text}");
         for bytes in 0..100 {
             refusals.add(&SendError::PacketTooLarge { packet_bytes: bytes });
         }

@@ -251,15 +251,20 @@ pub(super) fn trial_line(trial: &Trial, overhead_bytes: u32, rate_bits_per_s: u6
     if sent_bits_per_s < rate_bits_per_s as f64 * BEHIND {
         line += &format!("; this host sent at {} only", show_rate(sent_bits_per_s));
     }
+    if trial.refused > 0 {
+        line += &format!("; {} refused by this host", trial.refused);
+    }
     if trial.is_marked() {
-        let (there, here) = (trial.counted.drops, trial.sender_drops.total());
-        if trial.refused > 0 {
-            line += &format!("; {} refused by this host", trial.refused);
+        line += "; marked";
+        // What was refused is among them.
+        let here = trial.sender_drops.total().saturating_sub(trial.refused);
+        let there = trial.counted.drops;
+        if there.total() + here > 0 {
+            line += &format!(
+                ": dropped by the server's socket {}, kernel {}, card {}, by this host {here}",
+                there.socket, there.kernel, there.card
+            );
         }
-        line += &format!(
-            "; marked: dropped by the server's socket {}, kernel {}, card {}, by this host {here}",
-            there.socket, there.kernel, there.card
-        );
     }
     line
 }

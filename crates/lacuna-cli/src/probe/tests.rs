@@ -8,12 +8,12 @@ use crate::failure::Failure;
 use crate::output::Output;
 use clap::Parser;
 use lacuna::Wrap;
-use lacuna::datapath::testing::judged;
+use lacuna::datapath::testing::{Hooked, judged};
 use lacuna::datapath::{Fraction, Impair, Impairment, Loss};
 use lacuna_probe::PathEstimate;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 
 const OUTPUT: Output = Output { json: false, quiet: true };
@@ -173,6 +173,85 @@ fn what_the_path_cuts_short_is_loss_and_the_rest_is_left_out() {
     assert_eq!(report["path_mtu_bytes"], 1500);
     assert_eq!(report["left_out_payload_bytes"], serde_json::json!([8192]));
     assert_eq!(report["trials"].as_array().map(Vec::len), Some(1));
+}
+
+/// The system's answer to what the client sends in packets of so much payload: an error, or none.
+fn answering(
+    payload_bytes: usize,
+    code: impl Fn(u32) -> Option<i32> + Send + Sync + 'static,
+) -> Wrap {
+    let (count, code) = (Arc::new(AtomicU32::new(0)), Arc::new(code));
+    Arc::new(move |_, inner| {
+        let (count, code) = (count.clone(), code.clone());
+        Box::new(Hooked::new(inner, move |inner, now_ns, burst| {
+            let is_meant =
+                burst.packets().next().is_some_and(|packet| packet.len() == payload_bytes);
+            let nth = if is_meant { count.fetch_add(1, Ordering::Relaxed) } else { 0 };
+            match code(nth).filter(|_| is_meant) {
+                Some(code) => Err(std::io::Error::from_raw_os_error(code).into()),
+                None => inner.send(now_ns, burst),
+            }
+        }))
+    })
+}
+
+#[cfg(unix)]
+#[test]
+fn packets_that_this_host_refuses_are_counted_as_its_own_losses() {
+    let server = Running::start("");
+    let args = args(server.address, "--payload 555 --trials 2 --time 100ms");
+    // EPERM, EACCES and EINVAL: a firewall, routes that prohibit and that swallow. Then all is well.
+    let wrap = answering(555, |nth| [1, 13, 22].get(nth as usize / 5).copied());
+    let Measured { report, failure } =
+        measure(&args, Some(&wrap), &|| false, OUTPUT).expect("it measures");
+    assert!(failure.is_none(), "{failure:?}");
+    let report = serde_json::to_value(report.expect("trials")).expect("an object");
+    assert_eq!(report["refused_packets"], 15);
+    let errors = report["refusals"].as_array().expect("a list");
+    assert!(errors.len() == 3 && errors.iter().all(|one| one["packets"] == 5), "{errors:?}");
+    let of_trial = |trial: usize, field: &str| report["trials"][trial][field].clone();
+    assert_eq!((of_trial(0, "refused_packets"), of_trial(0, "marked")), (15.into(), true.into()));
+    assert_eq!((of_trial(1, "refused_packets"), of_trial(1, "marked")), (0.into(), false.into()));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_socket_that_breaks_ends_a_measurement_with_what_there_is() {
+    let server = Running::start("");
+    let args = args(server.address, "--payload 300,555 --trials 1 --time 100ms");
+    // EBADF in the second trial.
+    let wrap = answering(555, |_| Some(9));
+    let Measured { report, failure } =
+        measure(&args, Some(&wrap), &|| false, OUTPUT).expect("it measures");
+    let Some(Failure::Local(why)) = failure else { panic!("{failure:?}") };
+    assert!(why.contains("its descriptor is closed"), "{why}");
+    let report = serde_json::to_value(report.expect("the first trial")).expect("an object");
+    assert_eq!((&report["interrupted"], &report["why"]), (&true.into(), &why.into()));
+    assert_eq!(report["trials"].as_array().map(Vec::len), Some(1));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_host_that_takes_nothing_is_named_and_not_the_server() {
+    let server = Running::start("");
+    let args = args(server.address, "");
+    let refusing = |code| -> Wrap {
+        Arc::new(move |_, inner| {
+            Box::new(Hooked::new(inner, move |_, _, _| {
+                Err(std::io::Error::from_raw_os_error(code).into())
+            }))
+        })
+    };
+    let unreachable = if cfg!(target_os = "linux") { 101 } else { 51 };
+    for (code, is_here) in [(1, true), (unreachable, false)] {
+        let measured = measure(&args, Some(&refusing(code)), &|| false, OUTPUT).expect("it tries");
+        assert!(measured.report.is_none());
+        let failure = measured.failure.expect("nothing was measured");
+        assert_eq!(matches!(failure, Failure::Local(_)), is_here, "{failure}");
+        let said = std::io::Error::from_raw_os_error(code).to_string();
+        let text = failure.to_string();
+        assert!(text.contains(&said) && text.contains("cannot send to 127.0.0.1"), "{text}");
+    }
 }
 
 #[test]
