@@ -104,7 +104,8 @@ struct ServerArgs {
 ///
 /// Trials of all payload sizes take turns. Each number comes with its 95 % confidence interval;
 /// that of the loss counts bursts, and trials that differ, as less than so many packets. A trial
-/// during which a host itself dropped packets (socket, kernel or card) is marked and left out.
+/// during which a host itself dropped packets (socket, kernel or card) or refused them (a firewall,
+/// no route) is marked and left out. What ends it early leaves the trials that were finished.
 ///
 /// The rate is never exceeded; headers of IP and UDP count. Packets are never fragmented, so sizes
 /// that the path does not take are left out, unless --fragment is given. With --json the result
