@@ -417,7 +417,9 @@ mod interrupted {
     fn endless(server: &Running, address: &str) -> Running {
         let size = ["--size", "64KiB", "--warmup", "0", "--duration", "1h"];
         let client = start(&[&["perf", "client", address, "--json"], &size[..]].concat());
+        // Both ends: the one may be connected before the other knows.
         server.wait_for("mode auto");
+        client.wait_for("mode auto");
         client
     }
 

@@ -148,6 +148,7 @@ pub(crate) fn run(args: &EcBenchArgs, output: Output) -> Result<(), Failure> {
     let threads = threads(args)?;
     let shape = shape(args, &threads)?;
     upfront::check(args.plot.as_ref())?;
+    interrupt::install()?;
     let contenders = contenders::find(args, &shape, output)?;
     let ops = if args.ops.is_empty() { &Op::ALL[..] } else { &args.ops };
     output.note(&format!(
@@ -159,7 +160,6 @@ pub(crate) fn run(args: &EcBenchArgs, output: Output) -> Result<(), Failure> {
         shape.blocks,
         args.rounds
     ));
-    interrupt::install()?;
     let stop = &interrupt::requested;
     let (rows, ended) = measure::all(&shape, &contenders, ops, &threads, args.rounds, stop)?;
     let told = tell(args, &rows, ended.is_some(), output);
