@@ -124,7 +124,7 @@ impl Begun {
             // No sender cuts so: it is as if the piece had not come.
             return Came::Part;
         }
-        self.came.splice(from..to, [start..end]);
+        drop(self.came.splice(from..to, std::iter::once(start..end)));
         if start == 0 && end == self.whole_bytes { Came::Whole } else { Came::Part }
     }
 }
