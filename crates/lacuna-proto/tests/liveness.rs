@@ -641,6 +641,47 @@ fn an_immediate_that_the_split_cannot_carry_is_refused() {
 }
 
 #[test]
+fn who_was_stopped_for_minutes_does_not_take_that_for_a_silence_of_the_peer() {
+    for dark_ns in [0, 20 * SECOND] {
+        let mut pair = Pair::new(PairConfig::default(), Link::default());
+        let held = post(&mut pair, Side::B, vec![0; 100_000]);
+        pair.run_for(20 * MS);
+        pair.link.dark = true;
+        let id = pair.send(Side::A, vec![1; 100_000], None);
+        pair.run_for(MS + dark_ns);
+        pair.link.dark = false;
+        // Both ends sleep.
+        pair.now_ns += 600 * SECOND;
+        assert!(pair.run_until(20 * SECOND, |pair| outcome(pair, id).is_some()));
+        assert_eq!(outcome(&mut pair, id), Some(Ok(())), "{dark_ns}");
+        assert_eq!(take(&mut pair, Side::B, held), vec![1; 100_000]);
+        // What was silent before counts still, and so does what comes after.
+        let _held = post(&mut pair, Side::B, vec![0; 100_000]);
+        pair.run_for(20 * MS);
+        pair.link.dark = true;
+        let id = pair.send(Side::A, vec![1; 100_000], None);
+        pair.run_for(20 * SECOND);
+        pair.now_ns += 600 * SECOND;
+        assert!(pair.run_until(11 * SECOND, |pair| outcome(pair, id).is_some()));
+        assert!(matches!(outcome(&mut pair, id), Some(Err(SendFailure::Failed(_)))));
+    }
+}
+
+#[test]
+fn a_deadline_that_passes_while_its_process_is_stopped_ends_the_send_at_once() {
+    let mut pair = Pair::new(PairConfig::default(), Link::default());
+    pair.link.dark = true;
+    let deadline_ns = Some(pair.now_ns + 60 * SECOND);
+    let request = SendRequest { data: vec![1; 1000].into(), immediate: None, deadline_ns };
+    let id = pair.a.qp.queue_send(request).unwrap();
+    pair.run_for(SECOND);
+    pair.now_ns += 600 * SECOND;
+    pair.run_for(0);
+    let failure = outcome(&mut pair, id);
+    assert!(matches!(failure, Some(Err(SendFailure::Deadline { .. }))), "{failure:?}");
+}
+
+#[test]
 fn full_packets_that_nobody_answers_are_an_error_that_says_so() {
     let mut pair = Pair::new(PairConfig::default(), Link::default());
     pair.link.dark = true;

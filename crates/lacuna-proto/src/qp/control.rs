@@ -50,6 +50,10 @@ const SHORT_BYTES: usize = 508;
 /// Long answers that the peer asked again for a round trip later, nothing else having come, until
 /// they are short.
 const LONG_IN_VAIN_MAX: u32 = 2;
+/// Of a time in which nobody looked at a queue pair whose peer owes an answer, no more counts as
+/// silence. It is looked at ten times a second at least, unless its process or host was stopped:
+/// then the peer may have answered, or may have been stopped as well, and is asked once more.
+const AWAY_NS_MAX: u64 = 2_000_000_000;
 /// Before the round-trip time is known.
 const FLUSH_EVERY_NS: u64 = 10_000_000;
 /// Probe replies owed at once; a peer that asks for more is flooding.
@@ -77,6 +81,8 @@ pub(super) struct Control {
     /// Since when the peer owes an answer without interruption; `None` while
     /// it owes none.
     asked_ns: Option<u64>,
+    /// When that was last looked at.
+    watched_ns: u64,
     /// Per channel.
     flushes: Few<FlushTimer>,
     /// The channel on which the peer asked first since the last report, and how often.
@@ -194,6 +200,7 @@ impl Control {
             seen_sequence: 0,
             heard_ns: 0,
             asked_ns: None,
+            watched_ns: 0,
             flushes: (0..channels).map(|_| FlushTimer::new(0, FLUSH_EVERY_NS)).collect(),
             asked_on: None,
             copies_left: 0,
@@ -266,7 +273,13 @@ impl Control {
     /// Notes whether the peer owes an answer: silence counts from then on, not
     /// from when an idle peer was last heard.
     pub(super) fn watch(&mut self, now_ns: u64, owes: bool) {
-        self.asked_ns = owes.then(|| self.asked_ns.unwrap_or(now_ns));
+        let away_ns = now_ns.saturating_sub(self.watched_ns).saturating_sub(AWAY_NS_MAX);
+        self.watched_ns = self.watched_ns.max(now_ns);
+        self.asked_ns = match self.asked_ns {
+            _ if !owes => None,
+            Some(asked_ns) if away_ns > 0 => Some(asked_ns.max(self.heard_ns) + away_ns),
+            asked_ns => asked_ns.or(Some(now_ns)),
+        };
     }
 
     /// How long the peer owes an answer and nothing was heard of it.
