@@ -42,7 +42,6 @@ trap clean EXIT
 
 in_c() { ip netns exec $c "$@"; }
 in_r() { ip netns exec $r "$@"; }
-in_d() { ip netns exec $d "$@"; }
 
 make_hosts() {
     local name end
@@ -107,16 +106,15 @@ perf() {
     shift 2
     [[ $host != *:* ]] || any=[::]
     make_hosts
-    in_d "$lacuna" perf server --listen "$any:7402" 2>"$work/server.log" &
+    ip netns exec $d "$lacuna" perf server --listen "$any:7402" 2>"$work/server.log" &
     local server=$!
     started+=($server)
     await "$work/server.log" 7402
-    in_c "$lacuna" perf client "$host" --json --size 1MiB --inflight 2 --duration 5s "$@" \
+    ip netns exec $c "$lacuna" perf client "$host" --json --size 1MiB --inflight 2 --duration 5s "$@" \
         >"$work/perf.json" 2>"$work/perf.log" &
     local client=$!
     started+=($client)
     sleep 2
-    local before=$(in_c cat /sys/class/net/eth0/statistics/tx_packets)
     narrow "$form"
     local status=0
     timeout 60 tail --pid=$client -f /dev/null || status=124
@@ -143,7 +141,7 @@ send() {
     head -c 60000000 /dev/urandom >"$work/file"
     rm -rf "$work/in"
     mkdir "$work/in"
-    in_d "$lacuna" recv --listen "$any:7400" --dir "$work/in" 2>"$work/recv.log" &
+    ip netns exec $d "$lacuna" recv --listen "$any:7400" --dir "$work/in" 2>"$work/recv.log" &
     local server=$!
     started+=($server)
     await "$work/recv.log" 7400
