@@ -17,6 +17,10 @@ pub enum BindError {
     /// No interface of this machine has the address.
     #[error("cannot bind to {0}: no interface has this address")]
     NotAvailable(SocketAddr),
+    /// The address is link-local, which several interfaces may have, and does not say which one
+    /// is meant.
+    #[error("cannot bind to {0}: a link-local address needs its interface, as in fe80::1%eth0")]
+    NoZone(SocketAddr),
     /// The process may not have the address (ports below 1024 need a privilege).
     #[error("cannot bind to {0}: permission denied")]
     Permission(SocketAddr),

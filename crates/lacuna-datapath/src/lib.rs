@@ -38,6 +38,7 @@ mod tcp;
 pub mod testing;
 pub mod udp;
 pub mod wait;
+mod wildcard;
 
 pub use burst::{Burst, BurstBuffers, TxPacket};
 pub use datapath::{Capabilities, Datapath, Placer};
@@ -49,9 +50,10 @@ pub use impair::{
 pub use mem::{Mem, MemNetwork};
 pub use pcap::{Pcap, PcapOptions, PcapSummary, PcapWriter};
 pub use received::ReceivedBatch;
-pub use tcp::{TcpPath, set_tcp_rto_min, tcp_path};
+pub use tcp::{TcpPath, listen, set_tcp_rto_min, tcp_path};
 pub use udp::{Offload, Udp, UdpConfig};
 pub use wait::{Waiter, Waker};
+pub use wildcard::families;
 
 /// The largest UDP payload: 65,535 bytes of IPv4 packet less 20 of IP and 8 of UDP header (RFC 791,
 /// RFC 768). IPv6 would take 20 bytes more; one bound for both keeps their behaviour alike.

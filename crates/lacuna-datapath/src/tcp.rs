@@ -5,12 +5,45 @@
 //! first packet of anything else could leave. The packet size is that of the longest segment: both
 //! ends' links and what middle boxes have made of it (MSS clamping), but not a narrower link further
 //! on that nobody has told of. So it is a good first guess and no proof.
+//!
+//! And listening for such connections, at `[::]` in both protocols (`wildcard.rs`).
 
 #[cfg(target_os = "linux")]
 mod syscall;
 
-use std::net::TcpStream;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::wildcard::{lacks_zone, or_ipv4, speak_both};
+
+/// Listens at `address` with a queue of `backlog` connections, or as many as the system allows.
+/// `[::]` takes IPv4 too, and is `0.0.0.0` on a host without IPv6.
+///
+/// # Errors
+///
+/// When the address cannot be had, as the system says it; [`io::ErrorKind::InvalidInput`] for a
+/// link-local address without its interface.
+pub fn listen(address: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
+    if lacks_zone(address) {
+        let text = "a link-local address needs its interface, as in fe80::1%eth0";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    let listen = |local: SocketAddr| {
+        let socket = Socket::new(Domain::for_address(local), Type::STREAM, Some(Protocol::TCP))?;
+        // Old connections that have not timed out do not keep the port. (Elsewhere than on Unix
+        // this would let others take it.)
+        #[cfg(unix)]
+        socket.set_reuse_address(true)?;
+        speak_both(&socket, local);
+        socket.bind(&local.into())?;
+        socket.listen(backlog)?;
+        Ok(TcpListener::from(socket))
+    };
+    or_ipv4(address, listen, |error| error)
+}
 
 /// What [`tcp_path`] finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,8 +115,31 @@ pub fn set_tcp_rto_min(_stream: &TcpStream, _least: Duration) -> bool {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
+    use std::net::{Ipv4Addr, Ipv6Addr};
     use std::os::fd::AsFd;
+
+    #[test]
+    fn who_listens_everywhere_is_reached_over_both_protocols() {
+        let listener = listen((Ipv6Addr::UNSPECIFIED, 0).into(), 9).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let here = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        let (_, from) = listener.accept().unwrap();
+        assert_eq!(from.ip().to_canonical(), here.local_addr().unwrap().ip());
+        if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+            eprintln!("half tested: this machine has no IPv6");
+            return;
+        }
+        TcpStream::connect((Ipv6Addr::LOCALHOST, port)).unwrap();
+        let only_v4 = listen((Ipv4Addr::UNSPECIFIED, 0).into(), 9).unwrap();
+        let port = only_v4.local_addr().unwrap().port();
+        assert!(TcpStream::connect((Ipv6Addr::LOCALHOST, port)).is_err());
+    }
+
+    #[test]
+    fn a_link_local_address_without_its_interface_is_refused_with_the_reason() {
+        let error = listen("[fe80::1]:0".parse().unwrap(), 9).unwrap_err();
+        assert!(error.to_string().contains("needs its interface"), "{error}");
+    }
 
     #[test]
     fn a_connection_over_loopback_takes_large_packets_and_little_time() {

@@ -185,9 +185,10 @@ impl Favourite {
 
 impl Connected {
     fn new(now_ns: u64, to: SocketAddr, first: &UdpSocket, config: &UdpConfig) -> io::Result<Self> {
-        let socket = setup::bind_beside(first, config)?;
+        let peer = setup::from_wire(to);
+        let socket = setup::bind_beside(first, peer, config)?;
         let granted = super::offload::set_options(&socket, config);
-        socket.connect(to)?;
+        socket.connect(peer)?;
         let source = match config.local.ip().is_unspecified() {
             true => Some(socket.local_addr()?.ip()),
             false => None,
@@ -215,7 +216,8 @@ impl Connected {
         {
             self.route_ns = now_ns;
             // Without a route both sockets say so.
-            self.is_stale = setup::source_towards(self.to).is_ok_and(|said| said != source);
+            let said = setup::source_towards(setup::from_wire(self.to));
+            self.is_stale = said.is_ok_and(|said| said != source);
         }
         !self.is_stale
     }
@@ -228,7 +230,9 @@ impl Connected {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     #[test]
     fn who_is_everybodys_peer_again_has_the_socket_that_was_not_gone_yet() {
@@ -262,11 +266,25 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_of_ipv4_gets_a_socket_of_ipv4_beside_one_that_speaks_both() {
+        let config = UdpConfig::new((Ipv6Addr::UNSPECIFIED, 0).into());
+        let first = setup::bind(&config).unwrap();
+        let mut favourite = Favourite::new();
+        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, 4791));
+        let to = setup::to_wire(to, first.local_addr().unwrap().is_ipv6());
+        while favourite.on_burst(0, to, &first, &config).is_none() {}
+        let made = favourite.made().unwrap();
+        let local = made.socket.local_addr().unwrap();
+        assert_eq!(local, (Ipv4Addr::LOCALHOST, first.local_addr().unwrap().port()).into());
+    }
+
+    #[test]
     fn a_connected_socket_goes_when_the_route_says_another_source() {
         let to = SocketAddr::from((Ipv4Addr::LOCALHOST, 4791));
-        for ip in [Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST] {
+        for ip in [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into(), LOCALHOST] {
             let config = UdpConfig::new((ip, 0).into());
             let first = setup::bind(&config).unwrap();
+            let to = setup::to_wire(to, first.local_addr().unwrap().is_ipv6());
             let mut favourite = Favourite::new();
             let burst = |now_ns, favourite: &mut Favourite| {
                 favourite.on_burst(now_ns, to, &first, &config).is_some()

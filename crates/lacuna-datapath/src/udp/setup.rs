@@ -2,33 +2,37 @@
 //! IPv4 address on a socket that speaks both protocols.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
+#[cfg(target_os = "linux")]
+use std::net::{IpAddr, Ipv4Addr};
+use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::UdpConfig;
 use crate::BindError;
+#[cfg(target_os = "linux")]
+use crate::wildcard::is_wildcard;
+use crate::wildcard::{lacks_zone, or_ipv4, speak_both};
 
 /// A bound, non-blocking socket with the buffers asked for, as far as the kernel grants them.
 pub(super) fn bind(config: &UdpConfig) -> Result<UdpSocket, BindError> {
-    let address = config.local;
-    let step = |doing| move |error: io::Error| BindError::from_io(address, doing, error);
-    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
-        .map_err(step("cannot make a socket"))?;
-    socket.set_nonblocking(true).map_err(step("cannot make the socket non-blocking"))?;
-    speak_both(&socket, address);
-    grow(config.receive_buffer_bytes, &|bytes| socket.set_recv_buffer_size(bytes));
-    grow(config.send_buffer_bytes, &|bytes| socket.set_send_buffer_size(bytes));
-    socket.bind(&address.into()).map_err(step("the system refuses"))?;
-    Ok(socket.into())
+    if lacks_zone(config.local) {
+        return Err(BindError::NoZone(config.local));
+    }
+    let bound = or_ipv4(config.local, |local| bind_at(local, config), |(_, error)| error);
+    bound.map_err(|(doing, error)| BindError::from_io(config.local, doing, error))
 }
 
-/// Lets a socket for any address of IPv6 speak IPv4, too. Where a system does not know that, it
-/// speaks IPv6 only.
-fn speak_both(socket: &Socket, local: SocketAddr) {
-    if local.ip() == IpAddr::from([0u16; 8]) {
-        let _ = socket.set_only_v6(false);
-    }
+fn bind_at(local: SocketAddr, config: &UdpConfig) -> Result<UdpSocket, (&'static str, io::Error)> {
+    let step = |doing| move |error: io::Error| (doing, error);
+    let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))
+        .map_err(step("cannot make a socket"))?;
+    socket.set_nonblocking(true).map_err(step("cannot make the socket non-blocking"))?;
+    speak_both(&socket, local);
+    grow(config.receive_buffer_bytes, &|bytes| socket.set_recv_buffer_size(bytes));
+    grow(config.send_buffer_bytes, &|bytes| socket.set_send_buffer_size(bytes));
+    socket.bind(&local.into()).map_err(step("the system refuses"))?;
+    Ok(socket.into())
 }
 
 /// The source that the route to `to` says.
@@ -39,11 +43,20 @@ pub(super) fn source_towards(to: SocketAddr) -> io::Result<IpAddr> {
     Ok(UdpSocket::from(socket).local_addr()?.ip())
 }
 
-/// A socket on the port of `first` beside it. Ports are shared only while this goes on; what comes
-/// to either meanwhile is read.
+/// A socket on the port of `first` beside it, for `peer`. Ports are shared only while this goes on;
+/// what comes to either meanwhile is read. For a peer of IPv4 it is one of IPv4, also beside one that
+/// speaks both: the kernel looks up a route for each message from one of IPv6 to there, connected or
+/// not (over loopback 0.4 of 4.3 us, and a twentieth of a bundle's time).
 #[cfg(target_os = "linux")]
-pub(super) fn bind_beside(first: &UdpSocket, config: &UdpConfig) -> io::Result<UdpSocket> {
-    let local = first.local_addr()?;
+pub(super) fn bind_beside(
+    first: &UdpSocket,
+    peer: SocketAddr,
+    config: &UdpConfig,
+) -> io::Result<UdpSocket> {
+    let mut local = first.local_addr()?;
+    if is_wildcard(local) && peer.is_ipv4() {
+        local = (Ipv4Addr::UNSPECIFIED, local.port()).into();
+    }
     let share = |is_shared| socket2::SockRef::from(first).set_reuse_address(is_shared);
     let bind = || {
         let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
