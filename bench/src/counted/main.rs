@@ -122,7 +122,7 @@ impl Pair {
         let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let context = || {
             Context::new(ContextConfig {
-                bind: local,
+                bind: local.into(),
                 progress: Progress::Manual,
                 ..ContextConfig::default()
             })

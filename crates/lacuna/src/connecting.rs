@@ -1,6 +1,7 @@
 //! Reaching a listener: one of a name's addresses (`reach.rs`), again if it has no
 //! room just now, all within the time that connecting may take.
 
+use crate::address;
 use crate::config::ConnectionConfig;
 use crate::context::Context;
 use crate::error::ConnectError;
@@ -95,7 +96,7 @@ fn reach(
 ) -> Result<Line, ConnectError> {
     let unreachable = |source| ConnectError::Unreachable { peer: peer.to_string(), source };
     let (mut addresses, mut unusable) = (Vec::new(), None);
-    for address in peer.to_socket_addrs().map_err(unreachable)? {
+    for address in address::look_up(peer).map_err(unreachable)? {
         match handshake::host_of(address, context) {
             Ok(_) => addresses.push(address),
             Err(why) => unusable = Some(io::Error::new(io::ErrorKind::Unsupported, why)),

@@ -82,7 +82,9 @@ pub struct Listener {
 
 impl Listener {
     /// Listens for control connections at `address`; packets use the
-    /// context's own ports.
+    /// context's own ports. `[::]` takes peers of IPv6 and of IPv4, whatever the system's
+    /// default for that is, and is `0.0.0.0` on a host without IPv6; `0.0.0.0` takes IPv4
+    /// alone. [`address::parse`](crate::address::parse) reads addresses with a zone.
     ///
     /// Mode, chunk, split, generations, longest message and tag are what the
     /// connecting end says, whatever `config` has for them. Of `config` are this
@@ -100,12 +102,9 @@ impl Listener {
     ) -> Result<Self, ConnectError> {
         config.check()?;
         let listen = || {
-            let tcp = TcpListener::bind(address)?;
+            let tcp = lacuna_datapath::listen(address, waiting_room::BACKLOG)?;
             // Accepting waits in `readable`, for those who have not spoken too.
             tcp.set_nonblocking(true)?;
-            // The standard library's queue is 128 long.
-            #[cfg(unix)]
-            rustix::net::listen(&tcp, waiting_room::BACKLOG)?;
             Ok(tcp)
         };
         let tcp = listen().map_err(|source| ConnectError::Listen { address, source })?;
@@ -183,7 +182,9 @@ impl Listener {
 }
 
 impl Connection {
-    /// Connects to a listener over `context`. `connect_timeout` holds for the
+    /// Connects to a listener over `context`. The peer is HOST:PORT or an address; a
+    /// link-local one of IPv6 names its interface, as in `[fe80::1%eth0]:7400`.
+    /// `connect_timeout` holds for the
     /// whole, but for looking up a name. Within it, a peer that is too busy for
     /// the moment is tried again; one that refuses for a second, since it may be
     /// about to start. An address that is silent for 250 ms is asked again, as

@@ -5,6 +5,7 @@
 //! themselves, with [`Progress::Manual`] the application's calls are the
 //! worker. Same code, same results.
 
+use crate::address::ScopedIp;
 use crate::clock::Clock;
 use crate::error::ContextError;
 use crate::inbox::{Command, Inbox};
@@ -18,7 +19,7 @@ use lacuna_proto::path::pool::{Pool, Senders};
 use lacuna_wire::{CHANNELS_MAX, RejectKind};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,8 +73,10 @@ pub type Wrap = Arc<dyn Fn(u8, Box<dyn Datapath>) -> Box<dyn Datapath> + Send + 
 /// What a context is made with.
 #[derive(Clone)]
 pub struct ContextConfig {
-    /// Address that the channels' sockets are bound to, any port.
-    pub bind: IpAddr,
+    /// Address that the channels' sockets are bound to, any port. [`ScopedIp::ANY`], the
+    /// default, reaches peers of IPv6 and of IPv4; a link-local one of IPv6 has the number of
+    /// its interface, as in `"fe80::1%eth0".parse()`.
+    pub bind: ScopedIp,
     /// Channels: sockets.
     pub channels: u8,
     /// What carries the packets.
@@ -97,7 +100,7 @@ pub struct ContextConfig {
 impl Default for ContextConfig {
     fn default() -> Self {
         Self {
-            bind: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            bind: ScopedIp::ANY,
             channels: 1,
             datapath: DatapathKind::Udp,
             progress: Progress::default(),
@@ -382,7 +385,7 @@ impl Context {
     /// The rate at which one more queue pair may begin to send to `peer`, if one is
     /// known, and how the path loses. The other queue pairs that are sending there
     /// share the rate.
-    pub(crate) fn remembered(&self, peer: IpAddr, rtt_ns: (u64, u64)) -> Remembered {
+    pub(crate) fn remembered(&self, peer: ScopedIp, rtt_ns: (u64, u64)) -> Remembered {
         let towards = self.inner.roster.towards(peer);
         if let Some(record) = towards.found {
             self.inner.paths.note(peer, record, towards.is_shared);
@@ -455,7 +458,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn bind(config: &ContextConfig) -> Result<Vec<Box<dyn Datapath>>, ContextError> {
-    let local = SocketAddr::new(config.bind, 0);
+    let local = config.bind.at_port(0);
     let mut datapaths: Vec<Box<dyn Datapath>> = Vec::new();
     for channel in 0..config.channels {
         let udp = |offload| UdpConfig {
@@ -493,11 +496,12 @@ fn worker_count(config: &ContextConfig) -> usize {
 mod tests {
     use super::*;
     use crate::config::ConnectionConfig;
+    use std::net::Ipv4Addr;
 
     #[test]
     fn queue_pairs_that_no_step_has_seen_go_with_their_context() {
         for progress in [Progress::Manual, Progress::default()] {
-            let bind = IpAddr::V4(Ipv4Addr::LOCALHOST);
+            let bind = Ipv4Addr::LOCALHOST.into();
             let config = ContextConfig { bind, progress, ..ContextConfig::default() };
             let context = Context::new(config).unwrap();
             let queue_pair = context.queue_pair(&ConnectionConfig::default()).unwrap();

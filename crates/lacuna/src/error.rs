@@ -1,11 +1,12 @@
 //! What can go wrong, one enum per operation, sorted by whose fault it is.
 
+use crate::address::show;
 use lacuna_code::EngineError;
 use lacuna_datapath::BindError;
 use lacuna_proto::geometry::GeometryError;
 use lacuna_proto::qp::{Failure, ReceiveFailure};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -87,6 +88,15 @@ pub enum QueuePairError {
     /// The peer's info does not parse.
     #[error("the peer's info cannot be read: {0}")]
     Info(#[from] lacuna_wire::InfoError),
+    /// The peer's address is link-local, and this end's sockets are on no particular link.
+    /// The caller's fault.
+    #[error(
+        "the peer's address {ip} is link-local: bind the context to this host's own on that link, as in fe80::1%eth0"
+    )]
+    NoZone {
+        /// The peer's.
+        ip: Ipv6Addr,
+    },
     /// It is connected already.
     #[error("the queue pair is connected already")]
     Connected,
@@ -119,7 +129,7 @@ pub enum ConnectError {
     },
     /// The listening port cannot be had, or no connection can be taken from it
     /// now: out of file descriptors, for instance.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {}: {source}", show(*address))]
     Listen {
         /// Where.
         address: SocketAddr,
@@ -127,7 +137,7 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// The control connection broke, or said nothing for too long.
-    #[error("the exchange with {peer} failed while {doing}: {source}")]
+    #[error("the exchange with {} failed while {doing}: {source}", show(*peer))]
     Exchange {
         /// With whom.
         peer: SocketAddr,
@@ -137,7 +147,7 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// The peer does not speak this protocol.
-    #[error("{peer} does not speak Lacuna ({why})")]
+    #[error("{} does not speak Lacuna ({why})", show(*peer))]
     NotLacuna {
         /// Who.
         peer: SocketAddr,
@@ -145,7 +155,7 @@ pub enum ConnectError {
         why: String,
     },
     /// The peer speaks another version of it.
-    #[error("{peer} speaks version {there} of the protocol, this end version {here}")]
+    #[error("{} speaks version {there} of the protocol, this end version {here}", show(*peer))]
     Version {
         /// Who.
         peer: SocketAddr,
@@ -155,7 +165,7 @@ pub enum ConnectError {
         there: u32,
     },
     /// The peer refused, and said why.
-    #[error("{peer} refused: {reason}")]
+    #[error("{} refused: {reason}", show(*peer))]
     Refused {
         /// Who.
         peer: SocketAddr,
@@ -163,7 +173,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// The peer has no room just now.
-    #[error("{peer} is busy: {reason}")]
+    #[error("{} is busy: {reason}", show(*peer))]
     Busy {
         /// Who.
         peer: SocketAddr,
@@ -173,7 +183,8 @@ pub enum ConnectError {
     /// So many peers were connecting at once that one that had said nothing had
     /// to make room. The listener goes on.
     #[error(
-        "{peer} was turned away: {limit} peers were connecting at once, and it had said nothing"
+        "{} was turned away: {limit} peers were connecting at once, and it had said nothing",
+        show(*peer)
     )]
     Crowded {
         /// Who.
@@ -182,7 +193,7 @@ pub enum ConnectError {
         limit: usize,
     },
     /// The peer asks for parameters that this end cannot use; it was told so.
-    #[error("{peer} asks for what this end cannot do: {reason}")]
+    #[error("{} asks for what this end cannot do: {reason}", show(*peer))]
     Unacceptable {
         /// Who.
         peer: SocketAddr,
@@ -190,7 +201,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// TCP works, but UDP packets get no answer.
-    #[error("no answer over UDP from {peer} on {} of {channels} channels within {:.1} s: is UDP between the ends blocked, or the MTU too large?", channels - answered, waited.as_secs_f64())]
+    #[error("no answer over UDP from {} on {} of {channels} channels within {:.1} s: is UDP between the ends blocked, or the MTU too large?", show(*peer), channels - answered, waited.as_secs_f64())]
     NoUdp {
         /// Who.
         peer: SocketAddr,

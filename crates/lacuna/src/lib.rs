@@ -12,7 +12,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // One end:
 //! let context = Context::new(ContextConfig::default())?;
-//! let listener = Listener::bind(&context, "0.0.0.0:7400".parse()?, ConnectionConfig::default())?;
+//! let listener = Listener::bind(&context, "[::]:7400".parse()?, ConnectionConfig::default())?;
 //! let connection = listener.accept()?;
 //! let mut buffer = vec![0; 1 << 20];
 //! let received = connection.recv(&mut buffer)?;
@@ -32,6 +32,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod address;
 mod borrowed;
 mod clock;
 mod config;
@@ -60,6 +61,7 @@ mod stats;
 mod waiting_room;
 mod worker;
 
+pub use address::ScopedIp;
 pub use config::{Chosen, ConnectionConfig};
 pub use connection::{Connection, Listener, Received};
 pub use context::{Context, ContextConfig, ContextStats, DatapathKind, Progress, Wrap};

@@ -13,10 +13,10 @@
 
 mod file;
 
+use crate::address::ScopedIp;
 use crate::error::ContextError;
 use lacuna_proto::path::controller::StartRate;
 use lacuna_proto::path::memory::{PathLosses, PathMemory, PathRecord};
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -53,7 +53,7 @@ impl Paths {
 
     /// What to begin with towards a peer, for one of `flows` that send to it now. Its round
     /// trip takes `rtt_ns` at least and at most; in between, the record knows better.
-    pub(crate) fn remembered(&self, peer: IpAddr, rtt_ns: (u64, u64), flows: u64) -> Remembered {
+    pub(crate) fn remembered(&self, peer: ScopedIp, rtt_ns: (u64, u64), flows: u64) -> Remembered {
         let Some(record) = self.lock().get(&key(peer)).copied() else {
             return Remembered::default();
         };
@@ -72,12 +72,12 @@ impl Paths {
     }
 
     /// Takes in what a queue pair has found so far, that may have shared the path.
-    pub(crate) fn note(&self, peer: IpAddr, record: PathRecord, is_share: bool) {
+    pub(crate) fn note(&self, peer: ScopedIp, record: PathRecord, is_share: bool) {
         note(&mut self.lock(), peer, record, is_share);
     }
 
     /// Keeps what a queue pair has found in the end, that may have shared the path.
-    pub(crate) fn save(&self, peer: IpAddr, record: PathRecord, is_share: bool) {
+    pub(crate) fn save(&self, peer: ScopedIp, record: PathRecord, is_share: bool) {
         let mut memory = self.lock();
         note(&mut memory, peer, record, is_share);
         let Some(file) = &self.file else { return };
@@ -95,7 +95,7 @@ impl Paths {
     }
 }
 
-fn note(memory: &mut PathMemory, peer: IpAddr, record: PathRecord, is_share: bool) {
+fn note(memory: &mut PathMemory, peer: ScopedIp, record: PathRecord, is_share: bool) {
     match is_share {
         true => memory.save_share(&key(peer), record),
         false => memory.save(&key(peer), record),
@@ -107,13 +107,15 @@ pub(crate) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-fn key(peer: IpAddr) -> String {
-    peer.to_canonical().to_string()
+/// With the name of its interface where it has one: the number may be another after a restart.
+fn key(peer: ScopedIp) -> String {
+    peer.to_string()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{Ipv4Addr, SocketAddr, SocketAddrV6};
 
     const RECORD: PathRecord = PathRecord {
         rate_bits_per_s: 1_000_000,
@@ -126,8 +128,8 @@ mod tests {
         PathRecord { saved_s: now_s(), ..RECORD }
     }
 
-    fn peer(last: u8) -> IpAddr {
-        IpAddr::from([10, 0, 0, last])
+    fn peer(last: u8) -> ScopedIp {
+        Ipv4Addr::new(10, 0, 0, last).into()
     }
 
     #[test]
@@ -165,8 +167,22 @@ mod tests {
     fn an_address_is_the_same_whichever_socket_saw_it() {
         let paths = Paths::default();
         paths.save(peer(1), record(), false);
-        let mapped = IpAddr::V6(std::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped());
+        let mapped = Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().into();
         assert!(paths.remembered(mapped, (40_000_000, 40_000_000), 1).start.is_some());
+    }
+
+    #[test]
+    fn a_link_local_address_is_another_host_on_another_link() {
+        let paths = Paths::default();
+        let on = |zone: u32| {
+            let address = SocketAddrV6::new("fe80::1".parse().unwrap(), 7400, 0, zone);
+            ScopedIp::from(SocketAddr::from(address))
+        };
+        paths.save(on(1), record(), false);
+        for (zone, is_known) in [(1, true), (2, false)] {
+            let remembered = paths.remembered(on(zone), (40_000_000, 40_000_000), 1);
+            assert_eq!(remembered.start.is_some(), is_known, "{zone}");
+        }
     }
 
     #[test]

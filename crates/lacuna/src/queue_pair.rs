@@ -6,6 +6,7 @@
 //! (SDR-RDMA 3.2.2, table 1). [`crate::Connection`] does that over TCP and adds
 //! liveness, deadlines and statistics.
 
+use crate::address::{ScopedIp, canonical, is_link_local};
 use crate::config::ConnectionConfig;
 use crate::context::Context;
 use crate::error::{PostReceiveError, PostSendError, QueuePairError};
@@ -47,7 +48,7 @@ pub(crate) struct Owner {
     pub(crate) context: Context,
     pub(crate) shared: Arc<Shared>,
     /// The host that it was connected to: packets may come from elsewhere later.
-    pub(crate) peer: OnceLock<IpAddr>,
+    pub(crate) peer: OnceLock<ScopedIp>,
 }
 
 impl Owner {
@@ -246,12 +247,34 @@ pub(crate) fn check_agreement(here: &Geometry, there: &QpInfo) -> Result<(), Que
     }
 }
 
+/// A peer's channels as this end has to name them: of a link-local address the peer has not told the
+/// zone, so that it is the one of this end's own, `local`.
+fn on_this_link(
+    channels: Vec<SocketAddr>,
+    local: SocketAddr,
+) -> Result<Vec<SocketAddr>, QueuePairError> {
+    let zone = ScopedIp::from(local).scope_id();
+    let on_link = |mut channel: SocketAddr| {
+        if let SocketAddr::V6(v6) = &mut channel
+            && is_link_local((*v6.ip()).into())
+        {
+            if zone == 0 {
+                return Err(QueuePairError::NoZone { ip: *v6.ip() });
+            }
+            v6.set_scope_id(zone);
+        }
+        Ok(canonical(channel))
+    };
+    channels.into_iter().map(on_link).collect()
+}
+
 impl QueuePair {
     /// No blob of [`QueuePair::info`] is longer.
     pub const INFO_BYTES_MAX: usize = QpInfo::BYTES_MAX;
 
     /// The blob to hand to the peer. `advertise` is this host's address as the
-    /// peer sees it; needed when the context is bound to no particular one.
+    /// peer sees it; needed when the context is bound to no particular one. The zone of a
+    /// link-local address is not in it: that is each host's own.
     pub fn info(&self, advertise: IpAddr) -> Vec<u8> {
         let at = |address: &SocketAddr| {
             let bound = address.ip();
@@ -262,11 +285,13 @@ impl QueuePair {
         self.owner.shared.with_qp(|qp| info_of(qp, channels)).emit()
     }
 
-    /// Connects to the peer whose blob this is. Both ends call it, once.
+    /// Connects to the peer whose blob this is. Both ends call it, once. A peer at a
+    /// link-local address is on the link of the address that the context is bound to.
     ///
     /// # Errors
     /// When the blob does not parse, the ends were made with different
-    /// parameters, or it is connected already; nothing changes then.
+    /// parameters, the peer's address is link-local and the context's is not, or it is
+    /// connected already; nothing changes then.
     pub fn connect(&self, peer_info: &[u8]) -> Result<(), QueuePairError> {
         let info = QpInfo::parse(peer_info)?;
         let geometry = self.geometry();
@@ -279,7 +304,8 @@ impl QueuePair {
             credit_bytes: info.credit_bytes,
         };
         let context = &self.owner.context;
-        let host = info.channels.first().map(SocketAddr::ip);
+        let channels = on_this_link(info.channels, context.addresses()[0])?;
+        let host = channels.first().copied().map(ScopedIp::from);
         let writers = {
             let mut state = self.owner.shared.lock();
             let State { machine, addresses } = &mut *state;
@@ -287,7 +313,7 @@ impl QueuePair {
             if qp.is_connected() {
                 return Err(QueuePairError::Connected);
             }
-            *addresses = info.channels.into_iter().map(Some).collect();
+            *addresses = channels.into_iter().map(Some).collect();
             join(context, qp, addresses, peer, None, Remembered::default())
         };
         context.roster().hand_out(self.owner.shared.number, writers);
@@ -400,5 +426,26 @@ impl fmt::Debug for QueuePair {
         f.debug_struct("QueuePair")
             .field("number", &self.owner.shared.number)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_zone_of_a_peer_is_that_of_this_ends_own_address() {
+        let read = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let told = || vec![read("[fe80::2]:1"), read("[fe80::2]:2")];
+        let here = on_this_link(told(), read("[fe80::1%3]:9")).unwrap();
+        assert_eq!(here, [read("[fe80::2%3]:1"), read("[fe80::2%3]:2")]);
+        for local in ["[::]:9", "[2001:db8::1]:9", "0.0.0.0:9"] {
+            let error = on_this_link(told(), read(local)).unwrap_err();
+            assert!(error.to_string().contains("fe80::2 is link-local: bind"), "{error}");
+        }
+        // Only a link has zones, and IPv4 is IPv4.
+        let told = vec![read("[2001:db8::2]:1"), read("[::ffff:192.0.2.1]:1")];
+        let here = on_this_link(told, read("[fe80::1%3]:9")).unwrap();
+        assert_eq!(here, [read("[2001:db8::2]:1"), read("192.0.2.1:1")]);
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! Every change is told to the workers, in the order in which it was made here.
 
+use crate::address::ScopedIp;
 use crate::clock::Clock;
 use crate::credit;
 use crate::error::QueuePairError;
@@ -14,7 +15,6 @@ use lacuna_proto::qp::Failure;
 use lacuna_proto::table::ChannelWriter;
 use lacuna_wire::Qpn;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,7 +32,7 @@ pub(crate) struct Roster {
     inboxes: Arc<[Arc<Inbox>]>,
     by_number: Mutex<BTreeMap<u32, Arc<Shared>>>,
     /// The connected ones by the peer that they were connected to.
-    by_peer: Mutex<BTreeMap<IpAddr, Noted>>,
+    by_peer: Mutex<BTreeMap<ScopedIp, Noted>>,
     next_number: AtomicU32,
     /// Shares that the sockets' credit was last dealt out in. Held while it is
     /// dealt out, so that the latest count is the last told.
@@ -161,14 +161,14 @@ impl Roster {
     // ---- peers ----
 
     /// A queue pair sends to this peer from now on.
-    pub(crate) fn note_peer(&self, peer: IpAddr, shared: &Arc<Shared>) {
+    pub(crate) fn note_peer(&self, peer: ScopedIp, shared: &Arc<Shared>) {
         let mut by_peer = lock(&self.by_peer);
         by_peer.entry(peer).or_default().by_number.insert(shared.number, shared.clone());
     }
 
     /// The queue pair that was noted under this peer is no more. Whether what it has found
     /// may be a share.
-    pub(crate) fn forget_peer(&self, peer: IpAddr, number: u32) -> bool {
+    pub(crate) fn forget_peer(&self, peer: ScopedIp, number: u32) -> bool {
         let mut by_peer = lock(&self.by_peer);
         let Some(noted) = by_peer.get_mut(&peer) else { return false };
         let gone = noted.by_number.remove(&number);
@@ -183,7 +183,7 @@ impl Roster {
     }
 
     /// What those that are connected to `peer` do there, besides the one that asks.
-    pub(crate) fn towards(&self, peer: IpAddr) -> Towards {
+    pub(crate) fn towards(&self, peer: ScopedIp) -> Towards {
         let (looked_at, count, was_shared) = {
             let by_peer = lock(&self.by_peer);
             let Some(noted) = by_peer.get(&peer) else { return Towards::default() };

@@ -4,13 +4,14 @@
 //! Lock order: a slot's pins are never held while the lock is taken (a closing
 //! application waits for pins), and closing waits without the lock.
 
+use crate::address::ScopedIp;
 use crate::handshake::early::Early;
 use crate::inbox::Inbox;
 use lacuna_proto::few::Few;
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::{Failure, QpStats, QueuePair};
 use lacuna_proto::table::RecvTable;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -60,8 +61,8 @@ pub(crate) struct State {
 
 impl State {
     /// The peer's host, as far as known.
-    pub(crate) fn peer(&self) -> Option<IpAddr> {
-        self.addresses.iter().flatten().next().map(SocketAddr::ip)
+    pub(crate) fn peer(&self) -> Option<ScopedIp> {
+        self.addresses.iter().flatten().next().copied().map(ScopedIp::from)
     }
 }
 

@@ -40,7 +40,7 @@ fn allocations(mode: Mode, message_bytes: usize, messages: u64) -> [u64; 2] {
     let network = MemNetwork::new();
     let [here, there] = [(); 2].map(|()| {
         let config = ContextConfig {
-            bind: local,
+            bind: local.into(),
             datapath: DatapathKind::Mem(network.clone()),
             progress: Progress::Manual,
             ..ContextConfig::default()

@@ -20,7 +20,7 @@ const WAIT: Duration = Duration::from_secs(20);
 type Judge = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
 fn context(judge: Option<Judge>) -> Context {
-    let config = ContextConfig { bind: LOCALHOST, ..ContextConfig::default() };
+    let config = ContextConfig { bind: LOCALHOST.into(), ..ContextConfig::default() };
     let Some(judge) = judge else { return Context::new(config).expect("sockets on loopback") };
     let wrap = move |_, inner| -> Box<dyn Datapath> {
         let judge = judge.clone();

@@ -3,7 +3,7 @@
 //! so, none harms the context or the next peer.
 
 use lacuna::{
-    ConnectError, Connection, ConnectionConfig, Context, ContextConfig, Failure, Listener,
+    ConnectError, Connection, ConnectionConfig, Context, ContextConfig, Failure, Listener, ScopedIp,
 };
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const MAGIC: &[u8; 8] = b"LACUNA\r\n";
 
-fn context_at(bind: impl Into<IpAddr>) -> Context {
+fn context_at(bind: impl Into<ScopedIp>) -> Context {
     Context::new(ContextConfig { bind: bind.into(), ..ContextConfig::default() })
         .expect("sockets on loopback")
 }
@@ -387,7 +387,7 @@ fn control_connections_may_be_of_another_family_than_the_sockets() {
     if TcpListener::bind(any_v6).is_err() {
         return;
     }
-    for bind in [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()] {
+    for bind in [ScopedIp::from(Ipv4Addr::UNSPECIFIED), ScopedIp::ANY] {
         let context = context_at(bind);
         let listener = Listener::bind(&context, any_v6, within(Duration::from_secs(2))).unwrap();
         let port = listener.local_addr().port();
@@ -412,6 +412,47 @@ fn control_connections_may_be_of_another_family_than_the_sockets() {
     );
     let text = error.unwrap_err().to_string();
     assert!(text.contains("no packets from sockets at 127.0.0.1 to ::1"), "{text}");
+}
+
+/// Without being told anything, an end reaches and takes peers of both families, and a peer of IPv4 is
+/// one in all that it is asked.
+#[test]
+fn by_default_both_families_connect() {
+    let everything = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
+    let context = || Context::new(ContextConfig::default()).expect("sockets");
+    let there = context();
+    let listener = Listener::bind(&there, everything, within(Duration::from_secs(9))).unwrap();
+    let port = listener.local_addr().port();
+    let has_v6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
+    let hosts =
+        [Some(IpAddr::from(Ipv4Addr::LOCALHOST)), has_v6.then_some(Ipv6Addr::LOCALHOST.into())];
+    for host in hosts.into_iter().flatten() {
+        thread::scope(|scope| {
+            let accepting = scope.spawn(|| listener.accept().unwrap());
+            let config = within(Duration::from_secs(9));
+            let here = Connection::connect(&context(), SocketAddr::new(host, port), config);
+            let (here, there) = (here.unwrap(), accepting.join().unwrap());
+            assert_eq!((here.peer().ip(), there.peer().ip()), (host, host));
+            let receive = there.post_recv(vec![0; 1 << 20]).unwrap();
+            here.write(&vec![7; 1 << 20]).unwrap();
+            assert_eq!(receive.complete().buffer, vec![7; 1 << 20]);
+            // The payload of a packet follows from the headers of the family, whichever the socket.
+            assert_eq!(here.chosen().mtu_bytes, there.chosen().mtu_bytes);
+        });
+    }
+}
+
+#[test]
+fn an_interface_that_there_is_not_is_said() {
+    let peer = "[fe80::1%nothere0]:7400";
+    let error = Connection::connect(&context(), peer, ConnectionConfig::default()).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("no network interface \"nothere0\""), "{text}");
+    let peer: SocketAddr = "[fe80::1]:7400".parse().unwrap();
+    let error = Connection::connect(&context(), peer, ConnectionConfig::default()).unwrap_err();
+    assert!(error.to_string().contains("name the interface"), "{error}");
+    let error = Context::new(ContextConfig { bind: peer.into(), ..ContextConfig::default() });
+    assert!(error.unwrap_err().to_string().contains("needs its interface"));
 }
 
 #[test]

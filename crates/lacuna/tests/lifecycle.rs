@@ -20,7 +20,7 @@ const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const WAIT: Duration = Duration::from_secs(20);
 
 fn context(config: ContextConfig) -> Context {
-    Context::new(ContextConfig { bind: LOCALHOST, ..config }).expect("sockets on loopback")
+    Context::new(ContextConfig { bind: LOCALHOST.into(), ..config }).expect("sockets on loopback")
 }
 
 fn manual() -> ContextConfig {

@@ -13,7 +13,7 @@ use std::time::Duration;
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn context(config: ContextConfig) -> Context {
-    Context::new(ContextConfig { bind: LOCALHOST, ..config }).expect("sockets on loopback")
+    Context::new(ContextConfig { bind: LOCALHOST.into(), ..config }).expect("sockets on loopback")
 }
 
 /// Two connected ends, each with a context of its own.

@@ -23,7 +23,7 @@ fn lossy() -> QueuePair {
         Box::new(Impair::new(datapath, impairment, u64::from(channel) + 1))
     });
     let context = Context::new(ContextConfig {
-        bind: LOCALHOST,
+        bind: LOCALHOST.into(),
         wrap: Some(wrap),
         ..ContextConfig::default()
     });

@@ -6,7 +6,7 @@ use lacuna::{
     ConnectError, Connection, ConnectionConfig, Context, ContextConfig, ControllerKind, Listener,
     QueuePairError,
 };
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -20,7 +20,7 @@ fn far(path_memory: Option<&Path>) -> Context {
         ..Impairment::default()
     };
     Context::new(ContextConfig {
-        bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        bind: Ipv4Addr::LOCALHOST.into(),
         wrap: Some(Arc::new(move |channel, inner| {
             Box::new(Impair::new(inner, impairment.clone(), u64::from(channel)))
         })),

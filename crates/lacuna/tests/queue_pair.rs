@@ -18,7 +18,8 @@ fn raw() -> ConnectionConfig {
 }
 
 fn queue_pair(config: &ConnectionConfig) -> QueuePair {
-    let context = Context::new(ContextConfig { bind: LOCALHOST, ..ContextConfig::default() });
+    let context =
+        Context::new(ContextConfig { bind: LOCALHOST.into(), ..ContextConfig::default() });
     context.unwrap().queue_pair(config).unwrap()
 }
 
@@ -231,8 +232,11 @@ fn the_live_bitmap_is_one_pointer_that_shows_chunks_and_their_packets() {
 
 #[test]
 fn a_thread_that_sleeps_for_packets_lets_another_make_progress() {
-    let config =
-        ContextConfig { bind: LOCALHOST, progress: Progress::Manual, ..ContextConfig::default() };
+    let config = ContextConfig {
+        bind: LOCALHOST.into(),
+        progress: Progress::Manual,
+        ..ContextConfig::default()
+    };
     let context = Context::new(config).unwrap();
     let is_done = Arc::new(AtomicBool::new(false));
     let sleeper = std::thread::spawn({
@@ -254,14 +258,18 @@ fn a_thread_that_sleeps_for_packets_lets_another_make_progress() {
     is_done.store(true, Ordering::Release);
     context.interrupt();
     sleeper.join().unwrap();
-    let threaded = Context::new(ContextConfig { bind: LOCALHOST, ..ContextConfig::default() });
+    let threaded =
+        Context::new(ContextConfig { bind: LOCALHOST.into(), ..ContextConfig::default() });
     assert_eq!(threaded.unwrap().try_progress(), None, "its threads make progress");
 }
 
 #[test]
 fn a_report_does_not_wait_for_the_turns_of_other_queue_pairs() {
-    let config =
-        ContextConfig { bind: LOCALHOST, progress: Progress::Manual, ..ContextConfig::default() };
+    let config = ContextConfig {
+        bind: LOCALHOST.into(),
+        progress: Progress::Manual,
+        ..ContextConfig::default()
+    };
     let [here, there] = [config.clone(), config].map(|config| Context::new(config).unwrap());
     let config =
         ConnectionConfig { mode: Mode::SR, mtu_bytes: Some(4096), ..ConnectionConfig::default() };

@@ -15,7 +15,7 @@ const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const WAIT: Duration = Duration::from_secs(20);
 
 fn context() -> Context {
-    Context::new(ContextConfig { bind: LOCALHOST, ..ContextConfig::default() })
+    Context::new(ContextConfig { bind: LOCALHOST.into(), ..ContextConfig::default() })
         .expect("sockets on loopback")
 }
 
@@ -113,7 +113,7 @@ fn a_listener_that_was_started_anew_is_reached_at_once() {
 #[test]
 fn a_listener_without_threads_does_not_keep_what_it_could_not_hear() {
     let here = context();
-    let config = ContextConfig { bind: LOCALHOST, ..ContextConfig::default() };
+    let config = ContextConfig { bind: LOCALHOST.into(), ..ContextConfig::default() };
     let there = Context::new(ContextConfig { progress: Progress::Manual, ..config }).unwrap();
     let listener = listen(&there, any_port());
     let mut peers = Vec::new();

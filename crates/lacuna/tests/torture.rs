@@ -8,7 +8,7 @@
 
 use lacuna::datapath::{Fraction, Impair, Impairment, Loss};
 use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Listener, Mode};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -58,7 +58,7 @@ fn context(seed: u64) -> Context {
         Box::new(Impair::new(inner, impairment.clone(), seed + u64::from(channel)))
     };
     Context::new(ContextConfig {
-        bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        bind: Ipv4Addr::LOCALHOST.into(),
         channels: 2,
         wrap: Some(Arc::new(wrap)),
         ..ContextConfig::default()

@@ -7,7 +7,7 @@ use crate::units::{show_bytes, show_rate, show_time};
 use lacuna::datapath::{Impair, ImpairCountersHandle, Impairment, Loss};
 use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Listener};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -152,7 +152,7 @@ fn context(impairment: &Impairment, seed: u64) -> Result<(Context, Counters), Fa
     let counters: Counters = Arc::default();
     let (kept, impairment) = (counters.clone(), impairment.clone());
     let context = Context::new(ContextConfig {
-        bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        bind: Ipv4Addr::LOCALHOST.into(),
         wrap: Some(Arc::new(move |channel, inner| {
             let seed = seed.wrapping_add(u64::from(channel) << 32);
             let impaired = Impair::new(inner, impairment.clone(), seed);

@@ -2,6 +2,7 @@
 //! deadline, and errors that say at which step.
 
 use super::words::{MAGIC, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, opening, printable};
+use crate::address::canonical;
 use crate::error::ConnectError;
 use crate::goodbye::{self, Goodbye};
 use crate::reuse::Kept;
@@ -46,6 +47,7 @@ impl Exchange {
     ) -> Result<Self, ConnectError> {
         let peer = stream.peer_addr();
         let peer = peer
+            .map(canonical)
             .map_err(|source| ConnectError::Unreachable { peer: "the peer".to_owned(), source })?;
         let doing = "starting";
         let exchange = Self { stream, peer, deadline, doing, goodbye, received: Vec::new() };

@@ -38,6 +38,7 @@ mod words;
 pub(crate) use rtt::Rtt;
 pub use words::PROTOCOL_VERSION;
 
+use crate::address::{ScopedIp, canonical};
 use crate::config::{Chosen, ConnectionConfig};
 use crate::context::Context;
 use crate::error::{ConnectError, QueuePairError};
@@ -47,14 +48,14 @@ use crate::reuse::{Heir, Kept};
 use crate::shared::{Machine, Shared};
 use early::Early;
 use exchange::{Ended, Exchange};
-use lacuna_datapath::tcp_path;
+use lacuna_datapath::{families, tcp_path};
 use lacuna_proto::geometry::Geometry;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::probe::{MTU_CANDIDATES, ProbeOutcome, Prober, candidates_within};
 use lacuna_proto::qp::Peer;
 use lacuna_wire::{ImmediateSplit, QpInfo};
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use words::{AnyHello, End, Hello, Welcome, addresses, agent, printable, smaller};
@@ -391,9 +392,9 @@ fn wishes(
 
 /// Headers of IP and UDP towards a host.
 fn header_bytes(host: SocketAddr) -> u32 {
-    match host.ip().to_canonical() {
-        IpAddr::V4(_) => 28,
-        IpAddr::V6(_) => 48,
+    match host {
+        SocketAddr::V4(_) => 28,
+        SocketAddr::V6(_) => 48,
     }
 }
 
@@ -407,21 +408,19 @@ fn peer_of(info: &QpInfo) -> Peer {
     }
 }
 
-/// The peer's host as this end's sockets have to name it: control connections
-/// may be of another address family than the context.
+/// The peer's host, if packets from this context's sockets can go there: control connections may be
+/// of another address family. The zone of a link-local address is that of the control connection at
+/// this end.
 pub(crate) fn host_of(peer: SocketAddr, context: &Context) -> Result<SocketAddr, String> {
-    let local = context.addresses()[0].ip();
-    match (local, peer.ip().to_canonical()) {
-        (IpAddr::V6(local), IpAddr::V4(ip)) if local.is_unspecified() => {
-            Ok(SocketAddr::new(ip.to_ipv6_mapped().into(), 0))
-        }
-        (IpAddr::V4(_), IpAddr::V4(ip)) => Ok(SocketAddr::new(ip.into(), 0)),
-        // As it is: a link-local address has a scope.
-        (IpAddr::V6(_), IpAddr::V6(_)) => Ok(peer),
-        (_, ip) => Err(format!(
+    let (local, peer) = (context.addresses()[0], canonical(peer));
+    let (takes_v4, takes_v6) = families(local);
+    if peer.is_ipv4() && !takes_v4 || peer.is_ipv6() && !takes_v6 {
+        let (local, ip) = (ScopedIp::from(local), peer.ip());
+        return Err(format!(
             "no packets from sockets at {local} to {ip}: bind the context to an address of the same family"
-        )),
+        ));
     }
+    Ok(peer)
 }
 
 /// Waits until it is known which packets pass, and if the peer's own did not come
@@ -501,7 +500,7 @@ impl Reservation {
         let Self { owner } = self;
         let shared = &owner.shared;
         let now_ns = context.clock().now_ns();
-        let host = addresses.iter().flatten().next().map(SocketAddr::ip);
+        let host = addresses.iter().flatten().next().copied().map(ScopedIp::from);
         let known = host.zip(rtt).map(|(host, rtt)| context.remembered(host, rtt.range_ns()));
         let mut remembered = known.unwrap_or_default();
         remembered.start = config.start_rate().or(remembered.start);

@@ -77,7 +77,7 @@ fn the_peer_hears_of_no_receive_before_every_worker_can_place_what_it_sends() {
     let network = MemNetwork::new();
     let mut host = Host::new(&network);
     let peer = Context::new(ContextConfig {
-        bind: LOCAL,
+        bind: LOCAL.into(),
         channels: CHANNELS,
         datapath: DatapathKind::Mem(network),
         progress: Progress::Manual,
