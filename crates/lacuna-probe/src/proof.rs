@@ -5,7 +5,7 @@
 //! time; who returns it has received it (the idea of SYN cookies, and of QUIC's Retry, RFC 9000,
 //! 8.1.2). Nothing is remembered. A cookie is good for its period and the next one.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// How long a period is: longer than a client asks again, short against guessing 64 bits.
 const PERIOD_NS: u64 = 10 * 1_000_000_000;
@@ -43,9 +43,12 @@ impl Proof {
     fn hash(&self, purpose: &[u8], from: SocketAddr, nonce: u64, period: u64) -> u64 {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(purpose);
-        match from.ip() {
-            IpAddr::V4(ip) => hasher.update(&ip.octets()),
-            IpAddr::V6(ip) => hasher.update(&ip.octets()),
+        match from {
+            SocketAddr::V4(v4) => hasher.update(&v4.ip().octets()),
+            // On another link the same link-local address is another host.
+            SocketAddr::V6(v6) => {
+                hasher.update(&v6.ip().octets()).update(&v6.scope_id().to_be_bytes())
+            }
         };
         hasher.update(&from.port().to_be_bytes());
         hasher.update(&nonce.to_be_bytes());
@@ -64,6 +67,9 @@ mod tests {
         let proof = Proof::new([7; 32]);
         let from: SocketAddr = "10.0.0.1:5".parse().unwrap();
         let other: SocketAddr = "10.0.0.2:5".parse().unwrap();
+        let [linked, elsewhere] =
+            ["[fe80::1%1]:5", "[fe80::1%2]:5"].map(|text| text.parse::<SocketAddr>().unwrap());
+        assert!(!proof.is_valid(0, elsewhere, 1, proof.cookie(0, linked, 1)), "another link");
         let cookie = proof.cookie(0, from, 1);
         assert!(proof.is_valid(0, from, 1, cookie));
         assert!(proof.is_valid(2 * PERIOD_NS - 1, from, 1, cookie));

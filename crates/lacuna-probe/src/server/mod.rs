@@ -207,9 +207,8 @@ impl Server {
         message: Message,
         host: &mut dyn Host,
     ) -> Option<Message> {
-        // Its flows come from other ports, never from another host.
         let session =
-            self.sessions.get_mut(&token).filter(|session| session.peer().ip() == from.ip());
+            self.sessions.get_mut(&token).filter(|session| is_same_host(session.peer(), from));
         let Some(session) = session else {
             self.ignored.strangers += 1;
             // A client that says goodbye again did not hear the first answer; it is not a client any
@@ -239,4 +238,14 @@ impl Server {
         }
         self.events.push_back(event);
     }
+}
+
+/// A client's flows come from other ports, never from another host; on another link the same
+/// link-local address is one.
+fn is_same_host(a: SocketAddr, b: SocketAddr) -> bool {
+    let zone = |address| match address {
+        SocketAddr::V4(_) => 0,
+        SocketAddr::V6(v6) => v6.scope_id(),
+    };
+    a.ip() == b.ip() && zone(a) == zone(b)
 }

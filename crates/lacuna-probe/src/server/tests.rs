@@ -91,6 +91,18 @@ fn a_client_is_served_from_hello_to_goodbye() {
 }
 
 #[test]
+fn the_same_link_local_address_on_another_link_is_another_host() {
+    let [from, flow, elsewhere] = ["[fe80::2%1]:1000", "[fe80::2%1]:2000", "[fe80::2%2]:1000"]
+        .map(|text| text.parse::<SocketAddr>().expect("an address"));
+    let mut world = World::new(2);
+    let token = world.client(from, 7);
+    let start = Message::Start { trial: 1, plan: PLAN };
+    assert_eq!(world.say(elsewhere, token, &start), None);
+    assert_eq!(world.say(flow, token, &start), Some(Message::Started { trial: 1 }));
+    assert_ne!(world.client(elsewhere, 7), token);
+}
+
+#[test]
 fn who_did_not_return_the_cookie_gets_nothing_but_a_shorter_challenge() {
     let mut world = World::new(1);
     let (from, other) = (address(1, 1000), address(2, 1000));
