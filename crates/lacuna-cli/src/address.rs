@@ -1,15 +1,45 @@
-//! Addresses as people write them: a host without a port, a port alone.
+//! Addresses as people write them: a host without a port, a port alone, a link-local address with
+//! its interface.
 //!
 //! Names are looked up later, by whoever connects; what can be told to be wrong
 //! by itself is told here, in one line.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use lacuna::ScopedIp;
+use lacuna::address::AddressError;
+use std::net::SocketAddr;
+
+/// Of the long help: how addresses are written.
+pub(crate) const HELP: &str = "\
+Addresses are of IPv4 or IPv6; with a port one of IPv6 is in brackets, [2001:db8::1]:PORT. A
+link-local one names its interface, fe80::1%eth0 or [fe80::1%eth0]:PORT.";
+
+/// Of the long help of servers: where they listen.
+pub(crate) const LISTEN_HELP: &str = "\
+A port alone, and [::]:PORT, listen on all addresses of this machine, IPv6 and IPv4; 0.0.0.0:PORT on
+those of IPv4. A link-local address names its interface, [fe80::1%eth0]:PORT.";
+
+/// An IP address, or text that is none; what is one but for its zone is refused.
+fn ip(text: &str) -> Result<Option<ScopedIp>, String> {
+    match text.parse() {
+        Ok(ip) => Ok(Some(ip)),
+        Err(AddressError::NotAnIp { .. } | AddressError::NotASocketAddr { .. }) => Ok(None),
+        Err(error @ AddressError::NoZone { .. }) => Err(error.to_string()),
+        Err(error @ AddressError::NoInterface { .. }) => {
+            Err(format!("{error}: use one that `ip link` shows"))
+        }
+    }
+}
+
+/// What is within brackets, if anything is.
+fn in_brackets(text: &str) -> Option<&str> {
+    text.strip_prefix('[').and_then(|text| text.strip_suffix(']'))
+}
 
 /// An address to connect to, with `default_port` if it names none.
 pub(crate) fn to(text: &str, default_port: u16) -> Result<String, String> {
     // A bare IPv6 address has colons but no port.
-    if let Ok(ip) = text.parse::<IpAddr>() {
-        return Ok(SocketAddr::new(ip, default_port).to_string());
+    if let Some(ip) = ip(text)? {
+        return Ok(lacuna::address::show(ip.at_port(default_port)).to_string());
     }
     let (host, port_text) = match text.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
@@ -20,8 +50,11 @@ pub(crate) fn to(text: &str, default_port: u16) -> Result<String, String> {
             "\"{text}\" names no host: use HOST:PORT, or HOST alone for port {default_port}"
         ));
     }
-    let is_bracketed = host.starts_with('[') && host.ends_with(']');
-    if !is_bracketed && host.contains([':', '[', ']']) {
+    let is_ipv6 = match in_brackets(host).filter(|host| host.contains(':')) {
+        Some(host) => ip(host)?.is_some(),
+        None => false,
+    };
+    if !is_ipv6 && host.contains([':', '[', ']']) {
         return Err(format!(
             "\"{text}\" is no address: use [ADDRESS]:PORT for IPv6, like [::1]:{default_port}"
         ));
@@ -40,14 +73,14 @@ pub(crate) fn to(text: &str, default_port: u16) -> Result<String, String> {
     }
 }
 
-/// An address to listen at: ADDRESS:PORT, a port alone for all addresses of
-/// IPv4, or an address alone for `default_port`.
+/// An address to listen at: ADDRESS:PORT, a port alone for all addresses, or an
+/// address alone for `default_port`.
 pub(crate) fn at(text: &str, default_port: u16) -> Result<SocketAddr, String> {
-    if let Ok(address) = text.parse() {
+    if let Ok(address) = lacuna::address::parse(text) {
         return Ok(address);
     }
-    if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
-        return Ok(SocketAddr::new(ip, default_port));
+    if let Some(ip) = ip(in_brackets(text).unwrap_or(text))? {
+        return Ok(ip.at_port(default_port));
     }
     let (host, port_text) = text.rsplit_once(':').unwrap_or(("", text));
     if is_number(port_text) {
@@ -55,12 +88,14 @@ pub(crate) fn at(text: &str, default_port: u16) -> Result<SocketAddr, String> {
             format!("port {port_text} is out of range: use 1 to 65535, or 0 for any that is free")
         })?;
         if host.is_empty() {
-            return Ok(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port));
+            return Ok(ScopedIp::ANY.at_port(port));
         }
+        // What keeps an address from being one is said.
+        in_brackets(host).map(ip).transpose()?;
     }
     Err(format!(
-        "\"{text}\" is no address of this machine: use ADDRESS:PORT like 0.0.0.0:{default_port}, \
-         or a port alone for all addresses"
+        "\"{text}\" is no address of this machine: use ADDRESS:PORT like 127.0.0.1:{default_port} or \
+         [::1]:{default_port}, or a port alone for all addresses"
     ))
 }
 
@@ -79,9 +114,16 @@ mod tests {
             ("host:1", "host:1"),
             ("10.0.0.1", "10.0.0.1:7402"),
             ("::1", "[::1]:7402"),
-            ("fe80::1:2", "[fe80::1:2]:7402"),
+            ("2001:db8::1:2", "[2001:db8::1:2]:7402"),
             ("[::1]:5", "[::1]:5"),
             ("[::1]", "[::1]:7402"),
+            ("fe80::1%lo", "[fe80::1%lo]:7402"),
+            ("[fe80::1%lo]", "[fe80::1%lo]:7402"),
+            ("[fe80::1%lo]:5", "[fe80::1%lo]:5"),
+            ("fe80::1%1", "[fe80::1%lo]:7402"),
+            ("[fe80::1%1]:5", "[fe80::1%1]:5"),
+            ("::ffff:10.0.0.1", "10.0.0.1:7402"),
+            ("[::ffff:10.0.0.1]:5", "[::ffff:10.0.0.1]:5"),
         ] {
             assert_eq!(to(text, 7402).as_deref(), Ok(full));
         }
@@ -99,6 +141,12 @@ mod tests {
             ("host:0", "port 0 is out of range"),
             ("fe80::zz:7402", "[ADDRESS]:PORT"),
             ("[::1]7402", "[ADDRESS]:PORT"),
+            ("[10.0.0.1]:7402", "[ADDRESS]:PORT"),
+            ("[host]:7402", "[ADDRESS]:PORT"),
+            ("fe80::1", "fe80::1 is link-local: use fe80::1%INTERFACE"),
+            ("[fe80::1]:7402", "fe80::1 is link-local: use fe80::1%INTERFACE"),
+            ("fe80::1%nothere0", "no network interface \"nothere0\""),
+            ("[fe80::1%nothere0]:7402", "no network interface \"nothere0\""),
         ] {
             let error = to(text, 7402).expect_err(text);
             assert!(error.contains(part) && error.contains("use "), "{error}");
@@ -108,9 +156,16 @@ mod tests {
     #[test]
     fn a_port_alone_listens_everywhere() {
         for (text, full) in [
-            ("7402", "0.0.0.0:7402"),
-            (":81", "0.0.0.0:81"),
-            ("0", "0.0.0.0:0"),
+            ("7402", "[::]:7402"),
+            (":81", "[::]:81"),
+            ("0", "[::]:0"),
+            ("[::]:81", "[::]:81"),
+            ("0.0.0.0:81", "0.0.0.0:81"),
+            ("fe80::1%lo", "[fe80::1%1]:7402"),
+            ("[fe80::1%lo]", "[fe80::1%1]:7402"),
+            ("[fe80::1%lo]:9", "[fe80::1%1]:9"),
+            ("[fe80::1%1]:9", "[fe80::1%1]:9"),
+            ("[::ffff:10.0.0.1]:9", "10.0.0.1:9"),
             ("127.0.0.1", "127.0.0.1:7402"),
             ("::1", "[::1]:7402"),
             ("[::1]", "[::1]:7402"),
@@ -122,7 +177,10 @@ mod tests {
         for (text, part) in [
             ("99999", "out of range"),
             ("127.0.0.1:99999", "out of range"),
-            ("localhost:7402", "like 0.0.0.0:7402"),
+            ("localhost:7402", "like 127.0.0.1:7402 or [::1]:7402"),
+            ("fe80::1", "fe80::1 is link-local: use fe80::1%INTERFACE"),
+            ("[fe80::1]:7402", "fe80::1 is link-local: use fe80::1%INTERFACE"),
+            ("[fe80::1%nothere0]:7402", "no network interface \"nothere0\""),
             ("", "or a port alone"),
             ("127.0.0.1:", "or a port alone"),
         ] {

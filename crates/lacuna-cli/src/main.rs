@@ -4,6 +4,7 @@ mod address;
 mod chunks;
 mod failure;
 mod interrupt;
+mod listening;
 mod memory;
 mod modes;
 mod output;

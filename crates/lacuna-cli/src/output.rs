@@ -3,6 +3,7 @@
 
 use crate::failure::Failure;
 use lacuna::Connection;
+use lacuna::address::show;
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -78,7 +79,7 @@ pub(crate) fn json(object: &impl Serialize) -> Result<String, Failure> {
 
 /// What a connection uses, for a note when it begins.
 pub(crate) fn start_line(connection: &Connection) -> String {
-    format!("{}: {:#}", connection.peer(), connection.chosen())
+    format!("{}: {:#}", show(connection.peer()), connection.chosen())
 }
 
 /// Something that went wrong, quiet or not.

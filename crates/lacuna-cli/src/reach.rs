@@ -4,10 +4,11 @@
 use crate::failure::Failure;
 use crate::purpose::Purpose;
 use crate::thread;
-use lacuna::{ConnectError, Connection, ConnectionConfig, Context, ContextConfig};
+use lacuna::address::look_up;
+use lacuna::{ConnectError, Connection, ConnectionConfig, Context, ContextConfig, ScopedIp};
 use std::fmt;
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 
 /// Connects to `host`, which is HOST:PORT, unless `stop` says that nobody wants
 /// it any more. `sockets` are bound as the address found needs it.
@@ -35,9 +36,8 @@ pub(crate) fn connect_again(
 /// The addresses of `host`, which is HOST:PORT.
 pub(crate) fn addresses(host: &str, stop: &dyn Fn() -> bool) -> Result<Vec<SocketAddr>, Failure> {
     let name = host.to_owned();
-    let found = unless(stop, move || name.to_socket_addrs())?;
-    let found = found.map_err(|error| Failure::Network(format!("cannot find {host}: {error}")))?;
-    Ok(found.collect())
+    let found = unless(stop, move || look_up(&name))?;
+    found.map_err(|error| Failure::Network(format!("cannot find {host}: {error}")))
 }
 
 /// Finding and connecting wait in the system, for seconds if nobody answers.
@@ -74,7 +74,7 @@ fn connect_to(
     config: ConnectionConfig,
 ) -> Result<(Context, Connection), ConnectError> {
     let unreachable = |source| ConnectError::Unreachable { peer: host.to_owned(), source };
-    let addresses = host.to_socket_addrs().map_err(unreachable)?.collect();
+    let addresses = look_up(&host).map_err(unreachable)?;
     connect_to_one_of(Found { host, addresses }, sockets, config)
 }
 
@@ -84,16 +84,12 @@ fn connect_to_one_of(
     sockets: &ContextConfig,
     config: ConnectionConfig,
 ) -> Result<(Context, Connection), ConnectError> {
-    let bound = |bind: IpAddr| Context::new(ContextConfig { bind, ..sockets.clone() });
-    let bound_v4 = || bound(Ipv4Addr::UNSPECIFIED.into());
-    let bound_v6 = || bound(Ipv6Addr::UNSPECIFIED.into());
-    let has_v4 = found.addresses.iter().any(SocketAddr::is_ipv4);
-    let context = match found.addresses.iter().any(SocketAddr::is_ipv6) {
-        false => bound_v4()?,
-        // These reach both, where the system has them.
-        true if has_v4 => bound_v6().or_else(|_| bound_v4())?,
-        true => bound_v6()?,
+    let bind = match found.addresses.iter().any(SocketAddr::is_ipv6) {
+        // These reach both.
+        true => ScopedIp::ANY,
+        false => Ipv4Addr::UNSPECIFIED.into(),
     };
+    let context = Context::new(ContextConfig { bind, ..sockets.clone() })?;
     let connection = Connection::connect(&context, found, config)?;
     Ok((context, connection))
 }
@@ -115,7 +111,7 @@ pub(crate) fn failure(error: ConnectError, purpose: Purpose) -> Failure {
 mod tests {
     use super::*;
     use lacuna::Listener;
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{Ipv6Addr, TcpListener, TcpStream};
     use std::time::Duration;
 
     #[test]
@@ -129,10 +125,11 @@ mod tests {
         // Nobody would wait for that.
         let hours = Duration::from_secs(10_000);
         let config = ConnectionConfig { connect_timeout: hours, ..ConnectionConfig::default() };
-        let bind = Ipv4Addr::LOCALHOST.into();
+        let here = Ipv4Addr::LOCALHOST;
         let sockets = ContextConfig::default();
-        let context = Context::new(ContextConfig { bind, ..sockets.clone() }).expect("sockets");
-        let listener = Listener::bind(&context, (bind, 0).into(), config).expect("bound");
+        let context = Context::new(ContextConfig { bind: here.into(), ..sockets.clone() });
+        let context = context.expect("sockets");
+        let listener = Listener::bind(&context, (here, 0).into(), config).expect("bound");
         let found = Found { host: "name", addresses: vec![there, listener.local_addr()] };
         let accepting = std::thread::spawn(move || listener.accept());
         let (_sockets, connection) = connect_to_one_of(found, &sockets, config).expect("one is");

@@ -12,7 +12,8 @@ use crate::interrupt::{self, LOOK};
 use crate::output::{Output, complain};
 use crate::thread;
 use crate::units::show_count;
-use lacuna::datapath::{BindError, ends_listener};
+use lacuna::address::show;
+use lacuna::datapath::{BindError, ends_listener, families};
 use lacuna::{
     ConnectError, Connection, ConnectionConfig, Context, ContextConfig, ContextError, Listener,
 };
@@ -54,7 +55,7 @@ struct Counted<'a>(&'a AtomicUsize);
 
 /// Sockets for a server that listens at `address`.
 pub(crate) fn sockets(address: SocketAddr, config: ContextConfig) -> Result<Context, Failure> {
-    Context::new(ContextConfig { bind: address.ip(), ..config }).map_err(|error| match error {
+    Context::new(ContextConfig { bind: address.into(), ..config }).map_err(|error| match error {
         // Said of the address that was asked for: these sockets have any port.
         ContextError::Bind(BindError::NotAvailable(_)) => {
             let error = BindError::NotAvailable(address);
@@ -110,7 +111,8 @@ impl Reception {
         };
         self.is_over.store(true, Ordering::Relaxed);
         // The accepting thread waits in the system: a connection wakes it.
-        if TcpStream::connect_timeout(&self.wake_addr(), LOOK).is_ok() {
+        let mut addresses = self.wake_addresses().into_iter();
+        if addresses.any(|address| TcpStream::connect_timeout(&address, LOOK).is_ok()) {
             let _ = accept.join();
         }
         let since = Instant::now();
@@ -139,7 +141,7 @@ impl Reception {
                 Some((Guest { connection, _counted: counted }, admitted?))
             }
             Err(ConnectError::Unacceptable { peer, reason }) => {
-                self.output.note(&format!("{peer} was refused: {reason}"));
+                self.output.note(&format!("{} was refused: {reason}", show(peer)));
                 None
             }
             // Peers that connect several times at once reset all but one.
@@ -154,14 +156,17 @@ impl Reception {
         }
     }
 
-    fn wake_addr(&self) -> SocketAddr {
-        let mut address = self.local_addr();
-        match address.ip() {
-            IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
-            IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
-            _ => {}
+    /// Where the listener is reached from this host.
+    fn wake_addresses(&self) -> Vec<SocketAddr> {
+        let address = self.local_addr();
+        if !address.ip().is_unspecified() {
+            return vec![address];
         }
-        address
+        let (takes_v4, takes_v6) = families(address);
+        // A host may have IPv6 and no address of it.
+        let v4 = takes_v4.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let v6 = takes_v6.then_some(IpAddr::V6(Ipv6Addr::LOCALHOST));
+        v4.into_iter().chain(v6).map(|ip| SocketAddr::new(ip, address.port())).collect()
     }
 
     fn accept(

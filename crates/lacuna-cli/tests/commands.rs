@@ -577,11 +577,67 @@ fn logs_have_colours_on_a_terminal_only() {
     assert!(text.contains("INFO") && !text.contains('\x1b'), "{text}");
 }
 
+/// Hosts that name this machine, by the families that it has.
+fn own_hosts() -> impl Iterator<Item = &'static str> {
+    let has_v6 = std::net::TcpListener::bind("[::1]:0").is_ok();
+    ["127.0.0.1", "::ffff:127.0.0.1"].into_iter().chain(has_v6.then_some("::1"))
+}
+
+#[cfg(unix)]
 #[test]
 fn a_port_alone_is_listened_on_everywhere() {
-    let server = start(&["perf", "server", "--listen", "0"]);
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("file");
+    std::fs::write(&file, "content").expect("written");
+    let (file, inbox) = (file.to_str().expect("text"), dir.path().join("inbox"));
+    let inbox = inbox.to_str().expect("text");
+    let probe = &["--time", "50ms", "-n", "1", "-s", "200", "--rate", "1mbit"][..];
+    for (server, client, client_args, protocol) in [
+        (&["perf", "server"][..], &["perf", "client"][..], &["-n", "1", "-s", "1KiB"][..], "tcp"),
+        (&["probe", "server"], &["probe", "client"], probe, "udp"),
+        (&["recv", "--dir", inbox], &["send", "--retry", "0s", file], &[], "tcp"),
+    ] {
+        let running = start(&[server, &["--listen", "0", "--json"]].concat());
+        let line = running.wait_for("listening on");
+        let (_, rest) = line.split_once("listening on [::]:").unwrap_or_else(|| panic!("{line}"));
+        assert!(rest.contains("IPv6 and IPv4)"), "{line}");
+        let port = rest.split([' ', ',']).next().expect("a port");
+        for host in own_hosts() {
+            let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+            let output = run(&[client, &[&format!("{host}:{port}")], client_args].concat());
+            assert_eq!(output.code, 0, "{client:?} {host}: {output:?}");
+            // A peer of IPv4 is one, whichever socket it came to.
+            assert!(!running.stderr().contains("ffff"), "{}", running.stderr());
+        }
+        running.signal(rustix::process::Signal::INT);
+        let said = running.finish().objects().remove(0);
+        let expected = json!({
+            "listening": format!("[::]:{port}"), "protocol": protocol, "families": ["ipv6", "ipv4"]
+        });
+        assert_eq!(said, expected);
+    }
+}
+
+#[test]
+fn an_address_of_ipv4_is_listened_on_over_ipv4_alone() {
+    let server = start(&["perf", "server", "--listen", "0.0.0.0:0"]);
     let line = server.wait_for("listening on");
-    assert!(line.contains("listening on 0.0.0.0:"), "{line}");
+    assert!(line.contains("listening on 0.0.0.0:") && line.ends_with("(IPv4 alone)"), "{line}");
+}
+
+#[test]
+fn a_link_local_address_needs_an_interface_that_there_is() {
+    for (args, part) in [
+        (&["perf", "client", "fe80::1"][..], "fe80::1 is link-local: use fe80::1%INTERFACE"),
+        (&["perf", "server", "--listen", "[fe80::1]:0"], "fe80::1 is link-local"),
+        (&["probe", "client", "[fe80::1%nothere0]:1"], "no network interface \"nothere0\""),
+        (&["recv", "--listen", "fe80::1%nothere0"], "no network interface \"nothere0\""),
+        (&["send", "Cargo.toml", "fe80::1"], "fe80::1 is link-local"),
+    ] {
+        let output = run(args);
+        assert_eq!(output.code, 2, "{args:?}: {output:?}");
+        assert!(output.stderr.contains(part) && output.stderr.contains("use "), "{output:?}");
+    }
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub enum AddressError {
         text: String,
     },
     /// It is link-local, and does not say on which link.
-    #[error("{ip} is link-local: name the interface to it, as in {ip}%eth0")]
+    #[error("{ip} is link-local: use {ip}%INTERFACE, with this host's interface to it")]
     NoZone {
         /// The address.
         ip: Ipv6Addr,
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn what_is_no_address_is_refused_with_the_reason() {
         for (text, part) in [
-            ("fe80::1", "name the interface to it, as in fe80::1%eth0"),
+            ("fe80::1", "use fe80::1%INTERFACE"),
             ("fe80::1%", "no network interface \"\""),
             ("fe80::1%0", "no network interface \"0\""),
             ("fe80::1%nothere0", "no network interface \"nothere0\""),
@@ -292,7 +292,7 @@ mod tests {
             assert!(error.contains(part), "{error}");
         }
         for (text, part) in [
-            ("[fe80::1]:7400", "name the interface"),
+            ("[fe80::1]:7400", "use fe80::1%INTERFACE"),
             ("[fe80::1%nothere0]:7400", "no network interface"),
             ("fe80::1%lo:7400", "not ADDRESS:PORT"),
             ("::1:7400", "not ADDRESS:PORT"),

@@ -450,7 +450,7 @@ fn an_interface_that_there_is_not_is_said() {
     assert!(text.contains("no network interface \"nothere0\""), "{text}");
     let peer: SocketAddr = "[fe80::1]:7400".parse().unwrap();
     let error = Connection::connect(&context(), peer, ConnectionConfig::default()).unwrap_err();
-    assert!(error.to_string().contains("name the interface"), "{error}");
+    assert!(error.to_string().contains("use fe80::1%INTERFACE"), "{error}");
     let error = Context::new(ContextConfig { bind: peer.into(), ..ContextConfig::default() });
     assert!(error.unwrap_err().to_string().contains("needs its interface"));
 }

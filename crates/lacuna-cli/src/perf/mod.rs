@@ -22,7 +22,7 @@ mod tests;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::pace::PaceArgs;
-use crate::{address, interrupt, modes, units};
+use crate::{address, interrupt, listening, modes, units};
 use clap::{Args, Subcommand};
 use lacuna::{DatapathKind, Mode, Progress};
 use server::{Server, Settings};
@@ -41,9 +41,9 @@ Examples:
 
 const SERVER_EXAMPLES: &str = "\
 Examples:
-  lacuna perf server                           port 7402 on all addresses, until Ctrl-C
+  lacuna perf server                           port 7402, IPv6 and IPv4, until Ctrl-C
   lacuna perf server --once --listen 81        one client, another port
-  lacuna perf server --listen [::]:7402        over IPv6";
+  lacuna perf server --listen 0.0.0.0:7402     over IPv4 alone";
 
 const CLIENT_EXAMPLES: &str = "\
 Examples:
@@ -106,13 +106,14 @@ impl EndArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = SERVER_EXAMPLES,
-    after_long_help = [SERVER_EXAMPLES, units::HELP].join("\n\n")
+    after_long_help = [SERVER_EXAMPLES, address::LISTEN_HELP, units::HELP].join("\n\n")
 )]
 struct ServerArgs {
-    /// Where to listen: ADDRESS:PORT, or a port alone; port 0 takes any and prints it
+    /// Where to listen: ADDRESS:PORT, or a port alone for all addresses,
+    /// IPv6 and IPv4; port 0 takes any and prints it
     #[arg(
         long,
-        default_value = "0.0.0.0:7402",
+        default_value = "[::]:7402",
         value_name = "ADDRESS:PORT",
         value_parser = |text: &str| address::at(text, PORT)
     )]
@@ -135,7 +136,7 @@ struct ServerArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = CLIENT_EXAMPLES,
-    after_long_help = [CLIENT_EXAMPLES, units::HELP].join("\n\n")
+    after_long_help = [CLIENT_EXAMPLES, address::HELP, units::HELP].join("\n\n")
 )]
 struct ClientArgs {
     /// The server: HOST or HOST:PORT (7402 if none is given)
@@ -187,7 +188,7 @@ pub(crate) fn run(args: &PerfArgs, output: Output) -> Result<(), Failure> {
             interrupt::install()?;
             let stop = Box::new(interrupt::requested);
             let server = Server::open(args, Settings::new(args), None, output, stop)?;
-            output.note(&format!("listening on {}", server.local_addr()));
+            listening::tell(output, server.local_addr(), "tcp", "")?;
             server.run()
         }
         Side::Client(args) => client::run(args, output),

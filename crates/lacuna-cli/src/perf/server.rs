@@ -12,6 +12,7 @@ use crate::output::{Output, complain};
 use crate::purpose::Purpose;
 use crate::reception::{self, Reception, Served};
 use crate::units::{show_bytes, show_count, show_time};
+use lacuna::address::show;
 use lacuna::{Connection, ConnectionConfig, ContextConfig, Wrap};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -170,7 +171,7 @@ impl Server {
 
     fn session(&self, connection: &Connection, ticket: &Ticket<'_>) -> Result<(), Failure> {
         self.lock().is_last_taken = self.settings.once;
-        let peer = connection.peer();
+        let peer = show(connection.peer());
         let session = Session {
             connection,
             measured: &ticket.measured,

@@ -11,6 +11,7 @@ use crate::output::{Output, conclude};
 use crate::units::{show_bytes, show_rate, show_time};
 use crate::{interrupt, planner, purpose, reach, upfront};
 use lacuna::Wrap;
+use lacuna::address::show;
 use lacuna_probe::{Client, ClientConfig, ClientError};
 use std::net::SocketAddr;
 
@@ -62,9 +63,8 @@ pub(super) fn measure(
     stop: &dyn Fn() -> bool,
     output: Output,
 ) -> Result<Measured, Failure> {
-    let mut addresses = reach::addresses(&args.host, stop)?;
-    // A server listens on IPv4 unless it was told otherwise.
-    addresses.sort_by_key(SocketAddr::is_ipv6);
+    // In the system's order, so that the path is the one that a transfer would take.
+    let addresses = reach::addresses(&args.host, stop)?;
     let mut silent = None;
     let mut addresses = addresses.into_iter().peekable();
     while let Some(server) = addresses.next() {
@@ -78,7 +78,7 @@ pub(super) fn measure(
             _ => return Ok(run.into_measured(args)),
         };
         if addresses.peek().is_some() {
-            output.note(&format!("{server} {why}; trying the next address"));
+            output.note(&format!("{} {why}; trying the next address", show(server)));
         }
         // That one says nothing is of more use than that there is no way to another.
         let is_silent = matches!(run.client.error(), Some(ClientError::Silent { .. }));
@@ -132,7 +132,8 @@ fn measure_at(
         Client::new(config, clock.now_ns()).map_err(|error| Failure::Usage(error.to_string()))?;
     let total_s = args.time.as_secs_f64() * f64::from(args.trials) * args.payload.len() as f64;
     output.note(&format!(
-        "{server}: trials of {} at {}, {} at most",
+        "{}: trials of {} at {}, {} at most",
+        show(server),
         show_time(args.time.as_secs_f64()),
         show_rate(args.rate as f64),
         show_time(total_s),

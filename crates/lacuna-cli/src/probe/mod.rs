@@ -19,7 +19,7 @@ mod tests;
 
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::{address, interrupt, units};
+use crate::{address, interrupt, listening, units};
 use clap::{Args, Subcommand};
 use server::Server;
 use std::net::SocketAddr;
@@ -40,9 +40,9 @@ Examples:
 
 const SERVER_EXAMPLES: &str = "\
 Examples:
-  lacuna probe server                       UDP port 7403 on all addresses, until Ctrl-C
+  lacuna probe server                       UDP port 7403, IPv6 and IPv4, until Ctrl-C
   lacuna probe server --once --listen 81    one client, another port
-  lacuna probe server --listen [::]:7403    over IPv6";
+  lacuna probe server --listen 0.0.0.0:7403 over IPv4 alone";
 
 const CLIENT_EXAMPLES: &str = "\
 Examples:
@@ -78,13 +78,14 @@ enum Side {
 #[derive(Debug, Args)]
 #[command(
     after_help = SERVER_EXAMPLES,
-    after_long_help = [SERVER_EXAMPLES, units::HELP].join("\n\n")
+    after_long_help = [SERVER_EXAMPLES, address::LISTEN_HELP, units::HELP].join("\n\n")
 )]
 struct ServerArgs {
-    /// Where to listen (UDP): ADDRESS:PORT, or a port alone; port 0 takes any and prints it
+    /// Where to listen (UDP): ADDRESS:PORT, or a port alone for all addresses,
+    /// IPv6 and IPv4; port 0 takes any and prints it
     #[arg(
         long,
-        default_value = "0.0.0.0:7403",
+        default_value = "[::]:7403",
         value_name = "ADDRESS:PORT",
         value_parser = |text: &str| address::at(text, PORT)
     )]
@@ -114,7 +115,7 @@ struct ServerArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = CLIENT_EXAMPLES,
-    after_long_help = [CLIENT_EXAMPLES, units::HELP].join("\n\n")
+    after_long_help = [CLIENT_EXAMPLES, address::HELP, units::HELP].join("\n\n")
 )]
 struct ClientArgs {
     /// The server: HOST or HOST:PORT (7403 if none is given)
@@ -180,7 +181,7 @@ pub(crate) fn run(args: &ProbeArgs, output: Output) -> Result<(), Failure> {
         Side::Server(args) => {
             interrupt::install()?;
             let mut server = Server::open(args, None, output)?;
-            output.note(&format!("listening on {} (UDP)", server.local_addr()));
+            listening::tell(output, server.local_addr(), "udp", "")?;
             server.run(&interrupt::requested)
         }
         Side::Client(args) => client::run(args, output),

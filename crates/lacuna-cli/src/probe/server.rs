@@ -8,6 +8,7 @@ use crate::interrupt::LOOK;
 use crate::output::Output;
 use crate::units::{show_count, show_time};
 use lacuna::Wrap;
+use lacuna::address::show;
 use lacuna::datapath::{BurstBuffers, Datapath, Placer, ReceivedBatch, Udp, UdpConfig, Waiter};
 use lacuna_probe::server::End;
 use lacuna_probe::wire::Refusal;
@@ -147,14 +148,14 @@ impl Server {
 
 fn describe(event: &ServerEvent) -> String {
     match event {
-        ServerEvent::Opened { peer } => format!("{peer}: measures"),
-        ServerEvent::Refused { peer, refusal } => match refusal {
-            Refusal::Busy => format!("{peer} was refused: busy with other clients"),
-            Refusal::TooLong { limit_s } => {
+        ServerEvent::Opened { peer } => format!("{}: measures", show(*peer)),
+        ServerEvent::Refused { peer, refusal } => match (show(*peer), refusal) {
+            (peer, Refusal::Busy) => format!("{peer} was refused: busy with other clients"),
+            (peer, Refusal::TooLong { limit_s }) => {
                 let limit = show_time(f64::from(*limit_s));
                 format!("{peer} was refused: it would take longer than {limit} (--max-time)")
             }
-            Refusal::Impossible => format!("{peer} was refused: it asked for nonsense"),
+            (peer, Refusal::Impossible) => format!("{peer} was refused: it asked for nonsense"),
         },
         ServerEvent::Ended { peer, trials, end } => {
             let how = match end {
@@ -162,7 +163,7 @@ fn describe(event: &ServerEvent) -> String {
                 End::Silent => "said nothing any more",
                 End::TimeUp => "its time was up (--max-time)",
             };
-            format!("{peer}: {how}, {}", show_count((*trials).into(), "trial"))
+            format!("{}: {how}, {}", show(*peer), show_count((*trials).into(), "trial"))
         }
     }
 }

@@ -31,7 +31,7 @@ Resuming:
 
 const RECV_EXAMPLES: &str = "\
 Examples:
-  lacuna recv --dir inbox                          on port 7400, until Ctrl-C
+  lacuna recv --dir inbox                          on port 7400, IPv6 and IPv4, until Ctrl-C
   lacuna recv --dir inbox --listen 7401 --once     on another port, for one sender
   lacuna recv --dir inbox --clean --older-than 7d  removes what nobody resumed";
 
@@ -61,7 +61,7 @@ Room:
 #[command(
     override_usage = "lacuna send [OPTIONS] <PATH>... <HOST:PORT>",
     after_help = SEND_EXAMPLES,
-    after_long_help = [SEND_EXAMPLES, RESUMING, units::HELP].join("\n\n")
+    after_long_help = [SEND_EXAMPLES, RESUMING, address::HELP, units::HELP].join("\n\n")
 )]
 pub(crate) struct SendArgs {
     /// Files and folders, which keep their last names; the last word is the
@@ -108,13 +108,14 @@ pub(crate) struct SendArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = RECV_EXAMPLES,
-    after_long_help = [RECV_EXAMPLES, PARTIAL_FILES, units::HELP].join("\n\n")
+    after_long_help = [RECV_EXAMPLES, PARTIAL_FILES, address::LISTEN_HELP, units::HELP].join("\n\n")
 )]
 pub(crate) struct RecvArgs {
-    /// Where to listen: ADDRESS:PORT, or a port alone; port 0 takes any and prints it
+    /// Where to listen: ADDRESS:PORT, or a port alone for all addresses,
+    /// IPv6 and IPv4; port 0 takes any and prints it
     #[arg(
         long,
-        default_value = "0.0.0.0:7400",
+        default_value = "[::]:7400",
         value_parser = |text: &str| address::at(text, PORT),
         value_name = "ADDRESS:PORT"
     )]

@@ -41,10 +41,16 @@ pub(super) fn split(words: &[OsString]) -> Result<(Vec<PathBuf>, String), Failur
     Ok((paths.iter().map(PathBuf::from).collect(), to))
 }
 
+/// Whether it is an IP address, if need be with a zone: no path is one.
+fn is_ip(text: &str) -> bool {
+    let without_zone = text.split_once('%').map_or(text, |(ip, _)| ip);
+    without_zone.parse::<IpAddr>().is_ok()
+}
+
 /// Whether the last word was meant to be sent: the receiver was forgotten.
 fn is_meant_as_path(word: &OsStr) -> bool {
     let text = word.to_string_lossy();
-    if text.parse::<IpAddr>().is_ok() {
+    if is_ip(&text) {
         return false;
     }
     match text.rsplit_once(':') {

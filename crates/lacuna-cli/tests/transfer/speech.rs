@@ -11,7 +11,7 @@ const WAIT: Duration = Duration::from_secs(20);
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn context() -> Context {
-    Context::new(ContextConfig { bind: LOCALHOST, ..ContextConfig::default() }).unwrap()
+    Context::new(ContextConfig { bind: LOCALHOST.into(), ..ContextConfig::default() }).unwrap()
 }
 
 /// Connects with a tag that may be refused.

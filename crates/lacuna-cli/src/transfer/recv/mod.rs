@@ -24,8 +24,9 @@ use crate::purpose::Purpose;
 use crate::reception::{self, Reception, Served};
 use crate::thread::Over;
 use crate::units::show_bytes;
-use crate::{interrupt, thread};
+use crate::{interrupt, listening, thread};
 use behind::Behind;
+use lacuna::address::show;
 use lacuna::{Connection, ConnectionConfig, ConnectionStats, ContextConfig};
 use rustix::fs::Mode;
 use session::{Ended, Rules, Session, State};
@@ -121,7 +122,8 @@ pub(crate) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
         promises: Promises::default(),
         serving: AtomicUsize::new(0),
     });
-    output.note(&format!("listening on {address}, receiving into {}", args.dir.display()));
+    let into = format!(", receiving into {}", args.dir.display());
+    listening::tell(output, address, "tcp", &into)?;
     // Sessions notice an interrupt by themselves; what has come is written first,
     // however long the disk takes.
     let serve = move |stream| server.connected(stream);
@@ -218,7 +220,7 @@ impl Server {
             }
         } else if ended.is_some() {
             // It never said what it wanted.
-            tracing::warn!(?ended, peer = %connection.peer(), "no sender of files");
+            tracing::warn!(?ended, peer = %show(connection.peer()), "no sender of files");
             return None;
         }
         let failure = ended.map(|ended| self.explain(&session, ended));
@@ -239,7 +241,7 @@ impl Server {
             repaired_packets: stats.channels.iter().map(|c| c.repaired_packets).sum(),
             auto: None,
             reconnects: 0,
-            peer: connection.peer().to_string(),
+            peer: show(connection.peer()).to_string(),
         };
         // Somebody may wait for its room and its files, and nobody read the results.
         drop(session);
@@ -249,7 +251,7 @@ impl Server {
             && !self.args.once
             && !matches!(failure, Failure::Interrupted)
         {
-            progress.error(&format!("{}: {failure}", connection.peer()));
+            progress.error(&format!("{}: {failure}", show(connection.peer())));
         }
         Some(result)
     }

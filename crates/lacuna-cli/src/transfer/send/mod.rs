@@ -28,6 +28,7 @@ use crate::purpose::{self, Purpose};
 use crate::units::show_bytes;
 use crate::{interrupt, reach, thread};
 use board::{Board, Ended};
+use lacuna::address::show;
 use lacuna::{AutoStats, ConnectError, Connection, ConnectionConfig, ContextConfig};
 use packer::Packer;
 use patience::{Life, Patience};
@@ -188,7 +189,7 @@ impl Transfer<'_> {
             error => failed(reach::failure(error, Purpose::Files)),
         })?;
         self.reconnects += u64::from(again);
-        self.peer = connection.peer().to_string();
+        self.peer = show(connection.peer()).to_string();
         self.progress.note(&start_line(&connection));
         self.board.begin();
         let mut alive = Vec::new();
