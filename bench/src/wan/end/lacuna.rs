@@ -5,10 +5,11 @@
 use super::{Line, Message, Order, Reuse, Task, crowd, now_ns, say, thread, watch};
 use anyhow::{Context as _, Result, bail};
 use lacuna::{
-    Connection, ConnectionConfig, Context, ContextConfig, Listener, Mode, RecvHandle, SendBuffer,
+    Connection, ConnectionConfig, Context, ContextConfig, Listener, Mode, RecvHandle, ScopedIp,
+    SendBuffer,
 };
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -38,12 +39,12 @@ fn config(order: &Order, mode: &str, cc: &str) -> Result<ConnectionConfig> {
     })
 }
 
-fn context(bind: IpAddr) -> Result<Context> {
+fn context(bind: ScopedIp) -> Result<Context> {
     Ok(Context::new(ContextConfig { bind, ..ContextConfig::default() })?)
 }
 
 pub(super) fn serve(order: &Order, mode: &str, cc: &str) -> Result<()> {
-    let context = context(order.address.ip())?;
+    let context = context(order.address.into())?;
     let listener = Listener::bind(&context, order.address, config(order, mode, cc)?)?;
     say(&Line::Listening)?;
     if let Task::Bulk { seconds } = order.task {
@@ -149,8 +150,8 @@ fn take(connection: &Connection, bytes: usize, ahead: usize, used: &Used) -> Res
 
 pub(super) fn send(order: &Order, mode: &str, cc: &str) -> Result<()> {
     let unspecified = match order.address {
-        SocketAddr::V4(_) => IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
-        SocketAddr::V6(_) => IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED),
+        SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => ScopedIp::ANY,
     };
     let context = context(unspecified)?;
     let config = config(order, mode, cc)?;

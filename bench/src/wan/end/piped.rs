@@ -4,6 +4,7 @@
 
 use super::{Line, Message, Order, Task, WRITE_BYTES, now_ns, say, thread, watch};
 use anyhow::{Context, Result, bail, ensure};
+use lacuna::ScopedIp;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 fn command(order: &Order, words: &[String]) -> Result<Command> {
     let address = order.address;
     let filled = |word: &String| {
-        word.replace("{host}", &address.ip().to_string())
+        word.replace("{host}", &ScopedIp::from(address).to_string())
             .replace("{port}", &address.port().to_string())
     };
     let [program, arguments @ ..] = words else { bail!("a program without a name") };
