@@ -83,22 +83,44 @@ static inline int oob_prepare(int oob)
     return oob;
 }
 
+/* A listener for IPv6 and IPv4, or for IPv4 where there is no IPv6. */
+static inline int oob_listen(uint16_t port)
+{
+    struct sockaddr_in6 both;
+    struct sockaddr_in only_v4;
+    int on = 1, off = 0, listener = socket(AF_INET6, SOCK_STREAM, 0);
+    memset(&both, 0, sizeof(both));
+    both.sin6_family = AF_INET6;
+    both.sin6_port = htons(port);
+    memset(&only_v4, 0, sizeof(only_v4));
+    only_v4.sin_family = AF_INET;
+    only_v4.sin_port = htons(port);
+    if (listener >= 0) {
+        setsockopt(listener, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+        setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+        if (bind(listener, (struct sockaddr *)&both, sizeof(both)) == 0)
+            return listener;
+        if (errno != EADDRNOTAVAIL)
+            fail("cannot listen on port %u: %s", (unsigned)port, strerror(errno));
+        close(listener);
+    }
+    listener = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(listener, (struct sockaddr *)&only_v4, sizeof(only_v4)))
+        fail("cannot listen on port %u: %s", (unsigned)port, strerror(errno));
+    return listener;
+}
+
 /* Waits for the other program. Port 0 takes any; which, is printed. */
 static inline int oob_accept(uint16_t port)
 {
-    struct sockaddr_in address;
+    struct sockaddr_in6 address;
     socklen_t length = sizeof(address);
-    int on = 1, oob, listener = socket(AF_INET, SOCK_STREAM, 0);
-    memset(&address, 0, sizeof(address));
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_ANY);
-    address.sin_port = htons(port);
-    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (bind(listener, (struct sockaddr *)&address, sizeof(address)) || listen(listener, 1))
-        fail("cannot listen on port %u: %s", (unsigned)port, strerror(errno));
-    if (getsockname(listener, (struct sockaddr *)&address, &length))
+    int oob, listener = oob_listen(port);
+    if (listen(listener, 1) || getsockname(listener, (struct sockaddr *)&address, &length))
         fail("cannot listen: %s", strerror(errno));
-    printf("listening on port %u\n", (unsigned)ntohs(address.sin_port));
+    /* The port is at the same place in an address of either family. */
+    printf("listening on port %u\n", (unsigned)ntohs(address.sin6_port));
     fflush(stdout);
     oob = accept(listener, NULL, NULL);
     if (oob < 0)
@@ -113,7 +135,7 @@ static inline int oob_connect(const char *host, const char *port)
     struct addrinfo hints, *found, *each;
     int oob = -1;
     memset(&hints, 0, sizeof(hints));
-    hints.ai_family = AF_INET;
+    hints.ai_family = AF_UNSPEC;
     hints.ai_socktype = SOCK_STREAM;
     if (getaddrinfo(host, port, &hints, &found))
         fail("no such host: %s", host);

@@ -108,7 +108,7 @@ static void send_all(const char *peer)
 int main(int argc, char **argv)
 {
     if (argc >= 2 && strcmp(argv[1], "server") == 0)
-        serve(argc > 2 ? argv[2] : "0.0.0.0:7412");
+        serve(argc > 2 ? argv[2] : "[::]:7412");
     else if (argc == 3 && strcmp(argv[1], "client") == 0)
         send_all(argv[2]);
     else {

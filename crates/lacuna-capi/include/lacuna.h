@@ -138,7 +138,8 @@ const char *lacuna_last_error(void);
 int lacuna_settings_new(struct lacuna_settings **settings);
 
 /**
- * Changes one setting. Of a context: bind (an IP address of this host),
+ * Changes one setting. Of a context: bind (an IP address of this host, a link-local
+ * one with its interface, as in fe80::1%eth0; "::", the default, is all of them),
  * channels (1 to 16), datapath (udp, udp-plain), progress (threads, manual),
  * receive_buffer_bytes, ecn (on, off: whether packets may be marked), path_memory
  * (a file that keeps what paths are like, for the next program; nothing need be
@@ -181,7 +182,9 @@ int lacuna_context_progress(struct lacuna_context *context, int *worked);
 void lacuna_context_free(struct lacuna_context *context);
 
 /**
- * Listens at address, as in "0.0.0.0:7400"; port 0 takes any. settings may be
+ * Listens at address; port 0 takes any. "[::]:7400" is all addresses of this host,
+ * of IPv6 and IPv4 (of IPv4 where there is no IPv6), "0.0.0.0:7400" those of IPv4, and a
+ * link-local address names its interface, as in "[fe80::1%eth0]:7400". settings may be
  * NULL; of those of a connection the accepting end's own are cc,
  * rate_bits_per_s, deadline_ms, silence_ms, connect_timeout_ms, and mtu_bytes if it
  * is given (the smaller one, if both ends give it). mode, chunk_bytes, split,
@@ -213,9 +216,10 @@ int lacuna_listener_accept(struct lacuna_listener *listener,
 void lacuna_listener_free(struct lacuna_listener *listener);
 
 /**
- * Connects to a listener at peer, as in "host:7400"; what is not written so is
- * LACUNA_USAGE, a host that is not known LACUNA_PEER. settings may be NULL. May be
- * called from any thread.
+ * Connects to a listener at peer, as in "host:7400", "192.0.2.1:7400",
+ * "[2001:db8::1]:7400" or, if it is link-local, "[fe80::1%eth0]:7400" with this host's
+ * interface to it. What is not written so is LACUNA_USAGE, a host that is not known
+ * LACUNA_PEER. settings may be NULL. May be called from any thread.
  */
 int lacuna_connect(struct lacuna_context *context,
                    const char *peer,

@@ -255,8 +255,10 @@ extern "C" {
  *
  * dev_name says what carries the packets: "udp" (or NULL), "udp:ADDRESS" for
  * sockets that are bound to an address of this host, or "mem" for a network
- * inside of this process. With "udp", peers are told the address of this host
- * that its default route uses, or 127.0.0.1 if it has none.
+ * inside of this process. A link-local address of IPv6 names its interface, as in
+ * "udp:fe80::1%eth0"; peers are on that link then. With "udp", sockets take IPv4 and
+ * IPv6, and peers are told the address of this host that its default route of IPv4
+ * uses, or without one that of IPv6, or 127.0.0.1 if it has neither.
  *
  * Returns NULL on failure; lacuna_last_error() of lacuna.h says why. May be
  * called from any thread.

@@ -7,6 +7,7 @@ use super::settings::{Values, lacuna_settings};
 use crate::outcome::{self, Failure, code};
 use crate::pointer::{self, Out};
 use crate::pool::Pool;
+use lacuna::address::{self, AddressError};
 use lacuna::{Connection, PostReceiveError, PostSendError, RecvError, SendFailure, WriteError};
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
@@ -102,9 +103,10 @@ fn is_peer(text: &str) -> bool {
     })
 }
 
-/// Connects to a listener at peer, as in "host:7400"; what is not written so is
-/// LACUNA_USAGE, a host that is not known LACUNA_PEER. settings may be NULL. May be
-/// called from any thread.
+/// Connects to a listener at peer, as in "host:7400", "192.0.2.1:7400",
+/// "[2001:db8::1]:7400" or, if it is link-local, "[fe80::1%eth0]:7400" with this host's
+/// interface to it. What is not written so is LACUNA_USAGE, a host that is not known
+/// LACUNA_PEER. settings may be NULL. May be called from any thread.
 ///
 /// # Safety
 /// context was not freed; peer is a terminated string; settings is NULL or was
@@ -129,6 +131,11 @@ pub unsafe extern "C" fn lacuna_connect(
             return Err(Failure::usage(format!(
                 "peer \"{peer}\": write HOST:PORT, as in host:7400"
             )));
+        }
+        if let Err(error @ (AddressError::NoZone { .. } | AddressError::NoInterface { .. })) =
+            address::parse(peer)
+        {
+            return Err(Failure::usage(format!("peer \"{peer}\": {error}")));
         }
         let made = Connection::connect(context.context(), peer, values.connection);
         out.set(lacuna_connection::new(made.map_err(|error| connect_failure(&error))?));

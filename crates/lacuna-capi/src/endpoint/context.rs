@@ -6,7 +6,6 @@ use crate::outcome::{self, Failure, code};
 use crate::pointer::{self, Out};
 use lacuna::{ConnectError, Context, ContextError, Listener};
 use std::ffi::{c_char, c_int};
-use std::net::SocketAddr;
 
 /// Sockets and threads that connections share.
 pub struct lacuna_context {
@@ -99,7 +98,9 @@ pub unsafe extern "C" fn lacuna_context_free(context: *mut lacuna_context) {
     });
 }
 
-/// Listens at address, as in "0.0.0.0:7400"; port 0 takes any. settings may be
+/// Listens at address; port 0 takes any. "[::]:7400" is all addresses of this host,
+/// of IPv6 and IPv4 (of IPv4 where there is no IPv6), "0.0.0.0:7400" those of IPv4, and a
+/// link-local address names its interface, as in "[fe80::1%eth0]:7400". settings may be
 /// NULL; of those of a connection the accepting end's own are cc,
 /// rate_bits_per_s, deadline_ms, silence_ms, connect_timeout_ms, and mtu_bytes if it
 /// is given (the smaller one, if both ends give it). mode, chunk_bytes, split,
@@ -125,8 +126,8 @@ pub unsafe extern "C" fn lacuna_listener_new(
         let values = unsafe { Values::of(settings) }?;
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(listener, "listener") }?;
-        let address: SocketAddr = text.parse().map_err(|_| {
-            Failure::usage(format!("address \"{text}\": write ADDRESS:PORT, as in 0.0.0.0:7400"))
+        let address = lacuna::address::parse(text).map_err(|error| {
+            Failure::usage(format!("address: {error}; write ADDRESS:PORT, as in [::]:7400"))
         })?;
         let made = Listener::bind(&context.context, address, values.connection);
         let made = made.map_err(|error| connect_failure(&error))?;

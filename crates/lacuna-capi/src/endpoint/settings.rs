@@ -165,7 +165,8 @@ pub unsafe extern "C" fn lacuna_settings_new(settings: *mut *mut lacuna_settings
     })
 }
 
-/// Changes one setting. Of a context: bind (an IP address of this host),
+/// Changes one setting. Of a context: bind (an IP address of this host, a link-local
+/// one with its interface, as in fe80::1%eth0; "::", the default, is all of them),
 /// channels (1 to 16), datapath (udp, udp-plain), progress (threads, manual),
 /// receive_buffer_bytes, ecn (on, off: whether packets may be marked), path_memory
 /// (a file that keeps what paths are like, for the next program; nothing need be
@@ -220,6 +221,7 @@ mod tests {
     fn settings_are_read_or_refused_with_what_they_take() {
         let mut values = Values::default();
         for (name, value) in [
+            ("bind", "fe80::1%lo"),
             ("bind", "127.0.0.1"),
             ("channels", "4"),
             ("progress", "manual"),
@@ -257,6 +259,8 @@ mod tests {
         assert_eq!(values.connection.mtu_bytes, None);
         for (name, value, text) in [
             ("colour", "red", "one of bind, channels"),
+            ("bind", "eth0", "no IP address"),
+            ("bind", "fe80::1", "use fe80::1%INTERFACE"),
             ("channels", "many", "invalid digit"),
             ("mode", "tcp", "one of auto, raw, sr"),
             ("mode", "ec:mds:200:100", "255"),

@@ -10,9 +10,9 @@ use crate::pointer;
 use crate::pool::Pool;
 use crate::progress::Driver;
 use lacuna::datapath::MemNetwork;
-use lacuna::{Context, ContextConfig, DatapathKind, Progress};
+use lacuna::{Context, ContextConfig, DatapathKind, Progress, ScopedIp};
 use std::ffi::{c_char, c_int};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -24,9 +24,12 @@ const FEW_CORES: usize = 2;
 /// How long a worker thread looks for work before it sleeps, as the facade does
 /// by default.
 const SPIN: Duration = Duration::from_micros(20);
-/// An address of the range for documentation (RFC 5737): to ask the system which
-/// of its own addresses leads out. Nothing is sent there.
-const ELSEWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9);
+/// Addresses of the ranges for documentation (RFC 5737, RFC 3849): to ask the system
+/// which of its own addresses leads out. Nothing is sent there.
+const ELSEWHERE: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
+];
 
 /// A context: sockets that queue pairs share.
 pub struct sdr_context {
@@ -43,8 +46,10 @@ pub struct sdr_context {
 ///
 /// dev_name says what carries the packets: "udp" (or NULL), "udp:ADDRESS" for
 /// sockets that are bound to an address of this host, or "mem" for a network
-/// inside of this process. With "udp", peers are told the address of this host
-/// that its default route uses, or 127.0.0.1 if it has none.
+/// inside of this process. A link-local address of IPv6 names its interface, as in
+/// "udp:fe80::1%eth0"; peers are on that link then. With "udp", sockets take IPv4 and
+/// IPv6, and peers are told the address of this host that its default route of IPv4
+/// uses, or without one that of IPv6, or 127.0.0.1 if it has neither.
 ///
 /// Returns NULL on failure; lacuna_last_error() of lacuna.h says why. May be
 /// called from any thread.
@@ -88,7 +93,7 @@ pub unsafe extern "C" fn sdr_context_create(
             registered: Pool::new(usize::MAX),
             regions: Arc::default(),
             driver: Arc::new(driver),
-            advertise: if bind.is_unspecified() { own_address() } else { bind },
+            advertise: if bind.ip().is_unspecified() { own_address() } else { bind.ip() },
         })))
     })
 }
@@ -114,20 +119,19 @@ pub unsafe extern "C" fn sdr_context_destroy(context: *mut sdr_context) -> c_int
 }
 
 /// What a device name stands for.
-fn datapath(name: &str) -> Result<(DatapathKind, IpAddr), Failure> {
+fn datapath(name: &str) -> Result<(DatapathKind, ScopedIp), Failure> {
     /// Contexts of one process that are to reach each other share it.
     static NETWORK: OnceLock<MemNetwork> = OnceLock::new();
-    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     match name.split_once(':') {
-        None if name == "udp" => Ok((DatapathKind::Udp, any)),
+        None if name == "udp" => Ok((DatapathKind::Udp, ScopedIp::ANY)),
         None if name == "mem" => {
             let network = NETWORK.get_or_init(MemNetwork::new).clone();
-            Ok((DatapathKind::Mem(network), IpAddr::V4(Ipv4Addr::LOCALHOST)))
+            Ok((DatapathKind::Mem(network), Ipv4Addr::LOCALHOST.into()))
         }
         Some(("udp", address)) => match address.parse() {
             Ok(address) => Ok((DatapathKind::Udp, address)),
-            Err(_) => Err(Failure::usage(format!(
-                "device \"{name}\": \"{address}\" is no IP address; write udp:ADDRESS with an address of this host"
+            Err(error) => Err(Failure::usage(format!(
+                "device \"{name}\": {error}; write udp:ADDRESS with an address of this host"
             ))),
         },
         _ => Err(Failure::usage(format!(
@@ -149,11 +153,16 @@ fn workers(channels: usize, wished: Option<usize>) -> usize {
 
 /// The address that the default route uses.
 fn own_address() -> IpAddr {
-    let asked = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
-        socket.connect(ELSEWHERE)?;
-        socket.local_addr()
-    });
-    asked.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip())
+    let towards = |elsewhere: IpAddr| {
+        let any = match elsewhere {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        let socket = UdpSocket::bind((any, 0)).ok()?;
+        socket.connect((elsewhere, 9)).ok()?;
+        socket.local_addr().ok().map(|address| address.ip())
+    };
+    ELSEWHERE.into_iter().find_map(towards).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
 #[cfg(test)]
@@ -162,12 +171,26 @@ mod tests {
 
     #[test]
     fn device_names_pick_the_datapath() {
-        assert!(matches!(datapath("udp"), Ok((DatapathKind::Udp, ip)) if ip.is_unspecified()));
-        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        assert!(matches!(datapath("udp:127.0.0.1"), Ok((DatapathKind::Udp, ip)) if ip == here));
-        assert!(matches!(datapath("udp:::1"), Ok((DatapathKind::Udp, ip)) if ip.is_ipv6()));
+        let bind = |name| match datapath(name) {
+            Ok((DatapathKind::Udp, bind)) => bind,
+            other => panic!("{name}: {other:?}"),
+        };
+        assert_eq!(bind("udp"), ScopedIp::ANY);
+        assert_eq!(bind("udp:127.0.0.1"), Ipv4Addr::LOCALHOST.into());
+        assert_eq!(bind("udp:::1"), Ipv6Addr::LOCALHOST.into());
+        let linked = bind("udp:fe80::1%lo");
+        assert!(linked.ip().is_ipv6() && linked.scope_id() > 0, "{linked}");
         assert!(matches!(datapath("mem"), Ok((DatapathKind::Mem(_), _))));
-        for bad in ["", "mlx5_0", "udp:", "udp:eth0", "mem:1", "xdp:eth0"] {
+        for bad in [
+            "",
+            "mlx5_0",
+            "udp:",
+            "udp:eth0",
+            "udp:fe80::1",
+            "udp:fe80::1%nothere0",
+            "mem:1",
+            "xdp:eth0",
+        ] {
             let error = format!("{:?}", datapath(bad).unwrap_err());
             assert!(error.contains("udp:ADDRESS"), "{error}");
         }

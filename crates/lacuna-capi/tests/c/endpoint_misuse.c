@@ -53,7 +53,15 @@ int main(void)
     CHECK(lacuna_context_progress(context, &flag) == LACUNA_OK && flag == 0);
     CHECK_CODE(lacuna_listener_new(context, "somewhere", NULL, &listener), LACUNA_USAGE,
                "ADDRESS:PORT");
-    CHECK_CODE(lacuna_listener_new(NULL, "0.0.0.0:0", NULL, &listener), LACUNA_USAGE, "NULL");
+    CHECK_CODE(lacuna_listener_new(context, "[fe80::1]:0", NULL, &listener), LACUNA_USAGE,
+               "use fe80::1%INTERFACE");
+    CHECK_CODE(lacuna_listener_new(context, "[fe80::1%nothere0]:0", NULL, &listener), LACUNA_USAGE,
+               "no network interface");
+    CHECK_CODE(lacuna_connect(context, "[fe80::1]:7400", NULL, &connection), LACUNA_USAGE,
+               "use fe80::1%INTERFACE");
+    CHECK_CODE(lacuna_connect(context, "[fe80::1%nothere0]:7400", NULL, &connection), LACUNA_USAGE,
+               "no network interface");
+    CHECK_CODE(lacuna_listener_new(NULL, "[::]:0", NULL, &listener), LACUNA_USAGE, "NULL");
     CHECK(lacuna_settings_set(settings, "cc", "fixed") == LACUNA_OK);
     CHECK_CODE(lacuna_listener_new(context, "127.0.0.1:0", settings, &listener), LACUNA_USAGE,
                "needs a rate");
