@@ -183,6 +183,9 @@ mod tests {
             let remembered = paths.remembered(on(zone), (40_000_000, 40_000_000), 1);
             assert_eq!(remembered.start.is_some(), is_known, "{zone}");
         }
+        if cfg!(target_os = "linux") {
+            assert_eq!(key(on(1)), "fe80::1%lo", "numbers of interfaces change");
+        }
     }
 
     #[test]
