@@ -88,7 +88,7 @@ const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 fn context(way: Way, most_bytes: &Arc<AtomicUsize>, progress: Progress, channels: u8) -> Context {
     let most_bytes = most_bytes.clone();
     let config = ContextConfig {
-        bind: LOCALHOST,
+        bind: LOCALHOST.into(),
         progress,
         channels,
         wrap: Some(Arc::new(move |_, inner| {

@@ -12,7 +12,6 @@ use crate::failure::Failure;
 use crate::output::{Output, conclude, start_line};
 use crate::purpose::{self, Purpose};
 use crate::{interrupt, reach};
-use lacuna::address::show;
 use lacuna::{Connection, ConnectionConfig, ContextConfig, Wrap};
 use std::time::Duration;
 

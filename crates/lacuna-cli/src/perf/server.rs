@@ -74,7 +74,7 @@ enum Admitted<'a> {
 /// What was counted of a client, with `--json`.
 #[derive(Debug, Serialize)]
 struct ClientResult {
-    client: SocketAddr,
+    client: String,
     mode: String,
     size_bytes: u64,
     seconds: f64,
@@ -86,7 +86,7 @@ struct ClientResult {
 }
 
 impl ClientResult {
-    fn new(client: SocketAddr, taken: &Taken, failure: Option<&Failure>) -> Self {
+    fn new(client: String, taken: &Taken, failure: Option<&Failure>) -> Self {
         Self {
             client,
             mode: taken.mode.clone(),
@@ -171,7 +171,7 @@ impl Server {
 
     fn session(&self, connection: &Connection, ticket: &Ticket<'_>) -> Result<(), Failure> {
         self.lock().is_last_taken = self.settings.once;
-        let peer = show(connection.peer());
+        let peer = show(connection.peer()).to_string();
         let session = Session {
             connection,
             measured: &ticket.measured,
@@ -186,7 +186,7 @@ impl Server {
         if let Some(taken) = &taken
             && self.output.json
         {
-            let told = ClientResult::new(peer, taken, result.as_ref().err());
+            let told = ClientResult::new(peer.clone(), taken, result.as_ref().err());
             // It goes on serving all the same.
             self.output.object(&told).unwrap_or_else(complain);
         }

@@ -8,7 +8,6 @@ use super::host::Sending;
 use crate::failure::Failure;
 use crate::interrupt::LOOK;
 use lacuna::Wrap;
-use lacuna::address::show;
 use lacuna::datapath::{
     BurstBuffers, Datapath, Offload, Placer, ReceivedBatch, SendError, Udp, UdpConfig, Waiter,
     ends_socket,
