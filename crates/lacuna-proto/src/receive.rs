@@ -219,7 +219,7 @@ impl Receive {
     }
 
     /// Checks where a packet of `length` bytes lies, and takes in what it says of its message.
-    #[inline]
+    #[inline(always)]
     fn admit(&self, at: Position, length: u64, only_immediate: bool) -> Result<(), Discard> {
         let mtu_bytes = u64::from(self.geometry.mtu_bytes());
         let end = at.offset + length;
@@ -248,7 +248,7 @@ impl Receive {
     }
 
     /// What a packet does that is here.
-    #[inline]
+    #[inline(always)]
     fn duplicate(&self, at: Position) -> Option<Placed> {
         let now = self.packet_word(at.packet / 64);
         if now & 1 << (at.packet % 64) == 0 {
@@ -261,7 +261,7 @@ impl Receive {
     }
 
     /// Sets the bit of a packet whose bytes are all there, and its chunk's if it is whole by it.
-    #[inline]
+    #[inline(always)]
     fn set_packet(&self, packet: u32) -> Placed {
         let bit = 1u64 << (packet % 64);
         let word = &self.packet_bits()[(packet / 64) as usize];

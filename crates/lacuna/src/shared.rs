@@ -142,12 +142,14 @@ impl Shared {
         }
     }
 
+    /// Whether a packet was refused as too large.
+    pub(crate) fn has_too_large(&self) -> bool {
+        self.too_large_bytes.load(Ordering::Relaxed) > 0
+    }
+
     /// The shortest packet that was refused as too large, once.
     pub(crate) fn take_too_large(&self) -> Option<usize> {
-        match self.too_large_bytes.load(Ordering::Relaxed) {
-            0 => None,
-            _ => Some(self.too_large_bytes.swap(0, Ordering::AcqRel)),
-        }
+        Some(self.too_large_bytes.swap(0, Ordering::AcqRel)).filter(|bytes| *bytes > 0)
     }
 
     /// A worker can place packets of its channels from now on.

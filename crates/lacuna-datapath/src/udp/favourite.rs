@@ -103,6 +103,7 @@ impl Favourite {
 
     /// A burst is about to go to `to` (as the socket says it): by the connected
     /// socket, if there is one that goes there.
+    #[inline]
     pub(super) fn on_burst(
         &mut self,
         now_ns: u64,
@@ -116,12 +117,7 @@ impl Favourite {
         self.row = self.row.saturating_add(1);
         self.is_behind_burst = true;
         if self.row >= ROW && self.made.is_none() && now_ns >= self.not_before_ns {
-            self.made = Connected::new(now_ns, to, first, config).ok();
-            self.may_hold_older = true;
-            if self.made.is_none() {
-                // No route, no descriptor: it may pass.
-                self.not_before_ns = now_ns.saturating_add(AGAIN_NS);
-            }
+            self.make(now_ns, to, first, config);
         }
         let made = self.made.as_mut()?;
         let is_there = made.to == to && made.has_source(now_ns);
@@ -129,6 +125,17 @@ impl Favourite {
             made.is_over = !is_there;
         }
         is_there.then(|| made.socket.as_fd())
+    }
+
+    /// Makes the connected socket, if it is to be had.
+    #[cold]
+    fn make(&mut self, now_ns: u64, to: SocketAddr, first: &UdpSocket, config: &UdpConfig) {
+        self.made = Connected::new(now_ns, to, first, config).ok();
+        self.may_hold_older = true;
+        if self.made.is_none() {
+            // No route, no descriptor: it may pass.
+            self.not_before_ns = now_ns.saturating_add(AGAIN_NS);
+        }
     }
 
     pub(super) fn made(&mut self) -> Option<&mut Connected> {

@@ -85,7 +85,11 @@ impl Passage {
 
     /// A run of `count` packets, `short` of them at its end shorter than others, is judged; what
     /// of it did not come is lost.
+    #[inline]
     pub(super) fn on_judged(&mut self, watch: &Watch, psn_end: u64, count: u64, short: u64) {
+        if psn_end <= watch.evident_psn {
+            return;
+        }
         let since = psn_end.saturating_sub(watch.evident_psn).min(count);
         let full = since.saturating_sub(short);
         self.lost_packets += full;

@@ -111,6 +111,11 @@ impl QueuePair {
         self.send.payload_bytes_max()
     }
 
+    /// Whether the owner is asked for something, or not told of something, about the size of packets.
+    pub fn has_new_size(&self) -> bool {
+        self.mtu.asks_host | self.mtu.news.is_some()
+    }
+
     /// The size of packets has changed, if nobody was told yet.
     pub fn take_narrowed(&mut self) -> Option<Narrowed> {
         self.mtu.news.take()

@@ -326,8 +326,11 @@ impl SendSide {
         if allowed == 0 {
             return None;
         }
-        // Pieces of a packet go together.
-        let allowed = (allowed / pieces).clamp(1, waiting);
+        let allowed = match pieces {
+            1 => allowed.min(waiting),
+            // Those of a packet go together.
+            _ => (allowed / pieces).clamp(1, waiting),
+        };
         let taken = self.queues.take(channel, allowed)?;
         let (number, packets) = (taken.segment.number, taken.packets);
         let (segment, whole_end) = (taken.segment, taken.whole_end);

@@ -251,9 +251,14 @@ impl Transmit {
 
     /// How many of its packets on the wire are shorter than they can be: those of the packet that
     /// ends the data.
+    #[inline]
     pub(crate) fn short_packets(&self) -> u32 {
-        let last = self.segment.payload_bytes(self.packets.end - 1);
-        if last < self.segment.mtu_bytes() { self.pieces } else { 0 }
+        let segment = &*self.segment;
+        let is_short = match self.is_parity() {
+            true => segment.parity_bytes(self.packets.end - 1) < segment.mtu_bytes(),
+            false => u64::from(self.packets.end) * segment.mtu_bytes() > segment.end_bytes(),
+        };
+        if is_short { self.pieces } else { 0 }
     }
 
     /// Bytes of headers and trailers of the whole run.

@@ -128,10 +128,9 @@ impl Teller<'_> {
             // The application may wait for it all the same: for a failure, say.
             return Settled { news: qp.take_news(), ..Settled::default() };
         }
-        if let Some(packet_bytes) = shared.take_too_large() {
-            qp.on_too_large(now_ns, packet_bytes as u32);
+        if shared.has_too_large() | qp.has_new_size() {
+            self.settle_size(now_ns, qp, addresses, shared);
         }
-        self.ask_route(now_ns, qp, addresses);
         // What was flushed just now is behind a flush that speaks of it.
         shared.tell_handed(qp);
         // What came here may have queued runs, or opened the window, for
@@ -164,9 +163,19 @@ impl Teller<'_> {
         }
     }
 
-    /// Tells a queue pair whose full packets do not seem to pass what the host knows of the route,
-    /// if it asks.
-    fn ask_route(&self, now_ns: u64, qp: &mut QueuePair, addresses: &[Option<SocketAddr>]) {
+    /// Tells a queue pair whose full packets do not seem to pass what this host has refused, and
+    /// what it knows of the route; and everybody what became of that.
+    #[cold]
+    fn settle_size(
+        &self,
+        now_ns: u64,
+        qp: &mut QueuePair,
+        addresses: &[Option<SocketAddr>],
+        shared: &Shared,
+    ) {
+        if let Some(packet_bytes) = shared.take_too_large() {
+            qp.on_too_large(now_ns, packet_bytes as u32);
+        }
         if qp.take_route_question() {
             let known = self
                 .channels
