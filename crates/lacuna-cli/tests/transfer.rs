@@ -9,6 +9,8 @@ mod breaks;
 mod codes;
 #[path = "transfer/ends.rs"]
 mod ends;
+#[path = "transfer/folder.rs"]
+mod folder;
 #[path = "transfer/hostile.rs"]
 mod hostile;
 #[path = "transfer/partials.rs"]

@@ -43,6 +43,12 @@ Partial files:
   resumes from it. recv --clean removes those that no transfer is using; nothing
   else has to be remembered or removed.
 
+The folder:
+  Each sender gets the folder that has the path of --dir when it comes: one that
+  was renamed or removed meanwhile is made again. A transfer under way ends in the
+  folder that it began in, wherever that was moved; if it was removed, the
+  transfer ends with an error and the same command begins anew.
+
 Room:
   A file that cannot fit on the disk is refused when it is offered, so that
   smaller ones can still come. If others fill the disk meanwhile, the file fails,
@@ -120,7 +126,8 @@ pub(crate) struct RecvArgs {
         value_name = "ADDRESS:PORT"
     )]
     pub(super) listen: SocketAddr,
-    /// Folder to receive into; made if it does not exist
+    /// Folder to receive into; made if it does not exist, also if it has gone when a
+    /// sender comes
     #[arg(long, default_value = ".")]
     pub(super) dir: PathBuf,
     /// End after one sender, with its result

@@ -1,8 +1,9 @@
 //! `lacuna recv`: waits for senders and serves each on a thread of its own,
-//! all into one folder.
+//! all into the folder that has the given path when they come.
 
 mod behind;
 mod clean;
+mod folder;
 mod offers;
 mod partial;
 mod session;
@@ -26,6 +27,7 @@ use crate::thread::Over;
 use crate::units::show_bytes;
 use crate::{interrupt, listening, thread};
 use behind::Behind;
+use folder::{Folder, Which};
 use lacuna::address::show;
 use lacuna::{Connection, ConnectionConfig, ConnectionStats, ContextConfig};
 use rustix::fs::Mode;
@@ -34,7 +36,6 @@ use space::Promises;
 use std::collections::BTreeMap;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -56,9 +57,7 @@ struct Server {
     args: Settings,
     output: Output,
     reception: Arc<Reception>,
-    /// The folder as the user named it, and a handle on it.
-    dir: PathBuf,
-    root: Arc<OwnedFd>,
+    folder: Folder,
     umask: Mode,
     /// Sessions by the sender's id: one that comes back ends its old one.
     sessions: Mutex<BTreeMap<[u8; 16], Standing>>,
@@ -104,9 +103,7 @@ pub(crate) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
     let reception = Reception::open(&context, args.listen, config, output)?;
     let address = reception.local_addr();
     // Only now: a receiver that cannot listen leaves nothing behind.
-    std::fs::create_dir_all(&args.dir)
-        .map_err(|error| Failure::file("make the folder", &args.dir, &error))?;
-    let root = Tree::open(&args.dir).map_err(|error| Failure::file("open", &args.dir, &error))?;
+    let folder = Folder::open(&args.dir)?;
     let server = Arc::new(Server {
         args: Settings {
             rules: Rules { overwrite: args.overwrite, sync: args.sync },
@@ -115,8 +112,7 @@ pub(crate) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
         },
         output,
         reception: reception.clone(),
-        dir: args.dir.clone(),
-        root,
+        folder,
         umask: umask(),
         sessions: Mutex::new(BTreeMap::new()),
         promises: Promises::default(),
@@ -142,14 +138,14 @@ impl Server {
     /// Serves one control connection to its end.
     fn connected(&self, stream: TcpStream) -> Served {
         let admit = |tag| match Purpose::of(tag) {
-            Some((Purpose::Files, _)) => self.take_seat(),
+            Some((Purpose::Files, _)) => Ok((self.take_seat()?, self.look_at_folder()?)),
             _ => Err(Purpose::Files.refusal(tag)),
         };
-        let (guest, seat) = self.reception.let_in(stream, admit)?;
+        let (guest, (seat, root)) = self.reception.let_in(stream, admit)?;
         let connection = &guest.connection;
         let progress = Arc::new(Progress::new(self.output, Side::Receiver));
         progress.note(&start_line(connection));
-        let result = self.session(connection, progress);
+        let result = self.session(connection, root, progress);
         if self.args.once && result.is_some() {
             // Nobody comes after the one.
             std::mem::forget(seat);
@@ -166,12 +162,32 @@ impl Server {
         }
     }
 
-    fn session(&self, connection: &Connection, progress: Arc<Progress>) -> Served {
+    /// The folder for a sender that comes now, or why there is none.
+    fn look_at_folder(&self) -> Result<Arc<OwnedFd>, String> {
+        let named = self.folder.named().display();
+        let (root, found) = self.folder.look().map_err(|error| {
+            self.output.note(&format!("cannot open or make the folder {named}: {error}"));
+            format!("the folder that it receives into can neither be opened nor made: {error}")
+        })?;
+        match found {
+            Which::Same => {}
+            Which::Another => self.output.note(&format!("{named} is another folder than before")),
+            Which::Made => self.output.note(&format!("{named} was gone and was made again")),
+        }
+        Ok(root)
+    }
+
+    fn session(
+        &self,
+        connection: &Connection,
+        root: Arc<OwnedFd>,
+        progress: Arc<Progress>,
+    ) -> Served {
         let reporter = Reporter::new(self.output, progress.clone());
         let threads =
             reporter.and_then(|reporter| Ok((reporter, HashThread::start()?, Behind::start()?)));
         let (reporter, hashes, behind) = match threads {
-            Ok((reporter, hashes, behind)) => (reporter.below(&self.dir), hashes, behind),
+            Ok((reporter, hashes, behind)) => (reporter.below(self.folder.named()), hashes, behind),
             Err(failure) => return Some(Err(failure)),
         };
         let mut alive = Vec::new();
@@ -181,7 +197,7 @@ impl Server {
         let stop = || interrupt::requested() || replaced.load(Ordering::Relaxed);
         let mut session = Session {
             rules: self.args.rules,
-            tree: Tree::new(self.root.clone(), self.umask),
+            tree: Tree::new(root, self.umask),
             lane: &lane,
             hashes: &hashes,
             behind: &behind,
@@ -306,6 +322,7 @@ impl Server {
             return Failure::Interrupted;
         }
         let kept = match session.interrupted_file() {
+            Some(_) if session.tree.is_removed() => String::new(),
             Some((name, bytes)) => {
                 format!("; {} of {name} are kept", show_bytes(bytes))
             }

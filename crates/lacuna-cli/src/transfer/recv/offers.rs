@@ -1,9 +1,7 @@
 //! Offers: what there is already of each item, and what is asked for.
 
 use super::partial::Partial;
-use super::session::{
-    Ended, Fault, Offered, Resumable, Session, differs, protocol, refused, taken,
-};
+use super::session::{Ended, Fault, Offered, Resumable, Session, differs, protocol, taken};
 use super::space;
 use super::tree::{Found, look, open_file};
 use crate::transfer::ladder;
@@ -50,15 +48,15 @@ impl Session<'_> {
     }
 
     fn take_folder(&mut self, number: u64, name: &Name, meta: Meta) -> Result<Offered, Fault> {
-        self.tree.make_folder(name, meta.mode).map_err(|error| refused(&error))?;
+        self.tree.make_folder(name, meta.mode).map_err(|error| self.refused(&error))?;
         self.reporter.folder();
         self.settle(number, Outcome::Complete, "").map_err(Fault::Ended)?;
         Ok(Offered::Closed)
     }
 
     fn take_file(&mut self, number: u64, name: Name, meta: Meta) -> Result<Offered, Fault> {
-        let folder = self.tree.folder_of(&name).map_err(|error| refused(&error))?;
-        let found = look(&*folder, name.leaf()).map_err(|error| refused(&error))?;
+        let folder = self.tree.folder_of(&name).map_err(|error| self.refused(&error))?;
+        let found = look(&*folder, name.leaf()).map_err(|error| self.refused(&error))?;
         match found {
             Found::Nothing => self.want(number, name, meta, &folder),
             Found::File { size_bytes, modified } if size_bytes == meta.size_bytes => {
@@ -113,7 +111,7 @@ impl Session<'_> {
                 .map_err(|error| self.failed("open", &error))?;
             if partial.is_none()
                 && let Found::File { size_bytes, .. } =
-                    look(&**folder, name.leaf()).map_err(|error| refused(&error))?
+                    look(&**folder, name.leaf()).map_err(|error| self.refused(&error))?
                 && size_bytes == meta.size_bytes
             {
                 // Another transfer held it until it was whole.

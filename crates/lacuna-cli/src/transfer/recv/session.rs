@@ -119,6 +119,9 @@ pub(super) enum Fault {
 impl Session<'_> {
     /// Takes one message.
     pub(crate) fn on_message(&mut self, block: Block, len: usize) -> Result<(), Ended> {
+        if self.tree.is_removed() {
+            return Err(removed());
+        }
         let message = SendBuffer::new(Arc::new(block));
         for record in records(&message[..len]) {
             let record = record.map_err(|error| Ended::Protocol(error.to_string()))?;
@@ -203,7 +206,7 @@ impl Session<'_> {
                 }
             }
             None if from == 0 => {
-                let folder = self.tree.folder_of(name).map_err(|error| refused(&error))?;
+                let folder = self.tree.folder_of(name).map_err(|error| self.refused(&error))?;
                 let made = Partial::make(&folder, name, self.stop);
                 (made.map_err(|error| self.failed("write", &error))?, Hasher::new())
             }
@@ -309,8 +312,8 @@ impl Session<'_> {
         if appeared.map_err(|error| self.failed("read", &error))? {
             return partial.remove().map_err(|error| self.failed("finish", &error));
         }
-        let folder = self.tree.folder_of(name).map_err(|error| refused(&error))?;
-        Err(match look(&*folder, name.leaf()).map_err(|error| refused(&error))? {
+        let folder = self.tree.folder_of(name).map_err(|error| self.refused(&error))?;
+        Err(match look(&*folder, name.leaf()).map_err(|error| self.refused(&error))? {
             Found::File { .. } => differs("appeared meanwhile with other content"),
             Found::Folder => taken("a folder"),
             Found::Other(what) => taken(what),
@@ -454,7 +457,19 @@ impl Session<'_> {
             io::ErrorKind::ReadOnlyFilesystem => {
                 Fault::Ended(Ended::Unable(format!("cannot {doing}: {error}")))
             }
+            io::ErrorKind::NotFound if self.tree.is_removed() => Fault::Ended(removed()),
             _ => Fault::Item(Outcome::Failed, format!("cannot {doing}: {error}")),
+        }
+    }
+
+    /// An item for whose name there is no place, or the end if there is none for any.
+    pub(super) fn refused(&self, error: &io::Error) -> Fault {
+        match error.kind() {
+            _ if space::is_full(error) => {
+                Fault::Ended(Ended::Unable(format!("cannot make a folder: {error}")))
+            }
+            _ if self.tree.is_removed() => Fault::Ended(removed()),
+            _ => Fault::Item(Outcome::Refused, error.to_string()),
         }
     }
 
@@ -502,6 +517,11 @@ impl State {
     }
 }
 
+/// Nothing can come into a folder that has no name any more.
+fn removed() -> Ended {
+    Ended::Unable("the folder that files are received into was removed meanwhile".to_owned())
+}
+
 pub(super) fn protocol(how: &str) -> Ended {
     Ended::Protocol(how.to_owned())
 }
@@ -516,13 +536,4 @@ pub(super) fn differs(how: &str) -> Fault {
 pub(super) fn taken(what: &str) -> Fault {
     let hint = "move it away there, or send under another name";
     Fault::Item(Outcome::Refused, format!("exists and is {what} ({hint})"))
-}
-
-pub(super) fn refused(error: &io::Error) -> Fault {
-    match error.kind() {
-        _ if space::is_full(error) => {
-            Fault::Ended(Ended::Unable(format!("cannot make a folder: {error}")))
-        }
-        _ => Fault::Item(Outcome::Refused, error.to_string()),
-    }
 }

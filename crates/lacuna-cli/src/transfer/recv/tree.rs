@@ -2,6 +2,7 @@
 //! it, and no part may be a link: whatever the peer names, and whatever lies
 //! there already, nothing outside is reached.
 
+use super::folder;
 use crate::transfer::name::Name;
 use crate::transfer::wire::Time;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawMode, mkdirat, openat, statat};
@@ -49,6 +50,11 @@ impl Tree {
     /// `umask`: permissions that nothing gets.
     pub(crate) fn new(root: Arc<OwnedFd>, umask: Mode) -> Self {
         Self { root, last: None, umask }
+    }
+
+    /// Whether the folder was removed since.
+    pub(crate) fn is_removed(&self) -> bool {
+        folder::is_removed(&*self.root)
     }
 
     /// The folder that a name is in.

@@ -402,7 +402,7 @@ pub(crate) fn ended_by(kind: FatalKind, reason: &str) -> Ended {
     let reason = shown_text(reason);
     Ended::Failed(match kind {
         FatalKind::Unable => Failure::Network(format!(
-            "the receiver gave up: {reason}; what it has is kept, run the same command again to resume"
+            "the receiver gave up: {reason}; run the same command again to resume"
         )),
         FatalKind::Protocol => {
             Failure::Network(format!("the receiver does not understand this end: {reason}"))
