@@ -1,6 +1,6 @@
 //! Commands that reached the wrong server.
 
-use crate::ends::{Receiver, lacuna, one_file, send, spawn};
+use crate::ends::{Receiver, lacuna, one_file, send, spawn, wait_until};
 use crate::speech::{
     FakeReceiver, FakeSession, data, end, hello, offer, sender_of, start, try_connect,
 };
@@ -82,4 +82,27 @@ fn with_once_a_second_sender_is_told_that_it_is_busy() {
     assert_eq!(receiver.finish().code, 0);
     assert_eq!(fs::read(dst.join("f")).unwrap(), b"data");
     assert!(!dst.join("file").exists());
+}
+
+#[test]
+fn a_sender_that_is_lost_is_told_in_a_sentence() {
+    let (_dir, _, dst) = one_file("");
+    let receiver = Receiver::start(&dst, &[]);
+    // Before it said anything, in the middle of a file, and in another language.
+    for words in [vec![], [hello(1), offer(b"f", 4), start(0, 0)].concat(), b"GET /".to_vec()] {
+        let mut session = FakeSession::connect(&receiver);
+        if !words.is_empty() {
+            session.say(&words);
+            session.hear(if words == b"GET /" { b"unknown record" } else { b"lacuna" });
+        }
+    }
+    for told in [
+        "the sender ended before everything was sent; it had not said anything",
+        "the sender ended before everything was sent; 0 B of f are kept",
+        "is no lacuna send of this version: unknown record",
+    ] {
+        wait_until(told, || receiver.stderr().contains(told));
+    }
+    let said = receiver.stderr();
+    assert!(!said.contains("WARN") && !said.contains("peer="), "{said}");
 }

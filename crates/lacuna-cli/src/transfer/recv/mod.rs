@@ -234,9 +234,8 @@ impl Server {
             if sessions.get(&id).is_some_and(|other| other.number == session.promised.number()) {
                 sessions.remove(&id);
             }
-        } else if ended.is_some() {
-            // It never said what it wanted.
-            tracing::warn!(?ended, peer = %show(connection.peer()), "no sender of files");
+        } else if let Some(ended) = ended {
+            progress.note(&no_sender(connection, &ended));
             return None;
         }
         let failure = ended.map(|ended| self.explain(&session, ended));
@@ -335,6 +334,16 @@ impl Server {
                 Failure::Network(format!("the sender breaks the file protocol: {reason}{kept}"))
             }
         }
+    }
+}
+
+/// What to say of a peer that never said what it wants.
+fn no_sender(connection: &Connection, ended: &Ended) -> String {
+    let peer = connection.peer();
+    match ended {
+        Ended::Lost(reason) => format!("{peer}: {reason}; it had not said anything"),
+        Ended::Unable(reason) => format!("{peer}: {reason}"),
+        Ended::Protocol(reason) => format!("{peer} is no lacuna send of this version: {reason}"),
     }
 }
 
