@@ -13,6 +13,8 @@ mod ends;
 mod folder;
 #[path = "transfer/hostile.rs"]
 mod hostile;
+#[path = "transfer/metadata.rs"]
+mod metadata;
 #[path = "transfer/partials.rs"]
 mod partials;
 mod process;

@@ -29,6 +29,15 @@ Resuming:
   sends only what is missing: both ends compare hashes first, so a file that
   changed is never joined to what came of the old one.";
 
+const METADATA: &str = "\
+Time and permissions:
+  What is at the receiver already gets those of the source, too: a file of the same
+  content its time and permissions, without being sent again (so that --quick need
+  not read it the next time), a folder its permissions. The receiver's umask
+  applies, the owner can always read a file and open a folder, and a time is kept
+  as exactly as the file system there can. Not carried are owners and groups, the
+  set-user-ID, set-group-ID and sticky bits, access lists, and times of folders.";
+
 const RECV_EXAMPLES: &str = "\
 Examples:
   lacuna recv --dir inbox                          on port 7400, IPv6 and IPv4, until Ctrl-C
@@ -56,10 +65,10 @@ Room:
 
 /// Send files and folders to a receiver.
 ///
-/// Regular files and folders are sent, with their permissions (but a folder is
-/// open to its owner) and files with their times; symbolic links and special files below the given paths are
-/// skipped with a note (a link that is given as a PATH is followed). Names are
-/// sent byte for byte, whatever their script, text or not.
+/// Regular files and folders are sent, with their permissions, and files with their
+/// times; symbolic links and special files below the given paths are skipped with a
+/// note (a link that is given as a PATH is followed). Names are sent byte for byte,
+/// whatever their script, text or not.
 ///
 /// A transfer that broke, at either end and for whatever reason, is resumed by
 /// the same command: what has arrived is compared by its hash, not sent again.
@@ -67,7 +76,7 @@ Room:
 #[command(
     override_usage = "lacuna send [OPTIONS] <PATH>... <HOST:PORT>",
     after_help = SEND_EXAMPLES,
-    after_long_help = [SEND_EXAMPLES, RESUMING, address::HELP, units::HELP].join("\n\n")
+    after_long_help = [SEND_EXAMPLES, RESUMING, METADATA, address::HELP, units::HELP].join("\n\n")
 )]
 pub(crate) struct SendArgs {
     /// Files and folders, which keep their last names; the last word is the
@@ -79,7 +88,8 @@ pub(crate) struct SendArgs {
     /// before 5s and not later than 30s
     #[arg(long, default_value = "60s", value_parser = units::duration, value_name = "TIME")]
     pub(super) retry: Duration,
-    /// Take files of the same size and time at the receiver as identical, without reading them
+    /// Take files of the same size and time at the receiver as identical, without reading
+    /// them; permissions are compared all the same
     #[arg(long)]
     pub(super) quick: bool,
     /// Reliability; auto measures the path and says what it chose
@@ -114,7 +124,7 @@ pub(crate) struct SendArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = RECV_EXAMPLES,
-    after_long_help = [RECV_EXAMPLES, PARTIAL_FILES, address::LISTEN_HELP, units::HELP].join("\n\n")
+    after_long_help = [RECV_EXAMPLES, PARTIAL_FILES, METADATA, address::LISTEN_HELP, units::HELP].join("\n\n")
 )]
 pub(crate) struct RecvArgs {
     /// Where to listen: ADDRESS:PORT, or a port alone for all addresses,
@@ -133,7 +143,7 @@ pub(crate) struct RecvArgs {
     /// End after one sender, with its result
     #[arg(long)]
     pub(super) once: bool,
-    /// Replace existing files that differ
+    /// Replace existing files whose content differs
     #[arg(long)]
     pub(super) overwrite: bool,
     /// Write each file through to the disk before it gets its name

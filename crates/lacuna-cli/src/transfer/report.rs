@@ -98,6 +98,9 @@ pub(crate) struct FileReport {
     /// Bytes that were there from an earlier attempt.
     pub(crate) resumed_at_bytes: u64,
     pub(crate) status: Status,
+    /// Whether its time or permissions at the receiver were brought up to date
+    /// without it having to move.
+    pub(crate) updated: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
     #[serde(skip)]
@@ -117,6 +120,7 @@ impl FileReport {
             hash: None,
             resumed_at_bytes: 0,
             status,
+            updated: false,
             error: None,
             blame: Blame::Peer,
             kind: Kind::File,
@@ -158,6 +162,9 @@ pub(crate) struct Summary {
     pub(crate) files: u64,
     pub(crate) folders: u64,
     pub(crate) identical: u64,
+    /// Files and folders that were there and whose time or permissions were
+    /// brought up to date.
+    pub(crate) updated: u64,
     pub(crate) refused: u64,
     pub(crate) failed: u64,
     pub(crate) skipped: u64,
@@ -236,6 +243,7 @@ impl Reporter {
         if matches!(report.status, Status::Complete | Status::Identical) {
             summary.bytes += report.bytes;
         }
+        summary.updated += u64::from(report.updated);
         summary.unmoved_bytes += match report.status {
             Status::Identical => report.bytes,
             _ => report.resumed_at_bytes,
@@ -244,7 +252,8 @@ impl Reporter {
             drop(state);
             let name = format!("{}{}", self.below, shown(report.file.as_bytes()));
             let line = format!("{name}: {error}");
-            if report.status == Status::Skipped {
+            // A file that is there with another time is no failure.
+            if matches!(report.status, Status::Skipped | Status::Identical) {
                 self.progress.note(&line);
             } else {
                 self.progress.error(&line);
@@ -263,9 +272,16 @@ impl Reporter {
         }
     }
 
-    /// A folder is there.
-    pub(crate) fn folder(&self) {
-        self.lock().summary.folders += 1;
+    /// A folder is there; its permissions were brought up to date if `updated`, and
+    /// could not be for the reason of a `fault`.
+    pub(crate) fn folder(&self, name: &[u8], updated: bool, fault: Option<&str>) {
+        let mut state = self.lock();
+        state.summary.folders += 1;
+        state.summary.updated += u64::from(updated);
+        drop(state);
+        if let Some(fault) = fault {
+            self.progress.note(&format!("{}{}: {fault}", self.below, shown(name)));
+        }
     }
 
     /// Bytes that need not move, files that have ended.
@@ -376,6 +392,7 @@ fn describe(summary: &Summary, side: Side) -> String {
     );
     for (count, what) in [
         (summary.identical, "already there"),
+        (summary.updated, "brought up to date in time or permissions"),
         (summary.refused, "refused"),
         (summary.failed, "failed"),
         (summary.skipped, "skipped"),
@@ -439,7 +456,7 @@ mod tests {
             matches!(&result, Err(Failure::Local(text)) if text == "4 of 4 files failed, first b")
         );
         let reporter = self::reporter();
-        reporter.folder();
+        reporter.folder(b"d", false, None);
         reporter.file(FileReport::unmoved(b"good", 1, Status::Complete));
         reporter.file(file(Status::Failed, Blame::Local, "unreadable").of(Kind::Folder));
         let text = reporter.finish(&measured(), None).unwrap_err().to_string();

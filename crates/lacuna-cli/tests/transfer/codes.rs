@@ -1,7 +1,7 @@
 //! Exit codes: whose fault it was, told to the shell.
 
 use crate::ends::{Receiver, lacuna, one_file, send};
-use crate::speech::{answer, sender_of, welcome};
+use crate::speech::{VERSION, answer, sender_of, welcome};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -51,7 +51,7 @@ fn errors_that_nobody_reads_change_no_exit_code() {
 fn a_file_that_changes_underway_is_this_machines_failure() {
     let (_dir, file, _) = one_file("content");
     let (sender, mut session) = sender_of(&file, &["--retry", "0s"]);
-    session.say(&welcome(1));
+    session.say(&welcome(VERSION));
     session.hear(b"file");
     fs::write(&file, "other content").unwrap();
     session.say(&answer(0x82, 0, &[0]));
@@ -65,7 +65,7 @@ fn a_file_that_changes_underway_is_this_machines_failure() {
 fn a_wrong_hash_at_the_receiver_is_wrong_data_for_the_sender_too() {
     let (_dir, file, _) = one_file("content");
     let (sender, mut session) = sender_of(&file, &["--retry", "0s"]);
-    session.say(&welcome(1));
+    session.say(&welcome(VERSION));
     session.hear(b"file");
     session.say(&answer(0x82, 0, &[0]));
     session.hear(blake3::hash(b"content").as_bytes());

@@ -56,6 +56,27 @@ impl Receiver {
         Self::from(spawn(&mut command))
     }
 
+    /// With other permissions taken from what is new than the test has.
+    pub(crate) fn start_with_umask(umask: &str, dir: &Path, args: &[&str]) -> Self {
+        let script = format!("umask {umask}; exec \"$@\"");
+        let mut command = piped("sh", &["-c", &script, "sh"]);
+        command.arg(env!("CARGO_BIN_EXE_lacuna"));
+        command.args(["recv", "--listen", "127.0.0.1:0", "--dir"]).arg(dir).args(args);
+        Self::from(spawn(&mut command))
+    }
+
+    /// As a user who owns nothing; `None` where that cannot be.
+    pub(crate) fn start_as_nobody(dir: &Path, args: &[&str]) -> Option<Self> {
+        let nobody = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+        let works = piped("setpriv", &nobody).arg("true").status().is_ok_and(|end| end.success());
+        works.then(|| {
+            let mut command = piped("setpriv", &nobody);
+            command.arg(env!("CARGO_BIN_EXE_lacuna"));
+            command.args(["recv", "--listen", "127.0.0.1:0", "--dir"]).arg(dir).args(args);
+            Self::from(spawn(&mut command))
+        })
+    }
+
     /// With results in a pipe that nobody reads.
     pub(crate) fn start_unread(dir: &Path) -> Self {
         let script = "mkfifo \"$2.pipe\" && exec \"$1\" recv --json --listen 127.0.0.1:0 --dir \"$2\" \

@@ -2,7 +2,7 @@
 
 use crate::ends::{Receiver, bytes, one_file, send, spawn, wait_until};
 use crate::process::lacuna;
-use crate::speech::{FakeSession, answer, data, end, hello, offer, start};
+use crate::speech::{FakeSession, VERSION, answer, data, end, hello, offer, start};
 use crate::{MIB, partial_bytes};
 use std::fs;
 
@@ -67,7 +67,7 @@ fn a_folder_that_is_renamed_under_way_keeps_its_transfer() {
     let receiver = Receiver::start(&dst, &["--once"]);
     let mut session = FakeSession::connect(&receiver);
     let hash: [u8; 32] = blake3::hash(b"content").into();
-    session.say(&[hello(1), offer(b"f", 7), start(0, 0), data(b"con")].concat());
+    session.say(&[hello(VERSION), offer(b"f", 7), start(0, 0), data(b"con")].concat());
     session.hear(&answer(0x82, 0, &[0]));
     let old = dir.path().join("old");
     fs::rename(&dst, &old).unwrap();

@@ -1,7 +1,7 @@
 //! Peers that break the rules of the file protocol, spoken byte by byte.
 
 use crate::ends::{Receiver, one_file, send};
-use crate::speech::{answer, data, end, hello, offer, sender_of, start, talk, welcome};
+use crate::speech::{VERSION, answer, data, end, hello, offer, sender_of, start, talk, welcome};
 use std::fs;
 use std::path::Path;
 
@@ -26,32 +26,35 @@ fn a_hostile_sender_writes_nothing_outside_and_the_receiver_lives_on() {
         (b"", "empty"),
         (b"absent/evil", "no folder"),
     ] {
-        let heard = talk(&receiver, &[hello(1), offer(name, 4)], 1);
+        let heard = talk(&receiver, &[hello(VERSION), offer(name, 4)], 1);
         assert!(contains(&heard, reason), "{}", String::from_utf8_lossy(&heard));
     }
     let hash: [u8; 32] = blake3::hash(b"evil").into();
     for (records, reason) in [
-        (vec![hello(2)], "version 2"),
+        (vec![hello(VERSION - 1)], "version 1"),
         (vec![b"GET / HTTP/1.1\r\n\r\n".to_vec()], "unknown record"),
         (vec![offer(b"f", 4)], "hello"),
-        (vec![hello(1), hello(1)], "second hello"),
-        (vec![hello(1), data(b"evil")], "without a file"),
-        (vec![hello(1), start(0, 0)], "out of order"),
-        (vec![hello(1), offer(b"f", 4), start(1, 0)], "out of order"),
-        (vec![hello(1), offer(b"f", 4), start(0, 2)], "behind the beginning"),
-        (vec![hello(1), offer(b"../f", 4), start(0, 0)], "out of order"),
-        (vec![hello(1), offer(b"f", 4), start(0, 0), data(b"evil!")], "more data"),
-        (vec![hello(1), offer(b"f", 4), start(0, 0), data(b"evi"), end(hash)], "before its size"),
-        (vec![hello(1), offer(b"g", 4), vec![9]], "items open"),
-        (vec![hello(1), vec![4, 0xFF, 0xFF, 0xFF, 0xFF]], "in the middle"),
+        (vec![hello(VERSION), hello(VERSION)], "second hello"),
+        (vec![hello(VERSION), data(b"evil")], "without a file"),
+        (vec![hello(VERSION), start(0, 0)], "out of order"),
+        (vec![hello(VERSION), offer(b"f", 4), start(1, 0)], "out of order"),
+        (vec![hello(VERSION), offer(b"f", 4), start(0, 2)], "behind the beginning"),
+        (vec![hello(VERSION), offer(b"../f", 4), start(0, 0)], "out of order"),
+        (vec![hello(VERSION), offer(b"f", 4), start(0, 0), data(b"evil!")], "more data"),
+        (
+            vec![hello(VERSION), offer(b"f", 4), start(0, 0), data(b"evi"), end(hash)],
+            "before its size",
+        ),
+        (vec![hello(VERSION), offer(b"g", 4), vec![9]], "items open"),
+        (vec![hello(VERSION), vec![4, 0xFF, 0xFF, 0xFF, 0xFF]], "in the middle"),
     ] {
         let heard = talk(&receiver, &records, 2);
         assert!(contains(&heard, reason), "{reason}: {}", String::from_utf8_lossy(&heard));
     }
-    let twice = [hello(1), offer(b"f", 4), offer(b"f", 4)];
+    let twice = [hello(VERSION), offer(b"f", 4), offer(b"f", 4)];
     assert!(contains(&talk(&receiver, &twice, 1), "offered twice"), "\"f\" has a partial file");
     let flood: Vec<Vec<u8>> =
-        std::iter::once(hello(1)).chain((0..16_400).map(|_| offer(b"flood", 4))).collect();
+        std::iter::once(hello(VERSION)).chain((0..16_400).map(|_| offer(b"flood", 4))).collect();
     assert!(contains(&talk(&receiver, &flood, 50), "too many open offers"));
     assert_eq!(count(dir.path()), 1);
     assert!(!dst.join("f").exists() && !dst.join("g").exists());
@@ -66,7 +69,8 @@ fn a_wrong_hash_gives_no_name_and_is_kept_for_the_next_transfer() {
     let dir = tempfile::tempdir().unwrap();
     let dst = dir.path().join("dst");
     let receiver = Receiver::start(&dst, &["--once"]);
-    let records = [hello(1), offer(b"f", 4), start(0, 0), data(b"good"), end([0; 32]), vec![9]];
+    let records =
+        [hello(VERSION), offer(b"f", 4), start(0, 0), data(b"good"), end([0; 32]), vec![9]];
     let heard = talk(&receiver, &records, 1);
     assert!(contains(&heard, "another hash"), "{}", String::from_utf8_lossy(&heard));
     let received = receiver.finish();
@@ -87,12 +91,12 @@ fn a_hostile_receiver_is_refused() {
     for (answers, reason) in [
         (vec![welcome(9)], "version 9"),
         (vec![b"HTTP/1.1 200 OK".to_vec()], "unknown record"),
-        (vec![welcome(1), answer(0x82, 5, &[0])], "not open"),
-        (vec![welcome(1), answer(0x82, 0, &rung(8))], "make no sense"),
-        (vec![welcome(1), answer(0x82, 0, &rung(0))], "make no sense"),
-        (vec![welcome(1), answer(0x84, 0, &[0, 0, 0])], "complete before its end"),
-        (vec![welcome(1), answer(0x84, 7, &[0, 0, 0])], "never offered"),
-        (vec![welcome(1), vec![0x85, 0, 0, 3, 0x1B, b'[', b'J']], "\\u{1b}[J"),
+        (vec![welcome(VERSION), answer(0x82, 5, &[0])], "not open"),
+        (vec![welcome(VERSION), answer(0x82, 0, &rung(8))], "make no sense"),
+        (vec![welcome(VERSION), answer(0x82, 0, &rung(0))], "make no sense"),
+        (vec![welcome(VERSION), answer(0x84, 0, &[0, 0, 0])], "complete before its end"),
+        (vec![welcome(VERSION), answer(0x84, 7, &[0, 0, 0])], "never offered"),
+        (vec![welcome(VERSION), vec![0x85, 0, 0, 3, 0x1B, b'[', b'J']], "\\u{1b}[J"),
     ] {
         // The hello, and then the offer once it was welcomed.
         let (sender, mut session) = sender_of(&file, &["--retry", "0s"]);

@@ -2,7 +2,7 @@
 //! full.
 
 use crate::ends::{Receiver, bytes, lacuna, one_file, send, spawn, wait_until};
-use crate::speech::{FakeSession, answer, data, end, hello, hello_of, offer, start};
+use crate::speech::{FakeSession, VERSION, answer, data, end, hello, hello_of, offer, start};
 use crate::{MIB, partial_in};
 use std::fs;
 
@@ -17,7 +17,7 @@ fn an_identical_file_that_appeared_meanwhile_counts_as_received() {
     ] {
         let receiver = Receiver::start(&dst, &["--once"]);
         let mut session = FakeSession::connect(&receiver);
-        session.say(&[hello(1), offer(b"f", 7)].concat());
+        session.say(&[hello(VERSION), offer(b"f", 7)].concat());
         session.hear(&answer(0x82, 0, &[0]));
         fs::write(dst.join("f"), meanwhile).unwrap();
         session.say(&[start(0, 0), data(b"content"), end(hash), vec![9]].concat());
@@ -59,7 +59,7 @@ fn what_is_left_of_a_file_that_is_whole_is_cleared_away() {
     for quick in [&["--quick"][..], &[]] {
         let receiver = Receiver::start(&dst, &["--once"]);
         let mut session = FakeSession::connect(&receiver);
-        session.say(&[hello(1), offer(b"f", 7), start(0, 0), data(b"cont")].concat());
+        session.say(&[hello(VERSION), offer(b"f", 7), start(0, 0), data(b"cont")].concat());
         session.hear(&answer(0x82, 0, &[0]));
         drop(session);
         assert_eq!(receiver.finish().code, 3);
@@ -104,7 +104,7 @@ fn a_full_disk_is_said_and_can_be_resumed() {
     let mut session = FakeSession::connect(&receivers.now);
     let (first, rest) = content[..6 * MIB].split_at(3 * MIB);
     let offers = [offer(b"large", 24 * MIB as u64), offer(b"late", 4)].concat();
-    session.say(&[hello(1), offers, start(0, 0), data(first)].concat());
+    session.say(&[hello(VERSION), offers, start(0, 0), data(first)].concat());
     session.hear(&answer(0x82, 0, &[0]));
     fs::write(dir.path().join("dst.fill"), "").unwrap();
     wait_until("the disk is full", || dir.path().join("dst.full").exists());
@@ -136,7 +136,8 @@ fn leftovers_are_cleaned_but_for_one_that_a_transfer_uses() {
     let receiver = Receiver::start(&dst, &[]);
     let receiving = |sender: u8, name: &[u8]| {
         let mut session = FakeSession::connect(&receiver);
-        session.say(&[hello_of(sender, 1), offer(name, 7), start(0, 0), data(b"cont")].concat());
+        session
+            .say(&[hello_of(sender, VERSION), offer(name, 7), start(0, 0), data(b"cont")].concat());
         session.hear(&answer(0x82, 0, &[0]));
         session
     };

@@ -10,6 +10,9 @@ use std::time::Duration;
 const WAIT: Duration = Duration::from_secs(20);
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
+/// Of the file protocol.
+pub(crate) const VERSION: u16 = 2;
+
 fn context() -> Context {
     Context::new(ContextConfig { bind: LOCALHOST.into(), ..ContextConfig::default() }).unwrap()
 }

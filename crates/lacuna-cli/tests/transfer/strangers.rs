@@ -2,7 +2,7 @@
 
 use crate::ends::{Receiver, lacuna, one_file, send, spawn, wait_until};
 use crate::speech::{
-    FakeReceiver, FakeSession, data, end, hello, offer, sender_of, start, try_connect,
+    FakeReceiver, FakeSession, VERSION, data, end, hello, offer, sender_of, start, try_connect,
 };
 use std::fs;
 
@@ -72,7 +72,7 @@ fn with_once_a_second_sender_is_told_that_it_is_busy() {
     let (_dir, file, dst) = one_file("x");
     let receiver = Receiver::start(&dst, &["--once"]);
     let session = FakeSession::connect(&receiver);
-    session.say(&[hello(1), offer(b"f", 4)].concat());
+    session.say(&[hello(VERSION), offer(b"f", 4)].concat());
     let sent = send(&[&file], &receiver.address, &[]);
     assert_eq!(sent.code, 3, "{}", sent.stderr);
     let reason = "refused: busy: it serves one sender only (--once) and has it";
@@ -89,7 +89,8 @@ fn a_sender_that_is_lost_is_told_in_a_sentence() {
     let (_dir, _, dst) = one_file("");
     let receiver = Receiver::start(&dst, &[]);
     // Before it said anything, in the middle of a file, and in another language.
-    for words in [vec![], [hello(1), offer(b"f", 4), start(0, 0)].concat(), b"GET /".to_vec()] {
+    for words in [vec![], [hello(VERSION), offer(b"f", 4), start(0, 0)].concat(), b"GET /".to_vec()]
+    {
         let mut session = FakeSession::connect(&receiver);
         if !words.is_empty() {
             session.say(&words);

@@ -119,8 +119,16 @@ fn every_bad_value_is_answered_with_what_would_be_right() {
 #[test]
 fn help_explains_modes_units_and_partial_files() {
     for (command, parts) in [
-        ("send", ["Regular files", "Examples:", "- auto:", "- sr:rto:", "Units:", "Resuming:"]),
-        ("recv", ["Everything stays", "Examples:", "Partial files:", "Room:", "--clean", "Units:"]),
+        (
+            "send",
+            &["Regular files", "Examples:", "- auto:", "- sr:rto:", "Units:", "Resuming:"][..],
+        ),
+        (
+            "recv",
+            &["Everything stays", "Examples:", "Partial files:", "Room:", "--clean", "Units:"],
+        ),
+        ("send", &["umask\n  applies", "owner can always read"]),
+        ("recv", &["umask\n  applies", "owner can always read", "The folder:"]),
     ] {
         let help = spawn(&mut lacuna(&[command, "--help"])).finish();
         assert_eq!(help.code, 0);

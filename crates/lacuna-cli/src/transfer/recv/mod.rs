@@ -4,6 +4,7 @@
 mod behind;
 mod clean;
 mod folder;
+mod metadata;
 mod offers;
 mod partial;
 mod session;

@@ -1,12 +1,12 @@
 //! Offers: what there is already of each item, and what is asked for.
 
+use super::metadata::{Seen, Update, is_same_time, update_file};
 use super::partial::Partial;
 use super::session::{Ended, Fault, Offered, Resumable, Session, differs, protocol, taken};
 use super::space;
 use super::tree::{Found, look, open_file};
 use crate::transfer::ladder;
 use crate::transfer::name::Name;
-use crate::transfer::report::{FileReport, Status};
 use crate::transfer::wire::{Answer, Kind, Meta, OFFERS_MAX, Outcome, Rung};
 use blake3::Hasher;
 use std::os::fd::OwnedFd;
@@ -48,9 +48,13 @@ impl Session<'_> {
     }
 
     fn take_folder(&mut self, number: u64, name: &Name, meta: Meta) -> Result<Offered, Fault> {
-        self.tree.make_folder(name, meta.mode).map_err(|error| self.refused(&error))?;
-        self.reporter.folder();
-        self.settle(number, Outcome::Complete, "").map_err(Fault::Ended)?;
+        let made = self.tree.make_folder(name, meta.mode);
+        let update = made.map_err(|error| self.refused(&error))?;
+        let fault = update.fault();
+        let is_updated = matches!(update, Update::Done);
+        self.reporter.folder(name.as_bytes(), is_updated, fault.as_deref());
+        let outcome = if is_updated { Outcome::Updated } else { Outcome::Complete };
+        self.settle(number, outcome, &fault.unwrap_or_default()).map_err(Fault::Ended)?;
         Ok(Offered::Closed)
     }
 
@@ -59,14 +63,19 @@ impl Session<'_> {
         let found = look(&*folder, name.leaf()).map_err(|error| self.refused(&error))?;
         match found {
             Found::Nothing => self.want(number, name, meta, &folder),
-            Found::File { size_bytes, modified } if size_bytes == meta.size_bytes => {
+            Found::File { size_bytes, modified, mode } if size_bytes == meta.size_bytes => {
                 let quick = self.state.hello.is_some_and(|(_, quick)| quick);
-                if quick && modified == meta.modified {
-                    self.clear_away(&name);
-                    self.settle(number, Outcome::Identical, "").map_err(Fault::Ended)?;
-                    let report =
-                        FileReport::unmoved(name.as_bytes(), size_bytes, Status::Identical);
-                    self.report(report);
+                if quick && is_same_time(modified, meta.modified, &folder, &name) {
+                    let permissions = self.tree.permissions(meta.mode);
+                    let update = match mode == permissions.as_raw_mode() {
+                        true => Update::NotNeeded,
+                        // The time stays: it is as near as it can be.
+                        false => match open_file(&*folder, name.leaf()) {
+                            Ok(file) => update_file(&file, permissions, modified),
+                            Err(error) => Update::Failed(error),
+                        },
+                    };
+                    self.was_here(number, &name, meta, None, &update).map_err(Fault::Ended)?;
                     return Ok(Offered::Closed);
                 }
                 self.compare(number, name, meta, &folder)
@@ -87,11 +96,14 @@ impl Session<'_> {
         folder: &Arc<OwnedFd>,
     ) -> Result<Offered, Fault> {
         self.flush_before(meta.size_bytes)?;
-        let hash = open_file(&**folder, name.leaf())
-            .and_then(|file| ladder::hash_of(&file, meta.size_bytes, self.stop))
+        let (seen, hash) = open_file(&**folder, name.leaf())
+            .and_then(|file| {
+                let seen = Seen::of(&file)?;
+                Ok((seen, ladder::hash_of(&file, meta.size_bytes, self.stop)?))
+            })
             .map_err(|error| self.failed("read", &error))?;
         self.answer(&Answer::Exists { item: number, hash }).map_err(Fault::Ended)?;
-        Ok(Offered::Compared { name, meta, hash })
+        Ok(Offered::Compared { name, meta, hash, seen })
     }
 
     /// Asks for what is missing.

@@ -2,6 +2,7 @@
 //! to, held by one transfer at a time, and renamed when it is whole.
 
 use super::behind::{Behind, Written};
+use super::metadata::set_modified;
 use super::tree::{Found, look, open_file};
 use crate::interrupt::LOOK;
 use crate::transfer::ladder;
@@ -10,13 +11,13 @@ use crate::transfer::wire::{Hash, Time};
 use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fstat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::fs::{File, FileTimes, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// How long to wait for another transfer to let go of the file: a sender that
 /// comes back may be faster than the end of its broken connection.
@@ -156,9 +157,7 @@ impl Partial {
     /// something of this name is there; the partial file is kept then.
     pub(crate) fn finish(&self, name: &Name, finish: &Finish) -> io::Result<()> {
         fchmod(&*self.file, finish.permissions)?;
-        if let Some(modified) = system_time(finish.modified) {
-            self.file.set_times(FileTimes::new().set_modified(modified))?;
-        }
+        set_modified(&self.file, finish.modified)?;
         if finish.sync {
             self.file.sync_all()?;
         }
@@ -247,16 +246,6 @@ fn rename_to_new(folder: impl AsFd, from: &str, to: &OsStr) -> io::Result<()> {
         let _ = unlinkat(folder, to, AtFlags::empty());
     })?;
     Ok(())
-}
-
-fn system_time(time: Time) -> Option<SystemTime> {
-    let whole = Duration::from_secs(time.seconds.unsigned_abs());
-    let seconds = if time.seconds < 0 {
-        SystemTime::UNIX_EPOCH.checked_sub(whole)?
-    } else {
-        SystemTime::UNIX_EPOCH.checked_add(whole)?
-    };
-    seconds.checked_add(Duration::from_nanos(time.nanos.into()))
 }
 
 #[cfg(test)]
@@ -397,12 +386,5 @@ mod tests {
             assert!(Partial::make(&folder, &name(planted), NEVER).is_err(), "{planted}");
         }
         assert_eq!(std::fs::read(&target).unwrap(), b"x");
-    }
-
-    #[test]
-    fn times_before_1970_are_kept() {
-        let time = system_time(Time { seconds: -2, nanos: 500_000_000 }).unwrap();
-        let before = SystemTime::UNIX_EPOCH.duration_since(time).unwrap();
-        assert_eq!(before, Duration::from_millis(1500));
     }
 }

@@ -4,9 +4,10 @@
 //! come in order, data belongs to a started item and ends at its size.
 
 use super::behind::Behind;
+use super::metadata::{Seen, Update, update_file};
 use super::partial::{Finish, Partial};
 use super::space::{self, Promised};
-use super::tree::{Found, Tree, look};
+use super::tree::{Found, Tree, look, open_file};
 use crate::transfer::digest::{Digest, HashThread};
 use crate::transfer::lane::Lane;
 use crate::transfer::name::{Name, shown, shown_text};
@@ -85,7 +86,7 @@ pub(super) enum Offered {
     /// To be sent; with what there is of it, and what it is to bring.
     Wanted { name: Name, meta: Meta, missing_bytes: u64, found: Option<Resumable> },
     /// Here is a file of this size and hash.
-    Compared { name: Name, meta: Meta, hash: Hash },
+    Compared { name: Name, meta: Meta, hash: Hash, seen: Seen },
 }
 
 /// A partial file and what was hashed of it.
@@ -325,17 +326,51 @@ impl Session<'_> {
     }
 
     fn on_same(&mut self, item: u64) -> Result<(), Ended> {
-        let Offered::Compared { name, meta, hash } = self.take_offer(item)? else {
+        let Offered::Compared { name, meta, hash, seen } = self.take_offer(item)? else {
             return Err(protocol("it compared an item that was not to be compared"));
         };
-        self.clear_away(&name);
-        let report = FileReport::unmoved(name.as_bytes(), meta.size_bytes, Status::Identical);
-        self.report(report.with_hash(&hash));
-        Ok(())
+        let update = self.update_compared(&name, meta, seen).unwrap_or_else(Update::Failed);
+        self.was_here(item, &name, meta, Some(&hash), &update)
+    }
+
+    /// Gives a file whose content is the source's its time and permissions, too.
+    fn update_compared(&mut self, name: &Name, meta: Meta, seen: Seen) -> io::Result<Update> {
+        let folder = self.tree.folder_of(name)?;
+        let file = open_file(&*folder, name.leaf())?;
+        if Seen::of(&file)? != seen {
+            // It has changed: with the source's time it would be taken for the same.
+            return Ok(Update::NotNeeded);
+        }
+        Ok(update_file(&file, self.tree.permissions(meta.mode), meta.modified))
+    }
+
+    /// Settles a file that was here already.
+    pub(super) fn was_here(
+        &mut self,
+        number: u64,
+        name: &Name,
+        meta: Meta,
+        hash: Option<&Hash>,
+        update: &Update,
+    ) -> Result<(), Ended> {
+        self.clear_away(name);
+        let is_updated = matches!(update, Update::Done);
+        let mut report = FileReport::unmoved(name.as_bytes(), meta.size_bytes, Status::Identical);
+        report.updated = is_updated;
+        if let Some(hash) = hash {
+            report = report.with_hash(hash);
+        }
+        let fault = update.fault();
+        if let Some(fault) = &fault {
+            report = report.with_error(Blame::Local, fault);
+        }
+        self.report(report);
+        let outcome = if is_updated { Outcome::Updated } else { Outcome::Identical };
+        self.settle(number, outcome, &fault.unwrap_or_default())
     }
 
     /// Removes what earlier transfers left of a file that is here whole.
-    pub(super) fn clear_away(&mut self, name: &Name) {
+    fn clear_away(&mut self, name: &Name) {
         if let Ok(folder) = self.tree.folder_of(name) {
             Partial::clear_away(&folder, name);
         }

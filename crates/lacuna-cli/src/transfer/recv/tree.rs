@@ -3,6 +3,7 @@
 //! there already, nothing outside is reached.
 
 use super::folder;
+use super::metadata::{CARRIED, Update, time_of, update_folder};
 use crate::transfer::name::Name;
 use crate::transfer::wire::Time;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawMode, mkdirat, openat, statat};
@@ -34,6 +35,8 @@ pub(crate) enum Found {
     File {
         size_bytes: u64,
         modified: Time,
+        /// Its permissions.
+        mode: RawMode,
     },
     Folder,
     /// A link, a device, a pipe, a socket.
@@ -74,15 +77,19 @@ impl Tree {
         Ok(folder)
     }
 
-    /// Makes a folder if it is not there.
-    pub(crate) fn make_folder(&mut self, name: &Name, mode: u16) -> io::Result<()> {
+    /// Makes a folder; if it is there, brings its permissions up to date.
+    pub(crate) fn make_folder(&mut self, name: &Name, mode: u16) -> io::Result<Update> {
         let folder = self.folder_of(name)?;
+        let leaf = OsStr::from_bytes(name.leaf());
         // What is to be received into it must be possible.
-        let mode = Mode::from_raw_mode(RawMode::from(mode) | 0o700);
-        match mkdirat(&*folder, OsStr::from_bytes(name.leaf()), mode) {
-            Ok(()) => Ok(()),
+        let mode = self.permissions(mode) | Mode::RWXU;
+        match mkdirat(&*folder, leaf, mode) {
+            Ok(()) => Ok(Update::NotNeeded),
             Err(Errno::EXIST) => match look(&*folder, name.leaf())? {
-                Found::Folder => Ok(()),
+                Found::Folder => Ok(match openat(&*folder, leaf, FOLDER, Mode::empty()) {
+                    Ok(opened) => update_folder(opened, mode),
+                    Err(errno) => Update::Failed(errno.into()),
+                }),
                 Found::File { .. } => Err(io::Error::other("exists and is a file")),
                 Found::Nothing => Err(Errno::AGAIN.into()),
                 Found::Other(what) => Err(io::Error::other(format!("exists and is {what}"))),
@@ -108,7 +115,8 @@ pub(crate) fn look(folder: impl AsFd, leaf: &[u8]) -> io::Result<Found> {
     Ok(match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Found::File {
             size_bytes: stat.st_size as u64,
-            modified: Time { seconds: stat.st_mtime as i64, nanos: stat.st_mtime_nsec as u32 },
+            modified: time_of(&stat),
+            mode: stat.st_mode & CARRIED,
         },
         FileType::Directory => Found::Folder,
         FileType::Symlink => Found::Other("a symbolic link"),

@@ -80,6 +80,8 @@ struct Entry {
     item: Item,
     wish: Option<Wish>,
     sent: Option<Sent>,
+    /// The hash that it has at both ends.
+    compared: Option<Hash>,
     is_settled: bool,
 }
 
@@ -130,7 +132,7 @@ impl Board {
         let mut state = self.lock();
         state.queue.retain(|entry| !entry.is_settled);
         for entry in &mut state.queue {
-            (entry.wish, entry.sent) = (None, None);
+            (entry.wish, entry.sent, entry.compared) = (None, None, None);
         }
         (state.first, state.offered, state.handled) = (0, 0, 0);
         (state.welcome, state.finished, state.ended) = (None, false, None);
@@ -140,7 +142,7 @@ impl Board {
 
     /// Takes an item in; it is to be offered after those before.
     pub(crate) fn push(&self, item: Item) {
-        let entry = Entry { item, wish: None, sent: None, is_settled: false };
+        let entry = Entry { item, wish: None, sent: None, compared: None, is_settled: false };
         self.lock().queue.push_back(entry);
     }
 
@@ -201,6 +203,13 @@ impl Board {
     pub(crate) fn sent(&self, number: u64, hash: Hash) {
         if let Some(sent) = self.lock().entry(number).and_then(|entry| entry.sent.as_mut()) {
             sent.hash = Some(hash);
+        }
+    }
+
+    /// The receiver has the same content; it is to settle the item.
+    pub(crate) fn compared(&self, number: u64, hash: Hash) {
+        if let Some(entry) = self.lock().entry(number) {
+            entry.compared = Some(hash);
         }
     }
 
@@ -337,12 +346,16 @@ impl Board {
         if outcome == Outcome::Complete && !is_folder && hash.is_none() {
             return Err(broke_the_rules("a file was called complete before its end"));
         }
+        let is_there = matches!(outcome, Outcome::Complete | Outcome::Identical | Outcome::Updated);
         let report = report_of(entry, outcome, reason);
+        let name = is_folder.then(|| entry.item.name.clone());
         state.close(number);
         drop(state);
-        match report {
-            Some(report) => reporter.file(report),
-            None => reporter.folder(),
+        match name.filter(|_| is_there) {
+            Some(name) => {
+                reporter.folder(&name, outcome == Outcome::Updated, report.error.as_deref());
+            }
+            None => reporter.file(report),
         }
         self.changed.notify_all();
         Ok(())
@@ -415,19 +428,22 @@ pub(crate) fn broke_the_rules(how: &str) -> Ended {
     Ended::Failed(Failure::Network(format!("the receiver breaks the file protocol: {how}")))
 }
 
-/// The report on a file; `None` for a folder that is there.
-fn report_of(entry: &Entry, outcome: Outcome, reason: &str) -> Option<FileReport> {
+/// The report on an item.
+fn report_of(entry: &Entry, outcome: Outcome, reason: &str) -> FileReport {
     let item = &entry.item;
     let status = match outcome {
-        Outcome::Complete if item.meta.kind == crate::transfer::wire::Kind::Folder => return None,
         Outcome::Complete => Status::Complete,
-        Outcome::Identical => Status::Identical,
+        Outcome::Identical | Outcome::Updated => Status::Identical,
         Outcome::Refused => Status::Refused,
         Outcome::Failed => Status::Failed,
         Outcome::WrongHash => Status::WrongHash,
     };
     let report = FileReport::unmoved(&item.name, item.meta.size_bytes, status);
     let mut report = report.of(item.meta.kind);
+    report.updated = outcome == Outcome::Updated;
+    if let Some(hash) = &entry.compared {
+        report = report.with_hash(hash);
+    }
     if let Some(sent) = &entry.sent {
         report = report.with_time(sent.started.elapsed(), sent.from);
         if let Some(hash) = &sent.hash {
@@ -438,7 +454,7 @@ fn report_of(entry: &Entry, outcome: Outcome, reason: &str) -> Option<FileReport
         let blame = if status == Status::WrongHash { Blame::Data } else { Blame::Peer };
         report = report.with_error(blame, format!("the receiver: {}", shown_text(reason)));
     }
-    Some(report)
+    report
 }
 
 #[cfg(test)]

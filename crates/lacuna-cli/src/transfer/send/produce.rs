@@ -161,11 +161,7 @@ impl Producer<'_> {
         let ours = ladder::hash_of(&file, item.meta.size_bytes, self.stop)
             .map_err(|error| self.unreadable(&error))?;
         if ours == *theirs {
-            if self.board.settle(number) {
-                let report =
-                    FileReport::unmoved(&item.name, item.meta.size_bytes, Status::Identical);
-                self.reporter.file(report.with_hash(&ours));
-            }
+            self.board.compared(number, ours);
             return self.packer.put(&Record::Same { item: number }).map_err(Given::Ended);
         }
         if self.board.overwrites() {

@@ -31,7 +31,7 @@ use super::name::NAME_BYTES_MAX;
 use std::ops::Range;
 
 /// Version of the file protocol; another one is refused.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 /// Longest message of the sender: many small files, or a good piece of a large
 /// one. Large enough that the cost per message does not show, small enough
 /// that a break costs little.
@@ -123,7 +123,7 @@ pub(crate) enum Record<'a> {
 pub(crate) enum Outcome {
     /// Received, verified, named. For a folder: it is there.
     Complete,
-    /// Was there already, taken as the same by size and time.
+    /// Was there already, the same by its hash or by size and time.
     Identical,
     /// Not taken: the name, or what is there under it.
     Refused,
@@ -131,6 +131,8 @@ pub(crate) enum Outcome {
     Failed,
     /// What came has another hash than what was sent.
     WrongHash,
+    /// Was there already; its time or permissions were brought up to date.
+    Updated,
 }
 
 /// Why the receiver ends the session.
@@ -151,7 +153,8 @@ pub(crate) enum Answer<'a> {
     Want { item: u64, rungs: Vec<Rung> },
     /// A file of this size is here; this is its hash.
     Exists { item: u64, hash: Hash },
-    /// The item has ended.
+    /// The item has ended. With a reason it failed, or was there and could not be
+    /// brought up to date.
     Settled { item: u64, outcome: Outcome, reason: &'a str },
     /// The session ends.
     Fatal { kind: FatalKind, reason: &'a str },
@@ -288,6 +291,7 @@ impl Answer<'_> {
                     Outcome::Refused => 2,
                     Outcome::Failed => 3,
                     Outcome::WrongHash => 4,
+                    Outcome::Updated => 5,
                 });
                 emit_text(reason, out);
             }

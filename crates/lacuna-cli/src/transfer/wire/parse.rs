@@ -99,12 +99,13 @@ fn answer<'a>(reader: &mut Reader<'a>) -> Result<Answer<'a>, WireError> {
         EXISTS => Answer::Exists { item: reader.u64()?, hash: reader.array()? },
         SETTLED => {
             let item = reader.u64()?;
-            let outcome = match reader.up_to(4, "an outcome of")? {
+            let outcome = match reader.up_to(5, "an outcome of")? {
                 0 => Outcome::Complete,
                 1 => Outcome::Identical,
                 2 => Outcome::Refused,
                 3 => Outcome::Failed,
-                _ => Outcome::WrongHash,
+                4 => Outcome::WrongHash,
+                _ => Outcome::Updated,
             };
             Answer::Settled { item, outcome, reason: reader.text()? }
         }

@@ -44,6 +44,7 @@ fn all_answers() -> Vec<Answer<'static>> {
         Outcome::Refused,
         Outcome::Failed,
         Outcome::WrongHash,
+        Outcome::Updated,
     ] {
         all.push(Answer::Settled { item: 8, outcome, reason: "é" });
     }
