@@ -18,6 +18,8 @@ mod metadata;
 #[path = "transfer/partials.rs"]
 mod partials;
 mod process;
+#[path = "transfer/sparse.rs"]
+mod sparse;
 #[path = "transfer/speech.rs"]
 mod speech;
 #[path = "transfer/strangers.rs"]

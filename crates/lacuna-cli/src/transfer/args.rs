@@ -38,6 +38,13 @@ Time and permissions:
   as exactly as the file system there can. Not carried are owners and groups, the
   set-user-ID, set-group-ID and sticky bits, access lists, and times of folders.";
 
+const SPARSE: &str = "\
+Sparse files:
+  Holes stay holes: they are not sent and take no room, unless the receiver's file
+  system keeps none (FAT, exFAT, HFS+). They are hashed as the zeros that they read
+  as, at both ends at once, which takes a second for some 4 GB. A file that takes
+  all its room at the source is sent as it is, zeros or not.";
+
 const RECV_EXAMPLES: &str = "\
 Examples:
   lacuna recv --dir inbox                          on port 7400, IPv6 and IPv4, until Ctrl-C
@@ -59,7 +66,7 @@ The folder:
   transfer ends with an error and the same command begins anew.
 
 Room:
-  A file that cannot fit on the disk is refused when it is offered, so that
+  A file whose data cannot fit on the disk is refused when it is offered, so that
   smaller ones can still come. If others fill the disk meanwhile, the file fails,
   is kept as far as it came, and can be resumed once there is room.";
 
@@ -76,7 +83,8 @@ Room:
 #[command(
     override_usage = "lacuna send [OPTIONS] <PATH>... <HOST:PORT>",
     after_help = SEND_EXAMPLES,
-    after_long_help = [SEND_EXAMPLES, RESUMING, METADATA, address::HELP, units::HELP].join("\n\n")
+    after_long_help =
+        [SEND_EXAMPLES, RESUMING, METADATA, SPARSE, address::HELP, units::HELP].join("\n\n")
 )]
 pub(crate) struct SendArgs {
     /// Files and folders, which keep their last names; the last word is the
@@ -124,7 +132,9 @@ pub(crate) struct SendArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = RECV_EXAMPLES,
-    after_long_help = [RECV_EXAMPLES, PARTIAL_FILES, METADATA, address::LISTEN_HELP, units::HELP].join("\n\n")
+    after_long_help =
+        [RECV_EXAMPLES, PARTIAL_FILES, METADATA, SPARSE, address::LISTEN_HELP, units::HELP]
+            .join("\n\n")
 )]
 pub(crate) struct RecvArgs {
     /// Where to listen: ADDRESS:PORT, or a port alone for all addresses,

@@ -8,16 +8,22 @@
 //!
 //! A file under its own name is always whole: data goes to a partial file
 //! beside it, which gets the name when the hash of everything agrees. A partial
-//! file holds a prefix of the data, because it is only ever appended to; so
+//! file holds a prefix of the content, because it is only ever appended to; so
 //! whatever ends a transfer, the next one hashes what is there and goes on
 //! behind it. Nothing is forced onto the disk on the way: a program that is
 //! killed loses nothing that it wrote, and what a power failure takes from the
 //! end of a partial file is noticed by its hash. `recv --sync` makes each file
 //! durable before it gets its name.
+//!
+//! Holes of a file (`extents`) are told, not sent, and are holes at the receiver;
+//! what is promised, moved and shown is data. Only the hash is of all that the
+//! file reads as.
 
 mod args;
 #[cfg(unix)]
 mod digest;
+#[cfg(unix)]
+mod extents;
 #[cfg(unix)]
 mod inbound;
 #[cfg(unix)]

@@ -22,6 +22,9 @@ const BAR_COLUMNS: usize = 12;
 /// A name is shown if this much of it can be.
 const NAME_COLUMNS_MIN: usize = 10;
 
+/// Zeros that take a good part of a second to hash.
+const HOLES_SHOWN_FROM: u64 = 1 << 30;
+
 /// What there is to show.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Snapshot {
@@ -40,6 +43,8 @@ pub(crate) struct Snapshot {
     pub(crate) repaired_share: f64,
     /// For how long nothing was heard of the other end.
     pub(crate) silent: Duration,
+    /// Zeros of holes that this end is still to hash.
+    pub(crate) zeros_left_bytes: u64,
     /// The file that is on its way.
     pub(crate) name: Option<String>,
 }
@@ -92,8 +97,9 @@ impl Progress {
     pub(crate) fn update(&self, snapshot: &Snapshot) {
         let now = Instant::now();
         let mut state = self.lock();
-        if snapshot.name.is_none() && !state.rate.has_moved() {
-            // Comparing what is there may take long; it is no slow path.
+        let compares = snapshot.name.is_none() && !state.rate.has_moved();
+        if compares || snapshot.zeros_left_bytes >= HOLES_SHOWN_FROM {
+            // It may take long, and is no slow path.
             state.rate.restart();
         }
         state.rate.add(now, snapshot.moved_bytes);
@@ -166,6 +172,8 @@ fn describe(snapshot: &Snapshot, side: Side, bytes_per_s: Option<f64>, columns: 
     };
     if snapshot.silent >= silence::SHOWN_FROM {
         add(format!("{} for {} s", side.silence(), snapshot.silent.as_secs()));
+    } else if snapshot.zeros_left_bytes >= HOLES_SHOWN_FROM {
+        add(format!("{} of holes to hash", brief(&show_bytes(snapshot.zeros_left_bytes))));
     } else if let Some(rate) = bytes_per_s {
         add(brief(&show_rate(rate * 8.0)));
         if let Some(total) = snapshot.bytes_total
@@ -241,6 +249,7 @@ mod tests {
             files_total: Some(3),
             repaired_share: 0.0012,
             silent: Duration::ZERO,
+            zeros_left_bytes: 0,
             name: Some("a/folder/and/then/a.file".to_owned()),
         }
     }
@@ -283,6 +292,16 @@ mod tests {
         let text = describe(&silent, Side::Receiver, Some(125e6), 60);
         assert!(text.contains("nothing came for 12 s"), "{text}");
         let short = Snapshot { silent: Duration::from_secs(3), ..snapshot() };
+        assert!(describe(&short, Side::Sender, Some(125e6), 60).contains("1 Gbit/s"));
+    }
+
+    #[test]
+    fn holes_that_are_hashed_take_the_place_of_the_speed() {
+        let hashing = Snapshot { zeros_left_bytes: 3 << 39, ..snapshot() };
+        let text = describe(&hashing, Side::Sender, Some(125e6), 60);
+        assert!(text.starts_with("2 GiB of 4 GiB, 1.5 TiB of holes to hash, "), "{text}");
+        assert!(!text.contains("left") && !text.contains("bit/s"), "{text}");
+        let short = Snapshot { zeros_left_bytes: 1 << 20, ..snapshot() };
         assert!(describe(&short, Side::Sender, Some(125e6), 60).contains("1 Gbit/s"));
     }
 

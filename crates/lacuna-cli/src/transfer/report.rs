@@ -97,6 +97,8 @@ pub(crate) struct FileReport {
     pub(crate) hash: Option<String>,
     /// Bytes that were there from an earlier attempt.
     pub(crate) resumed_at_bytes: u64,
+    /// Bytes of holes, which did not move.
+    pub(crate) hole_bytes: u64,
     pub(crate) status: Status,
     /// Whether its time or permissions at the receiver were brought up to date
     /// without it having to move.
@@ -119,6 +121,7 @@ impl FileReport {
             gbit_per_s: 0.0,
             hash: None,
             resumed_at_bytes: 0,
+            hole_bytes: 0,
             status,
             updated: false,
             error: None,
@@ -142,12 +145,23 @@ impl FileReport {
         Self { hash: Some(hash), ..self }
     }
 
-    /// A file that took `elapsed` from its `resumed_at_bytes` to its end.
-    pub(crate) fn with_time(self, elapsed: Duration, resumed_at_bytes: u64) -> Self {
+    /// A file of which `moved` took `elapsed`.
+    pub(crate) fn with_time(self, elapsed: Duration, moved: Moved) -> Self {
         let seconds = elapsed.as_secs_f64();
-        let moved = self.bytes.saturating_sub(resumed_at_bytes);
-        Self { seconds, gbit_per_s: gbit_per_s(moved, seconds), resumed_at_bytes, ..self }
+        let Moved { resumed_at_bytes, moved_bytes, hole_bytes } = moved;
+        let gbit_per_s = gbit_per_s(moved_bytes, seconds);
+        Self { seconds, gbit_per_s, resumed_at_bytes, hole_bytes, ..self }
     }
+}
+
+/// What became of the bytes of a file.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Moved {
+    /// They were there from an earlier attempt.
+    pub(crate) resumed_at_bytes: u64,
+    pub(crate) moved_bytes: u64,
+    /// They are zeros that neither moved nor take room.
+    pub(crate) hole_bytes: u64,
 }
 
 /// The result of a transfer.
@@ -190,6 +204,8 @@ pub(crate) struct Summary {
     /// Bytes that need not move: of identical files, and of the beginnings of
     /// those that were resumed.
     pub(crate) unmoved_bytes: u64,
+    /// Bytes of holes, which did not move either.
+    pub(crate) hole_bytes: u64,
 }
 
 /// Collects results and prints them.
@@ -244,6 +260,7 @@ impl Reporter {
             summary.bytes += report.bytes;
         }
         summary.updated += u64::from(report.updated);
+        summary.hole_bytes = summary.hole_bytes.saturating_add(report.hole_bytes);
         summary.unmoved_bytes += match report.status {
             Status::Identical => report.bytes,
             _ => report.resumed_at_bytes,
@@ -390,6 +407,9 @@ fn describe(summary: &Summary, side: Side) -> String {
         show_count(summary.folders, "folder"),
         show_bytes(summary.bytes),
     );
+    if summary.hole_bytes > 0 {
+        text += &format!(", {} of holes not {}", show_bytes(summary.hole_bytes), side.moved());
+    }
     for (count, what) in [
         (summary.identical, "already there"),
         (summary.updated, "brought up to date in time or permissions"),

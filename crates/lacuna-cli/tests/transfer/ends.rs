@@ -111,6 +111,19 @@ impl Receiver {
         (first == "mounted").then(|| Row { now: Self::from(running) })
     }
 
+    /// On a file system of 12 MiB; `None` where that cannot be made.
+    pub(crate) fn start_on_12_mib(dir: &Path, args: &[&str]) -> Option<Self> {
+        let script = "mount -t tmpfs -o size=12m none \"$2\" || exit 99; echo mounted >&2
+            program=$1 dir=$2; shift 2
+            exec \"$program\" recv --listen 127.0.0.1:0 --dir \"$dir\" \"$@\"";
+        let mut command = piped("unshare", &["--user", "--map-root-user", "--mount"]);
+        command.args(["sh", "-c", script, "sh", env!("CARGO_BIN_EXE_lacuna")]).arg(dir).args(args);
+        piped("unshare", &["--version"]).output().ok()?;
+        let running = spawn(&mut command);
+        let first = running.next_line()?;
+        (first == "mounted").then(|| Self::from(running))
+    }
+
     fn from(running: Running) -> Self {
         let address = running.address();
         Self { running, address }

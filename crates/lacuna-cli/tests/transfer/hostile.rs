@@ -1,7 +1,9 @@
 //! Peers that break the rules of the file protocol, spoken byte by byte.
 
 use crate::ends::{Receiver, one_file, send};
-use crate::speech::{VERSION, answer, data, end, hello, offer, sender_of, start, talk, welcome};
+use crate::speech::{
+    VERSION, answer, data, end, hello, hole, offer, offer_sparse, sender_of, start, talk, welcome,
+};
 use std::fs;
 use std::path::Path;
 
@@ -46,6 +48,12 @@ fn a_hostile_sender_writes_nothing_outside_and_the_receiver_lives_on() {
             "before its size",
         ),
         (vec![hello(VERSION), offer(b"g", 4), vec![9]], "items open"),
+        (vec![hello(VERSION), hole(4)], "hole without a file"),
+        (vec![hello(VERSION), offer(b"f", 4), start(0, 0), hole(5)], "more data"),
+        (vec![hello(VERSION), offer(b"f", 4), start(0, 0), hole(u64::MAX)], "more data"),
+        (vec![hello(VERSION), offer(b"f", 4), start(0, 0), data(b"a"), hole(4)], "more data"),
+        (vec![hello(VERSION), offer(b"f", 4), start(0, 0), hole(3), end(hash)], "before its size"),
+        (vec![hello(VERSION), offer_sparse(b"f", 4, 5)], "data of 5, at most 4"),
         (vec![hello(VERSION), vec![4, 0xFF, 0xFF, 0xFF, 0xFF]], "in the middle"),
     ] {
         let heard = talk(&receiver, &records, 2);

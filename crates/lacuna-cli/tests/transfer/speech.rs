@@ -39,8 +39,14 @@ pub(crate) fn hello_of(sender: u8, version: u16) -> Vec<u8> {
 
 /// An offer of a file.
 pub(crate) fn offer(name: &[u8], size: u64) -> Vec<u8> {
+    offer_sparse(name, size, size)
+}
+
+/// An offer of a file of which only so much is data.
+pub(crate) fn offer_sparse(name: &[u8], size: u64, data: u64) -> Vec<u8> {
+    let (size, data) = (size.to_be_bytes(), data.to_be_bytes());
     let len = (name.len() as u16).to_be_bytes();
-    [&[2, 0][..], &0o644u16.to_be_bytes(), &size.to_be_bytes(), &[0; 12], &len, name].concat()
+    [&[2, 0][..], &0o644u16.to_be_bytes(), &size, &data, &[0; 12], &len, name].concat()
 }
 
 pub(crate) fn start(item: u64, from: u64) -> Vec<u8> {
@@ -49,6 +55,10 @@ pub(crate) fn start(item: u64, from: u64) -> Vec<u8> {
 
 pub(crate) fn data(bytes: &[u8]) -> Vec<u8> {
     [&[4][..], &(bytes.len() as u32).to_be_bytes(), bytes].concat()
+}
+
+pub(crate) fn hole(len: u64) -> Vec<u8> {
+    [&[10][..], &len.to_be_bytes()].concat()
 }
 
 pub(crate) fn end(hash: [u8; 32]) -> Vec<u8> {

@@ -127,8 +127,8 @@ fn help_explains_modes_units_and_partial_files() {
             "recv",
             &["Everything stays", "Examples:", "Partial files:", "Room:", "--clean", "Units:"],
         ),
-        ("send", &["umask\n  applies", "owner can always read"]),
-        ("recv", &["umask\n  applies", "owner can always read", "The folder:"]),
+        ("send", &["umask\n  applies", "owner can always read", "Sparse files:"]),
+        ("recv", &["umask\n  applies", "owner can always read", "Sparse files:", "The folder:"]),
     ] {
         let help = spawn(&mut lacuna(&[command, "--help"])).finish();
         assert_eq!(help.code, 0);

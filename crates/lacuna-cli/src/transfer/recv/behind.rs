@@ -27,6 +27,8 @@ pub(crate) struct Behind(Worker<Job>);
 pub(crate) struct Written {
     /// Everything before is on its way to the disk.
     up_to: u64,
+    /// Data behind, of which holes are none.
+    waiting_bytes: u64,
     error: Arc<Mutex<Option<io::Error>>>,
 }
 
@@ -51,8 +53,7 @@ impl Behind {
         written: &mut Written,
         len_bytes: u64,
     ) -> io::Result<()> {
-        let len = len_bytes - written.up_to;
-        if len < STEP_BYTES {
+        if written.waiting_bytes < STEP_BYTES {
             return Ok(());
         }
         let failed = written.error.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -60,8 +61,9 @@ impl Behind {
             return Err(error);
         }
         let error = written.error.clone();
+        let len = len_bytes - written.up_to;
         let job = Job { file: file.clone(), from: written.up_to, len, error };
-        written.up_to = len_bytes;
+        (written.up_to, written.waiting_bytes) = (len_bytes, 0);
         self.0.give(job);
         Ok(())
     }
@@ -70,7 +72,12 @@ impl Behind {
 impl Written {
     /// A file whose first `len_bytes` are not this transfer's.
     pub(crate) fn from(len_bytes: u64) -> Self {
-        Self { up_to: len_bytes, error: Arc::default() }
+        Self { up_to: len_bytes, waiting_bytes: 0, error: Arc::default() }
+    }
+
+    /// So much data was written.
+    pub(crate) fn add(&mut self, bytes: u64) {
+        self.waiting_bytes += bytes;
     }
 }
 

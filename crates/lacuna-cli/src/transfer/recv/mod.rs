@@ -196,6 +196,8 @@ impl Server {
         let lane = Lane::new(connection.clone(), alive);
         let replaced = Arc::new(AtomicBool::new(false));
         let stop = || interrupt::requested() || replaced.load(Ordering::Relaxed);
+        let gone = || stop() || connection.failure().is_some();
+        let keeps_holes = space::keeps_holes(&*root);
         let mut session = Session {
             rules: self.args.rules,
             tree: Tree::new(root, self.umask),
@@ -204,6 +206,8 @@ impl Server {
             behind: &behind,
             reporter: &reporter,
             stop: &stop,
+            gone: &gone,
+            keeps_holes,
             promised: self.promises.part(),
             state: State::default(),
         };
@@ -215,7 +219,10 @@ impl Server {
                 let mut silence = Silence::new(Instant::now());
                 while !over.load(Ordering::Relaxed) {
                     lane.tick();
-                    drawn.draw(&progress, &reporter, connection, &mut silence);
+                    if gone() {
+                        hashes.abandon();
+                    }
+                    drawn.draw(&progress, &reporter, connection, &hashes, &mut silence);
                     std::thread::park_timeout(TICK);
                 }
             };
@@ -377,6 +384,7 @@ impl Drawn {
         progress: &Progress,
         reporter: &Reporter,
         connection: &Connection,
+        hashes: &HashThread,
         silence: &mut Silence,
     ) {
         let so_far = reporter.so_far();
@@ -391,6 +399,7 @@ impl Drawn {
             files_total: shown.total.map(|(files, _)| files),
             repaired_share: lost_share(&stats),
             silent,
+            zeros_left_bytes: hashes.zeros_left_bytes(),
             name: shown.name,
         });
     }

@@ -95,11 +95,11 @@ impl Session<'_> {
         meta: Meta,
         folder: &Arc<OwnedFd>,
     ) -> Result<Offered, Fault> {
-        self.flush_before(meta.size_bytes)?;
+        self.flush_before(meta.size_bytes).map_err(Fault::Ended)?;
         let (seen, hash) = open_file(&**folder, name.leaf())
             .and_then(|file| {
                 let seen = Seen::of(&file)?;
-                Ok((seen, ladder::hash_of(&file, meta.size_bytes, self.stop)?))
+                Ok((seen, ladder::hash_of(&file, meta.size_bytes, self.gone)?))
             })
             .map_err(|error| self.failed("read", &error))?;
         self.answer(&Answer::Exists { item: number, hash }).map_err(Fault::Ended)?;
@@ -131,17 +131,17 @@ impl Session<'_> {
             }
         }
         let here_bytes = partial.as_ref().map_or(0, Partial::len_bytes).min(meta.size_bytes);
-        let missing_bytes = meta.size_bytes - here_bytes;
-        self.promised.set(self.state.outstanding_bytes());
+        let missing_bytes = space::missing_bytes(meta, partial.as_ref(), self.keeps_holes);
+        self.promised.set(self.state.outstanding_bytes(self.keeps_holes));
         self.promised
             .add(missing_bytes, || space::free_bytes(&**folder))
             .map_err(|reason| Fault::Item(Outcome::Failed, reason))?;
         let mut found = None;
         if let Some(partial) = partial {
-            self.flush_before(here_bytes)?;
+            self.flush_before(here_bytes).map_err(Fault::Ended)?;
             let mut rungs = Vec::new();
             let offsets = ladder::offsets(here_bytes);
-            ladder::climb(partial.file(), offsets, self.stop, |offset, hasher| {
+            ladder::climb(partial.file(), offsets, self.gone, |offset, hasher, _| {
                 rungs.push((offset, hasher.clone()));
             })
             .map_err(|error| self.failed("read what was received of it", &error))?;
@@ -158,7 +158,7 @@ impl Session<'_> {
         Ok(Offered::Wanted { name, meta, missing_bytes, found })
     }
 
-    pub(super) fn flush_before(&mut self, hashed_bytes: u64) -> Result<(), Fault> {
-        if hashed_bytes > SLOW_BYTES { self.flush().map_err(Fault::Ended) } else { Ok(()) }
+    pub(super) fn flush_before(&mut self, hashed_bytes: u64) -> Result<(), Ended> {
+        if hashed_bytes > SLOW_BYTES { self.flush() } else { Ok(()) }
     }
 }

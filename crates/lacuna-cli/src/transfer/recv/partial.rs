@@ -1,14 +1,21 @@
 //! A file while it is received: a hidden file beside its name, only appended
 //! to, held by one transfer at a time, and renamed when it is whole.
+//!
+//! A hole is what lies between two pieces that are written, so it is none before
+//! something is written behind it, or the file gets its length at the end. A
+//! break before that costs the hole, which is told again.
 
 use super::behind::{Behind, Written};
 use super::metadata::set_modified;
 use super::tree::{Found, look, open_file};
 use crate::interrupt::LOOK;
+use crate::transfer::extents::allocated_bytes;
 use crate::transfer::ladder;
 use crate::transfer::name::Name;
 use crate::transfer::wire::{Hash, Time};
-use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fstat, openat, renameat, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, Mode, OFlags, SeekFrom, fchmod, fstat, openat, renameat, statat, unlinkat,
+};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
@@ -29,8 +36,10 @@ pub(crate) struct Partial {
     folder: Arc<OwnedFd>,
     leaf: String,
     file: Arc<File>,
-    /// Bytes that count.
+    /// Bytes that count, holes too.
     len_bytes: u64,
+    /// Bytes of those that are data.
+    data_bytes: u64,
     written: Written,
 }
 
@@ -104,10 +113,11 @@ impl Partial {
             }
             // Who held it may have renamed it meanwhile.
             if is_at(&file, &**folder, &leaf)? {
-                let len_bytes = file.metadata()?.len();
+                let metadata = file.metadata()?;
+                let (len_bytes, data_bytes) = (metadata.len(), allocated_bytes(&metadata));
                 let (folder, written) = (folder.clone(), Written::from(len_bytes));
                 let file = Arc::new(file);
-                return Ok(Some(Self { folder, leaf, file, len_bytes, written }));
+                return Ok(Some(Self { folder, leaf, file, len_bytes, data_bytes, written }));
             }
         }
     }
@@ -116,17 +126,29 @@ impl Partial {
         &self.file
     }
 
-    /// Bytes that count.
+    /// Bytes that count, holes too.
     pub(crate) fn len_bytes(&self) -> u64 {
         self.len_bytes
     }
 
+    /// Bytes of those that are data.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.data_bytes
+    }
+
+    /// Whether the file system has files of this size.
+    pub(crate) fn may_be_of(&self, size_bytes: u64) -> bool {
+        // The place in the file is nobody's matter: everything here names its own.
+        rustix::fs::seek(&*self.file, SeekFrom::Start(size_bytes)) != Err(Errno::INVAL)
+    }
+
     /// Forgets what is behind the first `len_bytes`.
     pub(crate) fn cut(&mut self, len_bytes: u64) -> io::Result<()> {
-        debug_assert!(len_bytes <= self.len_bytes, "a partial file has no holes");
+        debug_assert!(len_bytes <= self.len_bytes, "it becomes longer by what comes");
         if len_bytes < self.len_bytes {
             self.file.set_len(len_bytes)?;
             self.len_bytes = len_bytes;
+            self.data_bytes = allocated_bytes(&self.file.metadata()?);
             self.written = Written::from(len_bytes);
         }
         Ok(())
@@ -139,6 +161,8 @@ impl Partial {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => {
                     self.len_bytes += count as u64;
+                    self.data_bytes += count as u64;
+                    self.written.add(count as u64);
                     data = &data[count..];
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -146,6 +170,12 @@ impl Partial {
             }
         }
         Ok(())
+    }
+
+    /// Appends a hole.
+    pub(crate) fn skip(&mut self, len_bytes: u64) {
+        give_up_room(&self.file, self.len_bytes, len_bytes);
+        self.len_bytes += len_bytes;
     }
 
     /// Lets the disk begin with what was written.
@@ -156,6 +186,10 @@ impl Partial {
     /// Gives the file its name. An error of kind `AlreadyExists` means that
     /// something of this name is there; the partial file is kept then.
     pub(crate) fn finish(&self, name: &Name, finish: &Finish) -> io::Result<()> {
+        if self.file.metadata()?.len() < self.len_bytes {
+            // It ends in a hole.
+            self.file.set_len(self.len_bytes)?;
+        }
         fchmod(&*self.file, finish.permissions)?;
         set_modified(&self.file, finish.modified)?;
         if finish.sync {
@@ -208,6 +242,19 @@ impl Partial {
             let _ = partial.remove();
         }
     }
+}
+
+/// Gives back what the file system has kept behind the end of a file that grew, as
+/// XFS does: in a hole it would stay. If it cannot, no harm.
+fn give_up_room(file: &File, from: u64, len_bytes: u64) {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        use rustix::fs::{FallocateFlags, fallocate};
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let _ = fallocate(file, hole, from, len_bytes);
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let _ = (file, from, len_bytes);
 }
 
 /// Makes a partial file of ours writable again; `false` if it was.
@@ -290,6 +337,39 @@ mod tests {
         assert_eq!((metadata.mtime(), metadata.mtime_nsec()), (1_000_000_000, 123_456_789));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
         assert!(Partial::find(&folder, &name("f"), NEVER).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_hole_takes_no_room_and_is_there_at_the_end() {
+        const MIB: u64 = 1 << 20;
+        let dir = tempfile::tempdir().unwrap();
+        let folder = folder(dir.path());
+        let mut partial = Partial::make(&folder, &name("f"), NEVER).unwrap();
+        assert!(partial.may_be_of(1 << 40) && !partial.may_be_of(u64::MAX));
+        partial.skip(8 * MIB);
+        partial.write(&[1; MIB as usize]).unwrap();
+        partial.skip(4 * MIB);
+        assert_eq!((partial.len_bytes(), partial.data_bytes()), (13 * MIB, MIB));
+        drop(partial);
+        // A hole that nothing is behind is lost, as is what is behind a cut.
+        let mut partial = Partial::find(&folder, &name("f"), NEVER).unwrap().unwrap();
+        assert_eq!((partial.len_bytes(), partial.data_bytes()), (9 * MIB, MIB));
+        partial.cut(9 * MIB - 1).unwrap();
+        partial.skip(MIB + 1);
+        partial.write(b"end").unwrap();
+        partial.skip(6 * MIB - 3);
+        partial.finish(&name("f"), &plain()).unwrap();
+        let path = dir.path().join("f");
+        let expected = [
+            vec![0; 8 << 20],
+            vec![1; (1 << 20) - 1],
+            vec![0; (1 << 20) + 1],
+            b"end".to_vec(),
+            vec![0; (6 << 20) - 3],
+        ];
+        assert!(std::fs::read(&path).unwrap() == expected.concat());
+        let allocated = path.metadata().unwrap().blocks() * 512;
+        assert!(allocated < 2 * MIB, "{allocated} bytes for one of data");
     }
 
     #[test]

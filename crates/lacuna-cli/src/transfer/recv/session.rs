@@ -1,7 +1,7 @@
 //! One sender's session: what it says, and what is done about it.
 //!
 //! Everything from the peer is checked here once more than its layout: items
-//! come in order, data belongs to a started item and ends at its size.
+//! come in order, data and holes belong to a started item and end at its size.
 
 use super::behind::Behind;
 use super::metadata::{Seen, Update, update_file};
@@ -12,10 +12,11 @@ use crate::transfer::digest::{Digest, HashThread};
 use crate::transfer::lane::Lane;
 use crate::transfer::name::{Name, shown, shown_text};
 use crate::transfer::pool::Block;
-use crate::transfer::report::{Blame, FileReport, Reporter, Status};
+use crate::transfer::report::{Blame, FileReport, Moved, Reporter, Status};
 use crate::transfer::wire::{
     ANSWER_BYTES, Answer, FatalKind, Hash, Meta, Outcome, RECORD_BYTES_MAX, Record, records,
 };
+use crate::units::show_bytes;
 use blake3::Hasher;
 use lacuna::SendBuffer;
 use std::collections::{BTreeSet, VecDeque};
@@ -51,6 +52,11 @@ pub(crate) struct Session<'a> {
     pub(crate) behind: &'a Behind,
     pub(crate) reporter: &'a Reporter,
     pub(crate) stop: &'a dyn Fn() -> bool,
+    /// Whether this is to end, or the sender has gone: it may name files, or holes in
+    /// them, that take hours to hash.
+    pub(crate) gone: &'a dyn Fn() -> bool,
+    /// Whether holes take no room here.
+    pub(crate) keeps_holes: bool,
     pub(crate) promised: Promised<'a>,
     pub(crate) state: State,
 }
@@ -61,18 +67,18 @@ pub(crate) struct State {
     /// The sender's id and whether equal size and time are enough; known from
     /// its first word.
     pub(crate) hello: Option<([u8; 16], bool)>,
-    /// Files and bytes there are in all, once known.
+    /// Files there are in all and the data in them, once known.
     pub(crate) total: Option<(u64, u64)>,
-    /// Bytes of files received.
+    /// Data received.
     pub(crate) moved_bytes: u64,
-    /// Bytes of the files that have ended, received or not.
+    /// Data of the files that have ended, received or not.
     pub(super) ended_bytes: u64,
     pub(crate) is_finished: bool,
     pub(super) offers: VecDeque<Offered>,
     /// Number of the first of the offers.
     pub(super) first: u64,
     current: Option<Incoming>,
-    /// Bytes that open offers are still to bring.
+    /// Data that open offers are still to bring.
     pub(super) promised_bytes: u64,
     /// Names whose partial file is kept open from the offer on.
     pub(super) held: BTreeSet<Vec<u8>>,
@@ -100,7 +106,7 @@ struct Incoming {
     number: u64,
     name: Name,
     meta: Meta,
-    from: u64,
+    moved: Moved,
     started: Instant,
     /// `None` once it failed: the rest of its data is thrown away.
     sink: Option<Sink>,
@@ -128,7 +134,7 @@ impl Session<'_> {
             let record = record.map_err(|error| Ended::Protocol(error.to_string()))?;
             self.on_record(record, &message)?;
         }
-        self.promised.set(self.state.outstanding_bytes());
+        self.promised.set(self.state.outstanding_bytes(self.keeps_holes));
         self.flush()
     }
 
@@ -147,6 +153,7 @@ impl Session<'_> {
             Record::Offer { meta, name } => self.on_offer(meta, name),
             Record::Start { item, from } => self.on_start(item, from),
             Record::Data { range } => self.on_data(range, message),
+            Record::Hole { len } => self.on_hole(len),
             Record::End { hash } => self.on_end(&hash),
             Record::Same { item } => self.on_same(item),
             Record::Drop { item, reason } => self.on_drop(item, reason),
@@ -186,7 +193,8 @@ impl Session<'_> {
         if let Some((outcome, reason)) = fault {
             self.fail(item, name.as_bytes(), meta, outcome, &reason)?;
         }
-        self.state.current = Some(Incoming { number: item, name, meta, from, started, sink });
+        let moved = Moved { resumed_at_bytes: from, ..Moved::default() };
+        self.state.current = Some(Incoming { number: item, name, meta, moved, started, sink });
         Ok(())
     }
 
@@ -214,6 +222,14 @@ impl Session<'_> {
             None => return Err(Fault::Ended(protocol("it starts behind the beginning"))),
         };
         partial.cut(from).map_err(|error| self.failed("write", &error))?;
+        if !partial.may_be_of(meta.size_bytes) {
+            if partial.len_bytes() == 0 {
+                let _ = partial.remove();
+            }
+            let size = show_bytes(meta.size_bytes);
+            let reason = format!("its {size} are more than the file system takes of one file");
+            return Err(Fault::Item(Outcome::Failed, reason));
+        }
         Ok(Sink { partial, digest: self.hashes.begin(meta.size_bytes, hasher) })
     }
 
@@ -222,6 +238,7 @@ impl Session<'_> {
             return Err(protocol("data without a file"));
         };
         self.state.moved_bytes += range.len() as u64;
+        current.moved.moved_bytes += range.len() as u64;
         let Some(sink) = &mut current.sink else { return Ok(()) };
         let data = message.part(range.start, range.len()).expect("checked by the parser");
         if data.len() as u64 > current.meta.size_bytes - sink.partial.len_bytes() {
@@ -233,7 +250,7 @@ impl Session<'_> {
         let written = written.and_then(|()| sink.partial.write_behind(self.behind));
         let Err(error) = written else { return Ok(()) };
         let (number, name, meta) = (current.number, current.name.clone(), current.meta);
-        let kept_bytes = sink.partial.len_bytes();
+        let kept_bytes = sink.partial.data_bytes();
         let free_bytes = space::free_bytes(sink.partial.file());
         if let Some(Sink { partial, .. }) = current.sink.take()
             && kept_bytes == 0
@@ -243,7 +260,7 @@ impl Session<'_> {
         }
         let fault = match space::is_full(&error) {
             true => {
-                let reason = space::full(&error, meta.size_bytes, kept_bytes, free_bytes);
+                let reason = space::full(&error, meta.data_bytes, kept_bytes, free_bytes);
                 Fault::Item(Outcome::Failed, reason)
             }
             false => self.failed("write", &error),
@@ -256,16 +273,33 @@ impl Session<'_> {
         }
     }
 
+    /// The file has a hole of `len_bytes` here.
+    fn on_hole(&mut self, len_bytes: u64) -> Result<(), Ended> {
+        let Some(current) = &mut self.state.current else {
+            return Err(protocol("a hole without a file"));
+        };
+        let Some(sink) = &mut current.sink else { return Ok(()) };
+        if len_bytes > current.meta.size_bytes - sink.partial.len_bytes() {
+            return Err(protocol("more data than the file was offered with"));
+        }
+        current.moved.hole_bytes += len_bytes;
+        self.hashes.zeros(&mut sink.digest, len_bytes);
+        sink.partial.skip(len_bytes);
+        Ok(())
+    }
+
     fn on_end(&mut self, expected: &Hash) -> Result<(), Ended> {
         let Some(current) = self.state.current.take() else {
             return Err(protocol("an end without a file"));
         };
-        let Incoming { number, name, meta, from, started, sink } = current;
+        let Incoming { number, name, meta, moved, started, sink } = current;
         let Some(Sink { partial, digest }) = sink else { return Ok(()) };
         if partial.len_bytes() != meta.size_bytes {
             return Err(protocol("a file ended before its size"));
         }
-        let hash = self.hashes.finish(digest);
+        // Holes may take a while.
+        self.flush_before(moved.hole_bytes)?;
+        let Some(hash) = self.hashes.finish(digest) else { return Err(self.lost()) };
         let finished = if hash == *expected {
             self.give_name(partial, &name, meta, &hash)
         } else {
@@ -277,8 +311,8 @@ impl Session<'_> {
             Ok(()) => {
                 let report =
                     FileReport::unmoved(name.as_bytes(), meta.size_bytes, Status::Complete);
-                let report = report.with_time(started.elapsed(), from).with_hash(&hash);
-                self.report(report);
+                let report = report.with_time(started.elapsed(), moved).with_hash(&hash);
+                self.report(report, meta);
                 self.settle(number, Outcome::Complete, "")
             }
             Err(Fault::Ended(ended)) => Err(ended),
@@ -308,8 +342,8 @@ impl Session<'_> {
             Err(error) => return Err(self.failed("finish", &error)),
         }
         // Another transfer of the same file was faster, perhaps.
-        self.flush_before(meta.size_bytes)?;
-        let appeared = partial.has_appeared(name, hash, self.stop);
+        self.flush_before(meta.size_bytes).map_err(Fault::Ended)?;
+        let appeared = partial.has_appeared(name, hash, self.gone);
         if appeared.map_err(|error| self.failed("read", &error))? {
             return partial.remove().map_err(|error| self.failed("finish", &error));
         }
@@ -364,7 +398,7 @@ impl Session<'_> {
         if let Some(fault) = &fault {
             report = report.with_error(Blame::Local, fault);
         }
-        self.report(report);
+        self.report(report, meta);
         let outcome = if is_updated { Outcome::Updated } else { Outcome::Identical };
         self.settle(number, outcome, &fault.unwrap_or_default())
     }
@@ -397,7 +431,7 @@ impl Session<'_> {
         let report = FileReport::unmoved(name.as_bytes(), meta.size_bytes, status);
         let reason = shown_text(reason);
         let reason = if reason.is_empty() { "dropped".to_owned() } else { reason };
-        self.report(report.with_error(blame, format!("the sender: {reason}")));
+        self.report(report.with_error(blame, format!("the sender: {reason}")), meta);
         Ok(())
     }
 
@@ -438,14 +472,14 @@ impl Session<'_> {
             _ => (Status::Failed, Blame::Local),
         };
         let report = FileReport::unmoved(name, meta.size_bytes, status).of(meta.kind);
-        self.report(report.with_error(blame, reason));
+        self.report(report.with_error(blame, reason), meta);
         self.settle(number, outcome, reason)
     }
 
     /// A file has ended.
-    pub(super) fn report(&mut self, report: FileReport) {
+    fn report(&mut self, report: FileReport, meta: Meta) {
         // Sizes are the peer's word: three of them may be more than fits.
-        self.state.ended_bytes = self.state.ended_bytes.saturating_add(report.bytes);
+        self.state.ended_bytes = self.state.ended_bytes.saturating_add(meta.data_bytes);
         self.reporter.file(report);
     }
 
@@ -486,9 +520,7 @@ impl Session<'_> {
     /// A file that the system refuses, or the end if it refuses them all.
     pub(super) fn failed(&self, doing: &str, error: &io::Error) -> Fault {
         match error.kind() {
-            io::ErrorKind::Interrupted if (self.stop)() => {
-                Fault::Ended(Ended::Lost("stopped".to_owned()))
-            }
+            io::ErrorKind::Interrupted if (self.gone)() => Fault::Ended(self.lost()),
             io::ErrorKind::ReadOnlyFilesystem => {
                 Fault::Ended(Ended::Unable(format!("cannot {doing}: {error}")))
             }
@@ -508,28 +540,34 @@ impl Session<'_> {
         }
     }
 
+    /// Why there is nobody to work on for.
+    fn lost(&self) -> Ended {
+        let reason = if (self.stop)() { "stopped" } else { "lost the sender" };
+        Ended::Lost(reason.to_owned())
+    }
+
     /// The file that was being received, for the note on how it ended.
     pub(crate) fn interrupted_file(&self) -> Option<(String, u64)> {
         let current = self.state.current.as_ref()?;
         let sink = current.sink.as_ref()?;
-        Some((shown(current.name.as_bytes()), sink.partial.len_bytes()))
+        Some((shown(current.name.as_bytes()), sink.partial.data_bytes()))
     }
 }
 
 impl State {
     /// Bytes that are still to be written for what was asked for.
-    pub(super) fn outstanding_bytes(&self) -> u64 {
+    pub(super) fn outstanding_bytes(&self, keeps_holes: bool) -> u64 {
         let of_current = self.current.as_ref().and_then(|current| {
-            let here_bytes = current.sink.as_ref()?.partial.len_bytes();
-            Some(current.meta.size_bytes.saturating_sub(here_bytes))
+            let partial = &current.sink.as_ref()?.partial;
+            Some(space::missing_bytes(current.meta, Some(partial), keeps_holes))
         });
         self.promised_bytes.saturating_add(of_current.unwrap_or(0))
     }
 
-    /// Bytes of files that need not come any more.
+    /// Data of files that need not come any more.
     pub(crate) fn done_bytes(&self) -> u64 {
         let current = self.current.as_ref().and_then(|current| current.sink.as_ref());
-        self.ended_bytes.saturating_add(current.map_or(0, |sink| sink.partial.len_bytes()))
+        self.ended_bytes.saturating_add(current.map_or(0, |sink| sink.partial.data_bytes()))
     }
 
     /// The file whose data comes now.

@@ -5,7 +5,11 @@
 //! arrive any more. Others write to the disk as well, so it may be full all the
 //! same in the middle of a file; what came of it is kept then. All senders that are
 //! served at a time share the room: each session's part is what it is still to bring.
+//!
+//! A hole needs no room, unless the file system keeps none: then it is written as zeros.
 
+use super::partial::Partial;
+use crate::transfer::wire::Meta;
 use crate::units::show_bytes;
 use std::collections::BTreeMap;
 use std::io;
@@ -90,6 +94,35 @@ impl Drop for Promised<'_> {
     }
 }
 
+/// Bytes that are still to be written of a file of which `here` is here.
+pub(crate) fn missing_bytes(meta: Meta, here: Option<&Partial>, keeps_holes: bool) -> u64 {
+    let (len_bytes, data_bytes) =
+        here.map_or((0, 0), |partial| (partial.len_bytes(), partial.data_bytes()));
+    let all_bytes = meta.size_bytes.saturating_sub(len_bytes);
+    // What is here may take less room than it has data, if it is compressed.
+    let by_data_bytes = meta.data_bytes.saturating_sub(data_bytes);
+    if keeps_holes { all_bytes.min(by_data_bytes) } else { all_bytes }
+}
+
+/// Whether the file system of `folder` has files with holes; those that have none
+/// fill them with zeros.
+pub(crate) fn keeps_holes(folder: impl AsFd) -> bool {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        // FAT, exFAT, HFS+ and HFS: linux/magic.h, and HFS's own headers.
+        const WITHOUT: [u64; 4] = [0x4D44, 0x2011_BAB0, 0x482B, 0x4244];
+        // A type that has another width on another processor.
+        #[allow(clippy::unnecessary_cast)]
+        let kind = rustix::fs::fstatfs(folder).map(|stat| stat.f_type as u64 & 0xFFFF_FFFF);
+        kind.is_ok_and(|kind| !WITHOUT.contains(&kind))
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    {
+        let _ = folder;
+        true
+    }
+}
+
 /// Bytes that may still be written where `folder` is; `None` where the file
 /// system does not tell.
 pub(crate) fn free_bytes(folder: impl AsFd) -> Option<u64> {
@@ -119,10 +152,10 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// What to say of a file of which `kept_bytes` of `size_bytes` were written.
+/// What to say of a file of whose `data_bytes` of data `kept_bytes` were written.
 pub(crate) fn full(
     error: &io::Error,
-    size_bytes: u64,
+    data_bytes: u64,
     kept_bytes: u64,
     free_bytes: Option<u64>,
 ) -> String {
@@ -131,7 +164,7 @@ pub(crate) fn full(
         io::ErrorKind::QuotaExceeded => 0,
         _ => free_bytes.unwrap_or(0),
     };
-    let missing_bytes = size_bytes.saturating_sub(kept_bytes).saturating_sub(free_bytes);
+    let missing_bytes = data_bytes.saturating_sub(kept_bytes).saturating_sub(free_bytes);
     let kept = match kept_bytes {
         0 => String::new(),
         bytes => format!(", {} are kept and the same command resumes", show_bytes(bytes)),
@@ -141,7 +174,10 @@ pub(crate) fn full(
 
 #[cfg(test)]
 mod tests {
+    use super::super::tree::Tree;
     use super::*;
+    use crate::transfer::name::Name;
+    use crate::transfer::wire::{Kind, Time};
 
     #[test]
     fn a_file_is_refused_only_if_it_cannot_fit() {
@@ -209,5 +245,28 @@ mod tests {
     fn a_file_system_tells_what_is_free() {
         let dir = tempfile::tempdir().unwrap();
         assert!(free_bytes(std::fs::File::open(dir.path()).unwrap()).is_some());
+    }
+
+    #[test]
+    fn a_hole_needs_room_only_where_it_is_filled() {
+        const MIB: u64 = 1 << 20;
+        let modified = Time { seconds: 0, nanos: 0 };
+        let (kind, mode) = (Kind::File, 0o644);
+        let meta = Meta { kind, mode, size_bytes: 100 * MIB, data_bytes: 3 * MIB, modified };
+        assert_eq!(missing_bytes(meta, None, true), 3 * MIB);
+        assert_eq!(missing_bytes(meta, None, false), 100 * MIB);
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Tree::open(dir.path()).unwrap();
+        assert!(keeps_holes(&*folder), "tests run where holes are kept");
+        let name = Name::parse(b"f").unwrap();
+        let mut partial = Partial::make(&folder, &name, &|| false).unwrap();
+        partial.skip(50 * MIB);
+        assert_eq!(missing_bytes(meta, Some(&partial), true), 3 * MIB);
+        partial.write(&[1; MIB as usize]).unwrap();
+        assert_eq!(missing_bytes(meta, Some(&partial), true), 2 * MIB);
+        assert_eq!(missing_bytes(meta, Some(&partial), false), 49 * MIB);
+        // The rest is a hole, though more data was said to come.
+        partial.skip(48 * MIB + MIB / 2);
+        assert_eq!(missing_bytes(meta, Some(&partial), true), MIB / 2);
     }
 }

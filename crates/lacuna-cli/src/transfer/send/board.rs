@@ -8,7 +8,7 @@
 use super::walk::Item;
 use crate::failure::Failure;
 use crate::transfer::name::shown_text;
-use crate::transfer::report::{Blame, FileReport, Reporter, Status};
+use crate::transfer::report::{Blame, FileReport, Moved, Reporter, Status};
 use crate::transfer::wire::{FatalKind, Hash, OFFERS_MAX, Outcome, Rung};
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -65,14 +65,14 @@ struct State {
     ended: Option<Ended>,
     /// Items settled, in all sessions.
     settled: u64,
-    /// Files among them and their bytes, moved or not.
+    /// Files among them and the data in them, moved or not.
     settled_files: u64,
     settled_bytes: u64,
     /// The same when this session began.
     settled_before: (u64, u64),
     /// Bytes packed in this session of items that are settled.
     settled_packed_bytes: u64,
-    /// Bytes that were there before of items that are started and not settled.
+    /// Data that was there before of items that are started and not settled.
     open_from_bytes: u64,
 }
 
@@ -90,17 +90,21 @@ struct Sent {
     started: Instant,
     /// Bytes that were there before.
     from: u64,
+    /// Bytes of those that are no holes.
+    from_data_bytes: u64,
     /// Bytes on their way or delivered.
     packed_bytes: u64,
+    /// Bytes of holes, which are not sent.
+    hole_bytes: u64,
     hash: Option<Hash>,
 }
 
 /// Where the transfer stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Position {
-    /// Bytes that need not move any more.
+    /// Bytes of data that need not move any more.
     pub(crate) done_bytes: u64,
-    /// The file that is on its way, and how much of it the receiver has.
+    /// The file that is on its way, and how much of its data the receiver has.
     pub(crate) current: Option<(Vec<u8>, u64)>,
 }
 
@@ -178,12 +182,16 @@ impl Board {
         Next::Handle { number, item, wish }
     }
 
-    /// The data of an item begins at `from`.
-    pub(crate) fn start(&self, number: u64, from: u64) {
+    /// The data of an item begins at `from`, behind `from_data_bytes` that are no holes.
+    pub(crate) fn start(&self, number: u64, from: u64, from_data_bytes: u64) {
         let mut state = self.lock();
         if let Some(entry) = state.entry(number).filter(|entry| !entry.is_settled) {
-            entry.sent = Some(Sent { started: Instant::now(), from, packed_bytes: 0, hash: None });
-            state.open_from_bytes += from;
+            let started = Instant::now();
+            let (packed_bytes, hole_bytes) = (0, 0);
+            let sent =
+                Sent { started, from, from_data_bytes, packed_bytes, hole_bytes, hash: None };
+            entry.sent = Some(sent);
+            state.open_from_bytes += from_data_bytes;
         }
     }
 
@@ -196,6 +204,13 @@ impl Board {
         }
         if entry.is_settled {
             state.settled_packed_bytes += bytes;
+        }
+    }
+
+    /// That much more of an item is a hole.
+    pub(crate) fn skipped(&self, number: u64, bytes: u64) {
+        if let Some(sent) = self.lock().entry(number).and_then(|entry| entry.sent.as_mut()) {
+            sent.hole_bytes += bytes;
         }
     }
 
@@ -273,9 +288,9 @@ impl Board {
         for entry in state.queue.iter().take(state.handled).filter(|entry| !entry.is_settled) {
             let Some(sent) = &entry.sent else { continue };
             let arrived = open_bytes.min(sent.packed_bytes);
-            current = Some((entry, sent.from + arrived));
+            current = Some((entry, sent.from_data_bytes + arrived));
             open_bytes -= arrived;
-            if sent.from + arrived < entry.item.meta.size_bytes {
+            if arrived < sent.packed_bytes || sent.hash.is_none() {
                 break;
             }
         }
@@ -389,12 +404,12 @@ impl State {
             return false;
         }
         let is_file = entry.item.meta.kind == crate::transfer::wire::Kind::File;
-        let size_bytes = entry.item.meta.size_bytes;
+        let data_bytes = entry.item.meta.data_bytes;
         let (from, packed_bytes) =
-            entry.sent.as_ref().map_or((0, 0), |sent| (sent.from, sent.packed_bytes));
+            entry.sent.as_ref().map_or((0, 0), |sent| (sent.from_data_bytes, sent.packed_bytes));
         self.settled += 1;
         self.settled_files += u64::from(is_file);
-        self.settled_bytes += size_bytes;
+        self.settled_bytes += data_bytes;
         self.settled_packed_bytes += packed_bytes;
         self.open_from_bytes -= from;
         true
@@ -445,7 +460,9 @@ fn report_of(entry: &Entry, outcome: Outcome, reason: &str) -> FileReport {
         report = report.with_hash(hash);
     }
     if let Some(sent) = &entry.sent {
-        report = report.with_time(sent.started.elapsed(), sent.from);
+        let (moved_bytes, hole_bytes) = (sent.packed_bytes, sent.hole_bytes);
+        let moved = Moved { resumed_at_bytes: sent.from, moved_bytes, hole_bytes };
+        report = report.with_time(sent.started.elapsed(), moved);
         if let Some(hash) = &sent.hash {
             report = report.with_hash(hash);
         }
@@ -468,7 +485,8 @@ mod tests {
 
     fn item(name: &str, size_bytes: u64) -> Item {
         let modified = Time { seconds: 0, nanos: 0 };
-        let meta = Meta { kind: Kind::File, mode: 0o644, size_bytes, modified };
+        let (kind, mode, data_bytes) = (Kind::File, 0o644, size_bytes);
+        let meta = Meta { kind, mode, size_bytes, data_bytes, modified };
         Item { path: name.into(), name: name.into(), meta }
     }
 
@@ -485,7 +503,7 @@ mod tests {
         for (number, from) in started {
             board.on_wish(*number, Wish::Send(Vec::new())).unwrap();
             assert!(matches!(board.next(), Next::Handle { number: next, .. } if next == *number));
-            board.start(*number, *from);
+            board.start(*number, *from, *from);
         }
     }
 
@@ -524,7 +542,7 @@ mod tests {
         // The last one fails halfway: nothing of it is to come.
         board.on_wish(1, Wish::Send(Vec::new())).unwrap();
         assert!(matches!(board.next(), Next::Handle { number: 1, .. }));
-        board.start(1, 0);
+        board.start(1, 0, 0);
         board.packed(1, 5);
         board.on_settled(1, Outcome::Failed, "full", &reporter).unwrap();
         board.packed(1, 2);

@@ -52,7 +52,6 @@ struct Transfer<'a> {
     board: Board,
     reporter: Reporter,
     progress: Arc<Progress>,
-    hashes: HashThread,
     total: Arc<OnceLock<(u64, u64)>>,
     /// Of the connections before.
     moved_bytes: u64,
@@ -84,7 +83,6 @@ pub(crate) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
     let progress = Arc::new(Progress::new(output, Side::Sender));
     let total = Arc::new(OnceLock::new());
     count(Walker::new(roots.clone()), total.clone());
-    let hashes = HashThread::start()?;
     let mut transfer = Transfer {
         args,
         peer: target.clone(),
@@ -94,7 +92,6 @@ pub(crate) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
         board: Board::new(),
         reporter: Reporter::new(output, progress.clone())?,
         progress,
-        hashes,
         total,
         moved_bytes: 0,
         packets: 0,
@@ -223,10 +220,12 @@ impl Transfer<'_> {
         let answers_pool = Pool::new(ANSWER_BYTES, ANSWERS_AHEAD + 1);
         let mut inbound = Inbound::new(connection.clone(), answers_pool, ANSWERS_AHEAD);
         let (board, reporter) = (&self.board, &self.reporter);
+        let hashes = HashThread::start().map_err(Ended::Failed)?;
         let over = AtomicBool::new(false);
         let moved_before = self.moved_bytes;
         let view = View {
             connection,
+            hashes: &hashes,
             lane,
             board,
             reporter,
@@ -246,6 +245,9 @@ impl Transfer<'_> {
             let ticking = thread::start_in(scope, "progress", || {
                 while !over.load(Ordering::Relaxed) {
                     lane.tick();
+                    if interrupt::requested() || board.has_ended() {
+                        hashes.abandon();
+                    }
                     view.draw(total.get().copied());
                     std::thread::park_timeout(TICK);
                 }
@@ -255,7 +257,7 @@ impl Transfer<'_> {
             let mut producer = Producer {
                 board,
                 walker: &mut self.walker,
-                packer: Packer::new(lane, pool, &self.hashes, &stop),
+                packer: Packer::new(lane, pool, &hashes, &stop),
                 reporter,
                 stop: &stop,
                 total: &|| total.get().copied(),
@@ -309,6 +311,7 @@ impl Transfer<'_> {
 /// What the progress is drawn from.
 struct View<'a> {
     connection: &'a Connection,
+    hashes: &'a HashThread,
     lane: &'a Lane,
     board: &'a Board,
     reporter: &'a Reporter,
@@ -333,12 +336,13 @@ impl View<'_> {
             files_total: total.map(|(files, _)| files),
             repaired_share: stats.sent.retransmission_share,
             silent,
+            zeros_left_bytes: self.hashes.zeros_left_bytes(),
             name: position.current.map(|(name, _)| shown(&name)),
         });
     }
 }
 
-/// Counts files and bytes beside the transfer, for the time left.
+/// Counts files and the data in them beside the transfer, for the time left.
 fn count(walker: Walker, total: Arc<OnceLock<(u64, u64)>>) {
     let counting = move || {
         let (mut files, mut bytes) = (0, 0);
@@ -347,7 +351,7 @@ fn count(walker: Walker, total: Arc<OnceLock<(u64, u64)>>) {
                 && item.meta.kind == super::wire::Kind::File
             {
                 files += 1;
-                bytes += item.meta.size_bytes;
+                bytes += item.meta.data_bytes;
             }
         }
         let _ = total.set((files, bytes));

@@ -7,7 +7,7 @@ use crate::transfer::digest::{Digest, HashThread};
 use crate::transfer::lane::{Lane, LaneError};
 use crate::transfer::pool::{Block, Pool};
 use crate::transfer::wire::{
-    BLOCK_BYTES, DATA_HEADER_BYTES, RECORD_BYTES_MAX, Record, data_header,
+    BLOCK_BYTES, DATA_HEADER_BYTES, Hash, RECORD_BYTES_MAX, Record, data_header,
 };
 use blake3::Hasher;
 use lacuna::SendBuffer;
@@ -33,9 +33,15 @@ pub(crate) struct Packer<'l> {
     limit: usize,
     /// Bytes of files in the block.
     payload_bytes: u64,
-    /// Data in the block that is still to be hashed.
-    unhashed: Vec<Range<usize>>,
+    /// What is still to be hashed, in order.
+    unhashed: Vec<Unhashed>,
     scratch: Vec<u8>,
+}
+
+enum Unhashed {
+    /// Of the block.
+    Data(Range<usize>),
+    Zeros(u64),
 }
 
 /// A file could not be read on, or the session has ended.
@@ -109,29 +115,45 @@ impl<'l> Packer<'l> {
         self.block().map_err(PackError::Ended)?.bytes_mut()[header]
             .copy_from_slice(&data_header(len));
         if !hashed_here {
-            self.unhashed.push(start..start + len);
+            self.unhashed.push(Unhashed::Data(start..start + len));
         }
         self.used = start + len;
         self.payload_bytes += len as u64;
         Ok(len as u64)
     }
 
+    /// Says that the file has a hole of `len_bytes` now.
+    pub(crate) fn skip(&mut self, len_bytes: u64, digest: &mut Digest) -> Result<(), Ended> {
+        self.put(&Record::Hole { len: len_bytes })?;
+        match digest {
+            Digest::Inline(_) => self.hashes.zeros(digest, len_bytes),
+            // Behind the data of this block.
+            Digest::Thread => self.unhashed.push(Unhashed::Zeros(len_bytes)),
+        }
+        Ok(())
+    }
+
     /// The hash of a file whose data was all added.
-    pub(crate) fn finish(&mut self, digest: Digest) -> Result<[u8; 32], Ended> {
+    pub(crate) fn finish(&mut self, digest: Digest) -> Result<Hash, Ended> {
         if matches!(digest, Digest::Thread) {
             // Its last data is hashed once the block is sent.
             self.flush()?;
         }
-        Ok(self.hashes.finish(digest))
+        self.hashes.finish(digest).ok_or_else(|| Ended::Lost("stopped".to_owned()))
     }
 
     /// Sends what there is.
     pub(crate) fn flush(&mut self) -> Result<(), Ended> {
         let Some(block) = self.block.take() else { return Ok(()) };
         let whole = SendBuffer::new(Arc::new(block));
-        for range in self.unhashed.drain(..) {
-            let data = whole.part(range.start, range.len()).expect("within the block");
-            self.hashes.update(&mut Digest::Thread, data);
+        for unhashed in self.unhashed.drain(..) {
+            match unhashed {
+                Unhashed::Data(range) => {
+                    let data = whole.part(range.start, range.len()).expect("within the block");
+                    self.hashes.update(&mut Digest::Thread, data);
+                }
+                Unhashed::Zeros(len_bytes) => self.hashes.zeros(&mut Digest::Thread, len_bytes),
+            }
         }
         let message = whole.part(0, self.used).expect("within the block");
         let payload_bytes = std::mem::take(&mut self.payload_bytes);

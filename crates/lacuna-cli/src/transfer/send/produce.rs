@@ -7,6 +7,7 @@ use super::walk::{self, Entry, Item, Walker};
 use crate::failure::Failure;
 use crate::interrupt::LOOK;
 use crate::transfer::digest::Digest;
+use crate::transfer::extents::{Extents, Run};
 use crate::transfer::inbound::PATIENCE;
 use crate::transfer::ladder;
 use crate::transfer::report::{Blame, FileReport, Reporter, Status};
@@ -188,11 +189,13 @@ impl Producer<'_> {
             self.packer.flush().map_err(Given::Ended)?;
         }
         let agreed = ladder::agree(file, rungs, self.stop);
-        let (from, hasher) = agreed.map_err(|error| self.unreadable(&error))?;
-        self.board.start(number, from);
+        let agreed = agreed.map_err(|error| self.unreadable(&error))?;
+        let from = agreed.offset;
+        self.board.start(number, from, agreed.data_bytes);
         self.packer.put(&Record::Start { item: number, from }).map_err(Given::Ended)?;
         let size_bytes = item.meta.size_bytes;
-        let mut digest = self.packer.begin(size_bytes, hasher);
+        let mut digest = self.packer.begin(size_bytes, agreed.hasher);
+        let mut extents = Extents::of(file).map_err(|error| self.unreadable(&error))?;
         let mut at = from;
         while at < size_bytes {
             self.check().map_err(Given::Ended)?;
@@ -201,9 +204,18 @@ impl Producer<'_> {
                 let dropped = Record::Drop { item: number, reason: "" };
                 return self.packer.put(&dropped).map_err(Given::Ended);
             }
-            let packed_bytes = self.read(file, at, size_bytes - at, &mut digest)?;
-            self.board.packed(number, packed_bytes);
-            at += packed_bytes;
+            match extents.at(at, size_bytes).map_err(|error| self.unreadable(&error))? {
+                Run::Data { end } => {
+                    let packed_bytes = self.read(file, at, end - at, &mut digest)?;
+                    self.board.packed(number, packed_bytes);
+                    at += packed_bytes;
+                }
+                Run::Hole { end } => {
+                    self.packer.skip(end - at, &mut digest).map_err(Given::Ended)?;
+                    self.board.skipped(number, end - at);
+                    at = end;
+                }
+            }
         }
         if !is_unchanged(file, item) {
             return Err(Given::Up("changed while it was sent".to_owned()));

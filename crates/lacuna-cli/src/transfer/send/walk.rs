@@ -5,6 +5,7 @@
 //! others only the paths are kept until their turn comes.
 
 use crate::failure::Failure;
+use crate::transfer::extents::{data_bytes, may_have_holes};
 use crate::transfer::name::{NAME_BYTES_MAX, Name, PARTIAL_SUFFIX, shown};
 use crate::transfer::wire::{Kind, Meta, Time};
 use std::collections::BTreeSet;
@@ -124,7 +125,13 @@ impl Walker {
             let reason = if kind.is_symlink() { "a symbolic link" } else { "no regular file" };
             return Some(Entry::Skipped { name, reason });
         }
-        Some(Entry::Item(Item { path, name, meta: meta_of(&metadata) }))
+        let mut meta = meta_of(&metadata);
+        if may_have_holes(&metadata)
+            && let Ok(bytes) = open(&path).and_then(|(file, _)| data_bytes(&file))
+        {
+            meta.data_bytes = bytes.min(meta.size_bytes);
+        }
+        Some(Entry::Item(Item { path, name, meta }))
     }
 
     /// Opens the folder whose turn it is.
@@ -183,10 +190,13 @@ impl Iterator for Walker {
 /// Properties of what was found, or of a file that is open.
 pub(crate) fn meta_of(metadata: &fs::Metadata) -> Meta {
     let kind = if metadata.is_dir() { Kind::Folder } else { Kind::File };
+    let size_bytes = if kind == Kind::File { metadata.len() } else { 0 };
     Meta {
         kind,
         mode: (metadata.mode() & 0o777) as u16,
-        size_bytes: if kind == Kind::File { metadata.len() } else { 0 },
+        size_bytes,
+        // Less if there are holes, for which the walk looks.
+        data_bytes: size_bytes,
         modified: Time {
             seconds: metadata.mtime(),
             nanos: metadata.mtime_nsec().clamp(0, 999_999_999) as u32,

@@ -7,7 +7,7 @@
 //!                                       ◀─────  Welcome
 //!   Offer, Offer, …                     ─────▶
 //!                                       ◀─────  Want (what a partial file has) | Exists | Settled
-//!   Start, Data, …, End | Same | Drop   ─────▶
+//!   Start, Data, Hole, …, End | Same | Drop ─▶
 //!                                       ◀─────  Settled, one per offer
 //!   Finish                              ─────▶
 //!                                       ◀─────  Finished
@@ -82,6 +82,9 @@ pub(crate) struct Meta {
     pub(crate) mode: u16,
     /// Zero for a folder.
     pub(crate) size_bytes: u64,
+    /// How much of the size is data and no holes, as far as is known before it is
+    /// read: what has to move and to find room.
+    pub(crate) data_bytes: u64,
     pub(crate) modified: Time,
 }
 
@@ -104,13 +107,16 @@ pub(crate) enum Record<'a> {
     Start { item: u64, from: u64 },
     /// Data of the item that was started: a range of the message.
     Data { range: Range<usize> },
-    /// The item is whole; the hash covers all of it.
+    /// So many zeros follow, which are not sent: the file has a hole there.
+    Hole { len: u64 },
+    /// The item is whole; the hash covers all of it, holes as the zeros that they are.
     End { hash: Hash },
     /// The receiver's file is the same.
     Same { item: u64 },
     /// The item is not sent, or not further.
     Drop { item: u64, reason: &'a str },
-    /// How much there is in this session, once that is known; for progress only.
+    /// How many files there are in this session and how much data in them, once that
+    /// is known; for progress only.
     Total { files: u64, bytes: u64 },
     /// Nothing new.
     Alive,
@@ -190,6 +196,7 @@ const SAME: u8 = 0x06;
 const DROP: u8 = 0x07;
 const TOTAL: u8 = 0x08;
 const FINISH: u8 = 0x09;
+const HOLE: u8 = 0x0A;
 const WELCOME: u8 = 0x81;
 const WANT: u8 = 0x82;
 const EXISTS: u8 = 0x83;
@@ -223,6 +230,7 @@ impl Record<'_> {
                 });
                 out.extend(meta.mode.to_be_bytes());
                 out.extend(meta.size_bytes.to_be_bytes());
+                out.extend(meta.data_bytes.to_be_bytes());
                 out.extend(meta.modified.seconds.to_be_bytes());
                 out.extend(meta.modified.nanos.to_be_bytes());
                 out.extend((name.len() as u16).to_be_bytes());
@@ -234,6 +242,10 @@ impl Record<'_> {
                 out.extend(from.to_be_bytes());
             }
             Self::Data { range } => out.extend(data_header(range.len())),
+            Self::Hole { len } => {
+                out.push(HOLE);
+                out.extend(len.to_be_bytes());
+            }
             Self::End { hash } => {
                 out.push(END);
                 out.extend(hash);

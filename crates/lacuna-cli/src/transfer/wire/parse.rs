@@ -2,9 +2,9 @@
 //! own bounds.
 
 use super::{
-    ALIVE, Answer, DATA, DROP, END, EXISTS, FATAL, FINISH, FINISHED, FatalKind, HELLO, Hash, Kind,
-    MAGIC, Meta, OFFER, Outcome, REASON_BYTES_MAX, RUNGS_MAX, Record, Rung, SAME, SETTLED, START,
-    TOTAL, Time, VERSION, WANT, WELCOME, WireError,
+    ALIVE, Answer, DATA, DROP, END, EXISTS, FATAL, FINISH, FINISHED, FatalKind, HELLO, HOLE, Hash,
+    Kind, MAGIC, Meta, OFFER, Outcome, REASON_BYTES_MAX, RUNGS_MAX, Record, Rung, SAME, SETTLED,
+    START, TOTAL, Time, VERSION, WANT, WELCOME, WireError,
 };
 use crate::transfer::name::NAME_BYTES_MAX;
 use std::ops::Range;
@@ -56,19 +56,23 @@ fn record<'a>(reader: &mut Reader<'a>) -> Result<Record<'a>, WireError> {
             bounded("permissions", mode.into(), 0o777)?;
             let size_bytes = reader.u64()?;
             bounded("a size of", size_bytes, i64::MAX as u64)?;
+            let data_bytes = reader.u64()?;
+            bounded("data of", data_bytes, size_bytes)?;
             let seconds = i64::from_be_bytes(reader.array()?);
             bounded("a time of", seconds.unsigned_abs(), SECONDS_MAX)?;
             let nanos = u32::from_be_bytes(reader.array()?);
             bounded("nanoseconds", nanos.into(), 999_999_999)?;
             let modified = Time { seconds, nanos };
             let name = reader.counted("a name's length", NAME_BYTES_MAX)?;
-            Record::Offer { meta: Meta { kind, mode, size_bytes, modified }, name }
+            let meta = Meta { kind, mode, size_bytes, data_bytes, modified };
+            Record::Offer { meta, name }
         }
         START => Record::Start { item: reader.u64()?, from: reader.u64()? },
         DATA => {
             let len = u32::from_be_bytes(reader.array()?) as usize;
             Record::Data { range: reader.range(len)? }
         }
+        HOLE => Record::Hole { len: reader.u64()? },
         END => Record::End { hash: reader.array()? },
         SAME => Record::Same { item: reader.u64()? },
         DROP => Record::Drop { item: reader.u64()?, reason: reader.text()? },

@@ -7,6 +7,7 @@ fn meta(kind: Kind) -> Meta {
         kind,
         mode: 0o644,
         size_bytes: 1 << 40,
+        data_bytes: 1 << 30,
         modified: Time { seconds: -1, nanos: 999_999_999 },
     }
 }
@@ -17,6 +18,7 @@ fn all_records() -> Vec<Record<'static>> {
         Record::Offer { meta: meta(Kind::File), name: b"a/b" },
         Record::Offer { meta: meta(Kind::Folder), name: &[b'x'; NAME_BYTES_MAX] },
         Record::Start { item: 1, from: u64::MAX },
+        Record::Hole { len: u64::MAX },
         Record::End { hash: [9; 32] },
         Record::Same { item: 3 },
         Record::Drop { item: 4, reason: "it changed" },
@@ -116,9 +118,10 @@ fn values_out_of_range_are_refused() {
     assert!(with(1, &[2]).contains("a kind of 2"));
     assert!(with(2, &0o4755u16.to_be_bytes()).contains("permissions"), "no setuid bit passes");
     assert!(with(4, &u64::MAX.to_be_bytes()).contains("a size of"));
-    assert!(with(12, &i64::MIN.to_be_bytes()).contains("a time of"));
-    assert!(with(20, &u32::MAX.to_be_bytes()).contains("nanoseconds"));
-    assert!(with(24, &u16::MAX.to_be_bytes()).contains("a name's length"));
+    assert!(with(12, &((1u64 << 40) + 1).to_be_bytes()).contains("data of"));
+    assert!(with(20, &i64::MIN.to_be_bytes()).contains("a time of"));
+    assert!(with(28, &u32::MAX.to_be_bytes()).contains("nanoseconds"));
+    assert!(with(32, &u16::MAX.to_be_bytes()).contains("a name's length"));
 }
 
 #[test]
