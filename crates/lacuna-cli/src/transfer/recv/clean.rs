@@ -9,6 +9,7 @@ use super::tree::{FOLDER, Tree, open_file};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{Output, complain};
+use crate::transfer::extents::allocated_bytes;
 use crate::transfer::name::{is_partial, shown};
 use crate::units::{show_bytes, show_count, show_time};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, openat, statat, unlinkat};
@@ -163,7 +164,8 @@ impl Cleaner {
         }
         self.tell(Leftover {
             partial: path.display().to_string(),
-            bytes: metadata.len(),
+            // What is freed: a file may have holes.
+            bytes: allocated_bytes(&metadata),
             age_s: age.as_secs(),
             removed: kept.is_none() && !self.wanted.dry_run,
             kept,
