@@ -4,6 +4,7 @@
 #   scripts/transfer.sh big [BYTES]           one file (10 GiB): time, and memory of both ends
 #   scripts/transfer.sh resume [BYTES] [N]    one file (3 GiB), either end killed N (20) times
 #   scripts/transfer.sh small [N]             N (100,000) files of 1 to 4 KiB
+#   scripts/transfer.sh sparse [BYTES]        one file (3 GiB) of which 4 KiB are data
 #
 # Builds the release binary unless LACUNA names one; uses a folder below
 # ${TMPDIR:-/tmp} with room for the data twice, which is removed at the end.
@@ -92,6 +93,19 @@ small)
     diff -r "$work/tree" "$work/in/tree"
     awk -v n="$count" -v s="$start" -v e="$end" 'BEGIN {
         printf "%d files in %.1f s: %.0f files/s\n", n, e - s, n / (e - s) }'
+    ;;
+sparse)
+    bytes=${2:-$((3 << 30))}
+    truncate -s "$bytes" "$work/file"
+    head -c 4096 /dev/urandom | dd of="$work/file" bs=4096 seek=$((bytes / 8192)) conv=notrunc status=none
+    start_receiver
+    start=$(date +%s.%N)
+    "$lacuna" send --quiet "$work/file" "$address"
+    end=$(date +%s.%N)
+    cmp "$work/file" "$work/in/file"
+    awk -v b="$bytes" -v s="$start" -v e="$end" -v tx="$(du -k "$work/file" | cut -f1)" \
+        -v rx="$(du -k "$work/in/file" | cut -f1)" 'BEGIN {
+        printf "%.0f bytes in %.1f s; room: sender %d KiB, receiver %d KiB\n", b, e - s, tx, rx }'
     ;;
 *)
     sed -n '2,10p' "$0" | sed 's/^# \{0,1\}//'
