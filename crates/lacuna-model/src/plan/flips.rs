@@ -7,12 +7,12 @@
 
 use super::contest::Contest;
 use super::{Candidate, Expected, Fates, LossKnown, Question};
-use crate::{ModelError, error::check};
+use crate::{ModelError, crossing};
 
 /// Steps of the outward search.
 const STEP: f64 = 3.162_277_660_168_379_5;
 
-/// The place of a flip is known to this fraction.
+/// The place of a flip is known to this fraction: two figures of it.
 const PRECISION: f64 = 0.05;
 
 /// What is varied.
@@ -123,8 +123,9 @@ pub(super) fn find(
                 let far = near * step;
                 let far = if (step > 1.0) == (far > end) { end } else { far };
                 if coding_at(&axis.at(question, far))? != here {
-                    let is_here = |value| Ok(coding_at(&axis.at(question, value))? == here);
-                    let value = halve(near, far, is_here)?;
+                    let is_here =
+                        |value| Ok::<_, ModelError>(coding_at(&axis.at(question, value))? == here);
+                    let value = crossing(near, far, PRECISION, is_here)?;
                     flips.push(Flip { axis, value, to_coding: !here });
                     break;
                 }
@@ -133,22 +134,4 @@ pub(super) fn find(
         }
     }
     Ok(flips)
-}
-
-/// Between `near`, where `holds`, and `far`, where it does not.
-fn halve(
-    mut near: f64,
-    mut far: f64,
-    holds: impl Fn(f64) -> Result<bool, ModelError>,
-) -> Result<f64, ModelError> {
-    check("axis", near, near > 0.0 && far > 0.0, "more than 0")?;
-    while (far / near).ln().abs() > PRECISION {
-        let middle = (near * far).sqrt();
-        if holds(middle)? {
-            near = middle;
-        } else {
-            far = middle;
-        }
-    }
-    Ok((near * far).sqrt())
 }
