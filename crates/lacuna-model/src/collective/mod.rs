@@ -21,7 +21,10 @@ mod ring;
 mod tree;
 
 pub use grid::Grid;
-pub use ring::{lockstep_ring_allreduce, ring_allreduce, ring_mean_s_min, ring_stages};
+pub use ring::{
+    Narrow, lockstep_ring_allreduce, ring_allreduce, ring_allreduce_until, ring_mean_s_min,
+    ring_stages,
+};
 pub use tree::{draw_tree_allreduce, tree_allreduce};
 
 /// Most sites that are computed.

@@ -42,6 +42,55 @@ pub fn ring_allreduce(
     trials: usize,
     random: &mut Random,
 ) -> Result<Samples, ModelError> {
+    Ok(Samples::from_times(draw(stage, sites, trials.max(1), random)?))
+}
+
+/// How narrow the interval of a quantile is to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Narrow {
+    /// Of the quantile.
+    pub probability: f64,
+    /// See [`Samples::quantile_interval_s`].
+    pub z: f64,
+    /// Half of the interval, as a fraction of the quantile.
+    pub half_width: f64,
+    /// Fewest and most trials.
+    pub trials: std::ops::RangeInclusive<usize>,
+}
+
+/// The same with as many trials as narrow a quantile down: a time that is likely to come in steps of whole
+/// round trips has quantiles that a few more trials move by one.
+///
+/// # Errors
+///
+/// As [`ring_stages`].
+pub fn ring_allreduce_until(
+    stage: &impl Sample,
+    sites: u32,
+    narrow: &Narrow,
+    random: &mut Random,
+) -> Result<Samples, ModelError> {
+    let (fewest, most) = (*narrow.trials.start(), *narrow.trials.end());
+    let mut times_s = draw(stage, sites, fewest.max(1), random)?;
+    loop {
+        let samples = Samples::from_times(times_s);
+        let (low_s, high_s) = samples.quantile_interval_s(narrow.probability, narrow.z);
+        let allowed_s = 2.0 * narrow.half_width * samples.quantile_s(narrow.probability);
+        let more = samples.count().min(most.saturating_sub(samples.count()));
+        if high_s - low_s <= allowed_s || more == 0 {
+            return Ok(samples);
+        }
+        times_s = samples.into_times();
+        times_s.extend(draw(stage, sites, more, random)?);
+    }
+}
+
+fn draw(
+    stage: &impl Sample,
+    sites: u32,
+    trials: usize,
+    random: &mut Random,
+) -> Result<Vec<f64>, ModelError> {
     let stages = ring_stages(sites)?;
     let mut done_s = vec![0.0f64; sites as usize];
     let mut before_s = done_s.clone();
@@ -56,7 +105,7 @@ pub fn ring_allreduce(
         }
         before_s.iter().copied().fold(0.0, f64::max)
     };
-    Ok(Samples::from_times((0..trials.max(1)).map(|_| one()).collect()))
+    Ok((0..trials).map(|_| one()).collect())
 }
 
 /// The distribution of a ring allreduce whose sites wait for all others after every stage, on a

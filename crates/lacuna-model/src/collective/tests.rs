@@ -76,6 +76,23 @@ fn a_ring_lies_between_its_bounds() {
 }
 
 #[test]
+fn as_many_trials_as_narrow_a_quantile_down() {
+    let (model, sampler) = stage(1e-4);
+    let exact_s = lockstep_ring_allreduce(&model, 2, POINTS).unwrap().quantile_s(0.99);
+    let narrow = Narrow { probability: 0.99, z: Z, half_width: 0.01, trials: 500..=200_000 };
+    let drawn = ring_allreduce_until(&sampler, 2, &narrow, &mut Random::new(5)).unwrap();
+    let (low, high) = drawn.quantile_interval_s(0.99, Z);
+    assert!(high - low <= 0.02 * drawn.quantile_s(0.99) || drawn.count() == 200_000);
+    assert!(drawn.count() > 500, "{}", drawn.count());
+    assert_within(exact_s, (low, high), 3e-3);
+    // No more than allowed, however wide the interval is.
+    let narrow = Narrow { half_width: 0.0, trials: 100..=700, ..narrow };
+    let (_, sampler) = stage(0.05);
+    let drawn = ring_allreduce_until(&sampler, 2, &narrow, &mut Random::new(5)).unwrap();
+    assert_eq!(drawn.count(), 700);
+}
+
+#[test]
 fn without_loss_a_collective_takes_its_stages() {
     let (model, sampler) = stage(0.0);
     let ring = ring_allreduce(&sampler, 5, 10, &mut Random::new(1)).unwrap();

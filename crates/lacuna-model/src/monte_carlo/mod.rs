@@ -58,6 +58,10 @@ impl Samples {
         Self { sorted_s: times_s, mean_s, deviation_s }
     }
 
+    pub(crate) fn into_times(self) -> Vec<f64> {
+        self.sorted_s
+    }
+
     /// Number of times.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -73,13 +77,17 @@ impl Samples {
     }
 
     /// The interval around a quantile that holds the true one: how many samples lie below it is a
-    /// binomial number, within `z` of its standard deviations.
+    /// binomial number, within `z` of its standard deviations. Where that may be all of them there are too
+    /// few to bound it from above, and where it may be none, from below: infinity, and zero.
     #[must_use]
     pub fn quantile_interval_s(&self, probability: f64, z: f64) -> (f64, f64) {
         let count = self.count() as f64;
         let half = z * (count * probability * (1.0 - probability)).sqrt() + 1.0;
-        let at = |rank: f64| self.sorted_s[rank.clamp(0.0, count - 1.0) as usize];
-        (at((count * probability - half).floor()), at((count * probability + half).ceil()))
+        let (first, last) =
+            ((count * probability - half).floor(), (count * probability + half).ceil());
+        let low_s = if first < 0.0 { 0.0 } else { self.sorted_s[first as usize] };
+        let high_s = self.sorted_s.get(last as usize).copied().unwrap_or(f64::INFINITY);
+        (low_s, high_s)
     }
 }
 

@@ -235,6 +235,15 @@ fn repair_by_submessage_agrees_with_a_link_that_carries_one_chunk_at_a_time() {
 }
 
 #[test]
+fn too_few_samples_do_not_bound_a_quantile() {
+    let samples = |count: u32| Samples::from_times((0..count).map(f64::from).collect());
+    assert_eq!(samples(1000).quantile_interval_s(0.999, Z).1, f64::INFINITY);
+    assert_eq!(samples(100).quantile_interval_s(0.001, Z).0, 0.0);
+    let (low, high) = samples(100_000).quantile_interval_s(0.999, Z);
+    assert!((99_850.0..99_900.0).contains(&low) && (99_900.0..99_950.0).contains(&high));
+}
+
+#[test]
 fn the_seed_decides() {
     let sampler =
         RepeatSampler::new(&transfer(5000, Loss::PerChunk(0.01)), RepairTiming::NACK).unwrap();
