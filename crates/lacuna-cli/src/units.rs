@@ -190,7 +190,8 @@ fn whole(value: f64, what: &str) -> Result<u64, String> {
 pub(crate) fn show_bytes(bytes: u64) -> String {
     let mut value = bytes as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {
-        if value < 1024.0 {
+        // What rounds to 1024 is one of the next.
+        if value < 1023.995 {
             return format!("{} {unit}", trimmed(value));
         }
         value /= 1024.0;
@@ -294,6 +295,8 @@ mod tests {
     fn quantities_are_shown_shortly() {
         assert_eq!(show_bytes(64 << 20), "64 MiB");
         assert_eq!(show_bytes(1500), "1.46 KiB");
+        assert_eq!(show_bytes((1 << 20) - 1), "1 MiB");
+        assert_eq!(show_bytes((1 << 20) - 1000), "1023.02 KiB");
         assert_eq!(show_rate(1e9), "1 Gbit/s");
         assert_eq!(show_rate(5.0), "5 bit/s");
         assert_eq!(show_rate(0.0), "0 kbit/s");
