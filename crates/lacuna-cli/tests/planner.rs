@@ -226,6 +226,59 @@ fn figures_are_drawn_with_their_headlines() {
 }
 
 #[test]
+fn the_figures_agree_on_where_coding_overtakes_repeating_and_on_what_one_loss_takes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().to_str().expect("UTF-8");
+    let output = run(&["figures", "3", "12", "--out", out]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let kilometres = |before: &str, after: &str| -> f64 {
+        let rest = text.split(before).nth(1).unwrap_or_else(|| panic!("{before}: {text}"));
+        rest.split(after).next().and_then(|number| number.parse().ok()).expect("a number")
+    };
+    // The formulas cross at 2556 km; the time is that of eight gigabytes and a link's length, so four
+    // times the rate crosses at a quarter of it.
+    let of_3 = kilometres("here:       EC wins from ", " km on\n");
+    let of_12 = kilometres("km on at 100 Gbit/s, from ", " km on at 400 Gbit/s");
+    assert_eq!(of_3, of_12);
+    assert!((of_3 - 2556.0).abs() <= 1.0, "{of_3}");
+    assert!((kilometres("here:       from ", " km on at 100 Gbit/s") - 4.0 * of_3).abs() < 4.0);
+    // 1e5 chunks of 4 KiB.
+    assert!(text.contains("1/P chunks are 390.6") && !text.contains("KiB;"), "{text}");
+    let svg = std::fs::read_to_string(folder.path().join("figure-3.svg")).expect("drawn");
+    assert!(svg.contains("EC wins from 2556 km on") && svg.contains("1/P chunks, 390.6"));
+
+    let output = run(&["figures", "3", "--out", out, "--chunk", "64KiB"]);
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(text.contains("1/P chunks are 6.1 GiB"), "{text}");
+}
+
+#[test]
+fn figures_say_how_sure_what_they_draw_is() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().to_str().expect("UTF-8");
+    let output = run(&["figures", "13", "--out", out, "--trials", "20000"]);
+    assert!(output.status.success(), "{output:?}");
+    let csv = std::fs::read_to_string(folder.path().join("figure-13.csv")).expect("written");
+    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let names = lines.next().expect("a header");
+    let column = |name| names.iter().position(|known| *known == name).expect("a column");
+    let mut widest: f64 = 1.0;
+    for row in lines {
+        let number = |name| row[column(name)].parse::<f64>().expect("a number");
+        let (low, value, high) = (number("speedup_low"), number("speedup"), number("speedup_high"));
+        assert!(low <= value && value <= high, "{row:?}");
+        widest = widest.max(high / low);
+        if row[column("sites")] == "2" {
+            assert_eq!(low, high, "computed");
+        }
+    }
+    assert!(widest > 1.05, "20,000 trials leave more than one step");
+    let svg = std::fs::read_to_string(folder.path().join("figure-13.svg")).expect("drawn");
+    assert!(svg.contains("99 % interval, 20000 trials"));
+}
+
+#[test]
 fn the_chunk_switches_between_the_hypotheses() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let out = folder.path().to_str().expect("UTF-8");

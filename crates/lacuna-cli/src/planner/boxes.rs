@@ -2,12 +2,14 @@
 //! to quartile with the median in it, whiskers to the last trial within one and a half of its height
 //! (Tukey 1977), and a dot for each trial.
 //!
-//! The axis of the rates is logarithmic; a trial without a drop, which has no place on it, stands on
-//! a line of its own below. Marked trials are not drawn.
+//! The axis of the rates is logarithmic, and a trial without a drop has no place on it. What it says is that
+//! the rate is hardly higher than a bound, which an arrow points down from, to a line of its own below
+//! everything. Marked trials are not drawn.
 
-use super::chart::{LINE_HEIGHT, wrapped};
+use super::chart::{LINE_HEIGHT, wrapped, write_lines};
 use crate::failure::Failure;
 use crate::units::show_bytes;
+use lacuna_probe::estimate::{CONFIDENCE, share};
 use plotters::prelude::*;
 use std::error::Error;
 use std::path::Path;
@@ -31,12 +33,19 @@ impl Drops {
     }
 }
 
+/// What so many packets without a drop leave of the rate, with [`CONFIDENCE`].
+pub(crate) fn nothing_lost(packets: u64) -> f64 {
+    share(0.0, packets as f64, 1.0).high
+}
+
 /// The drop rates of a payload size.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) payload_bytes: u32,
     /// Ascending, without marked trials.
     pub(crate) rates: Vec<f64>,
+    /// Packets of each trial without a drop, without marked trials, ascending.
+    pub(crate) clean_packets: Vec<u64>,
     pub(crate) marked: usize,
 }
 
@@ -48,13 +57,28 @@ impl Spread {
         payloads.dedup();
         let spread = |payload_bytes| {
             let of_size = || drops.iter().filter(move |trial| trial.payload_bytes == payload_bytes);
-            let clean = of_size().filter(|trial| !trial.is_marked && trial.packets > 0);
-            let mut rates: Vec<f64> = clean.map(Drops::rate).collect();
+            let unmarked = || of_size().filter(|trial| !trial.is_marked && trial.packets > 0);
+            let mut rates: Vec<f64> = unmarked().map(Drops::rate).collect();
             rates.sort_by(f64::total_cmp);
+            let clean = unmarked().filter(|trial| trial.lost == 0);
+            let mut clean_packets: Vec<u64> = clean.map(|trial| trial.packets).collect();
+            clean_packets.sort_unstable();
             let marked = of_size().filter(|trial| trial.is_marked).count();
-            Self { payload_bytes, rates, marked }
+            Self { payload_bytes, rates, clean_packets, marked }
         };
         payloads.into_iter().map(spread).collect()
+    }
+
+    /// The most that the rate of the trials without a drop is, if there are any: of all trials together if
+    /// none had one, else of the longest of these, as others of their kind had some.
+    pub(crate) fn clean_bound(&self) -> Option<f64> {
+        let all_are = self.clean_packets.len() == self.rates.len();
+        let packets = if all_are {
+            self.clean_packets.iter().sum()
+        } else {
+            self.clean_packets.last().copied().unwrap_or(0)
+        };
+        (packets > 0).then(|| nothing_lost(packets))
     }
 
     /// The value at a share of the trials, between two of them if need be.
@@ -95,22 +119,30 @@ fn drawn(
     notes: &[String],
 ) -> Result<(), Box<dyn Error>> {
     let title = wrapped(title, SIZE.0);
-    let notes: Vec<String> = notes.iter().flat_map(|note| wrapped(note, SIZE.0)).collect();
+    let bounds = format!(
+        "Arrows: trials without a drop, down from the highest rate that they leave, with {:.0} %.",
+        CONFIDENCE * 100.0
+    );
+    let has_clean = spreads.iter().any(|spread| !spread.clean_packets.is_empty());
+    let notes = has_clean.then_some(&bounds).into_iter().chain(notes);
+    let notes: Vec<String> = notes.flat_map(|note| wrapped(note, SIZE.0)).collect();
     let head = LINE_HEIGHT * title.len() as u32 + 12;
     let foot = LINE_HEIGHT * notes.len() as u32 + 8;
     let area = SVGBackend::new(path, (SIZE.0, head + SIZE.1 + foot)).into_drawing_area();
     area.fill(&WHITE)?;
     let (head_area, rest) = area.split_vertically(head);
     let (middle, foot_area) = rest.split_vertically(SIZE.1);
-    for (area, lines) in [(&head_area, &title), (&foot_area, &notes)] {
-        for (i, line) in lines.iter().enumerate() {
-            let at = (14, 8 + LINE_HEIGHT as i32 * i as i32);
-            area.draw(&Text::new(line.clone(), at, ("sans-serif", 14).into_font()))?;
-        }
-    }
-    let seen = || spreads.iter().flat_map(|spread| &spread.rates).filter(|rate| **rate > 0.0);
-    let least = seen().copied().fold(1.0, f64::min).log10().floor().min(-1.0);
-    let most = seen().copied().fold(10f64.powf(least + 1.0), f64::max).log10().ceil();
+    write_lines(&head_area, &title)?;
+    write_lines(&foot_area, &notes)?;
+    let bounds = |spread: &Spread| -> Vec<f64> {
+        let each = spread.clean_packets.iter().map(|packets| nothing_lost(*packets));
+        each.chain(spread.clean_bound()).collect()
+    };
+    let rates = spreads.iter().flat_map(|spread| &spread.rates).copied();
+    let seen: Vec<f64> =
+        rates.filter(|rate| *rate > 0.0).chain(spreads.iter().flat_map(bounds)).collect();
+    let least = seen.iter().copied().fold(1.0, f64::min).log10().floor().min(-1.0);
+    let most = seen.iter().copied().fold(10f64.powf(least + 1.0), f64::max).log10().ceil();
     // A decade below all: no drop.
     let none = least - 1.0;
     let place = |rate: f64| if rate > 0.0 { rate.log10().max(none) } else { none };
@@ -149,12 +181,37 @@ fn drawn(
         let x = index as f64;
         for (i, rate) in spread.rates.iter().enumerate() {
             // Side by side, so that trials that are alike are seen.
-            let aside = 0.36 + 0.08 * (i % 3) as f64 / 2.0;
-            chart.plotting_area().draw(&Circle::new(
-                (x + aside, place(*rate)),
-                2,
-                BLUE.mix(0.5).filled(),
+            let at = x + 0.36 + 0.08 * (i % 3) as f64 / 2.0;
+            let area = chart.plotting_area();
+            // They are the first, and in the same order: the fewer packets, the higher the bound.
+            let Some(packets) = spread.clean_packets.get(i) else {
+                area.draw(&Circle::new((at, place(*rate)), 2, BLUE.mix(0.5).filled()))?;
+                continue;
+            };
+            let bound = place(nothing_lost(*packets));
+            let arrow = BLUE.mix(0.5);
+            area.draw(&PathElement::new([(at, bound), (at, none)], arrow.stroke_width(1)))?;
+            area.draw(&PathElement::new(
+                [(at - 0.03, bound), (at + 0.03, bound)],
+                arrow.stroke_width(2),
             ))?;
+            area.draw(
+                &(EmptyElement::at((at, none))
+                    + Polygon::new(vec![(-4, -7), (4, -7), (0, 0)], arrow.filled())),
+            )?;
+        }
+        if let Some(bound) = spread.clean_bound()
+            && spread.clean_packets.len() == spread.rates.len()
+        {
+            // None had a drop: what all of them leave together.
+            let (area, bound) = (chart.plotting_area(), place(bound));
+            area.draw(&PathElement::new([(x, bound), (x, none)], line))?;
+            area.draw(&PathElement::new([(x - 0.25, bound), (x + 0.25, bound)], line))?;
+            area.draw(
+                &(EmptyElement::at((x, none))
+                    + Polygon::new(vec![(-5, -9), (5, -9), (0, 0)], BLACK.filled())),
+            )?;
+            continue;
         }
         let Some(five) = spread.five() else { continue };
         let [least, low, median, high, most] = five.map(place);
@@ -204,8 +261,32 @@ mod tests {
             [10, 20, 30, 40, 50, 900].map(|lost| trial(1024, lost, false)).to_vec();
         let spread = &Spread::all(&drops)[0];
         assert_eq!(spread.five(), Some([0.01, 0.0225, 0.035, 0.0475, 0.05]));
-        let nothing = Spread { payload_bytes: 1, rates: vec![], marked: 0 };
+        let nothing = Spread { payload_bytes: 1, rates: vec![], clean_packets: vec![], marked: 0 };
         assert_eq!((nothing.five(), nothing.quantile(0.5)), (None, None));
+    }
+
+    #[test]
+    fn trials_without_a_drop_bound_the_rate() {
+        // Wilson's interval, 95 %, of 0 out of 1000 and of 3000.
+        let bound = |drops: &[Drops]| Spread::all(drops)[0].clean_bound();
+        let near = |bound: Option<f64>, expected: f64| {
+            bound.is_some_and(|bound| (bound / expected - 1.0).abs() < 1e-3)
+        };
+        assert!(near(bound(&[trial(1024, 0, false), trial(1024, 5, false)]), 3.8267e-3));
+        assert!(near(bound(&[trial(1024, 0, false); 3]), 1.2788e-3), "all of them together");
+        assert_eq!(bound(&[trial(1024, 5, false), trial(1024, 0, true)]), None);
+    }
+
+    #[test]
+    fn a_plot_shows_the_bound_of_trials_without_a_drop() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("drops.svg");
+        let svg = |drops: &[Drops]| {
+            draw(&path, "drops", drops, &[]).expect("drawn");
+            std::fs::read_to_string(&path).expect("written")
+        };
+        assert!(svg(&[trial(1024, 0, false)]).contains("with 95 %"));
+        assert!(!svg(&[trial(1024, 1, false)]).contains("with 95 %"));
     }
 
     #[test]

@@ -23,6 +23,9 @@ use std::path::Path;
 /// has 16 more, a hundredth of a packet, that the model does not know.
 const OVERHEAD_BYTES: u64 = lacuna_wire::DATA_OVERHEAD_BYTES as u64 + 20 + 8;
 
+/// Standard deviations of a normal variable that 99 % lie within.
+const Z_99: f64 = 2.575_829_303_548_901;
+
 /// Longest file of measurements that is read.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 

@@ -1,6 +1,6 @@
 //! `lacuna model`: the completion time of one message under one scheme.
 
-use super::{OVERHEAD_BYTES, arguments};
+use super::{OVERHEAD_BYTES, Z_99, arguments};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::units;
@@ -159,9 +159,6 @@ struct Drawn {
     p999_s: f64,
     p999_interval_s: (f64, f64),
 }
-
-/// Standard deviations of a normal variable that 99 % lie within.
-const Z_99: f64 = 2.575_829_303_548_901;
 
 pub(crate) fn run(args: &ModelArgs, output: Output) -> Result<(), Failure> {
     let answer = answer(args)?;

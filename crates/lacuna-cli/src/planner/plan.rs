@@ -1,6 +1,6 @@
 //! `lacuna plan`: which scheme for this path.
 
-use super::chart::{Axis, Chart, Drawing, Legend, Series};
+use super::chart::{Axis, Chart, Drawing, Series, size};
 use super::{OVERHEAD_BYTES, arguments};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -395,18 +395,20 @@ fn draw(
         }
         let name =
             format!("{} {}", expected.candidate.scheme, units::show_bytes(expected.chunk_bytes));
-        series.push(Series { name, points });
+        series.push(Series::new(name, points));
     }
     let chart = Chart {
         title: format!("{} over the ideal time", objective.name()),
-        x: Axis::log("message size", units_label),
-        y: Axis::linear("x ideal"),
+        x: Axis::doubling("message size", size),
+        y: Axis::ratio("x ideal"),
         series,
-        legend: Legend::Right,
+        marks: Vec::new(),
     };
-    Drawing { title: plan.reason.clone(), charts: vec![chart], notes: Vec::new() }.write(path)
-}
-
-fn units_label(bytes: f64) -> String {
-    units::show_bytes(bytes as u64)
+    Drawing {
+        title: plan.reason.clone(),
+        charts: vec![chart],
+        is_common_y: false,
+        notes: Vec::new(),
+    }
+    .write(path)
 }

@@ -1,27 +1,39 @@
 //! Line charts and heat maps of the planner's numbers, several to a drawing, as SVG.
 //!
-//! Logarithmic axes are linear ones of the exponent, with ticks at powers that suit the range.
+//! One set of conventions: a chart's legend stands below it and never covers a line; lines differ in dashes
+//! and markers as well as in colour, and a name looks alike in all charts of a drawing ([`style`]); axes of
+//! ratios begin at 1 and those of counts have whole ticks ([`axis`]); an interval is a bar with ends.
+
+mod axis;
+mod heat;
+mod style;
+
+pub(super) use axis::{Axis, plain, power, size};
+pub(super) use heat::{HeatMap, write_heat_maps};
 
 use crate::failure::Failure;
-use plotters::coord::Shift;
-use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
 use plotters::prelude::*;
 use std::error::Error;
-use std::ops::Range;
 use std::path::Path;
+use style::{Canvas, SAMPLE_WIDTH, Styles};
 
-/// A chart's width and height, and the height of a line of text above or below.
-const CHART_SIZE: (u32, u32) = (560, 400);
+/// A chart's width, and its height without the legend.
+const CHART_SIZE: (u32, u32) = (580, 390);
+/// Height of a line of text above or below.
 pub(super) const LINE_HEIGHT: u32 = 20;
-
-/// Most ticks of an axis.
-const TICKS_MAX: f64 = 9.0;
+/// Height of a row of a legend, and where its first entry begins.
+const LEGEND_HEIGHT: u32 = 19;
+const LEGEND_LEFT: i32 = 70;
+/// Of what only marks a place.
+const MARK_COLOR: RGBColor = RGBColor(90, 90, 90);
 
 /// Several charts under one title, with lines of text below.
 #[derive(Debug)]
 pub(super) struct Drawing {
     pub(super) title: String,
     pub(super) charts: Vec<Chart>,
+    /// Whether all charts have one vertical axis, so that they can be compared.
+    pub(super) is_common_y: bool,
     pub(super) notes: Vec<String>,
 }
 
@@ -32,113 +44,58 @@ pub(super) struct Chart {
     pub(super) x: Axis,
     pub(super) y: Axis,
     pub(super) series: Vec<Series>,
-    /// Where the lines leave room.
-    pub(super) legend: Legend,
-}
-
-/// A corner at the top.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Legend {
-    Left,
-    Right,
+    pub(super) marks: Vec<Mark>,
 }
 
 /// A line.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Series {
     pub(super) name: String,
+    /// Decides how it looks: the name, unless another line is to look alike.
+    key: String,
+    is_second: bool,
     pub(super) points: Vec<(f64, f64)>,
+    /// Of each point, if there are any.
+    intervals: Vec<(f64, f64)>,
 }
 
-/// An axis.
-#[derive(Debug)]
-pub(super) struct Axis {
-    description: String,
-    is_log: bool,
-    label: fn(f64) -> String,
+impl Series {
+    pub(super) fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        let name = name.into();
+        Self { key: name.clone(), name, is_second: false, points, intervals: Vec::new() }
+    }
+
+    /// The first line of a key: the one that is drawn boldly.
+    pub(super) fn of(self, key: &str) -> Self {
+        Self { key: key.to_owned(), ..self }
+    }
+
+    /// The second line of a key: thin, with hollow markers.
+    pub(super) fn second_of(self, key: &str) -> Self {
+        Self { key: key.to_owned(), is_second: true, ..self }
+    }
+
+    /// An interval around each point.
+    pub(super) fn within(self, intervals: Vec<(f64, f64)>) -> Self {
+        Self { intervals, ..self }
+    }
 }
 
-impl Axis {
-    pub(super) fn linear(description: &str) -> Self {
-        Self { description: description.to_owned(), is_log: false, label: plain }
-    }
+/// A place that is pointed out. Marks of one name are one entry of the legend.
+#[derive(Debug, Clone)]
+pub(super) enum Mark {
+    /// A value of the horizontal axis.
+    Vertical { x: f64, name: String },
+    /// A point.
+    Ring { x: f64, y: f64, name: String },
+}
 
-    pub(super) fn log(description: &str, label: fn(f64) -> String) -> Self {
-        Self { description: description.to_owned(), is_log: true, label }
-    }
-
-    fn place(&self, value: f64) -> f64 {
-        if self.is_log { value.max(f64::MIN_POSITIVE).log2() } else { value }
-    }
-
-    fn text(&self, place: f64) -> String {
-        (self.label)(if self.is_log { place.exp2() } else { place })
-    }
-
-    /// The range of these values, with some room, and where the ticks are.
-    fn scale(&self, values: impl Iterator<Item = f64>) -> Scale {
-        let places: Vec<f64> = values.map(|value| self.place(value)).collect();
-        let low = places.iter().copied().fold(f64::INFINITY, f64::min);
-        let high = places.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        if low > high {
-            return Scale { range: 0.0..1.0, ticks: vec![] };
+impl Mark {
+    fn name(&self) -> &str {
+        match self {
+            Self::Vertical { name, .. } | Self::Ring { name, .. } => name,
         }
-        if !self.is_log {
-            let (low, high) = (low.min(0.0), if high > low.min(0.0) { high * 1.08 } else { 1.0 });
-            let rough = (high - low) / TICKS_MAX;
-            let decade = 10f64.powf(rough.log10().floor());
-            let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * decade);
-            let step = step.into_iter().find(|step| *step >= rough).unwrap_or(rough);
-            let count = ((high - low) / step) as i32;
-            let ticks = (0..=count).map(|i| low + f64::from(i) * step).collect();
-            return Scale { range: low..high, ticks };
-        }
-        let room = ((high - low) * 0.02).max(0.05);
-        // Powers of ten where a label is a plain number, of two (and so of 1024) for bytes.
-        let unit = if (self.label)(1024.0).contains("KiB") { 1.0 } else { 10f64.log2() };
-        let count = (high - low) / unit;
-        let stride = (count / TICKS_MAX).ceil().max(1.0) * unit;
-        let first = (low / stride - 1e-9).ceil() as i32;
-        let last = (high / stride + 1e-9).floor() as i32;
-        let ticks = (first..=last).map(|i| f64::from(i) * stride).collect();
-        Scale { range: low - room..high + room, ticks }
     }
-}
-
-/// An axis as the plotting library asks for it: a range with ticks of our choice.
-#[derive(Clone)]
-struct Scale {
-    range: Range<f64>,
-    ticks: Vec<f64>,
-}
-
-impl Ranged for Scale {
-    type FormatOption = DefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        let share = (value - self.range.start) / (self.range.end - self.range.start);
-        limit.0 + (share * f64::from(limit.1 - limit.0)).round() as i32
-    }
-
-    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
-        self.ticks.clone()
-    }
-
-    fn range(&self) -> Range<f64> {
-        self.range.clone()
-    }
-}
-
-/// A number for an axis.
-pub(super) fn plain(value: f64) -> String {
-    let text = format!("{value:.2}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// A power of ten for an axis.
-pub(super) fn power(value: f64) -> String {
-    format!("{value:.0e}")
 }
 
 impl Drawing {
@@ -150,37 +107,124 @@ impl Drawing {
 
     fn draw(&self, path: &Path) -> Result<(), Box<dyn Error>> {
         let columns = if self.charts.len() > 1 { 2 } else { 1 };
-        let rows = self.charts.len().div_ceil(columns).max(1);
         let width = CHART_SIZE.0 * columns as u32;
         let title = wrapped(&self.title, width);
         let notes: Vec<String> = self.notes.iter().flat_map(|note| wrapped(note, width)).collect();
         let head = LINE_HEIGHT * title.len() as u32 + 12;
         let foot = LINE_HEIGHT * notes.len() as u32 + 8;
-        let size = (width, head + CHART_SIZE.1 * rows as u32 + foot);
-        let area = SVGBackend::new(path, size).into_drawing_area();
+        // Charts side by side have as much room for their legends.
+        let heights: Vec<u32> = self
+            .charts
+            .chunks(columns)
+            .map(|row| {
+                let rows = row.iter().map(|chart| chart.legend().len() as u32).max().unwrap_or(0);
+                CHART_SIZE.1 + rows * LEGEND_HEIGHT
+            })
+            .collect();
+        let all = heights.iter().sum::<u32>();
+        let area = SVGBackend::new(path, (width, head + all + foot)).into_drawing_area();
         area.fill(&WHITE)?;
-        let (head_area, rest) = area.split_vertically(head);
-        let (middle, foot_area) = rest.split_vertically(CHART_SIZE.1 * rows as u32);
-        for (area, lines) in [(&head_area, &title), (&foot_area, &notes)] {
-            for (i, line) in lines.iter().enumerate() {
-                let at = (14, 8 + LINE_HEIGHT as i32 * i as i32);
-                area.draw(&Text::new(line.clone(), at, ("sans-serif", 14).into_font()))?;
+        let (head_area, mut rest) = area.split_vertically(head);
+        write_lines(&head_area, &title)?;
+        let keys = self.charts.iter().flat_map(|chart| &chart.series);
+        let styles = Styles::new(keys.map(|series| series.key.as_str()));
+        for (row, height) in self.charts.chunks(columns).zip(heights) {
+            let (row_area, below) = rest.split_vertically(height);
+            for (chart, area) in row.iter().zip(row_area.split_evenly((1, columns))) {
+                let ys = match self.is_common_y {
+                    true => self.charts.iter().flat_map(Chart::heights).collect(),
+                    false => chart.heights().collect::<Vec<_>>(),
+                };
+                chart.draw(&area, height, &ys, &styles)?;
             }
+            rest = below;
         }
-        for (chart, area) in self.charts.iter().zip(middle.split_evenly((rows, columns))) {
-            chart.draw(&area)?;
-        }
+        write_lines(&rest, &notes)?;
         area.present()?;
         Ok(())
     }
 }
 
+/// Writes lines of text, one below the other.
+pub(super) fn write_lines(area: &Canvas<'_>, lines: &[String]) -> Result<(), Box<dyn Error>> {
+    for (i, line) in lines.iter().enumerate() {
+        let at = (14, 8 + LINE_HEIGHT as i32 * i as i32);
+        area.draw(&Text::new(line.clone(), at, ("sans-serif", 14).into_font()))?;
+    }
+    Ok(())
+}
+
+/// An entry of a legend.
+#[derive(Debug, Clone, Copy)]
+enum Entry<'c> {
+    Line(&'c Series),
+    Mark(&'c Mark),
+}
+
+impl Entry<'_> {
+    fn name(&self) -> &str {
+        match self {
+            Self::Line(series) => &series.name,
+            Self::Mark(mark) => mark.name(),
+        }
+    }
+
+    fn width(&self) -> i32 {
+        SAMPLE_WIDTH + 26 + (self.name().chars().count() as f64 * 6.6) as i32
+    }
+}
+
 impl Chart {
-    fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), Box<dyn Error>> {
+    /// Values of the vertical axis.
+    fn heights(&self) -> impl Iterator<Item = f64> + '_ {
+        let of = |series: &'_ Series| {
+            // One without an end reaches to that of the axis.
+            let ends = series.intervals.iter().flat_map(|(low, high)| [*low, *high]);
+            let ends = ends.filter(|end| end.is_finite());
+            series.points.iter().map(|point| point.1).chain(ends).collect::<Vec<_>>()
+        };
+        self.series.iter().flat_map(of)
+    }
+
+    /// The legend's rows.
+    fn legend(&self) -> Vec<Vec<Entry<'_>>> {
+        let mut marks: Vec<&Mark> = Vec::new();
+        for mark in &self.marks {
+            if !marks.iter().any(|known| known.name() == mark.name()) {
+                marks.push(mark);
+            }
+        }
+        let lines = self.series.iter().map(Entry::Line);
+        let mut rows: Vec<Vec<Entry<'_>>> = Vec::new();
+        let mut left = 0;
+        for entry in lines.chain(marks.into_iter().map(Entry::Mark)) {
+            match rows.last_mut() {
+                Some(row) if entry.width() <= left => row.push(entry),
+                _ => {
+                    left = CHART_SIZE.0 as i32 - LEGEND_LEFT;
+                    rows.push(vec![entry]);
+                }
+            }
+            left -= entry.width();
+        }
+        rows
+    }
+
+    fn draw(
+        &self,
+        area: &Canvas<'_>,
+        height: u32,
+        ys: &[f64],
+        styles: &Styles,
+    ) -> Result<(), Box<dyn Error>> {
+        let legend = self.legend();
+        let (plot, foot) = area.split_vertically(CHART_SIZE.1.min(height));
         let points = || self.series.iter().flat_map(|series| &series.points);
         let x = self.x.scale(points().map(|point| point.0));
-        let y = self.y.scale(points().map(|point| point.1));
-        let mut chart = ChartBuilder::on(area)
+        let y = self.y.scale(ys.iter().copied());
+        let (xs, ys) = (x.range.clone(), y.range.clone());
+        let ticks = (x.ticks.len(), y.ticks.len());
+        let mut chart = ChartBuilder::on(&plot)
             .caption(&self.title, ("sans-serif", 15))
             .margin(12)
             .x_label_area_size(40)
@@ -189,124 +233,85 @@ impl Chart {
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
+            .bold_line_style(BLACK.mix(0.12))
             .x_desc(&self.x.description)
             .y_desc(&self.y.description)
+            .x_labels(ticks.0)
+            .y_labels(ticks.1)
             .x_label_formatter(&|place| self.x.text(*place))
             .y_label_formatter(&|place| self.y.text(*place))
             .draw()?;
-        for (index, series) in self.series.iter().enumerate() {
-            let color = Palette99::pick(index).mix(0.9);
-            let line = series.points.iter().map(|(x, y)| (self.x.place(*x), self.y.place(*y)));
-            chart
-                .draw_series(LineSeries::new(line, color.stroke_width(2)))?
-                .label(&series.name)
-                .legend(move |(x, y)| {
-                    PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2))
-                });
+        let inside = chart.plotting_area();
+        let canvas = inside.strip_coord_spec();
+        let (left, top) = (inside.get_pixel_range().0.start, inside.get_pixel_range().1.start);
+        let pixel = |(x, y): (f64, f64)| {
+            let place =
+                (self.x.place(x).clamp(xs.start, xs.end), self.y.place(y).clamp(ys.start, ys.end));
+            let (x, y) = inside.map_coordinate(&place);
+            (x - left, y - top)
+        };
+        let bottom = inside.dim_in_pixel().1 as i32;
+        for mark in &self.marks {
+            if let Mark::Vertical { x, .. } = mark {
+                let at = pixel((*x, 0.0)).0;
+                draw_vertical(&canvas, at, 0, bottom)?;
+            }
         }
-        if self.series.len() > 1 {
-            chart
-                .configure_series_labels()
-                .background_style(WHITE.mix(0.8))
-                .border_style(BLACK.mix(0.3))
-                .position(match self.legend {
-                    Legend::Left => SeriesLabelPosition::UpperLeft,
-                    Legend::Right => SeriesLabelPosition::UpperRight,
-                })
-                .draw()?;
+        for series in &self.series {
+            let style = styles.of(&series.key, series.is_second);
+            for ((x, _), (low, high)) in series.points.iter().zip(&series.intervals) {
+                style.draw_interval(&canvas, pixel((*x, *low)), pixel((*x, *high)))?;
+            }
+            let line: Vec<(i32, i32)> = series.points.iter().map(|point| pixel(*point)).collect();
+            style.draw(&canvas, &line)?;
+        }
+        for mark in &self.marks {
+            if let Mark::Ring { x, y, .. } = mark {
+                canvas.draw(&Circle::new(pixel((*x, *y)), 8, MARK_COLOR.stroke_width(2)))?;
+            }
+        }
+        for (row, entries) in legend.iter().enumerate() {
+            let y = LEGEND_HEIGHT as i32 * row as i32 + 6;
+            let mut x = LEGEND_LEFT;
+            for entry in entries {
+                draw_entry(&foot, *entry, (x, y), styles)?;
+                x += entry.width();
+            }
         }
         Ok(())
     }
 }
 
-/// A table of values over two logarithmic axes.
-#[derive(Debug)]
-pub(super) struct HeatMap {
-    pub(super) title: String,
-    pub(super) x: Axis,
-    pub(super) y: Axis,
-    /// Ascending.
-    pub(super) columns: Vec<f64>,
-    /// Ascending.
-    pub(super) rows: Vec<f64>,
-    /// By row, then column. 1 is white, more is red, less is blue.
-    pub(super) values: Vec<Vec<f64>>,
-}
-
-/// Draws heat maps one below the other, with lines of text below.
-pub(super) fn write_heat_maps(
-    path: &Path,
-    title: &str,
-    maps: &[HeatMap],
-    notes: &[String],
-) -> Result<(), Failure> {
-    draw_heat_maps(path, title, maps, notes)
-        .map_err(|error| Failure::Local(format!("cannot write {}: {error}", path.display())))
-}
-
-/// Width of a heat map's cell and height of its row.
-const CELL_SIZE: (u32, u32) = (38, 22);
-/// Room for the labels of rows and columns.
-const LABEL_SIZE: (u32, u32) = (84, 70);
-
-fn draw_heat_maps(
-    path: &Path,
-    title: &str,
-    maps: &[HeatMap],
-    notes: &[String],
+/// A sample and its name.
+fn draw_entry(
+    foot: &Canvas<'_>,
+    entry: Entry<'_>,
+    (x, y): (i32, i32),
+    styles: &Styles,
 ) -> Result<(), Box<dyn Error>> {
-    let columns = maps.iter().map(|map| map.columns.len()).max().unwrap_or(1) as u32;
-    let rows = maps.iter().map(|map| map.rows.len()).max().unwrap_or(1) as u32;
-    let width = LABEL_SIZE.0 + CELL_SIZE.0 * columns + 20;
-    let map_height = LABEL_SIZE.1 + CELL_SIZE.1 * rows;
-    let notes: Vec<String> = notes.iter().flat_map(|note| wrapped(note, width)).collect();
-    let height = 36 + map_height * maps.len() as u32 + LINE_HEIGHT * notes.len() as u32 + 12;
-    let area = SVGBackend::new(path, (width, height)).into_drawing_area();
-    area.fill(&WHITE)?;
-    let font = |size: u32| ("sans-serif", size).into_font();
-    area.draw(&Text::new(title.to_owned(), (14, 10), font(15)))?;
-    for (index, map) in maps.iter().enumerate() {
-        let top = 36 + map_height as i32 * index as i32;
-        area.draw(&Text::new(map.title.clone(), (14, top), font(14)))?;
-        let left = LABEL_SIZE.0 as i32;
-        // The largest row on top, as the paper has it.
-        for (i, values) in map.values.iter().rev().enumerate() {
-            let y = top + 24 + CELL_SIZE.1 as i32 * i as i32;
-            let label = map.y.text(map.y.place(map.rows[map.rows.len() - 1 - i]));
-            area.draw(&Text::new(label, (14, y + 5), font(11)))?;
-            for (j, value) in values.iter().enumerate() {
-                let x = left + CELL_SIZE.0 as i32 * j as i32;
-                let corner = (x + CELL_SIZE.0 as i32 - 1, y + CELL_SIZE.1 as i32 - 1);
-                area.draw(&Rectangle::new([(x, y), corner], heat(*value).filled()))?;
-                area.draw(&Text::new(format!("{value:.2}"), (x + 6, y + 6), font(10)))?;
-            }
+    match entry {
+        Entry::Line(series) => {
+            styles.of(&series.key, series.is_second).draw_sample(foot, (x, y))?
         }
-        let y = top + 28 + CELL_SIZE.1 as i32 * map.rows.len() as i32;
-        for (j, column) in map.columns.iter().enumerate().step_by(4) {
-            let x = left + CELL_SIZE.0 as i32 * j as i32;
-            area.draw(&Text::new(map.x.text(map.x.place(*column)), (x + 4, y), font(11)))?;
+        Entry::Mark(Mark::Vertical { .. }) => {
+            draw_vertical(foot, x + SAMPLE_WIDTH / 2, y - 8, y + 8)?;
         }
-        let descriptions = format!("{} over {}", map.y.description, map.x.description);
-        area.draw(&Text::new(descriptions, (left, y + 16), font(11)))?;
+        Entry::Mark(Mark::Ring { .. }) => {
+            let ring = Circle::new((x + SAMPLE_WIDTH / 2, y), 7, MARK_COLOR.stroke_width(2));
+            foot.draw(&ring)?;
+        }
     }
-    for (i, note) in notes.iter().enumerate() {
-        let y = 36 + map_height as i32 * maps.len() as i32 + LINE_HEIGHT as i32 * i as i32;
-        area.draw(&Text::new(note.clone(), (14, y), font(14)))?;
-    }
-    area.present()?;
+    let font = ("sans-serif", 12).into_font();
+    foot.draw(&Text::new(entry.name().to_owned(), (x + SAMPLE_WIDTH + 8, y - 6), font))?;
     Ok(())
 }
 
-/// White at 1; red towards 12, blue towards 0.8.
-fn heat(value: f64) -> RGBColor {
-    let strength = |share: f64| 255 - (share.clamp(0.0, 1.0) * 170.0) as u8;
-    if value >= 1.0 {
-        let cold = strength(value.log2() / 3.6);
-        RGBColor(255, cold, cold)
-    } else {
-        let cold = strength((1.0 - value) / 0.2);
-        RGBColor(cold, cold, 255)
+fn draw_vertical(canvas: &Canvas<'_>, x: i32, top: i32, bottom: i32) -> Result<(), Box<dyn Error>> {
+    for y in (top..bottom).step_by(5) {
+        let dot = [(x, y), (x, (y + 2).min(bottom))];
+        canvas.draw(&PathElement::new(dot, MARK_COLOR.stroke_width(1)))?;
     }
+    Ok(())
 }
 
 /// Lines of a text that fit this width, at about 7 pixels a character.
@@ -327,4 +332,74 @@ pub(super) fn wrapped(text: &str, width: u32) -> Vec<String> {
         lines.push(line);
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart(names: &[&str]) -> Chart {
+        let series = names.iter().zip(1..).map(|(name, slope)| {
+            let points = (0..50).map(|x| (f64::from(x), f64::from(x * slope)));
+            Series::new(*name, points.collect())
+        });
+        Chart {
+            title: "a chart".to_owned(),
+            x: Axis::linear("x"),
+            y: Axis::linear("y"),
+            series: series.collect(),
+            marks: vec![Mark::Vertical { x: 7.0, name: "a place".to_owned() }],
+        }
+    }
+
+    fn svg(charts: Vec<Chart>, is_common_y: bool) -> String {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("drawing.svg");
+        let drawing =
+            Drawing { title: "a drawing".to_owned(), charts, is_common_y, notes: Vec::new() };
+        drawing.write(&path).expect("drawn");
+        std::fs::read_to_string(&path).expect("written")
+    }
+
+    /// Heights of the texts that are this one.
+    fn heights(svg: &str, text: &str) -> Vec<u32> {
+        let elements = svg.split("<text ").skip(1);
+        let elements = elements.filter(|element| {
+            element
+                .split('>')
+                .nth(1)
+                .is_some_and(|rest| rest.split('<').next().map(str::trim) == Some(text))
+        });
+        let height = |element: &str| element.split(" y=\"").nth(1)?.split('"').next()?.parse().ok();
+        elements.filter_map(height).collect()
+    }
+
+    #[test]
+    fn a_legend_stands_below_its_chart() {
+        let names =
+            ["SR RTO", "EC MDS 32+8", "a line with a rather long name", "another one", "one more"];
+        let svg = svg(vec![chart(&names)], false);
+        let axis = heights(&svg, "x")[0];
+        for name in names.iter().chain(&["a place"]) {
+            let heights = heights(&svg, name);
+            assert_eq!(heights.len(), 1, "{name}");
+            assert!(heights[0] > axis, "{name}: {heights:?}, axis {axis}");
+        }
+    }
+
+    #[test]
+    fn charts_have_one_vertical_axis_if_they_are_to_be_compared() {
+        let steep: Vec<&str> = vec!["a", "b", "c", "d"];
+        let count =
+            |is_common| heights(&svg(vec![chart(&["a"]), chart(&steep)], is_common), "160").len();
+        assert_eq!((count(false), count(true)), (1, 2));
+    }
+
+    #[test]
+    fn an_interval_without_an_end_reaches_to_that_of_the_axis() {
+        let series = Series::new("a", vec![(1.0, 2.0), (2.0, 3.0)]);
+        let series = series.within(vec![(1.5, f64::INFINITY), (2.5, 3.5)]);
+        let svg = svg(vec![Chart { series: vec![series], ..chart(&[]) }], false);
+        assert!(svg.starts_with("<svg") && !svg.contains("inf"));
+    }
 }

@@ -5,7 +5,8 @@
 use super::{Csv, Figure, Headline};
 use crate::failure::Failure;
 use crate::planner::boxes::{self, Drops, Spread};
-use crate::units::show_bytes;
+use crate::units::{show_bytes, show_count};
+use lacuna_probe::estimate::CONFIDENCE;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
@@ -40,15 +41,28 @@ pub(super) fn figure_2(files: &[PathBuf], svg: &Path) -> Result<Figure, Failure>
         drops.extend(read(file)?);
     }
     let spreads = Spread::all(&drops);
-    let mut csv =
-        Csv::new("payload_bytes,trials,marked_trials,least,quartile_1,median,quartile_3,most");
+    let mut csv = Csv::new(
+        "payload_bytes,trials,marked_trials,trials_without_drop,least,quartile_1,median,quartile_3,most,\
+         without_drop_at_most",
+    );
     for spread in &spreads {
         let at = |share| spread.quantile(share).unwrap_or(f64::NAN);
-        let labels = [spread.payload_bytes.to_string(), spread.rates.len().to_string()];
-        let marked = spread.marked.to_string();
+        let labels = [
+            spread.payload_bytes.to_string(),
+            spread.rates.len().to_string(),
+            spread.marked.to_string(),
+            spread.clean_packets.len().to_string(),
+        ];
         csv.row(
-            &[&labels[0], &labels[1], &marked],
-            &[at(0.0), at(0.25), at(0.5), at(0.75), at(1.0)],
+            &labels.each_ref().map(String::as_str),
+            &[
+                at(0.0),
+                at(0.25),
+                at(0.5),
+                at(0.75),
+                at(1.0),
+                spread.clean_bound().unwrap_or(f64::NAN),
+            ],
         );
     }
     let headlines = vec![Headline {
@@ -67,8 +81,14 @@ fn describe(spreads: &[Spread]) -> String {
         let size = show_bytes(spread.payload_bytes.into());
         match (spread.quantile(0.0), spread.quantile(1.0)) {
             (Some(least), Some(most)) => {
-                let trials = spread.rates.len();
-                format!("{} to {} at {size} ({trials} trials)", rate(least), rate(most))
+                let trials = show_count(spread.rates.len() as u64, "trial");
+                let range =
+                    match spread.clean_bound().map(|bound| format!("none (at most {bound:.1e})")) {
+                        Some(none) if most == 0.0 => none,
+                        Some(none) => format!("{none} to {most:.1e}"),
+                        None => format!("{least:.1e} to {most:.1e}"),
+                    };
+                format!("{range} at {size} ({trials})")
             }
             _ => format!("no unmarked trial at {size}"),
         }
@@ -85,11 +105,10 @@ fn describe(spreads: &[Spread]) -> String {
     if ratio > 1.0 {
         parts.push(format!("{:.1} orders of magnitude between trials with drops", ratio.log10()));
     }
+    if spreads.iter().any(|spread| !spread.clean_packets.is_empty()) {
+        parts.push(format!("\"at most\" with {:.0} %", CONFIDENCE * 100.0));
+    }
     parts.join("; ")
-}
-
-fn rate(rate: f64) -> String {
-    if rate > 0.0 { format!("{rate:.1e}") } else { "none".to_owned() }
 }
 
 fn read(path: &Path) -> Result<Vec<Drops>, Failure> {
@@ -178,8 +197,13 @@ mod tests {
             Spread::all(&[trial(1024, 0), trial(1024, 1), trial(1024, 100), trial(8192, 20)]);
         assert_eq!(
             describe(&spreads),
-            "none to 1.0e-2 at 1 KiB (3 trials); 2.0e-3 to 2.0e-3 at 8 KiB (1 trials); \
-             2.0 orders of magnitude between trials with drops"
+            "none (at most 3.8e-4) to 1.0e-2 at 1 KiB (3 trials); 2.0e-3 to 2.0e-3 at 8 KiB (1 trial); \
+             2.0 orders of magnitude between trials with drops; \"at most\" with 95 %"
+        );
+        let nothing = Spread::all(&[trial(1024, 0), trial(1024, 0)]);
+        assert_eq!(
+            describe(&nothing),
+            "none (at most 1.9e-4) at 1 KiB (2 trials); \"at most\" with 95 %"
         );
     }
 }

@@ -4,8 +4,8 @@
 use super::setup::RATE_BITS_PER_S;
 use super::{Csv, Figure, Headline};
 use crate::failure::Failure;
-use crate::planner::chart::{Axis, Chart, Drawing, Legend, Series};
-use crate::units::show_bytes;
+use crate::planner::chart::{Axis, Chart, Drawing, Series};
+use crate::units::{show_bytes, show_count};
 use serde::Deserialize;
 use std::path::Path;
 
@@ -42,7 +42,7 @@ pub(super) fn figure_11(file: Option<&Path>, svg: &Path) -> Result<Figure, Failu
         csv.row(&labels, &[row.threads as f64, gbit_per_s]);
         let name = name(row);
         let index = series.iter().position(|line| line.name == name).unwrap_or_else(|| {
-            series.push(Series { name, points: Vec::new() });
+            series.push(Series::new(name, Vec::new()));
             series.len() - 1
         });
         series[index].points.push((row.threads as f64, gbit_per_s));
@@ -69,18 +69,17 @@ pub(super) fn figure_11(file: Option<&Path>, svg: &Path) -> Result<Figure, Failu
         show_bytes(first.size_bytes)
     );
     let threads = rows.iter().map(|row| row.threads).max().unwrap_or(1) as f64;
-    series.push(Series {
-        name: "400 Gbit/s".to_owned(),
-        points: vec![(0.0, RATE_BITS_PER_S / 1e9), (threads, RATE_BITS_PER_S / 1e9)],
-    });
+    let link_gbit = RATE_BITS_PER_S / 1e9;
+    let link = vec![(1.0, link_gbit), (threads.max(2.0), link_gbit)];
+    series.push(Series::new("link of 400 Gbit/s", link));
     let charts = vec![Chart {
         title: "encoding throughput".to_owned(),
-        x: Axis::linear("threads"),
+        x: Axis::count("threads"),
         y: Axis::linear("Gbit/s of data"),
         series,
-        legend: Legend::Left,
+        marks: Vec::new(),
     }];
-    Drawing { title, charts, notes: Headline::notes(&headlines) }.write(svg)?;
+    Drawing { title, charts, is_common_y: false, notes: Headline::notes(&headlines) }.write(svg)?;
     Ok(Figure { number: 11, headlines, csv })
 }
 
@@ -94,14 +93,16 @@ fn cores(rows: &[Row], code: &str) -> Option<String> {
     let of_code = || rows.iter().filter(|row| row.code == code);
     let enough = of_code().filter(|row| row.gbyte_per_s >= LINK_GBYTE_PER_S);
     if let Some(row) = enough.min_by_key(|row| row.threads) {
-        return Some(format!("{code} {} cores", row.threads));
+        return Some(format!("{code} {}", show_count(row.threads as u64, "core")));
     }
-    let most = of_code().max_by_key(|row| row.threads)?;
+    let most = of_code()
+        .max_by(|a, b| a.threads.cmp(&b.threads).then(a.gbyte_per_s.total_cmp(&b.gbyte_per_s)))?;
     let needed = (LINK_GBYTE_PER_S / most.gbyte_per_s * most.threads as f64).ceil();
     let gbit_per_s = most.gbyte_per_s * 8.0;
     Some(format!(
-        "{code} {gbit_per_s:.0} Gbit/s with {} threads, so {needed:.0} cores if it goes on so",
-        most.threads
+        "{code} {gbit_per_s:.0} Gbit/s with {}, so {} if it goes on so",
+        show_count(most.threads as u64, "thread"),
+        show_count(needed as u64, "core"),
     ))
 }
 
@@ -149,5 +150,9 @@ mod tests {
             Some("mds 144 Gbit/s with 2 threads, so 6 cores if it goes on so")
         );
         assert_eq!(cores(&rows, "isal"), None);
+        // Of several engines the fastest counts.
+        let engines = [row("mds", 2, 18.0), row("mds", 2, 3.0)];
+        assert!(cores(&engines, "mds").is_some_and(|text| text.starts_with("mds 144 Gbit/s")));
+        assert_eq!(cores(&[row("xor", 1, 60.0)], "xor").as_deref(), Some("xor 1 core"));
     }
 }

@@ -3,7 +3,7 @@
 use super::setup::{GIB, Scheme, Setup, times_s};
 use super::{Csv, Figure, Headline};
 use crate::failure::Failure;
-use crate::planner::chart::{Axis, HeatMap, power, write_heat_maps};
+use crate::planner::chart::{Axis, HeatMap, power, size, write_heat_maps};
 use crate::units;
 use std::path::Path;
 
@@ -79,13 +79,15 @@ pub(super) fn figure_9(setup: &Setup, svg: &Path) -> Result<Figure, Failure> {
     let map = |title: &str, values| HeatMap {
         title: title.to_owned(),
         x: Axis::log("drop rate", power),
-        y: Axis::log("message size", |bytes| units::show_bytes(bytes.round() as u64)),
+        y: Axis::doubling("message size", size),
         columns: losses.clone(),
         rows: sizes.clone().into_iter().map(|size| size as f64).collect(),
         values,
     };
-    let maps = [map("mean: SR RTO over EC MDS 32+8", means), map("p99.9", tails)];
+    let maps = [map("mean", means), map("p99.9", tails)];
     let title = format!("Figure 9: 400 Gbit/s, 25 ms, {}", setup.describe());
-    write_heat_maps(svg, &title, &maps, &Headline::notes(&headlines))?;
+    let meaning =
+        "time of SR RTO over that of EC MDS 32+8: red where EC is faster, blue where SR is";
+    write_heat_maps(svg, &title, meaning, &maps, &Headline::notes(&headlines))?;
     Ok(Figure { number: 9, headlines, csv })
 }

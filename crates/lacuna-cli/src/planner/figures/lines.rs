@@ -1,23 +1,21 @@
 //! Figures 3 and 10: slowdown over the lossless time, along one parameter at a time.
 
+use super::crossover::{Crossover, FARTHEST_KM, NEAREST_KM};
 use super::setup::{
     GIB, KM, MIB, RATE_BITS_PER_S, RTT_S, Scheme, Setup, coded, log_steps, times_s,
 };
 use super::{Csv, Figure, Headline};
 use crate::failure::Failure;
-use crate::planner::chart::{Axis, Chart, Drawing, Legend, Series, plain, power};
-use crate::units;
+use crate::planner::chart::{Axis, Chart, Drawing, Mark, Series, plain, power, size as show_size};
 use lacuna_model::{Code, Completion, RepairTiming, SelectiveRepeat, Transfer};
 use std::path::Path;
 
 /// The drop rate of figures 3a, 3b and 10a.
 const RARE: f64 = 1e-5;
+/// A probability that figure 10c shows no more.
+const UNSEEN: f64 = 1e-6;
 /// The size of figures 3c and 10b to 10d.
 const SMALL: u64 = 128 * MIB;
-
-fn show_size(bytes: f64) -> String {
-    units::show_bytes(bytes.round() as u64)
-}
 
 /// Mean or 99.9th percentile over the lossless time.
 #[derive(Clone, Copy)]
@@ -51,7 +49,7 @@ fn along(
         csv.row(&[panel, name], &[x, y]);
         points.push((x, y));
     }
-    Ok(Series { name: name.to_owned(), points })
+    Ok(Series::new(name, points))
 }
 
 pub(super) fn figure_3(setup: &Setup, svg: &Path) -> Result<Figure, Failure> {
@@ -64,27 +62,31 @@ pub(super) fn figure_3(setup: &Setup, svg: &Path) -> Result<Figure, Failure> {
         by_size.push(along("a", name, &mut csv, sizes(), |size| {
             What::Mean.slowdown(scheme, &setup.transfer(size as u64, RARE)?)
         })?);
-        by_distance.push(along("b", name, &mut csv, log_steps(50.0, 40_000.0, 80), |km| {
-            What::Mean.slowdown(scheme, &at_distance(km)?)
-        })?);
+        by_distance.push(along(
+            "b",
+            name,
+            &mut csv,
+            log_steps(NEAREST_KM, FARTHEST_KM, 80),
+            |km| What::Mean.slowdown(scheme, &at_distance(km)?),
+        )?);
         by_loss.push(along("c", name, &mut csv, log_steps(1e-8, 1e-1, 70), |loss| {
             What::Mean.slowdown(scheme, &setup.transfer(SMALL, loss)?)
         })?);
     }
-    let peak =
-        by_size[0].points.iter().copied().fold((0.0, 0.0), |best: (f64, f64), point| {
-            if point.1 > best.1 { point } else { best }
-        });
+    let peak = peak(&by_size[0].points, |size| {
+        What::Mean.slowdown(Scheme::Timeout, &setup.transfer(size as u64, RARE)?)
+    })?;
     let at_32_gib = What::Mean.slowdown(Scheme::Timeout, &setup.transfer(32 * GIB, RARE)?)?;
-    let crossing = by_distance[0]
-        .points
-        .iter()
-        .zip(&by_distance[1].points)
-        .find(|(sr, ec)| sr.1 > ec.1)
-        .map_or_else(
-            || "EC does not win over any distance".to_owned(),
-            |(sr, _)| format!("EC wins from about {:.0} km on", sr.0),
-        );
+    let crossover = Crossover::find(setup, RATE_BITS_PER_S, 8 * GIB, RARE)?;
+    let overtakes = match crossover {
+        Crossover::From(km) => {
+            vec![Mark::Vertical { x: km, name: format!("EC wins {}", crossover.describe()) }]
+        }
+        _ => Vec::new(),
+    };
+    let one_loss = setup.one_loss_bytes(RARE)?;
+    let one_loss_mark =
+        Mark::Vertical { x: one_loss, name: format!("1/P chunks, {}", show_size(one_loss)) };
     let at = |loss| What::Mean.slowdown(Scheme::Timeout, &setup.transfer(SMALL, loss)?);
     let headlines = vec![
         Headline {
@@ -94,13 +96,13 @@ pub(super) fn figure_3(setup: &Setup, svg: &Path) -> Result<Figure, Failure> {
                 "peak {:.2}x at {}; 1/P chunks are {}; {at_32_gib:.3}x at 32 GiB",
                 peak.1,
                 show_size(peak.0),
-                show_size(setup.transfer(1, RARE)?.chunk_s() * RATE_BITS_PER_S / 8.0 / RARE)
+                show_size(one_loss)
             ),
         },
         Headline {
             section: "2.1, 3b",
             paper: "8 GiB turn from large (SR wins) to small (EC wins) with distance",
-            ours: crossing,
+            ours: format!("EC wins {}", crossover.describe()),
         },
         Headline {
             section: "2.1, 3c",
@@ -113,38 +115,63 @@ pub(super) fn figure_3(setup: &Setup, svg: &Path) -> Result<Figure, Failure> {
             ),
         },
     ];
-    let chart = |title: &str, x, series| Chart {
+    let chart = |title: &str, x, series, marks| Chart {
         title: title.to_owned(),
         x,
-        y: Axis::linear("x lossless time"),
+        y: Axis::ratio("x lossless time"),
         series,
-        legend: Legend::Left,
+        marks,
     };
     let charts = vec![
-        chart("(a) 3750 km, 1e-5", Axis::log("message size", show_size), by_size),
-        chart("(b) 8 GiB, 1e-5", Axis::log("distance in km", plain), by_distance),
-        chart("(c) 128 MiB, 3750 km", Axis::log("drop rate", power), by_loss),
+        chart(
+            "(a) 3750 km, 1e-5",
+            Axis::doubling("message size", show_size),
+            by_size,
+            vec![one_loss_mark],
+        ),
+        chart("(b) 8 GiB, 1e-5", Axis::log("distance in km", plain), by_distance, overtakes),
+        chart("(c) 128 MiB, 3750 km", Axis::log("drop rate", power), by_loss, Vec::new()),
     ];
     let title = format!("Figure 3: 400 Gbit/s, mean, {}", setup.describe());
-    Drawing { title, charts, notes: Headline::notes(&headlines) }.write(svg)?;
+    Drawing { title, charts, is_common_y: false, notes: Headline::notes(&headlines) }.write(svg)?;
     Ok(Figure { number: 3, headlines, csv })
+}
+
+/// The highest point of a curve, searched for around the highest of those that are drawn.
+fn peak(
+    points: &[(f64, f64)],
+    of: impl Fn(f64) -> Result<f64, Failure>,
+) -> Result<(f64, f64), Failure> {
+    let highest = (0..points.len()).max_by(|a, b| points[*a].1.total_cmp(&points[*b].1));
+    let Some(highest) = highest else { return Ok((0.0, 0.0)) };
+    let beside = |index: usize| points[index.min(points.len() - 1)].0;
+    let mut best = points[highest];
+    for x in log_steps(beside(highest.saturating_sub(1)), beside(highest + 1), 400) {
+        let y = of(x)?;
+        if y > best.1 {
+            best = (x, y);
+        }
+    }
+    Ok(best)
 }
 
 pub(super) fn figure_10(setup: &Setup, svg: &Path) -> Result<Figure, Failure> {
     let mut csv = Csv::new("panel,scheme,x,y");
     let (mut by_size, mut by_loss, mut splits) = (Vec::new(), Vec::new(), Vec::new());
-    for (name, scheme, what) in [
-        ("SR RTO mean", Scheme::Timeout, What::Mean),
-        ("SR RTO p99.9", Scheme::Timeout, What::Tail),
-        ("SR NACK mean", Scheme::Nack, What::Mean),
-        ("SR NACK p99.9", Scheme::Nack, What::Tail),
-        ("EC mean", setup.mds(), What::Mean),
-        ("EC p99.9", setup.mds(), What::Tail),
-    ] {
-        let sizes = log_steps(2f64.powi(17), 2f64.powi(35), 108);
-        by_size.push(along("a", name, &mut csv, sizes, |size| {
-            what.slowdown(scheme, &setup.transfer(size as u64, RARE)?)
-        })?);
+    for (scheme_name, scheme) in
+        [("SR RTO", Scheme::Timeout), ("SR NACK", Scheme::Nack), ("EC MDS 32+8", setup.mds())]
+    {
+        for (what_name, what) in [("mean", What::Mean), ("p99.9", What::Tail)] {
+            let name = format!("{scheme_name} {what_name}");
+            let sizes = log_steps(2f64.powi(17), 2f64.powi(35), 108);
+            let line = along("a", &name, &mut csv, sizes, |size| {
+                what.slowdown(scheme, &setup.transfer(size as u64, RARE)?)
+            })?;
+            by_size.push(match what {
+                What::Mean => line.of(scheme_name),
+                What::Tail => line.second_of(scheme_name),
+            });
+        }
     }
     for (name, scheme) in [
         ("SR RTO", Scheme::Timeout),
@@ -159,45 +186,45 @@ pub(super) fn figure_10(setup: &Setup, svg: &Path) -> Result<Figure, Failure> {
     let tails = tails(setup, &mut csv)?;
     for m in [2, 4, 8, 16, 32] {
         let scheme = Scheme::Code(Code::mds(32, m)?);
-        let name = format!("MDS 32+{m}");
+        let name = format!("EC MDS 32+{m}");
         splits.push(along("d", &name, &mut csv, log_steps(1e-5, 1e-1, 80), |loss| {
             What::Tail.slowdown(scheme, &setup.transfer(SMALL, loss)?)
         })?);
     }
     let headlines = headlines_10(setup)?;
-    let slowdown = || Axis::linear("x lossless time");
+    let slowdown = || Axis::ratio("x lossless time");
     let charts = vec![
         Chart {
             title: "(a) 1e-5".to_owned(),
-            x: Axis::log("message size", show_size),
+            x: Axis::doubling("message size", show_size),
             y: slowdown(),
             series: by_size,
-            legend: Legend::Right,
+            marks: Vec::new(),
         },
         Chart {
             title: "(b) 128 MiB, mean".to_owned(),
             x: Axis::log("drop rate", power),
             y: slowdown(),
             series: by_loss,
-            legend: Legend::Left,
+            marks: Vec::new(),
         },
         Chart {
             title: "(c) 128 MiB, 1e-5: not done by".to_owned(),
             x: Axis::linear("time in ms"),
             y: Axis::log("probability", power),
             series: tails,
-            legend: Legend::Right,
+            marks: Vec::new(),
         },
         Chart {
             title: "(d) 128 MiB, p99.9 by parity".to_owned(),
             x: Axis::log("drop rate", power),
             y: slowdown(),
             series: splits,
-            legend: Legend::Left,
+            marks: Vec::new(),
         },
     ];
     let title = format!("Figure 10: 400 Gbit/s, 25 ms, {}", setup.describe());
-    Drawing { title, charts, notes: Headline::notes(&headlines) }.write(svg)?;
+    Drawing { title, charts, is_common_y: false, notes: Headline::notes(&headlines) }.write(svg)?;
     Ok(Figure { number: 10, headlines, csv })
 }
 
@@ -211,15 +238,17 @@ fn tails(setup: &Setup, csv: &mut Csv) -> Result<Vec<Series>, Failure> {
         [("SR RTO", &timeout), ("SR NACK", &nack), ("EC MDS 32+8", &ec)];
     let mut series = Vec::new();
     for (name, model) in models {
-        let points: Vec<(f64, f64)> = (0..=600)
-            .map(|step| f64::from(step) * 0.5)
-            .map(|ms| (ms, model.survival(ms / 1e3)))
-            .take_while(|(_, left)| *left > 1e-6)
-            .collect();
-        for (ms, left) in &points {
-            csv.row(&["c", name], &[*ms, *left]);
+        let all = (0..=1500).map(|step| f64::from(step) * 0.2);
+        let mut points: Vec<(f64, f64)> = Vec::new();
+        for (ms, left) in all.map(|ms| (ms, model.survival(ms / 1e3))) {
+            // The line goes down to the axis, also where nothing is left at once.
+            points.push((ms, left.max(UNSEEN)));
+            if left <= UNSEEN {
+                break;
+            }
+            csv.row(&["c", name], &[ms, left]);
         }
-        series.push(Series { name: name.to_owned(), points });
+        series.push(Series::new(name, points));
     }
     Ok(series)
 }

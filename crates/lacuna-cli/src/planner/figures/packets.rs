@@ -4,7 +4,7 @@
 use super::setup::PACKET_BYTES;
 use super::{Csv, Figure, Headline};
 use crate::failure::Failure;
-use crate::planner::chart::{Axis, Chart, Drawing, Legend, Series, plain, power};
+use crate::planner::chart::{Axis, Chart, Drawing, Series, plain, power};
 use lacuna_model::Loss;
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub(super) fn figure_15(svg: &Path) -> Result<Figure, Failure> {
             csv.row(&[], &[loss, packets as f64, (packets * PACKET_BYTES) as f64, chunk_loss]);
             points.push((packets as f64, chunk_loss));
         }
-        series.push(Series { name: format!("packets {loss:e}"), points });
+        series.push(Series::new(format!("loss of packets {loss:e}"), points));
     }
     let at = |packets: usize| series[1].points[packets].1;
     let headlines = vec![Headline {
@@ -30,12 +30,12 @@ pub(super) fn figure_15(svg: &Path) -> Result<Figure, Failure> {
     }];
     let charts = vec![Chart {
         title: "loss of a chunk".to_owned(),
-        x: Axis::log("packets of 4 KiB per chunk", plain),
+        x: Axis::doubling("packets of 4 KiB per chunk", plain),
         y: Axis::log("chunk loss", power),
         series,
-        legend: Legend::Left,
+        marks: Vec::new(),
     }];
     let title = "Figure 15: loss of a chunk by its length".to_owned();
-    Drawing { title, charts, notes: Headline::notes(&headlines) }.write(svg)?;
+    Drawing { title, charts, is_common_y: false, notes: Headline::notes(&headlines) }.write(svg)?;
     Ok(Figure { number: 15, headlines, csv })
 }

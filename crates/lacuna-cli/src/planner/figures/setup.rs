@@ -66,6 +66,12 @@ impl Setup {
         format!("chunks of {}, drop rate per {per}", units::show_bytes(self.chunk_bytes))
     }
 
+    /// Bytes of `1 / P` chunks: a message of so many loses one on average.
+    pub(super) fn one_loss_bytes(&self, loss: f64) -> Result<f64, Failure> {
+        let chunk = self.transfer(self.chunk_bytes, loss)?;
+        Ok(self.chunk_bytes as f64 / chunk.loss().probability())
+    }
+
     pub(super) fn transfer(&self, size: u64, loss: f64) -> Result<Transfer, Failure> {
         self.transfer_on(RATE_BITS_PER_S, RTT_S, size, loss)
     }
