@@ -13,14 +13,6 @@ pub enum ModelError {
         /// What is accepted.
         accepted: &'static str,
     },
-    /// A code's data submessage is longer than the message.
-    #[error("k is {k}: must be 1 to {chunks}, the chunks of the message")]
-    CodeLongerThanMessage {
-        /// Data chunks of a submessage.
-        k: u32,
-        /// Chunks of the message.
-        chunks: u64,
-    },
     /// Losses so dense and so short that no chain of two states has them.
     #[error(
         "burst is {mean_burst_packets} packets at loss {loss}: must be at least 1 and at least loss / (1 - loss)"

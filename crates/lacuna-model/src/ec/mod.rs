@@ -18,7 +18,7 @@
 //! Decisions where the paper is silent or says two things: the fallback timeout counts the parity
 //! (4.2.3; that of 4.1.2 would fire before the parity is in when `M T / R > beta RTT`); the
 //! fallback's repair timing is a parameter; a message that is no multiple of `k` ends with a short
-//! submessage of the same share of parity.
+//! submessage of the same share of parity, and one of fewer than `k` chunks is one.
 //!
 //! *Early acknowledgement* (an option): the receiver answers as soon as every submessage can be
 //! repaired, which is 4.2.3's first scenario. With all parity behind all data, submessage by
@@ -88,13 +88,12 @@ pub struct ErasureCoding {
 }
 
 impl ErasureCoding {
-    /// A message with this code.
+    /// A message with this code, or, if it has fewer than `k` chunks, with what that is
+    /// [shortened to](Code::shortened_to).
     ///
     /// # Errors
     ///
-    /// [`ModelError::CodeLongerThanMessage`] when the message has fewer than `k` chunks (see
-    /// [`Code::shortened_to`]); [`ModelError::OutOfRange`] for a negative or infinite `beta` or
-    /// repair timeout.
+    /// [`ModelError::OutOfRange`] for a negative or infinite `beta` or repair timeout.
     pub fn new(transfer: &Transfer, config: EcConfig) -> Result<Self, ModelError> {
         Self::with_fate(transfer, config, &Fate::new(*transfer.loss()))
     }
@@ -109,10 +108,9 @@ impl ErasureCoding {
         let EcConfig { code, beta, fallback: timing, early_ack } = config;
         check("beta", beta, (0.0..=1e6).contains(&beta), "0 to 1e6 round trips")?;
         let timing = timing.checked()?;
-        let (k, chunks) = (u64::from(code.k()), transfer.chunks());
-        if k > chunks {
-            return Err(ModelError::CodeLongerThanMessage { k: code.k(), chunks });
-        }
+        let chunks = transfer.chunks();
+        let code = code.shortened_to(chunks);
+        let k = u64::from(code.k());
         let (whole, tail_chunks) = (chunks / k, chunks % k);
         let tail_code = (tail_chunks > 0).then(|| code.shortened_to(tail_chunks));
         let Chances { each, tail, failing, early } =

@@ -65,8 +65,7 @@ impl StreamedCoding {
     ///
     /// # Errors
     ///
-    /// [`ModelError::CodeLongerThanMessage`] when the message has fewer than `k` chunks (see
-    /// [`Code::shortened_to`]); [`ModelError::OutOfRange`] for a repair timeout that is negative or
+    /// [`ModelError::OutOfRange`] for a repair timeout that is negative or
     /// infinite.
     pub fn new(transfer: &Transfer, code: Code, timing: RepairTiming) -> Result<Self, ModelError> {
         Self::with_fate(transfer, code, timing, &Fate::new(*transfer.loss()))
@@ -81,10 +80,9 @@ impl StreamedCoding {
     ) -> Result<Self, ModelError> {
         debug_assert_eq!(transfer.loss(), fate.loss());
         let timing = timing.checked()?;
-        let (k, chunks) = (u64::from(code.k()), transfer.chunks());
-        if k > chunks {
-            return Err(ModelError::CodeLongerThanMessage { k: code.k(), chunks });
-        }
+        let chunks = transfer.chunks();
+        let code = code.shortened_to(chunks);
+        let k = u64::from(code.k());
         let (whole, tail_chunks) = (chunks / k, chunks % k);
         let tail_code = (tail_chunks > 0).then(|| code.shortened_to(tail_chunks));
         let repair = fate.repair(code, together(transfer, code, timing));

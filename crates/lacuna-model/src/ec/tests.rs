@@ -1,7 +1,7 @@
 //! The sum over failures against itself written out, the paper's formula, early answers.
 
 use super::{EcConfig, ErasureCoding, StreamedCoding};
-use crate::{ChunkLoss, Code, Completion, ModelError, RepairTiming, SelectiveRepeat, Transfer};
+use crate::{ChunkLoss, Code, CodeKind, Completion, RepairTiming, SelectiveRepeat, Transfer};
 
 fn transfer(chunks: u64, loss: f64) -> Transfer {
     Transfer::from_chunks(chunks, 8.192e-8, 0.025, ChunkLoss::independent(loss).unwrap()).unwrap()
@@ -108,9 +108,25 @@ fn an_early_answer_saves_parity_and_nothing_else() {
 }
 
 #[test]
+fn a_message_of_fewer_chunks_than_the_code_is_one_short_submessage() {
+    for kind in [CodeKind::Mds, CodeKind::Xor] {
+        for chunks in [1, 5, 31] {
+            let transfer = transfer(chunks, 0.1);
+            let code = Code::new(kind, 32, 8).unwrap();
+            let short = code.shortened_to(chunks);
+            let (long, own) = (EcConfig::paper(code), EcConfig::paper(short));
+            let long = ErasureCoding::new(&transfer, long).unwrap();
+            assert_eq!(long, ErasureCoding::new(&transfer, own).unwrap());
+            assert_eq!(long.parity_chunks(), u64::from(short.m()));
+            let streamed = StreamedCoding::new(&transfer, code, RepairTiming::NACK).unwrap();
+            let sent_s = (chunks + u64::from(short.m())) as f64 * transfer.chunk_s();
+            assert_near(streamed.quantile_s(0.0), sent_s + transfer.rtt_s(), 1e-12);
+        }
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_by_name() {
-    let error = ErasureCoding::new(&transfer(31, 0.1), mds()).unwrap_err();
-    assert_eq!(error, ModelError::CodeLongerThanMessage { k: 32, chunks: 31 });
     for beta in [-1.0, f64::NAN, f64::INFINITY] {
         let error = ErasureCoding::new(&transfer(32, 0.1), EcConfig { beta, ..mds() }).unwrap_err();
         assert!(error.to_string().starts_with("beta is"), "{error}");

@@ -20,6 +20,7 @@ impl CodedSampler {
     /// As [`ErasureCoding::new`].
     pub fn new(transfer: &Transfer, config: EcConfig) -> Result<Self, ModelError> {
         ErasureCoding::new(transfer, config)?;
+        let config = EcConfig { code: config.code.shortened_to(transfer.chunks()), ..config };
         let repeats = Repeats::new(transfer, config.fallback);
         Ok(Self { transfer: *transfer, config, repeats })
     }

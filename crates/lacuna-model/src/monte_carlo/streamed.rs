@@ -31,6 +31,7 @@ impl StreamedSampler {
     /// As [`StreamedCoding::new`].
     pub fn new(transfer: &Transfer, code: Code, timing: RepairTiming) -> Result<Self, ModelError> {
         StreamedCoding::new(transfer, code, timing)?;
+        let code = code.shortened_to(transfer.chunks());
         Ok(Self { transfer: *transfer, code, timing })
     }
 

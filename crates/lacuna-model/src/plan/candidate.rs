@@ -220,7 +220,6 @@ impl Candidate {
                 Model::Repeat(SelectiveRepeat::with_fate(transfer, timing(rto_rtts), fate)?)
             }
             Scheme::Code(code) => {
-                let code = code.shortened_to(transfer.chunks());
                 Model::Code(StreamedCoding::with_fate(transfer, code, timing(1.0), fate)?)
             }
         })

@@ -203,7 +203,7 @@ impl Case {
         } else {
             self.draw(&RepeatSampler::new(&transfer, timing)?, trials)?
         };
-        let config = EcConfig::paper(Code::mds(32, 8)?.shortened_to(transfer.chunks()));
+        let config = EcConfig::paper(Code::mds(32, 8)?);
         let coded = ErasureCoding::new(&transfer, config)?;
         let stages = f64::from(ring_stages(self.sites)?);
         let ec = if coded.fallback_probability() * stages * f64::from(self.sites) < 1.0 - PERCENTILE

@@ -108,7 +108,6 @@ pub(super) fn times_s(scheme: Scheme, transfer: &Transfer) -> Result<(f64, f64),
 }
 
 pub(super) fn coded(code: Code, transfer: &Transfer) -> Result<ErasureCoding, Failure> {
-    let code = code.shortened_to(transfer.chunks());
     Ok(ErasureCoding::new(transfer, EcConfig::paper(code))?)
 }
 
