@@ -138,6 +138,14 @@ impl Block {
         self.missing.iter().map(late).sum::<f64>().min(1.0)
     }
 
+    /// Of the submessages that miss something for good, the share that misses more than so many chunks.
+    pub(crate) fn share_missing_more_than(&self, most: u32) -> f64 {
+        let share = |(_, share): &(f64, Matrix)| total(self.stationary, share);
+        let all = self.missing.iter().map(share).sum::<f64>();
+        let more = self.missing.iter().filter(|(number, _)| *number > f64::from(most));
+        if all > 0.0 { (more.map(share).sum::<f64>() / all).min(1.0) } else { 0.0 }
+    }
+
     /// What it is once each of its chunks that was missing has come with `e^ln_came`.
     pub(crate) fn repeated(&self, ln_came: f64) -> Step {
         let mut step = Step { ok: self.step.ok, lost: NOTHING };
@@ -502,7 +510,7 @@ fn xor_apart(code: Code, chain: &ChunkChain, sent: u32) -> Outcome {
 }
 
 /// The chain as chunks see it that are `distance` apart.
-fn thinned(chain: &ChunkChain, distance: u32) -> ChunkChain {
+pub(crate) fn thinned(chain: &ChunkChain, distance: u32) -> ChunkChain {
     let skipped = chain.step.repeated(u64::from(distance - 1)).all();
     let skip = Step { ok: skipped, lost: NOTHING };
     ChunkChain { step: skip.then(&chain.step), stationary: chain.stationary }

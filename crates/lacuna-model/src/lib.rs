@@ -57,6 +57,14 @@
 //! | its chances | `a_1 = P_EC`, `1 - a_q = sum_n P(n chunks missing for good) (1 - (1 - p^(q-1))^n)` |
 //! | the message | `max X_l + RTT`: selective repeat with submessages for chunks |
 //!
+//! # Parity for the end of a message, as the transport's mode `auto` does: [`TailCoding`]
+//!
+//! | | |
+//! |---|---|
+//! | the tail | what is not judged when the last data leave, at `D`: about a round trip of chunks |
+//! | its parity | behind all data, as much as a [rule](TailRule) says; repairs `c` times from then on |
+//! | the message | the last of: submessages of the tail, chunks before it whose repair is on its way |
+//!
 //! # Beyond the paper
 //!
 //! | | |
@@ -93,6 +101,7 @@ pub mod plan;
 mod random;
 mod rounds;
 mod sr;
+mod tail;
 mod transfer;
 
 pub use best_effort::BestEffort;
@@ -106,4 +115,5 @@ pub use loss::{CHUNK_LOSS_MAX, ChunkLoss, Loss};
 pub use mixture::{Mixture, loss_range};
 pub use random::Random;
 pub use sr::{RepairTiming, SelectiveRepeat};
+pub use tail::{TailCoding, TailMode, TailParity, TailQuestion, TailRule};
 pub use transfer::{Framing, Path, Transfer};
