@@ -56,6 +56,7 @@ fn worst_plan(name: &str, objective: Objective, known: impl Fn(f64) -> (LossKnow
                 objective,
                 packet_bytes: 4096,
                 overhead_bytes: 64,
+                auto: None,
             };
             let time_us = (0..runs)
                 .map(|_| {

@@ -3,7 +3,7 @@
 use super::{Fates, Objective, Question};
 use crate::{
     Code, CodeKind, Completion, Framing, Mixture, ModelError, RepairTiming, SelectiveRepeat,
-    StreamedCoding, Transfer, fate::Fate,
+    StreamedCoding, TailCoding, TailMode, TailParity, TailQuestion, Transfer, fate::Fate,
 };
 
 /// Packets per chunk that are tried: 4 to 64 KiB with the usual packets. A chunk is the unit of
@@ -33,13 +33,21 @@ pub enum Scheme {
     },
     /// Erasure coding, where it fails with repair after one round trip.
     Code(Code),
+    /// The mode that chooses for each message what its end gets.
+    Auto(TailMode),
 }
 
 impl Scheme {
-    /// Whether it sends parity.
+    /// Whether it sends parity for all of a message.
     #[must_use]
     pub fn is_coded(&self) -> bool {
         matches!(self, Self::Code(_))
+    }
+
+    /// Whether it does the same for every message: it repeats, or it codes.
+    #[must_use]
+    pub fn is_fixed(&self) -> bool {
+        !matches!(self, Self::Auto(_))
     }
 }
 
@@ -48,6 +56,7 @@ impl std::fmt::Display for Scheme {
         match self {
             Self::Repeat { rto_rtts } if *rto_rtts <= 1.0 => f.write_str("sr"),
             Self::Repeat { .. } => f.write_str("sr:rto"),
+            Self::Auto(_) => f.write_str("auto"),
             Self::Code(code) => {
                 let kind = match code.kind() {
                     CodeKind::Mds => "mds",
@@ -90,6 +99,9 @@ pub struct Expected {
     /// The repair timeout (RTO), or the time from the first byte after which no submessage of the
     /// longest message can still fall back (FTO).
     pub timeout_s: f64,
+    /// Of a mode that chooses: what it was asked and what it said, for each size and loss of the question,
+    /// the largest loss last.
+    pub tails: Vec<(TailQuestion, TailParity)>,
 }
 
 impl Expected {
@@ -117,6 +129,7 @@ pub(super) fn all(question: &Question) -> impl Iterator<Item = Candidate> {
         .flat_map(move |chunk_packets| {
             schemes.clone().into_iter().map(move |scheme| Candidate { scheme, chunk_packets })
         })
+        .chain(question.auto.map(|mode| Candidate { scheme: Scheme::Auto(mode), chunk_packets: 1 }))
 }
 
 /// A message under some scheme.
@@ -124,6 +137,7 @@ pub(super) fn all(question: &Question) -> impl Iterator<Item = Candidate> {
 pub(super) enum Model {
     Repeat(SelectiveRepeat),
     Code(StreamedCoding),
+    Tail(TailCoding),
 }
 
 impl Completion for Model {
@@ -131,6 +145,7 @@ impl Completion for Model {
         match self {
             Self::Repeat(model) => model.mean_s(),
             Self::Code(model) => model.mean_s(),
+            Self::Tail(model) => model.mean_s(),
         }
     }
 
@@ -138,6 +153,7 @@ impl Completion for Model {
         match self {
             Self::Repeat(model) => model.cdf(time_s),
             Self::Code(model) => model.cdf(time_s),
+            Self::Tail(model) => model.cdf(time_s),
         }
     }
 
@@ -145,6 +161,7 @@ impl Completion for Model {
         match self {
             Self::Repeat(model) => model.survival(time_s),
             Self::Code(model) => model.survival(time_s),
+            Self::Tail(model) => model.survival(time_s),
         }
     }
 
@@ -152,17 +169,19 @@ impl Completion for Model {
         match self {
             Self::Repeat(model) => model.quantile_s(probability),
             Self::Code(model) => model.quantile_s(probability),
+            Self::Tail(model) => model.quantile_s(probability),
         }
     }
 }
 
 impl Candidate {
-    /// What it costs to use, smallest first: no code before XOR before MDS, less parity, the
-    /// earlier repair, the smaller chunk.
+    /// What it costs to use, smallest first: the mode that chooses by itself, no code before XOR before
+    /// MDS, less parity, the earlier repair, the smaller chunk.
     #[must_use]
     pub fn effort(&self) -> (u32, u32, u64) {
         let (kind, parity) = match self.scheme {
             Scheme::Repeat { rto_rtts } => (0, rto_rtts as u32),
+            Scheme::Auto(_) => (0, 0),
             Scheme::Code(code) => (1 + u32::from(code.kind() == CodeKind::Mds), code.m()),
         };
         (kind, parity, self.chunk_packets)
@@ -222,6 +241,7 @@ impl Candidate {
             Scheme::Code(code) => {
                 Model::Code(StreamedCoding::with_fate(transfer, code, timing(1.0), fate)?)
             }
+            Scheme::Auto(mode) => Model::Tail(TailCoding::with_fate(transfer, &mode, fate)?),
         })
     }
 
@@ -258,12 +278,24 @@ impl Candidate {
         let mut timeout_s = match self.scheme {
             Scheme::Repeat { rto_rtts } => rto_rtts * question.rtt_s,
             Scheme::Code(_) => 0.0,
+            Scheme::Auto(_) => question.rtt_s,
         };
+        let mut tails = Vec::new();
         for (weight, part) in model.parts() {
-            if let Model::Code(code) = part {
-                *fallback.get_or_insert(0.0) += weight * code.fallback_probability();
-                parity_share += weight * code.parity_share();
-                timeout_s = f64::max(timeout_s, code.quantile_s(0.0));
+            match part {
+                Model::Repeat(_) => {}
+                Model::Code(code) => {
+                    *fallback.get_or_insert(0.0) += weight * code.fallback_probability();
+                    parity_share += weight * code.parity_share();
+                    timeout_s = f64::max(timeout_s, code.quantile_s(0.0));
+                }
+                Model::Tail(tail) => {
+                    if let Some(probability) = tail.fallback_probability() {
+                        *fallback.get_or_insert(0.0) += weight * probability;
+                    }
+                    parity_share += weight * tail.parity_share();
+                    tails.push((*tail.question(), tail.choice()));
+                }
             }
         }
         Ok(Expected {
@@ -276,6 +308,7 @@ impl Candidate {
             fallback,
             parity_share,
             timeout_s,
+            tails,
         })
     }
 }

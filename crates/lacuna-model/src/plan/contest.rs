@@ -203,6 +203,7 @@ mod tests {
                             objective,
                             packet_bytes: 4096,
                             overhead_bytes: 64,
+                            auto: None,
                         };
                         let contest = Contest::new(candidate::all(&question).collect());
                         let earliest_s = |candidates: &[Candidate]| {

@@ -9,6 +9,11 @@
 //! submessage that its parity does not repair is sent again one round trip later, between later ones
 //! ([`StreamedCoding`](crate::StreamedCoding)).
 //!
+//! Beside these fixed modes stands, if the question brings it, the one that chooses for each message
+//! ([`TailCoding`](crate::TailCoding)). Which family is the better one, why, and where that flips, is said of
+//! the fixed ones; the mode that chooses is recommended wherever none of them beats it, because there is
+//! nothing to set.
+//!
 //! Of all candidates within [`TIE`] of the best the simplest is recommended: less parity to
 //! compute and to send is worth more than a percent that no measurement would show. A code must in
 //! addition hold at twice the loss. Chunks that hardly ever come through ([`CHUNK_LOSS_MAX`]) are no
@@ -24,7 +29,9 @@ mod reason;
 pub use candidate::{Candidate, Expected, Scheme};
 pub use flips::{Axis, Flip};
 
-use crate::{Loss, ModelError, Path, Transfer, error::check, fate::Fate, mixture::loss_range};
+use crate::{
+    Loss, ModelError, Path, TailMode, Transfer, error::check, fate::Fate, mixture::loss_range,
+};
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 /// Candidates within this of the best are as good as it.
@@ -91,6 +98,8 @@ pub struct Question {
     pub packet_bytes: u64,
     /// Bytes of a packet on the link that are not payload.
     pub overhead_bytes: u64,
+    /// The mode that chooses for each message, to stand beside the fixed ones.
+    pub auto: Option<TailMode>,
 }
 
 /// The answer.
@@ -98,19 +107,22 @@ pub struct Question {
 pub struct Plan {
     /// The one to take: an index of `candidates`.
     pub recommended: usize,
+    /// Of the fixed ones, the one to take.
+    pub fixed: usize,
     /// All candidates, best first.
     pub candidates: Vec<Expected>,
     /// No transport is faster: mean over the sizes.
     pub ideal_s: f64,
-    /// How much worse the best of the other family (repeating or coding) is, as a fraction.
+    /// How much worse than the best fixed one that of the other family (repeating or coding) is, as a
+    /// fraction.
     pub other_family_worse: f64,
     /// Whether that is more than [`DOES_NOT_MATTER`].
     pub matters: bool,
-    /// Where the choice of the family changes.
+    /// Where the choice of the family changes, of the fixed ones.
     pub flips: Vec<Flip>,
     /// Bytes in flight that fill the path.
     pub window_bytes: u64,
-    /// Why, in one sentence.
+    /// Why the fixed one, in one sentence.
     pub reason: String,
 }
 
@@ -119,6 +131,18 @@ impl Plan {
     #[must_use]
     pub fn choice(&self) -> &Expected {
         &self.candidates[self.recommended]
+    }
+
+    /// The fixed one to take.
+    #[must_use]
+    pub fn fixed_choice(&self) -> &Expected {
+        &self.candidates[self.fixed]
+    }
+
+    /// The mode that chooses, if the question has one.
+    #[must_use]
+    pub fn auto(&self) -> Option<&Expected> {
+        self.candidates.iter().find(|expected| !expected.candidate.scheme.is_fixed())
     }
 }
 
@@ -135,22 +159,35 @@ pub fn plan(question: &Question) -> Result<Plan, ModelError> {
         candidates.extend(candidate.if_it_comes(candidate.expected_of(question, &fates))?);
     }
     let judged = |expected: &Expected| expected.of(question.objective);
-    candidates.sort_by(|a, b| {
-        judged(a).total_cmp(&judged(b)).then(a.candidate.effort().cmp(&b.candidate.effort()))
-    });
-    let recommended = simplest_within_tie(question, &fates, &candidates)?;
-    let choice = &candidates[recommended];
-    let other = candidates
+    let sort = |candidates: &mut Vec<Expected>| {
+        candidates.sort_by(|a, b| {
+            judged(a).total_cmp(&judged(b)).then(a.candidate.effort().cmp(&b.candidate.effort()))
+        });
+    };
+    let (mut fixed, auto): (Vec<Expected>, Vec<Expected>) =
+        candidates.into_iter().partition(|expected| expected.candidate.scheme.is_fixed());
+    sort(&mut fixed);
+    let index = simplest_within_tie(question, &fates, &fixed)?;
+    let choice = &fixed[index];
+    let other = fixed
         .iter()
         .find(|expected| expected.candidate.scheme.is_coded() != choice.candidate.scheme.is_coded())
         .map_or(f64::INFINITY, judged);
     let other_family_worse = other / judged(choice) - 1.0;
     let matters = other_family_worse > DOES_NOT_MATTER;
     let ideal_s = question.ideal_s()?;
-    let flips = flips::find(question, &fates, &candidates)?;
-    let reason = reason::sentence(question, &candidates, recommended, other_family_worse)?;
+    let flips = flips::find(question, &fates, &fixed)?;
+    let reason = reason::sentence(question, &fixed, index, other_family_worse)?;
+    let (choice, best_s) = (choice.candidate, judged(&fixed[0]));
+    let mut candidates = [fixed, auto].concat();
+    sort(&mut candidates);
+    let place = |wanted: Candidate| candidates.iter().position(|e| e.candidate == wanted);
+    let fixed = place(choice).unwrap_or(0);
+    let auto = candidates.iter().position(|expected| !expected.candidate.scheme.is_fixed());
+    let is_as_good = |index: &usize| judged(&candidates[*index]) <= best_s * (1.0 + TIE);
     Ok(Plan {
-        recommended,
+        recommended: auto.filter(is_as_good).unwrap_or(fixed),
+        fixed,
         ideal_s,
         other_family_worse,
         matters,

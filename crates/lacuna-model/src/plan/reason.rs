@@ -36,7 +36,7 @@ pub(super) fn sentence(
              good choices are within {:.0} % and the one without parity is the simplest",
             super::DOES_NOT_MATTER * 100.0
         ),
-        Scheme::Repeat { .. } => format!(
+        Scheme::Repeat { .. } | Scheme::Auto(_) => format!(
             "{lost}, whose repair costs {rtt} next to {injection} of sending; the parity of the \
              best code costs every message more, {against} in all"
         ),

@@ -1,7 +1,7 @@
 //! Plans that everybody can check.
 
 use super::*;
-use crate::Code;
+use crate::{Code, TailParity, TailQuestion};
 
 const MIB: u64 = 1 << 20;
 
@@ -15,6 +15,7 @@ fn question() -> Question {
         objective: Objective::P999,
         packet_bytes: 4096,
         overhead_bytes: 64,
+        auto: None,
     }
 }
 
@@ -200,6 +201,7 @@ fn a_code_is_reckoned_with_all_of_its_parity_even_if_next_to_nothing_is_lost() {
         objective: Objective::Mean,
         packet_bytes: 4096,
         overhead_bytes: 64,
+        auto: None,
     };
     let plan = plan(&question).expect("a plan");
     let coded = plan.candidates.iter().filter(|e| e.candidate.scheme.is_coded());
@@ -208,4 +210,49 @@ fn a_code_is_reckoned_with_all_of_its_parity_even_if_next_to_nothing_is_lost() {
         let mean_s = injection_s + 0.025;
         assert!((expected.mean_s / mean_s - 1.0).abs() < 1e-3, "{expected:?}");
     }
+}
+
+fn auto(rule: crate::TailRule) -> Option<TailMode> {
+    Some(TailMode { code: Code::mds(32, 16).unwrap(), rows: 1, slot_packets: 1 << 17, rule })
+}
+
+#[test]
+fn a_mode_that_chooses_is_recommended_where_no_fixed_one_beats_it() {
+    let good = auto(|_| TailParity { parity: 3, repair_copies: 2 });
+    let bad = auto(|_| TailParity { parity: 0, repair_copies: 1 });
+    let plan_of = |auto| plan(&Question { auto, ..question() }).unwrap();
+    let without = plan_of(None);
+    assert!(without.auto().is_none() && without.recommended == without.fixed);
+    for (mode, is_taken) in [(good, true), (bad, false)] {
+        let plan = plan_of(mode);
+        assert_eq!(plan.candidates.len(), without.candidates.len() + 1);
+        assert_eq!(!plan.choice().candidate.scheme.is_fixed(), is_taken);
+        // What is said of the fixed ones does not hang on it.
+        assert_eq!(plan.fixed_choice(), without.choice());
+        assert_eq!((&plan.reason, &plan.flips), (&without.reason, &without.flips));
+        assert_eq!(plan.other_family_worse, without.other_family_worse);
+        let auto = plan.auto().expect("a line of its own");
+        assert_eq!(auto.candidate.scheme.to_string(), "auto");
+        assert!(auto.mean_s >= plan.ideal_s && auto.p50_s <= auto.p999_s);
+        let (question, choice) = auto.tails[0];
+        assert_eq!((auto.tails.len(), question.message_packets), (1, 32_768));
+        assert_eq!(auto.fallback.is_some(), choice.parity > 0);
+    }
+}
+
+#[test]
+fn a_mode_that_chooses_is_asked_for_each_size_and_loss() {
+    let rule = |tail: &TailQuestion| TailParity {
+        parity: if tail.loss > 1e-3 { 4 } else { 1 },
+        repair_copies: 1,
+    };
+    let loss = LossKnown::Between(1e-5, 1e-1);
+    let sizes_bytes = vec![MIB, 128 * MIB];
+    let question = Question { auto: auto(rule), loss, sizes_bytes, ..question() };
+    let plan = plan(&question).unwrap();
+    let tails = &plan.auto().expect("a line").tails;
+    assert_eq!(tails.len(), 2 * RANGE_LOSSES);
+    assert!(tails.windows(2).all(|pair| pair[0].0.loss <= pair[1].0.loss));
+    let parity = |wanted: u32| tails.iter().filter(|(_, choice)| choice.parity == wanted).count();
+    assert_eq!((parity(1), parity(4)), (8, 8));
 }

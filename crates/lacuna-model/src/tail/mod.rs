@@ -37,6 +37,7 @@ use crate::{
     block::{Block, Parity, each_of, thinned},
     error::check,
     fate::Fate,
+    gilbert::ChunkChain,
     missing::Repair,
 };
 use ramps::{Ramp, Ramps};
@@ -86,6 +87,8 @@ pub struct TailMode {
     pub code: Code,
     /// Packets of a chunk of the code.
     pub rows: u32,
+    /// A longer message is several of so many packets, of which only the last is treated so.
+    pub slot_packets: u64,
     /// Decides how much of the parity is sent.
     pub rule: TailRule,
 }
@@ -93,7 +96,8 @@ pub struct TailMode {
 impl PartialEq for TailMode {
     fn eq(&self, other: &Self) -> bool {
         let same_rule = std::ptr::fn_addr_eq(self.rule, other.rule);
-        (self.code, self.rows) == (other.code, other.rows) && same_rule
+        let own = (self.code, self.rows, self.slot_packets);
+        own == (other.code, other.rows, other.slot_packets) && same_rule
     }
 }
 
@@ -114,7 +118,7 @@ impl TailCoding {
     ///
     /// # Errors
     ///
-    /// [`ModelError::OutOfRange`] for a code's chunk of no packets.
+    /// [`ModelError::OutOfRange`] for a code's chunk of no packets, or a slot.
     pub fn new(transfer: &Transfer, mode: &TailMode) -> Result<Self, ModelError> {
         Self::with_fate(transfer, mode, &Fate::new(*transfer.loss()))
     }
@@ -127,9 +131,11 @@ impl TailCoding {
     ) -> Result<Self, ModelError> {
         debug_assert_eq!(transfer.loss(), fate.loss());
         check("rows", mode.rows.into(), mode.rows > 0, "at least 1")?;
+        let slot = mode.slot_packets;
+        check("slot", slot as f64, slot > 0, "at least 1 packet")?;
         let schedule = Schedule::new(transfer, mode);
         let p = transfer.loss().probability();
-        let after_loss = transfer.loss().chain().map_or(p, |chain| chain.loss_after_loss());
+        let after_loss = transfer.loss().chain().map_or(p, ChunkChain::loss_after_loss);
         let question = TailQuestion {
             message_packets: transfer.chunks(),
             tail_packets: schedule.tail,
@@ -254,8 +260,10 @@ impl Schedule {
         let pace = if is_long { 1.0 / (1.0 - p) } else { 1.0 };
         let unjudged = (rtt / pace).ceil().min(count) as u64;
         let submessage = u64::from(mode.code.k()) * u64::from(mode.rows);
-        let start = (packets - unjudged).div_ceil(submessage).saturating_mul(submessage);
-        Self { packets, round, end, pace, unjudged, tail: packets.saturating_sub(start) }
+        // Counted from the beginning of the last slot.
+        let last = (packets - 1) % mode.slot_packets + 1;
+        let judged = last.saturating_sub(unjudged).div_ceil(submessage).saturating_mul(submessage);
+        Self { packets, round, end, pace, unjudged, tail: last.saturating_sub(judged) }
     }
 
     /// The tail with so many parity chunks for each submessage: the whole ones, and the last.

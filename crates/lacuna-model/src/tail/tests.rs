@@ -14,7 +14,7 @@ const M: u64 = 16;
 const Z: f64 = 4.0;
 
 fn mode(rows: u32, rule: TailRule) -> TailMode {
-    TailMode { code: Code::mds(K as u32, M as u32).unwrap(), rows, rule }
+    TailMode { code: Code::mds(K as u32, M as u32).unwrap(), rows, slot_packets: 1 << 20, rule }
 }
 
 fn transfer(packets: u64, rtt_packets: f64, loss: Loss) -> Transfer {
@@ -373,4 +373,8 @@ fn the_rule_is_asked_about_the_tail_and_gets_no_more_parity_than_there_is() {
     assert!((loss - 0.01).abs() < 1e-12 && (burst_packets - 8.0).abs() < 1e-9);
     assert_eq!(tail.choice(), TailParity { parity: 16, repair_copies: 1 });
     assert!(TailCoding::new(&transfer, &mode(0, RULES[0])).is_err());
+    // Of a message of two slots, the second.
+    let slots = TailMode { slot_packets: 1800, ..mode(3, RULES[3]) };
+    let tail = TailCoding::new(&transfer, &slots).unwrap();
+    assert_eq!(tail.question().tail_packets, 200);
 }

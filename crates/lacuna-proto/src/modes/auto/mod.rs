@@ -46,6 +46,7 @@ pub(crate) use chooser::Chooser;
 pub use chooser::{AutoStats, Chosen};
 pub use plan::{cost, plan};
 
+use crate::path::loss::LossEstimate;
 use lacuna_code::Code;
 
 /// The code that messages carry parts of.
@@ -69,6 +70,27 @@ pub struct Estimate {
 }
 
 impl Estimate {
+    /// What a connection believes of a path over which so many packets went, of which this share was lost
+    /// in runs of this mean length: for those who plan.
+    pub fn of_known_path(
+        loss: f64,
+        burst_packets: f64,
+        packets: f64,
+        rtt_ns: u64,
+        rate_bits_per_s: u64,
+    ) -> Self {
+        let mut known = LossEstimate::default();
+        known.start_at(loss, burst_packets, packets);
+        Self {
+            evidence_packets: known.evidence_packets(),
+            seen_packets: known.seen_packets(),
+            lost_packets: known.lost_packets(),
+            burst_packets: known.burst_packets(),
+            rtt_ns,
+            rate_bits_per_s,
+        }
+    }
+
     /// Share of packets that the path loses.
     pub fn loss(&self) -> f64 {
         self.lost_packets / self.evidence_packets.max(1.0)
