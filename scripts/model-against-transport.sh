@@ -4,7 +4,7 @@
 #   scripts/model-against-transport.sh [LOSSES [SIZES [MODES]]]
 #
 # Every argument is a list in quotes; without them: "1e-4 1e-3 1e-2", "1MiB 8MiB 32MiB" and
-# "sr sr:rto ec:mds:32:8 ec:xor:32:8". The transport is `lacuna demo` over its emulated path of
+# "auto sr sr:rto ec:mds:32:8 ec:xor:32:8". The transport is `lacuna demo` over its emulated path of
 # 1 Gbit/s and 25 ms, the model `lacuna model` at the same setting: headers and repairs take link
 # time, a loss is a packet's. A row is measured three times, with 5 to 40 messages and other losses
 # each, and shows the run in the middle: on a shared machine a pause of a second now and then doubles
@@ -20,7 +20,7 @@ fi
 lacuna=$(realpath "$LACUNA")
 losses=${1:-1e-4 1e-3 1e-2}
 sizes=${2:-1MiB 8MiB 32MiB}
-modes=${3:-sr sr:rto ec:mds:32:8 ec:xor:32:8}
+modes=${3:-auto sr sr:rto ec:mds:32:8 ec:xor:32:8}
 path=(--rate 1gbit --rtt 25ms --chunk 4KiB)
 
 # The number behind a name in a line of JSON.
@@ -29,6 +29,7 @@ number() { sed -n 's/.*"'"$1"'":\([0-9.eE+-]*\).*/\1/p' <<<"$2" | head -n 1; }
 # What the model calls a mode of the transport.
 model() {
     case $1 in
+    auto) echo --mode auto ;;
     sr) echo --mode sr --rto-rtts 1 ;;
     sr:rto) echo --mode sr --rto-rtts 3 ;;
     ec:*)

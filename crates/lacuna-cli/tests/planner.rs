@@ -114,7 +114,7 @@ fn nonsense_is_answered_with_the_argument_and_its_range() {
         (("--chunk", "0"), ["--chunk", "at least 1"]),
         (("--mtu", "1"), ["--mtu", "between 64 and"]),
         (("--mtu", "1e18"), ["--mtu", "between 64 and"]),
-        (("--k", "40000"), ["k is 40000", "1 to 32768"]),
+        (("--k", "70000"), ["k is 70000", "1 to 65536 - m"]),
         (("--k", "0"), ["k is 0", "1 to"]),
         (("--m", "0"), ["m is 0", "1 to"]),
         (("--beta", "-1"), ["--beta", "at least 0"]),
@@ -145,7 +145,7 @@ fn nonsense_is_answered_with_the_argument_and_its_range() {
 fn plan_recommends_says_why_and_where_it_flips() {
     let plan = json("plan --rate 400gbit --rtt 25ms --loss 1e-4 --size 128MiB --objective p99.9");
     assert_eq!(plan["matters"], true);
-    let choice = &plan["recommended"];
+    let choice = &plan["fixed"];
     assert!(choice["mode"].as_str().expect("a mode").starts_with("ec:"), "{choice}");
     assert!(choice["k"].as_u64() > Some(0) && choice["m"].as_u64() > Some(0));
     assert!(choice["fto_s"].as_f64() > choice["rto_s"].as_f64());
@@ -159,9 +159,74 @@ fn plan_recommends_says_why_and_where_it_flips() {
     }
     let plan = json("plan --rate 1gbit --rtt 100us --loss 1e-6 --size 1GiB --objective mean");
     assert_eq!(plan["matters"], false);
-    assert_eq!(plan["recommended"]["mode"], "sr");
+    assert_eq!(plan["fixed"]["mode"], "sr");
     let output = run(&words("plan --rate 1gbit --rtt 100us --loss 1e-6 --size 1GiB"));
     assert!(String::from_utf8_lossy(&output.stdout).contains("does not matter"));
+}
+
+#[test]
+fn plan_has_a_line_for_the_default_mode() {
+    let path = "--rate 1gbit --rtt 25ms --loss 1e-3 --size 8MiB --objective p99";
+    let plan = json(&format!("plan {path}"));
+    let candidates = plan["candidates"].as_array().expect("candidates");
+    let of = |mode: &str| {
+        let found = candidates.iter().find(|candidate| candidate["mode"] == mode);
+        found.unwrap_or_else(|| panic!("{mode}: {plan}"))
+    };
+    let p99_s = |mode: &str| of(mode)["p99_s"].as_f64().expect("a number");
+    // Its parity spares the round trip that repeating takes, and is less than that of a code.
+    assert!(p99_s("auto") < p99_s("sr") * 0.85, "{plan}");
+    assert!(of("auto")["parity_share"].as_f64() > Some(0.0));
+    assert!(of("auto")["parity_share"].as_f64() < of("ec:mds:32:2")["parity_share"].as_f64());
+    assert_eq!(plan["recommended"]["mode"], "auto");
+    let auto = &plan["auto"];
+    assert!(auto["parity"][0].as_u64() >= Some(1) && auto["parity"][1].as_u64() <= Some(16));
+    assert!(auto["tail_packets"].as_u64() > Some(700), "{auto}");
+    assert!(auto["worse_than_fixed"].as_f64() < Some(0.02), "{auto}");
+    let output = run(&words(&format!("plan {path}")));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.starts_with("take auto, the default: "), "{text}");
+    assert!(text.contains("by p99, the best fixed mode takes "), "{text}");
+    // A first message's size and a path's length decide, too: nothing to repair, nothing sent.
+    let plan = json("plan --rate 1gbit --rtt 100us --loss 1e-3 --size 8MiB");
+    assert_eq!(plan["auto"]["parity"], serde_json::json!([0, 0]));
+}
+
+#[test]
+fn model_and_plan_say_the_same_of_the_default_mode() {
+    let path = "--rate 1gbit --rtt 25ms --loss 1e-2 --size 8MiB";
+    let model = json(&format!("model --mode auto --headers {path}"));
+    let plan = json(&format!("plan {path}"));
+    let candidates = plan["candidates"].as_array().expect("candidates");
+    let auto = candidates.iter().find(|candidate| candidate["mode"] == "auto").expect("a line");
+    for field in ["mean_s", "p50_s", "p99_s", "p999_s"] {
+        assert_near(&model[field], auto[field].as_f64().expect("a number"));
+    }
+    assert_eq!(model["tail"]["parity"], plan["auto"]["parity"][0]);
+    assert_eq!(model["tail"]["packets"], plan["auto"]["tail_packets"]);
+    let output = run(&words(&format!("model --mode auto {path} --trials 5")));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--trials"));
+}
+
+#[test]
+fn model_shortens_a_code_that_is_longer_than_the_message_as_the_transport_does() {
+    // Five chunks of 32 + 8 are one submessage of 5 + 2.
+    let path = "--rate 1gbit --rtt 25ms --loss 1e-2 --size 20KiB";
+    let long = json(&format!("model --mode ec {path} --k 32 --m 8 --streamed"));
+    assert_eq!(long["chunks"], 5);
+    let code = serde_json::json!({"k": 5, "m": 2, "is_shortened": true});
+    assert_eq!(long["code"], code);
+    assert_near(&long["p50_s"], 0.025 + 7.0 * 4096.0 * 8e-9);
+    let own = json(&format!("model --mode ec {path} --k 5 --m 2 --streamed"));
+    assert_eq!((&long["mean_s"], &long["p999_s"]), (&own["mean_s"], &own["p999_s"]));
+    assert_eq!(own["code"]["is_shortened"], false);
+    // XOR groups too, and without --streamed.
+    let xor = json(&format!("model --mode ec --code xor {path}"));
+    assert_eq!(xor["code"], code);
+    let output = run(&words(&format!("model --mode ec {path}")));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("5 data and 2 parity, the whole message"), "{text}");
 }
 
 #[test]
@@ -179,6 +244,16 @@ fn plan_reads_a_measured_path_and_draws() {
     assert_eq!(plan["recommended"]["window_bytes"], 50_000_000);
     let svg = std::fs::read_to_string(plot).expect("the plot was written");
     assert!(svg.starts_with("<svg") && svg.contains("message size"));
+    // The picture says of which path it is and what was chosen, and has a line for the default.
+    for part in [
+        "Path: 10 Gbit/s, round trip 40 ms, loss 1.0e-5 to 1.0e-3 in bursts of 4.0",
+        "packets of 4 KiB",
+        "Choice: take ",
+        "auto, the default",
+        "asked for: 1 MiB, 64 MiB",
+    ] {
+        assert!(svg.contains(part), "{part}");
+    }
 
     let output = run(&["plan", "--from", path]);
     assert_eq!(output.status.code(), Some(2), "no size");

@@ -1,6 +1,7 @@
 //! `lacuna model`, `plan` and `figures`: the faces of the completion-time model (`lacuna-model`).
 
 mod arguments;
+mod auto;
 mod boxes;
 mod chart;
 mod figures;

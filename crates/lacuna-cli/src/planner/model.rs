@@ -1,6 +1,6 @@
 //! `lacuna model`: the completion time of one message under one scheme.
 
-use super::{OVERHEAD_BYTES, Z_99, arguments};
+use super::{OVERHEAD_BYTES, Z_99, arguments, auto};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::units;
@@ -10,7 +10,7 @@ use lacuna_model::monte_carlo::{
 };
 use lacuna_model::{
     BestEffort, Code, Completion, EcConfig, ErasureCoding, Framing, Loss, Path, Random,
-    RepairTiming, SelectiveRepeat, StreamedCoding, Transfer,
+    RepairTiming, SelectiveRepeat, StreamedCoding, TailCoding, Transfer,
 };
 use serde::Serialize;
 
@@ -21,14 +21,21 @@ use serde::Serialize;
 /// measures is met by `--headers --wire-time --loss-per packet`, with `--rto-rtts 1` for the mode sr,
 /// `--rto-rtts 1 --streamed` for ec, and `--rto-rtts 3` for sr:rto (docs/model-against-transport.md has both side by side).
 ///
+/// --mode auto is the transport's default as it runs, on a path that it knows: repairs after one round trip
+/// take link time, chunks are packets, and the end of a message gets the parity that the transport's own rule
+/// says. Of a message with fewer chunks than --k the code is shortened, as the transport does: one submessage
+/// of all chunks, with its share of the parity, rounded up.
+///
 /// Examples:
 ///   lacuna model --mode sr --rate 400gbit --rtt 25ms --loss 1e-5 --size 128MiB
 ///   lacuna model --mode ec --code mds --k 32 --m 8 --rate 400gbit --rtt 25ms --loss 1e-5 --size 128MiB
+///   lacuna model --mode auto --headers --rate 1gbit --rtt 25ms --loss 1e-3 --size 64MiB
 ///   lacuna model --mode sr --rto-rtts 1 --headers --wire-time --rate 1gbit --rtt 25ms --loss 1e-3 --size 64MiB
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct ModelArgs {
-    /// Reliability: selective repeat, erasure coding, or best effort with a deadline
+    /// Reliability: selective repeat, erasure coding, what the transport does by default, or best effort with
+    /// a deadline
     #[arg(long, value_enum)]
     mode: ModeName,
     /// Rate of the path
@@ -52,7 +59,7 @@ pub(crate) struct ModelArgs {
     /// Erasure code
     #[arg(long, value_enum, default_value_t = CodeName::Mds)]
     code: CodeName,
-    /// Data chunks of a submessage, at most the chunks of the message
+    /// Data chunks of a submessage; a message of fewer is one short submessage with its share of the parity
     #[arg(long, default_value_t = 32)]
     k: u32,
     /// Parity chunks of a submessage
@@ -107,6 +114,7 @@ pub(crate) struct ModelArgs {
 enum ModeName {
     Sr,
     Ec,
+    Auto,
     BestEffort,
 }
 
@@ -134,9 +142,33 @@ struct Answer {
     p_fallback: Option<f64>,
     mean_paper_formula_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<UsedCode>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tail: Option<Tail>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     missing: Option<Missing>,
     #[serde(skip_serializing_if = "Option::is_none")]
     monte_carlo: Option<Drawn>,
+}
+
+/// The code of each submessage but a shorter last one.
+#[derive(Debug, Serialize)]
+struct UsedCode {
+    k: u32,
+    m: u32,
+    /// The message has fewer chunks than the code that was asked for.
+    is_shortened: bool,
+}
+
+/// What the mode auto does about the end of the message.
+#[derive(Debug, Serialize)]
+struct Tail {
+    packets: u64,
+    /// Chunks per submessage of 32.
+    parity: u32,
+    repair_copies: u32,
+    #[serde(skip)]
+    what: String,
 }
 
 /// What best effort leaves out, as fractions of the message.
@@ -166,6 +198,12 @@ pub(crate) fn run(args: &ModelArgs, output: Output) -> Result<(), Failure> {
 }
 
 fn answer(args: &ModelArgs) -> Result<Answer, Failure> {
+    if args.trials > 0 && args.mode == ModeName::Auto {
+        return Err(Failure::Usage(
+            "--trials draws sr, ec and best-effort: of auto there is the exact distribution alone"
+                .into(),
+        ));
+    }
     if args.trials > 0 && args.wire_time && args.burst.is_some() {
         return Err(Failure::Usage(
             "--trials draws no bursts on a link that repairs share: leave out --wire-time".into(),
@@ -188,12 +226,15 @@ fn answer(args: &ModelArgs) -> Result<Answer, Failure> {
                 CodeName::Mds => Code::mds(args.k, args.m),
                 CodeName::Xor => Code::xor(args.k, args.m),
             }?;
+            let short = code.shortened_to(transfer.chunks());
+            let used = UsedCode { k: short.k(), m: short.m(), is_shortened: short != code };
             let config =
                 EcConfig { code, beta: args.beta, fallback: timing, early_ack: args.early_ack };
             let model = ErasureCoding::new(&transfer, config)?;
             if args.streamed {
                 let streamed = StreamedCoding::new(&transfer, code, timing)?;
                 return Ok(Answer {
+                    code: Some(used),
                     p_fallback: Some(streamed.fallback_probability()),
                     mean_paper_formula_s: Some(model.mean_paper_formula_s()),
                     monte_carlo: draw(args, &StreamedSampler::new(&transfer, code, timing)?),
@@ -201,11 +242,24 @@ fn answer(args: &ModelArgs) -> Result<Answer, Failure> {
                 });
             }
             Ok(Answer {
+                code: Some(used),
                 p_fallback: Some(model.fallback_probability()),
                 mean_paper_formula_s: Some(model.mean_paper_formula_s()),
                 monte_carlo: draw(args, &CodedSampler::new(&transfer, config)?),
                 ..of(&transfer, &model)
             })
+        }
+        ModeName::Auto => {
+            let model = TailCoding::new(&transfer, &auto::mode(args.mtu)?)?;
+            let (question, choice) = (*model.question(), model.choice());
+            let tail = Tail {
+                packets: question.tail_packets,
+                parity: choice.parity,
+                repair_copies: choice.repair_copies,
+                what: auto::describe(&[(question, choice)]),
+            };
+            let p_fallback = model.fallback_probability();
+            Ok(Answer { tail: Some(tail), p_fallback, ..of(&transfer, &model) })
         }
         ModeName::BestEffort => {
             let model = BestEffort::new(&transfer, args.deadline.unwrap_or(f64::NAN))?;
@@ -230,7 +284,10 @@ fn transfer(args: &ModelArgs) -> Result<Transfer, Failure> {
     };
     let path = Path { rate_bits_per_s: args.rate, rtt_s: args.rtt, loss };
     let framing = Framing {
-        chunk_bytes: args.chunk,
+        chunk_bytes: match args.mode {
+            ModeName::Auto => args.mtu.into(),
+            _ => args.chunk,
+        },
         packet_bytes: args.mtu.into(),
         overhead_bytes: if args.headers { OVERHEAD_BYTES } else { 0 },
     };
@@ -247,6 +304,8 @@ fn of(transfer: &Transfer, model: &impl Completion) -> Answer {
         p999_s: model.quantile_s(0.999),
         p_fallback: None,
         mean_paper_formula_s: None,
+        code: None,
+        tail: None,
         missing: None,
         monte_carlo: None,
     }
@@ -273,6 +332,16 @@ fn render(answer: &Answer) -> String {
         format!("chunks         {}", answer.chunks),
         format!("ideal          {}", time(answer.ideal_s)),
     ];
+    if let Some(code) = &answer.code {
+        let why = match code.is_shortened {
+            true => ", the whole message: it has fewer chunks than the code asked for",
+            false => "",
+        };
+        lines.push(format!("submessage     {} data and {} parity{why}", code.k, code.m));
+    }
+    if let Some(tail) = &answer.tail {
+        lines.push(format!("chosen         {}, {} packets", tail.what, tail.packets));
+    }
     for (name, time_s) in [
         ("mean", answer.mean_s),
         ("p50", answer.p50_s),
@@ -310,4 +379,35 @@ fn render(answer: &Answer) -> String {
 /// Milliseconds, with the digits that a microsecond needs.
 fn time(seconds: f64) -> String {
     format!("{:>12.4} ms", seconds * 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use lacuna::modes::ec::Layout;
+    use lacuna_model::{Code, CodeKind};
+
+    #[test]
+    fn a_short_submessage_has_the_transports_parity() {
+        for (kind, k, m) in [
+            (CodeKind::Mds, 32, 8),
+            (CodeKind::Mds, 32, 1),
+            (CodeKind::Xor, 32, 12),
+            (CodeKind::Xor, 7, 3),
+        ] {
+            let transports = match kind {
+                CodeKind::Mds => lacuna_code::Code::mds(k as usize, m as usize),
+                CodeKind::Xor => lacuna_code::Code::xor(k as usize, m as usize),
+            };
+            let layout = Layout::new(transports.expect("a code"), 1, 1 << 16).expect("a layout");
+            let code = Code::new(kind, k, m).expect("a code");
+            for chunks in 1..=k {
+                let short = code.shortened_to(chunks.into());
+                assert_eq!(
+                    (short.k(), short.m()),
+                    (chunks, layout.parity_chunks(chunks)),
+                    "{code:?}"
+                );
+            }
+        }
+    }
 }

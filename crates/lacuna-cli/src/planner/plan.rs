@@ -1,7 +1,7 @@
 //! `lacuna plan`: which scheme for this path.
 
-use super::chart::{Axis, Chart, Drawing, Series, size};
-use super::{OVERHEAD_BYTES, arguments};
+use super::chart::{Axis, Chart, Drawing, Mark, Series, size};
+use super::{OVERHEAD_BYTES, arguments, auto};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::units;
@@ -18,9 +18,10 @@ const FIBRE_KM_PER_S: f64 = 299_792.458 / 1.468;
 
 /// Recommend a reliability scheme for a path, and say why
 ///
-/// Compares selective repeat and erasure codes as the transport runs them (headers and repairs take
-/// link time, parity follows each submessage), prints what to expect of each, where the choice
-/// flips, and when it does not matter.
+/// Compares the transport's default mode, auto, with selective repeat and erasure codes as the transport
+/// runs them (headers and repairs take link time, parity follows each submessage), prints what to expect
+/// of each, which of the fixed ones is best, where that flips, and when it does not matter. Of auto it is
+/// what a connection chooses that knows the path; a first message over an unknown one gets more parity.
 ///
 /// --from reads a JSON object with any of rate_bits_per_s, rtt_s, loss (a number or [low, high]),
 /// mean_burst_packets and mtu_bytes, as `lacuna probe client --json` writes it; options beside it
@@ -61,8 +62,8 @@ pub(crate) struct PlanArgs {
     /// Payload bytes per packet [default: 4096]
     ///
     /// With less than 4 KiB the transport lays the chunks of a code in turn, so that a burst of
-    /// losses meets several of its blocks. The model does not: with --burst it takes codes with
-    /// chunks of one packet for worse than they are.
+    /// losses meets several of its blocks. Of auto the model has it so, of the fixed codes it does not: with
+    /// --burst it takes those with chunks of one packet for worse than they are.
     #[arg(long, value_name = "SIZE", value_parser = units::packet_bytes)]
     mtu: Option<u32>,
     /// Draw the best of each kind over message sizes, as SVG
@@ -124,6 +125,10 @@ enum MeasuredLoss {
 #[derive(Debug, Serialize)]
 struct Answer {
     recommended: Recommended,
+    /// The best mode that does the same for every message; `matters`, `reason` and `flips` are of these.
+    fixed: Recommended,
+    /// What the default mode does.
+    auto: Option<AutoAnswer>,
     objective: &'static str,
     ideal_s: f64,
     /// Whether the choice between repeating and coding makes a difference.
@@ -147,6 +152,17 @@ struct Recommended {
     /// Until a coded message falls back to repeating.
     fto_s: Option<f64>,
     window_bytes: u64,
+}
+
+/// Least and most over the sizes and losses asked about.
+#[derive(Debug, Serialize)]
+struct AutoAnswer {
+    parity: (u32, u32),
+    repair_copies: (u32, u32),
+    /// Packets at the end of the longest message that get the parity.
+    tail_packets: u64,
+    /// How much longer than the best fixed mode it takes, as a fraction.
+    worse_than_fixed: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -214,6 +230,7 @@ fn question(args: &PlanArgs) -> Result<Question, Failure> {
             "no {missing}: give what is missing, or --from a file that has it (--help explains)"
         )));
     };
+    let mtu = args.mtu.or(measured.mtu_bytes).unwrap_or(4096);
     Ok(Question {
         rate_bits_per_s,
         rtt_s,
@@ -221,8 +238,9 @@ fn question(args: &PlanArgs) -> Result<Question, Failure> {
         mean_burst_packets: args.burst.or(measured.mean_burst_packets),
         sizes_bytes: args.size.clone(),
         objective: args.objective.objective(),
-        packet_bytes: args.mtu.or(measured.mtu_bytes).unwrap_or(4096).into(),
+        packet_bytes: mtu.into(),
         overhead_bytes: OVERHEAD_BYTES,
+        auto: Some(auto::mode(mtu)?),
     })
 }
 
@@ -234,25 +252,15 @@ fn read(path: &Path) -> Result<Measured, Failure> {
 }
 
 fn answer(question: &Question, plan: &Plan, objective: ObjectiveName) -> Answer {
-    let choice = plan.choice();
-    let (code, rto_s, fto_s) = match choice.candidate.scheme {
-        Scheme::Repeat { .. } => (None, choice.timeout_s, None),
-        Scheme::Code(code) => (Some(code), question.rtt_s, Some(choice.timeout_s)),
-    };
     Answer {
-        recommended: Recommended {
-            mode: choice.candidate.scheme.to_string(),
-            code: code.map(|code| match code.kind() {
-                lacuna_model::CodeKind::Mds => "mds",
-                lacuna_model::CodeKind::Xor => "xor",
-            }),
-            k: code.map(|code| code.k()),
-            m: code.map(|code| code.m()),
-            chunk_bytes: choice.chunk_bytes,
-            rto_s,
-            fto_s,
-            window_bytes: plan.window_bytes,
-        },
+        recommended: recommended(question, plan, plan.choice()),
+        fixed: recommended(question, plan, plan.fixed_choice()),
+        auto: plan.auto().map(|expected| AutoAnswer {
+            parity: auto::range(&expected.tails, |choice| choice.parity),
+            repair_copies: auto::range(&expected.tails, |choice| choice.repair_copies),
+            tail_packets: expected.tails.iter().map(|tail| tail.0.tail_packets).max().unwrap_or(0),
+            worse_than_fixed: worse(question, expected, plan.fixed_choice()),
+        }),
         objective: objective.name(),
         ideal_s: plan.ideal_s,
         matters: plan.matters,
@@ -261,6 +269,31 @@ fn answer(question: &Question, plan: &Plan, objective: ObjectiveName) -> Answer 
         flips: plan.flips.iter().map(flip_answer).collect(),
         candidates: plan.candidates.iter().map(candidate_answer).collect(),
     }
+}
+
+fn recommended(question: &Question, plan: &Plan, choice: &Expected) -> Recommended {
+    let (code, rto_s, fto_s) = match choice.candidate.scheme {
+        Scheme::Repeat { .. } | Scheme::Auto(_) => (None, choice.timeout_s, None),
+        Scheme::Code(code) => (Some(code), question.rtt_s, Some(choice.timeout_s)),
+    };
+    Recommended {
+        mode: choice.candidate.scheme.to_string(),
+        code: code.map(|code| match code.kind() {
+            lacuna_model::CodeKind::Mds => "mds",
+            lacuna_model::CodeKind::Xor => "xor",
+        }),
+        k: code.map(|code| code.k()),
+        m: code.map(|code| code.m()),
+        chunk_bytes: choice.chunk_bytes,
+        rto_s,
+        fto_s,
+        window_bytes: plan.window_bytes,
+    }
+}
+
+/// How much longer the one takes than the other, as a fraction.
+fn worse(question: &Question, one: &Expected, other: &Expected) -> f64 {
+    one.of(question.objective) / other.of(question.objective) - 1.0
 }
 
 fn flip_answer(flip: &Flip) -> FlipAnswer {
@@ -290,27 +323,23 @@ fn candidate_answer(expected: &Expected) -> CandidateAnswer {
 }
 
 fn render(question: &Question, plan: &Plan, objective: ObjectiveName) -> String {
-    let choice = plan.choice();
-    let mut lines = vec![format!(
-        "take {} with chunks of {}, a window of {} and a {} of {}",
-        choice.candidate.scheme,
-        units::show_bytes(choice.chunk_bytes),
-        units::show_bytes(plan.window_bytes),
-        if choice.candidate.scheme.is_coded() { "fallback timeout" } else { "repair time" },
-        show_time(choice.timeout_s),
-    )];
-    lines.push(format!("why: {}", plan.reason));
+    let fixed = plan.fixed_choice();
+    let mut lines = take(question, plan, objective);
+    lines.push(format!("why {} of the fixed modes: {}", fixed.candidate.scheme, plan.reason));
     if plan.matters {
         let worse = if plan.other_family_worse.is_finite() {
-            format!("{:.0} % longer", plan.other_family_worse * 100.0)
+            longer(plan.other_family_worse)
         } else {
             "for ever".to_owned()
         };
-        let other = if choice.candidate.scheme.is_coded() { "repeating" } else { "coding" };
-        lines.push(format!("the choice matters: by {}, {other} takes {worse}", objective.name()));
+        let other = if fixed.candidate.scheme.is_coded() { "repeating" } else { "coding" };
+        lines.push(format!(
+            "among them the choice matters: by {}, {other} takes {worse}",
+            objective.name()
+        ));
     } else {
         lines.push(format!(
-            "the choice does not matter much: by {}, the best of the other kind is within {:.0} %",
+            "among them the choice does not matter much: by {}, the best of the other kind is within {:.0} %",
             objective.name(),
             plan::DOES_NOT_MATTER * 100.0
         ));
@@ -319,9 +348,9 @@ fn render(question: &Question, plan: &Plan, objective: ObjectiveName) -> String 
         let from = flip.axis.of(question);
         let side = if flip.value > from { "above" } else { "below" };
         let (axis, value) = match flip.axis {
-            PlanAxis::Size => ("size", units::show_bytes(flip.value as u64)),
+            PlanAxis::Size => ("size", two_figures(&units::show_bytes(flip.value as u64))),
             PlanAxis::Loss => ("loss", format!("{:.1e}", flip.value)),
-            PlanAxis::Rtt => ("RTT", show_time(flip.value)),
+            PlanAxis::Rtt => ("round trip", two_figures(&units::show_time(flip.value))),
         };
         let to = if flip.to_coding { "coding" } else { "repeating" };
         lines.push(format!("flips to {to} {side} a {axis} of about {value}"));
@@ -330,13 +359,66 @@ fn render(question: &Question, plan: &Plan, objective: ObjectiveName) -> String 
     lines.join("\n")
 }
 
+/// What to take: the mode, and how it and the other one, fixed or not, compare.
+fn take(question: &Question, plan: &Plan, objective: ObjectiveName) -> Vec<String> {
+    let fixed = plan.fixed_choice();
+    let settings = format!(
+        "{} with chunks of {}, a window of {} and a {} of {}",
+        fixed.candidate.scheme,
+        units::show_bytes(fixed.chunk_bytes),
+        units::show_bytes(plan.window_bytes),
+        if fixed.candidate.scheme.is_coded() { "fallback timeout" } else { "repair time" },
+        show_time(fixed.timeout_s),
+    );
+    let Some(auto) = plan.auto() else { return vec![format!("take {settings}")] };
+    let what = auto::describe(&auto.tails);
+    let name = objective.name();
+    if plan.recommended == plan.fixed {
+        let worse = longer(worse(question, auto, fixed));
+        return vec![
+            format!("take {settings}"),
+            format!("by {name}, auto, the default, takes {worse}: {what}"),
+        ];
+    }
+    let worse = longer(worse(question, fixed, auto));
+    vec![
+        format!("take auto, the default: {what}"),
+        format!("by {name}, the best fixed mode takes {worse}: {settings}"),
+    ]
+}
+
+fn longer(fraction: f64) -> String {
+    match (fraction * 100.0).round() {
+        0.0 => "as long".to_owned(),
+        percent if percent < 0.0 => format!("{:.0} % less", -percent),
+        percent => format!("{percent:.0} % longer"),
+    }
+}
+
+/// A quantity that is not known better, as two of its figures.
+fn two_figures(shown: &str) -> String {
+    let Some((number, unit)) = shown.split_once(' ') else { return shown.to_owned() };
+    let Ok(value) = number.parse::<f64>() else { return shown.to_owned() };
+    let second = |value: f64| value.max(f64::MIN_POSITIVE).log10().floor() - 1.0;
+    let step = 10f64.powf(second(value));
+    let value = (value / step).round() * step;
+    // What was rounded up to another power of ten has a figure more before the point.
+    let digits = (-second(value * (1.0 + f64::EPSILON))).max(0.0) as usize;
+    format!("{value:.digits$} {unit}")
+}
+
 fn table(plan: &Plan) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(["", "mode", "chunk", "mean", "p50", "p99", "p99.9", "P(fallback)", "parity"]);
     for (index, expected) in plan.candidates.iter().enumerate() {
         table.add_row([
-            if index == plan.recommended { ">" } else { "" }.to_owned(),
+            match index {
+                index if index == plan.recommended => ">",
+                index if index == plan.fixed => "-",
+                _ => "",
+            }
+            .to_owned(),
             expected.candidate.scheme.to_string(),
             units::show_bytes(expected.chunk_bytes),
             show_time(expected.mean_s),
@@ -361,10 +443,10 @@ fn show_time(seconds: f64) -> String {
     }
 }
 
-/// Sizes on each side of those asked for, in steps of a factor of two.
-const PLOT_STEPS: i32 = 10;
+/// Sizes beyond those asked for on each side, in steps of half a factor of two.
+const PLOT_STEPS: i32 = 20;
 
-/// The best of each kind, over sizes around those asked for.
+/// The best of each kind, over message sizes around those asked for.
 fn draw(
     path: &Path,
     question: &Question,
@@ -372,7 +454,7 @@ fn draw(
     objective: ObjectiveName,
 ) -> Result<(), Failure> {
     let mut best: Vec<&Expected> = Vec::new();
-    for expected in std::iter::once(plan.choice()).chain(&plan.candidates) {
+    for expected in [plan.choice(), plan.fixed_choice()].into_iter().chain(&plan.candidates) {
         let kind = |expected: &Expected| expected.candidate.effort().0;
         let name = |expected: &Expected| expected.candidate.scheme.to_string();
         let is_kind = |known: &&Expected| {
@@ -383,32 +465,78 @@ fn draw(
             best.push(expected);
         }
     }
-    let middle = PlanAxis::Size.of(question);
+    let (least, most) = question
+        .sizes_bytes
+        .iter()
+        .fold((u64::MAX, 1), |(least, most), size| (least.min(*size), most.max(*size)));
+    let between = (2.0 * (most as f64 / least as f64).log2()).ceil() as i32;
     let mut series = Vec::new();
     for expected in best {
         let mut points = Vec::new();
-        for step in -PLOT_STEPS * 2..=PLOT_STEPS * 2 {
-            let size = (middle * (f64::from(step) / 2.0).exp2()).max(1.0);
-            let moved = PlanAxis::Size.at(question, size);
+        for step in -PLOT_STEPS..=between + PLOT_STEPS {
+            let size = (least as f64 * (f64::from(step) / 2.0).exp2()).round().max(1.0);
+            let moved = Question { sizes_bytes: vec![size as u64], ..question.clone() };
             let there = expected.candidate.expected(&moved)?;
             points.push((size, there.of(moved.objective) / moved.ideal_s()?));
         }
-        let name =
-            format!("{} {}", expected.candidate.scheme, units::show_bytes(expected.chunk_bytes));
-        series.push(Series::new(name, points));
+        let scheme = expected.candidate.scheme.to_string();
+        let name = match expected.candidate.scheme {
+            Scheme::Auto(_) => "auto, the default".to_owned(),
+            _ => format!("{scheme}, chunks of {}", units::show_bytes(expected.chunk_bytes)),
+        };
+        series.push(Series::new(name, points).of(&scheme));
     }
+    let sizes = question.sizes_bytes.iter().map(|size| units::show_bytes(*size));
+    let asked = format!("asked for: {}", sizes.collect::<Vec<_>>().join(", "));
+    let mark = |size: &u64| Mark::Vertical { x: *size as f64, name: asked.clone() };
     let chart = Chart {
         title: format!("{} over the ideal time", objective.name()),
         x: Axis::doubling("message size", size),
         y: Axis::ratio("x ideal"),
         series,
-        marks: Vec::new(),
+        marks: question.sizes_bytes.iter().map(mark).collect(),
     };
-    Drawing {
-        title: plan.reason.clone(),
-        charts: vec![chart],
-        is_common_y: false,
-        notes: Vec::new(),
+    let choice = take(question, plan, objective).join("; ");
+    let title = format!("Path: {}\nChoice: {choice}", describe(question));
+    let notes = vec![format!(
+        "Why {} of the fixed modes: {}",
+        plan.fixed_choice().candidate.scheme,
+        plan.reason
+    )];
+    Drawing { title, charts: vec![chart], is_common_y: false, notes }.write(path)
+}
+
+/// The path, for a title.
+fn describe(question: &Question) -> String {
+    let loss = match question.loss {
+        LossKnown::At(loss) => format!("loss {loss:.1e}"),
+        LossKnown::Between(low, high) => format!("loss {low:.1e} to {high:.1e}"),
+    };
+    let bursts = question
+        .mean_burst_packets
+        .map_or_else(String::new, |packets| format!(" in bursts of {packets:.1}"));
+    format!(
+        "{}, round trip {}, {loss}{bursts}, packets of {}",
+        units::show_rate(question.rate_bits_per_s),
+        units::show_time(question.rtt_s),
+        units::show_bytes(question.packet_bytes),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_to_a_few_percent_has_two_figures() {
+        for (shown, told) in [
+            ("1.23 GiB", "1.2 GiB"),
+            ("638.04 MiB", "640 MiB"),
+            ("12.8 ms", "13 ms"),
+            ("9.96 us", "10 us"),
+            ("2 h", "2.0 h"),
+        ] {
+            assert_eq!(two_figures(shown), told);
+        }
     }
-    .write(path)
 }

@@ -291,7 +291,7 @@ fn draw_entry(
 ) -> Result<(), Box<dyn Error>> {
     match entry {
         Entry::Line(series) => {
-            styles.of(&series.key, series.is_second).draw_sample(foot, (x, y))?
+            styles.of(&series.key, series.is_second).draw_sample(foot, (x, y))?;
         }
         Entry::Mark(Mark::Vertical { .. }) => {
             draw_vertical(foot, x + SAMPLE_WIDTH / 2, y - 8, y + 8)?;
@@ -316,6 +316,10 @@ fn draw_vertical(canvas: &Canvas<'_>, x: i32, top: i32, bottom: i32) -> Result<(
 
 /// Lines of a text that fit this width, at about 7 pixels a character.
 pub(super) fn wrapped(text: &str, width: u32) -> Vec<String> {
+    text.lines().flat_map(|line| wrapped_line(line, width)).collect()
+}
+
+fn wrapped_line(text: &str, width: u32) -> Vec<String> {
     let room = (width.saturating_sub(28) / 7).max(20) as usize;
     let mut lines = Vec::new();
     let mut line = String::new();
