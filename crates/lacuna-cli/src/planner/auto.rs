@@ -85,6 +85,7 @@ pub(super) fn describe(tails: &[(TailQuestion, TailParity)]) -> String {
 mod tests {
     use super::*;
     use crate::planner::OVERHEAD_BYTES;
+    use crate::units;
     use lacuna::controller::ControllerConfig;
     use lacuna_model::{Completion, Framing, Loss, Path, TailCoding, Transfer};
     use lacuna_proto::testing::{Link, Pair, PairConfig, Side};
@@ -214,11 +215,26 @@ mod tests {
             for (loss_ppm, burst_packets) in
                 [(0, 1), (1000, 1), (10_000, 1), (50_000, 1), (1000, 8), (10_000, 8)]
             {
-                for bytes in [100_000, 1 << 20, 4 << 20] {
+                for bytes in [100 << 10, 1 << 20, 4 << 20] {
                     let cell = Cell { rate_bits_per_s, rtt_ms, loss_ppm, burst_packets, bytes };
                     let (measured_s, modelled_s) =
                         (cell.measured_s(if bytes > 1 << 20 { 30 } else { 60 }), cell.modelled_s());
                     let deviation = measured_s / modelled_s - 1.0;
+                    // A row of docs/model-against-transport.md.
+                    println!(
+                        "| {} | {rtt_ms} ms | {} | {} | {:.2} ms | {:.2} ms | {:+.1} % |",
+                        units::show_rate(rate_bits_per_s as f64),
+                        match burst_packets {
+                            1 if loss_ppm == 0 => "0".to_owned(),
+                            1 => format!("{:e}", f64::from(loss_ppm) / 1e6),
+                            burst =>
+                                format!("{:e} in bursts of {burst}", f64::from(loss_ppm) / 1e6),
+                        },
+                        units::show_bytes(bytes as u64),
+                        measured_s * 1e3,
+                        modelled_s * 1e3,
+                        deviation * 100.0,
+                    );
                     // The peer's reports are lost, too, which the model does not count.
                     let allowed = if loss_ppm < 50_000 { 0.05 } else { 0.15 };
                     if deviation.abs() > allowed {
