@@ -276,7 +276,7 @@ impl Cell {
         let exact = TailCoding::new(&transfer, &mode(rows, rule)).unwrap();
         let choice = exact.choice();
         let simulation = Simulation { transfer, rows: rows.into(), choice, burst };
-        let trials = (2_000_000 / packets).clamp(400, 4000) as usize;
+        let trials = (1_000_000 / packets).clamp(250, 4000) as usize;
         let samples = Samples::draw(&simulation, trials, &mut Random::new(packets));
         let tail = exact.question().tail_packets;
         off(&exact, &samples, slack).map(|off| {
