@@ -48,7 +48,7 @@ pub use impair::{
     Fraction, Impair, ImpairCounters, ImpairCountersHandle, Impairment, ImpairmentError, Loss,
 };
 pub use mem::{Mem, MemNetwork};
-pub use pcap::{Pcap, PcapOptions, PcapSummary, PcapWriter};
+pub use pcap::{Pcap, PcapOptions, PcapSummary, PcapTime, PcapWriter};
 pub use received::ReceivedBatch;
 pub use tcp::{TcpPath, listen, set_tcp_rto_min, tcp_path};
 pub use udp::{Offload, Udp, UdpConfig};

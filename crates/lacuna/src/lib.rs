@@ -34,6 +34,7 @@
 
 pub mod address;
 mod borrowed;
+mod capture;
 mod clock;
 mod config;
 mod connecting;
@@ -62,6 +63,7 @@ mod waiting_room;
 mod worker;
 
 pub use address::ScopedIp;
+pub use capture::captured;
 pub use config::{Chosen, ConnectionConfig};
 pub use connection::{Connection, Listener, Received};
 pub use context::{Context, ContextConfig, ContextStats, DatapathKind, Progress, Wrap};

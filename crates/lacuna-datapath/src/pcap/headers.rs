@@ -4,7 +4,8 @@
 //! as they are, everything else as a RoCEv2 sender without options would write it. The UDP
 //! destination port is always that of RoCEv2 (4791), in both directions, so that Wireshark decodes
 //! what is in the packet; the true destination port is lost. The packet's trailer becomes the
-//! invariant CRC that belongs to these headers, whatever check the two ends really use.
+//! invariant CRC that belongs to these headers, whatever check the two ends really use. Packets that
+//! are not RoCEv2's keep their port and all of their bytes.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,6 +24,15 @@ const SHORTEST_ROCE_BYTES: usize = 12 + TRAILER_BYTES;
 const PROTOCOL_UDP: u8 = 17;
 const HOP_LIMIT: u8 = 64;
 
+/// What the UDP header and the trailer are made to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dress {
+    /// Those of RoCEv2.
+    Roce,
+    /// What they are.
+    Plain,
+}
+
 /// Where a packet came from and went to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
@@ -34,7 +44,7 @@ pub(super) struct Flow {
 impl Flow {
     /// Puts headers in front of the packet that `fill` appends, a trailer behind it, and all of it
     /// into `frame`, which is overwritten.
-    pub(super) fn frame(&self, frame: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
+    pub(super) fn frame(&self, dress: Dress, frame: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
         frame.clear();
         let (source, destination) = same_family(self.source.ip(), self.destination.ip());
         let udp_start = match source {
@@ -50,7 +60,11 @@ impl Flow {
         let udp_bytes = frame.len() - udp_start;
         let udp = &mut frame[udp_start..];
         put_u16(udp, 0, self.source.port());
-        put_u16(udp, 2, ROCE_PORT);
+        let destination_port = match dress {
+            Dress::Roce => ROCE_PORT,
+            Dress::Plain => self.destination.port(),
+        };
+        put_u16(udp, 2, destination_port);
         put_u16(udp, 4, udp_bytes as u16);
         let pseudo_header = match (source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -60,7 +74,7 @@ impl Flow {
                 self.put_ipv6(frame, v6_octets(source), v6_octets(destination))
             }
         };
-        if frame.len() >= packet_start + SHORTEST_ROCE_BYTES {
+        if dress == Dress::Roce && frame.len() >= packet_start + SHORTEST_ROCE_BYTES {
             put_icrc(frame, udp_start);
         }
         let length = udp_bytes as u32 + u32::from(PROTOCOL_UDP);

@@ -3,9 +3,11 @@
 //! The file shows what this end sends and receives, at the moment when the datapath inside takes it
 //! or hands it over: put the wrapper outside an impairment to see what the application sends,
 //! inside to see what survives. Packets are dressed as the RoCEv2 packets that they resemble (see
-//! `headers.rs`), so that Wireshark decodes them as InfiniBand.
+//! `headers.rs`), so that Wireshark decodes them as InfiniBand. An end that is bound to all addresses
+//! appears with the one that the system's routes give it towards its peer (`local.rs`).
 
 mod headers;
+mod local;
 mod writer;
 
 use std::io;
@@ -14,7 +16,9 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use headers::Flow;
-pub use writer::{PcapOptions, PcapSummary, PcapWriter};
+use local::Local;
+use writer::Direction;
+pub use writer::{PcapOptions, PcapSummary, PcapTime, PcapWriter};
 
 use crate::{Burst, Capabilities, Datapath, Placer, ReceivedBatch, SendError};
 
@@ -22,14 +26,14 @@ use crate::{Burst, Capabilities, Datapath, Placer, ReceivedBatch, SendError};
 #[derive(Debug)]
 pub struct Pcap<D> {
     inner: D,
-    local: SocketAddr,
+    local: Local,
     writer: PcapWriter,
 }
 
 impl<D: Datapath> Pcap<D> {
     /// Captures what passes through `inner`. One writer serves any number of datapaths.
     pub fn new(inner: D, writer: PcapWriter) -> Self {
-        Self { local: inner.local_addr(), inner, writer }
+        Self { local: Local::new(inner.local_addr()), inner, writer }
     }
 }
 
@@ -39,25 +43,26 @@ impl<D: Datapath> Datapath for Pcap<D> {
     }
 
     fn local_addr(&self) -> SocketAddr {
-        self.local
+        self.inner.local_addr()
     }
 
     fn send(&mut self, now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
         let taken = self.inner.send(now_ns, burst)?;
         let flow = Flow {
-            source: self.local,
+            source: self.local.towards(burst.destination()),
             destination: burst.destination(),
             congestion_experienced: false,
         };
         let mut packets = burst.packets().take(taken);
-        self.writer.write(now_ns, flow, |frame| {
+        self.writer.write(now_ns, flow, Direction::Sent, |frame| {
             packets.next().inspect(|packet| packet.copy_to(frame)).is_some()
         });
         Ok(taken)
     }
 
     fn receive(&mut self, now_ns: u64, placer: &mut dyn Placer) -> io::Result<usize> {
-        let mut capturing = Capturing { placer, now_ns, local: self.local, writer: &self.writer };
+        let mut capturing =
+            Capturing { placer, now_ns, local: &mut self.local, writer: &self.writer };
         self.inner.receive(now_ns, &mut capturing)
     }
 
@@ -92,7 +97,7 @@ impl<D: Datapath> Datapath for Pcap<D> {
 struct Capturing<'a> {
     placer: &'a mut dyn Placer,
     now_ns: u64,
-    local: SocketAddr,
+    local: &'a mut Local,
     writer: &'a PcapWriter,
 }
 
@@ -100,11 +105,11 @@ impl Placer for Capturing<'_> {
     fn on_packets(&mut self, batch: ReceivedBatch<'_>) {
         let flow = Flow {
             source: batch.source,
-            destination: self.local,
+            destination: self.local.towards(batch.source),
             congestion_experienced: batch.congestion_experienced,
         };
         let mut packets = batch.packets();
-        self.writer.write(self.now_ns, flow, |frame| {
+        self.writer.write(self.now_ns, flow, Direction::Received, |frame| {
             packets.next().inspect(|packet| frame.extend_from_slice(packet)).is_some()
         });
         self.placer.on_packets(batch);

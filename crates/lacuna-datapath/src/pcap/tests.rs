@@ -163,7 +163,7 @@ fn both_directions_are_written_with_valid_headers() {
         [["10.1.2.3:1111", "10.3.2.1:2222"], ["[2001:db8::1]:1111", "[2001:db8::2]:2222"]]
     {
         let memory = Memory::new();
-        let options = PcapOptions { epoch_ns: EPOCH_NS, bytes_max: None };
+        let options = PcapOptions { time: PcapTime::Since(EPOCH_NS), ..PcapOptions::default() };
         let writer = PcapWriter::new(Box::new(memory.clone()), options).unwrap();
         let [mut a, mut b] = pair(addresses, &writer);
         let sizes = [60, 61, 1000, 16, 15, 4, 1, 0, 65_000];
@@ -172,6 +172,7 @@ fn both_directions_are_written_with_valid_headers() {
         let summary = writer.finish().unwrap();
         let file = memory.bytes();
         assert_eq!((summary.packets, summary.bytes), (18, file.len() as u64));
+        assert_eq!((summary.sent, summary.received, summary.left_out), (9, 9, 0));
         let frames = parse(&file);
         let times = [EPOCH_NS + 1_000_000_001, EPOCH_NS + 2_000_000_002];
         for (frames, time_ns) in frames.chunks(sizes.len()).zip(times) {
@@ -210,7 +211,8 @@ fn an_end_bound_to_any_address_is_shown_in_the_family_of_its_peer() {
     let [mut a, b] = pair(["[::]:1111", "10.3.2.1:2222"], &writer);
     send(&mut a, 0, b.local_addr(), &packets(&[100]));
     writer.finish().unwrap();
-    assert_eq!(parse(&memory.bytes())[0].source, "0.0.0.0:1111".parse().unwrap());
+    let source = parse(&memory.bytes())[0].source;
+    assert!(source.is_ipv4() && source.port() == 1111, "{source}");
 }
 
 #[test]
@@ -221,7 +223,7 @@ fn congestion_marks_are_shown() {
         Capturing {
             placer: &mut Nobody,
             now_ns: 0,
-            local: address.parse().unwrap(),
+            local: &mut Local::new(address.parse().unwrap()),
             writer: &writer,
         }
         .on_packets(ReceivedBatch {
@@ -244,11 +246,117 @@ fn a_bounded_file_stops_growing_at_a_packet() {
     let options = PcapOptions { bytes_max: Some(1000), ..PcapOptions::default() };
     let writer = PcapWriter::new(Box::new(memory.clone()), options).unwrap();
     let [mut a, b] = pair(["10.0.0.1:1", "10.0.0.2:2"], &writer);
-    send(&mut a, 0, b.local_addr(), &packets(&[100; 20]));
+    let ends = Arc::new(Mutex::new(Vec::new()));
+    let (told, asked) = (ends.clone(), writer.clone());
+    writer.on_end(move |end| told.lock().unwrap().push((end.ok(), asked.summary().left_out)));
+    send(&mut a, 0, b.local_addr(), &packets(&[100; 6]));
+    assert!(ends.lock().unwrap().is_empty());
+    // What is shorter would fit, but a capture with a hole in it misleads.
+    send(&mut a, 0, b.local_addr(), &packets(&[200, 20]));
+    send(&mut a, 0, b.local_addr(), &packets(&[20; 12]));
     let summary = writer.finish().unwrap();
     // 24 bytes of header and 16 + 28 + 100 a packet.
-    assert_eq!(summary, PcapSummary { packets: 6, bytes: 24 + 6 * 144, left_out: 14 });
+    let file = PcapSummary { packets: 6, bytes: 24 + 6 * 144, is_full: true, ..summary };
+    assert_eq!(summary, PcapSummary { sent: 20, received: 0, left_out: 14, ..file });
     assert_eq!(parse(&memory.bytes()).len(), 6);
+    let at_end = PcapSummary { sent: 8, left_out: 2, ..summary };
+    assert_eq!(*ends.lock().unwrap(), [(Some(at_end), 2)], "told once, when it was full");
+}
+
+/// Keeps what each write brings.
+#[derive(Clone, Default)]
+struct Writes(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl Write for Writes {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().push(bytes.to_vec());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn each_burst_is_in_the_file_at_once_and_each_write_brings_whole_records() {
+    let writes = Writes::default();
+    let writer = PcapWriter::new(Box::new(writes.clone()), PcapOptions::default()).unwrap();
+    let [mut a, mut b] = pair(["10.0.0.1:1", "10.0.0.2:2"], &writer);
+    for (burst, sizes) in [&[100; 3][..], &[60_000; 2], &[40; 1]].into_iter().enumerate() {
+        send(&mut a, 0, b.local_addr(), &packets(sizes));
+        let all = writes.0.lock().unwrap().clone();
+        assert_eq!(all.len(), 2 + burst, "the header and a write for each burst");
+        let file = [&all[0][..], all.last().unwrap()].concat();
+        assert_eq!(parse(&file).len(), sizes.len());
+    }
+    while b.receive(0, &mut Nobody).unwrap() > 0 {}
+    assert_eq!(parse(&writes.0.lock().unwrap().concat()).len(), 12);
+}
+
+#[test]
+fn packets_of_other_formats_keep_their_port_and_bytes() {
+    let memory = Memory::new();
+    let options = PcapOptions { is_foreign: true, ..PcapOptions::default() };
+    let writer = PcapWriter::new(Box::new(memory.clone()), options).unwrap();
+    let [mut a, b] = pair(["10.0.0.1:1111", "10.3.2.1:2222"], &writer);
+    send(&mut a, 0, b.local_addr(), &packets(&[100]));
+    let frames = parse(&memory.bytes());
+    assert_eq!(frames[0].destination, b.local_addr());
+    assert_eq!(frames[0].packet, packets(&[100])[0]);
+}
+
+#[test]
+fn one_file_has_one_capture_at_a_time() {
+    let path = std::env::temp_dir().join(format!("lacuna-pcap-{}", std::process::id()));
+    std::fs::write(&path, "something longer than the header of a capture").unwrap();
+    let writer = PcapWriter::create(&path).unwrap();
+    let refused = PcapWriter::create(&path).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy);
+    assert!(refused.to_string().contains("another capture"), "{refused}");
+    assert_eq!(parse(&std::fs::read(&path).unwrap()).len(), 0, "it was emptied first");
+    drop(writer);
+    PcapWriter::create(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// A file with room for `left` bytes, as on a full disk, where the last write is cut short.
+struct Full {
+    file: std::fs::File,
+    left: usize,
+}
+
+impl Write for Full {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let some = self.file.write(&bytes[..bytes.len().min(self.left)])?;
+        self.left -= some;
+        Ok(some)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+#[test]
+fn on_a_full_disk_the_file_ends_with_a_whole_record() {
+    let path = std::env::temp_dir().join(format!("lacuna-pcap-full-{}", std::process::id()));
+    let file = std::fs::File::create(&path).unwrap();
+    let full = Full { file: file.try_clone().unwrap(), left: 24 + 3 * 144 + 10 };
+    let writer = PcapWriter::over(Box::new(full), Some(file), PcapOptions::default()).unwrap();
+    let [mut a, b] = pair(["10.0.0.1:1", "10.0.0.2:2"], &writer);
+    for _ in 0..2 {
+        send(&mut a, 0, b.local_addr(), &packets(&[100; 5]));
+    }
+    assert_eq!(writer.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
+    let summary = writer.summary();
+    assert_eq!((summary.packets, summary.left_out, summary.sent), (3, 7, 10));
+    let bytes = std::fs::read(&path).unwrap();
+    assert_eq!((parse(&bytes).len(), bytes.len() as u64), (3, summary.bytes));
+    std::fs::remove_file(&path).unwrap();
 }
 
 #[test]
