@@ -7,6 +7,7 @@ mod plot;
 mod result;
 mod table;
 
+use crate::capture::{Capture, CaptureArgs, Captures};
 use crate::failure::Failure;
 use crate::output::{Output, conclude};
 use crate::units::{self, show_bytes, show_count, show_time};
@@ -16,7 +17,7 @@ use lacuna::ConnectionConfig;
 use lacuna::modes::{Mode, TABLE};
 use path::Ways;
 use result::ModeResult;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Longest path: connecting takes some round trips, and nobody watches longer.
@@ -25,6 +26,8 @@ const RTT_MAX: Duration = Duration::from_secs(10);
 const IDEAL_MAX: Duration = Duration::from_secs(3600);
 /// Longest mean burst of losses.
 const BURST_PACKETS_MAX: f64 = 1e6;
+/// The plot, unless it is given another name.
+const PLOT: &str = "lacuna-demo.svg";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,7 +43,8 @@ Examples:
 /// passes an emulated link with a rate, a delay, loss and a queue of rate times
 /// round-trip time, both ways. Each mode sends the same messages, each into a
 /// receive that was posted beforehand. The ideal time is size / rate + RTT; no
-/// transport can be faster.
+/// transport can be faster. With --pcap the sender's packets are captured, before
+/// the path, and what comes to it.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, after_long_help = [EXAMPLES, units::HELP].join("\n\n"))]
 pub(crate) struct DemoArgs {
@@ -82,12 +86,14 @@ pub(crate) struct DemoArgs {
     /// Only this mode; may be given several times. All that repair if none is given
     #[arg(long = "mode", value_name = "MODE", value_parser = modes::parser())]
     modes: Vec<Mode>,
-    /// Where to write the plot
-    #[arg(long, default_value = "lacuna-demo.svg", value_name = "FILE")]
-    plot: PathBuf,
+    /// Where to write the plot; lacuna-demo.svg, where that can be written, if not given
+    #[arg(long, value_name = "FILE", conflicts_with = "no_plot")]
+    plot: Option<PathBuf>,
     /// Write no plot
     #[arg(long)]
     no_plot: bool,
+    #[command(flatten)]
+    capture: CaptureArgs,
 }
 
 impl DemoArgs {
@@ -159,12 +165,16 @@ pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<(), Failure> {
     let ways =
         Ways { rate_bits_per_s: args.rate, rtt: args.rtt, loss: args.loss, burst: args.burst };
     args.check(&ways)?;
-    if !args.no_plot {
-        upfront::check(Some(&args.plot)).map_err(|failure| {
-            Failure::Local(format!("{failure}: choose another --plot, or --no-plot"))
-        })?;
-    }
+    upfront::check(args.plot.as_ref()).map_err(|failure| {
+        Failure::Local(format!("{failure}: choose another --plot, or --no-plot"))
+    })?;
     interrupt::install()?;
+    let capture = Capture::open(&args.capture, Captures::Transport, output)?;
+    let ended = run_all(args, &ways, &capture, output);
+    capture.conclude(ended, output)
+}
+
+fn run_all(args: &DemoArgs, ways: &Ways, capture: &Capture, output: Output) -> Result<(), Failure> {
     output.note(&format!(
         "{} of {} over {ways}; ideal {}",
         show_count(args.runs.into(), "run"),
@@ -174,7 +184,7 @@ pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<(), Failure> {
     let mut results: Vec<ModeResult> = Vec::new();
     let (mut ended, mut told) = (None, Ok(()));
     for mode in args.modes() {
-        let (result, failure) = mode::run(args, &ways, mode, output, &interrupt::requested);
+        let (result, failure) = mode::run(args, ways, mode, capture, output, &interrupt::requested);
         if output.json {
             told = told.and(result.iter().try_for_each(|result| output.object(result)));
         }
@@ -191,10 +201,28 @@ pub(crate) fn run(args: &DemoArgs, output: Output) -> Result<(), Failure> {
     let is_whole = wrong.is_none() && ended.is_none() && told.is_ok();
     conclude(wrong.or(ended), told)?;
     if is_whole && !args.no_plot && !output.is_closed() {
-        plot::write(&args.plot, &results, &ways).map_err(|error| {
-            Failure::Local(format!("cannot write {}: {error}", args.plot.display()))
-        })?;
-        output.note(&format!("plot: {}", args.plot.display()));
+        return draw(args, &results, ways, output);
+    }
+    Ok(())
+}
+
+/// Draws the plot. The results are told already: one that nobody asked for is no reason to fail.
+fn draw(
+    args: &DemoArgs,
+    results: &[ModeResult],
+    ways: &Ways,
+    output: Output,
+) -> Result<(), Failure> {
+    let path = args.plot.as_deref().unwrap_or(Path::new(PLOT));
+    match (plot::write(path, results, ways), &args.plot) {
+        (Ok(()), _) => output.note(&format!("plot: {}", path.display())),
+        (Err(error), None) => output.note(&format!(
+            "no plot: cannot write {}: {error} (--plot takes another name)",
+            path.display()
+        )),
+        (Err(error), Some(_)) => {
+            return Err(Failure::Local(format!("cannot write {}: {error}", path.display())));
+        }
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 use super::DemoArgs;
 use super::path::{Path, Ways};
 use super::result::{ModeResult, Seen};
+use crate::capture::Capture;
 use crate::chunks::Chunks;
 use crate::failure::{Ending, Failure};
 use crate::interrupt::LOOK;
@@ -24,10 +25,11 @@ pub(super) fn run(
     args: &DemoArgs,
     ways: &Ways,
     mode: Mode,
+    capture: &Capture,
     output: Output,
     stop: &dyn Fn() -> bool,
 ) -> (Option<ModeResult>, Option<Failure>) {
-    let path = match open(args, ways, mode) {
+    let path = match open(args, ways, mode, capture) {
         Ok(path) => path,
         Err(failure) => return (None, Some(failure)),
     };
@@ -42,12 +44,16 @@ pub(super) fn run(
     let ended = send_all(args, &path, mode, &mut seen, output, stop).err();
     seen.ending = Ending::of(ended.as_ref());
     let has_some = !seen.times.is_empty();
-    (has_some.then(|| ModeResult::new(args, ways, mode, &path, seen)), ended)
+    let result = has_some.then(|| ModeResult {
+        capture: capture.so_far(),
+        ..ModeResult::new(args, ways, mode, &path, seen)
+    });
+    (result, ended)
 }
 
-fn open(args: &DemoArgs, ways: &Ways, mode: Mode) -> Result<Path, Failure> {
+fn open(args: &DemoArgs, ways: &Ways, mode: Mode, capture: &Capture) -> Result<Path, Failure> {
     let ideal = Duration::from_secs_f64(args.ideal_s());
-    Path::open(ways, args.seed, |config| ConnectionConfig {
+    Path::open(ways, args.seed, capture, |config| ConnectionConfig {
         mode,
         chunk_bytes: args.chunk.unwrap_or(config.chunk_bytes),
         mtu_bytes: Some(args.mtu),

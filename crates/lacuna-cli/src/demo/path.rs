@@ -1,11 +1,12 @@
 //! The demo's path: two contexts on loopback, each one's sending side wrapped
 //! in a link with rate, delay and loss.
 
+use crate::capture::Capture;
 use crate::failure::Failure;
 use crate::thread;
 use crate::units::{show_bytes, show_rate, show_time};
 use lacuna::datapath::{Impair, ImpairCountersHandle, Impairment, Loss};
-use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Listener};
+use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Listener, Wrap};
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,15 +45,17 @@ pub(super) struct Missing {
 }
 
 impl Path {
-    /// Opens a path and a connection over it, configured by `configure`.
+    /// Opens a path and a connection over it, configured by `configure`. Captured is the sender's
+    /// end alone: both would show each packet twice.
     pub(super) fn open(
         ways: &Ways,
         seed: u64,
+        capture: &Capture,
         configure: impl FnOnce(ConnectionConfig) -> ConnectionConfig,
     ) -> Result<Self, Failure> {
         let impairment = ways.impairment()?;
-        let (sending, towards_receiver) = context(&impairment, seed)?;
-        let (receiving, _) = context(&impairment, seed ^ 0x5bd1_e995)?;
+        let (sending, towards_receiver) = context(&impairment, seed, capture)?;
+        let (receiving, _) = context(&impairment, seed ^ 0x5bd1_e995, &Capture::default())?;
         let plain = ConnectionConfig::default();
         let config = configure(ConnectionConfig {
             // Probes, their answers, and both again if they are lost.
@@ -148,18 +151,23 @@ impl fmt::Display for Ways {
 
 type Counters = Arc<Mutex<Vec<ImpairCountersHandle>>>;
 
-fn context(impairment: &Impairment, seed: u64) -> Result<(Context, Counters), Failure> {
+fn context(
+    impairment: &Impairment,
+    seed: u64,
+    capture: &Capture,
+) -> Result<(Context, Counters), Failure> {
     let counters: Counters = Arc::default();
     let (kept, impairment) = (counters.clone(), impairment.clone());
+    let impair: Wrap = Arc::new(move |channel, inner| {
+        let seed = seed.wrapping_add(u64::from(channel) << 32);
+        let impaired = Impair::new(inner, impairment.clone(), seed);
+        let handle = impaired.counters_handle();
+        kept.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+        Box::new(impaired)
+    });
     let context = Context::new(ContextConfig {
         bind: Ipv4Addr::LOCALHOST.into(),
-        wrap: Some(Arc::new(move |channel, inner| {
-            let seed = seed.wrapping_add(u64::from(channel) << 32);
-            let impaired = Impair::new(inner, impairment.clone(), seed);
-            let handle = impaired.counters_handle();
-            kept.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
-            Box::new(impaired)
-        })),
+        wrap: capture.around(Some(impair)),
         ..ContextConfig::default()
     })?;
     Ok((context, counters))

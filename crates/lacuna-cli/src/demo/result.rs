@@ -2,6 +2,7 @@
 
 use super::DemoArgs;
 use super::path::{Path, Ways};
+use crate::capture::Captured;
 use crate::failure::Ending;
 use lacuna::{AutoStats, Mode};
 use serde::Serialize;
@@ -54,6 +55,8 @@ pub(super) struct ModeResult {
     pub(super) find_rate: bool,
     pub(super) seed: u64,
     pub(super) path: PathResult,
+    /// The packets of all modes until now, if they are captured.
+    pub(super) capture: Option<Captured>,
     #[serde(skip)]
     pub(super) times_ms: Vec<f64>,
 }
@@ -129,6 +132,7 @@ impl ModeResult {
                 burst_packets: ways.burst,
                 queue_bytes: ways.queue_bytes(),
             },
+            capture: None,
             times_ms,
         }
     }
@@ -192,6 +196,7 @@ pub(super) mod tests {
                 burst_packets: 1.0,
                 queue_bytes: 1 << 20,
             },
+            capture: None,
             times_ms: vec![40.0, 60.0],
         }
     }

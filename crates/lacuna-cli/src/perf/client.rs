@@ -8,6 +8,7 @@ use super::protocol::{
 };
 use super::report::Report;
 use super::sending::{self, Measured, Sending};
+use crate::capture::{Capture, Captures};
 use crate::failure::Failure;
 use crate::output::{Output, conclude, start_line};
 use crate::purpose::{self, Purpose};
@@ -22,10 +23,15 @@ const COUNTED_SOON: Duration = Duration::from_secs(3);
 
 pub(super) fn run(args: &ClientArgs, output: Output) -> Result<(), Failure> {
     interrupt::install()?;
-    let mut report = measure(args, None, &interrupt::requested, output)?;
-    let told = report.print(output);
-    let wrong = report.wrong().map(Failure::Verification);
-    conclude(wrong.or_else(|| report.take_failure()), told)
+    let capture = Capture::open(&args.end.capture, Captures::Transport, output)?;
+    let result = measure(args, capture.around(None), &interrupt::requested, output);
+    let ended = result.and_then(|mut report| {
+        report.capture = capture.so_far();
+        let told = report.print(output);
+        let wrong = report.wrong().map(Failure::Verification);
+        conclude(wrong.or_else(|| report.take_failure()), told)
+    });
+    capture.conclude(ended, output)
 }
 
 /// Measures once. `stop` ends it early, as do a server that dies and whatever else; the report then

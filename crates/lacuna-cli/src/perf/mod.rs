@@ -19,6 +19,7 @@ mod taking;
 #[cfg(test)]
 mod tests;
 
+use crate::capture::CaptureArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::pace::PaceArgs;
@@ -84,6 +85,8 @@ struct EndArgs {
     /// Send and receive one packet a call, without the kernel's offloads
     #[arg(long)]
     no_offload: bool,
+    #[command(flatten)]
+    capture: CaptureArgs,
 }
 
 impl EndArgs {
@@ -189,7 +192,7 @@ pub(crate) fn run(args: &PerfArgs, output: Output) -> Result<(), Failure> {
             let stop = Box::new(interrupt::requested);
             let server = Server::open(args, Settings::new(args), None, output, stop)?;
             listening::tell(output, server.local_addr(), "tcp", "")?;
-            server.run()
+            server.capture().conclude(server.run(), output)
         }
         Side::Client(args) => client::run(args, output),
     }

@@ -7,6 +7,7 @@
 use super::ClientArgs;
 use super::protocol::Counters;
 use super::sending::Measured;
+use crate::capture::Captured;
 use crate::failure::{Ending, Failure};
 use crate::output::Output;
 use crate::units::show_count;
@@ -54,6 +55,8 @@ pub(super) struct Report {
     pub(super) server_cpu_s: Option<f64>,
     /// Whether every byte that arrived is right, if that was looked at.
     pub(super) validated: Option<bool>,
+    /// The packets of both connections, if they were captured.
+    pub(super) capture: Option<Captured>,
     #[serde(skip)]
     wrong: Option<String>,
     /// What ended the measurement early.
@@ -136,6 +139,7 @@ impl Report {
             client_cpu_s: cpu_s,
             server_cpu_s,
             validated: validated.map(|counters| counters.wrong == 0),
+            capture: None,
             wrong: counters.filter(|counters| counters.wrong > 0).map(|counters| {
                 let messages = show_count(counters.wrong, "message");
                 let first = counters.first_wrong.unwrap_or_default();

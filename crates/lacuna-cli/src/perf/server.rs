@@ -7,6 +7,7 @@
 use super::ServerArgs;
 use super::report::Counted;
 use super::session::{Session, Taken};
+use crate::capture::{Capture, Captured, Captures};
 use crate::failure::{Ending, Failure};
 use crate::output::{Output, complain};
 use crate::purpose::Purpose;
@@ -45,6 +46,7 @@ pub(super) struct Settings {
 pub(super) struct Server {
     reception: Arc<Reception>,
     settings: Settings,
+    capture: Capture,
     output: Output,
     stop: Box<dyn Fn() -> bool + Send + Sync>,
     seats: Mutex<Seats>,
@@ -83,10 +85,17 @@ struct ClientResult {
     #[serde(flatten)]
     counted: Counted,
     server_cpu_s: Option<f64>,
+    /// Of all clients until now.
+    capture: Option<Captured>,
 }
 
 impl ClientResult {
-    fn new(client: String, taken: &Taken, failure: Option<&Failure>) -> Self {
+    fn new(
+        client: String,
+        taken: &Taken,
+        failure: Option<&Failure>,
+        capture: Option<Captured>,
+    ) -> Self {
         Self {
             client,
             mode: taken.mode.clone(),
@@ -95,6 +104,7 @@ impl ClientResult {
             ending: Ending::of(failure),
             counted: Counted::new(&taken.counters, taken.size_bytes),
             server_cpu_s: taken.counters.cpu_s,
+            capture,
         }
     }
 }
@@ -130,21 +140,26 @@ impl Server {
         output: Output,
         stop: Box<dyn Fn() -> bool + Send + Sync>,
     ) -> Result<Arc<Self>, Failure> {
+        let capture = Capture::open(&args.end.capture, Captures::Transport, output)?;
         let sockets = ContextConfig {
             channels: args.end.channels,
             progress: args.end.progress(),
             datapath: args.end.datapath(),
-            wrap,
+            wrap: capture.around(wrap),
             ..ContextConfig::default()
         };
         let context = reception::sockets(args.listen, sockets)?;
         let config = ConnectionConfig { deadline: Duration::MAX, ..ConnectionConfig::default() };
         let reception = Reception::open(&context, args.listen, config, output)?;
-        Ok(Arc::new(Self { reception, settings, output, stop, seats: Mutex::default() }))
+        Ok(Arc::new(Self { reception, settings, capture, output, stop, seats: Mutex::default() }))
     }
 
     pub(super) fn local_addr(&self) -> SocketAddr {
         self.reception.local_addr()
+    }
+
+    pub(super) fn capture(&self) -> &Capture {
+        &self.capture
     }
 
     /// Serves until it is stopped, or with `once` until its client has ended,
@@ -186,7 +201,8 @@ impl Server {
         if let Some(taken) = &taken
             && self.output.json
         {
-            let told = ClientResult::new(peer.clone(), taken, result.as_ref().err());
+            let capture = self.capture.so_far();
+            let told = ClientResult::new(peer.clone(), taken, result.as_ref().err(), capture);
             // It goes on serving all the same.
             self.output.object(&told).unwrap_or_else(complain);
         }

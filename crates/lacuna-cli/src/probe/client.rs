@@ -6,6 +6,7 @@ use super::progress::Bar;
 use super::refusals::Refusals;
 use super::report::Report;
 use super::{ClientArgs, csv};
+use crate::capture::{Capture, Captures};
 use crate::failure::{Ending, Failure};
 use crate::output::{Output, conclude};
 use crate::units::{show_bytes, show_rate, show_time};
@@ -30,9 +31,23 @@ pub(super) fn run(args: &ClientArgs, output: Output) -> Result<(), Failure> {
     upfront::check(args.csv.as_ref())?;
     upfront::check(args.plot.as_ref())?;
     interrupt::install()?;
-    let Measured { report, failure } = measure(args, None, &interrupt::requested, output)?;
+    let capture = Capture::open(&args.capture, Captures::Probes, output)?;
+    let wrap = capture.around(None);
+    let measured = measure(args, wrap.as_ref(), &interrupt::requested, output);
+    let ended = measured.and_then(|measured| tell(args, measured, &capture, output));
+    capture.conclude(ended, output)
+}
+
+fn tell(
+    args: &ClientArgs,
+    measured: Measured,
+    capture: &Capture,
+    output: Output,
+) -> Result<(), Failure> {
+    let Measured { report, failure } = measured;
     // Each is tried, whatever became of the others: nobody measures twice for want of room.
-    let told = report.map_or(Ok(()), |report| {
+    let told = report.map_or(Ok(()), |mut report| {
+        report.capture = capture.so_far();
         let told = [report.print(output), tell_csv(args, &report, output)];
         let told = told.into_iter().chain([tell_plot(args, &report, output)]);
         told.fold(Ok(()), Result::and)

@@ -17,6 +17,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 
+use crate::capture::{Capture, CaptureArgs, Captures};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::{address, interrupt, listening, units};
@@ -99,6 +100,8 @@ struct ServerArgs {
     /// End after one client
     #[arg(long)]
     once: bool,
+    #[command(flatten)]
+    capture: CaptureArgs,
 }
 
 /// Send trials of packets to a server, and report what became of them.
@@ -152,6 +155,8 @@ struct ClientArgs {
     /// Draw the drop rates of the trials by payload size, as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
+    #[command(flatten)]
+    capture: CaptureArgs,
 }
 
 fn payload(text: &str) -> Result<u32, String> {
@@ -180,9 +185,11 @@ pub(crate) fn run(args: &ProbeArgs, output: Output) -> Result<(), Failure> {
     match &args.side {
         Side::Server(args) => {
             interrupt::install()?;
-            let mut server = Server::open(args, None, output)?;
+            let capture = Capture::open(&args.capture, Captures::Probes, output)?;
+            let wrap = capture.around(None);
+            let mut server = Server::open(args, wrap.as_ref(), output)?;
             listening::tell(output, server.local_addr(), "udp", "")?;
-            server.run(&interrupt::requested)
+            capture.conclude(server.run(&interrupt::requested), output)
         }
         Side::Client(args) => client::run(args, output),
     }

@@ -9,6 +9,7 @@
 use super::ClientArgs;
 use super::refusals::Refusals;
 use super::row::Row;
+use crate::capture::Captured;
 use crate::failure::{Ending, Failure};
 use crate::output::Output;
 use crate::planner::Drops;
@@ -50,6 +51,8 @@ pub(super) struct Report {
     left_out_payload_bytes: Vec<u32>,
     sizes: Vec<Row>,
     trials: Vec<Row>,
+    /// The packets of this measurement, if they were captured.
+    pub(super) capture: Option<Captured>,
     #[serde(skip)]
     summary: Summary,
     #[serde(skip)]
@@ -122,6 +125,7 @@ impl Report {
             left_out_payload_bytes: args.payload.iter().filter(is_left_out).copied().collect(),
             sizes: summary.sizes.iter().map(Row::of_size).collect(),
             trials: trials.iter().map(|trial| Row::of_trial(trial, overhead_bytes)).collect(),
+            capture: None,
             drops: trials
                 .iter()
                 .map(|trial| Drops {

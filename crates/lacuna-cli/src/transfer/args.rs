@@ -1,6 +1,7 @@
 //! The command lines of `lacuna send` and `lacuna recv`.
 
 use super::BUFFERS_BYTES;
+use crate::capture::CaptureArgs;
 use crate::pace::PaceArgs;
 use crate::{address, modes, units};
 use clap::Args;
@@ -118,6 +119,8 @@ pub(crate) struct SendArgs {
     /// Memory for data on its way; by the round-trip time if not given (32 to 160 MiB)
     #[arg(long, value_parser = buffers, value_name = "SIZE")]
     pub(super) buffers: Option<u64>,
+    #[command(flatten)]
+    pub(super) capture: CaptureArgs,
 }
 
 /// Receive files and folders.
@@ -164,7 +167,7 @@ pub(crate) struct RecvArgs {
     #[arg(
         long,
         requires = "dir",
-        conflicts_with_all = ["listen", "once", "overwrite", "sync", "channels", "buffers"]
+        conflicts_with_all = ["listen", "once", "overwrite", "sync", "channels", "buffers", "pcap"]
     )]
     pub(super) clean: bool,
     /// With --clean: only those that have not changed for so long, such as 7d or 12h
@@ -179,6 +182,8 @@ pub(crate) struct RecvArgs {
     /// Memory for data on its way, per sender; by the round-trip time if not given (32 to 160 MiB)
     #[arg(long, value_parser = buffers, value_name = "SIZE")]
     pub(super) buffers: Option<u64>,
+    #[command(flatten)]
+    pub(super) capture: CaptureArgs,
 }
 
 fn buffers(text: &str) -> Result<u64, String> {

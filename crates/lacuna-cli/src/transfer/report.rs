@@ -4,6 +4,7 @@ use super::name::shown;
 use super::printer::Printer;
 use super::progress::Progress;
 use super::wire::{Hash, Kind};
+use crate::capture::Captured;
 use crate::failure::{Ending, Failure};
 use crate::output::{Output, json};
 use crate::units::{show_bytes, show_count, show_rate};
@@ -206,6 +207,8 @@ pub(crate) struct Summary {
     pub(crate) unmoved_bytes: u64,
     /// Bytes of holes, which did not move either.
     pub(crate) hole_bytes: u64,
+    /// The packets of this command until now, if they are captured.
+    pub(crate) capture: Option<Captured>,
 }
 
 /// Collects results and prints them.
@@ -326,6 +329,7 @@ impl Reporter {
         summary.auto.clone_from(&measured.auto);
         summary.reconnects = measured.reconnects;
         summary.peer.clone_from(&measured.peer);
+        summary.capture.clone_from(&measured.capture);
         let bad = summary.refused + summary.failed;
         summary.complete = ended.is_none() && bad == 0;
         summary.ending = Ending::of(ended.as_ref());
@@ -380,6 +384,7 @@ pub(crate) struct Measured {
     pub(crate) auto: Option<AutoStats>,
     pub(crate) reconnects: u64,
     pub(crate) peer: String,
+    pub(crate) capture: Option<Captured>,
 }
 
 fn gbit_per_s(bytes: u64, seconds: f64) -> f64 {
@@ -448,6 +453,7 @@ mod tests {
             auto: None,
             reconnects: 0,
             peer: String::new(),
+            capture: None,
         }
     }
 

@@ -20,6 +20,7 @@ use super::report::{Measured, Reporter, Side};
 use super::silence::{Signs, Silence};
 use super::wire::{Answer, BLOCK_BYTES, FatalKind};
 use super::{RecvArgs, blocks_ahead};
+use crate::capture::{Capture, Captures};
 use crate::failure::Failure;
 use crate::output::{Output, start_line};
 use crate::purpose::Purpose;
@@ -57,6 +58,7 @@ const RESUME: &str = "the same command at the sender resumes";
 struct Server {
     args: Settings,
     output: Output,
+    capture: Capture,
     reception: Arc<Reception>,
     folder: Folder,
     umask: Mode,
@@ -98,7 +100,12 @@ pub(crate) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
         let wanted = clean::Wanted { older_than, dry_run: args.dry_run };
         return clean::run(&args.dir, wanted, output);
     }
-    let sockets = ContextConfig { channels: args.channels, ..ContextConfig::default() };
+    let capture = Capture::open(&args.capture, Captures::Transport, output)?;
+    let sockets = ContextConfig {
+        channels: args.channels,
+        wrap: capture.around(None),
+        ..ContextConfig::default()
+    };
     let context = reception::sockets(args.listen, sockets)?;
     let config = ConnectionConfig::default();
     let reception = Reception::open(&context, args.listen, config, output)?;
@@ -112,6 +119,7 @@ pub(crate) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
             buffers: args.buffers,
         },
         output,
+        capture: capture.clone(),
         reception: reception.clone(),
         folder,
         umask: umask(),
@@ -124,7 +132,8 @@ pub(crate) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
     // Sessions notice an interrupt by themselves; what has come is written first,
     // however long the disk takes.
     let serve = move |stream| server.connected(stream);
-    reception.run(args.once, &interrupt::requested, Duration::MAX, serve)
+    let ended = reception.run(args.once, &interrupt::requested, Duration::MAX, serve);
+    capture.conclude(ended, output)
 }
 
 /// Permissions that new files do not get. Asking sets it, so it is asked once,
@@ -265,6 +274,7 @@ impl Server {
             auto: None,
             reconnects: 0,
             peer: show(connection.peer()).to_string(),
+            capture: self.capture.so_far(),
         };
         // Somebody may wait for its room and its files, and nobody read the results.
         drop(session);

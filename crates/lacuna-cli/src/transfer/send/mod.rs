@@ -22,6 +22,7 @@ use super::report::{Measured, Reporter, Side};
 use super::silence::{Signs, Silence};
 use super::wire::{ANSWER_BYTES, BLOCK_BYTES, Record};
 use super::{SendArgs, blocks_ahead, target};
+use crate::capture::{Capture, Captures};
 use crate::failure::Failure;
 use crate::output::{Output, start_line};
 use crate::purpose::{self, Purpose};
@@ -46,6 +47,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// What lasts from one attempt to the next.
 struct Transfer<'a> {
     args: &'a SendArgs,
+    /// Of all attempts.
+    capture: Capture,
     target: String,
     session: [u8; 16],
     walker: Walker,
@@ -80,11 +83,13 @@ pub(crate) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
     let (paths, target) = target::split(&args.words)?;
     let roots = walk::roots(&paths)?;
     interrupt::install()?;
+    let capture = Capture::open(&args.capture, Captures::Transport, output)?;
     let progress = Arc::new(Progress::new(output, Side::Sender));
     let total = Arc::new(OnceLock::new());
     count(Walker::new(roots.clone()), total.clone());
     let mut transfer = Transfer {
         args,
+        capture: capture.clone(),
         peer: target.clone(),
         target,
         session: random_id(),
@@ -101,7 +106,7 @@ pub(crate) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {
         reconnects: 0,
         current: None,
     };
-    transfer.run()
+    capture.conclude(transfer.run(), output)
 }
 
 impl Transfer<'_> {
@@ -149,6 +154,7 @@ impl Transfer<'_> {
             auto: self.auto.clone(),
             reconnects: self.reconnects,
             peer: self.peer.clone(),
+            capture: self.capture.so_far(),
         };
         self.reporter.finish(&measured, ended)
     }
@@ -287,10 +293,11 @@ impl Transfer<'_> {
     }
 
     fn connect(&self, within: Duration) -> Result<Result<Connection, ConnectError>, Failure> {
-        let sockets = self
-            .args
-            .pace
-            .context(ContextConfig { channels: self.args.channels, ..ContextConfig::default() });
+        let sockets = self.args.pace.context(ContextConfig {
+            channels: self.args.channels,
+            wrap: self.capture.around(None),
+            ..ContextConfig::default()
+        });
         let [a, b, c, d, ..] = self.session;
         let plain = ConnectionConfig::default();
         let config = self.args.pace.connection(ConnectionConfig {

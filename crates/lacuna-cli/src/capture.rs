@@ -1,0 +1,170 @@
+//! `--pcap` of the commands that move packets: one file for all that a command sends and receives,
+//! however many sockets, connections and attempts that takes.
+//!
+//! The file is opened before anything else is done, so that one that cannot be written costs no
+//! transfer. What goes wrong with it later ends the capture, not the work: that is said when it
+//! happens, and the command fails at its end if nothing else has failed.
+
+use crate::failure::Failure;
+use crate::output::{Output, complain};
+use crate::units::{self, show_bytes, show_count};
+use clap::Args;
+use lacuna::Wrap;
+use lacuna::datapath::{PcapOptions, PcapTime, PcapWriter};
+use serde::Serialize;
+use std::io;
+use std::path::PathBuf;
+
+/// What in a capture of the transport no packet on the wire had.
+const MADE_UP: &str = "IP and UDP headers, the UDP destination port 4791 and the ICRC are made up";
+/// The same of a capture of probes.
+const MADE_UP_OF_PROBES: &str = "IP and UDP headers are made up";
+
+/// Where packets are captured.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct CaptureArgs {
+    /// Write every packet that is sent and received to this file, which Wireshark and tshark decode
+    ///
+    /// A socket does not see the headers of its packets, so in the file IP and UDP headers are made
+    /// up: addresses, source ports and marks of congestion are true, the rest is what a RoCEv2 sender
+    /// would write. The UDP destination port is always 4791 and the trailer the ICRC for these
+    /// headers, so that Wireshark decodes what is in the packets (those of probe keep their ports and
+    /// bytes). What goes over the TCP control connection is not in the file. It is replaced if it
+    /// exists, and can be read at any time, also after the command was killed.
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+    /// The capture ends before its file is larger than this; the command goes on
+    #[arg(
+        long,
+        requires = "pcap",
+        default_value = "1GiB",
+        value_name = "SIZE",
+        value_parser = units::some_bytes
+    )]
+    pcap_limit: u64,
+}
+
+/// What the packets are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Captures {
+    Transport,
+    Probes,
+}
+
+/// A command's capture, or none. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Capture(Option<Open>);
+
+#[derive(Debug, Clone)]
+struct Open {
+    path: PathBuf,
+    limit_bytes: u64,
+    writer: PcapWriter,
+}
+
+/// What a capture holds by now, for `--json`.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Captured {
+    file: String,
+    /// In the file.
+    packets: u64,
+    bytes: u64,
+    /// Of this command, in the file or not.
+    sent_packets: u64,
+    received_packets: u64,
+    left_out_packets: u64,
+    limit_bytes: u64,
+    /// Whether the capture ended because the file would have become larger than that.
+    limit_hit: bool,
+    /// What went wrong with the file.
+    error: Option<String>,
+}
+
+impl Capture {
+    /// Creates the file, if one is asked for, and says what in it is made up.
+    pub(crate) fn open(
+        args: &CaptureArgs,
+        what: Captures,
+        output: Output,
+    ) -> Result<Self, Failure> {
+        let Some(path) = &args.pcap else { return Ok(Self(None)) };
+        let options = PcapOptions {
+            time: PcapTime::System,
+            bytes_max: Some(args.pcap_limit),
+            is_foreign: what == Captures::Probes,
+        };
+        let writer = PcapWriter::create_with(path, options)
+            .map_err(|error| Failure::file("write", path, &error))?;
+        let made_up = match what {
+            Captures::Transport => MADE_UP,
+            Captures::Probes => MADE_UP_OF_PROBES,
+        };
+        let shown = path.display().to_string();
+        output.note(&format!("capturing to {shown}: {made_up}"));
+        writer.on_end(move |end| match end {
+            Ok(full) => output.note(&format!(
+                "{shown} is full: the capture ends after {}, {} (--pcap-limit)",
+                show_count(full.packets, "packet"),
+                show_bytes(full.bytes),
+            )),
+            Err(error) => complain(format_args!("{}", broken(&shown, error))),
+        });
+        Ok(Self(Some(Open { path: path.clone(), limit_bytes: args.pcap_limit, writer })))
+    }
+
+    /// What has a context's packets captured, as they are outside of `inner`.
+    pub(crate) fn around(&self, inner: Option<Wrap>) -> Option<Wrap> {
+        match &self.0 {
+            Some(open) => Some(lacuna::captured(inner, open.writer.clone())),
+            None => inner,
+        }
+    }
+
+    /// What it holds by now.
+    pub(crate) fn so_far(&self) -> Option<Captured> {
+        let open = self.0.as_ref()?;
+        let summary = open.writer.summary();
+        Some(Captured {
+            file: open.path.display().to_string(),
+            packets: summary.packets,
+            bytes: summary.bytes,
+            sent_packets: summary.sent,
+            received_packets: summary.received,
+            left_out_packets: summary.left_out,
+            limit_bytes: open.limit_bytes,
+            limit_hit: summary.is_full,
+            error: open.writer.finish().err().map(|error| error.to_string()),
+        })
+    }
+
+    /// Says what it holds at the end of a command that ends like this; the command fails if the
+    /// file did.
+    pub(crate) fn conclude(
+        &self,
+        ended: Result<(), Failure>,
+        output: Output,
+    ) -> Result<(), Failure> {
+        let Some(open) = &self.0 else { return ended };
+        match open.writer.finish() {
+            Ok(summary) => {
+                output.note(&format!(
+                    "captured {} ({} sent, {} received), {}: {}",
+                    show_count(summary.packets + summary.left_out, "packet"),
+                    summary.sent,
+                    summary.received,
+                    match summary.left_out {
+                        0 => show_bytes(summary.bytes),
+                        left_out => format!("{left_out} of them not in the file"),
+                    },
+                    open.path.display(),
+                ));
+                ended
+            }
+            Err(error) => ended.and(Err(broken(&open.path.display().to_string(), &error))),
+        }
+    }
+}
+
+fn broken(shown: &str, error: &io::Error) -> Failure {
+    Failure::Local(format!("cannot write {shown}: {error}; the capture ends there"))
+}
