@@ -51,7 +51,8 @@ pub unsafe extern "C" fn lacuna_context_new(
         let values = unsafe { Values::of(settings) }?;
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(context, "context") }?;
-        let made = Context::new(values.context).map_err(|error| context_failure(&error))?;
+        let config = values.capture.around(values.context)?;
+        let made = Context::new(config).map_err(|error| context_failure(&error))?;
         out.set(Box::into_raw(Box::new(lacuna_context { context: made })));
         Ok(())
     })

@@ -6,6 +6,7 @@
 //! its end is an error. Contexts, listeners, connections and settings are freed
 //! by their `_free` function, which must be the last call with them.
 
+mod capture;
 pub mod codes;
 pub mod connection;
 pub mod context;

@@ -3,6 +3,7 @@
 //! A name and a text per setting, so that a new one needs no new function and
 //! breaks no program.
 
+use super::capture::Capture;
 use crate::outcome::{Failure, code};
 use crate::pointer::{self, Out};
 use lacuna::controller::TABLE as CONTROLLERS;
@@ -24,6 +25,7 @@ pub struct lacuna_settings {
 #[derive(Default, Clone)]
 pub(super) struct Values {
     pub(super) context: ContextConfig,
+    pub(super) capture: Capture,
     pub(super) connection: ConnectionConfig,
 }
 
@@ -39,6 +41,8 @@ const TABLE: &[(&str, Setter)] = &[
     ("receive_buffer_bytes", |v, t| read(t).map(|x| v.context.receive_buffer_bytes = x)),
     ("ecn", |v, t| switch(t).map(|x| v.context.ecn = x)),
     ("path_memory", |v, t| path(t).map(|x| v.context.path_memory = x)),
+    ("pcap", |v, t| path(t).map(|x| v.capture.set_path(x))),
+    ("pcap_limit_bytes", |v, t| some_bytes(t).map(|x| v.capture.set_limit_bytes(x))),
     ("mode", |v, t| read(t).map(|x| v.connection.mode = x)),
     ("chunk_bytes", |v, t| read(t).map(|x| v.connection.chunk_bytes = x)),
     ("mtu_bytes", |v, t| optional(t, "probe").map(|x| v.connection.mtu_bytes = x)),
@@ -93,6 +97,13 @@ fn some_millis(text: &str) -> Result<Duration, String> {
     match millis(text)? {
         Duration::ZERO => Err("must be more than zero".to_owned()),
         time => Ok(time),
+    }
+}
+
+fn some_bytes(text: &str) -> Result<u64, String> {
+    match read(text)? {
+        0 => Err("must be more than zero".to_owned()),
+        bytes => Ok(bytes),
     }
 }
 
@@ -170,7 +181,10 @@ pub unsafe extern "C" fn lacuna_settings_new(settings: *mut *mut lacuna_settings
 /// channels (1 to 16), datapath (udp, udp-plain), progress (threads, manual),
 /// receive_buffer_bytes, ecn (on, off: whether packets may be marked), path_memory
 /// (a file that keeps what paths are like, for the next program; nothing need be
-/// there yet; "" for none). Of a connection: mode (auto, sr, sr:rto, raw, ec, or with
+/// there yet; "" for none), pcap (a file that every packet is captured to, replaced
+/// if it exists; contexts of the same settings share it; made up in it are the
+/// headers of IP and UDP, the UDP destination port 4791 and the ICRC; "" for none),
+/// pcap_limit_bytes (where the capture ends; the traffic goes on). Of a connection: mode (auto, sr, sr:rto, raw, ec, or with
 /// a code of one's own as in ec:mds:32:8), chunk_bytes, mtu_bytes (or "probe"),
 /// split (as in 10+18+4), generations, max_message_bytes, cc (congestion control:
 /// bbr, cubic, fixed, or auto, which is fixed if a rate is given, else bbr),
@@ -233,6 +247,8 @@ mod tests {
             ("ecn", "off"),
             ("path_memory", "a folder/paths"),
             ("cc", "cubic"),
+            ("pcap", "a folder/packets.pcap"),
+            ("pcap_limit_bytes", "1000000"),
         ] {
             values.set(name, value).unwrap();
         }
@@ -267,6 +283,7 @@ mod tests {
             ("ecn", "maybe", "on or off"),
             ("cc", "reno", "must be auto, bbr, cubic, fixed"),
             ("silence_ms", "0", "must be more than zero"),
+            ("pcap_limit_bytes", "0", "must be more than zero"),
             ("split", "10+18", "as in 10+18+4"),
             ("split", "10+18+5", "user fragment 5 bits"),
         ] {

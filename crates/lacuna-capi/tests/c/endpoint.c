@@ -60,6 +60,23 @@ static void *serve(void *unused)
     return NULL;
 }
 
+/* Bytes of a capture of both ends: a header, then records with a header each. */
+static long captured(const char *path, long *records)
+{
+    unsigned char header[24];
+    long bytes = 24;
+    FILE *file = fopen(path, "rb");
+    CHECK(file && fread(header, 1, 24, file) == 24 && header[0] == 0x4d && header[20] == 101);
+    for (*records = 0; fread(header, 1, 16, file) == 16; ++*records) {
+        long frame = header[8] + header[9] * 256L;
+        CHECK(fseek(file, frame, SEEK_CUR) == 0);
+        bytes += 16 + frame;
+    }
+    CHECK(fseek(file, 0, SEEK_END) == 0 && ftell(file) == bytes);
+    fclose(file);
+    return bytes;
+}
+
 int main(void)
 {
     struct lacuna_settings *settings = NULL;
@@ -69,8 +86,9 @@ int main(void)
     unsigned char *data = (unsigned char *)malloc(BYTES);
     uint32_t immediate = 0xfeed;
     uint16_t port = 0;
-    char peer[40], text[8], described[1000];
+    char pcap[80], peer[40], text[8], described[1000];
     size_t at, length = 0;
+    long records = 0;
     pthread_t server;
     int result;
     CHECK(data && pipe(looked) == 0);
@@ -80,6 +98,8 @@ int main(void)
     CHECK(lacuna_settings_set(settings, "ecn", "off") == LACUNA_OK);
     CHECK(lacuna_settings_set(settings, "cc", "bbr") == LACUNA_OK);
     CHECK(lacuna_settings_set(settings, "rate_bits_per_s", "5000000000") == LACUNA_OK);
+    snprintf(pcap, sizeof(pcap), "/tmp/lacuna-endpoint-%ld.pcap", (long)getpid());
+    CHECK(lacuna_settings_set(settings, "pcap", pcap) == LACUNA_OK);
     CHECK(lacuna_context_new(settings, &here) == LACUNA_OK);
     CHECK(lacuna_context_new(settings, &there) == LACUNA_OK);
     CHECK(lacuna_listener_new(there, "127.0.0.1:0", NULL, &listener) == LACUNA_OK);
@@ -114,6 +134,9 @@ int main(void)
     lacuna_context_free(here);
     lacuna_context_free(there);
     lacuna_settings_free(settings);
+    /* Both contexts wrote to one file. */
+    CHECK(captured(pcap, &records) > 2 * BYTES && records > 10);
+    CHECK(unlink(pcap) == 0);
     free(data);
     puts("done");
     return 0;

@@ -46,6 +46,10 @@ int main(void)
     CHECK(lacuna_settings_set(settings, "path_memory", ".") == LACUNA_OK);
     CHECK_CODE(lacuna_context_new(settings, &context), LACUNA_SYSTEM, "cannot use . as path");
     CHECK(lacuna_settings_set(settings, "path_memory", "") == LACUNA_OK);
+    CHECK(lacuna_settings_set(settings, "pcap", "no such folder/file") == LACUNA_OK);
+    CHECK_CODE(lacuna_context_new(settings, &context), LACUNA_SYSTEM, "cannot write no such");
+    CHECK(lacuna_settings_set(settings, "pcap", "") == LACUNA_OK);
+    CHECK_CODE(lacuna_settings_set(settings, "pcap_limit_bytes", "0"), LACUNA_USAGE, "more than");
     CHECK(!context);
     CHECK_CODE(lacuna_context_new(NULL, NULL), LACUNA_USAGE, "context is NULL");
     CHECK(lacuna_context_new(NULL, &context) == LACUNA_OK);
