@@ -137,15 +137,15 @@ impl Capture {
         })
     }
 
-    /// Says what it holds at the end of a command that ends like this; the command fails if the
-    /// file did.
+    /// Ends it with a command that ends like this, best once its sockets are closed, and says what it
+    /// holds; the command fails if the file did.
     pub(crate) fn conclude(
         &self,
         ended: Result<(), Failure>,
         output: Output,
     ) -> Result<(), Failure> {
         let Some(open) = &self.0 else { return ended };
-        match open.writer.finish() {
+        match open.writer.close() {
             Ok(summary) => {
                 output.note(&format!(
                     "captured {} ({} sent, {} received), {}: {}",

@@ -99,6 +99,25 @@ fn the_demo_verifies_every_mode() {
 }
 
 #[test]
+fn a_plot_that_nobody_asked_for_and_that_cannot_be_written_fails_no_demo() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // Also for the superuser, who may write into any folder.
+    std::fs::create_dir(folder.path().join("lacuna-demo.svg")).expect("made");
+    let small = [&SMALL_DEMO[..7], &["--runs", "1", "--mode", "sr"]].concat();
+    let demo = |options: &[&str]| {
+        spawn(lacuna(&[&small, options].concat()).current_dir(folder.path())).finish()
+    };
+    let output = demo(&[]);
+    assert_eq!(output.code, 0, "{output:?}");
+    assert!(output.stderr.contains("no plot: cannot write lacuna-demo.svg"), "{output:?}");
+    let quiet = demo(&["-q"]);
+    assert_eq!((quiet.code, &*quiet.stderr), (0, ""), "{quiet:?}");
+    let asked = demo(&["-q", "--plot", "lacuna-demo.svg"]);
+    assert_eq!(asked.code, 5, "{asked:?}");
+    assert!(asked.stdout.is_empty(), "before it begins: {asked:?}");
+}
+
+#[test]
 fn the_demo_without_repair_tells_what_is_missing() {
     let options = ["--mode", "raw", "--mode", "raw", "--loss", "0.1", "--size", "4MiB"];
     let args = [&SMALL_DEMO[..1], &SMALL_DEMO[3..], &options].concat();

@@ -192,7 +192,9 @@ pub(crate) fn run(args: &PerfArgs, output: Output) -> Result<(), Failure> {
             let stop = Box::new(interrupt::requested);
             let server = Server::open(args, Settings::new(args), None, output, stop)?;
             listening::tell(output, server.local_addr(), "tcp", "")?;
-            server.capture().conclude(server.run(), output)
+            let (capture, ended) = (server.capture().clone(), server.run());
+            drop(server);
+            capture.conclude(ended, output)
         }
         Side::Client(args) => client::run(args, output),
     }

@@ -295,6 +295,61 @@ fn each_burst_is_in_the_file_at_once_and_each_write_brings_whole_records() {
 }
 
 #[test]
+fn a_closed_capture_stays_as_it_was_told() {
+    let memory = Memory::new();
+    let writer = PcapWriter::new(Box::new(memory.clone()), PcapOptions::default()).unwrap();
+    let [mut a, b] = pair(["10.0.0.1:1", "10.0.0.2:2"], &writer);
+    send(&mut a, 0, b.local_addr(), &packets(&[100]));
+    let told = writer.close().unwrap();
+    send(&mut a, 0, b.local_addr(), &packets(&[100]));
+    assert_eq!((told.packets, parse(&memory.bytes()).len()), (1, 1));
+    assert_eq!(writer.summary(), told);
+}
+
+#[test]
+fn tshark_decodes_packets_and_pieces_of_packets() {
+    use lacuna_wire::{DataHeader, Qpn};
+    let tshark = |arguments: &[&str]| std::process::Command::new("tshark").args(arguments).output();
+    if tshark(&["--version"]).is_err() {
+        println!("skipped: no tshark");
+        return;
+    }
+    // A packet of 1,000 bytes as it is, with an address, and its pieces: 400 bytes, and the rest.
+    let header = DataHeader {
+        dest: Qpn::from_bits(0x100),
+        psn: 7,
+        ends_message: false,
+        carries_immediate: false,
+        address: None,
+        rkey: 0x1122_3344,
+        length: 1000,
+        behind: 0,
+        immediate: 0x5566_7788,
+    };
+    let at =
+        |address, length, behind| DataHeader { address: Some(address), length, behind, ..header };
+    let all = [header, at(0, 1000, 0), at(0, 400, 600), at(400, 600, 0)];
+    let sent = all.map(|header| {
+        let payload = vec![7; header.length as usize];
+        let mut packet = vec![0; header.header_bytes()];
+        header.emit(&mut packet);
+        let trailer = header.trailer(&[&packet, &payload]);
+        [&packet[..], &payload, &trailer].concat()
+    });
+    let path = std::env::temp_dir().join(format!("lacuna-tshark-{}.pcap", std::process::id()));
+    let writer = PcapWriter::create(&path).unwrap();
+    let [mut a, b] = pair(["10.0.0.1:1111", "10.0.0.2:2222"], &writer);
+    send(&mut a, 0, b.local_addr(), &sent);
+    let fields = ["infiniband.bth.opcode", "infiniband.reth.dmalen", "_ws.malformed"];
+    let mut arguments = vec!["-r", path.to_str().unwrap(), "-T", "fields"];
+    fields.iter().for_each(|field| arguments.extend(["-e", field]));
+    let output = tshark(&arguments).unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text, "37\t\t\n43\t1000\t\n43\t1000\t\n43\t600\t\n", "{}", output.status);
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
 fn packets_of_other_formats_keep_their_port_and_bytes() {
     let memory = Memory::new();
     let options = PcapOptions { is_foreign: true, ..PcapOptions::default() };

@@ -100,6 +100,7 @@ struct Shared {
     /// Why nothing is written any more.
     error: Option<io::Error>,
     on_end: Option<OnEnd>,
+    is_closed: bool,
     /// The frame being built.
     frame: Vec<u8>,
     /// Whole records on their way to the file.
@@ -162,6 +163,7 @@ impl PcapWriter {
             summary,
             error: None,
             on_end: None,
+            is_closed: false,
             frame,
             records: Vec::new(),
         };
@@ -192,6 +194,17 @@ impl PcapWriter {
         }
     }
 
+    /// Ends the capture, so that what this says of the file stays true: what comes past from now on is
+    /// neither written nor counted.
+    ///
+    /// # Errors
+    ///
+    /// As of [`PcapWriter::finish`].
+    pub fn close(&self) -> io::Result<PcapSummary> {
+        self.lock().is_closed = true;
+        self.finish()
+    }
+
     /// Writes packets of one flow, all of the same moment. `next` appends a packet to what it is
     /// handed, and says whether it did.
     pub(super) fn write(
@@ -202,6 +215,9 @@ impl PcapWriter {
         mut next: impl FnMut(&mut Vec<u8>) -> bool,
     ) {
         let mut shared = self.lock();
+        if shared.is_closed {
+            return;
+        }
         let dress = if shared.options.is_foreign { Dress::Plain } else { Dress::Roce };
         let mut frame = std::mem::take(&mut shared.frame);
         let time_ns = shared.options.time.of(now_ns);

@@ -133,6 +133,7 @@ pub(crate) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
     // however long the disk takes.
     let serve = move |stream| server.connected(stream);
     let ended = reception.run(args.once, &interrupt::requested, Duration::MAX, serve);
+    drop((reception, context));
     capture.conclude(ended, output)
 }
 
