@@ -143,7 +143,10 @@ int lacuna_settings_new(struct lacuna_settings **settings);
  * channels (1 to 16), datapath (udp, udp-plain), progress (threads, manual),
  * receive_buffer_bytes, ecn (on, off: whether packets may be marked), path_memory
  * (a file that keeps what paths are like, for the next program; nothing need be
- * there yet; "" for none). Of a connection: mode (auto, sr, sr:rto, raw, ec, or with
+ * there yet; "" for none), pcap (a file that every packet is captured to, replaced
+ * if it exists; contexts of the same settings share it; made up in it are the
+ * headers of IP and UDP, the UDP destination port 4791 and the ICRC; "" for none),
+ * pcap_limit_bytes (where the capture ends; the traffic goes on). Of a connection: mode (auto, sr, sr:rto, raw, ec, or with
  * a code of one's own as in ec:mds:32:8), chunk_bytes, mtu_bytes (or "probe"),
  * split (as in 10+18+4), generations, max_message_bytes, cc (congestion control:
  * bbr, cubic, fixed, or auto, which is fixed if a rate is given, else bbr),
