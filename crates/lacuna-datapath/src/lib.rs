@@ -21,8 +21,9 @@
 //!   sleeps in real time; a test on a fake clock does not use one.)
 //! * Randomness comes from a seed: the same seed and the same calls give the same packets.
 //! * Nothing blocks except [`Waiter::wait`], and nothing allocates per packet once it is warm.
-//! * Unsafe code is confined to `burst/raw.rs` and to the files named after system calls,
-//!   `tcp/syscall.rs`, `udp/syscall.rs`, `wait/syscall.rs` and `wait/syscall_poll.rs`.
+//! * Unsafe code is confined to `burst/raw.rs`, `process/single.rs`, `process/descriptors.rs` and to the
+//!   files named after system calls, `process/syscall.rs`, `tcp/syscall.rs`, `udp/syscall.rs`,
+//!   `wait/syscall.rs` and `wait/syscall_poll.rs`.
 
 #![deny(unsafe_code)]
 
@@ -33,6 +34,7 @@ mod fatal;
 pub mod impair;
 pub mod mem;
 pub mod pcap;
+pub mod process;
 mod received;
 mod tcp;
 pub mod testing;
@@ -49,6 +51,7 @@ pub use impair::{
 };
 pub use mem::{Mem, MemNetwork};
 pub use pcap::{Pcap, PcapOptions, PcapSummary, PcapTime, PcapWriter};
+pub use process::Process;
 pub use received::ReceivedBatch;
 pub use tcp::{TcpPath, listen, set_tcp_rto_min, tcp_path};
 pub use udp::{Offload, Udp, UdpConfig};

@@ -32,7 +32,16 @@ fn bind_at(local: SocketAddr, config: &UdpConfig) -> Result<UdpSocket, (&'static
     grow(config.receive_buffer_bytes, &|bytes| socket.set_recv_buffer_size(bytes));
     grow(config.send_buffer_bytes, &|bytes| socket.set_send_buffer_size(bytes));
     socket.bind(&local.into()).map_err(step("the system refuses"))?;
+    note(&socket);
     Ok(socket.into())
+}
+
+/// So that a child process can close it.
+fn note(socket: &Socket) {
+    #[cfg(unix)]
+    crate::process::descriptors::note(socket);
+    #[cfg(not(unix))]
+    let _ = socket;
 }
 
 /// The source that the route to `to` says.
@@ -67,6 +76,7 @@ pub(super) fn bind_beside(
         socket.set_reuse_address(true)?;
         socket.bind(&local.into())?;
         socket.set_reuse_address(false)?;
+        note(&socket);
         Ok(socket.into())
     };
     share(true)?;

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use poller::{Alarm, Poller};
 #[cfg(unix)]
-pub(crate) use signal::Signal;
+pub use signal::Signal;
 
 use crate::Datapath;
 

@@ -4,11 +4,13 @@
 //! set and clearing one that is clear are harmless. Neither can fail in a way that matters: the
 //! descriptor is non-blocking, and the only refusal is "already so".
 
+use crate::process::descriptors;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
+/// See the module's text.
 #[derive(Debug)]
-pub(crate) struct Signal {
+pub struct Signal {
     #[cfg(target_os = "linux")]
     event: std::fs::File,
     #[cfg(not(target_os = "linux"))]
@@ -17,44 +19,71 @@ pub(crate) struct Signal {
 
 #[cfg(target_os = "linux")]
 impl Signal {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { event: super::syscall::eventfd()?.into() })
+    /// A flag that is clear.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no file descriptor left.
+    pub fn new() -> io::Result<Self> {
+        let event = super::syscall::eventfd()?;
+        descriptors::note(&event);
+        Ok(Self { event: event.into() })
     }
 
-    pub(crate) fn set(&self) {
+    /// Sets it.
+    pub fn set(&self) {
         // Fails only when the counter is about to overflow: then it is set.
         let _ = (&self.event).write(&1u64.to_ne_bytes());
     }
 
-    pub(crate) fn clear(&self) {
+    /// Clears it.
+    pub fn clear(&self) {
         // One read takes the whole counter; it fails only when the counter is 0.
         let _ = (&self.event).read(&mut [0; 8]);
     }
 
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+    /// What is readable while it is set.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 }
 
 #[cfg(not(target_os = "linux"))]
 impl Signal {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// A flag that is clear.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no file descriptor left.
+    pub fn new() -> io::Result<Self> {
         let ends = std::os::unix::net::UnixStream::pair()?;
         ends.0.set_nonblocking(true)?;
         ends.1.set_nonblocking(true)?;
+        descriptors::note(&ends.0);
+        descriptors::note(&ends.1);
         Ok(Self { ends })
     }
 
-    pub(crate) fn set(&self) {
+    /// Sets it.
+    pub fn set(&self) {
         // Fails only when the buffer is full: then it is set.
         let _ = (&self.ends.0).write(&[1]);
     }
 
-    pub(crate) fn clear(&self) {
+    /// Clears it.
+    pub fn clear(&self) {
         while matches!((&self.ends.1).read(&mut [0; 64]), Ok(1..)) {}
     }
 
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+    /// What is readable while it is set.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.ends.1.as_fd()
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for Signal {
+    fn drop(&mut self) {
+        descriptors::forget(&self.event);
     }
 }
