@@ -7,7 +7,7 @@
 use crate::code::Code;
 use crate::codec::Codec;
 use crate::engine::Engine;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
 static CODECS: Mutex<Vec<Weak<Codec>>> = Mutex::new(Vec::new());
 
@@ -15,8 +15,7 @@ impl Codec {
     /// The codec of a code on an engine, the same for all of this process who ask while it is
     /// in use.
     pub fn shared(code: Code, engine: Engine) -> Arc<Self> {
-        // A list is whole at any time: a panic elsewhere leaves nothing half done.
-        let mut codecs = CODECS.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut codecs) = list() else { return Arc::new(Self::with_engine(code, engine)) };
         let mut in_use = codecs.iter().filter_map(Weak::upgrade);
         if let Some(codec) = in_use.find(|codec| codec.code == code && codec.engine == engine) {
             return codec;
@@ -27,6 +26,22 @@ impl Codec {
         codecs.push(Arc::downgrade(&codec));
         codec
     }
+}
+
+/// The list; `None` if it cannot be had. A process that was forked may have inherited its lock from
+/// a thread that is not there, and then each who asks there has a codec of his own.
+fn list() -> Option<MutexGuard<'static, Vec<Weak<Codec>>>> {
+    /// Far more than whoever has it needs, also if it has to wait for a core.
+    const LOOKS: u32 = 1000;
+    for _ in 0..LOOKS {
+        match CODECS.try_lock() {
+            Ok(codecs) => return Some(codecs),
+            // A list is whole at any time: a panic elsewhere leaves nothing half done.
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+    None
 }
 
 #[cfg(test)]

@@ -17,6 +17,9 @@ use crate::queue_pair::QueuePair;
 use crate::reuse::{Heir, Returned};
 use crate::stats::ConnectionStats;
 use crate::waiting_room::{self, WaitingRoom};
+use lacuna_datapath::process::Own;
+#[cfg(unix)]
+use lacuna_datapath::process::descriptors;
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::qp::Failure;
 use lacuna_wire::{ControlWriter, Packet};
@@ -40,7 +43,7 @@ const LAST_WORDS_BYTES_MAX: usize = 8 << 10;
 /// them, or [`Connection::flush`], first.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    inner: Arc<Inner>,
+    inner: Own<Arc<Inner>>,
 }
 
 struct Inner {
@@ -75,9 +78,9 @@ pub struct Received {
 pub struct Listener {
     context: Context,
     config: ConnectionConfig,
-    tcp: TcpListener,
-    room: Mutex<WaitingRoom>,
-    returned: Arc<Returned>,
+    tcp: Own<TcpListener>,
+    room: Own<Mutex<WaitingRoom>>,
+    returned: Own<Arc<Returned>>,
 }
 
 impl Listener {
@@ -101,17 +104,20 @@ impl Listener {
         config: ConnectionConfig,
     ) -> Result<Self, ConnectError> {
         config.check()?;
+        context.check_process()?;
         let listen = || {
             let tcp = lacuna_datapath::listen(address, waiting_room::BACKLOG)?;
             // Accepting waits in `readable`, for those who have not spoken too.
             tcp.set_nonblocking(true)?;
-            Ok(tcp)
+            #[cfg(unix)]
+            descriptors::note(&tcp);
+            Ok(Own::new(tcp))
         };
         let tcp = listen().map_err(|source| ConnectError::Listen { address, source })?;
         let room = WaitingRoom::new(waiting_room::PEERS_MAX)
             .map_err(|source| ConnectError::Listen { address, source })?;
-        let returned = room.returned().clone();
-        let room = Mutex::new(room);
+        let returned = Own::new(room.returned().clone());
+        let room = Own::new(Mutex::new(room));
         Ok(Self { context: context.clone(), config, tcp, room, returned })
     }
 
@@ -138,6 +144,7 @@ impl Listener {
         &self,
         takes: impl FnOnce(u64) -> Result<(), String>,
     ) -> Result<Connection, ConnectError> {
+        self.context.check_process()?;
         let address = self.local_addr();
         let next = self.room().next(&self.tcp, handshake::patience_of(&self.config));
         let exchange = next.map_err(|source| ConnectError::Listen { address, source })??;
@@ -149,8 +156,12 @@ impl Listener {
     /// server may do that on a thread per peer, with [`Listener::agree`]. It may be
     /// one that has served before; see [`Connection::connect`].
     pub fn accept_stream(&self) -> Result<TcpStream, ConnectError> {
+        self.context.check_process()?;
         let address = self.local_addr();
         let next = self.room().next_stream(&self.tcp);
+        // What becomes of it in a child process is the caller's matter.
+        #[cfg(unix)]
+        let next = next.inspect(descriptors::forget);
         next.map_err(|source| ConnectError::Listen { address, source })
     }
 
@@ -176,6 +187,7 @@ impl Listener {
         stream: TcpStream,
         takes: impl FnOnce(u64) -> Result<(), String>,
     ) -> Result<Connection, ConnectError> {
+        self.context.check_process()?;
         let heir = self.heir();
         Connection::new(handshake::accept(&self.context, stream, &self.config, heir, takes)?)
     }
@@ -203,6 +215,7 @@ impl Connection {
         peer: impl ToSocketAddrs + std::fmt::Display,
         config: ConnectionConfig,
     ) -> Result<Self, ConnectError> {
+        context.check_process()?;
         Self::new(*connecting::connect(context, &peer, config)?)
     }
 
@@ -219,7 +232,7 @@ impl Connection {
         tracing::info!(%peer, %chosen, "connected");
         let started = Instant::now();
         let inner = Inner { queue_pair, config, chosen, peer, watched, started };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self { inner: Own::new(Arc::new(inner)) })
     }
 
     /// The peer's control address.

@@ -14,6 +14,7 @@ use crate::paths::{Paths, Remembered};
 use crate::reuse::Idle;
 use crate::roster::Roster;
 use crate::worker::{Worker, WorkerCounters};
+use lacuna_datapath::process::Own;
 use lacuna_datapath::{Capabilities, Datapath, MemNetwork, Offload, Udp, UdpConfig, Waiter};
 use lacuna_proto::path::pool::{Pool, Senders};
 use lacuna_wire::{CHANNELS_MAX, RejectKind};
@@ -155,9 +156,16 @@ impl ContextStats {
 ///
 /// Clones are the same context. Queue pairs and listeners keep it, too; its sockets
 /// are closed and its threads end with the last of them.
+///
+/// A child process (`fork`) has none of the threads, and shares the sockets with its
+/// parent: it makes a context of its own. It may drop what it has inherited, which
+/// closes the descriptors that it has inherited and does nothing else: the parent's
+/// connections go on. To make connections or queue pairs with it is an error there,
+/// [`Context::progress`] and its like do nothing, and all else that concerns an
+/// inherited queue pair panics, since it might wait for ever.
 #[derive(Clone)]
 pub struct Context {
-    inner: Arc<Inner>,
+    inner: Own<Arc<Inner>>,
 }
 
 struct Inner {
@@ -269,7 +277,23 @@ impl Context {
             roster,
             watch_due_ns: AtomicU64::new(0),
         };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self { inner: Own::new(Arc::new(inner)) })
+    }
+
+    /// Whether another process has made it, from which this one was forked.
+    pub fn is_inherited(&self) -> bool {
+        self.inner.is_inherited()
+    }
+
+    /// An error in a process that has inherited it.
+    pub(crate) fn check_process(&self) -> Result<(), ContextError> {
+        if self.is_inherited() { Err(ContextError::Inherited) } else { Ok(()) }
+    }
+
+    /// The one worker of manual progress, in its process: another would take the packets
+    /// that are that one's.
+    fn manual(&self) -> Option<&Mutex<Worker>> {
+        self.inner.manual.as_ref().filter(|_| !self.is_inherited())
     }
 
     /// What it was made with.
@@ -307,7 +331,7 @@ impl Context {
     /// Makes progress once, without waiting, for [`Progress::Manual`]; `false` if there was
     /// nothing to do. With threads it does nothing.
     pub fn progress(&self) -> bool {
-        let Some(worker) = &self.inner.manual else { return false };
+        let Some(worker) = self.manual() else { return false };
         let mut worker = lock(worker);
         let worked = worker.step();
         let now_ns = worker.stepped_ns();
@@ -319,7 +343,7 @@ impl Context {
     /// As [`Context::progress`], but leaves at once if another thread is making
     /// progress just now: `None` then, and always with threads.
     pub fn try_progress(&self) -> Option<bool> {
-        let mut worker = match self.inner.manual.as_ref()?.try_lock() {
+        let mut worker = match self.manual()?.try_lock() {
             Ok(worker) => worker,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
@@ -335,6 +359,9 @@ impl Context {
     /// next one that wants to sleep there. It holds the worker while it sleeps, so
     /// this is how another thread gets to make progress itself.
     pub fn interrupt(&self) {
+        if self.is_inherited() {
+            return;
+        }
         for inbox in &self.inner.inboxes {
             inbox.wake();
         }
@@ -343,7 +370,7 @@ impl Context {
     /// Makes progress; if there is nothing to do, looks again for a while, then
     /// sleeps, at most `limit`. It may return early without a reason.
     pub fn progress_within(&self, limit: Duration) {
-        let Some(worker) = &self.inner.manual else { return };
+        let Some(worker) = self.manual() else { return };
         self.watch(self.inner.clock.now_ns());
         lock(worker).step_or_wait(Some(limit.min(WATCH_EVERY)));
     }

@@ -42,6 +42,11 @@ pub enum ContextError {
         /// Its word for it.
         source: io::Error,
     },
+    /// It was made before this process was forked. The caller's fault.
+    #[error(
+        "the context was made by a process that this one was forked from, and works there only: make one here"
+    )]
+    Inherited,
 }
 
 /// A queue pair could not be made or connected.
@@ -100,6 +105,9 @@ pub enum QueuePairError {
     /// It is connected already.
     #[error("the queue pair is connected already")]
     Connected,
+    /// Its context is of no use in this process. The caller's fault.
+    #[error(transparent)]
+    Context(#[from] ContextError),
     /// All queue pair numbers of the context are in use.
     #[error("all {limit} queue pairs of this context are in use")]
     TooMany {

@@ -262,6 +262,11 @@ impl RecvHandle {
 
     fn close(&mut self) -> Option<PostedReceive> {
         let posted = self.posted.take()?;
+        if self.owner.context.is_inherited() {
+            // In this process nobody writes to it, and a thread that is not here may hold it.
+            std::mem::forget(posted);
+            return None;
+        }
         let now_ns = self.owner.context.clock().now_ns();
         let table = self.owner.shared.table();
         for part in &posted.parts {
@@ -372,6 +377,9 @@ impl SendHandle {
 
 impl Drop for SendHandle {
     fn drop(&mut self) {
+        if self.owner.context.is_inherited() {
+            return;
+        }
         self.owner.shared.with_qp(|qp| qp.release_send(self.id));
     }
 }
@@ -432,7 +440,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.ended {
+        if self.ended || self.owner.context.is_inherited() {
             return;
         }
         // A stream that was not ended is given up.

@@ -15,8 +15,10 @@ use crate::clock::Clock;
 use crate::goodbye::{self, Goodbye};
 use crate::reuse::{Heir, Kept, RETURNED_FOR, RETURNED_MAX};
 use crate::shared::{Machine, Shared};
+#[cfg(unix)]
+use lacuna_datapath::{process::descriptors, wait::Signal};
 use lacuna_proto::qp::{Failure, Gone};
-use mio::{Events, Interest, Poll, Registry, Token, Waker};
+use mio::{Events, Interest, Poll, Registry, Token};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -176,7 +178,7 @@ pub(crate) struct Monitor {
     clock: Clock,
     poll: Mutex<Poll>,
     registry: Registry,
-    waker: Waker,
+    alarm: Alarm,
     watched: Mutex<HashMap<Token, Arc<Watched>>>,
     /// Those that have said goodbye and wait for the peer's, the longest in front.
     parting: Mutex<VecDeque<(Instant, Arc<Watched>)>>,
@@ -189,10 +191,15 @@ pub(crate) struct Monitor {
 impl Monitor {
     pub(crate) fn new(clock: Clock) -> io::Result<Self> {
         let poll = Poll::new()?;
+        let registry = poll.registry().try_clone()?;
+        #[cfg(unix)]
+        descriptors::note(poll.registry());
+        #[cfg(unix)]
+        descriptors::note(&registry);
         Ok(Self {
             clock,
-            registry: poll.registry().try_clone()?,
-            waker: Waker::new(poll.registry(), WAKE)?,
+            alarm: Alarm::new(&registry)?,
+            registry,
             poll: Mutex::new(poll),
             watched: Mutex::new(HashMap::new()),
             parting: Mutex::default(),
@@ -288,9 +295,7 @@ impl Monitor {
     }
 
     fn wake(&self) {
-        if let Err(error) = self.waker.wake() {
-            tracing::error!(%error, "cannot wake the thread that watches connections");
-        }
+        self.alarm.ring();
     }
 
     /// Looks at what connections have said so far, without waiting.
@@ -317,6 +322,9 @@ impl Monitor {
             std::thread::yield_now();
         }
         for event in &events {
+            if event.token() == WAKE {
+                self.alarm.hush();
+            }
             let watched = lock(&self.watched).get(&event.token()).cloned();
             if let Some(watched) = watched
                 && !watched.check(self.clock)
@@ -327,6 +335,55 @@ impl Monitor {
         self.end_parting();
         events.iter().count() == EVENTS
     }
+}
+
+#[cfg(unix)]
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        descriptors::forget(lock(&self.poll).registry());
+        descriptors::forget(&self.registry);
+    }
+}
+
+/// Wakes the thread that watches.
+#[cfg(unix)]
+struct Alarm(Signal);
+
+#[cfg(unix)]
+impl Alarm {
+    fn new(registry: &Registry) -> io::Result<Self> {
+        use std::os::fd::AsRawFd;
+        let signal = Signal::new()?;
+        let number = signal.as_fd().as_raw_fd();
+        registry.register(&mut mio::unix::SourceFd(&number), WAKE, Interest::READABLE)?;
+        Ok(Self(signal))
+    }
+
+    fn ring(&self) {
+        self.0.set();
+    }
+
+    fn hush(&self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(not(unix))]
+struct Alarm(mio::Waker);
+
+#[cfg(not(unix))]
+impl Alarm {
+    fn new(registry: &Registry) -> io::Result<Self> {
+        mio::Waker::new(registry, WAKE).map(Self)
+    }
+
+    fn ring(&self) {
+        if let Err(error) = self.0.wake() {
+            tracing::error!(%error, "cannot wake the thread that watches connections");
+        }
+    }
+
+    fn hush(&self) {}
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -438,10 +495,9 @@ mod tests {
 
     #[test]
     fn who_never_says_goodbye_is_closed_in_the_end_though_nothing_else_happens() {
-        let monitor = Arc::new(Monitor {
-            parting_for: Duration::from_millis(1),
-            ..Monitor::new(Clock::new()).unwrap()
-        });
+        let mut monitor = Monitor::new(Clock::new()).unwrap();
+        monitor.parting_for = Duration::from_millis(1);
+        let monitor = Arc::new(monitor);
         let thread = std::thread::spawn({
             let monitor = monitor.clone();
             move || monitor.run()

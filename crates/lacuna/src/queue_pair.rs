@@ -59,6 +59,11 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
+        if self.context.is_inherited() {
+            // A worker that is not here may have been in the middle of changing it.
+            std::mem::forget(self.shared.clone());
+            return;
+        }
         let mut state = self.shared.lock();
         let peer = self.peer.get().copied().or_else(|| state.peer());
         let mut found = None;
@@ -102,6 +107,7 @@ impl Context {
     /// that `config` gives, 4096 if it gives none.
     pub fn queue_pair(&self, config: &ConnectionConfig) -> Result<QueuePair, QueuePairError> {
         check_config(config)?;
+        self.check_process()?;
         let geometry = config.geometry(config.mtu_bytes.unwrap_or(4096), self.config().channels)?;
         let keys = Keys::random()?;
         let qkey = keys.qkey;

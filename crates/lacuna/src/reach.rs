@@ -87,6 +87,8 @@ fn connect(
         while let Some(address) = turns.take(now) {
             let begun = begin(address).and_then(|mut attempt| {
                 end_by_reset(&attempt, true)?;
+                #[cfg(unix)]
+                lacuna_datapath::process::descriptors::note(&attempt);
                 let token = Token(attempts.len());
                 poll.registry().register(&mut attempt, token, Interest::WRITABLE)?;
                 Ok(attempt)

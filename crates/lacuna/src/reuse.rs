@@ -168,6 +168,8 @@ impl Bell {
         let (rope, clapper) = std::os::unix::net::UnixStream::pair()?;
         rope.set_nonblocking(true)?;
         clapper.set_nonblocking(true)?;
+        lacuna_datapath::process::descriptors::note(&rope);
+        lacuna_datapath::process::descriptors::note(&clapper);
         Ok(Self { rope, clapper })
     }
 

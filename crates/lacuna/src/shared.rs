@@ -5,8 +5,10 @@
 //! application waits for pins), and closing waits without the lock.
 
 use crate::address::ScopedIp;
+use crate::error::ContextError;
 use crate::handshake::early::Early;
 use crate::inbox::Inbox;
+use lacuna_datapath::Process;
 use lacuna_proto::few::Few;
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::{Failure, QpStats, QueuePair};
@@ -70,6 +72,7 @@ impl State {
 pub(crate) struct Shared {
     pub(crate) number: u32,
     pub(crate) qkey: u32,
+    process: Process,
     state: Mutex<State>,
     /// The connected queue pair's slots, for those who close receives.
     table: OnceLock<Arc<RecvTable>>,
@@ -102,6 +105,7 @@ impl Shared {
         Self {
             number,
             qkey,
+            process: Process::current(),
             table: OnceLock::new(),
             failure: OnceLock::new(),
             changed: Condvar::new(),
@@ -175,7 +179,10 @@ impl Shared {
         }
     }
 
+    /// # Panics
+    /// In a process that has inherited it: a thread that is not there may hold it.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        assert!(self.process.is_current(), "{}", ContextError::Inherited);
         // A panic under the lock is a bug that the panicking thread reports; if
         // it was a worker, all queue pairs are failed right after.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -45,6 +45,8 @@ impl Exchange {
         goodbye: Option<Goodbye>,
         deadline: Instant,
     ) -> Result<Self, ConnectError> {
+        #[cfg(unix)]
+        lacuna_datapath::process::descriptors::note(&stream);
         let peer = stream.peer_addr();
         let peer = peer
             .map(canonical)
