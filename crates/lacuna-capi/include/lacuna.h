@@ -4,7 +4,9 @@
  * docs/c-library.md is the manual.
  *
  * A thread must not be cancelled (pthread_cancel) while it is inside a call: that aborts
- * the process. */
+ * the process. A child process (fork) makes a context of its own: of what it has inherited
+ * it may free each thing, which changes nothing for its parent, and all other calls with
+ * that are errors. */
 
 #ifndef LACUNA_LACUNA_H
 #define LACUNA_LACUNA_H
@@ -180,7 +182,9 @@ int lacuna_context_progress(struct lacuna_context *context, int *worked);
 /**
  * Frees a context. NULL is allowed. Listeners and connections that were made
  * with it go on; the sockets are closed with the last of them. Must be the last
- * call with the context.
+ * call with the context. In a child process (fork) that has inherited it, it closes
+ * all inherited descriptors of the library, and nothing else; the parent's
+ * connections go on.
  */
 void lacuna_context_free(struct lacuna_context *context);
 
@@ -214,7 +218,7 @@ int lacuna_listener_accept(struct lacuna_listener *listener,
 
 /**
  * Frees a listener. NULL is allowed. Its connections go on. Must be the last
- * call with it.
+ * call with it. In a child process that has inherited it, see lacuna_context_free().
  */
 void lacuna_listener_free(struct lacuna_listener *listener);
 
@@ -232,7 +236,8 @@ int lacuna_connect(struct lacuna_context *context,
 /**
  * Closes and frees a connection, with its receives and sends. NULL is allowed.
  * The peer is told in good order. Nothing touches the program's memory after it
- * returns. Must be the last call with the connection and what was made of it.
+ * returns. Must be the last call with the connection and what was made of it. In a
+ * child process that has inherited it, see lacuna_context_free(): nobody is told.
  */
 void lacuna_connection_free(struct lacuna_connection *connection);
 
@@ -379,7 +384,7 @@ int lacuna_send_wait(struct lacuna_send *send);
 /**
  * Frees a send; one that goes on is given up. When it returns the bytes are the
  * program's again. May be called from any thread; waits for other calls with
- * it.
+ * it. In a child process that has inherited it, see lacuna_context_free().
  */
 int lacuna_send_free(struct lacuna_send *send);
 

@@ -4,7 +4,9 @@
  * docs/c-library.md is the manual.
  *
  * A thread must not be cancelled (pthread_cancel) while it is inside a call: that aborts
- * the process. */
+ * the process. A child process (fork) makes a context of its own: of what it has inherited
+ * it may free each thing, which changes nothing for its parent, and all other calls with
+ * that are errors. */
 
 #ifndef LACUNA_SDR_H
 #define LACUNA_SDR_H
@@ -270,7 +272,9 @@ struct sdr_context *sdr_context_create(const char *dev_name,
  * Ends a context with all that was made of it: queue pairs, their handles, and
  * registrations. Nothing touches the program's memory after it returns.
  *
- * Must be the last call with this context and with anything made of it.
+ * Must be the last call with this context and with anything made of it. In a child
+ * process (fork) that has inherited the context it closes all inherited descriptors
+ * of the library, and nothing else.
  */
 int sdr_context_destroy(struct sdr_context *context);
 
@@ -286,7 +290,7 @@ struct sdr_qp *sdr_qp_create(struct sdr_context *ctx, struct sdr_qp_attr *qp_att
  * touches their memory after it returns, and their handles answer with errors.
  *
  * May be called from any thread; calls of other threads with this queue pair
- * are waited for.
+ * are waited for. In a child process that has inherited it, see sdr_context_destroy().
  */
 int sdr_qp_destroy(struct sdr_qp *qp);
 

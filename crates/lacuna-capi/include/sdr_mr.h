@@ -4,7 +4,9 @@
  * docs/c-library.md is the manual.
  *
  * A thread must not be cancelled (pthread_cancel) while it is inside a call: that aborts
- * the process. */
+ * the process. A child process (fork) makes a context of its own: of what it has inherited
+ * it may free each thing, which changes nothing for its parent, and all other calls with
+ * that are errors. */
 
 #ifndef LACUNA_SDR_MR_H
 #define LACUNA_SDR_MR_H
@@ -45,7 +47,8 @@ struct sdr_mr *sdr_mr_reg(struct sdr_context *ctx,
 
 /**
  * Ends a registration. SDR_RETRY while a posted receive or a send that is not
- * complete uses it. May be called from any thread.
+ * complete uses it. May be called from any thread. In a child process that has
+ * inherited it, see sdr_context_destroy().
  */
 int sdr_mr_dereg(struct sdr_mr *mr);
 

@@ -1,12 +1,15 @@
 //! From Rust's results to C's codes, with a text for each thread's last error.
 //!
 //! Every exported function is one call of [`code`] or [`object`]. A panic ends
-//! there: it is a bug of this library, and becomes an error like any other.
+//! there: it is a bug of this library, and becomes an error like any other. It is
+//! not printed, here or on the library's threads: standard error is the program's.
 
 use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Done.
 pub(crate) const OK: c_int = 0;
@@ -46,6 +49,11 @@ impl Failure {
         Self::new(USAGE, text)
     }
 
+    /// What is said of it.
+    pub(crate) fn into_text(self) -> String {
+        self.text.unwrap_or_default()
+    }
+
     /// Whether calling again can help.
     pub(crate) fn is_retry(&self) -> bool {
         self.code == RETRY
@@ -54,6 +62,35 @@ impl Failure {
     /// Not now, and that is nothing to talk about.
     pub(crate) const fn retry() -> Self {
         Self { code: RETRY, text: None }
+    }
+}
+
+/// What the first panic of this process said, and where.
+static FIRST_PANIC: OnceLock<String> = OnceLock::new();
+
+/// Keeps panics off standard error from now on, and the first for the error's text.
+/// All Rust code behind this copy of the standard library is this library's.
+pub(crate) fn hush_panics() {
+    static IS_DONE: AtomicBool = AtomicBool::new(false);
+    if !IS_DONE.swap(true, Ordering::Relaxed) {
+        std::panic::set_hook(Box::new(|panic: &PanicHookInfo<'_>| {
+            // Later ones follow from it more often than not.
+            let _ = FIRST_PANIC.set(panic.to_string());
+        }));
+    }
+}
+
+/// A bug that was noticed after it happened.
+pub(crate) fn bug() -> Failure {
+    let said = FIRST_PANIC.get().map_or("a thread has panicked", String::as_str);
+    Failure::new(BUG, format!("bug in liblacuna, please report: {said}; make a new context"))
+}
+
+/// A queue pair that cannot go on.
+pub(crate) fn broken(failure: &lacuna::Failure) -> Failure {
+    match failure {
+        lacuna::Failure::WorkerPanicked => bug(),
+        failure => Failure::new(PEER, failure.to_string()),
     }
 }
 
@@ -97,7 +134,7 @@ fn run<R>(call: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
 }
 
 /// The text of a panic.
-pub(crate) fn message(panic: &Box<dyn Any + Send>) -> &str {
+fn message(panic: &Box<dyn Any + Send>) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic")
 }
@@ -127,6 +164,28 @@ mod tests {
         assert!(text().ends_with("what then"), "{}", text());
         assert_eq!(sdr_code(|| panic!("again")), USAGE);
         assert!(object::<u8>(|| panic!("and again")).is_null());
+    }
+
+    /// In a process of its own, whose standard error can be seen.
+    #[test]
+    fn a_panic_is_not_printed_and_said_by_the_errors_that_follow() {
+        const INSIDE: &str = "LACUNA_TEST_HUSHED";
+        if std::env::var_os(INSIDE).is_some() {
+            hush_panics();
+            assert_eq!(code(|| panic!("what")), BUG);
+            assert!(std::thread::spawn(|| panic!("then")).join().is_err());
+            assert_eq!(code(|| Err(broken(&lacuna::Failure::WorkerPanicked))), BUG);
+            assert!(text().contains("outcome.rs") && text().contains("what"), "{}", text());
+            // Past the harness, which prints what it catches.
+            std::process::exit(0);
+        }
+        let name = "outcome::tests::a_panic_is_not_printed_and_said_by_the_errors_that_follow";
+        let test = std::env::current_exe().unwrap();
+        let mut command = std::process::Command::new(test);
+        command.args(["--exact", name, "--nocapture"]).env(INSIDE, "1");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", output.status);
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     }
 
     #[test]

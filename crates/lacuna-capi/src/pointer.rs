@@ -6,9 +6,57 @@
 //! length of the call.
 
 use crate::outcome::Failure;
+use lacuna::datapath::Process;
+use lacuna::datapath::process::descriptors;
 use std::ffi::{CStr, c_char};
 
-/// An object that the program hands back, or a struct that it fills in.
+/// What the program holds by pointer, and only the process that made it can use.
+pub(crate) trait Object {
+    /// The process that made it.
+    fn process(&self) -> Process;
+}
+
+/// An object that the program hands back, to be used.
+///
+/// # Safety
+/// As for [`shared`].
+#[inline]
+pub(crate) unsafe fn object<'a, T: Object>(
+    pointer: *const T,
+    name: &str,
+) -> Result<&'a T, Failure> {
+    // SAFETY: the caller's promise.
+    let object = unsafe { shared(pointer, name) }?;
+    if object.process().is_current() { Ok(object) } else { Err(inherited(name)) }
+}
+
+#[cold]
+fn inherited(name: &str) -> Failure {
+    Failure::usage(format!(
+        "{name} belongs to the process that this one was forked from: here it can only be freed; make a context here, or call exec"
+    ))
+}
+
+/// An object that the program hands back, to be freed; `None` in a process that has inherited it.
+/// There nothing of it is touched, memory included, as threads that are not there may have been in
+/// the middle of changing it, and all descriptors that were inherited are closed.
+///
+/// # Safety
+/// As for [`shared`].
+pub(crate) unsafe fn to_free<'a, T: Object>(
+    pointer: *const T,
+    name: &str,
+) -> Result<Option<&'a T>, Failure> {
+    // SAFETY: the caller's promise.
+    let object = unsafe { shared(pointer, name) }?;
+    if object.process().is_current() {
+        return Ok(Some(object));
+    }
+    descriptors::close_inherited();
+    Ok(None)
+}
+
+/// A struct that the program fills in, or one of [`object`]s.
 ///
 /// # Safety
 /// If not NULL and aligned, `pointer` points to a live `T` that is not changed

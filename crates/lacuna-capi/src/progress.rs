@@ -105,9 +105,8 @@ impl Driver {
             let (context, turn) = (context.clone(), turn.clone());
             let builder = std::thread::Builder::new().name("lacuna-cover".to_owned());
             builder.spawn(move || {
-                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| turn.cover(&context))) {
+                if catch_unwind(AssertUnwindSafe(|| turn.cover(&context))).is_err() {
                     turn.is_ruined.store(true, Ordering::Release);
-                    eprintln!("liblacuna: {}", outcome::message(&panic));
                 }
             })
         };
@@ -209,10 +208,7 @@ impl Driver {
     /// Whether progress can still be made.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         match &self.turn {
-            Some(turn) if turn.is_ruined.load(Ordering::Acquire) => Err(Failure::new(
-                outcome::BUG,
-                "bug in liblacuna, please report: progress has panicked; destroy the context",
-            )),
+            Some(turn) if turn.is_ruined.load(Ordering::Acquire) => Err(outcome::bug()),
             _ => Ok(()),
         }
     }
@@ -256,7 +252,7 @@ impl Drop for Driver {
             // Whether it is parked, asleep, or about to be: both of these last.
             cover.thread().unpark();
             self.context.interrupt();
-            // What it panicked with was printed.
+            // What it panicked with is what the calls say.
             let _ = cover.join();
         }
     }

@@ -69,7 +69,7 @@ fn generated(header: &Header) -> String {
         style: Style::Tag,
         cpp_compat: true,
         header: Some(format!(
-            "/* {}\n *\n * Written from the Rust sources by crates/lacuna-capi/tests/headers.rs: do not edit.\n * docs/c-library.md is the manual.\n *\n * A thread must not be cancelled (pthread_cancel) while it is inside a call: that aborts\n * the process. */",
+            "/* {}\n *\n * Written from the Rust sources by crates/lacuna-capi/tests/headers.rs: do not edit.\n * docs/c-library.md is the manual.\n *\n * A thread must not be cancelled (pthread_cancel) while it is inside a call: that aborts\n * the process. A child process (fork) makes a context of its own: of what it has inherited\n * it may free each thing, which changes nothing for its parent, and all other calls with\n * that are errors. */",
             header.text
         )),
         include_guard: Some(guard),

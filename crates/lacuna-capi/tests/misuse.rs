@@ -5,30 +5,12 @@
 
 mod common;
 
-use common::{Build, Runner, compile, has, root};
+use common::{Build, Runner, compile, declared, has};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 fn every_call() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/c/every_call.c")
-}
-
-/// Functions that the installed headers declare.
-fn declared() -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    for header in ["sdr.h", "sdr_mr.h", "lacuna.h"] {
-        let path = root().join("crates/lacuna-capi/include").join(header);
-        for line in std::fs::read_to_string(path).expect("a header").lines() {
-            let Some((before, _)) = line.split_once('(') else { continue };
-            let name = before.rsplit([' ', '*']).next().unwrap_or_default();
-            let is_ours = name.starts_with("sdr_") || name.starts_with("lacuna_");
-            // Comments are indented by a star.
-            if is_ours && !line.starts_with(' ') {
-                names.insert(name.to_owned());
-            }
-        }
-    }
-    names
 }
 
 #[test]

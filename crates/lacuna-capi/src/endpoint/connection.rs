@@ -8,21 +8,32 @@ use crate::outcome::{self, Failure, code};
 use crate::pointer::{self, Out};
 use crate::pool::Pool;
 use lacuna::address::{self, AddressError};
-use lacuna::{Connection, PostReceiveError, PostSendError, RecvError, SendFailure, WriteError};
+use lacuna::datapath::Process;
+use lacuna::{
+    Connection, PostReceiveError, PostSendError, ReceiveFailure, RecvError, SendFailure, WriteError,
+};
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
 
 /// A connection to a peer.
 pub struct lacuna_connection {
+    process: Process,
     // Before the connection: they end with it.
     pub(super) receives: Pool<lacuna_receive>,
     pub(super) sends: Pool<lacuna_send>,
     pub(super) connection: Connection,
 }
 
+impl pointer::Object for lacuna_connection {
+    fn process(&self) -> Process {
+        self.process
+    }
+}
+
 impl lacuna_connection {
     pub(super) fn new(connection: Connection) -> *mut Self {
         Box::into_raw(Box::new(Self {
+            process: Process::current(),
             receives: Pool::new(usize::MAX),
             sends: Pool::new(usize::MAX),
             connection,
@@ -33,7 +44,7 @@ impl lacuna_connection {
 pub(super) fn post_receive_failure(error: &PostReceiveError) -> Failure {
     let code = match error {
         retryable if retryable.is_retryable() => outcome::RETRY,
-        PostReceiveError::Failed(_) => outcome::PEER,
+        PostReceiveError::Failed(failure) => return outcome::broken(failure),
         _ => outcome::USAGE,
     };
     Failure::new(code, error.to_string())
@@ -43,7 +54,8 @@ pub(super) fn receive_failure(error: &RecvError) -> Failure {
     let code = match error {
         RecvError::Post(error) => return post_receive_failure(error),
         RecvError::Deadline { .. } => outcome::DEADLINE,
-        RecvError::Failed(_) => outcome::PEER,
+        RecvError::Failed(ReceiveFailure::Failed(failure)) => return outcome::broken(failure),
+        RecvError::Failed(ReceiveFailure::Cancelled(_)) => outcome::PEER,
     };
     Failure::new(code, error.to_string())
 }
@@ -51,7 +63,8 @@ pub(super) fn receive_failure(error: &RecvError) -> Failure {
 pub(super) fn write_failure(error: &WriteError) -> Failure {
     let code = match error {
         WriteError::Post(error) if error.is_retryable() => outcome::RETRY,
-        WriteError::Post(PostSendError::Failed(_)) => outcome::PEER,
+        WriteError::Post(PostSendError::Failed(failure))
+        | WriteError::Failed(SendFailure::Failed(failure)) => return outcome::broken(failure),
         WriteError::Post(_) | WriteError::Failed(SendFailure::TooLong { .. }) => outcome::USAGE,
         WriteError::Failed(SendFailure::Deadline { .. }) => outcome::DEADLINE,
         WriteError::Failed(_) => outcome::PEER,
@@ -120,7 +133,7 @@ pub unsafe extern "C" fn lacuna_connect(
 ) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let context = unsafe { pointer::shared(context, "context") }?;
+        let context = unsafe { pointer::object(context, "context") }?;
         // SAFETY: the caller's promise.
         let peer = unsafe { pointer::text(peer, "peer") }?;
         // SAFETY: the caller's promise.
@@ -145,14 +158,17 @@ pub unsafe extern "C" fn lacuna_connect(
 
 /// Closes and frees a connection, with its receives and sends. NULL is allowed.
 /// The peer is told in good order. Nothing touches the program's memory after it
-/// returns. Must be the last call with the connection and what was made of it.
+/// returns. Must be the last call with the connection and what was made of it. In a
+/// child process that has inherited it, see lacuna_context_free(): nobody is told.
 ///
 /// # Safety
 /// If not NULL, connection was not freed before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lacuna_connection_free(connection: *mut lacuna_connection) {
     let _ = code(|| {
-        if !connection.is_null() {
+        // SAFETY: the caller's promise.
+        if !connection.is_null() && unsafe { pointer::to_free(connection, "connection") }?.is_some()
+        {
             // SAFETY: made by `lacuna_connection::new`, and this is the last call
             // with it.
             let connection = unsafe { Box::from_raw(connection) };
@@ -184,7 +200,7 @@ pub unsafe extern "C" fn lacuna_write(
 ) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let connection = unsafe { pointer::shared(connection, "connection") }?;
+        let connection = unsafe { pointer::object(connection, "connection") }?;
         // SAFETY: the caller's promise.
         let data = unsafe { pointer::bytes(data.cast(), length, "data") }?;
         // SAFETY: the caller's promise.
@@ -213,7 +229,7 @@ pub unsafe extern "C" fn lacuna_read(
 ) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let connection = unsafe { pointer::shared(connection, "connection") }?;
+        let connection = unsafe { pointer::object(connection, "connection") }?;
         // SAFETY: the caller's promise.
         let out = unsafe { Out::optional(received, "received") }?;
         let buffer = pointer::start(buffer.cast::<u8>(), capacity, "buffer")?;
@@ -245,7 +261,7 @@ pub unsafe extern "C" fn lacuna_wait_clear_to_send(
 ) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let connection = unsafe { pointer::shared(connection, "connection") }?;
+        let connection = unsafe { pointer::object(connection, "connection") }?;
         let clear = connection.connection.wait_clear_to_send(Duration::from_millis(timeout_ms));
         clear.map_err(|error| match error {
             WriteError::Post(PostSendError::Unposted { .. }) => {
@@ -269,7 +285,7 @@ pub unsafe extern "C" fn lacuna_flush(
 ) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let connection = unsafe { pointer::shared(connection, "connection") }?;
+        let connection = unsafe { pointer::object(connection, "connection") }?;
         if connection.connection.flush(Duration::from_millis(timeout_ms)) {
             return Ok(());
         }
@@ -296,7 +312,7 @@ pub unsafe extern "C" fn lacuna_describe(
 ) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let connection = unsafe { pointer::shared(connection, "connection") }?;
+        let connection = unsafe { pointer::object(connection, "connection") }?;
         let text = connection.connection.chosen().to_string();
         // SAFETY: the caller's promise.
         unsafe { text_out(&text, buffer, capacity, length) }
@@ -317,7 +333,7 @@ pub unsafe extern "C" fn lacuna_stats_json(
 ) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let connection = unsafe { pointer::shared(connection, "connection") }?;
+        let connection = unsafe { pointer::object(connection, "connection") }?;
         let text = connection.connection.stats().to_json();
         // SAFETY: the caller's promise.
         unsafe { text_out(&text, buffer, capacity, length) }
@@ -333,7 +349,7 @@ pub unsafe extern "C" fn lacuna_stats_json(
 pub unsafe extern "C" fn lacuna_tag(connection: *mut lacuna_connection, tag: *mut u64) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let connection = unsafe { pointer::shared(connection, "connection") }?;
+        let connection = unsafe { pointer::object(connection, "connection") }?;
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(tag, "tag") }?;
         out.set(connection.connection.tag());

@@ -4,22 +4,37 @@ use super::connection::lacuna_connection;
 use super::settings::{Values, lacuna_settings};
 use crate::outcome::{self, Failure, code};
 use crate::pointer::{self, Out};
-use lacuna::{ConnectError, Context, ContextError, Listener};
+use lacuna::datapath::Process;
+use lacuna::{ConnectError, Context, ContextError, Listener, QueuePairError};
 use std::ffi::{c_char, c_int};
 
 /// Sockets and threads that connections share.
 pub struct lacuna_context {
+    process: Process,
     context: Context,
+}
+
+impl pointer::Object for lacuna_context {
+    fn process(&self) -> Process {
+        self.process
+    }
 }
 
 /// Waits for peers.
 pub struct lacuna_listener {
+    process: Process,
     listener: Listener,
+}
+
+impl pointer::Object for lacuna_listener {
+    fn process(&self) -> Process {
+        self.process
+    }
 }
 
 pub(super) fn context_failure(error: &ContextError) -> Failure {
     let code = match error {
-        ContextError::Channels { .. } => outcome::USAGE,
+        ContextError::Channels { .. } | ContextError::Inherited => outcome::USAGE,
         ContextError::Bind(_) | ContextError::PathMemory { .. } | ContextError::System { .. } => {
             outcome::SYSTEM
         }
@@ -30,6 +45,10 @@ pub(super) fn context_failure(error: &ContextError) -> Failure {
 pub(super) fn connect_failure(error: &ConnectError) -> Failure {
     let code = match error {
         ConnectError::Listen { .. } => outcome::SYSTEM,
+        ConnectError::QueuePair(QueuePairError::Context(error)) => return context_failure(error),
+        ConnectError::QueuePair(QueuePairError::System { .. } | QueuePairError::TooMany { .. }) => {
+            outcome::SYSTEM
+        }
         ConnectError::QueuePair(_) => outcome::USAGE,
         ConnectError::Context(error) => return context_failure(error),
         _ => outcome::PEER,
@@ -47,13 +66,17 @@ pub unsafe extern "C" fn lacuna_context_new(
     context: *mut *mut lacuna_context,
 ) -> c_int {
     code(|| {
+        outcome::hush_panics();
         // SAFETY: the caller's promise.
         let values = unsafe { Values::of(settings) }?;
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(context, "context") }?;
         let config = values.capture.around(values.context)?;
         let made = Context::new(config).map_err(|error| context_failure(&error))?;
-        out.set(Box::into_raw(Box::new(lacuna_context { context: made })));
+        out.set(Box::into_raw(Box::new(lacuna_context {
+            process: Process::current(),
+            context: made,
+        })));
         Ok(())
     })
 }
@@ -71,7 +94,7 @@ pub unsafe extern "C" fn lacuna_context_progress(
 ) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let context = unsafe { pointer::shared(context, "context") }?;
+        let context = unsafe { pointer::object(context, "context") }?;
         // SAFETY: the caller's promise.
         let worked = unsafe { Out::optional(worked, "worked") }?;
         let any = context.context.progress();
@@ -84,14 +107,17 @@ pub unsafe extern "C" fn lacuna_context_progress(
 
 /// Frees a context. NULL is allowed. Listeners and connections that were made
 /// with it go on; the sockets are closed with the last of them. Must be the last
-/// call with the context.
+/// call with the context. In a child process (fork) that has inherited it, it closes
+/// all inherited descriptors of the library, and nothing else; the parent's
+/// connections go on.
 ///
 /// # Safety
 /// If not NULL, context was not freed before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lacuna_context_free(context: *mut lacuna_context) {
     let _ = code(|| {
-        if !context.is_null() {
+        // SAFETY: the caller's promise.
+        if !context.is_null() && unsafe { pointer::to_free(context, "context") }?.is_some() {
             // SAFETY: made by `lacuna_context_new`, and this is the last call with it.
             drop(unsafe { Box::from_raw(context) });
         }
@@ -120,7 +146,7 @@ pub unsafe extern "C" fn lacuna_listener_new(
 ) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let context = unsafe { pointer::shared(context, "context") }?;
+        let context = unsafe { pointer::object(context, "context") }?;
         // SAFETY: the caller's promise.
         let text = unsafe { pointer::text(address, "address") }?;
         // SAFETY: the caller's promise.
@@ -132,7 +158,10 @@ pub unsafe extern "C" fn lacuna_listener_new(
         })?;
         let made = Listener::bind(&context.context, address, values.connection);
         let made = made.map_err(|error| connect_failure(&error))?;
-        out.set(Box::into_raw(Box::new(lacuna_listener { listener: made })));
+        out.set(Box::into_raw(Box::new(lacuna_listener {
+            process: Process::current(),
+            listener: made,
+        })));
         Ok(())
     })
 }
@@ -148,7 +177,7 @@ pub unsafe extern "C" fn lacuna_listener_port(
 ) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let listener = unsafe { pointer::shared(listener, "listener") }?;
+        let listener = unsafe { pointer::object(listener, "listener") }?;
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(port, "port") }?;
         out.set(listener.listener.local_addr().port());
@@ -169,7 +198,7 @@ pub unsafe extern "C" fn lacuna_listener_accept(
 ) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let listener = unsafe { pointer::shared(listener, "listener") }?;
+        let listener = unsafe { pointer::object(listener, "listener") }?;
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(connection, "connection") }?;
         let made = listener.listener.accept().map_err(|error| connect_failure(&error))?;
@@ -179,14 +208,15 @@ pub unsafe extern "C" fn lacuna_listener_accept(
 }
 
 /// Frees a listener. NULL is allowed. Its connections go on. Must be the last
-/// call with it.
+/// call with it. In a child process that has inherited it, see lacuna_context_free().
 ///
 /// # Safety
 /// If not NULL, listener was not freed before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lacuna_listener_free(listener: *mut lacuna_listener) {
     let _ = code(|| {
-        if !listener.is_null() {
+        // SAFETY: the caller's promise.
+        if !listener.is_null() && unsafe { pointer::to_free(listener, "listener") }?.is_some() {
             // SAFETY: made by `lacuna_listener_new`, and this is the last call with it.
             drop(unsafe { Box::from_raw(listener) });
         }

@@ -5,16 +5,24 @@ use crate::outcome::{Failure, code};
 use crate::pointer::{self, Out};
 use crate::pool::Resting;
 use lacuna::RecvHandle;
+use lacuna::datapath::Process;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 /// A posted receive.
 pub struct lacuna_receive {
+    process: Process,
     index: usize,
     resting: Arc<Resting>,
     /// Shared by calls that look and wait, taken by the one that completes.
     posted: RwLock<Option<RecvHandle>>,
+}
+
+impl pointer::Object for lacuna_receive {
+    fn process(&self) -> Process {
+        self.process
+    }
 }
 
 /// What came of a message.
@@ -93,7 +101,7 @@ pub unsafe extern "C" fn lacuna_receive_post(
 ) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let connection = unsafe { pointer::shared(connection, "connection") }?;
+        let connection = unsafe { pointer::object(connection, "connection") }?;
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(receive, "receive") }?;
         let buffer = pointer::start(buffer.cast::<u8>(), capacity, "buffer")?;
@@ -101,7 +109,12 @@ pub unsafe extern "C" fn lacuna_receive_post(
         // handle is dropped, by `close` or with the connection.
         let handle = unsafe { connection.connection.queue_pair().post_recv_raw(buffer, capacity) };
         let handle = handle.map_err(|error| post_receive_failure(&error))?;
-        let empty = |index, resting| lacuna_receive { index, resting, posted: RwLock::new(None) };
+        let empty = |index, resting| lacuna_receive {
+            process: Process::current(),
+            index,
+            resting,
+            posted: RwLock::new(None),
+        };
         let posted = connection.receives.take(empty).ok_or_else(gone)?;
         *posted.posted.write().unwrap_or_else(PoisonError::into_inner) = Some(handle);
         out.set(std::ptr::from_ref(posted).cast_mut());
@@ -121,7 +134,7 @@ pub unsafe extern "C" fn lacuna_receive_wait(
 ) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let receive = unsafe { pointer::shared(receive, "receive") }?;
+        let receive = unsafe { pointer::object(receive, "receive") }?;
         let timeout = Duration::from_millis(timeout_ms);
         receive.with(|receive| receive.wait(timeout).map_err(|error| receive_failure(&error)))
     })
@@ -138,7 +151,7 @@ pub unsafe extern "C" fn lacuna_receive_status(
 ) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let receive = unsafe { pointer::shared(receive, "receive") }?;
+        let receive = unsafe { pointer::object(receive, "receive") }?;
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(received, "received") }?;
         out.set(receive.with(|receive| Ok(lacuna_received::of(receive)))?);
@@ -159,7 +172,7 @@ pub unsafe extern "C" fn lacuna_receive_has_chunk(
 ) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let receive = unsafe { pointer::shared(receive, "receive") }?;
+        let receive = unsafe { pointer::object(receive, "receive") }?;
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(is_here, "is_here") }?;
         out.set(receive.with(|receive| Ok(c_int::from(receive.has_chunk(chunk))))?);
@@ -183,7 +196,7 @@ pub unsafe extern "C" fn lacuna_receive_bitmap(
 ) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let receive = unsafe { pointer::shared(receive, "receive") }?;
+        let receive = unsafe { pointer::object(receive, "receive") }?;
         // SAFETY: the caller's promise.
         let bytes = unsafe { Out::new(bytes, "bytes") }?;
         // SAFETY: the caller's promise.
@@ -214,7 +227,7 @@ pub unsafe extern "C" fn lacuna_receive_complete(
 ) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let receive = unsafe { pointer::shared(receive, "receive") }?;
+        let receive = unsafe { pointer::object(receive, "receive") }?;
         // SAFETY: the caller's promise.
         let out = unsafe { Out::optional(received, "received") }?;
         let done = receive.close().ok_or_else(gone)?;

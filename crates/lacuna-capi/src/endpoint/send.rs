@@ -5,6 +5,7 @@ use crate::memory::Lending;
 use crate::outcome::{Failure, code};
 use crate::pointer::{self, Out};
 use crate::pool::Resting;
+use lacuna::datapath::Process;
 use lacuna::{Connection, QueuePair, SendHandle, WriteError};
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -12,9 +13,16 @@ use std::time::Duration;
 
 /// A write under way.
 pub struct lacuna_send {
+    process: Process,
     index: usize,
     resting: Arc<Resting>,
     going: RwLock<Option<Going>>,
+}
+
+impl pointer::Object for lacuna_send {
+    fn process(&self) -> Process {
+        self.process
+    }
 }
 
 struct Going {
@@ -86,7 +94,7 @@ pub unsafe extern "C" fn lacuna_send_start(
 ) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let connection = unsafe { pointer::shared(connection, "connection") }?;
+        let connection = unsafe { pointer::object(connection, "connection") }?;
         // SAFETY: the caller's promise.
         let immediate = unsafe { optional(immediate) }?;
         // SAFETY: the caller's promise.
@@ -97,7 +105,12 @@ pub unsafe extern "C" fn lacuna_send_start(
         // lending over.
         let lent = unsafe { lending.lend(data, length, None) };
         let handle = started(&connection.connection, lent, immediate, deadline_ms)?;
-        let empty = |index, resting| lacuna_send { index, resting, going: RwLock::new(None) };
+        let empty = |index, resting| lacuna_send {
+            process: Process::current(),
+            index,
+            resting,
+            going: RwLock::new(None),
+        };
         let taken = connection.sends.take(empty).ok_or_else(gone)?;
         let queue_pair = connection.connection.queue_pair().clone();
         *taken.going.write().unwrap_or_else(PoisonError::into_inner) =
@@ -117,7 +130,7 @@ pub unsafe extern "C" fn lacuna_send_start(
 pub unsafe extern "C" fn lacuna_send_poll(send: *mut lacuna_send) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let send = unsafe { pointer::shared(send, "send") }?;
+        let send = unsafe { pointer::object(send, "send") }?;
         send.with(|going| match going.send.status().outcome {
             None => Err(Failure::retry()),
             Some(ended) => ended.map_err(|error| write_failure(&WriteError::Failed(error))),
@@ -134,14 +147,14 @@ pub unsafe extern "C" fn lacuna_send_poll(send: *mut lacuna_send) -> c_int {
 pub unsafe extern "C" fn lacuna_send_wait(send: *mut lacuna_send) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let send = unsafe { pointer::shared(send, "send") }?;
+        let send = unsafe { pointer::object(send, "send") }?;
         send.with(|going| going.send.wait().map_err(|error| write_failure(&error)))
     })
 }
 
 /// Frees a send; one that goes on is given up. When it returns the bytes are the
 /// program's again. May be called from any thread; waits for other calls with
-/// it.
+/// it. In a child process that has inherited it, see lacuna_context_free().
 ///
 /// # Safety
 /// The send's connection was not freed.
@@ -149,7 +162,7 @@ pub unsafe extern "C" fn lacuna_send_wait(send: *mut lacuna_send) -> c_int {
 pub unsafe extern "C" fn lacuna_send_free(send: *mut lacuna_send) -> c_int {
     code(|| {
         // SAFETY: the caller's promise.
-        let send = unsafe { pointer::shared(send, "send") }?;
+        let Some(send) = unsafe { pointer::to_free(send, "send") }? else { return Ok(()) };
         let queue_pair = send.with(|going| Ok(going.queue_pair.clone()))?;
         if send.end(&queue_pair) { Ok(()) } else { Err(gone()) }
     })

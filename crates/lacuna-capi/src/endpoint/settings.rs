@@ -7,6 +7,7 @@ use super::capture::Capture;
 use crate::outcome::{Failure, code};
 use crate::pointer::{self, Out};
 use lacuna::controller::TABLE as CONTROLLERS;
+use lacuna::datapath::Process;
 use lacuna::{
     ConnectionConfig, ContextConfig, ControllerKind, DatapathKind, ImmediateSplit, Progress,
 };
@@ -14,12 +15,35 @@ use std::ffi::{c_char, c_int};
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 /// Settings for contexts and connections.
 pub struct lacuna_settings {
+    process: Process,
     values: Mutex<Values>,
+}
+
+impl lacuna_settings {
+    /// The values, in a child process too, which may use the settings that it has
+    /// inherited. There the lock may be that of a thread which is not there.
+    fn lock(&self) -> Result<MutexGuard<'_, Values>, Failure> {
+        /// Far more than to read or to change a setting takes.
+        const LOOKS: u32 = 1000;
+        if self.process.is_current() {
+            return Ok(self.values.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        for _ in 0..LOOKS {
+            match self.values.try_lock() {
+                Ok(values) => return Ok(values),
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            }
+        }
+        Err(Failure::usage(
+            "settings were in use by another thread when this process was forked: make new ones here",
+        ))
+    }
 }
 
 #[derive(Default, Clone)]
@@ -68,7 +92,7 @@ impl Values {
         }
         // SAFETY: the caller's promise.
         let settings = unsafe { pointer::shared(settings, "settings") }?;
-        Ok(settings.values.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        Ok(settings.lock()?.clone())
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), Failure> {
@@ -171,7 +195,7 @@ pub unsafe extern "C" fn lacuna_settings_new(settings: *mut *mut lacuna_settings
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(settings, "settings") }?;
         let values = Mutex::new(Values::default());
-        out.set(Box::into_raw(Box::new(lacuna_settings { values })));
+        out.set(Box::into_raw(Box::new(lacuna_settings { process: Process::current(), values })));
         Ok(())
     })
 }
@@ -208,7 +232,7 @@ pub unsafe extern "C" fn lacuna_settings_set(
         let name = unsafe { pointer::text(name, "name") }?;
         // SAFETY: the caller's promise.
         let value = unsafe { pointer::text(value, "value") }?;
-        settings.values.lock().unwrap_or_else(PoisonError::into_inner).set(name, value)
+        settings.lock()?.set(name, value)
     })
 }
 
@@ -220,6 +244,10 @@ pub unsafe extern "C" fn lacuna_settings_set(
 pub unsafe extern "C" fn lacuna_settings_free(settings: *mut lacuna_settings) {
     let _ = code(|| {
         if !settings.is_null() {
+            // SAFETY: the caller's promise.
+            let made = unsafe { pointer::shared(settings, "settings") }?;
+            // Else a thread that is not here was in the middle of changing them.
+            drop(made.lock()?);
             // SAFETY: made by `lacuna_settings_new`, and this is the last call with it.
             drop(unsafe { Box::from_raw(settings) });
         }

@@ -9,11 +9,12 @@ use crate::outcome::{self, Failure, object, sdr_code};
 use crate::pointer;
 use crate::pool::Pool;
 use crate::progress::Driver;
-use lacuna::datapath::MemNetwork;
+use lacuna::datapath::process::PerProcess;
+use lacuna::datapath::{MemNetwork, Process};
 use lacuna::{Context, ContextConfig, DatapathKind, Progress, ScopedIp};
 use std::ffi::{c_char, c_int};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What 4 bits of the queue pair number can tell apart.
@@ -33,6 +34,7 @@ const ELSEWHERE: [IpAddr; 2] = [
 
 /// A context: sockets that queue pairs share.
 pub struct sdr_context {
+    process: Process,
     // Before the driver: they end with it running.
     pub(super) queue_pairs: Pool<sdr_qp>,
     pub(super) registered: Pool<sdr_mr>,
@@ -40,6 +42,12 @@ pub struct sdr_context {
     pub(super) driver: Arc<Driver>,
     /// This host's address as peers see it.
     pub(super) advertise: IpAddr,
+}
+
+impl pointer::Object for sdr_context {
+    fn process(&self) -> Process {
+        self.process
+    }
 }
 
 /// Makes a context.
@@ -62,6 +70,7 @@ pub unsafe extern "C" fn sdr_context_create(
     dev_attr: *mut sdr_dev_attr,
 ) -> *mut sdr_context {
     object(|| {
+        outcome::hush_panics();
         // SAFETY: the caller's promise.
         let attr = unsafe { pointer::shared(dev_attr, "dev_attr") }?;
         let name = match dev_name.is_null() {
@@ -89,6 +98,7 @@ pub unsafe extern "C" fn sdr_context_create(
             _ => Driver::threaded(context),
         };
         Ok(Box::into_raw(Box::new(sdr_context {
+            process: Process::current(),
             queue_pairs: Pool::new(usize::MAX),
             registered: Pool::new(usize::MAX),
             regions: Arc::default(),
@@ -101,7 +111,9 @@ pub unsafe extern "C" fn sdr_context_create(
 /// Ends a context with all that was made of it: queue pairs, their handles, and
 /// registrations. Nothing touches the program's memory after it returns.
 ///
-/// Must be the last call with this context and with anything made of it.
+/// Must be the last call with this context and with anything made of it. In a child
+/// process (fork) that has inherited the context it closes all inherited descriptors
+/// of the library, and nothing else.
 ///
 /// # Safety
 /// As the text says.
@@ -109,7 +121,8 @@ pub unsafe extern "C" fn sdr_context_create(
 pub unsafe extern "C" fn sdr_context_destroy(context: *mut sdr_context) -> c_int {
     sdr_code(|| {
         // SAFETY: the caller's promise.
-        unsafe { pointer::shared(context, "context") }?.queue_pairs.for_each(|queue_pair| {
+        let Some(live) = unsafe { pointer::to_free(context, "context") }? else { return Ok(()) };
+        live.queue_pairs.for_each(|queue_pair| {
             queue_pair.close();
         });
         // SAFETY: made by `sdr_context_create`, and this is the last call with it.
@@ -121,11 +134,11 @@ pub unsafe extern "C" fn sdr_context_destroy(context: *mut sdr_context) -> c_int
 /// What a device name stands for.
 fn datapath(name: &str) -> Result<(DatapathKind, ScopedIp), Failure> {
     /// Contexts of one process that are to reach each other share it.
-    static NETWORK: OnceLock<MemNetwork> = OnceLock::new();
+    static NETWORK: PerProcess<MemNetwork> = PerProcess::new();
     match name.split_once(':') {
         None if name == "udp" => Ok((DatapathKind::Udp, ScopedIp::ANY)),
         None if name == "mem" => {
-            let network = NETWORK.get_or_init(MemNetwork::new).clone();
+            let network = NETWORK.get_or_make(MemNetwork::new).clone();
             Ok((DatapathKind::Mem(network), Ipv4Addr::LOCALHOST.into()))
         }
         Some(("udp", address)) => match address.parse() {

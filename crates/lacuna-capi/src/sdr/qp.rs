@@ -11,8 +11,10 @@ use crate::outcome::{self, Failure, object, sdr_code};
 use crate::pointer::{self, Out};
 use crate::pool::{Pool, Resting};
 use crate::progress::Driver;
-use lacuna::{Failure as Broken, Geometry, QpStats, QueuePair};
+use lacuna::datapath::Process;
+use lacuna::{Geometry, QpStats, QueuePair};
 use std::ffi::{c_int, c_void};
+use std::io::Write;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -30,6 +32,7 @@ const REFUSALS_PER_CHECK: u32 = 16;
 
 /// A queue pair.
 pub struct sdr_qp {
+    process: Process,
     index: usize,
     resting: Arc<Resting>,
     pub(super) driver: Arc<Driver>,
@@ -39,6 +42,12 @@ pub struct sdr_qp {
     pub(super) receives: Pool<sdr_recv_handle>,
     pub(super) full: Arc<Full>,
     pub(super) sends: Pool<sdr_send_handle>,
+}
+
+impl pointer::Object for sdr_qp {
+    fn process(&self) -> Process {
+        self.process
+    }
 }
 
 /// Receives that were refused because all slots are taken. A program asks again
@@ -142,17 +151,20 @@ impl Live {
             return Ok(());
         }
         match self.queue_pair.failure() {
-            Some(failure) => Err(broken(&failure)),
+            Some(failure) => Err(outcome::broken(&failure)),
             None => Ok(()),
         }
     }
 
-    /// What the environment asks for at the end.
+    /// What the environment asks for at the end. Nobody may be reading it, which is no
+    /// matter of the queue pair's.
     fn report(&self) {
         let stats = self.queue_pair.stats();
+        let mut out = std::io::stderr().lock();
         if self.environment.reports_sent {
             let QpStats { send, .. } = &stats;
-            eprintln!(
+            let _ = writeln!(
+                out,
                 "liblacuna: sent {} packets with {} bytes in {} messages, {} timeouts",
                 send.packets, send.bytes, send.messages, stats.timeouts
             );
@@ -160,22 +172,19 @@ impl Live {
         if self.environment.reports_received {
             for (channel, counted) in stats.channels.iter().enumerate() {
                 let discarded: u64 = counted.discarded.iter().sum();
-                eprintln!(
+                let _ = writeln!(
+                    out,
                     "liblacuna: channel {channel} received {} packets with {} bytes, {} chunks, {} duplicates, {discarded} discarded",
                     counted.packets, counted.bytes, counted.chunks, counted.duplicates
                 );
             }
-            eprintln!("liblacuna: {} packets lost", stats.lost_packets());
+            let _ = writeln!(out, "liblacuna: {} packets lost", stats.lost_packets());
         }
     }
 }
 
 fn gone() -> Failure {
     Failure::usage("this queue pair was destroyed")
-}
-
-pub(super) fn broken(failure: &Broken) -> Failure {
-    Failure::new(outcome::PEER, failure.to_string())
 }
 
 /// Makes a queue pair.
@@ -191,7 +200,7 @@ pub unsafe extern "C" fn sdr_qp_create(
 ) -> *mut sdr_qp {
     object(|| {
         // SAFETY: the caller's promise.
-        let context = unsafe { pointer::shared(ctx, "ctx") }?;
+        let context = unsafe { pointer::object(ctx, "ctx") }?;
         // SAFETY: the caller's promise.
         let attr = unsafe { pointer::shared(qp_attr, "qp_attr") }?;
         context.driver.check()?;
@@ -214,6 +223,7 @@ pub unsafe extern "C" fn sdr_qp_create(
             environment,
         };
         let empty = |index, resting| sdr_qp {
+            process: Process::current(),
             index,
             resting,
             driver: context.driver.clone(),
@@ -234,7 +244,7 @@ pub unsafe extern "C" fn sdr_qp_create(
 /// touches their memory after it returns, and their handles answer with errors.
 ///
 /// May be called from any thread; calls of other threads with this queue pair
-/// are waited for.
+/// are waited for. In a child process that has inherited it, see sdr_context_destroy().
 ///
 /// # Safety
 /// The queue pair's context was not destroyed.
@@ -242,7 +252,7 @@ pub unsafe extern "C" fn sdr_qp_create(
 pub unsafe extern "C" fn sdr_qp_destroy(qp: *mut sdr_qp) -> c_int {
     sdr_code(|| {
         // SAFETY: the caller's promise.
-        let qp = unsafe { pointer::shared(qp, "qp") }?;
+        let Some(qp) = unsafe { pointer::to_free(qp, "qp") }? else { return Ok(()) };
         if !qp.close() {
             return Err(gone());
         }
@@ -260,7 +270,7 @@ pub unsafe extern "C" fn sdr_qp_destroy(qp: *mut sdr_qp) -> c_int {
 pub unsafe extern "C" fn sdr_qp_info_size_get(qp: *mut sdr_qp, info_size: *mut usize) -> c_int {
     sdr_code(|| {
         // SAFETY: the caller's promise.
-        let qp = unsafe { pointer::shared(qp, "qp") }?;
+        let qp = unsafe { pointer::object(qp, "qp") }?;
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(info_size, "info_size") }?;
         qp.live()?;
@@ -279,7 +289,7 @@ pub unsafe extern "C" fn sdr_qp_info_size_get(qp: *mut sdr_qp, info_size: *mut u
 pub unsafe extern "C" fn sdr_qp_info_get(qp: *mut sdr_qp, info: *mut c_void) -> c_int {
     sdr_code(|| {
         // SAFETY: the caller's promise.
-        let qp = unsafe { pointer::shared(qp, "qp") }?;
+        let qp = unsafe { pointer::object(qp, "qp") }?;
         let known = qp.live()?.queue_pair.info(qp.advertise);
         let mut blob = [0; BLOB_BYTES];
         blob[..LENGTH_BYTES].copy_from_slice(&(known.len() as u32).to_be_bytes());
@@ -299,7 +309,7 @@ pub unsafe extern "C" fn sdr_qp_info_get(qp: *mut sdr_qp, info: *mut c_void) -> 
 pub unsafe extern "C" fn sdr_qp_connect(qp: *mut sdr_qp, remote_qp_info: *mut c_void) -> c_int {
     sdr_code(|| {
         // SAFETY: the caller's promise.
-        let qp = unsafe { pointer::shared(qp, "qp") }?;
+        let qp = unsafe { pointer::object(qp, "qp") }?;
         let blob = remote_qp_info.cast_const().cast();
         // SAFETY: the caller's promise.
         let blob = unsafe { pointer::copy_in(blob, BLOB_BYTES, "remote_qp_info") }?;

@@ -7,7 +7,8 @@ use crate::outcome::{self, Failure, sdr_code};
 use crate::pointer::{self, Out};
 use crate::pool::Resting;
 use crate::progress::Driver;
-use lacuna::RecvHandle;
+use lacuna::datapath::Process;
+use lacuna::{PostReceiveError, ReceiveFailure, RecvHandle};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,12 +19,19 @@ const POLLS_PER_CHECK: u32 = 256;
 
 /// A posted receive.
 pub struct sdr_recv_handle {
+    process: Process,
     index: usize,
     resting: Arc<Resting>,
     driver: Arc<Driver>,
     full: Arc<Full>,
     polls: AtomicU32,
     posted: Mutex<Option<Posted>>,
+}
+
+impl pointer::Object for sdr_recv_handle {
+    fn process(&self) -> Process {
+        self.process
+    }
 }
 
 struct Posted {
@@ -58,7 +66,10 @@ impl sdr_recv_handle {
         if polls.is_multiple_of(POLLS_PER_CHECK) {
             self.driver.check()?;
             if let Some(failure) = receive.failure() {
-                return Err(Failure::new(outcome::PEER, failure.to_string()));
+                return Err(match failure {
+                    ReceiveFailure::Failed(failure) => outcome::broken(&failure),
+                    failure => Failure::new(outcome::PEER, failure.to_string()),
+                });
             }
         }
         Ok(())
@@ -87,7 +98,7 @@ pub unsafe extern "C" fn sdr_recv_post(
 ) -> c_int {
     sdr_code(|| {
         // SAFETY: the caller's promise.
-        let qp = unsafe { pointer::shared(qp, "qp") }?;
+        let qp = unsafe { pointer::object(qp, "qp") }?;
         // SAFETY: the caller's promise.
         let wr = unsafe { pointer::shared(wr, "wr") }?;
         // SAFETY: the caller's promise.
@@ -119,9 +130,11 @@ pub unsafe extern "C" fn sdr_recv_post(
                 qp.driver.poll();
                 return Err(Failure::retry());
             }
-            Err(error) => return Err(Failure::new(outcome::PEER, error.to_string())),
+            Err(PostReceiveError::Failed(failure)) => return Err(outcome::broken(&failure)),
+            Err(error) => return Err(Failure::usage(error.to_string())),
         };
         let empty = |index, resting| sdr_recv_handle {
+            process: Process::current(),
             index,
             resting,
             driver: qp.driver.clone(),
@@ -150,7 +163,7 @@ pub unsafe extern "C" fn sdr_recv_imm_get(
 ) -> c_int {
     sdr_code(|| {
         // SAFETY: the caller's promise.
-        let handle = unsafe { pointer::shared(handle, "handle") }?;
+        let handle = unsafe { pointer::object(handle, "handle") }?;
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(immediate, "immediate") }?;
         let posted = handle.lock();
@@ -188,7 +201,7 @@ pub unsafe extern "C" fn sdr_recv_bitmap_get(
 ) -> c_int {
     sdr_code(|| {
         // SAFETY: the caller's promise.
-        let handle = unsafe { pointer::shared(handle, "handle") }?;
+        let handle = unsafe { pointer::object(handle, "handle") }?;
         // SAFETY: the caller's promise.
         let bytes = unsafe { Out::new(bitmap_bytes, "bitmap_bytes") }?;
         // SAFETY: the caller's promise.
@@ -220,7 +233,7 @@ pub unsafe extern "C" fn sdr_recv_bitmap_chunk_expand(
 ) -> c_int {
     sdr_code(|| {
         // SAFETY: the caller's promise.
-        let handle = unsafe { pointer::shared(handle, "handle") }?;
+        let handle = unsafe { pointer::object(handle, "handle") }?;
         let posted = handle.lock();
         let receive = &posted.as_ref().ok_or_else(gone)?.receive;
         let chunks = receive.capacity_chunks();
@@ -251,7 +264,7 @@ pub unsafe extern "C" fn sdr_recv_bitmap_chunk_expand(
 pub unsafe extern "C" fn sdr_recv_complete(handle: *mut sdr_recv_handle) -> c_int {
     sdr_code(|| {
         // SAFETY: the caller's promise.
-        let handle = unsafe { pointer::shared(handle, "handle") }?;
+        let handle = unsafe { pointer::object(handle, "handle") }?;
         if handle.close() { Ok(()) } else { Err(gone()) }
     })
 }

@@ -9,6 +9,7 @@ use crate::memory::{Region, Regions};
 use crate::outcome::{Failure, object, sdr_code};
 use crate::pointer::{self, Out};
 use crate::pool::Resting;
+use lacuna::datapath::Process;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,10 +25,17 @@ pub type sdr_access_flags_value = c_uint;
 
 /// Registered memory.
 pub struct sdr_mr {
+    process: Process,
     index: usize,
     resting: Arc<Resting>,
     regions: Arc<Regions>,
     region: Mutex<Option<Arc<Region>>>,
+}
+
+impl pointer::Object for sdr_mr {
+    fn process(&self) -> Process {
+        self.process
+    }
 }
 
 impl sdr_mr {
@@ -57,12 +65,13 @@ pub unsafe extern "C" fn sdr_mr_reg(
 ) -> *mut sdr_mr {
     object(|| {
         // SAFETY: the caller's promise.
-        let context = unsafe { pointer::shared(ctx, "ctx") }?;
+        let context = unsafe { pointer::object(ctx, "ctx") }?;
         if access_flags != sdr_access_flags::SDR_ACCESS_REMOTE_WRITE as c_uint {
             return Err(Failure::usage(format!("access flags {access_flags:#x} are unknown")));
         }
         let region = context.regions.add(addr as u64, length as u64)?;
         let empty = |index, resting| sdr_mr {
+            process: Process::current(),
             index,
             resting,
             regions: context.regions.clone(),
@@ -75,7 +84,8 @@ pub unsafe extern "C" fn sdr_mr_reg(
 }
 
 /// Ends a registration. SDR_RETRY while a posted receive or a send that is not
-/// complete uses it. May be called from any thread.
+/// complete uses it. May be called from any thread. In a child process that has
+/// inherited it, see sdr_context_destroy().
 ///
 /// # Safety
 /// The registration's context was not destroyed.
@@ -83,7 +93,7 @@ pub unsafe extern "C" fn sdr_mr_reg(
 pub unsafe extern "C" fn sdr_mr_dereg(mr: *mut sdr_mr) -> c_int {
     sdr_code(|| {
         // SAFETY: the caller's promise.
-        let registered = unsafe { pointer::shared(mr, "mr") }?;
+        let Some(registered) = unsafe { pointer::to_free(mr, "mr") }? else { return Ok(()) };
         let mut slot = registered.region.lock().unwrap_or_else(PoisonError::into_inner);
         let region = slot.as_ref().ok_or_else(gone)?;
         if !registered.regions.remove(region) {
@@ -103,7 +113,7 @@ pub unsafe extern "C" fn sdr_mr_dereg(mr: *mut sdr_mr) -> c_int {
 pub unsafe extern "C" fn sdr_mr_lkey_get(mr: *mut sdr_mr, lkey: *mut u32) -> c_int {
     sdr_code(|| {
         // SAFETY: the caller's promise.
-        let registered = unsafe { pointer::shared(mr, "mr") }?;
+        let registered = unsafe { pointer::object(mr, "mr") }?;
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(lkey, "lkey") }?;
         out.set(registered.key()?);
@@ -120,7 +130,7 @@ pub unsafe extern "C" fn sdr_mr_lkey_get(mr: *mut sdr_mr, lkey: *mut u32) -> c_i
 pub unsafe extern "C" fn sdr_mr_rkey_get(mr: *mut sdr_mr, rkey: *mut u32) -> c_int {
     sdr_code(|| {
         // SAFETY: the caller's promise.
-        let registered = unsafe { pointer::shared(mr, "mr") }?;
+        let registered = unsafe { pointer::object(mr, "mr") }?;
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(rkey, "rkey") }?;
         out.set(registered.key()?);

@@ -10,18 +10,26 @@ use crate::outcome::{self, Failure, sdr_code};
 use crate::pointer::{self, Out};
 use crate::pool::Resting;
 use crate::progress::Driver;
-use lacuna::{Geometry, PostSendError, SendBuffer, SendHandle, Stream};
+use lacuna::datapath::Process;
+use lacuna::{Geometry, PostSendError, SendBuffer, SendFailure, SendHandle, Stream};
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A send under way.
 pub struct sdr_send_handle {
+    process: Process,
     index: usize,
     resting: Arc<Resting>,
     driver: Arc<Driver>,
     regions: Arc<Regions>,
     state: Mutex<State>,
+}
+
+impl pointer::Object for sdr_send_handle {
+    fn process(&self) -> Process {
+        self.process
+    }
 }
 
 enum State {
@@ -85,7 +93,7 @@ impl sdr_send_handle {
             State::Ended(ended) => return failed(ended),
             // The memory first: that takes no lock.
             State::Going { send, lending, .. } => match lending.is_over() {
-                true => send.status().outcome.map(|ended| ended.map_err(|f| f.to_string())),
+                true => send.status().outcome.map(|ended| ended.map_err(|f| text_of(&f))),
                 false => None,
             },
             State::Closing { lending, ended } => lending.is_over().then(|| ended.clone()),
@@ -108,6 +116,13 @@ impl sdr_send_handle {
 
 fn gone() -> Failure {
     Failure::usage("this send has ended, or its queue pair was destroyed")
+}
+
+fn text_of(failure: &SendFailure) -> String {
+    match failure {
+        SendFailure::Failed(failure) => outcome::broken(failure).into_text(),
+        failure => failure.to_string(),
+    }
 }
 
 fn failed(ended: &Result<(), String>) -> Result<(), Failure> {
@@ -137,7 +152,7 @@ fn offset_bytes(geometry: &Geometry, remote_offset: u64) -> Result<u64, Failure>
 fn not_posted(error: &PostSendError) -> Failure {
     match error {
         retryable if retryable.is_retryable() => Failure::retry(),
-        PostSendError::Failed(failure) => super::qp::broken(failure),
+        PostSendError::Failed(failure) => outcome::broken(failure),
         error => Failure::usage(error.to_string()),
     }
 }
@@ -154,6 +169,7 @@ impl Live {
 /// Takes an object for a send.
 fn take(qp: &sdr_qp) -> Result<&sdr_send_handle, Failure> {
     let empty = |index, resting| sdr_send_handle {
+        process: Process::current(),
         index,
         resting,
         driver: qp.driver.clone(),
@@ -182,7 +198,7 @@ pub unsafe extern "C" fn sdr_send_post(
 ) -> c_int {
     sdr_code(|| {
         // SAFETY: the caller's promise.
-        let qp = unsafe { pointer::shared(qp, "qp") }?;
+        let qp = unsafe { pointer::object(qp, "qp") }?;
         // SAFETY: the caller's promise.
         let wr = unsafe { pointer::shared(wr, "wr") }?;
         // SAFETY: the caller's promise.
@@ -252,7 +268,7 @@ pub unsafe extern "C" fn sdr_streaming_send_start(
 ) -> c_int {
     sdr_code(|| {
         // SAFETY: the caller's promise.
-        let qp = unsafe { pointer::shared(qp, "qp") }?;
+        let qp = unsafe { pointer::object(qp, "qp") }?;
         // SAFETY: the caller's promise.
         let wr = unsafe { pointer::shared(wr, "wr") }?;
         // SAFETY: the caller's promise.
@@ -302,7 +318,7 @@ pub unsafe extern "C" fn sdr_streaming_send_continue(
 ) -> c_int {
     sdr_code(|| {
         // SAFETY: the caller's promise.
-        let handle = unsafe { pointer::shared(handle, "handle") }?;
+        let handle = unsafe { pointer::object(handle, "handle") }?;
         // SAFETY: the caller's promise.
         let wr = unsafe { pointer::shared(wr, "wr") }?;
         let mut state = handle.lock();
@@ -326,7 +342,7 @@ pub unsafe extern "C" fn sdr_streaming_send_continue(
             // The peer has completed its receive. The paper's sender does not
             // hear of that and goes on into the void (3.3.1).
             Ok(()) | Err(PostSendError::NoSuchSend) => {}
-            Err(PostSendError::Failed(failure)) => return Err(super::qp::broken(&failure)),
+            Err(PostSendError::Failed(failure)) => return Err(outcome::broken(&failure)),
             Err(error) => return Err(Failure::usage(error.to_string())),
         }
         *end_bytes = end.max(*end_bytes);
@@ -345,7 +361,7 @@ pub unsafe extern "C" fn sdr_streaming_send_continue(
 pub unsafe extern "C" fn sdr_streaming_send_end(handle: *mut sdr_send_handle) -> c_int {
     sdr_code(|| {
         // SAFETY: the caller's promise.
-        let handle = unsafe { pointer::shared(handle, "handle") }?;
+        let handle = unsafe { pointer::object(handle, "handle") }?;
         let mut state = handle.lock();
         match std::mem::replace(&mut *state, State::Gone) {
             State::Streaming { stream, lending, out_bytes, .. } => match stream.end() {
@@ -390,7 +406,7 @@ pub unsafe extern "C" fn sdr_send_poll(
 ) -> c_int {
     sdr_code(|| {
         // SAFETY: the caller's promise.
-        let handle = unsafe { pointer::shared(handle, "handle") }?;
+        let handle = unsafe { pointer::object(handle, "handle") }?;
         // SAFETY: the caller's promise.
         let completed = unsafe { Out::new(completed_flag, "completed_flag") }?;
         // SAFETY: the caller's promise.

@@ -2,6 +2,7 @@
 //! installs it, a C compiler, and programs that run against each other.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -74,6 +75,24 @@ pub(crate) fn has(program: &str) -> bool {
         .is_ok()
 }
 
+/// Functions that the installed headers declare.
+pub(crate) fn declared() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for header in ["sdr.h", "sdr_mr.h", "lacuna.h"] {
+        let path = root().join("crates/lacuna-capi/include").join(header);
+        for line in std::fs::read_to_string(path).expect("a header").lines() {
+            let Some((before, _)) = line.split_once('(') else { continue };
+            let name = before.rsplit([' ', '*']).next().unwrap_or_default();
+            let is_ours = name.starts_with("sdr_") || name.starts_with("lacuna_");
+            // Comments are indented by a star.
+            if is_ours && !line.starts_with(' ') {
+                names.insert(name.to_owned());
+            }
+        }
+    }
+    names
+}
+
 /// What a compiler is called with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Build {
@@ -127,6 +146,8 @@ pub(crate) fn compile(source: &Path, build: Build) -> PathBuf {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Runner {
     pub(crate) valgrind: bool,
+    /// What threads have that a child process does not is lost to it.
+    pub(crate) loses_memory: bool,
     pub(crate) environment: Vec<(&'static str, String)>,
 }
 
@@ -141,7 +162,7 @@ impl Runner {
                 "--error-exitcode=99",
                 // Threads of a program that polls must all get their turn.
                 "--fair-sched=yes",
-                "--leak-check=full",
+                if self.loses_memory { "--leak-check=no" } else { "--leak-check=full" },
                 // The thread object of a main thread that is none of Rust's counts
                 // as possibly lost.
                 "--show-leak-kinds=definite",
