@@ -46,3 +46,12 @@ for name in every_call misuse endpoint_misuse endpoint semantics; do
         LACUNA_SDR_WORKERS=$workers timeout 600 "$built/$name" | tail -1
     done
 done
+# The thread sanitizer follows no child that has threads of its own.
+if [ "$sanitizer" = address ]; then
+    build crates/lacuna-capi/tests/c/fork.c
+    for arguments in threads manual "sdr udp:127.0.0.1" "sdr mem"; do
+        echo "== fork $arguments, $sanitizer sanitizer"
+        # shellcheck disable=SC2086 # one or two arguments
+        timeout 600 "$built/fork" $arguments | tail -1
+    done
+fi
