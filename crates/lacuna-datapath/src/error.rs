@@ -3,6 +3,7 @@
 //! Receiving has no error type of its own: the network cannot make it fail, and a broken socket is
 //! an [`io::Error`].
 
+use crate::limit::Said;
 use std::io;
 use std::net::SocketAddr;
 
@@ -12,7 +13,7 @@ use std::net::SocketAddr;
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Someone else has the address.
-    #[error("cannot bind to {0}: the address is in use")]
+    #[error("cannot bind to {0}: {why}", why = in_use(.0))]
     InUse(SocketAddr),
     /// No interface of this machine has the address.
     #[error("cannot bind to {0}: no interface has this address")]
@@ -24,8 +25,8 @@ pub enum BindError {
     /// The process may not have the address (ports below 1024 need a privilege).
     #[error("cannot bind to {0}: permission denied")]
     Permission(SocketAddr),
-    /// Anything else the system said.
-    #[error("cannot bind to {address}: {doing}: {source}")]
+    /// Anything else the system said, such as that there is no descriptor left.
+    #[error("cannot bind to {address}: {doing}: {}", Said(source))]
     Io {
         /// The address asked for.
         address: SocketAddr,
@@ -34,6 +35,13 @@ pub enum BindError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+fn in_use(address: &SocketAddr) -> &'static str {
+    match address.port() {
+        0 => "all of this machine's dynamic ports are in use (sysctl net.ipv4.ip_local_port_range)",
+        _ => "the address is in use",
+    }
 }
 
 impl BindError {

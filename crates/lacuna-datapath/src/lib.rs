@@ -22,8 +22,8 @@
 //! * Randomness comes from a seed: the same seed and the same calls give the same packets.
 //! * Nothing blocks except [`Waiter::wait`], and nothing allocates per packet once it is warm.
 //! * Unsafe code is confined to `burst/raw.rs`, `process/single.rs`, `process/descriptors.rs` and to the
-//!   files named after system calls, `process/syscall.rs`, `tcp/syscall.rs`, `udp/syscall.rs`,
-//!   `wait/syscall.rs` and `wait/syscall_poll.rs`.
+//!   files named after system calls, `limit/syscall.rs`, `process/syscall.rs`, `tcp/syscall.rs`,
+//!   `udp/syscall.rs`, `wait/syscall.rs` and `wait/syscall_poll.rs`.
 
 #![deny(unsafe_code)]
 
@@ -32,6 +32,7 @@ mod datapath;
 mod error;
 mod fatal;
 pub mod impair;
+pub mod limit;
 pub mod mem;
 pub mod pcap;
 pub mod process;

@@ -1,0 +1,12 @@
+//! The call that tells a process's limits.
+
+#![allow(unsafe_code)]
+
+/// How many descriptors this process may have.
+pub(super) fn descriptors_max() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit outlives the call, which writes to nothing else.
+    let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    #[allow(clippy::unnecessary_cast, reason = "the type differs between systems")]
+    (result == 0).then_some(limit.rlim_cur as u64)
+}
