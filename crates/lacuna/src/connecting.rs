@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::error::ConnectError;
 use crate::handshake::{self, Agreed, Connected, Line};
 use crate::reach;
+use lacuna_datapath::limit::Limit;
 use std::fmt::Display;
 use std::io;
 use std::net::ToSocketAddrs;
@@ -18,6 +19,9 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 /// A port that nobody listens on is tried again for so long: a listener may be
 /// about to start, but most often the address is wrong.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
+
+/// Descriptors that looking up a name takes at a time: files and sockets, and some to spare.
+const RESOLVER_DESCRIPTORS: usize = 4;
 
 pub(crate) fn connect(
     context: &Context,
@@ -94,9 +98,13 @@ fn reach(
     peer: &(impl ToSocketAddrs + Display),
     deadline: Instant,
 ) -> Result<Line, ConnectError> {
-    let unreachable = |source| ConnectError::Unreachable { peer: peer.to_string(), source };
+    let unreachable = |source| ConnectError::unreachable(peer, source);
     let (mut addresses, mut unusable) = (Vec::new(), None);
-    for address in address::look_up(peer).map_err(unreachable)? {
+    let found = address::look_up(peer).map_err(|error| {
+        // The system's resolver does not say it.
+        unreachable(Limit::check_descriptors(RESOLVER_DESCRIPTORS).err().unwrap_or(error))
+    });
+    for address in found? {
         match handshake::host_of(address, context) {
             Ok(_) => addresses.push(address),
             Err(why) => unusable = Some(io::Error::new(io::ErrorKind::Unsupported, why)),

@@ -9,7 +9,9 @@ use crate::clock::after;
 use crate::config::{Chosen, ConnectionConfig};
 use crate::connecting;
 use crate::context::Context;
-use crate::error::{ConnectError, PostReceiveError, PostSendError, RecvError, WriteError};
+use crate::error::{
+    ConnectError, ContextError, PostReceiveError, PostSendError, RecvError, WriteError,
+};
 use crate::handles::{RecvHandle, SendHandle, wait_for};
 use crate::handshake::{self, Agreed};
 use crate::monitor::Watched;
@@ -127,7 +129,9 @@ impl Listener {
     }
 
     /// Waits for the next peer and agrees with it. An error concerns that peer
-    /// only, unless it is [`ConnectError::Listen`]; the listener goes on.
+    /// only, unless it is [`ConnectError::Accept`]; the listener goes on, also after
+    /// that: connections that there are, are served before it is said, and it is said
+    /// ten times a second at most.
     ///
     /// Peers are served in the order in which they say what they want, and any
     /// number may come at once: some thousands wait in the system's queue, and one
@@ -147,7 +151,7 @@ impl Listener {
         self.context.check_process()?;
         let address = self.local_addr();
         let next = self.room().next(&self.tcp, handshake::patience_of(&self.config));
-        let exchange = next.map_err(|source| ConnectError::Listen { address, source })??;
+        let exchange = next.map_err(|source| ConnectError::Accept { address, source })??;
         let heir = self.heir();
         Connection::new(handshake::answer(&self.context, exchange, &self.config, heir, takes)?)
     }
@@ -162,7 +166,7 @@ impl Listener {
         // What becomes of it in a child process is the caller's matter.
         #[cfg(unix)]
         let next = next.inspect(descriptors::forget);
-        next.map_err(|source| ConnectError::Listen { address, source })
+        next.map_err(|source| ConnectError::Accept { address, source })
     }
 
     fn room(&self) -> MutexGuard<'_, WaitingRoom> {
@@ -224,9 +228,8 @@ impl Connection {
         let (peer, control) = exchange.into_parts();
         let context = &queue_pair.owner.context;
         let watched = context.monitor().add(control, heir, &queue_pair.owner.shared);
-        let watched = watched.map_err(|source| ConnectError::Exchange {
-            peer,
-            doing: "watching the control connection",
+        let watched = watched.map_err(|source| ContextError::System {
+            what: "to watch the control connection",
             source,
         })?;
         tracing::info!(%peer, %chosen, "connected");

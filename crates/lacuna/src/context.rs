@@ -236,9 +236,7 @@ impl Context {
                 let thread = std::thread::Builder::new()
                     .name("lacuna-monitor".to_owned())
                     .spawn(move || watching.run());
-                threads.push(
-                    thread.map_err(|source| ContextError::System { what: "a thread", source })?,
-                );
+                threads.push(thread.map_err(ContextError::Thread)?);
                 for (index, mut worker) in made.into_iter().enumerate() {
                     let served = roster.clone();
                     let thread = std::thread::Builder::new().name(format!("lacuna-{index}")).spawn(
@@ -254,7 +252,7 @@ impl Context {
                         Ok(thread) => threads.push(thread),
                         Err(source) => {
                             stop(&inboxes, &monitor, threads);
-                            return Err(ContextError::System { what: "a thread", source });
+                            return Err(ContextError::Thread(source));
                         }
                     }
                 }

@@ -3,6 +3,7 @@
 use crate::address::show;
 use lacuna_code::EngineError;
 use lacuna_datapath::BindError;
+use lacuna_datapath::limit::{Limit, NoThread, Said};
 use lacuna_proto::geometry::GeometryError;
 use lacuna_proto::qp::{Failure, ReceiveFailure};
 use std::io;
@@ -27,15 +28,18 @@ pub enum ContextError {
     Bind(#[from] BindError),
     /// The file of [`path_memory`](crate::ContextConfig::path_memory) is something
     /// else, or cannot be read.
-    #[error("cannot use {} as path memory: {source}", file.display())]
+    #[error("cannot use {} as path memory: {}", file.display(), Said(source))]
     PathMemory {
         /// Which file.
         file: PathBuf,
         /// Why not.
         source: io::Error,
     },
-    /// The system refused something else: threads, file descriptors, randomness.
-    #[error("the system refused {what}: {source}")]
+    /// There is no thread to be had.
+    #[error("the system refused a thread: {}", NoThread(.0))]
+    Thread(io::Error),
+    /// The system refused something else: file descriptors, randomness.
+    #[error("the system refused {what}: {}", Said(source))]
     System {
         /// What it refused.
         what: &'static str,
@@ -115,7 +119,7 @@ pub enum QueuePairError {
         limit: u32,
     },
     /// The system refused something.
-    #[error("the system refused {what}: {source}")]
+    #[error("the system refused {what}: {}", Said(source))]
     System {
         /// What it refused.
         what: &'static str,
@@ -135,10 +139,18 @@ pub enum ConnectError {
         /// The system's word for it.
         source: io::Error,
     },
-    /// The listening port cannot be had, or no connection can be taken from it
-    /// now: out of file descriptors, for instance.
-    #[error("cannot listen on {}: {source}", show(*address))]
+    /// The listening port cannot be had.
+    #[error("cannot listen on {}: {}", show(*address), Said(source))]
     Listen {
+        /// Where.
+        address: SocketAddr,
+        /// The system's word for it.
+        source: io::Error,
+    },
+    /// A peer waits at a listener, and this machine lacks what a connection takes: file
+    /// descriptors, for instance. The listener goes on, and has it perhaps later.
+    #[error("cannot take a connection at {}: {}", show(*address), Said(source))]
+    Accept {
         /// Where.
         address: SocketAddr,
         /// The system's word for it.
@@ -229,6 +241,14 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
+    /// Why `peer` was not reached, unless it is this machine that lacks something.
+    pub(crate) fn unreachable(peer: &impl ToString, source: io::Error) -> Self {
+        match Limit::of(&source) {
+            Some(_) => ContextError::System { what: "a connection", source }.into(),
+            None => Self::Unreachable { peer: peer.to_string(), source },
+        }
+    }
+
     /// Whether trying again later can help.
     pub fn is_retryable(&self) -> bool {
         matches!(
@@ -237,6 +257,7 @@ impl ConnectError {
                 | Self::Exchange { .. }
                 | Self::NoUdp { .. }
                 | Self::Busy { .. }
+                | Self::Accept { .. }
         )
     }
 }

@@ -11,6 +11,9 @@
 //! Control connections that have served already (`reuse.rs`) wait beside them for
 //! their next hello. They owe none, so they are closed without a word when their
 //! time is over or there are too many.
+//!
+//! Where this machine lacks a descriptor or memory for a peer that has come, those who
+//! are here are served first, and that peer is tried again a few times a second.
 
 use crate::error::ConnectError;
 use crate::handshake::exchange::Exchange;
@@ -33,6 +36,10 @@ pub(crate) const BACKLOG: i32 = 4096;
 /// Connections in a row that may be lost before they are accepted, until the caller is told: what
 /// keeps failing must not keep a thread for ever (a judgement).
 const LOST_PER_CALL_MAX: u32 = 16;
+
+/// How long a peer that cannot be taken waits at least until it is tried again: a
+/// listener that lacks descriptors must not spin (a judgement).
+const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 
 /// See the module's text.
 #[derive(Debug)]
@@ -76,6 +83,7 @@ impl WaitingRoom {
         tcp: &TcpListener,
         patience: Duration,
     ) -> io::Result<Result<Exchange, ConnectError>> {
+        let mut was_refused = false;
         loop {
             while let Some(stream) = self.again.pop_front() {
                 self.receive(stream, patience);
@@ -85,24 +93,47 @@ impl WaitingRoom {
                 // What is here already is served first.
                 return Ok(done);
             }
-            taken?;
-            self.wait(tcp)?;
+            self.wait_after(tcp, taken, &mut was_refused)?;
+        }
+    }
+
+    /// Waits for what comes next, after all that could be taken was taken.
+    ///
+    /// # Errors
+    /// When it was `taken` in vain twice.
+    fn wait_after(
+        &mut self,
+        tcp: &TcpListener,
+        taken: io::Result<()>,
+        was_refused: &mut bool,
+    ) -> io::Result<()> {
+        match taken {
+            // Linux looks for a descriptor before it looks whether anybody is there.
+            Err(error) if is_exhausted(&error) && somebody_waits(tcp)? => {
+                if std::mem::replace(was_refused, true) {
+                    return Err(error);
+                }
+                self.wait(None)
+            }
+            Err(error) if !is_exhausted(&error) => Err(error),
+            _ => self.wait(Some(tcp)),
         }
     }
 
     /// The next control connection, new or one that speaks again, blocking.
     pub(crate) fn next_stream(&mut self, tcp: &TcpListener) -> io::Result<TcpStream> {
+        let mut was_refused = false;
         loop {
             let stream = match self.again.pop_front() {
-                None => self.accept(tcp)?,
-                again => again,
+                None => self.accept(tcp),
+                again => Ok(again),
             };
-            if let Some(stream) = stream {
+            if let Ok(Some(stream)) = stream {
                 // Some systems hand the listener's way down.
                 stream.set_nonblocking(false)?;
                 return Ok(stream);
             }
-            self.wait(tcp)?;
+            self.wait_after(tcp, stream.map(drop), &mut was_refused)?;
         }
     }
 
@@ -196,9 +227,10 @@ impl WaitingRoom {
         self.done.push_back(Err(ConnectError::Crowded { peer, limit }));
     }
 
-    /// Waits until a peer comes, some say something, or the time of one is over.
+    /// Waits until a peer comes, some say something, or the time of one is over; without
+    /// the listener, [`REFUSED_PAUSE`] at most.
     /// Those that have served before and speak again are left to the caller.
-    fn wait(&mut self, tcp: &TcpListener) -> io::Result<()> {
+    fn wait(&mut self, tcp: Option<&TcpListener>) -> io::Result<()> {
         self.idle.extend(self.returned.take());
         let surplus = self.idle.len().saturating_sub(RETURNED_MAX);
         self.idle.drain(..surplus);
@@ -209,6 +241,10 @@ impl WaitingRoom {
             // Rounded up: a wait that ends too early would be repeated at once.
             over.saturating_duration_since(Instant::now()) + Duration::from_millis(1)
         });
+        let left = match tcp {
+            Some(_) => left,
+            None => left.into_iter().chain([REFUSED_PAUSE]).min(),
+        };
         let streams = self.silent.iter().map(Exchange::stream);
         let streams = streams.chain(self.idle.iter().map(|(_, stream)| stream));
         let mut have_spoken = readable(tcp, self.returned.bell(), streams, left)?.into_iter();
@@ -280,32 +316,49 @@ fn is_exhausted(_error: &io::Error) -> bool {
     true
 }
 
-/// Waits until the listener or one of the streams has something to read or the bell
-/// rings, at most `timeout`; for each stream, whether it has.
+/// Whether a peer waits to be taken.
+#[cfg(unix)]
+fn somebody_waits(tcp: &TcpListener) -> io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    match poll(&mut [PollFd::new(tcp, PollFlags::IN)], Some(&now)) {
+        Err(error) if error != rustix::io::Errno::INTR => Err(error.into()),
+        ready => Ok(ready.is_ok_and(|count| count > 0)),
+    }
+}
+
+#[cfg(not(unix))]
+fn somebody_waits(_tcp: &TcpListener) -> io::Result<bool> {
+    Ok(true)
+}
+
+/// Waits until the listener, if it is given, or one of the streams has something to read or
+/// the bell rings, at most `timeout`; for each stream, whether it has.
 #[cfg(unix)]
 fn readable<'s>(
-    tcp: &TcpListener,
+    tcp: Option<&TcpListener>,
     bell: &Bell,
     streams: impl Iterator<Item = &'s TcpStream>,
     timeout: Option<Duration>,
 ) -> io::Result<Vec<bool>> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut polled =
-        vec![PollFd::new(tcp, PollFlags::IN), PollFd::new(&bell.clapper, PollFlags::IN)];
+    let mut polled = vec![PollFd::new(&bell.clapper, PollFlags::IN)];
     polled.extend(streams.map(|stream| PollFd::new(stream, PollFlags::IN)));
+    let count = polled.len();
+    polled.extend(tcp.map(|tcp| PollFd::new(tcp, PollFlags::IN)));
     // A wait of years is none.
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     match poll(&mut polled, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }
-    Ok(polled[2..].iter().map(|polled| !polled.revents().is_empty()).collect())
+    Ok(polled[1..count].iter().map(|polled| !polled.revents().is_empty()).collect())
 }
 
 /// Without `poll`, connections are looked at now and then.
 #[cfg(not(unix))]
 fn readable<'s>(
-    _tcp: &TcpListener,
+    _tcp: Option<&TcpListener>,
     _bell: &Bell,
     streams: impl Iterator<Item = &'s TcpStream>,
     timeout: Option<Duration>,
@@ -371,7 +424,7 @@ mod tests {
         drop(closing);
         let Err(error) = room.next(&tcp, PATIENCE).unwrap() else { panic!("nobody has spoken") };
         assert!(matches!(error, ConnectError::Exchange { peer, .. } if peer == address), "{error}");
-        room.wait(&tcp).unwrap();
+        room.wait(Some(&tcp)).unwrap();
         assert!(room.silent.is_empty() && room.done.is_empty());
     }
 

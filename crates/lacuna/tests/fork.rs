@@ -22,9 +22,10 @@ fn forked(child: impl FnOnce()) -> bool {
     // memory allocator's, which the C library frees.
     match unsafe { libc::fork() } {
         0 => {
-            // SAFETY: both end the process, later or now.
+            // SAFETY: ends the process later.
             unsafe { libc::alarm(120) };
             let is_right = catch_unwind(AssertUnwindSafe(child)).is_ok();
+            // SAFETY: ends the process.
             unsafe { libc::_exit(i32::from(!is_right)) }
         }
         child => {
