@@ -4,6 +4,7 @@
 //! Nobody reading the results any more (`| head -1`) is no failure.
 
 use crate::interrupt;
+use lacuna::datapath::limit::{Limit, Said};
 use lacuna::{ConnectError, ContextError, QueuePairError, RecvError, WriteError};
 use serde::Serialize;
 use std::process::ExitCode;
@@ -15,7 +16,7 @@ Exit codes of every command:
   2    usage: the command line makes no sense
   3    network or peer: nobody there, lost, busy, or something else than expected
   4    wrong data: something arrived that was not sent
-  5    this machine: files, memory, a port in use
+  5    this machine: files, memory, descriptors, threads, a port in use
   130  interrupted (Ctrl-C, SIGTERM, SIGHUP), after what was finished so far has
        been printed; a server ends so too. model, plan and figures end at once, by
        the signal, and print nothing of what they were at
@@ -75,7 +76,16 @@ impl Failure {
 
     /// A failure of the file system, with the path.
     pub(crate) fn file(what: &str, path: &std::path::Path, error: &std::io::Error) -> Self {
-        Self::Local(format!("cannot {what} {}: {error}", path.display()))
+        Self::Local(format!("cannot {what} {}: {}", path.display(), Said(error)))
+    }
+
+    /// A server cannot have the address that it was to listen at; another helps, unless
+    /// it is a limit that was met there, as `source` says if there is one.
+    pub(crate) fn listen(error: &impl std::fmt::Display, source: Option<&std::io::Error>) -> Self {
+        match source.and_then(Limit::of) {
+            Some(_) => Self::Local(error.to_string()),
+            None => Self::Local(format!("{error}: choose another with --listen")),
+        }
     }
 }
 
@@ -84,7 +94,9 @@ impl From<ConnectError> for Failure {
         match error {
             ConnectError::QueuePair(error) => error.into(),
             ConnectError::Context(error) => error.into(),
-            ConnectError::Listen { .. } => Self::Local(error.to_string()),
+            ConnectError::Listen { .. } | ConnectError::Accept { .. } => {
+                Self::Local(error.to_string())
+            }
             error => Self::Network(error.to_string()),
         }
     }
@@ -95,6 +107,7 @@ impl From<QueuePairError> for Failure {
         match error {
             QueuePairError::Geometry(error) => Self::Usage(error.to_string()),
             QueuePairError::Engine(error) => Self::Usage(error.to_string()),
+            QueuePairError::Context(error) => error.into(),
             QueuePairError::NoRate | QueuePairError::Zero { .. } => Self::Usage(error.to_string()),
             QueuePairError::TooMany { .. } | QueuePairError::System { .. } => {
                 Self::Local(error.to_string())

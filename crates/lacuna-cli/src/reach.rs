@@ -4,10 +4,13 @@
 use crate::failure::Failure;
 use crate::purpose::Purpose;
 use crate::thread;
-use lacuna::address::look_up;
-use lacuna::{ConnectError, Connection, ConnectionConfig, Context, ContextConfig, ScopedIp};
+use lacuna::address;
+use lacuna::datapath::limit::{Limit, Said};
+use lacuna::{
+    ConnectError, Connection, ConnectionConfig, Context, ContextConfig, ContextError, ScopedIp,
+};
 use std::fmt;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 
 /// Connects to `host`, which is HOST:PORT, unless `stop` says that nobody wants
@@ -36,8 +39,18 @@ pub(crate) fn connect_again(
 /// The addresses of `host`, which is HOST:PORT.
 pub(crate) fn addresses(host: &str, stop: &dyn Fn() -> bool) -> Result<Vec<SocketAddr>, Failure> {
     let name = host.to_owned();
-    let found = unless(stop, move || look_up(&name))?;
-    found.map_err(|error| Failure::Network(format!("cannot find {host}: {error}")))
+    unless(stop, move || look_up(&name))?.map_err(|error| match Limit::of(&error) {
+        Some(_) => Failure::Local(format!("cannot look up {host}: {}", Said(&error))),
+        None => Failure::Network(format!("cannot find {host}: {error}")),
+    })
+}
+
+/// The system's resolver says nothing of descriptors that it lacks.
+fn look_up(host: &str) -> io::Result<Vec<SocketAddr>> {
+    /// Files and sockets that it has open at a time, and some to spare.
+    const DESCRIPTORS: usize = 4;
+    let found = address::look_up(&host);
+    found.map_err(|error| Limit::check_descriptors(DESCRIPTORS).err().unwrap_or(error))
 }
 
 /// Finding and connecting wait in the system, for seconds if nobody answers.
@@ -73,8 +86,10 @@ fn connect_to(
     sockets: &ContextConfig,
     config: ConnectionConfig,
 ) -> Result<(Context, Connection), ConnectError> {
-    let unreachable = |source| ConnectError::Unreachable { peer: host.to_owned(), source };
-    let addresses = look_up(&host).map_err(unreachable)?;
+    let addresses = look_up(host).map_err(|source| match Limit::of(&source) {
+        Some(_) => ContextError::System { what: "to look up a name", source }.into(),
+        None => ConnectError::Unreachable { peer: host.to_owned(), source },
+    })?;
     connect_to_one_of(Found { host, addresses }, sockets, config)
 }
 

@@ -73,8 +73,10 @@ impl Reception {
         config: ConnectionConfig,
         output: Output,
     ) -> Result<Arc<Self>, Failure> {
-        let listener = Listener::bind(context, address, config)
-            .map_err(|error| Failure::Local(format!("{error}: choose another with --listen")))?;
+        let listener = Listener::bind(context, address, config).map_err(|error| match &error {
+            ConnectError::Listen { source, .. } => Failure::listen(&error, Some(source)),
+            _ => error.into(),
+        })?;
         let (streams, guests) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let is_over = AtomicBool::new(false);
         Ok(Arc::new(Self { listener, output, streams, guests, is_over }))
@@ -190,10 +192,11 @@ impl Reception {
                     return;
                 }
                 Err(error) => {
-                    // Out of file descriptors, for instance: it may pass. Once is enough to say so.
+                    // It may pass; the listener does not say it more than ten times a second, and
+                    // once is enough.
                     let error = error.to_string();
                     if told.as_ref() != Some(&error) {
-                        tracing::warn!(%error, "cannot accept");
+                        self.output.note(&format!("{error}; who comes has to wait"));
                     }
                     told = Some(error);
                     interrupt::sleep(LOOK);

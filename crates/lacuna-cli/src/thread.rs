@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::interrupt::LOOK;
+use lacuna::datapath::limit::NoThread;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -49,7 +50,7 @@ pub(crate) fn unless<T: Send + 'static>(
 }
 
 fn refused(error: io::Error) -> Failure {
-    Failure::Local(format!("the system refused a thread: {error}"))
+    Failure::Local(format!("the system refused a thread: {}", NoThread(&error)))
 }
 
 /// Says that it is over when this goes, however that comes: a scope waits for its

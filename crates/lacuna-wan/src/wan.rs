@@ -1,5 +1,6 @@
 //! Both hosts and the path between them: what a benchmark or the command line starts.
 
+use lacuna_datapath::limit::Said;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -74,7 +75,7 @@ pub enum WanError {
     #[error("the time line's interval must be more than zero")]
     ZeroInterval,
     /// Something the system did not do.
-    #[error("cannot run an emulated path: {0}")]
+    #[error("cannot run an emulated path: {why}", why = Said(.0))]
     System(#[from] io::Error),
     /// The emulator has ended before it was asked to.
     #[error("the emulated path has ended")]

@@ -8,6 +8,7 @@ use super::host::Sending;
 use crate::failure::Failure;
 use crate::interrupt::LOOK;
 use lacuna::Wrap;
+use lacuna::datapath::limit::{Limit, Said};
 use lacuna::datapath::{
     BurstBuffers, Datapath, Offload, Placer, ReceivedBatch, SendError, Udp, UdpConfig, Waiter,
     ends_socket,
@@ -173,5 +174,8 @@ impl Lane {
 
 pub(super) fn broken(error: std::io::Error) -> Failure {
     let why = ends_socket(&error).map_or(String::new(), |why| format!(": {why}"));
-    Failure::Local(format!("a socket is broken: {error}{why}"))
+    match Limit::of(&error) {
+        Some(_) => Failure::Local(format!("the system refused a descriptor: {}", Said(&error))),
+        None => Failure::Local(format!("a socket is broken: {error}{why}")),
+    }
 }

@@ -9,7 +9,9 @@ use crate::output::Output;
 use crate::units::{show_count, show_time};
 use lacuna::Wrap;
 use lacuna::address::show;
-use lacuna::datapath::{BurstBuffers, Datapath, Placer, ReceivedBatch, Udp, UdpConfig, Waiter};
+use lacuna::datapath::{
+    BindError, BurstBuffers, Datapath, Placer, ReceivedBatch, Udp, UdpConfig, Waiter,
+};
 use lacuna_probe::server::End;
 use lacuna_probe::wire::Refusal;
 use lacuna_probe::{ServerConfig, ServerEvent};
@@ -58,8 +60,10 @@ impl Server {
         wrap: Option<&Wrap>,
         output: Output,
     ) -> Result<Self, Failure> {
-        let bound = Udp::bind_boxed(UdpConfig::new(args.listen))
-            .map_err(|error| Failure::Local(format!("{error}: choose another with --listen")))?;
+        let bound = Udp::bind_boxed(UdpConfig::new(args.listen)).map_err(|error| match &error {
+            BindError::Io { source, .. } => Failure::listen(&error, Some(source)),
+            _ => Failure::listen(&error, None),
+        })?;
         let datapath = match wrap {
             Some(wrap) => wrap(0, bound),
             None => bound,

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::{interrupt, thread};
+use lacuna::datapath::limit::Said;
 use lacuna_wan::{Outcome, Program, Side, Wan};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -50,7 +51,8 @@ impl Running {
             return Err(Failure::Usage("a program without a name".to_owned()));
         };
         let failure = |error: io::Error| {
-            Failure::Local(format!("cannot start the {} {name}: {error}", side.name()))
+            let why = Said(&error);
+            Failure::Local(format!("cannot start the {} {name}: {why}", side.name()))
         };
         let mut command = Command::new(name);
         command.args(arguments);

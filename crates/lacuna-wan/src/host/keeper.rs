@@ -168,7 +168,8 @@ impl Keeper {
                     let sysctl = plan.sysctls.get(usize::from(trouble.sysctl));
                     sysctl.map(|(path, _)| path.to_string_lossy().into_owned()).unwrap_or_default()
                 }),
-                Answer::Made(_) => HostError::Keeper(io::Error::other("descriptors are missing")),
+                // The system leaves out what this process may not have.
+                Answer::Made(_) => HostError::Keeper(Errno::MFILE.into()),
             });
         };
         Ok(Self {

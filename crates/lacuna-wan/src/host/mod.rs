@@ -6,6 +6,7 @@ mod netlink;
 mod program;
 mod syscall;
 
+use lacuna_datapath::limit::{Limit, Said};
 use std::ffi::CString;
 use std::fs;
 use std::io;
@@ -139,7 +140,7 @@ pub enum HostError {
         mtu_bytes: u32,
     },
     /// Something else the system did not do.
-    #[error("cannot make a host: cannot {what}: {error}")]
+    #[error("cannot make a host: cannot {what}: {}", Said(error))]
     System {
         /// What, for this sentence.
         what: &'static str,
@@ -147,7 +148,7 @@ pub enum HostError {
         error: io::Error,
     },
     /// The process that makes the host.
-    #[error("cannot make a host: {0}")]
+    #[error("cannot make a host: {why}", why = Said(.0))]
     Keeper(#[source] io::Error),
 }
 
@@ -155,6 +156,8 @@ impl HostError {
     fn at(step: Step, errno: Errno, sysctl: impl FnOnce() -> String) -> Self {
         let error = io::Error::from(errno);
         match step {
+            // Whoever may have a host lacks something for it.
+            step if Limit::of(&error).is_some() => Self::System { what: step.what(), error },
             Step::Namespace | Step::UserMap => Self::NoNamespace { error },
             // A user namespace may be given and its rights be withheld (AppArmor).
             Step::CreateTun if errno == Errno::PERM => Self::NoNamespace { error },

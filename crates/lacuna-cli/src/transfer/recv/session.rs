@@ -19,6 +19,7 @@ use crate::transfer::wire::{
 use crate::units::show_bytes;
 use blake3::Hasher;
 use lacuna::SendBuffer;
+use lacuna::datapath::limit::{Limit, Said};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::ops::Range;
@@ -525,7 +526,7 @@ impl Session<'_> {
                 Fault::Ended(Ended::Unable(format!("cannot {doing}: {error}")))
             }
             io::ErrorKind::NotFound if self.tree.is_removed() => Fault::Ended(removed()),
-            _ => Fault::Item(Outcome::Failed, format!("cannot {doing}: {error}")),
+            _ => Fault::Item(Outcome::Failed, format!("cannot {doing}: {}", Said(error))),
         }
     }
 

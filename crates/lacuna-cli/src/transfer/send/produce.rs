@@ -12,6 +12,7 @@ use crate::transfer::inbound::PATIENCE;
 use crate::transfer::ladder;
 use crate::transfer::report::{Blame, FileReport, Reporter, Status};
 use crate::transfer::wire::{Hash, Record, Rung};
+use lacuna::datapath::limit::Said;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -120,8 +121,8 @@ impl Producer<'_> {
                 }
                 Some(Entry::Unreadable { name, kind, error }) => {
                     let report = FileReport::unmoved(&name, 0, Status::Failed).of(kind);
-                    self.reporter
-                        .file(report.with_error(Blame::Local, format!("cannot be read: {error}")));
+                    let why = format!("cannot be read: {}", Said(&error));
+                    self.reporter.file(report.with_error(Blame::Local, why));
                 }
             }
         }
@@ -246,7 +247,7 @@ impl Producer<'_> {
             io::ErrorKind::UnexpectedEof => {
                 Given::Up("became shorter while it was sent".to_owned())
             }
-            _ => Given::Up(format!("cannot be read: {error}")),
+            _ => Given::Up(format!("cannot be read: {}", Said(error))),
         }
     }
 
