@@ -210,8 +210,10 @@ int lacuna_listener_port(struct lacuna_listener *listener, uint16_t *port);
 
 /**
  * Waits for the next peer and agrees with it. LACUNA_PEER concerns that peer
- * only: call again. May be called from several threads, to serve as many peers
- * at once.
+ * only: call again. LACUNA_SYSTEM says that this machine lacks what a connection
+ * takes, file descriptors mostly; the listener goes on, and has it perhaps at the
+ * next call, which waits a moment first. May be called from several threads, to
+ * serve as many peers at once.
  */
 int lacuna_listener_accept(struct lacuna_listener *listener,
                            struct lacuna_connection **connection);

@@ -18,6 +18,7 @@
 
 use crate::outcome::{self, Failure};
 use lacuna::Context;
+use lacuna::datapath::limit::NoThread;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -110,8 +111,10 @@ impl Driver {
                 }
             })
         };
-        let cover =
-            cover.map_err(|error| Failure::new(outcome::SYSTEM, format!("no thread: {error}")))?;
+        let cover = cover.map_err(|error| {
+            let why = NoThread(&error);
+            Failure::new(outcome::SYSTEM, format!("the system refused a thread: {why}"))
+        })?;
         let thread = Some(cover.thread().clone());
         let cover = Mutex::new(Some(cover));
         Ok(Self { context, turn: Some(turn), cover, thread, started: Instant::now() })

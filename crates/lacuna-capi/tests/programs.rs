@@ -20,7 +20,9 @@ fn example(name: &str) -> PathBuf {
     root().join("examples/c").join(name)
 }
 
-const TESTS: [&str; 7] = [
+const TESTS: [&str; 9] = [
+    "descriptors.c",
+    "fork.c",
     "contract.c",
     "misuse.c",
     "every_call.c",
@@ -114,6 +116,15 @@ fn connections_work_from_c() {
     assert_eq!(Runner::default().run(&program, &[]), "done\n");
     let program = compile(&test_source("endpoint.c"), Build::Static);
     assert_eq!(Runner::default().run(&program, &[]), "done\n");
+}
+
+#[test]
+fn a_lack_of_descriptors_is_named() {
+    // The sanitizers open files of their own.
+    let program = compile(&test_source("descriptors.c"), Build::C11);
+    for runner in both_kinds_of_progress() {
+        assert_eq!(runner.run(&program, &[]), "each lack was named\n");
+    }
 }
 
 #[test]

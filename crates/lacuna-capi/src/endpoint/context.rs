@@ -35,16 +35,17 @@ impl pointer::Object for lacuna_listener {
 pub(super) fn context_failure(error: &ContextError) -> Failure {
     let code = match error {
         ContextError::Channels { .. } | ContextError::Inherited => outcome::USAGE,
-        ContextError::Bind(_) | ContextError::PathMemory { .. } | ContextError::System { .. } => {
-            outcome::SYSTEM
-        }
+        ContextError::Bind(_)
+        | ContextError::PathMemory { .. }
+        | ContextError::Thread(_)
+        | ContextError::System { .. } => outcome::SYSTEM,
     };
     Failure::new(code, error.to_string())
 }
 
 pub(super) fn connect_failure(error: &ConnectError) -> Failure {
     let code = match error {
-        ConnectError::Listen { .. } => outcome::SYSTEM,
+        ConnectError::Listen { .. } | ConnectError::Accept { .. } => outcome::SYSTEM,
         ConnectError::QueuePair(QueuePairError::Context(error)) => return context_failure(error),
         ConnectError::QueuePair(QueuePairError::System { .. } | QueuePairError::TooMany { .. }) => {
             outcome::SYSTEM
@@ -186,8 +187,10 @@ pub unsafe extern "C" fn lacuna_listener_port(
 }
 
 /// Waits for the next peer and agrees with it. LACUNA_PEER concerns that peer
-/// only: call again. May be called from several threads, to serve as many peers
-/// at once.
+/// only: call again. LACUNA_SYSTEM says that this machine lacks what a connection
+/// takes, file descriptors mostly; the listener goes on, and has it perhaps at the
+/// next call, which waits a moment first. May be called from several threads, to
+/// serve as many peers at once.
 ///
 /// # Safety
 /// listener was not freed; connection points to a pointer.

@@ -9,6 +9,7 @@ use crate::outcome::{self, Failure, object, sdr_code};
 use crate::pointer;
 use crate::pool::Pool;
 use crate::progress::Driver;
+use lacuna::datapath::limit::{Limit, Said};
 use lacuna::datapath::process::PerProcess;
 use lacuna::datapath::{MemNetwork, Process};
 use lacuna::{Context, ContextConfig, DatapathKind, Progress, ScopedIp};
@@ -82,6 +83,7 @@ pub unsafe extern "C" fn sdr_context_create(
         let channels = attr.num_channels.clamp(1, CHANNELS_MAX) as u8;
         let (datapath, bind) = datapath(name)?;
         let workers = workers(usize::from(channels), environment.workers);
+        let advertise = if bind.ip().is_unspecified() { own_address()? } else { bind.ip() };
         let context = Context::new(ContextConfig {
             bind,
             channels,
@@ -103,7 +105,7 @@ pub unsafe extern "C" fn sdr_context_create(
             registered: Pool::new(usize::MAX),
             regions: Arc::default(),
             driver: Arc::new(driver),
-            advertise: if bind.ip().is_unspecified() { own_address() } else { bind.ip() },
+            advertise,
         })))
     })
 }
@@ -164,18 +166,28 @@ fn workers(channels: usize, wished: Option<usize>) -> usize {
     }
 }
 
-/// The address that the default route uses.
-fn own_address() -> IpAddr {
-    let towards = |elsewhere: IpAddr| {
+/// The address that the default route uses; that of loopback if there is none.
+fn own_address() -> Result<IpAddr, Failure> {
+    for elsewhere in ELSEWHERE {
         let any = match elsewhere {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        let socket = UdpSocket::bind((any, 0)).ok()?;
-        socket.connect((elsewhere, 9)).ok()?;
-        socket.local_addr().ok().map(|address| address.ip())
-    };
-    ELSEWHERE.into_iter().find_map(towards).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+        let asked = UdpSocket::bind((any, 0)).and_then(|socket| {
+            socket.connect((elsewhere, 9))?;
+            socket.local_addr()
+        });
+        match asked {
+            Ok(address) => return Ok(address.ip()),
+            // Whether there is a route was not asked.
+            Err(error) if Limit::of(&error).is_some() => {
+                let text = format!("the system refused a socket: {}", Said(&error));
+                return Err(Failure::new(outcome::SYSTEM, text));
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
 #[cfg(test)]
