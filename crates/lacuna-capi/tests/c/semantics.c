@@ -211,6 +211,44 @@ static void back_pressure(const char *device)
     end_pair(&b);
 }
 
+/* Programs that take a byte of the bitmap that is not zero for a message that is here
+ * are right where a message is one chunk, and there alone: see streams(). */
+static void a_chunk_for_each_message(const char *device)
+{
+    enum { LENGTH = 1 << 20, MESSAGES = 4 };
+    struct sdr_qp_attr attr = pair_attr();
+    struct sdr_send_handle *sent;
+    struct sdr_recv_handle *receive;
+    struct sdr_send_wr wr;
+    struct end a, b;
+    uint8_t *bitmap = NULL;
+    size_t bytes = 0, at;
+    unsigned message;
+    attr.bitmap_chunk_size_log_bytes = 20;
+    /* So that a message is long enough under way to be looked at. */
+    attr.rate_limit = 2000;
+    a = make_end(device, &attr);
+    b = make_end(device, &attr);
+    connect_ends(&a, &b);
+    for (message = 0; message < MESSAGES; message++) {
+        /* One is shorter than its chunk. */
+        uint32_t length = LENGTH - 700 * (message % 2);
+        for (at = 0; at < length; at++)
+            a.memory[at] = byte_of(message, at);
+        receive = post_recv(&b, 0, LENGTH);
+        wr = send_wr(&a, 0, length);
+        sent = post_send(&a, &wr);
+        do
+            CHECK(sdr_recv_bitmap_get(receive, &bitmap, &bytes) == SDR_SUCCESS && bytes == 1);
+        while (!GET(bitmap[0]));
+        CHECK(memcmp(a.memory, b.memory, length) == 0);
+        finish_send(sent);
+        CHECK(sdr_recv_complete(receive) == SDR_SUCCESS);
+    }
+    end_pair(&a);
+    end_pair(&b);
+}
+
 int main(int argc, char **argv)
 {
     const char *device = argc > 1 ? argv[1] : "udp:127.0.0.1";
@@ -218,6 +256,7 @@ int main(int argc, char **argv)
     streams(device);
     early_completion(device);
     back_pressure(device);
+    a_chunk_for_each_message(device);
     puts("all promises kept");
     return 0;
 }
