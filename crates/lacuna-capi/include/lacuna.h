@@ -41,7 +41,8 @@ enum lacuna_result {
    */
   LACUNA_PEER = 4,
   /**
-   * This machine: sockets, threads, ports in use.
+   * This machine: file descriptors, memory, threads, ports in use. If it is a limit,
+   * the text names it.
    */
   LACUNA_SYSTEM = 5,
   /**

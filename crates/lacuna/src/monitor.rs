@@ -192,13 +192,15 @@ impl Monitor {
     pub(crate) fn new(clock: Clock) -> io::Result<Self> {
         let poll = Poll::new()?;
         let registry = poll.registry().try_clone()?;
+        let alarm = Alarm::new(&registry)?;
+        // Nothing fails from here on, so they are forgotten when they are closed.
         #[cfg(unix)]
         descriptors::note(poll.registry());
         #[cfg(unix)]
         descriptors::note(&registry);
         Ok(Self {
             clock,
-            alarm: Alarm::new(&registry)?,
+            alarm,
             registry,
             poll: Mutex::new(poll),
             watched: Mutex::new(HashMap::new()),

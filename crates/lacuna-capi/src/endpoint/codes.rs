@@ -18,7 +18,8 @@ pub enum lacuna_result {
     /// The network or the peer: nobody there, gone, gave up, or something else
     /// than was expected.
     LACUNA_PEER = 4,
-    /// This machine: sockets, threads, ports in use.
+    /// This machine: file descriptors, memory, threads, ports in use. If it is a limit,
+    /// the text names it.
     LACUNA_SYSTEM = 5,
     /// A bug of this library; please report the text.
     LACUNA_BUG = 6,
