@@ -32,7 +32,7 @@ fn is_limit(error: &ConnectError) -> bool {
 
 #[test]
 fn what_this_process_lacks_is_no_fault_of_the_peer() {
-    let config = ContextConfig { bind: LOCALHOST, ..ContextConfig::default() };
+    let config = ContextConfig { bind: LOCALHOST.into(), ..ContextConfig::default() };
     let context = Context::new(config.clone()).unwrap();
     let listener = Listener::bind(&context, (LOCALHOST, 0).into(), ConnectionConfig::default());
     let listener = listener.unwrap();

@@ -53,7 +53,8 @@ struct Ends {
 }
 
 fn ends(progress: Progress) -> Ends {
-    let config = ContextConfig { bind: LOCALHOST, progress, channels: 2, ..Default::default() };
+    let config =
+        ContextConfig { bind: LOCALHOST.into(), progress, channels: 2, ..Default::default() };
     let (here, there) = (Context::new(config.clone()).unwrap(), Context::new(config).unwrap());
     let config = ConnectionConfig::default();
     let listener = Listener::bind(&there, (LOCALHOST, 0).into(), config).unwrap();

@@ -537,7 +537,9 @@ impl Session<'_> {
                 Fault::Ended(Ended::Unable(format!("cannot make a folder: {error}")))
             }
             _ if self.tree.is_removed() => Fault::Ended(removed()),
-            _ if Limit::of(error).is_some() => Fault::Item(Outcome::Failed, Said(error).to_string()),
+            _ if Limit::of(error).is_some() => {
+                Fault::Item(Outcome::Failed, Said(error).to_string())
+            }
             _ => Fault::Item(Outcome::Refused, error.to_string()),
         }
     }
