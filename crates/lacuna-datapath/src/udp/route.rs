@@ -42,7 +42,8 @@ mod tests {
         let any = SocketAddr::from(([0, 0, 0, 0], 0));
         let to = SocketAddr::from(([127, 0, 0, 1], 9));
         let link_bytes = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
-        let link_bytes: usize = link_bytes.trim().parse().unwrap();
+        // IP has no longer packets.
+        let link_bytes = link_bytes.trim().parse::<usize>().unwrap().min(65_535);
         assert_eq!(packet_bytes(any, to).unwrap(), link_bytes - 28);
         assert_eq!(packet_bytes(to, to).unwrap(), link_bytes - 28);
         let mapped = "[::ffff:127.0.0.1]:9".parse().unwrap();
