@@ -104,8 +104,7 @@ impl Driver {
         let turn = Arc::new(Turn { patience: AtomicU32::new(1), ..Turn::default() });
         let cover = {
             let (context, turn) = (context.clone(), turn.clone());
-            let builder = std::thread::Builder::new().name("lacuna-cover".to_owned());
-            builder.spawn(move || {
+            lacuna::datapath::thread::start("lacuna-cover", move || {
                 if catch_unwind(AssertUnwindSafe(|| turn.cover(&context))).is_err() {
                     turn.is_ruined.store(true, Ordering::Release);
                 }

@@ -23,7 +23,7 @@
 //! * Nothing blocks except [`Waiter::wait`], and nothing allocates per packet once it is warm.
 //! * Unsafe code is confined to `burst/raw.rs`, `process/single.rs`, `process/descriptors.rs` and to the
 //!   files named after system calls, `limit/syscall.rs`, `process/syscall.rs`, `tcp/syscall.rs`,
-//!   `udp/syscall.rs`, `wait/syscall.rs` and `wait/syscall_poll.rs`.
+//!   `thread/syscall.rs`, `udp/syscall.rs`, `wait/syscall.rs` and `wait/syscall_poll.rs`.
 
 #![deny(unsafe_code)]
 
@@ -39,6 +39,7 @@ pub mod process;
 mod received;
 mod tcp;
 pub mod testing;
+pub mod thread;
 pub mod udp;
 pub mod wait;
 mod wildcard;

@@ -15,7 +15,9 @@ use crate::reuse::Idle;
 use crate::roster::Roster;
 use crate::worker::{Worker, WorkerCounters};
 use lacuna_datapath::process::Own;
-use lacuna_datapath::{Capabilities, Datapath, MemNetwork, Offload, Udp, UdpConfig, Waiter};
+use lacuna_datapath::{
+    Capabilities, Datapath, MemNetwork, Offload, Udp, UdpConfig, Waiter, thread,
+};
 use lacuna_proto::path::pool::{Pool, Senders};
 use lacuna_wire::{CHANNELS_MAX, RejectKind};
 use std::collections::{BTreeMap, HashMap};
@@ -233,21 +235,17 @@ impl Context {
             Progress::Manual => manual = made.pop().map(Mutex::new),
             Progress::Threads { .. } => {
                 let watching = monitor.clone();
-                let thread = std::thread::Builder::new()
-                    .name("lacuna-monitor".to_owned())
-                    .spawn(move || watching.run());
+                let thread = thread::start("lacuna-monitor", move || watching.run());
                 threads.push(thread.map_err(ContextError::Thread)?);
                 for (index, mut worker) in made.into_iter().enumerate() {
                     let served = roster.clone();
-                    let thread = std::thread::Builder::new().name(format!("lacuna-{index}")).spawn(
-                        move || {
-                            let run = AssertUnwindSafe(|| worker.run());
-                            if let Err(panic) = catch_unwind(run) {
-                                served.fail_all();
-                                resume_unwind(panic);
-                            }
-                        },
-                    );
+                    let thread = thread::start(&format!("lacuna-{index}"), move || {
+                        let run = AssertUnwindSafe(|| worker.run());
+                        if let Err(panic) = catch_unwind(run) {
+                            served.fail_all();
+                            resume_unwind(panic);
+                        }
+                    });
                     match thread {
                         Ok(thread) => threads.push(thread),
                         Err(source) => {

@@ -1,0 +1,60 @@
+//! The signal mask of the calling thread (`pthread_sigmask`).
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+/// Not blocked: see the text of the module above.
+const LEFT: [libc::c_int; 8] = [
+    libc::SIGABRT,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGPROF,
+    libc::SIGSEGV,
+    libc::SIGSYS,
+    libc::SIGTRAP,
+];
+
+/// While it is there the calling thread takes no signals.
+pub(super) struct Blocked {
+    before: libc::sigset_t,
+    /// It is the mask of one thread.
+    _thread: PhantomData<*const ()>,
+}
+
+impl Blocked {
+    pub(super) fn new() -> io::Result<Self> {
+        let mut blocked = MaybeUninit::uninit();
+        // SAFETY: the call writes a whole set.
+        let blocked = unsafe {
+            libc::sigfillset(blocked.as_mut_ptr());
+            blocked.assume_init_mut()
+        };
+        for signal in LEFT {
+            // SAFETY: the set was written above, and outlives the call.
+            unsafe { libc::sigdelset(blocked, signal) };
+        }
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: one set is read and the other written, both outlive the call.
+        let error = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, blocked, before.as_mut_ptr()) };
+        if error != 0 {
+            return Err(io::Error::from_raw_os_error(error));
+        }
+        // SAFETY: the call has succeeded, so it has written the set.
+        Ok(Self { before: unsafe { before.assume_init() }, _thread: PhantomData })
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: the set was written by the system and outlives the call; null asks for nothing.
+        let error = unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, ptr::null_mut())
+        };
+        debug_assert_eq!(error, 0, "a mask that was there can be set again");
+    }
+}
