@@ -1,6 +1,7 @@
 //! `lacuna`: real data over lossy long paths, from the command line.
 
 mod address;
+mod arrivals;
 mod capture;
 mod chunks;
 mod failure;

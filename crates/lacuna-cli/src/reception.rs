@@ -2,11 +2,12 @@
 //! what they are for, and has each served on a thread of its own.
 //!
 //! One thread accepts and nothing else. The exchange with a peer, which may say
-//! nothing for as long as it likes to, is on a thread per connection, of which
-//! there are so many at most. A peer that is for something else is told so
-//! before it may send a packet. Who is served when, and what that means, is the
+//! nothing for as long as it likes to, is on a thread per connection; of those
+//! that say nothing there are so many at most (`arrivals.rs`). A peer that is for
+//! something else is told so before it may send a packet. Who is served when, and what that means, is the
 //! server's own matter.
 
+use crate::arrivals::{Arrival, Arrivals};
 use crate::failure::Failure;
 use crate::interrupt::{self, LOOK};
 use crate::output::{Output, complain};
@@ -24,9 +25,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Control connections at a time, those included that have not said what they
-/// want; more are closed at once.
-const STREAMS_MAX: usize = 64;
+/// Peers at a time that have not said what they want: each takes a thread.
+const SILENT_MAX: usize = 64;
 
 /// How serving a connection ended; `None` if it was none that counts.
 pub(crate) type Served = Option<Result<(), Failure>>;
@@ -35,8 +35,7 @@ pub(crate) type Served = Option<Result<(), Failure>>;
 pub(crate) struct Reception {
     listener: Listener,
     output: Output,
-    /// Control connections, whatever has become of them.
-    streams: AtomicUsize,
+    arrivals: Arc<Arrivals>,
     /// Connections that were let in and are still served.
     guests: AtomicUsize,
     is_over: AtomicBool,
@@ -77,9 +76,9 @@ impl Reception {
             ConnectError::Listen { source, .. } => Failure::listen(&error, Some(source)),
             _ => error.into(),
         })?;
-        let (streams, guests) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (arrivals, guests) = (Arrivals::new(SILENT_MAX), AtomicUsize::new(0));
         let is_over = AtomicBool::new(false);
-        Ok(Arc::new(Self { listener, output, streams, guests, is_over }))
+        Ok(Arc::new(Self { listener, output, arrivals, guests, is_over }))
     }
 
     pub(crate) fn local_addr(&self) -> SocketAddr {
@@ -94,7 +93,7 @@ impl Reception {
         once: bool,
         stop: &dyn Fn() -> bool,
         goodbye: Duration,
-        serve: impl Fn(TcpStream) -> Served + Send + Sync + 'static,
+        serve: impl Fn(Arrival) -> Served + Send + Sync + 'static,
     ) -> Result<(), Failure> {
         let (results, finished) = channel();
         let (accepting, serve) = (self.clone(), Arc::new(serve));
@@ -128,11 +127,13 @@ impl Reception {
     /// `None` if it came to nothing.
     pub(crate) fn let_in<T>(
         &self,
-        stream: TcpStream,
+        arrival: Arrival,
         admit: impl FnOnce(u64) -> Result<T, String>,
     ) -> Option<(Guest<'_>, T)> {
+        let Arrival { stream, place } = arrival;
         let mut admitted = None;
         let agreed = self.listener.agree_if(stream, |tag| {
+            place.give_back();
             admitted = Some(admit(tag)?);
             Ok(())
         });
@@ -149,6 +150,10 @@ impl Reception {
             // Peers that connect several times at once reset all but one.
             Err(error) if was_reset(&error) => {
                 tracing::debug!(%error, "reset");
+                None
+            }
+            Err(error) if place.was_lost() => {
+                tracing::debug!(%error, "turned away");
                 None
             }
             Err(error) => {
@@ -173,7 +178,7 @@ impl Reception {
 
     fn accept(
         self: &Arc<Self>,
-        serve: &Arc<impl Fn(TcpStream) -> Served + Send + Sync + 'static>,
+        serve: &Arc<impl Fn(Arrival) -> Served + Send + Sync + 'static>,
         results: &Sender<Result<(), Failure>>,
     ) {
         let mut told = None;
@@ -208,25 +213,19 @@ impl Reception {
     fn start(
         self: &Arc<Self>,
         stream: TcpStream,
-        serve: Arc<impl Fn(TcpStream) -> Served + Send + Sync + 'static>,
+        serve: Arc<impl Fn(Arrival) -> Served + Send + Sync + 'static>,
         results: Sender<Result<(), Failure>>,
     ) {
-        if self.streams.fetch_add(1, Ordering::Relaxed) >= STREAMS_MAX {
-            self.streams.fetch_sub(1, Ordering::Relaxed);
-            tracing::warn!("more than {STREAMS_MAX} connections at a time: one was closed");
-            return;
-        }
-        let reception = self.clone();
+        let arrival = self.arrivals.take_in(stream, |silent, reason| {
+            self.listener.turn_away(silent, reason);
+        });
         let started = thread::start("lacuna-session", move || {
-            let served = serve(stream);
-            reception.streams.fetch_sub(1, Ordering::Relaxed);
-            if let Some(result) = served {
+            if let Some(result) = serve(arrival) {
                 // Nobody listens once the server ends.
                 let _ = results.send(result);
             }
         });
         if let Err(failure) = started {
-            self.streams.fetch_sub(1, Ordering::Relaxed);
             tracing::warn!("{failure}");
         }
     }

@@ -25,7 +25,7 @@ use lacuna_datapath::process::descriptors;
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::qp::Failure;
 use lacuna_wire::{ControlWriter, Packet};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -194,6 +194,15 @@ impl Listener {
         self.context.check_process()?;
         let heir = self.heir();
         Connection::new(handshake::accept(&self.context, stream, &self.config, heir, takes)?)
+    }
+
+    /// Ends a control connection that was accepted and whose peer has said nothing yet,
+    /// to make room for others: it gets [`ConnectError::Busy`] with the reason, which
+    /// [`Connection::connect`] takes as "later". May be called with a clone of the stream
+    /// while [`Listener::agree`] waits with the other: that ends with an error.
+    pub fn turn_away(&self, stream: &TcpStream, reason: &str) {
+        handshake::turn_away(stream, reason.to_owned());
+        let _ = stream.shutdown(Shutdown::Both);
     }
 }
 

@@ -221,9 +221,9 @@ impl WaitingRoom {
     }
 
     fn make_room(&mut self) {
-        let Some(mut oldest) = self.silent.pop_front() else { return };
+        let Some(oldest) = self.silent.pop_front() else { return };
         let (peer, limit) = (oldest.peer(), self.peers_max);
-        turn_away(&mut oldest, format!("{limit} peers are connecting at once; try again"));
+        turn_away(oldest.stream(), format!("{limit} peers are connecting at once; try again"));
         self.done.push_back(Err(ConnectError::Crowded { peer, limit }));
     }
 

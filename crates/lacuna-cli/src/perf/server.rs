@@ -7,6 +7,7 @@
 use super::ServerArgs;
 use super::report::Counted;
 use super::session::{Session, Taken};
+use crate::arrivals::Arrival;
 use crate::capture::{Capture, Captured, Captures};
 use crate::failure::{Ending, Failure};
 use crate::output::{Output, complain};
@@ -17,7 +18,7 @@ use lacuna::address::show;
 use lacuna::{Connection, ConnectionConfig, ContextConfig, Wrap};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -166,14 +167,14 @@ impl Server {
     /// with that client's result.
     pub(super) fn run(self: &Arc<Self>) -> Result<(), Failure> {
         let server = self.clone();
-        let serve = move |stream| server.connected(stream);
+        let serve = move |arrival| server.connected(arrival);
         self.reception.run(self.settings.once, &self.stop, GOODBYE, serve)
     }
 
     /// Serves one control connection to its end; it counts if a client's seat
     /// depended on it.
-    fn connected(&self, stream: TcpStream) -> Served {
-        let (guest, admitted) = self.reception.let_in(stream, |tag| self.admit(tag))?;
+    fn connected(&self, arrival: Arrival) -> Served {
+        let (guest, admitted) = self.reception.let_in(arrival, |tag| self.admit(tag))?;
         match admitted {
             Admitted::Measured(session) => {
                 // The session may have ended meanwhile: then this one ends too.

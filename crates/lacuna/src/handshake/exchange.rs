@@ -204,14 +204,6 @@ impl Exchange {
         written.map_err(|source| self.failed(source))
     }
 
-    /// Tells a peer whose first message has not come that it is not served. As
-    /// far as its socket takes it at once: nobody waits for it.
-    pub(crate) fn turn_away(&mut self, message: &impl Serialize) {
-        if self.stream.set_nonblocking(true).is_ok() {
-            let _ = self.stream.write_all(&opening(message));
-        }
-    }
-
     /// Closes it so that what has not arrived yet never does: another hello follows
     /// elsewhere, and the listener is to hear one.
     pub(super) fn abandon(self) {
@@ -245,6 +237,14 @@ impl Exchange {
             },
         };
         self.stream.set_nonblocking(false).map_or(Some(Ended::Broken), |()| ended)
+    }
+}
+
+/// Tells a peer whose first message has not come that it is not served. As far as
+/// its socket takes it at once: nobody waits for it.
+pub(super) fn turn_away(mut stream: &TcpStream, message: &impl Serialize) {
+    if stream.set_nonblocking(true).is_ok() {
+        let _ = stream.write_all(&opening(message));
     }
 }
 

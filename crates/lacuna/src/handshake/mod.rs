@@ -290,8 +290,8 @@ pub(crate) fn expect_hello(stream: TcpStream, deadline: Instant) -> Result<Excha
 }
 
 /// Tells a peer that has said nothing yet that there is no room for it.
-pub(crate) fn turn_away(exchange: &mut Exchange, reason: String) {
-    exchange.turn_away(&Welcome::Busy { version: PROTOCOL_VERSION, reason });
+pub(crate) fn turn_away(stream: &TcpStream, reason: String) {
+    exchange::turn_away(stream, &Welcome::Busy { version: PROTOCOL_VERSION, reason });
 }
 
 /// The accepting end once its peer has said something.

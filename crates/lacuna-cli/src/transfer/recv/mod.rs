@@ -20,6 +20,7 @@ use super::report::{Measured, Reporter, Side};
 use super::silence::{Signs, Silence};
 use super::wire::{Answer, BLOCK_BYTES, FatalKind};
 use super::{RecvArgs, blocks_ahead};
+use crate::arrivals::Arrival;
 use crate::capture::{Capture, Captures};
 use crate::failure::Failure;
 use crate::output::{Output, start_line};
@@ -36,7 +37,6 @@ use rustix::fs::Mode;
 use session::{Ended, Rules, Session, State};
 use space::Promises;
 use std::collections::BTreeMap;
-use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -131,7 +131,7 @@ pub(crate) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
     listening::tell(output, address, "tcp", &into)?;
     // Sessions notice an interrupt by themselves; what has come is written first,
     // however long the disk takes.
-    let serve = move |stream| server.connected(stream);
+    let serve = move |arrival| server.connected(arrival);
     let ended = reception.run(args.once, &interrupt::requested, Duration::MAX, serve);
     drop((reception, context));
     capture.conclude(ended, output)
@@ -147,12 +147,12 @@ fn umask() -> Mode {
 
 impl Server {
     /// Serves one control connection to its end.
-    fn connected(&self, stream: TcpStream) -> Served {
+    fn connected(&self, arrival: Arrival) -> Served {
         let admit = |tag| match Purpose::of(tag) {
             Some((Purpose::Files, _)) => Ok((self.take_seat()?, self.look_at_folder()?)),
             _ => Err(Purpose::Files.refusal(tag)),
         };
-        let (guest, (seat, root)) = self.reception.let_in(stream, admit)?;
+        let (guest, (seat, root)) = self.reception.let_in(arrival, admit)?;
         let connection = &guest.connection;
         let progress = Arc::new(Progress::new(self.output, Side::Receiver));
         progress.note(&start_line(connection));
