@@ -228,6 +228,8 @@ struct State {
     worst: Option<(Blame, String)>,
     /// Whether a folder is among what went wrong.
     has_bad_folder: bool,
+    /// Whether it was said that times and permissions are not kept.
+    is_unkept_told: bool,
 }
 
 impl Reporter {
@@ -275,6 +277,12 @@ impl Reporter {
             // A file that is there with another time is no failure.
             if matches!(report.status, Status::Skipped | Status::Identical) {
                 self.progress.note(&line);
+            } else if report.status == Status::Complete {
+                // It is there, with another time than at the sender. What a file system cannot
+                // keep of one file it keeps of none: told once.
+                if !std::mem::replace(&mut self.lock().is_unkept_told, true) {
+                    self.progress.note(&line);
+                }
             } else {
                 self.progress.error(&line);
                 let mut state = self.lock();

@@ -183,15 +183,18 @@ impl Partial {
         behind.advance(&self.file, &mut self.written, self.len_bytes)
     }
 
-    /// Gives the file its name. An error of kind `AlreadyExists` means that
-    /// something of this name is there; the partial file is kept then.
-    pub(crate) fn finish(&self, name: &Name, finish: &Finish) -> io::Result<()> {
+    /// Gives the file its name, and says why its permissions or its time are not what
+    /// they were to be, if so: shares of other systems have none of their own, and what
+    /// came is worth more. An error of kind `AlreadyExists` means that something of this
+    /// name is there; the partial file is kept then.
+    pub(crate) fn finish(&self, name: &Name, finish: &Finish) -> io::Result<Option<io::Error>> {
         if self.file.metadata()?.len() < self.len_bytes {
             // It ends in a hole.
             self.file.set_len(self.len_bytes)?;
         }
-        fchmod(&*self.file, finish.permissions)?;
-        set_modified(&self.file, finish.modified)?;
+        let permissions = fchmod(&*self.file, finish.permissions).map_err(io::Error::from);
+        let time = set_modified(&self.file, finish.modified);
+        let unkept = permissions.and(time).err();
         if finish.sync {
             self.file.sync_all()?;
         }
@@ -211,7 +214,7 @@ impl Partial {
         if finish.sync {
             rustix::fs::fsync(&*self.folder)?;
         }
-        Ok(())
+        Ok(unkept)
     }
 }
 
@@ -281,8 +284,8 @@ fn rename_to_new(folder: impl AsFd, from: &str, to: &OsStr) -> io::Result<()> {
     {
         use rustix::fs::{RenameFlags, renameat_with};
         match renameat_with(folder, from, folder, to, RenameFlags::NOREPLACE) {
-            // The file system or the kernel does not know how.
-            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
+            // The file system or the kernel does not know how, or a sandbox does not let.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP | Errno::PERM) => {}
             result => return Ok(result?),
         }
     }
@@ -466,5 +469,73 @@ mod tests {
             assert!(Partial::make(&folder, &name(planted), NEVER).is_err(), "{planted}");
         }
         assert_eq!(std::fs::read(&target).unwrap(), b"x");
+    }
+
+    /// Has the kernel refuse these system calls to the thread that runs `test`, as
+    /// sandboxes and file systems do.
+    #[cfg(target_os = "linux")]
+    fn where_refused(calls: &[libc::c_long], errno: Errno, test: impl FnOnce() + Send) {
+        use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+        let rules = calls.iter().map(|call| (*call, Vec::new())).collect();
+        let refused = SeccompAction::Errno(errno.raw_os_error() as u32);
+        let arch = std::env::consts::ARCH.try_into().expect("a known one");
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, arch);
+        let program: BpfProgram = filter.and_then(TryInto::try_into).expect("a filter");
+        std::thread::scope(|scope| {
+            let test = scope.spawn(move || match apply_filter(&program) {
+                Ok(()) => test(),
+                Err(error) => println!("skipped: {error}"),
+            });
+            test.join().expect("no panic");
+        });
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_file_is_there_even_where_permissions_and_times_cannot_be_set() {
+        for call in [libc::SYS_fchmod, libc::SYS_utimensat] {
+            for errno in [Errno::PERM, Errno::NOSYS, Errno::NOTSUP, Errno::INVAL] {
+                let dir = tempfile::tempdir().unwrap();
+                let folder = folder(dir.path());
+                let mut partial = Partial::make(&folder, &name("f"), NEVER).unwrap();
+                partial.write(b"content").unwrap();
+                where_refused(&[call], errno, || {
+                    let unkept = partial.finish(&name("f"), &plain()).unwrap();
+                    assert_eq!(unkept.unwrap().raw_os_error(), Some(errno.raw_os_error()));
+                    assert_eq!(std::fs::read(dir.path().join("f")).unwrap(), b"content");
+                    let metadata = dir.path().join("f").metadata().unwrap();
+                    // One does not keep the other away.
+                    match call {
+                        libc::SYS_fchmod => assert_eq!(metadata.mtime(), plain().modified.seconds),
+                        _ => assert_eq!(metadata.mode() & 0o777, 0o640),
+                    }
+                });
+            }
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_file_gets_its_name_where_the_system_cannot_rename_without_replacing() {
+        for errno in [Errno::PERM, Errno::NOSYS, Errno::INVAL] {
+            let dir = tempfile::tempdir().unwrap();
+            let folder = folder(dir.path());
+            std::fs::write(dir.path().join("taken"), "old").unwrap();
+            where_refused(&[libc::SYS_renameat2], errno, || {
+                for leaf in ["new", "taken"] {
+                    let mut partial = Partial::make(&folder, &name(leaf), NEVER).unwrap();
+                    partial.write(b"content").unwrap();
+                    let finished = partial.finish(&name(leaf), &plain());
+                    let kind =
+                        finished.map_err(|error| error.kind()).map(|unkept| unkept.is_none());
+                    let is_taken = leaf == "taken";
+                    let expected =
+                        if is_taken { Err(io::ErrorKind::AlreadyExists) } else { Ok(true) };
+                    assert_eq!(kind, expected, "{leaf}, {errno}");
+                }
+            });
+            assert_eq!(std::fs::read(dir.path().join("new")).unwrap(), b"content");
+            assert_eq!(std::fs::read(dir.path().join("taken")).unwrap(), b"old");
+        }
     }
 }

@@ -309,10 +309,14 @@ impl Session<'_> {
             Err(Fault::Item(Outcome::WrongHash, reason.to_owned()))
         };
         match finished {
-            Ok(()) => {
+            Ok(unkept) => {
                 let report =
                     FileReport::unmoved(name.as_bytes(), meta.size_bytes, Status::Complete);
-                let report = report.with_time(started.elapsed(), moved).with_hash(&hash);
+                let mut report = report.with_time(started.elapsed(), moved).with_hash(&hash);
+                if let Some(error) = unkept {
+                    let reason = format!("its time and permissions cannot be set: {error}");
+                    report = report.with_error(Blame::Local, reason);
+                }
                 self.report(report, meta);
                 self.settle(number, Outcome::Complete, "")
             }
@@ -323,14 +327,14 @@ impl Session<'_> {
         }
     }
 
-    /// Gives a file that is whole its name.
+    /// Gives a file that is whole its name; why it has not its time or permissions, if so.
     fn give_name(
         &mut self,
         partial: Partial,
         name: &Name,
         meta: Meta,
         hash: &Hash,
-    ) -> Result<(), Fault> {
+    ) -> Result<Option<io::Error>, Fault> {
         let finish = Finish {
             permissions: self.tree.permissions(meta.mode),
             modified: meta.modified,
@@ -338,7 +342,7 @@ impl Session<'_> {
             sync: self.rules.sync,
         };
         match partial.finish(name, &finish) {
-            Ok(()) => return Ok(()),
+            Ok(unkept) => return Ok(unkept),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(self.failed("finish", &error)),
         }
@@ -346,7 +350,8 @@ impl Session<'_> {
         self.flush_before(meta.size_bytes).map_err(Fault::Ended)?;
         let appeared = partial.has_appeared(name, hash, self.gone);
         if appeared.map_err(|error| self.failed("read", &error))? {
-            return partial.remove().map_err(|error| self.failed("finish", &error));
+            let removed = partial.remove().map_err(|error| self.failed("finish", &error));
+            return removed.map(|()| None);
         }
         let folder = self.tree.folder_of(name).map_err(|error| self.refused(&error))?;
         Err(match look(&*folder, name.leaf()).map_err(|error| self.refused(&error))? {
