@@ -59,6 +59,7 @@ mod roster;
 mod shared;
 mod spin;
 mod stats;
+mod told;
 mod waiting_room;
 mod worker;
 

@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::goodbye::{self, Goodbye};
 use crate::reuse::{Heir, Kept, RETURNED_FOR, RETURNED_MAX};
 use crate::shared::{Machine, Shared};
+use crate::told::Told;
 #[cfg(unix)]
 use lacuna_datapath::{process::descriptors, wait::Signal};
 use lacuna_proto::qp::{Failure, Gone};
@@ -186,6 +187,7 @@ pub(crate) struct Monitor {
     parting_for: Duration,
     next: AtomicUsize,
     stopped: AtomicBool,
+    told: Told,
 }
 
 impl Monitor {
@@ -208,6 +210,7 @@ impl Monitor {
             parting_for: RETURNED_FOR,
             next: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
+            told: Told::default(),
         })
     }
 
@@ -320,7 +323,9 @@ impl Monitor {
         if let Err(error) = lock(&self.poll).poll(&mut events, timeout)
             && error.kind() != io::ErrorKind::Interrupted
         {
-            tracing::error!(%error, "cannot wait for the peers' last words");
+            if self.told.is_news(&error) {
+                tracing::error!(%error, "cannot wait for the peers' last words");
+            }
             std::thread::yield_now();
         }
         for event in &events {

@@ -20,6 +20,7 @@ use crate::packetize::{Packetizer, Refused};
 use crate::rest::Rest;
 use crate::shared::{Machine, Shared, State};
 use crate::spin::Spin;
+use crate::told::Told;
 use intake::Intake;
 use lacuna_datapath::{Datapath, Waiter};
 use lacuna_proto::table::ChannelWriter;
@@ -87,6 +88,7 @@ struct Channel {
     /// Packets that are worth a burst.
     turn_packets: u32,
     is_blocked: bool,
+    told: Told,
 }
 
 impl Channel {
@@ -146,6 +148,7 @@ pub(crate) struct Worker {
     waiter: Waiter,
     spin: Spin,
     rest: Rest,
+    told: Told,
     /// Queue pairs that want a turn: data may wait, or their time has come.
     ready: Turns,
     /// Queue pairs to settle in this step: those that had a turn, and those that what
@@ -179,6 +182,7 @@ impl Worker {
             control: ControlQueue::new(),
             turn_packets: TURN_PACKETS,
             is_blocked: false,
+            told: Told::default(),
         };
         Self {
             index,
@@ -190,6 +194,7 @@ impl Worker {
             waiter,
             spin: Spin::new(spin),
             rest: Rest::new(),
+            told: Told::default(),
             ready: Turns::default(),
             unsettled: Vec::new(),
             timers: BinaryHeap::new(),
@@ -246,6 +251,7 @@ impl Worker {
         let rest = limit.map_or(rest, |limit| limit.min(rest));
         if !rest.is_zero()
             && let Err(error) = self.waiter.wait(std::iter::empty(), Some(rest))
+            && self.told.is_news(&error)
         {
             tracing::error!(%error, "cannot rest");
         }
@@ -268,7 +274,9 @@ impl Worker {
         }
         let sources = self.channels.iter().map(|channel| &*channel.datapath as &dyn Datapath);
         if let Err(error) = self.waiter.wait(sources, timeout) {
-            tracing::error!(%error, "cannot wait for packets");
+            if self.told.is_news(&error) {
+                tracing::error!(%error, "cannot wait for packets");
+            }
             std::thread::yield_now();
         }
     }
@@ -464,7 +472,7 @@ impl Worker {
             bytes: 0,
             rest_ns: u64::MAX,
         };
-        let datapath = &mut self.channels[channel].datapath;
+        let Channel { datapath, told, .. } = &mut self.channels[channel];
         let (mut any, mut is_much, mut is_left) = (false, false, true);
         for _ in 0..TURN_BATCHES {
             match datapath.receive(now_ns, &mut intake) {
@@ -474,7 +482,9 @@ impl Worker {
                 Ok(packets) if packets < FEW_PACKETS => (any, is_left) = (true, false),
                 Ok(_) => (any, is_much) = (true, true),
                 Err(error) => {
-                    tracing::error!(%error, channel, "cannot receive");
+                    if told.is_news(&error) {
+                        tracing::error!(%error, channel, "cannot receive");
+                    }
                     is_left = false;
                 }
             }

@@ -382,8 +382,8 @@ fn take(
         bytes += batch.bytes.len();
         placer.on_packets(batch);
     }
-    let most = (RECEIVE_BYTES_TARGET / bytes_max).clamp(1, RECEIVE_MESSAGES_MAX);
-    let is_all = messages == *ask;
+    let most = (RECEIVE_BYTES_TARGET / bytes_max).clamp(1, arrays.slots());
+    let is_all = messages == (*ask).min(arrays.slots());
     *ask = if is_all { 2 * messages } else { messages }.clamp(1, most);
     Ok((packets, bytes))
 }

@@ -1,6 +1,9 @@
 //! The Linux calls of the UDP datapath: `sendmmsg`, `recvmmsg` (for a lone message `sendmsg` and
 //! `recvmsg`, which cost less, and for a lone packet in one piece `sendto`) and socket options.
 //!
+//! Where a system has no calls for several messages, or a sandbox does not let them through, messages
+//! go one by one.
+//!
 //! Those for a lone message go past the C library's functions, in which a thread may be cancelled:
 //! with several threads that costs two atomic operations a call, some 0.03 us.
 //!
@@ -145,6 +148,8 @@ pub(super) struct SendArrays {
     pieces: Vec<libc::iovec>,
     controls: Vec<SendControl>,
     messages: Vec<libc::mmsghdr>,
+    /// There is no call for several messages.
+    is_one_by_one: bool,
 }
 
 // SAFETY: the raw pointers in `pieces` and `messages` are leftovers of the last call; every call
@@ -158,6 +163,7 @@ impl SendArrays {
             pieces: Vec::with_capacity(PIECES_MAX),
             controls: Vec::with_capacity(Burst::PACKETS_MAX),
             messages: Vec::with_capacity(Burst::PACKETS_MAX),
+            is_one_by_one: false,
         }
     }
 
@@ -251,17 +257,9 @@ impl SendArrays {
             }
         }
 
-        if let [message] = &self.messages[..] {
-            // A lone message, as small ones are: spares the kernel the list.
-            // SAFETY: as below.
-            let sent = unsafe {
-                libc::syscall(libc::SYS_sendmsg, socket.as_raw_fd(), &raw const message.msg_hdr, 0)
-            };
-            return if sent < 0 {
-                Err(io::Error::last_os_error())
-            } else {
-                Ok(self.runs[0].0.packets)
-            };
+        // A lone message, as small ones are: spares the kernel the list.
+        if self.messages.len() == 1 || self.is_one_by_one {
+            return self.send_first(socket);
         }
         // SAFETY: the call only reads. Each message points to the address on this stack, to its own
         // range of `pieces` and to its control message, all of which outlive the call; the pieces
@@ -274,10 +272,25 @@ impl SendArrays {
                 0,
             )
         };
-        match usize::try_from(sent) {
-            Ok(sent) => Ok(self.runs[..sent].iter().map(|(run, _)| run.packets).sum()),
-            Err(_) => Err(io::Error::last_os_error()),
+        if let Ok(sent) = usize::try_from(sent) {
+            return Ok(self.runs[..sent].iter().map(|(run, _)| run.packets).sum());
         }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::ENOSYS) => self.is_one_by_one = true,
+            // A firewall's word on the first message, or a sandbox's on the call: the other call tells.
+            Some(libc::EPERM) => {}
+            _ => return Err(error),
+        }
+        self.send_first(socket)
+    }
+
+    /// Sends the first message alone: of its run, how many packets the kernel took.
+    fn send_first(&self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        let header = &raw const self.messages[0].msg_hdr;
+        // SAFETY: as for the call for several, of the first message.
+        let sent = unsafe { libc::syscall(libc::SYS_sendmsg, socket.as_raw_fd(), header, 0) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(self.runs[0].0.packets) }
     }
 }
 
@@ -290,6 +303,8 @@ pub(super) struct ReceiveArrays {
     messages: Box<[libc::mmsghdr]>,
     /// How many messages the last call received.
     received: usize,
+    /// There is no call for several messages.
+    is_one_by_one: bool,
 }
 
 // SAFETY: the raw pointers in `pieces` and `messages` point into the other arrays of this struct,
@@ -319,7 +334,13 @@ impl ReceiveArrays {
             pieces: vec![no_piece; slots].into(),
             messages: vec![no_message; slots].into(),
             received: 0,
+            is_one_by_one: false,
         }
+    }
+
+    /// The most messages that one call receives.
+    pub(super) fn slots(&self) -> usize {
+        if self.is_one_by_one { 1 } else { self.messages.len() }
     }
 
     /// Receives up to `slots` messages in one call and returns their number. Who sent them is not
@@ -331,7 +352,7 @@ impl ReceiveArrays {
         slots: usize,
     ) -> io::Result<usize> {
         self.received = 0;
-        let slots = slots.min(self.messages.len());
+        let slots = slots.min(self.slots());
         let buffers = self.bytes.chunks_exact_mut(SLOT_BYTES);
         let beside = self.addresses.iter_mut().zip(&mut self.controls);
         let arrays = self.messages.iter_mut().zip(&mut self.pieces).zip(buffers).zip(beside);
@@ -378,13 +399,17 @@ impl ReceiveArrays {
                 ptr::null_mut(),
             )
         };
-        match usize::try_from(received) {
-            Ok(received) => {
-                self.received = received;
-                Ok(received)
-            }
-            Err(_) => Err(io::Error::last_os_error()),
+        if let Ok(received) = usize::try_from(received) {
+            self.received = received;
+            return Ok(received);
         }
+        let error = io::Error::last_os_error();
+        // The second is a sandbox's: no firewall keeps anybody from asking.
+        if let Some(libc::ENOSYS | libc::EPERM) = error.raw_os_error() {
+            self.is_one_by_one = true;
+            return self.receive(socket, is_connected, 1);
+        }
+        Err(error)
     }
 
     /// Receives one message and returns its bytes; what the kernel could tell besides is not asked.

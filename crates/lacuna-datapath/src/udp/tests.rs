@@ -582,3 +582,40 @@ mod linux {
         }
     }
 }
+
+/// Has the kernel refuse a system call to the thread that runs `test`, as sandboxes do, and systems
+/// that have it not.
+#[cfg(target_os = "linux")]
+fn where_refused(call: libc::c_long, errno: libc::c_int, test: impl FnOnce() + Send) {
+    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+    let rules = [(call, Vec::new())].into();
+    let refused = SeccompAction::Errno(errno as u32);
+    let arch = std::env::consts::ARCH.try_into().expect("a known one");
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, arch);
+    let program: BpfProgram = filter.and_then(TryInto::try_into).expect("a filter");
+    std::thread::scope(|scope| {
+        let test = scope.spawn(move || match apply_filter(&program) {
+            Ok(()) => test(),
+            Err(error) => println!("skipped: {error}"),
+        });
+        test.join().expect("no panic");
+    });
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn packets_pass_where_there_is_no_call_for_several_messages() {
+    for call in [libc::SYS_recvmmsg, libc::SYS_sendmmsg] {
+        for errno in [libc::ENOSYS, libc::EPERM] {
+            where_refused(call, errno, || {
+                let (mut from, mut to) = (udp(Offload::Auto), udp(Offload::Auto));
+                for _ in 0..3 {
+                    // No two that could share a message.
+                    let sent = packets(&[10, 700, 20, 1300, 30, 900, 40]);
+                    send(&mut from, to.local_addr(), &sent);
+                    assert_eq!(bytes_of(&receive(&mut to, sent.len())), sent);
+                }
+            });
+        }
+    }
+}
