@@ -127,8 +127,9 @@ fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
 }
 
-/// A name for people: characters that would steer a terminal are shown as
-/// escapes, bytes that are no text as `\u{fffd}`.
+/// A name for people: characters that would steer a terminal, or show what follows in
+/// another order or on a line of its own, are shown as escapes, bytes that are no text
+/// as `\u{fffd}`.
 pub(crate) fn shown(name: &[u8]) -> String {
     shown_text(&String::from_utf8_lossy(name))
 }
@@ -137,13 +138,20 @@ pub(crate) fn shown(name: &[u8]) -> String {
 pub(crate) fn shown_text(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for char in text.chars() {
-        if char.is_control() {
+        if char.is_control() || is_layout(char) {
             out.extend(char.escape_default());
         } else {
             out.push(char);
         }
     }
     out
+}
+
+/// Whether it is shown by where it puts others: "fdp.exe" must not look like "exe.pdf"
+/// (Unicode Standard Annex 9, table 1), nor one line like two.
+fn is_layout(char: char) -> bool {
+    let ranges = ['\u{61c}'..='\u{61c}', '\u{200e}'..='\u{200f}', '\u{2028}'..='\u{202e}'];
+    ranges.iter().any(|range| range.contains(&char)) || ('\u{2066}'..='\u{2069}').contains(&char)
 }
 
 #[cfg(test)]
@@ -220,6 +228,13 @@ mod tests {
     #[test]
     fn names_cannot_steer_a_terminal() {
         assert_eq!(shown(b"a\x1b[2Jb\n"), "a\\u{1b}[2Jb\\n");
-        assert_eq!(shown("日本".as_bytes()), "日本");
+        assert_eq!(shown("a\u{202e}fdp.exe".as_bytes()), "a\\u{202e}fdp.exe");
+        assert_eq!(
+            shown("a\u{2028}lacuna: all is well".as_bytes()),
+            "a\\u{2028}lacuna: all is well"
+        );
+        for as_it_is in ["日本", "עברית", "می\u{200c}خواهم", "👩\u{200d}🚀"] {
+            assert_eq!(shown(as_it_is.as_bytes()), as_it_is);
+        }
     }
 }

@@ -91,6 +91,9 @@ pub(crate) enum Status {
 pub(crate) struct FileReport {
     /// Name below the receiver's folder.
     pub(crate) file: String,
+    /// Its bytes in hexadecimal, if they are no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) file_hex: Option<String>,
     pub(crate) bytes: u64,
     pub(crate) seconds: f64,
     pub(crate) gbit_per_s: f64,
@@ -117,6 +120,7 @@ impl FileReport {
     pub(crate) fn unmoved(name: &[u8], bytes: u64, status: Status) -> Self {
         Self {
             file: String::from_utf8_lossy(name).into_owned(),
+            file_hex: hex_unless_text(name),
             bytes,
             seconds: 0.0,
             gbit_per_s: 0.0,
@@ -142,8 +146,7 @@ impl FileReport {
     }
 
     pub(crate) fn with_hash(self, hash: &Hash) -> Self {
-        let hash = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { hash: Some(hash), ..self }
+        Self { hash: Some(hex(hash)), ..self }
     }
 
     /// A file of which `moved` took `elapsed`.
@@ -163,6 +166,15 @@ pub(crate) struct Moved {
     pub(crate) moved_bytes: u64,
     /// They are zeros that neither moved nor take room.
     pub(crate) hole_bytes: u64,
+}
+
+/// What tells a name that is no text from others, which look the same.
+pub(crate) fn hex_unless_text(name: &[u8]) -> Option<String> {
+    str::from_utf8(name).is_err().then(|| hex(name))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The result of a transfer.
@@ -523,5 +535,21 @@ mod tests {
         assert!(sent.contains("% resent, 20.0 % parity;"), "{sent}");
         let received = describe(&Summary { repaired_packets: 3, ..summary }, Side::Receiver);
         assert!(received.contains("% lost (3 repairs by parity), 20.0 % parity;"), "{received}");
+    }
+
+    #[test]
+    fn names_that_are_no_text_are_told_apart() {
+        let object = |name: &[u8]| {
+            serde_json::to_value(FileReport::unmoved(name, 0, Status::Complete)).unwrap()
+        };
+        let (one, other) = (object(b"d/\xff\xfe"), object(b"d/\xfe\xff"));
+        assert_eq!(one["file"], other["file"]);
+        assert_eq!(
+            (&one["file_hex"], &other["file_hex"]),
+            (&"642ffffe".into(), &"642ffeff".into())
+        );
+        let text = object("new\nline \u{fffd}".as_bytes());
+        assert_eq!(text["file"], "new\nline \u{fffd}", "JSON has escapes of its own");
+        assert!(text.get("file_hex").is_none());
     }
 }

@@ -11,6 +11,7 @@ use crate::interrupt;
 use crate::output::{Output, complain};
 use crate::transfer::extents::allocated_bytes;
 use crate::transfer::name::{is_partial, shown};
+use crate::transfer::report::hex_unless_text;
 use crate::units::{show_bytes, show_count, show_time};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, openat, statat, unlinkat};
 use serde::Serialize;
@@ -37,6 +38,9 @@ pub(crate) struct Wanted {
 #[derive(Debug, Serialize)]
 struct Leftover {
     partial: String,
+    /// Its bytes in hexadecimal, if they are no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partial_hex: Option<String>,
     bytes: u64,
     age_s: u64,
     removed: bool,
@@ -164,6 +168,7 @@ impl Cleaner {
         }
         self.tell(Leftover {
             partial: path.display().to_string(),
+            partial_hex: hex_unless_text(path.as_os_str().as_bytes()),
             // What is freed: a file may have holes.
             bytes: allocated_bytes(&metadata),
             age_s: age.as_secs(),

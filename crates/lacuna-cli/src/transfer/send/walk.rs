@@ -58,14 +58,15 @@ pub(crate) fn roots(paths: &[PathBuf]) -> Result<Vec<Root>, Failure> {
     let mut names = BTreeSet::new();
     let mut roots = Vec::new();
     for given in paths {
-        let path = fs::canonicalize(given).map_err(|error| Failure::file("read", given, &error))?;
-        let metadata = fs::metadata(&path).map_err(|error| Failure::file("read", given, &error))?;
+        // First: a pipe of the shell's, as of `<(command)`, can be opened and has no path.
+        let metadata = fs::metadata(given).map_err(|error| Failure::file("read", given, &error))?;
         if !metadata.is_file() && !metadata.is_dir() {
             return Err(Failure::Usage(format!(
                 "{} is neither a file nor a folder",
                 given.display()
             )));
         }
+        let path = fs::canonicalize(given).map_err(|error| Failure::file("read", given, &error))?;
         let name = given.file_name().or(path.file_name()).ok_or_else(|| {
             Failure::Usage(format!("{} has no name: send what is in it", given.display()))
         })?;
@@ -276,6 +277,14 @@ mod tests {
         assert!(matches!(roots(&[PathBuf::from("/")]), Err(Failure::Usage(_))));
         assert!(matches!(roots(&[PathBuf::from("/dev/null")]), Err(Failure::Usage(_))));
         assert!(matches!(roots(&[top.path().join("absent")]), Err(Failure::Local(_))));
+        #[cfg(target_os = "linux")]
+        {
+            use std::os::fd::AsRawFd;
+            let (pipe, _writer) = io::pipe().unwrap();
+            let pipe = format!("/dev/fd/{}", pipe.as_raw_fd());
+            let error = roots(&[PathBuf::from(pipe)]).unwrap_err();
+            assert!(matches!(&error, Failure::Usage(text) if text.contains("neither")), "{error}");
+        }
         assert_eq!(names(&[one.join("../one")]).0, ["one", "one/same"]);
     }
 }
