@@ -133,7 +133,8 @@ fn create_beside(target: &Path, old: Option<&Metadata>) -> io::Result<(PathBuf, 
     Err(taken.unwrap_or_else(|| io::ErrorKind::AlreadyExists.into()))
 }
 
-/// Who may read and write the old file may do so with the new one.
+/// Who may read and write the old file may do so with the new one, as far as this
+/// process and the file system can give that: it was made no more open than the old one.
 fn keep_access(new: &File, old: Option<&Metadata>) -> io::Result<()> {
     let Some(old) = old else { return Ok(()) };
     #[cfg(unix)]
@@ -145,7 +146,8 @@ fn keep_access(new: &File, old: Option<&Metadata>) -> io::Result<()> {
             let _ = fchown(new, Some(old.uid()), Some(old.gid()));
         }
     }
-    new.set_permissions(old.permissions())
+    let _ = new.set_permissions(old.permissions());
+    Ok(())
 }
 
 #[cfg(test)]
@@ -245,5 +247,34 @@ mod tests {
         // Nor does it wait if the pipe comes in between.
         assert!(regular(&open(&pipe).unwrap().metadata().unwrap()).is_err());
         assert_eq!(names(dir.path()), ["link", "pipe"]);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_was_learnt_is_kept_where_permissions_cannot_be_set() {
+        use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("paths");
+        std::fs::write(&file, "old").unwrap();
+        // As shares of other systems do.
+        let refused = SeccompAction::Errno(libc::EPERM as u32);
+        let rules = [(libc::SYS_fchmod, Vec::new()), (libc::SYS_fchown, Vec::new())].into();
+        let arch = std::env::consts::ARCH.try_into().expect("a known one");
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, arch);
+        let program: BpfProgram = filter.and_then(TryInto::try_into).expect("a filter");
+        // The filter holds for one thread and ends with it.
+        let replacing = std::thread::scope(|scope| {
+            let replacing = scope.spawn(|| match apply_filter(&program) {
+                Ok(()) => replace(&file, "new"),
+                Err(error) => {
+                    println!("skipped: {error}");
+                    std::fs::write(&file, "new")
+                }
+            });
+            replacing.join().expect("no panic")
+        });
+        replacing.unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+        assert_eq!(names(dir.path()), ["paths"]);
     }
 }
