@@ -46,7 +46,8 @@ fn threads_of_a_context_take_no_signals_of_the_program() {
     let own = settled();
     for workers in [1, 2] {
         let progress = Progress::Threads { workers, spin: Duration::ZERO };
-        let config = ContextConfig { bind: LOCALHOST, channels: 2, progress, ..Default::default() };
+        let config =
+            ContextConfig { bind: LOCALHOST.into(), channels: 2, progress, ..Default::default() };
         let context = Context::new(config).expect("sockets on loopback");
         let (own_then, made): (BTreeMap<_, _>, BTreeMap<_, _>) =
             settled().into_iter().partition(|(thread, _)| own.contains_key(thread));
