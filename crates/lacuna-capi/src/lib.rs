@@ -20,6 +20,10 @@
 //!   network behind the datapath `mem`, and the environment (`environment.rs`).
 
 // The interface has the names of C.
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "the texts become C comments, where an address in brackets is no link"
+)]
 #![allow(non_camel_case_types)]
 
 // The bitmap's bytes are those of its words: chunk i is bit i % 8 of byte i / 8

@@ -77,6 +77,17 @@ pub(crate) fn json(object: &impl Serialize) -> Result<String, Failure> {
         .map_err(|error| Failure::Local(format!("cannot write JSON: {error}")))
 }
 
+/// What is to be said of the size of packets at a connection's end, if the path has become too
+/// narrow for those that were agreed on.
+pub(crate) fn narrower(mtu_bytes: u32, payload_bytes_max: u32) -> Option<String> {
+    (payload_bytes_max < mtu_bytes).then(|| {
+        format!(
+            "the path became too narrow for packets of {mtu_bytes} B: they went in pieces of \
+             {payload_bytes_max} B"
+        )
+    })
+}
+
 /// What a connection uses, for a note when it begins.
 pub(crate) fn start_line(connection: &Connection) -> String {
     format!("{}: {:#}", show(connection.peer()), connection.chosen())

@@ -9,7 +9,7 @@ use super::protocol::Counters;
 use super::sending::Measured;
 use crate::capture::Captured;
 use crate::failure::{Ending, Failure};
-use crate::output::Output;
+use crate::output::{Output, narrower};
 use crate::units::show_count;
 use lacuna::{AutoStats, Connection};
 use serde::Serialize;
@@ -27,6 +27,8 @@ pub(super) struct Report {
     pub(super) channels: u8,
     pub(super) chunk_bytes: u64,
     pub(super) mtu_bytes: u32,
+    /// The same at the end: less where the path became narrower meanwhile.
+    pub(super) payload_bytes_max: u32,
     pub(super) gbit_per_s: f64,
     pub(super) mpps: f64,
     pub(super) mean_us: f64,
@@ -116,6 +118,7 @@ impl Report {
             channels: chosen.channels,
             chunk_bytes: chosen.chunk_bytes,
             mtu_bytes: chosen.mtu_bytes,
+            payload_bytes_max: stats.payload_bytes_max,
             gbit_per_s: per_s(payload_bytes * arrived_share * 8.0) / 1e9,
             mpps: per_s((iterations * packets) as f64 * arrived_share) / 1e6,
             mean_us: mean(&sorted),
@@ -205,6 +208,9 @@ impl Report {
                 decode_s.unwrap_or(0.0),
                 show_count(self.fallbacks, "submessage"),
             ));
+        }
+        if let Some(narrower) = narrower(self.mtu_bytes, self.payload_bytes_max) {
+            lines.push(format!(" {narrower}"));
         }
         if let Some(auto) = &self.auto {
             lines.push(format!(" auto: {}", auto.why));

@@ -110,6 +110,8 @@ impl Teller<'_> {
         Settled { news: true, due_ns: prober.poll_timeout(), ..Settled::default() }
     }
 
+    // A message of 64 bytes takes 1 % more instructions where this is a call.
+    #[inline(always)]
     fn settle_connected(
         &mut self,
         now_ns: u64,

@@ -24,7 +24,7 @@ use super::wire::{ANSWER_BYTES, BLOCK_BYTES, Record};
 use super::{SendArgs, blocks_ahead, target};
 use crate::capture::{Capture, Captures};
 use crate::failure::Failure;
-use crate::output::{Output, start_line};
+use crate::output::{Output, narrower, start_line};
 use crate::purpose::{self, Purpose};
 use crate::units::show_bytes;
 use crate::{interrupt, reach, thread};
@@ -205,6 +205,9 @@ impl Transfer<'_> {
         self.moved_bytes += lane.delivered_bytes();
         self.current = self.board.position(lane.delivered_bytes()).current;
         let stats = connection.stats();
+        if let Some(narrower) = narrower(connection.chosen().mtu_bytes, stats.payload_bytes_max) {
+            self.progress.note(&narrower);
+        }
         let sent = stats.sent;
         self.auto = stats.auto.filter(|auto| auto.messages > 0).or(self.auto.take());
         self.packets += sent.packets;
