@@ -181,8 +181,11 @@ impl Shared {
 
     /// # Panics
     /// In a process that has inherited it: a thread that is not there may hold it.
+    #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        assert!(self.process.is_current(), "{}", ContextError::Inherited);
+        if !self.process.is_current() {
+            inherited();
+        }
         // A panic under the lock is a bug that the panicking thread reports; if
         // it was a worker, all queue pairs are failed right after.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -274,6 +277,11 @@ impl Shared {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         state
     }
+}
+
+#[cold]
+fn inherited() -> ! {
+    panic!("{}", ContextError::Inherited)
 }
 
 #[cfg(test)]

@@ -584,7 +584,7 @@ impl Path {
         let (channel, record) = popped.next()?;
         self.report.passed_sent_ns = self.report.passed_sent_ns.max(record.sent_ns);
         let watch = &self.channels[channel].watch;
-        self.passage.on_judged(watch, record.psn_end, record.count(), record.short().into());
+        self.passage.on_judged(watch, &record);
         self.note_gone(channel, &record);
         Some(record)
     }
@@ -680,8 +680,7 @@ impl Path {
             let state = &mut self.channels[channel];
             if let Some(record) = state.ledger.pop_expired(sent_before_ns) {
                 state.missing.on_expired(record.count(), record.psn_end);
-                let (count, short) = (record.count(), record.short().into());
-                self.passage.on_judged(&state.watch, record.psn_end, count, short);
+                self.passage.on_judged(&state.watch, &record);
                 self.note_gone(channel, &record);
                 return Some(record);
             }

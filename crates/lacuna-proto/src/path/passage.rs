@@ -11,6 +11,8 @@
 //! A path on which nothing is heard is dark, which says nothing of its width: whoever keeps this
 //! restarts it when a silence ends that was longer than an answer takes.
 
+use super::ledger::Record;
+
 /// So many full packets lost in a row are doubted at once. Bursts of losses are mostly shorter, and
 /// a window that is shorter is doubted when it is lost again.
 const LOST_AT_ONCE: u64 = 16;
@@ -83,13 +85,15 @@ impl Passage {
         }
     }
 
-    /// A run of `count` packets, `short` of them at its end shorter than others, is judged; what
-    /// of it did not come is lost.
+    /// A run is judged; what of it did not come is lost.
     #[inline]
-    pub(super) fn on_judged(&mut self, watch: &Watch, psn_end: u64, count: u64, short: u64) {
-        if psn_end <= watch.evident_psn {
-            return;
+    pub(super) fn on_judged(&mut self, watch: &Watch, record: &Record) {
+        if record.psn_end > watch.evident_psn {
+            self.judge(watch, record.psn_end, record.count(), record.short().into());
         }
+    }
+
+    fn judge(&mut self, watch: &Watch, psn_end: u64, count: u64, short: u64) {
         let since = psn_end.saturating_sub(watch.evident_psn).min(count);
         let full = since.saturating_sub(short);
         self.lost_packets += full;
@@ -145,7 +149,7 @@ mod tests {
             let short_packets = (self.short, self.short);
             let told = Told { psn: self.sent, came_packets: self.came, short_packets };
             self.passage.on_report(&mut self.watch, told);
-            self.passage.on_judged(&self.watch, self.sent, count, short);
+            self.passage.judge(&self.watch, self.sent, count, short);
             self.passage.end_report();
             self.passage.is_doubted()
         }

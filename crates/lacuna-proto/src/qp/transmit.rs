@@ -77,6 +77,12 @@ impl Segment {
         packets.clone().map(|packet| self.parity_bytes(packet)).max().unwrap_or(0)
     }
 
+    /// Pieces that each of some packets in a row goes in, so that none is longer than this.
+    #[cold]
+    fn pieces(&self, packets: &Range<u32>, payload_bytes_max: u32) -> u32 {
+        self.longest_bytes(packets).div_ceil(payload_bytes_max.into()).max(1) as u32
+    }
+
     /// Bytes of parity packet `packet`.
     fn parity_bytes(&self, packet: u32) -> u64 {
         let Some(layout) = self.geometry.layout() else { return 0 };
@@ -113,6 +119,7 @@ pub struct Transmit {
 
 impl Transmit {
     /// A run whose packets go whole if their payloads are no longer than `payload_bytes_max`.
+    #[inline]
     pub(super) fn new(
         segment: Arc<Segment>,
         packets: Range<u32>,
@@ -120,9 +127,9 @@ impl Transmit {
         channel: u8,
         payload_bytes_max: u32,
     ) -> Self {
-        let pieces = match u64::from(payload_bytes_max) {
-            most if most >= segment.mtu_bytes() => 1,
-            most => segment.longest_bytes(&packets).div_ceil(most).max(1) as u32,
+        let pieces = match payload_bytes_max >= segment.geometry.mtu_bytes() {
+            true => 1,
+            false => segment.pieces(&packets, payload_bytes_max),
         };
         Self {
             segment,
