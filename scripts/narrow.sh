@@ -12,9 +12,9 @@
 #   link      C's own link
 #   control   IPv4 only: R's link to C and to D become so short (700 bytes) that long reports vanish
 #
-# What is measured: `perf client` in the modes auto, sr, raw and ec, at a given rate and at the rate that
-# it finds, and `send`. Every message has to come through (in raw: those after it), and the last
-# second has to be as fast as the first. Needs root, `ip` and `iptables`; without them it says so
+# What is tried: `perf client` in the modes auto, sr, raw and ec, at a given rate and at the rate that
+# it finds, `send`, and the libraries for Rust and C with their examples `reliable`. Every message has to
+# come through (in raw: those after it), at the speed of before but for a few per cent. Needs root, `ip` and `iptables`; without them it says so
 # and ends with 0. Builds the release binary unless LACUNA names one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -28,7 +28,19 @@ if [ -z "${LACUNA:-}" ]; then
     LACUNA=${CARGO_TARGET_DIR:-target}/release/lacuna
 fi
 lacuna=$(realpath "$LACUNA")
+debug=${CARGO_TARGET_DIR:-target}/debug
+if [ -z "${RELIABLE:-}" ]; then
+    cargo build --quiet -p lacuna --example reliable
+    RELIABLE=$debug/examples/reliable
+fi
+if [ -z "${LIBRARY:-}" ]; then
+    cargo build --quiet -p lacuna-capi
+    LIBRARY=$debug/liblacuna_capi.a
+fi
+reliable=$(realpath "$RELIABLE")
 work=$(mktemp -d "${TMPDIR:-/tmp}/lacuna-narrow.XXXXXX")
+cc -O1 -Icrates/lacuna-capi/include -o "$work/c-reliable" examples/c/reliable.c "$LIBRARY" \
+    -lgcc_s -lutil -lrt -lpthread -lm -ldl -lc
 c=lacuna-narrow-c r=lacuna-narrow-r d=lacuna-narrow-d
 started=()
 failed=0
@@ -163,6 +175,31 @@ send() {
         exit !fits }'
 }
 
+# A library's example: form, address, name, program. It moves 60 MB as fast as it can, so the link is
+# made slow.
+library() {
+    local form=$1 host=$2 name=$3 program=$4 at=$2:7412
+    [[ $host != *:* ]] || at=[$host]:7412
+    make_hosts
+    ip netns exec $c tc qdisc add dev eth0 root tbf rate 100mbit burst 64kb latency 50ms
+    ip netns exec $d "$program" server >"$work/server.log" 2>&1 &
+    local server=$!
+    started+=($server)
+    sleep 1
+    local start=$(date +%s.%N) status=0
+    (sleep 1.5 && narrow "$form") &
+    in_c timeout 60 "$program" client "$at" >"$work/client.log" 2>&1 || status=$?
+    wait $!
+    local end=$(date +%s.%N)
+    kill $server 2>/dev/null || true
+    wait $server 2>/dev/null || true
+    awk -v s="$start" -v e="$end" -v status="$status" -v what="$name $form $host" 'BEGIN {
+        took = e - s
+        fits = status == 0 && took < 8
+        printf "%s %s: exit %d, %.1f s\n", fits ? "ok     " : "FAILED ", what, status, took
+        exit !fits }' || { cat "$work/client.log" "$work/server.log"; return 1; }
+}
+
 forms=${1:-icmp hole link control}
 for form in $forms; do
     for host in 10.77.2.2 fd77:2::2; do
@@ -172,6 +209,8 @@ for form in $forms; do
             perf "$form" "$host" $words || failed=1
         done
         send "$form" "$host" || failed=1
+        library "$form" "$host" rust "$reliable" || failed=1
+        library "$form" "$host" c "$work/c-reliable" || failed=1
     done
 done
 exit $failed

@@ -461,7 +461,8 @@ mod interrupted {
         endless(&server, &address).signal(Signal::KILL);
         let output = server.finish();
         assert_eq!(output.code, 3, "{output:?}");
-        let result = &output.objects()[0];
+        // The first says where it listens.
+        let result = &output.objects()[1];
         assert_eq!((&result["interrupted"], &result["size_bytes"]), (&json!(true), &json!(65_536)));
         assert!(result["why"].is_string() && result["messages"].is_u64(), "{result}");
     }
