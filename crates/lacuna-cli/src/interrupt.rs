@@ -8,8 +8,10 @@
 
 use crate::failure::Failure;
 use crate::thread;
+use lacuna::datapath::limit::Said;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
@@ -25,8 +27,9 @@ const PAIR: Duration = Duration::from_millis(200);
 
 /// Begins to listen for Ctrl-C (and for the signals that end a service).
 pub(crate) fn install() -> Result<(), Failure> {
-    let refused =
-        |error| Failure::Local(format!("cannot listen for Ctrl-C and other signals: {error}"));
+    let refused = |error: io::Error| {
+        Failure::Local(format!("cannot listen for Ctrl-C and other signals: {}", Said(&error)))
+    };
     let heard = [SIGINT, SIGTERM, SIGHUP].into_iter();
     let heard = heard.filter(|signal| *signal != SIGHUP || !is_ignored(SIGHUP));
     let mut signals = Signals::new(heard).map_err(refused)?;
