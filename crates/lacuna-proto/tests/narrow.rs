@@ -255,3 +255,22 @@ fn at_a_rate_that_is_given_it_is_seen_too() {
     assert!(pair.run_until(5_000 * MS, |pair| is_done(pair, id)));
     assert!(pair.close(Side::B, posted) == data);
 }
+
+#[test]
+fn a_search_that_nobody_answers_ends() {
+    for rtt_ns in [RTT_NS, 2_000 * MS] {
+        let mut pair = pair("sr", PairConfig::default(), link());
+        let now_ns = pair.now_ns;
+        pair.a.qp.on_rtt_sample(now_ns, rtt_ns);
+        pair.run_for(20 * MS);
+        pair.link.dark = true;
+        let (now_ns, sent) = (pair.now_ns, pair.a.control_packets);
+        pair.a.qp.on_too_large(now_ns, 1000);
+        pair.run_for(20_000 * MS);
+        let sent = pair.a.control_packets - sent;
+        assert!((8..60).contains(&sent), "{sent} probes");
+        let done = pair.a.control_packets;
+        pair.run_for(60_000 * MS);
+        assert_eq!(pair.a.control_packets, done);
+    }
+}

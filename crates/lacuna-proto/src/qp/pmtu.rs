@@ -21,7 +21,7 @@
 //!
 //! Invariants: a packet is never cut on the word of others alone, so that who forges an ICMP message
 //! narrows nothing through which packets pass; a search ends with a size, with a full packet that
-//! came, or with the queue pair.
+//! came, or after some seconds of which nothing was answered.
 
 use super::QueuePair;
 use lacuna_wire::{ControlWriter, DATA_OVERHEAD_BYTES_MAX, Frame, Probe};
@@ -39,8 +39,9 @@ const ANSWER_BYTES_MAX: u32 = 1280 - 48;
 const SIZES_MAX: usize = 9;
 /// A round lasts for this much more than a round trip: for hosts that are busy.
 const ROUND_SLACK_NS: u64 = 15_000_000;
-/// Rounds of which nothing is answered are so many times as long as the one before, up to the
-/// longest: a path that is dark is not to be flooded.
+/// Rounds of which nothing is answered are so many times as long as the one before, and behind the
+/// longest there is none: a path that is dark is not to be flooded. What the peer says next, or the
+/// next packet that is refused, begins a new search if there is reason.
 const ROUND_GROWTH: u64 = 4;
 const ROUND_NS_MAX: u64 = 1_000_000_000;
 /// What is larger than the first that is answered was sent before it; it gets such a part of a round
@@ -175,7 +176,11 @@ impl QueuePair {
         if search.tried >= most {
             // All were lost, or the path is dark: from the start.
             search.tried = pieces;
-            search.round_ns = (search.round_ns * ROUND_GROWTH).min(ROUND_NS_MAX);
+            search.round_ns *= ROUND_GROWTH;
+            if search.round_ns > ROUND_NS_MAX {
+                self.mtu.search = None;
+                return;
+            }
         }
         let smaller = sizes(search.tried, most).take(SIZES_MAX);
         search.to_send = std::iter::once(pieces).chain(smaller).collect();
