@@ -474,7 +474,8 @@ impl Pair {
                     end.data_packets += 1;
                 }
                 let bytes: usize = out[before..].iter().map(|(.., packet)| packet.len()).sum();
-                let charged = transmit.padded_bytes() + transmit.overhead_bytes();
+                let run = transmit.measure();
+                let charged = run.padded_bytes + run.overhead_bytes;
                 debug_assert_eq!(bytes as u64, charged, "the window is charged what is sent");
             }
         }

@@ -244,45 +244,55 @@ impl Transmit {
         }
     }
 
-    /// Bytes of payload and padding of the whole run.
-    pub(crate) fn padded_bytes(&self) -> u64 {
-        let segment = &*self.segment;
-        if self.is_parity() || self.pieces > 1 {
-            let payloads = self.packets.clone().map(|packet| segment.payload_bytes(packet));
-            return payloads.map(|bytes| padded(bytes, self.pieces)).sum();
-        }
-        let end = segment.end_bytes();
-        let at = |packet: u32| (u64::from(packet) * segment.mtu_bytes()).min(end);
-        (at(self.packets.end) - at(self.packets.start)).next_multiple_of(4)
-    }
-
-    /// How many of its packets on the wire are shorter than they can be: those of the packet that
-    /// ends the data.
+    /// What the run is on the wire.
     #[inline]
-    pub(crate) fn short_packets(&self) -> u32 {
+    pub(crate) fn measure(&self) -> Measured {
         let segment = &*self.segment;
-        let is_short = match self.is_parity() {
-            true => segment.parity_bytes(self.packets.end - 1) < segment.mtu_bytes(),
-            false => u64::from(self.packets.end) * segment.mtu_bytes() > segment.end_bytes(),
-        };
-        if is_short { self.pieces } else { 0 }
+        let (mtu_bytes, end) = (segment.mtu_bytes(), segment.end_bytes());
+        let runs_to = u64::from(self.packets.end) * mtu_bytes;
+        if self.pieces > 1 || runs_to >= end + mtu_bytes || self.is_parity() {
+            return self.measure_each();
+        }
+        // Full packets, and one at most that the data end in.
+        let start = u64::from(self.packets.start) * mtu_bytes;
+        Measured {
+            padded_bytes: (runs_to.min(end) - start).next_multiple_of(4),
+            overhead_bytes: self.len() as u64 * DATA_OVERHEAD_BYTES as u64,
+            short: u32::from(runs_to > end),
+        }
     }
 
-    /// Bytes of headers and trailers of the whole run.
-    pub(crate) fn overhead_bytes(&self) -> u64 {
-        let Range { start, end } = self.packets;
-        if self.pieces > 1 {
-            return self.len() as u64 * DATA_OVERHEAD_BYTES_MAX as u64;
+    /// The same of a run of any kind, packet by packet.
+    #[cold]
+    fn measure_each(&self) -> Measured {
+        let segment = &*self.segment;
+        let has_addresses = self.pieces > 1 || self.is_parity();
+        let mut run = Measured { padded_bytes: 0, overhead_bytes: 0, short: 0 };
+        for packet in self.packets.clone() {
+            let bytes = segment.payload_bytes(packet);
+            run.padded_bytes += padded(bytes, self.pieces);
+            run.short += if bytes < segment.mtu_bytes() { self.pieces } else { 0 };
+            // Empty packets behind the data stand at its end.
+            let is_elsewhere = u64::from(packet) * segment.mtu_bytes() > segment.end_bytes();
+            let overhead_bytes = match has_addresses || is_elsewhere {
+                true => DATA_OVERHEAD_BYTES_MAX,
+                false => DATA_OVERHEAD_BYTES,
+            };
+            run.overhead_bytes += u64::from(self.pieces) * overhead_bytes as u64;
         }
-        let elsewhere = match self.is_parity() {
-            true => start,
-            // Behind the data, where empty packets stand.
-            false => start.max((self.segment.end_bytes() / self.segment.mtu_bytes()) as u32 + 1),
-        };
-        let with_address = u64::from(end.saturating_sub(elsewhere));
-        let without = self.len() as u64 - with_address;
-        without * DATA_OVERHEAD_BYTES as u64 + with_address * DATA_OVERHEAD_BYTES_MAX as u64
+        run
     }
+}
+
+/// What a run is on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Measured {
+    /// Bytes of payload and padding.
+    pub(crate) padded_bytes: u64,
+    /// Bytes of headers and trailers.
+    pub(crate) overhead_bytes: u64,
+    /// Packets that are shorter than they can be: those that the data end in, and empty ones.
+    pub(crate) short: u32,
 }
 
 /// The bytes of one piece of a payload: all are equally long, but for a byte.
