@@ -136,8 +136,7 @@ pub(crate) fn set_modified(file: &File, time: Time) -> io::Result<()> {
     }
 }
 
-// The types of these differ from one system to the next.
-#[allow(clippy::unnecessary_cast)]
+#[allow(clippy::unnecessary_cast, reason = "the types differ from one system to the next")]
 pub(crate) fn time_of(stat: &rustix::fs::Stat) -> Time {
     Time { seconds: stat.st_mtime as i64, nanos: stat.st_mtime_nsec as u32 }
 }

@@ -111,8 +111,7 @@ pub(crate) fn keeps_holes(folder: impl AsFd) -> bool {
     {
         // FAT, exFAT, HFS+ and HFS: linux/magic.h, and HFS's own headers.
         const WITHOUT: [u64; 4] = [0x4D44, 0x2011_BAB0, 0x482B, 0x4244];
-        // A type that has another width on another processor.
-        #[allow(clippy::unnecessary_cast)]
+        #[allow(clippy::unnecessary_cast, reason = "the width differs between processors")]
         let kind = rustix::fs::fstatfs(folder).map(|stat| stat.f_type as u64 & 0xFFFF_FFFF);
         kind.is_ok_and(|kind| !WITHOUT.contains(&kind))
     }
