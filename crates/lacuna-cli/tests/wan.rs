@@ -212,8 +212,12 @@ fn a_run_that_is_asked_to_end_ends_its_programs_and_tells_what_was() {
 fn a_run_that_is_asked_to_end_says_so_in_its_json() {
     let folder = tempfile::tempdir().expect("a folder");
     let begun = folder.path().join("begun");
-    let client = format!("echo here; touch {}; exec sleep 1000", begun.display());
-    let mut child = Command::new(env!("CARGO_BIN_EXE_lacuna"))
+    assert!(Command::new("mkfifo").arg(&begun).status().expect("mkfifo(1)").success());
+    let client = format!("echo here; echo begun > {}; exec sleep 1000", begun.display());
+    // The run has the pipe open, too: it is at its end if the run ends before it has begun.
+    let holding = format!("exec 3> {}; exec \"$@\"", begun.display());
+    let child = Command::new("sh")
+        .args(["-c", &holding, "sh", env!("CARGO_BIN_EXE_lacuna")])
         .args(["wan", "run", "--json", "--ready", "0s", "--", "sleep", "1000", "--"])
         .args(["sh", "-c", &client])
         .stdin(Stdio::null())
@@ -221,10 +225,10 @@ fn a_run_that_is_asked_to_end_says_so_in_its_json() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary runs");
-    while !begun.exists() && child.try_wait().expect("a child").is_none() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    if begun.exists() {
+    let mut said = String::new();
+    let pipe = std::fs::File::open(&begun).expect("a pipe");
+    BufReader::new(pipe).read_line(&mut said).expect("readable");
+    if said == "begun\n" {
         let kill = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
         assert!(kill.expect("kill(1)").success());
     }
