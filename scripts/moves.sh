@@ -17,8 +17,11 @@
 # release binary unless LACUNA names one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-if [ "$(id -u)" != 0 ] || ! command -v ip iptables >/dev/null || ! ip netns add moves-try 2>/dev/null; then
-    echo "skipped: needs root, network namespaces and iptables"
+for tool in ip iptables bc; do
+    command -v $tool >/dev/null || { echo "skipped: needs $tool"; exit 0; }
+done
+if [ "$(id -u)" != 0 ] || ! ip netns add moves-try 2>/dev/null; then
+    echo "skipped: needs root and network namespaces"
     exit 0
 fi
 ip netns del moves-try

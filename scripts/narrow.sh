@@ -18,8 +18,11 @@
 # and ends with 0. Builds the release binary unless LACUNA names one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-if [ "$(id -u)" != 0 ] || ! command -v ip iptables ip6tables >/dev/null || ! ip netns add lacuna-narrow-try 2>/dev/null; then
-    echo "skipped: needs root, network namespaces and iptables"
+for tool in ip iptables ip6tables tc cc python3; do
+    command -v $tool >/dev/null || { echo "skipped: needs $tool"; exit 0; }
+done
+if [ "$(id -u)" != 0 ] || ! ip netns add lacuna-narrow-try 2>/dev/null; then
+    echo "skipped: needs root and network namespaces"
     exit 0
 fi
 ip netns del lacuna-narrow-try
