@@ -31,11 +31,10 @@ use crate::discard::Discard;
 use crate::modes::ec::{Repairer, RowAt, Taken};
 use crate::pieces::{Piece, Pieces};
 use crate::prefetch::prefetch_value;
-use crate::psn;
 use crate::receive::{Placed, Position, Receive};
 use crate::slot::Pinned;
 use crate::table::RecvTable;
-use lacuna_wire::{DataHeader, ImmediateSplit, PacketError};
+use lacuna_wire::{DataHeader, ImmediateSplit, PacketError, psn};
 use std::ops::Range;
 use std::sync::Arc;
 

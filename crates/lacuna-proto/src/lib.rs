@@ -28,7 +28,6 @@ mod pieces;
 pub mod placement;
 pub mod prefetch;
 pub mod probe;
-pub mod psn;
 pub mod qp;
 pub mod receive;
 pub mod rtt;

@@ -8,6 +8,7 @@
 //! | `control` | a control packet: BTH, DETH, then frames (UD SEND Only) |
 //! | `frame` | the control frames, one file each |
 //! | `packet`, `reject` | which of the two a datagram is, and why it is neither |
+//! | `psn` | packet sequence numbers: 24 bits here, 64 bits above |
 //! | `trailer`, `icrc` | the last four bytes: CRC32C between plain sockets, ICRC towards RoCE |
 //! | `info` | the queue pair's description that is exchanged before the first packet |
 //!
@@ -38,6 +39,7 @@ mod icrc;
 mod immediate;
 mod info;
 mod packet;
+pub mod psn;
 mod qpn;
 mod reject;
 mod trailer;
@@ -65,4 +67,4 @@ pub use reject::{PacketError, RejectKind};
 pub use trailer::{TRAILER_BYTES, check_crc32c, crc32c};
 
 /// Sequence numbers of packets are 24 bits wide, as in the BTH.
-pub(crate) const PSN_MASK: u32 = 0x00ff_ffff;
+pub(crate) const PSN_MASK: u32 = (1 << psn::BITS) - 1;

@@ -9,8 +9,7 @@
 
 use crate::burst::BurstSummary;
 use crate::few::Few;
-use crate::psn;
-use lacuna_wire::{ChannelReport, Report};
+use lacuna_wire::{ChannelReport, Report, psn};
 
 /// Unreported bytes after which a report is due, unless the credit is small.
 /// A report costs a packet at both ends: at 128 KiB it is one per two full

@@ -22,12 +22,11 @@ pub mod pool;
 mod reordering;
 
 use crate::few::Few;
-use crate::psn;
 use crate::rtt::RttEstimator;
 use controller::{AnyController, Controller, SHORT_PATH_NS, Sample, Shares, StartRate};
 use delivery::{Delivery, Stamp};
 use ecn::Ecn;
-use lacuna_wire::{ChannelReport, DATA_OVERHEAD_BYTES};
+use lacuna_wire::{ChannelReport, DATA_OVERHEAD_BYTES, psn};
 use ledger::{Ledger, Record, Sent, charge};
 use loss::LossEstimate;
 use missing::Missing;

@@ -19,7 +19,7 @@ use super::QueuePair;
 use crate::few::Few;
 use lacuna_wire::{
     CONTROL_OVERHEAD_BYTES, ChannelReport, ControlBody, ControlHeader, ControlWriter,
-    FRAME_HEADER_BYTES, Flush, FlushMark, Frame, FrameError, Probe, ProbeReply, Qpn,
+    FRAME_HEADER_BYTES, Flush, FlushMark, Frame, FrameError, Probe, ProbeReply, Qpn, psn,
 };
 use std::collections::VecDeque;
 
@@ -436,7 +436,7 @@ impl QueuePair {
         }
         if asks {
             let mut flush = Flush::new(self.send.started());
-            let next_psn = crate::psn::wrap(self.path.flush_psn(now_ns, index));
+            let next_psn = psn::wrap(self.path.flush_psn(now_ns, index));
             flush.push(FlushMark { channel, next_psn });
             writer.push(&Frame::Flush(flush));
             let is_dark = self.path.is_dark();

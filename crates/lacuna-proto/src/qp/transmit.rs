@@ -12,8 +12,9 @@ use crate::buffer::SendBuffer;
 use crate::geometry::Geometry;
 use crate::modes::MessageShape;
 use crate::modes::ec::{Encoder, Parity, ParityPacket};
-use crate::psn;
-use lacuna_wire::{DATA_OVERHEAD_BYTES, DATA_OVERHEAD_BYTES_MAX, DataHeader, ImmediateFields, Qpn};
+use lacuna_wire::{
+    DATA_OVERHEAD_BYTES, DATA_OVERHEAD_BYTES_MAX, DataHeader, ImmediateFields, Qpn, psn,
+};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 

@@ -1,15 +1,15 @@
-//! Packet sequence numbers: 24 bits on the wire, 64 bits inside.
+//! Packet sequence numbers: 24 bits on the wire, 64 bits in the protocol.
 //!
-//! Every transmission gets a new number per channel, repairs too, so a number
+//! Each transmission on a channel gets a new number, a repair too, so a number
 //! names one transmission for ever. The wire carries the low 24 bits
-//! (InfiniBand's PSN); [`unwrap`] finds the full number nearest to one that is
-//! known, which is right as long as fewer than 2^23 packets are in flight.
+//! (InfiniBand's PSN). [`unwrap`] finds the full number nearest to a known one,
+//! which is right while fewer than 2^23 packets are in flight.
 
 /// Bits on the wire.
 pub const BITS: u32 = 24;
-const MASK: u64 = (1 << BITS) - 1;
+const MASK: u64 = crate::PSN_MASK as u64;
 
-/// The low bits that travel.
+/// The low bits, for the wire.
 #[inline]
 pub fn wrap(psn: u64) -> u32 {
     (psn & MASK) as u32
