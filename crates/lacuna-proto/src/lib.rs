@@ -20,7 +20,6 @@
 pub mod buffer;
 pub mod burst;
 pub mod discard;
-pub mod few;
 pub mod geometry;
 pub mod modes;
 pub mod path;
@@ -32,6 +31,7 @@ pub mod qp;
 pub mod receive;
 pub mod rtt;
 pub mod slot;
+pub mod small_vec;
 mod sync;
 pub mod table;
 #[cfg(any(test, feature = "testing"))]

@@ -8,7 +8,6 @@
 
 #![allow(unsafe_code)]
 
-use crate::few::Few;
 use crate::sync::Shadow;
 use lacuna_wire::Crc32c;
 use std::fmt;
@@ -75,19 +74,24 @@ impl Placement {
     ///
     /// # Panics
     /// If parts have no bytes and the whole has some.
-    pub(crate) fn into_parts(self, part_bytes: usize) -> Few<Self> {
-        if self.len <= part_bytes {
-            return std::iter::once(self).collect();
-        }
+    pub(crate) fn into_parts(self, part_bytes: usize) -> impl Iterator<Item = Self> {
+        let (whole, divided) = match self.len <= part_bytes {
+            true => (Some(self), None),
+            false => (None, Some(self.divide(part_bytes))),
+        };
+        whole.into_iter().chain(divided.into_iter().flatten())
+    }
+
+    fn divide(self, part_bytes: usize) -> impl Iterator<Item = Self> {
         let (start, len, shadow) = (self.start, self.len, self.shadow.clone());
         let memory = self.share();
-        let part = |offset: usize| Self {
+        let part = move |offset: usize| Self {
             start: start.wrapping_add(offset),
             len: part_bytes.min(len - offset),
             hold: Hold::Shared(memory.clone()),
             shadow: shadow.part(offset),
         };
-        (0..len).step_by(part_bytes).map(part).collect()
+        (0..len).step_by(part_bytes).map(part)
     }
 
     /// A second placement over all of it, which proves by [`Placement::into_vec`] that
@@ -264,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_vector_comes_back_only_when_its_other_parts_are_gone() {
-        let parts = Placement::from_vec(vec![0; 10]).into_parts(4);
+        let parts: Vec<_> = Placement::from_vec(vec![0; 10]).into_parts(4).collect();
         assert!(parts.iter().map(Placement::len).eq([4, 4, 2]));
         // SAFETY: no other thread knows the placement.
         unsafe { parts[2].write(1, &[9]) };
@@ -280,7 +284,7 @@ mod tests {
     #[test]
     fn what_fits_one_part_is_one_part() {
         for len in [0, 3, 4] {
-            let mut parts = Placement::from_vec(vec![7; len]).into_parts(4).into_iter();
+            let mut parts = Placement::from_vec(vec![7; len]).into_parts(4);
             let only = parts.next().unwrap();
             assert!(parts.next().is_none());
             assert_eq!(only.into_vec().unwrap(), vec![7; len]);

@@ -9,9 +9,9 @@ use crate::error::ContextError;
 use crate::handshake::early::Early;
 use crate::inbox::Inbox;
 use lacuna_datapath::Process;
-use lacuna_proto::few::Few;
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::{Failure, QpStats, QueuePair};
+use lacuna_proto::small_vec::SmallVec;
 use lacuna_proto::table::RecvTable;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -58,7 +58,7 @@ impl Machine {
 pub(crate) struct State {
     pub(crate) machine: Machine,
     /// Where the peer's channels are, as far as known.
-    pub(crate) addresses: Few<Option<SocketAddr>>,
+    pub(crate) addresses: SmallVec<Option<SocketAddr>>,
 }
 
 impl State {
@@ -86,7 +86,7 @@ pub(crate) struct Shared {
     ready: AtomicU32,
     /// Per channel: everything before this sequence number was handed to the
     /// datapath, by the channel's worker.
-    handed_psn: Few<OwnLine<AtomicU64>>,
+    handed_psn: SmallVec<OwnLine<AtomicU64>>,
     /// Time that the workers have spent on computing parity.
     encode_ns: AtomicU64,
     /// Workers that cannot place packets for it yet.

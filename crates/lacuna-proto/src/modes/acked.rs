@@ -2,7 +2,7 @@
 //! bit per chunk, and how far the newest acknowledgement describes them.
 
 use super::MessageShape;
-use crate::few::Few;
+use crate::small_vec::SmallVec;
 use lacuna_wire::Ack;
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ pub(super) struct Acked {
     /// Fragments of the immediate that there are.
     fragments_max: u32,
     /// One bit per chunk that the peer has.
-    bits: Few<u64>,
+    bits: SmallVec<u64>,
     count: u32,
     /// Fragments of the immediate that the peer has.
     fragments: u32,

@@ -8,7 +8,7 @@
 //! may be a tenth as wide, or less.
 
 use crate::burst::BurstSummary;
-use crate::few::Few;
+use crate::small_vec::SmallVec;
 use lacuna_wire::{ChannelReport, Report, psn};
 
 /// Unreported bytes after which a report is due, unless the credit is small.
@@ -69,7 +69,7 @@ struct Channel {
 /// What came on all channels of one queue pair.
 #[derive(Debug)]
 pub struct Arrivals {
-    channels: Few<Channel>,
+    channels: SmallVec<Channel>,
     unreported_bytes: u64,
     report_bytes: u64,
     /// When a report is due; `None` when everything was reported.

@@ -21,8 +21,8 @@ mod passage;
 pub mod pool;
 mod reordering;
 
-use crate::few::Few;
 use crate::rtt::RttEstimator;
+use crate::small_vec::SmallVec;
 use controller::{AnyController, Controller, SHORT_PATH_NS, Sample, Shares, StartRate};
 use delivery::{Delivery, Stamp};
 use ecn::Ecn;
@@ -129,7 +129,7 @@ struct Channel {
 /// See the module's text.
 #[derive(Debug)]
 pub struct Path {
-    channels: Few<Channel>,
+    channels: SmallVec<Channel>,
     rtt: RttEstimator,
     rto: RtoConfig,
     back_off: u32,

@@ -16,7 +16,7 @@
 //! and again, and has answered at length, answers in packets that pass everywhere from then on.
 
 use super::QueuePair;
-use crate::few::Few;
+use crate::small_vec::SmallVec;
 use lacuna_wire::{
     CONTROL_OVERHEAD_BYTES, ChannelReport, ControlBody, ControlHeader, ControlWriter,
     FRAME_HEADER_BYTES, Flush, FlushMark, Frame, FrameError, Probe, ProbeReply, Qpn, psn,
@@ -84,7 +84,7 @@ pub(super) struct Control {
     /// When that was last looked at.
     watched_ns: u64,
     /// Per channel.
-    flushes: Few<FlushTimer>,
+    flushes: SmallVec<FlushTimer>,
     /// The channel on which the peer asked first since the last report, and how often.
     asked_on: Option<(u8, u32)>,
     /// Reports that are to go out besides, answers as well.

@@ -34,7 +34,6 @@ pub use user_send::{SendId, SendRequest, SendStatus};
 use crate::buffer::SendBuffer;
 use crate::burst::BurstSummary;
 use crate::discard::Discard;
-use crate::few::Few;
 use crate::geometry::Geometry;
 use crate::modes::Mode;
 use crate::modes::auto::{self, AutoStats};
@@ -48,6 +47,7 @@ use crate::path::pacer;
 use crate::path::pool::{Pool, Senders};
 use crate::placement::Placement;
 use crate::rtt::RttEstimator;
+use crate::small_vec::SmallVec;
 use crate::table::{ChannelWriter, RecvTable};
 use control::Control;
 use lacuna_code::{Codec, Engine};
@@ -213,7 +213,7 @@ pub struct QueuePair {
     proof: Option<proof::Proof>,
     mtu: pmtu::PathMtu,
     failure: Arc<OnceLock<Failure>>,
-    channels: Few<ChannelStats>,
+    channels: SmallVec<ChannelStats>,
     timeouts: u64,
     /// Channels that runs were polled for and whose books are to be kept, a mask.
     polled_on: u32,

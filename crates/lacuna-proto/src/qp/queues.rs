@@ -6,9 +6,9 @@
 //! any other.
 
 use super::transmit::Segment;
-use crate::few::Few;
 use crate::geometry::Geometry;
 use crate::prefetch::prefetch_value;
+use crate::small_vec::SmallVec;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const RUNS_LOOKED_AT: usize = 8;
 #[derive(Debug)]
 pub(super) struct Queues {
     geometry: Geometry,
-    channels: Few<Channel>,
+    channels: SmallVec<Channel>,
 }
 
 #[derive(Debug, Default)]

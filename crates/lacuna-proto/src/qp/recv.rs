@@ -7,12 +7,12 @@
 //! the application took its buffer back; then its slot is free.
 
 use super::error::{Failure, PostReceiveError, ReceiveFailure};
-use crate::few::Few;
 use crate::geometry::Geometry;
 use crate::modes::{Mode, RecvMachine};
 use crate::placement::Placement;
 use crate::prefetch::prefetch_value;
 use crate::receive::Receive;
+use crate::small_vec::SmallVec;
 use crate::table::RecvTable;
 use lacuna_wire::{Ack, CancelReason, ControlWriter, Frame, Receives, Run, RunList, U64List};
 use std::collections::{BTreeSet, VecDeque};
@@ -38,7 +38,7 @@ pub struct PostedReceive {
     /// Number of its first message.
     pub first: u64,
     /// The records, in order of offset.
-    pub parts: Few<Arc<Receive>>,
+    pub parts: SmallVec<Arc<Receive>>,
 }
 
 impl PostedReceive {
@@ -176,7 +176,6 @@ impl RecvSide {
             return Err(PostReceiveError::NoSlot { needed, open, slots });
         }
         let parts = buffer.into_parts(slot_bytes as usize);
-        debug_assert_eq!(parts.len() as u64, needed);
         let parts = numbers.clone().zip(parts).map(|(number, part)| {
             let receive = Arc::new(Receive::new(number, self.geometry, part));
             let is_posted = self.table.post(receive.clone());
@@ -192,7 +191,8 @@ impl RecvSide {
             });
             receive
         });
-        let parts = parts.collect();
+        let parts: SmallVec<_> = parts.collect();
+        debug_assert_eq!(parts.len() as u64, needed);
         self.posted = numbers.end;
         Ok(PostedReceive { first: numbers.start, parts })
     }
