@@ -7,7 +7,6 @@
 //! asks for take no more of the way back than a share of what came: such a way
 //! may be a tenth as wide, or less.
 
-use crate::burst::BurstSummary;
 use crate::small_vec::SmallVec;
 use lacuna_wire::{ChannelReport, Report, psn};
 
@@ -52,6 +51,27 @@ const SCANT_DELAY_MAX_NS: u64 = 100_000_000;
 /// than may come late, and far from half the number space, beyond which an old
 /// announcement would be taken for one of numbers to come.
 const FLUSHED_BEHIND: u64 = 1 << 20;
+
+/// A burst of packets that came on one channel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ArrivedBurst {
+    /// Packets, duplicates and late ones among them.
+    pub packets: u64,
+    /// Of those, the ones that had come before.
+    pub duplicate_packets: u64,
+    /// Of those, the ones with a congestion mark.
+    pub marked_packets: u64,
+    /// Payload bytes that came for the first time.
+    pub bytes: u64,
+    /// The same of repair packets.
+    pub repair_bytes: u64,
+    /// One past the highest sequence number after the burst.
+    pub next_psn: u64,
+    /// Largest distance by which a missing packet came after a later one, in packets.
+    pub reorder_packets: u64,
+    /// Whether sequence numbers were skipped when the highest one moved on.
+    pub has_gap: bool,
+}
 
 /// Totals of one channel.
 #[derive(Debug, Clone, Default)]
@@ -112,7 +132,7 @@ impl Arrivals {
         &mut self,
         now_ns: u64,
         channel: u8,
-        burst: &BurstSummary,
+        burst: &ArrivedBurst,
         srtt_ns: Option<u64>,
     ) {
         let state = &mut self.channels[usize::from(channel)];
@@ -121,19 +141,18 @@ impl Arrivals {
             state.next_psn = burst.next_psn;
             state.latest_ns = now_ns;
         }
-        let late = burst.discarded[crate::discard::Discard::Late.index()];
-        state.received_packets += burst.packets + burst.duplicates + late;
-        state.duplicate_packets += burst.duplicates;
-        state.marked_packets += burst.marked;
+        state.received_packets += burst.packets;
+        state.duplicate_packets += burst.duplicate_packets;
+        state.marked_packets += burst.marked_packets;
         state.reorder_packets = state.reorder_packets.max(burst.reorder_packets);
-        self.unreported_bytes += burst.bytes + burst.parity_bytes;
+        self.unreported_bytes += burst.bytes + burst.repair_bytes;
         if self.unreported_bytes >= self.report_bytes {
             self.due_ns = Some(now_ns);
-        } else if burst.gap {
+        } else if burst.has_gap {
             // At once, but reordering must not make every packet a report.
             let due_ns = (self.reported_ns + GAP_DELAY_MIN_NS).max(now_ns);
             self.due_ns = Some(self.due_ns.map_or(due_ns, |due| due.min(due_ns)));
-        } else if burst.packets + burst.duplicates + late > 0 {
+        } else if burst.packets > 0 {
             let is_little = burst.bytes < TRICKLE_BYTES
                 && self.unreported_bytes < self.report_bytes / TRICKLE_PART;
             let min_ns = match is_little && pause_ns < TRICKLE_PAUSE_NS {
@@ -226,7 +245,7 @@ mod tests {
             for step in 1..=1000 {
                 let now_ns = 1_000_000_000 + step * every_ns;
                 let burst =
-                    BurstSummary { packets: 1, bytes, next_psn: step, ..Default::default() };
+                    ArrivedBurst { packets: 1, bytes, next_psn: step, ..Default::default() };
                 arrivals.on_burst(now_ns, 0, &burst, Some(10_000));
                 if arrivals.due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
                     arrivals.report(now_ns);
@@ -250,7 +269,7 @@ mod tests {
             for step in 1..=packets {
                 let now_ns = 1_000_000_000 + step * every_ns;
                 let burst =
-                    BurstSummary { packets: 1, bytes: 1436, next_psn: step, ..Default::default() };
+                    ArrivedBurst { packets: 1, bytes: 1436, next_psn: step, ..Default::default() };
                 arrivals.on_burst(now_ns, 0, &burst, Some(40_000_000));
                 if arrivals.due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
                     arrivals.report(now_ns);
@@ -272,7 +291,7 @@ mod tests {
         arrivals.on_flush(0, 10);
         let mut reported = 0;
         for step in 1..100u64 {
-            let burst = BurstSummary { packets: 1, next_psn: step << 19, ..Default::default() };
+            let burst = ArrivedBurst { packets: 1, next_psn: step << 19, ..Default::default() };
             arrivals.on_burst(step, 0, &burst, None);
             let report = arrivals.report(step);
             let channel = &report.channels()[0];

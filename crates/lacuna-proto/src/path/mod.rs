@@ -26,7 +26,7 @@ use crate::small_vec::SmallVec;
 use controller::{AnyController, Controller, SHORT_PATH_NS, Sample, Shares, StartRate};
 use delivery::{Delivery, Stamp};
 use ecn::Ecn;
-use lacuna_wire::{ChannelReport, DATA_OVERHEAD_BYTES, psn};
+use lacuna_wire::{ChannelReport, psn};
 use ledger::{Ledger, Record, Sent, charge};
 use loss::LossEstimate;
 use missing::Missing;
@@ -314,8 +314,8 @@ impl Path {
         self.bundle_packets = packets.max(1);
     }
 
-    /// Of the `waiting` packets of `payload_bytes`, how many may be sent on `channel`
-    /// now.
+    /// Of the `waiting` packets of `packet_bytes` of UDP payload, how many may be sent on
+    /// `channel` now.
     ///
     /// What window and credit cut off goes in whole bundles while others are on
     /// their way: the report that opens the window for one packet opens it for
@@ -326,10 +326,9 @@ impl Path {
         &mut self,
         now_ns: u64,
         channel: usize,
-        payload_bytes: u32,
+        packet_bytes: u64,
         waiting: u32,
     ) -> u32 {
-        let packet_bytes = u64::from(payload_bytes) + DATA_OVERHEAD_BYTES as u64;
         self.channels[channel].paced = false;
         let state = &self.channels[channel];
         let waiting = u64::from(waiting);
@@ -772,11 +771,12 @@ impl Drop for Path {
 mod tests {
     use super::*;
     use controller::{ControllerConfig, Setup};
+    use lacuna_wire::DATA_OVERHEAD_BYTES;
 
     #[test]
     fn a_first_flight_uses_up_its_window_whatever_the_size_of_packets() {
-        for mtu_bytes in (1200..9000).step_by(7) {
-            let packet_bytes = u64::from(mtu_bytes) + DATA_OVERHEAD_BYTES as u64;
+        for mtu_bytes in (1200..9000u64).step_by(7) {
+            let packet_bytes = mtu_bytes + DATA_OVERHEAD_BYTES as u64;
             let wire_bytes = packet_bytes + IP_UDP_BYTES;
             let setup = Setup { packet_bytes: wire_bytes, seed: 0 };
             let bbr = ControllerConfig::Bbr.build(setup);
@@ -785,7 +785,7 @@ mod tests {
             path.set_bundle((65_507 / packet_bytes) as u32);
             let (mut sent, mut number) = (0, 0);
             loop {
-                let allowed = path.allowance_packets(0, 0, mtu_bytes, 1000);
+                let allowed = path.allowance_packets(0, 0, packet_bytes, 1000);
                 let count = allowed.min(path.bundle_packets);
                 if count == 0 {
                     break;

@@ -2,7 +2,7 @@
 //! caches of this host.
 //!
 //! A receiver deals its socket's buffer out in equal parts, one for each queue
-//! pair ([`crate::qp::QueuePair::set_share`]). A part of a thousandth is five
+//! pair (its *credit*). A part of a thousandth is five
 //! packets, and a round trip for five packets costs more than the packets. But
 //! few of a thousand send at a time, so those to one socket pool their parts: a
 //! queue pair may hold as much as is left of the pool, or its own part if that is

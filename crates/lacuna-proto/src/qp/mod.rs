@@ -40,7 +40,7 @@ use crate::modes::auto::{self, AutoStats};
 use crate::path::IP_UDP_BYTES;
 use crate::path::Path;
 use crate::path::RtoConfig;
-use crate::path::arrivals::Arrivals;
+use crate::path::arrivals::{Arrivals, ArrivedBurst};
 use crate::path::controller::{Controller, ControllerConfig, SHORT_PATH_NS, Setup, StartRate};
 use crate::path::memory::{PathLosses, PathRecord};
 use crate::path::pacer;
@@ -194,6 +194,20 @@ impl QpStats {
             c.span.saturating_sub(c.packets + c.duplicates + late)
         };
         self.channels.iter().map(lost).sum()
+    }
+}
+
+/// What the path's books take of a burst.
+fn arrived(burst: &BurstSummary) -> ArrivedBurst {
+    ArrivedBurst {
+        packets: burst.packets + burst.duplicates + burst.discarded[Discard::Late.index()],
+        duplicate_packets: burst.duplicates,
+        marked_packets: burst.marked,
+        bytes: burst.bytes,
+        repair_bytes: burst.parity_bytes,
+        next_psn: burst.next_psn,
+        reorder_packets: burst.reorder_packets,
+        has_gap: burst.gap,
     }
 }
 
@@ -532,7 +546,7 @@ impl QueuePair {
             *total += count;
         }
         let srtt_ns = self.path.rtt().smoothed_ns();
-        self.arrivals.on_burst(now_ns, channel, burst, srtt_ns);
+        self.arrivals.on_burst(now_ns, channel, &arrived(burst), srtt_ns);
         self.update_span(channel);
         if let Some((low, high)) = burst.touched
             && self.recv.on_touched(low, high)

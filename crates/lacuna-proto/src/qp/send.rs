@@ -23,7 +23,7 @@ use crate::modes::{Mode, Run};
 use crate::path::Path;
 use crate::path::ledger::{Record, Sent};
 use lacuna_code::Codec;
-use lacuna_wire::{Ack, Cancel, CancelReason, Receives};
+use lacuna_wire::{Ack, Cancel, CancelReason, DATA_OVERHEAD_BYTES, Receives};
 use start::Landed;
 use std::ops::Range;
 use std::sync::Arc;
@@ -322,7 +322,9 @@ impl SendSide {
         }
         let (most, pieces) = (self.payload_bytes_max, self.pieces);
         let on_the_wire = waiting.saturating_mul(pieces);
-        let allowed = path.allowance_packets(now_ns, index, most, on_the_wire).min(packets_max);
+        let packet_bytes = u64::from(most) + DATA_OVERHEAD_BYTES as u64;
+        let allowed = path.allowance_packets(now_ns, index, packet_bytes, on_the_wire);
+        let allowed = allowed.min(packets_max);
         if allowed == 0 {
             return None;
         }

@@ -4,8 +4,7 @@
 //! in a fraction of a second. One seed draws everything.
 
 use crate::tcp::TcpBbr;
-use lacuna_proto::burst::BurstSummary;
-use lacuna_proto::path::arrivals::Arrivals;
+use lacuna_proto::path::arrivals::{Arrivals, ArrivedBurst};
 use lacuna_proto::path::controller::{ControllerConfig, Setup, StartRate};
 use lacuna_proto::path::ledger::Sent;
 use lacuna_proto::path::pool::{Pool, Senders};
@@ -353,21 +352,21 @@ impl Bottleneck {
             Event::Send(flow) => self.send(flow),
             Event::Arrive(flow, came) => {
                 let state = &mut self.flows[flow];
-                let gap = came.next_psn > state.next_psn + came.packets;
+                let has_gap = came.next_psn > state.next_psn + came.packets;
                 let reorder_packets = state.next_psn.saturating_sub(came.next_psn);
                 state.next_psn = state.next_psn.max(came.next_psn);
                 state.received_packets += came.packets;
                 if state.received_packets >= state.wanted_packets && state.done_ns.is_none() {
                     state.done_ns = Some(now_ns + self.link.rtt_ns / 2);
                 }
-                let burst = BurstSummary {
+                let burst = ArrivedBurst {
                     packets: came.packets,
                     bytes: came.packets * u64::from(MTU_BYTES),
                     next_psn: state.next_psn,
-                    gap,
-                    marked: came.marked,
+                    has_gap,
+                    marked_packets: came.marked,
                     reorder_packets,
-                    ..BurstSummary::default()
+                    ..ArrivedBurst::default()
                 };
                 state.arrivals.on_burst(came.at_ns, 0, &burst, Some(self.link.rtt_ns));
                 self.schedule_report(flow);
@@ -437,7 +436,7 @@ impl Bottleneck {
                 break;
             }
             let waiting = RUN_PACKETS.min(state.backlog.min(64) as u32);
-            let packets = state.path.allowance_packets(now_ns, 0, MTU_BYTES, waiting);
+            let packets = state.path.allowance_packets(now_ns, 0, PACKET_BYTES, waiting);
             if packets == 0 {
                 break;
             }

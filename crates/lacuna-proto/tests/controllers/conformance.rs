@@ -12,7 +12,6 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-const MTU_BYTES: u32 = 1436;
 const PACKET_BYTES: u64 = WIRE_BYTES - IP_UDP_BYTES;
 /// No controller opens more than any path holds.
 const WINDOW_BYTES_MAX: u64 = 1 << 45;
@@ -67,7 +66,7 @@ impl Driver {
     fn apply(&mut self, operation: Operation) {
         match operation {
             Operation::Send(packets) => {
-                let allowed = self.path.allowance_packets(self.now_ns, 0, MTU_BYTES, packets);
+                let allowed = self.path.allowance_packets(self.now_ns, 0, PACKET_BYTES, packets);
                 let packets = packets.min(allowed);
                 if packets > 0 {
                     let bytes = u64::from(packets) * PACKET_BYTES;
