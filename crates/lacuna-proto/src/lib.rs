@@ -3,8 +3,8 @@
 //! A receiver of a message always knows which parts it lacks; what to do about
 //! the gaps is software's choice. This crate holds both halves: the record of
 //! what was placed where ([`receive`], [`slot`], [`table`]), and above it the
-//! reliability [`modes`], the [`path`] to the peer, and the queue pair [`qp`]
-//! that joins them.
+//! reliability [`modes`] and the queue pair [`qp`], which joins them with the
+//! path to the peer (`lacuna-path`).
 //!
 //! No socket, thread, clock or global randomness: time (`now_ns`, nanoseconds
 //! of any epoch) and keys are arguments, so the same code runs over sockets and
@@ -22,16 +22,13 @@ pub mod burst;
 pub mod discard;
 pub mod geometry;
 pub mod modes;
-pub mod path;
 mod pieces;
 pub mod placement;
 pub mod prefetch;
 pub mod probe;
 pub mod qp;
 pub mod receive;
-pub mod rtt;
 pub mod slot;
-pub mod small_vec;
 mod sync;
 pub mod table;
 #[cfg(any(test, feature = "testing"))]

@@ -12,7 +12,7 @@
 //! there is nothing to wait for: paths that take a size one way and not the
 //! other are rare, and the queue pair goes on to prove the way there.
 
-use crate::rtt::RttEstimator;
+use lacuna_path::rtt::RttEstimator;
 use lacuna_wire::{
     ControlBody, ControlHeader, ControlWriter, DATA_OVERHEAD_BYTES_MAX, Frame, Probe, ProbeReply,
     Qpn,

@@ -8,12 +8,12 @@
 use crate::buffer::SendBuffer;
 use crate::geometry::{Geometry, GeometryConfig};
 use crate::modes::{Mode, auto};
-use crate::path::RtoConfig;
-use crate::path::controller::ControllerConfig;
-use crate::path::pacer::time_of;
 use crate::placement::Placement;
 use crate::qp::{Peer, PostedReceive, QpConfig, QueuePair, SendId, SendRequest, SendStatus};
 use crate::table::ChannelWriter;
+use lacuna_path::RtoConfig;
+use lacuna_path::controller::ControllerConfig;
+use lacuna_path::pacer::time_of;
 use lacuna_wire::{
     CONTROL_HEADER_BYTES, ControlWriter, DataHeader, Packet, check_crc32c, pad_bytes, parse,
 };

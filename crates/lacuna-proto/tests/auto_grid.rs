@@ -10,8 +10,8 @@
 mod common;
 
 use common::{MS, SECOND};
+use lacuna_path::controller::ControllerConfig;
 use lacuna_proto::geometry::GeometryConfig;
-use lacuna_proto::path::controller::ControllerConfig;
 use lacuna_proto::testing::{Link, Pair, PairConfig, Rng, Side};
 
 #[derive(Debug, Clone, Copy)]

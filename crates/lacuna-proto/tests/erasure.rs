@@ -3,9 +3,9 @@
 mod common;
 
 use common::{MS, SECOND};
+use lacuna_path::controller::ControllerConfig;
 use lacuna_proto::geometry::GeometryConfig;
 use lacuna_proto::modes::Mode;
-use lacuna_proto::path::controller::ControllerConfig;
 use lacuna_proto::qp::QpStats;
 use lacuna_proto::testing::{Link, Pair, PairConfig, Rng, Side};
 use lacuna_wire::{ImmediateSplit, Packet, parse};

@@ -1,8 +1,8 @@
 //! A path that becomes too narrow for full packets while a connection lasts: what is under way comes
 //! through in pieces, in all modes, whether anybody tells of it or not.
 
+use lacuna_path::controller::ControllerConfig;
 use lacuna_proto::geometry::GeometryConfig;
-use lacuna_proto::path::controller::ControllerConfig;
 use lacuna_proto::qp::SendId;
 use lacuna_proto::testing::{Link, Narrowness, Pair, PairConfig, Rng, Side};
 

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{MS, SECOND};
-use lacuna_proto::path::controller::ControllerConfig;
+use lacuna_path::controller::ControllerConfig;
 use lacuna_proto::testing::{Link, Pair, PairConfig, Side};
 
 const RTT_NS: u64 = 40 * MS;

@@ -3,10 +3,10 @@
 mod common;
 
 use common::{MS, SECOND};
+use lacuna_path::controller::ControllerConfig;
 use lacuna_proto::discard::Discard;
 use lacuna_proto::geometry::GeometryConfig;
 use lacuna_proto::modes::{Mode, sr};
-use lacuna_proto::path::controller::ControllerConfig;
 use lacuna_proto::testing::{Link, Pair, PairConfig, Rng, Side};
 use lacuna_wire::{DATA_OVERHEAD_BYTES, ImmediateSplit};
 

@@ -3,10 +3,10 @@
 
 use crate::context::Context;
 use crate::error::QueuePairError;
+use lacuna_path::RtoConfig;
+use lacuna_path::controller::{ControllerConfig, Kind as ControllerKind, StartRate};
 use lacuna_proto::geometry::{Geometry, GeometryConfig, GeometryError};
 use lacuna_proto::modes::Mode;
-use lacuna_proto::path::RtoConfig;
-use lacuna_proto::path::controller::{ControllerConfig, Kind as ControllerKind, StartRate};
 use lacuna_wire::{DATA_OVERHEAD_BYTES, ImmediateSplit};
 use std::time::Duration;
 

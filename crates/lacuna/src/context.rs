@@ -18,7 +18,7 @@ use lacuna_datapath::process::Own;
 use lacuna_datapath::{
     Capabilities, Datapath, MemNetwork, Offload, Udp, UdpConfig, Waiter, thread,
 };
-use lacuna_proto::path::pool::{Pool, Senders};
+use lacuna_path::pool::{Pool, Senders};
 use lacuna_wire::{CHANNELS_MAX, RejectKind};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

@@ -1,7 +1,7 @@
 //! What the sockets of this end hold, dealt out to the queue pairs as credit.
 //!
 //! Credit is in the receiving kernel's own count
-//! ([`lacuna_proto::path::ledger::charge`]), so that a sender that keeps to it
+//! ([`lacuna_path::ledger::charge`]), so that a sender that keeps to it
 //! overruns no socket, whatever the time its packets take to be fetched. A path
 //! without loss then loses nothing in the host.
 
@@ -32,7 +32,7 @@ mod tests {
     use lacuna_datapath::{
         BurstBuffers, Datapath, Offload, Placer, ReceivedBatch, Udp, UdpConfig, Waiter,
     };
-    use lacuna_proto::path::ledger::charge;
+    use lacuna_path::ledger::charge;
     use std::net::{Ipv4Addr, SocketAddr};
 
     struct Ignored;

@@ -78,11 +78,11 @@ pub use queue_pair::QueuePair;
 pub use stats::{AutoStats, ChannelStats, ConnectionStats, RttStats, SentStats};
 
 pub use lacuna_datapath as datapath;
+pub use lacuna_path::RtoConfig;
+pub use lacuna_path::controller::{self, Kind as ControllerKind};
 pub use lacuna_proto::buffer::{Memory, SendBuffer};
 pub use lacuna_proto::geometry::{Geometry, GeometryError};
 pub use lacuna_proto::modes::{self, Mode};
-pub use lacuna_proto::path::RtoConfig;
-pub use lacuna_proto::path::controller::{self, Kind as ControllerKind};
 pub use lacuna_proto::qp::{Failure, Gone, QpStats, ReceiveFailure, SendStatus};
 pub use lacuna_wire::ImmediateSplit;
 

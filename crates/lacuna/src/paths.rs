@@ -15,8 +15,8 @@ mod file;
 
 use crate::address::ScopedIp;
 use crate::error::ContextError;
-use lacuna_proto::path::controller::StartRate;
-use lacuna_proto::path::memory::{PathLosses, PathMemory, PathRecord};
+use lacuna_path::controller::StartRate;
+use lacuna_path::memory::{PathLosses, PathMemory, PathRecord};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};

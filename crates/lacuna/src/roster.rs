@@ -10,7 +10,7 @@ use crate::error::QueuePairError;
 use crate::inbox::{Command, Inbox};
 use crate::paths::now_s;
 use crate::shared::{Machine, Shared, State};
-use lacuna_proto::path::memory::PathRecord;
+use lacuna_path::memory::PathRecord;
 use lacuna_proto::qp::Failure;
 use lacuna_proto::table::ChannelWriter;
 use lacuna_wire::Qpn;

@@ -2,7 +2,7 @@
 //! bit per chunk, and how far the newest acknowledgement describes them.
 
 use super::MessageShape;
-use crate::small_vec::SmallVec;
+use lacuna_path::small_vec::SmallVec;
 use lacuna_wire::Ack;
 use std::ops::Range;
 

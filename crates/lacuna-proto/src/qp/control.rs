@@ -16,7 +16,7 @@
 //! and again, and has answered at length, answers in packets that pass everywhere from then on.
 
 use super::QueuePair;
-use crate::small_vec::SmallVec;
+use lacuna_path::small_vec::SmallVec;
 use lacuna_wire::{
     CONTROL_OVERHEAD_BYTES, ChannelReport, ControlBody, ControlHeader, ControlWriter,
     FRAME_HEADER_BYTES, Flush, FlushMark, Frame, FrameError, Probe, ProbeReply, Qpn, psn,

@@ -4,7 +4,7 @@
 //! by it for the connection's life. Paths change meanwhile: a tunnel comes up, a route moves. So
 //! what is in doubt is looked at again. Three things tell:
 //!
-//! - the peer's counts, by which no full packet comes any more (`path/passage.rs`);
+//! - the peer's counts, by which no full packet comes any more (`lacuna-path/src/passage.rs`);
 //! - this host's own refusal of a packet as too large;
 //! - full packets that were to prove the path and were not answered (`proof.rs`).
 //!

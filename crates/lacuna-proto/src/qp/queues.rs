@@ -8,7 +8,7 @@
 use super::transmit::Segment;
 use crate::geometry::Geometry;
 use crate::prefetch::prefetch_value;
-use crate::small_vec::SmallVec;
+use lacuna_path::small_vec::SmallVec;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;

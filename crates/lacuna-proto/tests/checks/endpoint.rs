@@ -9,11 +9,11 @@
 
 use super::Choices;
 use crate::common::{control_body, run_dry};
+use lacuna_path::RtoConfig;
+use lacuna_path::controller::ControllerConfig;
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::geometry::{Geometry, GeometryConfig};
 use lacuna_proto::modes::Mode;
-use lacuna_proto::path::RtoConfig;
-use lacuna_proto::path::controller::ControllerConfig;
 use lacuna_proto::placement::Placement;
 use lacuna_proto::qp::{Peer, PostedReceive, QpConfig, QueuePair, SendId, SendRequest};
 use lacuna_proto::table::ChannelWriter;

@@ -9,11 +9,11 @@
 //! its receive was closed, also when every packet is sent again.
 
 use super::Choices;
+use lacuna_path::controller::ControllerConfig;
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::geometry::GeometryConfig;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::modes::auto::{Choice, Policy, Question};
-use lacuna_proto::path::controller::ControllerConfig;
 use lacuna_proto::placement::Placement;
 use lacuna_proto::qp::{PostSendError, PostedReceive, SendFailure, SendId, SendRequest};
 use lacuna_proto::testing::{Link, Narrowness, Pair, PairConfig, Rng, Side};

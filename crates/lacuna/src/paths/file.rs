@@ -3,7 +3,7 @@
 //! What it is stays: a link leads where it led, permissions and owner are the
 //! old ones, and a device, a pipe or somebody's text is refused, not replaced.
 
-use lacuna_proto::path::memory::PathMemory;
+use lacuna_path::memory::PathMemory;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};

@@ -160,7 +160,7 @@ impl fmt::Display for Chosen {
         if question.is_followed {
             return write!(f, ": other data follow");
         }
-        if choice.parity == 0 && estimate.rtt_ns < crate::path::controller::SHORT_PATH_NS {
+        if choice.parity == 0 && estimate.rtt_ns < lacuna_path::controller::SHORT_PATH_NS {
             return write!(f, ": the path is short");
         }
         write!(

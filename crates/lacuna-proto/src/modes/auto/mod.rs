@@ -46,8 +46,8 @@ pub(crate) use chooser::Chooser;
 pub use chooser::{AutoStats, Chosen};
 pub use plan::{cost, plan};
 
-use crate::path::loss::LossEstimate;
 use lacuna_code::Code;
+use lacuna_path::loss::LossEstimate;
 
 /// The code that messages carry parts of.
 pub const CODE: Code = Code::MDS_32_16;

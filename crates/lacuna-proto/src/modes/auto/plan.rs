@@ -44,7 +44,7 @@ use super::{CODE, Choice, Estimate, Question};
 
 /// Round trips below which a tail is not worth its parity: everything in flight
 /// is in a socket buffer, and a repair is quicker than the code.
-const SHORT_RTT_NS: u64 = crate::path::controller::SHORT_PATH_NS;
+const SHORT_RTT_NS: u64 = lacuna_path::controller::SHORT_PATH_NS;
 /// What a millisecond of the wire, of the p99 is worth, in milliseconds of the
 /// mean.
 const WIRE_WEIGHT: f64 = 0.25;

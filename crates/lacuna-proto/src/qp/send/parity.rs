@@ -4,8 +4,8 @@
 use super::{Place, SendSide};
 use crate::modes::auto::{AutoStats, Chooser, Chosen, Estimate, Question};
 use crate::modes::ec::Layout;
-use crate::path::controller::Controller;
-use crate::path::{IP_UDP_BYTES, Path};
+use lacuna_path::controller::Controller;
+use lacuna_path::{IP_UDP_BYTES, Path};
 
 impl SendSide {
     /// Chooses the parity of a message whose data are on the wire, if its mode

@@ -5,7 +5,7 @@
 //! the rate; it all went out again before anything new.
 
 use super::SendSide;
-use crate::path::Path;
+use lacuna_path::Path;
 
 impl SendSide {
     /// Packets in a row that `channel` has to send next, once what was acknowledged is forgotten.

@@ -194,8 +194,8 @@ mod tests {
     use crate::geometry::GeometryConfig;
     use crate::modes::Mode;
     use crate::modes::auto;
-    use crate::path::controller::{ControllerConfig, Setup};
-    use crate::path::{Path, RtoConfig};
+    use lacuna_path::controller::{ControllerConfig, Setup};
+    use lacuna_path::{Path, RtoConfig};
     use lacuna_wire::{Ack, Receives, Run, RunList, U64List};
 
     /// With `posted` receives of a megabyte, and as many sends that fill them.

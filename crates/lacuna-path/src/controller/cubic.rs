@@ -231,7 +231,7 @@ impl Controller for Cubic {
     /// to end there.
     fn start_at(&mut self, start: StartRate) {
         if !self.has_sent && self.min_rtt_ns > 0 {
-            let known = crate::path::pacer::bytes_in(self.min_rtt_ns, start.rate_bits_per_s);
+            let known = crate::pacer::bytes_in(self.min_rtt_ns, start.rate_bits_per_s);
             self.window_bytes = self.window_bytes.max((known / 2).min(WINDOW_BYTES_MAX));
         }
     }

@@ -4,12 +4,12 @@
 //! in a fraction of a second. One seed draws everything.
 
 use crate::tcp::TcpBbr;
-use lacuna_proto::path::arrivals::{Arrivals, ArrivedBurst};
-use lacuna_proto::path::controller::{ControllerConfig, Setup, StartRate};
-use lacuna_proto::path::ledger::Sent;
-use lacuna_proto::path::pool::{Pool, Senders};
-use lacuna_proto::path::{IP_UDP_BYTES, Path, RtoConfig};
-use lacuna_proto::testing::Rng;
+use lacuna_path::arrivals::{Arrivals, ArrivedBurst};
+use lacuna_path::controller::{ControllerConfig, Setup, StartRate};
+use lacuna_path::ledger::Sent;
+use lacuna_path::pool::{Pool, Senders};
+use lacuna_path::random::SplitMix64;
+use lacuna_path::{IP_UDP_BYTES, Path, RtoConfig};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
@@ -187,7 +187,7 @@ pub(crate) struct Bottleneck {
     tcp_due_ns: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     counter: u64,
-    rng: Rng,
+    rng: SplitMix64,
     free_ns: u64,
     burst_left: u64,
     /// When the policer's bucket is full again.
@@ -210,7 +210,7 @@ impl Bottleneck {
             tcp_due_ns: 0,
             events: BinaryHeap::new(),
             counter: 0,
-            rng: Rng::new(seed),
+            rng: SplitMix64::new(seed),
             free_ns: 0,
             burst_left: 0,
             bucket_full_ns: 0,

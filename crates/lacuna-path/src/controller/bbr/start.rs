@@ -31,8 +31,8 @@
 //! 1 % ended at half of it.
 
 use super::{Bbr, FullBandwidth, Sample, StartRate, State, times};
-use crate::path::controller::train::{Estimate, Train};
-use crate::path::delivery::rate_of;
+use crate::controller::train::{Estimate, Train};
+use crate::delivery::rate_of;
 
 /// Flights after which measuring trains is given up: the flow is past its start.
 const FLIGHTS_MAX: u32 = 4;

@@ -4,9 +4,9 @@
 //! application does opens no window, and a path that carries again is used again.
 
 use crate::bottleneck::{MS, SECOND, US, WIRE_BYTES, run};
-use lacuna_proto::path::controller::{Controller, ControllerConfig, Setup, StartRate};
-use lacuna_proto::path::pool::Senders;
-use lacuna_proto::path::{IP_UDP_BYTES, Path, RtoConfig};
+use lacuna_path::controller::{Controller, ControllerConfig, Setup, StartRate};
+use lacuna_path::pool::Senders;
+use lacuna_path::{IP_UDP_BYTES, Path, RtoConfig};
 use lacuna_wire::ChannelReport;
 use proptest::prelude::*;
 use std::collections::VecDeque;

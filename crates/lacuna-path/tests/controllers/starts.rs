@@ -2,7 +2,7 @@
 //! is another now.
 
 use crate::bottleneck::{Bottleneck, Link, MS, SECOND, Stalls, WIRE_BYTES};
-use lacuna_proto::path::controller::{Controller, ControllerConfig, StartRate};
+use lacuna_path::controller::{Controller, ControllerConfig, StartRate};
 
 const BBR: ControllerConfig = ControllerConfig::Bbr;
 /// Packets of 1 MiB and of 8 MiB.
@@ -300,7 +300,7 @@ fn small_messages_do_not_spoil_the_start_of_a_large_one() {
 /// The first flight of 88 packets over 4 ms of path, in reports of so many packets, each so
 /// long after the one before. What may be in flight after each.
 fn windows_of_a_first_flight(reports: &[(u64, u64)]) -> Vec<u64> {
-    use lacuna_proto::path::controller::{RateSample, Sample, Setup};
+    use lacuna_path::controller::{RateSample, Sample, Setup};
     let mut bbr = BBR.build(Setup { packet_bytes: 1500, seed: 1 });
     let rtt_ns = 4 * MS;
     bbr.on_rtt(SECOND, rtt_ns);

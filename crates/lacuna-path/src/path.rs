@@ -8,32 +8,19 @@
 //! On a long path most of what is in flight is on the way; there the bytes
 //! that the path itself holds (rate times smallest RTT) come on top.
 
-pub mod arrivals;
-pub mod controller;
-mod delivery;
-mod ecn;
-pub mod ledger;
-pub mod loss;
-pub mod memory;
-mod missing;
-pub mod pacer;
-mod passage;
-pub mod pool;
-mod reordering;
-
+use crate::controller::{AnyController, Controller, SHORT_PATH_NS, Sample, Shares, StartRate};
+use crate::delivery::{Delivery, Stamp};
+use crate::ecn::Ecn;
+use crate::ledger::{Ledger, Record, Sent, charge};
+use crate::loss::LossEstimate;
+use crate::missing::Missing;
+use crate::pacer::Pacer;
+use crate::passage::{DOUBTED_PACKETS, Passage, Told, Watch};
+use crate::pool::{Pool, Senders};
+use crate::reordering::Reordering;
 use crate::rtt::RttEstimator;
 use crate::small_vec::SmallVec;
-use controller::{AnyController, Controller, SHORT_PATH_NS, Sample, Shares, StartRate};
-use delivery::{Delivery, Stamp};
-use ecn::Ecn;
 use lacuna_wire::{ChannelReport, psn};
-use ledger::{Ledger, Record, Sent, charge};
-use loss::LossEstimate;
-use missing::Missing;
-use pacer::Pacer;
-use passage::{DOUBTED_PACKETS, Passage, Told, Watch};
-use pool::{Pool, Senders};
-use reordering::Reordering;
 use std::sync::Arc;
 
 /// IPv4 and UDP headers, which a link carries too.
@@ -770,7 +757,7 @@ impl Drop for Path {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use controller::{ControllerConfig, Setup};
+    use crate::controller::{ControllerConfig, Setup};
     use lacuna_wire::DATA_OVERHEAD_BYTES;
 
     #[test]

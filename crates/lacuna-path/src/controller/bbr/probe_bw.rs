@@ -2,6 +2,7 @@
 //! the path (Refill) and asking for more (Up).
 
 use super::{BETA_PERCENT, Bbr, HEADROOM_PERCENT, Others, Sample, State, times};
+use crate::random::SplitMix64;
 
 /// Time between two probings [5.3.3.5.3]: this, and up to as much again of
 /// `WAIT_SPREAD_NS`, drawn, so that flows do not probe together.
@@ -42,7 +43,7 @@ enum Acks {
 /// Where the cycle is.
 #[derive(Debug, Clone)]
 pub(super) struct Cycle {
-    random: u64,
+    random: SplitMix64,
     began_ns: u64,
     wait_ns: u64,
     /// Rounds since the last probing.
@@ -62,7 +63,7 @@ pub(super) struct Cycle {
 impl Cycle {
     pub(super) fn new(seed: u64) -> Self {
         Self {
-            random: seed,
+            random: SplitMix64::new(seed),
             began_ns: 0,
             wait_ns: WAIT_NS_MIN,
             rounds: 0,
@@ -75,15 +76,11 @@ impl Cycle {
         }
     }
 
-    /// `BBRPickProbeWait`; the generator is splitmix64.
+    /// `BBRPickProbeWait`.
     fn pick_wait(&mut self) {
-        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^= z >> 31;
-        self.rounds = z & 1;
-        self.wait_ns = WAIT_NS_MIN + (z >> 1) % WAIT_SPREAD_NS;
+        let drawn = self.random.next_u64();
+        self.rounds = drawn & 1;
+        self.wait_ns = WAIT_NS_MIN + (drawn >> 1) % WAIT_SPREAD_NS;
     }
 
     /// `BBRRaiseInflightLongtermSlope`.

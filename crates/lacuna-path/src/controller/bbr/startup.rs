@@ -2,7 +2,7 @@
 //! giving the queue back that this has made.
 
 use super::{Bbr, Sample, State};
-use crate::path::controller::RateSample;
+use crate::controller::RateSample;
 
 /// Growth that a round must show, per cent [5.3.1.2]. Less is enough in Up: the
 /// mean of a round follows what is sent with a delay.

@@ -2,7 +2,7 @@
 //! delivery rate, the smallest round trip, what the latest round showed, and by
 //! how much reports run ahead of the rate.
 
-use crate::path::controller::{RateSample, Sample};
+use crate::controller::{RateSample, Sample};
 
 /// `MinRTTFilterLen` [2.15].
 const MIN_RTT_LASTS_NS: u64 = 10_000_000_000;

@@ -23,7 +23,7 @@
 //! when there is something to tell apart. "More" leaves three standard deviations
 //! of independent losses to chance: of 128 packets at 5 %, ten are lost often.
 
-use crate::path::controller::{RateSample, Sample};
+use crate::controller::{RateSample, Sample};
 
 /// `LossThresh` [2.9], parts per million.
 const THRESHOLD_PPM: u64 = 20_000;

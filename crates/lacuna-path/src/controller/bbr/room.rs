@@ -14,7 +14,7 @@
 //! many as at the last time it doubles only after as long as between two probings.
 
 use super::{Bbr, MIN_PACKETS, Others, Sample, State};
-use crate::path::delivery::rate_of;
+use crate::delivery::rate_of;
 
 /// Time between two doublings beside as many others: as between two probings [5.3.3.5.3].
 const AGAIN_NS: u64 = 2_000_000_000;

@@ -193,8 +193,8 @@ impl LossEstimate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::memory::PathLosses;
-    use crate::testing::Rng;
+    use crate::memory::PathLosses;
+    use crate::random::SplitMix64;
 
     /// Feeds reports of `per_report` packets of a path with these bursts per
     /// packet and their length.
@@ -209,7 +209,7 @@ mod tests {
         bursts_ppm: u32,
         length: i64,
     ) {
-        let mut rng = Rng::new(7);
+        let mut rng = SplitMix64::new(7);
         for report in 0..packets / per_report {
             let bursts = (0..per_report).filter(|_| rng.chance(bursts_ppm)).count() as i64;
             estimate.on_report(1 + report * 300_000, per_report, bursts * length);
@@ -281,7 +281,7 @@ mod tests {
     /// A connection for each message of 1 MiB, over a path with these bursts; what is
     /// remembered before the first and after the last.
     fn remembered(mut losses: PathLosses, messages: usize, ppm: u32, length: i64) -> PathLosses {
-        let mut rng = Rng::new(7);
+        let mut rng = SplitMix64::new(7);
         for _ in 0..messages {
             let mut estimate = LossEstimate::default();
             estimate.start_at(losses.loss(), losses.burst_packets(), losses.evidence_packets(0));

@@ -1,7 +1,7 @@
 //! What flows do to a path: how much of it they use, how full its queue is, how they share. The table is kept: a change of a controller shows as changed numbers.
 
 use crate::bottleneck::{Bottleneck, Link, MS, Policer, SECOND, Stalls, WIRE_BYTES};
-use lacuna_proto::path::controller::ControllerConfig;
+use lacuna_path::controller::ControllerConfig;
 use std::fmt::Write;
 
 const BBR: ControllerConfig = ControllerConfig::Bbr;

@@ -2,7 +2,7 @@
 //! whoever comes first.
 
 use crate::bottleneck::{Bottleneck, Link, MS, SECOND, Stalls, WIRE_BYTES};
-use lacuna_proto::path::controller::ControllerConfig;
+use lacuna_path::controller::ControllerConfig;
 
 const BBR: ControllerConfig = ControllerConfig::Bbr;
 

@@ -3,7 +3,7 @@
 //! receiver's.
 
 use super::{Controller, Sample, Shares, StartRate};
-use crate::path::pacer::bytes_in;
+use crate::pacer::bytes_in;
 
 /// Paces at a configured rate.
 #[derive(Debug, Clone)]
