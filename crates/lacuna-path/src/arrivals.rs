@@ -172,6 +172,7 @@ impl Arrivals {
     }
 
     /// The peer announced that it has sent everything before `wire_psn`.
+    #[inline]
     pub fn on_flush(&mut self, channel: u8, wire_psn: u32) {
         if let Some(state) = self.channels.get_mut(usize::from(channel)) {
             let near = state.next_psn.max(state.flushed_psn);
@@ -180,23 +181,27 @@ impl Arrivals {
     }
 
     /// One past the last number on `channel` that the peer is known to have sent.
+    #[inline]
     pub fn sent_psn(&self, channel: u8) -> u64 {
         let state = self.channels.get(usize::from(channel));
         state.map_or(0, |state| state.next_psn.max(state.flushed_psn))
     }
 
     /// A report is due now: something happened that the peer waits for.
+    #[inline]
     pub fn request(&mut self, now_ns: u64) {
         self.due_ns = Some(now_ns);
     }
 
     /// A report is due some time: what happened is no news that the peer waits
     /// for, and goes with the next that is.
+    #[inline]
     pub fn request_some_time(&mut self, now_ns: u64) {
         self.due_ns.get_or_insert(now_ns + REPORT_DELAY_MAX_NS);
     }
 
     /// When a report is due.
+    #[inline]
     pub fn due_ns(&self) -> Option<u64> {
         self.due_ns
     }
@@ -227,6 +232,7 @@ impl Arrivals {
     }
 
     /// A packet with a report, or with what belongs to the last one, takes so much.
+    #[inline]
     pub fn on_report_bytes(&mut self, packet_bytes: usize) {
         self.reported_bytes += packet_bytes as u64;
     }

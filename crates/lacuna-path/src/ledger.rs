@@ -36,6 +36,7 @@ pub struct Sent {
 
 impl Sent {
     /// Packets on the wire.
+    #[inline]
     pub fn count(&self) -> u64 {
         u64::from(self.packets.end - self.packets.start) * u64::from(self.pieces)
     }
@@ -62,16 +63,19 @@ pub struct Record {
 
 impl Record {
     /// Packets on the wire.
+    #[inline]
     pub fn count(&self) -> u64 {
         self.sent.count()
     }
 
     /// Of those, the short ones, at the end.
+    #[inline]
     pub fn short(&self) -> u32 {
         self.sent.short
     }
 
     /// UDP payload and the headers of IP and UDP.
+    #[inline]
     pub fn wire_bytes(&self) -> u64 {
         self.sent.bytes + self.count() * IP_UDP_BYTES
     }
@@ -84,6 +88,7 @@ impl Record {
 /// buffer is rounded up to a power of two (4,132 B to 8,192) and carries about
 /// 640 B of headroom, shared info and `struct sk_buff`. Coalesced bundles cost
 /// less; charging them alike errs on the safe side.
+#[inline]
 pub fn charge(packets: u64, bytes: u64) -> u64 {
     packets * 640 + 2 * bytes
 }
@@ -118,26 +123,31 @@ impl Ledger {
     }
 
     /// The next sequence number.
+    #[inline]
     pub fn next_psn(&self) -> u64 {
         self.next_psn
     }
 
     /// UDP payload bytes in flight.
+    #[inline]
     pub fn in_flight_bytes(&self) -> u64 {
         self.in_flight_bytes
     }
 
     /// Charge of what is in flight.
+    #[inline]
     pub fn in_flight_charge(&self) -> u64 {
         self.in_flight_charge
     }
 
     /// When the oldest run in flight was sent.
+    #[inline]
     pub fn oldest_sent_ns(&self) -> Option<u64> {
         self.records.front().map(|record| record.sent_ns)
     }
 
     /// Wire bytes of all runs ever sent.
+    #[inline]
     pub fn wire_bytes(&self) -> u64 {
         self.wire_bytes
     }
@@ -170,6 +180,7 @@ impl Ledger {
     }
 
     /// Takes the oldest run if all of it is before `psn`.
+    #[inline]
     pub fn pop_passed(&mut self, psn: u64) -> Option<Record> {
         self.pop_if(|record| record.psn_end <= psn)
     }

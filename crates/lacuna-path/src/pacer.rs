@@ -34,6 +34,7 @@ impl Pacer {
     }
 
     /// It is not the pace that holds data back: there is none, or no window.
+    #[inline]
     pub fn on_other_limit(&mut self) {
         self.is_awaited = false;
     }
@@ -44,6 +45,7 @@ impl Pacer {
 
     /// Bytes that may leave now at `rate_bits_per_s`, in bursts of `burst_bytes`;
     /// 0 means wait until [`Pacer::ready_ns`].
+    #[inline]
     pub fn allowance(&mut self, now_ns: u64, rate_bits_per_s: u64, burst_bytes: u64) -> u64 {
         if self.free_ns > now_ns {
             self.is_awaited = true;
@@ -70,12 +72,14 @@ impl Pacer {
     }
 
     /// When the next burst may leave.
+    #[inline]
     pub fn ready_ns(&self) -> u64 {
         self.free_ns
     }
 }
 
 /// Time that `bytes` take at a rate.
+#[inline]
 pub fn time_of(bytes: u64, rate_bits_per_s: u64) -> u64 {
     let rate_bits_per_s = rate_bits_per_s.max(1);
     match bytes.checked_mul(8_000_000_000) {
@@ -85,6 +89,7 @@ pub fn time_of(bytes: u64, rate_bits_per_s: u64) -> u64 {
 }
 
 /// Bytes that fit into a time at a rate.
+#[inline]
 pub fn bytes_in(time_ns: u64, rate_bits_per_s: u64) -> u64 {
     // Almost always: a second at 18 Gbit/s.
     match time_ns.checked_mul(rate_bits_per_s) {

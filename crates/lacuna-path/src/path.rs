@@ -209,11 +209,13 @@ impl Path {
     }
 
     /// Round-trip time of the path.
+    #[inline]
     pub fn rtt(&self) -> &RttEstimator {
         &self.rtt
     }
 
     /// How often packets are lost.
+    #[inline]
     pub fn loss(&self) -> &LossEstimate {
         &self.loss
     }
@@ -225,12 +227,14 @@ impl Path {
 
     /// How long it takes until a loss shows: a round trip, and what reordering
     /// and the peer's reports add. 0 before the first sample.
+    #[inline]
     pub fn loss_shows_ns(&self) -> u64 {
         let rtt_ns = self.rtt.smoothed_ns().unwrap_or(0);
         rtt_ns + self.reordering.window_ns(&self.rtt)
     }
 
     /// The congestion controller.
+    #[inline]
     pub fn controller(&self) -> &AnyController {
         &self.controller
     }
@@ -275,6 +279,7 @@ impl Path {
     }
 
     /// Sets what the peer's socket of a channel holds.
+    #[inline]
     pub fn set_credit(&mut self, channel: usize, credit: u64) {
         let state = &mut self.channels[channel];
         state.pool.change_part(state.credit, credit);
@@ -282,16 +287,19 @@ impl Path {
     }
 
     /// Next sequence number of a channel.
+    #[inline]
     pub fn next_psn(&self, channel: usize) -> u64 {
         self.channels[channel].ledger.next_psn()
     }
 
     /// UDP payload bytes in flight on all channels.
+    #[inline]
     pub fn in_flight_bytes(&self) -> u64 {
         self.in_flight_bytes
     }
 
     /// UDP payload bytes in flight on one channel.
+    #[inline]
     pub fn in_flight_bytes_on(&self, channel: usize) -> u64 {
         self.channels[channel].ledger.in_flight_bytes()
     }
@@ -387,6 +395,7 @@ impl Path {
     }
 
     /// When pacing allows more, if pacing held this channel back.
+    #[inline]
     pub fn pacing_timeout_ns(&self, channel: usize) -> Option<u64> {
         self.channels[channel].paced.then(|| self.pacer.ready_ns())
     }
@@ -427,6 +436,7 @@ impl Path {
 
     /// The owner has nothing to send: until that is delivered which is in
     /// flight now, rates say more of the application than of the path.
+    #[inline]
     pub fn on_out_of_data(&mut self) {
         self.pacer.on_other_limit();
         if self.in_flight_wire_bytes < self.controller.window_bytes() {
@@ -630,6 +640,7 @@ impl Path {
     }
 
     /// The retransmission timeout now, back-off included.
+    #[inline]
     pub fn rto_ns(&self) -> u64 {
         let base = match self.rtt.smoothed_ns() {
             None => self.rto.initial_ns,
@@ -646,6 +657,7 @@ impl Path {
     }
 
     /// When the oldest run in flight expires.
+    #[inline]
     pub fn expiry_ns(&self) -> Option<u64> {
         let oldest = self.channels.iter().filter_map(|c| c.ledger.oldest_sent_ns()).min()?;
         Some(oldest + self.unheard_ns())
@@ -684,22 +696,26 @@ impl Path {
     }
 
     /// Whether data packets may say that their sender answers to congestion marks.
+    #[inline]
     pub fn takes_marks(&self) -> bool {
         self.ecn.is_allowed()
     }
 
     /// Whether what was sent last has expired, and nothing was heard since.
+    #[inline]
     pub fn is_dark(&self) -> bool {
         self.back_off > 0
     }
 
     /// Whether full packets do not seem to pass any more, though short ones do. Only a few are
     /// sent then.
+    #[inline]
     pub fn is_narrow(&self) -> bool {
         self.passage.is_doubted()
     }
 
     /// Whether a full packet is known to have come since this was last asked.
+    #[inline]
     pub fn take_full_came(&mut self) -> bool {
         self.passage.take_came()
     }
@@ -715,11 +731,13 @@ impl Path {
     }
 
     /// Whether the window was full when it was last asked for.
+    #[inline]
     pub fn is_blocked(&self) -> bool {
         self.is_blocked
     }
 
     /// Everything before `psn` on `channel` was handed to the datapath.
+    #[inline]
     pub fn on_handed(&mut self, channel: usize, psn: u64) {
         if let Some(state) = self.channels.get_mut(channel) {
             state.handed_psn = psn;

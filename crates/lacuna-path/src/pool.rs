@@ -37,16 +37,19 @@ pub struct Senders(AtomicU32);
 
 impl Senders {
     /// One more has something in flight.
+    #[inline]
     pub fn begin(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
     /// One has nothing in flight any more.
+    #[inline]
     pub fn end(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// How many, one at least.
+    #[inline]
     pub fn count(&self) -> u32 {
         self.0.load(Ordering::Relaxed).max(1)
     }
@@ -64,16 +67,19 @@ impl Pool {
     }
 
     /// A member's part has changed.
+    #[inline]
     pub(super) fn change_part(&self, before: u64, now: u64) {
         self.capacity.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
     }
 
     /// A member has put so much in flight.
+    #[inline]
     pub(super) fn take(&self, charge: u64) {
         self.held.fetch_add(charge, Ordering::Relaxed);
     }
 
     /// So much of a member's is in flight no more.
+    #[inline]
     pub(super) fn give_back(&self, charge: u64) {
         self.held.fetch_sub(charge, Ordering::Relaxed);
     }
@@ -86,6 +92,7 @@ impl Pool {
 
     /// What a member with a part of `own`, that holds `held` of the pool, may
     /// take in addition; `on_the_way` is room on the path before the socket.
+    #[inline]
     pub(super) fn room(&self, own: u64, held: u64, on_the_way: u64) -> u64 {
         let left = self.left();
         let most = own.max(left).saturating_add(on_the_way);

@@ -60,21 +60,25 @@ impl RttEstimator {
     }
 
     /// Smoothed RTT, if there was a sample or a guess.
+    #[inline]
     pub fn smoothed_ns(&self) -> Option<u64> {
         self.smoothed.map(|(srtt, _)| srtt)
     }
 
     /// Variance, 0 before the first sample.
+    #[inline]
     pub fn variance_ns(&self) -> u64 {
         self.smoothed.map_or(0, |(_, rttvar)| rttvar)
     }
 
     /// Smallest sample of the last ten seconds.
+    #[inline]
     pub fn min_ns(&self) -> Option<u64> {
         self.smoothed.map(|_| self.min_ns)
     }
 
     /// The latest sample.
+    #[inline]
     pub fn latest_ns(&self) -> Option<u64> {
         self.smoothed.map(|_| self.latest_ns)
     }
