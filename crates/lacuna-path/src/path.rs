@@ -8,7 +8,9 @@
 //! On a long path most of what is in flight is on the way; there the bytes
 //! that the path itself holds (rate times smallest RTT) come on top.
 
-use crate::controller::{AnyController, Controller, SHORT_PATH_NS, Sample, Shares, StartRate};
+use crate::controller::{
+    AnyController, Controller, Limits, RoundTrips, Sample, Shares, Signal, StartRate,
+};
 use crate::delivery::{Delivery, Stamp};
 use crate::ecn::Ecn;
 use crate::ledger::{Ledger, Record, Sent, charge};
@@ -126,6 +128,8 @@ pub struct Path {
     loss: LossEstimate,
     passage: Passage,
     controller: AnyController,
+    /// What it allows, as of the last time that it was told anything.
+    limits: Limits,
     pacer: Pacer,
     delivery: Delivery,
     ecn: Ecn,
@@ -151,11 +155,23 @@ struct Intake {
     lost_packets: u64,
     marked_bytes: u64,
     arrived_ns: u64,
-    rtt_ns: Option<u64>,
+    round_trips: Option<RoundTrips>,
+    /// How long the peer held what the newest of those tells of.
+    endpoint_ns: u64,
     /// When the newest run that was passed had left, on any channel.
     passed_sent_ns: u64,
     /// When the newest run had left, and its stamp.
     newest: Option<(u64, Stamp)>,
+}
+
+impl Intake {
+    fn add_round_trip(&mut self, rtt_ns: u64, delay_ns: u32) {
+        match &mut self.round_trips {
+            Some(round_trips) => round_trips.add(rtt_ns),
+            None => self.round_trips = Some(RoundTrips::one(rtt_ns)),
+        }
+        self.endpoint_ns = u64::from(delay_ns);
+    }
 }
 
 impl Path {
@@ -194,6 +210,7 @@ impl Path {
             reordering: Reordering::default(),
             loss: LossEstimate::default(),
             passage: Passage::default(),
+            limits: controller.limits(),
             controller,
             pacer: Pacer::default(),
             delivery: Delivery::default(),
@@ -242,7 +259,7 @@ impl Path {
     /// Takes a round-trip sample from a probe.
     pub fn on_rtt_sample(&mut self, now_ns: u64, sample_ns: u64) {
         self.rtt.on_sample(now_ns, sample_ns);
-        self.controller.on_rtt(now_ns, sample_ns);
+        self.signal(now_ns, Signal::RoundTrips(RoundTrips::one(sample_ns)));
     }
 
     /// Takes a round-trip time that may be of another path.
@@ -251,8 +268,39 @@ impl Path {
     }
 
     /// Begins at a rate that is known from elsewhere.
-    pub fn start_at(&mut self, start: StartRate) {
-        self.controller.start_at(start);
+    pub fn start_at(&mut self, now_ns: u64, start: StartRate) {
+        self.signal(now_ns, Signal::Start(start));
+    }
+
+    fn signal(&mut self, now_ns: u64, signal: Signal) {
+        self.controller.on_signal(now_ns, signal);
+        self.limits = self.controller.limits();
+    }
+
+    /// What the congestion controller allows.
+    #[inline]
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// When the congestion controller wants [`Path::on_timeout`] to be called.
+    #[inline]
+    pub fn controller_timeout_ns(&self) -> Option<u64> {
+        self.controller.poll_timeout()
+    }
+
+    /// Time has come for the congestion controller, if it asked for it.
+    pub fn on_timeout(&mut self, now_ns: u64) {
+        if self.controller_timeout_ns().is_some_and(|due_ns| due_ns <= now_ns) {
+            self.controller.on_timeout(now_ns);
+            self.limits = self.controller.limits();
+        }
+    }
+
+    /// Packets that the peer has counted as there already: needless repairs, and copies that the
+    /// network made.
+    pub fn duplicate_packets(&self) -> u64 {
+        self.channels.iter().map(|channel| channel.duplicate_packets).sum()
     }
 
     /// What the path was found to be like, for its memory: rate and smallest
@@ -328,15 +376,13 @@ impl Path {
         let state = &self.channels[channel];
         let waiting = u64::from(waiting);
 
-        let window = self.controller.window_bytes();
+        let Limits { window_bytes: window, rate_bits_per_s, burst_bytes } = self.limits;
         let window_left = window.saturating_sub(self.in_flight_wire_bytes);
 
         let min_rtt_ns = self.rtt.min_ns().unwrap_or(0);
-        let on_the_way = if min_rtt_ns > SHORT_PATH_NS {
-            let path_bytes = self.controller.path_bytes(min_rtt_ns).min(PATH_BYTES_MAX) * 2;
-            charge(path_bytes / packet_bytes, path_bytes) / self.channels.len() as u64
-        } else {
-            0
+        let on_the_way = match self.controller.path_bytes(min_rtt_ns).min(PATH_BYTES_MAX) * 2 {
+            0 => 0,
+            bytes => charge(bytes / packet_bytes, bytes) / self.channels.len() as u64,
         };
         let held = state.ledger.in_flight_charge();
         let packet_charge = charge(1, packet_bytes);
@@ -361,7 +407,7 @@ impl Path {
                 .min(probing / packet_bytes);
             // The pace sends no larger pieces; waiting for room for one would leave
             // the window half empty where it is small.
-            let paced = self.controller.burst_bytes() / (packet_bytes + IP_UDP_BYTES);
+            let paced = burst_bytes / (packet_bytes + IP_UDP_BYTES);
             let room =
                 (window / (packet_bytes + IP_UDP_BYTES)).min((held + credit_left) / packet_charge);
             let bundle = u64::from(self.bundle_packets).min(room / 2).min(paced).max(1);
@@ -383,8 +429,8 @@ impl Path {
             self.pacer.on_other_limit();
             return 0;
         }
-        if let Some(rate) = self.controller.rate_bits_per_s() {
-            let allowed = self.pacer.allowance(now_ns, rate, self.controller.burst_bytes());
+        if let Some(rate) = rate_bits_per_s {
+            let allowed = self.pacer.allowance(now_ns, rate, burst_bytes);
             if allowed == 0 {
                 self.channels[channel].paced = true;
                 return 0;
@@ -405,7 +451,8 @@ impl Path {
         let (count, bytes) = (sent.count(), sent.bytes);
         let wire_bytes = bytes + count * IP_UDP_BYTES;
         self.controller.on_sent(now_ns, wire_bytes, self.in_flight_wire_bytes);
-        if let Some(rate) = self.controller.rate_bits_per_s() {
+        self.limits = self.controller.limits();
+        if let Some(rate) = self.limits.rate_bits_per_s {
             let queued_ns = match (self.rtt.latest_ns(), self.rtt.min_ns()) {
                 (Some(latest_ns), Some(min_ns)) => latest_ns.saturating_sub(min_ns),
                 _ => 0,
@@ -439,7 +486,7 @@ impl Path {
     #[inline]
     pub fn on_out_of_data(&mut self) {
         self.pacer.on_other_limit();
-        if self.in_flight_wire_bytes < self.controller.window_bytes() {
+        if self.in_flight_wire_bytes < self.limits.window_bytes {
             self.delivery.on_out_of_data(self.in_flight_wire_bytes);
         }
     }
@@ -476,7 +523,7 @@ impl Path {
                 short_packets = (record.short_end - short_behind, record.short_end);
                 if let Some(sample_ns) = arrived_ns.checked_sub(record.sent_ns) {
                     self.rtt.on_sample(now_ns, sample_ns);
-                    self.report.rtt_ns = Some(sample_ns);
+                    self.report.add_round_trip(sample_ns, report.delay_ns);
                 }
                 let newer = |(sent_ns, stamp): &(u64, Stamp)| {
                     (stamp.delivered_bytes, *sent_ns)
@@ -492,7 +539,7 @@ impl Path {
                 let sent_ns = state.ledger.take_expired(next_psn - 1);
                 if let Some(sample_ns) = sent_ns.and_then(|ns| arrived_ns.checked_sub(ns)) {
                     self.rtt.on_sample(now_ns, sample_ns);
-                    self.report.rtt_ns = Some(sample_ns);
+                    self.report.add_round_trip(sample_ns, report.delay_ns);
                 }
             }
             state.reported_bytes = state.reported_bytes.min(state.ledger.wire_bytes());
@@ -612,7 +659,8 @@ impl Path {
         self.passage.end_report();
         let report = std::mem::take(&mut self.report);
         let path = self.channels[0].pool.senders().count();
-        self.controller.set_shares(Shares { host: self.senders.count(), path });
+        let shares = Shares { host: self.senders.count(), path };
+        self.controller.on_signal(now_ns, Signal::Shares(shares));
         let has_delivered = report.delivered_bytes > 0;
         self.ecn.on_report(now_ns, report.passed_sent_ns, has_delivered, report.lost_packets);
         if report.delivered_bytes > 0 {
@@ -631,12 +679,14 @@ impl Path {
             newly_lost_bytes: report.lost_bytes,
             newly_marked_bytes: report.marked_bytes.min(report.delivered_bytes),
             rate,
-            rtt_ns: report.rtt_ns,
+            round_trips: report.round_trips,
+            endpoint_ns: report.endpoint_ns,
             min_rtt_ns: self.rtt.min_ns().unwrap_or(0),
             smoothed_rtt_ns: self.rtt.smoothed_ns().unwrap_or(0),
             in_flight_bytes: self.in_flight_wire_bytes,
             is_window_limited: std::mem::take(&mut self.window_limited),
         });
+        self.limits = self.controller.limits();
     }
 
     /// The retransmission timeout now, back-off included.
@@ -688,7 +738,7 @@ impl Path {
     /// Runs expired: wait twice as long for the next ones (RFC 6298, 5.5),
     /// until a report comes.
     pub fn on_expired(&mut self, now_ns: u64) {
-        self.controller.on_silence(now_ns);
+        self.signal(now_ns, Signal::Silence);
         if self.back_off == 0 {
             self.dark_since_ns = now_ns;
         }
@@ -800,7 +850,7 @@ mod tests {
                 sent += u64::from(count) * wire_bytes;
                 number += 1;
             }
-            let window = path.controller.window_bytes();
+            let window = path.limits().window_bytes;
             assert!(sent * 100 >= window * 85, "packets of {mtu_bytes}: {sent} of {window}");
         }
     }

@@ -153,14 +153,8 @@ impl ConnectionConfig {
     }
 
     pub(crate) fn controller(&self) -> ControllerConfig {
-        match (self.controller, self.rate_bits_per_s) {
-            (Some(ControllerKind::Fixed) | None, Some(rate_bits_per_s)) => {
-                ControllerConfig::Fixed { rate_bits_per_s }
-            }
-            (Some(ControllerKind::Cubic), _) => ControllerConfig::Cubic,
-            // `Fixed` without a rate is refused when connecting.
-            _ => ControllerConfig::Bbr,
-        }
+        // `Fixed` without a rate is refused when connecting.
+        ControllerConfig::of(self.controller, self.rate_bits_per_s).unwrap_or_default()
     }
 
     /// The rate to begin at, for controllers that find one.

@@ -161,7 +161,7 @@ pub(crate) fn join(
         None => qp.probe(now_ns),
     }
     if let Some(start) = remembered.start {
-        qp.start_at(start);
+        qp.start_at(now_ns, start);
     }
     if let Some((losses, age_s)) = &remembered.losses {
         qp.remember_losses(losses, *age_s);

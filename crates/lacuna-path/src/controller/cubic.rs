@@ -9,7 +9,7 @@
 //!
 //! Bytes are wire bytes. Growth is computed with integers.
 
-use super::{Controller, SHORT_PATH_NS, Sample, Setup, Shares, StartRate};
+use super::{Controller, Limits, SHORT_PATH_NS, Sample, Setup, Signal, StartRate};
 
 /// As [`super::Bbr`]'s: enough to fill segmentation offload.
 const INITIAL_WINDOW_BYTES: u64 = 128 << 10;
@@ -154,6 +154,46 @@ impl Cubic {
     }
 }
 
+impl Cubic {
+    fn on_round_trip(&mut self, rtt_ns: u64) {
+        if self.min_rtt_ns == 0 || rtt_ns < self.min_rtt_ns {
+            self.min_rtt_ns = rtt_ns;
+        }
+        if self.smoothed_rtt_ns == 0 {
+            self.smoothed_rtt_ns = rtt_ns;
+        }
+    }
+
+    /// As RFC 9959 has it for a window: half of what is known, and no loss needed
+    /// to end there.
+    fn start_at(&mut self, start: StartRate) {
+        if !self.has_sent && self.min_rtt_ns > 0 {
+            let known = crate::pacer::bytes_in(self.min_rtt_ns, start.rate_bits_per_s);
+            self.window_bytes = self.window_bytes.max((known / 2).min(WINDOW_BYTES_MAX));
+        }
+    }
+
+    /// RFC 9438, 4.8. The path lets little out until something is heard.
+    fn on_silence(&mut self) {
+        self.threshold_bytes =
+            (self.window_bytes / 100 * BETA_PERCENT).max(self.min_window_bytes());
+        self.max_bytes = self.max_bytes.max(self.window_bytes);
+        self.window_bytes = self.min_window_bytes();
+        self.epoch = None;
+    }
+
+    /// Paces where the path is long enough.
+    fn rate_bits_per_s(&self) -> Option<u64> {
+        if self.smoothed_rtt_ns == 0 || self.min_rtt_ns < SHORT_PATH_NS {
+            return None;
+        }
+        let percent = if self.is_slow_start() { 200 } else { 120 };
+        let per_s =
+            u128::from(self.window_bytes) * 8_000_000_000 / u128::from(self.smoothed_rtt_ns);
+        Some(clamp(per_s * percent / 100).max(1))
+    }
+}
+
 impl HyStart {
     /// Returns whether slow start is over.
     fn on_report(&mut self, sample: &Sample) -> bool {
@@ -168,7 +208,7 @@ impl HyStart {
                 is_over = *rounds == 0;
             }
         }
-        let Some(rtt_ns) = sample.rtt_ns else { return is_over };
+        let Some(rtt_ns) = sample.rtt_ns() else { return is_over };
         let rtt_ns = self.rtt_ns.map_or(rtt_ns, |least| least.min(rtt_ns));
         self.rtt_ns = Some(rtt_ns);
         self.samples += 1;
@@ -218,51 +258,24 @@ impl Controller for Cubic {
         self.window_bytes = self.window_bytes.clamp(self.min_window_bytes(), WINDOW_BYTES_MAX);
     }
 
-    fn on_rtt(&mut self, _now_ns: u64, rtt_ns: u64) {
-        if self.min_rtt_ns == 0 || rtt_ns < self.min_rtt_ns {
-            self.min_rtt_ns = rtt_ns;
-        }
-        if self.smoothed_rtt_ns == 0 {
-            self.smoothed_rtt_ns = rtt_ns;
-        }
-    }
-
-    /// As RFC 9959 has it for a window: half of what is known, and no loss needed
-    /// to end there.
-    fn start_at(&mut self, start: StartRate) {
-        if !self.has_sent && self.min_rtt_ns > 0 {
-            let known = crate::pacer::bytes_in(self.min_rtt_ns, start.rate_bits_per_s);
-            self.window_bytes = self.window_bytes.max((known / 2).min(WINDOW_BYTES_MAX));
+    fn on_signal(&mut self, _now_ns: u64, signal: Signal) {
+        match signal {
+            Signal::RoundTrips(round_trips) => self.on_round_trip(round_trips.newest_ns),
+            Signal::Start(start) => self.start_at(start),
+            Signal::Silence => self.on_silence(),
+            Signal::Shares(_) => {}
         }
     }
 
-    fn on_silence(&mut self, _now_ns: u64) {
-        // RFC 9438, 4.8. The path lets little out until something is heard.
-        self.threshold_bytes =
-            (self.window_bytes / 100 * BETA_PERCENT).max(self.min_window_bytes());
-        self.max_bytes = self.max_bytes.max(self.window_bytes);
-        self.window_bytes = self.min_window_bytes();
-        self.epoch = None;
-    }
-
-    fn set_shares(&mut self, _shares: Shares) {}
-
-    fn window_bytes(&self) -> u64 {
-        self.window_bytes
-    }
-
-    fn rate_bits_per_s(&self) -> Option<u64> {
-        if self.smoothed_rtt_ns == 0 || self.min_rtt_ns < SHORT_PATH_NS {
-            return None;
+    fn limits(&self) -> Limits {
+        match self.rate_bits_per_s() {
+            Some(rate_bits_per_s) => Limits::paced(self.window_bytes, rate_bits_per_s),
+            None => Limits::unpaced(self.window_bytes),
         }
-        let percent = if self.is_slow_start() { 200 } else { 120 };
-        let per_s =
-            u128::from(self.window_bytes) * 8_000_000_000 / u128::from(self.smoothed_rtt_ns);
-        Some(clamp(per_s * percent / 100).max(1))
     }
 
-    fn path_bytes(&self, _min_rtt_ns: u64) -> u64 {
-        self.window_bytes
+    fn path_bytes(&self, min_rtt_ns: u64) -> u64 {
+        if min_rtt_ns > SHORT_PATH_NS { self.window_bytes } else { 0 }
     }
 }
 

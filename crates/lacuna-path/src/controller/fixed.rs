@@ -1,8 +1,8 @@
-//! A given rate, for a link that is the user's own: the pacer does it all.
-//! Neither loss nor marks nor delay change it, and the only window is the
-//! receiver's.
+//! A given rate, for a link that is the user's own: the pacer does all the work.
+//! Neither loss nor marks nor delay change the rate, and only the receiver's credit
+//! bounds what is in flight.
 
-use super::{Controller, Sample, Shares, StartRate};
+use super::{Controller, Limits, SHORT_PATH_NS, Sample, Signal};
 use crate::pacer::bytes_in;
 
 /// Paces at a configured rate.
@@ -23,23 +23,13 @@ impl Controller for Fixed {
 
     fn on_report(&mut self, _sample: &Sample) {}
 
-    fn on_rtt(&mut self, _now_ns: u64, _rtt_ns: u64) {}
+    fn on_signal(&mut self, _now_ns: u64, _signal: Signal) {}
 
-    fn start_at(&mut self, _start: StartRate) {}
-
-    fn on_silence(&mut self, _now_ns: u64) {}
-
-    fn set_shares(&mut self, _shares: Shares) {}
-
-    fn window_bytes(&self) -> u64 {
-        u64::MAX
-    }
-
-    fn rate_bits_per_s(&self) -> Option<u64> {
-        Some(self.rate_bits_per_s)
+    fn limits(&self) -> Limits {
+        Limits::paced(u64::MAX, self.rate_bits_per_s)
     }
 
     fn path_bytes(&self, min_rtt_ns: u64) -> u64 {
-        bytes_in(min_rtt_ns, self.rate_bits_per_s)
+        if min_rtt_ns > SHORT_PATH_NS { bytes_in(min_rtt_ns, self.rate_bits_per_s) } else { 0 }
     }
 }

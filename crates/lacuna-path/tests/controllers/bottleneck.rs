@@ -247,7 +247,7 @@ impl Bottleneck {
         // Connecting takes a few round trips.
         path.on_rtt_sample(self.now_ns, self.link.rtt_ns + 30 * US);
         if let Some(start) = start {
-            path.start_at(start);
+            path.start_at(self.now_ns, start);
         }
         let mut arrivals = Arrivals::new(1, 0);
         arrivals.set_credit(u32::MAX);

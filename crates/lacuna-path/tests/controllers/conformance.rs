@@ -106,7 +106,9 @@ impl Driver {
                 self.senders.end();
             }
             Operation::Other { .. } => {}
-            Operation::Start(rate_bits_per_s) => self.path.start_at(StartRate { rate_bits_per_s }),
+            Operation::Start(rate_bits_per_s) => {
+                self.path.start_at(self.now_ns, StartRate { rate_bits_per_s });
+            }
         }
         self.check(operation);
     }
@@ -132,16 +134,18 @@ impl Driver {
     }
 
     fn window(&self) -> u64 {
-        self.path.controller().window_bytes()
+        self.path.limits().window_bytes
     }
 
     fn check(&self, operation: Operation) {
         let controller = self.path.controller();
-        let (window, rate) = (controller.window_bytes(), controller.rate_bits_per_s());
+        let limits = controller.limits();
+        assert_eq!(limits, self.path.limits(), "{operation:?}: {controller:?}");
+        let (window, rate) = (limits.window_bytes, limits.rate_bits_per_s);
         assert!(window >= WIRE_BYTES, "{operation:?}: {controller:?}");
         assert!(window <= WINDOW_BYTES_MAX || window == u64::MAX, "{operation:?}: {controller:?}");
         assert!(rate.is_none_or(|rate| rate > 0), "{operation:?}: {controller:?}");
-        assert!(controller.burst_bytes() > 0, "{operation:?}: {controller:?}");
+        assert!(limits.burst_bytes > 0, "{operation:?}: {controller:?}");
         let _ = controller.path_bytes(u64::MAX);
     }
 

@@ -241,7 +241,7 @@ fn a_path_that_became_slower_makes_the_start_retreat() {
         let stale = StartRate { rate_bits_per_s: times * 100_000_000 };
         let flow = path.add(BBR, Some(stale), u64::MAX, 0);
         path.run_for(SECOND);
-        let rate = path.flows[flow].path.controller().rate_bits_per_s().unwrap();
+        let rate = path.flows[flow].path.limits().rate_bits_per_s.unwrap();
         assert!((80_000_000..126_000_000).contains(&rate), "{times}: {rate}");
         path.mean_queue_permille();
         path.run_for(4 * SECOND);
@@ -300,10 +300,10 @@ fn small_messages_do_not_spoil_the_start_of_a_large_one() {
 /// The first flight of 88 packets over 4 ms of path, in reports of so many packets, each so
 /// long after the one before. What may be in flight after each.
 fn windows_of_a_first_flight(reports: &[(u64, u64)]) -> Vec<u64> {
-    use lacuna_path::controller::{RateSample, Sample, Setup};
+    use lacuna_path::controller::{RateSample, RoundTrips, Sample, Setup, Signal};
     let mut bbr = BBR.build(Setup { packet_bytes: 1500, seed: 1 });
     let rtt_ns = 4 * MS;
-    bbr.on_rtt(SECOND, rtt_ns);
+    bbr.on_signal(SECOND, Signal::RoundTrips(RoundTrips::one(rtt_ns)));
     let sent_ns = SECOND + rtt_ns;
     let total = FIRST_FLIGHT_PACKETS * 1500;
     for packet in 0..FIRST_FLIGHT_PACKETS {
@@ -331,13 +331,14 @@ fn windows_of_a_first_flight(reports: &[(u64, u64)]) -> Vec<u64> {
             newly_lost_bytes: 0,
             newly_marked_bytes: 0,
             rate: Some(rate),
-            rtt_ns: Some(heard_ns - sent_ns),
+            round_trips: Some(RoundTrips::one(heard_ns - sent_ns)),
+            endpoint_ns: 0,
             min_rtt_ns: rtt_ns,
             smoothed_rtt_ns: rtt_ns,
             in_flight_bytes: total - delivered_bytes,
             is_window_limited: true,
         });
-        bbr.window_bytes()
+        bbr.limits().window_bytes
     };
     reports.iter().map(window).collect()
 }

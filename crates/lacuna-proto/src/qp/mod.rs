@@ -42,7 +42,7 @@ use crate::table::{ChannelWriter, RecvTable};
 use control::Control;
 use lacuna_code::{Codec, Engine};
 use lacuna_path::arrivals::{Arrivals, ArrivedBurst};
-use lacuna_path::controller::{Controller, ControllerConfig, SHORT_PATH_NS, Setup, StartRate};
+use lacuna_path::controller::{ControllerConfig, SHORT_PATH_NS, Setup, StartRate};
 use lacuna_path::memory::{PathLosses, PathRecord};
 use lacuna_path::pool::{Pool, Senders};
 use lacuna_path::rtt::RttEstimator;
@@ -169,13 +169,16 @@ pub struct QpStats {
     pub rtt: RttEstimator,
     /// Bytes in flight.
     pub in_flight_bytes: u64,
-    /// Window of the controller.
+    /// Congestion window.
     pub window_bytes: u64,
     /// Rate of the controller, if it paces.
     pub rate_bits_per_s: Option<u64>,
     /// Runs whose timeout expired: nothing was heard of them, or the mode waits
     /// for the timeout before it repairs.
     pub timeouts: u64,
+    /// Repairs whose original had come, or another copy of it: packets that the peer had already, as
+    /// many as were sent as repairs. Copies that the network made count among them.
+    pub spurious_repairs: u64,
     /// What the mode `auto` has chosen, if it is that.
     pub auto: Option<AutoStats>,
     /// Payload bytes of a full packet on the wire: less than agreed where the path has
@@ -339,8 +342,8 @@ impl QueuePair {
 
     /// Begins at a rate that is known from elsewhere. To be called after the
     /// first round-trip sample and before anything is sent.
-    pub fn start_at(&mut self, start: StartRate) {
-        self.path.start_at(start);
+    pub fn start_at(&mut self, now_ns: u64, start: StartRate) {
+        self.path.start_at(now_ns, start);
     }
 
     /// Begins with what is remembered of the path's losses, in a record of this
@@ -684,6 +687,7 @@ impl QueuePair {
         earlier(self.send.poll_timeout());
         earlier(self.arrivals.due_ns());
         earlier(self.path.expiry_ns());
+        earlier(self.path.controller_timeout_ns());
         earlier(self.silence_ends_ns());
         earlier(self.control.poll_timeout());
         earlier(self.proof.as_ref().map(|proof| proof.poll_timeout(channels)));
@@ -714,6 +718,7 @@ impl QueuePair {
         self.on_proof_timeout(now_ns);
         self.on_mtu_timeout(now_ns);
         self.expire(now_ns);
+        self.path.on_timeout(now_ns);
         let silent_ms = self.silent_ms(now_ns);
         self.timeouts += self.send.on_timeout(now_ns, silent_ms);
     }
@@ -776,9 +781,14 @@ impl QueuePair {
             messages_received: self.recv.messages,
             rtt: *self.path.rtt(),
             in_flight_bytes: self.path.in_flight_bytes(),
-            window_bytes: self.path.controller().window_bytes(),
-            rate_bits_per_s: self.path.controller().rate_bits_per_s(),
+            window_bytes: self.path.limits().window_bytes,
+            rate_bits_per_s: self.path.limits().rate_bits_per_s,
             timeouts: self.timeouts,
+            spurious_repairs: self
+                .send
+                .stats
+                .retransmitted_packets
+                .min(self.path.duplicate_packets()),
             auto: self.send.auto_stats(&self.path),
             payload_bytes_max: self.send.payload_bytes_max(),
         }

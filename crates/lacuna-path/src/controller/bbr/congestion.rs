@@ -136,7 +136,7 @@ impl Congestion {
         is_round_start: bool,
         load: Load,
     ) {
-        if let Some(rtt_ns) = sample.rtt_ns {
+        if let Some(rtt_ns) = sample.rtt_ns() {
             let wait_ns = (min_rtt_ns / QUEUE_PART).max(QUEUE_NS_MIN);
             let is_longer = rtt_ns > min_rtt_ns.saturating_add(wait_ns);
             self.queued_samples = if is_longer { self.queued_samples + 1 } else { 0 };
@@ -294,6 +294,7 @@ fn exceeds(part: u64, whole: u64, limit_ppm: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::RoundTrips;
 
     const MS: u64 = 1_000_000;
     const PACKET: u64 = 1500;
@@ -316,7 +317,7 @@ mod tests {
                     newly_delivered_bytes: (100 - lost / 10) * PACKET,
                     newly_lost_bytes: lost / 10 * PACKET,
                     newly_marked_bytes: marked / 10 * PACKET,
-                    rtt_ns: Some(rtt_ms * MS),
+                    round_trips: Some(RoundTrips::one(rtt_ms * MS)),
                     rate: Some(RateSample {
                         rate: 0,
                         delivered_bytes: 0,

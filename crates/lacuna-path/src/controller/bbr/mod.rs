@@ -76,7 +76,7 @@ mod start;
 mod startup;
 mod surge;
 
-use super::{Controller, SHORT_PATH_NS, Sample, Setup, Shares, StartRate};
+use super::{Controller, Limits, SHORT_PATH_NS, Sample, Setup, Signal, StartRate};
 use congestion::{Congestion, Load};
 use crowd::{Crowd, Others};
 use model::{ExtraAcked, Latest, MaxBandwidth, MinRtt, RoundMean, Rounds, times};
@@ -374,13 +374,13 @@ impl Bbr {
     fn update_model(&mut self, sample: &Sample) {
         let rate = sample.rate.as_ref();
         self.rounds.on_report(rate, sample.delivered_bytes);
-        self.min_rtt.on_report(sample.now_ns, sample.rtt_ns);
+        self.min_rtt.on_report(sample.now_ns, sample.rtt_ns());
         self.smoothed_rtt_ns = sample.smoothed_rtt_ns;
         let min_rtt_ns = self.min_rtt.get().unwrap_or(0);
         let load = self.load(sample);
         self.congestion.on_report(sample, min_rtt_ns, self.rounds.is_start(), load);
         self.surge.on_report(
-            sample.rtt_ns,
+            sample.rtt_ns(),
             min_rtt_ns,
             self.rounds.is_start(),
             self.congestion.has_queue(),
@@ -575,36 +575,35 @@ impl Controller for Bbr {
         self.set_window(sample.newly_delivered_bytes);
     }
 
-    fn on_rtt(&mut self, now_ns: u64, rtt_ns: u64) {
-        self.min_rtt.on_report(now_ns, Some(rtt_ns));
+    fn on_signal(&mut self, now_ns: u64, signal: Signal) {
+        match signal {
+            Signal::RoundTrips(round_trips) => {
+                self.min_rtt.on_report(now_ns, Some(round_trips.newest_ns));
+            }
+            Signal::Start(start) => self.jump(start),
+            Signal::Silence => self.on_start_silence(),
+            Signal::Shares(shares) => {
+                self.shares = shares.host.max(1);
+                self.room.set_flows(shares.path.max(1));
+            }
+        }
     }
 
-    fn start_at(&mut self, start: StartRate) {
-        self.jump(start);
-    }
-
-    fn on_silence(&mut self, _now_ns: u64) {
-        self.on_start_silence();
-    }
-
-    fn set_shares(&mut self, shares: Shares) {
-        self.shares = shares.host.max(1);
-        self.room.set_flows(shares.path.max(1));
-    }
-
-    fn window_bytes(&self) -> u64 {
-        self.window_bytes
-    }
-
-    fn rate_bits_per_s(&self) -> Option<u64> {
-        (self.pacing_rate > 0 && !self.is_short()).then(|| bits(self.pacing_rate))
-    }
-
-    fn burst_bytes(&self) -> u64 {
-        self.rate_bits_per_s().map_or(u64::MAX, |_| self.quantum_bytes())
+    fn limits(&self) -> Limits {
+        if self.pacing_rate == 0 || self.is_short() {
+            return Limits::unpaced(self.window_bytes);
+        }
+        Limits {
+            window_bytes: self.window_bytes,
+            rate_bits_per_s: Some(bits(self.pacing_rate)),
+            burst_bytes: self.quantum_bytes(),
+        }
     }
 
     fn path_bytes(&self, min_rtt_ns: u64) -> u64 {
+        if min_rtt_ns <= SHORT_PATH_NS {
+            return 0;
+        }
         let rate = self.max_bandwidth.get().max(self.start.rate().unwrap_or(0));
         u64::try_from(times(rate, min_rtt_ns)).unwrap_or(u64::MAX)
     }

@@ -295,7 +295,7 @@ impl Bbr {
             self.start.has_heard = true;
             let met = |min_rtt_ns: u64| {
                 let longer_ns = (min_rtt_ns / MET_QUEUE_PART).max(MET_QUEUE_NS_MIN);
-                sample.rtt_ns > Some(min_rtt_ns.saturating_add(longer_ns))
+                sample.rtt_ns() > Some(min_rtt_ns.saturating_add(longer_ns))
             };
             self.start.met_queue = self.min_rtt.get().is_some_and(met);
         }

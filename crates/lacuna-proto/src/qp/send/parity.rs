@@ -43,13 +43,13 @@ impl SendSide {
 
 /// What is known of the path.
 fn estimate(path: &Path) -> Estimate {
-    let (loss, controller) = (path.loss(), path.controller());
+    let (loss, limits) = (path.loss(), path.limits());
     let rtt_ns = path.loss_shows_ns();
     let by_window = || {
-        let bits = u128::from(controller.window_bytes()) * 8_000_000_000;
+        let bits = u128::from(limits.window_bytes) * 8_000_000_000;
         u64::try_from(bits / u128::from(rtt_ns.max(1))).unwrap_or(u64::MAX)
     };
-    let rate = controller.found_bits_per_s().or_else(|| controller.rate_bits_per_s());
+    let rate = path.controller().found_bits_per_s().or(limits.rate_bits_per_s);
     Estimate {
         evidence_packets: loss.evidence_packets(),
         seen_packets: loss.seen_packets(),

@@ -1,0 +1,200 @@
+//! Which controller to use: kinds, their table, and the text form.
+
+use super::{AnyController, Bbr, Cubic, Fixed};
+use std::str::FromStr;
+
+/// What a controller is made with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setup {
+    /// Bytes of a full packet.
+    pub packet_bytes: u64,
+    /// Of what it draws: flows that probe at the same times disturb each other.
+    pub seed: u64,
+}
+
+/// The controllers by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// See [`Bbr`].
+    Bbr,
+    /// See [`Cubic`].
+    Cubic,
+    /// See [`Fixed`].
+    Fixed,
+}
+
+/// One line per controller: how it is written and what it is.
+pub const TABLE: &[KindEntry] = &[
+    KindEntry {
+        kind: Kind::Bbr,
+        name: "bbr",
+        summary: "BBR version 3: finds the path's rate; loss alone does not slow it down",
+    },
+    KindEntry {
+        kind: Kind::Cubic,
+        name: "cubic",
+        summary: "as most TCP: slows down at every loss; to compare with",
+    },
+    KindEntry {
+        kind: Kind::Fixed,
+        name: "fixed",
+        summary: "the rate that is given, whatever happens: for a link that is yours",
+    },
+];
+
+/// An entry of [`TABLE`].
+#[derive(Debug, Clone, Copy)]
+pub struct KindEntry {
+    /// Which it is.
+    pub kind: Kind,
+    /// As on the command line.
+    pub name: &'static str,
+    /// One sentence.
+    pub summary: &'static str,
+}
+
+impl Kind {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        TABLE.iter().find(|entry| entry.kind == self).map_or("?", |entry| entry.name)
+    }
+}
+
+impl FromStr for Kind {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let entry = TABLE.iter().find(|entry| entry.name == text);
+        entry.map(|entry| entry.kind).ok_or_else(|| ConfigError::Unknown { name: text.to_owned() })
+    }
+}
+
+/// Which controller to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ControllerConfig {
+    /// A model of the path from delivery rate and round-trip time.
+    #[default]
+    Bbr,
+    /// A window that answers to every loss, as TCP's.
+    Cubic,
+    /// Send at this rate: for a link that is yours.
+    Fixed {
+        /// UDP payload and 28 bytes of IP and UDP headers a packet, per second.
+        rate_bits_per_s: u64,
+    },
+}
+
+/// Why there is no such controller. The caller's fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// No controller has this name.
+    #[error("no controller is called {name:?}")]
+    Unknown {
+        /// As it was given.
+        name: String,
+    },
+    /// `fixed` finds no rate.
+    #[error("the controller fixed needs a rate")]
+    NoRate,
+    /// A rate that is no number, or 0.
+    #[error("{text:?} is no rate in bits per second")]
+    Rate {
+        /// As it was given.
+        text: String,
+    },
+}
+
+/// As [`Kind`] is written, and for `fixed` the rate in bits per second behind a colon:
+/// `bbr`, `cubic`, `fixed:10000000000`.
+impl FromStr for ControllerConfig {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let (name, rate) = match text.split_once(':') {
+            Some((name, rate)) => (name, Some(rate)),
+            None => (text, None),
+        };
+        let no_rate = |text: &str| ConfigError::Rate { text: text.to_owned() };
+        let kind = name.parse()?;
+        match (kind, rate) {
+            (Kind::Bbr | Kind::Cubic, Some(rate)) => Err(no_rate(rate)),
+            (kind, None) => Self::of(Some(kind), None),
+            (Kind::Fixed, Some(rate)) => {
+                let bits_per_s = rate.parse().ok().filter(|rate| *rate > 0);
+                Self::of(Some(kind), Some(bits_per_s.ok_or_else(|| no_rate(rate))?))
+            }
+        }
+    }
+}
+
+impl ControllerConfig {
+    /// The controller that a kind and a rate ask for. A rate alone asks for `fixed`; beside another
+    /// kind it is only where that one begins ([`super::Signal::Start`]).
+    pub fn of(kind: Option<Kind>, rate_bits_per_s: Option<u64>) -> Result<Self, ConfigError> {
+        Ok(match (kind, rate_bits_per_s) {
+            (Some(Kind::Fixed) | None, Some(rate_bits_per_s)) => Self::Fixed { rate_bits_per_s },
+            (Some(Kind::Fixed), None) => return Err(ConfigError::NoRate),
+            (Some(Kind::Cubic), _) => Self::Cubic,
+            (Some(Kind::Bbr), _) | (None, None) => Self::Bbr,
+        })
+    }
+
+    /// Which controller it is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Bbr => Kind::Bbr,
+            Self::Cubic => Kind::Cubic,
+            Self::Fixed { .. } => Kind::Fixed,
+        }
+    }
+
+    /// Name in statistics and start-up lines.
+    pub fn name(&self) -> &'static str {
+        self.kind().name()
+    }
+
+    /// The controller.
+    pub fn build(&self, setup: Setup) -> AnyController {
+        match *self {
+            Self::Bbr => AnyController::Bbr(Bbr::new(setup)),
+            Self::Cubic => AnyController::Cubic(Cubic::new(setup)),
+            Self::Fixed { rate_bits_per_s } => AnyController::Fixed(Fixed::new(rate_bits_per_s)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_read_by_its_name() {
+        for entry in TABLE {
+            assert_eq!(entry.name.parse(), Ok(entry.kind));
+        }
+        assert_eq!("reno".parse::<Kind>(), Err(ConfigError::Unknown { name: "reno".into() }));
+    }
+
+    #[test]
+    fn a_controller_is_read_with_its_rate() {
+        let read = |text: &str| text.parse::<ControllerConfig>();
+        assert_eq!(read("bbr"), Ok(ControllerConfig::Bbr));
+        assert_eq!(read("cubic"), Ok(ControllerConfig::Cubic));
+        assert_eq!(read("fixed:5000"), Ok(ControllerConfig::Fixed { rate_bits_per_s: 5000 }));
+        assert_eq!(read("fixed"), Err(ConfigError::NoRate));
+        for rate in ["", "0", "-1", "5 Gbit/s"] {
+            let expected = Err(ConfigError::Rate { text: rate.into() });
+            assert_eq!(read(&format!("fixed:{rate}")), expected);
+        }
+        assert_eq!(read("bbr:5"), Err(ConfigError::Rate { text: "5".into() }));
+    }
+
+    #[test]
+    fn a_rate_alone_is_kept_to() {
+        let of = ControllerConfig::of;
+        assert_eq!(of(None, None), Ok(ControllerConfig::Bbr));
+        assert_eq!(of(None, Some(9)), Ok(ControllerConfig::Fixed { rate_bits_per_s: 9 }));
+        assert_eq!(of(Some(Kind::Bbr), Some(9)), Ok(ControllerConfig::Bbr));
+        assert_eq!(of(Some(Kind::Cubic), Some(9)), Ok(ControllerConfig::Cubic));
+    }
+}
