@@ -4,18 +4,14 @@
 //! Frames carry state, never deltas, so losing one costs time and nothing
 //! else. Control packets are numbered; state older than what was taken in is
 //! ignored. When everything was sent and not everything is answered, the
-//! sender asks (a flush: "I have sent all before this number"), first soon,
-//! then ever more seldom: a lost tail shows one round trip later, not after a
-//! timeout. What is asked in vain is asked with more packets the next time, and
-//! answered with as many: where losses come in bursts that packets have to bring
-//! to an end, one packet in a round trip would take as many round trips. A flush
-//! speaks only of the channel it travels on, behind that channel's data: channels
-//! do not keep order among each other.
+//! sender asks with a flush, whose times are in `flush.rs`. What was asked in vain is
+//! answered with as many packets as it was asked with.
 //!
 //! A path may be so narrow that the questions pass and long answers do not. Who is asked again
 //! and again, and has answered at length, answers in packets that pass everywhere from then on.
 
 use super::QueuePair;
+use super::flush::{FlushPolicy, FlushTimer};
 use lacuna_path::small_vec::SmallVec;
 use lacuna_wire::{
     CONTROL_OVERHEAD_BYTES, ChannelReport, ControlBody, ControlHeader, ControlWriter,
@@ -23,27 +19,6 @@ use lacuna_wire::{
 };
 use std::collections::VecDeque;
 
-/// Shortest and longest time from the last packet to the first flush. Usually
-/// the peer's report comes first and the flush is not needed.
-const FLUSH_DELAY_NS: (u64, u64) = (50_000, 1_000_000);
-/// Flushes between which the waiting time doubles; the longest of them. In the
-/// dark they follow each other closely: repairs arrive one and a half round trips
-/// after the first that gets through, and a transfer is to resume within one and
-/// 200 ms, whatever path up to 300 ms it is.
-const FLUSH_EVERY_MAX_NS: u64 = 100_000_000;
-/// Flushes with the same waiting time before it doubles, once it is this long. Where losses
-/// come in bursts an answer is as likely to be lost as the one before, and nothing but packets
-/// brings the path out of it: over 1 ms with bursts of 8 each way at 1e-2, doubling at once
-/// stood still for a fifth of the time.
-const FLUSHES_ALIKE: u32 = 8;
-const FLUSH_EVERY_DOUBLES_TO_NS: u64 = 1_000_000;
-const DARK_FLUSH_EVERY_NS: u64 = 25_000_000;
-/// Copies of a question that was asked in vain, at most, and of its answer: twice as many
-/// each time. Over 40 ms with bursts of 8 each way at 1e-2, one message of 1 MiB in 150
-/// took 0.3 to 0.9 s with one of each.
-const COPIES_MAX: u32 = 8;
-/// The same in the dark, where questions follow each other closely.
-const DARK_COPIES_MAX: u32 = 4;
 /// Length of control packets that pass everywhere: IP's least datagram that every host takes, 576
 /// bytes, less its longest header and UDP's (RFC 791).
 const SHORT_BYTES: usize = 508;
@@ -54,8 +29,6 @@ const LONG_IN_VAIN_MAX: u32 = 2;
 /// silence. It is looked at ten times a second at least, unless its process or host was stopped:
 /// then the peer may have answered, or may have been stopped as well, and is asked once more.
 const AWAY_NS_MAX: u64 = 2_000_000_000;
-/// Before the round-trip time is known.
-const FLUSH_EVERY_NS: u64 = 10_000_000;
 /// Probe replies owed at once; a peer that asks for more is flooding.
 const REPLIES_MAX: usize = 32;
 
@@ -128,71 +101,6 @@ impl Answers {
     }
 }
 
-/// When a channel's next flush is due, and how long after it the next.
-#[derive(Debug, Clone, Copy)]
-struct FlushTimer {
-    due_ns: u64,
-    every_ns: u64,
-    /// Sent with this waiting time.
-    alike: u32,
-    /// The path is so short that the peer is late rather than what was asked lost.
-    is_short: bool,
-    /// When the last one was sent, and how many in a row of which nothing was heard.
-    asked_ns: u64,
-    vain: u32,
-    /// Copies of it that are to go out yet.
-    copies_left: u32,
-}
-
-impl FlushTimer {
-    fn new(due_ns: u64, every_ns: u64) -> Self {
-        let is_short = every_ns < FLUSH_EVERY_DOUBLES_TO_NS;
-        Self { due_ns, every_ns, alike: 0, is_short, asked_ns: 0, vain: 0, copies_left: 0 }
-    }
-
-    fn is_due(&self, now_ns: u64) -> bool {
-        self.copies_left > 0 || self.due_ns <= now_ns
-    }
-
-    /// One was sent, or a copy of one; the peer was heard of at `heard_ns`.
-    fn on_asked(&mut self, now_ns: u64, heard_ns: u64, is_dark: bool) {
-        if self.copies_left > 0 {
-            self.copies_left -= 1;
-            return;
-        }
-        if heard_ns > self.asked_ns {
-            self.vain = 0;
-        }
-        let most = match is_dark {
-            true => DARK_COPIES_MAX,
-            // More packets would make it later.
-            false if self.is_short => 1,
-            false => COPIES_MAX,
-        };
-        self.copies_left = (1 << self.vain.min(most.ilog2())) - 1;
-        self.asked_ns = now_ns;
-        self.vain = self.vain.saturating_add(1);
-        self.next(now_ns, is_dark);
-    }
-
-    /// Sets when to ask again.
-    fn next(&mut self, now_ns: u64, is_dark: bool) {
-        if is_dark {
-            // What goes into the dark begins no new row of longer and longer pauses.
-            self.every_ns = self.every_ns.min(DARK_FLUSH_EVERY_NS);
-        }
-        self.due_ns = now_ns + self.every_ns;
-        self.alike += 1;
-        // Longer ones, after the round trip of a longer path, come down to the most at once.
-        let repeats = (FLUSH_EVERY_DOUBLES_TO_NS..=FLUSH_EVERY_MAX_NS).contains(&self.every_ns);
-        if !repeats || self.alike >= FLUSHES_ALIKE {
-            let most_ns = if is_dark { DARK_FLUSH_EVERY_NS } else { FLUSH_EVERY_MAX_NS };
-            self.every_ns = (self.every_ns * 2).min(most_ns);
-            self.alike = 0;
-        }
-    }
-}
-
 impl Control {
     pub(super) fn new(channels: u8) -> Self {
         Self {
@@ -201,7 +109,7 @@ impl Control {
             heard_ns: 0,
             asked_ns: None,
             watched_ns: 0,
-            flushes: (0..channels).map(|_| FlushTimer::new(0, FLUSH_EVERY_NS)).collect(),
+            flushes: (0..channels).map(|_| FlushTimer::unasked()).collect(),
             asked_on: None,
             copies_left: 0,
             replies: VecDeque::new(),
@@ -239,15 +147,13 @@ impl Control {
     /// A report goes out, of one or more packets; and as many more as were asked for.
     fn on_report(&mut self) {
         self.copies_left = match self.asked_on.take() {
-            Some((_, times)) => times.min(COPIES_MAX) - 1,
+            Some((_, times)) => times.min(FlushPolicy::DEFAULT.copies_max) - 1,
             None => self.copies_left.saturating_sub(1),
         };
     }
 
     pub(super) fn on_sent(&mut self, now_ns: u64, channel: usize, srtt_ns: u64) {
-        let due_ns = now_ns + (srtt_ns / 32).clamp(FLUSH_DELAY_NS.0, FLUSH_DELAY_NS.1);
-        let every_ns = if srtt_ns == 0 { FLUSH_EVERY_NS } else { srtt_ns };
-        self.flushes[channel] = FlushTimer::new(due_ns, every_ns);
+        self.flushes[channel] = FlushTimer::on_sent(now_ns, srtt_ns);
     }
 
     /// When to poll again for what is no flush.
@@ -257,7 +163,7 @@ impl Control {
 
     /// When a channel that asks is to ask next.
     pub(super) fn flush_due_ns(&self, channel: usize) -> u64 {
-        self.flushes[channel].due_ns
+        self.flushes[channel].due_ns()
     }
 
     /// Whether something is left of a report: the state of receives and messages.
@@ -483,56 +389,7 @@ fn unwrap_sequence(wire: u32, near: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{FlushTimer, unwrap_sequence};
-
-    /// The pauses between so many flushes, in milliseconds.
-    fn pauses_ms(first_ms: u64, count: usize, is_dark: bool) -> Vec<u64> {
-        let mut timer = FlushTimer::new(0, first_ms * 1_000_000);
-        let mut pause = || {
-            let now_ns = timer.due_ns;
-            timer.next(now_ns, is_dark);
-            (timer.due_ns - now_ns) / 1_000_000
-        };
-        (0..count).map(|_| pause()).collect()
-    }
-
-    #[test]
-    fn pauses_between_flushes_double_by_and_by_up_to_the_most() {
-        let expected = [[1; 8], [2; 8], [4; 8], [8; 8]].concat();
-        assert_eq!(pauses_ms(1, 32, false), expected);
-        assert_eq!(pauses_ms(64, 10, false), [&[64; 8][..], &[100; 2]].concat());
-    }
-
-    #[test]
-    fn after_a_long_round_trip_the_most_is_the_pause_at_once() {
-        assert_eq!(pauses_ms(250, 3, false), [250, 100, 100]);
-        assert_eq!(pauses_ms(250, 3, true), [25, 25, 25]);
-    }
-
-    /// Packets of each of so many questions that nobody answers, over this round trip.
-    fn packets_of_questions(rtt_ns: u64, count: usize) -> Vec<u32> {
-        let mut timer = FlushTimer::new(rtt_ns, rtt_ns);
-        let mut question = || {
-            let now_ns = timer.due_ns;
-            let mut packets = 0;
-            while timer.is_due(now_ns) {
-                timer.on_asked(now_ns, 0, false);
-                packets += 1;
-            }
-            packets
-        };
-        (0..count).map(|_| question()).collect()
-    }
-
-    #[test]
-    fn what_is_asked_in_vain_is_asked_with_twice_as_many_packets_but_over_short_paths() {
-        for rtt_ns in [40_000_000, 1_000_000] {
-            assert_eq!(packets_of_questions(rtt_ns, 6), [1, 2, 4, 8, 8, 8], "{rtt_ns} ns");
-        }
-        for rtt_ns in [400_000, 20_000] {
-            assert_eq!(packets_of_questions(rtt_ns, 12), [1; 12], "{rtt_ns} ns");
-        }
-    }
+    use super::unwrap_sequence;
 
     #[test]
     fn sequences_go_on_past_32_bits() {

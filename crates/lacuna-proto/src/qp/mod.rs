@@ -10,12 +10,14 @@
 
 mod control;
 mod error;
+mod flush;
 mod outgoing;
 mod pmtu;
 mod proof;
 mod queues;
 mod recv;
 mod send;
+mod timers;
 mod transmit;
 mod user_send;
 mod waiting;
@@ -28,6 +30,7 @@ pub use error::{
 pub use pmtu::Narrowed;
 pub use recv::PostedReceive;
 pub use send::SendStats;
+pub use timers::Timer;
 pub use transmit::Transmit;
 pub use user_send::{SendId, SendRequest, SendStatus};
 
@@ -669,38 +672,6 @@ impl QueuePair {
     /// they are more than `most`.
     pub fn queued_packets_on(&self, channel: u8, most: u32) -> u32 {
         self.send.queued_packets_on(usize::from(channel), most)
-    }
-
-    /// When [`QueuePair::on_timeout`] and the polls want to be called again.
-    pub fn poll_timeout(&self) -> Option<u64> {
-        self.poll_timeout_on(u32::MAX)
-    }
-
-    /// The same for one of several workers, which owns the channels whose bits
-    /// are set in `channels`: what only another can send is not its business.
-    pub fn poll_timeout_on(&self, channels: u32) -> Option<u64> {
-        if self.failure().is_some() || self.peer.is_none() {
-            return None;
-        }
-        let mut due_ns = u64::MAX;
-        let mut earlier = |at_ns: Option<u64>| due_ns = due_ns.min(at_ns.unwrap_or(u64::MAX));
-        earlier(self.send.poll_timeout());
-        earlier(self.arrivals.due_ns());
-        earlier(self.path.expiry_ns());
-        earlier(self.path.controller_timeout_ns());
-        earlier(self.silence_ends_ns());
-        earlier(self.control.poll_timeout());
-        earlier(self.proof.as_ref().map(|proof| proof.poll_timeout(channels)));
-        earlier(self.mtu_timeout_ns(channels));
-        for channel in (0..self.channels.len()).filter(|c| channels >> c & 1 == 1) {
-            if self.send.has_queued_on(channel) {
-                earlier(self.path.pacing_timeout_ns(channel));
-            }
-            if self.asks_on(channel) {
-                earlier(Some(self.control.flush_due_ns(channel)));
-            }
-        }
-        (due_ns < u64::MAX).then_some(due_ns)
     }
 
     /// Time has come.

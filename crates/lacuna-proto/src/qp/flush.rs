@@ -1,0 +1,192 @@
+//! When a sender asks the peer what has come.
+//!
+//! A flush says "I have sent all before this number" and asks for a report. The sender asks when
+//! everything was sent and not everything is answered: first soon, then more and more seldom. So a
+//! lost tail shows a round trip later, and not after a timeout. A question that was asked in vain is
+//! asked with twice as many packets the next time: losses that come in bursts end with the packets
+//! that they take, and one packet in a round trip would need as many round trips.
+//!
+//! A flush speaks only of the channel that it travels on, behind that channel's data, because
+//! channels keep no order among each other. So there is one [`FlushTimer`] per channel.
+
+/// The numbers of the questions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FlushPolicy {
+    /// Shortest and longest time from the last packet to the first flush.
+    pub(super) delay_ns: (u64, u64),
+    /// Part of the round trip that this time is, between the two.
+    pub(super) delay_rtt_part: u64,
+    /// Time between flushes while the round trip is not known.
+    pub(super) every_ns: u64,
+    /// Longest time between flushes.
+    pub(super) every_ns_max: u64,
+    /// The same while nothing is heard of the peer.
+    pub(super) dark_every_ns_max: u64,
+    /// Flushes with the same time between them before it doubles,
+    pub(super) alike: u32,
+    /// once that time is this long. A path with a shorter round trip is a *short* one.
+    pub(super) alike_from_ns: u64,
+    /// Packets of a question that was asked in vain, at most, and of its answer.
+    pub(super) copies_max: u32,
+    /// The same while nothing is heard of the peer, since questions follow each other closely then.
+    pub(super) dark_copies_max: u32,
+}
+
+impl FlushPolicy {
+    pub(super) const DEFAULT: Self = Self {
+        // Mostly the peer's report comes first: it has waited for 50 us to 1 ms as well
+        // (`ReportPolicy`), and the flush is not needed.
+        delay_ns: (50_000, 1_000_000),
+        delay_rtt_part: 32,
+        every_ns: 10_000_000,
+        every_ns_max: 100_000_000,
+        // Repairs arrive one and a half round trips after the first flush that gets through, and a
+        // transfer is to resume within one round trip and 200 ms on any path of up to 300 ms.
+        dark_every_ns_max: 25_000_000,
+        // Where losses come in bursts an answer is as likely to be lost as the one before, and only
+        // more packets end the burst. Measured: M-path-3.
+        alike: 8,
+        alike_from_ns: 1_000_000,
+        // Measured: M-path-4.
+        copies_max: 8,
+        dark_copies_max: 4,
+    };
+}
+
+const POLICY: FlushPolicy = FlushPolicy::DEFAULT;
+
+/// When a channel's next flush is due, and how long after it the next.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FlushTimer {
+    due_ns: u64,
+    every_ns: u64,
+    /// Flushes sent with this time between them.
+    alike: u32,
+    /// The path is so short that a missing answer is late rather than lost.
+    is_short: bool,
+    /// When the last question was sent, and how many in a row nothing was heard after.
+    asked_ns: u64,
+    vain: u32,
+    /// Copies of the last question that are to go out yet.
+    copies_left: u32,
+}
+
+impl FlushTimer {
+    /// Of a channel on which nothing was sent.
+    pub(super) fn unasked() -> Self {
+        Self::new(0, POLICY.every_ns)
+    }
+
+    /// Packets were sent over a path with this smoothed round trip, 0 if it is not known.
+    pub(super) fn on_sent(now_ns: u64, srtt_ns: u64) -> Self {
+        let (least_ns, most_ns) = POLICY.delay_ns;
+        let due_ns = now_ns + (srtt_ns / POLICY.delay_rtt_part).clamp(least_ns, most_ns);
+        let every_ns = if srtt_ns == 0 { POLICY.every_ns } else { srtt_ns };
+        Self::new(due_ns, every_ns)
+    }
+
+    fn new(due_ns: u64, every_ns: u64) -> Self {
+        let is_short = every_ns < POLICY.alike_from_ns;
+        Self { due_ns, every_ns, alike: 0, is_short, asked_ns: 0, vain: 0, copies_left: 0 }
+    }
+
+    pub(super) fn due_ns(&self) -> u64 {
+        self.due_ns
+    }
+
+    pub(super) fn is_due(&self, now_ns: u64) -> bool {
+        self.copies_left > 0 || self.due_ns <= now_ns
+    }
+
+    /// A question was sent, or a copy of one. The peer was last heard of at `heard_ns`.
+    pub(super) fn on_asked(&mut self, now_ns: u64, heard_ns: u64, is_dark: bool) {
+        if self.copies_left > 0 {
+            self.copies_left -= 1;
+            return;
+        }
+        if heard_ns > self.asked_ns {
+            self.vain = 0;
+        }
+        let most = match is_dark {
+            true => POLICY.dark_copies_max,
+            // More packets would make the answer later.
+            false if self.is_short => 1,
+            false => POLICY.copies_max,
+        };
+        self.copies_left = (1 << self.vain.min(most.ilog2())) - 1;
+        self.asked_ns = now_ns;
+        self.vain = self.vain.saturating_add(1);
+        self.next(now_ns, is_dark);
+    }
+
+    /// Sets when to ask again.
+    fn next(&mut self, now_ns: u64, is_dark: bool) {
+        if is_dark {
+            // Darkness does not start a new row of longer and longer pauses.
+            self.every_ns = self.every_ns.min(POLICY.dark_every_ns_max);
+        }
+        self.due_ns = now_ns + self.every_ns;
+        self.alike += 1;
+        // A longer pause, after the round trip of a longer path, comes down to the longest at once.
+        let repeats = (POLICY.alike_from_ns..=POLICY.every_ns_max).contains(&self.every_ns);
+        if !repeats || self.alike >= POLICY.alike {
+            let most_ns = if is_dark { POLICY.dark_every_ns_max } else { POLICY.every_ns_max };
+            self.every_ns = (self.every_ns * 2).min(most_ns);
+            self.alike = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pauses between so many flushes, in milliseconds.
+    fn pauses_ms(first_ms: u64, count: usize, is_dark: bool) -> Vec<u64> {
+        let mut timer = FlushTimer::new(0, first_ms * 1_000_000);
+        let mut pause = || {
+            let now_ns = timer.due_ns;
+            timer.next(now_ns, is_dark);
+            (timer.due_ns - now_ns) / 1_000_000
+        };
+        (0..count).map(|_| pause()).collect()
+    }
+
+    #[test]
+    fn pauses_between_flushes_double_by_and_by_up_to_the_most() {
+        let expected = [[1; 8], [2; 8], [4; 8], [8; 8]].concat();
+        assert_eq!(pauses_ms(1, 32, false), expected);
+        assert_eq!(pauses_ms(64, 10, false), [&[64; 8][..], &[100; 2]].concat());
+    }
+
+    #[test]
+    fn after_a_long_round_trip_the_most_is_the_pause_at_once() {
+        assert_eq!(pauses_ms(250, 3, false), [250, 100, 100]);
+        assert_eq!(pauses_ms(250, 3, true), [25, 25, 25]);
+    }
+
+    /// Packets of each of so many questions that nobody answers, over this round trip.
+    fn packets_of_questions(rtt_ns: u64, count: usize) -> Vec<u32> {
+        let mut timer = FlushTimer::new(rtt_ns, rtt_ns);
+        let mut question = || {
+            let now_ns = timer.due_ns;
+            let mut packets = 0;
+            while timer.is_due(now_ns) {
+                timer.on_asked(now_ns, 0, false);
+                packets += 1;
+            }
+            packets
+        };
+        (0..count).map(|_| question()).collect()
+    }
+
+    #[test]
+    fn what_is_asked_in_vain_is_asked_with_twice_as_many_packets_but_over_short_paths() {
+        for rtt_ns in [40_000_000, 1_000_000] {
+            assert_eq!(packets_of_questions(rtt_ns, 6), [1, 2, 4, 8, 8, 8], "{rtt_ns} ns");
+        }
+        for rtt_ns in [400_000, 20_000] {
+            assert_eq!(packets_of_questions(rtt_ns, 12), [1; 12], "{rtt_ns} ns");
+        }
+    }
+}
