@@ -1,51 +1,13 @@
-//! The receiver's side of the path: what came on each channel, and when to
-//! report it.
+//! The receiver's side of the path: counts what came on each channel, and says when to report it.
 //!
-//! A report carries state (highest number, totals, credit), never deltas, so
-//! any may be lost. One is due after enough bytes, after enough time, at once
-//! when a message is complete, a gap opened or the peer asked. Those that time
-//! asks for take no more of the way back than a share of what came: such a way
-//! may be a tenth as wide, or less.
+//! A report carries state (highest number, totals, credit), never deltas, so any may be lost. A
+//! report is due after enough bytes, after enough time, soon after a gap opened, and at once when a
+//! message is complete or the peer asked. The numbers are a [`ReportPolicy`]. Reports that only time
+//! asks for take a share of what came at most: the way back may be a tenth as wide, or less.
 
+use crate::report_policy::ReportPolicy;
 use crate::small_vec::SmallVec;
 use lacuna_wire::{ChannelReport, Report, psn};
-
-/// Unreported bytes after which a report is due, unless the credit is small.
-/// A report costs a packet at both ends: at 128 KiB it is one per two full
-/// bundles of segmentation offload.
-const REPORT_BYTES_MAX: u64 = 128 << 10;
-/// Longest time between an arrival and its report.
-const REPORT_DELAY_MAX_NS: u64 = 1_000_000;
-/// Shortest time between two reports that nothing but time asks for: a peer
-/// that waits for one asks after as long.
-const REPORT_DELAY_MIN_NS: u64 = 50_000;
-/// Shortest time between a report and the next for the sake of a gap.
-const GAP_DELAY_MIN_NS: u64 = 20_000;
-/// The same while little comes, packet after packet: small messages to and fro on
-/// a short path, which a report would delay by more than half of what one takes.
-const TRICKLE_DELAY_NS: u64 = 250_000;
-/// Packets follow each other if the pause is shorter than that after which the peer
-/// would ask. What comes seldom is reported at once: no timer has to wake anybody.
-const TRICKLE_PAUSE_NS: u64 = 40_000;
-/// What is little: a burst without a full packet, so that a controller hears of a
-/// bulk transfer as often as ever, and such a part of the bytes after which a report
-/// is due.
-const TRICKLE_BYTES: u64 = 1024;
-/// See [`TRICKLE_BYTES`].
-const TRICKLE_PART: u64 = 16;
-/// Reports per round trip that time alone asks for.
-const REPORTS_PER_RTT: u64 = 16;
-/// A report that time asks for stands for so many times its own bytes, or waits longer:
-/// over 10 Mbit/s each packet had one, and a way back of 1 Mbit/s was full of them. TCP's
-/// are a 56th, one of 52 bytes for two full packets.
-const SHARE_OF_REPORTS: u64 = 64;
-/// Reports per round trip of less than that: where a window is so small, waiting longer
-/// would be as much of each round trip.
-const SCANT_REPORTS_PER_RTT: u64 = 4;
-/// The longest wait for one. On a way back so narrow that they queue, round trips become
-/// longer and they fewer. (With 25 ms at most, those of many messages took more than the
-/// whole of a way back of 0.2 Mbit/s: round trips were 6 s, and 10 Mbit/s carried 1.4.)
-const SCANT_DELAY_MAX_NS: u64 = 100_000_000;
 
 /// Numbers before the highest that count as announced without a flush: far more
 /// than may come late, and far from half the number space, beyond which an old
@@ -75,7 +37,7 @@ pub struct ArrivedBurst {
 
 /// Totals of one channel.
 #[derive(Debug, Clone, Default)]
-struct Channel {
+struct ChannelArrivals {
     next_psn: u64,
     flushed_psn: u64,
     received_packets: u64,
@@ -89,7 +51,9 @@ struct Channel {
 /// What came on all channels of one queue pair.
 #[derive(Debug)]
 pub struct Arrivals {
-    channels: SmallVec<Channel>,
+    channels: SmallVec<ChannelArrivals>,
+    /// What the peer asked for; the default if `None`.
+    policy: Option<Box<ReportPolicy>>,
     unreported_bytes: u64,
     report_bytes: u64,
     /// When a report is due; `None` when everything was reported.
@@ -102,19 +66,30 @@ pub struct Arrivals {
 impl Arrivals {
     /// Nothing came yet; the peer's first packet will carry `first_psn`.
     pub fn new(channels: u8, first_psn: u32) -> Self {
-        let channel = Channel {
+        let channel = ChannelArrivals {
             next_psn: u64::from(first_psn),
             flushed_psn: u64::from(first_psn),
-            ..Channel::default()
+            ..ChannelArrivals::default()
         };
         Self {
             channels: (0..channels).map(|_| channel.clone()).collect(),
+            policy: None,
             unreported_bytes: 0,
-            report_bytes: REPORT_BYTES_MAX,
+            report_bytes: u64::from(ReportPolicy::DEFAULT.bytes_max),
             due_ns: None,
             reported_ns: 0,
             reported_bytes: 0,
         }
+    }
+
+    /// Reports as the peer asks, from the next [`Arrivals::set_credit`] on.
+    pub fn set_policy(&mut self, policy: ReportPolicy) {
+        self.policy = (policy != ReportPolicy::DEFAULT).then(|| Box::new(policy));
+    }
+
+    #[inline]
+    fn policy(&self) -> &ReportPolicy {
+        self.policy.as_deref().unwrap_or(&ReportPolicy::DEFAULT)
     }
 
     /// Sets what the local sockets can hold for this peer, each.
@@ -123,11 +98,12 @@ impl Arrivals {
             channel.credit_bytes = credit_bytes;
         }
         // A quarter of the payload that the credit stands for (half its charge).
-        self.report_bytes = REPORT_BYTES_MAX.min(u64::from(credit_bytes) / 8).max(1);
+        let bytes_max = u64::from(self.policy().bytes_max);
+        self.report_bytes = bytes_max.min(u64::from(credit_bytes) / 8).max(1);
     }
 
-    /// Takes in a burst; `srtt_ns` decides how long its report may wait, 1 ms
-    /// while it is not known.
+    /// Takes in a burst. `srtt_ns` decides how long its report may wait: the longest time while
+    /// it is not known.
     pub fn on_burst(
         &mut self,
         now_ns: u64,
@@ -148,27 +124,46 @@ impl Arrivals {
         self.unreported_bytes += burst.bytes + burst.repair_bytes;
         if self.unreported_bytes >= self.report_bytes {
             self.due_ns = Some(now_ns);
-        } else if burst.has_gap {
-            // At once, but reordering must not make every packet a report.
-            let due_ns = (self.reported_ns + GAP_DELAY_MIN_NS).max(now_ns);
-            self.due_ns = Some(self.due_ns.map_or(due_ns, |due| due.min(due_ns)));
-        } else if burst.packets > 0 {
-            let is_little = burst.bytes < TRICKLE_BYTES
-                && self.unreported_bytes < self.report_bytes / TRICKLE_PART;
-            let min_ns = match is_little && pause_ns < TRICKLE_PAUSE_NS {
-                true => TRICKLE_DELAY_NS,
-                false => REPORT_DELAY_MIN_NS,
-            };
-            let is_scant = self.unreported_bytes < SHARE_OF_REPORTS * self.reported_bytes;
-            let (per_rtt, most_ns) = match is_scant {
-                true => (SCANT_REPORTS_PER_RTT, SCANT_DELAY_MAX_NS),
-                false => (REPORTS_PER_RTT, REPORT_DELAY_MAX_NS),
-            };
-            let wait_ns = srtt_ns
-                .map_or(REPORT_DELAY_MAX_NS, |srtt_ns| (srtt_ns / per_rtt).clamp(min_ns, most_ns));
-            let due_ns = (self.reported_ns + wait_ns).max(now_ns);
-            self.due_ns = Some(self.due_ns.map_or(due_ns, |due| due.min(due_ns)));
+            return;
         }
+        let policy = self.policy.as_deref().unwrap_or(&ReportPolicy::DEFAULT);
+        let wait_ns = if burst.has_gap || (policy.on_mark && burst.marked_packets > 0) {
+            u64::from(policy.gap_delay_ns_min)
+        } else if burst.packets > 0 {
+            self.wait_ns(policy, burst.bytes, pause_ns, srtt_ns)
+        } else {
+            return;
+        };
+        let due_ns = (self.reported_ns + wait_ns).max(now_ns);
+        self.due_ns = Some(self.due_ns.map_or(due_ns, |due| due.min(due_ns)));
+    }
+
+    /// How long after the last report the next is due, if time alone asks for it.
+    #[inline]
+    fn wait_ns(
+        &self,
+        policy: &ReportPolicy,
+        burst_bytes: u64,
+        pause_ns: u64,
+        srtt_ns: Option<u64>,
+    ) -> u64 {
+        let delay_ns_max = u64::from(policy.delay_ns_max);
+        let Some(srtt_ns) = srtt_ns else { return delay_ns_max };
+        let trickle = &policy.trickle;
+        let is_little = burst_bytes < u64::from(trickle.bytes)
+            && self.unreported_bytes < self.report_bytes / u64::from(trickle.part);
+        let delay_ns_min = match is_little && pause_ns < u64::from(trickle.pause_ns) {
+            true => u64::from(trickle.delay_ns),
+            false => u64::from(policy.delay_ns_min),
+        };
+        let scant = &policy.scant;
+        let is_scant = self.unreported_bytes < u64::from(scant.share) * self.reported_bytes;
+        let (per_rtt, delay_ns_max) = match is_scant {
+            true => (scant.per_rtt, u64::from(scant.delay_ns_max)),
+            false => (policy.per_rtt, delay_ns_max),
+        };
+        // A trickle waits longer than a peer may allow.
+        (srtt_ns / u64::from(per_rtt)).clamp(delay_ns_min, delay_ns_max.max(delay_ns_min))
     }
 
     /// The peer announced that it has sent everything before `wire_psn`.
@@ -197,7 +192,8 @@ impl Arrivals {
     /// for, and goes with the next that is.
     #[inline]
     pub fn request_some_time(&mut self, now_ns: u64) {
-        self.due_ns.get_or_insert(now_ns + REPORT_DELAY_MAX_NS);
+        let delay_ns = u64::from(self.policy().delay_ns_max);
+        self.due_ns.get_or_insert(now_ns + delay_ns);
     }
 
     /// When a report is due.
@@ -263,6 +259,38 @@ mod tests {
         assert_eq!(reports(10_000, 64), 1 + 999 / 25, "to and fro");
         assert_eq!(reports(100_000, 64), 1000, "seldom");
         assert_eq!(reports(10_000, 4096), 200, "much");
+    }
+
+    #[test]
+    fn a_peer_that_wants_marks_soon_gets_them_soon() {
+        let due_ns = |on_mark: bool| {
+            let mut arrivals = Arrivals::new(1, 0);
+            arrivals.set_policy(ReportPolicy { on_mark, ..ReportPolicy::DEFAULT });
+            arrivals.set_credit(1 << 24);
+            arrivals.report(1000);
+            let marked_packets = 1;
+            let burst = ArrivedBurst {
+                packets: 1,
+                marked_packets,
+                bytes: 4096,
+                next_psn: 1,
+                ..Default::default()
+            };
+            arrivals.on_burst(2000, 0, &burst, Some(40_000_000));
+            arrivals.due_ns()
+        };
+        assert_eq!(due_ns(true), Some(1000 + 20_000));
+        assert_eq!(due_ns(false), Some(1000 + 1_000_000));
+    }
+
+    #[test]
+    fn a_peer_that_wants_small_reports_gets_them() {
+        let mut arrivals = Arrivals::new(1, 0);
+        arrivals.set_policy(ReportPolicy { bytes_max: 16 << 10, ..ReportPolicy::DEFAULT });
+        arrivals.set_credit(1 << 24);
+        let burst = ArrivedBurst { packets: 4, bytes: 16 << 10, next_psn: 4, ..Default::default() };
+        arrivals.on_burst(5, 0, &burst, None);
+        assert_eq!(arrivals.due_ns(), Some(5));
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! | [`pool`] | what queue pairs to one peer share: room in its sockets, number of senders |
 //! | `ecn`, `passage` | whether congestion marks and full packets pass |
 //! | [`memory`] | what a path was found to be like, for the next connection |
-//! | [`arrivals`] | the receiver's side: what came, and when to report it |
+//! | [`arrivals`], [`report_policy`] | the receiver's side: what came, and when to report it |
 //! | [`small_vec`], [`random`] | a vector with one element inline; a seeded generator |
 //!
 //! The crate knows packets and sequence numbers, and no message: whoever owns a [`Path`] says which
@@ -35,6 +35,7 @@ mod path;
 pub mod pool;
 pub mod random;
 mod reordering;
+pub mod report_policy;
 pub mod rtt;
 pub mod small_vec;
 

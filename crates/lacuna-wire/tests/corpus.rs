@@ -157,5 +157,6 @@ fn info(channels: Vec<std::net::SocketAddr>) -> QpInfo {
         credit_bytes: 212_992,
         channels,
         code: None,
+        reports: None,
     }
 }

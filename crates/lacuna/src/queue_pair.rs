@@ -15,6 +15,7 @@ use crate::handshake::Rtt;
 use crate::paths::{Remembered, now_s};
 use crate::shared::{Machine, Shared, State};
 use lacuna_code::{CodeKind, Engine};
+use lacuna_path::report_policy::ReportPolicy;
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::geometry::{Geometry, GeometryConfig};
 use lacuna_proto::placement::Placement;
@@ -187,6 +188,7 @@ pub(crate) fn info_of(qp: &lacuna_proto::qp::QueuePair, channels: Vec<SocketAddr
         credit_bytes: config.credit_bytes,
         channels,
         code: code_info(geometry),
+        reports: qp.report_policy().to_peer(),
     }
 }
 
@@ -320,7 +322,11 @@ impl QueuePair {
                 return Err(QueuePairError::Connected);
             }
             *addresses = channels.into_iter().map(Some).collect();
-            join(context, qp, addresses, peer, None, Remembered::default())
+            let writers = join(context, qp, addresses, peer, None, Remembered::default());
+            if let Some(reports) = &info.reports {
+                qp.set_report_policy(ReportPolicy::of_peer(reports));
+            }
+            writers
         };
         context.roster().hand_out(self.owner.shared.number, writers);
         if let Some(host) = host {

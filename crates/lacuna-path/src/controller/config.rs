@@ -1,6 +1,7 @@
 //! Which controller to use: kinds, their table, and the text form.
 
 use super::{AnyController, Bbr, Cubic, Fixed};
+use crate::report_policy::ReportPolicy;
 use std::str::FromStr;
 
 /// What a controller is made with.
@@ -145,6 +146,13 @@ impl ControllerConfig {
             Self::Bbr => Kind::Bbr,
             Self::Cubic => Kind::Cubic,
             Self::Fixed { .. } => Kind::Fixed,
+        }
+    }
+
+    /// When the peer is to report to this controller.
+    pub fn report_policy(&self) -> ReportPolicy {
+        match self.kind() {
+            Kind::Bbr | Kind::Cubic | Kind::Fixed => ReportPolicy::DEFAULT,
         }
     }
 

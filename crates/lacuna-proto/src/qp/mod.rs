@@ -48,6 +48,7 @@ use lacuna_path::arrivals::{Arrivals, ArrivedBurst};
 use lacuna_path::controller::{ControllerConfig, SHORT_PATH_NS, Setup, StartRate};
 use lacuna_path::memory::{PathLosses, PathRecord};
 use lacuna_path::pool::{Pool, Senders};
+use lacuna_path::report_policy::ReportPolicy;
 use lacuna_path::rtt::RttEstimator;
 use lacuna_path::small_vec::SmallVec;
 use lacuna_path::{IP_UDP_BYTES, Path, RtoConfig, pacer};
@@ -299,6 +300,18 @@ impl QueuePair {
         self.control.heard(now_ns);
         // Receives posted before the peer was known are told now.
         self.arrivals.request(now_ns);
+    }
+
+    /// When the peer is to report to this end's congestion controller.
+    pub fn report_policy(&self) -> ReportPolicy {
+        self.config.controller.report_policy()
+    }
+
+    /// Reports as the peer's congestion controller wants it. To be called after
+    /// [`QueuePair::connect`], if the peer asks for anything but the default.
+    pub fn set_report_policy(&mut self, policy: ReportPolicy) {
+        self.arrivals.set_policy(policy);
+        self.arrivals.set_credit(self.config.credit_bytes);
     }
 
     /// Whether the receive of the next send is posted, as far as known. If not,

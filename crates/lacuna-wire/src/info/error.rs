@@ -4,7 +4,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::{QpInfo, VERSION};
+use super::{QpInfo, SKIPPABLE, VERSION};
 use crate::SplitError;
 
 /// The fields of a [`QpInfo`]. The discriminants are the tags on the wire.
@@ -37,11 +37,13 @@ pub enum InfoField {
     Channels = 12,
     /// [`QpInfo::code`]; only there if there is one.
     Code = 13,
+    /// [`QpInfo::reports`]; only there if it is not the default, and skipped by who does not know it.
+    Reports = SKIPPABLE | 1,
 }
 
 impl InfoField {
     /// Every field, in the order of tags.
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 14] = [
         Self::QueuePair,
         Self::Rkey,
         Self::Qkey,
@@ -55,11 +57,15 @@ impl InfoField {
         Self::Credit,
         Self::Channels,
         Self::Code,
+        Self::Reports,
     ];
 
     /// Where a field's value is kept: its place in [`InfoField::ALL`].
     pub(super) const fn index(self) -> usize {
-        self as usize - 1
+        match self {
+            Self::Reports => Self::Code as usize,
+            _ => self as usize - 1,
+        }
     }
 
     /// The tag on the wire.
@@ -85,12 +91,14 @@ impl InfoField {
             Self::Credit => "credit_bytes",
             Self::Channels => "channels",
             Self::Code => "code",
+            Self::Reports => "reports",
         }
     }
 }
 
-// Tags count up from 1 without a gap, so the last one says how many there are.
-const _: () = assert!(InfoField::Code.index() + 1 == InfoField::ALL.len());
+// Tags count up from 1 without a gap, and then those that may be skipped, so the last one says how
+// many there are.
+const _: () = assert!(InfoField::Reports.index() + 1 == InfoField::ALL.len());
 
 impl fmt::Display for InfoField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Fields may come in any order, each at most once, and all of this version's must be there, except
-//! the erasure code, which is there if one is used. A tag that is not known is skipped if its high
+//! the erasure code, which is there if one is used, and the reports that are wished for, which are
+//! there if they are not the default. A tag that is not known is skipped if its high
 //! bit is set, otherwise it is an error: so a later version can add what an earlier one may ignore,
 //! and only that. The whole is bounded by
 //! [`QpInfo::BYTES_MAX`]; a reader needs no larger buffer.
@@ -45,8 +46,8 @@ const FAMILY_IPV4: u8 = 4;
 const FAMILY_IPV6: u8 = 6;
 /// Family, port and the longer kind of address.
 const ADDRESS_BYTES_MAX: usize = 1 + 2 + 16;
-/// The values of all fields but the channels: eight of 4 bytes, and 8 + 7 + 3 + 1.
-const SCALAR_BYTES: usize = 8 * 4 + 8 + 7 + 3 + 1;
+/// The values of all fields but the channels: eight of 4 bytes, and 8 + 7 + 3 + 1, and the reports.
+const SCALAR_BYTES: usize = 8 * 4 + 8 + 7 + 3 + 1 + ReportsInfo::BYTES;
 /// The longest description that this version writes.
 const EMITTED_BYTES_MAX: usize = HEADER_BYTES
     + InfoField::ALL.len() * FIELD_HEADER_BYTES
@@ -83,6 +84,56 @@ pub struct QpInfo {
     pub channels: Vec<SocketAddr>,
     /// The erasure code of its messages, if they have one.
     pub code: Option<CodeInfo>,
+    /// When the peer is to report what it received, if not by the default.
+    pub reports: Option<ReportsInfo>,
+}
+
+/// When a receiver is to report, as the congestion controller of the sender wants it. Which numbers
+/// are sensible, and which a receiver grants, is the protocol's to say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReportsInfo {
+    /// Unreported bytes after which a report is due.
+    pub bytes_max: u32,
+    /// Shortest time between two reports that time alone asks for.
+    pub delay_ns_min: u32,
+    /// Longest time between an arrival and its report.
+    pub delay_ns_max: u32,
+    /// Shortest time between a report and the next for the sake of a gap.
+    pub gap_delay_ns_min: u32,
+    /// Reports per round trip.
+    pub per_rtt: u32,
+    /// Whether a congestion mark is reported as soon as a gap is.
+    pub on_mark: bool,
+}
+
+impl ReportsInfo {
+    const BYTES: usize = 5 * 4 + 1;
+
+    /// ```text
+    /// | bytes 4 | delay min 4 | delay max 4 | gap delay 4 | per round trip 4 | flags 1: on mark 0x01 |
+    /// ```
+    fn emit(self, out: &mut Vec<u8>) {
+        let Self { bytes_max, delay_ns_min, delay_ns_max, gap_delay_ns_min, per_rtt, on_mark } =
+            self;
+        let words = [bytes_max, delay_ns_min, delay_ns_max, gap_delay_ns_min, per_rtt];
+        words.iter().for_each(|word| out.extend(word.to_be_bytes()));
+        out.push(u8::from(on_mark));
+    }
+
+    fn parse(bytes: [u8; Self::BYTES]) -> Self {
+        let word = |index: usize| {
+            let at = index * 4;
+            u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        Self {
+            bytes_max: word(0),
+            delay_ns_min: word(1),
+            delay_ns_max: word(2),
+            gap_delay_ns_min: word(3),
+            per_rtt: word(4),
+            on_mark: bytes[Self::BYTES - 1] & 1 != 0,
+        }
+    }
 }
 
 /// The erasure code of a queue pair's messages. Which numbers make a code is the protocol's to say.
@@ -139,7 +190,12 @@ impl QpInfo {
         out.extend(VERSION.to_be_bytes());
         out.extend([0; 2]);
         for field in InfoField::ALL {
-            if field == InfoField::Code && self.code.is_none() {
+            let is_there = match field {
+                InfoField::Code => self.code.is_some(),
+                InfoField::Reports => self.reports.is_some(),
+                _ => true,
+            };
+            if !is_there {
                 continue;
             }
             let header_at = out.len();
@@ -161,6 +217,9 @@ impl QpInfo {
                     self.channels.iter().for_each(|address| emit_address(*address, &mut out));
                 }
                 InfoField::Code => self.code.into_iter().for_each(|code| code.emit(&mut out)),
+                InfoField::Reports => {
+                    self.reports.into_iter().for_each(|reports| reports.emit(&mut out));
+                }
             }
             set_length(&mut out, header_at + 2, header_at + FIELD_HEADER_BYTES);
         }
@@ -195,6 +254,10 @@ impl QpInfo {
             code: match fields.values[F::Code.index()] {
                 None => None,
                 Some(_) => Some(CodeInfo::parse(fields.array(F::Code)?)?),
+            },
+            reports: match fields.values[F::Reports.index()] {
+                None => None,
+                Some(_) => Some(ReportsInfo::parse(fields.array(F::Reports)?)),
             },
         })
     }

@@ -17,8 +17,18 @@ fn info() -> QpInfo {
         credit_bytes: 212_992,
         channels: vec!["192.0.2.1:4791".parse().unwrap(), "[2001:db8::2]:4792".parse().unwrap()],
         code: None,
+        reports: None,
     }
 }
+
+const REPORTS: ReportsInfo = ReportsInfo {
+    bytes_max: 16_384,
+    delay_ns_min: 20_000,
+    delay_ns_max: 100_000,
+    gap_delay_ns_min: 10_000,
+    per_rtt: 8,
+    on_mark: true,
+};
 
 const CODE: CodeInfo = CodeInfo { kind: 2, data_chunks: 32, parity_chunks: 8, interleave: 3 };
 
@@ -75,7 +85,8 @@ fn bytes() {
 #[test]
 fn the_longest_description_is_as_long_as_reckoned() {
     let address = "[2001:db8::2]:4792".parse().unwrap();
-    let info = QpInfo { channels: vec![address; CHANNELS_MAX], code: Some(CODE), ..info() };
+    let channels = vec![address; CHANNELS_MAX];
+    let info = QpInfo { channels, code: Some(CODE), reports: Some(REPORTS), ..info() };
     assert_eq!(info.emit().len(), EMITTED_BYTES_MAX);
     assert_eq!(QpInfo::parse(&info.emit()), Ok(info));
 }
@@ -163,7 +174,8 @@ fn values_out_of_range_name_the_field() {
 
 #[test]
 fn values_of_the_wrong_size_name_the_field() {
-    for field in InfoField::ALL.into_iter().filter(|field| *field != InfoField::Code) {
+    let is_optional = |field: &InfoField| matches!(field, InfoField::Code | InfoField::Reports);
+    for field in InfoField::ALL.into_iter().filter(|field| !is_optional(field)) {
         let error = parse_with(field, &[4; 2]).unwrap_err();
         assert_eq!(error, InfoError::Length { field, found: 2 });
     }
@@ -181,6 +193,22 @@ fn a_code_is_told_only_if_there_is_one() {
     let none = [fields(), vec![0, 13, 0, 7, 2, 32, 8, 0, 0, 0, 0]].concat();
     let error = InfoError::Range { field, found: 0, min: 1, max: u32::MAX.into() };
     assert_eq!(parse_fields(&none), Err(error));
+}
+
+#[test]
+fn reports_are_told_only_if_they_are_not_the_default_and_in_a_field_that_may_be_skipped() {
+    let info = QpInfo { reports: Some(REPORTS), ..info() };
+    let bytes = info.emit();
+    #[rustfmt::skip]
+    assert_eq!(bytes[BYTES.len()..], [
+        0x80, 1, 0, 21, 0, 0, 0x40, 0, 0, 0, 0x4e, 0x20, 0, 1, 0x86, 0xa0, 0, 0, 0x27, 0x10,
+        0, 0, 0, 8, 1,
+    ]);
+    assert_ne!(InfoField::Reports.tag() & SKIPPABLE, 0);
+    assert_eq!(QpInfo::parse(&bytes), Ok(info));
+    let field = InfoField::Reports;
+    let cut = [fields(), vec![0x80, 1, 0, 2, 2, 32]].concat();
+    assert_eq!(parse_fields(&cut), Err(InfoError::Length { field, found: 2 }));
 }
 
 #[test]

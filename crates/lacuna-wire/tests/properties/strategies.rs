@@ -2,8 +2,8 @@
 
 use lacuna_wire::{
     Ack, CHANNELS_MAX, Cancel, CancelReason, ChannelReport, CodeInfo, ControlHeader, DataHeader,
-    Flush, FlushMark, Frame, ImmediateSplit, Probe, ProbeReply, QpInfo, Qpn, Receives, Report, Run,
-    RunList, U64List,
+    Flush, FlushMark, Frame, ImmediateSplit, Probe, ProbeReply, QpInfo, Qpn, Receives, Report,
+    ReportsInfo, Run, RunList, U64List,
 };
 use proptest::{collection::vec, option, prelude::*};
 
@@ -197,12 +197,17 @@ pub(crate) fn any_info() -> impl Strategy<Value = QpInfo> {
         let interleave = interleave.get();
         CodeInfo { kind, data_chunks: k, parity_chunks: m, interleave }
     });
+    let reports = any::<([u32; 5], bool)>().prop_map(|(words, on_mark)| {
+        let [bytes_max, delay_ns_min, delay_ns_max, gap_delay_ns_min, per_rtt] = words;
+        ReportsInfo { bytes_max, delay_ns_min, delay_ns_max, gap_delay_ns_min, per_rtt, on_mark }
+    });
     (
         (Qpn::QUEUE_PAIR_MIN..=Qpn::QUEUE_PAIR_MAX, any::<u32>(), any::<u32>()),
         (1..=65_468u32, 1..=u32::MAX, any_split(), 1..=8u8, 1..=u32::MAX),
         (1..=u64::MAX, PSN, any::<u32>(), vec(address, 1..=CHANNELS_MAX), option::of(code)),
+        option::of(reports),
     )
-        .prop_map(|((queue_pair, rkey, qkey), sizes, last)| QpInfo {
+        .prop_map(|((queue_pair, rkey, qkey), sizes, last, reports)| QpInfo {
             queue_pair,
             rkey,
             qkey,
@@ -216,6 +221,7 @@ pub(crate) fn any_info() -> impl Strategy<Value = QpInfo> {
             credit_bytes: last.2,
             channels: last.3,
             code: last.4,
+            reports,
         })
 }
 

@@ -49,6 +49,7 @@ use crate::shared::{Machine, Shared};
 use early::Early;
 use exchange::{Ended, Exchange};
 use lacuna_datapath::{families, tcp_path};
+use lacuna_path::report_policy::ReportPolicy;
 use lacuna_proto::geometry::Geometry;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::probe::{MTU_CANDIDATES, ProbeOutcome, Prober, candidates_within};
@@ -103,6 +104,8 @@ struct Terms {
     config: ConnectionConfig,
     geometry: Geometry,
     peer: Peer,
+    /// When the peer wants reports, if not by the default.
+    reports: Option<ReportPolicy>,
     addresses: Vec<Option<SocketAddr>>,
     rtt: Option<Rtt>,
     patience: Duration,
@@ -263,7 +266,8 @@ pub(crate) fn connect(
     let config = ConnectionConfig { mtu_bytes: is_mtu_given.then_some(found), ..config };
     let rtt = Some(measured.unwrap_or(rtt));
     let heir = keeps.then(|| Heir::Connecting(context.idle().clone(), exchange.peer));
-    let terms = Terms { config, geometry, peer, addresses, rtt, patience, heir };
+    let reports = info.reports.as_ref().map(ReportPolicy::of_peer);
+    let terms = Terms { config, geometry, peer, reports, addresses, rtt, patience, heir };
     let agreed = reservation.settle(context, &keys, terms, exchange);
     Ok(Connected::Agreed(Box::new(agreed)))
 }
@@ -339,6 +343,8 @@ pub(crate) fn answer(
         config,
         geometry,
         peer: hello.end.peer(),
+        // A hello does not say: no controller of this version wants any but the default.
+        reports: None,
         addresses: addresses(peer_host, ports),
         rtt: path.map(|path| Rtt::Guessed(path.rtt_ns, path.rtt_ns)),
         patience: patience(exchange.left()?),
@@ -495,7 +501,7 @@ impl Reservation {
     /// Makes the queue pair that both ends have agreed on, connected, and takes
     /// in what came for it.
     fn settle(self, context: &Context, keys: &Keys, terms: Terms, exchange: Exchange) -> Agreed {
-        let Terms { config, geometry, peer, addresses, rtt, patience, heir } = terms;
+        let Terms { config, geometry, peer, reports, addresses, rtt, patience, heir } = terms;
         let rtt_ns = rtt.map(Rtt::most_ns);
         let Self { owner } = self;
         let shared = &owner.shared;
@@ -508,6 +514,9 @@ impl Reservation {
         let rtt = remembered.rtt_ns.map(Rtt::Measured).or(rtt);
         let mut qp = protocol(shared.number, &config, geometry, keys, 0);
         let writers = join(context, &mut qp, &addresses, peer, rtt, remembered);
+        if let Some(reports) = reports {
+            qp.set_report_policy(reports);
+        }
         qp.prove(now_ns, patience.as_nanos() as u64);
         {
             let mut state = shared.lock();
