@@ -44,8 +44,9 @@
 //!   a fiftieth of the path. How much is left to them, and how often is probed,
 //!   depends on whether they yield: see `crowd.rs`.
 //! - *A queue that came at once is drained at once*: see `surge.rs`.
-//! - *Room that others of this end leave is asked for at once*, and among them no flow
-//!   is slower than the smallest window in a round trip: see `room.rs`.
+//! - *When half of the flows from this host to the same peer have finished, a flow probes at once*,
+//!   and beside siblings no flow is slower than the smallest window in a round trip: see
+//!   `sibling_flows.rs`.
 //! - *Cruising gives way to a queue*, a little: a largest rate of several
 //!   seconds is too large by what hosts do to times, and where the draft lets a
 //!   queue of one's own grow up to the window, here it drains.
@@ -71,7 +72,7 @@ mod crowd;
 mod model;
 mod probe_bw;
 mod probe_rtt;
-mod room;
+mod sibling_flows;
 mod start;
 mod startup;
 mod surge;
@@ -82,7 +83,7 @@ use crowd::{Crowd, Others};
 use model::{ExtraAcked, Latest, MaxBandwidth, MinRtt, RoundMean, Rounds, times};
 use probe_bw::Cycle;
 use probe_rtt::ProbeRtt;
-use room::Room;
+use sibling_flows::SiblingFlows;
 use start::Start;
 use startup::FullBandwidth;
 use surge::Surge;
@@ -200,7 +201,7 @@ pub struct Bbr {
     congestion: Congestion,
     crowd: Crowd,
     surge: Surge,
-    room: Room,
+    siblings: SiblingFlows,
     cycle: Cycle,
     probe_rtt: ProbeRtt,
     /// `bw_shortterm` and `inflight_shortterm`, while they bound anything
@@ -242,7 +243,7 @@ impl Bbr {
             congestion: Congestion::new(setup.packet_bytes),
             crowd: Crowd::default(),
             surge: Surge::default(),
-            room: Room::default(),
+            siblings: SiblingFlows::default(),
             cycle: Cycle::new(setup.seed),
             probe_rtt: ProbeRtt::default(),
             shortterm_rate: None,
@@ -495,7 +496,7 @@ impl Bbr {
         let permille = if has_room { PACING_PERMILLE.1 } else { PACING_PERMILLE.0 };
         let paced = u128::from(self.rate()) * u128::from(gain * permille) / 100_000;
         let paced = self.with_own_loss(u64::try_from(paced).unwrap_or(u64::MAX));
-        let paced = if paced > 0 { paced.max(self.least_among_others()) } else { 0 };
+        let paced = if paced > 0 { paced.max(self.least_among_siblings()) } else { 0 };
         if paced > 0 && (self.full.is_reached() || paced > self.pacing_rate) {
             self.pacing_rate = paced;
         }
@@ -563,7 +564,7 @@ impl Controller for Bbr {
         self.check_start(sample);
         self.check_startup_done(sample);
         self.check_drain_done(sample);
-        self.check_room(sample);
+        self.check_sibling_flows(sample);
         self.update_cycle(sample);
         self.check_probe_rtt(sample);
         self.latest.advance(sample.rate.as_ref());
@@ -584,7 +585,7 @@ impl Controller for Bbr {
             Signal::Silence => self.on_start_silence(),
             Signal::Shares(shares) => {
                 self.shares = shares.host.max(1);
-                self.room.set_flows(shares.path.max(1));
+                self.siblings.set_flows(shares.path.max(1));
             }
         }
     }

@@ -156,7 +156,7 @@ impl Bbr {
         self.cycle.acks = Acks::Stopping;
         self.rounds.restart(sample.delivered_bytes);
         self.end_mean();
-        self.room.on_probed(self.max_bandwidth.get());
+        self.siblings.on_probed(self.max_bandwidth.get());
         self.state = State::Down;
     }
 
