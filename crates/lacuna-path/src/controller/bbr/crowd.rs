@@ -64,7 +64,7 @@ impl Crowd {
         }
     }
 
-    pub(super) fn is_there(&self) -> bool {
+    fn is_there(&self) -> bool {
         self.others() != Others::Unseen
     }
 

@@ -76,17 +76,17 @@ mod sibling_flows;
 mod start;
 mod startup;
 mod surge;
+mod verdict;
 
 use super::{Controller, Limits, SHORT_PATH_NS, Sample, Setup, Signal, StartRate};
-use congestion::{Congestion, Load};
-use crowd::{Crowd, Others};
+use congestion::Load;
+use crowd::Others;
 use model::{ExtraAcked, Latest, MaxBandwidth, MinRtt, RoundMean, Rounds, times};
 use probe_bw::Cycle;
 use probe_rtt::ProbeRtt;
-use sibling_flows::SiblingFlows;
 use start::Start;
 use startup::FullBandwidth;
-use surge::Surge;
+use verdict::{Judge, Verdict};
 
 /// Enough to fill segmentation offload from the first burst on, and a train long
 /// enough to measure. Also where many of one owner begin together: divided among them, down
@@ -198,10 +198,7 @@ pub struct Bbr {
     latest: Latest,
     extra_acked: ExtraAcked,
     full: FullBandwidth,
-    congestion: Congestion,
-    crowd: Crowd,
-    surge: Surge,
-    siblings: SiblingFlows,
+    judge: Judge,
     cycle: Cycle,
     probe_rtt: ProbeRtt,
     /// `bw_shortterm` and `inflight_shortterm`, while they bound anything
@@ -240,10 +237,7 @@ impl Bbr {
             latest: Latest::default(),
             extra_acked: ExtraAcked::default(),
             full: FullBandwidth::default(),
-            congestion: Congestion::new(setup.packet_bytes),
-            crowd: Crowd::default(),
-            surge: Surge::default(),
-            siblings: SiblingFlows::default(),
+            judge: Judge::new(setup.packet_bytes),
             cycle: Cycle::new(setup.seed),
             probe_rtt: ProbeRtt::default(),
             shortterm_rate: None,
@@ -319,7 +313,7 @@ impl Bbr {
         let rate = match self.state {
             // Among others a bound from a loss that was theirs must not keep the
             // probing from showing.
-            State::Up if self.crowd.is_there() => self.max_bandwidth.get() / 100 * 125,
+            State::Up if self.verdict().has_others() => self.max_bandwidth.get() / 100 * 125,
             _ => self.max_bandwidth.get(),
         };
         Some(bytes.max(self.needed_bytes(rate)))
@@ -343,7 +337,7 @@ impl Bbr {
     /// How long packets wait behind those of others who keep a queue.
     fn others_ns(&self) -> u64 {
         let min_rtt_ns = self.min_rtt.get().unwrap_or(0);
-        match self.crowd.is_there() {
+        match self.verdict().has_others() {
             true => self.smoothed_rtt_ns.saturating_sub(min_rtt_ns),
             false => 0,
         }
@@ -363,7 +357,16 @@ impl Bbr {
     }
 
     fn own_loss_ppm(&self) -> u64 {
-        self.congestion.own_loss_ppm().min(OWN_LOSS_PPM_MAX)
+        self.verdict().own_loss_ppm.min(OWN_LOSS_PPM_MAX)
+    }
+
+    fn verdict(&self) -> &Verdict {
+        self.judge.verdict()
+    }
+
+    /// Whether it doubles now, in whichever state.
+    fn is_doubling(&self) -> bool {
+        self.state == State::Startup || self.judge.is_doubling()
     }
 
     fn is_short(&self) -> bool {
@@ -379,14 +382,8 @@ impl Bbr {
         self.smoothed_rtt_ns = sample.smoothed_rtt_ns;
         let min_rtt_ns = self.min_rtt.get().unwrap_or(0);
         let load = self.load(sample);
-        self.congestion.on_report(sample, min_rtt_ns, self.rounds.is_start(), load);
-        self.surge.on_report(
-            sample.rtt_ns(),
-            min_rtt_ns,
-            self.rounds.is_start(),
-            self.congestion.has_queue(),
-            sample.in_flight_bytes <= self.inflight(100),
-        );
+        let is_drained = sample.in_flight_bytes <= self.inflight(100);
+        self.judge.on_report(sample, min_rtt_ns, self.rounds.is_start(), load, is_drained);
         self.latest.on_report(rate, sample.delivered_bytes);
         let round = self.round_mean.on_report(sample, self.rounds.is_start());
         let latest = rate.map(|rate| (rate.rate, rate.is_app_limited));
@@ -439,7 +436,7 @@ impl Bbr {
         if !self.latest.is_round_start() {
             return;
         }
-        let congested = self.congestion.take_round();
+        let congested = self.judge.take_round();
         // Draining is an answer already.
         let is_answered = self.state == State::Drain || self.start.is_active();
         if !congested || self.state.is_probing() || is_answered {
@@ -447,7 +444,7 @@ impl Bbr {
         }
         let rate = self.shortterm_rate.unwrap_or_else(|| self.max_bandwidth.get());
         let bytes = self.shortterm_bytes.unwrap_or(self.window_bytes);
-        let least = match self.crowd.is_there() {
+        let least = match self.verdict().has_others() {
             true => self.max_bandwidth.get() / 100 * CROWDED_BETA_PERCENT,
             false => rate / 100 * BETA_PERCENT,
         };
@@ -461,20 +458,21 @@ impl Bbr {
     }
 
     fn reset_congestion_signals(&mut self) {
-        self.congestion.take_round();
+        self.judge.take_round();
         self.latest.reset();
     }
 
     // ---- control parameters [5.6] ----
 
     fn gain(&self) -> u64 {
-        match (self.state, self.crowd.others()) {
+        let verdict = self.verdict();
+        match (self.state, verdict.others) {
             (state, _) if self.restarts && state.is_probe_bw() => 100,
-            (State::Down | State::Cruise, Others::Unseen) if self.surge.is_draining() => SURGE_GAIN,
+            (State::Down | State::Cruise, Others::Unseen) if verdict.is_surging => SURGE_GAIN,
             (State::Cruise, Others::Yielding) => YIELDING_GAINS.0,
             (State::Up, Others::Yielding) => YIELDING_GAINS.1,
             (State::Up, Others::Unseen) if self.is_doubling() => State::Startup.pacing_gain(),
-            (State::Cruise, Others::Unseen) if self.congestion.has_queue() => QUEUED_CRUISE_GAIN,
+            (State::Cruise, Others::Unseen) if verdict.has_queue => QUEUED_CRUISE_GAIN,
             (state, _) => state.pacing_gain(),
         }
     }
@@ -492,11 +490,14 @@ impl Bbr {
             return;
         }
         let gain = self.gain();
-        let has_room = self.longterm_bytes.is_none() && !self.crowd.is_there();
+        let has_room = self.longterm_bytes.is_none() && !self.verdict().has_others();
         let permille = if has_room { PACING_PERMILLE.1 } else { PACING_PERMILLE.0 };
         let paced = u128::from(self.rate()) * u128::from(gain * permille) / 100_000;
         let paced = self.with_own_loss(u64::try_from(paced).unwrap_or(u64::MAX));
-        let paced = if paced > 0 { paced.max(self.least_among_siblings()) } else { 0 };
+        let paced = match paced {
+            0 => 0,
+            paced => paced.max(self.judge.rate_min(self.packet_bytes, self.smoothed_rtt_ns)),
+        };
         if paced > 0 && (self.full.is_reached() || paced > self.pacing_rate) {
             self.pacing_rate = paced;
         }
@@ -585,7 +586,7 @@ impl Controller for Bbr {
             Signal::Silence => self.on_start_silence(),
             Signal::Shares(shares) => {
                 self.shares = shares.host.max(1);
-                self.siblings.set_flows(shares.path.max(1));
+                self.judge.set_flows(shares.path.max(1));
             }
         }
     }

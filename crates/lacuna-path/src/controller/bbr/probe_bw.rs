@@ -106,6 +106,20 @@ impl Cycle {
 }
 
 impl Bbr {
+    /// Begins to double if siblings have left room.
+    pub(super) fn check_sibling_flows(&mut self, sample: &Sample) {
+        let is_beginning = !self.full.is_reached() || self.start.is_active();
+        self.judge.note_siblings(self.state == State::Up, is_beginning);
+        let may_double = self.state.is_probe_bw() && !is_beginning && !self.is_short();
+        let rate = self.max_bandwidth.get();
+        if may_double && self.judge.have_siblings_left_room(sample.now_ns, rate) {
+            self.reset_shortterm();
+            self.longterm_bytes = None;
+            self.start_up(sample);
+            self.judge.begin_doubling(sample.now_ns);
+        }
+    }
+
     /// `BBRUpdateProbeBWCyclePhase` [5.3.3.6].
     pub(super) fn update_cycle(&mut self, sample: &Sample) {
         if !self.full.is_reached() || self.start.is_active() {
@@ -113,13 +127,11 @@ impl Bbr {
         }
         if self.rounds.is_start() {
             self.cycle.rounds += 1;
-            let is_even =
-                matches!(self.state, State::Down | State::Cruise) && !self.surge.is_draining();
-            let own_ppm = self.congestion.own_loss_ppm();
-            self.crowd.on_round(self.congestion.has_queue(), is_even, own_ppm);
+            let is_even = matches!(self.state, State::Down | State::Cruise);
+            self.judge.on_round(is_even);
         }
-        self.crowd.on_report(sample.newly_delivered_bytes, sample.newly_lost_bytes);
-        self.cycle.saw_queue |= self.congestion.has_queue() || self.congestion.is_now();
+        self.judge.on_cycle_report(sample.newly_delivered_bytes, sample.newly_lost_bytes);
+        self.cycle.saw_queue |= self.verdict().has_queue || self.verdict().is_congested;
         self.adapt_longterm(sample);
         match self.state {
             State::Down => {
@@ -150,20 +162,20 @@ impl Bbr {
 
     pub(super) fn start_down(&mut self, sample: &Sample) {
         self.reset_congestion_signals();
-        self.crowd.on_cycle(|lost, sent, own_ppm| self.congestion.is_overflow(lost, sent, own_ppm));
+        self.judge.on_cycle();
         self.cycle.pick_wait();
         self.cycle.began_ns = sample.now_ns;
         self.cycle.acks = Acks::Stopping;
         self.rounds.restart(sample.delivered_bytes);
         self.end_mean();
-        self.siblings.on_probed(self.max_bandwidth.get());
+        self.judge.on_probed(self.max_bandwidth.get());
         self.state = State::Down;
     }
 
     /// What was sent from here on is paced otherwise: it gets a mean of its own.
     fn end_mean(&mut self) {
         let half = self.path_times(self.max_bandwidth.get(), 50);
-        if !self.crowd.is_there()
+        if !self.verdict().has_others()
             && self.round_mean.bytes() >= half
             && let Some((rate, is_app_limited)) = self.round_mean.end()
             && !is_app_limited
@@ -189,14 +201,15 @@ impl Bbr {
     /// `BBRIsTimeToProbeBW` [5.3.3.5.3]: begins to, if so.
     fn check_refill(&mut self, sample: &Sample) -> bool {
         let reno_rounds = (self.target_bytes() / self.packet_bytes).min(RENO_ROUNDS_MAX);
-        let rounds = match self.crowd.others() {
+        let rounds = match self.verdict().others {
             Others::Unseen => reno_rounds,
             Others::Yielding => reno_rounds.min(YIELDING_ROUNDS),
             Others::Unmoved => reno_rounds.min(UNMOVED_ROUNDS),
         };
         let is_time = self.cycle.elapsed_ns(sample.now_ns) > self.cycle.wait_ns
             || (self.cycle.rounds >= rounds.max(1)
-                && (self.crowd.is_there() || self.cycle.elapsed_ns(sample.now_ns) > ROUNDS_NS_MIN));
+                && (self.verdict().has_others()
+                    || self.cycle.elapsed_ns(sample.now_ns) > ROUNDS_NS_MIN));
         if is_time {
             self.reset_shortterm();
             self.cycle.up_rounds = 0;
@@ -209,7 +222,7 @@ impl Bbr {
 
     /// `BBRIsTimeToCruise`.
     fn is_time_to_cruise(&self, sample: &Sample) -> bool {
-        let rounds = match self.crowd.others() {
+        let rounds = match self.verdict().others {
             Others::Unseen | Others::Yielding => DRAIN_ROUNDS,
             // Who takes any room at once leaves none to see the queue drain by.
             Others::Unmoved => 1,
@@ -223,7 +236,7 @@ impl Bbr {
 
     /// Whether to stay in Down, to see what the path loses under little load.
     fn looks(&self, sample: &Sample) -> bool {
-        self.cycle.rounds < LOOK_ROUNDS && self.congestion.wants_low_load(sample.now_ns)
+        self.cycle.rounds < LOOK_ROUNDS && self.judge.wants_low_load(sample.now_ns)
     }
 
     /// `BBRIsTimeToGoDown`, and the deviation that the module's text names.
@@ -235,7 +248,7 @@ impl Bbr {
             return false;
         }
         // Beside others, what more is sent shows in a whole round or not at all.
-        let round_ns = match self.crowd.is_there() {
+        let round_ns = match self.verdict().has_others() {
             true => sample.smoothed_rtt_ns,
             false => self.min_rtt.get().unwrap_or(0),
         };
@@ -247,11 +260,11 @@ impl Bbr {
         // milliseconds of a queue may be the host's doing. Beside others there is
         // one anyway, and to wait for more of it would be taking.
         let min_rtt_ns = self.min_rtt.get().unwrap_or(0);
-        let longer_ns = if self.crowd.is_there() { 0 } else { min_rtt_ns / UP_QUEUE_PART };
+        let longer_ns = if self.verdict().has_others() { 0 } else { min_rtt_ns / UP_QUEUE_PART };
         let least_ns = min_rtt_ns.saturating_add(longer_ns);
         let has_queue = sample.in_flight_bytes >= full
             && sample.smoothed_rtt_ns >= least_ns
-            && self.congestion.has_queue();
+            && self.verdict().has_queue;
         self.full.is_now() || (lasted && has_queue)
     }
 
@@ -274,7 +287,7 @@ impl Bbr {
             }
         }
         let Some(rate) = rate else { return };
-        if self.congestion.is_now() {
+        if self.verdict().is_congested {
             if self.cycle.is_answer {
                 // `BBRHandleInflightTooHigh`
                 self.cycle.is_answer = false;

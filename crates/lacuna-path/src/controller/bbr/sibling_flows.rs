@@ -12,9 +12,6 @@
 //! double. And siblings that come back would find their share taken each time: beside as many as at
 //! its last doubling, a flow waits as long as between two probings.
 
-use super::{Bbr, MIN_PACKETS, Others, Sample, State};
-use crate::delivery::rate_of;
-
 /// Time between two doublings beside as many others: as between two probings [5.3.3.5.3].
 const AGAIN_NS: u64 = 2_000_000_000;
 
@@ -37,9 +34,19 @@ impl SiblingFlows {
         self.flows = flows;
     }
 
-    fn begin_doubling(&mut self, now_ns: u64) {
+    pub(super) fn begin_doubling(&mut self, now_ns: u64) {
         self.is_doubling = true;
         self.last = Some((now_ns, self.flows));
+    }
+
+    /// Whether the flow doubles into the room that siblings have left.
+    pub(super) fn is_doubling(&self) -> bool {
+        self.is_doubling
+    }
+
+    /// Whether there are any.
+    pub(super) fn has_any(&self) -> bool {
+        self.flows > 1
     }
 
     /// Probing upwards has come to its end.
@@ -53,56 +60,21 @@ impl SiblingFlows {
         });
     }
 
-    /// A flow that begins doubles anyway.
-    fn on_report(&mut self, is_beginning: bool) {
+    /// Takes in a report, `is_probing_up` or not. A flow that begins doubles anyway.
+    pub(super) fn on_report(&mut self, is_probing_up: bool, is_beginning: bool) {
+        self.is_doubling &= is_probing_up;
         let anew = is_beginning || self.is_doubling;
         self.flows_max = if anew { self.flows } else { self.flows_max.max(self.flows) };
     }
 
     /// Whether there may be twice the rate to have.
-    fn have_left_room(&self, now_ns: u64, rate: u64) -> bool {
+    pub(super) fn have_left_room(&self, now_ns: u64, rate: u64) -> bool {
         let is_known =
             self.found.is_some_and(|(found, beside)| self.flows >= beside && rate > found / 2);
         let is_again = self.last.is_some_and(|(last_ns, beside)| {
             self.flows >= beside && now_ns.saturating_sub(last_ns) < AGAIN_NS
         });
         self.flows <= self.flows_max / 2 && !is_known && !is_again
-    }
-}
-
-impl Bbr {
-    /// Begins to double if siblings have left room.
-    pub(super) fn check_sibling_flows(&mut self, sample: &Sample) {
-        if self.state != State::Up {
-            self.siblings.is_doubling = false;
-        }
-        let rate = self.max_bandwidth.get();
-        let is_beginning = !self.full.is_reached() || self.start.is_active();
-        self.siblings.on_report(is_beginning);
-        let is_quiet = !self.congestion.has_queue() && self.crowd.others() == Others::Unseen;
-        let may_double = self.state.is_probe_bw() && !is_beginning && !self.is_short();
-        if may_double && is_quiet && self.siblings.have_left_room(sample.now_ns, rate) {
-            self.reset_shortterm();
-            self.longterm_bytes = None;
-            self.start_up(sample);
-            self.siblings.begin_doubling(sample.now_ns);
-        }
-    }
-
-    /// The lowest rate that a flow with siblings is paced at: the smallest window [2.7] in a round
-    /// trip, the queue counted, so that many siblings slow themselves down. The estimate falls
-    /// below that rate where their queue overflows again and again, and one packet in a round trip
-    /// finds no bandwidth.
-    pub(super) fn least_among_siblings(&self) -> u64 {
-        match self.siblings.flows > 1 && self.smoothed_rtt_ns > 0 {
-            true => rate_of(MIN_PACKETS * self.packet_bytes, self.smoothed_rtt_ns),
-            false => 0,
-        }
-    }
-
-    /// Whether it doubles now, in whichever state.
-    pub(super) fn is_doubling(&self) -> bool {
-        self.state == State::Startup || self.siblings.is_doubling
     }
 }
 
@@ -115,11 +87,11 @@ mod tests {
         let mut siblings = SiblingFlows::default();
         for (index, (rate, flows)) in probed.iter().enumerate() {
             siblings.set_flows(*flows);
-            siblings.on_report(index == 0);
+            siblings.on_report(true, index == 0);
             siblings.on_probed(*rate);
         }
         siblings.set_flows(flows);
-        siblings.on_report(false);
+        siblings.on_report(true, false);
         siblings
     }
 
@@ -146,12 +118,12 @@ mod tests {
         assert!(siblings.have_left_room(0, 10));
         siblings.begin_doubling(0);
         siblings.set_flows(40);
-        siblings.on_report(false);
+        siblings.on_report(true, false);
         siblings.on_probed(20);
-        siblings.on_report(false);
+        siblings.on_report(true, false);
         assert!(!siblings.have_left_room(0, 20));
         siblings.set_flows(20);
-        siblings.on_report(false);
+        siblings.on_report(true, false);
         assert!(siblings.have_left_room(0, 20));
     }
 
@@ -161,12 +133,12 @@ mod tests {
         let mut leave_again = |now_ns| {
             for flows in [5, 1] {
                 siblings.set_flows(flows);
-                siblings.on_report(false);
+                siblings.on_report(true, false);
             }
             let have_left = siblings.have_left_room(now_ns, 20);
             if have_left {
                 siblings.begin_doubling(now_ns);
-                siblings.on_report(false);
+                siblings.on_report(true, false);
                 siblings.is_doubling = false;
             }
             have_left

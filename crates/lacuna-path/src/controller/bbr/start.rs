@@ -305,14 +305,14 @@ impl Bbr {
                 // Too much at once for the queue, which says nothing of the rate:
                 // from here on it is doubled, and paced.
                 self.start.flights = 1;
-                self.congestion.forgive();
+                self.judge.forgive();
             }
         }
         let takes_all = !matches!(self.start.phase, Phase::Unvalidated { .. });
         if is_new && (takes_all || is_of_train) {
             self.start.add_to_train(sample);
         }
-        self.start.saw_queue |= self.congestion.has_queue() || self.congestion.is_now();
+        self.start.saw_queue |= self.verdict().has_queue || self.verdict().is_congested;
         match self.start.phase {
             Phase::Reconnaissance => self.reconnoitre(sample),
             Phase::Unvalidated { from_bytes } => {
@@ -450,7 +450,7 @@ impl Bbr {
 
     /// The path may carry much more than the train or the memory said: if probing upwards meets no end, the flow doubles after all.
     fn doubt(&mut self, rate: u64, rounds: u64) {
-        if self.state != State::Up || self.congestion.has_queue() {
+        if self.state != State::Up || self.verdict().has_queue {
             self.start.phase = Phase::Done;
         } else if self.rounds.is_start() {
             self.start.phase = Phase::Doubting { rate, rounds: rounds + 1 };
@@ -473,7 +473,7 @@ impl Bbr {
                     < u128::from(self.start.rate) * u128::from(SHORTFALL_PERCENT)
             })
         };
-        self.congestion.is_now() || (self.congestion.has_queue() && falls_short())
+        self.verdict().is_congested || (self.verdict().has_queue && falls_short())
     }
 
     /// Safe retreat.

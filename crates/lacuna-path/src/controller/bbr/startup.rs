@@ -65,8 +65,8 @@ impl Bbr {
         // it does, and has no share of the path yet: while its rate grows, it
         // goes on.
         let grows = self.start.met_queue() && self.full.rounds == 0;
-        let is_ours = !grows || self.congestion.is_heavy();
-        if self.congestion.is_now() && is_ours && !self.full.is_reached() {
+        let is_ours = !grows || self.verdict().is_heavy;
+        if self.verdict().is_congested && is_ours && !self.full.is_reached() {
             let path = self.path_times(self.max_bandwidth.get(), 100);
             self.longterm_bytes = Some(path.max(self.latest.bytes()));
             self.full.set_reached();
