@@ -2,23 +2,20 @@
 //! run (draft-cheng-iccrg-delivery-rate-estimation, section 3; taken over by
 //! draft-ietf-ccwg-bbr, section 4.1).
 //!
-//! Each run remembers what was known to be delivered when it left. When it is
-//! reported, what was delivered since then, over the longer of the time that
-//! sending and the time that arriving took, is a sample: never more than the
-//! path carried, however reports are bunched on their way back.
+//! Each run remembers what was known to be delivered when it left. When the run is reported, a sample
+//! is the bytes delivered since then, divided by the longer of two times: the time that sending took
+//! and the time that arriving took. So a sample is never more than the path carried, even if reports
+//! come back in bunches.
 //!
-//! Two things are better known here than to TCP. A report says how long ago the
-//! packet that it speaks of had come, so the peer's waiting with reports is no
-//! part of an arrival's time. And it counts packets, so what is lost is known
-//! without waiting for it to be repaired.
+//! Three things are known here that TCP does not know:
 //!
-//! And the pacer knows when the host did not let the sender run. The path is idle
-//! then, through no fault of its own: the time is no part of an interval. On a
-//! machine with more to do than cores, every round trip has such a time, and a
-//! rate that counted it would be paced at, be interrupted again and shrink.
+//! - a report says how long the peer held the packet, so that delay is no part of the arrival time;
+//! - a report counts packets, so a loss is known before it is repaired;
+//! - the pacer knows when the host did not let the sender run. The path was idle then, and that time
+//!   is left out of the interval. On a host with more threads than cores every round trip has such a
+//!   time; a rate that included it would shrink with each round trip.
 //!
-//! All bytes are *wire bytes*: UDP payload and 28 bytes of headers a packet,
-//! what a link's rate is made of.
+//! All bytes are *wire bytes*: UDP payload and 28 bytes of headers a packet, as a link counts them.
 
 /// What was known when a run left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

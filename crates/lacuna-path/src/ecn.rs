@@ -1,14 +1,13 @@
 //! Whether packets may say that their sender answers to congestion marks (ECN).
 //!
-//! Some paths lose every packet that does, by a broken router or a careless
-//! filter. RFC 9000, 13.4.2, has a sender find that out: as long as nothing that
-//! said so has come, their loss is taken for the path's answer, and packets go on
-//! without. Control packets never say it, so they tell the story: the peer is
-//! heard, and all data are missing.
+//! Some paths lose every packet that says so, because of a broken router or a careless filter. A
+//! sender has to find that out (RFC 9000, 13.4.2). While no packet that said so has come, the loss of
+//! all of them counts as the path's answer, and later packets do not say so. Control packets never
+//! say so and still pass, so the sign is: the peer is heard, and all data are missing.
 //!
-//! A path that wipes the marks off does no harm: then none are seen, and the
-//! controller has its other signals. A path that becomes such a hole later is
-//! given more time, since a dark spell looks alike for a report or two.
+//! A path that clears the marks does no harm: none are seen, and the controller has its other
+//! signals. A path that begins to lose such packets later gets more time, since a dark spell looks
+//! the same for a report or two.
 
 /// Reports one after the other, each of packets that left after the one before
 /// it came, that show losses and nothing delivered: before anything was ever

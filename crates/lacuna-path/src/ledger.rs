@@ -1,22 +1,22 @@
-//! What is in flight on one channel: a queue of transmitted runs in the order
-//! of their sequence numbers.
+//! The runs in flight on one channel, in the order of their sequence numbers.
 //!
-//! One record per run, not per packet: a burst without loss costs one entry
-//! that is pushed and popped once. A run leaves when the peer reports packets
-//! that were sent after it (it was *passed*: what is still missing of it is
-//! lost), or when it is older than the retransmission timeout (it *expired*).
-//! When an expired one was sent is kept for a while: every number is sent once, so
-//! a late report of it still tells the round-trip time, and on a path whose round
-//! trip has become longer than the timeout nothing else does.
-//! Judging what that means for the message is the reliability mode's work.
+//! The ledger has one record per run and not per packet, so a burst without loss costs one entry that
+//! is pushed and popped once. A run leaves the ledger in one of two ways: the peer reports packets
+//! that were sent after it (the run was *passed*, and what is still missing of it is lost), or the
+//! run is older than the retransmission timeout (it *expired*). The reliability mode decides what
+//! either means for the message.
+//!
+//! The ledger remembers for a while when an expired run was sent. Each number is sent once, so a late
+//! report of it still tells the round-trip time; on a path whose round trip has become longer than
+//! the timeout nothing else does.
 
 use super::IP_UDP_BYTES;
 use super::delivery::Stamp;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Expired runs of which is known when they were sent. A path that has become
-/// longer reports the oldest of them first.
+/// Expired runs that are remembered. A path that has become longer reports the oldest of them
+/// first.
 const EXPIRED_MAX: usize = 64;
 
 /// One run of packets of one message that is put on the wire together.

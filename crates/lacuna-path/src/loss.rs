@@ -1,20 +1,18 @@
-//! How often the path loses packets, and how many in a row: from the peer's
-//! counts, whether parity or a retransmission repaired them.
+//! How often the path loses packets, and how many in a row. The estimate comes from the peer's counts,
+//! whether parity or a retransmission repaired the loss.
 //!
-//! Evidence is counted in two parts: *recent*, the last few thousand packets, and
-//! *past*. While they agree, both count, and recent is added to past in the end.
-//! While recent is of another kind than past (by more than chance allows), it
-//! counts alone, and past is forgotten if that stays so. So a path that stays as
-//! it is becomes known ever better, and a change shows within one part.
-//! Past fades with time, because a path that was not used for a while may have
-//! changed unseen.
+//! Evidence has two parts: *recent*, the last few thousand packets, and *past*. While they agree, both
+//! count, and recent is added to past when it is full. While recent differs from past by more than
+//! chance allows, recent counts alone, and past is forgotten if the difference stays. So the estimate
+//! of a steady path becomes better and better, and a change shows within one part. Past fades with
+//! time, because a path that was not used may have changed unseen.
 //!
-//! Losses in a row: each report that shows losses is an event, since a gap makes
-//! the peer report at once. Some reports cover several bursts; how many is
-//! reckoned from how many packets the report covers and how often bursts come.
+//! Losses in a row: each report that shows losses is one event, since a gap makes the peer report
+//! soon. Some reports cover several bursts; their number is computed from the packets that the report
+//! covers and from how often bursts come.
 //!
-//! What arrives late was counted as missing for a moment at most: the totals may
-//! fall again, and are believed then.
+//! A late packet counted as missing for a short time. The totals may fall again, and the lower number
+//! is believed then.
 
 /// Packets of a part.
 const RECENT_PACKETS: f64 = 4096.0;

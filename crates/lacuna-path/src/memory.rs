@@ -1,18 +1,15 @@
 //! What a path was like, so that the next flow over it need not find out: the
 //! observed parameters of Careful Resume (RFC 9959, section 3.1).
 //!
-//! A record is the rate that the path took in (what arrives, and what the path loses
-//! of its own), the smallest round trip and when.
-//! How much of it is believed depends on its age and on whether the round trip,
-//! measured while connecting, is still the same: a path with a queue on it, or
-//! another path, does not get the whole. The RFC jumps to half at most; a record
-//! of the last minutes over the same round trip is believed as a whole here, and
-//! why that is no more than slow start does is told in
-//! `controller/bbr/start.rs`.
+//! A record is the rate that the path took in (what arrives, and what the path loses of its own), the
+//! smallest round trip, and the time. How much of a record is believed depends on its age and on
+//! whether the round trip, measured while connecting, is still the same: another path, or one with a
+//! queue, does not get the whole rate. The RFC jumps to half of the rate at most. Here a record of
+//! the last minutes over the same round trip is believed as a whole; `controller/bbr/start.rs` says
+//! why that is no more than slow start does.
 //!
-//! No clock and no file: whoever keeps records gives the time and stores the
-//! text. The text comes from a file that anybody may have edited, so each line
-//! is checked by itself and a wrong one is left out.
+//! The caller gives the time and stores the text. The text comes from a file that anybody may have
+//! edited, so each line is checked by itself, and a wrong line is left out.
 
 use super::controller::StartRate;
 use super::loss::LossEstimate;
@@ -25,8 +22,7 @@ const FRESH_S: u64 = 600;
 /// Age beyond which it is not believed at all.
 const AGE_S_MAX: u64 = 24 * 3600;
 /// A round trip longer by more than one part in so many, and by more than hosts take
-/// while they connect, is not the same. (Without the latter every other message over
-/// 1 ms began at half of the path's rate.)
+/// while they connect, is not the same. Measured: M-path-5.
 const SAME_RTT_PART: u64 = 8;
 const SAME_RTT_NS: u64 = 1_000_000;
 /// RFC 9959, 3.5: beyond these times the saved round trip it is another path.
@@ -34,20 +30,17 @@ const RTT_TIMES: (u64, u64) = (2, 10);
 /// What one of many may begin with in a round trip, unless the path is known to carry less:
 /// the ten packets that RFC 6928 gives to who knows nothing.
 const INITIAL_WINDOW_BYTES: u64 = 10 * 1500;
-/// For how long what flows find that share a path does not lower what it is known to carry.
-/// (Of 300 connections at once, a message of 128 KiB on each over 1 Gbit/s and 40 ms, the
-/// last began at 0.1 Mbit/s, a share of a share of a share, and took 2 s.)
+/// For so long, what one of several flows finds does not lower the rate that the path is known to
+/// carry: it found a share. Measured: M-path-6.
 const SHARED_S: u64 = 60;
 /// Packets that remembered losses are worth as evidence at most: enough to have seen a
-/// dozen bursts of eight at a loss of one in a thousand. (With 4,000, less than 8 MiB
-/// have, one message without a burst made the path look clean, and the next had no
-/// parity against it: 117 ms in the mean over 40 ms at 1e-3 in bursts of 8, now 114.)
+/// dozen bursts of eight at a loss of one in a thousand. Measured: M-path-7.
 const EVIDENCE_PACKETS_MAX: f64 = 100_000.0;
-/// So many of them for each burst that was seen, besides those that are kept: where little
-/// was lost ever so many packets show less than a message in which some are.
+/// Evidence for each burst that was seen, besides what is kept: many packets without a loss show
+/// less than one message with some.
 const EVIDENCE_PACKETS_PER_BURST: f64 = 8000.0;
-/// In such a time they become half as many, as within a flow (`loss.rs`), but no fewer
-/// than this while the record is fresh, and a quarter of it later.
+/// In such a time the evidence halves, as within a flow (`loss.rs`), but to no less than so many
+/// packets while the record is fresh, and a quarter of them later.
 const EVIDENCE_HALF_LIFE_S: f64 = 30.0;
 const EVIDENCE_PACKETS_KEPT: f64 = 4000.0;
 /// Records kept; the oldest goes.

@@ -1,10 +1,9 @@
 //! How many packets of a channel are lost, from the peer's counts alone.
 //!
-//! A report says how far the numbers came and how many packets did: the
-//! difference is missing. On a path that keeps order, missing is lost. On one
-//! that does not, some of it is only late, and what is lost is what stays
-//! missing: the least that was missing throughout a reordering window (RFC 8985,
-//! section 6.2). A count that falls later is believed too: those packets came.
+//! A report says how far the sequence numbers came and how many packets came: the difference is
+//! missing. On a path that keeps order, missing packets are lost. On a path that does not, some are
+//! only late, so the number lost is the least that was missing throughout the grace for reordering
+//! (`reordering.rs`). A count that falls later is believed too: those packets came after all.
 
 /// See the module's text.
 #[derive(Debug, Clone, Default)]
@@ -36,13 +35,13 @@ impl Missing {
         now_ns: u64,
         psn: u64,
         missing_packets: u64,
-        window_ns: u64,
+        grace_ns: u64,
     ) -> u64 {
         let before = self.lost_packets;
         self.lost_packets = before.min(missing_packets);
         self.least_packets = self.least_packets.min(missing_packets);
-        if now_ns.saturating_sub(self.since_ns) >= window_ns {
-            if window_ns == 0 {
+        if now_ns.saturating_sub(self.since_ns) >= grace_ns {
+            if grace_ns == 0 {
                 self.least_packets = missing_packets;
             }
             self.lost_packets = self.lost_packets.max(self.least_packets);

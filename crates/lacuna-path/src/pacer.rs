@@ -1,13 +1,11 @@
-//! Keeps a rate: a virtual clock that moves on by each burst's time on the wire.
+//! The pacer keeps a rate: a virtual clock that moves on by each burst's time on the wire.
 //!
-//! A burst may leave when the clock is not ahead of now. Time lost to a late
-//! wake-up is made up for, so that the rate holds and not only the gaps: up to
-//! [`QUANTUM_NS`], and on a long path up to a quarter of it if data had waited
-//! for the pace. A host that is busy takes a thread's core away for some
-//! milliseconds; what the link missed meanwhile is lost, but the path is filled
-//! again, and the little queue that this makes covers the next time. What is not
-//! made up for is told: the path was idle then, and its rate is not to be
-//! measured by that.
+//! A burst may leave when the clock is not ahead of now. The pacer makes up for a late wake-up, so
+//! that the rate holds and not only the gaps: up to [`QUANTUM_NS`], and up to a quarter of the round
+//! trip on a long path if data had waited for the pace. A busy host takes a thread's core away for
+//! some milliseconds; making up fills the path again, and the short queue that this leaves covers the
+//! next such time. The pacer tells how much it does not make up for: the path was idle then, and that
+//! time must not be part of a rate sample.
 
 /// Unused time that may be made up for. One millisecond: the granularity at
 /// which the rate should be exact, and far more than a wake-up takes.
@@ -28,12 +26,12 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// The path is this long.
+    /// Sets the smallest round trip of the path.
     pub fn set_rtt(&mut self, min_rtt_ns: u64) {
         self.late_ns = (min_rtt_ns / 4).clamp(QUANTUM_NS, LATE_NS_MAX);
     }
 
-    /// It is not the pace that holds data back: there is none, or no window.
+    /// Something else than the pace holds data back: there is none, or the congestion window is full.
     #[inline]
     pub fn on_other_limit(&mut self) {
         self.is_awaited = false;

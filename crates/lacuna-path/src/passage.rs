@@ -14,7 +14,7 @@
 use super::ledger::Record;
 
 /// So many full packets lost in a row are doubted at once. Bursts of losses are mostly shorter, and
-/// a window that is shorter is doubted when it is lost again.
+/// a congestion window that is shorter is doubted when it is lost again.
 const LOST_AT_ONCE: u64 = 16;
 /// Else so many, by so many reports.
 const LOST_AGAIN: (u64, u32) = (2, 2);

@@ -1,12 +1,12 @@
-//! The way to the peer, shared by all messages of a queue pair: what is in
+//! The sender's books of the path to one peer, shared by all messages of a queue pair: what is in
 //! flight, how long a round trip takes, how fast and how much may be sent.
 //!
-//! Two bounds hold at once. The *window* is the congestion controller's. The
-//! *credit* is the peer's: per channel, what its socket buffer can hold. On a
-//! short path everything in flight may sit in that socket at once, so credit
-//! bounds what is in flight, and a path without loss loses nothing in the host.
-//! On a long path most of what is in flight is on the way; there the bytes
-//! that the path itself holds (rate times smallest RTT) come on top.
+//! Two bounds hold at once. The *congestion window* comes from the congestion controller. The
+//! *credit* comes from the peer: it says for each channel what the peer's socket buffer can hold. On
+//! a short path everything in flight may sit in that socket at once, so the credit bounds what is in
+//! flight, and a path without loss loses nothing in the host. On a long path most of it is on the
+//! way, so the bytes that the path itself holds (rate times smallest round trip) come on top of the
+//! credit.
 
 use crate::controller::{
     AnyController, Controller, Limits, RoundTrips, Sample, Shares, Signal, StartRate,
@@ -31,12 +31,12 @@ pub const IP_UDP_BYTES: u64 = 28;
 /// More than any path holds (a second at 100 Tbit/s); keeps sums from overflowing.
 const PATH_BYTES_MAX: u64 = 1 << 44;
 
-/// Shortest time after which a run that nothing was heard of expires: a few time
-/// slices of a loaded host (Linux: 4 ms each, and several tasks).
+/// Shortest time after which a run expires of which nothing was heard: a few time slices of a loaded
+/// host (Linux: 4 ms each, and several tasks).
 const UNHEARD_NS_MIN: u64 = 50_000_000;
 
-/// What is asked when runs have expired is answered after a round trip and a half, with this
-/// for busy hosts, if the path is not dark.
+/// After runs have expired the peer is asked, and answers within a round trip and a half and this
+/// time for busy hosts, unless the path is dark.
 const ANSWERED_SLACK_NS: u64 = 30_000_000;
 
 /// What may be in flight while nothing is heard of the peer.
@@ -69,7 +69,7 @@ impl Default for RtoConfig {
 
 /// Sender's view of one channel.
 #[derive(Debug)]
-struct Channel {
+struct ChannelPath {
     ledger: Ledger,
     /// Charge that the peer's socket of this channel can hold for us.
     credit: u64,
@@ -118,7 +118,7 @@ struct Channel {
 /// See the module's text.
 #[derive(Debug)]
 pub struct Path {
-    channels: SmallVec<Channel>,
+    channels: SmallVec<ChannelPath>,
     rtt: RttEstimator,
     rto: RtoConfig,
     back_off: u32,
@@ -134,11 +134,11 @@ pub struct Path {
     delivery: Delivery,
     ecn: Ecn,
     /// What the report that is being taken in said so far.
-    report: Intake,
-    /// Whether a send was refused for the window since the last report.
+    report: ReportSums,
+    /// Whether a send was refused for the congestion window or the credit since the last report.
     window_limited: bool,
-    /// Whether the window was full when it was last asked for: only the peer's
-    /// word, or a timeout, can open it.
+    /// Whether the congestion window or the credit was used up at the last attempt: only a report or
+    /// a timeout can end that.
     is_blocked: bool,
     in_flight_bytes: u64,
     /// The same with the headers of IP and UDP.
@@ -149,7 +149,7 @@ pub struct Path {
 
 /// Sums of one report over its channels.
 #[derive(Debug, Clone, Copy, Default)]
-struct Intake {
+struct ReportSums {
     delivered_bytes: u64,
     lost_bytes: u64,
     lost_packets: u64,
@@ -164,7 +164,7 @@ struct Intake {
     newest: Option<(u64, Stamp)>,
 }
 
-impl Intake {
+impl ReportSums {
     fn add_round_trip(&mut self, rtt_ns: u64, delay_ns: u32) {
         match &mut self.round_trips {
             Some(round_trips) => round_trips.add(rtt_ns),
@@ -179,7 +179,7 @@ impl Path {
     pub fn new(channels: u8, first_psn: u32, controller: AnyController, rto: RtoConfig) -> Self {
         Self {
             channels: (0..channels)
-                .map(|_| Channel {
+                .map(|_| ChannelPath {
                     ledger: Ledger::new(first_psn),
                     credit: 0,
                     pool: Arc::new(Pool::new()),
@@ -215,7 +215,7 @@ impl Path {
             pacer: Pacer::default(),
             delivery: Delivery::default(),
             ecn: Ecn::default(),
-            report: Intake::default(),
+            report: ReportSums::default(),
             window_limited: false,
             is_blocked: false,
             in_flight_bytes: 0,
@@ -247,7 +247,7 @@ impl Path {
     #[inline]
     pub fn loss_shows_ns(&self) -> u64 {
         let rtt_ns = self.rtt.smoothed_ns().unwrap_or(0);
-        rtt_ns + self.reordering.window_ns(&self.rtt)
+        rtt_ns + self.reordering.grace_ns(&self.rtt)
     }
 
     /// The congestion controller.
@@ -360,11 +360,10 @@ impl Path {
     /// Of the `waiting` packets of `packet_bytes` of UDP payload, how many may be sent on
     /// `channel` now.
     ///
-    /// What window and credit cut off goes in whole bundles while others are on
-    /// their way: the report that opens the window for one packet opens it for
-    /// more soon, and a piece of one packet costs as much as a full one (the
-    /// same thought as in RFC 9293 3.8.6.2.1, "silly window"). Where two bundles
-    /// have no room, in halves of the room: else both ends would take turns.
+    /// Where congestion window and credit do not let all packets go, whole bundles go while others
+    /// are in flight: the report that lets one packet go lets more go soon, and a piece of one packet
+    /// costs as much as a full one (RFC 9293, 3.8.6.2.1, "silly window syndrome"). Where two bundles
+    /// have no room, halves of the room go: else both ends would take turns.
     pub fn allowance_packets(
         &mut self,
         now_ns: u64,
@@ -387,9 +386,9 @@ impl Path {
         let held = state.ledger.in_flight_charge();
         let packet_charge = charge(1, packet_bytes);
         let credit_left = state.pool.room(state.credit, held, on_the_way);
-        // Nothing is heard: the path is dark or the peer stands still. Some
-        // packets, and the questions behind them, find out when that ends;
-        // all of the window again and again would only be load.
+        // Nothing is heard: the path is dark or the peer stands still. Some packets, and the
+        // questions behind them, find out when that ends. Sending all of the congestion window
+        // again and again would only be load.
         let probing = match (self.is_dark(), self.passage.is_doubted()) {
             (true, _) => DARK_WINDOW_BYTES.saturating_sub(self.in_flight_bytes),
             // No full packet seems to pass: the same, and less of it.
@@ -405,8 +404,8 @@ impl Path {
             packets = (window_left / (packet_bytes + IP_UDP_BYTES))
                 .min(credit_left / packet_charge)
                 .min(probing / packet_bytes);
-            // The pace sends no larger pieces; waiting for room for one would leave
-            // the window half empty where it is small.
+            // The pacer sends no larger pieces. Waiting for room for a larger one would leave a
+            // small congestion window half empty.
             let paced = burst_bytes / (packet_bytes + IP_UDP_BYTES);
             let room =
                 (window / (packet_bytes + IP_UDP_BYTES)).min((held + credit_left) / packet_charge);
@@ -546,21 +545,21 @@ impl Path {
             state.reported_psn = next_psn;
         }
         // In order, the last packet to come proves that those before it are
-        // lost or here; otherwise only of those that were sent a window earlier.
+        // lost or here; otherwise only of those that were sent a grace earlier.
         let has_duplicates = report.duplicate_packets > state.duplicate_packets;
         state.duplicate_packets = state.duplicate_packets.max(report.duplicate_packets);
         self.reordering.on_report(now_ns, report.reorder_packets, has_duplicates, &self.rtt);
-        let window_ns = self.reordering.window_ns(&self.rtt);
-        let overtaken_psn = match window_ns {
+        let grace_ns = self.reordering.grace_ns(&self.rtt);
+        let overtaken_psn = match grace_ns {
             0 => next_psn,
             _ => {
-                let sent_ns = state.reported_sent_ns.saturating_sub(window_ns);
+                let sent_ns = state.reported_sent_ns.saturating_sub(grace_ns);
                 state.ledger.psn_sent_by(sent_ns).map_or(0, |psn| psn.min(next_psn))
             }
         };
-        // A flush names only what was sent a window before it.
+        // A flush names only what was sent a grace before it.
         state.passed_psn = state.passed_psn.max(overtaken_psn).max(flushed_psn);
-        self.count(now_ns, arrived_ns, window_ns, report, flushed_psn);
+        self.count(now_ns, arrived_ns, grace_ns, report, flushed_psn);
         let state = &mut self.channels[usize::from(report.channel)];
         let came_packets = state.received_packets;
         let told = Told { psn: state.reported_psn, came_packets, short_packets };
@@ -573,7 +572,7 @@ impl Path {
         &mut self,
         now_ns: u64,
         arrived_ns: u64,
-        window_ns: u64,
+        grace_ns: u64,
         report: &ChannelReport,
         flushed_psn: u64,
     ) {
@@ -595,7 +594,7 @@ impl Path {
         }
         let told_psn = state.reported_psn.max(flushed_psn);
         let missing_packets = missing(told_psn);
-        let lost = state.missing.on_report(now_ns, told_psn, missing_packets, window_ns);
+        let lost = state.missing.on_report(now_ns, told_psn, missing_packets, grace_ns);
         self.report.lost_bytes += lost * state.packet_bytes;
         let lost_packets = state.missing.lost_packets();
         let more = lost_packets as i64 - state.judged_lost as i64;
@@ -780,7 +779,7 @@ impl Path {
         }
     }
 
-    /// Whether the window was full when it was last asked for.
+    /// Whether the congestion window or the credit was used up at the last attempt.
     #[inline]
     pub fn is_blocked(&self) -> bool {
         self.is_blocked
@@ -795,14 +794,13 @@ impl Path {
     }
 
     /// Up to where a flush may say that everything was sent and would have come
-    /// by now: the number after the last packet that was sent a reordering
-    /// window ago.
+    /// by now: the number after the last packet that was sent a grace ago.
     pub fn flush_psn(&self, now_ns: u64, channel: usize) -> u64 {
         let state = &self.channels[channel];
-        let psn = match self.reordering.window_ns(&self.rtt) {
+        let psn = match self.reordering.grace_ns(&self.rtt) {
             0 => state.ledger.next_psn(),
-            window_ns => {
-                let sent_ns = now_ns.saturating_sub(window_ns);
+            grace_ns => {
+                let sent_ns = now_ns.saturating_sub(grace_ns);
                 state.ledger.psn_sent_by(sent_ns).unwrap_or(state.passed_psn)
             }
         };

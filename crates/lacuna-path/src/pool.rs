@@ -1,22 +1,18 @@
-//! What queue pairs that send to one socket share: the room in it, and the
-//! caches of this host.
+//! What queue pairs share: the room in a peer's socket, and the caches of this host.
 //!
-//! A receiver deals its socket's buffer out in equal parts, one for each queue
-//! pair (its *credit*). A part of a thousandth is five
-//! packets, and a round trip for five packets costs more than the packets. But
-//! few of a thousand send at a time, so those to one socket pool their parts: a
-//! queue pair may hold as much as is left of the pool, or its own part if that is
-//! more, while there is some left. This is the dynamic threshold of shared-memory
-//! switches (Choudhury and Hahne, 1998, with alpha 1): n that send have 1/(n+1)
-//! of the pool each, and there is always some left for the next to begin.
+//! A receiver divides its socket's buffer into equal parts, one for each queue pair: its *credit*.
+//! With a thousand queue pairs a part is five packets, and a round trip for five packets costs more
+//! than the packets. But few of a thousand send at a time, so the senders to one socket pool their
+//! parts: a queue pair may hold as much as is left of the pool, or its own part if that is more,
+//! while there is some left. This is the dynamic threshold of shared-memory switches (Choudhury and
+//! Hahne, 1998, with alpha 1): each of n senders has 1/(n+1) of the pool, and some is always left for
+//! the next one.
 //!
-//! The caches of this host are shared by all that send, to whomever: the smallest
-//! window of a short path is divided among those that have anything in flight
-//! ([`Senders`]).
+//! All senders share the caches of this host, whatever their peer: the smallest congestion window of
+//! a short path is divided among the senders that have anything in flight ([`Senders`]).
 //!
-//! Invariant: what is held is the sum of what the members have in flight. Counts
-//! are not exact to the packet while several workers take at once; a socket
-//! holds some packets more than it deals out.
+//! Invariant: the pool holds the sum of what its members have in flight. Counts are not exact to the
+//! packet while several workers take at once; a socket holds some packets more than it deals out.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -1,16 +1,14 @@
-//! How long a packet may be overtaken by later ones before it counts as lost:
-//! the reordering window of RACK (RFC 8985, section 6.2, step 4), kept per
-//! queue pair.
+//! The grace for reordering: how long later packets may overtake one before it counts as lost. RACK
+//! calls it the reordering window (RFC 8985, section 6.2, step 4). It is kept per queue pair.
 //!
-//! While the peer has seen every packet come in order the window is zero: the
-//! first packet to come after a gap proves the loss, and repair costs one round
-//! trip. Once reordering was seen it is a quarter of the smallest round trip,
-//! and grows by as much per round trip in which packets arrived twice (the sign
-//! of needless repairs, RFC 8985's DSACK), up to the smoothed round trip.
+//! The grace is zero while the peer has seen every packet come in order: the first packet behind a
+//! gap proves the loss, and repair costs one round trip. After reordering was seen, the grace is a
+//! quarter of the smallest round trip. It grows by as much in each round trip in which packets
+//! arrived twice (the sign of needless repairs, RFC 8985's DSACK), up to the smoothed round trip.
 
 use crate::rtt::RttEstimator;
 
-/// Round trips without duplicates after which the window starts anew
+/// Round trips without duplicates after which the grace starts anew
 /// (RFC 8985: 16 recoveries).
 const PERSIST_RTTS: u64 = 16;
 
@@ -49,14 +47,14 @@ impl Reordering {
         }
     }
 
-    /// The window of now; 0 while everything came in order.
-    pub(super) fn window_ns(&self, rtt: &RttEstimator) -> u64 {
+    /// The grace of now; 0 while everything came in order.
+    pub(super) fn grace_ns(&self, rtt: &RttEstimator) -> u64 {
         if !self.is_seen {
             return 0;
         }
         let quarter_ns = rtt.min_ns().unwrap_or(0) / 4;
-        let window_ns = quarter_ns.saturating_mul(u64::from(self.steps) + 1);
-        window_ns.min(rtt.smoothed_ns().unwrap_or(0)).max(1)
+        let grace_ns = quarter_ns.saturating_mul(u64::from(self.steps) + 1);
+        grace_ns.min(rtt.smoothed_ns().unwrap_or(0)).max(1)
     }
 }
 
@@ -71,26 +69,26 @@ mod tests {
     }
 
     #[test]
-    fn in_order_needs_no_window() {
+    fn in_order_needs_no_grace() {
         let mut reordering = Reordering::default();
         reordering.on_report(10_000, 0, true, &rtt());
-        assert_eq!(reordering.window_ns(&rtt()), 0);
+        assert_eq!(reordering.grace_ns(&rtt()), 0);
     }
 
     #[test]
-    fn the_window_grows_with_duplicates_and_is_forgotten() {
+    fn the_grace_grows_with_duplicates_and_is_forgotten() {
         let mut reordering = Reordering::default();
         reordering.on_report(10_000, 1, false, &rtt());
-        assert_eq!(reordering.window_ns(&rtt()), 2000);
+        assert_eq!(reordering.grace_ns(&rtt()), 2000);
         reordering.on_report(20_000, 1, true, &rtt());
-        assert_eq!(reordering.window_ns(&rtt()), 4000);
+        assert_eq!(reordering.grace_ns(&rtt()), 4000);
         reordering.on_report(21_000, 1, true, &rtt());
-        assert_eq!(reordering.window_ns(&rtt()), 4000, "once per round trip");
+        assert_eq!(reordering.grace_ns(&rtt()), 4000, "once per round trip");
         for round in 3..20 {
             reordering.on_report(round * 10_000, 1, true, &rtt());
         }
-        assert_eq!(reordering.window_ns(&rtt()), 8000, "never above a round trip");
+        assert_eq!(reordering.grace_ns(&rtt()), 8000, "never above a round trip");
         reordering.on_report(190_000 + PERSIST_RTTS * 8000, 1, false, &rtt());
-        assert_eq!(reordering.window_ns(&rtt()), 2000);
+        assert_eq!(reordering.grace_ns(&rtt()), 2000);
     }
 }

@@ -1,12 +1,11 @@
-//! Round-trip time: smoothed value and variance as RFC 6298 section 2, and the
-//! smallest sample of the last seconds.
+//! Round-trip time: the smoothed value and its variance (RFC 6298, section 2), and the smallest
+//! sample of the last ten seconds.
 //!
-//! The smoothed value times the retransmission timer; the smallest one tells
-//! what the path itself takes, without queues.
+//! Retransmission timeouts follow the smoothed value. The smallest sample is what the path takes
+//! without queues.
 
-/// How long a smallest sample is believed: the window of BBR's RTprop filter
-/// (draft-ietf-ccwg-bbr, `MinRTTFilterLen`).
-const MIN_WINDOW_NS: u64 = 10_000_000_000;
+/// How long a smallest sample is believed, as in BBR (draft-ietf-ccwg-bbr, `MinRTTFilterLen`).
+const MIN_LASTS_NS: u64 = 10_000_000_000;
 
 /// Longest sample that is believed, a minute: no path takes longer, and times
 /// made of it do not overflow.
@@ -20,7 +19,7 @@ pub struct RttEstimator {
     latest_ns: u64,
     min_ns: u64,
     min_seen_ns: u64,
-    /// What there is is a guess: the first sample replaces it.
+    /// The values are a guess, which the first sample replaces.
     is_guess: bool,
 }
 
@@ -35,7 +34,7 @@ impl RttEstimator {
         self.latest_ns = sample_ns;
         if self.smoothed.is_none()
             || sample_ns <= self.min_ns
-            || now_ns.saturating_sub(self.min_seen_ns) > MIN_WINDOW_NS
+            || now_ns.saturating_sub(self.min_seen_ns) > MIN_LASTS_NS
         {
             self.min_ns = sample_ns;
             self.min_seen_ns = now_ns;
@@ -120,12 +119,12 @@ mod tests {
     }
 
     #[test]
-    fn the_minimum_is_forgotten_after_its_window() {
+    fn the_minimum_is_forgotten_after_its_time() {
         let mut rtt = RttEstimator::default();
         rtt.on_sample(0, 100);
-        rtt.on_sample(MIN_WINDOW_NS, 500);
+        rtt.on_sample(MIN_LASTS_NS, 500);
         assert_eq!(rtt.min_ns(), Some(100));
-        rtt.on_sample(MIN_WINDOW_NS + 1, 400);
+        rtt.on_sample(MIN_LASTS_NS + 1, 400);
         assert_eq!(rtt.min_ns(), Some(400));
     }
 }

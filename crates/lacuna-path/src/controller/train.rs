@@ -1,21 +1,18 @@
-//! The rate of a path from the dispersion of a packet train: packets that leave
-//! together arrive spread out by the slowest link (Keshav 1991; Dovrolis,
-//! Ramanathan and Moore 2001, section 4).
+//! The rate of a path from the dispersion of a packet train: packets that leave together arrive spread
+//! out by the slowest link (Keshav 1991; Dovrolis, Ramanathan and Moore 2001, section 4).
 //!
-//! The train is whatever is sent first; a report says how much of it had come,
-//! and when. The bytes after the first report over the time after it are the
-//! rate: the first report's own are left out, since their beginning is not
-//! known. What is sent slower than the path carries shows the sender's rate: a
-//! train never says less than was sent, nor, but for what hosts do to times,
-//! more than the path carries. Cross traffic lies between the packets and is
-//! counted as the path's slowness, in part: the rate is to be validated.
+//! The train is what a flow sends first. A report says how much of it had come, and when. The rate is
+//! the bytes after the first report divided by the time after it; the first report's own bytes are left
+//! out, since their beginning is not known. A train that is sent more slowly than the path carries shows
+//! the sender's rate. So a train never says less than was sent, nor more than the path carries, but for
+//! what hosts do to times. Cross traffic between the packets counts in part as slowness of the path, so
+//! the rate has to be validated.
 //!
-//! Something may stand still while a train arrives, the link or a host that has no
-//! clock of its own: then nothing comes for a while, and what waited comes at once.
-//! A slow path shows no such gap: reports come every millisecond, and if packets come
-//! in bunches, one is like the other. So with a gap the path carries what the train says,
-//! and maybe several times as much. (What came before it, or behind it, is not believed
-//! instead: where many share the air, packets come so.)
+//! The link, or a host without a clock of its own, may stand still while a train arrives. Then nothing
+//! comes for a while, and what waited comes at once. A slow path shows no such gap: reports come every
+//! millisecond, and if packets come in bunches, the bunches are alike. So a path with a gap carries what
+//! the train says, and maybe several times as much. The parts before and behind the gap are not believed
+//! instead: where many share the air, packets come that way, too.
 
 use super::super::delivery::rate_of;
 
@@ -24,10 +21,8 @@ use super::super::delivery::rate_of;
 const WAKE_UP_NS: u64 = 25_000;
 /// Shortest train that says anything: several wake-ups.
 const SPREAD_NS_MIN: u64 = 150_000;
-/// Spread from which on what hosts take off is no reason not to jump. Of two bundles
-/// of 64 KiB the second comes 0.5 ms later at 1 Gbit/s; behind a host that
-/// let the first wait it was 0.35 ms, and a path that was found to be faster than it is shows a
-/// queue at once.
+/// Spread from which on what hosts take off is no reason not to jump: a path that is taken for faster
+/// than it is shows a queue at once. Measured: M-bbr-13.
 const SPREAD_NS_EXACT: u64 = 250_000;
 /// A host takes so long to send a train.
 const SENT_TOGETHER_NS: u64 = 200_000;

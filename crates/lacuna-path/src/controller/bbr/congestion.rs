@@ -1,34 +1,30 @@
-//! What a loss means. The draft takes 2 % of loss in a round trip for a sign of
-//! too much in flight [5.5.10.2]; here that is a sign only of a path that loses.
-//! Congestion is one of:
+//! Whether a loss or a mark is a sign of congestion.
 //!
-//! - *loss with a queue*: more than 2 % is lost beyond the path's own loss while
-//!   round trips are longer than the path. A queue that overflows is full, so
-//!   the packets around a drop have waited in it, whatever it holds; packets lost
-//!   on the way have not;
-//! - *loss that grows with what is sent*: a queue too short to be seen, or a
-//!   policer that has none, drops what is sent too fast. More than 2 % beyond
-//!   the own loss in a round of probing upwards is that, and so is as much in two
-//!   rounds in turn at any other time: a burst passes, an overflow does not;
-//! - *marks*: more than 2 % of a round carry "congestion experienced". Whoever
-//!   marks has a queue;
-//! - *heavy loss*, a fifth of a thousand packets and of a round trip: nobody
-//!   would want to run through it.
+//! The draft takes 2 % of loss in a round trip for too much in flight [5.5.10.2]. Here that alone is
+//! only the sign of a path that loses packets. Congestion is one of:
 //!
-//! The path's *own loss* is what stays when less is sent than it carries. It is
-//! raised only by rounds that were (Down, and after a cut), and then believed
-//! for a while; any round may lower it. So an overflow is not mistaken for the
-//! path's own, and a path that begins to lose is: it costs one cut, which shows
-//! that sending less does not help. To see that, Down lasts some rounds longer
-//! when there is something to tell apart. "More" leaves three standard deviations
-//! of independent losses to chance: of 128 packets at 5 %, ten are lost often.
+//! - *Loss with a queue*: more than 2 % is lost beyond the path's own loss while round trips are longer
+//!   than the path. A queue that overflows is full, so the packets around a drop have waited in it,
+//!   however long it is. Packets around a loss on the way have not.
+//! - *Loss that grows with what is sent*: a queue too short to be seen, or a policer without one, drops
+//!   what is sent too fast. The sign is more than 2 % beyond the own loss in one round of probing
+//!   upwards, or in two rounds in a row at any other time: a burst of losses passes, an overflow stays.
+//! - *Marks*: more than 2 % of a round carry "congestion experienced". Whoever marks has a queue.
+//! - *Heavy loss*: a fifth of a thousand packets and of a round trip. No sender should run through it.
+//!
+//! The path's *own loss* is what stays when less is sent than the path carries. Only rounds with less
+//! (Down, and after a cut) raise it, and it is believed for a while then; any round may lower it. So an
+//! overflow is not taken for the path's own loss. A path that begins to lose packets costs one cut,
+//! which shows that sending less does not help; Down lasts some rounds longer to see that. "More"
+//! leaves three standard deviations of independent losses to chance: of 128 packets at 5 %, ten are
+//! often lost.
 
 use crate::controller::{RateSample, Sample};
 
 /// `LossThresh` [2.9], parts per million.
 const THRESHOLD_PPM: u64 = 20_000;
-/// The same of a whole cycle of probing beside others who keep a queue: it drops
-/// little at a time. Version 1's drops 0.5 to 3 % in the simulation.
+/// The same of a whole cycle of probing beside others who keep a queue, which drops little at a
+/// time. Measured: M-bbr-15.
 const CYCLE_THRESHOLD_PPM: u64 = 2_500;
 /// Loss that is congestion without any other sign.
 const HEAVY_PPM: u64 = 200_000;
@@ -48,8 +44,7 @@ const LEARN_TIMES: u64 = 8;
 const SUSPECT_ROUNDS: u32 = 2;
 /// A round trip is longer than the path if it is so by one part in 16,
 const QUEUE_PART: u64 = 16;
-/// by a fifth of a millisecond, which the hosts' scheduling takes (over 1 ms this is what
-/// stands; with half of it a sender that shares two cores gets 0.96 of the path),
+/// by a fifth of a millisecond, which the hosts' scheduling takes (measured: M-bbr-9),
 const QUEUE_NS_MIN: u64 = 200_000;
 /// and so are this many samples in turn: jitter is not. A round trip has some 16
 /// reports, or one per millisecond.

@@ -1,71 +1,62 @@
-//! BBR, version 3, as draft-ietf-ccwg-bbr-05 describes it: a model of the path
-//! (its rate, its smallest round trip, what it holds) from delivery-rate and
-//! round-trip samples, and a machine that probes for changes of either.
-//! Sections in brackets are the draft's.
+//! BBR, version 3 (draft-ietf-ccwg-bbr-05): a model of the path (its rate, its smallest round trip,
+//! what it holds) made of delivery-rate and round-trip samples, and a state machine that probes for
+//! changes of either. Numbers in brackets are sections of the draft.
 //!
-//! Where it differs from the draft, and why:
+//! Where this differs from the draft, and why:
 //!
-//! - *Loss is a sign of congestion only with a queue, or if it grows with what is
-//!   sent.* The draft takes 2 % of loss per round trip for too much in flight
-//!   [5.5.10.2]. Here a loss costs a repair and nothing else, and paths that lose
-//!   several per cent for other reasons are what this transport is for. See
-//!   `congestion.rs`.
-//! - *The path's own loss is made up for* in the pacing rate, up to 6 %: the
-//!   delivery rate is what arrives, and pacing at it loses the same share again
-//!   with every round [5.6.2]. Also while a queue stands, which drains by the
-//!   gain of cruising: else a sender whose host stops it now and then, and makes
-//!   up for that by a little queue, would lose the path's share after all.
-//! - *No packet conservation in recovery* [5.6.4.4]: repairs are sent under the
-//!   same window and rate as everything else. After silence the path itself lets
-//!   little out.
-//! - *Probing upwards ends when a queue of a quarter of the path stands*, as in
-//!   version 2 (draft-cardwell-iccrg-bbr-congestion-control-02, 4.3.3.6), and
-//!   not only after three rounds without growth [5.3.3.4]: on a path of 250 ms
-//!   those rounds alone would keep a standing queue of half the path.
-//! - *Time in which the host did not let the sender run is no part of a rate*
-//!   [4.1.2]; see `delivery.rs`.
-//! - *Once started, the rate of a round is the mean of its samples* and not the
-//!   largest [5.5.5]. What comes late and then in a bunch makes some samples too
-//!   large, and the largest of forty is the worst of them: with 3 ms of such
-//!   noise a path of 40 ms looked 9 % faster than it was. Draining begins a mean of
-//!   its own: what arrives then was sent while probing, and is its answer.
-//! - *Alone, probing waits 200 ms* where 63 round trips are less [5.3.3.5.1].
-//! - *A rate is forgotten only after a queue was seen* [5.5.6]: a path that became
-//!   slower shows one. A sender that its host kept from sending, for some
-//!   milliseconds of every round, does not; it would believe itself slow.
-//! - *Others who keep a queue are not given way to for ever.* A queue that stays
-//!   for five rounds of sending no more than arrives is not one's own. Draining
-//!   then ends [5.3.3.2 waits for what is in flight to fall, and it does not];
-//!   probing upwards comes more often, lasts a whole round, and ends
-//!   when the queue has grown, not because there is one; the windows allow for
-//!   the time in that queue, so that the pace and not a window decides; and one
-//!   cut is the answer to what such a queue drops, not one per round. Beside TCP
-//!   with version 1, whose window keeps the queue full, a flow would else end at
-//!   a fiftieth of the path. How much is left to them, and how often is probed,
-//!   depends on whether they yield: see `crowd.rs`.
-//! - *A queue that came at once is drained at once*: see `surge.rs`.
+//! - *Loss is a sign of congestion only with a queue, or if it grows with what is sent.* The draft
+//!   takes 2 % of loss per round trip for too much in flight [5.5.10.2]. Here a loss costs a repair
+//!   and nothing else, and paths that lose several per cent for other reasons are what this transport
+//!   is for. See `congestion.rs`.
+//! - *The pacing rate makes up for the path's own loss*, up to 6 % [5.6.2]. The delivery rate is what
+//!   arrives; pacing at it would lose the same share again in every round. It does so while a queue
+//!   stands, too, which drains by the gain of cruising.
+//! - *There is no packet conservation in recovery* [5.6.4.4]. Repairs are sent under the same window
+//!   and rate as everything else. After silence the path itself lets little out.
+//! - *Probing upwards ends when a queue of a quarter of the path stands*, as in version 2
+//!   (draft-cardwell-iccrg-bbr-congestion-control-02, 4.3.3.6), and not only after three rounds
+//!   without growth [5.3.3.4]. On a path of 250 ms those rounds alone would keep a queue of half the
+//!   path.
+//! - *Time in which the host did not let the sender run is no part of a rate* [4.1.2]. See
+//!   `delivery.rs`.
+//! - *After the start, the rate of a round is the mean of its samples* and not the largest [5.5.5].
+//!   Packets that come late and in a bunch make some samples too large, and the largest of forty is
+//!   the worst of them. Draining begins a mean of its own: what arrives then was sent while probing,
+//!   and is its answer. Measured: M-bbr-12.
+//! - *A flow alone waits 200 ms between probings* where 63 round trips are less [5.3.3.5.1].
+//! - *A rate is forgotten only after a queue was seen* [5.5.6]. A path that became slower shows one. A
+//!   sender that its host kept from sending for some milliseconds of every round shows none, and
+//!   would believe itself slow.
+//! - *A flow does not give way for ever to others who keep a queue.* A queue that stays for five rounds
+//!   of sending no more than arrives is not the flow's own. Then draining ends [5.3.3.2 waits for what
+//!   is in flight to fall, and it does not]. Probing upwards comes more often, lasts a whole round,
+//!   and ends when the queue has grown, not because there is one. The windows allow for the time in
+//!   that queue, so that the pace decides and not a window. One cut answers what such a queue drops,
+//!   not one per round. Beside TCP with version 1, whose window keeps the queue full, a flow would
+//!   else end at a fiftieth of the path. How much is left to the others, and how often the flow
+//!   probes, depends on whether they yield: see `crowd.rs`.
+//! - *A queue that came at once is drained at once.* See `surge.rs`.
 //! - *When half of the flows from this host to the same peer have finished, a flow probes at once*,
-//!   and beside siblings no flow is slower than the smallest window in a round trip: see
+//!   and beside siblings no flow is slower than the smallest window in a round trip. See
 //!   `sibling_flows.rs`.
-//! - *Cruising gives way to a queue*, a little: a largest rate of several
-//!   seconds is too large by what hosts do to times, and where the draft lets a
-//!   queue of one's own grow up to the window, here it drains.
-//! - *The pacing margin* is a fifth of the draft's 1 % [5.6.2] where no queue was
-//!   seen to overflow, nor others to keep one: it is paid all the time, and
-//!   probing drains anyway.
-//! - *A round trip within 1/32 of the smallest renews it*, so that a path whose
-//!   queue is empty now and then is not slowed down to see that [5.3.4].
-//! - *The start is not blind* where it need not be: see `start.rs`.
-//! - *On a short path there is no pacing* ([`super::SHORT_PATH_NS`]), no draining
-//!   and no probing of the round trip: what is in flight there is in the hosts,
-//!   and their scheduling is longer than the path.
+//! - *Cruising gives way to a queue*, a little. A largest rate of several seconds is too large because
+//!   of what hosts do to times. Where the draft lets a flow's own queue grow up to the window, here it
+//!   drains.
+//! - *The pacing margin* is a fifth of the draft's 1 % [5.6.2] where no queue was seen to overflow and
+//!   no others keep one: the margin is paid all the time, and probing drains anyway.
+//! - *A round trip within 1/32 of the smallest renews it*, so that a path whose queue is empty now and
+//!   then is not slowed down to see that [5.3.4].
+//! - *The start is not blind* where a rate is known or can be measured. See `start.rs`.
+//! - *On a short path there is no pacing* ([`super::SHORT_PATH_NS`]), no draining and no probing of the
+//!   round trip: what is in flight there is in the hosts, and their scheduling takes longer than the
+//!   path.
 //!
-//! Several queue pairs between the same hosts are flows of their own that share
-//! like strangers. Only the smallest window on a short path, which stands for a
-//! host and not for a path, is divided among them.
+//! Several queue pairs between the same hosts are flows of their own that share like strangers. Only
+//! the smallest window on a short path, which stands for a host and not for a path, is divided among
+//! them.
 //!
-//! Rates are bytes per second, bytes are wire bytes, gains are per cent. No
-//! floats: a run replays exactly.
+//! Rates are bytes per second, bytes are wire bytes, gains are per cent. There are no floats: a run
+//! replays exactly.
 
 mod congestion;
 mod crowd;
@@ -88,40 +79,30 @@ use start::Start;
 use startup::FullBandwidth;
 use verdict::{Judge, Verdict};
 
-/// Enough to fill segmentation offload from the first burst on, and a train long
-/// enough to measure. Also where many of one owner begin together: divided among them, down
-/// to 10 packets or to 64, a third fewer met a full queue (in the simulation of
-/// `tests/controllers`), but of ten flows with 6 MB each the last took up to 1.5 times as
-/// long, having left Startup too soon.
+/// Enough to fill segmentation offload from the first burst on, and a train long enough to measure.
+/// Many flows of one owner do not divide it among them. Measured: M-bbr-2.
 const INITIAL_WINDOW_BYTES: u64 = 128 << 10;
 /// `MinPipeCwnd` [2.7].
 const MIN_PACKETS: u64 = 4;
-/// What is paced of the estimate, so that a queue drains: all but
-/// `PacingMarginPercent` [2.5] where a queue was seen to overflow, or there is none
-/// (a policer), and where others keep one. Elsewhere the drains between two
-/// probings are enough: with 2 in a thousand less, 1 Gbit/s carries 1 % more than
-/// with 10, and the mean queue of a flow alone goes from 0.023 to 0.026 of what the
-/// path holds (`tests/controllers/table.txt`).
+/// Part of the estimate that is paced, so that a queue drains: all but `PacingMarginPercent` [2.5]
+/// where a queue was seen to overflow, or there is none (a policer), and where others keep one.
+/// Elsewhere the drains between two probings are nearly enough. Measured: M-bbr-3.
 const PACING_PERMILLE: (u64, u64) = (990, 998);
 /// `Beta` [2.9].
 const BETA_PERCENT: u64 = 70;
-/// The same of the largest rate and not of the bound before, beside others who
-/// keep the queue full: once a cycle is an answer, and round by round would hand
-/// them the path.
+/// The same beside others who keep the queue full, of the largest rate and not of the bound before:
+/// one cut per cycle is an answer, and one per round would hand them the path.
 const CROWDED_BETA_PERCENT: u64 = 85;
 /// `Headroom` [2.9], the part that is used.
 const HEADROOM_PERCENT: u64 = 85;
-/// Gain of pacing while cruising behind a queue: the estimates of a busy machine
-/// were seen to be 2 to 3 % too large. With 96 a queue of 0.31 of the path stood over 1 ms
-/// where it is 0.28 with this.
+/// Gain of pacing while cruising behind a queue: the estimates of a busy host are 2 to 3 % too large.
+/// Measured: M-bbr-4.
 const QUEUED_CRUISE_GAIN: u64 = 94;
 /// Gain of pacing while a queue that came at once drains, which takes five round
 /// trips if it is as long as the path.
 const SURGE_GAIN: u64 = 80;
-/// Gains beside others who yield, cruising and probing upwards: room for them to
-/// come back. In the simulation (`tests/controllers/shares.rs`) a flow had 0.65 of
-/// the path beside one of CUBIC with 96 and 125, 0.58 with 92 and 125, and has 0.5
-/// with these; two flows of this kind keep a queue of 0.4, 0.32 and 0.23.
+/// Gains beside others who yield, cruising and probing upwards: they leave bandwidth for the others to
+/// come back. Measured: M-bbr-5.
 const YIELDING_GAINS: (u64, u64) = (92, 118);
 /// Load at which a path that is believed to carry so much overflows nowhere.
 const LOW_LOAD_PERCENT: u64 = 95;
@@ -132,11 +113,9 @@ const OWN_LOSS_PPM_MAX: u64 = 60_000;
 /// On a short path, what the smallest window lasts at the measured rate: more
 /// than a host's scheduling takes, mostly.
 const SHORT_WINDOW_NS: u64 = 2_000_000;
-/// And its bounds. At least a bundle of segmentation offload, so that the cost of
-/// a packet does not grow. At most four turns of the largest packets: with two,
-/// both ends wait for each other by turns (over loopback 43 Gbit/s for 61 with
-/// packets of 8,192 bytes, 26 for 37 with 1,400), with eight the second-level
-/// caches no longer hold what is on its way.
+/// And its bounds. At least a bundle of segmentation offload, so that the cost of a packet does not
+/// grow. At most four turns of the largest packets: with two both ends wait for each other in turn,
+/// with eight the second-level caches no longer hold what is in flight. Measured: M-bbr-6.
 const SHORT_WINDOW_BYTES: (u64, u64) = (64 << 10, 2 << 20);
 /// No window is larger than a second at 100 Tbit/s, whatever a peer reports.
 const WINDOW_BYTES_MAX: u64 = 1 << 44;

@@ -1,6 +1,5 @@
-//! The parts of BBR's model of the path: packet-timed rounds, the largest
-//! delivery rate, the smallest round trip, what the latest round showed, and by
-//! how much reports run ahead of the rate.
+//! The parts of BBR's model of the path: packet-timed rounds, the largest delivery rate, the smallest
+//! round trip, what the latest round showed, and by how much reports run ahead of the rate.
 
 use crate::controller::{RateSample, Sample};
 

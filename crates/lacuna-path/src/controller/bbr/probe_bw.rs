@@ -1,5 +1,5 @@
-//! ProbeBW [5.3.3]: a cycle of leaving room (Down), keeping up (Cruise), filling
-//! the path (Refill) and asking for more (Up).
+//! ProbeBW [5.3.3]: a cycle of sending less (Down), as much as arrives (Cruise), filling the path
+//! (Refill) and sending more (Up).
 
 use super::{BETA_PERCENT, Bbr, HEADROOM_PERCENT, Others, Sample, State, times};
 use crate::random::SplitMix64;

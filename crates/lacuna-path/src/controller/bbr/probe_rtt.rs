@@ -1,5 +1,5 @@
-//! ProbeRTT [5.3.4]: for a fifth of a second, so little in flight that a queue
-//! of one's own has to drain, to see the path's round trip again.
+//! ProbeRTT [5.3.4]: for a fifth of a second so little is in flight that the flow's own queue drains,
+//! and the path's round trip shows again.
 
 use super::{Bbr, Sample, State};
 

@@ -1,34 +1,30 @@
-//! How a flow begins: with a rate that is known, or measured with the first
-//! bytes, instead of doubling from nothing.
+//! How a flow begins: at a rate that is known, or measured with the first bytes, instead of doubling
+//! from nothing.
 //!
 //! The phases are those of Careful Resume (RFC 9959, section 3):
 //!
-//! - *Reconnaissance*: the initial window goes out at once and is a train whose
-//!   spread at the peer says what the path carries (`train.rs`); where it has
-//!   none, a longer one follows. Whoever knows a
-//!   rate (the configuration, the path's memory) skips this: the round trip that
-//!   the phase is there to confirm was measured while connecting.
-//! - *Unvalidated*: sends at that rate, a window of what the path would hold. Of a
-//!   rate that is known from elsewhere, an eighth of a round trip leaves faster, as
-//!   in probing upwards: the path may carry more by now, and a message may be over
-//!   before anything else would tell. Of a rate from a train in which something stood
-//!   still, which may be a quarter of the path's, another train leaves first, at once.
-//! - *Validating*: what was sent so is arriving. Once all of it has, what was
-//!   delivered is the estimate, or what was known if it met no queue, and the flow
-//!   goes on to probe for more.
-//! - *Safe retreat*: congestion, or a queue while less arrives than was sent.
-//!   The rate falls to what arrives and the queue is drained.
+//! - *Reconnaissance*: the initial window leaves at once. It is a train whose spread at the peer says
+//!   what the path carries (`train.rs`); a train without a spread is followed by a longer one. A flow
+//!   with a known rate (from the configuration or the path's memory) skips this phase: the round trip
+//!   that the phase is to confirm was measured while connecting.
+//! - *Unvalidated*: the flow sends at that rate, with a window of what the path would hold. At a known
+//!   rate, an eighth of a round trip leaves faster, as in probing upwards: the path may carry more by
+//!   now, and a message may be over before anything else would tell. At a rate from a train in which
+//!   something stood still, which may be a quarter of the path's, another train leaves first, at once.
+//! - *Validating*: what was sent at that rate is arriving. When all of it has arrived, the rate that
+//!   was delivered is the estimate, or the known rate if it met no queue, and the flow goes on to probe
+//!   for more.
+//! - *Safe retreat*: there was congestion, or a queue while less arrives than was sent. The rate falls
+//!   to what arrives, and the queue is drained.
 //!
-//! The RFC jumps to half of what is remembered. Half a window, sent at the full
-//! rate, stands still for half a round trip: too long for one message. `memory.rs`
-//! decides how much of a record to believe; here a wrong rate is noticed as soon
-//! as a millisecond of its packets has arrived, and until then the flow does to
-//! the path what the last round of a slow start does.
+//! The RFC jumps to half of the remembered rate. Half a window, sent at the full rate, stands still for
+//! half a round trip, which is too long for one message. `memory.rs` decides how much of a record to
+//! believe. Here a wrong rate shows as soon as a millisecond of its packets has arrived; until then the
+//! flow does to the path what the last round of slow start does.
 //!
-//! What was known and met no queue is right, whatever arrived: less does where the
-//! path loses, or a host stood still. A series of short messages would else hand on
-//! a rate that only falls: a hundred messages of 8 MiB over a path with a loss of
-//! 1 % ended at half of it.
+//! A known rate that met no queue stays the estimate, whatever arrived: less arrives where the path
+//! loses packets or a host stood still, and a series of short messages would hand on a falling rate.
+//! Measured: M-bbr-11.
 
 use super::{Bbr, FullBandwidth, Sample, StartRate, State, times};
 use crate::controller::train::{Estimate, Train};
@@ -49,7 +45,7 @@ const TOO_SHORT_BYTES: u64 = 48 << 10;
 const LONGER_TIMES: u64 = 5;
 /// What may be in flight, per cent of what the path would hold, and for how long
 /// besides: reports come some part of a round trip late, and hosts take their time.
-/// Without the latter a path of 1 ms was filled by turns, a burst and a pause.
+/// Measured: M-bbr-14.
 const WINDOW_PERCENT: u64 = 125;
 const WINDOW_NS: u64 = 1_000_000;
 /// Rounds of probing upwards after which the rate shows whether the path has
@@ -448,7 +444,8 @@ impl Bbr {
         self.start.phase = Phase::Doubting { rate: self.max_bandwidth.get(), rounds: 0 };
     }
 
-    /// The path may carry much more than the train or the memory said: if probing upwards meets no end, the flow doubles after all.
+    /// The path may carry much more than the train or the memory said: if probing upwards meets no
+    /// end, the flow doubles after all.
     fn doubt(&mut self, rate: u64, rounds: u64) {
         if self.state != State::Up || self.verdict().has_queue {
             self.start.phase = Phase::Done;

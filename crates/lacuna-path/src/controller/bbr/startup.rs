@@ -1,5 +1,5 @@
-//! Startup and Drain [5.3.1, 5.3.2]: doubling until the rate stops growing, then
-//! giving the queue back that this has made.
+//! Startup and Drain [5.3.1, 5.3.2]: the flow doubles until the rate stops growing, then drains the
+//! queue that this has made.
 
 use super::{Bbr, Sample, State};
 use crate::controller::RateSample;
