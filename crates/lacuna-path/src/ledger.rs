@@ -19,14 +19,15 @@ use std::ops::Range;
 /// first.
 const EXPIRED_MAX: usize = 64;
 
-/// One run of packets of one message that is put on the wire together.
+/// A run of packets that is put on the wire together. Number and packets are the owner's: the path
+/// only hands them back when the run is judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
-    /// Message number.
+    /// What the packets are of: a message's number.
     pub number: u64,
-    /// Packets of the message.
+    /// Which packets of it.
     pub packets: Range<u32>,
-    /// Pieces that each goes in: 1 if it goes whole.
+    /// Pieces that each packet goes in: 1 if it goes whole.
     pub pieces: u32,
     /// Of the packets on the wire, those at the end that are shorter than full ones.
     pub short: u32,

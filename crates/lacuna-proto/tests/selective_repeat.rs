@@ -44,6 +44,39 @@ fn a_lost_packet_is_repaired_one_round_trip_after_it_shows() {
 }
 
 #[test]
+fn a_repair_whose_original_comes_late_is_counted_as_needless() {
+    let mut pair = Pair::new(PairConfig::default(), Link::default());
+    one_message(&mut pair, 100_000);
+    assert_eq!(pair.a.qp.stats().spurious_repairs, 0);
+    // The first packets to be overtaken: nobody knows yet that this path reorders.
+    pair.link.reorder_ppm = 200_000;
+    let posted = pair.post(Side::B, 100_000);
+    pair.run_for(50 * MS);
+    let id = pair.send(Side::A, vec![1; 100_000], None);
+    assert!(pair.run_until(SECOND, |pair| pair.status(Side::A, id).outcome.is_some()));
+    // The repairs find the receive still open.
+    pair.run_for(50 * MS);
+    pair.close(Side::B, posted);
+    let stats = pair.a.qp.stats();
+    let repairs = stats.send.retransmitted_packets;
+    assert!(
+        (1..=repairs).contains(&stats.spurious_repairs),
+        "{} of {repairs}",
+        stats.spurious_repairs
+    );
+}
+
+#[test]
+fn copies_that_the_network_makes_are_no_needless_repairs() {
+    let mut pair = Pair::new(PairConfig::default(), Link::default());
+    pair.link.duplicate_ppm = 500_000;
+    one_message(&mut pair, 100_000);
+    pair.run_for(50 * MS);
+    assert!(pair.b.qp.stats().channels[0].duplicates > 0);
+    assert_eq!(pair.a.qp.stats().spurious_repairs, 0);
+}
+
+#[test]
 fn without_nack_a_loss_costs_the_timeout() {
     let config = PairConfig {
         mode: Mode::SelectiveRepeat(sr::Config { nack: false }),
