@@ -28,7 +28,7 @@
 #![allow(unsafe_code)]
 
 use crate::discard::Discard;
-use crate::modes::ec::{Repairer, RowAt, Taken};
+use crate::parity::{Repairer, RowAt, Taken};
 use crate::pieces::{Piece, Pieces};
 use crate::prefetch::prefetch_value;
 use crate::receive::{Placed, Position, Receive};

@@ -9,7 +9,7 @@
 //! offsets `[iM, iM + M)` of the receiver's zero-based root key (figure 5).
 //!
 //! With an erasure code, parity packets have numbers and offsets behind those of
-//! the data (`modes/ec/layout.rs`), and a stripe is a whole number of submessages
+//! the data (`parity/layout.rs`), and a stripe is a whole number of submessages
 //! with their parity.
 //!
 //! Invariants:
@@ -19,7 +19,7 @@
 //!   transmissions and repairs alike, so each byte of a buffer has exactly one
 //!   worker that may write it.
 
-use crate::modes::ec::{Layout, data_packets_limit};
+use crate::parity::{Layout, data_packets_limit};
 use lacuna_code::Code;
 use lacuna_wire::{CHANNELS_MAX, DATA_OVERHEAD_BYTES_MAX, GENERATIONS_MAX, ImmediateSplit};
 use std::ops::Range;

@@ -22,6 +22,7 @@ pub mod burst;
 pub mod discard;
 pub mod geometry;
 pub mod modes;
+pub mod parity;
 mod pieces;
 pub mod placement;
 pub mod prefetch;

@@ -7,7 +7,7 @@
 //! application and the acknowledging side alike, look at chunk bits without
 //! locks while the message is in flight.
 //!
-//! Parity, where messages carry any, is no part of the buffer: `modes/ec/held.rs`
+//! Parity, where messages carry any, is no part of the buffer: `parity/held.rs`
 //! keeps what of it is needed. Packets repaired with it are placed like others.
 //!
 //! A message may be shorter than the buffer: the packet that ends it says so
@@ -24,7 +24,7 @@
 
 use crate::discard::Discard;
 use crate::geometry::Geometry;
-use crate::modes::ec::{Held, Taken};
+use crate::parity::{Held, Taken};
 use crate::pieces::{Came, Key, Piece, Pieces};
 use crate::placement::Placement;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};

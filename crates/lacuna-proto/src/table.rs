@@ -8,7 +8,7 @@
 
 use crate::burst::BurstPlacer;
 use crate::geometry::Geometry;
-use crate::modes::ec::Repairer;
+use crate::parity::Repairer;
 use crate::pieces::Pieces;
 use crate::receive::Receive;
 use crate::slot::{Pinned, Slot};

@@ -6,7 +6,7 @@ mod common;
 use common::{MS, SECOND, data_towards, inject, post, take};
 use lacuna_proto::discard::Discard;
 use lacuna_proto::geometry::GeometryConfig;
-use lacuna_proto::modes::ec::Layout;
+use lacuna_proto::parity::Layout;
 use lacuna_proto::qp::{ChannelStats, SendId};
 use lacuna_proto::testing::{Link, Pair, PairConfig, Rng, Side};
 use lacuna_wire::{DataHeader, ImmediateSplit};

@@ -83,6 +83,7 @@ pub use lacuna_path::controller::{self, Kind as ControllerKind};
 pub use lacuna_proto::buffer::{Memory, SendBuffer};
 pub use lacuna_proto::geometry::{Geometry, GeometryError};
 pub use lacuna_proto::modes::{self, Mode};
+pub use lacuna_proto::parity::Layout;
 pub use lacuna_proto::qp::{Failure, Gone, QpStats, ReceiveFailure, SendStatus};
 pub use lacuna_wire::ImmediateSplit;
 

@@ -6,9 +6,8 @@
 //! gets more.
 
 use crate::failure::Failure;
-use lacuna::ConnectionConfig;
-use lacuna::modes::ec::Layout;
 use lacuna::modes::{Mode, auto};
+use lacuna::{ConnectionConfig, Layout};
 use lacuna_model::{Code, TailMode, TailParity, TailQuestion};
 
 /// What a connection remembers of a path: evidence fades by half in so many seconds, and more packets than

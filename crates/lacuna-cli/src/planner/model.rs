@@ -383,7 +383,7 @@ fn time(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use lacuna::modes::ec::Layout;
+    use lacuna::Layout;
     use lacuna_model::{Code, CodeKind};
 
     #[test]

@@ -15,6 +15,7 @@ pub mod ec;
 pub mod raw;
 pub mod sr;
 
+use crate::parity::Layout;
 use crate::receive::Receive;
 use lacuna_code::{Code, CodeError};
 use lacuna_wire::Ack;
@@ -181,7 +182,7 @@ pub struct MessageShape {
     /// Fragments of the immediate that the peer must have; 0 without one.
     pub fragments: u32,
     /// Where the parity of messages stands, if they may carry any.
-    pub layout: Option<ec::Layout>,
+    pub layout: Option<Layout>,
 }
 
 impl MessageShape {

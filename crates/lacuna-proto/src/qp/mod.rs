@@ -9,6 +9,7 @@
 //! has a file of its own.
 
 mod control;
+mod encode;
 mod error;
 mod flush;
 mod outgoing;

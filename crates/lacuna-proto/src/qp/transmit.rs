@@ -8,10 +8,11 @@
 //! The queue pair hands these out under its lock; building the packets, with
 //! the parity and the checksum over every byte, happens outside of it.
 
+use super::encode::{Encoder, Parity};
 use crate::buffer::SendBuffer;
 use crate::geometry::Geometry;
 use crate::modes::MessageShape;
-use crate::modes::ec::{Encoder, Parity, ParityPacket};
+use crate::parity::ParityPacket;
 use lacuna_wire::{
     DATA_OVERHEAD_BYTES, DATA_OVERHEAD_BYTES_MAX, DataHeader, ImmediateFields, Qpn, psn,
 };

@@ -64,22 +64,12 @@
 //! Fragments of a user immediate travel on parity packets too; those that are
 //! missing once all parity was passed are sent again.
 
-mod encode;
-mod held;
-mod layout;
 mod recv;
-mod repair;
 mod send;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use encode::{Encoder, Parity};
-pub(crate) use held::Held;
-pub use held::Taken;
-pub(crate) use layout::data_packets_limit;
-pub use layout::{Layout, ParityPacket, Row};
 pub use recv::Receiver;
-pub(crate) use repair::{Repairer, RowAt};
 pub use send::Sender;
 
 use lacuna_code::Code;

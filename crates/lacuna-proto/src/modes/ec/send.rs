@@ -15,9 +15,10 @@
 //! data, so a submessage that misses more than it can repair is not left waiting
 //! for it: it falls back once its data were passed.
 
-use super::{Config, Layout};
+use super::Config;
 use crate::modes::acked::Acked;
 use crate::modes::{MessageShape, Run};
+use crate::parity::Layout;
 use lacuna_wire::Ack;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

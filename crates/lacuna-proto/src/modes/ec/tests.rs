@@ -1,8 +1,9 @@
 //! The sender against acknowledgements made by hand. Both ends together run in
 //! the pair harness (`tests/erasure.rs`).
 
-use super::{Config, Layout, Sender};
+use super::{Config, Sender};
 use crate::modes::{MessageShape, Run};
+use crate::parity::Layout;
 use lacuna_code::Code;
 use lacuna_wire::Ack;
 use std::ops::Range;

@@ -3,7 +3,7 @@
 
 use super::{Place, SendSide};
 use crate::modes::auto::{AutoStats, Chooser, Chosen, Estimate, Question};
-use crate::modes::ec::Layout;
+use crate::parity::Layout;
 use lacuna_path::controller::Controller;
 use lacuna_path::{IP_UDP_BYTES, Path};
 

@@ -9,6 +9,7 @@
 //! Invariants: messages are made in the order of their numbers; while sends are landed, every
 //! channel has something queued.
 
+use super::super::encode::Encoder;
 use super::super::error::{PostSendError, SendFailure};
 use super::super::outgoing::Outgoing;
 use super::super::queues::Place;
@@ -18,7 +19,6 @@ use super::super::window::Landing;
 use super::SendSide;
 use crate::buffer::SendBuffer;
 use crate::geometry::Geometry;
-use crate::modes::ec::Encoder;
 use crate::prefetch::prefetch_value;
 use std::collections::VecDeque;
 use std::sync::Arc;

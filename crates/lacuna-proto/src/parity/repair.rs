@@ -5,7 +5,7 @@
 //! has the right to place the channel's packets, places it as if the packets
 //! had come.
 
-use super::encode::codec_like;
+use super::codec_like;
 use super::held::{Held, Kept, missing_of};
 use crate::receive::Receive;
 use lacuna_code::{ChunkSet, Code, CodeKind, Codec, Workspace};

@@ -4,7 +4,7 @@
 //! kept until the last of them was built: a run of parity may be cut into
 //! several, as window and pacing allow.
 
-use super::Layout;
+use crate::parity::{Layout, codec_like};
 use lacuna_code::{Chunked, ChunkedMut, Code, Codec};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -113,9 +113,4 @@ impl Encoder {
         }
         parity
     }
-}
-
-/// A codec for a tail of the XOR code: it has no tables, so it costs nothing.
-pub(super) fn codec_like(codec: &Codec, code: Code) -> Codec {
-    Codec::with_engine(code, codec.engine())
 }
