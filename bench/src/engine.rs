@@ -12,7 +12,7 @@ use lacuna_path::RtoConfig;
 use lacuna_path::controller::ControllerConfig;
 use lacuna_proto::placement::Placement;
 use lacuna_proto::qp::{Peer, PostedReceive, QpConfig, QueuePair};
-use lacuna_proto::table::ChannelWriter;
+use lacuna_proto::writer::ChannelWriter;
 use lacuna_wire::{DataHeader, ImmediateFields, ImmediateSplit, Qpn};
 use serde::Serialize;
 use std::sync::Barrier;

@@ -16,8 +16,7 @@
 //! is published before, so that it sees all.
 //!
 //! Parity packets are handed to the receive's record; what they make repairable
-//! is repaired when the burst is over, before anybody is told of it
-//! (`modes/ec/mod.rs`).
+//! is repaired when the burst is over (`repairs.rs`).
 //!
 //! Cost of a plain packet, in order, 64 payload bytes, one core: see
 //! `bench/README.md`, "engine". No allocation, no lock, no system call.
@@ -27,63 +26,21 @@
 
 #![allow(unsafe_code)]
 
+mod current;
+mod repairs;
+
+pub(crate) use repairs::Repairs;
+
 use crate::discard::Discard;
-use crate::parity::{Repairer, RowAt, Taken};
+use crate::parity::Taken;
 use crate::pieces::{Piece, Pieces};
 use crate::prefetch::prefetch_value;
 use crate::receive::{Placed, Position, Receive};
-use crate::slot::Pinned;
+use crate::summary::BurstSummary;
 use crate::table::RecvTable;
+use current::Current;
 use lacuna_wire::{DataHeader, ImmediateSplit, PacketError, psn};
 use std::ops::Range;
-use std::sync::Arc;
-
-/// What one burst of packets of one queue pair on one channel did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct BurstSummary {
-    /// Packets that came for the first time, parity included.
-    pub packets: u64,
-    /// Payload bytes placed for the first time.
-    pub bytes: u64,
-    /// Of the packets, those of parity.
-    pub parity_packets: u64,
-    /// Payload bytes of those.
-    pub parity_bytes: u64,
-    /// Packets that were lost and repaired with parity.
-    pub repaired_packets: u64,
-    /// Chunks completed by that; they count among `chunks` too.
-    pub repaired_chunks: u64,
-    /// Time that the repairing took, as whoever has a clock measured it.
-    pub decode_ns: u64,
-    /// Chunks completed.
-    pub chunks: u64,
-    /// Packets whose bit was set already.
-    pub duplicates: u64,
-    /// Packets with a congestion mark.
-    pub marked: u64,
-    /// Packets thrown away, by [`Discard::index`].
-    pub discarded: [u64; Discard::ALL.len()],
-    /// One past the highest sequence number after the burst.
-    pub next_psn: u64,
-    /// Sequence numbers that were skipped when the highest moved on: a gap.
-    pub gap: bool,
-    /// Largest distance by which a packet that was missing came after a later
-    /// one, in packets.
-    pub reorder_packets: u64,
-    /// Highest message number that a packet was placed for, and the lowest.
-    pub touched: Option<(u64, u64)>,
-    /// Whether a late packet came: the peer has not heard of a completion.
-    pub late: bool,
-}
-
-impl BurstSummary {
-    /// Whether any packet had the key. What has none may be noise, and is no sign of life.
-    pub(crate) fn is_of_the_peer(&self) -> bool {
-        let discarded: u64 = self.discarded.iter().sum();
-        let with_the_key = discarded - self.discarded[Discard::Key.index()];
-        self.packets + self.duplicates + with_the_key > 0
-    }
-}
 
 /// Numbers ahead that a packet which placed nothing may move the highest number
 /// by: more than any burst of loss between two packets that did.
@@ -101,42 +58,37 @@ pub struct BurstPlacer<'w> {
     stripe: Range<u32>,
     /// The slot of the last packet.
     current: Option<Current<'w>>,
-    /// If messages carry parity.
-    repairer: Option<&'w mut Repairer>,
+    repairs: Repairs<'w>,
     pieces: &'w mut Pieces,
     summary: BurstSummary,
 }
 
-/// A pinned slot, and what plain packets are held against.
-#[derive(Debug)]
-struct Current<'w> {
+/// What a packet's headers name.
+#[derive(Debug, Clone, Copy)]
+struct Named {
     slot: u32,
     generation: u8,
-    receive: Pinned<'w, Arc<Receive>>,
-    base: u64,
-    /// Where full packets end at the latest.
-    limit_bytes: u64,
-    /// Fragments of an immediate have no news any more.
-    has_immediate: bool,
-    /// Word of the packet bitmap that is gathered.
-    word: u32,
-    /// Its bits that count as set: published ones and `fresh`.
-    set: u64,
-    /// Bits to be published.
-    fresh: u64,
-    /// Parity is kept for rows of this channel: packets may make them repairable.
-    has_held: bool,
+    packet: u32,
+    fragment: u32,
 }
 
-/// No word is gathered: no bitmap has so many.
-const NO_WORD: u32 = u32::MAX;
+/// What became of a packet that may be plain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Plain {
+    /// It was, and is placed.
+    Placed,
+    /// It was, and who wrote it found it bad: nothing is left of it.
+    Refused,
+    /// It is none, or not of the current message and stripe. Nothing was done.
+    Other,
+}
 
 impl<'w> BurstPlacer<'w> {
     pub(crate) fn new(
         table: &'w RecvTable,
         channel: u8,
         next_psn: &'w mut u64,
-        repairer: Option<&'w mut Repairer>,
+        repairs: Repairs<'w>,
         pieces: &'w mut Pieces,
     ) -> Self {
         let geometry = table.geometry();
@@ -149,7 +101,7 @@ impl<'w> BurstPlacer<'w> {
             next_psn,
             stripe: 0..0,
             current: None,
-            repairer,
+            repairs,
             pieces,
         }
     }
@@ -163,7 +115,7 @@ impl<'w> BurstPlacer<'w> {
             unsafe { receive.write(offset, payload) };
             true
         };
-        if !has_key || self.place_plain(header, payload.len(), marked, write).is_none() {
+        if !has_key || self.place_plain(header, payload.len(), marked, write) == Plain::Other {
             self.place_any(header, payload, marked);
         }
     }
@@ -201,17 +153,17 @@ impl<'w> BurstPlacer<'w> {
             let mut placed = self.place_plain(header, payload.len(), marked, &mut write);
             // The first packet of a message or of a stripe: what is pinned for nothing is no harm.
             let is_full = payload.len() as u64 == u64::from(self.mtu_bytes);
-            if placed.is_none() && is_full && !header.ends_message && self.follow(header) {
+            if placed == Plain::Other && is_full && !header.ends_message && self.follow(header) {
                 placed = self.place_plain(header, payload.len(), marked, &mut write);
             }
             match placed {
-                Some(true) => return Ok(()),
-                Some(false) => {
+                Plain::Placed => return Ok(()),
+                Plain::Refused => {
                     key?;
                     self.summary.discarded[Discard::Key.index()] += 1;
                     return Ok(());
                 }
-                None => {}
+                Plain::Other => {}
             }
         }
         let mut header = *header;
@@ -220,8 +172,19 @@ impl<'w> BurstPlacer<'w> {
         Ok(())
     }
 
-    /// Places a plain packet of the current message, as far as `write` finds it good; `None` if it
-    /// is none. Its key is not looked at.
+    #[inline(always)]
+    fn named(&self, header: &DataHeader) -> Named {
+        let fields = self.split.unpack(header.immediate);
+        Named {
+            slot: fields.message,
+            generation: header.dest.generation(),
+            packet: fields.packet,
+            fragment: fields.fragment,
+        }
+    }
+
+    /// Places a plain packet of the current message, as far as `write` finds it good. Its key is
+    /// not looked at.
     ///
     /// What this promises to `write`, which is told where the packet goes: the slot is pinned, the
     /// packet belongs to this channel, whose only writer `self` borrows, and its bit is clear, so
@@ -233,13 +196,12 @@ impl<'w> BurstPlacer<'w> {
         payload_bytes: usize,
         marked: bool,
         write: impl FnOnce(&Receive, u64) -> bool,
-    ) -> Option<bool> {
-        let current = self.current.as_mut()?;
-        let fields = self.split.unpack(header.immediate);
+    ) -> Plain {
+        let named = self.named(header);
+        let Some(current) = self.current.as_mut() else { return Plain::Other };
         let mtu_bytes = u64::from(self.mtu_bytes);
-        let offset = u64::from(fields.packet) * mtu_bytes;
-        let is_plain = fields.message == current.slot
-            && header.dest.generation() == current.generation
+        let offset = u64::from(named.packet) * mtu_bytes;
+        let is_plain = current.is(named)
             && payload_bytes as u64 == mtu_bytes
             && header
                 .address
@@ -247,21 +209,20 @@ impl<'w> BurstPlacer<'w> {
             && offset + mtu_bytes <= current.limit_bytes
             && !header.ends_message
             && (!header.carries_immediate || current.has_immediate)
-            && self.stripe.contains(&fields.packet);
+            && self.stripe.contains(&named.packet);
         if !is_plain {
-            return None;
+            return Plain::Other;
         }
-        let (word, bit) = (fields.packet / 64, 1u64 << (fields.packet % 64));
+        let (word, bit) = (named.packet / 64, 1u64 << (named.packet % 64));
         if word != current.word {
-            current.publish(self.channel, &mut self.repairer, &mut self.summary);
-            current.word = word;
-            current.set = current.receive.packet_word(word);
+            current.publish(self.channel, &mut self.repairs, &mut self.summary);
+            current.gather(word);
         }
         if current.set & bit != 0 {
-            return None;
+            return Plain::Other;
         }
         if !write(&current.receive, offset) {
-            return Some(false);
+            return Plain::Refused;
         }
         current.set |= bit;
         current.fresh |= bit;
@@ -273,7 +234,7 @@ impl<'w> BurstPlacer<'w> {
         } else {
             self.note_psn(header.psn, true);
         }
-        Some(true)
+        Plain::Placed
     }
 
     /// Moves on to the message and the stripe of this packet; `false` if they are the current ones
@@ -281,27 +242,25 @@ impl<'w> BurstPlacer<'w> {
     #[inline(never)]
     fn follow(&mut self, header: &DataHeader) -> bool {
         let geometry = self.table.geometry();
-        let fields = self.split.unpack(header.immediate);
-        let (slot, generation) = (fields.message, header.dest.generation());
-        let is_current = self.is_current(slot, generation);
-        if is_current && self.stripe.contains(&fields.packet)
-            || geometry.is_parity(fields.packet)
-            || geometry.channel_of(slot, fields.packet) != self.channel
-            || !is_current && !self.enter(slot, generation)
+        let named = self.named(header);
+        let is_current = self.is_current(named);
+        if is_current && self.stripe.contains(&named.packet)
+            || geometry.is_parity(named.packet)
+            || geometry.channel_of(named.slot, named.packet) != self.channel
+            || !is_current && !self.enter(named)
         {
             return false;
         }
-        self.stripe = geometry.stripe_of(fields.packet);
+        self.stripe = geometry.stripe_of(named.packet);
         true
     }
 
-    fn is_current(&self, slot: u32, generation: u8) -> bool {
-        let current = self.current.as_ref();
-        current.is_some_and(|current| (current.slot, current.generation) == (slot, generation))
+    fn is_current(&self, named: Named) -> bool {
+        self.current.as_ref().is_some_and(|current| current.is(named))
     }
 
-    /// Leaves the current message for that of a slot; `false` if it is not open.
-    fn enter(&mut self, slot: u32, generation: u8) -> bool {
+    /// Leaves the current message for that of a packet; `false` if it is not open.
+    fn enter(&mut self, Named { slot, generation, .. }: Named) -> bool {
         self.leave();
         let pinned = self.table.pin(slot, generation);
         self.current = pinned.map(|pinned| Current::new(self.channel, slot, generation, pinned));
@@ -337,13 +296,8 @@ impl<'w> BurstPlacer<'w> {
                 self.summary.packets += 1;
                 self.summary.bytes += payload.len() as u64;
             }
-            Ok(Placed::Parity(Taken::Duplicate)) => self.summary.duplicates += 1,
             Ok(Placed::Parity(taken)) => {
-                // Of a finished message it is not known whether it came before.
-                is_new = taken != Taken::Finished;
-                self.summary.packets += 1;
-                self.summary.parity_packets += 1;
-                self.summary.parity_bytes += payload.len() as u64;
+                is_new = self.summary.count_parity(taken, payload.len() as u64);
             }
             Err(reason) => {
                 self.summary.discarded[reason.index()] += 1;
@@ -363,70 +317,54 @@ impl<'w> BurstPlacer<'w> {
         if header.rkey != self.table.rkey() {
             return Err(Discard::Key);
         }
-        let fields = self.split.unpack(header.immediate);
-        let slot = fields.message;
-        if geometry.channel_of(slot, fields.packet) != self.channel {
+        let named = self.named(header);
+        let Named { slot, packet, .. } = named;
+        if geometry.channel_of(slot, packet) != self.channel {
             return Err(Discard::Channel);
         }
-        let is_parity = geometry.is_parity(fields.packet);
-        let offset = match header.address {
-            Some(address) => address.checked_sub(geometry.slot_address(slot)),
-            // The address of parity says how long the message is.
-            None if is_parity => None,
-            None => Some(u64::from(fields.packet) * u64::from(self.mtu_bytes)),
-        };
-        let Some(offset) = offset else { return Err(Discard::Inconsistent) };
-        if offset > if is_parity { geometry.slot_bytes() } else { geometry.max_message_bytes() } {
-            return Err(Discard::Inconsistent);
-        }
-        let generation = header.dest.generation();
-        if !self.is_current(slot, generation) && !self.enter(slot, generation) {
+        let offset = geometry.offset_of(slot, packet, header.address);
+        let offset = offset.ok_or(Discard::Inconsistent)?;
+        let is_parity = geometry.is_parity(packet);
+        if !self.is_current(named) && !self.enter(named) {
             // The parity of a message that was complete without it, mostly.
             let parity = Ok(Placed::Parity(Taken::Finished));
             return if is_parity { parity } else { Err(Discard::Late) };
         }
         let Some(current) = &mut self.current else { return Err(Discard::Late) };
-        current.publish(self.channel, &mut self.repairer, &mut self.summary);
-        current.word = NO_WORD;
+        current.publish(self.channel, &mut self.repairs, &mut self.summary);
+        current.gather_none();
         let position = Position {
-            packet: fields.packet,
+            packet,
             offset,
             ends_message: header.ends_message,
             carries_immediate: header.carries_immediate,
-            fragment: fields.fragment,
+            fragment: named.fragment,
         };
-        let key = (slot, generation, fields.packet);
-        let books = (key, &mut *self.pieces);
-        if is_parity {
-            let payload = (payload, header.behind);
-            let taken = current.receive.take_parity(self.channel, position, payload, books);
-            current.refresh();
-            let taken = taken?;
-            self.summary.touch(current.receive.number());
-            current.has_held |= matches!(taken, Taken::Kept { .. });
-            if let (Taken::Kept { enough: true }, Some(layout), Some(repairer)) =
-                (taken, geometry.layout(), &mut self.repairer)
-            {
-                let at = layout.locate(fields.packet);
-                repairer.note(RowAt { slot, generation, row: (at.submessage, at.row) });
+        let books = ((slot, named.generation, packet), &mut *self.pieces);
+        let receive = &**current.receive;
+        let placed = if is_parity {
+            receive.take_parity(self.channel, position, (payload, header.behind), books)
+        } else {
+            match piece_of(position, self.mtu_bytes, payload.len(), header.behind) {
+                // SAFETY: the slot is pinned. `self` exists through the only writer of
+                // this channel, the packet belongs to this channel, and all packets of
+                // its chunk do (`Geometry::new` makes stripes of whole chunks).
+                None => unsafe { receive.place(position, payload) },
+                // SAFETY: the same.
+                Some((position, piece)) => unsafe {
+                    receive.place_piece(position, piece, payload, books)
+                },
             }
-            return Ok(Placed::Parity(taken));
-        }
-        let placed = match piece_of(position, self.mtu_bytes, payload.len(), header.behind) {
-            // SAFETY: the slot is pinned. `self` exists through the only writer of
-            // this channel, the packet belongs to this channel, and all packets of
-            // its chunk do (`Geometry::new` makes stripes of whole chunks).
-            None => unsafe { current.receive.place(position, payload) },
-            // SAFETY: the same.
-            Some((position, piece)) => unsafe {
-                current.receive.place_piece(position, piece, payload, books)
-            },
         };
         current.refresh();
         let placed = placed?;
-        current.note_row(self.channel, fields.packet, &mut self.repairer);
         self.summary.touch(current.receive.number());
-        self.stripe = geometry.stripe_of(fields.packet);
+        if let Placed::Parity(taken) = placed {
+            self.repairs.on_parity(current, packet, taken);
+        } else {
+            self.repairs.on_data(current, self.channel, packet);
+            self.stripe = geometry.stripe_of(packet);
+        }
         Ok(placed)
     }
 
@@ -452,7 +390,7 @@ impl<'w> BurstPlacer<'w> {
     /// Publishes what was gathered, and unpins.
     fn leave(&mut self) {
         if let Some(current) = &mut self.current {
-            current.publish(self.channel, &mut self.repairer, &mut self.summary);
+            current.publish(self.channel, &mut self.repairs, &mut self.summary);
         }
         self.current = None;
     }
@@ -461,10 +399,10 @@ impl<'w> BurstPlacer<'w> {
     #[inline]
     pub fn has_repairs(&mut self) -> bool {
         // What was gathered may complete a row too.
-        if self.repairer.is_some() {
+        if self.repairs.are_possible() {
             self.leave();
         }
-        self.repairer.as_deref().is_some_and(Repairer::has_rows)
+        self.repairs.has_rows()
     }
 
     /// Repairs what can be repaired. [`BurstPlacer::finish`] does so if it was
@@ -473,26 +411,8 @@ impl<'w> BurstPlacer<'w> {
     #[inline(never)]
     pub fn repair(&mut self) {
         self.leave();
-        let Some(repairer) = self.repairer.as_deref_mut() else { return };
-        while let Some(at) = repairer.pop() {
-            let Some(receive) = self.table.pin(at.slot, at.generation) else { continue };
-            let Some(held) = receive.held() else { continue };
-            let packets = receive.packets();
-            let repaired = repairer.repair(&receive, held, self.channel, at.row, packets);
-            for (packet, bytes) in repaired.packets() {
-                let offset = u64::from(packet) * u64::from(self.mtu_bytes);
-                // SAFETY: the slot is pinned until the bit is published. The
-                // packet belongs to this channel, as its parity does, whose only
-                // writer `self` borrows, and its bit was found clear: nobody
-                // else reads or writes these bytes.
-                unsafe { receive.write(offset, bytes) };
-                let chunks = receive.publish(packet / 64, 1 << (packet % 64));
-                self.summary.repaired_packets += 1;
-                self.summary.repaired_chunks += chunks;
-                self.summary.chunks += chunks;
-            }
-            self.summary.touch(receive.number());
-        }
+        // SAFETY: `self` borrows the only writer of this channel.
+        unsafe { self.repairs.run(self.table, self.channel, &mut self.summary) };
     }
 
     /// The repairing took so long.
@@ -537,71 +457,5 @@ fn piece_of(at: Position, mtu_bytes: u32, bytes: usize, behind: u32) -> Option<(
 impl Drop for BurstPlacer<'_> {
     fn drop(&mut self) {
         self.leave();
-    }
-}
-
-impl<'w> Current<'w> {
-    fn new(channel: u8, slot: u32, generation: u8, receive: Pinned<'w, Arc<Receive>>) -> Self {
-        let has_held = receive.held().is_some_and(|held| !held.is_empty(channel));
-        let base = receive.geometry().slot_address(slot);
-        let mut current = Self {
-            slot,
-            generation,
-            receive,
-            base,
-            limit_bytes: 0,
-            has_immediate: false,
-            word: NO_WORD,
-            set: 0,
-            fresh: 0,
-            has_held,
-        };
-        current.refresh();
-        current
-    }
-
-    /// Takes in what a packet that is not plain may have changed.
-    fn refresh(&mut self) {
-        self.limit_bytes = self.receive.limit_bytes();
-        self.has_immediate = self.receive.immediate().is_some();
-    }
-
-    #[inline]
-    fn publish(
-        &mut self,
-        channel: u8,
-        repairer: &mut Option<&mut Repairer>,
-        summary: &mut BurstSummary,
-    ) {
-        if self.fresh != 0 {
-            let fresh = std::mem::take(&mut self.fresh);
-            summary.chunks += self.receive.publish(self.word, fresh);
-            summary.touch(self.receive.number());
-            if self.has_held {
-                let bits = (0..64).filter(|bit| fresh >> bit & 1 == 1);
-                bits.for_each(|bit| self.note_row(channel, self.word * 64 + bit, repairer));
-            }
-        }
-    }
-
-    /// A data packet came: parity that waits for its row may suffice now.
-    #[inline]
-    fn note_row(&self, channel: u8, packet: u32, repairer: &mut Option<&mut Repairer>) {
-        if self.has_held
-            && let (Some(held), Some(repairer)) = (self.receive.held(), repairer)
-            && let Some(row) = held.row_of(channel, packet)
-        {
-            repairer.note(RowAt { slot: self.slot, generation: self.generation, row });
-        }
-    }
-}
-
-impl BurstSummary {
-    #[inline]
-    fn touch(&mut self, number: u64) {
-        self.touched = Some(match self.touched {
-            None => (number, number),
-            Some((low, high)) => (low.min(number), high.max(number)),
-        });
     }
 }

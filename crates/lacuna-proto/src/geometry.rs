@@ -414,6 +414,21 @@ impl Geometry {
         u64::from(slot) * self.slot_bytes()
     }
 
+    /// Where in its slot a packet begins: where its address says, or where its number does if it has
+    /// none. `None` if a packet of its kind cannot be there: one of data behind the longest message;
+    /// and parity without an address, which says how long the message is.
+    #[inline]
+    pub fn offset_of(&self, slot: u32, packet: u32, address: Option<u64>) -> Option<u64> {
+        let is_parity = self.is_parity(packet);
+        let offset = match address {
+            Some(address) => address.checked_sub(self.slot_address(slot))?,
+            None if is_parity => return None,
+            None => u64::from(packet) * u64::from(self.mtu_bytes()),
+        };
+        let end = if is_parity { self.slot_bytes() } else { self.max_message_bytes() };
+        (offset <= end).then_some(offset)
+    }
+
     /// Bytes of a slot in the root key: the longest message and its parity.
     #[inline]
     pub fn slot_bytes(&self) -> u64 {

@@ -30,7 +30,9 @@ pub mod probe;
 pub mod qp;
 pub mod receive;
 pub mod slot;
+pub mod summary;
 mod sync;
 pub mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod writer;

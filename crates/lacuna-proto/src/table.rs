@@ -1,18 +1,11 @@
-//! The receive side of a queue pair's root key: all its slots, and the workers'
-//! way into them.
+//! The receive side of a queue pair's root key: all its slots.
 //!
-//! [`RecvTable`] is shared by everyone; [`ChannelWriter`] is the right to place
-//! packets of one channel and exists once per channel. Because a packet's
-//! channel is a function of its offset, that right makes each byte's writer
-//! unique, by construction rather than by care.
+//! [`RecvTable`] is shared by everyone. Who may place into it is said by the one writer that each
+//! channel has (`writer.rs`).
 
-use crate::burst::BurstPlacer;
 use crate::geometry::Geometry;
-use crate::parity::Repairer;
-use crate::pieces::Pieces;
 use crate::receive::Receive;
 use crate::slot::{Pinned, Slot};
-use lacuna_code::Codec;
 use std::sync::{Arc, OnceLock};
 
 /// The slots of one queue pair.
@@ -25,25 +18,9 @@ pub struct RecvTable {
 }
 
 impl RecvTable {
-    /// A table without posted receives whose packets must carry `rkey`, and
-    /// the one writer of each channel, which repairs with `codec`.
-    pub(crate) fn new(
-        geometry: Geometry,
-        rkey: u32,
-        first_psn: u32,
-        codec: Option<&Arc<Codec>>,
-    ) -> (Arc<Self>, Vec<ChannelWriter>) {
-        let table = Arc::new(Self { geometry, rkey, slots: OnceLock::new() });
-        let writers = (0..geometry.channels())
-            .map(|channel| ChannelWriter {
-                table: table.clone(),
-                channel,
-                next_psn: u64::from(first_psn),
-                repairer: codec.map(|codec| Box::new(Repairer::new(codec.clone()))),
-                pieces: Pieces::default(),
-            })
-            .collect();
-        (table, writers)
+    /// A table without posted receives whose packets must carry `rkey`.
+    pub(crate) fn new(geometry: Geometry, rkey: u32) -> Self {
+        Self { geometry, rkey, slots: OnceLock::new() }
     }
 
     /// The numbers both ends agreed on.
@@ -92,39 +69,6 @@ impl RecvTable {
     pub fn close(&self, number: u64) -> Option<Arc<Receive>> {
         let generation = self.geometry.generation_of(number);
         self.slot(number).retire(generation, self.geometry.config().generations)
-    }
-}
-
-/// The right to place packets of one channel.
-#[derive(Debug)]
-pub struct ChannelWriter {
-    table: Arc<RecvTable>,
-    channel: u8,
-    /// One past the highest packet sequence number that came.
-    next_psn: u64,
-    /// If messages carry parity.
-    repairer: Option<Box<Repairer>>,
-    /// Of packets that come in pieces.
-    pieces: Pieces,
-}
-
-impl ChannelWriter {
-    /// The channel this is the writer of.
-    pub fn channel(&self) -> u8 {
-        self.channel
-    }
-
-    /// Sets the first sequence number that the peer will use.
-    pub(crate) fn expect_psn(&mut self, first_psn: u32) {
-        self.next_psn = u64::from(first_psn);
-    }
-
-    /// Begins a burst; the slots it touches stay pinned until it is dropped.
-    #[inline]
-    pub fn burst(&mut self) -> BurstPlacer<'_> {
-        let repairer = self.repairer.as_deref_mut();
-        let next_psn = &mut self.next_psn;
-        BurstPlacer::new(&self.table, self.channel, next_psn, repairer, &mut self.pieces)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::geometry::{Geometry, GeometryConfig};
 use crate::modes::{Mode, auto};
 use crate::placement::Placement;
 use crate::qp::{Peer, PostedReceive, QpConfig, QueuePair, SendId, SendRequest, SendStatus};
-use crate::table::ChannelWriter;
+use crate::writer::ChannelWriter;
 use lacuna_path::RtoConfig;
 use lacuna_path::controller::ControllerConfig;
 use lacuna_path::pacer::time_of;

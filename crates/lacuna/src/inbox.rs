@@ -5,7 +5,7 @@
 
 use crate::shared::Shared;
 use lacuna_datapath::Waker;
-use lacuna_proto::table::ChannelWriter;
+use lacuna_proto::writer::ChannelWriter;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -20,7 +20,7 @@ use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::geometry::{Geometry, GeometryConfig};
 use lacuna_proto::placement::Placement;
 use lacuna_proto::qp::{Failure, Peer, QpConfig, QpStats, SendRequest};
-use lacuna_proto::table::ChannelWriter;
+use lacuna_proto::writer::ChannelWriter;
 use lacuna_wire::{CodeInfo, QpInfo};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

@@ -12,7 +12,7 @@ use crate::paths::now_s;
 use crate::shared::{Machine, Shared, State};
 use lacuna_path::memory::PathRecord;
 use lacuna_proto::qp::Failure;
-use lacuna_proto::table::ChannelWriter;
+use lacuna_proto::writer::ChannelWriter;
 use lacuna_wire::Qpn;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -9,11 +9,9 @@
 //!   locks, one per channel, are never waited for and only make that safe;
 //! - a bit is set once, for the first copy of a parity packet.
 
-use super::repair::repairable;
-use super::{Layout, ParityPacket};
-use crate::receive::Receive;
+use super::{DataPackets, Layout, ParityPacket};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
-use lacuna_code::{ChunkSet, CodeKind};
+use lacuna_code::{ChunkSet, Code, CodeKind};
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
@@ -66,7 +64,7 @@ impl Held {
     /// that the message has such a packet, of this length.
     pub(crate) fn take(
         &self,
-        receive: &Receive,
+        data: &impl DataPackets,
         channel: u8,
         number: u32,
         packets: u32,
@@ -78,7 +76,7 @@ impl Held {
             return Taken::Duplicate;
         }
         let at = self.layout.locate(number);
-        let missing = self.missing(receive, at, packets);
+        let missing = self.missing(data, at, packets);
         let chunks = self.layout.chunks_of(at.submessage, packets);
         let code = self.layout.code_of(chunks);
         let wanted = match code.kind() {
@@ -137,14 +135,12 @@ impl Held {
     }
 
     /// The data packets of a row that are not here, by their chunk's index.
-    fn missing(&self, receive: &Receive, at: ParityPacket, packets: u32) -> ChunkSet {
-        let data = self.layout.data_of(at.submessage, packets);
-        let chunk_packets = receive.geometry().chunk_packets();
+    fn missing(&self, data: &impl DataPackets, at: ParityPacket, packets: u32) -> ChunkSet {
         // Without loss this is all that is looked at.
-        if receive.has_chunks(data.start / chunk_packets..data.end.div_ceil(chunk_packets)) {
+        if data.has_chunks_of(self.layout.data_of(at.submessage, packets)) {
             return ChunkSet::new();
         }
-        missing_of(receive, &self.layout, (at.submessage, at.row), packets)
+        missing_of(data, &self.layout, (at.submessage, at.row), packets)
     }
 
     fn rows_of(&self, channel: u8) -> MutexGuard<'_, Rows> {
@@ -154,12 +150,29 @@ impl Held {
 
 /// The data packets of a row that are not here, by their chunk's index.
 pub(super) fn missing_of(
-    receive: &Receive,
+    data: &impl DataPackets,
     layout: &Layout,
     (submessage, row): (u32, u32),
     packets: u32,
 ) -> ChunkSet {
     let row = layout.row(submessage, row, packets);
-    let missing = |(_, packet): &(usize, u32)| !receive.has_packet(*packet);
+    let missing = |(_, packet): &(usize, u32)| !data.has(*packet);
     row.packets().enumerate().filter(missing).map(|(index, _)| index).collect()
+}
+
+/// Which of the missing packets of a row the kept parity gives: with MDS all or
+/// none, with XOR the only missing one of a group.
+pub(super) fn repairable(code: Code, missing: &ChunkSet, kept: &Kept) -> ChunkSet {
+    match code.kind() {
+        CodeKind::Mds if missing.len() <= kept.len() => *missing,
+        CodeKind::Mds => ChunkSet::new(),
+        CodeKind::Xor => {
+            let groups = code.parity_chunks();
+            let of_group = |parity: u32| {
+                let mut members = missing.iter().filter(move |c| c % groups == parity as usize);
+                members.next().filter(|_| members.next().is_none())
+            };
+            kept.iter().filter_map(|(parity, _)| of_group(*parity)).collect()
+        }
+    }
 }

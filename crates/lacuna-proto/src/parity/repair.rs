@@ -5,9 +5,8 @@
 //! has the right to place the channel's packets, places it as if the packets
 //! had come.
 
-use super::codec_like;
-use super::held::{Held, Kept, missing_of};
-use crate::receive::Receive;
+use super::held::{Held, Kept, missing_of, repairable};
+use super::{DataPackets, Row, codec_like};
 use lacuna_code::{ChunkSet, Code, CodeKind, Codec, Workspace};
 use std::sync::Arc;
 
@@ -81,26 +80,26 @@ impl Repairer {
     /// still waits for more is kept; parity that does not fit is dropped.
     pub(crate) fn repair(
         &mut self,
-        receive: &Receive,
+        data: &impl DataPackets,
         held: &Held,
         channel: u8,
         row: (u32, u32),
         packets: u32,
     ) -> Repaired<'_> {
-        let mtu_bytes = receive.geometry().mtu_bytes() as usize;
+        let mtu_bytes = data.mtu_bytes() as usize;
         let layout = *held.layout();
         let mut kept = held.remove(channel, row);
-        let missing = missing_of(receive, &layout, row, packets);
+        let missing = missing_of(data, &layout, row, packets);
         let code = layout.code_of(layout.chunks_of(row.0, packets));
         let wanted = repairable(code, &missing, &kept);
-        let lost = layout.row(row.0, row.1, packets).packets().enumerate();
+        let cells = layout.row(row.0, row.1, packets);
+        let lost = cells.packets().enumerate();
         let lost = lost.filter(|(index, _)| wanted.contains(*index));
-        let lost =
-            lost.map(|(index, packet)| Lost { index, packet, len: receive.bytes_of(packet) });
+        let lost = lost.map(|(index, packet)| Lost { index, packet, len: data.bytes_of(packet) });
         let mut lost: Vec<Lost> = lost.collect();
         self.scratch.resize(self.scratch.len().max(lost.len() * mtu_bytes), 0);
         let is_repaired = lost.is_empty()
-            || self.compute(receive, code, (&kept, &missing), (row, packets), &lost).is_some();
+            || self.compute(data, (code, cells), (&kept, &missing), &lost).is_some();
         match code.kind() {
             // All of the row was repaired, or nothing fitted.
             _ if !is_repaired => kept.clear(),
@@ -124,16 +123,13 @@ impl Repairer {
     /// Writes the packets `lost` to the scratch memory, `mtu_bytes` apart.
     fn compute(
         &mut self,
-        receive: &Receive,
-        code: Code,
+        packets: &impl DataPackets,
+        (code, row): (Code, Row),
         (kept, missing): (&Kept, &ChunkSet),
-        (row, packets): ((u32, u32), u32),
         lost: &[Lost],
     ) -> Option<()> {
-        let mtu_bytes = receive.geometry().mtu_bytes() as usize;
-        let layout = receive.geometry().layout()?;
-        let cells = layout.row(row.0, row.1, packets);
-        let first_bytes = receive.bytes_of(cells.first);
+        let mtu_bytes = packets.mtu_bytes() as usize;
+        let first_bytes = packets.bytes_of(row.first);
         if kept.iter().any(|(_, bytes)| bytes.len() != first_bytes) {
             // The sender has moved the end of the message since.
             return None;
@@ -141,15 +137,15 @@ impl Repairer {
         if first_bytes == 0 {
             return Some(());
         }
-        let data = cells.packets().enumerate().filter(|(index, _)| !missing.contains(*index));
+        let data = row.packets().enumerate().filter(|(index, _)| !missing.contains(*index));
         let data: Option<Vec<_>> =
-            data.map(|(index, packet)| Some((index, receive.packet(packet)?))).collect();
+            data.map(|(index, packet)| Some((index, packets.payload(packet)?))).collect();
         let k = code.data_chunks();
         let parity = kept.iter().map(|(parity, bytes)| (k + *parity as usize, &**bytes));
         let outputs = self.scratch.chunks_mut(mtu_bytes).zip(lost);
         let outputs = outputs.map(|(bytes, lost)| (lost.index, &mut bytes[..lost.len]));
         let present = data?.into_iter().chain(parity);
-        let count = cells.count as usize;
+        let count = row.count as usize;
         if code == self.codec.code() {
             let codec = &self.codec;
             let workspace = self.workspace.get_or_insert_with(|| Workspace::new(codec));
@@ -158,23 +154,6 @@ impl Repairer {
             let codec = codec_like(&self.codec, code);
             let mut workspace = Workspace::new(&codec);
             codec.reconstruct_listed(&mut workspace, count, present, outputs).ok()
-        }
-    }
-}
-
-/// Which of the missing packets of a row the kept parity gives: with MDS all or
-/// none, with XOR the only missing one of a group.
-pub(super) fn repairable(code: Code, missing: &ChunkSet, kept: &Kept) -> ChunkSet {
-    match code.kind() {
-        CodeKind::Mds if missing.len() <= kept.len() => *missing,
-        CodeKind::Mds => ChunkSet::new(),
-        CodeKind::Xor => {
-            let groups = code.parity_chunks();
-            let of_group = |parity: u32| {
-                let mut members = missing.iter().filter(move |c| c % groups == parity as usize);
-                members.next().filter(|_| members.next().is_none())
-            };
-            kept.iter().filter_map(|(parity, _)| of_group(*parity)).collect()
         }
     }
 }

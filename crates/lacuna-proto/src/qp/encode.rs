@@ -5,7 +5,7 @@
 //! several, as window and pacing allow.
 
 use crate::parity::{Layout, codec_like};
-use lacuna_code::{Chunked, ChunkedMut, Code, Codec};
+use lacuna_code::{Chunked, ChunkedMut, Codec};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};

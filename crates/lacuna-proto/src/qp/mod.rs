@@ -36,13 +36,14 @@ pub use transmit::Transmit;
 pub use user_send::{SendId, SendRequest, SendStatus};
 
 use crate::buffer::SendBuffer;
-use crate::burst::BurstSummary;
 use crate::discard::Discard;
 use crate::geometry::Geometry;
 use crate::modes::Mode;
 use crate::modes::auto::{self, AutoStats};
 use crate::placement::Placement;
-use crate::table::{ChannelWriter, RecvTable};
+use crate::summary::BurstSummary;
+use crate::table::RecvTable;
+use crate::writer::ChannelWriter;
 use control::Control;
 use lacuna_code::{Codec, Engine};
 use lacuna_path::arrivals::{Arrivals, ArrivedBurst};
@@ -253,7 +254,7 @@ impl QueuePair {
         let engine = || Engine::chosen().unwrap_or_else(|_| Engine::fastest());
         let codec = code.map(|code| Codec::shared(code, engine()));
         let (rkey, first_psn) = (config.rkey, config.first_psn);
-        let (table, writers) = RecvTable::new(geometry, rkey, first_psn, codec.as_ref());
+        let (table, writers) = ChannelWriter::of_table(geometry, rkey, first_psn, codec.as_ref());
         let channels = geometry.channels();
         let mut arrivals = Arrivals::new(channels, config.first_psn);
         arrivals.set_credit(config.credit_bytes);

@@ -4,11 +4,12 @@
 
 #![allow(unsafe_code)]
 
-use super::{ChannelWriter, RecvTable};
+use super::RecvTable;
 use crate::geometry::{Geometry, GeometryConfig, MTU_BYTES_MIN};
 use crate::placement::Placement;
 use crate::receive::Receive;
 use crate::sync::{AtomicU32, Ordering};
+use crate::writer::ChannelWriter;
 use lacuna_code::{Code, Codec, Engine, EngineKind};
 use lacuna_wire::{DataHeader, ImmediateFields, ImmediateSplit, Qpn};
 use loom::thread;
@@ -33,7 +34,7 @@ fn geometry() -> Geometry {
 
 /// A table with message 0 posted over two packets of memory.
 fn posted() -> (Arc<RecvTable>, Vec<ChannelWriter>, Arc<Receive>, Placement) {
-    let (table, writers) = RecvTable::new(geometry(), 7, 0, None);
+    let (table, writers) = ChannelWriter::of_table(geometry(), 7, 0, None);
     let [memory, posted] = Placement::from_vec(vec![0; 2 * MTU]).twice();
     let receive = Arc::new(Receive::new(0, geometry(), posted));
     assert!(table.post(receive.clone()));
@@ -76,7 +77,7 @@ fn coded() -> (Arc<RecvTable>, ChannelWriter, Arc<Receive>, Placement) {
     let config = GeometryConfig { code: Some(code), channels: 1, ..*geometry().config() };
     let geometry = Geometry::new(config).unwrap();
     let codec = Arc::new(Codec::with_engine(code, Engine::new(EngineKind::Naive).unwrap()));
-    let (table, mut writers) = RecvTable::new(geometry, 7, 0, Some(&codec));
+    let (table, mut writers) = ChannelWriter::of_table(geometry, 7, 0, Some(&codec));
     let [memory, posted] = Placement::from_vec(vec![0; 2 * MTU]).twice();
     let receive = Arc::new(Receive::new(0, geometry, posted));
     assert!(table.post(receive.clone()));
@@ -89,7 +90,7 @@ fn place_and_repair(writer: &mut ChannelWriter) -> u64 {
     let codec = Codec::with_engine(code, Engine::new(EngineKind::Naive).unwrap());
     let mut parity = [[0; MTU]];
     codec.encode(&[[1u8; MTU], [2; MTU]][..], &mut parity[..]).unwrap();
-    let geometry = *writer.table.geometry();
+    let geometry = *writer.table().geometry();
     let base = geometry.layout().unwrap().base();
     let mut placer = writer.burst();
     for (packet, address, payload) in [(0, None, [1; MTU]), (base, Some(2 * MTU as u64), parity[0])]

@@ -6,13 +6,13 @@
 //!     --target x86_64-unknown-linux-gnu table::
 //! ```
 
-use super::{ChannelWriter, RecvTable};
-use crate::burst::BurstSummary;
 use crate::discard::Discard;
 use crate::geometry::{Geometry, GeometryConfig};
 use crate::placement::Placement;
 use crate::receive::Receive;
+use crate::summary::BurstSummary;
 use crate::testing::Rng;
+use crate::writer::ChannelWriter;
 use lacuna_wire::{DataHeader, ImmediateFields, ImmediateSplit, Qpn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -59,7 +59,7 @@ fn header(geometry: &Geometry, number: u64, packet: u32, packets: u32) -> DataHe
 
 /// Places the writer's packets of message `number` in random order, in bursts.
 fn place_all(writer: &mut ChannelWriter, number: u64, packets: u32, rng: &mut Rng) -> BurstSummary {
-    let geometry = *writer.table.geometry();
+    let geometry = *writer.table().geometry();
     let slot = geometry.slot_of(number);
     let mut own: Vec<u32> =
         (0..packets).filter(|p| geometry.channel_of(slot, *p) == writer.channel()).collect();
@@ -88,7 +88,7 @@ fn a_reader_finds_right_bytes_under_every_set_bit_while_workers_place() {
     const PACKETS: u32 = 400;
     for channels in [2u8, 3] {
         let geometry = geometry(channels);
-        let (table, mut writers) = RecvTable::new(geometry, 7, 0, None);
+        let (table, mut writers) = ChannelWriter::of_table(geometry, 7, 0, None);
         for number in 0..6u64 {
             let placement = Placement::from_vec(vec![0; PACKETS as usize * MTU]);
             let receive = Arc::new(Receive::new(number, geometry, placement));
@@ -120,7 +120,7 @@ fn a_reader_finds_right_bytes_under_every_set_bit_while_workers_place() {
 fn nothing_is_written_after_close_while_workers_go_on_placing() {
     const PACKETS: u32 = 60;
     let geometry = geometry(2);
-    let (table, mut writers) = RecvTable::new(geometry, 7, 0, None);
+    let (table, mut writers) = ChannelWriter::of_table(geometry, 7, 0, None);
     let stop = AtomicBool::new(false);
     // Packets that each worker brought too late.
     let late = [const { AtomicU64::new(0) }; 2];
@@ -173,7 +173,7 @@ fn nothing_is_written_after_close_while_workers_go_on_placing() {
 #[test]
 fn a_number_whose_slot_went_on_closes_nothing() {
     let geometry = geometry(1);
-    let (table, _writers) = RecvTable::new(geometry, 7, 0, None);
+    let (table, _writers) = ChannelWriter::of_table(geometry, 7, 0, None);
     let post = |number| {
         let placement = Placement::from_vec(vec![0; MTU]);
         table.post(Arc::new(Receive::new(number, geometry, placement)))
@@ -188,7 +188,7 @@ fn a_number_whose_slot_went_on_closes_nothing() {
 #[test]
 fn a_stray_copy_is_no_reordering() {
     let geometry = geometry(1);
-    let (table, mut writers) = RecvTable::new(geometry, 7, 0, None);
+    let (table, mut writers) = ChannelWriter::of_table(geometry, 7, 0, None);
     let placement = Placement::from_vec(vec![0; 60 * MTU]);
     assert!(table.post(Arc::new(Receive::new(0, geometry, placement))));
     let mut placer = writers[0].burst();

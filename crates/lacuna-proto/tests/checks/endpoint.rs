@@ -16,8 +16,8 @@ use lacuna_proto::geometry::{Geometry, GeometryConfig};
 use lacuna_proto::modes::Mode;
 use lacuna_proto::placement::Placement;
 use lacuna_proto::qp::{Peer, PostedReceive, QpConfig, QueuePair, SendId, SendRequest};
-use lacuna_proto::table::ChannelWriter;
 use lacuna_proto::testing::{Rng, data_packet};
+use lacuna_proto::writer::ChannelWriter;
 use lacuna_wire::{
     Ack, Cancel, CancelReason, ChannelReport, DataHeader, Flush, FlushMark, Frame, ImmediateFields,
     ImmediateSplit, Probe, ProbeReply, Qpn, Receives, Report, Run, RunList, U64List, parse_data,

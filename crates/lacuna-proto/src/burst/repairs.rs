@@ -1,0 +1,87 @@
+//! What a burst repairs: rows of which enough has come are noted while packets are placed, and
+//! computed when the burst is over, before anybody is told of it (`parity/mod.rs`).
+
+#![allow(unsafe_code)]
+
+use super::current::Current;
+use crate::parity::{Repairer, RowAt, Taken};
+use crate::summary::BurstSummary;
+use crate::table::RecvTable;
+
+/// The repairs of one burst: none, if messages carry no parity.
+#[derive(Debug)]
+pub(crate) struct Repairs<'w>(Option<&'w mut Repairer>);
+
+impl<'w> Repairs<'w> {
+    pub(crate) fn new(repairer: Option<&'w mut Repairer>) -> Self {
+        Self(repairer)
+    }
+
+    /// Whether messages carry parity.
+    #[inline]
+    pub(super) fn are_possible(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Whether there is anything to repair.
+    #[inline]
+    pub(super) fn has_rows(&self) -> bool {
+        self.0.as_deref().is_some_and(Repairer::has_rows)
+    }
+
+    /// A data packet came: parity that waits for its row may suffice now.
+    #[inline]
+    pub(super) fn on_data(&mut self, current: &Current<'_>, channel: u8, packet: u32) {
+        if current.has_held
+            && let (Some(held), Some(repairer)) = (current.receive.held(), &mut self.0)
+            && let Some(row) = held.row_of(channel, packet)
+        {
+            repairer.note(RowAt { slot: current.slot, generation: current.generation, row });
+        }
+    }
+
+    /// A parity packet came.
+    pub(super) fn on_parity(&mut self, current: &mut Current<'_>, packet: u32, taken: Taken) {
+        current.has_held |= matches!(taken, Taken::Kept { .. });
+        if let (Taken::Kept { enough: true }, Some(layout), Some(repairer)) =
+            (taken, current.receive.geometry().layout(), &mut self.0)
+        {
+            let at = layout.locate(packet);
+            let row = (at.submessage, at.row);
+            repairer.note(RowAt { slot: current.slot, generation: current.generation, row });
+        }
+    }
+
+    /// Repairs what can be repaired of the rows that were noted.
+    ///
+    /// # Safety
+    /// The caller is the only one that places packets of this channel in the table.
+    pub(super) unsafe fn run(
+        &mut self,
+        table: &RecvTable,
+        channel: u8,
+        summary: &mut BurstSummary,
+    ) {
+        let Some(repairer) = self.0.as_deref_mut() else { return };
+        let mtu_bytes = u64::from(table.geometry().mtu_bytes());
+        while let Some(at) = repairer.pop() {
+            let Some(receive) = table.pin(at.slot, at.generation) else { continue };
+            let Some(held) = receive.held() else { continue };
+            let packets = receive.packets();
+            let repaired = repairer.repair(&**receive, held, channel, at.row, packets);
+            for (packet, bytes) in repaired.packets() {
+                let offset = u64::from(packet) * mtu_bytes;
+                // SAFETY: the slot is pinned until the bit is published. The
+                // packet belongs to this channel, as its parity does, whose only
+                // writer the caller is, and its bit was found clear: nobody
+                // else reads or writes these bytes.
+                unsafe { receive.write(offset, bytes) };
+                let chunks = receive.publish(packet / 64, 1 << (packet % 64));
+                summary.repaired_packets += 1;
+                summary.repaired_chunks += chunks;
+                summary.chunks += chunks;
+            }
+            summary.touch(receive.number());
+        }
+    }
+}
