@@ -6,8 +6,18 @@
 //! with runs to put on the wire and the time to be called again. They know
 //! neither sockets nor sequence numbers.
 //!
-//! Adding a mode touches its folder, the [`Mode`] enum with the two machine
-//! enums below it, and [`TABLE`].
+//! Adding a mode takes:
+//!
+//! 1. its folder, with the verbs of [`SendMachine`] and [`RecvMachine`];
+//! 2. a variant of [`Mode`], and an arm in each of that enum's methods;
+//! 3. a variant of the two machine enums and of the macro `each!`, unless it runs another mode's
+//!    machines, as `auto` does;
+//! 4. an entry of [`TABLE`].
+//!
+//! Nothing outside of this folder matches on a mode, with two exceptions. `auto` decides by the
+//! path, of which no machine knows: `qp/send/parity.rs` asks its chooser and hands the answer to
+//! [`SendMachine::deferred`]. And who makes the geometry of a connection (`lacuna/config.rs`) sizes
+//! chunks for `auto`.
 
 mod acked;
 pub mod auto;
@@ -113,6 +123,11 @@ impl Mode {
             Self::SelectiveRepeat(_) => RecvMachine::SelectiveRepeat(sr::Receiver::default()),
             Self::Erasure(_) | Self::Auto => RecvMachine::Erasure(ec::Receiver::default()),
         }
+    }
+
+    /// What chooses how much parity a message gets, where that is not fixed.
+    pub(crate) fn chooser(&self, policy: auto::Policy) -> Option<auto::Chooser> {
+        (*self == Self::Auto).then(|| auto::Chooser::new(policy))
     }
 
     /// Whether a message is held until the peer has all of it.
@@ -225,6 +240,15 @@ pub struct Run {
     pub sent_ns: u64,
 }
 
+/// What a sending machine counts. A mode fills in what it has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Chunks put on the wire again.
+    pub retransmitted_chunks: u64,
+    /// Submessages whose parity did not suffice.
+    pub fallbacks: u64,
+}
+
 /// Sending machines. They lie in their messages, which stand one behind the other; but for the
 /// one that has much to remember.
 #[derive(Debug)]
@@ -273,11 +297,7 @@ impl SendMachine {
     /// Of a run that is to go out again, the first packets in a row that the peer is not known to
     /// have; all of what no acknowledgement speaks of. Empty if it has all.
     pub fn missing(&self, packets: Range<u32>) -> Range<u32> {
-        match self {
-            Self::Raw(_) => packets,
-            Self::SelectiveRepeat(machine) => machine.missing(packets),
-            Self::Erasure(machine) => machine.missing(packets),
-        }
+        each!(self, machine => machine.missing(packets))
     }
 
     /// When [`SendMachine::on_timeout`] wants to be called.
@@ -291,33 +311,16 @@ impl SendMachine {
         each!(self, machine => machine.on_timeout(now_ns))
     }
 
-    /// Packets put on the wire again.
-    pub fn retransmitted_chunks(&self) -> u64 {
-        each!(self, machine => machine.retransmitted_chunks())
+    /// What it did beyond sending each packet once.
+    pub fn counts(&self) -> Counts {
+        each!(self, machine => machine.counts())
     }
 
-    /// Submessages whose parity did not suffice.
-    pub fn fallbacks(&self) -> u64 {
+    /// The machine whose parity [`Mode::Auto`] chooses once all data were given out.
+    pub fn deferred(&mut self) -> Option<&mut ec::Sender> {
         match self {
-            Self::Erasure(machine) => machine.fallbacks(),
-            Self::Raw(_) | Self::SelectiveRepeat(_) => 0,
-        }
-    }
-
-    /// The packets of the message whose parity is to be chosen now, because all
-    /// data were given out; see [`SendMachine::choose`].
-    pub fn tail(&self) -> Option<Range<u32>> {
-        match self {
-            Self::Erasure(machine) => machine.tail(),
+            Self::Erasure(machine) => Some(machine),
             Self::Raw(_) | Self::SelectiveRepeat(_) => None,
-        }
-    }
-
-    /// Chooses the parity of the tail, the same for each of its submessages, and
-    /// how often repairs go out from now on.
-    pub fn choose(&mut self, choice: auto::Choice) {
-        if let Self::Erasure(machine) = self {
-            machine.choose(|_| choice.parity, choice.repair_copies);
         }
     }
 

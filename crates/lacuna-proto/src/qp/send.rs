@@ -94,7 +94,7 @@ impl SendSide {
         codec: Option<Arc<Codec>>,
     ) -> Self {
         Self {
-            chooser: (mode == Mode::Auto).then(|| Chooser::new(policy)),
+            chooser: mode.chooser(policy),
             payload_bytes_max: geometry.mtu_bytes(),
             pieces: 1,
             geometry,
@@ -162,7 +162,7 @@ impl SendSide {
     pub(crate) fn status(&self, id: SendId) -> Option<SendStatus> {
         let send = self.sends.get(id)?;
         let live = self.messages.of(&send.numbers);
-        let live: u64 = live.map(|outgoing| outgoing.machine.retransmitted_chunks()).sum();
+        let live: u64 = live.map(|outgoing| outgoing.machine.counts().retransmitted_chunks).sum();
         let started = !send.numbers.is_empty();
         Some(SendStatus {
             injected: started && send.uninjected == 0,
@@ -430,13 +430,13 @@ impl SendSide {
     /// Says whether other messages were given up with it, whose runs may be queued.
     fn finish(&mut self, number: u64, standing: Standing) -> bool {
         let Some(outgoing) = self.messages.remove(number) else { return false };
-        let retransmitted = outgoing.machine.retransmitted_chunks();
-        self.stats.retransmitted_chunks += retransmitted;
-        self.stats.fallbacks += outgoing.machine.fallbacks();
+        let counts = outgoing.machine.counts();
+        self.stats.retransmitted_chunks += counts.retransmitted_chunks;
+        self.stats.fallbacks += counts.fallbacks;
         let id = outgoing.send;
         let Some(send) = self.sends.get_mut(id) else { return false };
         send.unfinished -= 1;
-        send.retransmitted_chunks += retransmitted;
+        send.retransmitted_chunks += counts.retransmitted_chunks;
         if !outgoing.injected {
             send.uninjected -= 1;
         }

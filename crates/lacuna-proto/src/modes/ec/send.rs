@@ -17,7 +17,7 @@
 
 use super::Config;
 use crate::modes::acked::Acked;
-use crate::modes::{MessageShape, Run};
+use crate::modes::{Counts, MessageShape, Run};
 use crate::parity::Layout;
 use lacuna_wire::Ack;
 use std::collections::{BTreeMap, VecDeque};
@@ -221,12 +221,9 @@ impl Sender {
         expired
     }
 
-    pub(crate) fn retransmitted_chunks(&self) -> u64 {
-        self.retransmitted_chunks
-    }
-
-    pub(crate) fn fallbacks(&self) -> u64 {
-        self.fallbacks
+    pub(crate) fn counts(&self) -> Counts {
+        let Self { retransmitted_chunks, fallbacks, .. } = *self;
+        Counts { retransmitted_chunks, fallbacks }
     }
 
     pub(crate) fn awaits_peer(&self) -> bool {

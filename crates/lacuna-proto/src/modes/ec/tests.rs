@@ -63,7 +63,7 @@ fn a_loss_that_parity_may_repair_is_not_sent_again() {
     sender.on_expired(run(0..16));
     sender.on_passed(1, run(1000..1006), RTO);
     assert_eq!(sender.poll_transmit(), None, "more parity is on its way");
-    assert_eq!(sender.fallbacks(), 0);
+    assert_eq!(sender.counts().fallbacks, 0);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_submessage_falls_back_when_all_its_parity_was_passed() {
     sender.on_passed(1, parity(0), RTO);
     assert_eq!(sender.poll_transmit(), Some(4..12), "chunks 1 and 2 of four; 3 is there");
     assert_eq!(sender.poll_transmit(), None, "nothing of other submessages");
-    assert_eq!((sender.fallbacks(), sender.retransmitted_chunks()), (1, 2));
+    assert_eq!((sender.counts().fallbacks, sender.counts().retransmitted_chunks), (1, 2));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn what_was_sent_again_is_judged_as_in_selective_repeat() {
     assert_eq!(sender.poll_transmit(), Some(4..8));
     sender.on_expired(run(4..8));
     assert_eq!(sender.poll_transmit(), Some(4..8));
-    assert_eq!(sender.fallbacks(), 1, "it falls back once");
+    assert_eq!(sender.counts().fallbacks, 1, "it falls back once");
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn without_parity_a_deferred_sender_is_selective_repeat() {
     sender.on_passed(1, run(0..16), RTO);
     assert_eq!(sender.poll_transmit(), Some(4..8));
     assert_eq!(sender.poll_transmit(), Some(12..16));
-    assert_eq!((sender.fallbacks(), sender.retransmitted_chunks()), (0, 2));
+    assert_eq!((sender.counts().fallbacks, sender.counts().retransmitted_chunks), (0, 2));
     assert_eq!(sender.tail(), None, "it is chosen once");
 }
 
@@ -218,7 +218,7 @@ fn each_submessage_may_have_its_own_parity() {
     sender.on_passed(1, run(1000..1004), RTO);
     assert_eq!(sender.poll_transmit(), Some(4..8), "its last parity that was sent was passed");
     assert_eq!(sender.poll_transmit(), Some(12..16));
-    assert_eq!(sender.fallbacks(), 1);
+    assert_eq!(sender.counts().fallbacks, 1);
 }
 
 #[test]
@@ -303,5 +303,5 @@ fn what_trailing_parity_cannot_repair_is_not_left_waiting_for_it() {
     assert_eq!(sender.poll_transmit(), None, "the second misses one, for which there is parity");
     sender.on_passed(2, run(BASE..BASE + 1), RTO);
     assert_eq!(sender.poll_transmit(), None, "it has fallen back already");
-    assert_eq!(sender.fallbacks(), 1);
+    assert_eq!(sender.counts().fallbacks, 1);
 }

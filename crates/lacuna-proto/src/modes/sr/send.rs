@@ -7,7 +7,7 @@
 
 use super::Config;
 use crate::modes::acked::Acked;
-use crate::modes::{MessageShape, Run};
+use crate::modes::{Counts, MessageShape, Run};
 use lacuna_wire::Ack;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -125,8 +125,10 @@ impl Sender {
         losses.undecided.pop_front().map(|(_, run, _)| run)
     }
 
-    pub(crate) fn retransmitted_chunks(&self) -> u64 {
-        self.losses.as_ref().map_or(0, |losses| losses.retransmitted_chunks)
+    pub(crate) fn counts(&self) -> Counts {
+        let losses = self.losses.as_ref();
+        let retransmitted_chunks = losses.map_or(0, |losses| losses.retransmitted_chunks);
+        Counts { retransmitted_chunks, ..Counts::default() }
     }
 
     pub(crate) fn awaits_peer(&self) -> bool {

@@ -51,7 +51,7 @@ fn a_gap_that_later_packets_passed_is_repaired_at_once() {
     sender.on_passed(1, run(0..16), RTO);
     assert_eq!(sender.poll_transmit(), Some(4..8));
     assert_eq!(sender.poll_transmit(), None);
-    assert_eq!(sender.retransmitted_chunks(), 1);
+    assert_eq!(sender.counts().retransmitted_chunks, 1);
 }
 
 #[test]

@@ -15,9 +15,12 @@ impl SendSide {
         else {
             return;
         };
-        let Some(tail) = outgoing.machine.tail().filter(|_| outgoing.queued == 0) else { return };
+        let Some(machine) = outgoing.machine.deferred().filter(|_| outgoing.queued == 0) else {
+            return;
+        };
+        let Some(tail) = machine.tail() else { return };
         let mtu_bytes = u64::from(self.geometry.mtu_bytes());
-        outgoing.machine.choose(chooser.choose(Question {
+        let choice = chooser.choose(Question {
             estimate: estimate(path),
             message_packets: self.geometry.packets(outgoing.len_bytes),
             tail_packets: tail.end - tail.start,
@@ -26,7 +29,8 @@ impl SendSide {
             is_followed: !self.queues.is_empty()
                 || !self.landed.is_empty()
                 || !self.waiting.is_empty(),
-        }));
+        });
+        machine.choose(|_| choice.parity, choice.repair_copies);
         self.collect_runs(number, Place::Behind);
     }
 
