@@ -4,6 +4,7 @@
 //! channel has (`writer.rs`).
 
 use crate::geometry::Geometry;
+use crate::placement::Placement;
 use crate::receive::Receive;
 use crate::slot::{Pinned, Slot};
 use std::sync::{Arc, OnceLock};
@@ -52,11 +53,16 @@ impl RecvTable {
         self.slot(number).is_free()
     }
 
-    /// Opens the slot of the receive's message. `false` if it is occupied.
-    pub(crate) fn post(&self, receive: Arc<Receive>) -> bool {
-        let number = receive.number();
+    /// Opens the slot of message `number` over `placement`, and gives its record. `None` if the slot
+    /// is occupied. The record is made here, so that none is ever in two slots, which would be two
+    /// writers of the same bytes.
+    ///
+    /// # Panics
+    /// If the placement is longer than one slot allows.
+    pub fn post(&self, number: u64, placement: Placement) -> Option<Arc<Receive>> {
+        let receive = Arc::new(Receive::new(number, self.geometry, placement));
         let generation = self.geometry.generation_of(number);
-        self.slot(number).post(generation, receive).is_ok()
+        self.slot(number).post(generation, receive.clone()).is_ok().then_some(receive)
     }
 
     /// Closes the slot of message `number`: once this returns no byte of the

@@ -177,9 +177,8 @@ impl RecvSide {
         }
         let parts = buffer.into_parts(slot_bytes as usize);
         let parts = numbers.clone().zip(parts).map(|(number, part)| {
-            let receive = Arc::new(Receive::new(number, self.geometry, part));
-            let is_posted = self.table.post(receive.clone());
-            debug_assert!(is_posted, "checked above, and posts are under the lock");
+            let receive = self.table.post(number, part);
+            let receive = receive.expect("checked above, and posts are under the lock");
             self.add_to_runs(receive.capacity_bytes(), number > numbers.start);
             self.incoming.push_back(Incoming {
                 receive: Some(receive.clone()),

@@ -36,8 +36,7 @@ fn geometry() -> Geometry {
 fn posted() -> (Arc<RecvTable>, Vec<ChannelWriter>, Arc<Receive>, Placement) {
     let (table, writers) = ChannelWriter::of_table(geometry(), 7, 0, None);
     let [memory, posted] = Placement::from_vec(vec![0; 2 * MTU]).twice();
-    let receive = Arc::new(Receive::new(0, geometry(), posted));
-    assert!(table.post(receive.clone()));
+    let receive = table.post(0, posted).unwrap();
     (table, writers, receive, memory)
 }
 
@@ -79,8 +78,7 @@ fn coded() -> (Arc<RecvTable>, ChannelWriter, Arc<Receive>, Placement) {
     let codec = Arc::new(Codec::with_engine(code, Engine::new(EngineKind::Naive).unwrap()));
     let (table, mut writers) = ChannelWriter::of_table(geometry, 7, 0, Some(&codec));
     let [memory, posted] = Placement::from_vec(vec![0; 2 * MTU]).twice();
-    let receive = Arc::new(Receive::new(0, geometry, posted));
-    assert!(table.post(receive.clone()));
+    let receive = table.post(0, posted).unwrap();
     (table, writers.swap_remove(0), receive, memory)
 }
 

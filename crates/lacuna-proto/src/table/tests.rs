@@ -9,12 +9,10 @@
 use crate::discard::Discard;
 use crate::geometry::{Geometry, GeometryConfig};
 use crate::placement::Placement;
-use crate::receive::Receive;
 use crate::summary::BurstSummary;
 use crate::testing::Rng;
 use crate::writer::ChannelWriter;
 use lacuna_wire::{DataHeader, ImmediateFields, ImmediateSplit, Qpn};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const MTU: usize = 256;
@@ -91,8 +89,7 @@ fn a_reader_finds_right_bytes_under_every_set_bit_while_workers_place() {
         let (table, mut writers) = ChannelWriter::of_table(geometry, 7, 0, None);
         for number in 0..6u64 {
             let placement = Placement::from_vec(vec![0; PACKETS as usize * MTU]);
-            let receive = Arc::new(Receive::new(number, geometry, placement));
-            assert!(table.post(receive.clone()));
+            let receive = table.post(number, placement).unwrap();
             std::thread::scope(|scope| {
                 for writer in &mut writers {
                     scope.spawn(move || {
@@ -139,8 +136,7 @@ fn nothing_is_written_after_close_while_workers_go_on_placing() {
         }
         for number in 0..400u64 {
             let [placement, posted] = Placement::from_vec(vec![0; PACKETS as usize * MTU]).twice();
-            let receive = Arc::new(Receive::new(number, geometry, posted));
-            assert!(table.post(receive.clone()));
+            let receive = table.post(number, posted).unwrap();
             while number % 3 == 0 && receive.chunks_done() < 2 {
                 std::thread::yield_now();
             }
@@ -176,7 +172,7 @@ fn a_number_whose_slot_went_on_closes_nothing() {
     let (table, _writers) = ChannelWriter::of_table(geometry, 7, 0, None);
     let post = |number| {
         let placement = Placement::from_vec(vec![0; MTU]);
-        table.post(Arc::new(Receive::new(number, geometry, placement)))
+        table.post(number, placement).is_some()
     };
     assert!(post(0));
     assert!(table.close(0).is_some());
@@ -190,7 +186,7 @@ fn a_stray_copy_is_no_reordering() {
     let geometry = geometry(1);
     let (table, mut writers) = ChannelWriter::of_table(geometry, 7, 0, None);
     let placement = Placement::from_vec(vec![0; 60 * MTU]);
-    assert!(table.post(Arc::new(Receive::new(0, geometry, placement))));
+    assert!(table.post(0, placement).is_some());
     let mut placer = writers[0].burst();
     let mut place = |packet, psn| {
         let header = DataHeader { psn, ..header(&geometry, 0, packet, 60) };
