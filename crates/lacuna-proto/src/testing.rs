@@ -6,14 +6,21 @@
 //! protocol need no socket, thread or sleep.
 
 use crate::buffer::SendBuffer;
-use crate::geometry::{Geometry, GeometryConfig};
 use crate::modes::{Mode, auto};
-use crate::placement::Placement;
-use crate::qp::{Peer, PostedReceive, QpConfig, QueuePair, SendId, SendRequest, SendStatus};
-use crate::writer::ChannelWriter;
+use crate::qp::Peer;
+use crate::qp::PostedReceive;
+use crate::qp::QpConfig;
+use crate::qp::QueuePair;
+use crate::qp::SendId;
+use crate::qp::SendRequest;
+use crate::qp::SendStatus;
 use lacuna_path::RtoConfig;
 use lacuna_path::controller::ControllerConfig;
 use lacuna_path::pacer::time_of;
+use lacuna_place::geometry::Geometry;
+use lacuna_place::geometry::GeometryConfig;
+use lacuna_place::placement::Placement;
+use lacuna_place::writer::ChannelWriter;
 use lacuna_wire::{
     CONTROL_HEADER_BYTES, ControlWriter, DataHeader, Packet, check_crc32c, pad_bytes, parse,
 };

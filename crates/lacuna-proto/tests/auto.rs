@@ -4,7 +4,7 @@ mod common;
 
 use common::{MS, SECOND};
 use lacuna_path::controller::ControllerConfig;
-use lacuna_proto::geometry::GeometryConfig;
+use lacuna_place::geometry::GeometryConfig;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::modes::auto::{Choice, Policy, Question, plan};
 use lacuna_proto::testing::{Link, Pair, PairConfig, Rng, Side};

@@ -11,7 +11,7 @@ mod common;
 
 use common::{MS, SECOND};
 use lacuna_path::controller::ControllerConfig;
-use lacuna_proto::geometry::GeometryConfig;
+use lacuna_place::geometry::GeometryConfig;
 use lacuna_proto::testing::{Link, Pair, PairConfig, Rng, Side};
 
 #[derive(Debug, Clone, Copy)]

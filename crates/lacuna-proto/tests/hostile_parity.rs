@@ -4,9 +4,9 @@
 mod common;
 
 use common::{MS, SECOND, data_towards, inject, post, take};
-use lacuna_proto::discard::Discard;
-use lacuna_proto::geometry::GeometryConfig;
-use lacuna_proto::parity::Layout;
+use lacuna_place::discard::Discard;
+use lacuna_place::geometry::GeometryConfig;
+use lacuna_place::parity::Layout;
 use lacuna_proto::qp::{ChannelStats, SendId};
 use lacuna_proto::testing::{Link, Pair, PairConfig, Rng, Side};
 use lacuna_wire::{DataHeader, ImmediateSplit};

@@ -6,9 +6,9 @@ mod common;
 
 use common::{MS, SECOND, inject, post, take};
 use lacuna_path::controller::ControllerConfig;
+use lacuna_place::discard::Discard;
+use lacuna_place::geometry::GeometryConfig;
 use lacuna_proto::buffer::SendBuffer;
-use lacuna_proto::discard::Discard;
-use lacuna_proto::geometry::GeometryConfig;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::qp::{
     Failure, PostSendError, ReceiveFailure, SendFailure, SendId, SendRequest, WaitedFor,

@@ -2,7 +2,7 @@
 //! through in pieces, in all modes, whether anybody tells of it or not.
 
 use lacuna_path::controller::ControllerConfig;
-use lacuna_proto::geometry::GeometryConfig;
+use lacuna_place::geometry::GeometryConfig;
 use lacuna_proto::qp::SendId;
 use lacuna_proto::testing::{Link, Narrowness, Pair, PairConfig, Rng, Side};
 

@@ -4,8 +4,8 @@ mod common;
 
 use common::{MS, SECOND};
 use lacuna_path::controller::ControllerConfig;
-use lacuna_proto::discard::Discard;
-use lacuna_proto::geometry::GeometryConfig;
+use lacuna_place::discard::Discard;
+use lacuna_place::geometry::GeometryConfig;
 use lacuna_proto::modes::{Mode, sr};
 use lacuna_proto::testing::{Link, Pair, PairConfig, Rng, Side};
 use lacuna_wire::{DATA_OVERHEAD_BYTES, ImmediateSplit};

@@ -4,8 +4,8 @@
 mod common;
 
 use common::{MS, SECOND, post, take};
+use lacuna_place::geometry::GeometryConfig;
 use lacuna_proto::buffer::SendBuffer;
-use lacuna_proto::geometry::GeometryConfig;
 use lacuna_proto::qp::{PostSendError, ReceiveFailure, SendId};
 use lacuna_proto::testing::{Link, Pair, PairConfig, Rng, Side};
 use lacuna_wire::{CancelReason, ImmediateSplit};

@@ -10,8 +10,8 @@
 use crate::error::PostReceiveError;
 use crate::handles::RecvHandle;
 use crate::queue_pair::QueuePair;
+use lacuna_place::placement::Placement;
 use lacuna_proto::buffer::{Memory, SendBuffer};
-use lacuna_proto::placement::Placement;
 use std::sync::Arc;
 
 /// A slice whose lifetime ends when `lend` returns.

@@ -4,7 +4,7 @@ use crate::address::show;
 use lacuna_code::EngineError;
 use lacuna_datapath::BindError;
 use lacuna_datapath::limit::{Limit, NoThread, Said};
-use lacuna_proto::geometry::GeometryError;
+use lacuna_place::geometry::GeometryError;
 use lacuna_proto::qp::{Failure, ReceiveFailure};
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};

@@ -5,7 +5,7 @@
 
 use crate::shared::Shared;
 use lacuna_datapath::Waker;
-use lacuna_proto::writer::ChannelWriter;
+use lacuna_place::writer::ChannelWriter;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -10,9 +10,11 @@ use crate::handshake::early::Early;
 use crate::inbox::Inbox;
 use lacuna_datapath::Process;
 use lacuna_path::small_vec::SmallVec;
+use lacuna_place::table::RecvTable;
 use lacuna_proto::probe::Prober;
-use lacuna_proto::qp::{Failure, QpStats, QueuePair};
-use lacuna_proto::table::RecvTable;
+use lacuna_proto::qp::Failure;
+use lacuna_proto::qp::QpStats;
+use lacuna_proto::qp::QueuePair;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -290,7 +292,7 @@ mod tests {
     use crate::config::ConnectionConfig;
     use crate::queue_pair::{Keys, protocol};
     use lacuna_datapath::Waiter;
-    use lacuna_proto::placement::Placement;
+    use lacuna_place::placement::Placement;
 
     #[test]
     fn workers_look_at_a_receive_only_if_the_peer_is_to_hear_of_it_at_another_time() {

@@ -1,7 +1,7 @@
 //! Statistics of a connection, for people and as JSON.
 
 use crate::context::ContextStats;
-use lacuna_proto::discard::Discard;
+use lacuna_place::discard::Discard;
 use lacuna_proto::modes::auto;
 use lacuna_proto::qp::QpStats;
 use std::collections::BTreeMap;

@@ -23,7 +23,7 @@ use crate::spin::Spin;
 use crate::told::Told;
 use intake::Intake;
 use lacuna_datapath::{Datapath, Waiter};
-use lacuna_proto::writer::ChannelWriter;
+use lacuna_place::writer::ChannelWriter;
 use lacuna_wire::{ControlWriter, DATA_OVERHEAD_BYTES, PacketError, RejectKind};
 use locals::{FEW_QUEUE_PAIRS, Locals};
 use std::cmp::Reverse;

@@ -25,9 +25,9 @@ pub mod ec;
 pub mod raw;
 pub mod sr;
 
-use crate::parity::Layout;
-use crate::receive::Receive;
 use lacuna_code::{Code, CodeError};
+use lacuna_place::parity::Layout;
+use lacuna_place::receive::Receive;
 use lacuna_wire::Ack;
 use std::fmt;
 use std::ops::Range;

@@ -4,8 +4,8 @@
 //! kept until the last of them was built: a run of parity may be cut into
 //! several, as window and pacing allow.
 
-use crate::parity::{Layout, codec_like};
 use lacuna_code::{Chunked, ChunkedMut, Codec};
+use lacuna_place::parity::{Layout, codec_like};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};

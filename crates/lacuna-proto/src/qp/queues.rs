@@ -6,9 +6,9 @@
 //! any other.
 
 use super::transmit::Segment;
-use crate::geometry::Geometry;
-use crate::prefetch::prefetch_value;
 use lacuna_path::small_vec::SmallVec;
+use lacuna_place::geometry::Geometry;
+use lacuna_place::prefetch::prefetch_value;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -200,7 +200,7 @@ impl Queues {
 mod tests {
     use super::*;
     use crate::buffer::SendBuffer;
-    use crate::geometry::GeometryConfig;
+    use lacuna_place::geometry::GeometryConfig;
 
     #[test]
     fn what_waits_is_counted_as_far_as_it_matters() {

@@ -7,13 +7,13 @@
 //! the application took its buffer back; then its slot is free.
 
 use super::error::{Failure, PostReceiveError, ReceiveFailure};
-use crate::geometry::Geometry;
 use crate::modes::{Mode, RecvMachine};
-use crate::placement::Placement;
-use crate::prefetch::prefetch_value;
-use crate::receive::Receive;
-use crate::table::RecvTable;
 use lacuna_path::small_vec::SmallVec;
+use lacuna_place::geometry::Geometry;
+use lacuna_place::placement::Placement;
+use lacuna_place::prefetch::prefetch_value;
+use lacuna_place::receive::Receive;
+use lacuna_place::table::RecvTable;
 use lacuna_wire::{Ack, CancelReason, ControlWriter, Frame, Receives, Run, RunList, U64List};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -10,9 +10,9 @@
 
 use super::encode::{Encoder, Parity};
 use crate::buffer::SendBuffer;
-use crate::geometry::Geometry;
 use crate::modes::MessageShape;
-use crate::parity::ParityPacket;
+use lacuna_place::geometry::Geometry;
+use lacuna_place::parity::ParityPacket;
 use lacuna_wire::{
     DATA_OVERHEAD_BYTES, DATA_OVERHEAD_BYTES_MAX, DataHeader, ImmediateFields, Qpn, psn,
 };

@@ -3,7 +3,7 @@
 
 use super::error::{PostSendError, SendFailure};
 use crate::buffer::SendBuffer;
-use crate::prefetch::prefetch_value;
+use lacuna_place::prefetch::prefetch_value;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;

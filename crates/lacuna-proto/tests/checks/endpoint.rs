@@ -11,13 +11,14 @@ use super::Choices;
 use crate::common::{control_body, run_dry};
 use lacuna_path::RtoConfig;
 use lacuna_path::controller::ControllerConfig;
+use lacuna_place::geometry::Geometry;
+use lacuna_place::geometry::GeometryConfig;
+use lacuna_place::placement::Placement;
+use lacuna_place::writer::ChannelWriter;
 use lacuna_proto::buffer::SendBuffer;
-use lacuna_proto::geometry::{Geometry, GeometryConfig};
 use lacuna_proto::modes::Mode;
-use lacuna_proto::placement::Placement;
 use lacuna_proto::qp::{Peer, PostedReceive, QpConfig, QueuePair, SendId, SendRequest};
 use lacuna_proto::testing::{Rng, data_packet};
-use lacuna_proto::writer::ChannelWriter;
 use lacuna_wire::{
     Ack, Cancel, CancelReason, ChannelReport, DataHeader, Flush, FlushMark, Frame, ImmediateFields,
     ImmediateSplit, Probe, ProbeReply, Qpn, Receives, Report, Run, RunList, U64List, parse_data,

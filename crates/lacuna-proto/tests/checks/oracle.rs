@@ -10,11 +10,11 @@
 
 use super::Choices;
 use lacuna_path::controller::ControllerConfig;
+use lacuna_place::geometry::GeometryConfig;
+use lacuna_place::placement::Placement;
 use lacuna_proto::buffer::SendBuffer;
-use lacuna_proto::geometry::GeometryConfig;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::modes::auto::{Choice, Policy, Question};
-use lacuna_proto::placement::Placement;
 use lacuna_proto::qp::{PostSendError, PostedReceive, SendFailure, SendId, SendRequest};
 use lacuna_proto::testing::{Link, Narrowness, Pair, PairConfig, Rng, Side};
 use lacuna_wire::ImmediateSplit;

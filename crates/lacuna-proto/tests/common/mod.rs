@@ -4,7 +4,7 @@
 // Each user takes what it needs.
 #![allow(dead_code)]
 
-use lacuna_proto::placement::Placement;
+use lacuna_place::placement::Placement;
 use lacuna_proto::qp::{PostedReceive, QueuePair};
 use lacuna_proto::testing::{Pair, Rng, Side, data_packet};
 use lacuna_wire::{ControlHeader, ControlWriter, DataHeader, Frame, Packet, Qpn, parse_checked};

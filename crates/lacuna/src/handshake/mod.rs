@@ -50,7 +50,7 @@ use early::Early;
 use exchange::{Ended, Exchange};
 use lacuna_datapath::{families, tcp_path};
 use lacuna_path::report_policy::ReportPolicy;
-use lacuna_proto::geometry::Geometry;
+use lacuna_place::geometry::Geometry;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::probe::{MTU_CANDIDATES, ProbeOutcome, Prober, candidates_within};
 use lacuna_proto::qp::Peer;

@@ -1,8 +1,8 @@
 //! A worker's queue pairs by number, and how their memory is asked for ahead
-//! (`lacuna_proto::prefetch`).
+//! (`lacuna_place::prefetch`).
 
 use super::Local;
-use lacuna_proto::prefetch::prefetch_value;
+use lacuna_place::prefetch::prefetch_value;
 use std::ops::Range;
 
 /// As many queue pairs stay in a second-level cache, with 14 KB each: to ask for their

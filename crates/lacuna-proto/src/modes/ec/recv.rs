@@ -2,7 +2,7 @@
 //! the bitmap like those that came; the repairing is the channels' work.
 
 use crate::modes::sr::Turns;
-use crate::receive::Receive;
+use lacuna_place::receive::Receive;
 use lacuna_wire::Ack;
 
 /// See the module's text.

@@ -18,7 +18,7 @@
 use super::Config;
 use crate::modes::acked::Acked;
 use crate::modes::{Counts, MessageShape, Run};
-use crate::parity::Layout;
+use lacuna_place::parity::Layout;
 use lacuna_wire::Ack;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

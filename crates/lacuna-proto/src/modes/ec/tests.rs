@@ -3,8 +3,8 @@
 
 use super::{Config, Sender};
 use crate::modes::{MessageShape, Run};
-use crate::parity::Layout;
 use lacuna_code::Code;
+use lacuna_place::parity::Layout;
 use lacuna_wire::Ack;
 use std::ops::Range;
 

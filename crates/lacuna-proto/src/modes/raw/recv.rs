@@ -1,7 +1,7 @@
 //! Receiver side: says nothing of gaps; that a message is finished is said for
 //! every mode by the queue pair.
 
-use crate::receive::Receive;
+use lacuna_place::receive::Receive;
 use lacuna_wire::Ack;
 
 /// See the module's text.

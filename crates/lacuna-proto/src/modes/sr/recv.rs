@@ -5,7 +5,7 @@
 //! more has come than one has room for, they take turns: parts of the bitmap that
 //! overlap by half, so that any run of packets lies within one of them.
 
-use crate::receive::Receive;
+use lacuna_place::receive::Receive;
 use lacuna_wire::Ack;
 
 /// See the module's text.

@@ -3,9 +3,10 @@
 
 use super::{Place, SendSide};
 use crate::modes::auto::{AutoStats, Chooser, Chosen, Estimate, Question};
-use crate::parity::Layout;
+use lacuna_path::IP_UDP_BYTES;
+use lacuna_path::Path;
 use lacuna_path::controller::Controller;
-use lacuna_path::{IP_UDP_BYTES, Path};
+use lacuna_place::parity::Layout;
 
 impl SendSide {
     /// Chooses the parity of a message whose data are on the wire, if its mode

@@ -18,8 +18,8 @@ use super::super::user_send::{SendId, SendRequest};
 use super::super::window::Landing;
 use super::SendSide;
 use crate::buffer::SendBuffer;
-use crate::geometry::Geometry;
-use crate::prefetch::prefetch_value;
+use lacuna_place::geometry::Geometry;
+use lacuna_place::prefetch::prefetch_value;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -191,11 +191,13 @@ impl SendSide {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::geometry::GeometryConfig;
     use crate::modes::Mode;
     use crate::modes::auto;
-    use lacuna_path::controller::{ControllerConfig, Setup};
-    use lacuna_path::{Path, RtoConfig};
+    use lacuna_path::Path;
+    use lacuna_path::RtoConfig;
+    use lacuna_path::controller::ControllerConfig;
+    use lacuna_path::controller::Setup;
+    use lacuna_place::geometry::GeometryConfig;
     use lacuna_wire::{Ack, Receives, Run, RunList, U64List};
 
     /// With `posted` receives of a megabyte, and as many sends that fill them.

@@ -1,6 +1,6 @@
 //! All interleavings of workers, a reader and closings, on one receive of two packets.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p lacuna-proto --release --lib loom_tests`
+//! `RUSTFLAGS="--cfg loom" cargo test -p lacuna-place --release --lib loom_tests`
 
 #![allow(unsafe_code)]
 

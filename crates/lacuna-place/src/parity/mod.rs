@@ -73,6 +73,6 @@ pub(crate) trait DataPackets {
 }
 
 /// A codec with the same engine for the tail of an XOR code, which has no tables and costs nothing.
-pub(crate) fn codec_like(codec: &Codec, code: Code) -> Codec {
+pub fn codec_like(codec: &Codec, code: Code) -> Codec {
     Codec::with_engine(code, codec.engine())
 }

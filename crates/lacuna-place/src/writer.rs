@@ -28,7 +28,7 @@ pub struct ChannelWriter {
 impl ChannelWriter {
     /// A table without posted receives whose packets must carry `rkey`, and
     /// the one writer of each channel, which repairs with `codec`.
-    pub(crate) fn of_table(
+    pub fn of_table(
         geometry: Geometry,
         rkey: u32,
         first_psn: u32,
@@ -59,7 +59,7 @@ impl ChannelWriter {
     }
 
     /// Sets the first sequence number that the peer will use.
-    pub(crate) fn expect_psn(&mut self, first_psn: u32) {
+    pub fn expect_psn(&mut self, first_psn: u32) {
         self.next_psn = u64::from(first_psn);
     }
 

@@ -250,7 +250,7 @@ mod tests {
     }
 }
 
-/// `RUSTFLAGS="--cfg loom" cargo test -p lacuna-proto --release slot::loom`
+/// `RUSTFLAGS="--cfg loom" cargo test -p lacuna-place --release slot::loom`
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;

@@ -2,7 +2,7 @@
 //! the address and the thread sanitizer too:
 //!
 //! ```text
-//! RUSTFLAGS=-Zsanitizer=thread cargo +nightly test -Zbuild-std -p lacuna-proto --lib \
+//! RUSTFLAGS=-Zsanitizer=thread cargo +nightly test -Zbuild-std -p lacuna-place --lib \
 //!     --target x86_64-unknown-linux-gnu table::
 //! ```
 

@@ -30,7 +30,7 @@ use crate::parity::{Held, Taken};
 use crate::pieces::{Came, Key, Piece, Pieces};
 use crate::placement::Placement;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use lacuna_wire::Crc32c;
+use lacuna_crc::Crc32c;
 
 /// One posted receive of one slot.
 ///
@@ -594,7 +594,7 @@ impl Receive {
     }
 
     /// The memory, when no clone of this record is left.
-    pub(crate) fn into_placement(self) -> Placement {
+    pub fn into_placement(self) -> Placement {
         self.placement
     }
 }

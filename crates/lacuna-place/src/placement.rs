@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use crate::sync::Shadow;
-use lacuna_wire::Crc32c;
+use lacuna_crc::Crc32c;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Placement {
     ///
     /// # Panics
     /// If parts have no bytes and the whole has some.
-    pub(crate) fn into_parts(self, part_bytes: usize) -> impl Iterator<Item = Self> {
+    pub fn into_parts(self, part_bytes: usize) -> impl Iterator<Item = Self> {
         let (whole, divided) = match self.len <= part_bytes {
             true => (Some(self), None),
             false => (None, Some(self.divide(part_bytes))),
