@@ -24,6 +24,7 @@ impl Discard {
         [Self::Late, Self::Key, Self::Channel, Self::OutOfRange, Self::Inconsistent];
 
     /// Index of this reason's counter.
+    #[inline]
     pub fn index(self) -> usize {
         self as usize
     }

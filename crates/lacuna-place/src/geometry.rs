@@ -246,6 +246,7 @@ impl Geometry {
     }
 
     /// The checked configuration.
+    #[inline]
     pub fn config(&self) -> &GeometryConfig {
         &self.config
     }
@@ -372,6 +373,7 @@ impl Geometry {
 
     /// The data packets that share their channel with `packet` for being in its
     /// stripe.
+    #[inline]
     pub fn stripe_of(&self, packet: u32) -> Range<u32> {
         let end = self.layout.map_or(u32::MAX, |layout| layout.base());
         if self.config.channels == 1 {
@@ -384,6 +386,7 @@ impl Geometry {
     /// The next run of packets of `range` that travels on `channel`: the first
     /// such packet and those after it up to the end of the stripe or the range.
     /// A range is of data or of parity, not of both.
+    #[inline]
     pub fn next_run(&self, slot: u32, channel: u8, range: Range<u32>) -> Option<Range<u32>> {
         if range.is_empty() {
             return None;

@@ -52,6 +52,7 @@ unsafe impl Sync for Memory {}
 
 impl Placement {
     /// Takes a vector's memory; [`Placement::into_vec`] gives it back.
+    #[inline]
     pub fn from_vec(buffer: Vec<u8>) -> Self {
         let mut buffer = ManuallyDrop::new(buffer);
         let (start, len) = (buffer.as_mut_ptr(), buffer.len());
@@ -74,6 +75,7 @@ impl Placement {
     ///
     /// # Panics
     /// If parts have no bytes and the whole has some.
+    #[inline]
     pub fn into_parts(self, part_bytes: usize) -> impl Iterator<Item = Self> {
         let (whole, divided) = match self.len <= part_bytes {
             true => (Some(self), None),
@@ -122,6 +124,7 @@ impl Placement {
     }
 
     /// Whether there is no room at all.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -204,6 +207,7 @@ impl Placement {
     }
 
     /// Whether this is the only handle on the memory: all parts are gone.
+    #[inline]
     pub fn is_unique(&self) -> bool {
         match &self.hold {
             Hold::Alone(_) => true,
@@ -213,6 +217,7 @@ impl Placement {
 
     /// The whole vector again, or the placement while other parts live or the
     /// memory is foreign.
+    #[inline]
     pub fn into_vec(self) -> Result<Vec<u8>, Self> {
         let Self { start, len, hold, shadow } = self;
         let memory = match hold {

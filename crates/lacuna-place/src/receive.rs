@@ -146,21 +146,25 @@ impl Receive {
     }
 
     /// Message number: the n-th send lands in the n-th receive.
+    #[inline]
     pub fn number(&self) -> u64 {
         self.number
     }
 
     /// The numbers both ends agreed on.
+    #[inline]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
     /// Bytes of the buffer.
+    #[inline]
     pub fn capacity_bytes(&self) -> u64 {
         self.placement.len() as u64
     }
 
     /// Chunks of the buffer.
+    #[inline]
     pub fn capacity_chunks(&self) -> u32 {
         self.geometry.chunks(self.capacity_bytes())
     }
@@ -281,6 +285,7 @@ impl Receive {
 
     /// Bytes that full packets may fill: the buffer, or the message if its end
     /// is known.
+    #[inline]
     pub(crate) fn limit_bytes(&self) -> u64 {
         self.length_bytes().unwrap_or_else(|| self.capacity_bytes())
     }
@@ -471,11 +476,13 @@ impl Receive {
     }
 
     /// Chunks of the message as far as known: of the buffer until the end came.
+    #[inline]
     pub fn chunks(&self) -> u32 {
         self.geometry.chunks(self.length_bytes().unwrap_or_else(|| self.capacity_bytes()))
     }
 
     /// Chunks that are complete.
+    #[inline]
     pub fn chunks_done(&self) -> u32 {
         self.live.chunks_done.load(Ordering::Acquire)
     }
@@ -489,6 +496,7 @@ impl Receive {
     }
 
     /// The live chunk bitmap: chunk `i` is bit `i % 64` of word `i / 64`.
+    #[inline]
     pub fn chunk_bits(&self) -> &[AtomicU64] {
         self.chunk_bits.as_deref().unwrap_or(std::slice::from_ref(&self.live.chunk_word))
     }
@@ -503,6 +511,7 @@ impl Receive {
     }
 
     /// Whether a packet came.
+    #[inline]
     pub fn has_packet(&self, packet: u32) -> bool {
         self.packet_bits()
             .get((packet / 64) as usize)
@@ -510,6 +519,7 @@ impl Receive {
     }
 
     /// Chunks before the first missing one.
+    #[inline]
     pub fn cumulative(&self) -> u32 {
         let chunks = self.chunks();
         for (index, word) in self.chunk_bits().iter().enumerate() {
@@ -549,11 +559,13 @@ impl Receive {
     }
 
     /// Fragments of the user immediate that came, a mask.
+    #[inline]
     pub fn fragments(&self) -> u32 {
         self.live.fragments.load(Ordering::Acquire)
     }
 
     /// The user immediate, once all its fragments came (3.2.4).
+    #[inline]
     pub fn immediate(&self) -> Option<u32> {
         let fragments = self.geometry.split().fragments();
         let all = if fragments == 32 { u32::MAX } else { (1 << fragments) - 1 };
@@ -563,6 +575,7 @@ impl Receive {
 
     /// Whether everything came: all chunks up to the end, and the immediate if
     /// the message carries one.
+    #[inline]
     pub fn is_complete(&self) -> bool {
         // `chunks_done` first: the worker that learnt the end did so before it
         // counted its chunk.
@@ -594,6 +607,7 @@ impl Receive {
     }
 
     /// The memory, when no clone of this record is left.
+    #[inline]
     pub fn into_placement(self) -> Placement {
         self.placement
     }

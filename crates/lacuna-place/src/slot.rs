@@ -169,6 +169,7 @@ impl<T> Slot<T> {
     }
 
     /// Whether nothing is posted and nothing is being retired.
+    #[inline]
     pub fn is_free(&self) -> bool {
         self.word.load(Ordering::Acquire) & (LIVE | BUSY) == 0
     }

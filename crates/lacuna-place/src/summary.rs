@@ -43,6 +43,7 @@ pub struct BurstSummary {
 
 impl BurstSummary {
     /// Whether any packet had the key. What has none may be noise, and is no sign of life.
+    #[inline]
     pub fn is_of_the_peer(&self) -> bool {
         let discarded: u64 = self.discarded.iter().sum();
         let with_the_key = discarded - self.discarded[Discard::Key.index()];

@@ -25,30 +25,36 @@ impl RecvTable {
     }
 
     /// The numbers both ends agreed on.
+    #[inline]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
     /// The key that the peer's packets carry.
+    #[inline]
     pub fn rkey(&self) -> u32 {
         self.rkey
     }
 
+    #[inline]
     fn slots(&self) -> &[Slot<Arc<Receive>>] {
         self.slots.get_or_init(|| (0..self.geometry.slots()).map(|_| Slot::new()).collect())
     }
 
     /// Pins a slot for the length of a burst; `None` if it is closed, or open in
     /// another generation.
+    #[inline]
     pub(crate) fn pin(&self, slot: u32, generation: u8) -> Option<Pinned<'_, Arc<Receive>>> {
         self.slots.get()?[slot as usize].pin(generation).ok()
     }
 
+    #[inline]
     fn slot(&self, number: u64) -> &Slot<Arc<Receive>> {
         &self.slots()[self.geometry.slot_of(number) as usize]
     }
 
     /// Whether the slot of message `number` can be posted.
+    #[inline]
     pub fn is_free(&self, number: u64) -> bool {
         self.slot(number).is_free()
     }
@@ -59,6 +65,7 @@ impl RecvTable {
     ///
     /// # Panics
     /// If the placement is longer than one slot allows.
+    #[inline]
     pub fn post(&self, number: u64, placement: Placement) -> Option<Arc<Receive>> {
         let receive = Arc::new(Receive::new(number, self.geometry, placement));
         let generation = self.geometry.generation_of(number);
@@ -72,6 +79,7 @@ impl RecvTable {
     ///
     /// Waits for workers that are placing into it; must not be called by a
     /// worker in the middle of a burst.
+    #[inline]
     pub fn close(&self, number: u64) -> Option<Arc<Receive>> {
         let generation = self.geometry.generation_of(number);
         self.slot(number).retire(generation, self.geometry.config().generations)

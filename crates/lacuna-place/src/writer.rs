@@ -48,6 +48,7 @@ impl ChannelWriter {
     }
 
     /// The channel this is the writer of.
+    #[inline]
     pub fn channel(&self) -> u8 {
         self.channel
     }
@@ -59,6 +60,7 @@ impl ChannelWriter {
     }
 
     /// Sets the first sequence number that the peer will use.
+    #[inline]
     pub fn expect_psn(&mut self, first_psn: u32) {
         self.next_psn = u64::from(first_psn);
     }

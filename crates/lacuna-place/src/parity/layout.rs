@@ -50,6 +50,7 @@ pub struct Row {
 
 impl Row {
     /// The packets, in the order of the code's data chunks.
+    #[inline]
     pub fn packets(&self) -> impl Iterator<Item = u32> + use<> {
         let Self { first, count, chunk_packets } = *self;
         (0..count).map(move |index| first + index * chunk_packets)
@@ -72,6 +73,7 @@ impl Layout {
     }
 
     /// The code of whole submessages.
+    #[inline]
     pub fn code(&self) -> Code {
         self.code
     }
@@ -79,6 +81,7 @@ impl Layout {
     /// The code of a submessage of `chunks` data chunks. The MDS code serves
     /// short ones as it is. Of the XOR code's groups a short one has as many as
     /// it has parity, so that they still cover all data.
+    #[inline]
     pub fn code_of(&self, chunks: u32) -> Code {
         let is_short = (chunks as usize) < self.code.data_chunks();
         if is_short && self.code.kind() == CodeKind::Xor {
@@ -119,11 +122,13 @@ impl Layout {
     }
 
     /// Submessages of a message of `packets` data packets.
+    #[inline]
     pub fn submessages(&self, packets: u32) -> u32 {
         packets.div_ceil(self.data_packets())
     }
 
     /// Numbers that the parity of a message of `packets` data packets owns.
+    #[inline]
     pub fn numbers(&self, packets: u32) -> u64 {
         u64::from(self.submessages(packets)) * u64::from(self.parity_packets())
     }
@@ -148,6 +153,7 @@ impl Layout {
     }
 
     /// Data packets of a submessage of a message of `packets`.
+    #[inline]
     pub fn data_of(&self, submessage: u32, packets: u32) -> Range<u32> {
         let start = u64::from(submessage) * u64::from(self.data_packets());
         let start = start.min(u64::from(packets)) as u32;
@@ -155,24 +161,28 @@ impl Layout {
     }
 
     /// Data chunks of a submessage of a message of `packets`.
+    #[inline]
     pub fn chunks_of(&self, submessage: u32, packets: u32) -> u32 {
         let data = self.data_of(submessage, packets);
         (data.end - data.start).div_ceil(self.chunk_packets)
     }
 
     /// Parity chunks for a submessage of `chunks` data chunks.
+    #[inline]
     pub fn parity_chunks(&self, chunks: u32) -> u32 {
         let (k, m) = (self.code.data_chunks() as u32, self.code.parity_chunks() as u32);
         (chunks * m).div_ceil(k)
     }
 
     /// Rows of a submessage of a message of `packets`.
+    #[inline]
     pub fn rows_of(&self, submessage: u32, packets: u32) -> u32 {
         let data = self.data_of(submessage, packets);
         (data.end - data.start).min(self.chunk_packets)
     }
 
     /// The data packets of a row of a message of `packets`.
+    #[inline]
     pub fn row(&self, submessage: u32, row: u32, packets: u32) -> Row {
         let data = self.data_of(submessage, packets);
         let first = data.start + row;
@@ -213,6 +223,7 @@ impl Layout {
     /// Bytes of a parity packet, by its row, of a message of `packets` and
     /// `bytes` in packets of `mtu_bytes`: as many as the first data packet of
     /// its row.
+    #[inline]
     pub fn parity_bytes(&self, at: ParityPacket, bytes: u64, packets: u32, mtu_bytes: u32) -> u64 {
         let mtu_bytes = u64::from(mtu_bytes);
         let first = u64::from(self.row(at.submessage, at.row, packets).first);
