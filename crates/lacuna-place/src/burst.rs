@@ -33,6 +33,7 @@ pub(crate) use repairs::Repairs;
 
 use crate::discard::Discard;
 use crate::parity::Taken;
+use crate::payload::{Noted, Payload};
 use crate::pieces::{Piece, Pieces};
 use crate::prefetch::prefetch_value;
 use crate::receive::{Placed, Position, Receive};
@@ -172,6 +173,22 @@ impl<'w> BurstPlacer<'w> {
         Ok(())
     }
 
+    /// Takes notice of one packet of so many payload bytes that was placed by others, by a network
+    /// card or in a simulation: the same books as for [`BurstPlacer::place`], and nothing is copied.
+    ///
+    /// Who calls this over memory says that the bytes are there. Parity of which only the length is
+    /// known repairs nothing there, but does where the receive has no memory either
+    /// ([`Placement::phantom`](crate::placement::Placement::phantom)).
+    #[inline]
+    pub fn note(&mut self, header: &DataHeader, payload_bytes: u32, marked: bool) {
+        let has_key = header.rkey == self.table.rkey();
+        let payload_bytes = payload_bytes as usize;
+        let is_there = |_: &Receive, _| true;
+        if !has_key || self.place_plain(header, payload_bytes, marked, is_there) == Plain::Other {
+            self.note_any(header, payload_bytes, marked);
+        }
+    }
+
     #[inline(always)]
     fn named(&self, header: &DataHeader) -> Named {
         let fields = self.split.unpack(header.immediate);
@@ -279,6 +296,17 @@ impl<'w> BurstPlacer<'w> {
     /// Places a packet of any kind.
     #[inline(never)]
     fn place_any(&mut self, header: &DataHeader, payload: &[u8], marked: bool) {
+        self.take_any(header, payload, marked);
+    }
+
+    /// Takes notice of a packet of any kind.
+    #[inline(never)]
+    fn note_any(&mut self, header: &DataHeader, payload_bytes: usize, marked: bool) {
+        self.take_any(header, Noted(payload_bytes), marked);
+    }
+
+    #[inline(always)]
+    fn take_any(&mut self, header: &DataHeader, payload: impl Payload, marked: bool) {
         let mut is_new = false;
         match self.try_place(header, payload) {
             Ok(Placed::New { chunk }) => {
@@ -312,7 +340,7 @@ impl<'w> BurstPlacer<'w> {
         self.note_psn(header.psn, is_new);
     }
 
-    fn try_place(&mut self, header: &DataHeader, payload: &[u8]) -> Result<Placed, Discard> {
+    fn try_place(&mut self, header: &DataHeader, payload: impl Payload) -> Result<Placed, Discard> {
         let geometry = self.table.geometry();
         if header.rkey != self.table.rkey() {
             return Err(Discard::Key);

@@ -10,7 +10,7 @@
 //! | `table` | the slots of one queue pair |
 //! | `writer` | the right to place packets of one channel |
 //! | `burst`, `summary` | placing a burst of packets, the fast path; and what it did |
-//! | `pieces` | packets that come in pieces |
+//! | `pieces`, `payload` | packets that come in pieces; and those of which only the length is known |
 //! | `parity` | where parity stands, what of it is kept, and the repair of what was lost |
 //! | `discard` | why a packet set no bit |
 //! | `prefetch` | asking for memory ahead of its use |
@@ -34,6 +34,7 @@ pub mod burst;
 pub mod discard;
 pub mod geometry;
 pub mod parity;
+mod payload;
 mod pieces;
 pub mod placement;
 pub mod prefetch;

@@ -11,6 +11,7 @@
 //! Invariants: a packet is said to be whole once, when its last byte has come; bytes under a
 //! packet that is not whole are written by the owner of this alone.
 
+use crate::payload::Payload;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -56,8 +57,8 @@ struct Begun {
     whole_bytes: u32,
     /// What has come: in order, apart from each other.
     came: Vec<Range<u32>>,
-    /// Of parity.
-    bytes: Box<[u8]>,
+    /// Of parity, unless only the lengths of its pieces are known.
+    bytes: Option<Box<[u8]>>,
 }
 
 impl Pieces {
@@ -71,22 +72,26 @@ impl Pieces {
         came
     }
 
-    /// A piece of parity came: the whole packet, if that was what was missing.
+    /// A piece of parity came: the whole packet, if that was what was missing, or nothing instead of
+    /// it if a piece of it had no bytes.
     pub(crate) fn take_parity(
         &mut self,
         key: Key,
         piece: Piece,
-        payload: &[u8],
-    ) -> Result<Box<[u8]>, Came> {
+        payload: impl Payload,
+    ) -> Result<Option<Box<[u8]>>, Came> {
         let at = self.begin(key, piece.whole_bytes);
         let begun = &mut self.begun[at];
-        if begun.bytes.is_empty() {
-            begun.bytes = vec![0; piece.whole_bytes as usize].into();
+        if begun.came.is_empty() {
+            begun.bytes = Some(vec![0; piece.whole_bytes as usize].into());
         }
         let start = piece.start as usize;
-        begun.bytes[start..start + payload.len()].copy_from_slice(payload);
+        match (&mut begun.bytes, payload.bytes()) {
+            (Some(whole), Some(bytes)) => whole[start..start + bytes.len()].copy_from_slice(bytes),
+            (whole, _) => *whole = None,
+        }
         match begun.add(piece.start..piece.start + payload.len() as u32) {
-            Came::Whole => Ok(self.begun.remove(at).map(|begun| begun.bytes).unwrap_or_default()),
+            Came::Whole => Ok(self.begun.remove(at).and_then(|begun| begun.bytes)),
             came => Err(came),
         }
     }
@@ -104,7 +109,7 @@ impl Pieces {
         if self.begun.len() == PACKETS_MAX {
             self.begun.pop_front();
         }
-        self.begun.push_back(Begun { key, whole_bytes, came: Vec::new(), bytes: Box::default() });
+        self.begun.push_back(Begun { key, whole_bytes, came: Vec::new(), bytes: None });
         self.begun.len() - 1
     }
 }
@@ -161,7 +166,7 @@ mod tests {
         };
         assert_eq!(take(50..100), Err(Came::Part));
         assert_eq!(take(50..100), Err(Came::Before));
-        assert_eq!(take(0..50).as_deref(), Ok(&whole[..]));
+        assert_eq!(take(0..50), Ok(Some(whole.clone().into())));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::sync::Shadow;
 use lacuna_crc::Crc32c;
 use std::fmt;
 use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Memory that payloads are placed into: all of a buffer or a part of it.
@@ -19,7 +20,8 @@ use std::sync::Arc;
 /// Outside of this crate it can be made and posted once, not shared: two slots
 /// over the same bytes would be two writers.
 pub struct Placement {
-    start: *mut u8,
+    /// `None` if there is no memory.
+    start: Option<NonNull<u8>>,
     len: usize,
     hold: Hold,
     shadow: Shadow,
@@ -57,7 +59,19 @@ impl Placement {
         let mut buffer = ManuallyDrop::new(buffer);
         let (start, len) = (buffer.as_mut_ptr(), buffer.len());
         let hold = Hold::Alone(Memory::Owned(start, len, buffer.capacity()));
-        Self { start, len, hold, shadow: Shadow::new(len) }
+        Self { start: NonNull::new(start), len, hold, shadow: Shadow::new(len) }
+    }
+
+    /// A receive of `len` bytes without memory, for a simulation: what is placed in it goes nowhere,
+    /// its record is like any other's, and its chunks cannot be read.
+    pub fn phantom(len: usize) -> Self {
+        Self { start: None, len, hold: Hold::Alone(Memory::Foreign), shadow: Shadow::new(0) }
+    }
+
+    /// Whether there is no memory behind it.
+    #[inline]
+    pub fn is_phantom(&self) -> bool {
+        self.start.is_none()
     }
 
     /// Borrows foreign memory: the door for callers that keep the memory alive
@@ -68,6 +82,8 @@ impl Placement {
     /// accesses bytes whose chunk is not complete, until every slot that this
     /// placement is posted in was retired and every clone is dropped.
     pub unsafe fn from_raw(start: *mut u8, len: usize) -> Self {
+        // A slice of no bytes may be given as a null pointer in C; it is no phantom for it.
+        let start = Some(NonNull::new(start).unwrap_or(NonNull::dangling()));
         Self { start, len, hold: Hold::Alone(Memory::Foreign), shadow: Shadow::new(len) }
     }
 
@@ -88,7 +104,8 @@ impl Placement {
         let (start, len, shadow) = (self.start, self.len, self.shadow.clone());
         let memory = self.share();
         let part = move |offset: usize| Self {
-            start: start.wrapping_add(offset),
+            // SAFETY: the part begins within the memory, which is one piece.
+            start: start.map(|start| unsafe { start.add(offset) }),
             len: part_bytes.min(len - offset),
             hold: Hold::Shared(memory.clone()),
             shadow: shadow.part(offset),
@@ -140,11 +157,12 @@ impl Placement {
     #[inline]
     pub(crate) unsafe fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(offset <= self.len && bytes.len() <= self.len - offset);
+        let Some(start) = self.start else { return };
         self.shadow.write(offset, bytes.len());
-        // SAFETY: in bounds by the line above; `bytes` is a shared borrow of
+        // SAFETY: in bounds by the first line; `bytes` is a shared borrow of
         // other memory, so the ranges do not overlap; exclusive by contract.
         unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(offset), bytes.len());
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), start.as_ptr().add(offset), bytes.len());
         }
     }
 
@@ -164,9 +182,14 @@ impl Placement {
         bytes: &[u8],
     ) {
         assert!(offset <= self.len && bytes.len() <= self.len - offset);
+        let Some(start) = self.start else {
+            sum.update(before);
+            sum.update(bytes);
+            return;
+        };
         self.shadow.write(offset, bytes.len());
         // SAFETY: as in `write`.
-        unsafe { sum.copy_to(before, bytes, self.start.add(offset)) };
+        unsafe { sum.copy_to(before, bytes, start.as_ptr().add(offset)) };
     }
 
     /// Clears a range.
@@ -178,12 +201,13 @@ impl Placement {
     /// As for [`Placement::write`].
     pub(crate) unsafe fn clear(&self, offset: usize, len: usize) {
         assert!(offset <= self.len && len <= self.len - offset);
+        let Some(start) = self.start else { return };
         self.shadow.write(offset, len);
-        // SAFETY: in bounds by the line above, exclusive by contract.
-        unsafe { std::ptr::write_bytes(self.start.add(offset), 0, len) };
+        // SAFETY: in bounds by the first line, exclusive by contract.
+        unsafe { std::ptr::write_bytes(start.as_ptr().add(offset), 0, len) };
     }
 
-    /// The bytes of a range.
+    /// The bytes of a range; `None` if there is no memory.
     ///
     /// # Panics
     /// If the range is out of bounds.
@@ -191,12 +215,13 @@ impl Placement {
     /// # Safety
     /// Nobody writes this range while the slice lives.
     #[inline]
-    pub(crate) unsafe fn read(&self, offset: usize, len: usize) -> &[u8] {
+    pub(crate) unsafe fn read(&self, offset: usize, len: usize) -> Option<&[u8]> {
         assert!(offset <= self.len && len <= self.len - offset);
+        let start = self.start?;
         self.shadow.read(offset, len);
-        // SAFETY: in bounds by the line above and initialised (it was a vector's
+        // SAFETY: in bounds by the first line and initialised (it was a vector's
         // or the contract of `from_raw`); not written by contract.
-        unsafe { std::slice::from_raw_parts(self.start.add(offset), len) }
+        Some(unsafe { std::slice::from_raw_parts(start.as_ptr().add(offset), len) })
     }
 
     fn memory(&self) -> &Memory {
@@ -215,8 +240,8 @@ impl Placement {
         }
     }
 
-    /// The whole vector again, or the placement while other parts live or the
-    /// memory is foreign.
+    /// The whole vector again, or the placement while other parts live, or the
+    /// memory is foreign or none.
     #[inline]
     pub fn into_vec(self) -> Result<Vec<u8>, Self> {
         let Self { start, len, hold, shadow } = self;
@@ -252,6 +277,7 @@ impl fmt::Debug for Placement {
         f.debug_struct("Placement")
             .field("len", &self.len)
             .field("owned", &matches!(self.memory(), Memory::Owned(..)))
+            .field("phantom", &self.is_phantom())
             .finish()
     }
 }
@@ -266,7 +292,7 @@ mod tests {
         // SAFETY: no other thread knows the placement.
         unsafe {
             placement.write(2, &[1, 2, 3]);
-            assert_eq!(placement.read(1, 4), [0, 1, 2, 3]);
+            assert_eq!(placement.read(1, 4), Some(&[0, 1, 2, 3][..]));
         }
         assert_eq!(placement.into_vec().unwrap(), [0, 0, 1, 2, 3, 0, 0, 0]);
     }
@@ -294,6 +320,25 @@ mod tests {
             assert!(parts.next().is_none());
             assert_eq!(only.into_vec().unwrap(), vec![7; len]);
         }
+    }
+
+    #[test]
+    fn a_phantom_takes_and_sums_what_it_has_no_room_for() {
+        let mut parts = Placement::phantom(10).into_parts(6);
+        let phantom = parts.next().unwrap();
+        assert_eq!((phantom.len(), parts.next().unwrap().len()), (6, 4));
+        let [mut of_phantom, mut of_memory] = [Crc32c::new(), Crc32c::new()];
+        let memory = Placement::from_vec(vec![0; 6]);
+        // SAFETY: no other thread knows the placements.
+        unsafe {
+            phantom.write(2, &[1, 2, 3]);
+            phantom.write_summed(1, &mut of_phantom, &[9], &[4, 5]);
+            memory.write_summed(1, &mut of_memory, &[9], &[4, 5]);
+            phantom.clear(0, 6);
+            assert_eq!(phantom.read(0, 6), None);
+        }
+        assert_eq!(of_phantom.value(), of_memory.value());
+        assert!(phantom.is_phantom() && phantom.into_vec().is_err());
     }
 
     #[test]

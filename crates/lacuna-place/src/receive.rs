@@ -27,6 +27,7 @@ mod parity;
 use crate::discard::Discard;
 use crate::geometry::Geometry;
 use crate::parity::{Held, Taken};
+use crate::payload::Payload;
 use crate::pieces::{Came, Key, Piece, Pieces};
 use crate::placement::Placement;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -175,7 +176,11 @@ impl Receive {
     /// The calling thread is the only one that places packets of this chunk,
     /// and the slot of this receive is pinned.
     #[inline]
-    pub(crate) unsafe fn place(&self, at: Position, payload: &[u8]) -> Result<Placed, Discard> {
+    pub(crate) unsafe fn place(
+        &self,
+        at: Position,
+        payload: impl Payload,
+    ) -> Result<Placed, Discard> {
         let length = payload.len() as u64;
         let only_immediate = length == 0 && at.packet != 0;
         self.admit(at, length, only_immediate)?;
@@ -187,10 +192,12 @@ impl Receive {
         if let Some(duplicate) = self.duplicate(at) {
             return Ok(duplicate);
         }
-        // SAFETY: by contract this thread alone places packets of this chunk,
-        // and the packet's bit is clear, so no other thread writes these bytes,
-        // and readers wait for the chunk bit, which needs this packet's bit.
-        unsafe { self.placement.write(at.offset as usize, payload) };
+        if let Some(bytes) = payload.bytes() {
+            // SAFETY: by contract this thread alone places packets of this chunk,
+            // and the packet's bit is clear, so no other thread writes these bytes,
+            // and readers wait for the chunk bit, which needs this packet's bit.
+            unsafe { self.placement.write(at.offset as usize, bytes) };
+        }
         Ok(self.set_packet(at.packet))
     }
 
@@ -202,7 +209,7 @@ impl Receive {
         &self,
         at: Position,
         piece: Piece,
-        payload: &[u8],
+        payload: impl Payload,
         (key, pieces): (Key, &mut Pieces),
     ) -> Result<Placed, Discard> {
         // What reaches behind its packet is none of it.
@@ -214,8 +221,11 @@ impl Receive {
         if let Some(duplicate) = self.duplicate(at) {
             return Ok(duplicate);
         }
-        // SAFETY: as in `place`: the bit of the packet, of which this is a part, is clear.
-        unsafe { self.placement.write(at.offset as usize + piece.start as usize, payload) };
+        if let Some(bytes) = payload.bytes() {
+            let offset = at.offset as usize + piece.start as usize;
+            // SAFETY: as in `place`: the bit of the packet, of which this is a part, is clear.
+            unsafe { self.placement.write(offset, bytes) };
+        }
         Ok(match pieces.take(key, piece, payload.len() as u32) {
             Came::Before => Placed::Duplicate { chunk: None },
             Came::Part => Placed::Part,
@@ -589,7 +599,8 @@ impl Receive {
                 || self.immediate().is_some())
     }
 
-    /// The bytes of a complete chunk, up to the end of the message.
+    /// The bytes of a complete chunk, up to the end of the message; `None` of any other, and of all
+    /// chunks of a receive without memory ([`Placement::phantom`]).
     pub fn chunk(&self, chunk: u32) -> Option<&[u8]> {
         if !self.has_chunk(chunk) {
             return None;
@@ -603,7 +614,7 @@ impl Receive {
         }
         // SAFETY: the chunk's bit is set (acquired above), and no worker writes
         // below a set packet bit.
-        Some(unsafe { self.placement.read(start as usize, (end - start) as usize) })
+        unsafe { self.placement.read(start as usize, (end - start) as usize) }
     }
 
     /// The memory, when no clone of this record is left.

@@ -10,6 +10,7 @@
 //! - a bit is set once, for the first copy of a parity packet.
 
 use super::{DataPackets, Layout, ParityPacket};
+use crate::payload::Payload;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use lacuna_code::{ChunkSet, Code, CodeKind};
 use std::collections::BTreeMap;
@@ -33,8 +34,18 @@ pub enum Taken {
     Finished,
 }
 
-/// Parity packets of a row that are kept: parity chunk and bytes.
-pub(crate) type Kept = Vec<(u32, Box<[u8]>)>;
+/// A parity packet that is kept.
+#[derive(Debug)]
+pub(crate) struct KeptPacket {
+    /// Its parity chunk.
+    pub(super) parity: u32,
+    pub(super) len: usize,
+    /// Unless only the length is known, or there is no memory to repair.
+    pub(super) bytes: Option<Box<[u8]>>,
+}
+
+/// Parity packets of a row that are kept.
+pub(crate) type Kept = Vec<KeptPacket>;
 
 /// What is kept, by submessage and row.
 type Rows = BTreeMap<(u32, u32), Kept>;
@@ -68,7 +79,7 @@ impl Held {
         channel: u8,
         number: u32,
         packets: u32,
-        payload: &[u8],
+        payload: impl Payload,
     ) -> Taken {
         let index = number - self.layout.base();
         let bit = 1 << (index % 64);
@@ -94,7 +105,8 @@ impl Held {
         if code.kind() == CodeKind::Mds && kept.len() >= wanted {
             return Taken::Unneeded;
         }
-        kept.push((at.parity, payload.into()));
+        let bytes = payload.bytes().filter(|_| !data.are_phantom()).map(Into::into);
+        kept.push(KeptPacket { parity: at.parity, len: payload.len(), bytes });
         Taken::Kept { enough: !repairable(code, &missing, kept).is_empty() }
     }
 
@@ -172,7 +184,7 @@ pub(super) fn repairable(code: Code, missing: &ChunkSet, kept: &Kept) -> ChunkSe
                 let mut members = missing.iter().filter(move |c| c % groups == parity as usize);
                 members.next().filter(|_| members.next().is_none())
             };
-            kept.iter().filter_map(|(parity, _)| of_group(*parity)).collect()
+            kept.iter().filter_map(|kept| of_group(kept.parity)).collect()
         }
     }
 }

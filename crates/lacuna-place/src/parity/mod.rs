@@ -68,8 +68,11 @@ pub(crate) trait DataPackets {
     /// Payload bytes of a packet, as far as the end of the message is known.
     fn bytes_of(&self, packet: u32) -> usize;
 
-    /// The payload of a packet that came.
+    /// The payload of a packet that came; none has any if they are phantom.
     fn payload(&self, packet: u32) -> Option<&[u8]>;
+
+    /// Whether they have no memory: what can be repaired counts as repaired, and nothing is computed.
+    fn are_phantom(&self) -> bool;
 }
 
 /// A codec with the same engine for the tail of an XOR code, which has no tables and costs nothing.

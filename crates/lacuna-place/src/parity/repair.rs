@@ -41,6 +41,7 @@ struct Lost {
 pub(crate) struct Repaired<'r> {
     mtu_bytes: usize,
     packets: Vec<Lost>,
+    /// Empty, if there is no memory to repair.
     bytes: &'r [u8],
 }
 
@@ -49,7 +50,7 @@ impl Repaired<'_> {
     pub(crate) fn packets(&self) -> impl Iterator<Item = (u32, &[u8])> {
         self.packets.iter().enumerate().map(|(position, lost)| {
             let start = position * self.mtu_bytes;
-            (lost.packet, &self.bytes[start..start + lost.len])
+            (lost.packet, self.bytes.get(start..start + lost.len).unwrap_or_default())
         })
     }
 }
@@ -97,7 +98,9 @@ impl Repairer {
         let lost = lost.filter(|(index, _)| wanted.contains(*index));
         let lost = lost.map(|(index, packet)| Lost { index, packet, len: data.bytes_of(packet) });
         let mut lost: Vec<Lost> = lost.collect();
-        self.scratch.resize(self.scratch.len().max(lost.len() * mtu_bytes), 0);
+        if !data.are_phantom() {
+            self.scratch.resize(self.scratch.len().max(lost.len() * mtu_bytes), 0);
+        }
         let is_repaired = lost.is_empty()
             || self.compute(data, (code, cells), (&kept, &missing), &lost).is_some();
         match code.kind() {
@@ -110,14 +113,15 @@ impl Repairer {
                 let still = missing.without(&wanted);
                 let waits =
                     |parity: u32| still.iter().any(|chunk| chunk % groups == parity as usize);
-                kept.retain(|(parity, _)| waits(*parity));
+                kept.retain(|kept| waits(kept.parity));
             }
         }
         held.put_back(channel, row, kept);
         if !is_repaired {
             lost.clear();
         }
-        Repaired { mtu_bytes, packets: lost, bytes: &self.scratch }
+        let bytes = if data.are_phantom() { &[][..] } else { &self.scratch };
+        Repaired { mtu_bytes, packets: lost, bytes }
     }
 
     /// Writes the packets `lost` to the scratch memory, `mtu_bytes` apart.
@@ -130,18 +134,24 @@ impl Repairer {
     ) -> Option<()> {
         let mtu_bytes = packets.mtu_bytes() as usize;
         let first_bytes = packets.bytes_of(row.first);
-        if kept.iter().any(|(_, bytes)| bytes.len() != first_bytes) {
+        if kept.iter().any(|kept| kept.len != first_bytes) {
             // The sender has moved the end of the message since.
             return None;
         }
-        if first_bytes == 0 {
+        if first_bytes == 0 || packets.are_phantom() {
             return Some(());
+        }
+        if kept.iter().any(|kept| kept.bytes.is_none()) {
+            // Of parity that was only noted nothing can be computed.
+            return None;
         }
         let data = row.packets().enumerate().filter(|(index, _)| !missing.contains(*index));
         let data: Option<Vec<_>> =
             data.map(|(index, packet)| Some((index, packets.payload(packet)?))).collect();
         let k = code.data_chunks();
-        let parity = kept.iter().map(|(parity, bytes)| (k + *parity as usize, &**bytes));
+        let parity = kept.iter().filter_map(|kept| {
+            kept.bytes.as_deref().map(|bytes| (k + kept.parity as usize, bytes))
+        });
         let outputs = self.scratch.chunks_mut(mtu_bytes).zip(lost);
         let outputs = outputs.map(|(bytes, lost)| (lost.index, &mut bytes[..lost.len]));
         let present = data?.into_iter().chain(parity);

@@ -6,6 +6,7 @@
 use super::{Placed, Position, Receive};
 use crate::discard::Discard;
 use crate::parity::{DataPackets, Held, Taken};
+use crate::payload::{Noted, Payload};
 use crate::pieces::{Came, Key, Piece, Pieces};
 use crate::sync::Ordering;
 use std::ops::Range;
@@ -22,7 +23,7 @@ impl Receive {
         &self,
         channel: u8,
         at: Position,
-        (payload, behind): (&[u8], u32),
+        (payload, behind): (impl Payload, u32),
         (key, pieces): (Key, &mut Pieces),
     ) -> Result<Placed, Discard> {
         let held = self.held.as_deref().ok_or(Discard::Inconsistent)?;
@@ -48,7 +49,7 @@ impl Receive {
         let whole_bytes = layout.parity_bytes(place, length, packets, mtu_bytes);
         let left = payload.len() as u64 + u64::from(behind);
         let start = whole_bytes.checked_sub(left).ok_or(Discard::Inconsistent)? as u32;
-        if payload.is_empty() && whole_bytes > 0 {
+        if payload.len() == 0 && whole_bytes > 0 {
             return Err(Discard::Inconsistent);
         }
         if at.ends_message {
@@ -68,7 +69,8 @@ impl Receive {
         }
         let piece = Piece { start, whole_bytes: whole_bytes as u32 };
         Ok(Placed::Parity(match pieces.take_parity(key, piece, payload) {
-            Ok(whole) => held.take(self, channel, at.packet, packets, &whole),
+            Ok(Some(whole)) => held.take(self, channel, at.packet, packets, &*whole),
+            Ok(None) => held.take(self, channel, at.packet, packets, Noted(whole_bytes as usize)),
             Err(Came::Before) => Taken::Duplicate,
             Err(_) => Taken::Part,
         }))
@@ -117,6 +119,10 @@ impl DataPackets for Receive {
         let start = u64::from(packet) * u64::from(self.geometry.mtu_bytes());
         // SAFETY: the packet's bit is set (acquired above), and no worker writes
         // below a set packet bit.
-        Some(unsafe { self.placement.read(start as usize, self.bytes_of(packet)) })
+        unsafe { self.placement.read(start as usize, self.bytes_of(packet)) }
+    }
+
+    fn are_phantom(&self) -> bool {
+        self.placement.is_phantom()
     }
 }
