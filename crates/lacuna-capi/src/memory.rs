@@ -162,12 +162,19 @@ unsafe impl Send for Lent {}
 unsafe impl Sync for Lent {}
 
 impl Memory for Lent {
-    fn bytes(&self) -> &[u8] {
+    fn size_bytes(&self) -> usize {
+        self.length
+    }
+
+    fn range(&self, offset: usize, len: usize) -> &[u8] {
+        assert!(offset <= self.length && len <= self.length - offset);
         if self.length == 0 {
+            // It may be a null pointer.
             return &[];
         }
-        // SAFETY: readable and unchanged while this lives, by `lend`'s contract.
-        unsafe { std::slice::from_raw_parts(self.start, self.length) }
+        // SAFETY: in bounds by the first line; readable and unchanged while this lives, by
+        // `lend`'s contract.
+        unsafe { std::slice::from_raw_parts(self.start.add(offset), len) }
     }
 }
 

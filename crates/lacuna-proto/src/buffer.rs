@@ -5,31 +5,67 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Bytes that do not move or change while a send uses them.
+/// Bytes of which those that are lent to a send do not move or change while it uses them.
+///
+/// Asked for range by range, never as a whole: other parts of the same memory may still be written
+/// to, as by a receive whose first chunks are sent on already, and a reference to all of it must not
+/// exist then.
 ///
 /// Safe implementations follow from the borrow rules: whoever owns the value
 /// behind an `Arc` cannot change it. Foreign memory comes in through an
 /// `unsafe` constructor of the implementing type.
 pub trait Memory: Send + Sync {
-    /// The bytes.
-    fn bytes(&self) -> &[u8];
+    /// Bytes that there are.
+    fn size_bytes(&self) -> usize;
+
+    /// The bytes of a range.
+    ///
+    /// # Panics
+    /// If it reaches out of the memory.
+    fn range(&self, offset: usize, len: usize) -> &[u8];
 }
 
-impl Memory for Vec<u8> {
-    fn bytes(&self) -> &[u8] {
-        self
+/// For all that can be borrowed as a slice.
+macro_rules! slices {
+    ($($memory:ty),*) => {$(
+        impl Memory for $memory {
+            fn size_bytes(&self) -> usize {
+                self.len()
+            }
+
+            fn range(&self, offset: usize, len: usize) -> &[u8] {
+                &self[offset..][..len]
+            }
+        }
+    )*};
+}
+
+slices!(Vec<u8>, Box<[u8]>, &'static [u8]);
+
+/// Zeros, for sends whose bytes nobody looks at: of any number, of which no more are ever at hand
+/// than are asked for at once. A run of packets asks for its own bytes together.
+#[derive(Debug)]
+pub struct Zeros {
+    size_bytes: usize,
+    /// Untouched memory: it takes address space only until it is read.
+    zeros: Box<[u8]>,
+}
+
+impl Zeros {
+    /// So many zeros, of which at most `range_bytes_max` are asked for at once.
+    pub fn new(size_bytes: usize, range_bytes_max: usize) -> Self {
+        Self { size_bytes, zeros: vec![0; range_bytes_max.min(size_bytes)].into() }
     }
 }
 
-impl Memory for Box<[u8]> {
-    fn bytes(&self) -> &[u8] {
-        self
+impl Memory for Zeros {
+    fn size_bytes(&self) -> usize {
+        self.size_bytes
     }
-}
 
-impl Memory for &'static [u8] {
-    fn bytes(&self) -> &[u8] {
-        self
+    fn range(&self, offset: usize, len: usize) -> &[u8] {
+        assert!(offset <= self.size_bytes && len <= self.size_bytes - offset);
+        &self.zeros[..len]
     }
 }
 
@@ -56,7 +92,7 @@ pub struct RangeError {
 impl SendBuffer {
     /// All of `memory`.
     pub fn new(memory: Arc<dyn Memory>) -> Self {
-        let len = memory.bytes().len();
+        let len = memory.size_bytes();
         Self { memory, offset: 0, len }
     }
 
@@ -74,14 +110,37 @@ impl SendBuffer {
         (self.offset, self.len) = (self.offset + len, self.len - len);
         Ok(front)
     }
+
+    /// Bytes of the buffer.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes of a range. Nobody may be writing to them.
+    ///
+    /// # Panics
+    /// If it reaches out of the buffer.
+    #[inline]
+    pub fn range(&self, offset: usize, len: usize) -> &[u8] {
+        assert!(offset <= self.len && len <= self.len - offset);
+        self.memory.range(self.offset + offset, len)
+    }
 }
 
+/// All bytes of the buffer, none of which may be written to meanwhile.
 impl Deref for SendBuffer {
     type Target = [u8];
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        &self.memory.bytes()[self.offset..self.offset + self.len]
+        self.range(0, self.len)
     }
 }
 
@@ -114,5 +173,20 @@ mod tests {
         assert_eq!(*rest.split_to(1).unwrap(), [2]);
         assert_eq!(*rest, [3, 4]);
         assert!(rest.split_to(3).is_err());
+    }
+
+    #[test]
+    fn a_little_memory_stands_for_many_zeros() {
+        let mut buffer = SendBuffer::new(Arc::new(Zeros::new(1 << 40, 100)));
+        assert_eq!(buffer.len(), 1 << 40);
+        buffer.split_to(1 << 39).unwrap();
+        assert_eq!(buffer.range((1 << 39) - 100, 100), [0; 100]);
+    }
+
+    #[test]
+    #[should_panic(expected = "len <= self.len - offset")]
+    fn a_range_outside_of_a_part_is_none_of_it() {
+        let whole = SendBuffer::from(vec![1, 2, 3, 4]);
+        whole.part(1, 2).unwrap().range(1, 2);
     }
 }

@@ -475,8 +475,13 @@ impl Pair {
             }
             while let Some(transmit) = end.qp.poll_transmit(now_ns, channel, 32) {
                 let before = out.len();
-                for index in 0..transmit.len() {
+                for (index, without_bytes) in transmit.headers_from(0).enumerate() {
                     let (header, payload) = transmit.packet(index);
+                    debug_assert_eq!(
+                        header, without_bytes,
+                        "who asks for no bytes is told the same"
+                    );
+                    debug_assert_eq!(header.length as usize, payload.len());
                     out.push((channel, transmit.takes_marks(), data_packet(&header, payload)));
                     end.data_packets += 1;
                 }

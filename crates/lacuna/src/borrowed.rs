@@ -26,9 +26,15 @@ unsafe impl Send for Borrowed {}
 unsafe impl Sync for Borrowed {}
 
 impl Memory for Borrowed {
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: `lend` holds the borrow until every clone of this is gone.
-        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    fn size_bytes(&self) -> usize {
+        self.len
+    }
+
+    fn range(&self, offset: usize, len: usize) -> &[u8] {
+        assert!(offset <= self.len && len <= self.len - offset);
+        // SAFETY: in bounds by the line above; `lend` holds the borrow until every clone of this
+        // is gone.
+        unsafe { std::slice::from_raw_parts(self.start.add(offset), len) }
     }
 }
 

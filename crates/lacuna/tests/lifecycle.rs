@@ -405,8 +405,12 @@ struct Holder {
 }
 
 impl Memory for Holder {
-    fn bytes(&self) -> &[u8] {
-        &self.bytes
+    fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn range(&self, offset: usize, len: usize) -> &[u8] {
+        &self.bytes[offset..][..len]
     }
 }
 

@@ -86,14 +86,22 @@ impl Block {
         std::mem::take(&mut self.bytes)
     }
 
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
 }
 
 impl Memory for Block {
-    fn bytes(&self) -> &[u8] {
-        &self.bytes
+    fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn range(&self, offset: usize, len: usize) -> &[u8] {
+        &self.bytes[offset..][..len]
     }
 }
 

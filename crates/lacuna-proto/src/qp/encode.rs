@@ -4,6 +4,7 @@
 //! kept until the last of them was built: a run of parity may be cut into
 //! several, as window and pacing allow.
 
+use crate::buffer::SendBuffer;
 use lacuna_code::{Chunked, ChunkedMut, Codec};
 use lacuna_place::parity::{Layout, codec_like};
 use std::collections::VecDeque;
@@ -77,7 +78,7 @@ impl Encoder {
         &self,
         layout: &Layout,
         submessage: u32,
-        data: &[u8],
+        data: &SendBuffer,
         mtu_bytes: usize,
         (count, is_last): (u32, bool),
     ) -> Arc<Parity> {
@@ -95,7 +96,7 @@ impl Encoder {
         let start =
             data.len().min(submessage as usize * layout.data_packets() as usize * mtu_bytes);
         let end = data.len().min(start + layout.data_packets() as usize * mtu_bytes);
-        let data = &data[start..end];
+        let data = data.range(start, end - start);
         let chunk_bytes = layout.chunk_packets() as usize * mtu_bytes;
         let chunks = data.len().div_ceil(chunk_bytes).max(1) as u32;
         let count = layout.parity_chunks(chunks).min(count) as usize;

@@ -46,6 +46,14 @@ impl Segment {
         u64::from(self.first_packet) * self.mtu_bytes() + self.data.len() as u64
     }
 
+    /// Where in the data a packet begins: at their end, if it is behind them.
+    #[inline]
+    fn data_at(&self, packet: u32) -> usize {
+        let place = u64::from(packet) * self.mtu_bytes();
+        let base = u64::from(self.first_packet) * self.mtu_bytes();
+        (place - base).min(self.data.len() as u64) as usize
+    }
+
     /// The packets of this segment as its mode sees them.
     pub(crate) fn shape(&self) -> MessageShape {
         let data_packets = self.geometry.packets(self.data.len() as u64);
@@ -218,15 +226,43 @@ impl Transmit {
         (first..self.len()).map(move |index| template.packet(index))
     }
 
+    /// The headers of the run's packets from `first` on, for who needs no bytes: neither memory nor
+    /// parity is touched. Each says how long its payload is.
+    #[inline]
+    pub fn headers_from(&self, first: usize) -> impl Iterator<Item = DataHeader> {
+        let template = self.template_of(self.data_range(), &[]);
+        (first..self.len()).map(move |index| template.header(index))
+    }
+
     #[inline]
     fn template(&self) -> Template<'_> {
+        let Range { start, end } = self.data_range();
+        self.template_of(start..end, self.segment.data.range(start, end - start))
+    }
+
+    /// What of the segment's data the run carries.
+    #[inline]
+    fn data_range(&self) -> Range<usize> {
+        match self.is_parity() {
+            true => 0..0,
+            false => {
+                self.segment.data_at(self.packets.start)..self.segment.data_at(self.packets.end)
+            }
+        }
+    }
+
+    /// With the run's range of the segment's data, and those, if they are wanted.
+    #[inline]
+    fn template_of<'t>(&'t self, range: Range<usize>, data: &'t [u8]) -> Template<'t> {
         let segment = &*self.segment;
         let geometry = &segment.geometry;
         let slot = geometry.slot_of(segment.number);
         let generation = geometry.generation_of(segment.number);
         Template {
             run: self,
-            data: &segment.data,
+            data,
+            base: u64::from(segment.first_packet) * segment.mtu_bytes() + range.start as u64,
+            data_bytes: range.end - range.start,
             pieces: self.pieces,
             is_parity: self.is_parity(),
             mtu_bytes: segment.mtu_bytes(),
@@ -313,7 +349,11 @@ fn padded(bytes: u64, pieces: u32) -> u64 {
 #[derive(Debug, Clone, Copy)]
 struct Template<'t> {
     run: &'t Transmit,
+    /// The data of the run, if they are wanted.
     data: &'t [u8],
+    /// Where in the message they begin, and how many they are.
+    base: u64,
+    data_bytes: usize,
     pieces: u32,
     is_parity: bool,
     mtu_bytes: u64,
@@ -322,21 +362,38 @@ struct Template<'t> {
 }
 
 impl<'t> Template<'t> {
-    #[inline]
+    // It has two callers, for which the compiler does not inline it by itself.
+    #[inline(always)]
     fn packet(&self, index: usize) -> (DataHeader, &'t [u8]) {
         if self.pieces > 1 {
-            return self.piece(index);
+            return self.piece_with_bytes(index);
         }
-        self.whole(self.run.packets.start + index as u32, index)
+        self.whole_with_bytes(self.run.packets.start + index as u32, index)
     }
 
-    /// The packet on the wire with this index, which is a piece.
+    #[inline]
+    fn header(&self, index: usize) -> DataHeader {
+        match self.pieces > 1 {
+            true => self.piece(index).1,
+            false => self.whole(self.run.packets.start + index as u32, index),
+        }
+    }
+
     #[cold]
-    fn piece(&self, index: usize) -> (DataHeader, &'t [u8]) {
+    fn piece_with_bytes(&self, index: usize) -> (DataHeader, &'t [u8]) {
+        let (packet, header, part) = self.piece(index);
+        (header, &self.whole_with_bytes(packet, index).1[part])
+    }
+
+    /// The packet on the wire with this index, which is a piece: of which packet, its header, and the
+    /// part of the packet's payload that it carries.
+    #[cold]
+    fn piece(&self, index: usize) -> (u32, DataHeader, Range<usize>) {
         let pieces = self.pieces as usize;
         let packet = self.run.packets.start + (index / pieces) as u32;
-        let (header, payload) = self.whole(packet, index);
-        let Range { start, end } = piece(payload.len(), pieces, index % pieces);
+        let header = self.whole(packet, index);
+        let bytes = header.length as usize;
+        let Range { start, end } = piece(bytes, pieces, index % pieces);
         let geometry = &self.run.segment.geometry;
         let place = geometry.slot_address(self.slot) + u64::from(packet) * self.mtu_bytes;
         let address = match self.is_parity {
@@ -345,59 +402,84 @@ impl<'t> Template<'t> {
             true => header.address,
             false => Some(header.address.unwrap_or(place) + start as u64),
         };
-        let (length, behind) = ((end - start) as u32, (payload.len() - end) as u32);
-        (DataHeader { address, length, behind, ..header }, &payload[start..end])
+        let (length, behind) = ((end - start) as u32, (bytes - end) as u32);
+        (packet, DataHeader { address, length, behind, ..header }, start..end)
     }
 
     /// A packet, whose first or only sequence number is that of this index.
-    #[inline]
-    fn whole(&self, packet: u32, index: usize) -> (DataHeader, &'t [u8]) {
+    #[inline(always)]
+    fn whole_with_bytes(&self, packet: u32, index: usize) -> (DataHeader, &'t [u8]) {
+        let (offset, payload) = match self.is_parity {
+            true => (self.parity_place(packet).0, self.parity(packet)),
+            false => {
+                let (offset, start, end) = self.data_place(packet);
+                (offset, &self.data[start..end])
+            }
+        };
+        (self.header_of(packet, index, offset, payload.len()), payload)
+    }
+
+    /// Its header alone.
+    fn whole(&self, packet: u32, index: usize) -> DataHeader {
+        let (offset, length) = match self.is_parity {
+            true => self.parity_place(packet),
+            false => {
+                let (offset, start, end) = self.data_place(packet);
+                (offset, end - start)
+            }
+        };
+        self.header_of(packet, index, offset, length)
+    }
+
+    /// The header of a packet of `length` bytes that goes to `offset` in its message, or slot.
+    #[inline(always)]
+    fn header_of(&self, packet: u32, index: usize, offset: u64, length: usize) -> DataHeader {
         let segment = &*self.run.segment;
         let geometry = &segment.geometry;
         // Its own place is told by its number.
-        let place = u64::from(packet) * self.mtu_bytes;
-        let (offset, payload) = match self.is_parity {
-            true => self.parity(packet),
-            false => self.data(place),
-        };
-        let is_elsewhere = self.is_parity || offset != place;
+        let is_elsewhere = self.is_parity || offset != u64::from(packet) * self.mtu_bytes;
         // Parity says it of the whole message.
         let ends_message = match self.is_parity {
             true => segment.message_end.is_some(),
-            false => segment.message_end == Some(offset + payload.len() as u64),
+            false => segment.message_end == Some(offset + length as u64),
         };
         let split = geometry.split();
         let fragment = match segment.immediate {
             Some(immediate) => split.fragment_of(immediate, packet),
             None => 0,
         };
-        let header = DataHeader {
+        DataHeader {
             psn: psn::wrap(self.run.first_psn + index as u64),
             ends_message,
             address: is_elsewhere.then(|| geometry.slot_address(self.slot) + offset),
-            length: payload.len() as u32,
+            length: length as u32,
             immediate: split.pack(ImmediateFields { message: self.slot, packet, fragment }),
             ..self.header
-        };
-        (header, payload)
+        }
     }
 
-    /// Where in the message the data at `place` goes, and the data. Empty packets behind
-    /// all data stand at its end.
-    #[inline]
-    fn data(&self, place: u64) -> (u64, &'t [u8]) {
-        let base = u64::from(self.run.segment.first_packet) * self.mtu_bytes;
-        let start = (place - base).min(self.data.len() as u64) as usize;
-        let end = (start + self.mtu_bytes as usize).min(self.data.len());
-        (base + start as u64, &self.data[start..end])
+    /// Where in the message a data packet goes, and where its bytes begin and end in the run's data.
+    /// Empty packets behind all data stand at their end.
+    #[inline(always)]
+    fn data_place(&self, packet: u32) -> (u64, usize, usize) {
+        let place = u64::from(packet) * self.mtu_bytes;
+        let start = (place - self.base).min(self.data_bytes as u64) as usize;
+        let end = (start + self.mtu_bytes as usize).min(self.data_bytes);
+        (self.base + start as u64, start, end)
     }
 
-    /// Where in the slot a packet of parity goes, and the parity.
-    fn parity(&self, packet: u32) -> (u64, &'t [u8]) {
-        let Some((at, offset)) = self.run.segment.parity_place(packet) else { return (0, &[]) };
+    /// Where in the slot a packet of parity goes, and how long it is.
+    fn parity_place(&self, packet: u32) -> (u64, usize) {
+        let segment = &*self.run.segment;
+        let offset = segment.parity_place(packet).map_or(0, |(_, offset)| offset);
+        (offset, segment.parity_bytes(packet) as usize)
+    }
+
+    fn parity(&self, packet: u32) -> &'t [u8] {
+        let Some((at, _)) = self.run.segment.parity_place(packet) else { return &[] };
         let mtu_bytes = self.mtu_bytes as usize;
         let start = at.row as usize * mtu_bytes;
         let parity = self.run.parity();
-        (offset, parity.map_or(&[], |p| p.chunk(at.parity, start..start + mtu_bytes)))
+        parity.map_or(&[], |p| p.chunk(at.parity, start..start + mtu_bytes))
     }
 }

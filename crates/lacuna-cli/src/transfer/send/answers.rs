@@ -6,7 +6,6 @@ use crate::transfer::inbound::Inbound;
 use crate::transfer::name::shown_text;
 use crate::transfer::report::Reporter;
 use crate::transfer::wire::{Answer, WireError, answers};
-use lacuna::Memory;
 
 /// Hears answers until the session ends, and notes why it did.
 pub(crate) fn hear(
