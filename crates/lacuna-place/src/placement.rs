@@ -1,5 +1,5 @@
-//! The memory of one receive, as the workers see it: a place to copy payloads
-//! to, with no lock and no check but bounds.
+//! The memory of one receive, as the workers see it: payloads are copied to it without a lock, and
+//! only bounds are checked. A receive may have no memory, in a simulation.
 //!
 //! Safe code cannot hold a `&mut [u8]` here: several workers write disjoint
 //! parts at once while the application reads the parts that are complete. What
@@ -182,11 +182,7 @@ impl Placement {
         bytes: &[u8],
     ) {
         assert!(offset <= self.len && bytes.len() <= self.len - offset);
-        let Some(start) = self.start else {
-            sum.update(before);
-            sum.update(bytes);
-            return;
-        };
+        let Some(start) = self.start else { return sum_only(sum, before, bytes) };
         self.shadow.write(offset, bytes.len());
         // SAFETY: as in `write`.
         unsafe { sum.copy_to(before, bytes, start.as_ptr().add(offset)) };
@@ -261,6 +257,13 @@ impl Placement {
             Memory::Foreign => Err(Self { start, len, hold: Hold::Alone(Memory::Foreign), shadow }),
         }
     }
+}
+
+/// What [`Placement::write_summed`] does without memory.
+#[cold]
+fn sum_only(sum: &mut Crc32c, before: &[u8], bytes: &[u8]) {
+    sum.update(before);
+    sum.update(bytes);
 }
 
 impl Drop for Memory {
