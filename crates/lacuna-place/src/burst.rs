@@ -1,22 +1,24 @@
-//! Placing a burst of packets: the receiver's fast path.
+//! Places a burst of packets: the receiver's fast path.
 //!
-//! The packets of a burst mostly follow each other in one message. So the slot
-//! is pinned once per message and burst, and packet bits are gathered in a
-//! register and published a word at a time: one `fetch_or` for up to 64
-//! packets, not one each. SDR-RDMA's workers spend theirs per packet (3.4.1,
-//! figure 15); nothing outside can tell, because only this worker sets these
-//! bits, and chunk bits still follow the packets they stand for.
+//! Consecutive packets of a burst mostly belong to one message. The placer pins a slot once per
+//! message and burst, not once per packet. It gathers packet bits in a register and publishes a word
+//! of them at a time, with one `fetch_or` for up to 64 packets; the workers of SDR-RDMA spend one on
+//! each (3.4.1, figure 15). Readers see no difference: only this worker sets these bits, and a chunk's
+//! bit is set after the bits of its packets.
 //!
-//! A *plain* packet, a full one that neither ends a message nor brings a
-//! fragment of an immediate that is wanted, is checked, copied and noted here:
-//! summed while it is copied, in one pass, before it is known to be good. Its
-//! place is one where nothing has come yet, so nobody reads it, and it is
-//! cleared if the trailer speaks against it.
-//! Any other goes to `Receive::place`, which decides alone; what was gathered
-//! is published before, so that it sees all.
+//! A *plain* packet is full, does not end its message, and carries no fragment of an immediate that is
+//! still wanted. The fast path copies it and computes its checksum in one pass, before the checksum is
+//! known to be right. Nobody reads the place of a packet whose bit is clear, and the place is cleared
+//! if the checksum is wrong.
 //!
-//! Parity packets are handed to the receive's record; what they make repairable
-//! is repaired when the burst is over (`repairs.rs`).
+//! Every other packet goes to `Receive::place`, which makes all checks. What was gathered is published
+//! before, so that it sees all packets that came.
+//!
+//! Parity packets go to the receive's record. What they make repairable is repaired when the burst is
+//! over (`repairs.rs`).
+//!
+//! A packet that was placed by others is only noted ([`BurstPlacer::note`]): hardware has put its bytes
+//! where they belong, or a simulation has none.
 //!
 //! Cost of a plain packet, in order, 64 payload bytes, one core: see
 //! `bench/README.md`, "engine". No allocation, no lock, no system call.
@@ -43,8 +45,8 @@ use current::Current;
 use lacuna_wire::{DataHeader, ImmediateSplit, PacketError, psn};
 use std::ops::Range;
 
-/// Numbers ahead that a packet which placed nothing may move the highest number
-/// by: more than any burst of loss between two packets that did.
+/// The most by which a packet that placed nothing may move the highest sequence number on: more than
+/// any burst of loss between two packets that did.
 const STRAY_AHEAD_MAX: u64 = 1 << 16;
 
 /// Places the packets of one burst; see the module's text.
@@ -149,10 +151,12 @@ impl<'w> BurstPlacer<'w> {
             }
             is_good
         };
-        // Who has no key in front of the payload has it behind.
+        // With an address the key stands in front of the payload. Without, it is in the trailer, and
+        // `write` judges it.
         if header.address.is_none_or(|_| header.rkey == rkey) {
             let mut placed = self.place_plain(header, payload.len(), marked, &mut write);
-            // The first packet of a message or of a stripe: what is pinned for nothing is no harm.
+            // It may be the first packet of a message or a stripe. If it turns out bad, its slot was
+            // pinned in vain, which does no harm.
             let is_full = payload.len() as u64 == u64::from(self.mtu_bytes);
             if placed == Plain::Other && is_full && !header.ends_message && self.follow(header) {
                 placed = self.place_plain(header, payload.len(), marked, &mut write);
@@ -282,8 +286,8 @@ impl<'w> BurstPlacer<'w> {
         let pinned = self.table.pin(slot, generation);
         self.current = pinned.map(|pinned| Current::new(self.channel, slot, generation, pinned));
         self.stripe = 0..0;
-        // The next message mostly comes next; over several channels it may be another worker's.
-        // The pin is for reading from its slot where its record is.
+        // The next message mostly comes next, if there is one channel; of several it may be another
+        // worker's. The pin is needed to read from the slot where the record is. Measured: M-place-1.
         if self.current.is_some()
             && self.table.geometry().channels() == 1
             && let Some(next) = self.table.pin((slot + 1) % self.split.messages(), generation)
@@ -331,7 +335,7 @@ impl<'w> BurstPlacer<'w> {
                 self.summary.discarded[reason.index()] += 1;
                 self.summary.late |= reason == Discard::Late;
                 if reason != Discard::Late {
-                    // Not provably from the peer: its number proves nothing.
+                    // It may not be from the peer, so its sequence number is ignored.
                     return;
                 }
             }

@@ -1,5 +1,4 @@
-//! Why a data packet set no bit although its trailer did not speak against it. Each reason is a
-//! counter.
+//! Reasons for discarding a data packet. Each has a counter in the statistics.
 
 /// A reason to throw a data packet away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,8 +1,8 @@
-//! The payload of a packet as the books see it: bytes that are copied to their place, or only their
-//! number, of a packet that was placed by others or has no memory to go to.
+//! The payload of a packet, as the books see it: either bytes to copy, or only their number.
 //!
-//! All that follows from a packet is written once, for either kind; the kind is known when the code
-//! is compiled, so it costs nothing where packets have bytes.
+//! Only the number is known of a packet that hardware has placed by itself, or that a simulation sends
+//! without bytes. The code that keeps the books is generic over the two, so packets with bytes pay
+//! nothing for the other kind.
 
 /// See the module's text.
 pub(crate) trait Payload: Copy {

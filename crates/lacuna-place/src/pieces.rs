@@ -1,15 +1,15 @@
-//! Packets that come in pieces: what of each has come so far.
+//! Packets that arrive in pieces: which bytes of each have come.
 //!
-//! A sender whose path has become too narrow for whole packets cuts them (`qp/pmtu.rs`). The
-//! record's bits stay those of whole packets: a piece of data goes straight to its place, and the
-//! packet's bit is set once no byte of it is missing. Parity, which has no place in the buffer, is
-//! put together here.
+//! A sender whose path has become too narrow for whole packets splits them (`qp/pmtu.rs` of
+//! `lacuna-proto`). The record has bits for whole packets only. A piece of data is written to its place
+//! at once, and the packet's bit is set when its last byte has come. Parity has no place in the buffer,
+//! so its pieces are put together here.
 //!
-//! The sender repairs whole packets, so what is forgotten here costs a repair and nothing else.
-//! That bounds the memory: the packet begun longest ago goes when there are too many.
+//! Memory is bounded: when too many packets have begun, the oldest is forgotten. The sender repairs
+//! whole packets, so a forgotten one costs a repair and nothing else.
 //!
-//! Invariants: a packet is said to be whole once, when its last byte has come; bytes under a
-//! packet that is not whole are written by the owner of this alone.
+//! Invariants: a packet is reported whole once, when its last byte has come; only the owner of this
+//! writes bytes of a packet that is not whole.
 
 use crate::payload::Payload;
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! The record of what was placed where: one posted receive with its packet
-//! bitmap, its chunk bitmap, its end and its immediate.
+//! The record of one posted receive: which packets came, which chunks are complete, where the message
+//! ends, and its immediate.
 //!
 //! Every reliability mode is built on this one record. Workers set packet bits
 //! with a `fetch_or` per packet or per word of them (`burst.rs`); the worker that
@@ -7,8 +7,8 @@
 //! application and the acknowledging side alike, look at chunk bits without
 //! locks while the message is in flight.
 //!
-//! Parity, where messages carry any, is no part of the buffer: `parity/held.rs`
-//! keeps what of it is needed. Packets repaired with it are placed like others.
+//! Parity is not part of the buffer: `parity/held.rs` keeps what of it is needed. Packets that were
+//! repaired with it are placed like others.
 //!
 //! A message may be shorter than the buffer: the packet that ends it says so
 //! (the solicited-event bit), and the length is known from its offset.
@@ -35,9 +35,8 @@ use lacuna_crc::Crc32c;
 
 /// One posted receive of one slot.
 ///
-/// Its parts are kept apart by room, not by alignment: heap pieces that begin with a cache
-/// line are far dearer to have than others (glibc keeps none of them for the next), and each
-/// message takes one.
+/// Padding keeps the two parts on cache lines of their own, not alignment: glibc does not reuse heap
+/// pieces that are aligned to a cache line as it does others, and each message takes one.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Receive {

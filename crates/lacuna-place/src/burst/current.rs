@@ -1,5 +1,5 @@
-//! The message that a burst is placing into: its pinned slot, what plain packets are held against,
-//! and the bits that were gathered and not published yet.
+//! The message that a burst is placing into: its pinned slot, the bounds that plain packets are checked
+//! against, and the packet bits that were gathered but not published yet.
 //!
 //! Invariant: bits are published before the slot is unpinned.
 

@@ -1,5 +1,5 @@
-//! What a burst repairs: rows of which enough has come are noted while packets are placed, and
-//! computed when the burst is over, before anybody is told of it (`parity/mod.rs`).
+//! Repairs of one burst. While packets are placed, rows that have become repairable are noted. When the
+//! burst is over they are computed, before anybody is told of it (`parity/mod.rs`).
 
 #![allow(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Parity that has come for one receive: a bit per packet, and the bytes of
-//! those that wait for more.
+//! The parity packets of one receive: a bit for each that came, and the bytes of those that may still
+//! repair something.
 //!
 //! Parity is kept only while its row misses more data than parity is there for.
 //! So the bytes kept are fewer than the bytes missing, whatever a peer sends.

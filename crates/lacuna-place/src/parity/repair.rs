@@ -1,5 +1,5 @@
-//! Repair of rows: what one channel's worker needs for it, and which rows wait
-//! until its burst is over.
+//! Repairs rows: the list of rows that can be repaired, and the codec and memory that one channel's
+//! worker needs for it.
 //!
 //! The result is computed into memory of the repairer's own. The caller, who
 //! has the right to place the channel's packets, places it as if the packets
