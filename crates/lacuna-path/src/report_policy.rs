@@ -6,7 +6,7 @@
 //! pair's description carries it to the receiver; none there means [`ReportPolicy::DEFAULT`].
 //!
 //! A receiver believes no number that would cost it more than a report per
-//! [`BYTES_LEAST`] or per [`DELAY_NS_LEAST`] ([`ReportPolicy::of_peer`]).
+//! `BYTES_LEAST` or per `DELAY_NS_LEAST` ([`ReportPolicy::of_peer`]).
 //!
 //! [`ControllerConfig::report_policy`]: crate::controller::ControllerConfig::report_policy
 
