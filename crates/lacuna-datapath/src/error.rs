@@ -1,7 +1,5 @@
-//! What can go wrong with a datapath: binding it and sending by it.
-//!
-//! Receiving has no error type of its own: the network cannot make it fail, and a broken socket is
-//! an [`io::Error`].
+//! What can go wrong when a datapath is bound. (What can go wrong when it sends is
+//! [`SendError`](crate::SendError).)
 
 use crate::limit::Said;
 use std::io;
@@ -52,34 +50,6 @@ impl BindError {
             io::ErrorKind::AddrNotAvailable => Self::NotAvailable(address),
             io::ErrorKind::PermissionDenied => Self::Permission(address),
             _ => Self::Io { address, doing, source },
-        }
-    }
-}
-
-/// Why the first packet of a burst was not sent.
-#[derive(Debug, thiserror::Error)]
-pub enum SendError {
-    /// The packet is larger than the datapath or the path's first hop takes. Trying again does not
-    /// help; a smaller packet does.
-    #[error("a packet of {packet_bytes} bytes is larger than the path takes")]
-    PacketTooLarge {
-        /// The size of the packet that was refused.
-        packet_bytes: usize,
-    },
-    /// The system refused. Trying again helps if [`SendError::is_transient`] says so.
-    #[error("cannot send: {0}")]
-    Io(#[from] io::Error),
-}
-
-impl SendError {
-    /// Whether the same packet may go through later. Nearly everything that a system says when it
-    /// refuses a packet passes; what does not is in the table behind
-    /// [`ends_socket`](crate::ends_socket).
-    #[must_use]
-    pub fn is_transient(&self) -> bool {
-        match self {
-            Self::PacketTooLarge { .. } => false,
-            Self::Io(error) => crate::ends_socket(error).is_none(),
         }
     }
 }

@@ -21,22 +21,18 @@
 //!   sleeps in real time; a test on a fake clock does not use one.)
 //! * Randomness comes from a seed: the same seed and the same calls give the same packets.
 //! * Nothing blocks except [`Waiter::wait`], and nothing allocates per packet once it is warm.
-//! * Unsafe code is confined to `burst/raw.rs`, `process/single.rs`, `process/descriptors.rs` and to the
+//! * Unsafe code is confined to `process/single.rs`, `process/descriptors.rs` and to the
 //!   files named after system calls, `limit/syscall.rs`, `process/syscall.rs`, `tcp/syscall.rs`,
 //!   `thread/syscall.rs`, `udp/syscall.rs`, `wait/syscall.rs` and `wait/syscall_poll.rs`.
 
 #![deny(unsafe_code)]
 
-pub mod burst;
-mod datapath;
 mod error;
-mod fatal;
 pub mod impair;
 pub mod limit;
 pub mod mem;
 pub mod pcap;
 pub mod process;
-mod received;
 mod tcp;
 pub mod testing;
 pub mod thread;
@@ -44,26 +40,18 @@ pub mod udp;
 pub mod wait;
 mod wildcard;
 
-pub use burst::{Burst, BurstBuffers, TxPacket};
-pub use datapath::{Capabilities, Datapath, Placer};
-pub use error::{BindError, SendError};
-pub use fatal::{ends_listener, ends_socket};
+pub use error::BindError;
 pub use impair::{
     Fraction, Impair, ImpairCounters, ImpairCountersHandle, Impairment, ImpairmentError, Loss,
+};
+pub use lacuna_burst::{
+    BUNDLE_PACKETS_MAX, Burst, BurstBuffers, Capabilities, Datapath, PACKET_BYTES_MAX, Placer,
+    ReceivedBatch, SendError, TxPacket, burst, ends_listener, ends_socket,
 };
 pub use mem::{Mem, MemNetwork};
 pub use pcap::{Pcap, PcapOptions, PcapSummary, PcapTime, PcapWriter};
 pub use process::Process;
-pub use received::ReceivedBatch;
 pub use tcp::{TcpPath, listen, set_tcp_rto_min, tcp_path};
 pub use udp::{Offload, Udp, UdpConfig};
 pub use wait::{Waiter, Waker};
 pub use wildcard::families;
-
-/// The largest UDP payload: 65,535 bytes of IPv4 packet less 20 of IP and 8 of UDP header (RFC 791,
-/// RFC 768). IPv6 would take 20 bytes more; one bound for both keeps their behaviour alike.
-pub const PACKET_BYTES_MAX: usize = 65_507;
-
-/// Packets that leave in one piece at most: `UDP_MAX_SEGMENTS` of Linux before 6.9. Later kernels
-/// take 128; at the sizes that matter a piece is full of bytes before.
-pub const BUNDLE_PACKETS_MAX: usize = 64;

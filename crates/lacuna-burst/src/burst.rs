@@ -236,14 +236,16 @@ impl<'p> Burst<'_, 'p> {
         (0..self.len()).map(|i| self.packet(i))
     }
 
-    pub(crate) fn packet_bytes(&self, i: usize) -> usize {
+    /// Bytes of packet `i`.
+    #[inline]
+    pub fn packet_bytes(&self, i: usize) -> usize {
         let entry = self.packets[self.first + i];
         entry.trailer_end - entry.header_start + self.payloads.get(self.first + i).len()
     }
 
     /// The bytes of packet `i` if they lie in one piece.
-    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux asks"))]
-    pub(crate) fn whole_packet(&self, i: usize) -> Option<&[u8]> {
+    #[inline]
+    pub fn whole_packet(&self, i: usize) -> Option<&[u8]> {
         let Entry { header_start, trailer_end, .. } = self.packets[self.first + i];
         match self.payloads.get(self.first + i) {
             [] => Some(&self.arena[header_start..trailer_end]),
@@ -253,12 +255,8 @@ impl<'p> Burst<'_, 'p> {
 
     /// The pieces of the packets in `range` one after the other, without empty ones, what lies side
     /// by side in the arena as one: what a gather list needs. At most `2 * range.len() + 1` pieces.
-    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux gathers"))]
-    pub(crate) fn for_each_piece<'s>(
-        &'s self,
-        range: Range<usize>,
-        mut piece: impl FnMut(&'s [u8]),
-    ) {
+    #[inline]
+    pub fn for_each_piece<'s>(&'s self, range: Range<usize>, mut piece: impl FnMut(&'s [u8])) {
         if range.is_empty() {
             return;
         }

@@ -84,7 +84,7 @@ pub trait Datapath: Send {
     fn next_event_ns(&self) -> Option<u64>;
 
     /// What to poll: readable while packets wait. `None` when the datapath has nothing to poll, and
-    /// then has to be looked at from time to time; [`Waiter`](crate::Waiter) does so.
+    /// then has to be looked at from time to time.
     #[cfg(unix)]
     fn event_source(&self) -> Option<BorrowedFd<'_>>;
 
@@ -94,7 +94,7 @@ pub trait Datapath: Send {
     fn second_event_source(&self) -> Option<BorrowedFd<'_>>;
 
     /// Whether the last `send` took less than it was given because the way out was full. A
-    /// [`Waiter`](crate::Waiter) then wakes up, too, when there is room again.
+    /// thread that sleeps then wakes up, too, when there is room again.
     fn send_blocked(&self) -> bool {
         false
     }
