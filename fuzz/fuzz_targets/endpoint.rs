@@ -3,9 +3,9 @@
 
 #![no_main]
 
-#[path = "../../crates/lacuna-proto/tests/checks/mod.rs"]
+#[path = "../../crates/lacuna-engine/tests/checks/mod.rs"]
 mod checks;
-#[path = "../../crates/lacuna-proto/tests/common/mod.rs"]
+#[path = "../../crates/lacuna-engine/tests/common/mod.rs"]
 mod common;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -63,7 +63,7 @@ pub struct BurstPlacer<'w> {
     current: Option<Current<'w>>,
     repairs: Repairs<'w>,
     pieces: &'w mut Pieces,
-    summary: BurstSummary,
+    summary: &'w mut BurstSummary,
 }
 
 /// What a packet's headers name.
@@ -93,6 +93,7 @@ impl<'w> BurstPlacer<'w> {
         next_psn: &'w mut u64,
         repairs: Repairs<'w>,
         pieces: &'w mut Pieces,
+        summary: &'w mut BurstSummary,
     ) -> Self {
         let geometry = table.geometry();
         Self {
@@ -100,7 +101,7 @@ impl<'w> BurstPlacer<'w> {
             split: geometry.split(),
             mtu_bytes: geometry.mtu_bytes(),
             channel,
-            summary: BurstSummary { next_psn: *next_psn, ..BurstSummary::default() },
+            summary,
             next_psn,
             stripe: 0..0,
             current: None,
@@ -236,7 +237,7 @@ impl<'w> BurstPlacer<'w> {
         }
         let (word, bit) = (named.packet / 64, 1u64 << (named.packet % 64));
         if word != current.word {
-            current.publish(self.channel, &mut self.repairs, &mut self.summary);
+            current.publish(self.channel, &mut self.repairs, self.summary);
             current.gather(word);
         }
         if current.set & bit != 0 {
@@ -363,7 +364,7 @@ impl<'w> BurstPlacer<'w> {
             return if is_parity { parity } else { Err(Discard::Late) };
         }
         let Some(current) = &mut self.current else { return Err(Discard::Late) };
-        current.publish(self.channel, &mut self.repairs, &mut self.summary);
+        current.publish(self.channel, &mut self.repairs, self.summary);
         current.gather_none();
         let position = Position {
             packet,
@@ -422,7 +423,7 @@ impl<'w> BurstPlacer<'w> {
     /// Publishes what was gathered, and unpins.
     fn leave(&mut self) {
         if let Some(current) = &mut self.current {
-            current.publish(self.channel, &mut self.repairs, &mut self.summary);
+            current.publish(self.channel, &mut self.repairs, self.summary);
         }
         self.current = None;
     }
@@ -444,7 +445,7 @@ impl<'w> BurstPlacer<'w> {
     pub fn repair(&mut self) {
         self.leave();
         // SAFETY: `self` borrows the only writer of this channel.
-        unsafe { self.repairs.run(self.table, self.channel, &mut self.summary) };
+        unsafe { self.repairs.run(self.table, self.channel, self.summary) };
     }
 
     /// The repairing took so long.
@@ -467,7 +468,7 @@ impl<'w> BurstPlacer<'w> {
             self.repair();
         }
         self.summary.next_psn = *self.next_psn;
-        &self.summary
+        self.summary
     }
 }
 

@@ -8,6 +8,7 @@ use crate::burst::{BurstPlacer, Repairs};
 use crate::geometry::Geometry;
 use crate::parity::Repairer;
 use crate::pieces::Pieces;
+use crate::summary::BurstSummary;
 use crate::table::RecvTable;
 use lacuna_code::Codec;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub struct ChannelWriter {
     repairer: Option<Box<Repairer>>,
     /// Of packets that come in pieces.
     pieces: Pieces,
+    /// What the last burst did so far.
+    summary: BurstSummary,
 }
 
 impl ChannelWriter {
@@ -42,6 +45,7 @@ impl ChannelWriter {
                 next_psn: u64::from(first_psn),
                 repairer: codec.map(|codec| Box::new(Repairer::new(codec.clone()))),
                 pieces: Pieces::default(),
+                summary: BurstSummary::default(),
             })
             .collect();
         (table, writers)
@@ -68,8 +72,22 @@ impl ChannelWriter {
     /// Begins a burst; the slots it touches stay pinned until it is dropped.
     #[inline]
     pub fn burst(&mut self) -> BurstPlacer<'_> {
+        self.summary = BurstSummary { next_psn: self.next_psn, ..BurstSummary::default() };
+        self.resume()
+    }
+
+    /// Goes on with the last burst, whose slots were let go meanwhile: for packets that came with
+    /// it and are taken later.
+    #[inline]
+    pub fn resume(&mut self) -> BurstPlacer<'_> {
         let repairs = Repairs::new(self.repairer.as_deref_mut());
-        let next_psn = &mut self.next_psn;
-        BurstPlacer::new(&self.table, self.channel, next_psn, repairs, &mut self.pieces)
+        let (next_psn, pieces) = (&mut self.next_psn, &mut self.pieces);
+        BurstPlacer::new(&self.table, self.channel, next_psn, repairs, pieces, &mut self.summary)
+    }
+
+    /// What the last burst did.
+    #[inline]
+    pub fn summary(&self) -> &BurstSummary {
+        &self.summary
     }
 }

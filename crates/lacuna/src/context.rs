@@ -13,12 +13,14 @@ use crate::monitor::Monitor;
 use crate::paths::{Paths, Remembered};
 use crate::reuse::Idle;
 use crate::roster::Roster;
-use crate::worker::{Worker, WorkerCounters};
+use crate::worker::Worker;
 use lacuna_datapath::process::Own;
 use lacuna_datapath::{
     Capabilities, Datapath, MemNetwork, Offload, Udp, UdpConfig, Waiter, thread,
 };
-use lacuna_path::pool::{Pool, Senders};
+use lacuna_engine::Counters;
+use lacuna_path::pool::Pool;
+use lacuna_path::pool::Senders;
 use lacuna_wire::{CHANNELS_MAX, RejectKind};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -176,7 +178,7 @@ struct Inner {
     capabilities: Capabilities,
     addresses: Vec<SocketAddr>,
     inboxes: Vec<Arc<Inbox>>,
-    counters: Vec<Arc<WorkerCounters>>,
+    counters: Vec<Arc<Counters>>,
     /// The one worker of manual progress.
     manual: Option<Mutex<Worker>>,
     threads: Mutex<Vec<JoinHandle<()>>>,

@@ -8,7 +8,7 @@
 use crate::clock::after;
 use crate::error::{PostSendError, RecvError, WriteError};
 use crate::queue_pair::Owner;
-use crate::shared::Machine;
+use lacuna_engine::Machine;
 use lacuna_place::geometry::Geometry;
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::qp::{PostedReceive, QueuePair, ReceiveFailure, SendId, SendStatus};
@@ -29,7 +29,7 @@ pub(crate) fn wait_for<R>(
     let clock = owner.context.clock();
     let mut state = owner.shared.lock();
     loop {
-        if let Machine::Connected(qp) = &mut state.machine
+        if let Machine::Sdr(qp) = &mut state.machine
             && let Some(found) = check(qp)
         {
             return Some(found);

@@ -5,7 +5,7 @@
 
 use crate::shared::Shared;
 use lacuna_datapath::Waker;
-use lacuna_place::writer::ChannelWriter;
+use lacuna_engine::Lane;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) enum Command {
     /// Serve this queue pair from now on.
     Add(Arc<Shared>),
-    /// Its channels may be written to: the queue pair is connected.
-    Write(u32, Vec<ChannelWriter>),
+    /// Packets of these channels may be taken: the queue pair is connected.
+    Lanes(u32, Vec<Lane>),
     /// Look at it: there is something to send or to tell.
     Ready(u32),
     /// Forget it.

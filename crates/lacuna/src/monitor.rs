@@ -14,10 +14,11 @@
 use crate::clock::Clock;
 use crate::goodbye::{self, Goodbye};
 use crate::reuse::{Heir, Kept, RETURNED_FOR, RETURNED_MAX};
-use crate::shared::{Machine, Shared};
+use crate::shared::Shared;
 use crate::told::Told;
 #[cfg(unix)]
 use lacuna_datapath::{process::descriptors, wait::Signal};
+use lacuna_engine::Machine;
 use lacuna_proto::qp::{Failure, Gone};
 use mio::{Events, Interest, Poll, Registry, Token};
 use std::collections::{HashMap, VecDeque};
@@ -109,7 +110,7 @@ impl Watched {
             _ => control.heir = None,
         }
         let Some(shared) = self.shared.upgrade() else { return false };
-        if let Machine::Connected(qp) = &mut shared.lock().machine {
+        if let Machine::Sdr(qp) = &mut shared.lock().machine {
             if let (Gone::Closed, Some(words)) = (gone, control.goodbye.last_words())
                 && let Err(error) = qp.on_control(clock.now_ns(), 0, words, words.len())
             {
@@ -403,7 +404,7 @@ mod tests {
     use crate::config::ConnectionConfig;
     use crate::queue_pair::{Keys, protocol};
     use crate::reuse::Returned;
-    use crate::shared::State;
+    use lacuna_engine::State;
     use std::io::Read;
     use std::net::TcpListener;
 
@@ -419,7 +420,7 @@ mod tests {
         let config = ConnectionConfig::default();
         let keys = Keys { rkey: 1, qkey: 2, first_psn: 3 };
         let qp = protocol(1, &config, config.geometry(4096, 1).unwrap(), &keys, 0);
-        let machine = Machine::Connected(qp);
+        let machine = Machine::Sdr(qp);
         let shared = Arc::new(Shared::new(
             1,
             2,

@@ -13,8 +13,11 @@ use crate::error::{PostReceiveError, PostSendError, QueuePairError};
 use crate::handles::{RecvHandle, SendHandle, Stream};
 use crate::handshake::Rtt;
 use crate::paths::{Remembered, now_s};
-use crate::shared::{Machine, Shared, State};
+use crate::shared::Shared;
 use lacuna_code::{CodeKind, Engine};
+use lacuna_engine::Lane;
+use lacuna_engine::Machine;
+use lacuna_engine::State;
 use lacuna_path::report_policy::ReportPolicy;
 use lacuna_place::geometry::Geometry;
 use lacuna_place::geometry::GeometryConfig;
@@ -67,20 +70,20 @@ impl Drop for Owner {
             return;
         }
         let mut state = self.shared.lock();
-        let peer = self.peer.get().copied().or_else(|| state.peer());
+        let peer = self.peer.get().copied().or_else(|| state.peer().map(ScopedIp::from));
         let mut found = None;
-        if let Machine::Connected(qp) = &mut state.machine {
+        if let Machine::Sdr(qp) = &mut state.machine {
             found = qp.path_record(now_s());
             qp.fail(Failure::Closed);
         }
         drop(state);
         let roster = self.context.roster();
         let noted = self.peer.get();
-        let is_share = noted.is_some_and(|peer| roster.forget_peer(*peer, self.shared.number));
+        let is_share = noted.is_some_and(|peer| roster.forget_peer(*peer, self.shared.number()));
         if let (Some(peer), Some(record)) = (peer, found) {
             self.context.paths().save(peer, record, is_share);
         }
-        roster.close(self.shared.number);
+        roster.close(self.shared.number());
     }
 }
 
@@ -115,7 +118,7 @@ impl Context {
         let qkey = keys.qkey;
         let shared = self.roster().open(qkey, |number| {
             // Its part of the sockets' credit is dealt out once it is counted.
-            Machine::Connected(protocol(number, config, geometry, &keys, 0))
+            Machine::Sdr(protocol(number, config, geometry, &keys, 0))
         })?;
         Ok(QueuePair { owner: Arc::new(Owner::new(self, shared)) })
     }
@@ -318,7 +321,7 @@ impl QueuePair {
         let writers = {
             let mut state = self.owner.shared.lock();
             let State { machine, addresses } = &mut *state;
-            let Machine::Connected(qp) = machine else { unreachable!("made so") };
+            let Machine::Sdr(qp) = machine else { unreachable!("made so") };
             if qp.is_connected() {
                 return Err(QueuePairError::Connected);
             }
@@ -329,7 +332,7 @@ impl QueuePair {
             }
             writers
         };
-        context.roster().hand_out(self.owner.shared.number, writers);
+        context.roster().hand_out(self.owner.shared.number(), writers.into_iter().map(Lane::Sdr));
         if let Some(host) = host {
             context.roster().note_peer(host, &self.owner.shared);
             self.owner.peer.set(host).ok();
@@ -437,7 +440,7 @@ impl QueuePair {
 impl fmt::Debug for QueuePair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QueuePair")
-            .field("number", &self.owner.shared.number)
+            .field("number", &self.owner.shared.number())
             .finish_non_exhaustive()
     }
 }

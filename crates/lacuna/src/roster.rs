@@ -9,9 +9,11 @@ use crate::credit;
 use crate::error::QueuePairError;
 use crate::inbox::{Command, Inbox};
 use crate::paths::now_s;
-use crate::shared::{Machine, Shared, State};
+use crate::shared::Shared;
+use lacuna_engine::Lane;
+use lacuna_engine::Machine;
+use lacuna_engine::State;
 use lacuna_path::memory::PathRecord;
-use lacuna_place::writer::ChannelWriter;
 use lacuna_proto::qp::Failure;
 use lacuna_wire::Qpn;
 use std::collections::BTreeMap;
@@ -120,16 +122,15 @@ impl Roster {
         Ok(shared)
     }
 
-    /// Gives the workers the right to place packets of queue pair `number`, each
-    /// those of its channels.
-    pub(crate) fn hand_out(&self, number: u32, writers: Vec<ChannelWriter>) {
+    /// Gives the workers the lanes of queue pair `number`, each those of its channels.
+    pub(crate) fn hand_out(&self, number: u32, lanes: impl IntoIterator<Item = Lane>) {
         let mut parts: Vec<Vec<_>> = self.inboxes.iter().map(|_| Vec::new()).collect();
-        for writer in writers {
-            let worker = usize::from(writer.channel()) % parts.len();
-            parts[worker].push(writer);
+        for lane in lanes {
+            let worker = usize::from(lane.channel()) % parts.len();
+            parts[worker].push(lane);
         }
         for (inbox, part) in self.inboxes.iter().zip(parts) {
-            inbox.push(Command::Write(number, part));
+            inbox.push(Command::Lanes(number, part));
         }
     }
 
@@ -151,7 +152,7 @@ impl Roster {
         self.is_ruined.store(true, Ordering::Release);
         let all: Vec<_> = lock(&self.by_number).values().cloned().collect();
         for shared in all {
-            if let Machine::Connected(qp) = &mut shared.lock().machine {
+            if let Machine::Sdr(qp) = &mut shared.lock().machine {
                 qp.fail(Failure::WorkerPanicked);
             }
             shared.notify();
@@ -163,7 +164,7 @@ impl Roster {
     /// A queue pair sends to this peer from now on.
     pub(crate) fn note_peer(&self, peer: ScopedIp, shared: &Arc<Shared>) {
         let mut by_peer = lock(&self.by_peer);
-        by_peer.entry(peer).or_default().by_number.insert(shared.number, shared.clone());
+        by_peer.entry(peer).or_default().by_number.insert(shared.number(), shared.clone());
     }
 
     /// The queue pair that was noted under this peer is no more. Whether what it has found
@@ -193,7 +194,7 @@ impl Roster {
         let looked_at_count = looked_at.len() as u64;
         let (mut sending, mut found) = (0, None);
         for shared in looked_at {
-            let Machine::Connected(qp) = &shared.lock().machine else { continue };
+            let Machine::Sdr(qp) = &shared.lock().machine else { continue };
             sending += u64::from(qp.is_sending());
             found = [found, qp.path_record(now_s())].into_iter().flatten().max_by_key(rate_of);
         }
@@ -231,7 +232,7 @@ impl Roster {
         let credit_bytes = credit::part(self.socket_bytes, shares);
         let now_ns = self.clock.now_ns();
         for shared in all.iter().map(|shared| &**shared).chain(newcomer) {
-            if let Machine::Connected(qp) = &mut shared.lock().machine {
+            if let Machine::Sdr(qp) = &mut shared.lock().machine {
                 qp.set_share(now_ns, credit_bytes);
             }
             shared.kick();

@@ -86,8 +86,8 @@ mod tests {
     use crate::planner::OVERHEAD_BYTES;
     use crate::units;
     use lacuna::controller::ControllerConfig;
+    use lacuna_engine::testing::{Link, Pair, PairConfig, Side};
     use lacuna_model::{Completion, Framing, Loss, Path, TailCoding, Transfer};
-    use lacuna_proto::testing::{Link, Pair, PairConfig, Side};
 
     fn tail(loss: f64, rtt_s: f64) -> TailQuestion {
         TailQuestion {
@@ -167,7 +167,7 @@ mod tests {
             };
             let mut pair = Pair::new(config, link);
             let now_ns = pair.now_ns;
-            pair.a.qp.on_rtt_sample(now_ns, self.rtt_ms * 1_000_000);
+            pair.a.qp().on_rtt_sample(now_ns, self.rtt_ms * 1_000_000);
             for _ in 0..3 {
                 message(&mut pair, 2 << 20);
             }

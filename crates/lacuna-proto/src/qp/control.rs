@@ -11,7 +11,9 @@
 //! and again, and has answered at length, answers in packets that pass everywhere from then on.
 
 use super::QueuePair;
-use super::flush::{FlushPolicy, FlushTimer};
+use super::event::Untold;
+use super::flush::FlushPolicy;
+use super::flush::FlushTimer;
 use lacuna_path::small_vec::SmallVec;
 use lacuna_wire::{
     CONTROL_OVERHEAD_BYTES, ChannelReport, ControlBody, ControlHeader, ControlWriter,
@@ -252,7 +254,9 @@ impl QueuePair {
                     self.arrivals.request(now_ns);
                 }
                 Frame::Cancel(cancel) => {
-                    self.news |= self.recv.on_cancel(cancel.message, cancel.reason);
+                    if self.recv.on_cancel(cancel.message, cancel.reason) {
+                        self.untold.note(Untold::RECEIVE_ENDED);
+                    }
                     self.arrivals.request(now_ns);
                 }
             }

@@ -11,6 +11,7 @@
 mod control;
 mod encode;
 mod error;
+mod event;
 mod flush;
 mod outgoing;
 mod pmtu;
@@ -28,6 +29,7 @@ pub use control::ControlError;
 pub use error::{
     Failure, Gone, PostReceiveError, PostSendError, ReceiveFailure, SendFailure, WaitedFor,
 };
+pub use event::Event;
 pub use pmtu::Narrowed;
 pub use recv::PostedReceive;
 pub use send::SendStats;
@@ -39,6 +41,7 @@ use crate::buffer::SendBuffer;
 use crate::modes::Mode;
 use crate::modes::auto::{self, AutoStats};
 use control::Control;
+use event::Untold;
 use lacuna_code::Codec;
 use lacuna_code::Engine;
 use lacuna_path::IP_UDP_BYTES;
@@ -47,12 +50,10 @@ use lacuna_path::RtoConfig;
 use lacuna_path::arrivals::Arrivals;
 use lacuna_path::arrivals::ArrivedBurst;
 use lacuna_path::controller::ControllerConfig;
-use lacuna_path::controller::SHORT_PATH_NS;
 use lacuna_path::controller::Setup;
 use lacuna_path::controller::StartRate;
 use lacuna_path::memory::PathLosses;
 use lacuna_path::memory::PathRecord;
-use lacuna_path::pacer;
 use lacuna_path::pool::Pool;
 use lacuna_path::pool::Senders;
 use lacuna_path::report_policy::ReportPolicy;
@@ -68,33 +69,6 @@ use lacuna_wire::DATA_OVERHEAD_BYTES;
 use recv::RecvSide;
 use send::SendSide;
 use std::sync::{Arc, OnceLock};
-
-/// A rest is such a part of the round trip at most, as a burst is.
-const REST_RTT_PART: u64 = 40;
-/// The same in the middle of messages, of who sends and of who only receives: what
-/// leaves or comes so much later there is no later at the end. What the sender holds
-/// back leaves at once and waits at the bottleneck, and must not look like a queue,
-/// which is a 16th of the path to `bbr`: with a tenth, a transfer at 100 Mbit/s over
-/// 40 ms got 0.6 % less, and a thirteenth saves no more than this.
-const LONG_REST_RTT_PARTS: (u64, u64) = (20, 10);
-/// The longest of these. What comes in it at 100 Mbit/s is most of a piece of
-/// segmentation offload.
-const LONG_REST_NS_MAX: u64 = 4_000_000;
-/// So near to a message's end, rests are short again: more than a path has in flight
-/// that is slow enough for long ones, mostly, so that what is lost of the last round
-/// trip is not repaired later.
-const NEAR_END_BYTES: u64 = 1 << 20;
-/// Shorter ones save nothing where nobody knows that something comes.
-const REST_NS_MIN: u64 = 200_000;
-/// On shorter paths rests in the middle of long messages may be so long if that is such
-/// a part of the round trip, of who sends and of who only receives: four reports in a
-/// round trip are enough, and a quarter for who sends is two bursts. Over 1 ms at 1 Gbit/s
-/// that is 0.86 of the processor time of an eighth for who sends, and an eighth at both
-/// ends was two thirds of that of a 20th and a tenth. With 250 us the queue that bursts
-/// leave is 0.02 of the path longer (0.30 for 0.28), for nothing.
-const SHORT_RESTS: ((u64, u64), (u64, u64)) = ((225_000, 4), (500_000, 4));
-/// No rests over shorter paths: a wake-up is late by an eighth of this.
-const RESTED_RTT_NS_MIN: u64 = 400_000;
 
 /// What may come on top of a round trip until a peer that is asked has answered:
 /// the time to the next question, and hosts that are busy.
@@ -247,8 +221,8 @@ pub struct QueuePair {
     timeouts: u64,
     /// Channels that runs were polled for and whose books are to be kept, a mask.
     polled_on: u32,
-    /// Something that an application may wait for has happened.
-    news: bool,
+    /// What happened that the owner was not told.
+    untold: Untold,
 }
 
 impl QueuePair {
@@ -290,7 +264,7 @@ impl QueuePair {
             channels: (0..channels).map(|_| ChannelStats::default()).collect(),
             timeouts: 0,
             polled_on: 0,
-            news: false,
+            untold: Untold::default(),
             config,
         }
     }
@@ -440,17 +414,6 @@ impl QueuePair {
         &self.failure
     }
 
-    /// The newest choice of the mode `auto`, once.
-    pub fn take_choice(&mut self) -> Option<auto::Chosen> {
-        self.send.take_choice()
-    }
-
-    /// Whether something happened since the last call that an application may
-    /// be waiting for.
-    pub fn take_news(&mut self) -> bool {
-        std::mem::take(&mut self.news) | std::mem::take(&mut self.send.news)
-    }
-
     // ---- receives ----
 
     /// Posts a receive of any length and opens the peer's window for it.
@@ -486,7 +449,7 @@ impl QueuePair {
         if self.recv.on_closed(posted) {
             self.arrivals.request(now_ns);
         }
-        self.news = true;
+        self.untold.note(Untold::RECEIVE_ENDED);
     }
 
     // ---- sends ----
@@ -584,7 +547,7 @@ impl QueuePair {
             if self.config.mode.is_reliable() {
                 self.arrivals.request(now_ns);
             }
-            self.news = true;
+            self.untold.note(Untold::RECEIVE_ENDED);
         }
         self.arrivals.due_ns()
     }
@@ -647,40 +610,22 @@ impl QueuePair {
         self.path.in_flight_bytes() > 0 || self.send.has_queued()
     }
 
-    /// How long a worker that has just moved much for this queue pair may leave it
-    /// alone: next to nothing of a long path's round trip, and as long as a burst
-    /// is paced for; in the middle of long messages more, for those whom waking up
-    /// costs more than what came. 0 where that would be felt, or where what comes
-    /// next decides how it goes on: a full window, or a last acknowledgement.
-    pub fn rest_ns(&self) -> u64 {
-        if self.path.is_blocked() || (self.is_sending() && !self.send.has_queued()) {
-            return 0;
-        }
-        let min_rtt_ns = self.path.rtt().min_ns().unwrap_or(0);
-        if min_rtt_ns < RESTED_RTT_NS_MIN {
-            return 0;
-        }
-        let (part, (most_ns, short_part)) = match self.is_sending() {
-            true => (LONG_REST_RTT_PARTS.0, SHORT_RESTS.0),
-            false => (LONG_REST_RTT_PARTS.1, SHORT_RESTS.1),
-        };
-        let short_ns = most_ns.min(min_rtt_ns / short_part);
-        let long_ns = (min_rtt_ns / part).clamp(short_ns, LONG_REST_NS_MAX);
-        // Others keep a queue: who comes to it in bunches gets less of it.
-        let is_queued = self.path.rtt().smoothed_ns() > Some(min_rtt_ns + min_rtt_ns / 2);
-        let is_near =
-            self.send.is_near_end(NEAR_END_BYTES) || self.recv.is_near_end(NEAR_END_BYTES);
-        match (min_rtt_ns / REST_RTT_PART).min(pacer::QUANTUM_NS) {
-            rest_ns if !is_near && !is_queued => rest_ns.max(long_ns),
-            rest_ns if rest_ns >= REST_NS_MIN => rest_ns,
-            _ => 0,
-        }
+    /// Whether what comes next decides how it goes on: its window is full, or only acknowledgements
+    /// are waited for.
+    #[inline]
+    pub fn awaits_answer(&self) -> bool {
+        self.path.is_blocked() || (self.is_sending() && !self.send.has_queued())
     }
 
-    /// Whether the path is so short that what a sleeping thread takes to wake up is
-    /// much of its round trip.
-    pub fn is_short_path(&self) -> bool {
-        self.path.rtt().min_ns().is_some_and(|min_rtt_ns| min_rtt_ns < SHORT_PATH_NS)
+    /// Round-trip times to the peer.
+    #[inline]
+    pub fn rtt(&self) -> &RttEstimator {
+        self.path.rtt()
+    }
+
+    /// Whether no more than `bytes` are left of a message that is being sent or received.
+    pub fn is_near_end(&self, bytes: u64) -> bool {
+        self.send.is_near_end(bytes) || self.recv.is_near_end(bytes)
     }
 
     /// Whether data waits for any channel.
@@ -765,7 +710,7 @@ impl QueuePair {
         if self.failure.set(failure).is_ok() {
             self.send.fail(failure);
             self.recv.fail(failure);
-            self.news = true;
+            self.untold.note(Untold::FAILED);
         }
     }
 

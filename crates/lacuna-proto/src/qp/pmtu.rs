@@ -56,7 +56,7 @@ pub(super) struct PathMtu {
     /// The owner is to be asked what the host knows.
     asks_host: bool,
     /// The size has changed, and nobody was told yet.
-    news: Option<Narrowed>,
+    pub(super) narrowed: Option<Narrowed>,
 }
 
 /// Packets go in pieces, or in others than before.
@@ -112,14 +112,10 @@ impl QueuePair {
         self.send.payload_bytes_max()
     }
 
-    /// Whether the owner is asked for something, or not told of something, about the size of packets.
-    pub fn has_new_size(&self) -> bool {
-        self.mtu.asks_host | self.mtu.news.is_some()
-    }
-
-    /// The size of packets has changed, if nobody was told yet.
-    pub fn take_narrowed(&mut self) -> Option<Narrowed> {
-        self.mtu.news.take()
+    /// Whether the owner is asked for what the host knows of the route.
+    #[inline]
+    pub fn asks_host(&self) -> bool {
+        self.mtu.asks_host
     }
 
     /// Whether the owner is to say what the host knows of the route to the peer, with
@@ -256,7 +252,7 @@ impl QueuePair {
         self.path.on_new_size();
         let packet_bytes = self.full_packet_bytes();
         if before_bytes != packet_bytes {
-            self.mtu.news = Some(Narrowed { before_bytes, packet_bytes });
+            self.mtu.narrowed = Some(Narrowed { before_bytes, packet_bytes });
         }
         self.restart_proof(now_ns);
     }

@@ -11,6 +11,7 @@ mod start;
 mod stream;
 
 use super::error::{Failure, PostSendError, SendFailure, WaitedFor};
+use super::event::Untold;
 use super::outgoing::{Messages, Outgoing};
 use super::queues::{Place, Queues};
 use super::transmit::{Measured, Segment, Transmit};
@@ -59,9 +60,8 @@ pub(crate) struct SendSide {
     polled: Vec<u64>,
     /// Of the mode `auto`.
     chooser: Option<Chooser>,
-    /// A send has ended, or one may be posted that could not be before, since
-    /// the flag was last taken.
-    pub(crate) news: bool,
+    /// What happened that the owner was not told.
+    pub(super) untold: Untold,
     /// The application wants to send and cannot for want of a receive: the
     /// peer is asked, because the frame that told of one may have been lost.
     wants_window: bool,
@@ -114,7 +114,7 @@ impl SendSide {
             sends: UserSends::default(),
             queues: Queues::new(geometry),
             polled: Vec::new(),
-            news: false,
+            untold: Untold::default(),
             wants_window: false,
             stats: SendStats::default(),
         }
@@ -412,7 +412,9 @@ impl SendSide {
         let posted = self.window.posted();
         self.window.update(frame);
         self.wants_window &= self.window.landing(self.next_number).is_none();
-        self.news |= self.window.posted() != posted;
+        if self.window.posted() != posted {
+            self.untold.note(Untold::RECEIVES_POSTED);
+        }
         // The peer may be done with what it was not sent: it has given up.
         self.begin_before(self.window.finished_end());
         let (mut next, mut were_queued) = (0, false);
@@ -420,7 +422,7 @@ impl SendSide {
             next = number + 1;
             let standing = self.window.standing(number);
             if standing != Standing::Open {
-                self.news = true;
+                self.untold.note(Untold::SEND_ENDED);
                 were_queued |=
                     self.messages.get(number).is_some_and(|outgoing| outgoing.queued > 0);
                 were_queued |= self.finish(number, standing);
@@ -552,7 +554,7 @@ impl SendSide {
 
     fn settle(&mut self, id: SendId, outcome: Result<(), SendFailure>) {
         if self.sends.settle(id, outcome) {
-            self.news = true;
+            self.untold.note(Untold::SEND_ENDED);
             self.stats.messages += u64::from(outcome.is_ok());
         }
     }

@@ -30,7 +30,6 @@
 //! After that TCP only tells that the peer lives; see `monitor.rs`. A wrong
 //! magic, version or parameter is an error that says so.
 
-pub(crate) mod early;
 pub(crate) mod exchange;
 mod rtt;
 mod words;
@@ -45,10 +44,12 @@ use crate::error::{ConnectError, QueuePairError};
 use crate::queue_pair::{Keys, Owner, QueuePair, check_agreement, check_config};
 use crate::queue_pair::{info_of, join, protocol};
 use crate::reuse::{Heir, Kept};
-use crate::shared::{Machine, Shared};
-use early::Early;
+use crate::shared::Shared;
 use exchange::{Ended, Exchange};
 use lacuna_datapath::{families, tcp_path};
+use lacuna_engine::Lane;
+use lacuna_engine::Machine;
+use lacuna_engine::kinds::Early;
 use lacuna_path::report_policy::ReportPolicy;
 use lacuna_place::geometry::Geometry;
 use lacuna_proto::modes::Mode;
@@ -240,7 +241,7 @@ pub(crate) fn connect(
     let shared = &reservation.owner.shared;
     let prober = Prober::new(
         context.clock().now_ns(),
-        (shared.number, keys.qkey),
+        (shared.number(), keys.qkey),
         (peer.queue_pair, peer.qkey),
         geometry.channels(),
         candidates,
@@ -489,7 +490,7 @@ impl Reservation {
 
     fn end(&self, context: &Context, keys: &Keys) -> End {
         End {
-            queue_pair: self.owner.shared.number,
+            queue_pair: self.owner.shared.number(),
             rkey: keys.rkey,
             qkey: keys.qkey,
             first_psn: keys.first_psn,
@@ -512,7 +513,7 @@ impl Reservation {
         remembered.start = config.start_rate().or(remembered.start);
         let start = remembered.start;
         let rtt = remembered.rtt_ns.map(Rtt::Measured).or(rtt);
-        let mut qp = protocol(shared.number, &config, geometry, keys, 0);
+        let mut qp = protocol(shared.number(), &config, geometry, keys, 0);
         let writers = join(context, &mut qp, &addresses, peer, rtt, remembered);
         if let Some(reports) = reports {
             qp.set_report_policy(reports);
@@ -523,7 +524,7 @@ impl Reservation {
             state.addresses = addresses.into_iter().collect();
             state.machine.connect(qp);
         }
-        context.roster().hand_out(shared.number, writers);
+        context.roster().hand_out(shared.number(), writers.into_iter().map(Lane::Sdr));
         if let Some(host) = host {
             context.roster().note_peer(host, shared);
             owner.peer.set(host).ok();

@@ -5,12 +5,15 @@ use crate::config::ConnectionConfig;
 use crate::context::{Context, ContextConfig, DatapathKind, Progress};
 use crate::queue_pair::{Keys, info_of, protocol};
 use crate::roster::Roster;
-use lacuna_datapath::{BurstBuffers, MemNetwork};
+use lacuna_datapath::MemNetwork;
+use lacuna_engine::Lane;
+use lacuna_engine::Machine;
 use lacuna_place::placement::Placement;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::qp::Peer;
 use lacuna_wire::QpInfo;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::Ordering;
 
 const CHANNELS: u8 = 2;
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -49,8 +52,7 @@ impl Host {
         let geometry = config.geometry(mtu_bytes, CHANNELS).unwrap();
         let keys = Keys::random().unwrap();
         let qkey = keys.qkey;
-        let machine =
-            |number| Machine::Connected(protocol(number, config, geometry, &keys, 1 << 18));
+        let machine = |number| Machine::Sdr(protocol(number, config, geometry, &keys, 1 << 18));
         self.roster.open(qkey, machine).unwrap()
     }
 
@@ -68,7 +70,7 @@ impl Host {
             qp.connect(self.clock.now_ns(), peer);
             qp.take_writers()
         });
-        self.roster.hand_out(shared.number, writers);
+        self.roster.hand_out(shared.number(), writers.into_iter().map(Lane::Sdr));
     }
 }
 
@@ -106,8 +108,8 @@ fn the_peer_hears_of_no_receive_before_every_worker_can_place_what_it_sends() {
         peer.progress();
     }
     let late = &mut host.workers[1];
-    late.receive(now_ns, 0);
-    let unknown = late.counters.unknown.load(Ordering::Relaxed);
+    late.engine.step(false, &mut |event| late.owners.tell(event));
+    let unknown = late.engine.counters().unknown.load(Ordering::Relaxed);
     assert_eq!(unknown, 0, "packets came to a worker that cannot place them");
 
     // Nothing repairs a message in this mode: it is complete if all of it found its place.
@@ -115,40 +117,4 @@ fn the_peer_hears_of_no_receive_before_every_worker_can_place_what_it_sends() {
         host.workers.iter_mut().for_each(|worker| _ = worker.step());
         peer.progress();
     }
-}
-
-#[test]
-fn a_worker_does_not_rest_before_its_socket_is_empty() {
-    let network = MemNetwork::new();
-    let mut host = Host::new(&network);
-    let mut sender = network.bind(SocketAddr::new(LOCAL, 0), 0).unwrap();
-    let worker = &mut host.workers[0];
-    let mut buffers = BurstBuffers::new();
-    const BURSTS: usize = 500;
-    let to = host.addresses[0];
-    let mut send = || {
-        let mut burst = buffers.start(to);
-        (0..FEW_PACKETS).for_each(|_| burst.push(&[], &[0; 20], &[]));
-        sender.send(0, &burst).unwrap();
-    };
-    (0..BURSTS).for_each(|_| send());
-    // Nobody's packets, but counted.
-    let taken = |worker: &Worker| {
-        worker.counters.rejected.iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>()
-    };
-    let mut steps = 0;
-    loop {
-        assert!(worker.receive(0, 0));
-        let rest_ns = worker.rest.take(0, SOCKET_BYTES as u64);
-        if taken(worker) == (BURSTS * FEW_PACKETS) as u64 {
-            break;
-        }
-        assert_eq!(rest_ns, None);
-        steps += 1;
-    }
-    assert!(steps > 1);
-    // The last step may have read as much as it may. This one does not.
-    send();
-    assert!(worker.receive(0, 0));
-    assert!(worker.rest.take(0, SOCKET_BYTES as u64).is_some());
 }

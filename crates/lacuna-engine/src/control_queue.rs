@@ -1,0 +1,175 @@
+//! Control packets of a channel on their way out.
+//!
+//! One step of a worker may have many to send, one for each queue pair that it
+//! served. To one peer they leave together: as equal as they mostly are, the
+//! kernel takes them in one piece, which costs little more than one packet.
+
+use crate::packetize::Refused;
+use lacuna_burst::{Burst, BurstBuffers, Datapath, SendError};
+use lacuna_wire::{Packet, parse};
+use std::net::SocketAddr;
+
+/// Packets that may wait.
+const PACKETS_MAX: usize = 64;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct ControlQueue {
+    to: Option<SocketAddr>,
+    bytes: Vec<u8>,
+    /// Where each packet ends.
+    ends: Vec<usize>,
+    buffers: BurstBuffers,
+    refused: Refused,
+}
+
+impl ControlQueue {
+    pub(crate) fn new() -> Self {
+        const { assert!(PACKETS_MAX <= Burst::PACKETS_MAX) };
+        Self {
+            to: None,
+            bytes: Vec::new(),
+            ends: Vec::new(),
+            buffers: BurstBuffers::new(),
+            refused: Refused::default(),
+        }
+    }
+
+    /// What the datapath refused.
+    pub(crate) fn refused(&mut self) -> &mut Refused {
+        &mut self.refused
+    }
+
+    /// Takes a packet; those before it leave first if they go elsewhere, or are
+    /// too many.
+    pub(crate) fn push(
+        &mut self,
+        now_ns: u64,
+        datapath: &mut dyn Datapath,
+        to: SocketAddr,
+        packet: &[u8],
+    ) {
+        if self.to != Some(to) || self.ends.len() == PACKETS_MAX {
+            self.flush(now_ns, datapath);
+            self.to = Some(to);
+        }
+        self.bytes.extend_from_slice(packet);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Sends what waits. Control packets carry state: one that cannot leave now
+    /// is as good as lost.
+    pub(crate) fn flush(&mut self, now_ns: u64, datapath: &mut dyn Datapath) {
+        let Some(to) = self.to.take() else { return };
+        let mut burst = self.buffers.start(to);
+        // Paths that lose what may be marked are found out by these.
+        burst.refuse_marks();
+        let mut start = 0;
+        let mut left = self.ends.len();
+        for end in &self.ends {
+            burst.push(&[], &self.bytes[start..*end], &[]);
+            start = *end;
+        }
+        while !burst.is_empty() {
+            match datapath.send(now_ns, &burst) {
+                Ok(0) => break,
+                Ok(sent) => {
+                    burst.advance(sent);
+                    left -= sent;
+                }
+                Err(error) => {
+                    tracing::debug!(%to, %error, "control packet refused");
+                    self.refused.packets += 1;
+                    let at = self.ends.len() - left;
+                    let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+                    let packet = &self.bytes[start..self.ends[at]];
+                    if let SendError::PacketTooLarge { packet_bytes } = error
+                        && let Ok(Packet::Control(header, _)) = parse(packet)
+                    {
+                        self.refused.too_large.push((header.source.queue_pair(), packet_bytes));
+                    }
+                    burst.advance(1);
+                    left -= 1;
+                }
+            }
+        }
+        self.bytes.clear();
+        self.ends.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lacuna_burst::{Placer, ReceivedBatch};
+    use lacuna_datapath::{Mem, MemNetwork};
+
+    #[derive(Default)]
+    struct Seen(Vec<Vec<u8>>);
+
+    impl Placer for Seen {
+        fn on_packets(&mut self, batch: ReceivedBatch<'_>) {
+            self.0.extend(batch.packets().map(<[u8]>::to_vec));
+        }
+    }
+
+    fn bind(network: &MemNetwork, port: u16) -> Mem {
+        network.bind(SocketAddr::from(([127, 0, 0, 1], port)), 1 << 20).unwrap()
+    }
+
+    fn received(datapath: &mut dyn Datapath) -> Vec<Vec<u8>> {
+        let mut seen = Seen::default();
+        while datapath.receive(0, &mut seen).unwrap() > 0 {}
+        seen.0
+    }
+
+    #[test]
+    fn packets_to_one_peer_wait_for_each_other_and_keep_their_order() {
+        let network = MemNetwork::new();
+        let mut here = bind(&network, 1);
+        let (mut one, mut other) = (bind(&network, 2), bind(&network, 3));
+        let mut queue = ControlQueue::new();
+        queue.push(0, &mut here, one.local_addr(), &[1; 8]);
+        queue.push(0, &mut here, one.local_addr(), &[2; 12]);
+        assert!(received(&mut one).is_empty());
+        queue.push(0, &mut here, other.local_addr(), &[3; 8]);
+        assert_eq!(received(&mut one), [vec![1; 8], vec![2; 12]]);
+        queue.flush(0, &mut here);
+        queue.flush(0, &mut here);
+        assert_eq!(received(&mut other), [vec![3; 8]]);
+        assert!(received(&mut one).is_empty());
+    }
+
+    #[test]
+    fn what_the_datapath_refuses_is_counted() {
+        use lacuna_datapath::testing::Hooked;
+        let network = MemNetwork::new();
+        let (here, mut there) = (bind(&network, 1), bind(&network, 2));
+        let mut is_refused = false;
+        let mut here = Hooked::new(Box::new(here), move |inner, now_ns, burst| {
+            // Every other one, as a firewall may.
+            is_refused = !is_refused;
+            match is_refused {
+                true => Err(std::io::Error::from(std::io::ErrorKind::PermissionDenied).into()),
+                false => inner.send(now_ns, burst).map(|_| 1),
+            }
+        });
+        let mut queue = ControlQueue::new();
+        for _ in 0..2 {
+            queue.push(0, &mut here, there.local_addr(), &[1; 8]);
+        }
+        queue.flush(0, &mut here);
+        assert_eq!((queue.refused().packets, received(&mut there).len()), (1, 1));
+    }
+
+    #[test]
+    fn no_more_wait_than_a_burst_holds() {
+        let network = MemNetwork::new();
+        let (mut here, mut there) = (bind(&network, 1), bind(&network, 2));
+        let mut queue = ControlQueue::new();
+        for _ in 0..=PACKETS_MAX {
+            queue.push(0, &mut here, there.local_addr(), &[1; 8]);
+        }
+        assert_eq!(received(&mut there).len(), PACKETS_MAX);
+    }
+}

@@ -1,0 +1,191 @@
+//! What an engine does with what its datapaths received: data is placed, control packets
+//! are handed on, and the queue pairs concerned are noted, for a turn if they have
+//! something to send, else to be settled in the same step.
+//!
+//! Placing takes no lock. What was placed is entered in the queue pair's books under its lock: once for
+//! all packets in a row that go to it, however many batches of a receive call they came in. The owner
+//! of the intake calls [`Intake::tell_placed`] behind each receive call.
+
+use crate::books::State;
+use crate::counters::Counters;
+use crate::event::Event;
+use crate::kinds::{Lane, Machine};
+use crate::locals::Locals;
+use crate::run_queue::RunQueue;
+use crate::settle::Timers;
+use crate::time::Time;
+use lacuna_burst::{Placer, ReceivedBatch};
+use lacuna_wire::{DataHeader, Packet, parse, parse_checked, parse_data};
+use std::cmp::Reverse;
+use std::iter::Peekable;
+use std::net::SocketAddr;
+
+/// Takes what a datapath received: places data, hands control packets on.
+pub(crate) struct Intake<'e, T> {
+    pub(crate) time: &'e T,
+    /// When the batch at hand came to this host. Read anew for each: the thread
+    /// may have lost its core since the step began.
+    pub(crate) now_ns: u64,
+    /// Position of the channel among this engine's.
+    pub(crate) position: usize,
+    pub(crate) channel: u8,
+    pub(crate) locals: &'e mut Locals,
+    pub(crate) ready: &'e mut RunQueue,
+    pub(crate) unsettled: &'e mut Vec<u32>,
+    pub(crate) timers: &'e mut Timers,
+    pub(crate) counters: &'e Counters,
+    /// Events that were noted under a lock.
+    pub(crate) events: &'e mut Vec<Event>,
+    pub(crate) on_event: &'e mut dyn FnMut(Event),
+    /// The queue pair that packets were placed for whose books do not have them yet.
+    pub(crate) untold: Option<u32>,
+    /// Bytes of packets taken.
+    pub(crate) bytes: u64,
+    /// The least that their queue pairs can wait.
+    pub(crate) wait_ns: u64,
+}
+
+impl<T: Time> Placer for Intake<'_, T> {
+    fn on_packets(&mut self, batch: ReceivedBatch<'_>) {
+        // When they came, not when somebody had time to look: what is measured
+        // is the path.
+        self.now_ns = self.time.now_ns().saturating_sub(batch.waited_ns);
+        let marked = batch.congestion_experienced;
+        let mut packets = batch.packets().peekable();
+        self.bytes += batch.bytes.len() as u64;
+        while let Some(packet) = packets.next() {
+            if let Some((header, payload)) = parse_data(packet) {
+                self.place(packet, header, payload, marked, &mut packets);
+                continue;
+            }
+            match parse_checked(packet) {
+                Ok(Packet::Control(header, body)) => {
+                    let next = packets.peek().map(|next| parse(next));
+                    if let Some(Ok(Packet::Control(next, _))) = next {
+                        self.locals.prefetch(next.dest.queue_pair());
+                    }
+                    let number = header.dest.queue_pair();
+                    self.on_control(number, header.qkey, body, packet.len(), batch.source);
+                }
+                // Was taken for such above.
+                Ok(Packet::Data(..)) => {}
+                Err(error) => self.counters.reject(&error),
+            }
+        }
+    }
+}
+
+impl<T: Time> Intake<'_, T> {
+    /// Checks and places a packet and those behind it that go to the same queue pair.
+    fn place<'p>(
+        &mut self,
+        packet: &[u8],
+        mut header: DataHeader,
+        payload: &[u8],
+        marked: bool,
+        packets: &mut Peekable<impl Iterator<Item = &'p [u8]>>,
+    ) {
+        let number = header.dest.queue_pair();
+        if self.untold.is_some_and(|untold| untold != number) {
+            self.tell_placed();
+        }
+        self.locals.prefetch(number);
+        let local = self.locals.get_mut(number);
+        let Some(local) = local.filter(|local| local.lanes.len() > self.position) else {
+            match header.check(packet) {
+                Ok(()) => self.counters.unknown(),
+                Err(error) => self.counters.reject(&error),
+            }
+            return;
+        };
+        let Lane::Sdr(writer) = &mut local.lanes[self.position];
+        let mut placer = match self.untold == Some(number) {
+            true => writer.resume(),
+            false => writer.burst(),
+        };
+        self.untold = Some(number);
+        let mut take = |packet, header: DataHeader, payload| {
+            let placed = placer.check_and_place(packet, &header, payload, marked);
+            placed.unwrap_or_else(|error| self.counters.reject(&error));
+        };
+        take(packet, header, payload);
+        while let Some(packet) = packets.peek() {
+            let Some((header, payload)) = parse_data(packet) else { break };
+            if header.dest.queue_pair() != number {
+                break;
+            }
+            take(packet, header, payload);
+            packets.next();
+        }
+    }
+
+    /// Enters what was placed last in its queue pair's books, if that was not done. No slot is pinned
+    /// here, so the lock may be taken.
+    #[inline]
+    pub(crate) fn tell_placed(&mut self) {
+        let Some(number) = self.untold.take() else { return };
+        let Some(local) = self.locals.get_mut(number) else { return };
+        let Some(Lane::Sdr(writer)) = local.lanes.get_mut(self.position) else { return };
+        let mut placer = writer.resume();
+        if placer.has_repairs() {
+            let start_ns = self.time.now_ns();
+            placer.repair();
+            placer.note_decoding(self.time.now_ns() - start_ns);
+        }
+        placer.end();
+        drop(placer);
+        let mut report_ns = None;
+        if let Machine::Sdr(qp) = &mut local.books.lock().machine {
+            report_ns = qp.on_burst(self.now_ns, self.channel, writer.summary());
+            while let Some(event) = qp.poll_event() {
+                self.events.push(Event::QueuePair(number, event));
+            }
+        }
+        self.events.drain(..).for_each(&mut *self.on_event);
+        self.wait_ns = self.wait_ns.min(local.patience.wait_ns);
+        // A turn would find nothing to send by what came: the application, which
+        // may wait for just this, comes first.
+        if report_ns.is_some_and(|report_ns| report_ns <= self.now_ns) {
+            local.unsettle(number, self.unsettled);
+        } else if let Some(report_ns) = report_ns
+            && local.due_ns.is_none_or(|due_ns| report_ns < due_ns)
+        {
+            local.due_ns = Some(report_ns);
+            self.timers.push(Reverse((report_ns, number)));
+        }
+    }
+
+    fn on_control(
+        &mut self,
+        number: u32,
+        qkey: u32,
+        body: &[u8],
+        packet_bytes: usize,
+        source: SocketAddr,
+    ) {
+        self.tell_placed();
+        let local = self.locals.get_mut(number);
+        let Some(local) = local.filter(|local| local.books.qkey() == qkey) else {
+            return self.counters.unknown();
+        };
+        let mut state = local.books.lock();
+        let State { machine, addresses } = &mut *state;
+        let told = machine.on_control(self.now_ns, self.channel, body, packet_bytes);
+        // The key was right and it is no old copy, so this is the peer, wherever
+        // address translation makes it appear today.
+        if told.is_newest
+            && let Some(address) = addresses.get_mut(usize::from(self.channel))
+        {
+            *address = Some(source);
+        }
+        drop(state);
+        if told.has_queued {
+            if !local.is_ready {
+                local.is_ready = true;
+                self.ready.push(number, local.had_burst);
+            }
+        } else {
+            local.unsettle(number, self.unsettled);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The kind SDR: packets that place themselves in slots (`lacuna_proto::qp`).
+
+use super::Told;
+use crate::packetize::{COPIED_PAYLOAD_BYTES_MAX, has_room};
+use lacuna_burst::Burst;
+use lacuna_proto::qp::{QueuePair, Transmit};
+use lacuna_wire::{TRAILER_BYTES, pad_bytes};
+
+/// Hands a control packet to its queue pair.
+#[inline]
+pub(super) fn on_control(
+    qp: &mut QueuePair,
+    came_ns: u64,
+    channel: u8,
+    body: &[u8],
+    packet_bytes: usize,
+) -> Told {
+    let is_newest = qp.on_control(came_ns, channel, body, packet_bytes).unwrap_or_else(|error| {
+        tracing::debug!(number = qp.config().queue_pair, %error, "control packet dropped");
+        false
+    });
+    Told { is_newest, has_queued: qp.has_queued() }
+}
+
+/// Puts the run's packets from `next` on into the burst. `waiting` packets are in the queue. Returns
+/// `false` if the burst has no room for more.
+#[inline]
+pub(crate) fn fill<'p>(
+    run: &'p Transmit,
+    next: usize,
+    burst: &mut Burst<'_, 'p>,
+    waiting: usize,
+) -> bool {
+    for (header, payload) in run.packets_from(next) {
+        if burst.len() == Burst::PACKETS_MAX {
+            return false;
+        }
+        let (head_bytes, pad) = (header.header_bytes(), pad_bytes(payload.len()));
+        let tail_bytes = pad + TRAILER_BYTES;
+        if payload.len() <= COPIED_PAYLOAD_BYTES_MAX {
+            let packet_bytes = head_bytes + payload.len() + tail_bytes;
+            if !has_room(burst, packet_bytes, waiting) {
+                return false;
+            }
+            burst.push_whole(packet_bytes, |packet| header.emit_packet(packet, payload));
+            continue;
+        }
+        burst.push_with(head_bytes, payload, tail_bytes, |head, tail| {
+            header.emit(head);
+            let (padding, trailer) = tail.split_at_mut(pad);
+            padding.fill(0);
+            trailer.copy_from_slice(&header.trailer(&[head, payload, padding]));
+        });
+    }
+    true
+}

@@ -1,0 +1,479 @@
+//! The pair harness: two engines with a queue pair each, a fake clock and a lossy link.
+//!
+//! Everything is deterministic: one seed draws all effects, equal times are
+//! ordered by a counter, and packets travel as real bytes with real trailers,
+//! so that corruption meets the same checks as on a socket. Tests of the
+//! protocol need no socket, thread or sleep.
+
+use crate::event::Event;
+use crate::harness::{Flights, Handle, Held, Net, Place, Sent, Wire};
+use crate::kinds::{Early, Machine};
+use lacuna_path::RtoConfig;
+use lacuna_path::controller::ControllerConfig;
+use lacuna_path::pacer::time_of;
+use lacuna_place::geometry::{Geometry, GeometryConfig};
+use lacuna_place::placement::Placement;
+use lacuna_proto::buffer::SendBuffer;
+use lacuna_proto::modes::{Mode, auto};
+use lacuna_proto::qp::{self, PostedReceive, QpConfig, QueuePair, SendId, SendRequest, SendStatus};
+pub use lacuna_proto::testing::Rng;
+use lacuna_wire::{DataHeader, ImmediateSplit, Packet, pad_bytes, parse};
+use std::sync::atomic::Ordering;
+
+/// Which end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Side {
+    /// Called the sender in most tests.
+    A,
+    /// Called the receiver in most tests.
+    B,
+}
+
+impl Side {
+    /// The other end.
+    pub fn peer(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+}
+
+/// Packets further apart are not lost in a row: what loses packets for so long
+/// is a path that is dark.
+const BURST_NS_MAX: u64 = 1_000_000;
+
+/// What the link does to packets; probabilities in millionths.
+#[derive(Debug, Clone, Copy)]
+pub struct Link {
+    /// One-way delay.
+    pub delay_ns: u64,
+    /// Rate each way; `None` is unlimited.
+    pub rate_bits_per_s: Option<u64>,
+    /// Lost: where bursts begin.
+    pub loss_ppm: u32,
+    /// Mean packets lost in a row; 1 for independent losses.
+    pub burst_packets: u32,
+    /// Arrive twice.
+    pub duplicate_ppm: u32,
+    /// One bit flipped.
+    pub corrupt_ppm: u32,
+    /// Held back by up to `reorder_ns`.
+    pub reorder_ppm: u32,
+    /// See `reorder_ppm`.
+    pub reorder_ns: u64,
+    /// Nothing passes.
+    pub dark: bool,
+    /// Nothing passes that says that its sender answers to congestion marks.
+    pub is_ecn_hole: bool,
+    /// Longer packets do not pass, either way.
+    pub packet_bytes_max: usize,
+    /// Who learns that one was too long.
+    pub narrowness: Narrowness,
+}
+
+/// Who learns that a packet was too long for the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Narrowness {
+    /// Nobody: a black hole.
+    Hidden,
+    /// The host, if it asks for what it knows of the route, as routers tell it.
+    Told,
+    /// The sender at once: its own link refuses the packet.
+    Refused,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self {
+            delay_ns: 5_000_000,
+            rate_bits_per_s: None,
+            loss_ppm: 0,
+            burst_packets: 1,
+            duplicate_ppm: 0,
+            corrupt_ppm: 0,
+            reorder_ppm: 0,
+            reorder_ns: 1_000_000,
+            dark: false,
+            is_ecn_hole: false,
+            packet_bytes_max: usize::MAX,
+            narrowness: Narrowness::Hidden,
+        }
+    }
+}
+
+/// How the two queue pairs are made.
+#[derive(Debug, Clone, Copy)]
+pub struct PairConfig {
+    /// Geometry of both.
+    pub geometry: GeometryConfig,
+    /// Mode of both.
+    pub mode: Mode,
+    /// What the mode `auto` chooses by.
+    pub policy: auto::Policy,
+    /// Controller of both.
+    pub controller: ControllerConfig,
+    /// What each socket holds.
+    pub credit_bytes: u32,
+    /// Timeouts.
+    pub rto: RtoConfig,
+    /// Seed of the link.
+    pub seed: u64,
+}
+
+impl Default for PairConfig {
+    fn default() -> Self {
+        Self {
+            geometry: GeometryConfig {
+                mtu_bytes: 1024,
+                chunk_packets: 4,
+                stripe_packets: 16,
+                ..GeometryConfig::default()
+            },
+            mode: Mode::SR,
+            policy: auto::plan,
+            controller: ControllerConfig::Bbr,
+            credit_bytes: 4 << 20,
+            rto: RtoConfig::default(),
+            seed: 1,
+        }
+    }
+}
+
+/// One end.
+#[derive(Debug)]
+pub struct End {
+    /// Data packets that it put on the link.
+    pub data_packets: u64,
+    /// Control packets that it put on the link.
+    pub control_packets: u64,
+    /// Packets that came and were refused before they reached the queue pair.
+    pub rejected: u64,
+    /// Packets that were too long for the link.
+    pub too_long: u64,
+    handle: Handle,
+    link_free_ns: u64,
+    /// Until then the next packet may be lost in a row with the last.
+    burst_ends_ns: u64,
+}
+
+impl End {
+    /// The queue pair.
+    pub fn qp(&self) -> Held<'_> {
+        self.handle.qp()
+    }
+
+    /// The queue pair, for itself.
+    pub fn into_qp(self) -> QueuePair {
+        let mut state = self.handle.books.lock();
+        match std::mem::replace(&mut state.machine, Machine::Reserved(Early::default())) {
+            Machine::Sdr(qp) => qp,
+            other => panic!("a queue pair that is connected, not {other:?}"),
+        }
+    }
+}
+
+/// Says of a data packet, by its number in its message, whether it is lost.
+pub type Loses = Box<dyn Fn(u32) -> bool>;
+
+/// See the module's text.
+pub struct Pair {
+    /// The clock.
+    pub now_ns: u64,
+    /// The link, both ways; may be changed at any time.
+    pub link: Link,
+    /// Draws the link's effects.
+    pub rng: Rng,
+    /// One end.
+    pub a: End,
+    /// The other.
+    pub b: End,
+    /// Data packets towards B that are lost besides, if anybody says so.
+    pub drop_data: Option<Loses>,
+    /// So many control packets of B are lost next.
+    pub answers_lost: u32,
+    /// Every packet that was put on the link, when asked for: what a
+    /// hostile peer could send again.
+    pub recorded: Option<Vec<(Side, u8, Vec<u8>)>>,
+    /// What the engines told of the queue pairs.
+    pub events: Vec<(Side, qp::Event)>,
+    net: Net,
+    split: ImmediateSplit,
+}
+
+impl Pair {
+    /// Two connected queue pairs.
+    pub fn new(config: PairConfig, link: Link) -> Self {
+        let geometry = GeometryConfig { code: config.mode.code(), ..config.geometry };
+        let geometry = Geometry::new(geometry).expect("a valid test geometry");
+        let qp_config = |number: u32| QpConfig {
+            geometry,
+            mode: config.mode,
+            policy: config.policy,
+            controller: config.controller,
+            rto: config.rto,
+            queue_pair: number,
+            rkey: 0x1000 + number,
+            qkey: 0x2000 + number,
+            first_psn: 0xFF_FFF0 + number,
+            credit_bytes: config.credit_bytes,
+            silence_max_ns: 30_000_000_000,
+        };
+        let mut net = Net::new();
+        let hosts = [(); 2].map(|()| net.add_host(geometry.channels()));
+        let [a, b] = net.connect(hosts, [1, 2].map(qp_config)).map(|handle| End {
+            handle,
+            link_free_ns: 0,
+            burst_ends_ns: 0,
+            data_packets: 0,
+            control_packets: 0,
+            rejected: 0,
+            too_long: 0,
+        });
+        Self {
+            now_ns: net.now_ns(),
+            link,
+            rng: Rng::new(config.seed),
+            a,
+            b,
+            drop_data: None,
+            answers_lost: 0,
+            recorded: None,
+            events: Vec::new(),
+            net,
+            split: geometry.split(),
+        }
+    }
+
+    /// One end.
+    pub fn end(&mut self, side: Side) -> &mut End {
+        match side {
+            Side::A => &mut self.a,
+            Side::B => &mut self.b,
+        }
+    }
+
+    /// Posts a zeroed buffer.
+    pub fn post(&mut self, side: Side, capacity_bytes: usize) -> PostedReceive {
+        let now_ns = self.now_ns;
+        let buffer = Placement::from_vec(vec![0; capacity_bytes]);
+        self.end(side).qp().post_receive(now_ns, buffer).expect("a slot is free")
+    }
+
+    /// Sends bytes, waiting for the receive if need be.
+    pub fn send(&mut self, side: Side, data: Vec<u8>, immediate: Option<u32>) -> SendId {
+        let request = SendRequest { data: SendBuffer::from(data), immediate, deadline_ns: None };
+        self.end(side).qp().queue_send(request).expect("the send is taken")
+    }
+
+    /// Where a send stands.
+    pub fn status(&mut self, side: Side, id: SendId) -> SendStatus {
+        self.end(side).qp().send_status(id).expect("not released")
+    }
+
+    /// Closes a receive and gives the bytes of its message's buffer back.
+    pub fn close(&mut self, side: Side, posted: PostedReceive) -> Vec<u8> {
+        let now_ns = self.now_ns;
+        let mut qp = self.end(side).qp();
+        for part in &posted.parts {
+            qp.table().close(part.number());
+        }
+        qp.on_receive_closed(now_ns, &posted);
+        let bytes = read(&posted);
+        drop(posted);
+        bytes
+    }
+
+    /// The first event of `side` that `wanted` picks, with all before it gone.
+    pub fn take_event<T>(
+        &mut self,
+        side: Side,
+        mut wanted: impl FnMut(&qp::Event) -> Option<T>,
+    ) -> Option<T> {
+        let picked = |(index, (of, event)): (usize, &(Side, qp::Event))| {
+            Some((index, wanted(event).filter(|_| *of == side)?))
+        };
+        let (index, picked) = self.events.iter().enumerate().find_map(picked)?;
+        self.events.drain(..=index);
+        Some(picked)
+    }
+
+    /// Runs until `done` holds; `false` if that takes longer than `limit_ns`.
+    pub fn run_until(&mut self, limit_ns: u64, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+        let end_ns = self.now_ns + limit_ns;
+        loop {
+            self.pump();
+            if done(self) {
+                return true;
+            }
+            if self.now_ns >= end_ns {
+                return false;
+            }
+            self.net.advance(end_ns);
+            self.now_ns = self.net.now_ns();
+        }
+    }
+
+    /// Runs for a time.
+    pub fn run_for(&mut self, time_ns: u64) {
+        self.run_until(time_ns, |_| false);
+    }
+
+    /// Puts foreign bytes on the link, as a third party could.
+    pub fn inject(&mut self, to: Side, channel: u8, bytes: Vec<u8>) {
+        let [from, to] = [to.peer(), to].map(|side| place(side, channel));
+        self.net.inject(from, to, bytes);
+    }
+
+    /// Delivers what is due and lets both ends do what is due.
+    fn pump(&mut self) {
+        self.net.set_now_ns(self.now_ns);
+        self.set_narrowness();
+        let Self { net, a, b, link, rng, drop_data, answers_lost, recorded, split, .. } = self;
+        // A test may have done anything with them.
+        net.kick(&a.handle);
+        net.kick(&b.handle);
+        let ends = [a, b];
+        let mut effects =
+            Effects { link, rng, ends, drop_data, answers_lost, recorded, split: *split };
+        net.run_now(&mut effects);
+        for (side, end) in [(Side::A, &mut self.a), (Side::B, &mut self.b)] {
+            let host = self.net.host(end.handle.host);
+            let told = host.take_events().into_iter().filter_map(|event| match event {
+                Event::QueuePair(_, event) => Some((side, event)),
+                _ => None,
+            });
+            self.events.extend(told);
+            let counters = host.engine().counters();
+            let rejected = counters.rejected.iter().map(|count| count.load(Ordering::Relaxed));
+            end.rejected = rejected.sum::<u64>() + counters.unknown.load(Ordering::Relaxed);
+        }
+    }
+
+    /// Tells the ends' ports what they know of how narrow the link is.
+    fn set_narrowness(&mut self) {
+        let Link { packet_bytes_max, narrowness, .. } = self.link;
+        let channels = self.a.qp().config().geometry.channels();
+        for host in [Side::A, Side::B].map(|side| place(side, 0).host) {
+            for channel in 0..channels {
+                let port = self.net.host(host).port(channel);
+                let is_refused = narrowness == Narrowness::Refused;
+                port.set_packet_bytes_max(if is_refused { packet_bytes_max } else { usize::MAX });
+                let is_known = narrowness != Narrowness::Hidden;
+                port.set_route_packet_bytes(is_known.then_some(packet_bytes_max));
+            }
+        }
+    }
+}
+
+fn place(side: Side, channel: u8) -> Place {
+    Place { host: side as usize, channel }
+}
+
+/// What the link does.
+struct Effects<'p> {
+    link: &'p Link,
+    rng: &'p mut Rng,
+    ends: [&'p mut End; 2],
+    drop_data: &'p Option<Loses>,
+    answers_lost: &'p mut u32,
+    recorded: &'p mut Option<Vec<(Side, u8, Vec<u8>)>>,
+    split: ImmediateSplit,
+}
+
+impl Wire for Effects<'_> {
+    fn carry(&mut self, now_ns: u64, sent: Sent, flights: &mut Flights) {
+        let Sent { from, to, takes_marks, mut bytes } = sent;
+        let side = if from.host == 0 { Side::A } else { Side::B };
+        if let Some(recorded) = &mut self.recorded {
+            recorded.push((side, from.channel, bytes.clone()));
+        }
+        let link = *self.link;
+        let end = &mut *self.ends[from.host];
+        let is_data = matches!(parse(&bytes), Ok(Packet::Data(..)));
+        end.data_packets += u64::from(is_data);
+        end.control_packets += u64::from(!is_data);
+        let mut leaves_ns = now_ns;
+        if let Some(rate) = link.rate_bits_per_s {
+            end.link_free_ns =
+                end.link_free_ns.max(now_ns) + time_of(bytes.len() as u64 + 28, rate);
+            leaves_ns = end.link_free_ns;
+        }
+        if side == Side::A
+            && let Some(loses) = &self.drop_data
+            && let Ok(Packet::Data(header, _)) = parse(&bytes)
+            && loses(self.split.unpack(header.immediate).packet)
+        {
+            return;
+        }
+        if side == Side::B && *self.answers_lost > 0 && !is_data {
+            *self.answers_lost -= 1;
+            return;
+        }
+        if link.is_ecn_hole && takes_marks {
+            return;
+        }
+        if bytes.len() > link.packet_bytes_max {
+            end.too_long += 1;
+            return;
+        }
+        if link.dark || self.is_lost(now_ns, from.host) {
+            return;
+        }
+        let mut due_ns = leaves_ns + link.delay_ns;
+        if self.rng.chance(link.reorder_ppm) {
+            due_ns += self.rng.below(link.reorder_ns);
+        }
+        if self.rng.chance(link.duplicate_ppm) {
+            let again_ns = due_ns + self.rng.below(1 + link.reorder_ns);
+            flights.fly(again_ns, from, to, bytes.clone(), false);
+        }
+        if self.rng.chance(link.corrupt_ppm) {
+            let bit = self.rng.below(bytes.len() as u64 * 8) as usize;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        flights.fly(due_ns, from, to, bytes, false);
+    }
+}
+
+impl Effects<'_> {
+    /// Whether the link loses the next packet of this end.
+    fn is_lost(&mut self, now_ns: u64, from: usize) -> bool {
+        let link = self.link;
+        // The chance that a burst goes on: its length is geometric.
+        let goes_on_ppm = 1_000_000 - 1_000_000 / link.burst_packets.max(1);
+        let is_late = self.ends[from].burst_ends_ns <= now_ns;
+        let is_lost = !is_late && self.rng.chance(goes_on_ppm) || self.rng.chance(link.loss_ppm);
+        let ends_ns = if is_lost && link.burst_packets > 1 { now_ns + BURST_NS_MAX } else { 0 };
+        self.ends[from].burst_ends_ns = ends_ns;
+        is_lost
+    }
+}
+
+/// A whole data packet with its trailer.
+pub fn data_packet(header: &DataHeader, payload: &[u8]) -> Vec<u8> {
+    let mut headers = vec![0; header.header_bytes()];
+    header.emit(&mut headers);
+    let pad = &[0; 3][..pad_bytes(payload.len())];
+    let trailer = header.trailer(&[&headers, payload, pad]);
+    [&headers, payload, pad, &trailer].concat()
+}
+
+/// All complete chunks of a receive, zeros between them.
+pub fn read(posted: &PostedReceive) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for part in &posted.parts {
+        let start = bytes.len();
+        bytes.resize(start + part.capacity_bytes() as usize, 0);
+        for chunk in 0..part.chunks() {
+            if let Some(data) = part.chunk(chunk) {
+                let at = start + chunk as usize * part.geometry().chunk_bytes() as usize;
+                bytes[at..at + data.len()].copy_from_slice(data);
+            }
+        }
+    }
+    if let Some(length) = posted.length_bytes() {
+        bytes.truncate(length as usize);
+    }
+    bytes
+}
