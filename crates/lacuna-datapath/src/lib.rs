@@ -43,6 +43,7 @@ mod wildcard;
 pub use error::BindError;
 pub use impair::{
     Fraction, Impair, ImpairCounters, ImpairCountersHandle, Impairment, ImpairmentError, Loss,
+    LossError,
 };
 pub use lacuna_burst::{
     BUNDLE_PACKETS_MAX, Burst, BurstBuffers, Capabilities, Datapath, PACKET_BYTES_MAX, Placer,

@@ -48,7 +48,7 @@
 //! | [`host`] | namespaces, devices, programs; the process that cleans up |
 //! | [`wan`] | all of it together |
 //!
-//! The losses, the random generator and the link are those of [`lacuna_datapath::impair`]: the same
+//! The losses, the random generator and the link are those of [`lacuna_link`]: the same
 //! seed and the same order of packets give the same losses there and here.
 //!
 //! What is not modelled: reordering and duplication cost the link no capacity; the queue is
@@ -77,7 +77,7 @@ pub mod wan;
 pub use emulator::Progress;
 #[cfg(target_os = "linux")]
 pub use host::{Host, HostConfig, HostError, Outcome, Program, Side};
-pub use lacuna_datapath::{Fraction, ImpairmentError, Loss};
+pub use lacuna_link::{Fraction, Loss, LossError};
 pub use timeline::{Sample, Timeline, WaySample};
 #[cfg(target_os = "linux")]
 pub use wan::{Direction, Report, Wan, WanConfig, WanError};

@@ -1,7 +1,6 @@
 //! What an impaired link is asked to do.
 
-use super::fraction::Fraction;
-use super::loss::Loss;
+use lacuna_link::{Fraction, Loss};
 
 /// What a link does to packets. The default does nothing.
 #[derive(Clone, Debug)]
@@ -104,15 +103,5 @@ pub enum ImpairmentError {
     TooMuchInFlight {
         /// Queue plus rate times delay.
         needed_bytes: u128,
-    },
-    /// No two-state chain loses this much in bursts of this length.
-    #[error(
-        "no link loses {mean_loss} of its packets in bursts of {mean_burst_packets} on average"
-    )]
-    ImpossibleBursts {
-        /// The mean loss asked for.
-        mean_loss: f64,
-        /// The mean length asked for.
-        mean_burst_packets: f64,
     },
 }

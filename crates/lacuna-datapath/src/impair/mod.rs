@@ -16,20 +16,14 @@
 //! to which packet. The n-th packet has the same luck in every run with the same seed; what the
 //! queue does to it depends on when it is sent.
 //!
-//! The parts of the model are public for emulators of other shapes: [`Prng`], [`Fraction`],
-//! [`LossProcess`] and [`Link`] take time and randomness as arguments, so the same seed means the
-//! same losses there.
+//! The parts of the model are those of [`lacuna_link`], so the same seed means the same losses in
+//! every emulator that uses them.
 //!
 //! What is not modelled: reordering and duplication cost the link no capacity, and the queue is
 //! drop-tail only.
 
 mod config;
 mod counters;
-mod fraction;
-mod link;
-mod loss;
-mod prng;
-mod schedule;
 
 use std::collections::VecDeque;
 use std::io;
@@ -41,13 +35,18 @@ use std::sync::Arc;
 pub use config::{Impairment, ImpairmentError};
 use counters::SharedCounters;
 pub use counters::{ImpairCounters, ImpairCountersHandle};
-pub use fraction::Fraction;
-pub use link::Link;
-pub use loss::{Loss, LossProcess};
-pub use prng::Prng;
-use schedule::{Held, Schedule, SlotIndex, charge_bytes};
+pub use lacuna_link::{Fraction, Loss, LossError};
+use lacuna_link::{Link, LossProcess, Prng, Schedule, SlotIndex, charge_bytes};
 
 use crate::{Burst, BurstBuffers, Capabilities, Datapath, Placer, SendError, TxPacket};
+
+/// Where a packet in flight goes, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Outgoing {
+    destination: SocketAddr,
+    /// See [`Burst::takes_marks`].
+    takes_marks: bool,
+}
 
 /// A datapath whose outgoing link is impaired.
 #[derive(Debug)]
@@ -63,8 +62,8 @@ pub struct Impair<D> {
     reorder: Prng,
     duplicate: Prng,
     corrupt: Prng,
-    /// Packets in flight.
-    schedule: Schedule,
+    /// Packets in flight, with where they go.
+    schedule: Schedule<Outgoing>,
     /// What they may be charged together: [`Impairment::HELD_BYTES_MAX`].
     held_bytes_max: u64,
     /// Packets that have left the schedule because their time has come, and that the inner datapath
@@ -163,7 +162,8 @@ impl<D: Datapath> Impair<D> {
         } else {
             self.released_ns = release_ns;
         }
-        self.schedule.insert(release_ns, destination, takes_marks, |bytes| {
+        let outgoing = Outgoing { destination, takes_marks };
+        self.schedule.insert(release_ns, outgoing, |bytes| {
             packet.copy_to(bytes);
             if let Some(bit) = corrupted_bit {
                 bytes[bit / 8] ^= 1 << (bit % 8);
@@ -172,8 +172,7 @@ impl<D: Datapath> Impair<D> {
         self.counters.corrupted.add(u64::from(corrupted_bit.is_some()));
         if is_duplicated {
             self.counters.duplicated.add(1);
-            self.schedule
-                .insert(release_ns, destination, takes_marks, |bytes| packet.copy_to(bytes));
+            self.schedule.insert(release_ns, outgoing, |bytes| packet.copy_to(bytes));
         }
     }
 
@@ -183,14 +182,14 @@ impl<D: Datapath> Impair<D> {
             self.due.push_back(slot);
         }
         while let Some(first) = self.due.front() {
-            let &Held { destination, takes_marks, .. } = self.schedule.packet(*first);
-            let mut burst = self.buffers.start(destination);
-            if !takes_marks {
+            let outgoing = self.schedule.packet(*first).tag;
+            let mut burst = self.buffers.start(outgoing.destination);
+            if !outgoing.takes_marks {
                 burst.refuse_marks();
             }
             for slot in self.due.iter().take(Burst::PACKETS_MAX) {
                 let packet = self.schedule.packet(*slot);
-                if (packet.destination, packet.takes_marks) != (destination, takes_marks) {
+                if packet.tag != outgoing {
                     break;
                 }
                 burst.push(&[], &packet.bytes, &[]);

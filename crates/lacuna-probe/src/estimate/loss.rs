@@ -112,8 +112,7 @@ impl LossCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lacuna_datapath::Loss;
-    use lacuna_datapath::impair::{LossProcess, Prng};
+    use lacuna_link::{Loss, LossProcess, Prng};
 
     fn trial(loss: f64, burst: f64, packets: u64, seed: u64) -> LossCounts {
         let model = Loss::bursts(loss, burst).expect("such a chain exists");

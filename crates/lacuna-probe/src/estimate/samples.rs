@@ -154,7 +154,7 @@ fn deviation_of(values: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lacuna_datapath::impair::Prng;
+    use lacuna_link::Prng;
 
     /// Uniform within 0 to 1, each like the one before by `memory`.
     fn draw(count: usize, memory: f64, seed: u64) -> Vec<f64> {

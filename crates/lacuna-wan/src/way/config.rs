@@ -1,12 +1,12 @@
 //! What one direction of a path does to packets.
 
-use lacuna_datapath::{Fraction, Loss};
+use lacuna_link::{Fraction, Loss};
 
 use super::trace::DelayTrace;
 
 /// One direction of a path. The default does nothing.
 ///
-/// The same model as [`lacuna_datapath::impair`], with marks, recorded delays and changes while it
+/// The same model as that of the datapath `impair`, with marks, recorded delays and changes while it
 /// runs; the same seed means the same losses.
 #[derive(Clone, Debug)]
 pub struct WayConfig {

@@ -17,8 +17,7 @@ mod config;
 mod counters;
 mod trace;
 
-use lacuna_datapath::Fraction;
-use lacuna_datapath::impair::{Link, LossProcess, Prng};
+use lacuna_link::{Fraction, Link, LossProcess, Prng};
 
 pub use config::{Delay, WayConfig, WayError};
 pub use counters::WayCounters;

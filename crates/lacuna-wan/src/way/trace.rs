@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use lacuna_datapath::Loss;
+use lacuna_link::Loss;
 
 /// The most entries of a recording: a day of delays every millisecond, or ten minutes of losses at
 /// 10 Gbit/s (a judgement).

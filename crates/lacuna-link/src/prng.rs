@@ -1,4 +1,4 @@
-//! The random generator of the impairments: xoshiro256++, seeded by SplitMix64.
+//! The random generator: xoshiro256++, seeded by SplitMix64.
 //!
 //! Both by David Blackman and Sebastiano Vigna ("Scrambled linear pseudorandom number generators",
 //! 2021; prng.di.unimi.it). They are here, and not a dependency, so that a seed gives the same

@@ -6,30 +6,30 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::net::SocketAddr;
 
 /// What a packet in flight is charged besides its bytes: its slot, its key and slack of its storage
 /// (a judgement), so that a bound in bytes also bounds a flood of empty packets.
-pub(super) const PACKET_CHARGE_BYTES: u64 = 128;
+pub const PACKET_CHARGE_BYTES: u64 = 128;
 
 /// A packet in flight.
 #[derive(Debug)]
-pub(super) struct Held {
-    pub(super) destination: SocketAddr,
-    /// See [`Burst::takes_marks`](crate::Burst::takes_marks).
-    pub(super) takes_marks: bool,
-    pub(super) bytes: Vec<u8>,
+pub struct Held<T> {
+    /// What its owner knows of it, such as where it goes.
+    pub tag: T,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
 }
 
 /// Which slot a packet is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct SlotIndex(usize);
+pub struct SlotIndex(usize);
 
-#[derive(Debug, Default)]
-pub(super) struct Schedule {
+/// See the module's text.
+#[derive(Debug)]
+pub struct Schedule<T> {
     /// Time of release, number of insertion, slot.
     heap: BinaryHeap<Reverse<(u64, u64, SlotIndex)>>,
-    slots: Vec<Held>,
+    slots: Vec<Held<T>>,
     free: Vec<SlotIndex>,
     /// Breaks ties between equal times.
     inserted: u64,
@@ -37,26 +37,38 @@ pub(super) struct Schedule {
     charge_bytes: u64,
 }
 
-impl Schedule {
-    pub(super) fn charge_bytes(&self) -> u64 {
+impl<T> Default for Schedule<T> {
+    fn default() -> Self {
+        Self {
+            heap: BinaryHeap::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            inserted: 0,
+            charge_bytes: 0,
+        }
+    }
+}
+
+impl<T> Schedule<T> {
+    /// What all packets in flight are charged together: see [`charge_bytes`].
+    #[must_use]
+    pub fn charge_bytes(&self) -> u64 {
         self.charge_bytes
     }
 
     /// Takes a packet whose bytes `fill` writes into an empty buffer.
-    pub(super) fn insert(
-        &mut self,
-        release_ns: u64,
-        destination: SocketAddr,
-        takes_marks: bool,
-        fill: impl FnOnce(&mut Vec<u8>),
-    ) {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Held { destination, takes_marks, bytes: Vec::new() });
-            SlotIndex(self.slots.len() - 1)
-        });
+    pub fn insert(&mut self, release_ns: u64, tag: T, fill: impl FnOnce(&mut Vec<u8>)) {
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.slots[index.0].tag = tag;
+                index
+            }
+            None => {
+                self.slots.push(Held { tag, bytes: Vec::new() });
+                SlotIndex(self.slots.len() - 1)
+            }
+        };
         let held = &mut self.slots[index.0];
-        held.destination = destination;
-        held.takes_marks = takes_marks;
         fill(&mut held.bytes);
         self.charge_bytes += charge_bytes(held.bytes.len());
         self.heap.push(Reverse((release_ns, self.inserted, index)));
@@ -64,24 +76,27 @@ impl Schedule {
     }
 
     /// The next time of release.
-    pub(super) fn next_ns(&self) -> Option<u64> {
+    #[must_use]
+    pub fn next_ns(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((release_ns, ..))| *release_ns)
     }
 
     /// The next packet whose time has come. It stays in its slot until [`Schedule::remove`].
-    pub(super) fn pop_due(&mut self, now_ns: u64) -> Option<SlotIndex> {
+    pub fn pop_due(&mut self, now_ns: u64) -> Option<SlotIndex> {
         if self.next_ns()? > now_ns {
             return None;
         }
         self.heap.pop().map(|Reverse((.., index))| index)
     }
 
-    pub(super) fn packet(&self, index: SlotIndex) -> &Held {
+    /// The packet in a slot that was popped and not removed yet.
+    #[must_use]
+    pub fn packet(&self, index: SlotIndex) -> &Held<T> {
         &self.slots[index.0]
     }
 
     /// Frees the slot of a packet that was popped.
-    pub(super) fn remove(&mut self, index: SlotIndex) {
+    pub fn remove(&mut self, index: SlotIndex) {
         let held = &mut self.slots[index.0];
         self.charge_bytes -= charge_bytes(held.bytes.len());
         held.bytes.clear();
@@ -89,8 +104,10 @@ impl Schedule {
     }
 }
 
-/// What a packet of this size is charged while it is in flight.
-pub(super) fn charge_bytes(packet_bytes: usize) -> u64 {
+/// What a packet of this size is charged while it is in flight: its bytes and
+/// [`PACKET_CHARGE_BYTES`].
+#[must_use]
+pub fn charge_bytes(packet_bytes: usize) -> u64 {
     packet_bytes as u64 + PACKET_CHARGE_BYTES
 }
 
@@ -100,10 +117,9 @@ mod tests {
 
     #[test]
     fn packets_come_out_by_time_and_then_by_age() {
-        let to = SocketAddr::from(([1, 2, 3, 4], 5));
         let mut schedule = Schedule::default();
         for (time, name) in [(30, b'c'), (10, b'a'), (20, b'b'), (10, b'x'), (30, b'd')] {
-            schedule.insert(time, to, true, |bytes| bytes.push(name));
+            schedule.insert(time, (), |bytes| bytes.push(name));
         }
         assert_eq!(schedule.charge_bytes(), 5 * charge_bytes(1));
         assert_eq!(schedule.next_ns(), Some(10));
@@ -115,7 +131,7 @@ mod tests {
         }
         assert_eq!(out, b"axbcd");
         assert_eq!((schedule.next_ns(), schedule.charge_bytes()), (None, 0));
-        schedule.insert(1, to, true, |bytes| assert!(bytes.is_empty()));
+        schedule.insert(1, (), |bytes| assert!(bytes.is_empty()));
         assert_eq!(schedule.slots.len(), 5, "slots are reused");
     }
 
@@ -125,13 +141,12 @@ mod tests {
         fn packets_come_out_as_from_a_stable_sort(
             steps in proptest::collection::vec((0..50u64, 0..5u64), 0..200),
         ) {
-            let to = SocketAddr::from(([1, 2, 3, 4], 5));
             let mut schedule = Schedule::default();
             let mut oracle: Vec<(u64, Vec<u8>)> = Vec::new();
             let mut now_ns = 0;
             for (number, (delay_ns, step_ns)) in steps.into_iter().enumerate() {
                 let packet = vec![number as u8; number % 7];
-                schedule.insert(now_ns + delay_ns, to, true, |bytes| bytes.extend_from_slice(&packet));
+                schedule.insert(now_ns + delay_ns, (), |bytes| bytes.extend_from_slice(&packet));
                 oracle.push((now_ns + delay_ns, packet));
                 oracle.sort_by_key(|(release_ns, _)| *release_ns);
                 now_ns += step_ns;

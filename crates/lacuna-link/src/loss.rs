@@ -5,9 +5,7 @@
 
 use std::sync::Arc;
 
-use super::ImpairmentError;
-use super::fraction::Fraction;
-use super::prng::Prng;
+use crate::{Fraction, Prng};
 
 /// Which packets are lost.
 #[derive(Clone, Debug, Default)]
@@ -40,10 +38,10 @@ impl Loss {
     ///
     /// # Errors
     ///
-    /// [`ImpairmentError::ImpossibleBursts`] when no such chain exists: loss not within 0 to 1 (1
+    /// [`LossError::ImpossibleBursts`] when no such chain exists: loss not within 0 to 1 (1
     /// itself excluded), bursts shorter than a packet, or so much loss in so short bursts that the
     /// gaps between them would have to be shorter than a packet.
-    pub fn bursts(mean_loss: f64, mean_burst_packets: f64) -> Result<Self, ImpairmentError> {
+    pub fn bursts(mean_loss: f64, mean_burst_packets: f64) -> Result<Self, LossError> {
         // The high state loses everything and lasts 1 / high_to_low packets; the share of packets
         // in it is low_to_high / (low_to_high + high_to_low).
         let high_to_low = Fraction::checked_from_f64(1.0 / mean_burst_packets);
@@ -58,7 +56,7 @@ impl Loss {
                     high_to_low,
                 })
             }
-            _ => Err(ImpairmentError::ImpossibleBursts { mean_loss, mean_burst_packets }),
+            _ => Err(LossError::ImpossibleBursts { mean_loss, mean_burst_packets }),
         }
     }
 
@@ -96,6 +94,21 @@ impl Loss {
             Self::Trace(trace) => !trace.contains(&true),
         }
     }
+}
+
+/// Why there is no such [`Loss`]. The caller's choice of numbers is at fault.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum LossError {
+    /// No two-state chain loses this much in bursts of this length.
+    #[error(
+        "no link loses {mean_loss} of its packets in bursts of {mean_burst_packets} on average"
+    )]
+    ImpossibleBursts {
+        /// The mean loss asked for.
+        mean_loss: f64,
+        /// The mean length asked for.
+        mean_burst_packets: f64,
+    },
 }
 
 /// A [`Loss`] as it runs.
@@ -202,7 +215,7 @@ mod tests {
             [(1.0, 2.0), (-0.1, 2.0), (0.1, 0.5), (0.9, 1.0), (f64::NAN, 2.0), (0.1, f64::INFINITY)]
         {
             let error = Loss::bursts(loss, packets).unwrap_err();
-            assert!(matches!(error, ImpairmentError::ImpossibleBursts { .. }));
+            assert!(matches!(error, LossError::ImpossibleBursts { .. }));
         }
         assert!(Loss::bursts(0.0, 1.0).unwrap().is_none());
     }

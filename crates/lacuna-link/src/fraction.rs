@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::prng::Prng;
+use crate::Prng;
 
 /// 2^64, the whole.
 const ONE: u128 = 1 << 64;
