@@ -7,6 +7,7 @@
 //! | [`Fraction`] | a probability as an exact integer |
 //! | [`Loss`], [`LossProcess`] | which packets are lost: independently, in bursts (Gilbert-Elliott), as recorded |
 //! | [`Link`] | a transmitter of fixed rate with a drop-tail queue in front of it |
+//! | [`Dice`], [`Luck`] | all that chance does to one packet, and [`Order`], which keeps packets in theirs |
 //! | [`Schedule`] | packets in flight, in order of their release |
 //!
 //! There is no socket, thread or clock here: time and randomness are arguments. The same seed and the
@@ -19,11 +20,13 @@
 mod fraction;
 mod link;
 mod loss;
+mod luck;
 mod prng;
 mod schedule;
 
 pub use fraction::Fraction;
 pub use link::Link;
 pub use loss::{Loss, LossError, LossProcess};
+pub use luck::{Chances, Dice, Luck, Order};
 pub use prng::Prng;
 pub use schedule::{Held, PACKET_CHARGE_BYTES, Schedule, SlotIndex, charge_bytes};

@@ -1,6 +1,6 @@
 //! What an impaired link is asked to do.
 
-use lacuna_link::{Fraction, Loss};
+use lacuna_link::{Chances, Fraction, Loss};
 
 /// What a link does to packets. The default does nothing.
 #[derive(Clone, Debug)]
@@ -56,6 +56,16 @@ impl Impairment {
             return Err(ImpairmentError::TooMuchInFlight { needed_bytes });
         }
         Ok(())
+    }
+
+    pub(super) fn chances(&self) -> Chances {
+        Chances {
+            jitter_ns: self.jitter_ns,
+            reorder: self.reorder,
+            duplicate: self.duplicate,
+            corrupt: self.corrupt,
+            mark: Fraction::never(),
+        }
     }
 
     /// Whether such a link does nothing at all.

@@ -11,13 +11,9 @@
 //! back at [`next_event_ns`](Datapath::next_event_ns). They go out in bursts, so that segmentation
 //! offload keeps working. An impairment that does nothing passes bursts straight through.
 //!
-//! All randomness comes from the seed. Every effect draws once for every packet handed in, from a
-//! stream of its own: turning one on or off, or losing a packet, does not change what the others do
-//! to which packet. The n-th packet has the same luck in every run with the same seed; what the
-//! queue does to it depends on when it is sent.
-//!
-//! The parts of the model are those of [`lacuna_link`], so the same seed means the same losses in
-//! every emulator that uses them.
+//! All randomness comes from the seed: the n-th packet has the same luck in every run with the same
+//! seed, and what the queue does to it depends on when it is sent. The parts of the model are those
+//! of [`lacuna_link`], so the same seed means the same losses in every emulator that uses them.
 //!
 //! What is not modelled: reordering and duplication cost the link no capacity, and the queue is
 //! drop-tail only.
@@ -35,8 +31,8 @@ use std::sync::Arc;
 pub use config::{Impairment, ImpairmentError};
 use counters::SharedCounters;
 pub use counters::{ImpairCounters, ImpairCountersHandle};
+use lacuna_link::{Chances, Dice, Link, Order, Schedule, SlotIndex, charge_bytes};
 pub use lacuna_link::{Fraction, Loss, LossError};
-use lacuna_link::{Link, LossProcess, Prng, Schedule, SlotIndex, charge_bytes};
 
 use crate::{Burst, BurstBuffers, Capabilities, Datapath, Placer, SendError, TxPacket};
 
@@ -55,13 +51,11 @@ pub struct Impair<D> {
     impairment: Impairment,
     is_transparent: bool,
     packet_bytes_max: usize,
-    loss: LossProcess,
     /// `None` when the rate is unlimited.
     link: Option<Link>,
-    jitter: Prng,
-    reorder: Prng,
-    duplicate: Prng,
-    corrupt: Prng,
+    chances: Chances,
+    dice: Dice,
+    order: Order,
     /// Packets in flight, with where they go.
     schedule: Schedule<Outgoing>,
     /// What they may be charged together: [`Impairment::HELD_BYTES_MAX`].
@@ -69,8 +63,6 @@ pub struct Impair<D> {
     /// Packets that have left the schedule because their time has come, and that the inner datapath
     /// has not taken yet. Empty between calls unless it blocks.
     due: VecDeque<SlotIndex>,
-    /// The latest release of a packet that was not held back: no later one may be released before.
-    released_ns: u64,
     /// The latest time seen. A clock that steps back is taken to stand still.
     now_ns: u64,
     buffers: BurstBuffers,
@@ -87,22 +79,18 @@ impl<D: Datapath> Impair<D> {
         if let Err(error) = impairment.validate() {
             panic!("{error}");
         }
-        // The numbers are part of what a seed means: never change them.
-        let stream = |number| Prng::new(seed, number);
         Self {
             is_transparent: impairment.is_transparent(),
             packet_bytes_max: inner.capabilities().packet_bytes_max,
             inner,
-            loss: LossProcess::new(impairment.loss.clone(), stream(0)),
             link: impairment.rate_bits_per_s.map(|rate| Link::new(rate, impairment.queue_bytes)),
-            jitter: stream(1),
-            reorder: stream(2),
-            duplicate: stream(3),
-            corrupt: stream(4),
+            chances: impairment.chances(),
+            // The first stream is part of what a seed means: never change it.
+            dice: Dice::new(impairment.loss.clone(), seed, 0),
+            order: Order::default(),
             schedule: Schedule::default(),
             held_bytes_max: Impairment::HELD_BYTES_MAX,
             due: VecDeque::new(),
-            released_ns: 0,
             now_ns: 0,
             buffers: BurstBuffers::new(),
             counters: Arc::default(),
@@ -122,23 +110,13 @@ impl<D: Datapath> Impair<D> {
 
     /// One packet enters the link.
     fn on_packet(&mut self, destination: SocketAddr, takes_marks: bool, packet: TxPacket<'_>) {
-        // All draws come first, so that what happens to this packet does not shift them for the
-        // next.
         let impairment = &self.impairment;
-        let is_lost = self.loss.loses();
-        let jitter_ns = match impairment.jitter_ns {
-            0 => 0,
-            jitter_ns => self.jitter.up_to(jitter_ns),
-        };
-        let is_held_back = impairment.reorder.draw(&mut self.reorder);
-        let is_duplicated = impairment.duplicate.draw(&mut self.duplicate);
-        let corrupted_bit = draw_bit(impairment.corrupt, &mut self.corrupt, packet.len());
-
-        if is_lost {
+        let luck = self.dice.throw(&self.chances, packet.len() as u64);
+        if luck.is_lost {
             self.counters.lost.add(1);
             return;
         }
-        let held_bytes = charge_bytes(packet.len()) * (1 + u64::from(is_duplicated));
+        let held_bytes = charge_bytes(packet.len()) * (1 + u64::from(luck.is_duplicated));
         if self.schedule.charge_bytes() + held_bytes > self.held_bytes_max {
             self.counters.queue_dropped.add(1);
             return;
@@ -154,23 +132,19 @@ impl<D: Datapath> Impair<D> {
                 }
             },
         };
-        let arrival_ns = departure_ns.saturating_add(impairment.delay_ns).saturating_add(jitter_ns);
-        let mut release_ns = arrival_ns.max(self.released_ns);
-        if is_held_back {
-            self.counters.reordered.add(1);
-            release_ns = release_ns.saturating_add(impairment.reorder_delay_ns);
-        } else {
-            self.released_ns = release_ns;
-        }
+        let delay_ns = impairment.delay_ns.saturating_add(luck.jitter_ns);
+        let held_back_ns = luck.is_held_back.then_some(impairment.reorder_delay_ns);
+        let release_ns = self.order.release_ns(departure_ns.saturating_add(delay_ns), held_back_ns);
+        self.counters.reordered.add(u64::from(luck.is_held_back));
         let outgoing = Outgoing { destination, takes_marks };
         self.schedule.insert(release_ns, outgoing, |bytes| {
             packet.copy_to(bytes);
-            if let Some(bit) = corrupted_bit {
-                bytes[bit / 8] ^= 1 << (bit % 8);
+            if let Some(bit) = luck.flipped_bit {
+                bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
             }
         });
-        self.counters.corrupted.add(u64::from(corrupted_bit.is_some()));
-        if is_duplicated {
+        self.counters.corrupted.add(u64::from(luck.flipped_bit.is_some()));
+        if luck.is_duplicated {
             self.counters.duplicated.add(1);
             self.schedule.insert(release_ns, outgoing, |bytes| packet.copy_to(bytes));
         }
@@ -208,13 +182,6 @@ impl<D: Datapath> Impair<D> {
             }
         }
     }
-}
-
-/// Which bit of a packet to flip, if any.
-fn draw_bit(corrupt: Fraction, prng: &mut Prng, packet_bytes: usize) -> Option<usize> {
-    let is_corrupted = corrupt.draw(prng);
-    let bits = packet_bytes as u64 * 8;
-    (is_corrupted && bits > 0).then(|| prng.up_to(bits - 1) as usize)
 }
 
 impl<D: Datapath> Datapath for Impair<D> {

@@ -1,6 +1,6 @@
 //! What one direction of a path does to packets.
 
-use lacuna_link::{Fraction, Loss};
+use lacuna_link::{Chances, Fraction, Loss};
 
 use super::trace::DelayTrace;
 
@@ -76,6 +76,16 @@ impl WayConfig {
         // is worth. A full bundle takes 550 us at 1 Gbit/s and need not be cut on a long path.
         let share_ns = (self.delay.min_ns() / 25).clamp(100_000, 600_000);
         self.bundle_ns_max.unwrap_or(share_ns)
+    }
+
+    pub(super) fn chances(&self) -> Chances {
+        Chances {
+            jitter_ns: self.jitter_ns,
+            reorder: self.reorder,
+            duplicate: self.duplicate,
+            corrupt: self.corrupt,
+            mark: self.mark,
+        }
     }
 
     /// Whether packets of a bundle have to be looked at one by one.

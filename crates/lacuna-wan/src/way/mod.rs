@@ -10,23 +10,19 @@
 //! held back, after one that is duplicated, and where packets would come too late by waiting for
 //! the last one of the piece. A piece is delivered when its last packet would be.
 //!
-//! Every effect draws once for every packet that enters, from a stream of its own: turning one on
-//! or off, or losing a packet, does not change what the others do to which packet.
+//! What chance does to a packet are the draws of [`lacuna_link::Dice`].
 
 mod config;
 mod counters;
 mod trace;
 
-use lacuna_link::{Fraction, Link, LossProcess, Prng};
+use lacuna_link::{Chances, Dice, Link, Order, Prng};
 
 pub use config::{Delay, WayConfig, WayError};
 pub use counters::WayCounters;
 pub use trace::{DelayTrace, TraceError, parse_losses};
 
 use crate::bundle::Bundle;
-
-/// Streams of random numbers that a way draws from.
-const STREAMS: u64 = 8;
 
 /// Some packets of a bundle, delivered together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,19 +49,14 @@ pub struct Way {
     stream: u64,
     /// How often it has changed.
     changes: u64,
-    loss: LossProcess,
     was_lost: bool,
     /// `None` when the rate is unlimited.
     link: Option<Link>,
     /// When the link has sent all that it has taken.
     link_free_ns: u64,
-    jitter: Prng,
-    reorder: Prng,
-    duplicate: Prng,
-    corrupt: Prng,
-    mark: Prng,
-    /// The latest release of a packet that was not held back: no later one may be released before.
-    released_ns: u64,
+    chances: Chances,
+    dice: Dice,
+    order: Order,
     counters: WayCounters,
     /// The most that has waited since the last call of [`Way::take_queue_bytes_max`].
     queue_bytes_max: u64,
@@ -82,25 +73,20 @@ impl Way {
         if let Err(error) = config.validate() {
             panic!("{error}");
         }
-        // The numbers are part of what a seed means: never change them. 0 to 4 are those of
-        // `impair`.
-        let first = number * STREAMS;
-        let stream = |number| Prng::new(seed, first + number);
+        // The numbers are part of what a seed means: never change them. The first way's are those
+        // of the datapath `impair`.
+        let first = number * Dice::STREAMS;
         Self {
             treats_packets_alike: config.treats_packets_alike(),
             seed,
             stream: first,
             changes: 0,
-            loss: LossProcess::new(config.loss.clone(), stream(0)),
             was_lost: false,
             link: config.rate_bits_per_s.map(|rate| Link::new(rate, config.queue_bytes)),
             link_free_ns: 0,
-            jitter: stream(1),
-            reorder: stream(2),
-            duplicate: stream(3),
-            corrupt: stream(4),
-            mark: stream(5),
-            released_ns: 0,
+            chances: config.chances(),
+            dice: Dice::new(config.loss.clone(), seed, first),
+            order: Order::default(),
             counters: WayCounters::default(),
             queue_bytes_max: 0,
             config,
@@ -118,7 +104,8 @@ impl Way {
         self.changes += 1;
         // A stream of its own for each change, far from those of the ways.
         let prng = Prng::new(self.seed, self.stream + (self.changes << 32));
-        self.loss = LossProcess::new(config.loss.clone(), prng);
+        self.dice.change_loss(config.loss.clone(), prng);
+        self.chances = config.chances();
         match (&mut self.link, config.rate_bits_per_s) {
             (Some(link), Some(rate)) => link.change(rate, config.queue_bytes),
             (link, rate) => *link = rate.map(|rate| Link::new(rate, config.queue_bytes)),
@@ -169,8 +156,7 @@ impl Way {
         self.counters.sent_bytes += bundle.wire_bytes();
         if self.treats_packets_alike {
             let arrival_ns = now_ns.saturating_add(self.config.delay.at_ns(now_ns));
-            self.released_ns = self.released_ns.max(arrival_ns);
-            let (release_ns, end) = (self.released_ns, bundle.packets());
+            let (release_ns, end) = (self.order.release_ns(arrival_ns, None), bundle.packets());
             pieces.push(Piece { release_ns, start: 0, end, is_marked: false, flipped_bit: None });
             return;
         }
@@ -229,28 +215,15 @@ impl Way {
 
     /// One packet enters. `None` when it never comes out.
     fn fate(&mut self, now_ns: u64, bytes: u32, is_ecn_capable: bool) -> Option<Fate> {
-        // All draws come first, so that what happens to this packet does not shift them for the
-        // next.
         let config = &self.config;
-        let is_lost = self.loss.loses();
-        let jitter_ns = match config.jitter_ns {
-            0 => 0,
-            jitter_ns => self.jitter.up_to(jitter_ns),
-        };
-        let is_held_back = draw(config.reorder, &mut self.reorder);
-        let is_duplicated = draw(config.duplicate, &mut self.duplicate);
-        let flipped_bit = draw(config.corrupt, &mut self.corrupt)
-            .then(|| self.corrupt.up_to(u64::from(bytes) * 8 - 1) as u32);
-        let mut is_marked = draw(config.mark, &mut self.mark);
-
-        if is_lost {
+        let luck = self.dice.throw(&self.chances, u64::from(bytes));
+        let was_lost = std::mem::replace(&mut self.was_lost, luck.is_lost);
+        if luck.is_lost {
             self.counters.lost += 1;
-            self.counters.loss_bursts += u64::from(!self.was_lost);
-        }
-        self.was_lost = is_lost;
-        if is_lost {
+            self.counters.loss_bursts += u64::from(!was_lost);
             return None;
         }
+        let mut is_marked = luck.is_marked;
         let departure_ns = match &mut self.link {
             None => now_ns,
             Some(link) => {
@@ -274,19 +247,21 @@ impl Way {
             }
         };
         let delay_ns = config.delay.at_ns(departure_ns);
-        let arrival_ns = departure_ns.saturating_add(delay_ns).saturating_add(jitter_ns);
-        let mut release_ns = arrival_ns.max(self.released_ns);
-        if is_held_back {
-            release_ns = release_ns.saturating_add(config.reorder_delay_ns);
-            self.counters.reordered += 1;
-        } else {
-            self.released_ns = release_ns;
-        }
+        let arrival_ns = departure_ns.saturating_add(delay_ns).saturating_add(luck.jitter_ns);
+        let held_back_ns = luck.is_held_back.then_some(config.reorder_delay_ns);
+        let release_ns = self.order.release_ns(arrival_ns, held_back_ns);
         is_marked &= is_ecn_capable;
+        self.counters.reordered += u64::from(luck.is_held_back);
         self.counters.marked += u64::from(is_marked);
-        self.counters.duplicated += u64::from(is_duplicated);
-        self.counters.corrupted += u64::from(flipped_bit.is_some());
-        Some(Fate { release_ns, is_marked, is_held_back, is_duplicated, flipped_bit })
+        self.counters.duplicated += u64::from(luck.is_duplicated);
+        self.counters.corrupted += u64::from(luck.flipped_bit.is_some());
+        Some(Fate {
+            release_ns,
+            is_marked,
+            is_held_back: luck.is_held_back,
+            is_duplicated: luck.is_duplicated,
+            flipped_bit: luck.flipped_bit.map(|bit| bit as u32),
+        })
     }
 }
 
@@ -322,11 +297,6 @@ impl Growing {
             && next.is_marked == self.piece.is_marked
             && next.release_ns - self.first_ns <= piece_ns_max
     }
-}
-
-/// Draws, unless the answer is known; each effect has a stream of its own, so that none misses it.
-fn draw(share: Fraction, prng: &mut Prng) -> bool {
-    !share.is_never() && share.draw(prng)
 }
 
 #[cfg(test)]

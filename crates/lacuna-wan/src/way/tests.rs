@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::bundle::tests::{TCP, frame};
-use lacuna_link::Loss;
+use lacuna_link::{Fraction, Loss};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
