@@ -7,22 +7,20 @@
 //! gathered from where they lie. Elsewhere, and with [`Offload::Plain`], it is one packet a call.
 //!
 //! A socket is not connected: packets come from anyone and go to anyone. (On Linux there may be a
-//! connected one behind it, for the peer that everything goes to: `favourite.rs`.) An IPv6 socket bound to
+//! connected one behind it, for the peer that everything goes to: `connected.rs`.) An IPv6 socket bound to
 //! the unspecified address also speaks IPv4; IPv4 peers appear by their IPv4 addresses.
 
 #[cfg(target_os = "linux")]
 mod address;
 #[cfg(target_os = "linux")]
+mod connected;
+#[cfg(target_os = "linux")]
 mod control;
 #[cfg(target_os = "linux")]
-mod favourite;
-#[cfg(target_os = "linux")]
-mod lone;
-#[cfg(target_os = "linux")]
 mod offload;
-#[cfg(target_os = "linux")]
-mod pile;
 mod plain;
+#[cfg(target_os = "linux")]
+mod receive;
 #[cfg(target_os = "linux")]
 mod route;
 #[cfg(target_os = "linux")]

@@ -14,8 +14,8 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::favourite::{Connected, Favourite};
-use super::lone::Look;
+use super::connected::{Connected, Favourite};
+use super::receive::small::Look;
 use super::segments::RUN_PACKETS_MAX;
 use super::syscall::{self, ReceiveArrays, SLOT_BYTES, SendArrays, Way};
 use super::{ABSORBED_PER_CALL_MAX, UdpConfig, route, setup};

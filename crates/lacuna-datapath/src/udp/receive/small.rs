@@ -16,8 +16,8 @@
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 
-use super::offload::Granted;
-use super::syscall;
+use super::super::offload::Granted;
+use super::super::syscall;
 
 /// So many are sure to be followed by more: some 0.5 ms of small messages to and fro (a judgement).
 const SURE: u32 = 64;
@@ -39,7 +39,7 @@ const PLAIN_ROW: u32 = 15;
 
 /// How the packets of one socket come; see the module's text.
 #[derive(Debug)]
-pub(super) struct Lone {
+pub(in crate::udp) struct Lone {
     /// What the socket has, unless `is_on`.
     granted: Granted,
     /// Goes up with lone packets and down with others, up to [`SURE`].
@@ -55,7 +55,7 @@ pub(super) struct Lone {
 
 /// How to look at the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(in crate::udp) enum Look {
     /// For any number of packets, and all that there is to know of them.
     Whole,
     /// For one packet and its mark.
@@ -67,16 +67,16 @@ pub(super) enum Look {
 }
 
 impl Lone {
-    pub(super) fn new(granted: Granted) -> Self {
+    pub(in crate::udp) fn new(granted: Granted) -> Self {
         Self { granted, score: 0, is_on: false, empty_ns: None, plain: 0, tells_marks: false }
     }
 
     /// Whether packets come one by one.
-    pub(super) fn is_on(&self) -> bool {
+    pub(in crate::udp) fn is_on(&self) -> bool {
         self.is_on
     }
 
-    pub(super) fn look(&self, now_ns: u64) -> Look {
+    pub(in crate::udp) fn look(&self, now_ns: u64) -> Look {
         match (self.is_on, self.is_awaited(now_ns)) {
             (false, _) => Look::Whole,
             (true, false) => Look::Timed,
@@ -91,7 +91,7 @@ impl Lone {
     }
 
     /// A look at `socket` found nothing.
-    pub(super) fn on_empty(&mut self, now_ns: u64, socket: &UdpSocket) {
+    pub(in crate::udp) fn on_empty(&mut self, now_ns: u64, socket: &UdpSocket) {
         self.empty_ns = Some(now_ns);
         if self.score == SURE && !self.is_on {
             self.switch_on(socket);
@@ -105,7 +105,7 @@ impl Lone {
     }
 
     /// A look at `socket` found so many packets, of so many bytes together.
-    pub(super) fn on_packets(
+    pub(in crate::udp) fn on_packets(
         &mut self,
         now_ns: u64,
         socket: &UdpSocket,

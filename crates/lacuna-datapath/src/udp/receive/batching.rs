@@ -39,7 +39,7 @@ const GROWS_BYTES: u64 = 320 << 10;
 
 /// See the module's text.
 #[derive(Debug)]
-pub(super) struct Pile {
+pub(in crate::udp) struct Pile {
     high_bytes: u64,
     /// What the flow has to bring before its packets are let lie.
     wanted_bytes: u64,
@@ -63,13 +63,13 @@ struct Lying {
 
 impl Pile {
     /// For a socket with a buffer of `buffer_bytes` by the kernel's accounting.
-    pub(super) fn new(buffer_bytes: usize) -> Self {
+    pub(in crate::udp) fn new(buffer_bytes: usize) -> Self {
         let high_bytes = (buffer_bytes as u64 / BUFFER_PART).min(HIGH_BYTES);
         Self { high_bytes, wanted_bytes: FLOW_BYTES, began_ns: 0, bytes: 0, lying: None }
     }
 
     /// So many bytes were taken, and that was all if `is_drained`.
-    pub(super) fn on_taken(&mut self, now_ns: u64, bytes: usize, is_drained: bool) {
+    pub(in crate::udp) fn on_taken(&mut self, now_ns: u64, bytes: usize, is_drained: bool) {
         if self.high_bytes < LOW_BYTES {
             return;
         }
@@ -95,7 +95,11 @@ impl Pile {
     }
 
     /// Whether to leave what is there. `queued_bytes` asks the socket how much that is.
-    pub(super) fn lies(&mut self, now_ns: u64, queued_bytes: impl FnOnce() -> Option<u64>) -> bool {
+    pub(in crate::udp) fn lies(
+        &mut self,
+        now_ns: u64,
+        queued_bytes: impl FnOnce() -> Option<u64>,
+    ) -> bool {
         let Some(lying) = &mut self.lying else { return false };
         if now_ns < lying.look_ns {
             return true;

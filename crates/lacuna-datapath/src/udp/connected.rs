@@ -15,8 +15,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::lone::{Lone, Look};
-use super::pile::Pile;
+use super::receive::batching::Pile;
+use super::receive::small::{Lone, Look};
 use super::{UdpConfig, setup, syscall};
 
 /// Bursts in a row to one destination that are worth a socket, which costs some 30 us and is
