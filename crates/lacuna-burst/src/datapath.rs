@@ -31,6 +31,10 @@ pub struct Capabilities {
     pub receive_coalescing: bool,
     /// Whether [`ReceivedBatch::congestion_experienced`] means something.
     pub congestion_marks: bool,
+    /// Whether [`ReceivedBatch::waited_ns`] means something.
+    pub timestamps: bool,
+    /// Which trailers `send` fills in by itself.
+    pub trailer: TrailerOffload,
     /// What the receive buffer may hold by the datapath's own accounting. For UDP that is the
     /// kernel's (`SO_RCVBUF` as read back), which charges bookkeeping besides payload: a packet may
     /// cost twice its size or more.
@@ -46,6 +50,68 @@ impl Capabilities {
             true => (PACKET_BYTES_MAX / packet_bytes.max(1)).clamp(1, BUNDLE_PACKETS_MAX),
             false => 1,
         }
+    }
+}
+
+/// Which trailer of a packet a datapath fills in by itself: the last four bytes of the packet, which
+/// whoever makes it leaves free.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TrailerOffload {
+    /// None: packets leave as they are.
+    #[default]
+    None,
+    /// The invariant CRC of InfiniBand, which covers headers of IP and UDP that only the datapath
+    /// knows.
+    Icrc,
+}
+
+/// What to poll of a datapath: nothing, or up to two descriptors.
+///
+/// (One epoll descriptor for both makes each packet that arrives dearer. Measured: M-udp-6.)
+#[cfg(unix)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EventSources<'d>([Option<EventSource<'d>>; 2]);
+
+/// A descriptor that is readable while packets wait.
+#[cfg(unix)]
+#[derive(Clone, Copy, Debug)]
+pub struct EventSource<'d> {
+    /// What to poll.
+    pub descriptor: BorrowedFd<'d>,
+    /// The last `send` found no room here: poll for that, too.
+    pub wants_room: bool,
+}
+
+#[cfg(unix)]
+impl<'d> EventSources<'d> {
+    /// Nothing to poll: the datapath has to be looked at from time to time.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// One descriptor.
+    #[must_use]
+    pub fn one(descriptor: BorrowedFd<'d>, wants_room: bool) -> Self {
+        Self([Some(EventSource { descriptor, wants_room }), None])
+    }
+
+    /// One descriptor, or two.
+    #[must_use]
+    pub fn two(first: EventSource<'d>, second: Option<EventSource<'d>>) -> Self {
+        Self([Some(first), second])
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = EventSource<'d>> + use<'d> {
+        self.0.into_iter().flatten()
+    }
+
+    /// Whether there is nothing to poll.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0[0].is_none()
     }
 }
 
@@ -83,15 +149,9 @@ pub trait Datapath: Send {
     /// it holds packets back. A time already past means at once.
     fn next_event_ns(&self) -> Option<u64>;
 
-    /// What to poll: readable while packets wait. `None` when the datapath has nothing to poll, and
-    /// then has to be looked at from time to time.
+    /// What to poll. A datapath that has nothing to poll has to be looked at from time to time.
     #[cfg(unix)]
-    fn event_source(&self) -> Option<BorrowedFd<'_>>;
-
-    /// What to poll besides, for packets alone. (One descriptor for both, by way of `epoll`, costs
-    /// each packet that arrives more than polling two costs those who sleep.)
-    #[cfg(unix)]
-    fn second_event_source(&self) -> Option<BorrowedFd<'_>>;
+    fn event_sources(&self) -> EventSources<'_>;
 
     /// Whether the last `send` took less than it was given because the way out was full. A
     /// thread that sleeps then wakes up, too, when there is room again.
@@ -135,13 +195,8 @@ impl<D: Datapath + ?Sized> Datapath for Box<D> {
     }
 
     #[cfg(unix)]
-    fn event_source(&self) -> Option<BorrowedFd<'_>> {
-        (**self).event_source()
-    }
-
-    #[cfg(unix)]
-    fn second_event_source(&self) -> Option<BorrowedFd<'_>> {
-        (**self).second_event_source()
+    fn event_sources(&self) -> EventSources<'_> {
+        (**self).event_sources()
     }
 
     fn send_blocked(&self) -> bool {
@@ -159,7 +214,8 @@ impl<D: Datapath + ?Sized> Datapath for Box<D> {
 
 /// Takes what arrives.
 ///
-/// The bytes belong to the datapath and are good for the length of the call only.
+/// The bytes belong to the datapath and are good for the length of the call only; the placer may write
+/// to them, to decrypt in place for instance.
 pub trait Placer {
     /// Packets from one source, in the order of their arrival.
     fn on_packets(&mut self, batch: ReceivedBatch<'_>);

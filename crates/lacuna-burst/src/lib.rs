@@ -17,10 +17,12 @@ mod fatal;
 mod received;
 
 pub use burst::{Burst, BurstBuffers, TxPacket};
-pub use datapath::{Capabilities, Datapath, Placer};
+pub use datapath::{Capabilities, Datapath, Placer, TrailerOffload};
+#[cfg(unix)]
+pub use datapath::{EventSource, EventSources};
 pub use error::SendError;
 pub use fatal::{ends_listener, ends_socket};
-pub use received::ReceivedBatch;
+pub use received::{Packets, PacketsMut, ReceivedBatch};
 
 /// The largest UDP payload: 65,535 bytes of IPv4 packet less 20 of IP and 8 of UDP header (RFC 791,
 /// RFC 768). IPv6 would take 20 bytes more; one bound for both keeps their behaviour alike.

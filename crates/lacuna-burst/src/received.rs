@@ -3,29 +3,41 @@
 //! This is the shape in which a kernel with receive coalescing hands packets over, and the shape in
 //! which they left a sender with segmentation offload. A packet received alone is a batch of one.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Packets from one source, side by side in one buffer. A batch holds at least one packet; a packet
 /// without a single byte is always alone in its batch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct ReceivedBatch<'a> {
     /// Who sent them. An IPv4 sender seen by an IPv6 socket appears by its IPv4 address.
     pub source: SocketAddr,
+    /// The address of this host that they came to; `None` where the datapath does not know it, or was
+    /// not asked to tell (of UDP: `UdpConfig::tells_local`).
+    pub local: Option<IpAddr>,
     /// All packets, in the order of their arrival.
-    pub bytes: &'a [u8],
+    pub bytes: &'a mut [u8],
     /// Every packet has this size except the last, which may be shorter.
     pub segment_bytes: usize,
     /// Whether a router on the path marked the batch "congestion experienced" (RFC 3168).
     pub congestion_experienced: bool,
-    /// How long ago the batch had come to this host, in nanoseconds, as far as the datapath knows;
-    /// 0 if it does not. Whoever measures the path is not to measure his own sleep.
+    /// How long ago the batch had come to this host, in nanoseconds: the difference of two readings of
+    /// the system's clock (`CLOCK_REALTIME`), the kernel's at the arrival and the datapath's as it
+    /// hands the batch over. 0 if the datapath does not know it
+    /// ([`Capabilities::timestamps`](crate::Capabilities::timestamps)). Whoever measures the path is
+    /// not to measure his own sleep.
     pub waited_ns: u64,
 }
 
-impl<'a> ReceivedBatch<'a> {
+impl ReceivedBatch<'_> {
     /// The packets, one by one.
-    pub fn packets(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
-        Packets { rest: self.bytes, segment_bytes: self.segment_bytes, packets: self.len() }
+    pub fn packets(&self) -> Packets<'_> {
+        Packets { rest: &*self.bytes, segment_bytes: self.segment_bytes, packets: self.len() }
+    }
+
+    /// The packets, one by one, to be written to.
+    pub fn packets_mut(&mut self) -> PacketsMut<'_> {
+        let (segment_bytes, packets) = (self.segment_bytes, self.len());
+        PacketsMut { rest: &mut *self.bytes, segment_bytes, packets }
     }
 
     /// How many packets there are; never 0.
@@ -41,7 +53,9 @@ impl<'a> ReceivedBatch<'a> {
     }
 }
 
-struct Packets<'a> {
+/// The packets of a batch.
+#[derive(Clone, Debug)]
+pub struct Packets<'a> {
     rest: &'a [u8],
     segment_bytes: usize,
     packets: usize,
@@ -66,15 +80,41 @@ impl<'a> Iterator for Packets<'a> {
 
 impl ExactSizeIterator for Packets<'_> {}
 
+/// The packets of a batch, to be written to.
+#[derive(Debug)]
+pub struct PacketsMut<'a> {
+    rest: &'a mut [u8],
+    segment_bytes: usize,
+    packets: usize,
+}
+
+impl<'a> Iterator for PacketsMut<'a> {
+    type Item = &'a mut [u8];
+
+    fn next(&mut self) -> Option<&'a mut [u8]> {
+        self.packets = self.packets.checked_sub(1)?;
+        let last = self.packets == 0;
+        let at = if last { self.rest.len() } else { self.segment_bytes };
+        self.rest.split_off_mut(..at)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.packets, Some(self.packets))
+    }
+}
+
+impl ExactSizeIterator for PacketsMut<'_> {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn sizes(bytes: usize, segment_bytes: usize) -> Vec<usize> {
-        let bytes = vec![0; bytes];
-        let batch = ReceivedBatch {
+        let mut bytes = vec![0; bytes];
+        let mut batch = ReceivedBatch {
             source: SocketAddr::from(([127, 0, 0, 1], 1)),
-            bytes: &bytes,
+            local: None,
+            bytes: &mut bytes,
             segment_bytes,
             congestion_experienced: false,
             waited_ns: 0,
@@ -82,6 +122,12 @@ mod tests {
         let sizes: Vec<usize> = batch.packets().map(<[u8]>::len).collect();
         assert_eq!(sizes.len(), batch.len());
         assert_eq!(batch.packets().len(), batch.len());
+        for (number, packet) in batch.packets_mut().enumerate() {
+            packet.fill(number as u8 + 1);
+        }
+        for ((number, packet), size) in batch.packets().enumerate().zip(&sizes) {
+            assert_eq!(packet, vec![number as u8 + 1; *size]);
+        }
         sizes
     }
 

@@ -2,17 +2,26 @@
 //! [`SendError`](crate::SendError).)
 
 use crate::limit::Said;
+use crate::ports::PortRange;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Why a datapath could not be bound. The caller's choice of address or the environment is at
-/// fault; trying the same again helps for [`InUse`](BindError::InUse) only, once the other party
-/// has gone.
+/// fault; trying the same again helps for [`InUse`](BindError::InUse) and [`AllInUse`](BindError::AllInUse) only, once an other
+/// party has gone.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Someone else has the address.
     #[error("cannot bind to {0}: {why}", why = in_use(.0))]
     InUse(SocketAddr),
+    /// Others have all ports of a range.
+    #[error("cannot bind to {ip}: ports {ports} are all in use")]
+    AllInUse {
+        /// Where they were asked for.
+        ip: IpAddr,
+        /// All of them.
+        ports: PortRange,
+    },
     /// No interface of this machine has the address.
     #[error("cannot bind to {0}: no interface has this address")]
     NotAvailable(SocketAddr),

@@ -32,6 +32,7 @@ pub mod impair;
 pub mod limit;
 pub mod mem;
 pub mod pcap;
+pub mod ports;
 pub mod process;
 mod tcp;
 pub mod testing;
@@ -46,13 +47,17 @@ pub use impair::{
     LossError,
 };
 pub use lacuna_burst::{
-    BUNDLE_PACKETS_MAX, Burst, BurstBuffers, Capabilities, Datapath, PACKET_BYTES_MAX, Placer,
-    ReceivedBatch, SendError, TxPacket, burst, ends_listener, ends_socket,
+    BUNDLE_PACKETS_MAX, Burst, BurstBuffers, Capabilities, Datapath, PACKET_BYTES_MAX, Packets,
+    PacketsMut, Placer, ReceivedBatch, SendError, TrailerOffload, TxPacket, burst, ends_listener,
+    ends_socket,
 };
+#[cfg(unix)]
+pub use lacuna_burst::{EventSource, EventSources};
 pub use mem::{Mem, MemNetwork};
 pub use pcap::{Pcap, PcapOptions, PcapSummary, PcapTime, PcapWriter};
+pub use ports::PortRange;
 pub use process::Process;
 pub use tcp::{TcpPath, listen, set_tcp_rto_min, tcp_path};
-pub use udp::{Offload, Udp, UdpConfig};
+pub use udp::{Dscp, Offload, Udp, UdpConfig};
 pub use wait::{Waiter, Waker};
 pub use wildcard::families;

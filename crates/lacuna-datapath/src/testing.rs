@@ -3,9 +3,9 @@
 
 use std::io;
 use std::net::SocketAddr;
-#[cfg(unix)]
-use std::os::fd::BorrowedFd;
 
+#[cfg(unix)]
+use crate::EventSources;
 use crate::{Burst, BurstBuffers, Capabilities, Datapath, Placer, SendError};
 
 /// See the module's text.
@@ -74,13 +74,8 @@ where
     }
 
     #[cfg(unix)]
-    fn event_source(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.event_source()
-    }
-
-    #[cfg(unix)]
-    fn second_event_source(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.second_event_source()
+    fn event_sources(&self) -> EventSources<'_> {
+        self.inner.event_sources()
     }
 
     fn send_blocked(&self) -> bool {

@@ -32,6 +32,10 @@ macro_rules! behave {
             an_arrival_wakes_a_waiter
             the_event_source_goes_quiet_when_all_is_taken
             a_waker_wakes_a_waiter_with_sources
+            a_batch_tells_the_address_that_it_came_to
+            an_end_for_any_address_tells_which_one_was_meant
+            the_bytes_of_a_batch_may_be_written_to
+            the_first_free_port_of_a_range_is_taken
         );
     };
     ($name:ident, $world:expr; $($behaviour:ident)*) => {

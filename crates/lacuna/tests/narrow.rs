@@ -1,11 +1,12 @@
 //! A path that becomes too narrow under a connection: over real sockets behind a datapath that drops
 //! or refuses what is too long, with threads and without. (With routers: `scripts/narrow.sh`.)
 
-use lacuna::datapath::{Burst, BurstBuffers, Capabilities, Datapath, Placer, SendError};
+use lacuna::datapath::{
+    Burst, BurstBuffers, Capabilities, Datapath, EventSources, Placer, SendError,
+};
 use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Listener, Mode, Progress};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -62,12 +63,8 @@ impl Datapath for Narrow {
         self.inner.next_event_ns()
     }
 
-    fn event_source(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.event_source()
-    }
-
-    fn second_event_source(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.second_event_source()
+    fn event_sources(&self) -> EventSources<'_> {
+        self.inner.event_sources()
     }
 
     fn send_blocked(&self) -> bool {

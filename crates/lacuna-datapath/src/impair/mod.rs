@@ -24,8 +24,6 @@ mod counters;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-#[cfg(unix)]
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 pub use config::{Impairment, ImpairmentError};
@@ -34,6 +32,8 @@ pub use counters::{ImpairCounters, ImpairCountersHandle};
 use lacuna_link::{Chances, Dice, Link, Order, Schedule, SlotIndex, charge_bytes};
 pub use lacuna_link::{Fraction, Loss, LossError};
 
+#[cfg(unix)]
+use crate::EventSources;
 use crate::{Burst, BurstBuffers, Capabilities, Datapath, Placer, SendError, TxPacket};
 
 /// Where a packet in flight goes, and how.
@@ -232,13 +232,8 @@ impl<D: Datapath> Datapath for Impair<D> {
     }
 
     #[cfg(unix)]
-    fn event_source(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.event_source()
-    }
-
-    #[cfg(unix)]
-    fn second_event_source(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.second_event_source()
+    fn event_sources(&self) -> EventSources<'_> {
+        self.inner.event_sources()
     }
 
     fn send_blocked(&self) -> bool {

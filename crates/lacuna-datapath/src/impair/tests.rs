@@ -400,13 +400,8 @@ impl Datapath for Gate {
     }
 
     #[cfg(unix)]
-    fn event_source(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    #[cfg(unix)]
-    fn second_event_source(&self) -> Option<BorrowedFd<'_>> {
-        None
+    fn event_sources(&self) -> EventSources<'_> {
+        EventSources::none()
     }
 
     fn send_blocked(&self) -> bool {

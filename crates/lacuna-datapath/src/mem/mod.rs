@@ -13,14 +13,15 @@ mod queue;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-#[cfg(unix)]
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use queue::{Batch, Queue};
 
+#[cfg(unix)]
+use crate::EventSources;
 use crate::{
     BindError, Burst, Capabilities, Datapath, PACKET_BYTES_MAX, Placer, ReceivedBatch, SendError,
+    TrailerOffload,
 };
 
 /// The most batches that one `receive` hands over (a judgement: about half a megabyte, so that a
@@ -97,6 +98,8 @@ impl Datapath for Mem {
             segmentation_offload: true,
             receive_coalescing: true,
             congestion_marks: false,
+            timestamps: false,
+            trailer: TrailerOffload::None,
             receive_buffer_bytes: self.queue.bytes_max(),
         }
     }
@@ -121,10 +124,13 @@ impl Datapath for Mem {
         self.queue.take(RECEIVE_BATCHES_MAX, &mut self.taken);
         let mut packets = 0;
         // The queue is not locked here: a placer may send, even to this endpoint.
-        for batch in &self.taken {
+        let ip = self.local.ip();
+        let local = (!ip.is_unspecified()).then_some(ip);
+        for batch in &mut self.taken {
             let batch = ReceivedBatch {
                 source: batch.source,
-                bytes: &batch.bytes,
+                local,
+                bytes: &mut batch.bytes,
                 segment_bytes: batch.segment_bytes,
                 congestion_experienced: false,
                 waited_ns: 0,
@@ -141,13 +147,9 @@ impl Datapath for Mem {
     }
 
     #[cfg(unix)]
-    fn event_source(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.event_source()
-    }
-
-    #[cfg(unix)]
-    fn second_event_source(&self) -> Option<BorrowedFd<'_>> {
-        None
+    fn event_sources(&self) -> EventSources<'_> {
+        let event_source = self.queue.event_source();
+        event_source.map_or(EventSources::none(), |source| EventSources::one(source, false))
     }
 
     fn receive_drops(&self) -> u64 {

@@ -12,14 +12,14 @@ mod writer;
 
 use std::io;
 use std::net::SocketAddr;
-#[cfg(unix)]
-use std::os::fd::BorrowedFd;
 
 use headers::Flow;
 use local::Local;
 use writer::Direction;
 pub use writer::{PcapOptions, PcapSummary, PcapTime, PcapWriter};
 
+#[cfg(unix)]
+use crate::EventSources;
 use crate::{Burst, Capabilities, Datapath, Placer, ReceivedBatch, SendError};
 
 /// A datapath whose packets are captured.
@@ -71,13 +71,8 @@ impl<D: Datapath> Datapath for Pcap<D> {
     }
 
     #[cfg(unix)]
-    fn event_source(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.event_source()
-    }
-
-    #[cfg(unix)]
-    fn second_event_source(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.second_event_source()
+    fn event_sources(&self) -> EventSources<'_> {
+        self.inner.event_sources()
     }
 
     fn send_blocked(&self) -> bool {

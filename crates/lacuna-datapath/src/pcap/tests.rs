@@ -228,7 +228,8 @@ fn congestion_marks_are_shown() {
         }
         .on_packets(ReceivedBatch {
             source: address.parse().unwrap(),
-            bytes: &[1; 100],
+            local: None,
+            bytes: &mut [1; 100],
             segment_bytes: 50,
             congestion_experienced: true,
             waited_ns: 0,

@@ -1,8 +1,9 @@
 //! Control messages: what travels beside a UDP message, in the kernel's layout (`cmsghdr`).
 //!
-//! Two go out, the segment size and a traffic class; three come in, the segment size, the traffic class and when the
-//! message came. Both directions work on bytes, so a malformed message can at worst be ignored.
+//! Two go out, the segment size and a traffic class; four come in, the segment size, the traffic
+//! class, when the message came and the address that it came to. Both directions work on bytes, so a malformed message can at worst be ignored.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 /// A `cmsghdr`: length including this header (a word), level, type.
@@ -18,10 +19,22 @@ const TIMESPEC_BYTES: usize = size_of::<libc::timespec>();
 /// Two messages whose data fit a word.
 const SEND_BYTES: usize = 2 * (HEADER_BYTES + ALIGN);
 
-/// What a receive asks the kernel for: the segment size, the traffic class of IPv4 and of IPv6 (a
-/// dual-stack socket may see either), a time, with room to spare.
-const RECEIVE_BYTES: usize = 128;
-const _: () = assert!(4 * HEADER_BYTES + 3 * ALIGN + TIMESPEC_BYTES <= RECEIVE_BYTES);
+/// Of a `struct in_pktinfo`, whose last four bytes are the destination in the packet's header.
+const PKTINFO_V4_BYTES: usize = size_of::<libc::in_pktinfo>();
+/// Of a `struct in6_pktinfo`, which begins with that.
+const PKTINFO_V6_BYTES: usize = size_of::<libc::in6_pktinfo>();
+
+/// What a receive asks the kernel for: the segment size, the traffic class and the address of IPv4
+/// and of IPv6 (a dual-stack socket may see either), a time, with room to spare.
+const RECEIVE_BYTES: usize = 192;
+const _: () = assert!(
+    6 * HEADER_BYTES
+        + 3 * ALIGN
+        + TIMESPEC_BYTES
+        + PKTINFO_V4_BYTES.next_multiple_of(ALIGN)
+        + PKTINFO_V6_BYTES.next_multiple_of(ALIGN)
+        <= RECEIVE_BYTES
+);
 
 /// What one message that is sent carries: nothing, the segment size, a traffic class, or both.
 #[derive(Clone, Copy, Debug)]
@@ -41,13 +54,13 @@ impl SendControl {
         self.add(libc::SOL_UDP, libc::UDP_SEGMENT, &segment_bytes.to_ne_bytes());
     }
 
-    /// A traffic class in which nothing is said of congestion marks (RFC 3168, section 5: Not-ECT).
-    pub(super) fn refuse_marks(&mut self, is_v6: bool) {
+    /// This traffic class in place of the socket's.
+    pub(super) fn class(&mut self, class: u8, is_v6: bool) {
         let (level, name) = match is_v6 {
             true => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
             false => (libc::IPPROTO_IP, libc::IP_TOS),
         };
-        self.add(level, name, &0i32.to_ne_bytes());
+        self.add(level, name, &i32::from(class).to_ne_bytes());
     }
 
     fn add(&mut self, level: i32, kind: i32, data: &[u8]) {
@@ -97,6 +110,8 @@ pub(super) struct Received {
     /// The traffic class, 0 if unknown.
     #[cfg(test)]
     pub(super) traffic_class: i32,
+    /// The address of this host that it came to.
+    pub(super) local: Option<IpAddr>,
     /// When the message came to this host, since the epoch of the system's clock.
     pub(super) came: Option<Duration>,
 }
@@ -138,6 +153,13 @@ impl Received {
             (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS) if data.len() == TIMESPEC_BYTES => {
                 let (seconds, rest) = data.split_at(TIMESPEC_BYTES / 2);
                 self.came = Some(Duration::new(word(seconds) as u64, int(rest).unsigned_abs()));
+            }
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) if data.len() == PKTINFO_V4_BYTES => {
+                self.local = data.last_chunk().map(|ip: &[u8; 4]| Ipv4Addr::from(*ip).into());
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) if data.len() == PKTINFO_V6_BYTES => {
+                let ip = data.first_chunk().map(|ip: &[u8; 16]| Ipv6Addr::from(*ip));
+                self.local = ip.map(|ip| ip.to_canonical());
             }
             _ => {}
         }
@@ -188,12 +210,29 @@ mod tests {
             segment_bytes: Some(1400),
             congestion_experienced: true,
             traffic_class: 3,
+            local: None,
             came: Some(Duration::new(7, 9)),
         };
         assert_eq!(raw.parse(bytes), expected);
         let (raw, bytes) = control(&[(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &2i32.to_ne_bytes())]);
         assert!(!raw.parse(bytes).congestion_experienced);
         assert_eq!(ReceiveControl::default().parse(0), Received::default());
+    }
+
+    #[test]
+    fn the_address_that_a_message_came_to_is_read_in_either_protocol() {
+        // Interface, the address to answer from, the destination in the header.
+        let v4 = [1, 0, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        let (raw, bytes) = control(&[(libc::IPPROTO_IP, libc::IP_PKTINFO, &v4)]);
+        assert_eq!(raw.parse(bytes).local, Some([10, 0, 0, 2].into()));
+        for (ip, told) in [("2001:db8::1", "2001:db8::1"), ("::ffff:10.0.0.3", "10.0.0.3")] {
+            let ip: Ipv6Addr = ip.parse().unwrap();
+            let v6 = [&ip.octets()[..], &[1, 0, 0, 0]].concat();
+            let (raw, bytes) = control(&[(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &v6)]);
+            assert_eq!(raw.parse(bytes).local, Some(told.parse().unwrap()));
+        }
+        let (raw, bytes) = control(&[(libc::IPPROTO_IP, libc::IP_PKTINFO, &v4[1..])]);
+        assert_eq!(raw.parse(bytes).local, None);
     }
 
     #[test]

@@ -7,8 +7,9 @@
 //! gathered from where they lie. Elsewhere, and with [`Offload::Plain`], it is one packet a call.
 //!
 //! A socket is not connected: packets come from anyone and go to anyone. (On Linux there may be a
-//! connected one behind it, for the peer that everything goes to: `connected.rs`.) An IPv6 socket bound to
-//! the unspecified address also speaks IPv4; IPv4 peers appear by their IPv4 addresses.
+//! connected one beside it, for the peer that receives nearly all packets: `connected.rs`; what is
+//! read when and how is decided in `receive`.) An IPv6 socket bound to the unspecified address also
+//! speaks IPv4; IPv4 peers appear by their IPv4 addresses.
 
 #[cfg(target_os = "linux")]
 mod address;
@@ -18,6 +19,8 @@ mod connected;
 mod control;
 #[cfg(target_os = "linux")]
 mod offload;
+#[cfg(target_os = "linux")]
+mod options;
 mod plain;
 #[cfg(target_os = "linux")]
 mod receive;
@@ -31,19 +34,20 @@ mod syscall;
 
 use std::io;
 use std::net::SocketAddr;
-#[cfg(unix)]
-use std::os::fd::BorrowedFd;
 
 #[cfg(target_os = "linux")]
 use offload::Offloaded;
 use plain::Plain;
 
+#[cfg(unix)]
+use crate::EventSources;
+use crate::ports::{PortRange, bind_in};
 use crate::{BindError, Burst, Capabilities, Datapath, Placer, SendError};
 
 /// How to bind a [`Udp`].
 #[derive(Clone, Copy, Debug)]
 pub struct UdpConfig {
-    /// The address to bind to; port 0 for any.
+    /// The address to bind to; port 0 for any. [`Udp::bind_in`] takes the first free port of a range.
     pub local: SocketAddr,
     /// The receive buffer to ask for. The kernel clamps it (on Linux to `net.core.rmem_max`, unless
     /// the process has `CAP_NET_ADMIN`); [`Capabilities::receive_buffer_bytes`] says what was got.
@@ -55,6 +59,15 @@ pub struct UdpConfig {
     /// Whether packets say that their sender answers to marks of congestion (ECN). Without
     /// offloads they never do.
     pub ecn: bool,
+    /// The class of service of all packets. Only Linux says so.
+    pub dscp: Dscp,
+    /// Whether a peer that receives nearly all packets gets a connected socket, which makes each
+    /// packet to it cheaper. Its packets have IP identifications that count up. Linux only, with
+    /// offloads.
+    pub connects_peer: bool,
+    /// Whether [`ReceivedBatch::local`](crate::ReceivedBatch::local) is filled in. Linux only, except
+    /// for a socket that is bound to one address.
+    pub tells_local: bool,
 }
 
 impl UdpConfig {
@@ -74,7 +87,31 @@ impl UdpConfig {
             send_buffer_bytes: Self::SEND_BUFFER_BYTES,
             offload: Offload::Auto,
             ecn: true,
+            dscp: Dscp::DEFAULT,
+            connects_peer: true,
+            tells_local: false,
         }
+    }
+}
+
+/// A class of service (differentiated services code point, RFC 2474).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dscp(u8);
+
+impl Dscp {
+    /// Best effort.
+    pub const DEFAULT: Self = Self(0);
+
+    /// The class with this number; `None` if it has more than six bits.
+    #[must_use]
+    pub const fn new(number: u8) -> Option<Self> {
+        if number < 64 { Some(Self(number)) } else { None }
+    }
+
+    /// The traffic class with nothing said of congestion marks (RFC 3168, section 5: Not-ECT).
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux is told"))]
+    fn traffic_class(self) -> u8 {
+        self.0 << 2
     }
 }
 
@@ -125,6 +162,16 @@ impl Udp {
             Kind::Offloaded(udp) => udp,
             Kind::Plain(udp) => Box::new(udp),
         })
+    }
+
+    /// Binds a socket to the first port of `ports` that is free, and tells which before it were
+    /// taken.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError::AllInUse`] when all of them are taken, else as [`Udp::bind`].
+    pub fn bind_in(config: UdpConfig, ports: PortRange) -> Result<(Self, Vec<u16>), BindError> {
+        bind_in(config.local, ports, |local| Self::bind(UdpConfig { local, ..config }))
     }
 
     /// Errors that earlier packets provoked in the network (such as "connection refused" by a peer
@@ -178,13 +225,8 @@ impl Datapath for Udp {
     }
 
     #[cfg(unix)]
-    fn event_source(&self) -> Option<BorrowedFd<'_>> {
-        self.inner().event_source()
-    }
-
-    #[cfg(unix)]
-    fn second_event_source(&self) -> Option<BorrowedFd<'_>> {
-        self.inner().second_event_source()
+    fn event_sources(&self) -> EventSources<'_> {
+        self.inner().event_sources()
     }
 
     fn send_blocked(&self) -> bool {

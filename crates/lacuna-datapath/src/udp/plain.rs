@@ -3,14 +3,16 @@
 //! It runs anywhere, and it is the reference against which the offloads are tested.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 #[cfg(unix)]
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 
 use super::{ABSORBED_PER_CALL_MAX, UdpConfig, setup};
+#[cfg(unix)]
+use crate::EventSources;
 use crate::{
     BindError, Burst, Capabilities, Datapath, PACKET_BYTES_MAX, Placer, ReceivedBatch, SendError,
-    ends_socket,
+    TrailerOffload, ends_socket,
 };
 
 /// The most packets that one `receive` hands over (a judgement: some 20 us of work).
@@ -20,6 +22,8 @@ const RECEIVE_PACKETS_MAX: usize = 32;
 pub(super) struct Plain {
     socket: UdpSocket,
     local: SocketAddr,
+    /// What packets come to, if that is to be told and is one address.
+    local_ip: Option<IpAddr>,
     /// The packet on its way in or out.
     packet: Vec<u8>,
     receive_buffer_bytes: usize,
@@ -31,10 +35,22 @@ impl Plain {
     pub(super) fn bind(config: UdpConfig) -> Result<Self, BindError> {
         let socket = setup::bind(&config)?;
         let local = setup::local_addr(&socket, &config)?;
+        let ip = local.ip().to_canonical();
+        let local_ip = (config.tells_local && !ip.is_unspecified()).then_some(ip);
+        #[cfg(target_os = "linux")]
+        super::options::set_class(&socket, config.dscp.traffic_class());
         let receive_buffer_bytes = setup::receive_buffer_bytes(&socket);
         // One byte more than a packet can have, so that none is cut off without notice.
         let packet = vec![0; PACKET_BYTES_MAX + 1];
-        Ok(Self { socket, local, packet, receive_buffer_bytes, blocked: false, absorbed_errors: 0 })
+        Ok(Self {
+            socket,
+            local,
+            local_ip,
+            packet,
+            receive_buffer_bytes,
+            blocked: false,
+            absorbed_errors: 0,
+        })
     }
 
     pub(super) fn absorbed_errors(&self) -> u64 {
@@ -71,6 +87,8 @@ impl Datapath for Plain {
             segmentation_offload: false,
             receive_coalescing: false,
             congestion_marks: false,
+            timestamps: false,
+            trailer: TrailerOffload::None,
             receive_buffer_bytes: self.receive_buffer_bytes,
         }
     }
@@ -119,7 +137,8 @@ impl Datapath for Plain {
                     packets += 1;
                     placer.on_packets(ReceivedBatch {
                         source: setup::from_wire(source),
-                        bytes: &self.packet[..bytes],
+                        local: self.local_ip,
+                        bytes: &mut self.packet[..bytes],
                         segment_bytes: bytes,
                         congestion_experienced: false,
                         waited_ns: 0,
@@ -146,13 +165,8 @@ impl Datapath for Plain {
     }
 
     #[cfg(unix)]
-    fn event_source(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.as_fd())
-    }
-
-    #[cfg(unix)]
-    fn second_event_source(&self) -> Option<BorrowedFd<'_>> {
-        None
+    fn event_sources(&self) -> EventSources<'_> {
+        EventSources::one(self.socket.as_fd(), self.blocked)
     }
 
     fn send_blocked(&self) -> bool {

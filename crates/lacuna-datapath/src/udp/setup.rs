@@ -55,7 +55,7 @@ pub(super) fn source_towards(to: SocketAddr) -> io::Result<IpAddr> {
 /// A socket on the port of `first` beside it, for `peer`. Ports are shared only while this goes on;
 /// what comes to either meanwhile is read. For a peer of IPv4 it is one of IPv4, also beside one that
 /// speaks both: the kernel looks up a route for each message from one of IPv6 to there, connected or
-/// not (over loopback 0.4 of 4.3 us, and a twentieth of a bundle's time).
+/// not. Measured: M-udp-4.
 #[cfg(target_os = "linux")]
 pub(super) fn bind_beside(
     first: &UdpSocket,

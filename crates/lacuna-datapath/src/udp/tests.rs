@@ -166,7 +166,7 @@ mod linux {
         let (mut a, mut b) = (udp(Offload::Auto), udp(Offload::Auto));
         // The kernel does not segment without checksums, and says so as it does for a device that
         // cannot compute them.
-        let fd = a.event_source().unwrap();
+        let fd = a.event_sources().iter().next().unwrap().descriptor;
         syscall::set_option(fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
         // A run of one shows nothing; the first real run does.
         send(&mut a, b.local_addr(), &packets(&[7]));
@@ -183,7 +183,7 @@ mod linux {
     fn a_refusal_that_passes_does_not_cost_the_offload() {
         let (mut a, mut b) = (udp(Offload::Auto), udp(Offload::Auto));
         let refuse = |a: &Udp, is_on| {
-            let fd = a.event_source().unwrap();
+            let fd = a.event_sources().iter().next().unwrap().descriptor;
             syscall::set_option(fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, is_on).unwrap();
         };
         for _ in 0..4 {
@@ -270,6 +270,46 @@ mod linux {
     }
 
     #[test]
+    fn packets_have_the_class_of_service_asked_for_whatever_they_say_of_marks() {
+        assert_eq!((Dscp::new(63), Dscp::new(64)), (Some(Dscp(63)), None));
+        for (offload, refuses, class) in [
+            (Offload::Auto, false, 46 << 2 | 0b10),
+            (Offload::Auto, true, 46 << 2),
+            (Offload::Plain, false, 46 << 2),
+        ] {
+            let dscp = Dscp::new(46).unwrap();
+            let config = UdpConfig { dscp, offload, ..UdpConfig::new(LOCALHOST) };
+            let mut sender = Udp::bind(config).unwrap();
+            let receiver = UdpSocket::bind(LOCALHOST).unwrap();
+            syscall::set_option(receiver.as_fd(), libc::IPPROTO_IP, libc::IP_RECVTOS, 1).unwrap();
+            let mut buffers = BurstBuffers::new();
+            let mut burst = buffers.start(receiver.local_addr().unwrap());
+            burst.push(&[], b"classified", &[]);
+            if refuses {
+                burst.refuse_marks();
+            }
+            assert_eq!(sender.send(0, &burst).unwrap(), 1);
+            let mut arrays = syscall::ReceiveArrays::new(1);
+            while arrays.receive(receiver.as_fd(), false, 1).is_err() {
+                std::thread::yield_now();
+            }
+            assert_eq!(arrays.messages().next().unwrap().control.traffic_class, class);
+        }
+    }
+
+    #[test]
+    fn the_first_free_port_of_a_range_is_bound_to() {
+        let taken = udp(Offload::Auto).local_addr().port();
+        let Some(ports) = PortRange::new(taken, taken.saturating_add(20)) else { return };
+        let Ok(_holder) = Udp::bind(UdpConfig::new((Ipv4Addr::LOCALHOST, taken).into())) else {
+            return; // Somebody else was quicker.
+        };
+        let (udp, before) = Udp::bind_in(UdpConfig::new(LOCALHOST), ports).unwrap();
+        assert_eq!(before[0], taken);
+        assert_eq!(usize::from(udp.local_addr().port() - taken), before.len());
+    }
+
+    #[test]
     fn how_long_a_packet_waited_is_known() {
         let (mut a, mut b) = (udp(Offload::Auto), udp(Offload::Auto));
         let before = std::time::Instant::now();
@@ -316,7 +356,7 @@ mod linux {
     }
 
     fn has_second_socket(udp: &Udp) -> bool {
-        udp.second_event_source().is_some()
+        udp.event_sources().iter().count() == 2
     }
 
     #[test]
@@ -505,7 +545,7 @@ mod linux {
     fn of_lone_packets_one_in_sixteen_is_asked_for_its_mark_and_of_others_all() {
         const CONGESTION_EXPERIENCED: i32 = 3;
         let mut looking = Looking::new();
-        let socket = looking.peer.second_event_source().unwrap();
+        let socket = looking.peer.event_sources().iter().nth(1).unwrap().descriptor;
         syscall::set_option(socket, libc::IPPROTO_IP, libc::IP_TOS, CONGESTION_EXPERIENCED)
             .unwrap();
         let marked =
@@ -542,25 +582,6 @@ mod linux {
         }
         assert_eq!(batches.0[0].source, other.local_addr());
         assert!(looking.now_ns - start_ns <= 20_000 + LOOK_NS);
-    }
-
-    #[test]
-    fn somebody_who_has_just_sent_hears_of_others_sooner() {
-        let mut looking = Looking::new();
-        looking.lone(MANY);
-        let mut other = udp(Offload::Auto);
-        let (to, peer) = (looking.udp.local_addr(), looking.peer.local_addr());
-        let mut batches = Batches::default();
-        send(&mut other, to, &packets(&[7]));
-        while looking.udp.receive(looking.now_ns, &mut batches).unwrap() == 0 {
-            looking.now_ns += LOOK_NS;
-        }
-        send(&mut other, to, &packets(&[7]));
-        looking.now_ns += 10_000;
-        assert_eq!(looking.udp.receive(looking.now_ns, &mut batches).unwrap(), 0);
-        send(&mut looking.udp, peer, &packets(&[100]));
-        assert_eq!(looking.udp.receive(looking.now_ns, &mut batches).unwrap(), 1);
-        assert!(batches.0.iter().all(|batch| batch.source == other.local_addr()));
     }
 
     #[test]

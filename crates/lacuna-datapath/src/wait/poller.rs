@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use super::{BLIND_SLEEP_MAX, Signal};
-use crate::Datapath;
+use crate::{Datapath, EventSource};
 
 #[cfg(not(target_os = "linux"))]
 #[path = "syscall_poll.rs"]
@@ -58,13 +58,13 @@ impl Poller {
         self.entries.clear();
         self.entries.push(entry(alarm.signal.as_fd(), libc::POLLIN));
         for source in sources {
-            self.entries.extend(source.second_event_source().map(|fd| entry(fd, libc::POLLIN)));
-            match source.event_source() {
-                Some(fd) => {
-                    let out = if source.send_blocked() { libc::POLLOUT } else { 0 };
-                    self.entries.push(entry(fd, libc::POLLIN | out));
-                }
-                None => timeout = Some(timeout.map_or(BLIND_SLEEP_MAX, |t| t.min(BLIND_SLEEP_MAX))),
+            let sources = source.event_sources();
+            if sources.is_empty() {
+                timeout = Some(timeout.map_or(BLIND_SLEEP_MAX, |t| t.min(BLIND_SLEEP_MAX)));
+            }
+            for EventSource { descriptor, wants_room } in sources.iter() {
+                let out = if wants_room { libc::POLLOUT } else { 0 };
+                self.entries.push(entry(descriptor, libc::POLLIN | out));
             }
         }
         match syscall::poll(&mut self.entries, timeout) {

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use lacuna_datapath::{Burst, Datapath, PACKET_BYTES_MAX, SendError, Waiter};
+use lacuna_datapath::{
+    BindError, Burst, Datapath, PACKET_BYTES_MAX, PortRange, SendError, TrailerOffload, Waiter,
+};
 
-use crate::world::{Numbers, World};
+use crate::world::{Inverting, Numbers, World};
 
 pub(crate) fn a_datapath_says_what_it_is(world: &World) {
     let end = world.end_with(1 << 16);
@@ -17,6 +19,7 @@ pub(crate) fn a_datapath_says_what_it_is(world: &World) {
     assert_eq!(capabilities.packet_bytes_max, PACKET_BYTES_MAX);
     assert!((1..=Burst::PACKETS_MAX).contains(&capabilities.burst_packets_max));
     assert!(capabilities.receive_buffer_bytes >= 1 << 16);
+    assert_eq!(capabilities.trailer, TrailerOffload::None);
     let alone = !capabilities.segmentation_offload;
     for (packet_bytes, bundle) in [(0, 64), (100, 64), (4132, 15), (8228, 7), (40_000, 1)] {
         let bundle = if alone { 1 } else { bundle };
@@ -255,7 +258,9 @@ pub(crate) fn the_event_source_goes_quiet_when_all_is_taken(world: &World) {
 #[cfg(unix)]
 fn is_readable(datapath: &dyn Datapath) -> bool {
     use std::os::fd::AsRawFd;
-    let fd = datapath.event_source().expect("this datapath can be polled").as_raw_fd();
+    let sources = datapath.event_sources();
+    let source = sources.iter().next().expect("this datapath can be polled");
+    let fd = source.descriptor.as_raw_fd();
     let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry, exclusively borrowed for the call.
     let ready = unsafe { libc::poll(&raw mut entry, 1, 0) };
@@ -288,4 +293,68 @@ pub(crate) fn a_waker_wakes_a_waiter_with_sources(world: &World) {
     }
     thread.join().unwrap();
     waiter.wait(sources(), Some(Duration::ZERO)).unwrap();
+}
+
+pub(crate) fn a_batch_tells_the_address_that_it_came_to(world: &World) {
+    let (mut a, mut b) = (world.end(), world.end());
+    // Until there is every socket that there may be, and afterwards.
+    for _ in 0..100 {
+        a.send(b.addr, &[vec![1; 10], vec![2; 10]]);
+        b.expect(a.addr, &[vec![1; 10], vec![2; 10]]);
+        assert_eq!(b.last_local(), Some(b.addr.ip()));
+        b.send(a.addr, &[vec![3; 10]]);
+        a.expect(b.addr, &[vec![3; 10]]);
+        assert_eq!(a.last_local(), Some(a.addr.ip()));
+    }
+}
+
+pub(crate) fn an_end_for_any_address_tells_which_one_was_meant(world: &World) {
+    let Some(learns) = world.any_learns_local else { return };
+    let (mut a, mut any) = (world.end(), world.end_for_any());
+    let (ip, port) = (a.addr.ip(), any.addr.port());
+    for _ in 0..100 {
+        a.send((ip, port).into(), &[vec![1; 10], vec![2; 10]]);
+        any.expect(a.addr, &[vec![1; 10], vec![2; 10]]);
+        assert_eq!(any.last_local(), learns.then_some(ip));
+        any.send(a.addr, &[vec![3; 10]]);
+        assert_eq!(a.next(), (SocketAddr::from((ip, port)), vec![3; 10]));
+    }
+}
+
+pub(crate) fn the_bytes_of_a_batch_may_be_written_to(world: &World) {
+    let (mut a, mut b) = (world.end(), world.end());
+    let packets = vec![vec![0x0f; 1400]; 20];
+    for _ in 0..5 {
+        a.send(b.addr, &packets);
+        let mut inverting = Inverting::default();
+        while inverting.packets.len() < packets.len() {
+            if b.datapath.receive(b.now_ns(), &mut inverting).expect("receiving works") == 0 {
+                b.wait();
+            }
+        }
+        assert_eq!(inverting.packets, vec![vec![0xf0; 1400]; 20]);
+    }
+}
+
+pub(crate) fn the_first_free_port_of_a_range_is_taken(world: &World) {
+    // Two ports that are free, or nearly so: others bind to them at the same time.
+    let range = |first: u16| PortRange::new(first, first + 1).expect("a range");
+    let mut tried = (0..100).map(|n| range(20_000 + (std::process::id() as u16 % 500 + n) * 20));
+    let (first, ports) = tried
+        .find_map(|ports| {
+            let (end, taken) = world.end_in(ports).ok()?;
+            taken.is_empty().then_some((end, ports))
+        })
+        .expect("two free ports");
+    let low = ports.iter().next();
+    assert_eq!(Some(first.addr.port()), low);
+    let Ok((mut second, taken)) = world.end_in(ports) else {
+        return; // Somebody else has the other port.
+    };
+    assert_eq!(taken, [first.addr.port()]);
+    let error = world.end_in(ports).err().expect("none is free");
+    assert!(matches!(error, BindError::AllInUse { ports: all, .. } if all == ports), "{error}");
+    let mut first = first;
+    first.send(second.addr, &[vec![7; 10]]);
+    second.expect(first.addr, &[vec![7; 10]]);
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use lacuna_datapath::{
     BindError, Burst, BurstBuffers, Datapath, MemNetwork, Offload, PcapOptions, PcapWriter, Placer,
-    ReceivedBatch, SendError, Udp, UdpConfig, Waiter,
+    PortRange, ReceivedBatch, SendError, Udp, UdpConfig, Waiter, ports,
 };
 
 /// A test that has waited this long for something that must happen has failed. No test takes
@@ -28,6 +28,9 @@ pub(crate) struct World {
     pub(crate) largest: usize,
     /// Whether the datapath knows what its receive queue dropped.
     pub(crate) counts_drops: bool,
+    /// Whether an end for any address learns which one a packet came to; `None` if there is no such
+    /// end that can be reached.
+    pub(crate) any_learns_local: Option<bool>,
 }
 
 enum Kind {
@@ -46,6 +49,7 @@ impl World {
             // The MTU of the loopback interface of Linux is 65,536 bytes, and IPv6 and UDP take 48.
             largest: if is_v6 { 65_488 } else { lacuna_datapath::PACKET_BYTES_MAX },
             counts_drops: cfg!(target_os = "linux"),
+            any_learns_local: Some(cfg!(target_os = "linux") && offload == Offload::Auto),
         };
         match world.bind(1 << 16) {
             Err(BindError::NotAvailable(_) | BindError::Io { .. }) if is_v6 => {
@@ -64,6 +68,7 @@ impl World {
             next_mem_port: Cell::new(1000),
             largest: lacuna_datapath::PACKET_BYTES_MAX,
             counts_drops: true,
+            any_learns_local: None,
         })
     }
 
@@ -77,18 +82,44 @@ impl World {
         End::new((self.wrap)(datapath))
     }
 
+    /// An end for any address of this host.
+    pub(crate) fn end_for_any(&self) -> End {
+        let ip: IpAddr = match self.ip {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let datapath = self.bind_at(SocketAddr::new(ip, 0), 1 << 20);
+        End::new((self.wrap)(datapath.expect("an end for any address can be bound")))
+    }
+
+    /// An end at the first free port of a range, and the ports that were taken.
+    pub(crate) fn end_in(&self, ports: PortRange) -> Result<(End, Vec<u16>), BindError> {
+        let local = SocketAddr::new(self.ip, 0);
+        let bound = ports::bind_in(local, ports, |local| self.bind_at(local, 1 << 20));
+        bound.map(|(datapath, taken)| (End::new((self.wrap)(datapath)), taken))
+    }
+
     fn bind(&self, queue_bytes: usize) -> Result<Box<dyn Datapath>, BindError> {
+        let port = match &self.kind {
+            Kind::Udp(_) => 0,
+            Kind::Mem(_) => self.next_mem_port.replace(self.next_mem_port.get() + 1),
+        };
+        self.bind_at(SocketAddr::new(self.ip, port), queue_bytes)
+    }
+
+    fn bind_at(
+        &self,
+        local: SocketAddr,
+        queue_bytes: usize,
+    ) -> Result<Box<dyn Datapath>, BindError> {
         match &self.kind {
             Kind::Udp(offload) => Udp::bind_boxed(UdpConfig {
                 offload: *offload,
                 receive_buffer_bytes: queue_bytes,
-                ..UdpConfig::new(SocketAddr::new(self.ip, 0))
+                tells_local: true,
+                ..UdpConfig::new(local)
             }),
-            Kind::Mem(network) => {
-                let port = self.next_mem_port.get();
-                self.next_mem_port.set(port + 1);
-                Ok(Box::new(network.bind(SocketAddr::new(self.ip, port), queue_bytes)?))
-            }
+            Kind::Mem(network) => Ok(Box::new(network.bind(local, queue_bytes)?)),
         }
     }
 }
@@ -117,10 +148,13 @@ pub(crate) struct End {
 #[derive(Default)]
 struct Inbox {
     packets: VecDeque<(SocketAddr, Vec<u8>)>,
+    /// What the last batch came to.
+    local: Option<IpAddr>,
 }
 
 impl Placer for Inbox {
     fn on_packets(&mut self, batch: ReceivedBatch<'_>) {
+        self.local = batch.local;
         self.packets.extend(batch.packets().map(|packet| (batch.source, packet.to_vec())));
     }
 }
@@ -206,6 +240,11 @@ impl End {
         packets
     }
 
+    /// What the last packet received came to.
+    pub(crate) fn last_local(&self) -> Option<IpAddr> {
+        self.inbox.local
+    }
+
     /// The next packet.
     pub(crate) fn next(&mut self) -> (SocketAddr, Vec<u8>) {
         let patience = Instant::now() + PATIENCE;
@@ -250,6 +289,23 @@ impl End {
             }
             assert!(Instant::now() < patience, "the last packet never comes");
         }
+    }
+}
+
+/// Takes packets as who decrypts in place does: each is written over and handed on.
+#[derive(Default)]
+pub(crate) struct Inverting {
+    pub(crate) packets: Vec<Vec<u8>>,
+}
+
+impl Placer for Inverting {
+    fn on_packets(&mut self, mut batch: ReceivedBatch<'_>) {
+        let sizes: Vec<_> = batch.packets().map(<[u8]>::len).collect();
+        for packet in batch.packets_mut() {
+            packet.iter_mut().for_each(|byte| *byte = !*byte);
+        }
+        assert!(batch.packets().map(<[u8]>::len).eq(sizes));
+        self.packets.extend(batch.packets().map(<[u8]>::to_vec));
     }
 }
 

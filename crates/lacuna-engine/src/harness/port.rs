@@ -1,14 +1,15 @@
 //! The datapath of a channel in virtual time: what is sent waits to be carried, what has arrived waits
 //! to be received.
 
+#[cfg(unix)]
+use lacuna_burst::EventSources;
 use lacuna_burst::{
     Burst, Capabilities, Datapath, PACKET_BYTES_MAX, Placer, ReceivedBatch, SendError,
+    TrailerOffload,
 };
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-#[cfg(unix)]
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Packets that one call receives at most.
@@ -132,6 +133,8 @@ impl Datapath for Port {
             segmentation_offload: self.lock().is_coalescing,
             receive_coalescing: false,
             congestion_marks: true,
+            timestamps: false,
+            trailer: TrailerOffload::None,
             receive_buffer_bytes: usize::MAX,
         }
     }
@@ -164,16 +167,18 @@ impl Datapath for Port {
     }
 
     fn receive(&mut self, _now_ns: u64, placer: &mut dyn Placer) -> io::Result<usize> {
-        let arrived: Vec<_> = {
+        let mut arrived: Vec<_> = {
             let mut state = self.lock();
             let count = state.arrived.len().min(RECEIVED_MAX);
             state.arrived.drain(..count).collect()
         };
-        for (from, bytes, is_marked) in &arrived {
+        for (from, bytes, is_marked) in &mut arrived {
+            let segment_bytes = bytes.len();
             placer.on_packets(ReceivedBatch {
                 source: from.address(),
+                local: Some(self.place.address().ip()),
                 bytes,
-                segment_bytes: bytes.len(),
+                segment_bytes,
                 congestion_experienced: *is_marked,
                 waited_ns: 0,
             });
@@ -186,13 +191,8 @@ impl Datapath for Port {
     }
 
     #[cfg(unix)]
-    fn event_source(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    #[cfg(unix)]
-    fn second_event_source(&self) -> Option<BorrowedFd<'_>> {
-        None
+    fn event_sources(&self) -> EventSources<'_> {
+        EventSources::none()
     }
 
     fn receive_drops(&self) -> u64 {

@@ -1,47 +1,44 @@
-//! Lone packets: small ones that come one by one to somebody who looks for them all the time.
+//! Small packets that come one by one to somebody who polls: whether the connected socket is read
+//! without what the kernel tells beside a message.
 //!
-//! What the kernel tells beside a message (how large its packets are, how it is marked, when it
-//! came) costs over loopback 0.3 of 2.8 us: 0.13 for the call that could tell it, found or not, 0.1
-//! for the time, the rest for the other two. Of a lone packet little of it is news: it is alone, and
-//! it came just now, since the look before found nothing. So once packets have come like that for a
-//! while, the socket is asked for bytes and nothing else (`recv`). Of a packet that was not waited
-//! for the time is asked afterwards. Marks of congestion are asked for of one packet in sixteen: so
-//! little is in flight that a controller has nothing to take back.
+//! That (how large its packets are, how it is marked, when it came) is hardly news for a lone packet:
+//! it is alone, and it came just now, since the look before found nothing. So after a row of lone
+//! packets the socket is asked for bytes and nothing else (`recv`). For a packet that was not waited
+//! for, the time of arrival is asked for afterwards. Marks of congestion are asked for with one packet
+//! in sixteen: so little is in flight that a controller has nothing to take back.
+//! Measured: M-udp-1.
 //!
 //! Packets that were coalesced cannot be told apart without their size. So coalescing is switched
-//! off meanwhile, and after that the socket is found empty before it is read plainly. What the
-//! kernel has coalesced before and is just about to queue then, in those nanoseconds, is one packet
-//! with a wrong trailer to whoever takes it: a loss.
+//! off meanwhile, and the socket must be found empty afterwards before it is read plainly. What the
+//! kernel is about to queue in those nanoseconds, coalesced before, is one packet with a wrong
+//! trailer to whoever takes it: a loss.
+//!
+//! Pure: what has to be done with the socket's options is answered as a [`Switch`].
 
-use std::net::UdpSocket;
-use std::os::fd::AsFd;
+use super::chooser::{How, Taken};
 
-use super::super::offload::Granted;
-use super::super::syscall;
-
-/// So many are sure to be followed by more: some 0.5 ms of small messages to and fro (a judgement).
+/// A row of so many lone packets is sure to be followed by more: some 0.5 ms of small messages to
+/// and fro (a judgement).
 const SURE: u32 = 64;
 
-/// What a look takes back that found one that was not waited for, or several: a burst is noticed
-/// after some 30. A peer's report goes just before its message, so that of small messages to and fro
-/// one in 15 is no lone one where all is well, and more on a machine that is busy.
+/// What a look takes back that found a packet that was not waited for, or several: a burst is noticed
+/// after some 30. A peer's report goes just before its message, so one in 15 small messages to and
+/// fro is no lone one where all is well, and more on a machine that is busy.
 const DOUBT: u32 = 2;
 
 /// More at once is bulk, which is to be coalesced from its second packet on.
 const SMALL_BYTES: usize = 1024;
 
-/// Longest time between two looks of somebody who looks all the time, and so what the time of a
-/// packet may be wrong by. A look takes some 0.3 us.
+/// Longest time between two looks of somebody who polls, and so the error of a lone packet's time of
+/// arrival. A look takes some 0.3 us.
 const POLLED_NS: u64 = 2_000;
 
 /// Packets in a row that are read plainly before one is read with its mark (a judgement).
 const PLAIN_ROW: u32 = 15;
 
-/// How the packets of one socket come; see the module's text.
-#[derive(Debug)]
-pub(in crate::udp) struct Lone {
-    /// What the socket has, unless `is_on`.
-    granted: Granted,
+/// How the packets of the connected socket come; see the module's text.
+#[derive(Debug, Default)]
+pub(super) struct SmallPackets {
     /// Goes up with lone packets and down with others, up to [`SURE`].
     score: u32,
     is_on: bool,
@@ -49,114 +46,154 @@ pub(in crate::udp) struct Lone {
     empty_ns: Option<u64>,
     /// Looks that found something since the last that asked for marks.
     plain: u32,
-    /// Among lone packets: whether the next one's mark is told.
+    /// While on: whether the kernel tells marks.
     tells_marks: bool,
 }
 
-/// How to look at the socket.
+/// What to change of the socket's options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::udp) enum Look {
-    /// For any number of packets, and all that there is to know of them.
-    Whole,
-    /// For one packet and its mark.
-    Marked,
-    /// For one packet. It came just now.
-    Plain,
-    /// For one packet, and when it came.
-    Timed,
+pub(in crate::udp) enum Switch {
+    /// Nothing is told beside a message any more. If the socket turns out not to be empty then, all
+    /// is told again, and [`Chooser::on_switch_failed`](super::Chooser::on_switch_failed) called.
+    ToPlain,
+    /// All is told beside each message.
+    ToWhole,
+    /// Marks alone are told, or not.
+    Marks(bool),
 }
 
-impl Lone {
-    pub(in crate::udp) fn new(granted: Granted) -> Self {
-        Self { granted, score: 0, is_on: false, empty_ns: None, plain: 0, tells_marks: false }
-    }
-
+impl SmallPackets {
     /// Whether packets come one by one.
-    pub(in crate::udp) fn is_on(&self) -> bool {
+    pub(super) fn is_on(&self) -> bool {
         self.is_on
     }
 
-    pub(in crate::udp) fn look(&self, now_ns: u64) -> Look {
+    pub(super) fn how(&self, now_ns: u64) -> How {
         match (self.is_on, self.is_awaited(now_ns)) {
-            (false, _) => Look::Whole,
-            (true, false) => Look::Timed,
-            (true, true) if self.plain < PLAIN_ROW => Look::Plain,
-            (true, true) => Look::Marked,
+            (false, _) => How::Whole,
+            (true, false) => How::Timed,
+            (true, true) if self.plain < PLAIN_ROW => How::Plain,
+            (true, true) => How::Marked,
         }
     }
 
-    /// Somebody looks all the time, and found nothing so far.
+    /// Somebody polls, and found nothing so far.
     fn is_awaited(&self, now_ns: u64) -> bool {
         self.empty_ns.is_some_and(|empty_ns| now_ns.saturating_sub(empty_ns) <= POLLED_NS)
     }
 
-    /// A look at `socket` found nothing.
-    pub(in crate::udp) fn on_empty(&mut self, now_ns: u64, socket: &UdpSocket) {
+    /// A look found nothing.
+    pub(super) fn on_empty(&mut self, now_ns: u64) -> Option<Switch> {
         self.empty_ns = Some(now_ns);
         if self.score == SURE && !self.is_on {
-            self.switch_on(socket);
+            (self.is_on, self.plain, self.tells_marks) = (true, 0, false);
+            return Some(Switch::ToPlain);
         }
         // Now that nothing is there that would wait for it.
         let tells_marks = self.plain >= PLAIN_ROW;
-        if self.is_on && tells_marks != self.tells_marks {
-            self.tells_marks = tells_marks;
-            self.tell_marks(socket, tells_marks);
+        if !self.is_on || tells_marks == self.tells_marks {
+            return None;
         }
+        self.tells_marks = tells_marks;
+        Some(Switch::Marks(tells_marks))
     }
 
-    /// A look at `socket` found so many packets, of so many bytes together.
-    pub(in crate::udp) fn on_packets(
-        &mut self,
-        now_ns: u64,
-        socket: &UdpSocket,
-        look: Look,
-        (packets, bytes): (usize, usize),
-    ) {
+    /// A look found something.
+    pub(super) fn on_packets(&mut self, now_ns: u64, how: How, taken: Taken) -> Option<Switch> {
         // Marks are told beside one packet in a row.
-        self.plain = if look == Look::Marked { 0 } else { self.plain.saturating_add(1) };
+        self.plain = if how == How::Marked { 0 } else { self.plain.saturating_add(1) };
         let is_awaited = self.is_awaited(now_ns);
         self.empty_ns = None;
-        self.score = match bytes <= SMALL_BYTES {
-            true if packets == 1 && is_awaited => SURE.min(self.score + 1),
+        self.score = match taken.bytes <= SMALL_BYTES {
+            true if taken.packets == 1 && is_awaited => SURE.min(self.score + 1),
             true => self.score.saturating_sub(DOUBT),
             false => 0,
         };
-        if self.score == 0 && self.is_on {
-            self.is_on = false;
-            self.tell(socket, true);
+        if self.score > 0 || !self.is_on {
+            return None;
         }
+        self.is_on = false;
+        Some(Switch::ToWhole)
     }
 
-    #[cold]
-    fn switch_on(&mut self, socket: &UdpSocket) {
-        self.tell(socket, false);
-        (self.plain, self.tells_marks) = (0, false);
-        self.is_on = syscall::is_empty(socket.as_fd());
-        if !self.is_on {
-            self.tell(socket, true);
-            self.score = 0;
-        }
+    /// The socket was not empty when the last switch was made.
+    pub(super) fn on_switch_failed(&mut self) {
+        (self.is_on, self.score) = (false, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOOK_NS: u64 = 300;
+
+    /// One packet after a look that found nothing; what was to be switched.
+    fn lone(small: &mut SmallPackets, now_ns: &mut u64) -> Vec<Switch> {
+        let mut switches = Vec::from_iter(small.on_empty(*now_ns));
+        *now_ns += LOOK_NS;
+        let taken = Taken { packets: 1, bytes: 100, is_drained: true };
+        switches.extend(small.on_packets(*now_ns, small.how(*now_ns), taken));
+        switches
     }
 
-    /// Switches what costs time beside each message. The kernel refuses nothing here that it has
-    /// granted before. When a message came it still notes, for whoever asks for it.
-    #[cold]
-    fn tell(&self, socket: &UdpSocket, is_on: bool) {
-        let set = |level, name| syscall::set_option(socket.as_fd(), level, name, i32::from(is_on));
-        if self.granted.coalescing {
-            let _ = set(libc::SOL_UDP, libc::UDP_GRO);
+    fn on(now_ns: &mut u64) -> SmallPackets {
+        let mut small = SmallPackets::default();
+        for _ in 0..SURE {
+            assert_eq!(lone(&mut small, now_ns), []);
+            assert_eq!(small.how(*now_ns), How::Whole);
         }
-        let _ = set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS);
-        self.tell_marks(socket, is_on);
+        assert_eq!(lone(&mut small, now_ns), [Switch::ToPlain]);
+        small
     }
 
-    fn tell_marks(&self, socket: &UdpSocket, is_on: bool) {
-        let set = |level, name| syscall::set_option(socket.as_fd(), level, name, i32::from(is_on));
-        if self.granted.marks_v4 {
-            let _ = set(libc::IPPROTO_IP, libc::IP_RECVTOS);
+    #[test]
+    fn a_row_of_lone_packets_switches_and_bulk_switches_back_at_once() {
+        let mut now_ns = 0;
+        let mut small = on(&mut now_ns);
+        assert!(small.is_on());
+        let bulk = Taken { packets: 1, bytes: SMALL_BYTES + 1, is_drained: true };
+        assert_eq!(small.on_packets(now_ns, How::Plain, bulk), Some(Switch::ToWhole));
+        assert!(!small.is_on());
+        assert_eq!(small.on_packets(now_ns, How::Whole, bulk), None);
+    }
+
+    #[test]
+    fn several_small_packets_in_a_row_switch_back() {
+        let mut now_ns = 0;
+        let mut small = on(&mut now_ns);
+        let follows = Taken { packets: 1, bytes: 100, is_drained: false };
+        let looks = (1..).find(|_| small.on_packets(now_ns, How::Timed, follows).is_some());
+        assert_eq!(looks, Some(SURE / DOUBT));
+    }
+
+    #[test]
+    fn one_packet_in_sixteen_is_read_with_its_mark_which_the_kernel_tells_then() {
+        let mut now_ns = 0;
+        let mut small = on(&mut now_ns);
+        let mut marked = 0;
+        for _ in 0..160 {
+            let switches = lone(&mut small, &mut now_ns);
+            marked += u32::from(switches.contains(&Switch::Marks(true)));
         }
-        if self.granted.marks_v6 {
-            let _ = set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS);
-        }
+        assert_eq!(marked, 10);
+    }
+
+    #[test]
+    fn a_packet_that_nobody_polled_for_is_asked_for_its_time() {
+        let mut now_ns = 0;
+        let mut small = on(&mut now_ns);
+        assert_eq!(small.on_empty(now_ns), None);
+        assert_eq!(small.how(now_ns + POLLED_NS), How::Plain);
+        assert_eq!(small.how(now_ns + POLLED_NS + 1), How::Timed);
+    }
+
+    #[test]
+    fn a_socket_that_was_not_empty_is_read_as_before() {
+        let mut now_ns = 0;
+        let mut small = on(&mut now_ns);
+        small.on_switch_failed();
+        assert_eq!(small.how(now_ns), How::Whole);
+        assert_eq!(lone(&mut small, &mut now_ns), [], "not at once again");
     }
 }
