@@ -1,5 +1,5 @@
-//! What the kernel knows of the way under a TCP connection: how long a round trip takes and which
-//! packets pass both ends' links; and how soon it repairs what is lost there.
+//! What TCP has measured of a path (`TCP_INFO`): its round trip and the packet size that both ends'
+//! links take; and the shortest retransmission timeout of a TCP connection.
 //!
 //! A connection's control channel is TCP, and its handshake has measured both by the time that the
 //! first packet of anything else could leave. The packet size is that of the longest segment: both

@@ -1,4 +1,4 @@
-//! Which process made something.
+//! Fork detection: which process made an object.
 //!
 //! A child made by `fork` has a copy of the memory, shares the open descriptors with its parent, and
 //! has none of the parent's threads but the one that forked. So what it has inherited is of no use to

@@ -1,4 +1,4 @@
-//! UDP by the standard library alone: one packet a call, copied together first.
+//! UDP by the standard library alone: one packet a call, copied into one buffer first.
 //!
 //! It runs anywhere, and it is the reference against which the offloads are tested.
 

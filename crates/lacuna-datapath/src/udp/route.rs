@@ -1,4 +1,4 @@
-//! What the kernel knows of the route to a peer: how long a packet may be.
+//! The path MTU that the kernel knows of the route to a peer.
 //!
 //! That is the first hop's, or less where a router further on has said by ICMP that a packet was too
 //! long for what lies behind it (RFC 1191, RFC 8201). The kernel keeps it by destination, for ten

@@ -1,4 +1,4 @@
-//! Cutting a burst into messages that the kernel can segment.
+//! Cuts a burst into messages that the kernel can segment (GSO).
 //!
 //! `UDP_SEGMENT` cuts a message into packets of one size, the last of which may be shorter. So a
 //! message takes a maximal run of packets of one size, plus one shorter packet if that comes next,

@@ -1,5 +1,5 @@
-//! Making and binding the socket, the same for every kind of UDP datapath, and the two faces of an
-//! IPv4 address on a socket that speaks both protocols.
+//! Makes and binds sockets, the same for every kind of UDP datapath, and converts addresses of IPv4
+//! to the mapped form that a socket of both protocols uses, and back.
 
 use std::io;
 #[cfg(target_os = "linux")]
