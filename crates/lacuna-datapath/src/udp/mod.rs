@@ -62,8 +62,8 @@ pub struct UdpConfig {
     /// The class of service of all packets. Only Linux says so.
     pub dscp: Dscp,
     /// Whether a peer that receives nearly all packets gets a connected socket, which makes each
-    /// packet to it cheaper. Its packets have IP identifications that count up. Linux only, with
-    /// offloads.
+    /// packet to it cheaper. Its packets have IP identifications that count up. Receive batching and
+    /// plain reads of small packets come with it. Linux only, with offloads.
     pub connects_peer: bool,
     /// Whether [`ReceivedBatch::local`](crate::ReceivedBatch::local) is filled in. Linux only, except
     /// for a socket that is bound to one address.
