@@ -1,8 +1,10 @@
 //! Quantities as people write them: `64MiB`, `1gbit`, `25ms`, `1e-3`.
 //!
-//! A wrong one is answered with what would be right, in one line.
+//! A wrong one is answered with what would be right, in one line. How quantities are shown is in
+//! `lacuna-units`.
 
 use lacuna::ConnectionConfig;
+pub(crate) use lacuna_units::{show_bytes, show_count, show_rate, show_time};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -186,54 +188,6 @@ fn whole(value: f64, what: &str) -> Result<u64, String> {
     Ok(value.round() as u64)
 }
 
-/// Bytes for people: `64 MiB`.
-pub(crate) fn show_bytes(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    for unit in ["B", "KiB", "MiB", "GiB"] {
-        // What rounds to 1024 is one of the next.
-        if value < 1023.995 {
-            return format!("{} {unit}", trimmed(value));
-        }
-        value /= 1024.0;
-    }
-    format!("{} TiB", trimmed(value))
-}
-
-/// A time for people: `25 ms`.
-pub(crate) fn show_time(seconds: f64) -> String {
-    let (value, unit) = match seconds {
-        s if s >= 100.0 * 3600.0 => (s / (24.0 * 3600.0), "days"),
-        s if s >= 100.0 * 60.0 => (s / 3600.0, "h"),
-        s if s >= 100.0 => (s / 60.0, "min"),
-        s if s >= 1.0 => (s, "s"),
-        s if s >= 1e-3 => (s * 1e3, "ms"),
-        s => (s * 1e6, "us"),
-    };
-    format!("{} {unit}", trimmed(value))
-}
-
-/// A number of things for people: `1 run`, `5 runs`.
-pub(crate) fn show_count(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-/// A rate for people: `1 Gbit/s`.
-pub(crate) fn show_rate(bits_per_s: f64) -> String {
-    let (value, unit) = match bits_per_s {
-        rate if rate >= 1e12 => (rate / 1e12, "Tbit/s"),
-        rate if rate >= 1e9 => (rate / 1e9, "Gbit/s"),
-        rate if rate >= 1e6 => (rate / 1e6, "Mbit/s"),
-        rate if rate >= 1e3 || rate == 0.0 => (rate / 1e3, "kbit/s"),
-        rate => (rate, "bit/s"),
-    };
-    format!("{} {unit}", trimmed(value))
-}
-
-fn trimmed(value: f64) -> String {
-    let text = format!("{value:.2}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,29 +243,5 @@ mod tests {
         ] {
             assert!(error.contains(part) && !error.contains('\n'), "{error}");
         }
-    }
-
-    #[test]
-    fn quantities_are_shown_shortly() {
-        assert_eq!(show_bytes(64 << 20), "64 MiB");
-        assert_eq!(show_bytes(1500), "1.46 KiB");
-        assert_eq!(show_bytes((1 << 20) - 1), "1 MiB");
-        assert_eq!(show_bytes((1 << 20) - 1000), "1023.02 KiB");
-        assert_eq!(show_rate(1e9), "1 Gbit/s");
-        assert_eq!(show_rate(5.0), "5 bit/s");
-        assert_eq!(show_rate(0.0), "0 kbit/s");
-        assert_eq!(show_rate(2e15), "2000 Tbit/s");
-        for (seconds, text) in [
-            (0.025, "25 ms"),
-            (3e-6, "3 us"),
-            (7.5, "7.5 s"),
-            (600.0, "10 min"),
-            (7200.0, "2 h"),
-            (864_000.0, "10 days"),
-        ] {
-            assert_eq!(show_time(seconds), text);
-        }
-        assert_eq!(show_count(1, "run"), "1 run");
-        assert_eq!(show_count(0, "run"), "0 runs");
     }
 }

@@ -1,18 +1,14 @@
 //! `lacuna model`: the completion time of one message under one scheme.
 
-use super::{OVERHEAD_BYTES, Z_99, arguments, auto};
+use super::{LossPerName, arguments};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::units;
 use clap::{Args, ValueEnum};
-use lacuna_model::monte_carlo::{
-    CodedSampler, RepeatSampler, Sample, Samples, SerializedSampler, StreamedSampler,
+use lacuna_planner::{
+    CodeKind, CodeQuestion, CompletionAnswer, CompletionError, CompletionQuestion, Draws,
+    Reliability, completion,
 };
-use lacuna_model::{
-    BestEffort, Code, Completion, EcConfig, ErasureCoding, Framing, Loss, Path, Random,
-    RepairTiming, SelectiveRepeat, StreamedCoding, TailCoding, Transfer,
-};
-use serde::Serialize;
 
 /// Compute how long a message takes over a long, lossy path, by the model of SDR-RDMA 4.2
 ///
@@ -79,8 +75,8 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_parser = arguments::rtt_s, required_if_eq("mode", "best-effort"))]
     deadline: Option<f64>,
     /// What --loss counts: chunks whatever their length (4.2.1), or packets (5.4.2)
-    #[arg(long, value_enum, default_value_t = LossPer::Chunk)]
-    loss_per: LossPer,
+    #[arg(long, value_enum, default_value_t = LossPerName::Chunk)]
+    loss_per: LossPerName,
     /// Payload bytes per packet
     #[arg(long, default_value = "4096", value_name = "SIZE", value_parser = units::packet_bytes)]
     mtu: u32,
@@ -124,210 +120,71 @@ enum CodeName {
     Xor,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum LossPer {
-    Chunk,
-    Packet,
-}
-
-/// The result; the fields that a mode does not have are null.
-#[derive(Debug, Serialize)]
-struct Answer {
-    chunks: u64,
-    ideal_s: f64,
-    mean_s: f64,
-    p50_s: f64,
-    p99_s: f64,
-    p999_s: f64,
-    p_fallback: Option<f64>,
-    mean_paper_formula_s: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<UsedCode>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tail: Option<Tail>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    missing: Option<Missing>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    monte_carlo: Option<Drawn>,
-}
-
-/// The code of each submessage but a shorter last one.
-#[derive(Debug, Serialize)]
-struct UsedCode {
-    k: u32,
-    m: u32,
-    /// The message has fewer chunks than the code that was asked for.
-    is_shortened: bool,
-}
-
-/// What the mode auto does about the end of the message.
-#[derive(Debug, Serialize)]
-struct Tail {
-    packets: u64,
-    /// Chunks per submessage of 32.
-    parity: u32,
-    repair_copies: u32,
-    #[serde(skip)]
-    what: String,
-}
-
-/// What best effort leaves out, as fractions of the message.
-#[derive(Debug, Serialize)]
-struct Missing {
-    mean: f64,
-    p99: f64,
-    p999: f64,
-    p_complete: f64,
-}
-
-/// The draws beside the exact values, with 99 % confidence intervals.
-#[derive(Debug, Serialize)]
-struct Drawn {
-    trials: usize,
-    mean_s: f64,
-    mean_interval_s: (f64, f64),
-    p99_s: f64,
-    p99_interval_s: (f64, f64),
-    p999_s: f64,
-    p999_interval_s: (f64, f64),
-}
-
 pub(crate) fn run(args: &ModelArgs, output: Output) -> Result<(), Failure> {
-    let answer = answer(args)?;
+    let answer = completion(&args.question())?;
     if output.json { output.object(&answer) } else { output.line(&render(&answer)) }
 }
 
-fn answer(args: &ModelArgs) -> Result<Answer, Failure> {
-    if args.trials > 0 && args.mode == ModeName::Auto {
-        return Err(Failure::Usage(
-            "--trials draws sr, ec and best-effort: of auto there is the exact distribution alone"
-                .into(),
-        ));
-    }
-    if args.trials > 0 && args.wire_time && args.burst.is_some() {
-        return Err(Failure::Usage(
-            "--trials draws no bursts on a link that repairs share: leave out --wire-time".into(),
-        ));
-    }
-    let transfer = transfer(args)?;
-    let timing = RepairTiming { rto_rtts: args.rto_rtts, wire_time: args.wire_time };
-    match args.mode {
-        ModeName::Sr => {
-            let model = SelectiveRepeat::new(&transfer, timing)?;
-            let drawn = if args.wire_time {
-                draw(args, &SerializedSampler::new(&transfer, timing)?)
-            } else {
-                draw(args, &RepeatSampler::new(&transfer, timing)?)
-            };
-            Ok(Answer { monte_carlo: drawn, ..of(&transfer, &model) })
+impl ModelArgs {
+    fn question(&self) -> CompletionQuestion {
+        CompletionQuestion {
+            reliability: self.reliability(),
+            rate_bits_per_s: self.rate,
+            rtt_s: self.rtt,
+            loss: self.loss,
+            loss_per: self.loss_per.loss_per(),
+            size_bytes: self.size,
+            chunk_bytes: self.chunk,
+            packet_bytes: self.mtu,
+            rto_rtts: self.rto_rtts,
+            burst_packets: self.burst,
+            correlation: self.correlation,
+            has_headers: self.headers,
+            wire_time: self.wire_time,
+            draws: (self.trials > 0).then_some(Draws { trials: self.trials, seed: self.seed }),
         }
-        ModeName::Ec => {
-            let code = match args.code {
-                CodeName::Mds => Code::mds(args.k, args.m),
-                CodeName::Xor => Code::xor(args.k, args.m),
-            }?;
-            let short = code.shortened_to(transfer.chunks());
-            let used = UsedCode { k: short.k(), m: short.m(), is_shortened: short != code };
-            let config =
-                EcConfig { code, beta: args.beta, fallback: timing, early_ack: args.early_ack };
-            let model = ErasureCoding::new(&transfer, config)?;
-            if args.streamed {
-                let streamed = StreamedCoding::new(&transfer, code, timing)?;
-                return Ok(Answer {
-                    code: Some(used),
-                    p_fallback: Some(streamed.fallback_probability()),
-                    mean_paper_formula_s: Some(model.mean_paper_formula_s()),
-                    monte_carlo: draw(args, &StreamedSampler::new(&transfer, code, timing)?),
-                    ..of(&transfer, &streamed)
-                });
+    }
+
+    fn reliability(&self) -> Reliability {
+        match self.mode {
+            ModeName::Sr => Reliability::Repeat,
+            ModeName::Ec => Reliability::Code(CodeQuestion {
+                kind: match self.code {
+                    CodeName::Mds => CodeKind::Mds,
+                    CodeName::Xor => CodeKind::Xor,
+                },
+                k: self.k,
+                m: self.m,
+                beta: self.beta,
+                early_ack: self.early_ack,
+                streamed: self.streamed,
+            }),
+            ModeName::Auto => Reliability::Auto,
+            // The command line is not taken without one.
+            ModeName::BestEffort => {
+                Reliability::BestEffort { deadline_s: self.deadline.unwrap_or(f64::NAN) }
             }
-            Ok(Answer {
-                code: Some(used),
-                p_fallback: Some(model.fallback_probability()),
-                mean_paper_formula_s: Some(model.mean_paper_formula_s()),
-                monte_carlo: draw(args, &CodedSampler::new(&transfer, config)?),
-                ..of(&transfer, &model)
-            })
-        }
-        ModeName::Auto => {
-            let model = TailCoding::new(&transfer, &auto::mode(args.mtu)?)?;
-            let (question, choice) = (*model.question(), model.choice());
-            let tail = Tail {
-                packets: question.tail_packets,
-                parity: choice.parity,
-                repair_copies: choice.repair_copies,
-                what: auto::describe(&[(question, choice)]),
-            };
-            let p_fallback = model.fallback_probability();
-            Ok(Answer { tail: Some(tail), p_fallback, ..of(&transfer, &model) })
-        }
-        ModeName::BestEffort => {
-            let model = BestEffort::new(&transfer, args.deadline.unwrap_or(f64::NAN))?;
-            let missing = Missing {
-                mean: model.missing_mean(),
-                p99: model.missing_quantile(0.99),
-                p999: model.missing_quantile(0.999),
-                p_complete: model.complete_probability(),
-            };
-            Ok(Answer { missing: Some(missing), ..of(&transfer, &model) })
         }
     }
 }
 
-fn transfer(args: &ModelArgs) -> Result<Transfer, Failure> {
-    let loss = match (args.burst, args.correlation, args.loss_per) {
-        (Some(_), _, _) if args.loss == 0.0 => Loss::PerPacket(0.0),
-        (Some(packets), _, _) => Loss::bursts(args.loss, packets)?,
-        (None, Some(correlation), _) => Loss::Correlated { loss: args.loss, correlation },
-        (None, None, LossPer::Chunk) => Loss::PerChunk(args.loss),
-        (None, None, LossPer::Packet) => Loss::PerPacket(args.loss),
-    };
-    let path = Path { rate_bits_per_s: args.rate, rtt_s: args.rtt, loss };
-    let framing = Framing {
-        chunk_bytes: match args.mode {
-            ModeName::Auto => args.mtu.into(),
-            _ => args.chunk,
-        },
-        packet_bytes: args.mtu.into(),
-        overhead_bytes: if args.headers { OVERHEAD_BYTES } else { 0 },
-    };
-    Ok(Transfer::new(&path, &framing, args.size)?)
-}
-
-fn of(transfer: &Transfer, model: &impl Completion) -> Answer {
-    Answer {
-        chunks: transfer.chunks(),
-        ideal_s: transfer.ideal_s(),
-        mean_s: model.mean_s(),
-        p50_s: model.quantile_s(0.5),
-        p99_s: model.quantile_s(0.99),
-        p999_s: model.quantile_s(0.999),
-        p_fallback: None,
-        mean_paper_formula_s: None,
-        code: None,
-        tail: None,
-        missing: None,
-        monte_carlo: None,
+impl From<CompletionError> for Failure {
+    fn from(error: CompletionError) -> Self {
+        Self::Usage(match error {
+            CompletionError::AutoIsNotDrawn => {
+                "--trials draws sr, ec and best-effort: of auto there is the exact distribution alone"
+                    .to_owned()
+            }
+            CompletionError::BurstsAreNotDrawn => {
+                "--trials draws no bursts on a link that repairs share: leave out --wire-time"
+                    .to_owned()
+            }
+            error => error.to_string(),
+        })
     }
 }
 
-fn draw(args: &ModelArgs, sampler: &impl Sample) -> Option<Drawn> {
-    if args.trials == 0 {
-        return None;
-    }
-    let samples = Samples::draw(sampler, args.trials as usize, &mut Random::new(args.seed));
-    Some(Drawn {
-        trials: samples.count(),
-        mean_s: samples.mean_s(),
-        mean_interval_s: samples.mean_interval_s(Z_99),
-        p99_s: samples.quantile_s(0.99),
-        p99_interval_s: samples.quantile_interval_s(0.99, Z_99),
-        p999_s: samples.quantile_s(0.999),
-        p999_interval_s: samples.quantile_interval_s(0.999, Z_99),
-    })
-}
-
-fn render(answer: &Answer) -> String {
+fn render(answer: &CompletionAnswer) -> String {
     let mut lines = vec![
         format!("chunks         {}", answer.chunks),
         format!("ideal          {}", time(answer.ideal_s)),
@@ -379,35 +236,4 @@ fn render(answer: &Answer) -> String {
 /// Milliseconds, with the digits that a microsecond needs.
 fn time(seconds: f64) -> String {
     format!("{:>12.4} ms", seconds * 1e3)
-}
-
-#[cfg(test)]
-mod tests {
-    use lacuna::Layout;
-    use lacuna_model::{Code, CodeKind};
-
-    #[test]
-    fn a_short_submessage_has_the_transports_parity() {
-        for (kind, k, m) in [
-            (CodeKind::Mds, 32, 8),
-            (CodeKind::Mds, 32, 1),
-            (CodeKind::Xor, 32, 12),
-            (CodeKind::Xor, 7, 3),
-        ] {
-            let transports = match kind {
-                CodeKind::Mds => lacuna_code::Code::mds(k as usize, m as usize),
-                CodeKind::Xor => lacuna_code::Code::xor(k as usize, m as usize),
-            };
-            let layout = Layout::new(transports.expect("a code"), 1, 1 << 16).expect("a layout");
-            let code = Code::new(kind, k, m).expect("a code");
-            for chunks in 1..=k {
-                let short = code.shortened_to(chunks.into());
-                assert_eq!(
-                    (short.k(), short.m()),
-                    (chunks, layout.parity_chunks(chunks)),
-                    "{code:?}"
-                );
-            }
-        }
-    }
 }

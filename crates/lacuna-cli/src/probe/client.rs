@@ -10,7 +10,7 @@ use crate::capture::{Capture, Captures};
 use crate::failure::{Ending, Failure};
 use crate::output::{Output, conclude};
 use crate::units::{show_bytes, show_rate, show_time};
-use crate::{interrupt, planner, purpose, reach, upfront};
+use crate::{interrupt, purpose, reach, upfront};
 use lacuna::Wrap;
 use lacuna::address::show;
 use lacuna_probe::{Client, ClientConfig, ClientError};
@@ -65,7 +65,7 @@ fn tell_csv(args: &ClientArgs, report: &Report, output: Output) -> Result<(), Fa
 fn tell_plot(args: &ClientArgs, report: &Report, output: Output) -> Result<(), Failure> {
     let Some(path) = &args.plot else { return Ok(()) };
     let title = format!("Drop rates to {}, {}", args.host, report.describe_trials());
-    planner::draw_drops(path, &title, &report.drops(), &[])?;
+    lacuna_planner::draw_drops(path, &title, &report.drops(), &[])?;
     output.note(&format!("plot: {}", path.display()));
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! [`TICKS_MAX`]: multiples of 1, 2 or 5 on a linear axis, whole numbers where things are counted, powers of
 //! ten (and 2 and 5 times them where they are few) or of two on a logarithmic one.
 
-use crate::units;
+use lacuna_units as units;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ const DECADES_ENOUGH: f64 = 3.5;
 
 /// An axis.
 #[derive(Debug, Clone)]
-pub(in crate::planner) struct Axis {
+pub(crate) struct Axis {
     pub(super) description: String,
     kind: Kind,
     label: fn(f64) -> String,
@@ -37,27 +37,27 @@ enum Kind {
 }
 
 impl Axis {
-    pub(in crate::planner) fn linear(description: &str) -> Self {
+    pub(crate) fn linear(description: &str) -> Self {
         Self::new(description, Kind::Linear, plain)
     }
 
     /// Times over the shortest one possible: the axis begins at 1.
-    pub(in crate::planner) fn ratio(description: &str) -> Self {
+    pub(crate) fn ratio(description: &str) -> Self {
         Self::new(description, Kind::Ratio, plain)
     }
 
     /// A number of things.
-    pub(in crate::planner) fn count(description: &str) -> Self {
+    pub(crate) fn count(description: &str) -> Self {
         Self::new(description, Kind::Count, plain)
     }
 
     /// Logarithmic, with ticks at powers of ten.
-    pub(in crate::planner) fn log(description: &str, label: fn(f64) -> String) -> Self {
+    pub(crate) fn log(description: &str, label: fn(f64) -> String) -> Self {
         Self::new(description, Kind::Decades, label)
     }
 
     /// Logarithmic, with ticks at powers of two: sizes, and numbers that double.
-    pub(in crate::planner) fn doubling(description: &str, label: fn(f64) -> String) -> Self {
+    pub(crate) fn doubling(description: &str, label: fn(f64) -> String) -> Self {
         Self::new(description, Kind::Doublings, label)
     }
 
@@ -171,18 +171,18 @@ impl Ranged for Scale {
 }
 
 /// A number for an axis.
-pub(in crate::planner) fn plain(value: f64) -> String {
+pub(crate) fn plain(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// A power of ten for an axis.
-pub(in crate::planner) fn power(value: f64) -> String {
+pub(crate) fn power(value: f64) -> String {
     format!("{value:.0e}")
 }
 
 /// A size for an axis.
-pub(in crate::planner) fn size(bytes: f64) -> String {
+pub(crate) fn size(bytes: f64) -> String {
     units::show_bytes(bytes.round() as u64)
 }
 

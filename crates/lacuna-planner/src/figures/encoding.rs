@@ -3,9 +3,10 @@
 
 use super::setup::RATE_BITS_PER_S;
 use super::{Csv, Figure, Headline};
-use crate::failure::Failure;
-use crate::planner::chart::{Axis, Chart, Drawing, Series};
-use crate::units::{show_bytes, show_count};
+use crate::chart::{Axis, Chart, Drawing, Series};
+use crate::error::{FigureError, MeasurementError};
+use crate::measurement::{read_text, refused};
+use lacuna_units::{show_bytes, show_count};
 use serde::Deserialize;
 use std::path::Path;
 
@@ -26,11 +27,9 @@ struct Row {
 /// The paper's, at which parity is hidden behind the link.
 const LINK_GBYTE_PER_S: f64 = RATE_BITS_PER_S / 8e9;
 
-pub(super) fn figure_11(file: Option<&Path>, svg: &Path) -> Result<Figure, Failure> {
-    let Some(file) = file else {
-        return Err(Failure::Usage("figure 11 needs --ec-bench FILE".to_owned()));
-    };
-    let rows = read(file)?;
+pub(super) fn figure_11(file: Option<&Path>, svg: &Path) -> Result<Figure, FigureError> {
+    let file = file.ok_or(FigureError::NotMeasured { number: 11 })?;
+    let rows = read(file).map_err(|source| FigureError::Measurement { number: 11, source })?;
     let mut csv = Csv::new("code,engine,k,m,chunk_bytes,size_bytes,threads,gbit_per_s");
     let mut series: Vec<Series> = Vec::new();
     for row in &rows {
@@ -106,18 +105,14 @@ fn cores(rows: &[Row], code: &str) -> Option<String> {
     ))
 }
 
-fn read(path: &Path) -> Result<Vec<Row>, Failure> {
-    let text = crate::planner::read_text(path)?;
+fn read(path: &Path) -> Result<Vec<Row>, MeasurementError> {
+    let text = read_text(path)?;
     let rows: Result<Vec<Row>, _> = serde_json::Deserializer::from_str(&text).into_iter().collect();
-    let advice = "give what lacuna ec-bench --json wrote";
-    let rows = rows.map_err(|error| {
-        Failure::Usage(format!("--ec-bench {}: {error}: {advice}", path.display()))
-    })?;
+    let rows = rows.map_err(|error| refused(path, error))?;
     let rows: Vec<Row> =
         rows.into_iter().filter(|row| row.op == "encode" && row.code != "copy").collect();
     if rows.is_empty() {
-        let path = path.display();
-        return Err(Failure::Usage(format!("--ec-bench {path}: no encoding in it: {advice}")));
+        return Err(refused(path, "no encoding in it"));
     }
     Ok(rows)
 }

@@ -3,10 +3,11 @@
 //! A file holds JSON objects, one behind the other as runs were appended, or the rows of `--csv`.
 
 use super::{Csv, Figure, Headline};
-use crate::failure::Failure;
-use crate::planner::boxes::{self, Drops, Spread};
-use crate::units::{show_bytes, show_count};
+use crate::drops::{Drops, Spread, draw_drops};
+use crate::error::{FigureError, MeasurementError};
+use crate::measurement::{read_text, refused};
 use lacuna_probe::estimate::CONFIDENCE;
+use lacuna_units::{show_bytes, show_count};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
@@ -35,10 +36,11 @@ impl From<Trial> for Drops {
     }
 }
 
-pub(super) fn figure_2(files: &[PathBuf], svg: &Path) -> Result<Figure, Failure> {
+pub(super) fn figure_2(files: &[PathBuf], svg: &Path) -> Result<Figure, FigureError> {
     let mut drops = Vec::new();
     for file in files {
-        drops.extend(read(file)?);
+        let read = read(file);
+        drops.extend(read.map_err(|source| FigureError::Measurement { number: 2, source })?);
     }
     let spreads = Spread::all(&drops);
     let mut csv = Csv::new(
@@ -72,7 +74,7 @@ pub(super) fn figure_2(files: &[PathBuf], svg: &Path) -> Result<Figure, Failure>
         ours: describe(&spreads),
     }];
     let title = "Figure 2: drop rates by payload size".to_owned();
-    boxes::draw(svg, &title, &drops, &Headline::notes(&headlines))?;
+    draw_drops(svg, &title, &drops, &Headline::notes(&headlines))?;
     Ok(Figure { number: 2, headlines, csv })
 }
 
@@ -111,19 +113,14 @@ fn describe(spreads: &[Spread]) -> String {
     parts.join("; ")
 }
 
-fn read(path: &Path) -> Result<Vec<Drops>, Failure> {
-    let text = crate::planner::read_text(path)?;
+fn read(path: &Path) -> Result<Vec<Drops>, MeasurementError> {
+    let text = read_text(path)?;
     let drops = if text.trim_start().starts_with('{') { json(&text) } else { rows(&text) };
     match drops {
         Ok(drops) if drops.is_empty() => Err("there is no trial in it".to_owned()),
         drops => drops,
     }
-    .map_err(|reason| {
-        Failure::Usage(format!(
-            "--probe {}: {reason}: give what lacuna probe client wrote with --json or --csv",
-            path.display()
-        ))
-    })
+    .map_err(|reason| refused(path, reason))
 }
 
 fn json(text: &str) -> Result<Vec<Drops>, String> {

@@ -7,10 +7,9 @@
 
 use super::setup::{MIB, Setup};
 use super::{Csv, Figure, Headline};
-use crate::failure::Failure;
-use crate::planner::Z_99;
-use crate::planner::chart::{Axis, Chart, Drawing, Series, power};
-use crate::units;
+use crate::Z_99;
+use crate::chart::{Axis, Chart, Drawing, Series, power};
+use crate::error::FigureError;
 use lacuna_model::collective::{
     Narrow, lockstep_ring_allreduce, ring_allreduce_until, ring_stages,
 };
@@ -18,6 +17,7 @@ use lacuna_model::monte_carlo::{RepeatSampler, Sample, SubmessageSampler};
 use lacuna_model::{
     Code, Completion, EcConfig, ErasureCoding, Random, RepairTiming, SelectiveRepeat,
 };
+use lacuna_units as units;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -85,7 +85,7 @@ impl Times {
     }
 }
 
-pub(super) fn figure_13(setup: &Setup, svg: &Path, trials: Trials) -> Result<Figure, Failure> {
+pub(super) fn figure_13(setup: &Setup, svg: &Path, trials: Trials) -> Result<Figure, FigureError> {
     let losses: Vec<f64> = (-12..=-4).map(|step| 10f64.powf(f64::from(step) / 2.0)).collect();
     let lines = |panel: &'static str, cases: Vec<(String, u64, u32)>| {
         cases.into_iter().map(move |(name, buffer, sites)| (panel, name, buffer, sites))
@@ -171,7 +171,7 @@ pub(super) fn figure_13(setup: &Setup, svg: &Path, trials: Trials) -> Result<Fig
 }
 
 /// All cases, on all processors. Each draws with the seed by itself, so their number changes nothing.
-fn all(setup: &Setup, cases: &[Case], trials: Trials) -> Result<Vec<Times>, Failure> {
+fn all(setup: &Setup, cases: &[Case], trials: Trials) -> Result<Vec<Times>, FigureError> {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
@@ -195,7 +195,7 @@ fn all(setup: &Setup, cases: &[Case], trials: Trials) -> Result<Vec<Times>, Fail
 
 impl Case {
     /// The 99.9th percentiles of SR RTO and EC.
-    fn times(&self, setup: &Setup, trials: Trials) -> Result<Times, Failure> {
+    fn times(&self, setup: &Setup, trials: Trials) -> Result<Times, FigureError> {
         let transfer = setup.transfer(self.buffer.div_ceil(self.sites.into()), self.loss)?;
         let timing = RepairTiming::TIMEOUT;
         let sr = if self.sites == 2 {
@@ -219,12 +219,12 @@ impl Case {
     }
 
     /// Of two sites.
-    fn exact(&self, stage: &impl Completion) -> Result<Time, Failure> {
+    fn exact(&self, stage: &impl Completion) -> Result<Time, FigureError> {
         let all = lockstep_ring_allreduce(stage, self.sites, GRID_POINTS)?;
         Ok(Time::exact(all.quantile_s(PERCENTILE)))
     }
 
-    fn draw(&self, stage: &impl Sample, trials: Trials) -> Result<Time, Failure> {
+    fn draw(&self, stage: &impl Sample, trials: Trials) -> Result<Time, FigureError> {
         let range = match trials.fixed {
             Some(trials) => trials as usize..=trials as usize,
             None => TRIALS_MIN..=TRIALS_MAX,
@@ -240,8 +240,8 @@ impl Case {
 
 #[cfg(test)]
 mod tests {
-    use super::super::setup::LossPer;
     use super::*;
+    use crate::LossPer;
 
     const DEFAULT: Trials = Trials { fixed: None, seed: 1 };
 

@@ -2,16 +2,16 @@
 
 use super::setup::{GIB, Scheme, Setup, times_s};
 use super::{Csv, Figure, Headline};
-use crate::failure::Failure;
-use crate::planner::chart::{Axis, HeatMap, power, size, write_heat_maps};
-use crate::units;
+use crate::chart::{Axis, HeatMap, power, size, write_heat_maps};
+use crate::error::FigureError;
+use lacuna_units as units;
 use std::path::Path;
 
 /// 128 KiB to 8 GiB, and four drop rates a decade from 1e-8 to 1e-1.
 const SIZE_EXPONENTS: std::ops::RangeInclusive<u32> = 17..=33;
 const LOSSES_PER_DECADE: i32 = 4;
 
-pub(super) fn figure_9(setup: &Setup, svg: &Path) -> Result<Figure, Failure> {
+pub(super) fn figure_9(setup: &Setup, svg: &Path) -> Result<Figure, FigureError> {
     let sizes: Vec<u64> = SIZE_EXPONENTS.map(|exponent| 1 << exponent).collect();
     let losses: Vec<f64> = (-8 * LOSSES_PER_DECADE..=-LOSSES_PER_DECADE)
         .map(|step| 10f64.powf(f64::from(step) / f64::from(LOSSES_PER_DECADE)))

@@ -5,7 +5,7 @@
 //! connection knows of a path that it has used for a while. A first message over an unknown path hedges, and
 //! gets more.
 
-use crate::failure::Failure;
+use crate::error::AutoError;
 use lacuna::modes::{Mode, auto};
 use lacuna::{ConnectionConfig, Layout};
 use lacuna_model::{Code, TailMode, TailParity, TailQuestion};
@@ -19,16 +19,16 @@ const MEMORY_PACKETS_MAX: f64 = 1e6;
 const PACKET_BYTES: u64 = 1500;
 
 /// The transport's mode with packets of this payload.
-pub(super) fn mode(mtu_bytes: u32) -> Result<TailMode, Failure> {
+pub(crate) fn mode(packet_bytes: u32) -> Result<TailMode, AutoError> {
     let config = ConnectionConfig { mode: Mode::Auto, ..ConnectionConfig::default() };
     let geometry = config
-        .geometry(mtu_bytes, 1)
-        .map_err(|error| Failure::Usage(format!("packets of {mtu_bytes} bytes: {error}")))?;
+        .geometry(packet_bytes, 1)
+        .map_err(|source| AutoError::PacketBytes { packet_bytes, source })?;
     let (k, m) = (auto::CODE.data_chunks() as u32, auto::CODE.parity_chunks() as u32);
     Ok(TailMode {
         code: Code::mds(k, m)?,
         rows: geometry.layout().map_or(1, Layout::chunk_packets),
-        slot_packets: geometry.max_message_bytes().div_ceil(mtu_bytes.into()).max(1),
+        slot_packets: geometry.max_message_bytes().div_ceil(packet_bytes.into()).max(1),
         rule,
     })
 }
@@ -54,7 +54,7 @@ fn rule(tail: &TailQuestion) -> TailParity {
 }
 
 /// The least and the most that messages get.
-pub(super) fn range(
+pub(crate) fn range(
     tails: &[(TailQuestion, TailParity)],
     of: fn(&TailParity) -> u32,
 ) -> (u32, u32) {
@@ -63,7 +63,7 @@ pub(super) fn range(
 }
 
 /// In words, what the ends of messages get: of several sizes or losses, from the least to the most.
-pub(super) fn describe(tails: &[(TailQuestion, TailParity)]) -> String {
+pub(crate) fn describe(tails: &[(TailQuestion, TailParity)]) -> String {
     let show = |(least, most)| match least == most {
         true => format!("{least}"),
         false => format!("{least} to {most}"),
@@ -83,11 +83,11 @@ pub(super) fn describe(tails: &[(TailQuestion, TailParity)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::planner::OVERHEAD_BYTES;
-    use crate::units;
+    use crate::OVERHEAD_BYTES;
     use lacuna::controller::ControllerConfig;
     use lacuna_engine::testing::{Link, Pair, PairConfig, Side};
     use lacuna_model::{Completion, Framing, Loss, Path, TailCoding, Transfer};
+    use lacuna_units as units;
 
     fn tail(loss: f64, rtt_s: f64) -> TailQuestion {
         TailQuestion {

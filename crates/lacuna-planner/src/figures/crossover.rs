@@ -2,7 +2,7 @@
 //! itself, for every figure that states it or marks it.
 
 use super::setup::{KM, RTT_S, Scheme, Setup, log_steps, times_s};
-use crate::failure::Failure;
+use crate::error::FigureError;
 use lacuna_model::crossing;
 
 /// Distances that are looked at.
@@ -32,12 +32,12 @@ impl Crossover {
         rate_bits_per_s: f64,
         size: u64,
         loss: f64,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, FigureError> {
         let coding_wins = |km: f64| {
             let transfer = setup.transfer_on(rate_bits_per_s, km / KM * RTT_S, size, loss)?;
             let (repeating_s, coding_s) =
                 (times_s(Scheme::Timeout, &transfer)?.0, times_s(setup.mds(), &transfer)?.0);
-            Ok::<_, Failure>(coding_s < repeating_s)
+            Ok::<_, FigureError>(coding_s < repeating_s)
         };
         let mut far = None;
         for km in log_steps(FARTHEST_KM, NEAREST_KM, STEPS) {
@@ -63,8 +63,9 @@ impl Crossover {
 
 #[cfg(test)]
 mod tests {
-    use super::super::setup::{GIB, LossPer, RATE_BITS_PER_S};
+    use super::super::setup::{GIB, RATE_BITS_PER_S};
     use super::*;
+    use crate::LossPer;
 
     #[test]
     fn both_schemes_take_as_long_where_they_cross() {

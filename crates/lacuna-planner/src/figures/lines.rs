@@ -5,8 +5,8 @@ use super::setup::{
     GIB, KM, MIB, RATE_BITS_PER_S, RTT_S, Scheme, Setup, coded, log_steps, times_s,
 };
 use super::{Csv, Figure, Headline};
-use crate::failure::Failure;
-use crate::planner::chart::{Axis, Chart, Drawing, Mark, Series, plain, power, size as show_size};
+use crate::chart::{Axis, Chart, Drawing, Mark, Series, plain, power, size as show_size};
+use crate::error::FigureError;
 use lacuna_model::{Code, Completion, RepairTiming, SelectiveRepeat, Transfer};
 use std::path::Path;
 
@@ -25,7 +25,7 @@ enum What {
 }
 
 impl What {
-    fn slowdown(self, scheme: Scheme, transfer: &Transfer) -> Result<f64, Failure> {
+    fn slowdown(self, scheme: Scheme, transfer: &Transfer) -> Result<f64, FigureError> {
         let (mean_s, tail_s) = times_s(scheme, transfer)?;
         let time_s = match self {
             Self::Mean => mean_s,
@@ -41,8 +41,8 @@ fn along(
     name: &str,
     csv: &mut Csv,
     xs: impl Iterator<Item = f64>,
-    slowdown: impl Fn(f64) -> Result<f64, Failure>,
-) -> Result<Series, Failure> {
+    slowdown: impl Fn(f64) -> Result<f64, FigureError>,
+) -> Result<Series, FigureError> {
     let mut points = Vec::new();
     for x in xs {
         let y = slowdown(x)?;
@@ -52,7 +52,7 @@ fn along(
     Ok(Series::new(name, points))
 }
 
-pub(super) fn figure_3(setup: &Setup, svg: &Path) -> Result<Figure, Failure> {
+pub(super) fn figure_3(setup: &Setup, svg: &Path) -> Result<Figure, FigureError> {
     let mut csv = Csv::new("panel,scheme,x,slowdown");
     let schemes = [("SR RTO", Scheme::Timeout), ("EC MDS 32+8", setup.mds())];
     let (mut by_size, mut by_distance, mut by_loss) = (Vec::new(), Vec::new(), Vec::new());
@@ -140,8 +140,8 @@ pub(super) fn figure_3(setup: &Setup, svg: &Path) -> Result<Figure, Failure> {
 /// The highest point of a curve, searched for around the highest of those that are drawn.
 fn peak(
     points: &[(f64, f64)],
-    of: impl Fn(f64) -> Result<f64, Failure>,
-) -> Result<(f64, f64), Failure> {
+    of: impl Fn(f64) -> Result<f64, FigureError>,
+) -> Result<(f64, f64), FigureError> {
     let highest = (0..points.len()).max_by(|a, b| points[*a].1.total_cmp(&points[*b].1));
     let Some(highest) = highest else { return Ok((0.0, 0.0)) };
     let beside = |index: usize| points[index.min(points.len() - 1)].0;
@@ -155,7 +155,7 @@ fn peak(
     Ok(best)
 }
 
-pub(super) fn figure_10(setup: &Setup, svg: &Path) -> Result<Figure, Failure> {
+pub(super) fn figure_10(setup: &Setup, svg: &Path) -> Result<Figure, FigureError> {
     let mut csv = Csv::new("panel,scheme,x,y");
     let (mut by_size, mut by_loss, mut splits) = (Vec::new(), Vec::new(), Vec::new());
     for (scheme_name, scheme) in
@@ -229,7 +229,7 @@ pub(super) fn figure_10(setup: &Setup, svg: &Path) -> Result<Figure, Failure> {
 }
 
 /// 10c: the probability of not being done, over time.
-fn tails(setup: &Setup, csv: &mut Csv) -> Result<Vec<Series>, Failure> {
+fn tails(setup: &Setup, csv: &mut Csv) -> Result<Vec<Series>, FigureError> {
     let transfer = setup.transfer(SMALL, RARE)?;
     let timeout = SelectiveRepeat::new(&transfer, RepairTiming::TIMEOUT)?;
     let nack = SelectiveRepeat::new(&transfer, RepairTiming::NACK)?;
@@ -253,7 +253,7 @@ fn tails(setup: &Setup, csv: &mut Csv) -> Result<Vec<Series>, Failure> {
     Ok(series)
 }
 
-fn headlines_10(setup: &Setup) -> Result<Vec<Headline>, Failure> {
+fn headlines_10(setup: &Setup) -> Result<Vec<Headline>, FigureError> {
     let mut best: (f64, f64) = (0.0, 0.0);
     for exponent in 17..=33 {
         for step in 4..=32 {
@@ -263,7 +263,7 @@ fn headlines_10(setup: &Setup) -> Result<Vec<Headline>, Failure> {
             best = (best.0.max(rto.0 / nack.0), best.1.max(rto.1 / nack.1));
         }
     }
-    let fallback = |code: Code, loss: f64| -> Result<f64, Failure> {
+    let fallback = |code: Code, loss: f64| -> Result<f64, FigureError> {
         Ok(coded(code, &setup.transfer(SMALL, loss)?)?.fallback_probability())
     };
     let (mds, xor) = (Code::mds(32, 8)?, Code::xor(32, 8)?);

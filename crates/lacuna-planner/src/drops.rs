@@ -7,9 +7,9 @@
 //! everything. Marked trials are not drawn.
 
 use super::chart::{LINE_HEIGHT, wrapped, write_lines};
-use crate::failure::Failure;
-use crate::units::show_bytes;
+use crate::error::ChartError;
 use lacuna_probe::estimate::{CONFIDENCE, share};
+use lacuna_units::show_bytes;
 use plotters::prelude::*;
 use std::error::Error;
 use std::path::Path;
@@ -17,14 +17,17 @@ use std::path::Path;
 /// Width and height of the chart.
 const SIZE: (u32, u32) = (640, 420);
 
-/// What a trial says of the drop rate.
+/// Packets that were dropped in one trial of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Drops {
-    pub(crate) payload_bytes: u32,
-    pub(crate) packets: u64,
-    pub(crate) lost: u64,
-    /// A host dropped packets by itself meanwhile.
-    pub(crate) is_marked: bool,
+pub struct Drops {
+    /// UDP payload of a packet.
+    pub payload_bytes: u32,
+    /// Packets that were sent.
+    pub packets: u64,
+    /// Packets of those that did not arrive.
+    pub lost: u64,
+    /// Whether a host dropped packets meanwhile, so that the path's share of the drops is not known.
+    pub is_marked: bool,
 }
 
 impl Drops {
@@ -101,15 +104,18 @@ impl Spread {
     }
 }
 
-/// Writes an SVG, with lines of text below.
-pub(crate) fn draw(
+/// Draws trials as boxes by payload size, and writes an SVG with lines of text below.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn draw_drops(
     path: &Path,
     title: &str,
     drops: &[Drops],
     notes: &[String],
-) -> Result<(), Failure> {
+) -> Result<(), ChartError> {
     drawn(path, title, &Spread::all(drops), notes)
-        .map_err(|error| Failure::Local(format!("cannot write {}: {error}", path.display())))
+        .map_err(|error| ChartError { path: path.to_owned(), reason: error.to_string() })
 }
 
 fn drawn(
@@ -282,7 +288,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("drops.svg");
         let svg = |drops: &[Drops]| {
-            draw(&path, "drops", drops, &[]).expect("drawn");
+            draw_drops(&path, "drops", drops, &[]).expect("drawn");
             std::fs::read_to_string(&path).expect("written")
         };
         assert!(svg(&[trial(1024, 0, false)]).contains("with 95 %"));
@@ -299,7 +305,7 @@ mod tests {
             vec![trial(1024, 1000, false), trial(2048, 1, true)],
             (0..30).map(|i| trial(1024 << (i % 4), i * i, false)).collect(),
         ] {
-            draw(&path, "drops", &drops, &["below".to_owned()]).expect("drawn");
+            draw_drops(&path, "drops", &drops, &["below".to_owned()]).expect("drawn");
             let svg = std::fs::read_to_string(&path).expect("written");
             assert!(svg.starts_with("<svg") && svg.contains("drop rate"));
         }

@@ -3,14 +3,14 @@
 
 use super::setup::PACKET_BYTES;
 use super::{Csv, Figure, Headline};
-use crate::failure::Failure;
-use crate::planner::chart::{Axis, Chart, Drawing, Series, plain, power};
+use crate::chart::{Axis, Chart, Drawing, Series, plain, power};
+use crate::error::FigureError;
 use lacuna_model::Loss;
 use std::path::Path;
 
 const LOSSES: [f64; 4] = [1e-6, 1e-5, 1e-4, 1e-3];
 
-pub(super) fn figure_15(svg: &Path) -> Result<Figure, Failure> {
+pub(super) fn figure_15(svg: &Path) -> Result<Figure, FigureError> {
     let mut csv = Csv::new("loss,packets_per_chunk,chunk_bytes,chunk_loss");
     let mut series = Vec::new();
     for loss in LOSSES {

@@ -2,35 +2,35 @@
 //! is which ratio.
 
 use super::{Axis, LINE_HEIGHT, wrapped, write_lines};
-use crate::failure::Failure;
+use crate::error::ChartError;
 use plotters::prelude::*;
 use std::error::Error;
 use std::path::Path;
 
 /// A table of values over two logarithmic axes.
 #[derive(Debug)]
-pub(in crate::planner) struct HeatMap {
-    pub(in crate::planner) title: String,
-    pub(in crate::planner) x: Axis,
-    pub(in crate::planner) y: Axis,
+pub(crate) struct HeatMap {
+    pub(crate) title: String,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
     /// Ascending.
-    pub(in crate::planner) columns: Vec<f64>,
+    pub(crate) columns: Vec<f64>,
     /// Ascending.
-    pub(in crate::planner) rows: Vec<f64>,
+    pub(crate) rows: Vec<f64>,
     /// By row, then column. 1 is white, more is red, less is blue.
-    pub(in crate::planner) values: Vec<Vec<f64>>,
+    pub(crate) values: Vec<Vec<f64>>,
 }
 
 /// Draws heat maps one below the other, with what the colours mean above and lines of text below.
-pub(in crate::planner) fn write_heat_maps(
+pub(crate) fn write_heat_maps(
     path: &Path,
     title: &str,
     meaning: &str,
     maps: &[HeatMap],
     notes: &[String],
-) -> Result<(), Failure> {
+) -> Result<(), ChartError> {
     draw_heat_maps(path, title, meaning, maps, notes)
-        .map_err(|error| Failure::Local(format!("cannot write {}: {error}", path.display())))
+        .map_err(|error| ChartError { path: path.to_owned(), reason: error.to_string() })
 }
 
 /// Width of a heat map's cell and height of its row.

@@ -5,16 +5,16 @@
 use super::crossover::{Crossover, FARTHEST_KM};
 use super::setup::{GIB, KM, MIB, RTT_S, Scheme, Setup, log_steps, times_s};
 use super::{Csv, Figure, Headline};
-use crate::failure::Failure;
-use crate::planner::chart::{Axis, Chart, Drawing, Mark, Series, plain};
-use crate::units;
+use crate::chart::{Axis, Chart, Drawing, Mark, Series, plain};
+use crate::error::FigureError;
+use lacuna_units as units;
 use std::path::Path;
 
 const LOSS: f64 = 1e-5;
 const RATES_GBIT: [f64; 4] = [100.0, 400.0, 800.0, 3200.0];
 const NEAREST_KM: f64 = 100.0;
 
-pub(super) fn figure_12(setup: &Setup, svg: &Path) -> Result<Figure, Failure> {
+pub(super) fn figure_12(setup: &Setup, svg: &Path) -> Result<Figure, FigureError> {
     let mut csv = Csv::new("size,scheme,rate_gbit_per_s,distance_km,x_lossless");
     let mut charts = Vec::new();
     let mut crossings = Vec::new();
@@ -25,7 +25,7 @@ pub(super) fn figure_12(setup: &Setup, svg: &Path) -> Result<Figure, Failure> {
                 let slowdown = |km: f64| {
                     let rtt_s = km / KM * RTT_S;
                     let transfer = setup.transfer_on(rate_gbit * 1e9, rtt_s, size, LOSS)?;
-                    Ok::<_, Failure>(times_s(scheme, &transfer)?.0 / transfer.ideal_s())
+                    Ok::<_, FigureError>(times_s(scheme, &transfer)?.0 / transfer.ideal_s())
                 };
                 let mut points = Vec::new();
                 for km in log_steps(NEAREST_KM, FARTHEST_KM, 60) {

@@ -1,13 +1,13 @@
 //! What the figures have in common: 400 Gbit/s, 25 ms for 3750 km, MDS (32, 8), beta = 1, timeouts
 //! of 3 RTT, fallback by timeouts (5.1.1, 5.2), and the chunk under test.
 
-use crate::failure::Failure;
-use crate::units;
-use clap::ValueEnum;
+use crate::LossPer;
+use crate::error::FigureError;
 use lacuna_model::{
     Code, Completion, EcConfig, ErasureCoding, Framing, Loss, Path, RepairTiming, SelectiveRepeat,
     Transfer,
 };
+use lacuna_units as units;
 
 /// The paper's link.
 pub(super) const RATE_BITS_PER_S: f64 = 400e9;
@@ -20,12 +20,6 @@ pub(super) const PACKET_BYTES: u64 = 4096;
 
 pub(super) const MIB: u64 = 1 << 20;
 pub(super) const GIB: u64 = 1 << 30;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum LossPer {
-    Chunk,
-    Packet,
-}
 
 /// A hypothesis on what the figures were computed for.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +39,7 @@ pub(super) enum Scheme {
 }
 
 impl Setup {
-    pub(super) fn new(chunk_bytes: u64, loss_per: LossPer) -> Result<Self, Failure> {
+    pub(super) fn new(chunk_bytes: u64, loss_per: LossPer) -> Result<Self, FigureError> {
         Ok(Self { chunk_bytes, loss_per, mds: Code::mds(32, 8)?, xor: Code::xor(32, 8)? })
     }
 
@@ -67,12 +61,12 @@ impl Setup {
     }
 
     /// Bytes of `1 / P` chunks: a message of so many loses one on average.
-    pub(super) fn one_loss_bytes(&self, loss: f64) -> Result<f64, Failure> {
+    pub(super) fn one_loss_bytes(&self, loss: f64) -> Result<f64, FigureError> {
         let chunk = self.transfer(self.chunk_bytes, loss)?;
         Ok(self.chunk_bytes as f64 / chunk.loss().probability())
     }
 
-    pub(super) fn transfer(&self, size: u64, loss: f64) -> Result<Transfer, Failure> {
+    pub(super) fn transfer(&self, size: u64, loss: f64) -> Result<Transfer, FigureError> {
         self.transfer_on(RATE_BITS_PER_S, RTT_S, size, loss)
     }
 
@@ -82,7 +76,7 @@ impl Setup {
         rtt_s: f64,
         size: u64,
         loss: f64,
-    ) -> Result<Transfer, Failure> {
+    ) -> Result<Transfer, FigureError> {
         let loss = match self.loss_per {
             LossPer::Chunk => Loss::PerChunk(loss),
             LossPer::Packet => Loss::PerPacket(loss),
@@ -98,7 +92,7 @@ impl Setup {
 }
 
 /// Mean and 99.9th percentile of a scheme.
-pub(super) fn times_s(scheme: Scheme, transfer: &Transfer) -> Result<(f64, f64), Failure> {
+pub(super) fn times_s(scheme: Scheme, transfer: &Transfer) -> Result<(f64, f64), FigureError> {
     let both = |model: &dyn Completion| (model.mean_s(), model.quantile_s(0.999));
     Ok(match scheme {
         Scheme::Timeout => both(&SelectiveRepeat::new(transfer, RepairTiming::TIMEOUT)?),
@@ -107,7 +101,7 @@ pub(super) fn times_s(scheme: Scheme, transfer: &Transfer) -> Result<(f64, f64),
     })
 }
 
-pub(super) fn coded(code: Code, transfer: &Transfer) -> Result<ErasureCoding, Failure> {
+pub(super) fn coded(code: Code, transfer: &Transfer) -> Result<ErasureCoding, FigureError> {
     Ok(ErasureCoding::new(transfer, EcConfig::paper(code))?)
 }
 

@@ -8,10 +8,10 @@ mod axis;
 mod heat;
 mod style;
 
-pub(super) use axis::{Axis, plain, power, size};
-pub(super) use heat::{HeatMap, write_heat_maps};
+pub(crate) use axis::{Axis, plain, power, size};
+pub(crate) use heat::{HeatMap, write_heat_maps};
 
-use crate::failure::Failure;
+use crate::error::ChartError;
 use plotters::prelude::*;
 use std::error::Error;
 use std::path::Path;
@@ -20,7 +20,7 @@ use style::{Canvas, SAMPLE_WIDTH, Styles};
 /// A chart's width, and its height without the legend.
 const CHART_SIZE: (u32, u32) = (580, 390);
 /// Height of a line of text above or below.
-pub(super) const LINE_HEIGHT: u32 = 20;
+pub(crate) const LINE_HEIGHT: u32 = 20;
 /// Height of a row of a legend, and where its first entry begins.
 const LEGEND_HEIGHT: u32 = 19;
 const LEGEND_LEFT: i32 = 70;
@@ -29,61 +29,61 @@ const MARK_COLOR: RGBColor = RGBColor(90, 90, 90);
 
 /// Several charts under one title, with lines of text below.
 #[derive(Debug)]
-pub(super) struct Drawing {
-    pub(super) title: String,
-    pub(super) charts: Vec<Chart>,
+pub(crate) struct Drawing {
+    pub(crate) title: String,
+    pub(crate) charts: Vec<Chart>,
     /// Whether all charts have one vertical axis, so that they can be compared.
-    pub(super) is_common_y: bool,
-    pub(super) notes: Vec<String>,
+    pub(crate) is_common_y: bool,
+    pub(crate) notes: Vec<String>,
 }
 
 /// One chart.
 #[derive(Debug)]
-pub(super) struct Chart {
-    pub(super) title: String,
-    pub(super) x: Axis,
-    pub(super) y: Axis,
-    pub(super) series: Vec<Series>,
-    pub(super) marks: Vec<Mark>,
+pub(crate) struct Chart {
+    pub(crate) title: String,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    pub(crate) series: Vec<Series>,
+    pub(crate) marks: Vec<Mark>,
 }
 
 /// A line.
 #[derive(Debug, Clone)]
-pub(super) struct Series {
-    pub(super) name: String,
+pub(crate) struct Series {
+    pub(crate) name: String,
     /// Decides how it looks: the name, unless another line is to look alike.
     key: String,
     is_second: bool,
-    pub(super) points: Vec<(f64, f64)>,
+    pub(crate) points: Vec<(f64, f64)>,
     /// Of each point, if there are any.
     intervals: Vec<(f64, f64)>,
 }
 
 impl Series {
-    pub(super) fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+    pub(crate) fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         let name = name.into();
         Self { key: name.clone(), name, is_second: false, points, intervals: Vec::new() }
     }
 
     /// The first line of a key: the one that is drawn boldly.
-    pub(super) fn of(self, key: &str) -> Self {
+    pub(crate) fn of(self, key: &str) -> Self {
         Self { key: key.to_owned(), ..self }
     }
 
     /// The second line of a key: thin, with hollow markers.
-    pub(super) fn second_of(self, key: &str) -> Self {
+    pub(crate) fn second_of(self, key: &str) -> Self {
         Self { key: key.to_owned(), is_second: true, ..self }
     }
 
     /// An interval around each point.
-    pub(super) fn within(self, intervals: Vec<(f64, f64)>) -> Self {
+    pub(crate) fn within(self, intervals: Vec<(f64, f64)>) -> Self {
         Self { intervals, ..self }
     }
 }
 
 /// A place that is pointed out. Marks of one name are one entry of the legend.
 #[derive(Debug, Clone)]
-pub(super) enum Mark {
+pub(crate) enum Mark {
     /// A value of the horizontal axis.
     Vertical { x: f64, name: String },
     /// A point.
@@ -100,9 +100,9 @@ impl Mark {
 
 impl Drawing {
     /// Writes an SVG.
-    pub(super) fn write(&self, path: &Path) -> Result<(), Failure> {
+    pub(crate) fn write(&self, path: &Path) -> Result<(), ChartError> {
         self.draw(path)
-            .map_err(|error| Failure::Local(format!("cannot write {}: {error}", path.display())))
+            .map_err(|error| ChartError { path: path.to_owned(), reason: error.to_string() })
     }
 
     fn draw(&self, path: &Path) -> Result<(), Box<dyn Error>> {
@@ -146,7 +146,7 @@ impl Drawing {
 }
 
 /// Writes lines of text, one below the other.
-pub(super) fn write_lines(area: &Canvas<'_>, lines: &[String]) -> Result<(), Box<dyn Error>> {
+pub(crate) fn write_lines(area: &Canvas<'_>, lines: &[String]) -> Result<(), Box<dyn Error>> {
     for (i, line) in lines.iter().enumerate() {
         let at = (14, 8 + LINE_HEIGHT as i32 * i as i32);
         area.draw(&Text::new(line.clone(), at, ("sans-serif", 14).into_font()))?;
@@ -315,7 +315,7 @@ fn draw_vertical(canvas: &Canvas<'_>, x: i32, top: i32, bottom: i32) -> Result<(
 }
 
 /// Lines of a text that fit this width, at about 7 pixels a character.
-pub(super) fn wrapped(text: &str, width: u32) -> Vec<String> {
+pub(crate) fn wrapped(text: &str, width: u32) -> Vec<String> {
     text.lines().flat_map(|line| wrapped_line(line, width)).collect()
 }
 
