@@ -6,7 +6,11 @@
 use crate::interrupt;
 use lacuna::datapath::limit::{Limit, Said};
 use lacuna::{ConnectError, ContextError, QueuePairError, RecvError, WriteError};
+use lacuna_service::thread::ThreadError;
+use lacuna_service::{AcceptError, Blames, Fault, ListenError, LookUpError, Purpose, ReachError};
 use serde::Serialize;
+use std::fmt::Display;
+use std::io::{self, ErrorKind};
 use std::process::ExitCode;
 
 /// What the help says of them, for all commands.
@@ -25,7 +29,7 @@ A measurement that ends early, whatever ends it, prints what it has: with --json
 \"interrupted\": true, and \"why\".";
 
 /// See the module's text.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum Failure {
     /// The command line makes no sense.
     #[error("{0}")]
@@ -81,47 +85,90 @@ impl Failure {
 
     /// A server cannot have the address that it was to listen at; another helps, unless
     /// it is a limit that was met there, as `source` says if there is one.
-    pub(crate) fn listen(error: &impl std::fmt::Display, source: Option<&std::io::Error>) -> Self {
+    pub(crate) fn listen(error: &impl Display, source: Option<&io::Error>) -> Self {
         match source.and_then(Limit::of) {
             Some(_) => Self::Local(error.to_string()),
             None => Self::Local(format!("{error}: choose another with --listen")),
+        }
+    }
+
+    /// An error, by whose fault it is.
+    pub(crate) fn by(fault: Fault, text: String) -> Self {
+        match fault {
+            Fault::Caller => Self::Usage(text),
+            Fault::Peer => Self::Network(text),
+            Fault::Data => Self::Verification(text),
+            Fault::Machine => Self::Local(text),
+            Fault::Stopped => Self::Interrupted,
+        }
+    }
+
+    /// An error that says by itself whose fault it is.
+    pub(crate) fn of(error: &(impl Blames + Display)) -> Self {
+        Self::by(error.fault(), error.to_string())
+    }
+
+    /// An error of connecting, with what should be listening there if nobody is.
+    pub(crate) fn unreached(error: &ConnectError, purpose: Purpose) -> Self {
+        match error {
+            ConnectError::Unreachable { source, .. }
+                if source.kind() == ErrorKind::ConnectionRefused =>
+            {
+                let server = purpose.server();
+                Self::Network(format!("{error}: is {server} running there, on that port?"))
+            }
+            error => Self::of(error),
         }
     }
 }
 
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
-        match error {
-            ConnectError::QueuePair(error) => error.into(),
-            ConnectError::Context(error) => error.into(),
-            ConnectError::Listen { .. } | ConnectError::Accept { .. } => {
-                Self::Local(error.to_string())
-            }
-            error => Self::Network(error.to_string()),
-        }
+        Self::of(&error)
     }
 }
 
 impl From<QueuePairError> for Failure {
     fn from(error: QueuePairError) -> Self {
-        match error {
-            QueuePairError::Geometry(error) => Self::Usage(error.to_string()),
-            QueuePairError::Engine(error) => Self::Usage(error.to_string()),
-            QueuePairError::Context(error) => error.into(),
-            QueuePairError::NoRate | QueuePairError::Zero { .. } => Self::Usage(error.to_string()),
-            QueuePairError::TooMany { .. } | QueuePairError::System { .. } => {
-                Self::Local(error.to_string())
-            }
-            error => Self::Network(error.to_string()),
-        }
+        Self::of(&error)
     }
 }
 
 impl From<ContextError> for Failure {
     fn from(error: ContextError) -> Self {
-        match error {
-            ContextError::Channels { .. } => Self::Usage(error.to_string()),
-            error => Self::Local(error.to_string()),
+        Self::of(&error)
+    }
+}
+
+impl From<ThreadError> for Failure {
+    fn from(error: ThreadError) -> Self {
+        Self::of(&error)
+    }
+}
+
+impl From<ReachError> for Failure {
+    fn from(error: ReachError) -> Self {
+        Self::of(&error)
+    }
+}
+
+impl From<LookUpError> for Failure {
+    fn from(error: LookUpError) -> Self {
+        Self::of(&error)
+    }
+}
+
+impl From<AcceptError> for Failure {
+    fn from(error: AcceptError) -> Self {
+        Self::of(&error)
+    }
+}
+
+impl From<ListenError> for Failure {
+    fn from(error: ListenError) -> Self {
+        match error.is_of_address() {
+            true => Self::listen(&error, None),
+            false => Self::of(&error),
         }
     }
 }

@@ -7,20 +7,23 @@
 //! SIGHUP was ignored from the start (`nohup`), it still is.
 
 use crate::failure::Failure;
-use crate::thread;
 use lacuna::datapath::limit::Said;
+use lacuna_service::{Stop, thread};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 /// The signal that asked; 0 while none has.
 static REQUESTED: AtomicI32 = AtomicI32::new(0);
 
+/// What libraries are given: requested once a signal has asked.
+static STOP: LazyLock<Stop> = LazyLock::new(Stop::new);
+
 /// How often a wait looks whether it was asked to end.
-pub(crate) const LOOK: Duration = Duration::from_millis(50);
+pub(crate) const LOOK: Duration = lacuna_service::STOP_POLL;
 
 /// What follows so soon belongs to the first: nobody presses Ctrl-C twice within it (a judgement).
 const PAIR: Duration = Duration::from_millis(200);
@@ -46,6 +49,7 @@ pub(crate) fn install() -> Result<(), Failure> {
             if first.is_none() {
                 first = Some(Instant::now());
                 REQUESTED.store(signal, Ordering::Relaxed);
+                STOP.request();
             }
         }
     })?;
@@ -74,6 +78,11 @@ pub(crate) fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed) != 0
 }
 
+/// A token for a library, which ends its operation when a signal asks.
+pub(crate) fn stop() -> Stop {
+    STOP.clone()
+}
+
 /// What asked it to.
 pub(crate) fn by_what() -> &'static str {
     match REQUESTED.load(Ordering::Relaxed) {
@@ -81,18 +90,6 @@ pub(crate) fn by_what() -> &'static str {
         SIGTERM => "SIGTERM",
         SIGHUP => "SIGHUP",
         _ => "asked to stop",
-    }
-}
-
-/// Sleeps, but not past a request to end.
-pub(crate) fn sleep(duration: Duration) {
-    let end = Instant::now() + duration;
-    while !requested() {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        std::thread::sleep(left.min(LOOK));
     }
 }
 

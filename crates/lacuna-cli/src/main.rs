@@ -1,7 +1,6 @@
 //! `lacuna`: real data over lossy long paths, from the command line.
 
 mod address;
-mod arrivals;
 mod capture;
 mod chunks;
 mod failure;
@@ -11,10 +10,6 @@ mod memory;
 mod modes;
 mod output;
 mod pace;
-mod purpose;
-mod reach;
-mod reception;
-mod thread;
 mod units;
 mod upfront;
 

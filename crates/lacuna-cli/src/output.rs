@@ -4,9 +4,11 @@
 use crate::failure::Failure;
 use lacuna::Connection;
 use lacuna::address::show;
+use lacuna_service::{AcceptEvent, OnAcceptEvent};
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whoever read standard output has seen enough.
@@ -51,6 +53,14 @@ impl Output {
         if !self.quiet {
             tell(note);
         }
+    }
+
+    /// Tells of connections that a server does not serve.
+    pub(crate) fn on_accept(self) -> OnAcceptEvent {
+        Arc::new(move |event: &AcceptEvent<'_>| match event.is_end() {
+            true => complain(event),
+            false => self.note(&event.to_string()),
+        })
     }
 
     /// Whether to draw progress.

@@ -3,10 +3,10 @@
 
 use crate::capture::Capture;
 use crate::failure::Failure;
-use crate::thread;
 use crate::units::{show_bytes, show_rate, show_time};
 use lacuna::datapath::{Impair, ImpairCountersHandle, Impairment, Loss};
 use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Listener, Wrap};
+use lacuna_service::thread;
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -5,7 +5,7 @@ use super::coder::{Coder, Shape};
 use super::contenders::Contender;
 use super::{Op, Row};
 use crate::failure::{Ending, Failure};
-use crate::thread;
+use lacuna_service::thread;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -126,9 +126,9 @@ fn once(
             let work = move || work(shape, op, coder.as_mut(), shares, passes, start, stop);
             match thread::start_in(scope, "lacuna-code", work) {
                 Ok(worker) => workers.push(worker),
-                Err(failure) => {
+                Err(error) => {
                     start.call_off();
-                    return Err(failure);
+                    return Err(error.into());
                 }
             }
         }

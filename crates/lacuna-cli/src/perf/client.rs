@@ -10,10 +10,10 @@ use super::report::Report;
 use super::sending::{self, Measured, Sending};
 use crate::capture::{Capture, Captures};
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::output::{Output, conclude, start_line};
-use crate::purpose::{self, Purpose};
-use crate::{interrupt, reach};
 use lacuna::{Connection, ConnectionConfig, ContextConfig, Wrap};
+use lacuna_service::{Purpose, ReachError, connect, connect_again, random};
 use std::time::Duration;
 
 /// How long a server may take for its counters: it may have messages to check.
@@ -43,7 +43,7 @@ pub(super) fn measure(
     output: Output,
 ) -> Result<Report, Failure> {
     let plain = ConnectionConfig { deadline: Duration::MAX, ..ConnectionConfig::default() };
-    let run = purpose::random() as u32;
+    let run = random() as u32;
     let config = args.pace.connection(ConnectionConfig {
         mode: args.mode,
         chunk_bytes: args.chunk.unwrap_or(plain.chunk_bytes),
@@ -66,10 +66,13 @@ pub(super) fn measure(
         wrap,
         ..ContextConfig::default()
     });
-    let (context, session) = reach::connect(&args.host, &sockets, session, stop)?
-        .map_err(|error| reach::failure(error, Purpose::Session))?;
+    let reached = connect(&args.host, &sockets, session, stop);
+    let (context, session) = reached.map_err(|error| match error {
+        ReachError::Connect(error) => Failure::unreached(&error, Purpose::Session),
+        error => error.into(),
+    })?;
     ask(args, &session, stop)?;
-    let measured = reach::connect_again(&context, session.peer(), config, stop)?;
+    let measured = connect_again(&context, session.peer(), config, stop)?;
     output.note(&start_line(&measured));
 
     let cpu_before_s = cpu::process_s();

@@ -7,15 +7,13 @@
 use super::ServerArgs;
 use super::report::Counted;
 use super::session::{Session, Taken};
-use crate::arrivals::Arrival;
 use crate::capture::{Capture, Captured, Captures};
 use crate::failure::{Ending, Failure};
 use crate::output::{Output, complain};
-use crate::purpose::Purpose;
-use crate::reception::{self, Reception, Served};
 use crate::units::{show_bytes, show_count, show_time};
 use lacuna::address::show;
 use lacuna::{Connection, ConnectionConfig, ContextConfig, Wrap};
+use lacuna_service::{Acceptor, Arrival, Purpose, Served, busy, sockets};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -45,7 +43,7 @@ pub(super) struct Settings {
 
 /// See the module's text.
 pub(super) struct Server {
-    reception: Arc<Reception>,
+    acceptor: Arc<Acceptor>,
     settings: Settings,
     capture: Capture,
     output: Output,
@@ -142,21 +140,21 @@ impl Server {
         stop: Box<dyn Fn() -> bool + Send + Sync>,
     ) -> Result<Arc<Self>, Failure> {
         let capture = Capture::open(&args.end.capture, Captures::Transport, output)?;
-        let sockets = ContextConfig {
+        let config = ContextConfig {
             channels: args.end.channels,
             progress: args.end.progress(),
             datapath: args.end.datapath(),
             wrap: capture.around(wrap),
             ..ContextConfig::default()
         };
-        let context = reception::sockets(args.listen, sockets)?;
+        let context = sockets(args.listen, config)?;
         let config = ConnectionConfig { deadline: Duration::MAX, ..ConnectionConfig::default() };
-        let reception = Reception::open(&context, args.listen, config, output)?;
-        Ok(Arc::new(Self { reception, settings, capture, output, stop, seats: Mutex::default() }))
+        let acceptor = Acceptor::open(&context, args.listen, config, output.on_accept())?;
+        Ok(Arc::new(Self { acceptor, settings, capture, output, stop, seats: Mutex::default() }))
     }
 
     pub(super) fn local_addr(&self) -> SocketAddr {
-        self.reception.local_addr()
+        self.acceptor.local_addr()
     }
 
     pub(super) fn capture(&self) -> &Capture {
@@ -168,13 +166,13 @@ impl Server {
     pub(super) fn run(self: &Arc<Self>) -> Result<(), Failure> {
         let server = self.clone();
         let serve = move |arrival| server.connected(arrival);
-        self.reception.run(self.settings.once, &self.stop, GOODBYE, serve)
+        self.acceptor.run(self.settings.once, &self.stop, GOODBYE, serve)
     }
 
     /// Serves one control connection to its end; it counts if a client's seat
     /// depended on it.
-    fn connected(&self, arrival: Arrival) -> Served {
-        let (guest, admitted) = self.reception.let_in(arrival, |tag| self.admit(tag))?;
+    fn connected(&self, arrival: Arrival) -> Served<Failure> {
+        let (guest, admitted) = self.acceptor.let_in(arrival, |tag| self.admit(tag))?;
         match admitted {
             Admitted::Measured(session) => {
                 // The session may have ended meanwhile: then this one ends too.
@@ -252,10 +250,10 @@ impl Seats {
     ) -> Result<(Receiver<Connection>, Arc<AtomicBool>), String> {
         let serving = self.taken.len();
         if settings.once && (self.is_last_taken || serving > 0) {
-            return Err(reception::busy(serving, true, "client"));
+            return Err(busy(serving, true, "client"));
         }
         if serving >= settings.clients {
-            return Err(reception::busy(serving, false, "client"));
+            return Err(busy(serving, false, "client"));
         }
         if self.taken.contains_key(&run) {
             return Err("busy: a client of the same number is there; try again".to_owned());

@@ -10,10 +10,11 @@ use crate::capture::{Capture, Captures};
 use crate::failure::{Ending, Failure};
 use crate::output::{Output, conclude};
 use crate::units::{show_bytes, show_rate, show_time};
-use crate::{interrupt, purpose, reach, upfront};
+use crate::{interrupt, upfront};
 use lacuna::Wrap;
 use lacuna::address::show;
 use lacuna_probe::{Client, ClientConfig, ClientError};
+use lacuna_service::random;
 use std::net::SocketAddr;
 
 /// Bytes of the headers of IP and UDP.
@@ -79,7 +80,7 @@ pub(super) fn measure(
     output: Output,
 ) -> Result<Measured, Failure> {
     // In the system's order, so that the path is the one that a transfer would take.
-    let addresses = reach::addresses(&args.host, stop)?;
+    let addresses = lacuna_service::addresses(&args.host, stop)?;
     let mut silent = None;
     let mut addresses = addresses.into_iter().peekable();
     while let Some(server) = addresses.next() {
@@ -107,8 +108,8 @@ pub(super) fn measure(
 
 fn config(args: &ClientArgs, server: SocketAddr) -> ClientConfig {
     ClientConfig {
-        nonce: purpose::random(),
-        seed: purpose::random(),
+        nonce: random(),
+        seed: random(),
         rate_bits_per_s: args.rate,
         overhead_bytes: if server.is_ipv6() { OVERHEAD_BYTES_V6 } else { OVERHEAD_BYTES_V4 },
         flows: args.flows,

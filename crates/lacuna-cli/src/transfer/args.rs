@@ -1,15 +1,20 @@
 //! The command lines of `lacuna send` and `lacuna recv`.
 
-use super::BUFFERS_BYTES;
 use crate::capture::CaptureArgs;
 use crate::pace::PaceArgs;
 use crate::{address, modes, units};
 use clap::Args;
 use lacuna::Mode;
+#[cfg(unix)]
+use lacuna_transfer::BUFFERS_BYTES;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// Elsewhere these commands only say that they need a Unix system.
+#[cfg(not(unix))]
+const BUFFERS_BYTES: std::ops::RangeInclusive<u64> = 0..=u64::MAX;
 
 /// Where a receiver listens unless told otherwise.
 pub(super) const PORT: u16 = 7400;

@@ -5,7 +5,7 @@ use super::progress::Progress;
 use crate::failure::Failure;
 use crate::interrupt::{self, LOOK};
 use crate::output::Output;
-use crate::thread;
+use lacuna_service::thread;
 use std::io::IsTerminal;
 use std::sync::mpsc::{
     Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel,

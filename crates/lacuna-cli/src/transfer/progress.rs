@@ -3,12 +3,11 @@
 //! A line fits the terminal: what matters less is left out of a narrow one,
 //! the name of the file first.
 
-use super::rate::Rate;
 use super::report::Side;
-use super::silence;
 use crate::output::{Output, complain};
 use crate::units::{show_bytes, show_count, show_rate};
 use indicatif::{ProgressBar, ProgressStyle};
+use lacuna_transfer::Progress as Snapshot;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,32 +21,8 @@ const BAR_COLUMNS: usize = 12;
 /// A name is shown if this much of it can be.
 const NAME_COLUMNS_MIN: usize = 10;
 
-/// Zeros that take a good part of a second to hash.
-const HOLES_SHOWN_FROM: u64 = 1 << 30;
-
-/// What there is to show.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Snapshot {
-    /// Bytes of files that moved: speed is of these alone.
-    pub(crate) moved_bytes: u64,
-    /// Bytes of files that need not move any more: they did, or they were there
-    /// before, or the file was given up.
-    pub(crate) done_bytes: u64,
-    /// Bytes there are in all, once known.
-    pub(crate) bytes_total: Option<u64>,
-    /// Files that have ended.
-    pub(crate) files: u64,
-    /// Files there are in all, once known.
-    pub(crate) files_total: Option<u64>,
-    /// Share of packets sent again (sender) or lost (receiver).
-    pub(crate) repaired_share: f64,
-    /// For how long nothing was heard of the other end.
-    pub(crate) silent: Duration,
-    /// Zeros of holes that this end is still to hash.
-    pub(crate) zeros_left_bytes: u64,
-    /// The file that is on its way.
-    pub(crate) name: Option<String>,
-}
+/// A silence of this length is shown: twice what an end stays silent for.
+const SILENCE_SHOWN_FROM: Duration = Duration::from_secs(4);
 
 /// See the module's text.
 pub(crate) struct Progress {
@@ -58,9 +33,7 @@ pub(crate) struct Progress {
 }
 
 struct State {
-    started: Instant,
     line: Instant,
-    rate: Rate,
     /// Whether the silence that goes on was shown.
     is_silent: bool,
 }
@@ -76,14 +49,8 @@ impl Progress {
             bar.set_style(style);
             bar
         });
-        let now = Instant::now();
-        let state = State { started: now, line: now, rate: Rate::default(), is_silent: false };
+        let state = State { line: Instant::now(), is_silent: false };
         Self { output, side, bar, state: Mutex::new(state) }
-    }
-
-    /// A connection begins: the time before it is none of its speed.
-    pub(crate) fn restart(&self) {
-        self.lock().rate.restart();
     }
 
     /// Says on the bar that there is no connection now; elsewhere the notes do.
@@ -97,15 +64,9 @@ impl Progress {
     pub(crate) fn update(&self, snapshot: &Snapshot) {
         let now = Instant::now();
         let mut state = self.lock();
-        let compares = snapshot.name.is_none() && !state.rate.has_moved();
-        if compares || snapshot.zeros_left_bytes >= HOLES_SHOWN_FROM {
-            // It may take long, and is no slow path.
-            state.rate.restart();
-        }
-        state.rate.add(now, snapshot.moved_bytes);
-        let rate = state.rate.bytes_per_s();
+        let rate = snapshot.bytes_per_s;
         let was_silent = state.is_silent;
-        state.is_silent = snapshot.silent >= silence::SHOWN_FROM;
+        state.is_silent = snapshot.silent >= SILENCE_SHOWN_FROM;
         if let Some(bar) = &self.bar {
             bar.set_length(snapshot.bytes_total.unwrap_or(u64::MAX));
             bar.set_position(snapshot.done_bytes);
@@ -134,9 +95,9 @@ impl Progress {
         }
     }
 
-    /// Seconds since the beginning.
-    pub(crate) fn elapsed(&self) -> Duration {
-        self.lock().started.elapsed()
+    /// Which end speaks.
+    pub(crate) fn side(&self) -> Side {
+        self.side
     }
 
     /// Takes the bar away.
@@ -170,9 +131,9 @@ fn describe(snapshot: &Snapshot, side: Side, bytes_per_s: Option<f64>, columns: 
             text = format!("{text}, {part}");
         }
     };
-    if snapshot.silent >= silence::SHOWN_FROM {
+    if snapshot.silent >= SILENCE_SHOWN_FROM {
         add(format!("{} for {} s", side.silence(), snapshot.silent.as_secs()));
-    } else if snapshot.zeros_left_bytes >= HOLES_SHOWN_FROM {
+    } else if snapshot.is_hashing_holes() {
         add(format!("{} of holes to hash", brief(&show_bytes(snapshot.zeros_left_bytes))));
     } else if let Some(rate) = bytes_per_s {
         add(brief(&show_rate(rate * 8.0)));
@@ -247,6 +208,7 @@ mod tests {
             bytes_total: Some(4 << 30),
             files: 1,
             files_total: Some(3),
+            bytes_per_s: None,
             repaired_share: 0.0012,
             silent: Duration::ZERO,
             zeros_left_bytes: 0,

@@ -1,9 +1,10 @@
 //! The programs in the hosts: started in order, watched, ended.
 
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::output::Output;
-use crate::{interrupt, thread};
 use lacuna::datapath::limit::Said;
+use lacuna_service::thread;
 use lacuna_wan::{Outcome, Program, Side, Wan};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -74,9 +75,9 @@ impl Running {
         if let Some(stdout) = child.stdout.take() {
             match thread::start("lacuna-output", move || keep(stdout)) {
                 Ok(thread) => running.output = Some(thread),
-                Err(failure) => {
+                Err(error) => {
                     running.end()?;
-                    return Err(failure);
+                    return Err(error.into());
                 }
             }
         }

@@ -1,0 +1,348 @@
+//! The accepting side of a server: takes control connections, admits them by their tags, and has each served on a
+//! thread of its own.
+//!
+//! One thread accepts and does nothing else. The handshake, in which a peer may be silent as long as it likes, is on a
+//! thread per connection; the number of silent peers is bounded (`arrivals.rs`). A peer with the tag of another service
+//! is refused before it may send a packet. Whom to admit and what to do for them is up to the server.
+
+use crate::STOP_POLL;
+use crate::arrivals::{Arrival, Arrivals};
+use crate::thread::{self, ThreadError};
+use lacuna::address::show;
+use lacuna::datapath::{BindError, ends_listener, families};
+use lacuna::{
+    ConnectError, Connection, ConnectionConfig, Context, ContextConfig, ContextError, Listener,
+};
+use lacuna_units::show_count;
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// Peers at a time that have not said what they want: each takes a thread.
+const SILENT_MAX: usize = 64;
+
+/// How serving a connection ended; `None` if the connection does not count.
+pub type Served<E> = Option<Result<(), E>>;
+
+/// Accepts connections and has them served.
+pub struct Acceptor {
+    listener: Listener,
+    on_event: OnAcceptEvent,
+    arrivals: Arc<Arrivals>,
+    /// Connections that were admitted and are still served.
+    guests: AtomicUsize,
+    is_over: AtomicBool,
+}
+
+/// A connection that was admitted; the acceptor waits for its end until this is dropped.
+#[derive(Debug)]
+pub struct Guest<'a> {
+    /// The connection.
+    pub connection: Connection,
+    /// Dropped after the connection, which says goodbye before it is not counted any more: the process may end then.
+    _counted: Counted<'a>,
+}
+
+/// One of the guests.
+#[derive(Debug)]
+struct Counted<'a>(&'a AtomicUsize);
+
+/// What becomes of connections that are not served.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AcceptEvent<'a> {
+    /// A peer was refused in the handshake.
+    Refused {
+        /// The peer.
+        peer: SocketAddr,
+        /// What it was told.
+        reason: &'a str,
+    },
+    /// A handshake failed.
+    Failed {
+        /// Why.
+        error: &'a ConnectError,
+    },
+    /// No connection can be accepted for a while. Told once until it is over.
+    Waiting {
+        /// Why.
+        error: &'a str,
+    },
+    /// No connection can be accepted any more.
+    Ended {
+        /// Why.
+        source: &'a io::Error,
+    },
+}
+
+/// Called with each event, from any of the acceptor's threads.
+pub type OnAcceptEvent = Arc<dyn Fn(&AcceptEvent<'_>) + Send + Sync>;
+
+/// A server cannot listen. Mostly this machine's fault.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The address cannot be had.
+    #[error(transparent)]
+    Address(BindError),
+    /// There are no sockets.
+    #[error(transparent)]
+    Sockets(ContextError),
+    /// There is no listener.
+    #[error(transparent)]
+    Listener(ConnectError),
+}
+
+/// An acceptor ended, not one of its connections.
+#[derive(Debug, thiserror::Error)]
+pub enum AcceptError {
+    /// The caller said stop.
+    #[error("interrupted")]
+    Stopped,
+    /// The accepting thread met an error that ends a listener.
+    #[error("the listening thread ended")]
+    Ended,
+    /// The system has no thread.
+    #[error(transparent)]
+    Thread(#[from] ThreadError),
+}
+
+/// Sockets for a server that listens at `address`.
+///
+/// # Errors
+/// When the system refuses them.
+pub fn sockets(address: SocketAddr, config: ContextConfig) -> Result<Context, ListenError> {
+    Context::new(ContextConfig { bind: address.into(), ..config }).map_err(|error| match error {
+        // Said of the address that was asked for: these sockets have any port.
+        ContextError::Bind(BindError::NotAvailable(_)) => {
+            ListenError::Address(BindError::NotAvailable(address))
+        }
+        error => ListenError::Sockets(error),
+    })
+}
+
+impl Acceptor {
+    /// Listens.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub fn open(
+        context: &Context,
+        address: SocketAddr,
+        config: ConnectionConfig,
+        on_event: OnAcceptEvent,
+    ) -> Result<Arc<Self>, ListenError> {
+        let listener = Listener::bind(context, address, config).map_err(ListenError::Listener)?;
+        let (arrivals, guests) = (Arrivals::new(SILENT_MAX), AtomicUsize::new(0));
+        let is_over = AtomicBool::new(false);
+        Ok(Arc::new(Self { listener, on_event, arrivals, guests, is_over }))
+    }
+
+    /// The address, with the port that was taken.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
+
+    /// Has connections served until `stop` says so, or with `once` until one that counts has ended, with its result.
+    /// Then guests may take `goodbye` to end; they have to look at `stop` by themselves.
+    ///
+    /// # Errors
+    /// That of the one connection; or that this was stopped or cannot go on.
+    pub fn run<E>(
+        self: &Arc<Self>,
+        once: bool,
+        stop: &dyn Fn() -> bool,
+        goodbye: Duration,
+        serve: impl Fn(Arrival) -> Served<E> + Send + Sync + 'static,
+    ) -> Result<(), E>
+    where
+        E: From<AcceptError> + Send + 'static,
+    {
+        let (results, finished) = channel();
+        let (accepting, serve) = (self.clone(), Arc::new(serve));
+        let accept = move || accepting.accept(&serve, &results);
+        let accept = thread::start("lacuna-accept", accept).map_err(AcceptError::from)?;
+        let result = loop {
+            if stop() {
+                break Err(AcceptError::Stopped.into());
+            }
+            match finished.recv_timeout(STOP_POLL) {
+                Ok(result) if once => break result,
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    break Err(AcceptError::Ended.into());
+                }
+            }
+        };
+        self.is_over.store(true, Ordering::Relaxed);
+        // The accepting thread waits in the system: a connection wakes it.
+        let mut addresses = self.wake_addresses().into_iter();
+        if addresses.any(|address| TcpStream::connect_timeout(&address, STOP_POLL).is_ok()) {
+            let _ = accept.join();
+        }
+        let since = Instant::now();
+        while self.guests.load(Ordering::Relaxed) > 0 && since.elapsed() < goodbye {
+            std::thread::park_timeout(STOP_POLL);
+        }
+        result
+    }
+
+    /// Does the handshake with a peer if `admit` takes its tag, and returns the connection and what `admit` made;
+    /// `None` if there is no connection, which is reported as an event.
+    pub fn let_in<T>(
+        &self,
+        arrival: Arrival,
+        admit: impl FnOnce(u64) -> Result<T, String>,
+    ) -> Option<(Guest<'_>, T)> {
+        let Arrival { stream, place } = arrival;
+        let mut admitted = None;
+        let agreed = self.listener.agree_if(stream, |tag| {
+            place.give_back();
+            admitted = Some(admit(tag)?);
+            Ok(())
+        });
+        match agreed {
+            Ok(connection) => {
+                self.guests.fetch_add(1, Ordering::Relaxed);
+                let counted = Counted(&self.guests);
+                Some((Guest { connection, _counted: counted }, admitted?))
+            }
+            Err(ConnectError::Unacceptable { peer, reason }) => {
+                (self.on_event)(&AcceptEvent::Refused { peer, reason: &reason });
+                None
+            }
+            // Peers that connect several times at once reset all but one.
+            Err(error) if was_reset(&error) => {
+                tracing::debug!(%error, "reset");
+                None
+            }
+            Err(error) if place.was_lost() => {
+                tracing::debug!(%error, "turned away");
+                None
+            }
+            Err(error) => {
+                (self.on_event)(&AcceptEvent::Failed { error: &error });
+                None
+            }
+        }
+    }
+
+    /// Where the listener is reached from this host.
+    fn wake_addresses(&self) -> Vec<SocketAddr> {
+        let address = self.local_addr();
+        if !address.ip().is_unspecified() {
+            return vec![address];
+        }
+        let (takes_v4, takes_v6) = families(address);
+        // A host may have IPv6 and no address of it.
+        let v4 = takes_v4.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let v6 = takes_v6.then_some(IpAddr::V6(Ipv6Addr::LOCALHOST));
+        v4.into_iter().chain(v6).map(|ip| SocketAddr::new(ip, address.port())).collect()
+    }
+
+    fn accept<E: Send + 'static>(
+        self: &Arc<Self>,
+        serve: &Arc<impl Fn(Arrival) -> Served<E> + Send + Sync + 'static>,
+        results: &Sender<Result<(), E>>,
+    ) {
+        let mut told = None;
+        loop {
+            let accepted = self.listener.accept_stream();
+            if self.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            match accepted {
+                Ok(stream) => {
+                    told = None;
+                    self.start(stream, serve.clone(), results.clone());
+                }
+                Err(ConnectError::Listen { source, .. }) if ends_listener(&source).is_some() => {
+                    (self.on_event)(&AcceptEvent::Ended { source: &source });
+                    return;
+                }
+                Err(error) => {
+                    // It may pass; the listener does not say it more than ten times a second, and
+                    // once is enough.
+                    let error = error.to_string();
+                    if told.as_ref() != Some(&error) {
+                        (self.on_event)(&AcceptEvent::Waiting { error: &error });
+                    }
+                    told = Some(error);
+                    std::thread::sleep(STOP_POLL);
+                }
+            }
+        }
+    }
+
+    fn start<E: Send + 'static>(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        serve: Arc<impl Fn(Arrival) -> Served<E> + Send + Sync + 'static>,
+        results: Sender<Result<(), E>>,
+    ) {
+        let arrival = self.arrivals.take_in(stream, |silent, reason| {
+            self.listener.turn_away(silent, reason);
+        });
+        let started = thread::start("lacuna-session", move || {
+            if let Some(result) = serve(arrival) {
+                // Nobody listens once the server ends.
+                let _ = results.send(result);
+            }
+        });
+        if let Err(error) = started {
+            tracing::warn!("{error}");
+        }
+    }
+}
+
+impl fmt::Debug for Acceptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acceptor").field("address", &self.local_addr()).finish_non_exhaustive()
+    }
+}
+
+impl AcceptEvent<'_> {
+    /// Whether the server takes nobody any more.
+    #[must_use]
+    pub fn is_end(&self) -> bool {
+        matches!(self, Self::Ended { .. })
+    }
+}
+
+impl fmt::Display for AcceptEvent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused { peer, reason } => write!(f, "{} was refused: {reason}", show(*peer)),
+            Self::Failed { error } => write!(f, "a connection came to nothing: {error}"),
+            Self::Waiting { error } => write!(f, "{error}; who comes has to wait"),
+            Self::Ended { source } => write!(f, "cannot accept any more: {source}"),
+        }
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether the peer has thrown the connection away: it knows why.
+fn was_reset(error: &ConnectError) -> bool {
+    let (ConnectError::Exchange { source, .. } | ConnectError::Unreachable { source, .. }) = error
+    else {
+        return false;
+    };
+    matches!(source.kind(), ErrorKind::ConnectionReset | ErrorKind::NotConnected)
+}
+
+/// What a server tells a peer that it has no place for, beside the `serving` that it serves.
+#[must_use]
+pub fn busy(serving: usize, once: bool, what: &str) -> String {
+    if once {
+        return format!("busy: it serves one {what} only (--once) and has it");
+    }
+    format!("busy: it serves {} already; try again later", show_count(serving as u64, what))
+}

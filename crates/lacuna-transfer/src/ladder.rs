@@ -1,0 +1,211 @@
+//! Resuming: which prefix of a partial file is also a prefix of the sender's.
+//!
+//! The receiver hashes its partial file once and names several prefixes, the
+//! longest being all of it. The sender hashes its own file and takes the
+//! longest prefix that agrees. So a source that changed is never joined to what
+//! came of the old one; and where only the end of the partial file is bad (the
+//! power failed before it was on the disk), only the end is sent again. It also
+//! means that no record about the partial file has to be kept, and none can be
+//! wrong.
+
+use super::digest::hash_zeros;
+use super::extents::{Extents, Run};
+use super::wire::{Hash, RUNGS_MAX, Rung};
+use blake3::Hasher;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// Distance of the longest prefix from the next: what a file system may lose
+/// of the end of a file is more than this rather seldom.
+const STEP_BYTES: u64 = 4 << 20;
+/// Bytes read and hashed at a time: fits the second-level cache.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Lengths of the prefixes to be named for a partial file of `len_bytes`,
+/// shortest first: all of it, and less by a step that doubles.
+pub(crate) fn offsets(len_bytes: u64) -> Vec<u64> {
+    let mut offsets = Vec::new();
+    if len_bytes > 0 {
+        offsets.push(len_bytes);
+        let steps = (0..RUNGS_MAX as u32 - 1).map(|n| STEP_BYTES << n);
+        offsets.extend(steps.map_while(|step| len_bytes.checked_sub(step).filter(|at| *at > 0)));
+    }
+    offsets.reverse();
+    offsets
+}
+
+/// Reads a file once and shows the hasher at each offset, with the bytes before that
+/// are data and no holes. `offsets` rise. Ends early, with an error of kind
+/// `Interrupted`, when `stop` says so.
+pub(crate) fn climb(
+    file: &File,
+    offsets: impl IntoIterator<Item = u64>,
+    stop: &dyn Fn() -> bool,
+    mut at_offset: impl FnMut(u64, &Hasher, u64),
+) -> io::Result<()> {
+    let stopped = || io::Error::from(io::ErrorKind::Interrupted);
+    let mut extents = Extents::of(file)?;
+    let mut hasher = Hasher::new();
+    let mut piece = Vec::new();
+    let (mut at, mut data_bytes) = (0, 0);
+    for offset in offsets {
+        while at < offset {
+            if stop() {
+                return Err(stopped());
+            }
+            let end = match extents.at(at, offset)? {
+                Run::Data { end } => end,
+                Run::Hole { end } if hash_zeros(&mut hasher, end - at, stop) => {
+                    at = end;
+                    continue;
+                }
+                Run::Hole { .. } => return Err(stopped()),
+            };
+            let len = (end - at).min(PIECE_BYTES as u64) as usize;
+            if piece.len() < len {
+                piece.resize(len, 0);
+            }
+            file.read_exact_at(&mut piece[..len], at)?;
+            hasher.update(&piece[..len]);
+            at += len as u64;
+            data_bytes += len as u64;
+        }
+        at_offset(offset, &hasher, data_bytes);
+    }
+    Ok(())
+}
+
+/// The hash of the first `len_bytes` of a file.
+pub(crate) fn hash_of(file: &File, len_bytes: u64, stop: &dyn Fn() -> bool) -> io::Result<Hash> {
+    let mut hash = Hash::default();
+    climb(file, [len_bytes], stop, |_, hasher, _| hash = hasher.finalize().into())?;
+    Ok(hash)
+}
+
+/// A prefix that both ends have.
+pub(crate) struct Agreed {
+    pub(crate) offset: u64,
+    /// Bytes of it that are data.
+    pub(crate) data_bytes: u64,
+    /// Behind it.
+    pub(crate) hasher: Hasher,
+}
+
+/// The longest of the peer's prefixes that `file` has too; an empty one if there is
+/// none.
+pub(crate) fn agree(file: &File, rungs: &[Rung], stop: &dyn Fn() -> bool) -> io::Result<Agreed> {
+    let mut best = Agreed { offset: 0, data_bytes: 0, hasher: Hasher::new() };
+    let mut index = 0;
+    climb(file, rungs.iter().map(|rung| rung.offset), stop, |offset, hasher, data_bytes| {
+        // A comparison in time that depends on the bytes is fine: both ends may
+        // know them.
+        if hasher.finalize() == rungs[index].hash {
+            best = Agreed { offset, data_bytes, hasher: hasher.clone() };
+        }
+        index += 1;
+    })?;
+    Ok(best)
+}
+
+/// Whether a peer's prefixes rise and stay within a file of `size_bytes`.
+pub(crate) fn is_sane(rungs: &[Rung], size_bytes: u64) -> bool {
+    rungs.windows(2).all(|pair| pair[0].offset < pair[1].offset)
+        && rungs.first().is_none_or(|rung| rung.offset > 0)
+        && rungs.last().is_none_or(|rung| rung.offset <= size_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::extents::tests::sparse_file;
+    use std::io::Write;
+
+    const NEVER: &dyn Fn() -> bool = &|| false;
+
+    fn file(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    fn rungs_of(file: &File, len_bytes: u64) -> Vec<Rung> {
+        let mut rungs = Vec::new();
+        climb(file, offsets(len_bytes), NEVER, |offset, hasher, _| {
+            rungs.push(Rung { offset, hash: hasher.finalize().into() });
+        })
+        .unwrap();
+        rungs
+    }
+
+    #[test]
+    fn offsets_rise_to_the_length_and_are_bounded() {
+        assert!(offsets(0).is_empty());
+        assert_eq!(offsets(1), [1]);
+        assert_eq!(offsets(STEP_BYTES), [STEP_BYTES]);
+        assert_eq!(offsets(10 << 20), [2 << 20, 6 << 20, 10 << 20]);
+        for len in [1 << 30, 1 << 50, u64::MAX] {
+            let offsets = offsets(len);
+            assert!(offsets.len() <= RUNGS_MAX);
+            assert!(offsets.is_sorted_by(|a, b| a < b) && offsets.last() == Some(&len));
+        }
+    }
+
+    #[test]
+    fn the_longest_prefix_that_agrees_is_taken() {
+        let whole: Vec<u8> = (0..20u32 << 20).map(|i| (i % 251) as u8).collect();
+        let source = file(&whole);
+        let partial = file(&whole[..18 << 20]);
+        let rungs = rungs_of(&partial, 18 << 20);
+        assert!(is_sane(&rungs, whole.len() as u64));
+        assert_eq!(agree(&source, &rungs, NEVER).unwrap().offset, 18 << 20);
+        // A bad end costs the end.
+        partial.write_all_at(&[0xFF], (18 << 20) - 1).unwrap();
+        let rungs = rungs_of(&partial, 18 << 20);
+        let agreed = agree(&source, &rungs, NEVER).unwrap();
+        assert_eq!((agreed.offset, agreed.data_bytes), (14 << 20, 14 << 20));
+        assert_eq!(agreed.hasher.finalize(), blake3::hash(&whole[..14 << 20]));
+        // A bad beginning costs all.
+        partial.write_all_at(&[0xFF], 0).unwrap();
+        let rungs = rungs_of(&partial, 18 << 20);
+        assert_eq!(agree(&source, &rungs, NEVER).unwrap().offset, 0);
+    }
+
+    #[test]
+    fn a_source_that_became_shorter_is_an_error_and_no_loop() {
+        let rungs = [Rung { offset: 100, hash: [0; 32] }];
+        let failed = |stop| agree(&file(b"short"), &rungs, stop).err().unwrap().kind();
+        assert_eq!(failed(NEVER), io::ErrorKind::UnexpectedEof);
+        assert_eq!(failed(&|| true), io::ErrorKind::Interrupted);
+    }
+
+    #[test]
+    fn a_hole_and_zeros_agree_whichever_end_has_which() {
+        let whole = [vec![1; 1 << 20], vec![0; 6 << 20], vec![2; 1 << 20]].concat();
+        let (begin, end) = whole.split_at(7 << 20);
+        let data = [(0, &begin[..1 << 20]), (7 << 20, end)];
+        let Some(sparse) = sparse_file(whole.len() as u64, &data) else { return };
+        let dense = file(&whole);
+        assert_eq!(blake3::hash(&whole), hash_of(&sparse, 8 << 20, NEVER).unwrap());
+        for (here, there, data_bytes) in [(&sparse, &dense, 2 << 20), (&dense, &sparse, 8 << 20)] {
+            let agreed = agree(here, &rungs_of(there, 8 << 20), NEVER).unwrap();
+            assert_eq!((agreed.offset, agreed.data_bytes), (8 << 20, data_bytes));
+        }
+        // Prefixes that end in the hole.
+        let rungs = rungs_of(&dense, 5 << 20);
+        let agreed = agree(&sparse, &rungs, NEVER).unwrap();
+        assert_eq!((agreed.offset, agreed.data_bytes), (5 << 20, 1 << 20));
+        let stopped = hash_of(&sparse, 8 << 20, &|| true).unwrap_err();
+        assert_eq!(stopped.kind(), io::ErrorKind::Interrupted);
+    }
+
+    #[test]
+    fn prefixes_that_make_no_sense_are_seen() {
+        let rung = |offset| Rung { offset, hash: [0; 32] };
+        assert!(is_sane(&[], 0));
+        assert!(!is_sane(&[rung(0)], 9));
+        assert!(!is_sane(&[rung(5), rung(5)], 9));
+        assert!(!is_sane(&[rung(5), rung(4)], 9));
+        assert!(!is_sane(&[rung(5), rung(10)], 9));
+    }
+}

@@ -1,0 +1,112 @@
+//! What an application hears of a transfer while it runs.
+//!
+//! An [`Observer`] is called from several threads of one transfer, so its methods take `&self`. None of them has to do
+//! anything. [`Observer::on_file`] may block, and then the transfer waits; [`Observer::on_progress`] and
+//! [`Observer::on_event`] should return soon.
+
+use crate::error::Kept;
+use crate::report::{FileReport, Summary};
+use lacuna::Connection;
+use std::time::Duration;
+
+/// Hears of one transfer. `()` hears nothing.
+pub trait Observer: Send + Sync {
+    /// Something happened that a person may want to read.
+    fn on_event(&self, event: &Event<'_>) {
+        let _ = event;
+    }
+
+    /// A file has ended, or a folder that could not be made or read.
+    fn on_file(&self, report: &FileReport) {
+        let _ = report;
+    }
+
+    /// A folder is at the receiver. `is_updated`: it was there, and has new permissions. `fault` says why it has not.
+    fn on_folder(&self, name: &[u8], is_updated: bool, fault: Option<&str>) {
+        let _ = (name, is_updated, fault);
+    }
+
+    /// How far the transfer is; about ten times a second.
+    fn on_progress(&self, progress: &Progress) {
+        let _ = progress;
+    }
+
+    /// The transfer has ended, with success or not. Called once, before its result is returned.
+    fn on_summary(&self, summary: &Summary) {
+        let _ = summary;
+    }
+}
+
+impl Observer for () {}
+
+/// Something that happened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// There is a connection.
+    Connected {
+        /// The connection: its peer and what was chosen for it.
+        connection: &'a Connection,
+    },
+    /// The connection broke, or there was none; another attempt follows. Only of a sender.
+    Retrying {
+        /// Why.
+        reason: &'a str,
+        /// How long until the next attempt.
+        pause: Duration,
+    },
+    /// The path became too narrow for the packets that were agreed on. Only of a sender, at the end of a connection.
+    Narrower {
+        /// Payload bytes that were agreed on.
+        packet_bytes: u32,
+        /// Payload bytes of the pieces that packets went in.
+        payload_bytes_max: u32,
+    },
+    /// The caller said stop in the middle of a file.
+    Interrupted {
+        /// What the receiver keeps of the file; `None` if no file was under way.
+        kept: Option<Kept>,
+    },
+    /// The peer never said that it sends files. Only of a receiver; there is no summary then.
+    NotASender {
+        /// The peer and how that shows, in a sentence.
+        reason: &'a str,
+    },
+}
+
+/// How far a transfer is.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Progress {
+    /// Bytes of files that moved, in all connections.
+    pub moved_bytes: u64,
+    /// Bytes of files that need not move any more: they did, or they were there before, or the file was given up.
+    pub done_bytes: u64,
+    /// Bytes there are in all, once known.
+    pub bytes_total: Option<u64>,
+    /// Files that have ended.
+    pub files: u64,
+    /// Files there are in all, once known.
+    pub files_total: Option<u64>,
+    /// Speed of the last seconds, once known. Time in which nothing can move is not part of it: between two
+    /// connections, or while holes are hashed.
+    pub bytes_per_s: Option<f64>,
+    /// Share of packets sent again (sender) or lost (receiver).
+    pub repaired_share: f64,
+    /// For how long nothing was heard of the other end. Each end says every two seconds that it lives, so a few
+    /// seconds say something about the path.
+    pub silent: Duration,
+    /// Zeros of holes that this end is still to hash.
+    pub zeros_left_bytes: u64,
+    /// The file that is on its way, with control characters escaped.
+    pub name: Option<String>,
+}
+
+impl Progress {
+    /// Whether hashing holes takes a good part of a second, in which nothing moves.
+    #[must_use]
+    pub fn is_hashing_holes(&self) -> bool {
+        /// Zeros that take so long.
+        const ZEROS_BYTES: u64 = 1 << 30;
+        self.zeros_left_bytes >= ZEROS_BYTES
+    }
+}

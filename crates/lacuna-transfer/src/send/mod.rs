@@ -1,0 +1,463 @@
+//! The sending side: walks the given paths, offers, sends what is asked for, and goes on after a break.
+//!
+//! Three threads serve a connection: the caller's reads files and packs blocks (`produce.rs`), one takes the receiver's
+//! answers (`answers.rs`), one sends keep-alives and reports the progress. A fourth hashes.
+
+mod answers;
+mod board;
+mod packer;
+mod produce;
+mod retry;
+mod walk;
+
+use crate::blocks_ahead;
+use crate::digest::HashThread;
+use crate::error::{Kept, PathError, SendError};
+use crate::inbound::Inbound;
+use crate::lane::Lane;
+use crate::name::shown;
+use crate::observer::{Event, Observer, Progress};
+use crate::pool::Pool;
+use crate::rate::Rate;
+use crate::report::{Summary, Tally};
+use crate::silence::{Signs, Silence};
+use crate::wire::{ANSWER_BYTES, BLOCK_BYTES, Kind, Record};
+use board::{Board, Ended};
+use lacuna::address::show;
+use lacuna::{AutoStats, Connection, ConnectionConfig, ContextConfig};
+use lacuna_service::thread::{self, ThreadError};
+use lacuna_service::{Purpose, ReachError, STOP_POLL, Stop, random};
+use packer::Packer;
+use produce::Producer;
+use retry::{Life, Retry};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use walk::{Entry, Root, Walker};
+
+/// Answers that may be on their way.
+const ANSWERS_AHEAD: usize = 16;
+/// How often progress is reported.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How to send.
+#[derive(Clone)]
+pub struct SendOptions {
+    /// How long to try to go on without any progress; zero gives up at the first break. A connection counts as broken
+    /// after half of this without an answer, but not before 5 s and not later than 30 s.
+    pub retry: Duration,
+    /// Take files of the same size and time at the receiver as identical, without reading them.
+    pub quick: bool,
+    /// Memory for data on its way; `None`: by the round-trip time, 32 to 160 MiB. See
+    /// [`BUFFERS_BYTES`](crate::BUFFERS_BYTES).
+    pub buffers_bytes: Option<u64>,
+    /// The transport: mode, packet size, controller. `tag`, `silence` and `connect_timeout` are the sender's own.
+    pub connection: ConnectionConfig,
+    /// The sockets. `bind` is the sender's own: as the receiver's address needs it.
+    pub sockets: ContextConfig,
+    /// Ends the transfer early.
+    pub stop: Stop,
+}
+
+impl Default for SendOptions {
+    fn default() -> Self {
+        Self {
+            retry: Duration::from_secs(60),
+            quick: false,
+            buffers_bytes: None,
+            connection: ConnectionConfig::default(),
+            sockets: ContextConfig::default(),
+            stop: Stop::new(),
+        }
+    }
+}
+
+/// Files and folders that can be sent: they are there and have names that a receiver takes.
+#[derive(Debug, Clone)]
+pub struct Sources(Vec<Root>);
+
+impl Sources {
+    /// Checks paths. A link among them is followed; links found below are not.
+    ///
+    /// # Errors
+    /// When a path is not there, is no file and no folder, has no name, or has the name of another.
+    pub fn check(paths: &[impl AsRef<Path>]) -> Result<Self, PathError> {
+        walk::roots(paths).map(Self)
+    }
+}
+
+/// Sends files and folders.
+///
+/// ```no_run
+/// use lacuna_transfer::{SendOptions, Sender};
+///
+/// let sender = Sender::new(SendOptions::default());
+/// let summary = sender.send(&["photos", "notes.txt"], "receiver:7400", &())?;
+/// println!("{} files, {} bytes moved", summary.files, summary.moved_bytes);
+/// # Ok::<(), lacuna_transfer::SendError>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Sender {
+    options: SendOptions,
+}
+
+impl Sender {
+    /// A sender with these options.
+    #[must_use]
+    pub fn new(options: SendOptions) -> Self {
+        Self { options }
+    }
+
+    /// Sends files and folders, which keep their last names, to `receiver`, which is HOST:PORT. Blocks until everything
+    /// is at the receiver.
+    ///
+    /// # Errors
+    /// When anything is not at the receiver. [`Observer::on_summary`] has been told what is.
+    pub fn send(
+        &self,
+        paths: &[impl AsRef<Path>],
+        receiver: &str,
+        observer: &dyn Observer,
+    ) -> Result<Summary, SendError> {
+        self.send_sources(Sources::check(paths)?, receiver, observer)
+    }
+
+    /// [`send`](Self::send) with paths that were checked before.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_sources(
+        &self,
+        sources: Sources,
+        receiver: &str,
+        observer: &dyn Observer,
+    ) -> Result<Summary, SendError> {
+        let Sources(roots) = sources;
+        let total = Arc::new(OnceLock::new());
+        count(Walker::new(roots.clone()), total.clone());
+        let transfer = Transfer {
+            options: &self.options,
+            started: Instant::now(),
+            peer: receiver.to_owned(),
+            receiver,
+            session: random_id(),
+            walker: Walker::new(roots),
+            board: Board::new(),
+            tally: Tally::new(observer),
+            rate: Mutex::default(),
+            total,
+            moved_bytes: 0,
+            packets: 0,
+            retransmitted: 0,
+            parity: 0,
+            auto: None,
+            reconnects: 0,
+            current: None,
+        };
+        transfer.run()
+    }
+}
+
+/// What lasts from one attempt to the next.
+struct Transfer<'a> {
+    options: &'a SendOptions,
+    started: Instant,
+    /// HOST:PORT, as given.
+    receiver: &'a str,
+    session: [u8; 16],
+    walker: Walker,
+    board: Board,
+    tally: Tally<'a>,
+    rate: Mutex<Rate>,
+    /// Files there are in all and the data in them, once counted.
+    total: Arc<OnceLock<(u64, u64)>>,
+    /// Of the connections before.
+    moved_bytes: u64,
+    packets: u64,
+    retransmitted: u64,
+    parity: u64,
+    /// What the newest connection that sent anything chose, in mode `auto`.
+    auto: Option<AutoStats>,
+    reconnects: u64,
+    peer: String,
+    /// The file that was on its way when the last connection ended, and how much of it the receiver has.
+    current: Option<(Vec<u8>, u64)>,
+}
+
+/// An attempt that did not bring everything over.
+struct Attempt {
+    why: Ended,
+    /// Of the connection, if there was one.
+    life: Option<Life>,
+}
+
+impl Transfer<'_> {
+    fn run(mut self) -> Result<Summary, SendError> {
+        let ended = self.attempts();
+        if matches!(ended, Some(SendError::Interrupted)) && self.board.was_welcome() {
+            let kept = self.current.as_ref().filter(|(_, bytes)| *bytes > 0);
+            let kept = kept.map(|(name, bytes)| Kept { name: shown(name), bytes: *bytes });
+            self.tally.observer().on_event(&Event::Interrupted { kept });
+        }
+        let measured = Summary {
+            is_reached: self.board.was_welcome(),
+            elapsed: self.started.elapsed(),
+            moved_bytes: self.moved_bytes,
+            repaired_share: share(self.retransmitted, self.packets),
+            parity_share: share(self.parity, self.packets),
+            auto: self.auto.clone(),
+            reconnects: self.reconnects,
+            peer: self.peer.clone(),
+            ..Summary::default()
+        };
+        let (summary, failed) = self.tally.finish(measured, ended.is_some());
+        match (ended, failed) {
+            (Some(error), _) => Err(error),
+            (None, Some(failed)) => Err(failed.into()),
+            (None, None) => Ok(summary),
+        }
+    }
+
+    /// Connects again and again, until everything is handled (`None`) or nothing helps.
+    fn attempts(&mut self) -> Option<SendError> {
+        let stop = self.options.stop.clone();
+        let mut retry = Retry::new(self.options.retry);
+        let mut connected = false;
+        loop {
+            let before = (self.moved_bytes, self.board.settled());
+            let ended = match self.attempt(&retry, connected) {
+                Ok(()) => return None,
+                Err(failed) => failed,
+            };
+            connected |= ended.life.is_some();
+            if stop.is_requested() {
+                return Some(SendError::Interrupted);
+            }
+            let reason = match ended.why {
+                Ended::Failed(error) => return Some(error),
+                Ended::Lost(reason) => reason,
+            };
+            let has_progressed = (self.moved_bytes, self.board.settled()) != before;
+            let life = ended.life.map(|life| Life { has_progressed, ..life });
+            let Some(pause) = retry.failed(Instant::now(), life) else {
+                return Some(SendError::Lost { reason, retry: self.options.retry });
+            };
+            self.tally.observer().on_event(&Event::Retrying { reason: &reason, pause });
+            stop.sleep(pause);
+            if stop.is_requested() {
+                return Some(SendError::Interrupted);
+            }
+        }
+    }
+
+    /// One connection; `again` if there was one before.
+    fn attempt(&mut self, retry: &Retry, again: bool) -> Result<(), Attempt> {
+        let within = retry.connect_within(Instant::now());
+        let connection = self.connect(within).map_err(|error| {
+            let why = match error {
+                // It was there before: it may come back.
+                ReachError::Connect(error) if again && error.is_retryable() => {
+                    Ended::Lost(error.to_string())
+                }
+                ReachError::Connect(error) => Ended::Failed(error.into()),
+                ReachError::Thread(error) => failed(error),
+            };
+            Attempt { why, life: None }
+        })?;
+        self.reconnects += u64::from(again);
+        self.peer = show(connection.peer()).to_string();
+        let observer = self.tally.observer();
+        observer.on_event(&Event::Connected { connection: &connection });
+        self.board.begin();
+        let mut alive = Vec::new();
+        Record::Alive.emit(&mut alive);
+        let lane = Lane::new(connection.clone(), alive);
+        let began = Instant::now();
+        let silence = Mutex::new(Silence::new(began));
+        let result = self.serve(&connection, &lane, &silence);
+        lane.tick();
+        self.moved_bytes += lane.delivered_bytes();
+        self.current = self.board.position(lane.delivered_bytes()).current;
+        let stats = connection.stats();
+        let (packet_bytes, payload_bytes_max) =
+            (connection.chosen().mtu_bytes, stats.payload_bytes_max);
+        if payload_bytes_max < packet_bytes {
+            observer.on_event(&Event::Narrower { packet_bytes, payload_bytes_max });
+        }
+        let sent = stats.sent;
+        self.auto = stats.auto.filter(|auto| auto.messages > 0).or(self.auto.take());
+        self.packets += sent.packets;
+        self.retransmitted += sent.retransmitted_packets;
+        self.parity += sent.parity_packets;
+        let heard = silence.into_inner().unwrap_or_else(PoisonError::into_inner).heard();
+        let life = Some(Life { began, heard, has_progressed: false });
+        result.map_err(|why| Attempt { why, life })
+    }
+
+    fn serve(
+        &mut self,
+        connection: &Connection,
+        lane: &Lane,
+        silence: &Mutex<Silence>,
+    ) -> Result<(), Ended> {
+        let ahead = blocks_ahead(connection.chosen().rtt_us, self.options.buffers_bytes);
+        let pool = Pool::new(BLOCK_BYTES, ahead + 2);
+        let answers_pool = Pool::new(ANSWER_BYTES, ANSWERS_AHEAD + 1);
+        let mut inbound = Inbound::new(connection.clone(), answers_pool, ANSWERS_AHEAD);
+        let (board, tally, asked) = (&self.board, &self.tally, &self.options.stop);
+        let hashes = HashThread::start().map_err(failed)?;
+        let over = AtomicBool::new(false);
+        let moved_before = self.moved_bytes;
+        let view = View {
+            connection,
+            hashes: &hashes,
+            lane,
+            board,
+            tally,
+            rate: &self.rate,
+            silence,
+            moved_before,
+        };
+        // The time before this connection is no part of the rate.
+        lock(&self.rate).restart();
+        let total = &self.total;
+        let result = std::thread::scope(|scope| {
+            let ends = thread::Over(&over);
+            let is_over = || over.load(Ordering::Relaxed) || asked.is_requested();
+            let hearing = thread::start_in(scope, "answers", move || {
+                answers::hear(&mut inbound, board, tally, &is_over);
+            });
+            let hearing = hearing.map_err(failed)?;
+            let ticking = thread::start_in(scope, "progress", || {
+                while !over.load(Ordering::Relaxed) {
+                    lane.tick();
+                    if asked.is_requested() || board.has_ended() {
+                        hashes.abandon();
+                    }
+                    view.report(total.get().copied());
+                    std::thread::park_timeout(TICK);
+                }
+            });
+            let ticking = ticking.map_err(failed)?;
+            let stop = || asked.is_requested() || board.has_ended();
+            let mut producer = Producer {
+                board,
+                walker: &mut self.walker,
+                packer: Packer::new(lane, pool, &hashes, &stop),
+                tally,
+                stop: &stop,
+                total: &|| total.get().copied(),
+                is_total_told: false,
+            };
+            let result = producer.run(self.session, self.options.quick);
+            drop(producer);
+            if matches!(result, Err(Ended::Lost(_))) && !asked.is_requested() {
+                // The receiver's last words say more than a failed write.
+                let since = Instant::now();
+                while !board.has_ended() && since.elapsed() < Duration::from_secs(2) {
+                    board.wait(STOP_POLL);
+                    if hearing.is_finished() {
+                        break;
+                    }
+                }
+            }
+            drop(ends);
+            ticking.thread().unpark();
+            let _ = (hearing.join(), ticking.join());
+            result
+        });
+        result.map_err(|ended| match (ended, self.board.take_ended()) {
+            (Ended::Lost(_), Some(why)) => why,
+            (ended, _) => ended,
+        })
+    }
+
+    fn connect(&self, within: Duration) -> Result<Connection, ReachError> {
+        let [a, b, c, d, ..] = self.session;
+        let config = ConnectionConfig {
+            silence: retry::silence(self.options.retry),
+            connect_timeout: within,
+            tag: Purpose::Files.tag(u32::from_be_bytes([a, b, c, d])),
+            ..self.options.connection
+        };
+        let stop = &|| self.options.stop.is_requested();
+        let sockets = &self.options.sockets;
+        let connected = lacuna_service::connect(self.receiver, sockets, config, stop)?;
+        Ok(connected.1)
+    }
+}
+
+fn failed(error: ThreadError) -> Ended {
+    Ended::Failed(error.into())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the progress is computed from.
+struct View<'a> {
+    connection: &'a Connection,
+    hashes: &'a HashThread,
+    lane: &'a Lane,
+    board: &'a Board,
+    tally: &'a Tally<'a>,
+    rate: &'a Mutex<Rate>,
+    silence: &'a Mutex<Silence>,
+    moved_before: u64,
+}
+
+impl View<'_> {
+    fn report(&self, total: Option<(u64, u64)>) {
+        let stats = self.connection.stats();
+        let delivered_bytes = self.lane.delivered_bytes();
+        let position = self.board.position(delivered_bytes);
+        let now = Instant::now();
+        let silent = lock(self.silence).look(now, Signs::new(&stats, delivered_bytes));
+        let mut progress = Progress {
+            moved_bytes: self.moved_before + delivered_bytes,
+            done_bytes: position.done_bytes,
+            bytes_total: total.map(|(_, bytes)| bytes),
+            files: self.tally.files_ended(),
+            files_total: total.map(|(files, _)| files),
+            bytes_per_s: None,
+            repaired_share: stats.sent.retransmission_share,
+            silent,
+            zeros_left_bytes: self.hashes.zeros_left_bytes(),
+            name: position.current.map(|(name, _)| shown(&name)),
+        };
+        lock(self.rate).measure(now, &mut progress);
+        self.tally.observer().on_progress(&progress);
+    }
+}
+
+/// Counts files and the data in them beside the transfer, for the time left.
+fn count(walker: Walker, total: Arc<OnceLock<(u64, u64)>>) {
+    let counting = move || {
+        let (mut files, mut bytes) = (0, 0);
+        for entry in walker {
+            if let Entry::Item(item) = entry
+                && item.meta.kind == Kind::File
+            {
+                files += 1;
+                bytes += item.meta.data_bytes;
+            }
+        }
+        let _ = total.set((files, bytes));
+    };
+    // Without it only the time left is missing.
+    let _ = thread::start("lacuna-count", counting);
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}
+
+fn random_id() -> [u8; 16] {
+    let mut id = [0; 16];
+    for half in id.chunks_mut(8) {
+        half.copy_from_slice(&random().to_be_bytes());
+    }
+    id
+}

@@ -1,0 +1,149 @@
+//! Retry policy of a sender: when a silent connection counts as broken, how long an attempt to connect may take, and
+//! when to give up.
+//!
+//! The clock of the retry limit runs from the last word of the receiver, so that the time in which a silence is noticed
+//! is part of it. Progress resets the clock, and so does a connection that lived as long as the limit: a receiver that
+//! hashed a large file for an hour was no outage.
+
+use std::time::{Duration, Instant};
+
+/// Shortest and longest pause before another attempt.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// Shortest and longest silence after which a connection counts as broken. A
+/// busy host or a route that changes may take some seconds; half a minute is
+/// what the transport waits by itself.
+const SILENCE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
+/// Shortest and longest time for an attempt to connect.
+const CONNECT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+
+/// How long a connection may be silent before it counts as broken: half of
+/// the limit, so that the other half is left for attempts.
+pub(crate) fn silence(limit: Duration) -> Duration {
+    (limit / 2).clamp(SILENCE.0, SILENCE.1)
+}
+
+/// The state of the policy.
+pub(crate) struct Retry {
+    /// How long to go on without progress.
+    limit: Duration,
+    /// When the receiver was heard last, while there is no progress.
+    outage: Option<Instant>,
+    back_off: Duration,
+}
+
+/// A connection that has ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Life {
+    pub(crate) began: Instant,
+    /// When the receiver was heard last.
+    pub(crate) heard: Instant,
+    /// Whether anything was done.
+    pub(crate) has_progressed: bool,
+}
+
+impl Retry {
+    pub(crate) fn new(limit: Duration) -> Self {
+        Self { limit, outage: None, back_off: BACK_OFF.0 }
+    }
+
+    /// How long connecting may take.
+    pub(crate) fn connect_within(&self, now: Instant) -> Duration {
+        match self.outage {
+            None => CONNECT.1,
+            Some(since) => {
+                let left = self.limit.saturating_sub(now.saturating_duration_since(since));
+                left.clamp(CONNECT.0, CONNECT.1)
+            }
+        }
+    }
+
+    /// An attempt failed, with the connection that it had, if it had one: the
+    /// pause before the next, or `None` to give up.
+    pub(crate) fn failed(&mut self, now: Instant, life: Option<Life>) -> Option<Duration> {
+        if let Some(life) = life {
+            let lived = life.heard.saturating_duration_since(life.began);
+            if life.has_progressed || lived >= self.limit || self.outage.is_none() {
+                (self.outage, self.back_off) = (Some(life.heard), BACK_OFF.0);
+            }
+        }
+        let since = *self.outage.get_or_insert(now);
+        let pause = self.back_off;
+        if now.saturating_duration_since(since) + pause >= self.limit {
+            return None;
+        }
+        self.back_off = (pause * 2).min(BACK_OFF.1);
+        Some(pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn s(seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds)
+    }
+
+    #[test]
+    fn a_silence_is_noticed_with_time_left_for_attempts() {
+        assert_eq!(silence(s(60.0)), s(30.0), "what the transport does by itself");
+        assert_eq!(silence(s(3600.0)), s(30.0));
+        assert_eq!(silence(s(16.0)), s(8.0));
+        assert_eq!(silence(s(8.0)), s(5.0));
+        assert_eq!(silence(s(0.0)), s(5.0));
+    }
+
+    #[test]
+    fn the_time_to_notice_a_silence_is_part_of_the_time_to_go_on() {
+        let start = Instant::now();
+        let mut retry = Retry::new(s(8.0));
+        assert_eq!(retry.connect_within(start), CONNECT.1);
+        // A dead path: silent since 100 s, noticed 5 s later.
+        let life = Life { began: start, heard: start + s(100.0), has_progressed: true };
+        let mut now = start + s(105.0);
+        let mut pause = retry.failed(now, Some(life));
+        let mut attempts = 0;
+        while let Some(time) = pause {
+            now += time;
+            let within = retry.connect_within(now);
+            assert!(within <= s(3.0), "{within:?}");
+            now += within;
+            pause = retry.failed(now, None);
+            attempts += 1;
+        }
+        assert!(attempts >= 1);
+        let waited = now - (start + s(100.0));
+        assert!(waited > s(7.0) && waited <= s(8.0) + CONNECT.0, "{waited:?}");
+    }
+
+    #[test]
+    fn progress_resets_the_clock_and_mere_connections_do_not() {
+        let start = Instant::now();
+        let mut retry = Retry::new(s(10.0));
+        let life = |from: f64, to: f64, has_progressed| Life {
+            began: start + s(from),
+            heard: start + s(to),
+            has_progressed,
+        };
+        assert_eq!(retry.failed(start + s(1.0), Some(life(0.0, 1.0, true))), Some(BACK_OFF.0));
+        // The receiver takes connections and drops them.
+        assert!(retry.failed(start + s(3.0), Some(life(2.0, 3.0, false))).is_some());
+        assert!(retry.failed(start + s(6.0), Some(life(5.0, 6.0, false))).is_some());
+        assert_eq!(retry.failed(start + s(11.0), Some(life(10.0, 11.0, false))), None);
+        // It moved something meanwhile.
+        let mut retry = Retry::new(s(10.0));
+        assert!(retry.failed(start + s(1.0), Some(life(0.0, 1.0, false))).is_some());
+        assert!(retry.failed(start + s(9.0), Some(life(2.0, 9.0, true))).is_some());
+        assert!(retry.failed(start + s(17.0), None).is_some());
+        // It hashed for an hour before it broke.
+        assert!(retry.failed(start + s(3700.0), Some(life(20.0, 3700.0, false))).is_some());
+    }
+
+    #[test]
+    fn no_time_to_retry_means_one_attempt() {
+        let start = Instant::now();
+        let mut retry = Retry::new(Duration::ZERO);
+        let life = Life { began: start, heard: start, has_progressed: true };
+        assert_eq!(retry.failed(start, Some(life)), None);
+    }
+}
