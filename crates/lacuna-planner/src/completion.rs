@@ -1,8 +1,8 @@
 //! The completion time of one message under one reliability mode.
 //!
-//! A question is a path, a message and a mode; the answer holds exact mean and percentiles as the sender sees them,
-//! and, if asked for, draws beside them. By default the model of SDR-RDMA 4.2 as it stands: payload only, the loss
-//! is that of a chunk, repairs take no link time.
+//! A question is a path, a message and a mode; the answer holds exact mean and percentiles as the sender sees
+//! them, and, if asked for, draws beside them. By default the model of SDR-RDMA 4.2 as it stands: payload
+//! only, the loss is that of a chunk, repairs take no link time.
 
 use crate::error::CompletionError;
 use crate::{OVERHEAD_BYTES, Z_99, auto};
@@ -53,8 +53,8 @@ pub struct CodeQuestion {
     pub beta: f64,
     /// The receiver answers as soon as all can be repaired, not when all parity is in.
     pub early_ack: bool,
-    /// Parity follows its submessage, and one that fails is repaired while later ones are sent, as the transport
-    /// does; otherwise the fallback waits for the end of the message (4.1.2).
+    /// Parity follows its submessage, and one that fails is repaired while later ones are sent, as the
+    /// transport does; otherwise the fallback waits for the end of the message (4.1.2).
     pub streamed: bool,
 }
 

@@ -1,6 +1,6 @@
-//! Errors, one enum per operation. Each variant says in its text whose fault the error is: the caller asks for
-//! something impossible, a file of measurements is not one, or this machine refuses a file. No operation of this
-//! crate fails by chance, so that trying again never helps.
+//! Errors, one enum per operation. Each variant says in its text whose fault the error is: the caller asks
+//! for something impossible, a file of measurements is not one, or this machine refuses a file. No operation
+//! of this crate fails by chance, so that trying again never helps.
 
 use lacuna::GeometryError;
 use lacuna::datapath::limit::Said;

@@ -7,9 +7,9 @@
 //! - [`recommend`]: which mode to take for a path, why, and where the answer changes.
 //! - [`FigureOptions`]: the paper's figures, as drawings and numbers.
 //!
-//! The mathematics is that of `lacuna-model`. This crate adds what the transport does: its headers, and the rule of
-//! its mode `auto`, which is asked for and not written down again. It prints nothing; charts and numbers go to the
-//! files that the caller names.
+//! The mathematics is that of `lacuna-model`. This crate adds what the transport does: its headers, and the
+//! rule of its mode `auto`, which is asked for and not written down again. It prints nothing; charts and
+//! numbers go to the files that the caller names.
 //!
 //! ```
 //! use lacuna_planner::{Measured, Objective, PlanRequest, recommend};

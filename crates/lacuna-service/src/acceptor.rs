@@ -1,9 +1,10 @@
-//! The accepting side of a server: takes control connections, admits them by their tags, and has each served on a
-//! thread of its own.
+//! The accepting side of a server: takes control connections, admits them by their tags, and has each served
+//! on a thread of its own.
 //!
-//! One thread accepts and does nothing else. The handshake, in which a peer may be silent as long as it likes, is on a
-//! thread per connection; the number of silent peers is bounded (`arrivals.rs`). A peer with the tag of another service
-//! is refused before it may send a packet. Whom to admit and what to do for them is up to the server.
+//! One thread accepts and does nothing else. The handshake, in which a peer may be silent as long as it
+//! likes, is on a thread per connection; the number of silent peers is bounded (`arrivals.rs`). A peer with
+//! the tag of another service is refused before it may send a packet. Whom to admit and what to do for them
+//! is up to the server.
 
 use crate::STOP_POLL;
 use crate::arrivals::{Arrival, Arrivals};
@@ -43,7 +44,8 @@ pub struct Acceptor {
 pub struct Guest<'a> {
     /// The connection.
     pub connection: Connection,
-    /// Dropped after the connection, which says goodbye before it is not counted any more: the process may end then.
+    /// Dropped after the connection, which says goodbye before it is not counted any more: the process may
+    /// end then.
     _counted: Counted<'a>,
 }
 
@@ -146,8 +148,8 @@ impl Acceptor {
         self.listener.local_addr()
     }
 
-    /// Has connections served until `stop` says so, or with `once` until one that counts has ended, with its result.
-    /// Then guests may take `goodbye` to end; they have to look at `stop` by themselves.
+    /// Has connections served until `stop` says so, or with `once` until one that counts has ended, with its
+    /// result. Then guests may take `goodbye` to end; they have to look at `stop` by themselves.
     ///
     /// # Errors
     /// That of the one connection; or that this was stopped or cannot go on.
@@ -190,8 +192,8 @@ impl Acceptor {
         result
     }
 
-    /// Does the handshake with a peer if `admit` takes its tag, and returns the connection and what `admit` made;
-    /// `None` if there is no connection, which is reported as an event.
+    /// Does the handshake with a peer if `admit` takes its tag, and returns the connection and what `admit`
+    /// made; `None` if there is no connection, which is reported as an event.
     pub fn let_in<T>(
         &self,
         arrival: Arrival,

@@ -1,8 +1,8 @@
 //! Connections whose handshake has not begun: a bounded number.
 //!
-//! A few silent connections must not close a server to everybody. So a new connection always gets a place; if there is
-//! none, the one that has been silent longest is refused and told to try again. A peer that has said its hello gives its
-//! place back; how many of those are served is up to the server.
+//! A few silent connections must not close a server to everybody. So a new connection always gets a place; if
+//! there is none, the one that has been silent longest is refused and told to try again. A peer that has said
+//! its hello gives its place back; how many of those are served is up to the server.
 
 use std::collections::VecDeque;
 use std::net::TcpStream;

@@ -1,8 +1,8 @@
-//! Connecting to a server by its name: to the first of its addresses that answers, from sockets that reach all of
-//! them, until the caller says stop.
+//! Connecting to a server by its name: to the first of its addresses that answers, from sockets that reach
+//! all of them, until the caller says stop.
 //!
-//! Looking a name up and connecting wait in the system, for seconds if nobody answers, and cannot be told to stop. So
-//! they run on a thread of their own, which is left to itself then.
+//! Looking a name up and connecting wait in the system, for seconds if nobody answers, and cannot be told to
+//! stop. So they run on a thread of their own, which is left to itself then.
 
 use crate::thread::{self, ThreadError};
 use lacuna::address;
@@ -49,8 +49,8 @@ pub enum LookUpError {
     Thread(#[from] ThreadError),
 }
 
-/// Connects to `host`, which is HOST:PORT, unless `stop` says so first. `sockets` are bound as the address found needs
-/// it.
+/// Connects to `host`, which is HOST:PORT, unless `stop` says so first. `sockets` are bound as the address
+/// found needs it.
 ///
 /// # Errors
 /// When nobody is reached, or `stop` says so.

@@ -1,8 +1,8 @@
-//! Tags: what a connection is for, as its hello says. A client that reached the wrong server is told so in the
-//! handshake, before any packet.
+//! Tags: what a connection is for, as its hello says. A client that reached the wrong server is told so in
+//! the handshake, before any packet.
 //!
-//! The high half of a tag is a word for the service, from one table for all services; the low half is a number of the
-//! service's own.
+//! The high half of a tag is a word for the service, from one table for all services; the low half is a
+//! number of the service's own.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -82,8 +82,8 @@ impl Purpose {
     }
 }
 
-/// A random number, by which a run is told from others: two at the same time share its lower half with a probability
-/// of 2^-32.
+/// A random number, by which a run is told from others: two at the same time share its lower half with a
+/// probability of 2^-32.
 #[must_use]
 pub fn random() -> u64 {
     // Keyed by the system's randomness, the only source in the standard library.

@@ -1,7 +1,8 @@
 //! A token by which a caller ends an operation early.
 //!
-//! The caller keeps one clone and gives another away with the options of an operation. Operations look at the token at
-//! least every [`STOP_POLL`], clean up, and end with an error that says so. A request cannot be taken back.
+//! The caller keeps one clone and gives another away with the options of an operation. Operations look at the
+//! token at least every [`STOP_POLL`], clean up, and end with an error that says so. A request cannot be
+//! taken back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -47,8 +47,8 @@ pub fn start_in<'scope, T: Send + 'scope>(
     Builder::new().name(name.to_owned()).spawn_scoped(scope, run).map_err(ThreadError::Refused)
 }
 
-/// Runs what cannot be told to stop on a thread of its own. Once `stop` says so, the thread is left to itself and its
-/// result is dropped.
+/// Runs what cannot be told to stop on a thread of its own. Once `stop` says so, the thread is left to itself
+/// and its result is dropped.
 ///
 /// # Errors
 /// When `stop` says so, or the thread is refused or panics.
@@ -74,8 +74,8 @@ pub fn unless<T: Send + 'static>(
     Err(ThreadError::Stopped)
 }
 
-/// Sets a flag when it is dropped, also by a panic: the threads of a scope wait for the flag, and the scope for its
-/// threads.
+/// Sets a flag when it is dropped, also by a panic: the threads of a scope wait for the flag, and the scope
+/// for its threads.
 #[derive(Debug)]
 pub struct Over<'a>(pub &'a AtomicBool);
 

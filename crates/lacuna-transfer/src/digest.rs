@@ -1,13 +1,11 @@
-//! The hash of a file, computed beside its reading or writing.
+//! The hash of a file, computed while the file is read or written.
 //!
-//! Large files are hashed on a thread of their own, which works on the same
-//! blocks as disk and network and lets go of them when done. For a small file
-//! the hand-over would cost more than the hash.
+//! Large files are hashed on a thread of their own, which works on the same blocks as disk and network and
+//! releases them when done. For a small file handing the data over would cost more than the hash.
 //!
-//! Holes count as the zeros that they read as, so that a hash says nothing of how
-//! a file is stored. Hashing a long one takes a while (a second for some 4 GB, an
-//! hour for 16 TB), and whoever waits for it may be told to stop: the thread is
-//! told with [`HashThread::abandon`].
+//! Holes count as the zeros that they read as, so the hash does not depend on how a file is stored. Hashing a
+//! long hole takes a while (a second for some 4 GB, an hour for 16 TB), and whoever waits for it may be told
+//! to stop: the thread is told with [`HashThread::abandon`].
 
 use super::wire::Hash;
 use blake3::Hasher;

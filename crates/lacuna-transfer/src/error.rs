@@ -86,8 +86,8 @@ pub enum SendError {
     /// Nobody was reached.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The connection broke, and there was no progress for as long as [`SendOptions::retry`](crate::SendOptions) says.
-    /// What has arrived is kept by the receiver.
+    /// The connection broke, and there was no progress for as long as
+    /// [`SendOptions::retry`](crate::SendOptions) says. What has arrived is kept by the receiver.
     #[error("{reason}; gave up after {} s without progress", retry.as_secs_f64())]
     Lost {
         /// Why the last connection broke or there was none.
@@ -200,7 +200,8 @@ pub enum BindError {
 }
 
 impl BindError {
-    /// Whether the same call may succeed without anything being changed here: another program may give a port back.
+    /// Whether the same call may succeed without anything being changed here: another program may give a port
+    /// back.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Listen(error) if error.is_of_address())

@@ -1,10 +1,9 @@
-//! Where a file has data and where it has holes, as its file system tells.
+//! Extents: where a file has data and where it has holes, as its file system tells.
 //!
-//! A hole reads as zeros and takes no room. It is asked for run by run while a
-//! file is read (`SEEK_DATA`, `SEEK_HOLE`), so that no map of it has to be kept
-//! and a change underway is met where it is. A file system that does not know its
-//! holes calls everything data, and so is a file that takes as much room as it is
-//! long, without a question.
+//! A hole reads as zeros and takes no room. Extents are asked for one by one while a file is read
+//! (`SEEK_DATA`, `SEEK_HOLE`), so that no map of them has to be kept and a file that changes meanwhile is
+//! read as it is. A file system that does not know its holes reports everything as data. A file that takes as
+//! much room as it is long is taken for data without asking.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -25,7 +24,7 @@ pub(crate) enum Run {
     Hole { end: u64 },
 }
 
-/// See the module's text.
+/// The extents of a file, in order.
 pub(crate) struct Extents<'f> {
     file: &'f File,
     is_asked: bool,

@@ -1,5 +1,5 @@
-//! Incoming messages of one end: several receives posted ahead, so that a long
-//! path stays full, and a limit on how long the peer may say nothing.
+//! Incoming messages of one end: several receives are posted ahead, so that a long path stays full, and a
+//! peer may be silent for a bounded time.
 
 use super::pool::{Block, Pool};
 use lacuna::{Connection, RecvError, RecvHandle};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// lives every few seconds, whatever it does ([`super::lane`]).
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// See the module's text.
+/// The incoming half of a connection.
 pub(crate) struct Inbound {
     connection: Connection,
     pool: Pool,

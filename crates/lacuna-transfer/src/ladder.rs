@@ -1,12 +1,10 @@
-//! Resuming: which prefix of a partial file is also a prefix of the sender's.
+//! Resuming: which prefix of a partial file is also a prefix of the sender's file.
 //!
-//! The receiver hashes its partial file once and names several prefixes, the
-//! longest being all of it. The sender hashes its own file and takes the
-//! longest prefix that agrees. So a source that changed is never joined to what
-//! came of the old one; and where only the end of the partial file is bad (the
-//! power failed before it was on the disk), only the end is sent again. It also
-//! means that no record about the partial file has to be kept, and none can be
-//! wrong.
+//! The receiver hashes its partial file once and names several prefixes, the longest being all of it. The
+//! sender hashes its own file and takes the longest prefix that agrees. So a source that changed is never
+//! joined to what came of the old one; and where only the end of the partial file is damaged (the power
+//! failed before it was on the disk), only the end is sent again. No record about a partial file has to be
+//! kept, so none can be wrong.
 
 use super::digest::hash_zeros;
 use super::extents::{Extents, Run};

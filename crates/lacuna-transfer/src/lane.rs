@@ -1,6 +1,6 @@
-//! Outgoing messages of one end: several in flight, the end of each noticed,
-//! and a word now and then when there is nothing to say, so that the peer can
-//! tell a slow disk from a dead program.
+//! Outgoing messages of one end: several are in flight, and the end of each is noticed. When there is nothing
+//! to send, a keep-alive goes out every two seconds, so that the peer can tell a slow disk from a dead
+//! program.
 
 use super::wire::BLOCK_BYTES;
 use lacuna::{Connection, SendBuffer, SendHandle, WriteError};
@@ -32,7 +32,7 @@ const FILL_BYTES: (u64, u64) = (128 << 10, BLOCK_BYTES as u64);
 /// Before anything is known of the path.
 const FILL_BYTES_FIRST: u64 = 1 << 20;
 
-/// See the module's text.
+/// The outgoing half of a connection.
 pub(crate) struct Lane {
     connection: Connection,
     state: Mutex<State>,

@@ -1,4 +1,5 @@
-//! Files and folders of any size over one connection: in constant memory, verified, and resumable after any break.
+//! Files and folders of any size over one connection: in constant memory, verified, and resumable after any
+//! break.
 //!
 //! ```
 //! use lacuna_transfer::{ReceiveOptions, Receiver, SendOptions, Sender};
@@ -21,28 +22,30 @@
 //! # }
 //! ```
 //!
-//! An [`Observer`] hears of files, progress and events while a transfer runs. A [`Stop`] ends it early. [`Receiver::serve`]
-//! receives from any number of senders, and [`clean`] removes what broken transfers left behind.
+//! An [`Observer`] hears of files, progress and events while a transfer runs. A [`Stop`] ends it early.
+//! [`Receiver::serve`] receives from any number of senders, and [`clean`] removes what broken transfers left
+//! behind.
 //!
 //! # How it works
 //!
-//! `wire` says what the ends say to each other; `send` is the sender's side and `recv` the receiver's. Both use the same
-//! blocks of memory (`pool`), outgoing messages (`lane`), incoming messages (`inbound`), hash thread (`digest`), and the
-//! same way to find out what is left to do (`ladder`).
+//! `wire` says what the ends say to each other; `send` is the sender's side and `recv` the receiver's. Both
+//! use the same blocks of memory (`pool`), outgoing messages (`lane`), incoming messages (`inbound`), hash
+//! thread (`digest`), and the same way to find out what is left to do (`ladder`).
 //!
-//! A file under its own name is always whole: data goes to a partial file beside it, which gets the name when the hash of
-//! everything agrees. A partial file holds a prefix of the content, because it is only ever appended to; so whatever ends a
-//! transfer, the next one hashes what is there and goes on behind it. Nothing is forced onto the disk on the way: a program
-//! that is killed loses nothing that it wrote, and what a power failure takes from the end of a partial file is noticed by
-//! its hash. [`ReceiveOptions::sync`] makes each file durable before it gets its name.
+//! A file under its own name is always whole: data goes to a partial file beside it, which gets the name when
+//! the hash of everything agrees. A partial file holds a prefix of the content, because it is only ever
+//! appended to; so whatever ends a transfer, the next one hashes what is there and goes on behind it. Nothing
+//! is forced onto the disk on the way: a program that is killed loses nothing that it wrote, and what a power
+//! failure takes from the end of a partial file is noticed by its hash. [`ReceiveOptions::sync`] makes each
+//! file durable before it gets its name.
 //!
-//! Holes of a file (`extents`) are announced, not sent, and are holes at the receiver; sizes that are promised, moved and
-//! shown are those of data. Only the hash is of all that the file reads as.
+//! Holes of a file (`extents`) are announced, not sent, and are holes at the receiver; sizes that are
+//! promised, moved and shown are those of data. Only the hash is of all that the file reads as.
 //!
 //! # What it leaves to others
 //!
-//! The transport (`lacuna`) moves messages, repairs losses and measures the path. This crate prints nothing and installs
-//! no signal handlers. It needs a Unix system: folders are held open and entered link by link.
+//! The transport (`lacuna`) moves messages, repairs losses and measures the path. This crate prints nothing
+//! and installs no signal handlers. It needs a Unix system: folders are held open and entered link by link.
 
 #![cfg(unix)]
 #![forbid(unsafe_code)]
@@ -75,13 +78,13 @@ pub use report::{Blame, FileReport, FilesFailed, Kind, Status, Summary};
 pub use send::{SendOptions, Sender, Sources};
 pub use wire::Hash;
 
-/// Memory for data on its way that a caller may allow: one block comes while the other is written; and an upper bound
-/// against slips of the finger.
+/// Memory for data on its way that a caller may allow: one block comes while the other is written; and an
+/// upper bound against slips of the finger.
 pub const BUFFERS_BYTES: std::ops::RangeInclusive<u64> = 8 << 20..=2 << 30;
 const _: () = assert!(*BUFFERS_BYTES.start() == 2 * wire::BLOCK_BYTES as u64);
 
-/// Blocks to keep under way: what a path of 10 Gbit/s holds in `rtt_us` and a quarter more, on top of what disk and hash
-/// hold; or what the caller allows.
+/// Blocks to keep under way: what a path of 10 Gbit/s holds in `rtt_us` and a quarter more, on top of what
+/// disk and hash hold; or what the caller allows.
 fn blocks_ahead(rtt_us: Option<u64>, allowed_bytes: Option<u64>) -> usize {
     const RATE_BYTES_PER_US: u64 = 10_000 / 8;
     const BY_PATH: std::ops::RangeInclusive<u64> = 8..=40;

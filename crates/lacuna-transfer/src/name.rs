@@ -1,10 +1,8 @@
-//! Names that come from a peer: a path below the receiver's folder and nothing
-//! else.
+//! Names that come from a peer: a path below the receiver's folder and nothing else.
 //!
-//! A name is the bytes of a relative path with `/` between its parts, as Unix
-//! has them: any script, and bytes that are no text as well. What could lead
-//! out of the folder is refused here; links that lie in the way are refused
-//! where the path is opened (`recv/tree.rs`).
+//! A name is the bytes of a relative path with `/` between its parts, as Unix has them: any script, and bytes
+//! that are not UTF-8 as well. Names that lead out of the folder are refused here; links on the way are
+//! refused where the path is opened (`recv/tree.rs`).
 
 use super::wire::Hash;
 

@@ -1,8 +1,8 @@
 //! What an application hears of a transfer while it runs.
 //!
-//! An [`Observer`] is called from several threads of one transfer, so its methods take `&self`. None of them has to do
-//! anything. [`Observer::on_file`] may block, and then the transfer waits; [`Observer::on_progress`] and
-//! [`Observer::on_event`] should return soon.
+//! An [`Observer`] is called from several threads of one transfer, so its methods take `&self`. None of them
+//! has to do anything. [`Observer::on_file`] may block, and then the transfer waits;
+//! [`Observer::on_progress`] and [`Observer::on_event`] should return soon.
 
 use crate::error::Kept;
 use crate::report::{FileReport, Summary};
@@ -21,7 +21,8 @@ pub trait Observer: Send + Sync {
         let _ = report;
     }
 
-    /// A folder is at the receiver. `is_updated`: it was there, and has new permissions. `fault` says why it has not.
+    /// A folder is at the receiver. `is_updated`: it was there, and has new permissions. `fault` says why it
+    /// has not.
     fn on_folder(&self, name: &[u8], is_updated: bool, fault: Option<&str>) {
         let _ = (name, is_updated, fault);
     }
@@ -55,7 +56,8 @@ pub enum Event<'a> {
         /// How long until the next attempt.
         pause: Duration,
     },
-    /// The path became too narrow for the packets that were agreed on. Only of a sender, at the end of a connection.
+    /// The path became too narrow for the packets that were agreed on. Only of a sender, at the end of a
+    /// connection.
     Narrower {
         /// Payload bytes that were agreed on.
         packet_bytes: u32,
@@ -79,7 +81,8 @@ pub enum Event<'a> {
 pub struct Progress {
     /// Bytes of files that moved, in all connections.
     pub moved_bytes: u64,
-    /// Bytes of files that need not move any more: they did, or they were there before, or the file was given up.
+    /// Bytes of files that need not move any more: they did, or they were there before, or the file was given
+    /// up.
     pub done_bytes: u64,
     /// Bytes there are in all, once known.
     pub bytes_total: Option<u64>,
@@ -92,8 +95,8 @@ pub struct Progress {
     pub bytes_per_s: Option<f64>,
     /// Share of packets sent again (sender) or lost (receiver).
     pub repaired_share: f64,
-    /// For how long nothing was heard of the other end. Each end says every two seconds that it lives, so a few
-    /// seconds say something about the path.
+    /// For how long nothing was heard of the other end. Each end says every two seconds that it lives, so a
+    /// few seconds say something about the path.
     pub silent: Duration,
     /// Zeros of holes that this end is still to hash.
     pub zeros_left_bytes: u64,

@@ -1,14 +1,13 @@
-//! The memory of a transfer: a bounded number of blocks that go round.
+//! A buffer pool: the memory of a transfer, a bounded number of blocks that are reused.
 //!
-//! A block comes back by itself when the last user lets go of it, be it the
-//! transport, the hash thread or the disk. The one that came back last is
-//! handed out first, so that a short path works in the cache.
+//! A block returns to the pool when its last user drops it, be it the transport, the hash thread or the disk.
+//! The block that returned last is handed out first, so that a short path works in the cache.
 
 use lacuna::Memory;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// See the module's text. Clones are the same pool.
+/// A buffer pool. Clones are the same pool.
 #[derive(Clone)]
 pub(crate) struct Pool {
     inner: Arc<Inner>,

@@ -1,8 +1,8 @@
 //! The transfer rate of the last seconds, from which an observer computes the time left.
 //!
-//! Bytes and seconds are summed separately and both sums decay, so that the rate is right from the first sample on, and
-//! some seconds later does not depend on what the path or the disk was like before. (An exponential average that starts
-//! at zero is too low until it has forgotten the zero.)
+//! Bytes and seconds are summed separately and both sums decay, so that the rate is right from the first
+//! sample on, and some seconds later does not depend on what the path or the disk was like before. (An
+//! exponential average that starts at zero is too low until it has forgotten the zero.)
 
 use crate::observer::Progress;
 use std::time::{Duration, Instant};
@@ -42,8 +42,8 @@ impl Rate {
         self.last = Some((now, moved_bytes));
     }
 
-    /// Adds what moved until `now`, and fills in the rate. Time in which nothing can move is left out: while files are
-    /// compared before the first one moves, and while long holes are hashed.
+    /// Adds what moved until `now`, and fills in the rate. Time in which nothing can move is left out: while
+    /// files are compared before the first one moves, and while long holes are hashed.
     pub(crate) fn measure(&mut self, now: Instant, progress: &mut Progress) {
         let is_comparing = progress.name.is_none() && !self.has_moved();
         if is_comparing || progress.is_hashing_holes() {

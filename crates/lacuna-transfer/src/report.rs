@@ -204,7 +204,8 @@ impl fmt::Display for FilesFailed {
 impl std::error::Error for FilesFailed {}
 
 impl FilesFailed {
-    /// Whether the same call may succeed without anything being changed: where content was damaged on the way.
+    /// Whether the same call may succeed without anything being changed: where content was damaged on the
+    /// way.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.blame == Blame::Data
@@ -281,8 +282,8 @@ impl<'o> Tally<'o> {
         self.observer.on_file(report);
     }
 
-    /// A folder is there; its permissions were brought up to date if `updated`, and could not be for the reason of a
-    /// `fault`.
+    /// A folder is there; its permissions were brought up to date if `updated`, and could not be for the
+    /// reason of a `fault`.
     pub(crate) fn folder(&self, name: &[u8], updated: bool, fault: Option<&str>) {
         let mut state = self.lock();
         state.summary.folders += 1;

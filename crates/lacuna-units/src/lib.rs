@@ -1,8 +1,8 @@
 //! Quantities as text for people: sizes, rates, times and counts.
 //!
-//! Messages, errors and chart titles of several crates contain quantities; this crate holds the one way to write
-//! them. A number has at most two decimals and no trailing zeros; [`show_time_fixed`] has three decimals, for
-//! columns of a table. Reading quantities is left to the command line.
+//! Messages, errors and chart titles of several crates contain quantities; this crate holds the one way to
+//! write them. A number has at most two decimals and no trailing zeros; [`show_time_fixed`] has three
+//! decimals, for columns of a table. Reading quantities is left to the command line.
 
 #![forbid(unsafe_code)]
 

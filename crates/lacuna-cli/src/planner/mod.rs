@@ -1,4 +1,5 @@
-//! `lacuna model`, `plan` and `figures`: the command lines of `lacuna-planner`, and its answers as text and JSON.
+//! `lacuna model`, `plan` and `figures`: the command lines of `lacuna-planner`, and its answers as text and
+//! JSON.
 
 mod arguments;
 mod figures;

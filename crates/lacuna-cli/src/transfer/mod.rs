@@ -1,6 +1,8 @@
-//! `lacuna send` and `lacuna recv`: the command lines of `lacuna-transfer`, and what it reports as bars, lines and JSON.
+//! `lacuna send` and `lacuna recv`: the command lines of `lacuna-transfer`, and what it reports as bars,
+//! lines and JSON.
 //!
-//! `report` turns results into lines and the exit code, `progress` draws, `printer` prints results on a thread of its own.
+//! `report` turns results into lines and the exit code, `progress` draws, `printer` prints results on a
+//! thread of its own.
 
 mod args;
 #[cfg(unix)]

@@ -1,9 +1,9 @@
-//! The figures of the SDR paper: 3, 9, 10, 12, 13 and 15 from the model, 2 and 11 from measurements, as SVG and
-//! CSV, with what the paper states of each and what comes out.
+//! The figures of the SDR paper: 3, 9, 10, 12, 13 and 15 from the model, 2 and 11 from measurements, as SVG
+//! and CSV, with what the paper states of each and what comes out.
 //!
-//! The paper does not say which chunk its figures 3, 9, 10, 12 and 13 have, nor whether the drop rate is that of
-//! a chunk or of a packet. [`FigureOptions`] chooses; with 4 KiB chunks, the default, the two are the same, and
-//! most headlines come out.
+//! The paper does not say which chunk its figures 3, 9, 10, 12 and 13 have, nor whether the drop rate is that
+//! of a chunk or of a packet. [`FigureOptions`] chooses; with 4 KiB chunks, the default, the two are the
+//! same, and most headlines come out.
 
 mod allreduce;
 mod crossover;
@@ -38,8 +38,8 @@ pub struct FigureOptions {
     pub chunk_bytes: u64,
     /// What a drop rate counts: chunks whatever their length (4.2.1), or packets of 4 KiB (5.4.2).
     pub loss_per: LossPer,
-    /// Trials of each ring allreduce in figure 13; `None`: as many as narrow the 99 % interval of p99.9 to 1 %
-    /// to either side, a million at most.
+    /// Trials of each ring allreduce in figure 13; `None`: as many as narrow the 99 % interval of p99.9
+    /// to 1 % to either side, a million at most.
     pub trials: Option<u32>,
     /// Seed of these trials.
     pub seed: u64,
@@ -128,8 +128,8 @@ impl Csv {
 }
 
 impl FigureOptions {
-    /// Which figures to draw, ascending: those asked for; if none is, all that the model draws and those whose
-    /// measurement is given.
+    /// Which figures to draw, ascending: those asked for; if none is, all that the model draws and those
+    /// whose measurement is given.
     ///
     /// # Errors
     /// When a figure is unknown or its measurement is not given.
@@ -158,8 +158,8 @@ impl FigureOptions {
     /// Draws a figure and writes it into a folder that is there, as `figure-N.svg` and `figure-N.csv`.
     ///
     /// # Errors
-    /// When the figure is unknown or its measurement missing or unusable, a quantity is out of the model's range,
-    /// or a file cannot be written.
+    /// When the figure is unknown or its measurement missing or unusable, a quantity is out of the model's
+    /// range, or a file cannot be written.
     pub fn write(&self, number: u32, folder: &Path) -> Result<WrittenFigure, FigureError> {
         let svg = folder.join(format!("figure-{number}.svg"));
         let csv = folder.join(format!("figure-{number}.csv"));

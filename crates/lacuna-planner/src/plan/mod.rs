@@ -1,8 +1,8 @@
 //! Which reliability mode to take for a path, and why.
 //!
-//! Compares the transport's default mode, `auto`, with selective repeat and erasure codes as the transport runs them:
-//! headers and repairs take link time, parity follows each submessage. Of `auto` it is what a connection chooses that
-//! knows the path; a first message over an unknown one gets more parity.
+//! Compares the transport's default mode, `auto`, with selective repeat and erasure codes as the transport
+//! runs them: headers and repairs take link time, parity follows each submessage. Of `auto` it is what a
+//! connection chooses that knows the path; a first message over an unknown one gets more parity.
 
 mod answer;
 mod draw;

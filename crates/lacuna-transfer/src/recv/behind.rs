@@ -1,12 +1,9 @@
-//! Writes large files through to the disk while they come in, and gives their
-//! pages back.
+//! Write-behind: writes large files through to the disk while they come in, and releases their page cache.
 //!
-//! Without it a large file fills the memory with pages that wait for the disk,
-//! until the kernel stops the writer; and everything else that was cached goes.
-//! Memory touched for the first time may also be dear: on a virtual machine
-//! whose host hands it out late, a file larger than what is cached is written
-//! several times faster with the pages given back as it goes. And a
-//! power failure then costs little of a large file.
+//! Without this a large file fills the memory with dirty pages, until the kernel blocks the writer and evicts
+//! everything else that was cached. On a virtual machine whose host hands memory out late, a file larger than
+//! the cache is written several times faster if its pages are released as it goes. And a power failure costs
+//! little of a large file.
 
 use lacuna_service::thread::{ThreadError, Worker};
 use std::fs::File;

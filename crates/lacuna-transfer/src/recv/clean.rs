@@ -1,7 +1,8 @@
 //! Removes what broken transfers left behind.
 //!
-//! Only what a receiver made itself is touched: regular files without other links, with exactly the name that a partial
-//! file gets, which no transfer holds. Links are not followed, so nothing outside the folder is reached.
+//! Only what a receiver made itself is touched: regular files without other links, with exactly the name that
+//! a partial file gets, which no transfer holds. Links are not followed, so nothing outside the folder is
+//! reached.
 
 use super::partial::is_at;
 use super::tree::{FOLDER, Tree, open_file};
@@ -82,12 +83,12 @@ struct Cleaner<'s, F> {
     on_event: F,
 }
 
-/// Looks through a folder and those in it, and removes the partial files that no transfer is using. `on_event` hears of
-/// each, and ends it with an error.
+/// Looks through a folder and those in it, and removes the partial files that no transfer is using.
+/// `on_event` hears of each, and ends it with an error.
 ///
 /// # Errors
-/// When the folder cannot be opened, or `stop` was requested; or that of `on_event`. What the system refuses below the
-/// folder is an event and is counted.
+/// When the folder cannot be opened, or `stop` was requested; or that of `on_event`. What the system refuses
+/// below the folder is an event and is counted.
 pub fn clean<E: From<CleanError>>(
     folder: &Path,
     options: CleanOptions,

@@ -1,10 +1,9 @@
-//! The folder that files are received into, by its path: a server may run for
-//! weeks, and the folder be removed, renamed or mounted anew meanwhile.
+//! The folder that files are received into, by its path: a server may run for weeks, and the folder be
+//! removed, renamed or mounted anew meanwhile.
 //!
-//! Each sender gets the folder that has the path when it comes, made again if
-//! there is none. A transfer keeps the folder that it began in: if that is
-//! renamed, the transfer ends where its files are; if it is removed, the transfer
-//! ends with an error ([`is_removed`]), and the next one finds a new folder.
+//! Each sender gets the folder that has the path when it connects, made again if there is none. A transfer
+//! keeps the folder that it began in: if that is renamed, the transfer ends where its files are; if it is
+//! removed, the transfer ends with an error ([`is_removed`]), and the next one finds a new folder.
 
 use super::tree::Tree;
 use crate::error::FileError;
@@ -14,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// See the module's text.
+/// The folder and its path.
 pub(crate) struct Folder {
     /// As the user named it.
     named: PathBuf,

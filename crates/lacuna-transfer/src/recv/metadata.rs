@@ -1,11 +1,10 @@
-//! Time and permissions of what is here already, brought up to those of the
-//! source without any content moving.
+//! Time and permissions of files that are here already: brought up to those of the source without moving
+//! content.
 //!
-//! A file system may keep a time less exactly than it was given (whole seconds,
-//! or two of them) or not at all as it was given (before 1980, after 2038), and
-//! some keep no permissions. So what counts is what it makes of them: a time is
-//! the same if this file system would store the source's as what is here, and
-//! something was updated only if it is not afterwards as it was before.
+//! A file system may store a time in coarser units (whole seconds, or two of them) or not at all (before
+//! 1980, after 2038), and some store no permissions. So the stored values are compared: a time is the same if
+//! this file system would store the source's time as the one that is here, and a file counts as updated only
+//! if its stored values differ afterwards.
 
 use super::partial::Partial;
 use crate::name::Name;

@@ -1,5 +1,5 @@
-//! The receiving side: waits for senders and serves each on a thread of its own, all into the folder that has the
-//! given path when they come.
+//! The receiving side: waits for senders and serves each on a thread of its own, all into the folder that has
+//! the given path when they come.
 
 mod behind;
 mod clean;
@@ -86,8 +86,8 @@ pub trait Sessions: Send + Sync + 'static {
         connection: &Connection,
     ) -> Result<Self::Observer, Box<dyn Error + Send + Sync>>;
 
-    /// A session has ended, and its observer has been told the summary. Not called for a session without one: of a peer
-    /// that is no sender, or for which the system has no threads.
+    /// A session has ended, and its observer has been told the summary. Not called for a session without one:
+    /// of a peer that is no sender, or for which the system has no threads.
     fn end(&self, observer: Self::Observer, peer: SocketAddr, result: Result<(), &ReceiveError>) {
         let _ = (observer, peer, result);
     }
@@ -227,8 +227,8 @@ impl Receiver {
         self.run(sessions, true)
     }
 
-    /// Receives from any number of senders, several at a time, until [`ReceiveOptions::stop`] is requested. How each
-    /// session ends is told to `sessions`.
+    /// Receives from any number of senders, several at a time, until [`ReceiveOptions::stop`] is requested.
+    /// How each session ends is told to `sessions`.
     ///
     /// # Errors
     /// [`ReceiveError::Interrupted`], or why it cannot go on.
@@ -325,8 +325,8 @@ impl Drop for Seat<'_> {
     }
 }
 
-/// Permissions that new files do not get. Where the system does not tell, asking sets the umask for a moment, so that it
-/// is asked once.
+/// Permissions that new files do not get. Where the system does not tell, asking sets the umask for a moment,
+/// so that it is asked once.
 fn umask() -> Mode {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let told = status.lines().find_map(|line| line.strip_prefix("Umask:"));

@@ -1,4 +1,4 @@
-//! Offers: what there is already of each item, and what is asked for.
+//! Offers: finds out what is here already of each offered item, and asks for the rest.
 
 use super::metadata::{Seen, Update, is_same_time, update_file};
 use super::partial::Partial;

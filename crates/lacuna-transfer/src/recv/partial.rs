@@ -1,9 +1,8 @@
-//! A file while it is received: a hidden file beside its name, only appended
-//! to, held by one transfer at a time, and renamed when it is whole.
+//! A partial file: a hidden file beside the final name, only appended to, locked by one transfer at a time,
+//! and renamed when it is whole.
 //!
-//! A hole is what lies between two pieces that are written, so it is none before
-//! something is written behind it, or the file gets its length at the end. A
-//! break before that costs the hole, which is told again.
+//! A hole exists only between two pieces that are written, or once the file gets its length at the end. A
+//! break before that loses the hole, which is announced again.
 
 use super::behind::{Behind, Written};
 use super::metadata::set_modified;
@@ -30,7 +29,7 @@ use std::time::{Duration, Instant};
 /// comes back may be faster than the end of its broken connection.
 const HELD: Duration = Duration::from_secs(10);
 
-/// See the module's text.
+/// A partial file that this transfer holds.
 #[derive(Debug)]
 pub(crate) struct Partial {
     folder: Arc<OwnedFd>,

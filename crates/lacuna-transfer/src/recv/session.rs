@@ -1,7 +1,7 @@
-//! One sender's session: what it says, and what is done about it.
+//! The session of one sender: takes its records and does what they ask for.
 //!
-//! Everything from the peer is checked here once more than its layout: items
-//! come in order, data and holes belong to a started item and end at its size.
+//! The parser has checked the layout of records. Their order is checked here: items come in order, and data
+//! and holes belong to a started item and end at its size.
 
 use super::behind::Behind;
 use super::metadata::{Seen, Update, update_file};
@@ -44,7 +44,7 @@ pub(crate) struct Rules {
     pub(crate) sync: bool,
 }
 
-/// See the module's text.
+/// A session.
 pub(crate) struct Session<'a> {
     pub(crate) rules: Rules,
     pub(crate) tree: Tree,

@@ -1,12 +1,11 @@
-//! Room for files: what the file system has, less what is promised to offers.
+//! Disk space for files: what the file system has, less what is promised to offers.
 //!
-//! A file that does not fit is refused when it is offered: filling the disk
-//! with a part of it would help nobody, and smaller files behind it could not
-//! arrive any more. Others write to the disk as well, so it may be full all the
-//! same in the middle of a file; what came of it is kept then. All senders that are
-//! served at a time share the room: each session's part is what it is still to bring.
+//! A file that does not fit is refused when it is offered: a disk filled with a part of it would help nobody
+//! and keep smaller files out. Other programs write to the disk as well, so it may be full all the same in
+//! the middle of a file; what came of the file is kept then. All senders that are served at a time share the
+//! space: each session reserves what it is still to bring.
 //!
-//! A hole needs no room, unless the file system keeps none: then it is written as zeros.
+//! A hole needs no space, unless the file system has no holes: then it is written as zeros.
 
 use super::partial::Partial;
 use crate::wire::Meta;

@@ -1,6 +1,6 @@
-//! The receiver's folder. Every path is entered part by part from a handle on
-//! it, and no part may be a link: whatever the peer names, and whatever lies
-//! there already, nothing outside is reached.
+//! Paths below the receiver's folder. Every path is entered part by part from an open handle on the folder,
+//! and no part may be a link: whatever the peer names, and whatever lies there already, nothing outside the
+//! folder is reached.
 
 use super::folder;
 use super::metadata::{CARRIED, Update, time_of, update_folder};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(crate) const FOLDER: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// See the module's text.
+/// A session's way into the folder.
 pub(crate) struct Tree {
     root: Arc<OwnedFd>,
     /// The folder of the last name: files of one folder come one after another.

@@ -1,4 +1,4 @@
-//! Hears the receiver's answers and puts them on the board.
+//! Takes the receiver's answers and enters them in the item queue (`board.rs`).
 
 use super::board::{Board, Ended, Wish, broke_the_rules, ended_by};
 use crate::error::SendError;

@@ -1,9 +1,9 @@
-//! What the sender knows of its items, shared by the thread that sends and the
-//! thread that hears the answers; it outlives a connection that breaks.
+//! The item queue of a sender, shared by the thread that sends and the thread that takes the answers. It
+//! outlives a connection that breaks.
 //!
-//! Items stay in the queue from their offer until the receiver has settled
-//! them. After a break those that are left are offered again, in the same
-//! order; what had arrived of them is found out as after any other break.
+//! Items stay in the queue from their offer until the receiver has settled them. After a break those that are
+//! left are offered again, in the same order; how much of them had arrived is found out as after any other
+//! break (`ladder.rs`).
 
 use super::walk::Item;
 use crate::error::SendError;
@@ -43,7 +43,7 @@ pub(crate) enum Next {
     Done,
 }
 
-/// See the module's text.
+/// The item queue.
 pub(crate) struct Board {
     state: Mutex<State>,
     changed: Condvar,

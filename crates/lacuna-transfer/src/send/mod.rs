@@ -1,7 +1,7 @@
 //! The sending side: walks the given paths, offers, sends what is asked for, and goes on after a break.
 //!
-//! Three threads serve a connection: the caller's reads files and packs blocks (`produce.rs`), one takes the receiver's
-//! answers (`answers.rs`), one sends keep-alives and reports the progress. A fourth hashes.
+//! Three threads serve a connection: the caller's reads files and packs blocks (`produce.rs`), one takes the
+//! receiver's answers (`answers.rs`), one sends keep-alives and reports the progress. A fourth hashes.
 
 mod answers;
 mod board;
@@ -44,15 +44,16 @@ const TICK: Duration = Duration::from_millis(100);
 /// How to send.
 #[derive(Clone)]
 pub struct SendOptions {
-    /// How long to try to go on without any progress; zero gives up at the first break. A connection counts as broken
-    /// after half of this without an answer, but not before 5 s and not later than 30 s.
+    /// How long to try to go on without any progress; zero gives up at the first break. A connection counts
+    /// as broken after half of this without an answer, but not before 5 s and not later than 30 s.
     pub retry: Duration,
     /// Take files of the same size and time at the receiver as identical, without reading them.
     pub quick: bool,
     /// Memory for data on its way; `None`: by the round-trip time, 32 to 160 MiB. See
     /// [`BUFFERS_BYTES`](crate::BUFFERS_BYTES).
     pub buffers_bytes: Option<u64>,
-    /// The transport: mode, packet size, controller. `tag`, `silence` and `connect_timeout` are the sender's own.
+    /// The transport: mode, packet size, controller. `tag`, `silence` and `connect_timeout` are the sender's
+    /// own.
     pub connection: ConnectionConfig,
     /// The sockets. `bind` is the sender's own: as the receiver's address needs it.
     pub sockets: ContextConfig,
@@ -109,8 +110,8 @@ impl Sender {
         Self { options }
     }
 
-    /// Sends files and folders, which keep their last names, to `receiver`, which is HOST:PORT. Blocks until everything
-    /// is at the receiver.
+    /// Sends files and folders, which keep their last names, to `receiver`, which is HOST:PORT. Blocks until
+    /// everything is at the receiver.
     ///
     /// # Errors
     /// When anything is not at the receiver. [`Observer::on_summary`] has been told what is.

@@ -1,5 +1,4 @@
-//! Fills blocks with records and data, and sends them when they are full or
-//! when there is nothing to add.
+//! Fills blocks with records and data, and sends a block when it is full or when there is nothing to add.
 
 use super::board::Ended;
 use crate::digest::{Digest, HashThread};
@@ -19,7 +18,7 @@ use std::sync::Arc;
 const ROOM_MIN: usize = 64 << 10;
 const _: () = assert!(ROOM_MIN > RECORD_BYTES_MAX + DATA_HEADER_BYTES);
 
-/// See the module's text.
+/// The block that is being filled, and where it goes.
 pub(crate) struct Packer<'l> {
     lane: &'l Lane,
     pool: Pool,

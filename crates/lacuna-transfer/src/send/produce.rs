@@ -1,5 +1,4 @@
-//! The sending thread: offers items ahead, and sends what the receiver asks
-//! for, in order.
+//! The sending thread: offers items ahead, and sends what the receiver asks for, in order.
 
 use super::board::{Board, Ended, Next, Wish};
 use super::packer::{PackError, Packer};
@@ -23,7 +22,7 @@ const OFFERS_PER_TURN: usize = 512;
 /// How long the peer may take to say that it receives files.
 const WELCOME_WITHIN: Duration = Duration::from_secs(10);
 
-/// See the module's text.
+/// The sending thread.
 pub(crate) struct Producer<'a> {
     pub(crate) board: &'a Board,
     pub(crate) walker: &'a mut Walker,

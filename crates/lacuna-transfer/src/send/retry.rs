@@ -1,9 +1,9 @@
-//! Retry policy of a sender: when a silent connection counts as broken, how long an attempt to connect may take, and
-//! when to give up.
+//! Retry policy of a sender: when a silent connection counts as broken, how long an attempt to connect may
+//! take, and when to give up.
 //!
-//! The clock of the retry limit runs from the last word of the receiver, so that the time in which a silence is noticed
-//! is part of it. Progress resets the clock, and so does a connection that lived as long as the limit: a receiver that
-//! hashed a large file for an hour was no outage.
+//! The clock of the retry limit runs from the last word of the receiver, so that the time in which a silence
+//! is noticed is part of it. Progress resets the clock, and so does a connection that lived as long as the
+//! limit: a receiver that hashed a large file for an hour was no outage.
 
 use std::time::{Duration, Instant};
 

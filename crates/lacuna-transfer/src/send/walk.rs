@@ -1,8 +1,7 @@
-//! What is to be sent: the files and folders below the given paths, one after
-//! the other, in memory that does not grow with the number of files.
+//! Walks the files and folders below the given paths, one after the other, in memory that does not grow with
+//! the number of files.
 //!
-//! A folder comes before what is in it. One folder is open at a time; of the
-//! others only the paths are kept until their turn comes.
+//! A folder comes before its entries. One folder is open at a time; of the others only the paths are kept.
 
 use crate::error::{FileError, PathError};
 use crate::extents::{data_bytes, may_have_holes};
@@ -78,7 +77,7 @@ pub(crate) fn roots(paths: &[impl AsRef<Path>]) -> Result<Vec<Root>, PathError> 
     Ok(roots)
 }
 
-/// See the module's text.
+/// The walk: an iterator over what it finds.
 pub(crate) struct Walker {
     roots: std::vec::IntoIter<Root>,
     /// Folders whose turn is to come.

@@ -1,5 +1,4 @@
-//! What the two ends of a transfer say to each other: records, several in one
-//! message, never cut by its end.
+//! The file protocol: records, several in one message, never cut by the end of a message.
 //!
 //! ```text
 //! sender                                        receiver
@@ -13,13 +12,12 @@
 //!                                       ◀─────  Finished
 //! ```
 //!
-//! Offers run ahead of the data, so that many small files cost no round trip
-//! each. Items are numbered by their offers and handled in that order. Either
-//! end says `Alive` when it has had nothing else to say for a while.
+//! Offers run ahead of the data, so that many small files cost no round trip each. Items are numbered by
+//! their offers and handled in that order. Either end sends `Alive` when it has sent nothing else for a
+//! while.
 //!
-//! Numbers are big-endian. Everything here comes from a peer that may be
-//! hostile: lengths are bounded before anything is allocated, and what does
-//! not parse is an error that ends the session.
+//! Numbers are big-endian. Records come from a peer that may be hostile: lengths are bounded before anything
+//! is allocated, and what does not parse is an error that ends the session.
 
 mod parse;
 #[cfg(test)]

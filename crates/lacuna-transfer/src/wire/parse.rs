@@ -1,5 +1,4 @@
-//! Reading records: every field is checked against the message's end and its
-//! own bounds.
+//! Parsing records: every field is checked against the message's end and its own bounds.
 
 use super::{
     ALIVE, Answer, DATA, DROP, END, EXISTS, FATAL, FINISH, FINISHED, FatalKind, HELLO, HOLE, Hash,

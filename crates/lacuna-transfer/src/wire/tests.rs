@@ -1,4 +1,4 @@
-//! What is written is read again; what is not, is an error and no panic.
+//! What is emitted parses to the same record; other bytes are an error and no panic.
 
 use super::*;
 
