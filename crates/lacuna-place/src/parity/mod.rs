@@ -39,7 +39,7 @@
 //! more than it can repair, so a peer cannot make it take more memory than the
 //! buffer itself (`held.rs`).
 //!
-//! This folder knows no record, slot or burst: it asks for the data through [`DataPackets`].
+//! This folder knows no record, slot or burst: it asks for the data through the trait `DataPackets`.
 
 mod held;
 mod layout;
