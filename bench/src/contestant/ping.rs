@@ -92,7 +92,7 @@ impl<'c> Player<'c> {
     }
 
     fn write(&mut self) -> Result<()> {
-        self.connection.start_write(SendBuffer::new(self.message.clone()), None)?;
+        self.connection.start_send(SendBuffer::new(self.message.clone()), None)?;
         self.context.progress();
         Ok(())
     }

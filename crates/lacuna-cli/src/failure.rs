@@ -5,7 +5,7 @@
 
 use crate::interrupt;
 use lacuna::datapath::limit::{Limit, Said};
-use lacuna::{ConnectError, ContextError, QueuePairError, RecvError, WriteError};
+use lacuna::{ConnectError, ContextError, QueuePairError, RecvError, SendError};
 use lacuna_service::thread::ThreadError;
 use lacuna_service::{AcceptError, Blames, Fault, ListenError, LookUpError, Purpose, ReachError};
 use serde::Serialize;
@@ -173,8 +173,8 @@ impl From<ListenError> for Failure {
     }
 }
 
-impl From<WriteError> for Failure {
-    fn from(error: WriteError) -> Self {
+impl From<SendError> for Failure {
+    fn from(error: SendError) -> Self {
         Self::Network(error.to_string())
     }
 }

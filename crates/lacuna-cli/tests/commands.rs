@@ -311,7 +311,7 @@ fn wrong_data_is_a_failure_of_its_own() {
     let serving = std::thread::spawn(move || {
         let session = listener.accept().expect("the session");
         session.recv(&mut [0; 1000]).expect("the request");
-        session.write(b"\"Ready\"").expect("the client takes it");
+        session.send(b"\"Ready\"").expect("the client takes it");
         let measured = listener.accept().expect("what is measured");
         let done = session.post_recv(vec![0; 1000]).expect("a slot");
         for _ in 0..5 {
@@ -323,7 +323,7 @@ fn wrong_data_is_a_failure_of_its_own() {
             "wrong": 1, "first_wrong": "message 3 at byte 7", "lost_packets": 0,
             "duplicate_packets": 0, "rejected_packets": 0, "receive_drops": 0, "cpu_s": 0.1,
         });
-        session.write(counters.to_string().as_bytes()).expect("the client takes it");
+        session.send(counters.to_string().as_bytes()).expect("the client takes it");
     });
     let options = ["--size", "1KiB", "-n", "5", "--inflight", "1", "--warmup", "0", "--validate"];
     let output = run(&[&["perf", "client", &address, "--json"], &options[..]].concat());

@@ -3,7 +3,7 @@
 //! program.
 
 use super::wire::BLOCK_BYTES;
-use lacuna::{Connection, SendBuffer, SendHandle, WriteError};
+use lacuna::{Connection, SendBuffer, SendError, SendHandle};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ struct State {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LaneError {
     #[error(transparent)]
-    Write(#[from] WriteError),
+    Write(#[from] SendError),
     #[error("the peer took no messages for {} s", STALLED.as_secs())]
     Stalled,
     #[error("stopped")]
@@ -100,10 +100,8 @@ impl Lane {
             std::thread::sleep(LOOK);
             state = self.lock();
         }
-        let handle = self
-            .connection
-            .start_write_within(message, None, DEADLINE)
-            .map_err(WriteError::Post)?;
+        let handle =
+            self.connection.start_send_within(message, None, DEADLINE).map_err(SendError::Post)?;
         let now = Instant::now();
         if state.in_flight.is_empty() {
             state.measured = (now, state.delivered_bytes);
@@ -120,7 +118,7 @@ impl Lane {
         let pruned = state.prune();
         if pruned.is_ok() && state.spoke.elapsed() >= ALIVE_EVERY && state.in_flight.is_empty() {
             let alive = self.alive.clone();
-            if let Ok(handle) = self.connection.start_write_within(alive, None, DEADLINE) {
+            if let Ok(handle) = self.connection.start_send_within(alive, None, DEADLINE) {
                 state.in_flight.push_back((handle, 0));
             }
             state.spoke = Instant::now();
@@ -148,7 +146,7 @@ impl Lane {
 }
 
 impl State {
-    fn prune(&mut self) -> Result<(), WriteError> {
+    fn prune(&mut self) -> Result<(), SendError> {
         while let Some((handle, bytes)) = self.in_flight.front() {
             match handle.status().outcome {
                 None => break,

@@ -72,7 +72,7 @@ fn send_all(peer: &str) -> Result<(), Box<dyn Error>> {
     let connection = Connection::connect(&context, peer, config)?;
     println!("{}: {}", show(connection.peer()), connection.chosen());
     for number in 0..MESSAGES {
-        connection.write_with(&message(number), Some(number), PATIENCE)?;
+        connection.send_with(&message(number), Some(number), PATIENCE)?;
     }
     connection.flush(PATIENCE);
     Ok(())

@@ -10,7 +10,7 @@ use crate::config::{Chosen, ConnectionConfig};
 use crate::connecting;
 use crate::context::Context;
 use crate::error::{
-    ConnectError, ContextError, PostReceiveError, PostSendError, RecvError, WriteError,
+    ConnectError, ContextError, PostReceiveError, PostSendError, RecvError, SendError,
 };
 use crate::handles::{RecvHandle, SendHandle, wait_for};
 use crate::handshake::{self, Agreed};
@@ -281,7 +281,7 @@ impl Connection {
         self.inner.queue_pair.post_recv(buffer)
     }
 
-    /// Starts a write of any length; it is awaited on the handle, and fails
+    /// Starts a send of any length; it is awaited on the handle, and fails
     /// after the connection's deadline.
     ///
     /// The memory is let go by whichever thread needs it last, possibly in the
@@ -291,7 +291,7 @@ impl Connection {
     /// # Errors
     /// When too many sends wait, the immediate cannot be carried, or the
     /// connection has ended.
-    pub fn start_write(
+    pub fn start_send(
         &self,
         data: impl Into<SendBuffer>,
         immediate: Option<u32>,
@@ -300,8 +300,8 @@ impl Connection {
         self.inner.queue_pair.send_within(data.into(), immediate, deadline)
     }
 
-    /// Starts a write with a deadline of its own.
-    pub fn start_write_within(
+    /// Starts a send with a deadline of its own.
+    pub fn start_send_within(
         &self,
         data: impl Into<SendBuffer>,
         immediate: Option<u32>,
@@ -311,8 +311,8 @@ impl Connection {
     }
 
     /// Waits until the peer's receive for the next message is posted, as far
-    /// as this end knows: a write started now goes out at once.
-    pub fn wait_clear_to_send(&self, timeout: Duration) -> Result<(), WriteError> {
+    /// as this end knows: a send started now goes out at once.
+    pub fn wait_clear_to_send(&self, timeout: Duration) -> Result<(), SendError> {
         let owner = &self.inner.queue_pair.owner;
         let deadline_ns = after(owner.context.clock().now_ns(), timeout);
         if !owner.shared.with_qp(lacuna_proto::qp::QueuePair::is_clear_to_send) {
@@ -336,20 +336,20 @@ impl Connection {
         wait_for(owner, deadline_ns, |qp| qp.failure())
     }
 
-    /// Writes a message and waits until the peer has it, in mode `raw` until all of
+    /// Sends a message and waits until the peer has it, in mode `raw` until all of
     /// it is on the wire; up to the connection's deadline.
-    pub fn write(&self, data: &[u8]) -> Result<(), WriteError> {
-        self.write_with(data, None, self.inner.config.deadline)
+    pub fn send(&self, data: &[u8]) -> Result<(), SendError> {
+        self.send_with(data, None, self.inner.config.deadline)
     }
 
-    /// Writes a message, with an immediate if wanted, and waits until the peer
+    /// Sends a message, with an immediate if wanted, and waits until the peer
     /// has it (in mode `raw`: until all of it is on the wire) or the deadline comes.
-    pub fn write_with(
+    pub fn send_with(
         &self,
         data: &[u8],
         immediate: Option<u32>,
         deadline: Duration,
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), SendError> {
         let owner = &self.inner.queue_pair.owner;
         Borrowed::lend(
             data,

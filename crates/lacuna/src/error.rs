@@ -262,9 +262,9 @@ impl ConnectError {
     }
 }
 
-/// A write did not complete.
+/// A send did not complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum WriteError {
+pub enum SendError {
     /// It could not be started.
     #[error(transparent)]
     Post(#[from] PostSendError),
@@ -273,7 +273,7 @@ pub enum WriteError {
     Failed(#[from] SendFailure),
 }
 
-impl WriteError {
+impl SendError {
     /// Whether trying again later can help.
     pub fn is_retryable(&self) -> bool {
         match self {

@@ -6,7 +6,7 @@
 //! makes progress itself when the context has no threads.
 
 use crate::clock::after;
-use crate::error::{PostSendError, RecvError, WriteError};
+use crate::error::{PostSendError, RecvError, SendError};
 use crate::queue_pair::Owner;
 use lacuna_engine::Machine;
 use lacuna_place::geometry::Geometry;
@@ -345,11 +345,11 @@ impl SendHandle {
     ///
     /// # Errors
     /// How it ended, if not by success.
-    pub fn wait(&self) -> Result<(), WriteError> {
+    pub fn wait(&self) -> Result<(), SendError> {
         // Its deadline, or the peer's silence, ends it.
         wait_for(&self.owner, u64::MAX, |qp| qp.send_status(self.id)?.outcome)
             .unwrap_or(Ok(()))
-            .map_err(WriteError::Failed)
+            .map_err(SendError::Failed)
     }
 
     /// Waits until the peer said that its receive is finished, complete or not.

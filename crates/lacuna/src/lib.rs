@@ -21,7 +21,7 @@
 //! // The other:
 //! let context = Context::new(ContextConfig::default())?;
 //! let connection = Connection::connect(&context, "receiver:7400", ConnectionConfig::default())?;
-//! connection.write(b"hello over there")?;
+//! connection.send(b"hello over there")?;
 //! # Ok(())
 //! # }
 //! ```
@@ -41,6 +41,7 @@ mod connecting;
 mod connection;
 mod context;
 mod credit;
+mod deprecated;
 mod error;
 mod goodbye;
 mod handles;
@@ -63,9 +64,11 @@ pub use capture::captured;
 pub use config::{Chosen, ConnectionConfig};
 pub use connection::{Connection, Listener, Received};
 pub use context::{Context, ContextConfig, ContextStats, DatapathKind, Progress, Wrap};
+#[allow(deprecated, reason = "the old name stays for one version")]
+pub use deprecated::WriteError;
 pub use error::{
     ConnectError, ContextError, PostReceiveError, PostSendError, QueuePairError, RangeError,
-    RecvError, SendFailure, WaitedFor, WriteError,
+    RecvError, SendError, SendFailure, WaitedFor,
 };
 pub use handles::{Completed, RecvHandle, SendHandle, Stream};
 pub use handshake::PROTOCOL_VERSION;

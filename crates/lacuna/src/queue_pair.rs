@@ -378,7 +378,7 @@ impl QueuePair {
 
     /// One-shot send of any length, with an immediate if wanted. It waits in
     /// order until its receive is posted, without a deadline. What is said of
-    /// the memory at [`crate::Connection::start_write`] holds here too.
+    /// the memory at [`crate::Connection::start_send`] holds here too.
     pub fn send(
         &self,
         data: impl Into<SendBuffer>,

@@ -89,7 +89,7 @@ fn data_follows_the_welcome_and_nothing_else_is_waited_for() {
     });
     let connection =
         Connection::connect(&context(None), address, ConnectionConfig::default()).unwrap();
-    let write = connection.start_write(vec![7; 20_000], None).unwrap();
+    let write = connection.start_send(vec![7; 20_000], None).unwrap();
     let (buffer, _there) = server.join().unwrap();
     assert!(buffer == [7; 20_000]);
     // Only its acknowledgement needs the way back.
@@ -127,7 +127,7 @@ fn a_link_that_is_narrower_than_tcp_knows_is_found() {
     assert!(gone.is_closed(), "{gone}");
     assert_eq!(first.failure(), Some(Failure::PeerGone(Gone::Closed)));
     let receive = second.post_recv(vec![0; 100_000]).unwrap();
-    here.write(&vec![3; 100_000]).unwrap();
+    here.send(&vec![3; 100_000]).unwrap();
     assert!(receive.complete().is_complete);
 
     // A size that is given is not changed. The exchange by TCP must be over within the time, on a
@@ -192,7 +192,7 @@ fn a_thousand_peers_at_once_are_all_served() {
             let connect = move || {
                 let connection = Connection::connect(&here, address, ConnectionConfig::default())
                     .unwrap_or_else(|error| panic!("peer {peer}: {error}"));
-                connection.write(&[peer as u8; BYTES]).unwrap();
+                connection.send(&[peer as u8; BYTES]).unwrap();
                 connection
             };
             thread::Builder::new().stack_size(256 << 10).spawn(connect).unwrap()

@@ -63,7 +63,7 @@ fn what_this_process_lacks_is_no_fault_of_the_peer() {
     let accepted = listener.accept().unwrap();
     let connected = connecting.join().unwrap();
     let receive = accepted.post_recv(vec![0; 7]).unwrap();
-    connected.write(b"at last").unwrap();
+    connected.send(b"at last").unwrap();
     assert_eq!(receive.complete().buffer, b"at last");
     drop(waiting);
 }

@@ -82,14 +82,14 @@ impl Ends {
         let data: Vec<u8> = (0..BYTES).map(|at| (at * 7 + (at >> 9)) as u8 ^ round).collect();
         let mut buffer = vec![0; BYTES];
         thread::scope(|scope| {
-            scope.spawn(|| self.connected.write_with(&data, None, WAIT).unwrap());
+            scope.spawn(|| self.connected.send_with(&data, None, WAIT).unwrap());
             self.accepted.recv_within(&mut buffer, WAIT).unwrap();
         });
         assert!(data == buffer);
     }
 
     fn under_way(&self) -> (SendHandle, RecvHandle) {
-        let send = self.accepted.start_write_within(vec![1; 9], None, 10 * WAIT).unwrap();
+        let send = self.accepted.start_send_within(vec![1; 9], None, 10 * WAIT).unwrap();
         (send, self.accepted.post_recv(vec![0; BYTES]).unwrap())
     }
 }

@@ -105,7 +105,7 @@ fn still_serves(listener: Listener) {
     let a = Connection::connect(&context(), address, config).expect("it accepts");
     let b = accepting.join().unwrap().expect("the peer connects");
     let receive = b.post_recv(vec![0; 5]).unwrap();
-    a.write(b"still").unwrap();
+    a.send(b"still").unwrap();
     receive.wait(Duration::from_secs(20)).unwrap();
     assert_eq!(receive.complete().buffer, b"still");
 }
@@ -434,7 +434,7 @@ fn by_default_both_families_connect() {
             let (here, there) = (here.unwrap(), accepting.join().unwrap());
             assert_eq!((here.peer().ip(), there.peer().ip()), (host, host));
             let receive = there.post_recv(vec![0; 1 << 20]).unwrap();
-            here.write(&vec![7; 1 << 20]).unwrap();
+            here.send(&vec![7; 1 << 20]).unwrap();
             assert_eq!(receive.complete().buffer, vec![7; 1 << 20]);
             // The payload of a packet follows from the headers of the family, whichever the socket.
             assert_eq!(here.chosen().mtu_bytes, there.chosen().mtu_bytes);

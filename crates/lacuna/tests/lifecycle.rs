@@ -6,8 +6,8 @@ use lacuna::datapath::Datapath;
 use lacuna::datapath::testing::Hooked;
 use lacuna::{
     Connection, ConnectionConfig, Context, ContextConfig, Failure, Gone, ImmediateSplit, Listener,
-    Memory, Mode, PostSendError, Progress, QueuePair, QueuePairError, SendBuffer, SendFailure,
-    WriteError,
+    Memory, Mode, PostSendError, Progress, QueuePair, QueuePairError, SendBuffer, SendError,
+    SendFailure,
 };
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -64,14 +64,14 @@ fn a_connection_dropped_while_the_peer_waits_ends_the_waiting() {
             let receive = b.post_recv(vec![0; 100]).unwrap();
             posted.send(()).unwrap();
             let received = receive.wait(Duration::from_secs(600));
-            let written = b.write(b"after that");
+            let written = b.send(b"after that");
             (received, written)
         });
         is_posted.recv().unwrap();
         drop(a);
         let (received, written) = waiting.join().unwrap();
         assert!(received.unwrap_err().is_closed());
-        assert!(matches!(written, Err(WriteError::Post(PostSendError::Failed(_)))));
+        assert!(matches!(written, Err(SendError::Post(PostSendError::Failed(_)))));
     }
 }
 
@@ -90,7 +90,7 @@ fn an_end_that_waits_for_the_peer_to_close_hears_of_it() {
 fn an_end_dropped_under_its_own_handles_ends_them() {
     let (a, b) = pair(ConnectionConfig::default());
     let receive = a.post_recv(vec![7; 100]).unwrap();
-    let send = a.start_write(vec![1; 100], None).unwrap();
+    let send = a.start_send(vec![1; 100], None).unwrap();
     let clone = a.clone();
     let waiting = thread::spawn(move || (receive.wait(Duration::from_secs(600)), receive));
     drop(a);
@@ -115,7 +115,7 @@ fn one_thread_makes_progress_for_both_ends() {
     let limit = Instant::now() + WAIT;
     for (from, to) in [(&a, &b), (&b, &a), (&a, &b)] {
         let receive = to.post_recv(vec![0; message.len()]).unwrap();
-        let send = from.start_write(message.clone(), Some(5)).unwrap();
+        let send = from.start_send(message.clone(), Some(5)).unwrap();
         while !(send.is_done() && receive.is_complete()) {
             assert!(Instant::now() < limit, "stuck: {receive:?}, {:?}", send.status());
             here.progress();
@@ -151,7 +151,7 @@ fn fifty_connections_at_once_share_a_context() {
                 assert_eq!(received.len, BYTES);
                 assert!(buffer.iter().all(|byte| *byte == buffer[0]));
                 assert_eq!(received.immediate, Some(u32::from(buffer[0])));
-                connection.write(&buffer[..100]).unwrap();
+                connection.send(&buffer[..100]).unwrap();
             });
         }
         for number in 0..CONNECTIONS {
@@ -160,7 +160,7 @@ fn fifty_connections_at_once_share_a_context() {
                 start.wait();
                 let connection = Connection::connect(here, address, config).unwrap();
                 let (byte, deadline) = (number as u8, Duration::from_secs(60));
-                connection.write_with(&[byte; BYTES], Some(number as u32), deadline).unwrap();
+                connection.send_with(&[byte; BYTES], Some(number as u32), deadline).unwrap();
                 let mut answer = [0xFF; 100];
                 connection.recv(&mut answer).unwrap();
                 assert_eq!(answer, [byte; 100]);
@@ -202,7 +202,7 @@ fn closing_and_cancelling_at_once_always_ends_and_gives_everything_back() {
     let mut buffer = vec![0; message.len()];
     for round in 0..100 {
         let receive = b.post_recv(buffer).unwrap();
-        let send = a.start_write(SendBuffer::new(message.clone()), None).unwrap();
+        let send = a.start_send(SendBuffer::new(message.clone()), None).unwrap();
         let done = thread::scope(|scope| {
             let closing = scope.spawn(|| {
                 barrier.wait();
@@ -223,8 +223,8 @@ fn closing_and_cancelling_at_once_always_ends_and_gives_everything_back() {
     let receive = b.post_recv(buffer).unwrap();
     // A send that was cancelled before it began took no receive; then this one
     // may land in the receive that was closed meanwhile.
-    while let Err(error) = a.write(&message) {
-        assert_eq!(error, WriteError::Failed(SendFailure::ClosedByPeer));
+    while let Err(error) = a.send(&message) {
+        assert_eq!(error, SendError::Failed(SendFailure::ClosedByPeer));
     }
     receive.wait(WAIT).unwrap();
     assert!(receive.complete().buffer == *message);
@@ -284,7 +284,7 @@ fn a_short_message_in_a_receive_of_many_slots_counts_its_own_chunks() {
     let (a, b) = pair(config);
     let receive = b.post_recv(vec![0; 4 * 65_536]).unwrap();
     assert_eq!(receive.chunks(), 4);
-    a.write(&[1; 10_000]).unwrap();
+    a.send(&[1; 10_000]).unwrap();
     receive.wait(WAIT).unwrap();
     assert_eq!((receive.chunks(), receive.chunks_done(), receive.len()), (1, 1, Some(10_000)));
 }
@@ -341,7 +341,7 @@ fn a_worker_that_panics_ends_all_operations_of_its_context() {
     let receive = b.post_recv(vec![0; 100_000]).unwrap();
     a.wait_clear_to_send(WAIT).unwrap();
     refuse.store(BREAK, Ordering::Release);
-    let error = a.write(&[1; 100_000]).unwrap_err().to_string();
+    let error = a.send(&[1; 100_000]).unwrap_err().to_string();
     assert!(error.contains("panicked"), "{error}");
     assert!(has_ended.recv_timeout(WAIT).unwrap(), "the worker has gone");
     let error = broken.queue_pair(&raw()).unwrap_err().to_string();

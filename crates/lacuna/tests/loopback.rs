@@ -88,7 +88,7 @@ fn in_order_every_way(config: ConnectionConfig) {
             b
         });
         for message in &messages {
-            a.write(message).unwrap_or_else(|error| panic!("{way}: {error}"));
+            a.send(message).unwrap_or_else(|error| panic!("{way}: {error}"));
         }
         drop(reader.join().unwrap_or_else(|_| panic!("{way}")));
     }
@@ -101,7 +101,7 @@ fn the_bitmap_is_live_while_the_message_arrives() {
     let (a, b) = pair(ContextConfig::default(), ContextConfig::default(), slow);
     let message = bytes(4 << 20, 1);
     let receive = b.post_recv(vec![0; 4 << 20]).unwrap();
-    let send = a.start_write(message.clone(), Some(77)).unwrap();
+    let send = a.start_send(message.clone(), Some(77)).unwrap();
     let mut seen_partial = false;
     while !receive.is_complete() {
         let done = receive.chunks_done();
@@ -125,7 +125,7 @@ fn a_lossy_path_is_repaired() {
     let (a, b) = pair(impaired(1), impaired(100), ConnectionConfig::default());
     let message = bytes(8 << 20, 3);
     let receive = b.post_recv(vec![0; 8 << 20]).unwrap();
-    a.write(&message).unwrap();
+    a.send(&message).unwrap();
     assert!(receive.complete().buffer == message);
     assert!(a.stats().sent.retransmitted_packets > 0);
 }
@@ -136,7 +136,7 @@ fn a_lossy_path_is_repaired_from_parity() {
     let (a, b) = pair(impaired(1), impaired(100), config);
     let message = bytes(8 << 20, 3);
     let receive = b.post_recv(vec![0; 8 << 20]).unwrap();
-    a.write(&message).unwrap();
+    a.send(&message).unwrap();
     assert!(receive.complete().buffer == message);
     let (sent, received) = (a.stats().sent, b.stats());
     assert!(sent.parity_packets * 5 > sent.packets / 2, "a fifth of what is sent: {sent:?}");
@@ -188,7 +188,7 @@ fn without_loss_on_the_path_nothing_is_lost_in_the_host() {
         let receives: Vec<_> =
             (0..16).map(|_| b.post_recv(vec![0; message.len()]).unwrap()).collect();
         let memory = lacuna::SendBuffer::new(message.clone());
-        let sends: Vec<_> = (0..16).map(|_| a.start_write(memory.clone(), None).unwrap()).collect();
+        let sends: Vec<_> = (0..16).map(|_| a.start_send(memory.clone(), None).unwrap()).collect();
         // Both ends make progress, threads or not.
         let writer = thread::spawn(move || {
             for send in sends {
@@ -216,14 +216,14 @@ fn without_loss_on_the_path_nothing_is_lost_in_the_host() {
 fn a_peer_that_dies_ends_all_operations() {
     let (a, b) =
         pair(ContextConfig::default(), ContextConfig::default(), ConnectionConfig::default());
-    let waiting = a.start_write(bytes(1000, 5), None).unwrap();
+    let waiting = a.start_send(bytes(1000, 5), None).unwrap();
     let receive = a.post_recv(vec![0; 100]).unwrap();
     drop(b);
     let error = waiting.wait().unwrap_err().to_string();
     assert!(error.contains("the peer is gone"), "{error}");
     let error = receive.wait(Duration::from_secs(10)).unwrap_err();
     assert!(error.is_closed(), "{error}");
-    assert!(a.write(b"more").is_err());
+    assert!(a.send(b"more").is_err());
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn a_deadline_says_what_it_waited_for() {
     let config =
         ConnectionConfig { deadline: Duration::from_millis(50), ..ConnectionConfig::default() };
     let (a, b) = pair(ContextConfig::default(), ContextConfig::default(), config);
-    let error = a.write(b"nobody posted a receive").unwrap_err().to_string();
+    let error = a.send(b"nobody posted a receive").unwrap_err().to_string();
     assert!(error.contains("waiting for the peer to post a receive"), "{error}");
     let error = b.recv(&mut [0; 10]).unwrap_err().to_string();
     assert!(error.contains("0 of 1 chunks"), "{error}");
@@ -242,9 +242,9 @@ fn a_message_that_does_not_fit_is_refused_with_both_lengths() {
     let (a, b) =
         pair(ContextConfig::default(), ContextConfig::default(), ConnectionConfig::default());
     let _receive = b.post_recv(vec![0; 100]).unwrap();
-    let error = a.write(&[0; 101]).unwrap_err().to_string();
+    let error = a.send(&[0; 101]).unwrap_err().to_string();
     assert!(error.contains("101 bytes") && error.contains("100 bytes"), "{error}");
-    a.write(&[0; 100]).expect("the receive is still there");
+    a.send(&[0; 100]).expect("the receive is still there");
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn modes_differ_per_connection() {
         let (a, b) = pair(ContextConfig::default(), ContextConfig::default(), config);
         assert_eq!(b.chosen().mode, mode);
         let receive = b.post_recv(vec![0; 100_000]).unwrap();
-        let send = a.start_write(bytes(100_000, 6), None).unwrap();
+        let send = a.start_send(bytes(100_000, 6), None).unwrap();
         send.wait().unwrap();
         assert!(send.wait_finished(Duration::from_secs(10)));
         assert!(receive.complete().buffer == bytes(100_000, 6));

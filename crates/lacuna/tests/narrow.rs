@@ -119,7 +119,7 @@ fn transfer(way: Way, mode: Mode, progress: Progress, channels: u8) {
     let (a, b) = pair(&here, &there, mode, 1);
     let message = bytes(4 << 20);
     let receives: Vec<_> = (0..3).map(|_| b.post_recv(vec![0; 4 << 20]).unwrap()).collect();
-    let sends: Vec<_> = (0..3).map(|_| a.start_write(message.clone(), Some(5)).unwrap()).collect();
+    let sends: Vec<_> = (0..3).map(|_| a.start_send(message.clone(), Some(5)).unwrap()).collect();
     while receives[0].chunks_done() < 20 {
         here.progress();
         thread::yield_now();
@@ -156,7 +156,7 @@ fn a_path_that_is_narrow_from_the_start_is_found_so() {
         let (a, b) = pair(&here, &there, Mode::Auto, 2);
         assert_eq!(a.chosen().mtu_bytes, 1192, "{way:?}");
         let receive = b.post_recv(vec![0; 1 << 20]).unwrap();
-        a.write(&bytes(1 << 20)).unwrap();
+        a.send(&bytes(1 << 20)).unwrap();
         assert!(receive.complete().buffer == bytes(1 << 20));
     }
 }

@@ -42,7 +42,7 @@ fn connect(context: &Context, config: ConnectionConfig) -> (Connection, Connecti
 /// Sends until the path is known.
 fn fill(from: &Connection, to: &Connection) {
     let receive = to.post_recv(vec![0; 8 << 20]).unwrap();
-    from.write(&vec![1; 8 << 20]).unwrap();
+    from.send(&vec![1; 8 << 20]).unwrap();
     assert!(receive.complete().is_complete);
 }
 
@@ -81,13 +81,13 @@ fn what_one_of_several_found_is_not_taken_for_the_path() {
 
     // One begins while another sends, at half of the rate, and ends last.
     let receive = there.post_recv(vec![0; 8 << 20]).unwrap();
-    let write = long.start_write(vec![1; 8 << 20], None).unwrap();
+    let write = long.start_send(vec![1; 8 << 20], None).unwrap();
     while receive.chunks_done() == 0 {
         thread::yield_now();
     }
     let (short, other) = connect(&context, ConnectionConfig::default());
     let small = other.post_recv(vec![0; 64 << 10]).unwrap();
-    short.write(&vec![2; 64 << 10]).unwrap();
+    short.send(&vec![2; 64 << 10]).unwrap();
     assert!(small.complete().is_complete);
     write.wait().unwrap();
     drop((long, there, receive, write));
@@ -115,7 +115,7 @@ fn the_controller_is_the_one_asked_for() {
         let (a, b) = connect(&context, config);
         assert_eq!(a.chosen().controller, name);
         let receive = b.post_recv(vec![0; 1 << 20]).unwrap();
-        a.write(&vec![1; 1 << 20]).unwrap();
+        a.send(&vec![1; 1 << 20]).unwrap();
         assert!(receive.complete().is_complete, "{name}");
     }
 }

@@ -48,7 +48,7 @@ fn join(
         let a = Connection::connect(context, address, config).expect("it accepts");
         let b = accepting.join().unwrap();
         let receive = b.post_recv(vec![0; 5]).unwrap();
-        a.write(b"again").unwrap();
+        a.send(b"again").unwrap();
         receive.wait(WAIT).unwrap();
         assert_eq!(receive.complete().buffer, b"again");
         (a, b)

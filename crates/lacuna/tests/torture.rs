@@ -74,7 +74,7 @@ fn send_all(connection: &Connection, seed: u64, messages: u64, max: u64) {
         let len = rng.length(max);
         let immediate = (number % 3 == 0).then_some(number as u32 ^ 0xABCD_0000);
         let message = rng.bytes(len);
-        sends.push_back(connection.start_write(message, immediate).expect("the send is taken"));
+        sends.push_back(connection.start_send(message, immediate).expect("the send is taken"));
         if sends.len() >= 8
             && let Some(oldest) = sends.pop_front()
         {

@@ -192,7 +192,7 @@ fn send_bulk(connection: &Connection, data: &Arc<Vec<u8>>, ahead: usize) -> Resu
     let mut under_way = VecDeque::new();
     loop {
         while under_way.len() < ahead {
-            under_way.push_back(connection.start_write(SendBuffer::new(data.clone()), None)?);
+            under_way.push_back(connection.start_send(SendBuffer::new(data.clone()), None)?);
         }
         under_way.pop_front().context("it was there")?.wait()?;
     }
@@ -206,7 +206,7 @@ fn connect(context: &Context, address: SocketAddr, config: ConnectionConfig) -> 
 
 fn write(connection: &Connection, data: &[u8], connecting_ns: u64) -> Result<Message> {
     let began_ns = now_ns();
-    connection.write(data)?;
+    connection.send(data)?;
     let took_ns = now_ns() - began_ns;
     Ok(Message { began_ns, setup_ns: began_ns - connecting_ns, took_ns })
 }

@@ -10,7 +10,7 @@ use crate::pool::Pool;
 use lacuna::address::{self, AddressError};
 use lacuna::datapath::Process;
 use lacuna::{
-    Connection, PostReceiveError, PostSendError, ReceiveFailure, RecvError, SendFailure, WriteError,
+    Connection, PostReceiveError, PostSendError, ReceiveFailure, RecvError, SendError, SendFailure,
 };
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
@@ -60,14 +60,14 @@ pub(super) fn receive_failure(error: &RecvError) -> Failure {
     Failure::new(code, error.to_string())
 }
 
-pub(super) fn write_failure(error: &WriteError) -> Failure {
+pub(super) fn write_failure(error: &SendError) -> Failure {
     let code = match error {
-        WriteError::Post(error) if error.is_retryable() => outcome::RETRY,
-        WriteError::Post(PostSendError::Failed(failure))
-        | WriteError::Failed(SendFailure::Failed(failure)) => return outcome::broken(failure),
-        WriteError::Post(_) | WriteError::Failed(SendFailure::TooLong { .. }) => outcome::USAGE,
-        WriteError::Failed(SendFailure::Deadline { .. }) => outcome::DEADLINE,
-        WriteError::Failed(_) => outcome::PEER,
+        SendError::Post(error) if error.is_retryable() => outcome::RETRY,
+        SendError::Post(PostSendError::Failed(failure))
+        | SendError::Failed(SendFailure::Failed(failure)) => return outcome::broken(failure),
+        SendError::Post(_) | SendError::Failed(SendFailure::TooLong { .. }) => outcome::USAGE,
+        SendError::Failed(SendFailure::Deadline { .. }) => outcome::DEADLINE,
+        SendError::Failed(_) => outcome::PEER,
     };
     Failure::new(code, error.to_string())
 }
@@ -206,7 +206,7 @@ pub unsafe extern "C" fn lacuna_write(
         // SAFETY: the caller's promise.
         let immediate = unsafe { optional(immediate) }?;
         let deadline = Duration::from_millis(deadline_ms);
-        let written = connection.connection.write_with(data, immediate, deadline);
+        let written = connection.connection.send_with(data, immediate, deadline);
         written.map_err(|error| write_failure(&error))
     })
 }
@@ -264,7 +264,7 @@ pub unsafe extern "C" fn lacuna_wait_clear_to_send(
         let connection = unsafe { pointer::object(connection, "connection") }?;
         let clear = connection.connection.wait_clear_to_send(Duration::from_millis(timeout_ms));
         clear.map_err(|error| match error {
-            WriteError::Post(PostSendError::Unposted { .. }) => {
+            SendError::Post(PostSendError::Unposted { .. }) => {
                 Failure::new(outcome::DEADLINE, error.to_string())
             }
             error => write_failure(&error),

@@ -6,7 +6,7 @@ use crate::outcome::{Failure, code};
 use crate::pointer::{self, Out};
 use crate::pool::Resting;
 use lacuna::datapath::Process;
-use lacuna::{Connection, QueuePair, SendHandle, WriteError};
+use lacuna::{Connection, QueuePair, SendError, SendHandle};
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -70,8 +70,8 @@ fn started(
     deadline_ms: u64,
 ) -> Result<SendHandle, Failure> {
     let deadline = Duration::from_millis(deadline_ms);
-    let send = connection.start_write_within(data, immediate, deadline);
-    send.map_err(|error| write_failure(&WriteError::Post(error)))
+    let send = connection.start_send_within(data, immediate, deadline);
+    send.map_err(|error| write_failure(&SendError::Post(error)))
 }
 
 /// Starts a write of length bytes, with an immediate unless that is NULL; it
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn lacuna_send_poll(send: *mut lacuna_send) -> c_int {
         let send = unsafe { pointer::object(send, "send") }?;
         send.with(|going| match going.send.status().outcome {
             None => Err(Failure::retry()),
-            Some(ended) => ended.map_err(|error| write_failure(&WriteError::Failed(error))),
+            Some(ended) => ended.map_err(|error| write_failure(&SendError::Failed(error))),
         })
     })
 }

@@ -10,7 +10,7 @@ use crate::failure::{Ending, Failure};
 use crate::interrupt::LOOK;
 use crate::memory;
 use crate::output::Output;
-use lacuna::{Completed, Connection, ConnectionConfig, Mode, RecvError, SendBuffer, WriteError};
+use lacuna::{Completed, Connection, ConnectionConfig, Mode, RecvError, SendBuffer, SendError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -121,7 +121,7 @@ fn one_message(
     sender.wait_clear_to_send(POSTED_WITHIN)?;
     let start = Instant::now();
     let send = sender
-        .start_write(SendBuffer::new(message.clone()), None)
+        .start_send(SendBuffer::new(message.clone()), None)
         .map_err(|error| Failure::Network(error.to_string()))?;
     if !mode.is_reliable() {
         // Everything is on the wire; what does not come within two round trips
@@ -132,7 +132,7 @@ fn one_message(
             if stop() {
                 return Err(Failure::Interrupted);
             }
-            let is_sent = send.status().outcome.transpose().map_err(WriteError::Failed)?.is_some();
+            let is_sent = send.status().outcome.transpose().map_err(SendError::Failed)?.is_some();
             if posted.chunks_done() != chunks_done || !is_sent {
                 (chunks_done, last) = (posted.chunks_done(), Instant::now());
             } else if last.elapsed() > quiet_max {
@@ -155,7 +155,7 @@ fn one_message(
         return Ok((arrived + told.elapsed(), done));
     }
     while !send.wait_finished(LOOK) {
-        send.status().outcome.transpose().map_err(WriteError::Failed)?;
+        send.status().outcome.transpose().map_err(SendError::Failed)?;
         if stop() {
             return Err(Failure::Interrupted);
         }

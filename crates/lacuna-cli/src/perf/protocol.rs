@@ -169,5 +169,5 @@ pub(super) fn send_within(
 ) -> Result<(), Failure> {
     let bytes = serde_json::to_vec(message)
         .map_err(|error| Failure::Local(format!("cannot write a message: {error}")))?;
-    Ok(session.write_with(&bytes, None, timeout)?)
+    Ok(session.send_with(&bytes, None, timeout)?)
 }

@@ -7,7 +7,7 @@ use crate::interrupt::LOOK;
 use crate::memory;
 use crate::output::Output;
 use crate::units::{show_bytes, show_count};
-use lacuna::{Connection, SendBuffer, SendHandle, WriteError};
+use lacuna::{Connection, SendBuffer, SendError, SendHandle};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -161,7 +161,7 @@ impl<'a> Sending<'a> {
         let posted = Instant::now();
         let handle = self
             .measured
-            .start_write(SendBuffer::new(buffer.clone()), None)
+            .start_send(SendBuffer::new(buffer.clone()), None)
             .map_err(|error| Failure::Network(error.to_string()))?;
         self.posted += 1;
         self.in_flight.push_back(InFlight { handle, posted, buffer });
@@ -180,7 +180,7 @@ impl<'a> Sending<'a> {
             if oldest.handle.wait_finished(LOOK) {
                 break;
             }
-            if oldest.handle.status().outcome.transpose().map_err(WriteError::Failed)?.is_some() {
+            if oldest.handle.status().outcome.transpose().map_err(SendError::Failed)?.is_some() {
                 // On the wire, and of no more concern to this end.
                 if let Some(failure) = self.measured.failure() {
                     return Err(Failure::Network(failure.to_string()));

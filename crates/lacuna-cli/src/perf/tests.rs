@@ -385,7 +385,7 @@ fn a_client_says_when_the_other_end_is_no_perf_server() {
     let (address, serving) = other(|connection| {
         let mut request = [0; 1000];
         connection.recv(&mut request).expect("a request");
-        connection.write(b"\x07not JSON").expect("the client takes it");
+        connection.send(b"\x07not JSON").expect("the client takes it");
     });
     let text = network(measure(address, ""));
     assert!(text.contains("is no lacuna perf server"), "{text}");

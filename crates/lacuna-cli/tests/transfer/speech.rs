@@ -78,7 +78,7 @@ pub(crate) fn answer(kind: u8, item: u64, rest: &[u8]) -> Vec<u8> {
 /// the receiver hangs up or has answered `answers` messages.
 pub(crate) fn talk(receiver: &Receiver, records: &[Vec<u8>], answers: usize) -> Vec<u8> {
     let connection = connect(receiver);
-    connection.write(&records.concat()).unwrap();
+    connection.send(&records.concat()).unwrap();
     let mut heard = Vec::new();
     for _ in 0..answers {
         let mut buffer = vec![0; 64 << 10];
@@ -151,6 +151,6 @@ impl FakeSession {
     }
 
     pub(crate) fn say(&self, words: &[u8]) {
-        self.connection.write(words).unwrap();
+        self.connection.send(words).unwrap();
     }
 }
