@@ -42,6 +42,9 @@ pub struct Books {
     without_lanes: AtomicUsize,
     /// The shortest packet that was refused as too large since an engine last looked; 0 if none.
     too_large_bytes: AtomicUsize,
+    /// How often the lock was taken.
+    #[cfg(test)]
+    pub(crate) locks: AtomicUsize,
 }
 
 /// On a cache line of its own: each is written by another engine.
@@ -60,6 +63,8 @@ impl Books {
             without_lanes: AtomicUsize::new(engines),
             too_large_bytes: AtomicUsize::new(0),
             state: Mutex::new(state),
+            #[cfg(test)]
+            locks: AtomicUsize::new(0),
         }
     }
 
@@ -78,6 +83,8 @@ impl Books {
     /// Takes the lock.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, State> {
+        #[cfg(test)]
+        self.locks.fetch_add(1, Ordering::Relaxed);
         // A panic under the lock is a bug that the panicking thread reports; if
         // it was a worker, all queue pairs are failed right after.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,7 +1,7 @@
 //! One channel of an engine: a datapath, and what waits to leave by it.
 
 use crate::control_queue::ControlQueue;
-use crate::packetize::Packetizer;
+use crate::packetize::{Packetizer, SentHeader};
 use lacuna_burst::Datapath;
 use lacuna_wire::DATA_OVERHEAD_BYTES;
 use std::net::SocketAddr;
@@ -27,6 +27,8 @@ pub(crate) struct Channel {
     pub(crate) turn_packets: u32,
     /// The way out is full.
     pub(crate) is_blocked: bool,
+    /// Data packets leave as headers, and wait here to be taken.
+    pub(crate) headers: Option<Vec<SentHeader>>,
 }
 
 impl Channel {
@@ -38,6 +40,7 @@ impl Channel {
             control: ControlQueue::new(),
             turn_packets: TURN_PACKETS,
             is_blocked: false,
+            headers: None,
         }
     }
 

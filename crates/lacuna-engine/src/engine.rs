@@ -9,10 +9,10 @@ use crate::channel::Channel;
 use crate::counters::Counters;
 use crate::event::Event;
 use crate::idle::{Idle, Look};
-use crate::intake::Intake;
+use crate::intake::{Intake, NotedPacket};
 use crate::kinds::Lane;
 use crate::locals::{Local, Locals};
-use crate::packetize::Refused;
+use crate::packetize::{Refused, SentHeader};
 use crate::run_queue::RunQueue;
 use crate::settle::Timers;
 use crate::time::Time;
@@ -149,6 +149,39 @@ impl<T: Time> Engine<T> {
         }
     }
 
+    // ---- packets without bytes ----
+
+    /// From here on data packets leave as headers, without a look at their payloads:
+    /// [`Engine::take_headers`] has them, and only control packets go by the datapaths. For a
+    /// simulation, whose receivers take them by [`Engine::note`].
+    pub fn send_headers(&mut self) {
+        self.channels.iter_mut().for_each(|channel| channel.headers = Some(Vec::new()));
+    }
+
+    /// Data packets that left as headers since this was last called, in order, by channel.
+    pub fn take_headers(&mut self, mut each: impl FnMut(u8, SentHeader)) {
+        for Channel { index, headers, .. } in &mut self.channels {
+            headers.iter_mut().flat_map(|sent| sent.drain(..)).for_each(|sent| each(*index, sent));
+        }
+    }
+
+    /// Takes note of data packets that came to a channel and whose payloads are in their places
+    /// already, put there by a network card, or are nowhere, in a simulation. The next step does what
+    /// follows from it. To be called with as many as came together.
+    pub fn note(
+        &mut self,
+        channel: u8,
+        packets: impl IntoIterator<Item = NotedPacket>,
+        on_event: &mut dyn FnMut(Event),
+    ) {
+        let now_ns = self.time.now_ns();
+        let found = self.channels.iter().position(|own| own.index == channel);
+        let Some(position) = found else { return };
+        let (_, mut intake) = self.intake(now_ns, position, on_event);
+        packets.into_iter().for_each(|packet| intake.note(packet));
+        intake.tell_placed();
+    }
+
     // ---- steps ----
 
     /// One round of progress; `false` if there was nothing to do. What the owner has asked for since
@@ -257,19 +290,19 @@ impl<T: Time> Engine<T> {
         any
     }
 
-    /// Reads one channel.
-    pub(crate) fn receive(
-        &mut self,
+    /// A channel's datapath, and who takes what it received.
+    fn intake<'e>(
+        &'e mut self,
         now_ns: u64,
-        channel: usize,
-        on_event: &mut dyn FnMut(Event),
-    ) -> bool {
-        let index = self.channels[channel].index;
-        let mut intake = Intake {
+        position: usize,
+        on_event: &'e mut dyn FnMut(Event),
+    ) -> (&'e mut dyn Datapath, Intake<'e, T>) {
+        let Channel { index, datapath, .. } = &mut self.channels[position];
+        let intake = Intake {
             time: &self.time,
             now_ns,
-            position: channel,
-            channel: index,
+            position,
+            channel: *index,
             locals: &mut self.locals,
             ready: &mut self.ready,
             unsettled: &mut self.unsettled,
@@ -281,7 +314,17 @@ impl<T: Time> Engine<T> {
             bytes: 0,
             wait_ns: u64::MAX,
         };
-        let datapath = &mut *self.channels[channel].datapath;
+        (&mut **datapath, intake)
+    }
+
+    /// Reads one channel.
+    pub(crate) fn receive(
+        &mut self,
+        now_ns: u64,
+        channel: usize,
+        on_event: &mut dyn FnMut(Event),
+    ) -> bool {
+        let (datapath, mut intake) = self.intake(now_ns, channel, on_event);
         let (mut any, mut is_much, mut is_left) = (false, false, true);
         for _ in 0..TURN_BATCHES {
             let received = datapath.receive(now_ns, &mut intake);
@@ -293,7 +336,8 @@ impl<T: Time> Engine<T> {
                 Ok(packets) if packets < FEW_PACKETS => (any, is_left) = (true, false),
                 Ok(_) => (any, is_much) = (true, true),
                 Err(error) => {
-                    (intake.on_event)(Event::CannotReceive { channel: index, error });
+                    let channel = intake.channel;
+                    (intake.on_event)(Event::CannotReceive { channel, error });
                     is_left = false;
                 }
             }
@@ -301,7 +345,8 @@ impl<T: Time> Engine<T> {
                 break;
             }
         }
-        self.idle.moderation.on_received(intake.bytes, is_much, intake.wait_ns);
+        let Intake { bytes, wait_ns, .. } = intake;
+        self.idle.moderation.on_received(bytes, is_much, wait_ns);
         if is_left {
             self.idle.moderation.on_left();
         }
@@ -323,6 +368,9 @@ impl<T: Time> Engine<T> {
     /// all queue pairs get a turn: they were passed over while it was not.
     fn flush(&mut self, now_ns: u64, index: usize) {
         let channel = &mut self.channels[index];
+        if let Some(headers) = &mut channel.headers {
+            return channel.packetizer.hand_out(headers);
+        }
         let datapath = &mut *channel.datapath;
         let was_blocked = channel.is_blocked;
         channel.is_blocked =

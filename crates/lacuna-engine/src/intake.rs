@@ -15,10 +15,20 @@ use crate::run_queue::RunQueue;
 use crate::settle::Timers;
 use crate::time::Time;
 use lacuna_burst::{Placer, ReceivedBatch};
+use lacuna_place::burst::BurstPlacer;
 use lacuna_wire::{DataHeader, Packet, parse, parse_checked, parse_data};
 use std::cmp::Reverse;
 use std::iter::Peekable;
 use std::net::SocketAddr;
+
+/// A data packet that came without bytes ([`crate::Engine::note`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotedPacket {
+    /// Its headers, and in them the bytes of its payload.
+    pub header: DataHeader,
+    /// Whether a router on the path marked it "congestion experienced".
+    pub is_marked: bool,
+}
 
 /// Takes what a datapath received: places data, hands control packets on.
 pub(crate) struct Intake<'e, T> {
@@ -86,27 +96,18 @@ impl<T: Time> Intake<'_, T> {
         packets: &mut Peekable<impl Iterator<Item = &'p [u8]>>,
     ) {
         let number = header.dest.queue_pair();
-        if self.untold.is_some_and(|untold| untold != number) {
-            self.tell_placed();
-        }
+        let counters = self.counters;
         self.locals.prefetch(number);
-        let local = self.locals.get_mut(number);
-        let Some(local) = local.filter(|local| local.lanes.len() > self.position) else {
+        let Some(mut placer) = self.placer(number) else {
             match header.check(packet) {
-                Ok(()) => self.counters.unknown(),
-                Err(error) => self.counters.reject(&error),
+                Ok(()) => counters.unknown(),
+                Err(error) => counters.reject(&error),
             }
             return;
         };
-        let Lane::Sdr(writer) = &mut local.lanes[self.position];
-        let mut placer = match self.untold == Some(number) {
-            true => writer.resume(),
-            false => writer.burst(),
-        };
-        self.untold = Some(number);
         let mut take = |packet, header: DataHeader, payload| {
             let placed = placer.check_and_place(packet, &header, payload, marked);
-            placed.unwrap_or_else(|error| self.counters.reject(&error));
+            placed.unwrap_or_else(|error| counters.reject(&error));
         };
         take(packet, header, payload);
         while let Some(packet) = packets.peek() {
@@ -116,6 +117,34 @@ impl<T: Time> Intake<'_, T> {
             }
             take(packet, header, payload);
             packets.next();
+        }
+    }
+
+    /// Takes note of a packet without bytes.
+    pub(crate) fn note(&mut self, packet: NotedPacket) {
+        let NotedPacket { header, is_marked } = packet;
+        let number = header.dest.queue_pair();
+        let Some(mut placer) = self.placer(number) else { return self.counters.unknown() };
+        placer.note(&header, header.length, is_marked);
+    }
+
+    /// The one who places packets of queue pair `number` that came to this channel, if it is connected.
+    #[inline]
+    fn placer(&mut self, number: u32) -> Option<BurstPlacer<'_>> {
+        if self.untold.is_some_and(|untold| untold != number) {
+            self.tell_placed();
+        }
+        let is_open = self.untold.replace(number).is_some();
+        let local = self.locals.get_mut(number);
+        match local.and_then(|local| local.lanes.get_mut(self.position)) {
+            Some(Lane::Sdr(writer)) => Some(match is_open {
+                true => writer.resume(),
+                false => writer.burst(),
+            }),
+            None => {
+                self.untold = None;
+                None
+            }
         }
     }
 

@@ -46,5 +46,7 @@ pub use books::{Books, State};
 pub use counters::Counters;
 pub use engine::Engine;
 pub use event::Event;
+pub use intake::NotedPacket;
 pub use kinds::{Lane, Machine};
+pub use packetize::SentHeader;
 pub use time::Time;

@@ -12,6 +12,7 @@ use crate::time::Time;
 use lacuna_burst::{
     BUNDLE_PACKETS_MAX, Burst, BurstBuffers, Datapath, PACKET_BYTES_MAX, SendError,
 };
+use lacuna_wire::DataHeader;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,6 +29,17 @@ struct Outbound {
     next: usize,
     /// To be told when the run has left.
     books: Arc<Books>,
+}
+
+/// A data packet that leaves without its bytes: what a simulation carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SentHeader {
+    /// Where it goes.
+    pub to: SocketAddr,
+    /// Its headers, and in them the bytes of its payload.
+    pub header: DataHeader,
+    /// Whether it says that its sender answers to congestion marks.
+    pub takes_marks: bool,
 }
 
 /// Sends runs of one channel in order.
@@ -65,6 +77,18 @@ impl Packetizer {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// Hands all packets out as headers: no payload is touched, no parity worked out.
+    pub(crate) fn hand_out(&mut self, headers: &mut Vec<SentHeader>) {
+        for outbound in self.queue.drain(..) {
+            let Outbound { to, run, next, books } = outbound;
+            let takes_marks = run.takes_marks();
+            run.headers_from(next, |header| headers.push(SentHeader { to, header, takes_marks }));
+            let (channel, psn) = run.end();
+            books.on_handed(channel, psn);
+        }
+        self.packets = 0;
     }
 
     /// Sends until the queue is empty or the datapath would block; `false` if

@@ -6,7 +6,7 @@
 //! protocol need no socket, thread or sleep.
 
 use crate::event::Event;
-use crate::harness::{Flights, Handle, Held, Net, Place, Sent, Wire};
+use crate::harness::{Flights, Handle, Held, Net, Packet as Flown, Place, Sent, Wire};
 use crate::kinds::{Early, Machine};
 use lacuna_path::RtoConfig;
 use lacuna_path::controller::ControllerConfig;
@@ -383,7 +383,8 @@ struct Effects<'p> {
 
 impl Wire for Effects<'_> {
     fn carry(&mut self, now_ns: u64, sent: Sent, flights: &mut Flights) {
-        let Sent { from, to, takes_marks, mut bytes } = sent;
+        let Sent { from, to, takes_marks, packet } = sent;
+        let Flown::Bytes(mut bytes) = packet else { unreachable!("both hosts send bytes") };
         let side = if from.host == 0 { Side::A } else { Side::B };
         if let Some(recorded) = &mut self.recorded {
             recorded.push((side, from.channel, bytes.clone()));
@@ -426,13 +427,13 @@ impl Wire for Effects<'_> {
         }
         if self.rng.chance(link.duplicate_ppm) {
             let again_ns = due_ns + self.rng.below(1 + link.reorder_ns);
-            flights.fly(again_ns, from, to, bytes.clone(), false);
+            flights.fly(again_ns, from, to, Flown::Bytes(bytes.clone()), false);
         }
         if self.rng.chance(link.corrupt_ppm) {
             let bit = self.rng.below(bytes.len() as u64 * 8) as usize;
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
-        flights.fly(due_ns, from, to, bytes, false);
+        flights.fly(due_ns, from, to, Flown::Bytes(bytes), false);
     }
 }
 

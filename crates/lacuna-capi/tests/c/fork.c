@@ -37,6 +37,15 @@ enum { BYTES = 1 << 20, WAIT_MS = 60000, SECONDS_MAX = 120 };
 
 static unsigned char data[BYTES], buffer[BYTES];
 
+/* The sanitizer's allocator may be locked for ever in a child, by a thread of the
+ * parent that was in it at the fork (glibc's is made free). So its children do not
+ * make threads of their own, which allocate without end. */
+#ifdef __SANITIZE_ADDRESS__
+enum { ALLOCATES_IN_CHILDREN = 0 };
+#else
+enum { ALLOCATES_IN_CHILDREN = 1 };
+#endif
+
 static void fill(unsigned round)
 {
     size_t at;
@@ -244,6 +253,9 @@ static void connect_in_a_child(void)
     struct lacuna_listener *their_listener = listener;
     struct lacuna_connection *their_ends[] = {near_end, far_end};
     int round;
+    if (!ALLOCATES_IN_CHILDREN) {
+        return;
+    }
     for (round = 0; round < 2; round++) {
         open_connection();
         transfer(100 + round);
@@ -453,6 +465,9 @@ static void call_all_sdr(void)
 static void connect_in_a_child_sdr(void)
 {
     struct end theirs[] = {a, b};
+    if (!ALLOCATES_IN_CHILDREN) {
+        return;
+    }
     open_pair();
     transfer_sdr(100);
     end_pair(&theirs[0]);

@@ -1,7 +1,15 @@
 //! An engine that is stepped by hand.
 
 use super::*;
+use crate::harness::{Link, Links, Net, Place};
 use lacuna_datapath::{BurstBuffers, MemNetwork};
+use lacuna_path::RtoConfig;
+use lacuna_path::controller::ControllerConfig;
+use lacuna_place::geometry::{Geometry, GeometryConfig};
+use lacuna_place::placement::Placement;
+use lacuna_proto::modes::{Mode, auto};
+use lacuna_proto::qp::{QpConfig, SendRequest};
+use lacuna_wire::TRAILER_BYTES;
 use std::net::{Ipv4Addr, SocketAddr};
 
 const SOCKET_BYTES: usize = 1 << 20;
@@ -52,4 +60,54 @@ fn an_engine_leaves_no_socket_alone_that_it_has_not_emptied() {
     send();
     assert!(receive(&mut engine));
     assert!(engine.idle.moderation.take(0, SOCKET_BYTES as u64).is_some());
+}
+
+/// Without coalescing each packet comes in a batch of its own. Their queue pair's lock is taken for all
+/// of a receive call together.
+#[test]
+fn packets_of_one_receive_call_take_the_lock_once() {
+    const PACKETS: usize = 64;
+    let (mut net, mut links) = (Net::new(), Links::new(Link::default(), 1));
+    let hosts = [(); 2].map(|()| net.add_host(1));
+    let [from, to] = net.connect(hosts, [1, 2].map(qp_config));
+    let posted = to.qp().post_receive(net.now_ns(), Placement::from_vec(vec![0; PACKETS * MTU]));
+    let _posted = posted.expect("a slot is free");
+    net.kick(&to);
+    net.run_until(100_000_000, &mut links, |_| false);
+    let request =
+        SendRequest { data: vec![7; PACKETS * MTU].into(), immediate: None, deadline_ns: None };
+    from.qp().queue_send(request).expect("the receive is posted");
+    let run = from.qp().poll_transmit(net.now_ns(), 0, PACKETS as u32).expect("the window is open");
+    assert_eq!(run.len(), PACKETS);
+    for (header, payload) in run.packets_from(0) {
+        let mut bytes = vec![0; header.header_bytes() + payload.len() + TRAILER_BYTES];
+        header.emit_packet(&mut bytes, payload);
+        let [from, to] = hosts.map(|host| Place { host, channel: 0 });
+        net.inject(from, to, bytes);
+    }
+    net.deliver_now();
+    let before = to.books.locks.load(Ordering::Relaxed);
+    let now_ns = net.now_ns();
+    assert!(net.host(hosts[1]).engine().receive(now_ns, 0, &mut |_| {}));
+    assert_eq!(to.books.locks.load(Ordering::Relaxed) - before, 1);
+    assert_eq!(to.qp().stats().channels[0].packets, PACKETS as u64);
+}
+
+const MTU: usize = 1024;
+
+fn qp_config(queue_pair: u32) -> QpConfig {
+    let geometry = GeometryConfig { mtu_bytes: MTU as u32, ..GeometryConfig::default() };
+    QpConfig {
+        geometry: Geometry::new(geometry).expect("a valid geometry"),
+        mode: Mode::SR,
+        policy: auto::plan,
+        controller: ControllerConfig::Fixed { rate_bits_per_s: 10_000_000_000 },
+        rto: RtoConfig::default(),
+        queue_pair,
+        rkey: 1,
+        qkey: 2,
+        first_psn: 3,
+        credit_bytes: 4 << 20,
+        silence_max_ns: 30_000_000_000,
+    }
 }

@@ -87,7 +87,7 @@ impl Wire for Links {
                 return;
             }
             is_marked = sent.takes_marks && link.mark_bytes.is_some_and(|most| ahead_bytes > most);
-            let bits = 8 * (sent.bytes.len() as u64 + HEADER_BYTES);
+            let bits = 8 * (sent.packet.len() as u64 + HEADER_BYTES);
             *free_ns = now_ns + ahead_ns + bits * 1_000_000_000 / rate_bits_per_s.max(1);
             leaves_ns = *free_ns;
         }
@@ -95,6 +95,6 @@ impl Wire for Links {
             self.dropped += 1;
             return;
         }
-        flights.fly(leaves_ns + link.delay_ns, sent.from, sent.to, sent.bytes, is_marked);
+        flights.fly(leaves_ns + link.delay_ns, sent.from, sent.to, sent.packet, is_marked);
     }
 }

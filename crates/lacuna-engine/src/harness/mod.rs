@@ -11,16 +11,18 @@ mod links;
 mod port;
 
 pub use links::{Link, Links};
-pub use port::{Place, Port, Sent};
+pub use port::{Packet, Place, Port, Sent};
 
 use crate::books::{Books, State};
 use crate::engine::Engine;
 use crate::event::Event;
+use crate::intake::NotedPacket;
 use crate::kinds::{Lane, Machine};
+use crate::packetize::SentHeader;
 use crate::time::Time;
 use lacuna_burst::Datapath;
 use lacuna_proto::qp::{Peer, QpConfig, QueuePair};
-use std::cmp::Reverse;
+use std::cmp::{self, Reverse};
 use std::collections::BinaryHeap;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,22 +60,48 @@ pub struct Flights {
 }
 
 /// A packet under way; ordered by arrival, then by departure.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug)]
 struct Flying {
     due_ns: u64,
     counter: u64,
     from: Place,
     to: Place,
     is_marked: bool,
-    bytes: Vec<u8>,
+    packet: Packet,
+}
+
+impl Flying {
+    fn order(&self) -> (u64, u64) {
+        (self.due_ns, self.counter)
+    }
+}
+
+impl PartialEq for Flying {
+    fn eq(&self, other: &Self) -> bool {
+        self.order() == other.order()
+    }
+}
+
+impl Eq for Flying {}
+
+impl PartialOrd for Flying {
+    fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Flying {
+    fn cmp(&self, other: &Self) -> cmp::Ordering {
+        self.order().cmp(&other.order())
+    }
 }
 
 impl Flights {
     /// A packet arrives at `due_ns`; a router has marked it "congestion experienced" or not.
-    pub fn fly(&mut self, due_ns: u64, from: Place, to: Place, bytes: Vec<u8>, is_marked: bool) {
+    pub fn fly(&mut self, due_ns: u64, from: Place, to: Place, packet: Packet, is_marked: bool) {
         self.counter += 1;
         let counter = self.counter;
-        self.heap.push(Reverse(Flying { due_ns, counter, from, to, is_marked, bytes }));
+        self.heap.push(Reverse(Flying { due_ns, counter, from, to, is_marked, packet }));
     }
 }
 
@@ -82,6 +110,8 @@ impl Flights {
 pub struct Host {
     engine: Engine<VirtualClock>,
     ports: Vec<Port>,
+    /// Packets without bytes that have arrived, with their channels.
+    noted: Vec<(u8, NotedPacket)>,
     /// What the engine told, until it is taken.
     events: Vec<Event>,
 }
@@ -181,7 +211,16 @@ impl Net {
             |port: &Port| (port.place().channel, Box::new(port.clone()) as Box<dyn Datapath>);
         let datapaths = ports.iter().map(datapath).collect();
         let engine = Engine::new(self.clock.clone(), datapaths, Duration::ZERO);
-        self.hosts.push(Host { engine, ports, events: Vec::new() });
+        self.hosts.push(Host { engine, ports, noted: Vec::new(), events: Vec::new() });
+        host
+    }
+
+    /// The same of a host whose data packets have no bytes: what it sends is never looked at
+    /// ([`Zeros`](lacuna_proto::buffer::Zeros) do), and what it receives goes nowhere
+    /// (`Placement::phantom`). It costs neither memory nor copies nor checksums.
+    pub fn add_host_without_bytes(&mut self, channels: u8) -> usize {
+        let host = self.add_host(channels);
+        self.hosts[host].engine.send_headers();
         host
     }
 
@@ -234,7 +273,7 @@ impl Net {
     /// Puts bytes on their way that no host has sent.
     pub fn inject(&mut self, from: Place, to: Place, bytes: Vec<u8>) {
         let now_ns = self.now_ns();
-        self.flights.fly(now_ns, from, to, bytes, false);
+        self.flights.fly(now_ns, from, to, Packet::Bytes(bytes), false);
     }
 
     /// When the next packet arrives or a host has something to do.
@@ -298,25 +337,50 @@ impl Net {
         self.clock.0.store(next_ns, Ordering::Relaxed);
     }
 
+    /// Packets that are due now lie in their hosts' ports.
+    #[cfg(test)]
+    pub(crate) fn deliver_now(&mut self) {
+        self.deliver(self.now_ns());
+    }
+
     /// Packets that are due lie in their hosts' ports.
     fn deliver(&mut self, now_ns: u64) {
         while self.flights.heap.peek().is_some_and(|Reverse(flying)| flying.due_ns <= now_ns) {
             let Some(Reverse(flying)) = self.flights.heap.pop() else { break };
-            let Flying { from, to, is_marked, bytes, .. } = flying;
-            let host = self.hosts.get(to.host);
-            if let Some(port) = host.and_then(|host| host.ports.get(usize::from(to.channel))) {
-                port.put(from, bytes, is_marked);
+            let Flying { from, to, is_marked, packet, .. } = flying;
+            let Some(host) = self.hosts.get_mut(to.host) else { continue };
+            match packet {
+                Packet::Bytes(bytes) => {
+                    if let Some(port) = host.ports.get(usize::from(to.channel)) {
+                        port.put(from, bytes, is_marked);
+                    }
+                }
+                Packet::Header(header) => {
+                    host.noted.push((to.channel, NotedPacket { header, is_marked }));
+                }
             }
         }
     }
 
     fn run_host(&mut self, now_ns: u64, host: usize, wire: &mut impl Wire) {
-        let Host { engine, ports, events } = &mut self.hosts[host];
+        let Host { engine, ports, noted, events } = &mut self.hosts[host];
+        for together in noted.chunk_by(|one, next| one.0 == next.0) {
+            let packets = together.iter().map(|(_, packet)| *packet);
+            engine.note(together[0].0, packets, &mut |event| events.push(event));
+        }
+        noted.clear();
         for step in 0..STEPS_MAX {
             let worked = engine.step(step == 0, &mut |event| events.push(event));
             for port in &*ports {
                 port.take_sent(|sent| wire.carry(now_ns, sent, &mut self.flights));
             }
+            engine.take_headers(|channel, sent| {
+                let SentHeader { to, header, takes_marks } = sent;
+                if let Some(to) = Place::of(to) {
+                    let (from, packet) = (Place { host, channel }, Packet::Header(header));
+                    wire.carry(now_ns, Sent { from, to, takes_marks, packet }, &mut self.flights);
+                }
+            });
             engine.count_drops();
             if !worked && engine.next_event_ns().is_none_or(|next_ns| next_ns > now_ns) {
                 return;

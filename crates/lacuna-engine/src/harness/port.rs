@@ -7,6 +7,7 @@ use lacuna_burst::{
     Burst, Capabilities, Datapath, PACKET_BYTES_MAX, Placer, ReceivedBatch, SendError,
     TrailerOffload,
 };
+use lacuna_wire::{DataHeader, TRAILER_BYTES, pad_bytes};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -35,11 +36,34 @@ impl Place {
     }
 
     /// Whom an address stands for.
-    fn of(address: SocketAddr) -> Option<Self> {
+    pub(super) fn of(address: SocketAddr) -> Option<Self> {
         let SocketAddr::V4(address) = address else { return None };
         let host = (address.ip().to_bits() ^ 10 << 24) as usize;
         let channel = u8::try_from(address.port().checked_sub(FIRST_PORT)?).ok()?;
         Some(Self { host, channel })
+    }
+}
+
+/// A packet under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Packet {
+    /// All of it.
+    Bytes(Vec<u8>),
+    /// A data packet without its payload.
+    Header(DataHeader),
+}
+
+impl Packet {
+    /// Bytes that it has on a link, as a UDP payload.
+    #[expect(clippy::len_without_is_empty, reason = "no packet is empty")]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Header(header) => {
+                let payload_bytes = header.length as usize;
+                header.header_bytes() + payload_bytes + pad_bytes(payload_bytes) + TRAILER_BYTES
+            }
+        }
     }
 }
 
@@ -52,8 +76,8 @@ pub struct Sent {
     pub to: Place,
     /// Whether it says that its sender answers to congestion marks.
     pub takes_marks: bool,
-    /// All of it.
-    pub bytes: Vec<u8>,
+    /// The packet.
+    pub packet: Packet,
 }
 
 /// See the module's text. Copies are the same port.
@@ -73,8 +97,6 @@ struct State {
     refused: u64,
     /// What the host believes to pass on its route.
     route_packet_bytes: Option<usize>,
-    /// Packets that leave in one piece, and arrive so.
-    is_coalescing: bool,
 }
 
 impl Port {
@@ -85,7 +107,6 @@ impl Port {
             packet_bytes_max: PACKET_BYTES_MAX,
             refused: 0,
             route_packet_bytes: None,
-            is_coalescing: false,
         };
         Self { place, state: Arc::new(Mutex::new(state)) }
     }
@@ -130,7 +151,7 @@ impl Datapath for Port {
             name: "virtual",
             packet_bytes_max: PACKET_BYTES_MAX,
             burst_packets_max: Burst::PACKETS_MAX,
-            segmentation_offload: self.lock().is_coalescing,
+            segmentation_offload: false,
             receive_coalescing: false,
             congestion_marks: true,
             timestamps: false,
@@ -160,7 +181,8 @@ impl Datapath for Port {
             // Whoever sends elsewhere sends to nobody.
             if let Some(to) = Place::of(burst.destination()) {
                 let takes_marks = burst.takes_marks();
-                state.sent.push(Sent { from: self.place, to, takes_marks, bytes });
+                let packet = Packet::Bytes(bytes);
+                state.sent.push(Sent { from: self.place, to, takes_marks, packet });
             }
         }
         Ok(count)

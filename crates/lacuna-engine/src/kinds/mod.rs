@@ -23,6 +23,7 @@ use lacuna_burst::Burst;
 use lacuna_place::writer::ChannelWriter;
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::{QueuePair, Transmit};
+use lacuna_wire::DataHeader;
 
 /// The right to take the packets of one channel of a queue pair, an engine's own.
 #[derive(Debug)]
@@ -152,6 +153,13 @@ impl Run {
     pub(crate) fn end(&self) -> (u8, u64) {
         match self {
             Self::Sdr(run) => (run.channel(), run.psn_end()),
+        }
+    }
+
+    /// Tells the headers of its packets from `next` on.
+    pub(crate) fn headers_from(&self, next: usize, each: impl FnMut(DataHeader)) {
+        match self {
+            Self::Sdr(run) => run.headers_from(next).for_each(each),
         }
     }
 
