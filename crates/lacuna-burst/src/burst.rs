@@ -16,7 +16,7 @@
 
 mod raw;
 
-use std::net::SocketAddr;
+use core::net::SocketAddr;
 use std::ops::Range;
 
 use raw::{SliceList, SliceStorage};

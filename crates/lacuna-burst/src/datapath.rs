@@ -5,8 +5,8 @@
 //! a [`ReceivedBatch`] from one source comes in. A datapath never calls back into its user except
 //! through [`Placer`], and never starts a thread.
 
+use core::net::SocketAddr;
 use std::io;
-use std::net::SocketAddr;
 #[cfg(unix)]
 use std::os::fd::BorrowedFd;
 

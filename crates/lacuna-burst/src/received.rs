@@ -3,7 +3,7 @@
 //! This is the shape in which a kernel with receive coalescing hands packets over, and the shape in
 //! which they left a sender with segmentation offload. A packet received alone is a batch of one.
 
-use std::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, SocketAddr};
 
 /// Packets from one source, side by side in one buffer. A batch holds at least one packet; a packet
 /// without a single byte is always alone in its batch.

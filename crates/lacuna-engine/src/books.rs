@@ -5,9 +5,9 @@
 //! receive waits for pins), and closing waits without the lock.
 
 use crate::kinds::Machine;
+use core::net::SocketAddr;
 use lacuna_path::small_vec::SmallVec;
 use lacuna_proto::qp::QueuePair;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 

@@ -2,9 +2,9 @@
 
 use crate::control_queue::ControlQueue;
 use crate::packetize::{Packetizer, SentHeader};
+use core::net::SocketAddr;
 use lacuna_burst::Datapath;
 use lacuna_wire::DATA_OVERHEAD_BYTES;
-use std::net::SocketAddr;
 
 /// What one queue pair may send on a channel per turn, in pieces that leave in
 /// one system call: some 250 KiB. Small enough that acknowledgements are read

@@ -5,9 +5,9 @@
 //! kernel takes them in one piece, which costs little more than one packet.
 
 use crate::packetize::Refused;
+use core::net::SocketAddr;
 use lacuna_burst::{Burst, BurstBuffers, Datapath, SendError};
 use lacuna_wire::{Packet, parse};
-use std::net::SocketAddr;
 
 /// Packets that may wait.
 const PACKETS_MAX: usize = 64;

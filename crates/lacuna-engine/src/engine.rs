@@ -16,13 +16,13 @@ use crate::packetize::{Refused, SentHeader};
 use crate::run_queue::RunQueue;
 use crate::settle::Timers;
 use crate::time::Time;
+use core::time::Duration;
 use lacuna_burst::Datapath;
 use lacuna_wire::ControlWriter;
 use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// Queue pairs that get a turn in one step, if they have too little to fill a burst: all
 /// are settled before they have left the caches. 16 are no better.

@@ -14,12 +14,12 @@ use crate::locals::Locals;
 use crate::run_queue::RunQueue;
 use crate::settle::Timers;
 use crate::time::Time;
+use core::net::SocketAddr;
 use lacuna_burst::{Placer, ReceivedBatch};
 use lacuna_place::burst::BurstPlacer;
 use lacuna_wire::{DataHeader, Packet, parse, parse_checked, parse_data};
 use std::cmp::Reverse;
 use std::iter::Peekable;
-use std::net::SocketAddr;
 
 /// A data packet that came without bytes ([`crate::Engine::note`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

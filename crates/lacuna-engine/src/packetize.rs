@@ -9,12 +9,12 @@
 use crate::books::Books;
 use crate::kinds::Run;
 use crate::time::Time;
+use core::net::SocketAddr;
 use lacuna_burst::{
     BUNDLE_PACKETS_MAX, Burst, BurstBuffers, Datapath, PACKET_BYTES_MAX, SendError,
 };
 use lacuna_wire::DataHeader;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Longer payloads are gathered. A piece of a gather list costs the kernel some 20 ns, and it copies

@@ -8,12 +8,12 @@ use crate::event::Event;
 use crate::idle::Patience;
 use crate::kinds::Machine;
 use crate::time::Time;
+use core::net::SocketAddr;
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::QueuePair;
 use lacuna_wire::ControlWriter;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::net::SocketAddr;
 
 /// When queue pairs want to be called: times and numbers. An entry may be stale.
 pub(crate) type Timers = BinaryHeap<Reverse<(u64, u32)>>;

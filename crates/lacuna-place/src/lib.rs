@@ -46,3 +46,5 @@ pub mod table;
 #[cfg(test)]
 mod testing;
 pub mod writer;
+
+pub use sync::Yield;

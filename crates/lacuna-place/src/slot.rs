@@ -27,7 +27,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::sync::{AtomicU64, Ordering, UnsafeCell, back_off};
+use crate::sync::{AtomicU64, Ordering, UnsafeCell, Yield, back_off};
 use std::fmt;
 use std::ops::Deref;
 
@@ -127,14 +127,15 @@ impl<T> Slot<T> {
     /// returns. `None` when nothing is posted in that generation.
     ///
     /// Waits for the pins, which are held for the placing of one burst at most;
-    /// if another thread is retiring the slot, for that thread to be done.
-    pub fn retire(&self, generation: u8, generations: u8) -> Option<T> {
+    /// if another thread is retiring the slot, for that thread to be done. `yield_now` gives the
+    /// core away meanwhile.
+    pub fn retire(&self, generation: u8, generations: u8, yield_now: Yield) -> Option<T> {
         let wanted = LIVE | (u64::from(generation) << GENERATION_SHIFT);
         let mut word = self.word.load(Ordering::Acquire);
         let mut round = 0;
         loop {
             if word & BUSY != 0 {
-                back_off(round);
+                back_off(round, yield_now);
                 round = round.saturating_add(1);
                 word = self.word.load(Ordering::Acquire);
                 continue;
@@ -156,7 +157,7 @@ impl<T> Slot<T> {
         }
         let mut round = 0;
         while self.word.load(Ordering::Acquire) & PINS_MASK != 0 {
-            back_off(round);
+            back_off(round, yield_now);
             round = round.saturating_add(1);
         }
         let value = self.cell.with_mut(|cell| {
@@ -222,12 +223,13 @@ impl<T> Drop for Pinned<'_, T> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use core::hint::spin_loop;
 
     #[test]
     fn an_empty_slot_is_the_null_key() {
         let slot: Slot<u8> = Slot::new();
         assert_eq!(slot.pin(0).unwrap_err(), Refused::Null);
-        assert_eq!(slot.retire(0, 4), None);
+        assert_eq!(slot.retire(0, 4, spin_loop), None);
     }
 
     #[test]
@@ -237,8 +239,8 @@ mod tests {
         assert_eq!(slot.pin(1).unwrap_err(), Refused::Generation);
         assert_eq!(*slot.pin(2).unwrap(), 7);
         assert_eq!(slot.post(3, 8), Err(Occupied));
-        assert_eq!(slot.retire(1, 4), None);
-        assert_eq!(slot.retire(2, 4), Some(7));
+        assert_eq!(slot.retire(1, 4, spin_loop), None);
+        assert_eq!(slot.retire(2, 4, spin_loop), Some(7));
         assert_eq!(slot.pin(2).unwrap_err(), Refused::Null);
         slot.post(3, 9).unwrap();
         assert_eq!(slot.pin(2).unwrap_err(), Refused::Generation);
@@ -255,6 +257,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
+    use core::hint::spin_loop;
     use loom::sync::Arc;
     use loom::thread;
 
@@ -284,7 +287,7 @@ mod loom_tests {
                 let slot = slot.clone();
                 thread::spawn(move || u32::from(place(&slot, 0)) + u32::from(place(&slot, 0)))
             };
-            let back = slot.retire(0, 4).expect("posted above");
+            let back = slot.retire(0, 4, spin_loop).expect("posted above");
             // The application owns the buffer again: loom fails here if a
             // worker's write is concurrent with this access.
             // SAFETY: checked by loom.
@@ -312,10 +315,10 @@ mod loom_tests {
                     place(&slot, 0);
                 })
             };
-            slot.retire(0, 4);
+            slot.retire(0, 4, spin_loop);
             slot.post(1, second.clone()).unwrap();
             worker.join().unwrap();
-            slot.retire(1, 4);
+            slot.retire(1, 4, spin_loop);
             // SAFETY: checked by loom.
             assert_eq!(second.0.with(|bytes| unsafe { *bytes }), 0);
         });
@@ -328,9 +331,9 @@ mod loom_tests {
             slot.post(0, 5u32).unwrap();
             let other = {
                 let slot = slot.clone();
-                thread::spawn(move || slot.retire(0, 4))
+                thread::spawn(move || slot.retire(0, 4, spin_loop))
             };
-            let here = slot.retire(0, 4);
+            let here = slot.retire(0, 4, spin_loop);
             let there = other.join().unwrap();
             assert_eq!(here.is_some() as u8 + there.is_some() as u8, 1);
         });
@@ -361,7 +364,7 @@ mod loom_tests {
             let other = {
                 let (slot, is_retired) = (slot.clone(), is_retired.clone());
                 thread::spawn(move || {
-                    assert_eq!(slot.retire(0, 4), Some(5));
+                    assert_eq!(slot.retire(0, 4, spin_loop), Some(5));
                     is_retired.store(1, Ordering::Relaxed);
                 })
             };

@@ -41,20 +41,24 @@ impl<T> UnsafeCell<T> {
     }
 }
 
+/// How a thread gives its core away, for whoever owns threads to say: `std::thread::yield_now`, or
+/// `core::hint::spin_loop` where there is one thread.
+pub type Yield = fn();
+
 /// Waits a little for another thread. The first rounds only hint to the
 /// processor; after that the thread gives its core away, because on a machine
 /// with fewer cores than workers the awaited thread may not be running.
 #[inline]
-pub(crate) fn back_off(round: u32) {
+pub(crate) fn back_off(round: u32, yield_now: Yield) {
     #[cfg(not(loom))]
     if round < 64 {
-        std::hint::spin_loop();
+        core::hint::spin_loop();
     } else {
-        std::thread::yield_now();
+        yield_now();
     }
     #[cfg(loom)]
     {
-        let _ = round;
+        let _ = (round, yield_now);
         loom::thread::yield_now();
     }
 }

@@ -7,6 +7,7 @@ use crate::geometry::Geometry;
 use crate::placement::Placement;
 use crate::receive::Receive;
 use crate::slot::{Pinned, Slot};
+use crate::sync::Yield;
 use std::sync::{Arc, OnceLock};
 
 /// The slots of one queue pair.
@@ -16,12 +17,21 @@ pub struct RecvTable {
     rkey: u32,
     /// Made at the first post: a queue pair that only sends has none.
     slots: OnceLock<Box<[Slot<Arc<Receive>>]>>,
+    /// How whoever closes a slot gives its core away to those who still write to it.
+    yield_now: OnceLock<Yield>,
 }
 
 impl RecvTable {
     /// A table without posted receives whose packets must carry `rkey`.
     pub(crate) fn new(geometry: Geometry, rkey: u32) -> Self {
-        Self { geometry, rkey, slots: OnceLock::new() }
+        Self { geometry, rkey, slots: OnceLock::new(), yield_now: OnceLock::new() }
+    }
+
+    /// Says how a thread that closes a slot gives its core away while it waits for others. Until it
+    /// is said, such a thread spins. The first word stands.
+    pub fn yield_by(&self, yield_now: Yield) {
+        // An error says that it was said before.
+        _ = self.yield_now.set(yield_now);
     }
 
     /// The numbers both ends agreed on.
@@ -82,7 +92,8 @@ impl RecvTable {
     #[inline]
     pub fn close(&self, number: u64) -> Option<Arc<Receive>> {
         let generation = self.geometry.generation_of(number);
-        self.slot(number).retire(generation, self.geometry.config().generations)
+        let yield_now = self.yield_now.get().copied().unwrap_or(core::hint::spin_loop);
+        self.slot(number).retire(generation, self.geometry.config().generations, yield_now)
     }
 }
 

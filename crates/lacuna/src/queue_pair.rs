@@ -132,7 +132,7 @@ pub(crate) fn protocol(
     keys: &Keys,
     credit_bytes: u32,
 ) -> lacuna_proto::qp::QueuePair {
-    lacuna_proto::qp::QueuePair::new(QpConfig {
+    let qp = lacuna_proto::qp::QueuePair::new(QpConfig {
         geometry,
         mode: config.mode,
         policy: lacuna_proto::modes::auto::plan,
@@ -144,7 +144,9 @@ pub(crate) fn protocol(
         first_psn: keys.first_psn,
         credit_bytes,
         silence_max_ns: config.silence.as_nanos().min(u128::from(u64::MAX)) as u64,
-    })
+    });
+    qp.table().yield_by(std::thread::yield_now);
+    qp
 }
 
 /// Connects the protocol's part to its peer; gives the right to place packets.

@@ -20,6 +20,7 @@ use crate::intake::NotedPacket;
 use crate::kinds::{Lane, Machine};
 use crate::packetize::SentHeader;
 use crate::time::Time;
+use core::time::Duration;
 use lacuna_burst::Datapath;
 use lacuna_proto::qp::{Peer, QpConfig, QueuePair};
 use std::cmp::{self, Reverse};
@@ -27,7 +28,6 @@ use std::collections::BinaryHeap;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
-use std::time::Duration;
 
 /// When virtual time begins: so that "a moment ago" never underflows.
 const START_NS: u64 = 1_000_000_000;

@@ -1,6 +1,7 @@
 //! The datapath of a channel in virtual time: what is sent waits to be carried, what has arrived waits
 //! to be received.
 
+use core::net::{Ipv4Addr, SocketAddr};
 #[cfg(unix)]
 use lacuna_burst::EventSources;
 use lacuna_burst::{
@@ -10,7 +11,6 @@ use lacuna_burst::{
 use lacuna_wire::{DataHeader, TRAILER_BYTES, pad_bytes};
 use std::collections::VecDeque;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Packets that one call receives at most.

@@ -18,10 +18,10 @@ mod moderation;
 mod patience;
 mod spin;
 
+use core::time::Duration;
 pub use moderation::Moderation;
 pub use patience::Patience;
 use spin::Spin;
-use std::time::Duration;
 
 /// When to look at the datapaths again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

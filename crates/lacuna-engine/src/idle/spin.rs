@@ -7,7 +7,7 @@
 //! shorter than a spin. And it pays only where a peer is near: on a path whose round
 //! trip is much longer than a wake-up nobody feels the one behind the other.
 
-use std::time::Duration;
+use core::time::Duration;
 
 /// Spins in a row that met nothing, after which a worker sleeps at once.
 const FRUITLESS_MAX: u32 = 8;
