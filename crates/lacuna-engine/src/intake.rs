@@ -129,7 +129,7 @@ impl<T: Time> Intake<'_, T> {
     }
 
     /// The one who places packets of queue pair `number` that came to this channel, if it is connected.
-    #[inline]
+    #[inline(always)]
     fn placer(&mut self, number: u32) -> Option<BurstPlacer<'_>> {
         if self.untold.is_some_and(|untold| untold != number) {
             self.tell_placed();
@@ -155,14 +155,12 @@ impl<T: Time> Intake<'_, T> {
         let Some(number) = self.untold.take() else { return };
         let Some(local) = self.locals.get_mut(number) else { return };
         let Some(Lane::Sdr(writer)) = local.lanes.get_mut(self.position) else { return };
-        let mut placer = writer.resume();
-        if placer.has_repairs() {
+        if writer.has_repairs() {
+            let mut placer = writer.resume();
             let start_ns = self.time.now_ns();
             placer.repair();
             placer.note_decoding(self.time.now_ns() - start_ns);
         }
-        placer.end();
-        drop(placer);
         let mut report_ns = None;
         if let Machine::Sdr(qp) = &mut local.books.lock().machine {
             report_ns = qp.on_burst(self.now_ns, self.channel, writer.summary());
@@ -170,7 +168,9 @@ impl<T: Time> Intake<'_, T> {
                 self.events.push(Event::QueuePair(number, event));
             }
         }
-        self.events.drain(..).for_each(&mut *self.on_event);
+        if !self.events.is_empty() {
+            self.events.drain(..).for_each(&mut *self.on_event);
+        }
         self.wait_ns = self.wait_ns.min(local.patience.wait_ns);
         // A turn would find nothing to send by what came: the application, which
         // may wait for just this, comes first.

@@ -58,7 +58,9 @@ impl<T: Time> Engine<T> {
         };
         let before = std::mem::replace(&mut local.patience, settled.patience);
         self.idle.on_patience(Some(before), Some(settled.patience));
-        self.events.drain(..).for_each(on_event);
+        if !self.events.is_empty() {
+            self.events.drain(..).for_each(on_event);
+        }
         self.call_at(now_ns, number, settled.due_ns);
     }
 

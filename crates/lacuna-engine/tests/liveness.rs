@@ -16,8 +16,8 @@ use lacuna_place::geometry::GeometryConfig;
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::qp::{
-    Event, Failure, PostSendError, QpConfig, ReceiveFailure, SendFailure, SendId, SendRequest,
-    WaitedFor,
+    Changes, Event, Failure, PostSendError, QpConfig, ReceiveFailure, SendFailure, SendId,
+    SendRequest, WaitedFor,
 };
 use lacuna_wire::{CancelReason, DataHeader, ImmediateSplit, Qpn};
 
@@ -72,7 +72,7 @@ fn a_send_that_nobody_repairs_has_ended_once_the_books_of_what_was_polled_are_ke
     while pair.a.qp().poll_event().is_some() {}
     pair.a.qp().on_polled(now_ns);
     assert_eq!(outcome(&mut pair, id), Some(Ok(())));
-    assert_eq!(pair.a.qp().poll_event(), Some(Event::SendEnded));
+    assert_eq!(pair.a.qp().poll_event(), Some(Event::Changed(Changes::SEND_ENDED)));
     // It never came: the peer is asked, and says so.
     let asks_ns = pair.a.qp().poll_timeout_on(1).unwrap();
     assert!((now_ns..now_ns + MS).contains(&asks_ns), "{} ns", asks_ns - now_ns);

@@ -11,7 +11,7 @@ use lacuna_engine::testing::Rng;
 use lacuna_engine::testing::Side;
 use lacuna_place::geometry::GeometryConfig;
 use lacuna_proto::buffer::SendBuffer;
-use lacuna_proto::qp::Event;
+use lacuna_proto::qp::{Changes, Event};
 use lacuna_proto::qp::PostSendError;
 use lacuna_proto::qp::ReceiveFailure;
 use lacuna_proto::qp::SendId;
@@ -74,7 +74,11 @@ fn a_stream_that_nothing_is_put_into_ends_when_it_is_ended() {
     pair.a.qp().end_stream(id).unwrap();
     assert_eq!(pair.status(Side::A, id).outcome, Some(Ok(())));
     let event = pair.a.qp().poll_event();
-    assert_eq!(event, Some(Event::SendEnded), "whoever waits for the stream must look");
+    assert_eq!(
+        event,
+        Some(Event::Changed(Changes::SEND_ENDED)),
+        "whoever waits for the stream must look"
+    );
     take(&mut pair, Side::B, held);
 }
 

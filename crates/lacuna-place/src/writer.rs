@@ -85,9 +85,16 @@ impl ChannelWriter {
         BurstPlacer::new(&self.table, self.channel, next_psn, repairs, pieces, &mut self.summary)
     }
 
-    /// What the last burst did.
+    /// Whether the last burst left something to repair ([`BurstPlacer::repair`]).
     #[inline]
-    pub fn summary(&self) -> &BurstSummary {
+    pub fn has_repairs(&self) -> bool {
+        self.repairer.as_deref().is_some_and(Repairer::has_rows)
+    }
+
+    /// What the last burst did, which is over.
+    #[inline]
+    pub fn summary(&mut self) -> &BurstSummary {
+        self.summary.next_psn = self.next_psn;
         &self.summary
     }
 }

@@ -10,8 +10,8 @@
 //! A path may be so narrow that the questions pass and long answers do not. Who is asked again
 //! and again, and has answered at length, answers in packets that pass everywhere from then on.
 
+use super::Changes;
 use super::QueuePair;
-use super::event::Untold;
 use super::flush::FlushPolicy;
 use super::flush::FlushTimer;
 use lacuna_path::small_vec::SmallVec;
@@ -255,7 +255,7 @@ impl QueuePair {
                 }
                 Frame::Cancel(cancel) => {
                     if self.recv.on_cancel(cancel.message, cancel.reason) {
-                        self.untold.note(Untold::RECEIVE_ENDED);
+                        self.untold.note(Changes::RECEIVE_ENDED);
                     }
                     self.arrivals.request(now_ns);
                 }

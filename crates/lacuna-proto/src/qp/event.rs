@@ -10,13 +10,8 @@ use crate::modes::auto;
 /// Something that happened to a queue pair.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// A send has ended, well or not.
-    SendEnded,
-    /// The peer's posted receives are others: a send may be posted that could not be before.
-    ReceivesPosted,
-    /// A receive has ended: its message is complete, its sender has given it up, or the application
-    /// has closed it.
-    ReceiveEnded,
+    /// Operations that somebody may wait for.
+    Changed(Changes),
     /// The queue pair cannot go on.
     Failed(Failure),
     /// The mode `auto` has chosen how to repair.
@@ -25,26 +20,41 @@ pub enum Event {
     Narrowed(Narrowed),
 }
 
-/// Kinds of events that were not told yet.
+/// What may be different for those who wait: kinds of changes, any of them together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Untold(u8);
+pub struct Changes(u8);
+
+impl Changes {
+    /// A send has ended, well or not.
+    pub const SEND_ENDED: Self = Self(1);
+    /// The peer's posted receives are others: a send may be posted that could not be before.
+    pub const RECEIVES_POSTED: Self = Self(2);
+    /// A receive has ended: its message is complete, its sender has given it up, or the application
+    /// has closed it.
+    pub const RECEIVE_ENDED: Self = Self(4);
+
+    /// Whether all of these are among them.
+    #[inline]
+    pub fn contains(self, others: Self) -> bool {
+        self.0 & others.0 == others.0
+    }
+}
+
+/// What was not told yet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Untold {
+    changes: Changes,
+    has_failed: bool,
+}
 
 impl Untold {
-    pub(super) const SEND_ENDED: Self = Self(1);
-    pub(super) const RECEIVES_POSTED: Self = Self(2);
-    pub(super) const RECEIVE_ENDED: Self = Self(4);
-    pub(super) const FAILED: Self = Self(8);
-
     #[inline]
-    pub(super) fn note(&mut self, kind: Self) {
-        self.0 |= kind.0;
+    pub(super) fn note(&mut self, change: Changes) {
+        self.changes.0 |= change.0;
     }
 
-    #[inline]
-    fn take(&mut self, kind: Self) -> bool {
-        let was_noted = self.0 & kind.0 != 0;
-        self.0 &= !kind.0;
-        was_noted
+    pub(super) fn note_failure(&mut self) {
+        self.has_failed = true;
     }
 }
 
@@ -52,27 +62,17 @@ impl QueuePair {
     /// What happened since it was last asked, one event at a time.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
-        if self.untold.0 | self.send.untold.0 != 0 {
-            return self.untold_event();
+        let changes = self.untold.changes.0 | self.send.untold.changes.0;
+        if changes != 0 {
+            (self.untold.changes, self.send.untold.changes) = Default::default();
+            return Some(Event::Changed(Changes(changes)));
+        }
+        if std::mem::take(&mut self.untold.has_failed) {
+            return self.failure().map(Event::Failed);
         }
         if let Some(chosen) = self.send.take_choice() {
             return Some(Event::Chose(Box::new(chosen)));
         }
         self.mtu.narrowed.take().map(Event::Narrowed)
-    }
-
-    fn untold_event(&mut self) -> Option<Event> {
-        self.untold.note(std::mem::take(&mut self.send.untold));
-        if self.untold.take(Untold::RECEIVE_ENDED) {
-            return Some(Event::ReceiveEnded);
-        }
-        if self.untold.take(Untold::SEND_ENDED) {
-            return Some(Event::SendEnded);
-        }
-        if self.untold.take(Untold::RECEIVES_POSTED) {
-            return Some(Event::ReceivesPosted);
-        }
-        self.untold.take(Untold::FAILED);
-        self.failure().map(Event::Failed)
     }
 }

@@ -29,7 +29,7 @@ pub use control::ControlError;
 pub use error::{
     Failure, Gone, PostReceiveError, PostSendError, ReceiveFailure, SendFailure, WaitedFor,
 };
-pub use event::Event;
+pub use event::{Changes, Event};
 pub use pmtu::Narrowed;
 pub use recv::PostedReceive;
 pub use send::SendStats;
@@ -449,7 +449,7 @@ impl QueuePair {
         if self.recv.on_closed(posted) {
             self.arrivals.request(now_ns);
         }
-        self.untold.note(Untold::RECEIVE_ENDED);
+        self.untold.note(Changes::RECEIVE_ENDED);
     }
 
     // ---- sends ----
@@ -547,7 +547,7 @@ impl QueuePair {
             if self.config.mode.is_reliable() {
                 self.arrivals.request(now_ns);
             }
-            self.untold.note(Untold::RECEIVE_ENDED);
+            self.untold.note(Changes::RECEIVE_ENDED);
         }
         self.arrivals.due_ns()
     }
@@ -710,7 +710,7 @@ impl QueuePair {
         if self.failure.set(failure).is_ok() {
             self.send.fail(failure);
             self.recv.fail(failure);
-            self.untold.note(Untold::FAILED);
+            self.untold.note_failure();
         }
     }
 

@@ -11,7 +11,7 @@ mod start;
 mod stream;
 
 use super::error::{Failure, PostSendError, SendFailure, WaitedFor};
-use super::event::Untold;
+use super::event::{Changes, Untold};
 use super::outgoing::{Messages, Outgoing};
 use super::queues::{Place, Queues};
 use super::transmit::{Measured, Segment, Transmit};
@@ -413,7 +413,7 @@ impl SendSide {
         self.window.update(frame);
         self.wants_window &= self.window.landing(self.next_number).is_none();
         if self.window.posted() != posted {
-            self.untold.note(Untold::RECEIVES_POSTED);
+            self.untold.note(Changes::RECEIVES_POSTED);
         }
         // The peer may be done with what it was not sent: it has given up.
         self.begin_before(self.window.finished_end());
@@ -422,7 +422,7 @@ impl SendSide {
             next = number + 1;
             let standing = self.window.standing(number);
             if standing != Standing::Open {
-                self.untold.note(Untold::SEND_ENDED);
+                self.untold.note(Changes::SEND_ENDED);
                 were_queued |=
                     self.messages.get(number).is_some_and(|outgoing| outgoing.queued > 0);
                 were_queued |= self.finish(number, standing);
@@ -554,7 +554,7 @@ impl SendSide {
 
     fn settle(&mut self, id: SendId, outcome: Result<(), SendFailure>) {
         if self.sends.settle(id, outcome) {
-            self.untold.note(Untold::SEND_ENDED);
+            self.untold.note(Changes::SEND_ENDED);
             self.stats.messages += u64::from(outcome.is_ok());
         }
     }

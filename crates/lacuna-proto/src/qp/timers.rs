@@ -30,21 +30,6 @@ pub enum Timer {
     Flush(u8),
 }
 
-/// The earliest of some timers; of those at the same time the first.
-struct Earliest {
-    due_ns: u64,
-    timer: Timer,
-}
-
-impl Earliest {
-    #[inline]
-    fn or(&mut self, timer: Timer, due_ns: Option<u64>) {
-        if let Some(due_ns) = due_ns.filter(|due_ns| *due_ns < self.due_ns) {
-            *self = Self { due_ns, timer };
-        }
-    }
-}
-
 impl QueuePair {
     /// When [`QueuePair::on_timeout`] and the polls want to be called again.
     pub fn poll_timeout(&self) -> Option<u64> {
@@ -54,38 +39,46 @@ impl QueuePair {
     /// The same for one of several workers, which owns the channels whose bits
     /// are set in `channels`: what only another can send is not its business.
     pub fn poll_timeout_on(&self, channels: u32) -> Option<u64> {
-        self.earliest_timer(channels).map(|(due_ns, _)| due_ns)
+        let mut next_ns = u64::MAX;
+        self.each_timer(channels, |_, due_ns| next_ns = next_ns.min(due_ns.unwrap_or(u64::MAX)));
+        (next_ns < u64::MAX).then_some(next_ns)
     }
 
     /// The timer that [`QueuePair::poll_timeout_on`] tells the time of, for those who want to know
-    /// why.
+    /// why; of several due at the same time the first in the order of [`Timer`].
     pub fn next_timer(&self, channels: u32) -> Option<(u64, Timer)> {
-        self.earliest_timer(channels)
+        let mut next = None;
+        self.each_timer(channels, |timer, due_ns| {
+            if let Some(due_ns) = due_ns
+                && next.is_none_or(|(next_ns, _)| due_ns < next_ns)
+            {
+                next = Some((due_ns, timer));
+            }
+        });
+        next
     }
 
     /// Inlined, so that who asks for the time alone pays for nothing else.
     #[inline(always)]
-    fn earliest_timer(&self, channels: u32) -> Option<(u64, Timer)> {
+    fn each_timer(&self, channels: u32, mut each: impl FnMut(Timer, Option<u64>)) {
         if self.failure().is_some() || self.peer.is_none() {
-            return None;
+            return;
         }
-        let mut next = Earliest { due_ns: u64::MAX, timer: Timer::Send };
-        next.or(Timer::Send, self.send.poll_timeout());
-        next.or(Timer::Report, self.arrivals.due_ns());
-        next.or(Timer::Expiry, self.path.expiry_ns());
-        next.or(Timer::Controller, self.path.controller_timeout_ns());
-        next.or(Timer::Silence, self.silence_ends_ns());
-        next.or(Timer::Control, self.control.poll_timeout());
-        next.or(Timer::Proof, self.proof.as_ref().map(|proof| proof.poll_timeout(channels)));
-        next.or(Timer::Mtu, self.mtu_timeout_ns(channels));
+        each(Timer::Send, self.send.poll_timeout());
+        each(Timer::Report, self.arrivals.due_ns());
+        each(Timer::Expiry, self.path.expiry_ns());
+        each(Timer::Controller, self.path.controller_timeout_ns());
+        each(Timer::Silence, self.silence_ends_ns());
+        each(Timer::Control, self.control.poll_timeout());
+        each(Timer::Proof, self.proof.as_ref().map(|proof| proof.poll_timeout(channels)));
+        each(Timer::Mtu, self.mtu_timeout_ns(channels));
         for channel in (0..self.channels.len()).filter(|c| channels >> c & 1 == 1) {
             if self.send.has_queued_on(channel) {
-                next.or(Timer::Pace(channel as u8), self.path.pacing_timeout_ns(channel));
+                each(Timer::Pace(channel as u8), self.path.pacing_timeout_ns(channel));
             }
             if self.asks_on(channel) {
-                next.or(Timer::Flush(channel as u8), Some(self.control.flush_due_ns(channel)));
+                each(Timer::Flush(channel as u8), Some(self.control.flush_due_ns(channel)));
             }
         }
-        (next.due_ns < u64::MAX).then_some((next.due_ns, next.timer))
     }
 }
