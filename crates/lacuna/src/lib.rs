@@ -92,5 +92,8 @@ pub use lacuna_wire::ImmediateSplit;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/library.md")]
+struct Library;
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/own-scheme.md")]
 struct OwnScheme;
