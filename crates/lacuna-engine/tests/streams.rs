@@ -11,10 +11,10 @@ use lacuna_engine::testing::Rng;
 use lacuna_engine::testing::Side;
 use lacuna_place::geometry::GeometryConfig;
 use lacuna_proto::buffer::SendBuffer;
-use lacuna_proto::qp::{Changes, Event};
 use lacuna_proto::qp::PostSendError;
 use lacuna_proto::qp::ReceiveFailure;
 use lacuna_proto::qp::SendId;
+use lacuna_proto::qp::{Changes, Event};
 use lacuna_wire::{CancelReason, ImmediateSplit};
 
 const CHUNK: usize = 4 * 1024;

@@ -14,5 +14,6 @@ pub mod buffer;
 pub mod modes;
 pub mod probe;
 pub mod qp;
+mod sounding;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -12,6 +12,7 @@
 //! there is nothing to wait for: paths that take a size one way and not the
 //! other are rare, and the queue pair goes on to prove the way there.
 
+use crate::sounding::Sounding;
 use lacuna_path::rtt::RttEstimator;
 use lacuna_wire::{
     ControlBody, ControlHeader, ControlWriter, DATA_OVERHEAD_BYTES_MAX, Frame, Probe, ProbeReply,
@@ -34,11 +35,6 @@ pub fn candidates_within(packet_bytes: Option<u32>, header_bytes: u32) -> Vec<u3
     MTU_CANDIDATES.into_iter().filter(|mtu_bytes| *mtu_bytes <= limit).collect()
 }
 
-/// Time between the first rounds of probes, and between later ones. The other
-/// end may not listen yet when the first round comes.
-const ROUND_NS: (u64, u64) = (25_000_000, 100_000_000);
-/// Rounds that follow each other quickly.
-const QUICK_ROUNDS: u32 = 4;
 /// After the first answer, larger sizes get this many round trips to answer.
 const SETTLE_RTTS: u64 = 3;
 /// And at least this long: two more quick rounds, so that a lost probe, or one
@@ -69,17 +65,11 @@ pub enum ProbeOutcome {
 pub struct Prober {
     local: (u32, u32),
     peer: (u32, u32),
-    channels: u8,
     candidates: Vec<u32>,
-    /// Probes still to be sent in this round: channel and candidate.
-    to_send: VecDeque<(u8, usize)>,
+    /// Its sizes are the candidates.
+    sounding: Sounding,
     replies: VecDeque<(u8, ProbeReply)>,
-    next_round_ns: u64,
-    rounds: u32,
-    gives_up_ns: u64,
     first_answer_ns: Option<u64>,
-    /// Best candidate that passed, per channel.
-    passed: Vec<Option<u32>>,
     /// Channels on which a probe of the peer's came that has the largest size.
     heard_whole: Vec<bool>,
     heard_ns: Option<u64>,
@@ -101,15 +91,10 @@ impl Prober {
         Self {
             local,
             peer,
-            channels,
+            sounding: Sounding::new(now_ns, channels, candidates.len(), patience_ns),
             candidates,
-            to_send: VecDeque::new(),
             replies: VecDeque::new(),
-            next_round_ns: now_ns,
-            rounds: 0,
-            gives_up_ns: now_ns.saturating_add(patience_ns),
             first_answer_ns: None,
-            passed: vec![None; usize::from(channels)],
             heard_whole: vec![false; usize::from(channels)],
             heard_ns: None,
             rtt: RttEstimator::default(),
@@ -124,7 +109,7 @@ impl Prober {
 
     /// How many channels there are.
     pub fn channels(&self) -> u8 {
-        self.channels
+        self.sounding.channels()
     }
 
     /// The local queue pair's key, that control packets must carry.
@@ -145,25 +130,25 @@ impl Prober {
 
     /// How the search stands.
     pub fn outcome(&self, now_ns: u64) -> ProbeOutcome {
-        let largest = self.candidates.first().copied();
-        let is_whole = |(heard, passed): (&bool, &Option<u32>)| *heard || *passed == largest;
-        if let Some(mtu_bytes) = largest
-            && self.heard_whole.iter().zip(&self.passed).all(is_whole)
+        let passed = self.sounding.answered();
+        let is_whole = |(heard, passed): (&bool, &Option<usize>)| *heard || *passed == Some(0);
+        if let Some(mtu_bytes) = self.candidates.first().copied()
+            && self.heard_whole.iter().zip(passed).all(is_whole)
         {
             return ProbeOutcome::Settled { mtu_bytes };
         }
-        let all = self.passed.iter().copied().collect::<Option<Vec<u32>>>();
+        let all = passed.iter().copied().collect::<Option<Vec<usize>>>();
         if let (Some(all), Some(first_ns)) = (all, self.first_answer_ns) {
-            let smallest = all.into_iter().min().unwrap_or(0);
+            // The last of the candidates is the smallest.
+            let smallest = all.into_iter().max().and_then(|index| self.candidates.get(index));
             let rtt_ns = self.rtt.smoothed_ns().unwrap_or(0);
             let settled_ns = first_ns + (SETTLE_RTTS * rtt_ns).max(SETTLE_NS_MIN);
             if now_ns >= settled_ns {
-                return ProbeOutcome::Settled { mtu_bytes: smallest };
+                return ProbeOutcome::Settled { mtu_bytes: smallest.copied().unwrap_or(0) };
             }
         }
-        if now_ns >= self.gives_up_ns {
-            let answered = self.passed.iter().flatten().count() as u32;
-            return ProbeOutcome::NoAnswer { answered };
+        if self.sounding.is_over(now_ns) {
+            return ProbeOutcome::NoAnswer { answered: self.sounding.answered_channels() };
         }
         ProbeOutcome::Pending
     }
@@ -199,8 +184,9 @@ impl Prober {
         let (channel, index) = ((reply.id >> 8) as usize, (reply.id & 0xFF) as usize);
         let Some(candidate) = self.candidates.get(index).copied() else { return };
         let whole = reply.packet_bytes as usize == candidate as usize + DATA_OVERHEAD_BYTES_MAX;
-        let Some(passed) = self.passed.get_mut(channel).filter(|_| whole) else { return };
-        *passed = (*passed).max(Some(candidate));
+        if !whole || !self.sounding.on_answer(channel, index) {
+            return;
+        }
         self.first_answer_ns.get_or_insert(now_ns);
         self.rtt.on_sample(now_ns, now_ns.saturating_sub(reply.echo_ns));
     }
@@ -219,19 +205,10 @@ impl Prober {
             writer.push(&Frame::ProbeReply(reply));
             return Some((channel, writer.finish()));
         }
-        if self.to_send.is_empty() && now_ns >= self.next_round_ns {
-            let round_ns = if self.rounds < QUICK_ROUNDS { ROUND_NS.0 } else { ROUND_NS.1 };
-            self.rounds += 1;
-            self.next_round_ns = now_ns + self.rtt.smoothed_ns().unwrap_or(0).max(round_ns);
-            for channel in 0..self.channels {
-                let best = self.passed[usize::from(channel)];
-                let open = |(_, candidate): &(usize, &u32)| Some(**candidate) > best;
-                let missing = self.candidates.iter().enumerate().filter(open);
-                self.to_send.extend(missing.map(|(index, _)| (channel, index)));
-            }
+        if self.sounding.is_round_due(now_ns) {
+            self.sounding.begin_round(now_ns, self.rtt.smoothed_ns().unwrap_or(0), 1);
         }
-        let probe = self.to_send.iter().position(|(channel, _)| owns(*channel))?;
-        let (channel, index) = self.to_send.remove(probe)?;
+        let (channel, index) = self.sounding.take(owns)?;
         self.start(channel, writer);
         let id = u32::from(channel) << 8 | index as u32;
         writer.push(&Frame::Probe(Probe { id, sent_ns: now_ns }));
@@ -252,10 +229,10 @@ impl Prober {
 
     /// When to poll again.
     pub fn poll_timeout(&self) -> Option<u64> {
-        if !self.replies.is_empty() || !self.to_send.is_empty() {
+        if !self.replies.is_empty() {
             return Some(0);
         }
-        Some(self.next_round_ns)
+        Some(self.sounding.poll_timeout(u32::MAX))
     }
 }
 

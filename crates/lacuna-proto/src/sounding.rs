@@ -1,0 +1,211 @@
+//! Asking which packets pass: rounds of packets of given sizes on each channel, repeated until the
+//! peer has answered (packetisation-layer path MTU discovery, RFC 8899, section 4.3).
+//!
+//! Two searches are made of it. Before a queue pair exists, [`crate::probe`] asks with all sizes that
+//! a connection could use; afterwards the queue pair asks with full packets alone, to prove the
+//! size that was agreed on (`qp/proof.rs`). Both have the same rounds: some follow each other quickly,
+//! because the peer may not listen yet when the first one comes and any packet may be lost; later
+//! ones are seldom, because a path that is dark must not be flooded.
+//!
+//! A size is known here by its number: 0 is the largest. How long packets of a size are, how a
+//! question and its answer look, and what follows from the outcome is the owner's business.
+//!
+//! Invariants: a channel on which a size was answered is not asked for that size or a smaller one
+//! again; a round asks at most once for each channel and size, the first one as often as it is told.
+
+use std::collections::VecDeque;
+
+/// Time between the first rounds, and between later ones (judgements): a lost packet costs little, and a
+/// dark path gets ten packets a second and channel at most.
+const ROUND_NS: (u64, u64) = (25_000_000, 100_000_000);
+/// Rounds that follow each other quickly.
+pub(crate) const QUICK_ROUNDS: u32 = 4;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Sounding {
+    /// How many sizes are asked for.
+    sizes: usize,
+    since_ns: u64,
+    gives_up_ns: u64,
+    next_round_ns: u64,
+    /// Rounds that have begun.
+    rounds: u32,
+    /// The largest size that was answered, per channel.
+    answered: Vec<Option<usize>>,
+    /// Questions of this round that are still to be sent: channel and size.
+    to_send: VecDeque<(u8, usize)>,
+}
+
+impl Sounding {
+    /// Asks for `sizes` sizes on each of `channels` channels, from now on until `patience_ns` have
+    /// passed.
+    pub(crate) fn new(now_ns: u64, channels: u8, sizes: usize, patience_ns: u64) -> Self {
+        Self {
+            sizes,
+            since_ns: now_ns,
+            gives_up_ns: now_ns.saturating_add(patience_ns),
+            next_round_ns: now_ns,
+            rounds: 0,
+            answered: vec![None; usize::from(channels)],
+            to_send: VecDeque::new(),
+        }
+    }
+
+    /// Rounds that have begun.
+    pub(crate) fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    /// Whether the next round is due.
+    pub(crate) fn is_round_due(&self, now_ns: u64) -> bool {
+        self.next_round_ns <= now_ns
+    }
+
+    /// Whether no more is to be waited for.
+    pub(crate) fn is_over(&self, now_ns: u64) -> bool {
+        self.gives_up_ns <= now_ns
+    }
+
+    /// How long it may wait in all.
+    pub(crate) fn patience_ns(&self) -> u64 {
+        self.gives_up_ns - self.since_ns
+    }
+
+    /// Begins the next round, `copies` times. It replaces what was not sent of the one before.
+    pub(crate) fn begin_round(&mut self, now_ns: u64, rtt_ns: u64, copies: usize) {
+        let round_ns = if self.rounds < QUICK_ROUNDS { ROUND_NS.0 } else { ROUND_NS.1 };
+        self.rounds += 1;
+        self.next_round_ns = now_ns + rtt_ns.max(round_ns);
+        self.fill(copies);
+    }
+
+    /// Forgets the answers and asks again, as the sizes are others now. What follows is the rounds
+    /// that were left.
+    pub(crate) fn restart(&mut self, now_ns: u64) {
+        self.answered.fill(None);
+        self.next_round_ns = now_ns + ROUND_NS.0;
+        self.fill(1);
+    }
+
+    fn fill(&mut self, copies: usize) {
+        self.to_send.clear();
+        for (channel, answered) in self.answered.iter().enumerate() {
+            let missing = 0..answered.unwrap_or(self.sizes);
+            for size in missing {
+                self.to_send.extend(std::iter::repeat_n((channel as u8, size), copies));
+            }
+        }
+    }
+
+    /// The next question to send on a channel that `owns` says is the caller's; it counts as sent.
+    pub(crate) fn take(&mut self, owns: impl Fn(u8) -> bool) -> Option<(u8, usize)> {
+        let next = self.to_send.iter().position(|(channel, _)| owns(*channel))?;
+        self.to_send.remove(next)
+    }
+
+    /// A packet of this size was answered. Sizes and channels that there are not are ignored; returns
+    /// whether it is one.
+    pub(crate) fn on_answer(&mut self, channel: usize, size: usize) -> bool {
+        let answered = self.answered.get_mut(channel).filter(|_| size < self.sizes);
+        let Some(answered) = answered else { return false };
+        let largest = answered.map_or(size, |before| before.min(size));
+        *answered = Some(largest);
+        self.to_send.retain(|(to, asked)| usize::from(*to) != channel || *asked < largest);
+        true
+    }
+
+    /// The largest size that was answered, per channel.
+    pub(crate) fn answered(&self) -> &[Option<usize>] {
+        &self.answered
+    }
+
+    /// How many channels have answered.
+    pub(crate) fn answered_channels(&self) -> u32 {
+        self.answered.iter().flatten().count() as u32
+    }
+
+    /// How many channels there are.
+    pub(crate) fn channels(&self) -> u8 {
+        self.answered.len() as u8
+    }
+
+    /// When the owner of the channels whose bits are set has a question to send, or a round begins.
+    pub(crate) fn poll_timeout(&self, channels: u32) -> u64 {
+        if self.to_send.iter().any(|(channel, _)| channels >> channel & 1 == 1) {
+            return 0;
+        }
+        self.next_round_ns
+    }
+
+    /// When no more is to be waited for.
+    pub(crate) fn gives_up_ns(&self) -> u64 {
+        self.gives_up_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn all(sounding: &mut Sounding) -> Vec<(u8, usize)> {
+        std::iter::from_fn(|| sounding.take(|_| true)).collect()
+    }
+
+    #[test]
+    fn rounds_are_quick_at_first_and_never_closer_than_a_round_trip() {
+        for (rtt_ms, expected) in
+            [(0, [25, 25, 25, 25, 100, 100]), (40, [40, 40, 40, 40, 100, 100])]
+        {
+            let mut sounding = Sounding::new(0, 1, 1, u64::MAX);
+            let mut gaps_ms = Vec::new();
+            for _ in 0..6 {
+                let now_ns = sounding.poll_timeout(1);
+                assert!(sounding.is_round_due(now_ns));
+                sounding.begin_round(now_ns, rtt_ms * MS, 1);
+                assert_eq!((sounding.poll_timeout(1), all(&mut sounding).len()), (0, 1));
+                gaps_ms.push((sounding.poll_timeout(1) - now_ns) / MS);
+            }
+            assert_eq!(gaps_ms, expected);
+        }
+    }
+
+    #[test]
+    fn what_was_answered_is_not_asked_again() {
+        let mut sounding = Sounding::new(0, 2, 3, u64::MAX);
+        sounding.begin_round(0, 0, 1);
+        assert_eq!(sounding.take(|channel| channel == 1), Some((1, 0)));
+        assert!(sounding.on_answer(1, 1));
+        assert_eq!(all(&mut sounding), [(0, 0), (0, 1), (0, 2)]);
+        sounding.begin_round(1, 0, 1);
+        assert_eq!(all(&mut sounding), [(0, 0), (0, 1), (0, 2), (1, 0)]);
+        // A smaller one says nothing new.
+        assert!(sounding.on_answer(1, 2) && sounding.on_answer(0, 0));
+        assert_eq!(sounding.answered(), [Some(0), Some(1)]);
+        assert_eq!(sounding.answered_channels(), 2);
+        assert!(!sounding.on_answer(2, 0) && !sounding.on_answer(0, 3), "there are none of these");
+        sounding.restart(2);
+        assert_eq!(all(&mut sounding).len(), 6);
+    }
+
+    #[test]
+    fn an_owner_is_called_for_its_own_channels() {
+        let mut sounding = Sounding::new(0, 2, 1, u64::MAX);
+        sounding.begin_round(0, 0, 2);
+        assert_eq!(
+            (sounding.take(|c| c == 0), sounding.take(|c| c == 0)),
+            (Some((0, 0)), Some((0, 0)))
+        );
+        assert_eq!(sounding.take(|c| c == 0), None);
+        assert_eq!((sounding.poll_timeout(0b01), sounding.poll_timeout(0b10)), (25 * MS, 0));
+    }
+
+    #[test]
+    fn patience_without_end_does_not_overflow() {
+        let sounding = Sounding::new(7, 1, 1, u64::MAX);
+        assert!(!sounding.is_over(u64::MAX - 1));
+        assert_eq!(sounding.patience_ns(), u64::MAX - 7);
+    }
+}
