@@ -2,7 +2,7 @@
 //!
 //! Above the record of what was placed where (`lacuna_place`) stand the reliability [`modes`], which
 //! decide what to do about the gaps, and the queue pair [`qp`], which joins them with the path to the
-//! peer (`lacuna_path`).
+//! peer (`lacuna_path`). How two ends find each other is [`handshake`].
 //!
 //! No socket, thread, clock or global randomness: time (`now_ns`, nanoseconds
 //! of any epoch) and keys are arguments, so the same code runs over sockets and
@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod buffer;
+pub mod handshake;
 pub mod modes;
 pub mod probe;
 pub mod qp;

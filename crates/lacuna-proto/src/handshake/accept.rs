@@ -1,0 +1,238 @@
+//! The accepting end of the handshake.
+//!
+//! It hears the hello and gives it to the owner, who welcomes the peer or refuses it. A peer of another
+//! version is refused here.
+
+use super::goodbye::Goodbye;
+use super::incoming::{Incoming, Unreadable};
+use super::words::{AnyHello, Hello, PROTOCOL_VERSION, Welcome, agent, opening, printable};
+use super::{WordsError, check_version, parse, patience_ns};
+
+/// What the owner is to do.
+#[derive(Debug)]
+pub enum Asked {
+    /// Judge the hello, and then [`Accept::welcome`] the peer or [`Accept::refuse`] it.
+    For(Box<Hello>),
+    /// It is done: the welcome was sent.
+    Welcomed,
+    /// It has failed; the peer was told what it can be told.
+    Failed(AcceptError),
+}
+
+/// What a peer is welcomed with.
+#[derive(Debug)]
+pub struct Welcoming {
+    /// Whether either end has given the packet size.
+    pub is_mtu_given: bool,
+    /// The queue pair's info, as bytes.
+    pub info: Vec<u8>,
+    /// Whether the control connection is reused afterwards.
+    pub keeps: bool,
+}
+
+/// Why accepting has failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AcceptError {
+    /// The peer's time is over.
+    #[error("timed out while {doing}")]
+    TimedOut {
+        /// At which step.
+        doing: &'static str,
+    },
+    /// The control connection broke or was closed; the owner knows how.
+    #[error("the control connection broke while {doing}")]
+    Broken {
+        /// At which step.
+        doing: &'static str,
+    },
+    /// The peer does not speak this protocol, or this version of it.
+    #[error(transparent)]
+    Words(#[from] WordsError),
+    /// The peer asked for what cannot be, and was told so.
+    #[error("unacceptable: {0}")]
+    Unacceptable(String),
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Accept {
+    deadline_ns: u64,
+    stage: Stage,
+    incoming: Incoming,
+    /// What is still to be sent.
+    outgoing: Vec<u8>,
+    asked: Option<Asked>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Hearing,
+    /// The owner judges the hello.
+    Judging,
+    Welcoming,
+    /// What is said when the refusal was sent.
+    Refusing(AcceptError),
+    Ended,
+}
+
+impl Accept {
+    /// Waits for the hello. By `deadline_ns` it has ended.
+    pub fn new(deadline_ns: u64) -> Self {
+        Self {
+            deadline_ns,
+            stage: Stage::Hearing,
+            incoming: Incoming::default(),
+            outgoing: Vec::new(),
+            asked: None,
+        }
+    }
+
+    /// The same on a control connection that is reused, of whose last use this much of the peer's
+    /// goodbye has come.
+    pub fn behind(goodbye: Goodbye, deadline_ns: u64) -> Self {
+        Self { incoming: Incoming::behind(goodbye), ..Self::new(deadline_ns) }
+    }
+
+    /// What it is about, for errors.
+    pub fn doing(&self) -> &'static str {
+        match self.stage {
+            Stage::Welcoming => "sending the welcome",
+            _ => "waiting for the hello",
+        }
+    }
+
+    /// Whether the peer has said all that it says, or what cannot be.
+    pub fn has_heard(&self) -> bool {
+        !matches!(self.stage, Stage::Hearing)
+    }
+
+    /// Whether the peer has begun to speak.
+    pub fn has_begun(&self) -> bool {
+        self.incoming.has_begun()
+    }
+
+    /// When the peer's time is over.
+    pub fn deadline_ns(&self) -> u64 {
+        self.deadline_ns
+    }
+
+    /// How long proving that packets pass may take.
+    pub fn patience_ns(&self, now_ns: u64) -> u64 {
+        patience_ns(now_ns, self.deadline_ns)
+    }
+
+    /// Bytes to read next at most; none are once the hello has come.
+    pub fn wanted(&self) -> usize {
+        if self.has_heard() { 0 } else { self.incoming.wanted() }
+    }
+
+    /// Takes in what the peer has said; how many bytes of it are for this machine.
+    pub fn on_bytes(&mut self, _now_ns: u64, bytes: &[u8]) -> usize {
+        if self.has_heard() {
+            return 0;
+        }
+        let taken = match self.incoming.take(bytes) {
+            Ok(taken) => taken,
+            Err(Unreadable::Goodbye) => {
+                self.on_broken();
+                return bytes.len();
+            }
+            Err(Unreadable::Message(why)) => {
+                self.end(Asked::Failed(WordsError::NotLacuna(why).into()));
+                return bytes.len();
+            }
+        };
+        if let Some(body) = self.incoming.body() {
+            match read_hello(body, self.doing()) {
+                Ok(hello) => {
+                    self.stage = Stage::Judging;
+                    self.asked = Some(Asked::For(Box::new(hello)));
+                }
+                Err(error @ WordsError::Version { .. }) => {
+                    let reason = format!("this end speaks version {PROTOCOL_VERSION}");
+                    self.say_no(reason, error.into());
+                }
+                Err(error) => self.end(Asked::Failed(error.into())),
+            }
+        }
+        taken
+    }
+
+    /// The peer has closed the control connection, or that has failed.
+    pub fn on_broken(&mut self) {
+        if !matches!(self.stage, Stage::Ended) {
+            self.end(Asked::Failed(AcceptError::Broken { doing: self.doing() }));
+        }
+    }
+
+    /// The owner has made everything ready for the peer.
+    pub fn welcome(&mut self, welcoming: Welcoming) {
+        if !matches!(self.stage, Stage::Judging) {
+            return;
+        }
+        let Welcoming { is_mtu_given, info, keeps } = welcoming;
+        let (version, agent) = (PROTOCOL_VERSION, agent());
+        self.outgoing = opening(&Welcome::Accepted { version, agent, is_mtu_given, info, keeps });
+        self.stage = Stage::Welcoming;
+    }
+
+    /// The owner will not have the peer.
+    pub fn refuse(&mut self, reason: String) {
+        if matches!(self.stage, Stage::Judging) {
+            let error = AcceptError::Unacceptable(printable(&reason));
+            self.say_no(reason, error);
+        }
+    }
+
+    fn say_no(&mut self, reason: String, error: AcceptError) {
+        self.outgoing = opening(&Welcome::Refused { version: PROTOCOL_VERSION, reason });
+        self.stage = Stage::Refusing(error);
+    }
+
+    /// What is to be sent next.
+    pub fn poll_bytes(&self) -> &[u8] {
+        &self.outgoing
+    }
+
+    /// So many bytes of it were sent.
+    pub fn on_sent(&mut self, count: usize) {
+        self.outgoing.drain(..count);
+        if !self.outgoing.is_empty() {
+            return;
+        }
+        match std::mem::replace(&mut self.stage, Stage::Ended) {
+            Stage::Welcoming => self.end(Asked::Welcomed),
+            Stage::Refusing(error) => self.end(Asked::Failed(error)),
+            other => self.stage = other,
+        }
+    }
+
+    /// When to call [`Accept::on_timeout`].
+    pub fn poll_timeout(&self) -> Option<u64> {
+        (!matches!(self.stage, Stage::Ended)).then_some(self.deadline_ns)
+    }
+
+    /// Time has come.
+    pub fn on_timeout(&mut self, now_ns: u64) {
+        if now_ns >= self.deadline_ns && !matches!(self.stage, Stage::Ended) {
+            self.end(Asked::Failed(AcceptError::TimedOut { doing: self.doing() }));
+        }
+    }
+
+    /// What the owner is to do, if there is something.
+    pub fn poll(&mut self) -> Option<Asked> {
+        self.asked.take()
+    }
+
+    fn end(&mut self, asked: Asked) {
+        self.stage = Stage::Ended;
+        self.outgoing.clear();
+        self.asked = Some(asked);
+    }
+}
+
+fn read_hello(body: &[u8], doing: &str) -> Result<Hello, WordsError> {
+    let AnyHello { version } = parse(body, doing)?;
+    check_version(version)?;
+    parse(body, doing)
+}

@@ -1,0 +1,480 @@
+//! The connecting end of the handshake.
+//!
+//! It says its hello, hears the welcome, and lets the owner probe which packets pass. On a control
+//! connection that is reused it also finds out whether that is dead: a hello that is not acknowledged
+//! in time, or any failure before the welcome, says so, and the owner takes a new one.
+
+use super::goodbye::{self, Goodbye};
+use super::incoming::{Incoming, Unreadable};
+use super::info::{Disagreement, check_agreement, peer_of};
+use super::rtt::{Rtt, SLACK_NS};
+use super::wishes::Wishes;
+use super::words::{End, Hello, PROTOCOL_VERSION, Welcome, agent, opening, printable};
+use super::{WordsError, check_version, parse, patience_ns};
+use crate::probe::{MTU_CANDIDATES, ProbeOutcome, Prober};
+use crate::qp::Peer;
+use core::net::SocketAddr;
+use lacuna_place::geometry::{Geometry, GeometryError};
+use lacuna_wire::{InfoError, QpInfo};
+
+/// How long the hello may take at least over a control connection that is reused, before that is
+/// taken for dead: a segment may be lost, and TCP sends it again after a round trip and
+/// 200 ms. A hello that has arrived is waited with like any other, as the listener may
+/// have others to serve first.
+const PROBATION_NS_MIN: u64 = 1_000_000_000;
+const PROBATION_RTTS: u64 = 4;
+/// Longest time between two looks at the prober; answers bring on earlier ones.
+const LOOK_EVERY_NS: u64 = 20_000_000;
+
+/// What the connecting end says of itself and of what it wants.
+#[derive(Debug)]
+pub struct Offer {
+    /// What it wants.
+    pub wishes: Wishes,
+    /// How to reach it; with the ports of all its channels.
+    pub end: End,
+    /// Longest IP packet that its TCP would send, if known.
+    pub packet_bytes: Option<u32>,
+    /// Whether the control connection may be reused afterwards.
+    pub keeps: bool,
+}
+
+/// What the owner is to do.
+#[derive(Debug)]
+pub enum Step {
+    /// Say whether the peer's kernel has all that was sent ([`Connect::on_delivery`]).
+    AskDelivery,
+    /// Begin to probe and say so ([`Connect::on_probing`]), then show the prober whenever it has news
+    /// ([`Connect::on_probe`]).
+    Probe(ProbePlan),
+    /// It is done.
+    Connected(Box<Agreed>),
+    /// Packets of the size that was agreed on do not pass, of this payload do. The goodbye was sent: the
+    /// same is to be done again, with this size.
+    Smaller {
+        /// Payload bytes of a packet.
+        mtu_bytes: u32,
+    },
+    /// The control connection was reused and is dead: the same is to be done on another.
+    Stale(ConnectError),
+    /// It has failed.
+    Failed(ConnectError),
+}
+
+/// What is to be probed.
+#[derive(Debug, Clone)]
+pub struct ProbePlan {
+    /// Whose packets.
+    pub peer: Peer,
+    /// The peer's channels.
+    pub ports: Vec<u16>,
+    /// Payload sizes, the largest first.
+    pub candidates: Vec<u32>,
+    /// How long to try.
+    pub patience_ns: u64,
+}
+
+/// What both ends have agreed on.
+#[derive(Debug)]
+pub struct Agreed {
+    /// As they hold.
+    pub wishes: Wishes,
+    /// What the queue pairs are made with.
+    pub geometry: Geometry,
+    /// The peer's queue pair.
+    pub peer: Peer,
+    /// The peer's channels.
+    pub ports: Vec<u16>,
+    /// What is known of the round trip.
+    pub rtt: Rtt,
+    /// Whether the control connection is reused afterwards.
+    pub keeps: bool,
+    /// How long to prove that packets pass.
+    pub patience_ns: u64,
+}
+
+/// Why connecting has failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// The time for it is over.
+    #[error("timed out while {doing}")]
+    TimedOut {
+        /// At which step.
+        doing: &'static str,
+    },
+    /// The control connection broke or was closed; the owner knows how.
+    #[error("the control connection broke while {doing}")]
+    Broken {
+        /// At which step.
+        doing: &'static str,
+    },
+    /// The peer is no listener of this protocol.
+    #[error(transparent)]
+    Words(#[from] WordsError),
+    /// The peer refused, and said why.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// The peer has no room just now.
+    #[error("busy: {0}")]
+    Busy(String),
+    /// The peer's info does not parse.
+    #[error("the peer's info cannot be read: {0}")]
+    Info(#[from] InfoError),
+    /// The packet size that the peer gives makes no geometry.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// The ends do not agree.
+    #[error(transparent)]
+    Disagreement(#[from] Disagreement),
+    /// No packets pass on some channels.
+    #[error("{answered} of {channels} channels answered over UDP")]
+    NoUdp {
+        /// Channels that got an answer.
+        answered: u32,
+        /// Channels there are.
+        channels: u32,
+        /// How long it was tried.
+        waited_ns: u64,
+    },
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Connect {
+    wishes: Wishes,
+    /// This end's.
+    channels: u8,
+    deadline_ns: u64,
+    /// When it is asked whether the hello has arrived, on a control connection that is reused.
+    probation_ns: Option<u64>,
+    is_reused: bool,
+    asked_ns: u64,
+    stage: Stage,
+    incoming: Incoming,
+    /// What is still to be sent.
+    outgoing: Vec<u8>,
+    step: Option<Step>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The hello is under way, or heard and not answered.
+    Asking,
+    /// The owner is about to probe.
+    Welcomed(Welcomed),
+    Probing(Probing),
+    /// Says goodbye, and then that smaller packets are to be used.
+    Parting(u32),
+    Ended,
+}
+
+/// What the peer has agreed to.
+#[derive(Debug)]
+struct Welcomed {
+    is_mtu_given: bool,
+    keeps: bool,
+    geometry: Geometry,
+    peer: Peer,
+    ports: Vec<u16>,
+    patience_ns: u64,
+    answered_ns: u64,
+}
+
+#[derive(Debug)]
+struct Probing {
+    welcomed: Welcomed,
+    /// What the exchange has shown of the round trip.
+    rtt: Rtt,
+    /// Packets of the peer that come later than this show that TCP takes another path.
+    lag_end_ns: u64,
+    gives_up_ns: u64,
+    looks_ns: u64,
+}
+
+impl Connect {
+    /// Begins with the hello; by `deadline_ns` it has ended. On a control connection that is reused
+    /// there is what came of the peer's goodbye of its last use, and the round-trip time that TCP knows.
+    pub fn new(
+        now_ns: u64,
+        offer: Offer,
+        deadline_ns: u64,
+        reused: Option<(Goodbye, u64)>,
+    ) -> Self {
+        let Offer { wishes, end, packet_bytes, keeps } = offer;
+        let channels = end.ports.len() as u8;
+        let Wishes { mode, chunk_bytes, mtu_bytes, split, generations, max_message_bytes, tag } =
+            wishes;
+        let hello = Hello {
+            version: PROTOCOL_VERSION,
+            agent: agent(),
+            mode: mode.to_string(),
+            chunk_bytes,
+            mtu_bytes,
+            packet_bytes,
+            generations,
+            split: [split.message_bits(), split.packet_bits(), split.user_bits()],
+            max_message_bytes,
+            tag,
+            keeps,
+            end,
+        };
+        let probation_ns = reused.as_ref().map(|(_, rtt_ns)| {
+            let probation_ns =
+                PROBATION_NS_MIN.saturating_add(PROBATION_RTTS.saturating_mul(*rtt_ns));
+            now_ns + probation_ns.min(deadline_ns.saturating_sub(now_ns) / 3)
+        });
+        Self {
+            wishes,
+            channels,
+            deadline_ns,
+            probation_ns,
+            is_reused: reused.is_some(),
+            asked_ns: now_ns,
+            stage: Stage::Asking,
+            incoming: reused
+                .map_or_else(Incoming::default, |(goodbye, _)| Incoming::behind(goodbye)),
+            outgoing: opening(&hello),
+            step: None,
+        }
+    }
+
+    /// What it is about, for errors.
+    pub fn doing(&self) -> &'static str {
+        match self.stage {
+            Stage::Asking if !self.outgoing.is_empty() => "introducing itself",
+            Stage::Asking => "waiting for the welcome",
+            _ => "probing the path",
+        }
+    }
+
+    /// Bytes to read next at most; none are once the welcome has come.
+    pub fn wanted(&self) -> usize {
+        match self.stage {
+            Stage::Asking => self.incoming.wanted(),
+            _ => 0,
+        }
+    }
+
+    /// Takes in what the peer has said; how many bytes of it are for this machine.
+    pub fn on_bytes(&mut self, now_ns: u64, bytes: &[u8]) -> usize {
+        if self.wanted() == 0 {
+            return 0;
+        }
+        let taken = match self.incoming.take(bytes) {
+            Ok(taken) => taken,
+            Err(Unreadable::Goodbye) => {
+                self.on_broken(now_ns);
+                return bytes.len();
+            }
+            Err(Unreadable::Message(why)) => {
+                self.end(Step::Failed(WordsError::NotLacuna(why).into()));
+                return bytes.len();
+            }
+        };
+        if self.incoming.body().is_some() {
+            self.on_welcome(now_ns);
+        }
+        taken
+    }
+
+    /// The peer has closed the control connection, or that has failed.
+    pub fn on_broken(&mut self, now_ns: u64) {
+        let error = ConnectError::Broken { doing: self.doing() };
+        match self.stage {
+            Stage::Ended => {}
+            // The peer is gone before it has heard the goodbye.
+            Stage::Parting(mtu_bytes) => self.end(Step::Smaller { mtu_bytes }),
+            _ if self.is_on_probation() && now_ns < self.deadline_ns => {
+                self.end(Step::Stale(error));
+            }
+            _ => self.end(Step::Failed(error)),
+        }
+    }
+
+    /// Something came behind the welcome: a goodbye, as there is nothing else. The peer has agreed, and
+    /// gone since; what is done with the connection says so.
+    pub fn on_goodbye(&mut self) {
+        if let Stage::Probing(probing) = &self.stage {
+            let rtt = probing.rtt;
+            self.agree(None, rtt);
+        }
+    }
+
+    /// What is to be sent next.
+    pub fn poll_bytes(&self) -> &[u8] {
+        &self.outgoing
+    }
+
+    /// So many bytes of it were sent.
+    pub fn on_sent(&mut self, count: usize) {
+        self.outgoing.drain(..count);
+        if let Stage::Parting(mtu_bytes) = self.stage
+            && self.outgoing.is_empty()
+        {
+            self.end(Step::Smaller { mtu_bytes });
+        }
+    }
+
+    /// When to call [`Connect::on_timeout`], while probing also [`Connect::on_probe`].
+    pub fn poll_timeout(&self) -> Option<u64> {
+        match &self.stage {
+            Stage::Ended => None,
+            Stage::Asking => Some(self.probation_ns.unwrap_or(u64::MAX).min(self.deadline_ns)),
+            Stage::Probing(probing) => Some(probing.looks_ns),
+            Stage::Welcomed(_) | Stage::Parting(_) => Some(self.deadline_ns),
+        }
+    }
+
+    /// Time has come.
+    pub fn on_timeout(&mut self, now_ns: u64) {
+        match self.stage {
+            Stage::Parting(mtu_bytes) if self.deadline_ns <= now_ns => {
+                self.end(Step::Smaller { mtu_bytes });
+            }
+            // Who probes has a patience of its own.
+            Stage::Probing(_) | Stage::Parting(_) | Stage::Ended => {}
+            Stage::Asking | Stage::Welcomed(_) if self.deadline_ns <= now_ns => {
+                self.end(Step::Failed(ConnectError::TimedOut { doing: self.doing() }));
+            }
+            Stage::Asking if self.probation_ns.is_some_and(|end_ns| end_ns <= now_ns) => {
+                self.step = Some(Step::AskDelivery);
+            }
+            Stage::Asking | Stage::Welcomed(_) => {}
+        }
+    }
+
+    /// The owner's answer to [`Step::AskDelivery`].
+    pub fn on_delivery(&mut self, is_acknowledged: bool) {
+        if !matches!(self.stage, Stage::Asking) {
+            return;
+        }
+        self.probation_ns = None;
+        if !is_acknowledged {
+            self.end(Step::Stale(ConnectError::TimedOut { doing: self.doing() }));
+        }
+    }
+
+    /// The owner's answer to [`Step::Probe`], with the round-trip time that TCP has measured.
+    pub fn on_probing(&mut self, now_ns: u64, tcp_rtt_ns: Option<u64>) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Ended);
+        let Stage::Welcomed(welcomed) = stage else {
+            self.stage = stage;
+            return;
+        };
+        let rtt = Rtt::of_exchange(tcp_rtt_ns, welcomed.answered_ns.saturating_sub(self.asked_ns));
+        self.stage = Stage::Probing(Probing {
+            rtt,
+            lag_end_ns: welcomed.answered_ns.saturating_add(rtt.most_ns() / 2 + SLACK_NS),
+            gives_up_ns: now_ns.saturating_add(welcomed.patience_ns),
+            looks_ns: now_ns,
+            welcomed,
+        });
+    }
+
+    /// The prober may have news: ends once it is known which packets pass, and if the peer's own came
+    /// late, how long a round trip over UDP takes.
+    pub fn on_probe(&mut self, now_ns: u64, prober: &Prober) {
+        let Stage::Probing(probing) = &mut self.stage else { return };
+        probing.looks_ns = now_ns.saturating_add(LOOK_EVERY_NS);
+        match prober.outcome(now_ns) {
+            ProbeOutcome::Settled { mtu_bytes } => {
+                let measured = prober.rtt().min_ns().map(Rtt::Measured);
+                let heard_ns = prober.heard_ns();
+                let is_late = heard_ns.is_none_or(|heard_ns| heard_ns > probing.lag_end_ns);
+                if !is_late || measured.is_some() || now_ns >= probing.gives_up_ns {
+                    let rtt = measured.unwrap_or(probing.rtt);
+                    self.agree(Some(mtu_bytes), rtt);
+                }
+            }
+            ProbeOutcome::NoAnswer { answered } => {
+                let channels = u32::from(prober.channels());
+                let waited_ns = probing.welcomed.patience_ns;
+                let error = ConnectError::NoUdp { answered, channels, waited_ns };
+                self.end(Step::Failed(error));
+            }
+            ProbeOutcome::Pending => {}
+        }
+    }
+
+    /// What the owner is to do, if there is something; what it is to send goes first.
+    pub fn poll(&mut self) -> Option<Step> {
+        self.step.take()
+    }
+
+    /// Whether a failure means that the control connection was dead from the start.
+    fn is_on_probation(&self) -> bool {
+        self.is_reused && matches!(self.stage, Stage::Asking)
+    }
+
+    fn end(&mut self, step: Step) {
+        self.stage = Stage::Ended;
+        self.outgoing.clear();
+        self.step = Some(step);
+    }
+
+    fn on_welcome(&mut self, now_ns: u64) {
+        match self.read_welcome(now_ns) {
+            Ok(welcomed) => {
+                let candidates = match welcomed.is_mtu_given {
+                    true => vec![welcomed.geometry.mtu_bytes()],
+                    false => {
+                        let largest = welcomed.geometry.mtu_bytes();
+                        MTU_CANDIDATES.into_iter().filter(|mtu| *mtu <= largest).collect()
+                    }
+                };
+                self.step = Some(Step::Probe(ProbePlan {
+                    peer: welcomed.peer,
+                    ports: welcomed.ports.clone(),
+                    candidates,
+                    patience_ns: welcomed.patience_ns,
+                }));
+                self.stage = Stage::Welcomed(welcomed);
+            }
+            Err(error) => self.end(Step::Failed(error)),
+        }
+    }
+
+    fn read_welcome(&self, answered_ns: u64) -> Result<Welcomed, ConnectError> {
+        let body = self.incoming.body().unwrap_or_default();
+        let (is_mtu_given, info, keeps) = match parse(body, self.doing())? {
+            Welcome::Refused { version, reason } => {
+                check_version(version)?;
+                return Err(ConnectError::Refused(printable(&reason)));
+            }
+            Welcome::Busy { version, reason } => {
+                check_version(version)?;
+                return Err(ConnectError::Busy(printable(&reason)));
+            }
+            Welcome::Accepted { version, is_mtu_given, info, keeps, .. } => {
+                check_version(version)?;
+                (is_mtu_given, QpInfo::parse(&info)?, keeps)
+            }
+        };
+        if let Some(channel) = info.channels.iter().position(|address| address.port() == 0) {
+            let why = format!("port 0 for channel {channel}: nothing can be sent there");
+            return Err(WordsError::NotLacuna(why).into());
+        }
+        let channels = info.channels.len().min(usize::from(self.channels)) as u8;
+        let geometry = self.wishes.geometry(info.mtu_bytes, channels)?;
+        check_agreement(&geometry, &info)?;
+        let patience_ns = patience_ns(answered_ns, self.deadline_ns);
+        let (peer, ports) = (peer_of(&info), info.channels.iter().map(SocketAddr::port).collect());
+        Ok(Welcomed { is_mtu_given, keeps, geometry, peer, ports, patience_ns, answered_ns })
+    }
+
+    /// Ends with packets of `found` bytes, or of the size that was agreed on.
+    fn agree(&mut self, found: Option<u32>, rtt: Rtt) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Ended);
+        let Stage::Probing(Probing { welcomed, .. }) = stage else { return };
+        let Welcomed { is_mtu_given, keeps, geometry, peer, ports, patience_ns, .. } = welcomed;
+        let agreed_bytes = geometry.mtu_bytes();
+        if let Some(mtu_bytes) = found.filter(|found| *found < agreed_bytes) {
+            self.outgoing = goodbye::message(&[]);
+            self.stage = Stage::Parting(mtu_bytes);
+            return;
+        }
+        let wishes = Wishes { mtu_bytes: is_mtu_given.then_some(agreed_bytes), ..self.wishes };
+        let agreed = Agreed { wishes, geometry, peer, ports, rtt, keeps, patience_ns };
+        self.end(Step::Connected(Box::new(agreed)));
+    }
+}

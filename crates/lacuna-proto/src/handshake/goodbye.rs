@@ -1,0 +1,94 @@
+//! What an end says last on a control connection, once for each connection that it has
+//! served: a length of four bytes and its last words, a control packet's body or nothing.
+//! No byte behind it is taken: it may be of the next connection, which reuses the stream.
+
+/// Longest last words: one control packet.
+const WORDS_BYTES_MAX: usize = 16 << 10;
+
+/// A peer's goodbye, as far as it has come.
+#[derive(Debug, Default)]
+pub struct Goodbye(Vec<u8>);
+
+/// Its length makes it none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a goodbye of {bytes} bytes, at most {WORDS_BYTES_MAX} expected")]
+pub struct TooLong {
+    /// The length that it claims.
+    pub bytes: u32,
+}
+
+/// One to send.
+pub fn message(last_words: &[u8]) -> Vec<u8> {
+    [&(last_words.len() as u32).to_be_bytes(), last_words].concat()
+}
+
+impl Goodbye {
+    /// The last words, once all of them have come.
+    pub fn last_words(&self) -> Option<&[u8]> {
+        let (length, words) = self.0.split_first_chunk()?;
+        words.get(..u32::from_be_bytes(*length) as usize)
+    }
+
+    /// Whether nothing of it has come.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Bytes to read next; 0 once it is whole.
+    pub fn wanted(&self) -> usize {
+        let Some((length, words)) = self.0.split_first_chunk() else {
+            return size_of::<u32>() - self.0.len();
+        };
+        let length = u32::from_be_bytes(*length) as usize;
+        length.min(WORDS_BYTES_MAX).saturating_sub(words.len())
+    }
+
+    /// Takes what was read, no more than was wanted.
+    ///
+    /// # Errors
+    /// When it is too long to be one.
+    pub fn take(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+        debug_assert!(bytes.len() <= self.wanted(), "what follows is for somebody else");
+        self.0.extend_from_slice(bytes);
+        match self.0.split_first_chunk().map(|(length, _)| u32::from_be_bytes(*length)) {
+            Some(length) if length as usize > WORDS_BYTES_MAX => Err(TooLong { bytes: length }),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes what it wants, piece by piece; what it left.
+    fn take<'b>(goodbye: &mut Goodbye, mut bytes: &'b [u8]) -> Result<&'b [u8], TooLong> {
+        while goodbye.wanted() > 0 && !bytes.is_empty() {
+            let (now, later) = bytes.split_at(goodbye.wanted().min(bytes.len()));
+            goodbye.take(now)?;
+            bytes = later;
+        }
+        Ok(bytes)
+    }
+
+    #[test]
+    fn nothing_behind_it_is_taken() {
+        let said = [&message(b"last")[..], b"first"].concat();
+        let mut goodbye = Goodbye::default();
+        let rest = take(&mut goodbye, &said).unwrap();
+        assert_eq!((goodbye.last_words(), rest), (Some(&b"last"[..]), &b"first"[..]));
+        assert_eq!(goodbye.wanted(), 0, "it is whole");
+    }
+
+    #[test]
+    fn one_that_ends_too_early_is_not_whole_and_one_that_is_too_long_an_error() {
+        for bytes in [&[][..], &[0, 0], &[0, 0, 0, 5, 1]] {
+            let mut goodbye = Goodbye::default();
+            take(&mut goodbye, bytes).unwrap();
+            assert!(goodbye.last_words().is_none() && goodbye.wanted() > 0);
+        }
+        for bytes in [&[7; 5000][..], &[0, 0, 0x40, 1]] {
+            assert!(take(&mut Goodbye::default(), bytes).is_err());
+        }
+    }
+}

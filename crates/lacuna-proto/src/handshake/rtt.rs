@@ -1,0 +1,61 @@
+//! What connecting has shown of the round trip.
+
+/// What hosts may add to a round trip: wake-ups.
+pub(super) const SLACK_NS: u64 = 1_000_000;
+
+/// A round-trip time in nanoseconds, and what is known of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rtt {
+    /// Of packets like those to come.
+    Measured(u64),
+    /// Of TCP alone, at least and at most: good until there is another, or something
+    /// agrees with it.
+    Guessed(u64, u64),
+}
+
+impl Rtt {
+    /// The round-trip time of an exchange that took so long, which it took at most: what
+    /// TCP has measured is more where its first packet was lost. Where it is much less, a
+    /// packet of the exchange was lost, or a proxy answers for the peer.
+    pub fn of_exchange(tcp_ns: Option<u64>, took_ns: u64) -> Self {
+        let least_ns = tcp_ns.unwrap_or(took_ns).min(took_ns);
+        if tcp_ns.is_some() && took_ns <= least_ns + least_ns / 2 + SLACK_NS {
+            Self::Measured(least_ns)
+        } else {
+            Self::Guessed(least_ns, took_ns)
+        }
+    }
+
+    /// At least and at most.
+    pub fn range_ns(self) -> (u64, u64) {
+        match self {
+            Self::Measured(ns) => (ns, ns),
+            Self::Guessed(least_ns, most_ns) => (least_ns, most_ns),
+        }
+    }
+
+    /// At most.
+    pub fn most_ns(self) -> u64 {
+        self.range_ns().1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn an_exchange_says_what_a_round_trip_takes_at_most() {
+        let of = |tcp_ms: Option<u64>, took_ms: u64| {
+            Rtt::of_exchange(tcp_ms.map(|ms| ms * MS), took_ms * MS)
+        };
+        assert_eq!(of(Some(40), 41), Rtt::Measured(40 * MS));
+        // The first packet of TCP was lost, and its time is no round trip.
+        assert_eq!(of(Some(927), 41), Rtt::Measured(41 * MS));
+        // A packet of the exchange was lost.
+        assert_eq!(of(Some(40), 287), Rtt::Guessed(40 * MS, 287 * MS));
+        assert_eq!(of(None, 41), Rtt::Guessed(41 * MS, 41 * MS));
+    }
+}

@@ -1,0 +1,178 @@
+//! What the ends say to each other over TCP, and how to read it: a length and
+//! JSON, so that a capture reads well and fields may be added. Everything here
+//! comes from a stranger and is judged before it is used.
+
+use crate::qp::Peer;
+use core::net::SocketAddr;
+use lacuna_wire::Qpn;
+use serde::{Deserialize, Serialize};
+
+/// Opens every control connection.
+pub(super) const MAGIC: &[u8; 8] = b"LACUNA\r\n";
+/// Version of the exchange and of everything after it. 2: one message each way. 3: an
+/// acknowledgement may leave out a part of its bitmap in front. 4: a code's chunks may be
+/// several of the bitmap's. 5: a slot is whole chunks. 6: a packet that goes to the place of
+/// its number has no address. 7: packets may come in pieces.
+pub const PROTOCOL_VERSION: u32 = 7;
+/// Longest message: several times what any holds, and little enough for a
+/// thousand peers at once.
+pub(super) const MESSAGE_BYTES_MAX: usize = 16 << 10;
+/// Characters of a peer's text that go into an error.
+const QUOTED_CHARS_MAX: usize = 300;
+
+/// What the hello of every version begins with; the rest is that version's own.
+#[derive(Debug, Deserialize)]
+pub(super) struct AnyHello {
+    pub(super) version: u32,
+}
+
+/// The connecting end's message: what it wants, and how to reach it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Hello {
+    /// Of the protocol.
+    pub version: u32,
+    /// Name and version of the program, for logs.
+    pub agent: String,
+    /// Reliability mode, as it is written.
+    pub mode: String,
+    /// Bytes per chunk.
+    pub chunk_bytes: u64,
+    /// Payload bytes of a packet, if they are given.
+    pub mtu_bytes: Option<u32>,
+    /// Longest IP packet that this end's TCP would send, if known.
+    #[serde(default)]
+    pub packet_bytes: Option<u32>,
+    /// Generations of a slot.
+    pub generations: u8,
+    /// Bits of message id, packet offset, user fragment.
+    pub split: [u8; 3],
+    /// Longest message of a slot; 0 is what the split allows.
+    pub max_message_bytes: u64,
+    /// The application's word on what the connection is for.
+    #[serde(default)]
+    pub tag: u64,
+    /// Whether the control connection may be reused afterwards.
+    #[serde(default)]
+    pub keeps: bool,
+    /// How to reach it.
+    pub end: End,
+}
+
+/// How to reach the connecting end's channels.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct End {
+    /// Number of its queue pair.
+    pub queue_pair: u32,
+    /// Key of data packets.
+    pub rkey: u32,
+    /// Key of control packets.
+    pub qkey: u32,
+    /// First sequence number on each channel.
+    pub first_psn: u32,
+    /// What one of its sockets holds for this peer.
+    pub credit_bytes: u32,
+    /// UDP port of each channel.
+    pub ports: Vec<u16>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Welcome {
+    Accepted {
+        version: u32,
+        agent: String,
+        /// Whether either end has given the packet size: no other is tried then.
+        is_mtu_given: bool,
+        /// The queue pair's blob, with the packet size.
+        info: Vec<u8>,
+        /// Whether the control connection is reused, as the hello has offered.
+        #[serde(default)]
+        keeps: bool,
+    },
+    Refused {
+        version: u32,
+        reason: String,
+    },
+    /// Refused for now.
+    Busy {
+        version: u32,
+        reason: String,
+    },
+}
+
+impl End {
+    /// Whether packets can be addressed to it; gives its number of channels.
+    pub(super) fn check(&self) -> Result<u8, String> {
+        let (least, most) = (Qpn::QUEUE_PAIR_MIN, Qpn::QUEUE_PAIR_MAX);
+        if !(least..=most).contains(&self.queue_pair) {
+            return Err(format!("queue pair {}: must be {least} to {most}", self.queue_pair));
+        }
+        if let Some(channel) = self.ports.iter().position(|port| *port == 0) {
+            return Err(format!("port 0 for channel {channel}: nothing can be sent there"));
+        }
+        if self.first_psn >= 1 << 24 {
+            return Err(format!("first sequence number {}: must be 24 bits", self.first_psn));
+        }
+        match self.ports.len() {
+            count @ 1..=lacuna_wire::CHANNELS_MAX => Ok(count as u8),
+            count => Err(format!("{count} channels: must be 1 to {}", lacuna_wire::CHANNELS_MAX)),
+        }
+    }
+
+    /// The same as the protocol knows it.
+    pub fn peer(&self) -> Peer {
+        Peer {
+            queue_pair: self.queue_pair,
+            rkey: self.rkey,
+            qkey: self.qkey,
+            first_psn: self.first_psn,
+            credit_bytes: self.credit_bytes,
+        }
+    }
+}
+
+/// Where channels at these ports of the peer's host are.
+pub fn addresses(host: SocketAddr, ports: impl Iterator<Item = u16>) -> Vec<Option<SocketAddr>> {
+    let at = |port| {
+        let mut address = host;
+        address.set_port(port);
+        Some(address)
+    };
+    ports.map(at).collect()
+}
+
+/// An end's message, with what opens the connection and its length in front.
+pub(super) fn opening(message: &impl Serialize) -> Vec<u8> {
+    let body = serde_json::to_vec(message).expect("plain data without maps");
+    [&MAGIC[..], &(body.len() as u32).to_be_bytes(), &body].concat()
+}
+
+/// What a peer that has said nothing yet is told when there is no room for it.
+pub fn busy(reason: String) -> Vec<u8> {
+    opening(&Welcome::Busy { version: PROTOCOL_VERSION, reason })
+}
+
+/// A peer's text as it may be shown: short, and without control characters.
+pub(super) fn printable(text: &str) -> String {
+    let mut shown = String::new();
+    for char in text.chars().take(QUOTED_CHARS_MAX) {
+        if char.is_control() {
+            shown.extend(char.escape_default());
+        } else {
+            shown.push(char);
+        }
+    }
+    shown
+}
+
+/// The smaller of two limits, of which either may be absent.
+pub(super) fn smaller(a: Option<u32>, b: Option<u32>) -> Option<u32> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Name and version of this program.
+pub(super) fn agent() -> String {
+    concat!("lacuna/", env!("CARGO_PKG_VERSION")).to_owned()
+}
