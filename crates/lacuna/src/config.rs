@@ -8,10 +8,10 @@ use lacuna_path::controller::ControllerConfig;
 use lacuna_path::controller::Kind as ControllerKind;
 use lacuna_path::controller::StartRate;
 use lacuna_place::geometry::Geometry;
-use lacuna_place::geometry::GeometryConfig;
 use lacuna_place::geometry::GeometryError;
+use lacuna_proto::handshake::Wishes;
 use lacuna_proto::modes::Mode;
-use lacuna_wire::{DATA_OVERHEAD_BYTES, ImmediateSplit};
+use lacuna_wire::ImmediateSplit;
 use std::time::Duration;
 
 /// A chunk is what one lost packet costs to repair, so it is as small as can be: one
@@ -20,10 +20,6 @@ use std::time::Duration;
 /// bytes over loopback. With three packets to a chunk 1 Gbit/s over 40 ms carried 0.97
 /// of this at a loss of 1 %, and 0.91 at 5 %.
 pub(crate) const CHUNK_BYTES: u64 = 1;
-/// A code's chunks are no shorter: packets lost in a row hit as many of its rows as
-/// they have packets. With one 8 MiB took 147 ms in the simulation of 1 Gbit/s, 40 ms
-/// and bursts of 8 at a loss of 1 %, with three 129.
-const CODE_CHUNK_BYTES: u64 = 4 << 10;
 /// How long an operation may take unless it says otherwise.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 /// How long a peer that owes an answer may be silent.
@@ -93,50 +89,27 @@ impl Default for ConnectionConfig {
 impl ConnectionConfig {
     /// The geometry that follows for a packet size and a number of channels.
     pub fn geometry(&self, mtu_bytes: u32, channels: u8) -> Result<Geometry, GeometryError> {
-        let mtu = u64::from(mtu_bytes.max(1));
-        let code = self.mode.code();
-        // As many packets as the split has numbers for each chunk of a submessage.
-        let room_packets = code.map(|code| {
-            let numbers = self.split.packets().saturating_sub(self.split.fragments());
-            numbers / code.chunks() as u32
-        });
-        let asked_packets = self.chunk_bytes.div_ceil(mtu).min(1 << 30) as u32;
-        let asked_packets = match room_packets {
-            // Who did not ask for a code did not choose its chunk either: one that
-            // leaves no room for a submessage and its parity is cut.
-            Some(room_packets) if self.mode == Mode::Auto => asked_packets.min(room_packets).max(1),
-            _ => asked_packets,
-        };
-        let interleave = room_packets.map_or(1, |room| interleave(asked_packets, mtu, room));
-        let code_packets = asked_packets.saturating_mul(interleave);
-        let limit_packets = Geometry::limit_packets(self.split, code_packets, code);
-        let limit_bytes = u64::from(limit_packets) * mtu;
-        // A longest message that the smaller packets cannot number is cut:
-        // the message takes more slots then.
-        let max_message_bytes = self.max_message_bytes.min(limit_bytes);
-        let slot_packets = match max_message_bytes {
-            0 => u64::from(limit_packets),
-            bytes => bytes.div_ceil(mtu),
-        };
-        let chunk_packets = match code {
-            // The chunk of a code is made of it: it is taken as it is or refused.
-            Some(_) if self.mode != Mode::Auto => asked_packets,
-            // A short slot is one chunk.
-            _ => u64::from(asked_packets).min(slot_packets) as u32,
-        };
-        // A stripe fills one segmentation-offloaded send.
-        let bundle_packets = 65_507 / mtu_bytes.saturating_add(DATA_OVERHEAD_BYTES as u32).max(1);
-        Geometry::new(GeometryConfig {
-            mtu_bytes,
-            chunk_packets,
-            stripe_packets: bundle_packets.max(chunk_packets).max(1),
-            channels,
-            generations: self.generations,
+        self.wishes().geometry(mtu_bytes, channels)
+    }
+
+    /// What of it is the connecting end's choice for both.
+    pub(crate) fn wishes(&self) -> Wishes {
+        Wishes {
+            mode: self.mode,
+            chunk_bytes: self.chunk_bytes,
+            mtu_bytes: self.mtu_bytes,
             split: self.split,
-            max_message_bytes,
-            code,
-            interleave,
-        })
+            generations: self.generations,
+            max_message_bytes: self.max_message_bytes,
+            tag: self.tag,
+        }
+    }
+
+    /// This end's own choices, with what holds for both.
+    pub(crate) fn with(&self, wishes: &Wishes) -> Self {
+        let Wishes { mode, chunk_bytes, mtu_bytes, split, generations, max_message_bytes, tag } =
+            *wishes;
+        Self { mode, chunk_bytes, mtu_bytes, split, generations, max_message_bytes, tag, ..*self }
     }
 
     /// Refuses what can only fail later: a controller that lacks its rate, a rate or
@@ -166,15 +139,6 @@ impl ConnectionConfig {
         let begins = !matches!(self.controller(), ControllerConfig::Fixed { .. });
         self.rate_bits_per_s.filter(|_| begins).map(|rate_bits_per_s| StartRate { rate_bits_per_s })
     }
-}
-
-/// Chunks in a chunk of the code, which take its submessages in turn: as many as make it
-/// [`CODE_CHUNK_BYTES`], as far as there is room for so many packets.
-fn interleave(chunk_packets: u32, mtu: u64, room_packets: u32) -> u32 {
-    let chunk_packets = chunk_packets.max(1);
-    let chunk_bytes = mtu * u64::from(chunk_packets);
-    let wanted = CODE_CHUNK_BYTES.div_ceil(chunk_bytes) as u32;
-    wanted.min(room_packets / chunk_packets).max(1)
 }
 
 /// What a connection uses: agreed with the peer, found on the path, given by

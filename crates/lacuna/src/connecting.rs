@@ -1,121 +1,180 @@
-//! Reaching a listener: one of a name's addresses (`reach.rs`), again if it has no
-//! room just now, all within the time that connecting may take.
+//! The application's handle on an attempt to connect that goes on by itself: on the monitor's thread
+//! (`driver.rs`), or, where a context has no threads, when it is polled.
 
-use crate::address;
+use crate::attempt::Attempt;
 use crate::config::ConnectionConfig;
+use crate::connection::Connection;
 use crate::context::Context;
+use crate::driver::Watch;
 use crate::error::ConnectError;
-use crate::handshake::{self, Agreed, Connected, Line};
-use crate::reach;
-use lacuna_datapath::limit::Limit;
-use std::fmt::Display;
-use std::io;
+use lacuna_datapath::process::Own;
+use mio::Token;
+use std::fmt::{self, Display};
 use std::net::ToSocketAddrs;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// First and longest pause before another try; it doubles. Drawn from its upper
-/// half, so that a crowd that was turned away does not come back at once.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-/// A port that nobody listens on is tried again for so long: a listener may be
-/// about to start, but most often the address is wrong.
-const REFUSED_FOR: Duration = Duration::from_secs(1);
+/// How long a wait for TCP lasts at most where the same thread has packets to look after.
+const NAP: Duration = Duration::from_millis(10);
 
-/// Descriptors that looking up a name takes at a time: files and sockets, and some to spare.
-const RESOLVER_DESCRIPTORS: usize = 4;
+/// A connection that is being made, as [`Context::connect_start`] begins one. Dropping it gives the
+/// attempt up.
+///
+/// Any number may be under way at once. With [`Progress::Threads`](crate::Progress::Threads) a thread
+/// of the context drives all of them; with [`Progress::Manual`](crate::Progress::Manual) each goes on
+/// while it is polled or waited for.
+///
+/// ```no_run
+/// # use lacuna::{ConnectError, Connection, ConnectionConfig, Context, ContextConfig};
+/// # use std::time::Duration;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let context = Context::new(ContextConfig::default())?;
+/// let peers = ["192.0.2.1:7400", "192.0.2.2:7400"];
+/// let connecting = peers.map(|peer| context.connect_start(peer, ConnectionConfig::default()));
+/// for connecting in connecting {
+///     let connection: Connection = connecting?.wait(Duration::MAX).expect("for ever")?;
+///     println!("connected to {}", connection.peer());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Connecting {
+    inner: Own<Handle>,
+}
 
-pub(crate) fn connect(
-    context: &Context,
-    peer: &(impl ToSocketAddrs + Display),
-    mut config: ConnectionConfig,
-) -> Result<Box<Agreed>, ConnectError> {
-    config.check()?;
-    let began = Instant::now();
-    let deadline = handshake::deadline_of(&config);
-    let mut pause = PAUSE.0;
-    loop {
-        let connected = reach(context, peer, deadline)
-            .and_then(|line| handshake::connect(context, line, config, deadline));
-        let error = match connected {
-            Ok(Connected::Agreed(agreed)) => return Ok(agreed),
-            Ok(Connected::Smaller(mtu_bytes)) => {
-                config.mtu_bytes = Some(mtu_bytes);
-                continue;
+struct Handle {
+    context: Context,
+    tracked: Arc<Tracked>,
+    /// Its name with the monitor, if that drives it.
+    token: Option<Token>,
+}
+
+/// An attempt and what became of it.
+pub(crate) struct Tracked {
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+struct State {
+    /// Until it has ended.
+    attempt: Option<Attempt>,
+    /// Until it was taken.
+    outcome: Option<Result<Connection, ConnectError>>,
+}
+
+impl Tracked {
+    /// Goes on as far as it can without waiting; when it is to be driven again at the latest, unless it
+    /// has ended.
+    pub(crate) fn drive(&self, watch: &Watch<'_>) -> Option<Instant> {
+        self.lock().drive(Some(watch), &self.ended)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn drive(&mut self, watch: Option<&Watch<'_>>, ended: &Condvar) -> Option<Instant> {
+        let attempt = self.attempt.as_mut()?;
+        let Some(outcome) = attempt.drive(watch) else { return Some(attempt.due(Instant::now())) };
+        self.attempt = None;
+        self.outcome = Some(outcome.and_then(|agreed| Connection::new(*agreed)));
+        ended.notify_all();
+        None
+    }
+}
+
+impl Context {
+    /// Begins to connect to a listener, as [`Connection::connect`] does, and does not wait for it. A
+    /// name is looked up before this returns, which may take a while; an address is not.
+    ///
+    /// # Errors
+    /// When the configuration makes no sense or the name cannot be looked up. What goes wrong later is
+    /// said by [`Connecting::poll`].
+    pub fn connect_start(
+        &self,
+        peer: impl ToSocketAddrs + Display,
+        config: ConnectionConfig,
+    ) -> Result<Connecting, ConnectError> {
+        self.check_process()?;
+        let attempt = Attempt::new(self, &peer, config)?;
+        let state = State { attempt: Some(attempt), outcome: None };
+        let tracked = Arc::new(Tracked { state: Mutex::new(state), ended: Condvar::new() });
+        // Elsewhere the monitor cannot watch streams of the standard library.
+        let is_driven = cfg!(unix) && !self.is_manual();
+        let token = is_driven.then(|| {
+            let (monitor, token) = (self.monitor().clone(), self.monitor().token());
+            if let Some(attempt) = &mut tracked.lock().attempt {
+                attempt.on_probed(move || monitor.drive_soon(token));
             }
-            Ok(Connected::Stale(error)) => {
-                tracing::debug!(%peer, %error, "a kept control connection is dead");
-                continue;
+            self.monitor().drive(token, Arc::downgrade(&tracked));
+            token
+        });
+        if token.is_none() {
+            // Its first packet leaves now.
+            tracked.lock().drive(None, &tracked.ended);
+        }
+        Ok(Connecting { inner: Own::new(Handle { context: self.clone(), tracked, token }) })
+    }
+}
+
+impl Connecting {
+    /// What became of it, if it has ended: once, and nothing after that. Does not wait. Where the
+    /// context has no threads, this makes progress.
+    pub fn poll(&mut self) -> Option<Result<Connection, ConnectError>> {
+        let Handle { context, tracked, token } = &*self.inner;
+        if let Err(error) = context.check_process() {
+            return Some(Err(error.into()));
+        }
+        if token.is_none() {
+            context.progress();
+            tracked.lock().drive(None, &tracked.ended);
+        }
+        tracked.lock().outcome.take()
+    }
+
+    /// The same, once it has ended, or after `timeout`.
+    pub fn wait(&mut self, timeout: Duration) -> Option<Result<Connection, ConnectError>> {
+        let end = Instant::now().checked_add(timeout);
+        loop {
+            if let Some(outcome) = self.poll() {
+                return Some(outcome);
             }
-            Err(error) => error,
-        };
-        let until = match may_pass(&error) {
-            None => return Err(error),
-            Some(Passing::Soon) => deadline,
-            Some(Passing::Perhaps) => deadline.min(began + REFUSED_FOR),
-        };
-        let drawn = pause / 2 + pause.mul_f64(f64::from(fraction()) / 512.0);
-        if Instant::now() + drawn >= until {
-            return Err(error);
-        }
-        tracing::debug!(%peer, %error, "trying again");
-        std::thread::sleep(drawn);
-        pause = (pause * 2).min(PAUSE.1);
-    }
-}
-
-/// How likely it is that trying again helps.
-enum Passing {
-    Soon,
-    Perhaps,
-}
-
-/// Whether an error is that of a host or a listener with too much to do.
-fn may_pass(error: &ConnectError) -> Option<Passing> {
-    match error {
-        ConnectError::Busy { .. } => Some(Passing::Soon),
-        ConnectError::Unreachable { source, .. } | ConnectError::Exchange { source, .. } => {
-            match source.kind() {
-                io::ErrorKind::ConnectionRefused => Some(Passing::Perhaps),
-                io::ErrorKind::ConnectionReset
-                | io::ErrorKind::ConnectionAborted
-                | io::ErrorKind::BrokenPipe => Some(Passing::Soon),
-                _ => None,
+            let left =
+                end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+            let Handle { context, tracked, token } = &*self.inner;
+            let mut state = tracked.lock();
+            if left.is_zero() || state.attempt.is_none() && state.outcome.is_none() {
+                return None;
+            }
+            let State { attempt: Some(attempt), outcome: None } = &mut *state else { continue };
+            if token.is_some() {
+                // A wait of years is none.
+                let left = left.min(Duration::from_secs(3600));
+                let waited = tracked.ended.wait_timeout(state, left);
+                drop(waited.unwrap_or_else(PoisonError::into_inner));
+            } else {
+                let limit = if context.is_manual() { left.min(NAP) } else { left };
+                if let Err(error) = attempt.wait(limit) {
+                    state.attempt = None;
+                    return Some(Err(error));
+                }
             }
         }
-        _ => None,
     }
 }
 
-/// 0 to 255; the same every time where the system has no randomness.
-fn fraction() -> u8 {
-    let mut byte = [0];
-    getrandom::fill(&mut byte).map_or(0, |()| byte[0])
+impl fmt::Debug for Connecting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connecting").field("token", &self.inner.token).finish_non_exhaustive()
+    }
 }
 
-/// A control connection to one of the peer's addresses, if possible one that has served
-/// before. Addresses that this context's sockets cannot send to are left out.
-fn reach(
-    context: &Context,
-    peer: &(impl ToSocketAddrs + Display),
-    deadline: Instant,
-) -> Result<Line, ConnectError> {
-    let unreachable = |source| ConnectError::unreachable(peer, source);
-    let (mut addresses, mut unusable) = (Vec::new(), None);
-    let found = address::look_up(peer).map_err(|error| {
-        // The system's resolver does not say it.
-        unreachable(Limit::check_descriptors(RESOLVER_DESCRIPTORS).err().unwrap_or(error))
-    });
-    for address in found? {
-        match handshake::host_of(address, context) {
-            Ok(_) => addresses.push(address),
-            Err(why) => unusable = Some(io::Error::new(io::ErrorKind::Unsupported, why)),
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Some(token) = self.token {
+            self.context.monitor().forget(token);
         }
-    }
-    if let Some(kept) = addresses.iter().find_map(|address| context.idle().take(*address)) {
-        return Ok(Line::Kept(kept));
-    }
-    match (reach::first_of(&addresses, deadline), unusable) {
-        (Ok(stream), _) => Ok(Line::New(stream)),
-        (Err(_), Some(unusable)) if addresses.is_empty() => Err(unreachable(unusable)),
-        (Err(error), _) => Err(unreachable(error)),
     }
 }

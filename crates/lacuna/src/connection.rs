@@ -4,16 +4,16 @@
 //! posted for it; deadlines on everything; a peer that dies ends all
 //! operations with an error that says so.
 
+use crate::attempt;
 use crate::borrowed::Borrowed;
 use crate::clock::after;
 use crate::config::{Chosen, ConnectionConfig};
-use crate::connecting;
 use crate::context::Context;
 use crate::error::{
     ConnectError, ContextError, PostReceiveError, PostSendError, RecvError, SendError,
 };
 use crate::handles::{RecvHandle, SendHandle, wait_for};
-use crate::handshake::{self, Agreed};
+use crate::handshake::{self, Agreed, Answer, Arrival};
 use crate::monitor::Watched;
 use crate::queue_pair::QueuePair;
 use crate::reuse::{Heir, Returned};
@@ -25,8 +25,10 @@ use lacuna_datapath::process::descriptors;
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::qp::Failure;
 use lacuna_wire::{ControlWriter, Packet};
+use std::collections::VecDeque;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// The final report goes over TCP, so no path bounds it; everything must fit.
@@ -82,6 +84,8 @@ pub struct Listener {
     config: ConnectionConfig,
     tcp: Own<TcpListener>,
     room: Own<Mutex<WaitingRoom>>,
+    /// Peers that were answered by [`Listener::try_accept`], and have not got all of it.
+    answers: Own<Mutex<VecDeque<Answer>>>,
     returned: Own<Arc<Returned>>,
 }
 
@@ -116,11 +120,12 @@ impl Listener {
             Ok(Own::new(tcp))
         };
         let tcp = listen().map_err(|source| ConnectError::Listen { address, source })?;
-        let room = WaitingRoom::new(waiting_room::PEERS_MAX)
+        let room = WaitingRoom::new(context.clock(), waiting_room::PEERS_MAX)
             .map_err(|source| ConnectError::Listen { address, source })?;
         let returned = Own::new(room.returned().clone());
         let room = Own::new(Mutex::new(room));
-        Ok(Self { context: context.clone(), config, tcp, room, returned })
+        let answers = Own::new(Mutex::default());
+        Ok(Self { context: context.clone(), config, tcp, room, answers, returned })
     }
 
     /// Where it listens, with the port that was chosen if 0 was asked for.
@@ -150,10 +155,72 @@ impl Listener {
     ) -> Result<Connection, ConnectError> {
         self.context.check_process()?;
         let address = self.local_addr();
-        let next = self.room().next(&self.tcp, handshake::patience_of(&self.config));
-        let exchange = next.map_err(|source| ConnectError::Accept { address, source })??;
-        let heir = self.heir();
-        Connection::new(handshake::answer(&self.context, exchange, &self.config, heir, takes)?)
+        let next = lock(&self.room).next(&self.tcp, handshake::patience_of(&self.config));
+        let arrival = next.map_err(|source| ConnectError::Accept { address, source })??;
+        self.answer(arrival, takes)
+    }
+
+    fn answer(
+        &self,
+        arrival: Arrival,
+        takes: impl FnOnce(u64) -> Result<(), String>,
+    ) -> Result<Connection, ConnectError> {
+        let answer = arrival.answer(&self.context, &self.config, self.heir(), takes)?;
+        Connection::new(*answer.finish(&self.context)?)
+    }
+
+    /// As [`Listener::accept`], without waiting: `None` if no peer has said what it wants, or another
+    /// thread accepts just now. With [`Progress::Manual`](crate::Progress::Manual) it makes progress.
+    ///
+    /// # Errors
+    /// As [`Listener::accept`].
+    pub fn try_accept(&self) -> Result<Option<Connection>, ConnectError> {
+        self.try_accept_if(|_| Ok(()))
+    }
+
+    /// As [`Listener::try_accept`], if `takes` has nothing against the peer's tag; see
+    /// [`Listener::agree_if`].
+    pub fn try_accept_if(
+        &self,
+        takes: impl FnOnce(u64) -> Result<(), String>,
+    ) -> Result<Option<Connection>, ConnectError> {
+        self.context.check_process()?;
+        self.context.progress();
+        if let Some(connection) = self.finish_answers() {
+            return connection.map(Some);
+        }
+        let mut room = match self.room.try_lock() {
+            Ok(room) => room,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(None),
+        };
+        let address = self.local_addr();
+        let next = room.try_next(&self.tcp, handshake::patience_of(&self.config));
+        drop(room);
+        let next = next.map_err(|source| ConnectError::Accept { address, source })?;
+        let Some(arrival) = next.transpose()? else { return Ok(None) };
+        let answer = arrival.answer(&self.context, &self.config, self.heir(), takes)?;
+        match answer.drive(&self.context) {
+            ControlFlow::Break(agreed) => Connection::new(*agreed?).map(Some),
+            ControlFlow::Continue(answer) => {
+                lock(&self.answers).push_back(answer);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Sends what could not be sent at once; the next peer that has got all of it.
+    fn finish_answers(&self) -> Option<Result<Connection, ConnectError>> {
+        let mut answers = lock(&self.answers);
+        for _ in 0..answers.len() {
+            match answers.pop_front()?.drive(&self.context) {
+                ControlFlow::Break(agreed) => {
+                    return Some(agreed.and_then(|agreed| Connection::new(*agreed)));
+                }
+                ControlFlow::Continue(answer) => answers.push_back(answer),
+            }
+        }
+        None
     }
 
     /// Waits for the next control connection, without the exchange: so that a
@@ -162,15 +229,11 @@ impl Listener {
     pub fn accept_stream(&self) -> Result<TcpStream, ConnectError> {
         self.context.check_process()?;
         let address = self.local_addr();
-        let next = self.room().next_stream(&self.tcp);
+        let next = lock(&self.room).next_stream(&self.tcp);
         // What becomes of it in a child process is the caller's matter.
         #[cfg(unix)]
         let next = next.inspect(descriptors::forget);
         next.map_err(|source| ConnectError::Accept { address, source })
-    }
-
-    fn room(&self) -> MutexGuard<'_, WaitingRoom> {
-        self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Who gets the control connections of connections that have ended.
@@ -192,8 +255,10 @@ impl Listener {
         takes: impl FnOnce(u64) -> Result<(), String>,
     ) -> Result<Connection, ConnectError> {
         self.context.check_process()?;
-        let heir = self.heir();
-        Connection::new(handshake::accept(&self.context, stream, &self.config, heir, takes)?)
+        let clock = self.context.clock();
+        let mut arrival = Arrival::new(clock, stream, handshake::patience_of(&self.config))?;
+        arrival.listen(clock)?;
+        self.answer(arrival, takes)
     }
 
     /// Ends a control connection that was accepted and whose peer has said nothing yet,
@@ -229,12 +294,11 @@ impl Connection {
         config: ConnectionConfig,
     ) -> Result<Self, ConnectError> {
         context.check_process()?;
-        Self::new(*connecting::connect(context, &peer, config)?)
+        Self::new(*attempt::connect(context, &peer, config)?)
     }
 
-    fn new(agreed: Agreed) -> Result<Self, ConnectError> {
-        let Agreed { queue_pair, config, chosen, exchange, heir } = agreed;
-        let (peer, control) = exchange.into_parts();
+    pub(crate) fn new(agreed: Agreed) -> Result<Self, ConnectError> {
+        let Agreed { queue_pair, config, chosen, peer, control, heir } = agreed;
         let context = &queue_pair.owner.context;
         let watched = context.monitor().add(control, heir, &queue_pair.owner.shared);
         let watched = watched.map_err(|source| ContextError::System {
@@ -427,4 +491,8 @@ impl Drop for Inner {
         owner.shared.notify();
         owner.context.monitor().part(&self.watched, &last_words.unwrap_or_default());
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -383,7 +383,7 @@ impl Context {
         }
     }
 
-    pub(crate) fn monitor(&self) -> &Monitor {
+    pub(crate) fn monitor(&self) -> &Arc<Monitor> {
         &self.inner.monitor
     }
 

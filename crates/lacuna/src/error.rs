@@ -5,6 +5,7 @@ use lacuna_code::EngineError;
 use lacuna_datapath::BindError;
 use lacuna_datapath::limit::{Limit, NoThread, Said};
 use lacuna_place::geometry::GeometryError;
+use lacuna_proto::handshake::Disagreement;
 use lacuna_proto::qp::{Failure, ReceiveFailure};
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -126,6 +127,15 @@ pub enum QueuePairError {
         /// Its word for it.
         source: io::Error,
     },
+}
+
+impl From<Disagreement> for QueuePairError {
+    fn from(disagreement: Disagreement) -> Self {
+        match disagreement {
+            Disagreement::Number { what, here, there } => Self::Mismatch { what, here, there },
+            Disagreement::Code { here, there } => Self::Code { here, there },
+        }
+    }
 }
 
 /// Connecting or accepting failed.

@@ -33,6 +33,7 @@
 #![deny(unsafe_code)]
 
 pub mod address;
+mod attempt;
 mod borrowed;
 mod capture;
 mod clock;
@@ -42,8 +43,8 @@ mod connection;
 mod context;
 mod credit;
 mod deprecated;
+mod driver;
 mod error;
-mod goodbye;
 mod handles;
 mod handshake;
 mod inbox;
@@ -51,6 +52,7 @@ mod monitor;
 mod paths;
 mod queue_pair;
 mod reach;
+mod readiness;
 mod reuse;
 mod roster;
 mod shared;
@@ -62,6 +64,7 @@ mod worker;
 pub use address::ScopedIp;
 pub use capture::captured;
 pub use config::{Chosen, ConnectionConfig};
+pub use connecting::Connecting;
 pub use connection::{Connection, Listener, Received};
 pub use context::{Context, ContextConfig, ContextStats, DatapathKind, Progress, Wrap};
 #[allow(deprecated, reason = "the old name stays for one version")]

@@ -12,17 +12,19 @@
 //! nothing.
 
 use crate::clock::Clock;
-use crate::goodbye::{self, Goodbye};
+use crate::connecting::Tracked;
+use crate::driver::Driver;
 use crate::reuse::{Heir, Kept, RETURNED_FOR, RETURNED_MAX};
 use crate::shared::Shared;
 use crate::told::Told;
 #[cfg(unix)]
 use lacuna_datapath::{process::descriptors, wait::Signal};
 use lacuna_engine::Machine;
+use lacuna_proto::handshake::goodbye::{self, Goodbye};
 use lacuna_proto::qp::{Failure, Gone};
 use mio::{Events, Interest, Poll, Registry, Token};
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -54,7 +56,7 @@ impl Control {
     /// Reads what is there of the peer's goodbye; how the connection ended, if it has.
     fn read(&mut self) -> Option<Gone> {
         let Some(stream) = &mut self.stream else { return Some(Gone::Broken) };
-        match self.goodbye.read(stream) {
+        match read_goodbye(&mut self.goodbye, stream) {
             Ok(()) => Some(Gone::Closed),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             Err(error) => Some(gone_by(error.kind())),
@@ -142,6 +144,28 @@ impl Watched {
     }
 }
 
+/// Reads until the goodbye is whole, and no byte behind it.
+///
+/// # Errors
+/// Of the stream; `UnexpectedEof` if that ends before, `InvalidData` if it is too
+/// long to be one.
+fn read_goodbye(goodbye: &mut Goodbye, stream: &mut impl Read) -> io::Result<()> {
+    let mut bytes = [0; 2 << 10];
+    while goodbye.wanted() > 0 {
+        let wanted = goodbye.wanted().min(bytes.len());
+        match stream.read(&mut bytes[..wanted]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => {
+                let taken = goodbye.take(&bytes[..count]);
+                taken.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// Who is gone, if reading fails so: TCP gives up a host that does not answer by
 /// one of the first (RFC 1122, 4.2.3.5 and 4.2.3.9).
 fn gone_by(error: io::ErrorKind) -> Gone {
@@ -186,6 +210,8 @@ pub(crate) struct Monitor {
     parting: Mutex<VecDeque<(Instant, Arc<Watched>)>>,
     /// For so long at most.
     parting_for: Duration,
+    /// Attempts to connect, on the same thread.
+    driver: Driver,
     next: AtomicUsize,
     stopped: AtomicBool,
     told: Told,
@@ -209,10 +235,34 @@ impl Monitor {
             watched: Mutex::new(HashMap::new()),
             parting: Mutex::default(),
             parting_for: RETURNED_FOR,
+            driver: Driver::default(),
             next: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
             told: Told::default(),
         })
+    }
+
+    /// Drives an attempt to connect from now on.
+    pub(crate) fn drive(&self, token: Token, attempt: Weak<Tracked>) {
+        self.driver.insert(token, attempt);
+        self.wake();
+    }
+
+    /// Looks no more after an attempt.
+    pub(crate) fn forget(&self, token: Token) {
+        self.driver.remove(token);
+    }
+
+    /// Has an attempt driven, as something has happened that its sockets do not show.
+    pub(crate) fn drive_soon(&self, token: Token) {
+        if self.driver.make_ready(token) {
+            self.wake();
+        }
+    }
+
+    /// A name for a control connection or an attempt to make one.
+    pub(crate) fn token(&self) -> Token {
+        Token(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Watches the control connection of a queue pair from now on; `heir` gets it
@@ -223,7 +273,7 @@ impl Monitor {
         heir: Option<Heir>,
         shared: &Arc<Shared>,
     ) -> io::Result<Arc<Watched>> {
-        let token = Token(self.next.fetch_add(1, Ordering::Relaxed));
+        let token = self.token();
         let watched = Arc::new(Watched::new(stream, heir, shared, token)?);
         // To be found from the first word on.
         lock(&self.watched).insert(token, watched.clone());
@@ -320,7 +370,8 @@ impl Monitor {
     /// whether there may be more of them.
     fn look(&self, timeout: Option<Duration>) -> bool {
         let mut events = Events::with_capacity(EVENTS);
-        let timeout = timeout.into_iter().chain(self.parting_ends_in()).min();
+        let due = self.driver.due_in(Instant::now());
+        let timeout = timeout.into_iter().chain(self.parting_ends_in()).chain(due).min();
         if let Err(error) = lock(&self.poll).poll(&mut events, timeout)
             && error.kind() != io::ErrorKind::Interrupted
         {
@@ -333,6 +384,9 @@ impl Monitor {
             if event.token() == WAKE {
                 self.alarm.hush();
             }
+            if self.driver.make_ready(event.token()) {
+                continue;
+            }
             let watched = lock(&self.watched).get(&event.token()).cloned();
             if let Some(watched) = watched
                 && !watched.check(self.clock)
@@ -340,6 +394,7 @@ impl Monitor {
                 self.remove(&watched);
             }
         }
+        self.driver.drive(&self.registry);
         self.end_parting();
         events.iter().count() == EVENTS
     }

@@ -11,21 +11,27 @@ use crate::config::ConnectionConfig;
 use crate::context::Context;
 use crate::error::{PostReceiveError, PostSendError, QueuePairError};
 use crate::handles::{RecvHandle, SendHandle, Stream};
-use crate::handshake::Rtt;
 use crate::paths::{Remembered, now_s};
 use crate::shared::Shared;
-use lacuna_code::{CodeKind, Engine};
+use lacuna_code::Engine;
 use lacuna_engine::Lane;
 use lacuna_engine::Machine;
 use lacuna_engine::State;
 use lacuna_path::report_policy::ReportPolicy;
 use lacuna_place::geometry::Geometry;
-use lacuna_place::geometry::GeometryConfig;
 use lacuna_place::placement::Placement;
 use lacuna_place::writer::ChannelWriter;
 use lacuna_proto::buffer::SendBuffer;
-use lacuna_proto::qp::{Failure, Peer, QpConfig, QpStats, SendRequest};
-use lacuna_wire::{CodeInfo, QpInfo};
+use lacuna_proto::handshake::Rtt;
+use lacuna_proto::handshake::check_agreement;
+use lacuna_proto::handshake::info_of;
+use lacuna_proto::handshake::peer_of;
+use lacuna_proto::qp::Failure;
+use lacuna_proto::qp::Peer;
+use lacuna_proto::qp::QpConfig;
+use lacuna_proto::qp::QpStats;
+use lacuna_proto::qp::SendRequest;
+use lacuna_wire::QpInfo;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
@@ -176,51 +182,6 @@ pub(crate) fn join(
     qp.take_writers()
 }
 
-/// What the peer is told of a queue pair, with the channels at `addresses`.
-pub(crate) fn info_of(qp: &lacuna_proto::qp::QueuePair, channels: Vec<SocketAddr>) -> QpInfo {
-    let config = qp.config();
-    let geometry = config.geometry.config();
-    QpInfo {
-        queue_pair: config.queue_pair,
-        rkey: config.rkey,
-        qkey: config.qkey,
-        mtu_bytes: geometry.mtu_bytes,
-        chunk_packets: geometry.chunk_packets,
-        split: geometry.split,
-        generations: geometry.generations,
-        stripe_packets: geometry.stripe_packets,
-        max_message_bytes: geometry.max_message_bytes,
-        first_psn: config.first_psn,
-        credit_bytes: config.credit_bytes,
-        channels,
-        code: code_info(geometry),
-        reports: qp.report_policy().to_peer(),
-    }
-}
-
-/// A code as the info has it.
-fn code_info(geometry: &GeometryConfig) -> Option<CodeInfo> {
-    let code = geometry.code?;
-    let kind = match code.kind() {
-        CodeKind::Xor => 1,
-        CodeKind::Mds => 2,
-    };
-    // k + m is at most 255.
-    let (data_chunks, parity_chunks) = (code.data_chunks() as u8, code.parity_chunks() as u8);
-    Some(CodeInfo { kind, data_chunks, parity_chunks, interleave: geometry.interleave.max(1) })
-}
-
-/// The same for people, but for how its chunks lie.
-fn show_code(code: CodeInfo) -> String {
-    let CodeInfo { kind, data_chunks: k, parity_chunks: m, interleave: _ } = code;
-    let kind = match kind {
-        1 => "xor".to_owned(),
-        2 => "mds".to_owned(),
-        unknown => format!("code {unknown}"),
-    };
-    format!("{kind}:{k}:{m}")
-}
-
 /// Refuses what cannot work at this end: settings that make no sense, a mode for
 /// whose codec an engine is forced that there is not.
 pub(crate) fn check_config(config: &ConnectionConfig) -> Result<(), QueuePairError> {
@@ -229,36 +190,6 @@ pub(crate) fn check_config(config: &ConnectionConfig) -> Result<(), QueuePairErr
         Engine::chosen()?;
     }
     Ok(())
-}
-
-/// Compares what both ends must have in common.
-pub(crate) fn check_agreement(here: &Geometry, there: &QpInfo) -> Result<(), QueuePairError> {
-    let here = here.config();
-    let split = |split: lacuna_wire::ImmediateSplit| {
-        u64::from(split.message_bits()) * 10_000
-            + u64::from(split.packet_bits()) * 100
-            + u64::from(split.user_bits())
-    };
-    let interleave = |code: Option<CodeInfo>| code.map_or(1, |code| code.interleave.into());
-    let values = [
-        ("the MTU in bytes", here.mtu_bytes.into(), there.mtu_bytes.into()),
-        ("packets per chunk", here.chunk_packets.into(), there.chunk_packets.into()),
-        ("packets per stripe", here.stripe_packets.into(), there.stripe_packets.into()),
-        ("the number of channels", here.channels.into(), there.channels.len() as u64),
-        ("the number of generations", here.generations.into(), there.generations.into()),
-        ("the immediate's split", split(here.split), split(there.split)),
-        ("the longest message", here.max_message_bytes, there.max_message_bytes),
-        ("chunks in a chunk of the code", interleave(code_info(here)), interleave(there.code)),
-    ];
-    let [code, their_code] =
-        [code_info(here), there.code].map(|code| code.map_or_else(|| "none".to_owned(), show_code));
-    if code != their_code {
-        return Err(QueuePairError::Code { here: code, there: their_code });
-    }
-    match values.into_iter().find(|(_, here, there)| here != there) {
-        Some((what, here, there)) => Err(QueuePairError::Mismatch { what, here, there }),
-        None => Ok(()),
-    }
 }
 
 /// A peer's channels as this end has to name them: of a link-local address the peer has not told the
@@ -296,7 +227,7 @@ impl QueuePair {
             SocketAddr::new(ip, address.port())
         };
         let channels = self.owner.context.addresses().iter().map(at).collect();
-        self.owner.shared.with_qp(|qp| info_of(qp, channels)).emit()
+        self.owner.shared.with_qp(|qp| info_of(qp.config(), channels)).emit()
     }
 
     /// Connects to the peer whose blob this is. Both ends call it, once. A peer at a
@@ -310,13 +241,7 @@ impl QueuePair {
         let info = QpInfo::parse(peer_info)?;
         let geometry = self.geometry();
         check_agreement(&geometry, &info)?;
-        let peer = Peer {
-            queue_pair: info.queue_pair,
-            rkey: info.rkey,
-            qkey: info.qkey,
-            first_psn: info.first_psn,
-            credit_bytes: info.credit_bytes,
-        };
+        let peer = peer_of(&info);
         let context = &self.owner.context;
         let channels = on_this_link(info.channels, context.addresses()[0])?;
         let host = channels.first().copied().map(ScopedIp::from);

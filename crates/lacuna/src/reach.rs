@@ -7,8 +7,9 @@
 //! round trips late, and one of a crowd nearly always does. What comes of the first that is
 //! made, and the others are forgotten before they say a word.
 
-use mio::net::TcpStream as Attempt;
-use mio::{Events, Interest, Poll, Token};
+use crate::driver::Watch;
+use crate::readiness::{self, For};
+use mio::net::TcpStream as Socket;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -24,13 +25,13 @@ const ATTEMPTS_MAX: u32 = 4;
 
 /// What to try next, and when.
 #[derive(Debug)]
-struct Turns {
+struct Attempts {
     /// With how often each was tried.
     queue: VecDeque<(SocketAddr, u32)>,
     due: Instant,
 }
 
-impl Turns {
+impl Attempts {
     fn new(now: Instant, addresses: &[SocketAddr]) -> Self {
         Self { queue: addresses.iter().map(|address| (*address, 0)).collect(), due: now }
     }
@@ -63,82 +64,124 @@ impl Turns {
     }
 }
 
-/// Connects to one of `addresses`, in their order; the stream blocks.
-///
-/// # Errors
-/// That of the last one that answered with one, when all have; `TimedOut` at the deadline.
-pub(crate) fn first_of(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
-    connect(addresses, deadline, Attempt::connect)
+/// A search for the first address that answers, under way. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Reach {
+    attempts: Attempts,
+    /// Those that have no outcome yet.
+    sockets: Vec<(SocketAddr, Socket)>,
+    deadline: Instant,
+    /// What the last address said that answered with an error.
+    last: io::Error,
 }
 
-fn connect(
-    addresses: &[SocketAddr],
-    deadline: Instant,
-    mut begin: impl FnMut(SocketAddr) -> io::Result<Attempt>,
-) -> io::Result<TcpStream> {
-    let mut turns = Turns::new(Instant::now(), addresses);
-    let mut poll = Poll::new()?;
-    let mut events = Events::with_capacity(addresses.len() * ATTEMPTS_MAX as usize);
-    // A token is a place in here.
-    let mut attempts: Vec<Option<(SocketAddr, Attempt)>> = Vec::new();
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    loop {
-        let now = Instant::now();
-        while let Some(address) = turns.take(now) {
-            let begun = begin(address).and_then(|mut attempt| {
-                end_by_reset(&attempt, true)?;
+impl Reach {
+    /// Looks for one of `addresses`, in their order, until `deadline`.
+    pub(crate) fn new(addresses: &[SocketAddr], now: Instant, deadline: Instant) -> Self {
+        Self {
+            attempts: Attempts::new(now, addresses),
+            sockets: Vec::new(),
+            deadline,
+            last: io::Error::new(io::ErrorKind::NotFound, "the name has no address"),
+        }
+    }
+
+    /// Begins what is to begin, and looks at what has begun, without waiting. The stream does not
+    /// block.
+    ///
+    /// # Errors
+    /// That of the last one that answered with one, when all have; `TimedOut` at the deadline.
+    pub(crate) fn drive(
+        &mut self,
+        now: Instant,
+        watch: Option<&Watch<'_>>,
+    ) -> Option<io::Result<TcpStream>> {
+        self.drive_with(now, watch, Socket::connect)
+    }
+
+    fn drive_with(
+        &mut self,
+        now: Instant,
+        watch: Option<&Watch<'_>>,
+        mut begin: impl FnMut(SocketAddr) -> io::Result<Socket>,
+    ) -> Option<io::Result<TcpStream>> {
+        loop {
+            if let Some(socket) = self.look(now) {
+                return Some(finish(socket, watch));
+            }
+            let Some(address) = self.attempts.take(now) else { break };
+            let begun = begin(address).and_then(|mut socket| {
+                end_by_reset(&socket, true)?;
                 #[cfg(unix)]
-                lacuna_datapath::process::descriptors::note(&attempt);
-                let token = Token(attempts.len());
-                poll.registry().register(&mut attempt, token, Interest::WRITABLE)?;
-                Ok(attempt)
+                lacuna_datapath::process::descriptors::note(&socket);
+                if let Some(watch) = watch {
+                    watch.add(&mut socket)?;
+                }
+                Ok(socket)
             });
             match begun {
-                Ok(attempt) => attempts.push(Some((address, attempt))),
-                Err(error) => {
-                    turns.give_up(now, address);
-                    last = error;
-                }
+                Ok(socket) => self.sockets.push((address, socket)),
+                Err(error) => self.give_up(now, address, error),
             }
         }
-        if attempts.iter().all(Option::is_none) && turns.due().is_none() {
-            return Err(last);
+        if self.sockets.is_empty() && self.attempts.due().is_none() {
+            let last = std::mem::replace(&mut self.last, io::ErrorKind::NotFound.into());
+            return Some(Err(last));
         }
-        if now >= deadline {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "connection timed out"));
+        if now >= self.deadline {
+            return Some(Err(io::Error::new(io::ErrorKind::TimedOut, "connection timed out")));
         }
-        let until = turns.due().map_or(deadline, |due| due.min(deadline));
-        match poll.poll(&mut events, Some(until.saturating_duration_since(now))) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-            _ => {}
-        }
-        for event in &events {
-            let Some((address, attempt)) = &mut attempts[event.token().0] else { continue };
-            match outcome(attempt) {
-                None => {}
-                Some(Ok(())) => {
-                    poll.registry().deregister(attempt)?;
-                    end_by_reset(attempt, false)?;
-                    let (_, attempt) = attempts[event.token().0].take().expect("it is there");
-                    let stream = TcpStream::from(attempt);
-                    stream.set_nonblocking(false)?;
-                    return Ok(stream);
-                }
+        None
+    }
+
+    /// The first attempt that is made, if one is.
+    fn look(&mut self, now: Instant) -> Option<Socket> {
+        let mut index = 0;
+        while let Some((address, socket)) = self.sockets.get(index) {
+            match outcome(socket) {
+                None => index += 1,
+                Some(Ok(())) => return Some(self.sockets.swap_remove(index).1),
                 Some(Err(error)) => {
                     let failed = *address;
-                    turns.give_up(Instant::now(), failed);
-                    attempts.iter_mut().for_each(|attempt| {
-                        attempt.take_if(|(address, _)| *address == failed);
-                    });
-                    last = error;
+                    self.give_up(now, failed, error);
+                    index = 0;
                 }
             }
         }
+        None
+    }
+
+    fn give_up(&mut self, now: Instant, failed: SocketAddr, error: io::Error) {
+        self.attempts.give_up(now, failed);
+        self.sockets.retain(|(address, _)| *address != failed);
+        self.last = error;
+    }
+
+    /// When it is to be driven again at the latest.
+    pub(crate) fn due(&self) -> Instant {
+        self.attempts.due().map_or(self.deadline, |due| due.min(self.deadline))
+    }
+
+    /// Waits until it is to be driven again, at most `limit`.
+    pub(crate) fn wait(&self, now: Instant, limit: Duration) -> io::Result<()> {
+        let limit = limit.min(self.due().saturating_duration_since(now));
+        let sources =
+            self.sockets.iter().map(|(_, socket)| (readiness::source(socket), For::Writing));
+        readiness::wait(sources, Some(limit)).map(drop)
     }
 }
 
+/// Makes a stream of an attempt that is made.
+fn finish(mut socket: Socket, watch: Option<&Watch<'_>>) -> io::Result<TcpStream> {
+    if let Some(watch) = watch {
+        watch.remove(&mut socket)?;
+    }
+    end_by_reset(&socket, false)?;
+    Ok(TcpStream::from(socket))
+}
+
 /// What became of an attempt; `None` while nothing has.
-fn outcome(attempt: &Attempt) -> Option<io::Result<()>> {
+fn outcome(attempt: &Socket) -> Option<io::Result<()>> {
     match attempt.take_error() {
         Ok(Some(error)) | Err(error) => return Some(Err(error)),
         Ok(None) => {}
@@ -149,7 +192,7 @@ fn outcome(attempt: &Attempt) -> Option<io::Result<()>> {
 
 /// Whether an attempt ends with a reset. All do that nobody needs, whatever becomes of them: one
 /// may have been made in the meantime, and the listener is to hear nothing of it.
-fn end_by_reset(attempt: &Attempt, does: bool) -> io::Result<()> {
+fn end_by_reset(attempt: &Socket, does: bool) -> io::Result<()> {
     #[cfg(unix)]
     rustix::net::sockopt::set_socket_linger(attempt, does.then_some(Duration::ZERO))?;
     #[cfg(not(unix))]
@@ -171,11 +214,11 @@ mod tests {
     /// When each attempt begins, in milliseconds, and at which address, if none answers.
     fn schedule(addresses: &[SocketAddr]) -> Vec<(u128, SocketAddr)> {
         let start = Instant::now();
-        let mut turns = Turns::new(start, addresses);
+        let mut attempts = Attempts::new(start, addresses);
         let mut begun = Vec::new();
-        while let Some(due) = turns.due() {
-            assert_eq!(turns.take(due - Duration::from_nanos(1)), None, "not before its turn");
-            begun.push((due.duration_since(start).as_millis(), turns.take(due).unwrap()));
+        while let Some(due) = attempts.due() {
+            assert_eq!(attempts.take(due - Duration::from_nanos(1)), None, "not before its turn");
+            begun.push((due.duration_since(start).as_millis(), attempts.take(due).unwrap()));
         }
         begun
     }
@@ -197,14 +240,14 @@ mod tests {
     #[test]
     fn an_error_brings_up_the_next_address_at_once_but_no_repetition() {
         let (a, b, start) = (address(1), address(2), Instant::now());
-        let mut turns = Turns::new(start, &[a, b]);
-        assert_eq!(turns.take(start), Some(a));
-        turns.give_up(start, a);
-        assert_eq!((turns.take(start), turns.take(start)), (Some(b), None));
-        turns.give_up(start, a);
-        assert_eq!((turns.take(start), turns.due()), (None, Some(start + PAUSE)));
-        turns.give_up(start, b);
-        assert_eq!(turns.due(), None);
+        let mut attempts = Attempts::new(start, &[a, b]);
+        assert_eq!(attempts.take(start), Some(a));
+        attempts.give_up(start, a);
+        assert_eq!((attempts.take(start), attempts.take(start)), (Some(b), None));
+        attempts.give_up(start, a);
+        assert_eq!((attempts.take(start), attempts.due()), (None, Some(start + PAUSE)));
+        attempts.give_up(start, b);
+        assert_eq!(attempts.due(), None);
     }
 
     fn listener() -> (TcpListener, SocketAddr) {
@@ -213,13 +256,33 @@ mod tests {
         (listener, address)
     }
 
+    /// Drives it until it has an outcome.
+    fn run(
+        addresses: &[SocketAddr],
+        deadline: Instant,
+        mut begin: impl FnMut(SocketAddr) -> io::Result<Socket>,
+    ) -> io::Result<TcpStream> {
+        let mut reach = Reach::new(addresses, Instant::now(), deadline);
+        loop {
+            let now = Instant::now();
+            if let Some(outcome) = reach.drive_with(now, None, &mut begin) {
+                return outcome;
+            }
+            reach.wait(now, LONG)?;
+        }
+    }
+
+    fn first_of(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
+        run(addresses, deadline, Socket::connect)
+    }
+
     /// An address where connections are neither made nor refused, and what keeps it so: its
     /// queue is full.
     #[cfg(target_os = "linux")]
     fn silent() -> (impl Sized, SocketAddr) {
         let (listener, address) = listener();
         rustix::net::listen(&listener, 0).unwrap();
-        let filling = (0..4).map(|_| Attempt::connect(address).unwrap()).collect::<Vec<_>>();
+        let filling = (0..4).map(|_| Socket::connect(address).unwrap()).collect::<Vec<_>>();
         ((listener, filling), address)
     }
 
@@ -231,7 +294,7 @@ mod tests {
         let deadline = Instant::now() + LONG;
         let stream = first_of(&[refuses, answers], deadline).unwrap();
         assert_eq!(stream.peer_addr().unwrap(), answers);
-        assert!(!rustix::fs::fcntl_getfl(&stream).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+        assert!(rustix::fs::fcntl_getfl(&stream).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
         #[cfg(target_os = "linux")]
         {
             let (_full, silent) = silent();
@@ -251,9 +314,9 @@ mod tests {
         let mut begun = 0;
         let begin = |address| {
             begun += 1;
-            Attempt::connect(if begun < 3 { silent } else { address })
+            Socket::connect(if begun < 3 { silent } else { address })
         };
-        let stream = connect(&[answers], Instant::now() + LONG, begin).unwrap();
+        let stream = run(&[answers], Instant::now() + LONG, begin).unwrap();
         assert_eq!(rustix::net::sockopt::socket_linger(&stream).unwrap(), None);
         let (_, peer) = listener.accept().unwrap();
         assert_eq!((stream.local_addr().unwrap(), begun), (peer, 3));

@@ -20,7 +20,7 @@
 //! restart). That shows by an error, or as nobody acknowledges the hello, and a new one is
 //! made then. Only a middle box that acknowledges for a peer that is gone is not found out.
 
-use crate::goodbye::Goodbye;
+use lacuna_proto::handshake::goodbye::Goodbye;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -62,7 +62,7 @@ impl Idle {
         idle.push_back((now, peer, kept));
     }
 
-    /// One to `peer` that does not look dead, blocking.
+    /// One to `peer` that does not look dead.
     pub(crate) fn take(&self, peer: SocketAddr) -> Option<Kept> {
         let now = Instant::now();
         let mut idle = lock(&self.0);
@@ -71,7 +71,7 @@ impl Idle {
             // The youngest: the least likely to have been forgotten on the way.
             let at = idle.iter().rposition(|(_, of, _)| *of == peer)?;
             let (.., kept) = idle.remove(at)?;
-            if !has_ended(&kept.stream) && kept.stream.set_nonblocking(false).is_ok() {
+            if !has_ended(&kept.stream) {
                 return Some(kept);
             }
         }
@@ -159,7 +159,7 @@ pub(crate) fn has_ended(stream: &TcpStream) -> bool {
 #[derive(Debug)]
 pub(crate) struct Bell {
     rope: std::os::unix::net::UnixStream,
-    pub(crate) clapper: std::os::unix::net::UnixStream,
+    clapper: std::os::unix::net::UnixStream,
 }
 
 #[cfg(unix)]
@@ -171,6 +171,11 @@ impl Bell {
         lacuna_datapath::process::descriptors::note(&rope);
         lacuna_datapath::process::descriptors::note(&clapper);
         Ok(Self { rope, clapper })
+    }
+
+    /// What is ready to be read when it rings.
+    pub(crate) fn source(&self) -> Option<crate::readiness::Source<'_>> {
+        Some(crate::readiness::source(&self.clapper))
     }
 
     fn ring(&self) {
@@ -192,6 +197,10 @@ pub(crate) struct Bell;
 impl Bell {
     fn new() -> io::Result<Self> {
         Ok(Self)
+    }
+
+    pub(crate) fn source(&self) -> Option<crate::readiness::Source<'_>> {
+        None
     }
 
     fn ring(&self) {}

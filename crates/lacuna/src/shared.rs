@@ -22,6 +22,8 @@ pub(crate) struct Shared {
     changed: Condvar,
     /// Applications that wait on `changed`; only moved under the lock.
     waiting: AtomicUsize,
+    /// Who is told of news while the way to the peer is looked for, if nobody waits.
+    on_probed: OnceLock<Box<dyn Fn() + Send + Sync>>,
     inboxes: Arc<[Arc<Inbox>]>,
     /// Workers that were asked to look at it and have not yet, a mask.
     ready: AtomicU32,
@@ -36,6 +38,7 @@ impl Shared {
             failure: OnceLock::new(),
             changed: Condvar::new(),
             waiting: AtomicUsize::new(0),
+            on_probed: OnceLock::new(),
             ready: AtomicU32::new(0),
             inboxes,
         }
@@ -139,6 +142,20 @@ impl Shared {
         // The standard library makes a system call of it even if nobody waits.
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.changed.notify_all();
+        }
+    }
+
+    /// Calls `tell` whenever the prober has news; to be set before there is one.
+    pub(crate) fn on_probed(&self, tell: Box<dyn Fn() + Send + Sync>) {
+        // A queue pair is reserved for one attempt, which sets it once.
+        let _ = self.on_probed.set(tell);
+    }
+
+    /// Tells that the prober has news. As [`Shared::notify`], it is called without the lock.
+    pub(crate) fn notify_probed(&self) {
+        self.notify();
+        if let Some(tell) = self.on_probed.get() {
+            tell();
         }
     }
 

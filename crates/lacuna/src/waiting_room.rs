@@ -15,10 +15,11 @@
 //! Where this machine lacks a descriptor or memory for a peer that has come, those who
 //! are here are served first, and that peer is tried again a few times a second.
 
+use crate::clock::Clock;
 use crate::error::ConnectError;
-use crate::handshake::exchange::Exchange;
-use crate::handshake::{expect_hello, turn_away};
-use crate::reuse::{Bell, RETURNED_FOR, RETURNED_MAX, Returned, has_ended};
+use crate::handshake::{Arrival, turn_away};
+use crate::readiness::{self, For, source};
+use crate::reuse::{RETURNED_FOR, RETURNED_MAX, Returned, has_ended};
 use lacuna_datapath::ends_listener;
 use std::collections::VecDeque;
 use std::io;
@@ -44,11 +45,12 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct WaitingRoom {
+    clock: Clock,
     peers_max: usize,
     /// In the order in which they came.
-    silent: VecDeque<Exchange>,
+    silent: VecDeque<Arrival>,
     /// They have said their hello, or what else came of them.
-    done: VecDeque<Result<Exchange, ConnectError>>,
+    done: VecDeque<Result<Arrival, ConnectError>>,
     /// New ones of those that have served before, …
     returned: Arc<Returned>,
     /// … all that are silent, the longest here in front, …
@@ -58,8 +60,9 @@ pub(crate) struct WaitingRoom {
 }
 
 impl WaitingRoom {
-    pub(crate) fn new(peers_max: usize) -> io::Result<Self> {
+    pub(crate) fn new(clock: Clock, peers_max: usize) -> io::Result<Self> {
         Ok(Self {
+            clock,
             peers_max,
             silent: VecDeque::new(),
             done: VecDeque::new(),
@@ -82,7 +85,7 @@ impl WaitingRoom {
         &mut self,
         tcp: &TcpListener,
         patience: Duration,
-    ) -> io::Result<Result<Exchange, ConnectError>> {
+    ) -> io::Result<Result<Arrival, ConnectError>> {
         let mut was_refused = false;
         loop {
             while let Some(stream) = self.again.pop_front() {
@@ -94,6 +97,29 @@ impl WaitingRoom {
                 return Ok(done);
             }
             self.wait_after(tcp, taken, &mut was_refused)?;
+        }
+    }
+
+    /// The next peer that has spoken, or was lost, if there is one now.
+    ///
+    /// # Errors
+    /// When no connection can be taken.
+    pub(crate) fn try_next(
+        &mut self,
+        tcp: &TcpListener,
+        patience: Duration,
+    ) -> io::Result<Option<Result<Arrival, ConnectError>>> {
+        self.look(None, Some(Duration::ZERO))?;
+        while let Some(stream) = self.again.pop_front() {
+            self.receive(stream, patience);
+        }
+        let taken = self.take_in(tcp, patience);
+        match (self.done.pop_front(), taken) {
+            (Some(done), _) => Ok(Some(done)),
+            (None, Ok(())) => Ok(None),
+            // Linux looks for a descriptor before it looks whether anybody is there.
+            (None, Err(error)) if is_exhausted(&error) && !somebody_waits(tcp)? => Ok(None),
+            (None, Err(error)) => Err(error),
         }
     }
 
@@ -183,13 +209,8 @@ impl WaitingRoom {
 
     /// Takes in a connection that is to say its hello now.
     fn receive(&mut self, stream: TcpStream, patience: Duration) {
-        let exchange = expect_hello(stream, Instant::now() + patience);
-        let exchange = exchange.and_then(|exchange| {
-            let set = exchange.stream().set_nonblocking(true);
-            set.map_err(|error| exchange.failed(error)).map(|()| exchange)
-        });
-        match exchange {
-            Ok(exchange) => self.look_at(exchange),
+        match Arrival::new(self.clock, stream, patience) {
+            Ok(arrival) => self.look_at(arrival),
             // Reset since it was accepted.
             Err(ConnectError::Unreachable { source, .. })
                 if source.kind() == io::ErrorKind::NotConnected =>
@@ -204,19 +225,14 @@ impl WaitingRoom {
     }
 
     /// Reads what has come of a peer, and puts it where it belongs.
-    fn look_at(&mut self, mut exchange: Exchange) {
-        match exchange.read_some() {
-            Ok(false) => self.silent.push_back(exchange),
-            Ok(true) => {
-                let set = exchange.stream().set_nonblocking(false);
-                let done = set.map_err(|error| exchange.failed(error)).map(|()| exchange);
-                self.done.push_back(done);
-            }
+    fn look_at(&mut self, mut arrival: Arrival) {
+        if !arrival.hear(self.clock.now_ns()) {
+            self.silent.push_back(arrival);
+        } else if arrival.was_forgotten() {
             // One of several attempts of a peer (`reach.rs`) that another was faster than.
-            Err(error) if exchange.was_forgotten(&error) => {
-                tracing::debug!(%error, "reset without a word");
-            }
-            Err(error) => self.done.push_back(Err(error)),
+            tracing::debug!(peer = %arrival.peer(), "reset without a word");
+        } else {
+            self.done.push_back(arrival.into_spoken());
         }
     }
 
@@ -229,37 +245,37 @@ impl WaitingRoom {
 
     /// Waits until a peer comes, some say something, or the time of one is over; without
     /// the listener, [`REFUSED_PAUSE`] at most.
-    /// Those that have served before and speak again are left to the caller.
     fn wait(&mut self, tcp: Option<&TcpListener>) -> io::Result<()> {
+        self.look(tcp, tcp.is_none().then_some(REFUSED_PAUSE))
+    }
+
+    /// The same for `limit` at most. Those that have served before and speak again are left to the
+    /// caller.
+    fn look(&mut self, tcp: Option<&TcpListener>, limit: Option<Duration>) -> io::Result<()> {
         self.idle.extend(self.returned.take());
         let surplus = self.idle.len().saturating_sub(RETURNED_MAX);
         self.idle.drain(..surplus);
         // Each kind has the same patience: the first to come is the first to go.
-        let over = self.silent.front().map(Exchange::deadline).into_iter();
-        let over = over.chain(self.idle.front().map(|(since, _)| *since + RETURNED_FOR));
-        let left = over.min().map(|over| {
-            // Rounded up: a wait that ends too early would be repeated at once.
-            over.saturating_duration_since(Instant::now()) + Duration::from_millis(1)
-        });
-        let left = match tcp {
-            Some(_) => left,
-            None => left.into_iter().chain([REFUSED_PAUSE]).min(),
-        };
-        let streams = self.silent.iter().map(Exchange::stream);
-        let streams = streams.chain(self.idle.iter().map(|(_, stream)| stream));
-        let mut have_spoken = readable(tcp, self.returned.bell(), streams, left)?.into_iter();
-        let now = Instant::now();
-        for exchange in std::mem::take(&mut self.silent) {
-            if have_spoken.next() == Some(true) {
-                self.look_at(exchange);
-            } else if exchange.deadline() <= now {
-                self.done.push_back(Err(exchange.failed(io::ErrorKind::WouldBlock.into())));
+        let over = self.silent.front().map(|first| self.clock.until(first.deadline_ns()));
+        let idle_over = self
+            .idle
+            .front()
+            .map(|(since, _)| (*since + RETURNED_FOR).saturating_duration_since(Instant::now()));
+        // Rounded up: a wait that ends too early would be repeated at once.
+        let over = over.into_iter().chain(idle_over).min();
+        let over = over.map(|over| over + Duration::from_millis(1));
+        let left = over.into_iter().chain(limit).min();
+        let mut ready = self.ready(tcp, left)?.into_iter();
+        let (now, now_ns) = (Instant::now(), self.clock.now_ns());
+        for arrival in std::mem::take(&mut self.silent) {
+            if ready.next() == Some(true) || arrival.deadline_ns() <= now_ns {
+                self.look_at(arrival);
             } else {
-                self.silent.push_back(exchange);
+                self.silent.push_back(arrival);
             }
         }
         for (since, stream) in std::mem::take(&mut self.idle) {
-            if have_spoken.next() == Some(true) {
+            if ready.next() == Some(true) {
                 if !has_ended(&stream) {
                     self.again.push_back(stream);
                 }
@@ -268,6 +284,19 @@ impl WaitingRoom {
             }
         }
         Ok(())
+    }
+
+    /// Waits until one of those who are silent speaks, somebody comes or is given back, at most
+    /// `limit`; for each who is silent, and each that has served before, whether it has spoken.
+    fn ready(&self, tcp: Option<&TcpListener>, limit: Option<Duration>) -> io::Result<Vec<bool>> {
+        let silent = self.silent.iter().map(Arrival::stream);
+        let streams = silent.chain(self.idle.iter().map(|(_, stream)| stream)).map(source);
+        let count = self.silent.len() + self.idle.len();
+        let others = tcp.map(source).into_iter().chain(self.returned.bell().source());
+        let all = streams.chain(others).map(|source| (source, For::Reading));
+        let mut ready = readiness::wait(all, limit)?;
+        ready.truncate(count);
+        Ok(ready)
     }
 }
 
@@ -317,55 +346,8 @@ fn is_exhausted(_error: &io::Error) -> bool {
 }
 
 /// Whether a peer waits to be taken.
-#[cfg(unix)]
 fn somebody_waits(tcp: &TcpListener) -> io::Result<bool> {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    match poll(&mut [PollFd::new(tcp, PollFlags::IN)], Some(&now)) {
-        Err(error) if error != rustix::io::Errno::INTR => Err(error.into()),
-        ready => Ok(ready.is_ok_and(|count| count > 0)),
-    }
-}
-
-#[cfg(not(unix))]
-fn somebody_waits(_tcp: &TcpListener) -> io::Result<bool> {
-    Ok(true)
-}
-
-/// Waits until the listener, if it is given, or one of the streams has something to read or
-/// the bell rings, at most `timeout`; for each stream, whether it has.
-#[cfg(unix)]
-fn readable<'s>(
-    tcp: Option<&TcpListener>,
-    bell: &Bell,
-    streams: impl Iterator<Item = &'s TcpStream>,
-    timeout: Option<Duration>,
-) -> io::Result<Vec<bool>> {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut polled = vec![PollFd::new(&bell.clapper, PollFlags::IN)];
-    polled.extend(streams.map(|stream| PollFd::new(stream, PollFlags::IN)));
-    let count = polled.len();
-    polled.extend(tcp.map(|tcp| PollFd::new(tcp, PollFlags::IN)));
-    // A wait of years is none.
-    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-    match poll(&mut polled, timeout.as_ref()) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => {}
-        Err(error) => return Err(error.into()),
-    }
-    Ok(polled[1..count].iter().map(|polled| !polled.revents().is_empty()).collect())
-}
-
-/// Without `poll`, connections are looked at now and then.
-#[cfg(not(unix))]
-fn readable<'s>(
-    _tcp: Option<&TcpListener>,
-    _bell: &Bell,
-    streams: impl Iterator<Item = &'s TcpStream>,
-    timeout: Option<Duration>,
-) -> io::Result<Vec<bool>> {
-    const LOOK: Duration = Duration::from_millis(5);
-    std::thread::sleep(timeout.map_or(LOOK, |timeout| timeout.min(LOOK)));
-    Ok(streams.map(|_| true).collect())
+    Ok(readiness::wait([(source(tcp), For::Reading)], Some(Duration::ZERO))? == [true])
 }
 
 #[cfg(test)]
@@ -407,7 +389,7 @@ mod tests {
         let reset = |stream: TcpStream| {
             rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
         };
-        let mut room = WaitingRoom::new(9).unwrap();
+        let mut room = WaitingRoom::new(Clock::new(), 9).unwrap();
         let waiting = connect();
         room.take_in(&tcp, PATIENCE).unwrap();
         assert_eq!(room.silent.len(), 1);
@@ -434,7 +416,7 @@ mod tests {
         tcp.set_nonblocking(true).unwrap();
         let mut peers: Vec<_> =
             (0..3).map(|_| TcpStream::connect(tcp.local_addr().unwrap()).unwrap()).collect();
-        let mut room = WaitingRoom::new(2).unwrap();
+        let mut room = WaitingRoom::new(Clock::new(), 2).unwrap();
         let Err(error) = room.next(&tcp, PATIENCE).unwrap() else { panic!("nobody has spoken") };
         let oldest = peers.remove(0);
         let ConnectError::Crowded { peer, limit: 2 } = error else { panic!("{error}") };

@@ -208,7 +208,7 @@ impl Owners {
             }
             Event::Probed(number) => {
                 if let Some(shared) = self.get(number) {
-                    shared.notify();
+                    shared.notify_probed();
                 }
             }
             Event::OthersWanted(number) => {

@@ -14,6 +14,7 @@ use super::{WordsError, check_version, parse, patience_ns};
 use crate::probe::{MTU_CANDIDATES, ProbeOutcome, Prober};
 use crate::qp::Peer;
 use core::net::SocketAddr;
+use lacuna_path::report_policy::ReportPolicy;
 use lacuna_place::geometry::{Geometry, GeometryError};
 use lacuna_wire::{InfoError, QpInfo};
 
@@ -83,6 +84,8 @@ pub struct Agreed {
     pub geometry: Geometry,
     /// The peer's queue pair.
     pub peer: Peer,
+    /// When the peer wants reports, if not by the default.
+    pub reports: Option<ReportPolicy>,
     /// The peer's channels.
     pub ports: Vec<u16>,
     /// What is known of the round trip.
@@ -175,6 +178,7 @@ struct Welcomed {
     keeps: bool,
     geometry: Geometry,
     peer: Peer,
+    reports: Option<ReportPolicy>,
     ports: Vec<u16>,
     patience_ns: u64,
     answered_ns: u64,
@@ -401,6 +405,11 @@ impl Connect {
         self.step.take()
     }
 
+    /// Whether it waits for the prober.
+    pub fn is_probing(&self) -> bool {
+        matches!(self.stage, Stage::Probing(_))
+    }
+
     /// Whether a failure means that the control connection was dead from the start.
     fn is_on_probation(&self) -> bool {
         self.is_reused && matches!(self.stage, Stage::Asking)
@@ -459,14 +468,25 @@ impl Connect {
         check_agreement(&geometry, &info)?;
         let patience_ns = patience_ns(answered_ns, self.deadline_ns);
         let (peer, ports) = (peer_of(&info), info.channels.iter().map(SocketAddr::port).collect());
-        Ok(Welcomed { is_mtu_given, keeps, geometry, peer, ports, patience_ns, answered_ns })
+        let reports = info.reports.as_ref().map(ReportPolicy::of_peer);
+        Ok(Welcomed {
+            is_mtu_given,
+            keeps,
+            geometry,
+            peer,
+            reports,
+            ports,
+            patience_ns,
+            answered_ns,
+        })
     }
 
     /// Ends with packets of `found` bytes, or of the size that was agreed on.
     fn agree(&mut self, found: Option<u32>, rtt: Rtt) {
         let stage = std::mem::replace(&mut self.stage, Stage::Ended);
         let Stage::Probing(Probing { welcomed, .. }) = stage else { return };
-        let Welcomed { is_mtu_given, keeps, geometry, peer, ports, patience_ns, .. } = welcomed;
+        let Welcomed { is_mtu_given, keeps, geometry, peer, reports, ports, patience_ns, .. } =
+            welcomed;
         let agreed_bytes = geometry.mtu_bytes();
         if let Some(mtu_bytes) = found.filter(|found| *found < agreed_bytes) {
             self.outgoing = goodbye::message(&[]);
@@ -474,7 +494,7 @@ impl Connect {
             return;
         }
         let wishes = Wishes { mtu_bytes: is_mtu_given.then_some(agreed_bytes), ..self.wishes };
-        let agreed = Agreed { wishes, geometry, peer, ports, rtt, keeps, patience_ns };
+        let agreed = Agreed { wishes, geometry, peer, reports, ports, rtt, keeps, patience_ns };
         self.end(Step::Connected(Box::new(agreed)));
     }
 }

@@ -3,12 +3,13 @@
 use super::*;
 use crate::config::ConnectionConfig;
 use crate::context::{Context, ContextConfig, DatapathKind, Progress};
-use crate::queue_pair::{Keys, info_of, protocol};
+use crate::queue_pair::{Keys, protocol};
 use crate::roster::Roster;
 use lacuna_datapath::MemNetwork;
 use lacuna_engine::Lane;
 use lacuna_engine::Machine;
 use lacuna_place::placement::Placement;
+use lacuna_proto::handshake::info_of;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::qp::Peer;
 use lacuna_wire::QpInfo;
@@ -95,7 +96,7 @@ fn the_peer_hears_of_no_receive_before_every_worker_can_place_what_it_sends() {
     let shared = host.open(&config);
     let sender = peer.queue_pair(&config).unwrap();
     host.connect(&shared, &sender.info(LOCAL));
-    let info = shared.with_qp(|qp| info_of(qp, host.addresses.clone()));
+    let info = shared.with_qp(|qp| info_of(qp.config(), host.addresses.clone()));
     sender.connect(&info.emit()).unwrap();
     let now_ns = host.clock.now_ns();
     let buffer = Placement::from_vec(vec![0; 64 << 10]);

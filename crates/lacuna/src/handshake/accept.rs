@@ -1,0 +1,235 @@
+//! The accepting end: a control connection whose peer is to say its hello, and the queue pair that it
+//! gets for it.
+
+use super::pump::Pump;
+use super::reservation::{Reservation, Terms};
+use super::{Agreed, header_bytes, host_of};
+use crate::clock::Clock;
+use crate::config::{Chosen, ConnectionConfig};
+use crate::context::Context;
+use crate::error::ConnectError;
+use crate::queue_pair::{QueuePair, check_config};
+use crate::readiness;
+use crate::reuse::Heir;
+use lacuna_datapath::tcp_path;
+use lacuna_place::geometry::Geometry;
+use lacuna_proto::handshake::{Accept, Asked, Hello, Host, Rtt, Welcoming, addresses, info_of};
+use std::net::{SocketAddr, TcpStream};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+/// A peer that has connected.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pump: Pump,
+    machine: Accept,
+    /// What it asks for, or what became of it, once it has spoken.
+    asked: Option<Asked>,
+}
+
+/// A peer that was answered, until all of the answer is on its way.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pump: Pump,
+    machine: Accept,
+    /// What it gets, unless it was refused.
+    made: Option<Made>,
+}
+
+/// A connection but for its control connection.
+#[derive(Debug)]
+struct Made {
+    queue_pair: QueuePair,
+    config: ConnectionConfig,
+    chosen: Chosen,
+    heir: Option<Heir>,
+}
+
+impl Arrival {
+    /// Nothing was heard of it yet; it has `patience` for its part.
+    pub(crate) fn new(
+        clock: Clock,
+        stream: TcpStream,
+        patience: Duration,
+    ) -> Result<Self, ConnectError> {
+        let machine = Accept::new(clock.end_of(patience));
+        Ok(Self { pump: Pump::new(stream)?, machine, asked: None })
+    }
+
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.pump.peer()
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        self.pump.stream()
+    }
+
+    pub(crate) fn deadline_ns(&self) -> u64 {
+        self.machine.deadline_ns()
+    }
+
+    /// Takes in what has come, without waiting; whether the peer has said all that it says, or
+    /// cannot any more.
+    pub(crate) fn hear(&mut self, now_ns: u64) -> bool {
+        if !self.machine.has_heard() {
+            self.pump.run(now_ns, &mut self.machine);
+        }
+        if self.machine.deadline_ns() <= now_ns {
+            self.machine.on_timeout(now_ns);
+        }
+        if self.asked.is_none() {
+            self.asked = self.machine.poll();
+        }
+        self.machine.has_heard()
+    }
+
+    /// Itself, if it has said its hello and not failed.
+    pub(crate) fn into_spoken(mut self) -> Result<Self, ConnectError> {
+        match self.asked.take() {
+            Some(Asked::Failed(error)) => Err(self.pump.why_not_accepted(error)),
+            asked => Ok(Self { asked, ..self }),
+        }
+    }
+
+    /// Whether the peer has reset the connection before it said anything.
+    pub(crate) fn was_forgotten(&self) -> bool {
+        !self.machine.has_begun() && self.pump.is_reset()
+    }
+
+    /// Waits until the peer has said something.
+    pub(crate) fn listen(&mut self, clock: Clock) -> Result<(), ConnectError> {
+        while !self.hear(clock.now_ns()) {
+            let limit = Some(clock.until(self.machine.deadline_ns()));
+            readiness::wait([self.pump.interest(&self.machine)], limit)
+                .map_err(|source| self.pump.failed(self.machine.doing(), source))?;
+        }
+        Ok(())
+    }
+
+    /// Answers the peer's hello. `config` holds this end's own choices (rate,
+    /// deadlines, timeouts, an MTU if given); mode and geometry are the connecting
+    /// end's. `takes` sees the connecting end's tag, and may refuse it with a reason.
+    pub(crate) fn answer(
+        mut self,
+        context: &Context,
+        config: &ConnectionConfig,
+        heir: Heir,
+        takes: impl FnOnce(u64) -> Result<(), String>,
+    ) -> Result<Answer, ConnectError> {
+        let hello = match self.asked.take() {
+            Some(Asked::For(hello)) => hello,
+            Some(Asked::Failed(error)) => return Err(self.pump.why_not_accepted(error)),
+            // It is of another version, and is told so.
+            Some(Asked::Welcomed) | None => {
+                return Ok(Answer { pump: self.pump, machine: self.machine, made: None });
+            }
+        };
+        let made = match self.judge(context, &hello, config, takes) {
+            Ok((config, geometry, peer_host)) => {
+                Some(self.make(context, &hello, config, geometry, peer_host, heir)?)
+            }
+            Err(reason) => {
+                self.machine.refuse(reason);
+                None
+            }
+        };
+        Ok(Answer { pump: self.pump, machine: self.machine, made })
+    }
+
+    fn judge(
+        &self,
+        context: &Context,
+        hello: &Hello,
+        config: &ConnectionConfig,
+        takes: impl FnOnce(u64) -> Result<(), String>,
+    ) -> Result<(ConnectionConfig, Geometry, SocketAddr), String> {
+        let peer_host = host_of(self.pump.peer(), context)?;
+        let host = Host {
+            mtu_bytes: config.mtu_bytes,
+            packet_bytes: tcp_path(self.pump.stream()).map(|path| path.packet_bytes),
+            header_bytes: header_bytes(peer_host),
+            channels: context.config().channels,
+        };
+        let (wishes, geometry) = hello.judge(&host)?;
+        let config = config.with(&wishes);
+        check_config(&config).map_err(|error| error.to_string())?;
+        // Last: whoever takes it may set something aside for it.
+        takes(config.tag)?;
+        Ok((config, geometry, peer_host))
+    }
+
+    /// Makes the queue pair, before the welcome: what the peer sends behind that finds everything
+    /// ready.
+    fn make(
+        &mut self,
+        context: &Context,
+        hello: &Hello,
+        config: ConnectionConfig,
+        geometry: Geometry,
+        peer_host: SocketAddr,
+        heir: Heir,
+    ) -> Result<Made, ConnectError> {
+        let reservation = Reservation::new(context)?;
+        let ports = hello.end.ports.iter().copied().take(usize::from(geometry.channels()));
+        // Without threads nobody would hear the goodbye while this end waits for a hello, and
+        // without `poll` (`waiting_room.rs`) nobody the hello.
+        let keeps = hello.keeps && cfg!(unix) && !context.is_manual();
+        let tcp = tcp_path(self.pump.stream());
+        let terms = Terms {
+            config,
+            geometry,
+            peer: hello.end.peer(),
+            // A hello has no word for it.
+            reports: None,
+            addresses: addresses(peer_host, ports),
+            rtt: tcp.map(|path| Rtt::Guessed(path.rtt_ns, path.rtt_ns)),
+            patience_ns: self.machine.patience_ns(context.clock().now_ns()),
+        };
+        let (queue_pair, chosen) = reservation.settle(terms);
+        let local = context.addresses()[..usize::from(geometry.channels())].to_vec();
+        let info = queue_pair.owner.shared.with_qp(|qp| info_of(qp.config(), local));
+        let is_mtu_given = config.mtu_bytes.is_some();
+        self.machine.welcome(Welcoming { is_mtu_given, info: info.emit(), keeps });
+        Ok(Made { queue_pair, config, chosen, heir: keeps.then_some(heir) })
+    }
+}
+
+impl Answer {
+    /// Sends what can be sent now; what became of the peer, once all is.
+    pub(crate) fn drive(
+        mut self,
+        context: &Context,
+    ) -> ControlFlow<Result<Box<Agreed>, ConnectError>, Self> {
+        let now_ns = context.clock().now_ns();
+        self.pump.run(now_ns, &mut self.machine);
+        self.machine.on_timeout(now_ns);
+        match self.machine.poll() {
+            None => ControlFlow::Continue(self),
+            Some(Asked::Failed(error)) => {
+                ControlFlow::Break(Err(self.pump.why_not_accepted(error)))
+            }
+            Some(_) => {
+                // Without threads the first packets leave now or when the application looks.
+                context.progress();
+                let Made { queue_pair, config, chosen, heir } =
+                    self.made.expect("a peer that was welcomed has a queue pair");
+                let (peer, control) = self.pump.into_parts();
+                let agreed = Agreed { queue_pair, config, chosen, peer, control, heir };
+                ControlFlow::Break(Ok(Box::new(agreed)))
+            }
+        }
+    }
+
+    /// Waits until all of the answer is on its way.
+    pub(crate) fn finish(mut self, context: &Context) -> Result<Box<Agreed>, ConnectError> {
+        loop {
+            self = match self.drive(context) {
+                ControlFlow::Break(done) => return done,
+                ControlFlow::Continue(answer) => answer,
+            };
+            let limit = Some(context.clock().until(self.machine.deadline_ns()));
+            readiness::wait([self.pump.interest(&self.machine)], limit)
+                .map_err(|source| self.pump.failed(self.machine.doing(), source))?;
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The connecting end: a control connection, a reserved queue pair, and the state machine that says
+//! what to do with them.
+
+use super::pump::{Ended, Pump};
+use super::reservation::{Reservation, Terms};
+use super::{Agreed, host_of};
+use crate::config::ConnectionConfig;
+use crate::context::Context;
+use crate::error::{ConnectError, QueuePairError};
+use crate::queue_pair::check_config;
+use crate::readiness;
+use crate::reuse::{Heir, Kept};
+use lacuna_datapath::tcp_path;
+use lacuna_engine::Machine;
+use lacuna_proto::handshake::{self as words, Connect, Offer, ProbePlan, Step, addresses};
+use lacuna_proto::probe::{MTU_CANDIDATES, Prober};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+/// What an exchange goes over.
+pub(crate) enum Line {
+    New(TcpStream),
+    /// It has served before.
+    Kept(Kept),
+}
+
+/// What became of an exchange.
+pub(crate) enum Connected {
+    /// It is done.
+    Agreed(Box<Agreed>),
+    /// Packets of the size that was agreed on do not pass, of this payload do:
+    /// to be done again with those.
+    Smaller(u32),
+    /// Nothing came over a control connection that was kept.
+    Stale(ConnectError),
+}
+
+/// See the module's text.
+pub(crate) struct Exchange {
+    config: ConnectionConfig,
+    peer_host: SocketAddr,
+    pump: Pump,
+    machine: Connect,
+    reservation: Reservation,
+    /// Called when the prober has news, by whichever thread has them.
+    on_probed: Option<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl Exchange {
+    /// Reserves a queue pair, and is about to say hello. Within `left` it ends. Who does not wait for it
+    /// in [`Exchange::wait`] gives `on_probed`, to be called when it is to be driven again.
+    pub(crate) fn new(
+        context: &Context,
+        line: Line,
+        config: ConnectionConfig,
+        left: Duration,
+        on_probed: Option<Box<dyn Fn() + Send + Sync>>,
+    ) -> Result<Self, ConnectError> {
+        // Nonsense is refused before the peer is troubled with it.
+        check_config(&config)?;
+        let mtu_bytes = config.mtu_bytes.unwrap_or(MTU_CANDIDATES[0]);
+        config.geometry(mtu_bytes, context.config().channels).map_err(QueuePairError::from)?;
+        let (stream, goodbye) = match line {
+            Line::New(stream) => (stream, None),
+            Line::Kept(kept) => (kept.stream, Some(kept.goodbye)),
+        };
+        let pump = Pump::new(stream)?;
+        let peer_host = host_of(pump.peer(), context).map_err(|why| ConnectError::Unreachable {
+            peer: pump.peer().to_string(),
+            source: io::Error::new(io::ErrorKind::Unsupported, why),
+        })?;
+        let reservation = Reservation::new(context)?;
+        let tcp = tcp_path(pump.stream());
+        let offer = Offer {
+            wishes: config.wishes(),
+            end: reservation.end(),
+            packet_bytes: tcp.map(|path| path.packet_bytes),
+            // Without word of what has arrived, who is dead looks like who is busy.
+            keeps: tcp.is_some(),
+        };
+        let reused = goodbye.map(|goodbye| (goodbye, tcp.map_or(0, |path| path.rtt_ns)));
+        let now_ns = context.clock().now_ns();
+        let deadline_ns = context.clock().end_of(left);
+        let machine = Connect::new(now_ns, offer, deadline_ns, reused);
+        Ok(Self { config, peer_host, pump, machine, reservation, on_probed })
+    }
+
+    /// Goes on as far as it can without waiting; what became of it, once it has ended.
+    pub(crate) fn drive(
+        mut self: Box<Self>,
+        context: &Context,
+    ) -> ControlFlow<Result<Connected, ConnectError>, Box<Self>> {
+        loop {
+            let now_ns = context.clock().now_ns();
+            self.pump.run(now_ns, &mut self.machine);
+            if self.machine.poll_timeout().is_some_and(|due_ns| due_ns <= now_ns) {
+                self.machine.on_timeout(now_ns);
+            }
+            self.look_at_prober(now_ns);
+            if !self.machine.poll_bytes().is_empty() {
+                // A goodbye, as the path is too narrow.
+                self.pump.run(now_ns, &mut self.machine);
+            }
+            let Some(step) = self.machine.poll() else { return ControlFlow::Continue(self) };
+            match step {
+                Step::AskDelivery => {
+                    let path = tcp_path(self.pump.stream());
+                    self.machine.on_delivery(path.is_some_and(|path| path.is_acknowledged));
+                }
+                Step::Probe(plan) => self.probe(context, plan),
+                end => return ControlFlow::Break(self.end(context, end)),
+            }
+        }
+    }
+
+    /// The longest that may pass until it is to be driven again.
+    pub(crate) fn due_in(&self, context: &Context) -> Duration {
+        context.clock().until(self.machine.poll_timeout().unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        self.pump.stream()
+    }
+
+    /// Waits until it may go on, at most `limit`.
+    pub(crate) fn wait(&mut self, context: &Context, limit: Duration) -> io::Result<()> {
+        let limit = limit.min(self.due_in(context));
+        if !self.machine.is_probing() {
+            readiness::wait([self.pump.interest(&self.machine)], Some(limit))?;
+        } else if context.is_manual() {
+            context.progress_within(limit);
+        } else {
+            let shared = self.reservation.shared();
+            let state = shared.lock();
+            // Under the lock, so that no answer comes between looking and waiting.
+            if let Machine::Probing(prober, _) = &state.machine {
+                self.machine.on_probe(context.clock().now_ns(), prober);
+            }
+            if self.machine.is_probing() {
+                drop(shared.wait(state, limit));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the reserved queue pair a prober.
+    fn probe(&mut self, context: &Context, plan: ProbePlan) {
+        let ProbePlan { peer, ports, candidates, patience_ns } = plan;
+        let (shared, now_ns) = (self.reservation.shared(), context.clock().now_ns());
+        if let Some(on_probed) = self.on_probed.take() {
+            shared.on_probed(on_probed);
+        }
+        let channels = ports.len() as u8;
+        let (local, there) = (self.reservation.local(), (peer.queue_pair, peer.qkey));
+        let prober = Prober::new(now_ns, local, there, channels, candidates, patience_ns);
+        let is_settled = {
+            let mut state = shared.lock();
+            state.addresses = addresses(self.peer_host, ports.into_iter()).into_iter().collect();
+            state.machine.probe(prober);
+            let tcp_rtt_ns = tcp_path(self.pump.stream()).map(|path| path.rtt_ns);
+            self.machine.on_probing(now_ns, tcp_rtt_ns);
+            if let Machine::Probing(prober, _) = &state.machine {
+                self.machine.on_probe(now_ns, prober);
+            }
+            !self.machine.is_probing()
+        };
+        // What the peer has sent by itself is mostly enough; if not, the workers ask.
+        if !is_settled {
+            shared.kick();
+        }
+    }
+
+    fn look_at_prober(&mut self, now_ns: u64) {
+        if !self.machine.is_probing() {
+            return;
+        }
+        if let Machine::Probing(prober, _) = &self.reservation.shared().lock().machine {
+            self.machine.on_probe(now_ns, prober);
+        }
+        if !self.machine.is_probing() {
+            return;
+        }
+        match self.pump.ended() {
+            None => {}
+            Some(Ended::Broken) => {
+                let error = io::ErrorKind::UnexpectedEof.into();
+                self.pump.broken(now_ns, error, &mut self.machine);
+            }
+            Some(Ended::InGoodOrder) => self.machine.on_goodbye(),
+        }
+    }
+
+    fn end(self, context: &Context, step: Step) -> Result<Connected, ConnectError> {
+        let Self { config, peer_host, mut pump, reservation, .. } = self;
+        match step {
+            Step::Connected(agreed) => {
+                let words::Agreed {
+                    wishes,
+                    geometry,
+                    peer,
+                    reports,
+                    ports,
+                    rtt,
+                    keeps,
+                    patience_ns,
+                } = *agreed;
+                let config = config.with(&wishes);
+                let addresses = addresses(peer_host, ports.into_iter());
+                let rtt = Some(rtt);
+                let terms = Terms { config, geometry, peer, reports, addresses, rtt, patience_ns };
+                let (queue_pair, chosen) = reservation.settle(terms);
+                let heir = keeps.then(|| Heir::Connecting(context.idle().clone(), pump.peer()));
+                let (peer, control) = pump.into_parts();
+                let agreed = Agreed { queue_pair, config, chosen, peer, control, heir };
+                Ok(Connected::Agreed(Box::new(agreed)))
+            }
+            Step::Smaller { mtu_bytes } => {
+                let peer = pump.peer();
+                tracing::info!(%peer, mtu_bytes, "the path takes smaller packets than TCP knows");
+                pump.close_in_good_order();
+                Ok(Connected::Smaller(mtu_bytes))
+            }
+            Step::Stale(error) => {
+                // Others to there are likely to be dead too.
+                context.idle().forget(pump.peer());
+                let error = pump.why_not_connected(error);
+                pump.abandon();
+                Ok(Connected::Stale(error))
+            }
+            Step::Failed(error) => Err(pump.why_not_connected(error)),
+            Step::AskDelivery | Step::Probe(_) => unreachable!("these are no ends"),
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! A control connection under a state machine of the handshake: moves bytes between them, waits for
+//! nothing, and says in the facade's words how it has failed.
+
+use crate::address::canonical;
+use crate::error::{ConnectError, QueuePairError};
+use crate::readiness::{self, For};
+use lacuna_datapath::set_tcp_rto_min;
+use lacuna_proto::handshake::{self as words, Accept, Connect, WordsError};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// After a round trip and this, what was said is said again: each end answers at once. It is
+/// what QUIC's acknowledgements may be late by (RFC 9000, 18.2). Over 40 ms a lost hello
+/// costs 65 to 120 ms with it, and 240 with TCP's own 200.
+const RTO_MIN: Duration = Duration::from_millis(25);
+/// Bytes read at once: most messages.
+const READ_BYTES: usize = 2 << 10;
+
+/// A state machine at one end of a control connection.
+pub(super) trait Talker {
+    fn wanted(&self) -> usize;
+    fn on_bytes(&mut self, now_ns: u64, bytes: &[u8]) -> usize;
+    fn on_broken(&mut self, now_ns: u64);
+    fn poll_bytes(&self) -> &[u8];
+    fn on_sent(&mut self, count: usize);
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Pump {
+    stream: TcpStream,
+    peer: SocketAddr,
+    /// How the control connection has failed.
+    broken: Option<io::Error>,
+}
+
+impl Pump {
+    /// Takes the control connection, which does not block from now on.
+    pub(super) fn new(stream: TcpStream) -> Result<Self, ConnectError> {
+        #[cfg(unix)]
+        lacuna_datapath::process::descriptors::note(&stream);
+        let peer = stream.peer_addr();
+        let peer = peer
+            .map(canonical)
+            .map_err(|source| ConnectError::Unreachable { peer: "the peer".to_owned(), source })?;
+        let pump = Self { stream, peer, broken: None };
+        let set = pump.stream.set_nodelay(true).and_then(|()| pump.stream.set_nonblocking(true));
+        set.map_err(|source| pump.failed("starting", source))?;
+        // Where it cannot be had, connecting takes longer if a packet is lost.
+        set_tcp_rto_min(&pump.stream, RTO_MIN);
+        Ok(pump)
+    }
+
+    pub(super) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(super) fn into_parts(self) -> (SocketAddr, TcpStream) {
+        (self.peer, self.stream)
+    }
+
+    /// Moves what can be moved now.
+    pub(super) fn run(&mut self, now_ns: u64, talker: &mut impl Talker) {
+        let moved = self
+            .write(talker)
+            .and_then(|()| self.read(now_ns, talker))
+            .and_then(|()| self.write(talker));
+        if let Err(error) = moved {
+            self.broken(now_ns, error, talker);
+        }
+    }
+
+    /// Tells the machine that the control connection has failed.
+    pub(super) fn broken(&mut self, now_ns: u64, error: io::Error, talker: &mut impl Talker) {
+        self.broken = Some(error);
+        talker.on_broken(now_ns);
+    }
+
+    fn write(&mut self, talker: &mut impl Talker) -> io::Result<()> {
+        while !talker.poll_bytes().is_empty() {
+            match self.stream.write(talker.poll_bytes()) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => talker.on_sent(count),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return Ok(()),
+                    io::ErrorKind::Interrupted => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, now_ns: u64, talker: &mut impl Talker) -> io::Result<()> {
+        let mut bytes = [0; READ_BYTES];
+        while talker.wanted() > 0 {
+            let bytes = &mut bytes[..talker.wanted().min(READ_BYTES)];
+            match self.stream.read(bytes) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => {
+                    talker.on_bytes(now_ns, &bytes[..count]);
+                }
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return Ok(()),
+                    io::ErrorKind::Interrupted => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// What the machine waits for: the peer's words, or room for its own.
+    pub(super) fn interest(&self, talker: &impl Talker) -> (readiness::Source<'_>, For) {
+        let what = if talker.poll_bytes().is_empty() { For::Reading } else { For::Writing };
+        (readiness::source(&self.stream), what)
+    }
+
+    /// How the peer has ended the control connection, which is behind its welcome, without waiting.
+    pub(super) fn ended(&self) -> Option<Ended> {
+        match self.stream.peek(&mut [0]) {
+            Ok(0) => Some(Ended::Broken),
+            // Behind the welcome there is nothing but last words.
+            Ok(_) => Some(Ended::InGoodOrder),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => None,
+                _ => Some(Ended::Broken),
+            },
+        }
+    }
+
+    /// Ends this end's part, once the goodbye was sent.
+    pub(super) fn close_in_good_order(&self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// Closes it so that what has not arrived yet never does: another hello follows
+    /// elsewhere, and the listener is to hear one.
+    pub(super) fn abandon(self) {
+        #[cfg(unix)]
+        {
+            let now = Some(Duration::ZERO);
+            let _ = rustix::net::sockopt::set_socket_linger(&self.stream, now);
+        }
+    }
+
+    /// Whether the peer has reset it.
+    pub(super) fn is_reset(&self) -> bool {
+        let kind = self.broken.as_ref().map(io::Error::kind);
+        kind == Some(io::ErrorKind::ConnectionReset)
+    }
+
+    pub(super) fn failed(&self, doing: &'static str, source: io::Error) -> ConnectError {
+        let source = match source.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                io::Error::new(io::ErrorKind::UnexpectedEof, "the peer closed the connection")
+            }
+            _ => source,
+        };
+        ConnectError::Exchange { peer: self.peer, doing, source }
+    }
+
+    pub(super) fn timed_out(&self, doing: &'static str) -> ConnectError {
+        self.failed(doing, io::Error::new(io::ErrorKind::TimedOut, "timed out"))
+    }
+
+    /// The control connection has failed, as it has said, or by what it carried.
+    pub(super) fn why_broken(&mut self, doing: &'static str) -> ConnectError {
+        let source = self.broken.take();
+        self.failed(doing, source.unwrap_or_else(|| io::ErrorKind::InvalidData.into()))
+    }
+
+    pub(super) fn why_words(&self, error: WordsError) -> ConnectError {
+        match error {
+            WordsError::NotLacuna(why) => ConnectError::NotLacuna { peer: self.peer, why },
+            WordsError::Version { there } => {
+                ConnectError::Version { peer: self.peer, here: words::PROTOCOL_VERSION, there }
+            }
+        }
+    }
+
+    /// What the connecting end's error is to the application.
+    pub(super) fn why_not_connected(&mut self, error: words::ConnectError) -> ConnectError {
+        use words::ConnectError as Error;
+        let peer = self.peer;
+        match error {
+            Error::TimedOut { doing } => self.timed_out(doing),
+            Error::Broken { doing } => self.why_broken(doing),
+            Error::Words(error) => self.why_words(error),
+            Error::Refused(reason) => ConnectError::Refused { peer, reason },
+            Error::Busy(reason) => ConnectError::Busy { peer, reason },
+            Error::Info(error) => QueuePairError::from(error).into(),
+            Error::Geometry(error) => QueuePairError::from(error).into(),
+            Error::Disagreement(error) => QueuePairError::from(error).into(),
+            Error::NoUdp { answered, channels, waited_ns } => {
+                let waited = Duration::from_nanos(waited_ns);
+                ConnectError::NoUdp { peer, answered, channels, waited }
+            }
+        }
+    }
+
+    /// What the accepting end's error is to the application.
+    pub(super) fn why_not_accepted(&mut self, error: words::AcceptError) -> ConnectError {
+        use words::AcceptError as Error;
+        match error {
+            Error::TimedOut { doing } => self.timed_out(doing),
+            Error::Broken { doing } => self.why_broken(doing),
+            Error::Words(error) => self.why_words(error),
+            Error::Unacceptable(reason) => ConnectError::Unacceptable { peer: self.peer, reason },
+        }
+    }
+}
+
+/// How a peer has ended the control connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It has said goodbye.
+    InGoodOrder,
+    /// Without a word.
+    Broken,
+}
+
+impl Talker for Connect {
+    fn wanted(&self) -> usize {
+        self.wanted()
+    }
+
+    fn on_bytes(&mut self, now_ns: u64, bytes: &[u8]) -> usize {
+        self.on_bytes(now_ns, bytes)
+    }
+
+    fn on_broken(&mut self, now_ns: u64) {
+        self.on_broken(now_ns);
+    }
+
+    fn poll_bytes(&self) -> &[u8] {
+        self.poll_bytes()
+    }
+
+    fn on_sent(&mut self, count: usize) {
+        self.on_sent(count);
+    }
+}
+
+impl Talker for Accept {
+    fn wanted(&self) -> usize {
+        self.wanted()
+    }
+
+    fn on_bytes(&mut self, now_ns: u64, bytes: &[u8]) -> usize {
+        self.on_bytes(now_ns, bytes)
+    }
+
+    fn on_broken(&mut self, _now_ns: u64) {
+        self.on_broken();
+    }
+
+    fn poll_bytes(&self) -> &[u8] {
+        self.poll_bytes()
+    }
+
+    fn on_sent(&mut self, count: usize) {
+        self.on_sent(count);
+    }
+}
