@@ -4,7 +4,8 @@
 use lacuna::datapath::Datapath;
 use lacuna::datapath::testing::judged;
 use lacuna::{
-    ConnectError, Connection, ConnectionConfig, Context, ContextConfig, Failure, Gone, Listener,
+    ConnectError, Connecting, Connection, ConnectionConfig, Context, ContextConfig, Failure, Gone,
+    Listener, Progress,
 };
 use lacuna_wire::{Frame, Packet, parse};
 use std::io::{Read, Write};
@@ -100,11 +101,156 @@ fn data_follows_the_welcome_and_nothing_else_is_waited_for() {
 
 /// Passes a whole message of the exchange on.
 fn pass_message(from: &mut TcpStream, to: &mut TcpStream) {
+    to.write_all(&take_message(from)).unwrap();
+}
+
+/// Reads a whole message of the exchange.
+fn take_message(from: &mut TcpStream) -> Vec<u8> {
     let mut head = [0; 12];
     from.read_exact(&mut head).unwrap();
     let mut body = vec![0; u32::from_be_bytes(head[8..].try_into().unwrap()) as usize];
     from.read_exact(&mut body).unwrap();
-    to.write_all(&[&head[..], &body].concat()).unwrap();
+    [&head[..], &body].concat()
+}
+
+/// What a connecting thread does with many attempts at once.
+fn wait_for_all(connecting: Vec<Connecting>) -> Vec<Connection> {
+    let connect = |mut connecting: Connecting| {
+        connecting.wait(WAIT).expect("within the time").expect("it accepts")
+    };
+    connecting.into_iter().map(connect).collect()
+}
+
+/// One thread begins 127 connections, and all of them together take the round trips of one: all
+/// hellos are on their way before any welcome is, whatever a round trip takes. Behind TCP's own
+/// that is one round trip; a thread that connected one after the other would wait here for ever.
+#[test]
+fn many_connections_from_one_thread_take_the_round_trips_of_one() {
+    const PEERS: usize = 127;
+    for progress in [Progress::default(), Progress::Manual] {
+        let there = context(None);
+        let listener = listener(&there);
+        let behind = listener.local_addr();
+        let gate = TcpListener::bind((LOCALHOST, 0)).unwrap();
+        let address = gate.local_addr().unwrap();
+        let passing = thread::spawn(move || {
+            let mut streams = Vec::new();
+            for _ in 0..PEERS {
+                streams.push((gate.accept().unwrap().0, TcpStream::connect(behind).unwrap()));
+            }
+            // The first flight: what is not there when nothing was answered never comes.
+            let hellos: Vec<_> = streams.iter_mut().map(|(near, _)| take_message(near)).collect();
+            for ((_, far), hello) in streams.iter_mut().zip(hellos) {
+                far.write_all(&hello).unwrap();
+            }
+            // And the second.
+            let welcomes: Vec<_> = streams.iter_mut().map(|(_, far)| take_message(far)).collect();
+            for ((near, _), welcome) in streams.iter_mut().zip(welcomes) {
+                near.write_all(&welcome).unwrap();
+            }
+            streams
+        });
+        let accepting = thread::spawn(move || {
+            (0..PEERS).map(|_| listener.accept().expect("another peer")).collect::<Vec<_>>()
+        });
+        let config = ContextConfig { bind: LOCALHOST.into(), progress, ..ContextConfig::default() };
+        let here = Context::new(config).unwrap();
+        let begin = |_| here.connect_start(address, ConnectionConfig::default()).unwrap();
+        let mut connecting: Vec<_> = (0..PEERS).map(begin).collect();
+        let connected = match progress {
+            // The context's thread drives all.
+            Progress::Threads { .. } => wait_for_all(connecting),
+            // The calls do, those for one attempt that one.
+            Progress::Manual => {
+                let mut connected = Vec::new();
+                while connected.len() < PEERS {
+                    for connecting in &mut connecting {
+                        connected.extend(connecting.poll().map(|made| made.expect("it accepts")));
+                    }
+                }
+                connected
+            }
+        };
+        assert_eq!(connected.len(), PEERS);
+        drop((connected, accepting.join().unwrap(), passing.join().unwrap()));
+    }
+}
+
+/// Connecting and accepting, both ends in one thread that waits for nothing.
+#[test]
+fn one_thread_connects_and_accepts_many() {
+    const PEERS: usize = 16;
+    for progress in [Progress::default(), Progress::Manual] {
+        let config = ContextConfig { bind: LOCALHOST.into(), progress, ..ContextConfig::default() };
+        let [here, there] = [(); 2].map(|()| Context::new(config.clone()).unwrap());
+        let listener = listener(&there);
+        assert!(listener.try_accept().unwrap().is_none(), "nobody has come");
+        let tagged = |tag| ConnectionConfig { tag, ..ConnectionConfig::default() };
+        let begin = |tag| here.connect_start(listener.local_addr(), tagged(tag as u64)).unwrap();
+        let mut connecting: Vec<_> = (0..PEERS).map(begin).collect();
+        let (mut connected, mut accepted) = (Vec::new(), Vec::new());
+        while connected.len() < PEERS || accepted.len() < PEERS {
+            accepted.extend(listener.try_accept().expect("a peer"));
+            for connecting in &mut connecting {
+                connected.extend(connecting.poll().map(|made| made.expect("it accepts")));
+            }
+        }
+        accepted.sort_by_key(Connection::tag);
+        assert!(accepted.iter().map(Connection::tag).eq(0..PEERS as u64));
+        // They are connections like any other.
+        connected.sort_by_key(Connection::tag);
+        for (a, b) in connected.iter().zip(&accepted) {
+            let receive = b.post_recv(vec![0; 9]).unwrap();
+            let write = a.start_write(b"one of 16".to_vec(), None).unwrap();
+            while !receive.is_complete() {
+                here.progress();
+                there.progress();
+            }
+            assert_eq!(receive.complete().buffer, b"one of 16");
+            drop(write);
+        }
+        let mut first = connecting.swap_remove(0);
+        assert!(first.poll().is_none() && first.wait(WAIT).is_none(), "it was said already");
+    }
+}
+
+/// An attempt that is given up leaves nothing, and says nothing more.
+#[test]
+fn an_attempt_that_is_dropped_is_over() {
+    let here = context(None);
+    let silent = TcpListener::bind((LOCALHOST, 0)).unwrap();
+    let address = silent.local_addr().unwrap();
+    let mut connecting = here.connect_start(address, ConnectionConfig::default()).unwrap();
+    let mut peer = silent.accept().unwrap().0;
+    take_message(&mut peer);
+    assert!(connecting.poll().is_none());
+    assert!(connecting.wait(Duration::from_millis(1)).is_none(), "nothing was answered");
+    drop(connecting);
+    assert_eq!(peer.read(&mut [0]).unwrap(), 0, "the control connection is closed");
+}
+
+/// What goes wrong while nobody waits is said to who asks.
+#[test]
+fn an_attempt_that_fails_says_why() {
+    for progress in [Progress::default(), Progress::Manual] {
+        let config = ContextConfig { bind: LOCALHOST.into(), progress, ..ContextConfig::default() };
+        let here = Context::new(config).unwrap();
+        let within = |ms| ConnectionConfig {
+            connect_timeout: Duration::from_millis(ms),
+            ..ConnectionConfig::default()
+        };
+        let silent = TcpListener::bind((LOCALHOST, 0)).unwrap();
+        let address = silent.local_addr().unwrap();
+        let error = here.connect_start(address, within(100)).unwrap().wait(WAIT).unwrap();
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains("waiting for the welcome: timed out"), "{text}");
+        drop(silent);
+        let error = here.connect_start(address, within(5000)).unwrap().wait(WAIT).unwrap();
+        assert!(matches!(error, Err(ConnectError::Unreachable { .. })), "{error:?}");
+        let error = here.connect_start("[::1]:9", within(5000)).unwrap().wait(WAIT).unwrap();
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains("no packets from sockets at 127.0.0.1 to ::1"), "{text}");
+    }
 }
 
 /// A link between the ends that takes less than both ends' own, which TCP cannot know.
