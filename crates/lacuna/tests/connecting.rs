@@ -201,7 +201,7 @@ fn one_thread_connects_and_accepts_many() {
         connected.sort_by_key(Connection::tag);
         for (a, b) in connected.iter().zip(&accepted) {
             let receive = b.post_recv(vec![0; 9]).unwrap();
-            let write = a.start_write(b"one of 16".to_vec(), None).unwrap();
+            let write = a.start_send(b"one of 16".to_vec(), None).unwrap();
             while !receive.is_complete() {
                 here.progress();
                 there.progress();
