@@ -26,7 +26,7 @@
 use crate::{
     Crc32c, PacketError, Qpn, TRAILER_BYTES,
     bth::{self, PAD_MAX},
-    trailer::split,
+    seal::split,
 };
 
 /// Bytes of BTH and ImmDt.

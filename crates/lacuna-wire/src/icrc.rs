@@ -17,7 +17,7 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-use crate::trailer::TRAILER_BYTES;
+use crate::TRAILER_BYTES;
 
 mod field {
     use std::ops::Range;

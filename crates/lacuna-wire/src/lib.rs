@@ -9,7 +9,7 @@
 //! | `frame` | the control frames, one file each |
 //! | `packet`, `reject` | which of the two a datagram is, and why it is neither |
 //! | `psn` | packet sequence numbers: 24 bits here, 64 bits above |
-//! | `trailer`, `icrc` | the last four bytes: CRC32C between plain sockets, ICRC towards RoCE |
+//! | `seal`, `icrc` | the last four bytes: CRC32C between plain sockets, ICRC towards RoCE |
 //! | `info` | the queue pair's description that is exchanged before the first packet |
 //!
 //! All packets are RoCEv2 bit for bit, so that captures decode in Wireshark and a real RDMA NIC
@@ -42,7 +42,7 @@ mod packet;
 pub mod psn;
 mod qpn;
 mod reject;
-mod trailer;
+mod seal;
 
 pub use control::{
     CONTROL_HEADER_BYTES, CONTROL_OVERHEAD_BYTES, CONTROL_VERSION, ControlBody, ControlHeader,
@@ -64,7 +64,7 @@ pub use lacuna_crc::Crc32c;
 pub use packet::{Packet, parse, parse_checked, parse_data};
 pub use qpn::{CHANNELS_MAX, GENERATIONS_MAX, Qpn};
 pub use reject::{PacketError, RejectKind};
-pub use trailer::{TRAILER_BYTES, check_crc32c, crc32c};
+pub use seal::{TRAILER_BYTES, check_crc32c, crc32c};
 
 /// Sequence numbers of packets are 24 bits wide, as in the BTH.
 pub(crate) const PSN_MASK: u32 = (1 << psn::BITS) - 1;
