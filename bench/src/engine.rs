@@ -121,7 +121,7 @@ impl Engine {
             split: ImmediateSplit::default(),
             max_message_bytes: u64::from(packets) * u64::from(MTU_BYTES_MIN),
             code: None,
-            interleave: 1,
+            ..GeometryConfig::default()
         })?;
         let mut qp = QueuePair::new(QpConfig {
             geometry,

@@ -21,7 +21,7 @@ use crate::contestant::{Place, Sample};
 use crate::meter::Meter;
 use crate::pin;
 use anyhow::{Result, ensure};
-use lacuna_wire::DATA_OVERHEAD_BYTES;
+use lacuna_wire::Seal;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -34,6 +34,8 @@ pub(crate) enum Receive {
     Scatter,
 }
 
+/// What a data packet has beside its payload.
+const OVERHEAD_BYTES: usize = Seal::Crc32c.overhead_bytes(false);
 /// The most that one segmentation offload may take: the kernel's limits of
 /// segments (`UDP_MAX_SEGMENTS`) and of bytes.
 const SEGMENTS_MAX: usize = 64;
@@ -53,7 +55,7 @@ pub(crate) fn throughput(cell: &Cell, place: &Place, receive: Receive) -> Result
 
 fn with_window(cell: &Cell, place: &Place, receive: Receive, window: u64) -> Result<Sample> {
     let mtu = cell.mtu as usize;
-    let segment_bytes = mtu + DATA_OVERHEAD_BYTES;
+    let segment_bytes = mtu + OVERHEAD_BYTES;
     let segments = SEGMENTS_MAX.min(BUNDLE_BYTES_MAX / segment_bytes);
     ensure!(segments > 0, "packets of {mtu} bytes do not fit into UDP");
     // Whole bundles, so that every message ends with one.
@@ -80,14 +82,14 @@ fn with_window(cell: &Cell, place: &Place, receive: Receive, window: u64) -> Res
             };
             match receive {
                 Receive::Copy => {
-                    let mut into = ReceiveCopy::new(segment_bytes, DATA_OVERHEAD_BYTES);
+                    let mut into = ReceiveCopy::new(segment_bytes, OVERHEAD_BYTES);
                     while !is_over.load(Ordering::Relaxed) {
                         into.receive(&receiver, &mut buffer, count)?;
                     }
                     Ok(0)
                 }
                 Receive::Scatter => {
-                    let mut into = ReceiveScatter::new(segments, mtu, DATA_OVERHEAD_BYTES);
+                    let mut into = ReceiveScatter::new(segments, mtu, OVERHEAD_BYTES);
                     while !is_over.load(Ordering::Relaxed) {
                         into.receive(&receiver, &mut buffer, count)?;
                     }
@@ -98,7 +100,7 @@ fn with_window(cell: &Cell, place: &Place, receive: Receive, window: u64) -> Res
         let sending = scope.spawn(|| -> Result<(f64, u64)> {
             pin::this_thread(place.send_core)?;
             let message = vec![0x5Au8; buffer_bytes];
-            let headers = vec![0u8; DATA_OVERHEAD_BYTES];
+            let headers = vec![0u8; OVERHEAD_BYTES];
             let mut gather = Gather::new();
             let (mut sent, mut at) = (0u64, 0);
             let mut meter = Meter::start(place.duration);
@@ -147,7 +149,7 @@ pub(crate) fn ping(cell: &Cell, place: &Place) -> Result<Sample> {
     there.connect(here.local_addr()?)?;
     here.set_nonblocking(true)?;
     there.set_nonblocking(true)?;
-    let packet = vec![0u8; cell.size as usize + DATA_OVERHEAD_BYTES];
+    let packet = vec![0u8; cell.size as usize + OVERHEAD_BYTES];
     let is_over = AtomicBool::new(false);
     let times = std::thread::scope(|scope| -> Result<Vec<Duration>> {
         let echoing = scope.spawn(|| -> Result<()> {

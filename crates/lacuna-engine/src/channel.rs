@@ -4,7 +4,6 @@ use crate::control_queue::ControlQueue;
 use crate::packetize::{Packetizer, SentHeader};
 use core::net::SocketAddr;
 use lacuna_burst::Datapath;
-use lacuna_wire::DATA_OVERHEAD_BYTES;
 
 /// What one queue pair may send on a channel per turn, in pieces that leave in
 /// one system call: some 250 KiB. Small enough that acknowledgements are read
@@ -44,10 +43,9 @@ impl Channel {
         }
     }
 
-    /// Packets of `mtu_bytes` payload that leave in one piece; notes what a turn of them is.
-    pub(crate) fn bundle(&mut self, mtu_bytes: u32) -> u32 {
-        let packet_bytes = mtu_bytes as usize + DATA_OVERHEAD_BYTES;
-        let bundle = self.datapath.capabilities().bundle_packets(packet_bytes) as u32;
+    /// Packets of so many bytes that leave in one piece; notes what a turn of them is.
+    pub(crate) fn bundle(&mut self, packet_bytes: u32) -> u32 {
+        let bundle = self.datapath.capabilities().bundle_packets(packet_bytes as usize) as u32;
         self.turn_packets = if bundle > 1 { TURN_BUNDLES * bundle } else { TURN_PACKETS };
         bundle
     }

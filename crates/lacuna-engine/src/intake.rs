@@ -17,7 +17,11 @@ use crate::time::Time;
 use core::net::SocketAddr;
 use lacuna_burst::{Placer, ReceivedBatch};
 use lacuna_place::burst::BurstPlacer;
-use lacuna_wire::{DataHeader, Packet, parse, parse_checked, parse_data};
+use lacuna_wire::DataHeader;
+use lacuna_wire::Packet;
+use lacuna_wire::Seal;
+use lacuna_wire::parse;
+use lacuna_wire::parse_data;
 use std::cmp::Reverse;
 use std::iter::Peekable;
 
@@ -64,11 +68,16 @@ impl<T: Time> Placer for Intake<'_, T> {
         let mut packets = batch.packets().peekable();
         self.bytes += batch.bytes.len() as u64;
         while let Some(packet) = packets.next() {
-            if let Some((header, payload)) = parse_data(packet) {
+            let cut = match parse_data(packet) {
+                // With a longer trailer the length that a Write announces seems wrong.
+                None => self.locals.seal_of(packet).parse_longer(packet),
+                cut => cut,
+            };
+            if let Some((header, payload)) = cut {
                 self.place(packet, header, payload, marked, &mut packets);
                 continue;
             }
-            match parse_checked(packet) {
+            match self.locals.seal_of(packet).parse_checked(packet) {
                 Ok(Packet::Control(header, body)) => {
                     let next = packets.peek().map(|next| parse(next));
                     if let Some(Ok(Packet::Control(next, _))) = next {
@@ -99,14 +108,18 @@ impl<T: Time> Intake<'_, T> {
         let counters = self.counters;
         self.locals.prefetch(number);
         let Some(mut placer) = self.placer(number) else {
-            match header.check(packet) {
+            match Seal::default().check(&mut header, packet) {
                 Ok(()) => counters.unknown(),
                 Err(error) => counters.reject(&error),
             }
             return;
         };
+        let seal = placer.seal();
         let mut take = |packet, header: DataHeader, payload| {
-            let placed = placer.check_and_place(packet, &header, payload, marked);
+            let cut = seal.recut(packet, header, payload);
+            let placed = cut.and_then(|(header, payload)| {
+                placer.check_and_place(packet, &header, payload, marked)
+            });
             placed.unwrap_or_else(|error| counters.reject(&error));
         };
         take(packet, header, payload);

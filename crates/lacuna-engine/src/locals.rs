@@ -4,6 +4,7 @@ use crate::books::Books;
 use crate::idle::Patience;
 use crate::kinds::Lane;
 use lacuna_place::prefetch::prefetch_value;
+use lacuna_wire::{Seal, destination};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -78,6 +79,15 @@ impl Locals {
     #[inline]
     pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut Local> {
         self.0.get_mut(number as usize)?.as_mut()
+    }
+
+    /// How a packet of any kind is sealed, by where it goes. Until a queue pair is connected it takes
+    /// what all ends know.
+    #[inline]
+    pub(crate) fn seal_of(&self, packet: &[u8]) -> Seal {
+        let local = destination(packet).and_then(|qpn| self.0.get(qpn.queue_pair() as usize));
+        let lane = local.and_then(|local| local.as_ref()?.lanes.first());
+        lane.map_or(Seal::default(), Lane::seal)
     }
 
     /// All numbers that were ever in use.

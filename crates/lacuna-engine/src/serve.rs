@@ -23,13 +23,14 @@ impl<T: Time> Engine<T> {
         local.had_queued |= qp.has_queued();
         let agreed = qp.config().geometry.channels();
         let mtu_bytes = qp.payload_bytes_max();
+        let packet_bytes = mtu_bytes + qp.config().geometry.overhead_bytes(false);
         let (mut goes_on, mut most_packets, mut burst_packets) = (false, 0, u32::MAX);
         for channel in self.channels.iter_mut().filter(|own| own.index < agreed) {
             let Some(to) = address(addresses, channel.index) else { continue };
             if channel.is_blocked {
                 continue;
             }
-            let bundle = channel.bundle(mtu_bytes);
+            let bundle = channel.bundle(packet_bytes);
             qp.set_bundle(bundle);
             let mut left = channel.turn_packets;
             let with_rest = left + bundle - 1;

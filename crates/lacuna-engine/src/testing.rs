@@ -17,7 +17,7 @@ use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::modes::{Mode, auto};
 use lacuna_proto::qp::{self, PostedReceive, QpConfig, QueuePair, SendId, SendRequest, SendStatus};
 pub use lacuna_proto::testing::Rng;
-use lacuna_wire::{DataHeader, ImmediateSplit, Packet, pad_bytes, parse};
+use lacuna_wire::{DataHeader, Packet, Seal, pad_bytes};
 use std::sync::atomic::Ordering;
 
 /// Which end.
@@ -198,7 +198,7 @@ pub struct Pair {
     /// What the engines told of the queue pairs.
     pub events: Vec<(Side, qp::Event)>,
     net: Net,
-    split: ImmediateSplit,
+    geometry: Geometry,
 }
 
 impl Pair {
@@ -241,7 +241,7 @@ impl Pair {
             recorded: None,
             events: Vec::new(),
             net,
-            split: geometry.split(),
+            geometry,
         }
     }
 
@@ -329,13 +329,13 @@ impl Pair {
     fn pump(&mut self) {
         self.net.set_now_ns(self.now_ns);
         self.set_narrowness();
-        let Self { net, a, b, link, rng, drop_data, answers_lost, recorded, split, .. } = self;
+        let Self { net, a, b, link, rng, drop_data, answers_lost, recorded, geometry, .. } = self;
         // A test may have done anything with them.
         net.kick(&a.handle);
         net.kick(&b.handle);
         let ends = [a, b];
         let mut effects =
-            Effects { link, rng, ends, drop_data, answers_lost, recorded, split: *split };
+            Effects { link, rng, ends, drop_data, answers_lost, recorded, geometry: *geometry };
         net.run_now(&mut effects);
         for (side, end) in [(Side::A, &mut self.a), (Side::B, &mut self.b)] {
             let host = self.net.host(end.handle.host);
@@ -378,7 +378,7 @@ struct Effects<'p> {
     drop_data: &'p Option<Loses>,
     answers_lost: &'p mut u32,
     recorded: &'p mut Option<Vec<(Side, u8, Vec<u8>)>>,
-    split: ImmediateSplit,
+    geometry: Geometry,
 }
 
 impl Wire for Effects<'_> {
@@ -391,7 +391,8 @@ impl Wire for Effects<'_> {
         }
         let link = *self.link;
         let end = &mut *self.ends[from.host];
-        let is_data = matches!(parse(&bytes), Ok(Packet::Data(..)));
+        let seal = self.geometry.seal();
+        let is_data = matches!(seal.parse(&bytes), Ok(Packet::Data(..)));
         end.data_packets += u64::from(is_data);
         end.control_packets += u64::from(!is_data);
         let mut leaves_ns = now_ns;
@@ -402,8 +403,8 @@ impl Wire for Effects<'_> {
         }
         if side == Side::A
             && let Some(loses) = &self.drop_data
-            && let Ok(Packet::Data(header, _)) = parse(&bytes)
-            && loses(self.split.unpack(header.immediate).packet)
+            && let Ok(Packet::Data(header, _)) = seal.parse(&bytes)
+            && loses(self.geometry.split().unpack(header.immediate).packet)
         {
             return;
         }
@@ -451,12 +452,14 @@ impl Effects<'_> {
     }
 }
 
-/// A whole data packet with its trailer.
+/// A whole data packet, with the trailer that is usual.
 pub fn data_packet(header: &DataHeader, payload: &[u8]) -> Vec<u8> {
+    // The header may announce another payload.
     let mut headers = vec![0; header.header_bytes()];
     header.emit(&mut headers);
     let pad = &[0; 3][..pad_bytes(payload.len())];
-    let trailer = header.trailer(&[&headers, payload, pad]);
+    let mut trailer = vec![0; Seal::default().bytes()];
+    Seal::default().emit_trailer(header, &[&headers, payload, pad], &mut trailer);
     [&headers, payload, pad, &trailer].concat()
 }
 

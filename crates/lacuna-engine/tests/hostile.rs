@@ -40,7 +40,7 @@ fn config(generations: u8, channels: u8) -> PairConfig {
             split: ImmediateSplit::new(3, 21, 8).unwrap(),
             max_message_bytes: 8 << 10,
             code: None,
-            interleave: 1,
+            ..GeometryConfig::default()
         },
         ..PairConfig::default()
     }

@@ -13,7 +13,7 @@ use lacuna_place::discard::Discard;
 use lacuna_place::geometry::GeometryConfig;
 use lacuna_proto::modes::Mode;
 use lacuna_proto::modes::sr;
-use lacuna_wire::{DATA_OVERHEAD_BYTES, ImmediateSplit};
+use lacuna_wire::{ImmediateSplit, Seal};
 
 fn one_message(pair: &mut Pair, len: usize) -> u64 {
     common::one_message(pair, len, 0, None)
@@ -397,7 +397,8 @@ fn more_on_its_way_than_an_acknowledgement_describes_is_repaired_as_soon() {
         assert!(pair.run_until(60 * SECOND, |pair| pair.status(Side::A, id).outcome.is_some()));
         let took_ns = pair.now_ns - start_ns;
         assert!(pair.close(Side::B, posted) == data);
-        let sending_ns = (len as u64 / 1024) * (1024 + DATA_OVERHEAD_BYTES as u64 + 28) * 8;
+        let sending_ns =
+            (len as u64 / 1024) * (1024 + Seal::default().overhead_bytes(false) as u64 + 28) * 8;
         let more_percent = (took_ns - sending_ns) * 100 / RTT;
         // One round trip in any case, one for a loss at the end, and half for one again.
         println!("{mode}: {more_percent} % of a round trip");

@@ -42,7 +42,7 @@ use crate::receive::{Placed, Position, Receive};
 use crate::summary::BurstSummary;
 use crate::table::RecvTable;
 use current::Current;
-use lacuna_wire::{DataHeader, ImmediateSplit, PacketError, psn};
+use lacuna_wire::{DataHeader, ImmediateSplit, PacketError, Seal, psn};
 use std::ops::Range;
 
 /// The most by which a packet that placed nothing may move the highest sequence number on: more than
@@ -55,6 +55,7 @@ pub struct BurstPlacer<'w> {
     table: &'w RecvTable,
     split: ImmediateSplit,
     mtu_bytes: u32,
+    seal: Seal,
     channel: u8,
     next_psn: &'w mut u64,
     /// Packets of the current message that are known to belong to the channel.
@@ -100,6 +101,7 @@ impl<'w> BurstPlacer<'w> {
             table,
             split: geometry.split(),
             mtu_bytes: geometry.mtu_bytes(),
+            seal: geometry.seal(),
             channel,
             summary,
             next_psn,
@@ -108,6 +110,12 @@ impl<'w> BurstPlacer<'w> {
             repairs,
             pieces,
         }
+    }
+
+    /// How the packets are sealed.
+    #[inline]
+    pub fn seal(&self) -> Seal {
+        self.seal
     }
 
     /// Places one packet whose trailer was found good, as far as that tells without the key.
@@ -129,7 +137,7 @@ impl<'w> BurstPlacer<'w> {
     /// speaks against it, nothing is left of it there.
     ///
     /// # Errors
-    /// When the trailer does not match ([`DataHeader::check`]).
+    /// When the trailer does not match ([`Seal::check`]).
     #[inline]
     pub fn check_and_place(
         &mut self,
@@ -138,15 +146,21 @@ impl<'w> BurstPlacer<'w> {
         payload: &[u8],
         marked: bool,
     ) -> Result<(), PacketError> {
-        let rkey = self.table.rkey();
+        let (rkey, seal) = (self.table.rkey(), self.seal);
         let mut key = Ok(rkey);
         let mut write = |receive: &Receive, offset| {
-            key = header.check_while(packet, |sum, headers, payload| {
-                // SAFETY: `place_plain`'s promise.
-                unsafe { receive.write_summed(offset, sum, headers, payload) };
+            let mut is_written = false;
+            key = seal.check_while(header, packet, |sum, headers, payload| {
+                is_written = true;
+                match sum {
+                    // SAFETY: `place_plain`'s promise.
+                    Some(sum) => unsafe { receive.write_summed(offset, sum, headers, payload) },
+                    // SAFETY: the same.
+                    None => unsafe { receive.write(offset, payload) },
+                }
             });
             let is_good = key == Ok(rkey);
-            if !is_good {
+            if !is_good && is_written {
                 // SAFETY: `place_plain`'s promise.
                 unsafe { receive.clear(offset, payload.len()) };
             }
@@ -173,7 +187,7 @@ impl<'w> BurstPlacer<'w> {
             }
         }
         let mut header = *header;
-        header.check(packet)?;
+        seal.check(&mut header, packet)?;
         self.place_any(&header, payload, marked);
         Ok(())
     }

@@ -21,7 +21,7 @@
 
 use crate::parity::{Layout, data_packets_limit};
 use lacuna_code::Code;
-use lacuna_wire::{CHANNELS_MAX, DATA_OVERHEAD_BYTES_MAX, GENERATIONS_MAX, ImmediateSplit};
+use lacuna_wire::{CHANNELS_MAX, DATA_HEADER_BYTES_MAX, GENERATIONS_MAX, ImmediateSplit, Seal};
 use std::ops::Range;
 
 /// What a queue pair is asked to use; [`Geometry::new`] checks it.
@@ -48,6 +48,8 @@ pub struct GeometryConfig {
     /// Blocks of the code that take a submessage's chunks in turn: losses in a row
     /// hit as many of them. 0 is taken for 1.
     pub interleave: u32,
+    /// How packets are sealed.
+    pub seal: Seal,
 }
 
 impl GeometryConfig {
@@ -59,7 +61,8 @@ impl GeometryConfig {
 
 impl Default for GeometryConfig {
     /// 4 KiB packets and 64 KiB chunks, as in the paper's evaluation (figures
-    /// 11, 14, 16), one channel, 4 generations (3.3.2), the 10 + 18 + 4 split.
+    /// 11, 14, 16), one channel, 4 generations (3.3.2), the 10 + 18 + 4 split,
+    /// the seal between plain sockets.
     fn default() -> Self {
         Self {
             mtu_bytes: 4096,
@@ -71,6 +74,7 @@ impl Default for GeometryConfig {
             max_message_bytes: 0,
             code: None,
             interleave: 1,
+            seal: Seal::default(),
         }
     }
 }
@@ -142,8 +146,8 @@ pub enum GeometryError {
 
 /// Smallest payload of a full packet (the smallest MTU of the SDR API).
 pub const MTU_BYTES_MIN: u32 = 64;
-/// Largest payload of a full packet: a UDP datagram holds 65,507 bytes over IPv4.
-pub const MTU_BYTES_MAX: u32 = (65_507 - DATA_OVERHEAD_BYTES_MAX as u32) / 4 * 4;
+/// Largest payload of a full packet, whatever its seal: a UDP datagram holds 65,507 bytes over IPv4.
+pub const MTU_BYTES_MAX: u32 = (65_507 - (DATA_HEADER_BYTES_MAX + Seal::BYTES_MAX) as u32) / 4 * 4;
 
 /// Checked [`GeometryConfig`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -291,6 +295,18 @@ impl Geometry {
     #[inline]
     pub fn split(&self) -> ImmediateSplit {
         self.config.split
+    }
+
+    /// How packets are sealed.
+    #[inline]
+    pub fn seal(&self) -> Seal {
+        self.config.seal
+    }
+
+    /// Bytes of a data packet that are neither payload nor pad, with an address or without.
+    #[inline]
+    pub fn overhead_bytes(&self, has_address: bool) -> u32 {
+        self.config.seal.overhead_bytes(has_address) as u32
     }
 
     /// Message slots: the distance after which a message number uses the same slot.

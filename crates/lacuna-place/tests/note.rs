@@ -32,7 +32,7 @@ fn geometry(channels: u8, chunk_packets: u32, code: Option<Code>) -> Geometry {
         split: ImmediateSplit::new(2, 22, 8).unwrap(),
         max_message_bytes: 32 * MTU,
         code,
-        interleave: 1,
+        ..GeometryConfig::default()
     })
     .unwrap()
 }

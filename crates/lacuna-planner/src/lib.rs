@@ -48,9 +48,11 @@ pub use plan::{
     Recommended, fibre_rtt_s, recommend,
 };
 
+use lacuna_wire::Seal;
+
 /// Bytes of a data packet on the link that are not payload: the transport's headers and trailer, and those of
 /// IPv4 and UDP below. Parity has 16 more, a hundredth of a packet, that the model does not know.
-const OVERHEAD_BYTES: u64 = lacuna_wire::DATA_OVERHEAD_BYTES as u64 + 20 + 8;
+const OVERHEAD_BYTES: u64 = Seal::Crc32c.overhead_bytes(false) as u64 + 20 + 8;
 
 /// Standard deviations of a normal variable that 99 % lie within.
 const Z_99: f64 = 2.575_829_303_548_901;

@@ -42,7 +42,7 @@ pub const HEADER_BYTES: usize = 20;
 /// Of a probe: the header, its number, and when it was sent.
 pub const PROBE_HEADER_BYTES: usize = HEADER_BYTES + 4 + 8;
 /// Behind every packet.
-pub const TRAILER_BYTES: usize = lacuna_wire::TRAILER_BYTES;
+pub const TRAILER_BYTES: usize = lacuna_wire::Seal::Crc32c.bytes();
 /// The answer to a probe: the same numbers, and how long the probe was.
 pub const ECHO_BYTES: usize = PROBE_HEADER_BYTES + 4 + TRAILER_BYTES;
 /// Every packet of the exchange around the probes. It has to pass wherever IPv4 does: the smallest

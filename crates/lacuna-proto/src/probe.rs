@@ -14,11 +14,13 @@
 
 use crate::sounding::Sounding;
 use lacuna_path::rtt::RttEstimator;
-use lacuna_wire::{
-    ControlBody, ControlHeader, ControlWriter, DATA_OVERHEAD_BYTES_MAX, Frame, Probe, ProbeReply,
-    Qpn,
-};
+use lacuna_wire::{ControlBody, ControlHeader, ControlWriter, Frame, Probe, ProbeReply, Qpn, Seal};
 use std::collections::VecDeque;
+
+/// The seal of all packets until both ends have agreed on another.
+const SEAL: Seal = Seal::Crc32c;
+/// Bytes that the largest packets have beside their payload.
+const DATA_OVERHEAD_BYTES_MAX: usize = SEAL.overhead_bytes_max();
 
 /// Payload sizes tried, largest first: 4 KiB (the paper's, on jumbo frames and
 /// loopback), then what fits Ethernet's 1500 bytes over IPv4 and over IPv6,
@@ -224,7 +226,7 @@ impl Prober {
             qkey: self.peer.1,
             source: Qpn::new(self.local.0, channel, 0),
         };
-        writer.start(&header, self.sequence);
+        writer.start(&header, self.sequence, SEAL);
     }
 
     /// When to poll again.

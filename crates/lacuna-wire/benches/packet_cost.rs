@@ -12,7 +12,7 @@ use std::{
 };
 
 use lacuna_wire::{
-    DATA_HEADER_BYTES, DataHeader, Packet, Qpn, check_crc32c, crc32c, icrc_ipv4, pad_bytes, parse,
+    DATA_HEADER_BYTES, DataHeader, Packet, Qpn, Seal, check_crc32c, crc32c, icrc_ipv4, parse,
     parse_checked,
 };
 
@@ -87,9 +87,7 @@ fn header(length: usize) -> DataHeader {
 }
 
 fn packet(header: &DataHeader, length: usize) -> Vec<u8> {
-    let mut packet = emit(header).to_vec();
-    packet.resize(DATA_HEADER_BYTES + length, 0x5a);
-    packet.resize(packet.len() + pad_bytes(length), 0);
-    packet.extend(header.trailer(&[&packet]));
+    let mut packet = vec![0; Seal::Crc32c.packet_bytes(header)];
+    Seal::Crc32c.emit_packet(header, &mut packet, &vec![0x5a; length]);
     packet
 }

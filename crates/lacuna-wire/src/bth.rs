@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use crate::{PSN_MASK, PacketError, Qpn, TRAILER_BYTES};
+use crate::{PSN_MASK, PacketError, Qpn};
 
 pub(crate) const BYTES: usize = 12;
 /// The only partition Lacuna speaks in: the default one, full member.
@@ -103,16 +103,17 @@ pub(crate) fn set_pad(bth: &mut Bytes, pad: usize) {
 }
 
 /// Cuts a packet into its headers, of `HEADER` bytes from the BTH on, and its payload without
-/// pad and trailer.
+/// pad and trailer. Always inlined: for most packets the trailer's length is a constant.
 ///
 /// The pad count is subtracted with care: it comes from the peer and may exceed what is there (a
 /// short packet that announces a pad has underflowed the payload length of other stacks).
 /// What the pad bytes hold is not looked at, as in those stacks: the trailer covers them.
-#[inline]
+#[inline(always)]
 pub(crate) fn split<const HEADER: usize>(
     packet: &[u8],
+    trailer_bytes: usize,
 ) -> Result<(&[u8; HEADER], &[u8]), PacketError> {
-    let needed = HEADER + TRAILER_BYTES;
+    let needed = HEADER + trailer_bytes;
     let found = packet.len();
     let (Some(padded), Some((header, rest))) =
         (found.checked_sub(needed), packet.split_first_chunk::<HEADER>())

@@ -16,7 +16,7 @@
 //! network card needs no RETH: without it a packet of 1,500 bytes carries 1.1 % more. Of what the
 //! RETH says, the address follows from the immediate and the length from the datagram; the remote
 //! key, which strangers cannot guess, is laid over the trailer by exclusive or and comes out of the
-//! receiver's checksum ([`DataHeader::check`]). A damaged packet has a wrong key then.
+//! receiver's checksum ([`Seal::check`](crate::Seal::check)). A damaged packet has a wrong key then.
 //!
 //! Where the path has become too narrow for whole packets, a packet goes in *pieces*: Writes with
 //! the packet's immediate, each with a part of its payload. The RETH's length then counts what is
@@ -24,19 +24,14 @@
 //! (InfiniBand volume 1, section 9.4.3), so a receiver knows the place of each piece in its packet.
 
 use crate::{
-    Crc32c, PacketError, Qpn, TRAILER_BYTES,
+    PacketError, Qpn,
     bth::{self, PAD_MAX},
-    seal::split,
 };
 
 /// Bytes of BTH and ImmDt.
 pub const DATA_HEADER_BYTES: usize = 16;
 /// Bytes of BTH, RETH and ImmDt.
 pub const DATA_HEADER_BYTES_MAX: usize = 32;
-/// Bytes of a data packet that goes where its immediate says, without payload and pad.
-pub const DATA_OVERHEAD_BYTES: usize = DATA_HEADER_BYTES + TRAILER_BYTES;
-/// The same of a packet with an address of its own.
-pub const DATA_OVERHEAD_BYTES_MAX: usize = DATA_HEADER_BYTES_MAX + TRAILER_BYTES;
 
 mod field {
     use std::ops::Range;
@@ -73,7 +68,7 @@ pub struct DataHeader {
     /// Where in the key's address space the payload goes; without one, to the place of the
     /// packet that the immediate names.
     pub address: Option<u64>,
-    /// The remote key. Of a packet without an address, [`check`](Self::check) finds it.
+    /// The remote key. Of a packet without an address, [`Seal::check`](crate::Seal::check) finds it.
     pub rkey: u32,
     /// Bytes of payload.
     pub length: u32,
@@ -125,99 +120,14 @@ impl DataHeader {
         }
     }
 
-    /// The trailer of the packet whose headers, payload and pad are given in order.
-    #[inline]
-    #[must_use]
-    pub fn trailer(&self, pieces: &[&[u8]]) -> [u8; TRAILER_BYTES] {
-        let mut sum = Crc32c::new();
-        pieces.iter().for_each(|piece| sum.update(piece));
-        self.seal(sum)
-    }
-
-    /// Writes the whole packet, and reads the payload once.
-    ///
-    /// # Panics
-    /// If `out` is not as long as the packet, or the payload not as long as
-    /// [`length`](Self::length) says.
-    #[inline]
-    pub fn emit_packet(&self, out: &mut [u8], payload: &[u8]) {
-        assert_eq!(payload.len(), self.length as usize, "the header announces its payload");
-        let (out, trailer) = out.split_last_chunk_mut().expect("there is room for the trailer");
-        let (headers, behind) = out.split_at_mut(self.header_bytes());
-        let (place, pad) = behind.split_at_mut(payload.len());
-        self.emit(headers);
-        let mut sum = Crc32c::new();
-        sum.copy(headers, payload, place);
-        assert_eq!(pad.len(), pad_bytes(payload.len()), "a packet ends behind its trailer");
-        if !pad.is_empty() {
-            pad.fill(0);
-            sum.update(pad);
-        }
-        *trailer = self.seal(sum);
-    }
-
-    /// The trailer, by the sum of what it covers.
-    #[inline]
-    fn seal(&self, sum: Crc32c) -> [u8; TRAILER_BYTES] {
-        let key = if self.address.is_some() { 0 } else { self.rkey };
-        (sum.value() ^ key).to_le_bytes()
-    }
-
-    /// Checks the trailer of the whole packet that this was read from. One without an address has
-    /// its key from there: of a damaged packet that is a wrong one.
-    ///
-    /// # Errors
-    /// When the trailer of a packet with an address does not match the bytes before it, or there
-    /// is no trailer.
-    #[inline]
-    pub fn check(&mut self, packet: &[u8]) -> Result<(), PacketError> {
-        let (covered, found) = split(packet)?;
-        self.rkey = self.judge(lacuna_crc::crc32c(covered), found)?;
-        Ok(())
-    }
-
-    /// The same, while `take` reads headers and payload: it takes all of both into the sum, in order
-    /// and once. Returns the remote key.
-    ///
-    /// # Errors
-    /// Those of [`check`](Self::check), and if the packet is none that this was read from.
-    #[inline]
-    pub fn check_while(
-        &self,
-        packet: &[u8],
-        take: impl FnOnce(&mut Crc32c, &[u8], &[u8]),
-    ) -> Result<u32, PacketError> {
-        let (covered, found) = split(packet)?;
-        let (headers, length) = (self.header_bytes(), self.length as usize);
-        let Some((headers, behind)) = covered.split_at_checked(headers) else {
-            return Err(PacketError::TooShort { needed: headers, found: covered.len() });
-        };
-        let Some((payload, pad)) = behind.split_at_checked(length) else {
-            return Err(PacketError::Length { announced: self.length, found: behind.len() });
-        };
-        let mut sum = Crc32c::new();
-        take(&mut sum, headers, payload);
-        if !pad.is_empty() {
-            sum.update(pad);
-        }
-        self.judge(sum.value(), found)
-    }
-
-    /// The remote key, by the sum of what a trailer covers and the trailer.
-    #[inline]
-    fn judge(&self, expected: u32, found: u32) -> Result<u32, PacketError> {
-        match self.address {
-            Some(_) if expected != found => Err(PacketError::Trailer { expected, found }),
-            Some(_) => Ok(self.rkey),
-            None => Ok(expected ^ found),
-        }
-    }
-
     /// Reads a Write whose opcode, version and partition key were found to be right. Always
     /// inlined for the sake of [`parse_data`](crate::parse_data), as is the next.
     #[inline(always)]
-    pub(crate) fn parse_write(packet: &[u8]) -> Result<(Self, &[u8]), PacketError> {
-        let (header, payload) = bth::split::<DATA_HEADER_BYTES_MAX>(packet)?;
+    pub(crate) fn parse_write(
+        packet: &[u8],
+        trailer_bytes: usize,
+    ) -> Result<(Self, &[u8]), PacketError> {
+        let (header, payload) = bth::split::<DATA_HEADER_BYTES_MAX>(packet, trailer_bytes)?;
         let left = bth::word(header, field::LENGTH);
         let Some(behind) = left.checked_sub(payload.len() as u32) else {
             return Err(PacketError::Length { announced: left, found: payload.len() });
@@ -235,8 +145,11 @@ impl DataHeader {
 
     /// The same of a Send.
     #[inline(always)]
-    pub(crate) fn parse_send(packet: &[u8]) -> Result<(Self, &[u8]), PacketError> {
-        let (header, payload) = bth::split::<DATA_HEADER_BYTES>(packet)?;
+    pub(crate) fn parse_send(
+        packet: &[u8],
+        trailer_bytes: usize,
+    ) -> Result<(Self, &[u8]), PacketError> {
+        let (header, payload) = bth::split::<DATA_HEADER_BYTES>(packet, trailer_bytes)?;
         let read = Self {
             immediate: bth::word(header, field::IMMEDIATE_OF_SEND),
             ..Self::of_bth(header.first_chunk().expect("a BTH opens the headers"), payload)
@@ -268,6 +181,9 @@ fn first<const N: usize>(out: &mut [u8]) -> &mut [u8; N] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Seal;
+
+    const SEAL: Seal = Seal::Crc32c;
 
     const HEADER: DataHeader = DataHeader {
         dest: Qpn::from_bits(0x12_3456),
@@ -288,9 +204,17 @@ mod tests {
         0x00, 0x00, 0x00, 0x05, 0x55, 0x66, 0x77, 0x88, // ImmDt
     ];
 
+    fn parse_write(packet: &[u8]) -> Result<(DataHeader, &[u8]), PacketError> {
+        DataHeader::parse_write(packet, SEAL.bytes())
+    }
+
+    fn parse_send(packet: &[u8]) -> Result<(DataHeader, &[u8]), PacketError> {
+        DataHeader::parse_send(packet, SEAL.bytes())
+    }
+
     fn packet(length: usize) -> Vec<u8> {
         let mut packet = BYTES.to_vec();
-        packet.resize(DATA_OVERHEAD_BYTES_MAX + length, 0);
+        packet.resize(SEAL.overhead_bytes_max() + length, 0);
         packet
     }
 
@@ -305,31 +229,7 @@ mod tests {
     fn parse_separates_payload_from_pad() {
         let mut packet = packet(8);
         packet[DATA_HEADER_BYTES_MAX..][..8].copy_from_slice(&[1, 2, 3, 4, 5, 0, 0, 0]);
-        assert_eq!(DataHeader::parse_write(&packet), Ok((HEADER, &[1, 2, 3, 4, 5][..])));
-    }
-
-    #[test]
-    fn a_packet_in_one_go_is_the_same_as_in_parts() {
-        let payload: Vec<u8> = (0..9000u32).map(|i| ((i * 7) >> 3) as u8).collect();
-        for length in [0, 1, 4, 63, 1000, 1400, 8999] {
-            for header in [HEADER, SEND].map(|header| DataHeader { length, ..header }) {
-                let payload = &payload[..length as usize];
-                let (head, pad) = (header.header_bytes(), pad_bytes(payload.len()));
-                let mut parts = vec![0; head];
-                header.emit(&mut parts);
-                let trailer = header.trailer(&[&parts, payload, &[0; PAD_MAX][..pad]]);
-                let parts = [&parts, payload, &[0; PAD_MAX][..pad], &trailer].concat();
-                let mut whole = vec![0xa5; parts.len()];
-                header.emit_packet(&mut whole, payload);
-                assert_eq!(whole, parts, "{length} bytes");
-            }
-        }
-    }
-
-    #[test]
-    #[should_panic(expected = "ends behind its trailer")]
-    fn a_packet_has_no_more_room_than_it_needs() {
-        HEADER.emit_packet(&mut [0; DATA_OVERHEAD_BYTES_MAX + 12], &[0; 5]);
+        assert_eq!(parse_write(&packet), Ok((HEADER, &[1, 2, 3, 4, 5][..])));
     }
 
     #[test]
@@ -338,7 +238,7 @@ mod tests {
         packet[1] |= 0x40; // MigReq
         packet[4] = 0xff; // FECN, BECN, reserved
         packet[8] = 0x7f; // reserved
-        assert_eq!(DataHeader::parse_write(&packet).map(|(header, _)| header), Ok(HEADER));
+        assert_eq!(parse_write(&packet).map(|(header, _)| header), Ok(HEADER));
     }
 
     #[test]
@@ -347,24 +247,18 @@ mod tests {
         let mut packet = packet(8);
         header.emit(&mut packet);
         assert_eq!(packet[8], 0x80);
-        assert_eq!(DataHeader::parse_write(&packet).map(|(header, _)| header), Ok(header));
+        assert_eq!(parse_write(&packet).map(|(header, _)| header), Ok(header));
     }
 
     #[test]
     fn lengths_that_disagree_are_rejected_with_both() {
         assert_eq!(
-            DataHeader::parse_write(&packet(0)[..35]),
+            parse_write(&packet(0)[..35]),
             Err(PacketError::TooShort { needed: 36, found: 35 })
         );
-        assert_eq!(DataHeader::parse_write(&packet(5)), Err(PacketError::Unaligned { found: 41 }));
-        assert_eq!(
-            DataHeader::parse_write(&packet(0)),
-            Err(PacketError::Pad { announced: 3, room: 0 })
-        );
-        assert_eq!(
-            DataHeader::parse_write(&packet(12)),
-            Err(PacketError::Length { announced: 5, found: 9 })
-        );
+        assert_eq!(parse_write(&packet(5)), Err(PacketError::Unaligned { found: 41 }));
+        assert_eq!(parse_write(&packet(0)), Err(PacketError::Pad { announced: 3, room: 0 }));
+        assert_eq!(parse_write(&packet(12)), Err(PacketError::Length { announced: 5, found: 9 }));
     }
 
     const SEND: DataHeader = DataHeader { address: None, ..HEADER };
@@ -376,54 +270,20 @@ mod tests {
     ];
 
     #[test]
-    fn without_an_address_the_key_is_in_the_trailer() {
-        let mut packet = [0xa5; DATA_HEADER_BYTES].to_vec();
-        SEND.emit(&mut packet);
-        assert_eq!(packet, SEND_BYTES);
-        packet.extend([1, 2, 3, 4, 5, 0, 0, 0]);
-        packet.extend(SEND.trailer(&[&packet]));
-        let (mut header, payload) = DataHeader::parse_send(&packet).unwrap();
-        assert_eq!(payload, [1, 2, 3, 4, 5]);
-        assert_eq!(header.check(&packet), Ok(()));
-        assert_eq!(header, SEND);
-        packet[20] ^= 0x10;
-        assert_eq!(header.check(&packet), Ok(()));
-        assert_ne!(header.rkey, SEND.rkey);
-        // No key is laid over the trailer of who knows none.
-        let plain = DataHeader { rkey: 0, ..SEND };
-        packet.truncate(packet.len() - TRAILER_BYTES);
-        packet.extend(plain.trailer(&[&packet]));
-        assert_eq!(header.check(&packet), Ok(()));
-        assert_eq!(header.rkey, 0);
-    }
-
-    #[test]
-    fn a_write_is_checked_against_its_trailer() {
-        let mut packet = packet(8);
-        let end = packet.len() - TRAILER_BYTES;
-        let trailer = HEADER.trailer(&[&packet[..end]]);
-        packet[end..].copy_from_slice(&trailer);
-        let mut header = HEADER;
-        assert_eq!(header.check(&packet), Ok(()));
-        assert_eq!(header, HEADER);
-        packet[0] ^= 1;
-        assert!(matches!(header.check(&packet), Err(PacketError::Trailer { .. })));
+    fn a_send_has_no_reth() {
+        let mut out = [0xa5; DATA_HEADER_BYTES];
+        SEND.emit(&mut out);
+        assert_eq!(out, SEND_BYTES);
     }
 
     #[test]
     fn a_send_says_nothing_of_its_length() {
-        assert_eq!(
-            DataHeader::parse_send(&[0; 19]),
-            Err(PacketError::TooShort { needed: 20, found: 19 })
-        );
+        assert_eq!(parse_send(&[0; 19]), Err(PacketError::TooShort { needed: 20, found: 19 }));
         let mut packet = SEND_BYTES.to_vec();
-        packet.resize(DATA_OVERHEAD_BYTES, 0);
-        assert_eq!(
-            DataHeader::parse_send(&packet),
-            Err(PacketError::Pad { announced: 3, room: 0 })
-        );
-        packet.resize(DATA_OVERHEAD_BYTES + 100, 0);
-        assert_eq!(DataHeader::parse_send(&packet).unwrap().0.length, 97);
+        packet.resize(SEAL.overhead_bytes(false), 0);
+        assert_eq!(parse_send(&packet), Err(PacketError::Pad { announced: 3, room: 0 }));
+        packet.resize(SEAL.overhead_bytes(false) + 100, 0);
+        assert_eq!(parse_send(&packet).unwrap().0.length, 97);
     }
 
     #[test]

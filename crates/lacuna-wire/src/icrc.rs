@@ -17,7 +17,8 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-use crate::TRAILER_BYTES;
+/// Bytes of the ICRC.
+pub const ICRC_BYTES: usize = 4;
 
 mod field {
     use std::ops::Range;
@@ -47,7 +48,7 @@ const MASKED_BYTES_MAX: usize = ROUTE_HEADER_BYTES + 40 + 8 + field::BTH_VARIANT
 /// The ICRC of an IPv4 packet. `ip` and `udp` are the headers as sent, without IP options;
 /// `pieces` are the bytes from the BTH to the pad, in order.
 #[must_use]
-pub fn icrc_ipv4(ip: &[u8; 20], udp: &[u8; 8], pieces: &[&[u8]]) -> [u8; TRAILER_BYTES] {
+pub fn icrc_ipv4(ip: &[u8; 20], udp: &[u8; 8], pieces: &[&[u8]]) -> [u8; ICRC_BYTES] {
     let mut ip = *ip;
     ip[field::ipv4::TYPE_OF_SERVICE] = 0xff;
     ip[field::ipv4::TIME_TO_LIVE] = 0xff;
@@ -58,7 +59,7 @@ pub fn icrc_ipv4(ip: &[u8; 20], udp: &[u8; 8], pieces: &[&[u8]]) -> [u8; TRAILER
 /// The ICRC of an IPv6 packet. `ip` and `udp` are the headers as sent, without extension headers;
 /// `pieces` are the bytes from the BTH to the pad, in order.
 #[must_use]
-pub fn icrc_ipv6(ip: &[u8; 40], udp: &[u8; 8], pieces: &[&[u8]]) -> [u8; TRAILER_BYTES] {
+pub fn icrc_ipv6(ip: &[u8; 40], udp: &[u8; 8], pieces: &[&[u8]]) -> [u8; ICRC_BYTES] {
     let mut ip = *ip;
     ip[field::ipv6::VERSION_AND_CLASS] |= 0x0f;
     ip[field::ipv6::CLASS_AND_FLOW].fill(0xff);
@@ -66,7 +67,7 @@ pub fn icrc_ipv6(ip: &[u8; 40], udp: &[u8; 8], pieces: &[&[u8]]) -> [u8; TRAILER
     icrc(&ip, udp, pieces)
 }
 
-fn icrc(masked_ip: &[u8], udp: &[u8; 8], pieces: &[&[u8]]) -> [u8; TRAILER_BYTES] {
+fn icrc(masked_ip: &[u8], udp: &[u8; 8], pieces: &[&[u8]]) -> [u8; ICRC_BYTES] {
     // Everything that is masked goes into one buffer first: short updates are the slow ones.
     let mut masked = [0xff; MASKED_BYTES_MAX];
     let mut end = ROUTE_HEADER_BYTES;

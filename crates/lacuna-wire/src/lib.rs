@@ -9,14 +9,15 @@
 //! | `frame` | the control frames, one file each |
 //! | `packet`, `reject` | which of the two a datagram is, and why it is neither |
 //! | `psn` | packet sequence numbers: 24 bits here, 64 bits above |
-//! | `seal`, `icrc` | the last four bytes: CRC32C between plain sockets, ICRC towards RoCE |
+//! | `seal` | the trailer: what its length is, how it is made and judged |
+//! | `icrc` | the trailer of RoCE, over headers that only a datapath knows |
 //! | `info` | the queue pair's description that is exchanged before the first packet |
 //!
 //! All packets are RoCEv2 bit for bit, so that captures decode in Wireshark and a real RDMA NIC
 //! can be the other end, of Writes. A datagram passes three gates, each of its own cost and its own error:
 //!
 //! 1. [`parse`] judges the layout in a few nanoseconds and borrows the payload;
-//! 2. [`DataHeader::check`], [`check_crc32c`] (or the ICRC) judge every byte ([`parse_checked`]: both).
+//! 2. the [`Seal`] judges every byte ([`parse_checked`]: both).
 //!    Of a Send it is the remote key that is found so: damage makes it another, refused above;
 //! 3. [`ControlBody`] judges the frames, of control packets only.
 //!
@@ -45,26 +46,22 @@ mod reject;
 mod seal;
 
 pub use control::{
-    CONTROL_HEADER_BYTES, CONTROL_OVERHEAD_BYTES, CONTROL_VERSION, ControlBody, ControlHeader,
-    ControlWriter, FrameIter,
+    CONTROL_HEADER_BYTES, CONTROL_VERSION, ControlBody, ControlHeader, ControlWriter, FrameIter,
 };
-pub use data::{
-    DATA_HEADER_BYTES, DATA_HEADER_BYTES_MAX, DATA_OVERHEAD_BYTES, DATA_OVERHEAD_BYTES_MAX,
-    DataHeader, pad_bytes,
-};
+pub use data::{DATA_HEADER_BYTES, DATA_HEADER_BYTES_MAX, DataHeader, pad_bytes};
 pub use frame::{
     Ack, Cancel, CancelReason, ChannelReport, Entry, FRAME_HEADER_BYTES, Flush, FlushMark, Frame,
     FrameError, FrameKind, List, ListIter, Probe, ProbeReply, Receives, Report, Run, RunList,
     U64List,
 };
-pub use icrc::{icrc_ipv4, icrc_ipv6};
+pub use icrc::{ICRC_BYTES, icrc_ipv4, icrc_ipv6};
 pub use immediate::{ImmediateFields, ImmediateSplit, SplitError};
 pub use info::{CodeInfo, InfoError, InfoField, QpInfo, ReportsInfo};
 pub use lacuna_crc::Crc32c;
-pub use packet::{Packet, parse, parse_checked, parse_data};
+pub use packet::{Packet, destination, parse, parse_checked, parse_data};
 pub use qpn::{CHANNELS_MAX, GENERATIONS_MAX, Qpn};
 pub use reject::{PacketError, RejectKind};
-pub use seal::{TRAILER_BYTES, check_crc32c, crc32c};
+pub use seal::{SEALS, Seal, SealEntry, check_crc32c, crc32c};
 
 /// Sequence numbers of packets are 24 bits wide, as in the BTH.
 pub(crate) const PSN_MASK: u32 = (1 << psn::BITS) - 1;

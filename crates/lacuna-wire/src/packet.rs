@@ -7,12 +7,12 @@
 //! is not checked here: how depends on the path, and over 4 KiB it costs some fifteen times as much
 //! (`cargo bench -p lacuna-wire`).
 
-use crate::{ControlHeader, DataHeader, PacketError, TRAILER_BYTES, bth, check_crc32c};
+use crate::{ControlHeader, DataHeader, PacketError, Qpn, Seal, bth};
 
 /// A packet whose layout is sound. The trailer has yet to be checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Packet<'a> {
-    /// Headers and payload, without the pad; see [`DataHeader::check`].
+    /// Headers and payload, without the pad; see [`Seal::check`].
     Data(DataHeader, &'a [u8]),
     /// Headers and body, without the pad; see [`ControlBody`](crate::ControlBody).
     Control(ControlHeader, &'a [u8]),
@@ -22,43 +22,30 @@ const WRITE: u32 = bth::accepted(bth::OPCODE_WRITE);
 const SEND: u32 = bth::accepted(bth::OPCODE_SEND);
 const CONTROL: u32 = bth::accepted(bth::OPCODE_CONTROL);
 
-/// Reads the layout of a datagram, from the BTH to the trailer.
+/// The seal whose trailers the functions below take for granted. It is the one that all ends know,
+/// and the most used: its length is a constant in the loop over packets.
+const COMMON: Seal = Seal::Crc32c;
+
+/// [`Seal::parse`] of a packet that is sealed by CRC32C.
 ///
 /// # Errors
-/// When the datagram is too short, is neither a data nor a control packet, or when its lengths
-/// disagree. It does not say whether the trailer matches.
+/// Those of [`Seal::parse`].
 #[inline]
 pub fn parse(packet: &[u8]) -> Result<Packet<'_>, PacketError> {
-    let Some(bth) = packet.first_chunk() else {
-        return Err(PacketError::TooShort {
-            needed: bth::BYTES + TRAILER_BYTES,
-            found: packet.len(),
-        });
-    };
-    match bth::first(bth) {
-        SEND => DataHeader::parse_send(packet).map(|(header, data)| Packet::Data(header, data)),
-        WRITE => DataHeader::parse_write(packet).map(|(header, data)| Packet::Data(header, data)),
-        CONTROL => ControlHeader::parse(packet).map(|(header, body)| Packet::Control(header, body)),
-        _ => Err(bth::reason(bth)),
-    }
+    COMMON.parse(packet)
 }
 
-/// The same, and checks the trailer; of a Send it reads the remote key from there, which damage
-/// makes another: whoever knows the key refuses it.
+/// [`Seal::parse_checked`] of a packet that is sealed by CRC32C.
 ///
 /// # Errors
-/// Also when a control packet, or a data packet with an address, does not match its trailer.
+/// Those of [`Seal::parse_checked`].
 #[inline]
 pub fn parse_checked(packet: &[u8]) -> Result<Packet<'_>, PacketError> {
-    let mut parsed = parse(packet)?;
-    match &mut parsed {
-        Packet::Data(header, _) => header.check(packet)?,
-        Packet::Control(..) => check_crc32c(packet)?,
-    }
-    Ok(parsed)
+    COMMON.parse_checked(packet)
 }
 
-/// Reads the layout of a data packet; `None` for anything else, which [`parse`] tells apart.
+/// Reads the layout of a data packet with a trailer of CRC32C's length; `None` for anything else,
+/// which [`parse`] tells apart. Whose queue pair has another seal reads it again ([`Seal::recut`]).
 ///
 /// For a loop over packets that are expected to be data. Always inlined, so that the headers stay
 /// in registers: as a value that is returned and moved, they are stored in small pieces and loaded
@@ -67,17 +54,99 @@ pub fn parse_checked(packet: &[u8]) -> Result<Packet<'_>, PacketError> {
 #[inline(always)]
 #[must_use]
 pub fn parse_data(packet: &[u8]) -> Option<(DataHeader, &[u8])> {
+    data(packet, COMMON.bytes())
+}
+
+/// Where a packet of any kind and seal goes, if it is one.
+#[inline]
+#[must_use]
+pub fn destination(packet: &[u8]) -> Option<Qpn> {
+    packet.first_chunk().map(bth::destination)
+}
+
+#[inline(always)]
+fn data(packet: &[u8], trailer_bytes: usize) -> Option<(DataHeader, &[u8])> {
     match bth::first(packet.first_chunk()?) {
-        SEND => DataHeader::parse_send(packet).ok(),
-        WRITE => DataHeader::parse_write(packet).ok(),
+        SEND => DataHeader::parse_send(packet, trailer_bytes).ok(),
+        WRITE => DataHeader::parse_write(packet, trailer_bytes).ok(),
         _ => None,
+    }
+}
+
+impl Seal {
+    /// Reads the layout of a datagram, from the BTH to the trailer.
+    ///
+    /// # Errors
+    /// When the datagram is too short, is neither a data nor a control packet, or when its lengths
+    /// disagree. It does not say whether the trailer matches.
+    #[inline]
+    pub fn parse(self, packet: &[u8]) -> Result<Packet<'_>, PacketError> {
+        let trailer_bytes = self.bytes();
+        let Some(bth) = packet.first_chunk() else {
+            let needed = bth::BYTES + trailer_bytes;
+            return Err(PacketError::TooShort { needed, found: packet.len() });
+        };
+        match bth::first(bth) {
+            SEND => DataHeader::parse_send(packet, trailer_bytes)
+                .map(|(header, data)| Packet::Data(header, data)),
+            WRITE => DataHeader::parse_write(packet, trailer_bytes)
+                .map(|(header, data)| Packet::Data(header, data)),
+            CONTROL => ControlHeader::parse(packet, trailer_bytes)
+                .map(|(header, body)| Packet::Control(header, body)),
+            _ => Err(bth::reason(bth)),
+        }
+    }
+
+    /// The same, and checks the trailer; of a Send it reads the remote key from there, which damage
+    /// makes another: whoever knows the key refuses it.
+    ///
+    /// # Errors
+    /// Also when a control packet, or a data packet with an address, does not match its trailer.
+    #[inline]
+    pub fn parse_checked(self, packet: &[u8]) -> Result<Packet<'_>, PacketError> {
+        let mut parsed = self.parse(packet)?;
+        match &mut parsed {
+            Packet::Data(header, _) => self.check(header, packet)?,
+            Packet::Control(..) => self.check_control(packet)?,
+        }
+        Ok(parsed)
+    }
+
+    /// What [`parse_data`] has made of a packet with this seal, or makes of it by the seal's own
+    /// length: it takes all trailers to be as long as CRC32C's.
+    ///
+    /// # Errors
+    /// When the lengths disagree.
+    #[inline(always)]
+    pub fn recut<'p>(
+        self,
+        packet: &'p [u8],
+        header: DataHeader,
+        payload: &'p [u8],
+    ) -> Result<(DataHeader, &'p [u8]), PacketError> {
+        if self.bytes() == COMMON.bytes() { Ok((header, payload)) } else { self.cut(packet) }
+    }
+
+    /// Reads the layout of a data packet of which [`parse_data`] makes nothing, if that can be for
+    /// the length of its trailer.
+    #[inline(always)]
+    #[must_use]
+    pub fn parse_longer(self, packet: &[u8]) -> Option<(DataHeader, &[u8])> {
+        if self.bytes() == COMMON.bytes() { None } else { self.cut(packet).ok() }
+    }
+
+    #[cold]
+    fn cut(self, packet: &[u8]) -> Result<(DataHeader, &[u8]), PacketError> {
+        match self.parse(packet)? {
+            Packet::Data(header, payload) => Ok((header, payload)),
+            Packet::Control(..) => Err(PacketError::Opcode { found: bth::OPCODE_CONTROL }),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CONTROL_OVERHEAD_BYTES, DATA_OVERHEAD_BYTES, DATA_OVERHEAD_BYTES_MAX};
 
     fn packet(first: [u8; 4], length: usize) -> Vec<u8> {
         let mut packet = first.to_vec();
@@ -87,13 +156,14 @@ mod tests {
 
     #[test]
     fn the_opcode_decides() {
-        for (opcode, overhead) in [(0x25, DATA_OVERHEAD_BYTES), (0x2b, DATA_OVERHEAD_BYTES_MAX)] {
+        for (opcode, has_address) in [(0x25, false), (0x2b, true)] {
+            let overhead = COMMON.overhead_bytes(has_address);
             let data = packet([opcode, 0, 0xff, 0xff], overhead);
             assert!(matches!(parse(&data), Ok(Packet::Data(_, []))));
             assert!(matches!(parse_data(&data), Some((_, []))));
             assert_eq!(parse_data(&data[..overhead - 1]), None);
         }
-        let control = packet([0x64, 0, 0xff, 0xff], CONTROL_OVERHEAD_BYTES);
+        let control = packet([0x64, 0, 0xff, 0xff], COMMON.control_overhead_bytes());
         assert!(matches!(parse(&control), Ok(Packet::Control(_, body)) if body.len() == 8));
         assert_eq!(parse_data(&control), None);
     }

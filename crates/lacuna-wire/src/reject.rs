@@ -6,7 +6,7 @@
 
 use thiserror::Error;
 
-/// Why [`parse`](crate::parse) or [`check_crc32c`](crate::check_crc32c) refused a datagram.
+/// Why [`parse`](crate::parse) or the [`Seal`](crate::Seal) refused a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum PacketError {
     /// Shorter than the headers and the trailer of its kind.

@@ -10,7 +10,7 @@ use std::{
 use lacuna_wire::{
     Ack, Cancel, CancelReason, ChannelReport, ControlHeader, ControlWriter, DataHeader, Flush,
     FlushMark, Frame, ImmediateSplit, Packet, Probe, ProbeReply, QpInfo, Qpn, Receives, Report,
-    Run, RunList, U64List, pad_bytes, parse,
+    Run, RunList, Seal, U64List, parse,
 };
 
 fn folder(target: &str) -> PathBuf {
@@ -75,18 +75,15 @@ fn data_packet(length: usize) -> Vec<u8> {
         behind: 0,
         immediate: 0x0040_0120,
     };
-    let mut packet = vec![0; header.header_bytes()];
-    header.emit(&mut packet);
-    packet.resize(packet.len() + length, 0x5a);
-    packet.resize(packet.len() + pad_bytes(length), 0);
-    packet.extend(header.trailer(&[&packet]));
+    let mut packet = vec![0; Seal::Crc32c.packet_bytes(&header)];
+    Seal::Crc32c.emit_packet(&header, &mut packet, &vec![0x5a; length]);
     packet
 }
 
 fn control_packet(frames: &[Frame<'_>]) -> Vec<u8> {
     let mut writer = ControlWriter::new(1400);
     let (dest, source) = (Qpn::new(7, 0, 0), Qpn::new(9, 0, 0));
-    writer.start(&ControlHeader { dest, psn: 5, qkey: 0x5566_7788, source }, 6);
+    writer.start(&ControlHeader { dest, psn: 5, qkey: 0x5566_7788, source }, 6, Seal::Crc32c);
     for frame in frames {
         assert!(writer.push(frame));
     }

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use lacuna_wire::{
-    Cancel, CancelReason, ControlHeader, ControlWriter, DataHeader, Frame, Packet, Probe, Qpn,
-    TRAILER_BYTES, icrc_ipv4, icrc_ipv6, pad_bytes, parse,
+    Cancel, CancelReason, ControlHeader, ControlWriter, DataHeader, Frame, ICRC_BYTES, Packet,
+    Probe, Qpn, Seal, icrc_ipv4, icrc_ipv6, pad_bytes, parse,
 };
 
 const UDP_BYTES: usize = 8;
@@ -69,7 +69,7 @@ impl Fixture {
     }
 
     /// The ICRC of `pieces` under this fixture's IP and UDP headers.
-    fn icrc(&self, pieces: &[&[u8]]) -> [u8; TRAILER_BYTES] {
+    fn icrc(&self, pieces: &[&[u8]]) -> [u8; ICRC_BYTES] {
         let (ip, rest) = self.packet.split_at(self.header_bytes());
         let udp = rest.first_chunk().unwrap();
         match ip.len() {
@@ -117,7 +117,7 @@ fn data_headers_are_emitted_byte_for_byte() {
         let packet = [&header[..], &payload, pad].concat();
 
         let expected = without_ignored_bits(fixture.transport());
-        let (expected, _icrc) = expected.split_last_chunk::<TRAILER_BYTES>().unwrap();
+        let (expected, _icrc) = expected.split_last_chunk::<ICRC_BYTES>().unwrap();
         assert_eq!(packet, expected, "{}", fixture.name);
     }
 }
@@ -143,10 +143,11 @@ fn control_packets_are_emitted_byte_for_byte() {
             }),
         };
         let mut writer = ControlWriter::new(1400);
-        writer.start(&fixture.control_header(), fixture.field("sequence"));
+        writer.start(&fixture.control_header(), fixture.field("sequence"), Seal::Crc32c);
         assert!(writer.push(&frame));
-        let (packet, _crc32c) = writer.finish().split_last_chunk::<TRAILER_BYTES>().unwrap();
-        let (expected, _icrc) = fixture.transport().split_last_chunk::<TRAILER_BYTES>().unwrap();
+        let (packet, _crc32c) =
+            writer.finish().split_last_chunk::<{ Seal::Crc32c.bytes() }>().unwrap();
+        let (expected, _icrc) = fixture.transport().split_last_chunk::<ICRC_BYTES>().unwrap();
         assert_eq!(packet, expected, "{}", fixture.name);
     }
 }
@@ -172,7 +173,7 @@ fn congestion_marks_do_not_change_the_icrc() {
     let fixtures = fixtures("data");
     let icrc = |name: &str| {
         let fixture = fixtures.iter().find(|fixture| fixture.name == name).unwrap();
-        *fixture.transport().last_chunk::<TRAILER_BYTES>().unwrap()
+        *fixture.transport().last_chunk::<ICRC_BYTES>().unwrap()
     };
     for version in ["ipv4", "ipv6"] {
         let plain = icrc(&format!("{version}-8"));

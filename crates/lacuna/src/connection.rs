@@ -480,8 +480,9 @@ impl Drop for Inner {
         let mut writer = ControlWriter::new(LAST_WORDS_BYTES_MAX);
         let last_words = owner.shared.with_qp(|qp| {
             qp.request_report(now_ns);
+            let seal = qp.config().geometry.seal();
             let packet = qp.poll_control(now_ns, 0, &mut writer)?;
-            match lacuna_wire::parse(packet) {
+            match seal.parse(packet) {
                 Ok(Packet::Control(_, body)) => Some(body.to_vec()),
                 _ => None,
             }

@@ -17,6 +17,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use lacuna_planner::Drops;
 use lacuna_probe::estimate::{CONFIDENCE, Estimate};
 use lacuna_probe::{Client, PathEstimate, Summary, Trial};
+use lacuna_wire::Seal;
 use serde::Serialize;
 
 /// The planner weighs a range of losses by decades, so one needs a lower end. Where nothing was lost,
@@ -90,7 +91,8 @@ impl PlannersPath {
 /// Payload of the longest Lacuna packet, one of parity, that is as long as such a probe, if one may
 /// be so short.
 fn packet_bytes(payload_bytes: u32) -> Option<u32> {
-    let bytes = payload_bytes.saturating_sub(lacuna_wire::DATA_OVERHEAD_BYTES_MAX as u32) & !3;
+    let overhead_bytes = Seal::default().overhead_bytes_max() as u32;
+    let bytes = payload_bytes.saturating_sub(overhead_bytes) & !3;
     units::allowed_packet_bytes(bytes.into()).ok()
 }
 

@@ -4,12 +4,12 @@
 //! as they are, everything else as a RoCEv2 sender without options would write it. The UDP
 //! destination port is always that of RoCEv2 (4791), in both directions, so that Wireshark decodes
 //! what is in the packet; the true destination port is lost. The packet's trailer becomes the
-//! invariant CRC that belongs to these headers, whatever check the two ends really use. Packets that
+//! invariant CRC that belongs to these headers, whatever seal of its length the two ends really use. Packets that
 //! are not RoCEv2's keep their port and all of their bytes.
 
 use std::net::{IpAddr, SocketAddr};
 
-use lacuna_wire::{TRAILER_BYTES, icrc_ipv4, icrc_ipv6};
+use lacuna_wire::{ICRC_BYTES, icrc_ipv4, icrc_ipv6};
 
 /// RoCEv2 (InfiniBand Architecture, annex A17).
 pub(super) const ROCE_PORT: u16 = 4791;
@@ -19,7 +19,7 @@ const IPV6_BYTES: usize = 40;
 const UDP_BYTES: usize = 8;
 
 /// Below this there is no base transport header with a CRC behind it, so there is no trailer.
-const SHORTEST_ROCE_BYTES: usize = 12 + TRAILER_BYTES;
+const SHORTEST_ROCE_BYTES: usize = 12 + ICRC_BYTES;
 
 const PROTOCOL_UDP: u8 = 17;
 const HOP_LIMIT: u8 = 64;
@@ -144,7 +144,7 @@ fn v6_octets(address: IpAddr) -> [u8; 16] {
 
 fn put_icrc(frame: &mut [u8], udp_start: usize) {
     let packet_start = udp_start + UDP_BYTES;
-    let trailer_start = frame.len() - TRAILER_BYTES;
+    let trailer_start = frame.len() - ICRC_BYTES;
     let udp: &[u8; UDP_BYTES] = frame[udp_start..].first_chunk().expect("the header is there");
     let covered = [&frame[packet_start..trailer_start]];
     let icrc = if udp_start == IPV4_BYTES {

@@ -309,7 +309,7 @@ fn a_closed_capture_stays_as_it_was_told() {
 
 #[test]
 fn tshark_decodes_packets_and_pieces_of_packets() {
-    use lacuna_wire::{DataHeader, Qpn};
+    use lacuna_wire::{DataHeader, Qpn, Seal};
     let tshark = |arguments: &[&str]| std::process::Command::new("tshark").args(arguments).output();
     if tshark(&["--version"]).is_err() {
         println!("skipped: no tshark");
@@ -332,10 +332,9 @@ fn tshark_decodes_packets_and_pieces_of_packets() {
     let all = [header, at(0, 1000, 0), at(0, 400, 600), at(400, 600, 0)];
     let sent = all.map(|header| {
         let payload = vec![7; header.length as usize];
-        let mut packet = vec![0; header.header_bytes()];
-        header.emit(&mut packet);
-        let trailer = header.trailer(&[&packet, &payload]);
-        [&packet[..], &payload, &trailer].concat()
+        let mut packet = vec![0; Seal::Crc32c.packet_bytes(&header)];
+        Seal::Crc32c.emit_packet(&header, &mut packet, &payload);
+        packet
     });
     let path = std::env::temp_dir().join(format!("lacuna-tshark-{}.pcap", std::process::id()));
     let writer = PcapWriter::create(&path).unwrap();

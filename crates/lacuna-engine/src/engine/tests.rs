@@ -9,7 +9,7 @@ use lacuna_place::geometry::{Geometry, GeometryConfig};
 use lacuna_place::placement::Placement;
 use lacuna_proto::modes::{Mode, auto};
 use lacuna_proto::qp::{QpConfig, SendRequest};
-use lacuna_wire::TRAILER_BYTES;
+use lacuna_wire::Seal;
 use std::net::{Ipv4Addr, SocketAddr};
 
 const SOCKET_BYTES: usize = 1 << 20;
@@ -80,8 +80,9 @@ fn packets_of_one_receive_call_take_the_lock_once() {
     let run = from.qp().poll_transmit(net.now_ns(), 0, PACKETS as u32).expect("the window is open");
     assert_eq!(run.len(), PACKETS);
     for (header, payload) in run.packets_from(0) {
-        let mut bytes = vec![0; header.header_bytes() + payload.len() + TRAILER_BYTES];
-        header.emit_packet(&mut bytes, payload);
+        let seal = Seal::default();
+        let mut bytes = vec![0; seal.packet_bytes(&header)];
+        seal.emit_packet(&header, &mut bytes, payload);
         let [from, to] = hosts.map(|host| Place { host, channel: 0 });
         net.inject(from, to, bytes);
     }

@@ -8,7 +8,7 @@ use lacuna_burst::{
     Burst, Capabilities, Datapath, PACKET_BYTES_MAX, Placer, ReceivedBatch, SendError,
     TrailerOffload,
 };
-use lacuna_wire::{DataHeader, TRAILER_BYTES, pad_bytes};
+use lacuna_wire::{DataHeader, Seal};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -59,10 +59,7 @@ impl Packet {
     pub fn len(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
-            Self::Header(header) => {
-                let payload_bytes = header.length as usize;
-                header.header_bytes() + payload_bytes + pad_bytes(payload_bytes) + TRAILER_BYTES
-            }
+            Self::Header(header) => Seal::default().packet_bytes(header),
         }
     }
 }

@@ -24,6 +24,7 @@ use lacuna_place::writer::ChannelWriter;
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::{QueuePair, Transmit};
 use lacuna_wire::DataHeader;
+use lacuna_wire::Seal;
 
 /// The right to take the packets of one channel of a queue pair, an engine's own.
 #[derive(Debug)]
@@ -37,6 +38,14 @@ impl Lane {
     pub fn channel(&self) -> u8 {
         match self {
             Self::Sdr(writer) => writer.channel(),
+        }
+    }
+
+    /// How its packets are sealed.
+    #[inline]
+    pub fn seal(&self) -> Seal {
+        match self {
+            Self::Sdr(writer) => writer.seal(),
         }
     }
 }

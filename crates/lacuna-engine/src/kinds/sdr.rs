@@ -4,7 +4,7 @@ use super::Told;
 use crate::packetize::{COPIED_PAYLOAD_BYTES_MAX, has_room};
 use lacuna_burst::Burst;
 use lacuna_proto::qp::{QueuePair, Transmit};
-use lacuna_wire::{TRAILER_BYTES, pad_bytes};
+use lacuna_wire::pad_bytes;
 
 /// Hands a control packet to its queue pair.
 #[inline]
@@ -31,25 +31,25 @@ pub(crate) fn fill<'p>(
     burst: &mut Burst<'_, 'p>,
     waiting: usize,
 ) -> bool {
+    let seal = run.seal();
     for (header, payload) in run.packets_from(next) {
         if burst.len() == Burst::PACKETS_MAX {
             return false;
         }
-        let (head_bytes, pad) = (header.header_bytes(), pad_bytes(payload.len()));
-        let tail_bytes = pad + TRAILER_BYTES;
         if payload.len() <= COPIED_PAYLOAD_BYTES_MAX {
-            let packet_bytes = head_bytes + payload.len() + tail_bytes;
+            let packet_bytes = seal.packet_bytes(&header);
             if !has_room(burst, packet_bytes, waiting) {
                 return false;
             }
-            burst.push_whole(packet_bytes, |packet| header.emit_packet(packet, payload));
+            burst.push_whole(packet_bytes, |packet| seal.emit_packet(&header, packet, payload));
             continue;
         }
-        burst.push_with(head_bytes, payload, tail_bytes, |head, tail| {
+        let pad = pad_bytes(payload.len());
+        burst.push_with(header.header_bytes(), payload, pad + seal.bytes(), |head, tail| {
             header.emit(head);
             let (padding, trailer) = tail.split_at_mut(pad);
             padding.fill(0);
-            trailer.copy_from_slice(&header.trailer(&[head, payload, padding]));
+            seal.emit_trailer(&header, &[head, payload, padding], trailer);
         });
     }
     true

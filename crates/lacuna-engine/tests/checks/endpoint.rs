@@ -108,6 +108,7 @@ impl World {
             max_message_bytes: SLOT_PACKETS * MTU as u64,
             code: mode.code(),
             interleave: 1 + u32::from(options >> 5 & 3),
+            ..GeometryConfig::default()
         })
         .unwrap();
         let options = second;

@@ -128,6 +128,7 @@ impl World {
             max_message_bytes: u64::from(mtu * (chunk_packets + choices.below(40) as u32)),
             code: None,
             interleave: 1 + choices.below(3) as u32,
+            ..GeometryConfig::default()
         };
         let controller = match choices.byte() % 3 {
             0 => ControllerConfig::Fixed { rate_bits_per_s: 20_000_000 },

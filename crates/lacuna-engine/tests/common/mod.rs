@@ -10,7 +10,9 @@ use lacuna_engine::testing::Side;
 use lacuna_engine::testing::data_packet;
 use lacuna_place::placement::Placement;
 use lacuna_proto::qp::{PostedReceive, QueuePair};
-use lacuna_wire::{ControlHeader, ControlWriter, DataHeader, Frame, Packet, Qpn, parse_checked};
+use lacuna_wire::{
+    ControlHeader, ControlWriter, DataHeader, Frame, Packet, Qpn, Seal, parse_checked,
+};
 
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1_000_000_000;
@@ -84,7 +86,11 @@ pub(crate) fn inject(pair: &mut Pair, to: Side, channel: u8, header: &DataHeader
 pub(crate) fn control_body(sequence: u32, frames: &[Frame<'_>]) -> Vec<u8> {
     let mut writer = ControlWriter::new(9000);
     let at = Qpn::new(1, 0, 0);
-    writer.start(&ControlHeader { dest: at, psn: 0, qkey: 0, source: at }, sequence);
+    writer.start(
+        &ControlHeader { dest: at, psn: 0, qkey: 0, source: at },
+        sequence,
+        Seal::default(),
+    );
     for frame in frames {
         assert!(writer.push(frame), "the frames fit one packet");
     }

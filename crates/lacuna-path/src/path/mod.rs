@@ -440,12 +440,12 @@ impl Drop for Path {
 mod tests {
     use super::*;
     use crate::controller::{ControllerConfig, Setup};
-    use lacuna_wire::{ChannelReport, DATA_OVERHEAD_BYTES, psn};
+    use lacuna_wire::{ChannelReport, Seal, psn};
 
     #[test]
     fn a_first_flight_uses_up_its_window_whatever_the_size_of_packets() {
         for mtu_bytes in (1200..9000u64).step_by(7) {
-            let packet_bytes = mtu_bytes + DATA_OVERHEAD_BYTES as u64;
+            let packet_bytes = mtu_bytes + Seal::default().overhead_bytes(false) as u64;
             let wire_bytes = packet_bytes + IP_UDP_BYTES;
             let setup = Setup { packet_bytes: wire_bytes, seed: 0 };
             let bbr = ControllerConfig::Bbr.build(setup);

@@ -26,7 +26,7 @@ pub(crate) const SECOND: u64 = 1_000_000_000;
 
 /// Payload and UDP payload of a packet, as on Ethernet.
 const MTU_BYTES: u32 = 1436;
-const PACKET_BYTES: u64 = MTU_BYTES as u64 + lacuna_wire::DATA_OVERHEAD_BYTES as u64;
+const PACKET_BYTES: u64 = MTU_BYTES as u64 + lacuna_wire::Seal::Crc32c.overhead_bytes(false) as u64;
 /// Bytes of a packet on the link.
 pub(crate) const WIRE_BYTES: u64 = PACKET_BYTES + IP_UDP_BYTES;
 /// Packets that arrive in one burst, as a kernel coalesces them.

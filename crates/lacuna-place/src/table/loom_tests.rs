@@ -27,7 +27,7 @@ fn geometry() -> Geometry {
         split: ImmediateSplit::new(1, 23, 8).unwrap(),
         max_message_bytes: 2 * MTU as u64,
         code: None,
-        interleave: 1,
+        ..GeometryConfig::default()
     })
     .unwrap()
 }

@@ -27,7 +27,7 @@ fn geometry(channels: u8) -> Geometry {
         split: ImmediateSplit::new(1, 23, 8).unwrap(),
         max_message_bytes: 1 << 20,
         code: None,
-        interleave: 1,
+        ..GeometryConfig::default()
     })
     .unwrap()
 }

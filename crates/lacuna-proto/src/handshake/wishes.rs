@@ -9,7 +9,7 @@ use super::words::{Hello, smaller};
 use crate::modes::Mode;
 use crate::probe::candidates_within;
 use lacuna_place::geometry::{Geometry, GeometryConfig, GeometryError};
-use lacuna_wire::{DATA_OVERHEAD_BYTES, ImmediateSplit};
+use lacuna_wire::{ImmediateSplit, Seal};
 
 /// A code's chunks are no shorter: packets lost in a row hit as many of its rows as
 /// they have packets. With one 8 MiB took 147 ms in the simulation of 1 Gbit/s, 40 ms
@@ -88,7 +88,9 @@ impl Wishes {
             _ => u64::from(asked_packets).min(slot_packets) as u32,
         };
         // A stripe fills one segmentation-offloaded send.
-        let bundle_packets = 65_507 / mtu_bytes.saturating_add(DATA_OVERHEAD_BYTES as u32).max(1);
+        let seal = Seal::default();
+        let packet_bytes = mtu_bytes.saturating_add(seal.overhead_bytes(false) as u32);
+        let bundle_packets = 65_507 / packet_bytes.max(1);
         Geometry::new(GeometryConfig {
             mtu_bytes,
             chunk_packets,
@@ -99,6 +101,7 @@ impl Wishes {
             max_message_bytes,
             code,
             interleave,
+            seal,
         })
     }
 }

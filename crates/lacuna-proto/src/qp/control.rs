@@ -16,8 +16,8 @@ use super::flush::FlushPolicy;
 use super::flush::FlushTimer;
 use lacuna_path::small_vec::SmallVec;
 use lacuna_wire::{
-    CONTROL_OVERHEAD_BYTES, ChannelReport, ControlBody, ControlHeader, ControlWriter,
-    FRAME_HEADER_BYTES, Flush, FlushMark, Frame, FrameError, Probe, ProbeReply, Qpn, psn,
+    ChannelReport, ControlBody, ControlHeader, ControlWriter, FRAME_HEADER_BYTES, Flush, FlushMark,
+    Frame, FrameError, Probe, ProbeReply, Qpn, psn,
 };
 use std::collections::VecDeque;
 
@@ -324,11 +324,12 @@ impl QueuePair {
             qkey: peer.qkey,
             source: Qpn::new(self.config.queue_pair, channel, 0),
         };
-        writer.start(&header, sequence as u32);
+        let seal = self.config.geometry.seal();
+        writer.start(&header, sequence as u32, seal);
         if self.control.answers.are_short {
             // As long as the counts of all channels need it to be, which go together.
             let counts_bytes = self.channels.len() * ChannelReport::BYTES + FRAME_HEADER_BYTES;
-            writer.keep_within(SHORT_BYTES.max(CONTROL_OVERHEAD_BYTES + counts_bytes));
+            writer.keep_within(SHORT_BYTES.max(seal.control_overhead_bytes() + counts_bytes));
         }
         if let Some(pieces) = tries {
             // By itself: what else there is to tell must not depend on its size.

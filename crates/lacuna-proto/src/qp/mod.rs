@@ -65,7 +65,6 @@ use lacuna_place::placement::Placement;
 use lacuna_place::summary::BurstSummary;
 use lacuna_place::table::RecvTable;
 use lacuna_place::writer::ChannelWriter;
-use lacuna_wire::DATA_OVERHEAD_BYTES;
 use recv::RecvSide;
 use send::SendSide;
 use std::sync::{Arc, OnceLock};
@@ -242,7 +241,7 @@ impl QueuePair {
         let channels = geometry.channels();
         let mut arrivals = Arrivals::new(channels, config.first_psn);
         arrivals.set_credit(config.credit_bytes);
-        let packet_bytes = u64::from(geometry.mtu_bytes()) + DATA_OVERHEAD_BYTES as u64;
+        let packet_bytes = u64::from(geometry.mtu_bytes() + geometry.overhead_bytes(false));
         let setup = Setup {
             packet_bytes: packet_bytes + IP_UDP_BYTES,
             // Random where it matters, and the same in a replay.

@@ -24,7 +24,7 @@
 //! came, or after some seconds of which nothing was answered.
 
 use super::QueuePair;
-use lacuna_wire::{ControlWriter, DATA_OVERHEAD_BYTES_MAX, Frame, Probe};
+use lacuna_wire::{ControlWriter, Frame, Probe};
 
 /// Set in the ids of probes for this and for the proof; above the channel stand the pieces.
 const ID_BIT: u32 = 1 << 31;
@@ -97,8 +97,9 @@ impl QueuePair {
     /// UDP payload of a full packet's pieces, if there are so many; of the packet itself, with an
     /// address, if it is one.
     fn packet_bytes_of(&self, pieces: u32) -> u32 {
-        let payload_bytes = self.config.geometry.mtu_bytes().div_ceil(pieces);
-        payload_bytes.next_multiple_of(4) + DATA_OVERHEAD_BYTES_MAX as u32
+        let geometry = &self.config.geometry;
+        let payload_bytes = geometry.mtu_bytes().div_ceil(pieces);
+        payload_bytes.next_multiple_of(4) + geometry.overhead_bytes(true)
     }
 
     /// UDP payload of the longest packet.

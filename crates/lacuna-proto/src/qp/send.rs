@@ -28,7 +28,6 @@ use lacuna_place::geometry::Geometry;
 use lacuna_wire::Ack;
 use lacuna_wire::Cancel;
 use lacuna_wire::CancelReason;
-use lacuna_wire::DATA_OVERHEAD_BYTES;
 use lacuna_wire::Receives;
 use start::Landed;
 use std::ops::Range;
@@ -327,7 +326,7 @@ impl SendSide {
         }
         let (most, pieces) = (self.payload_bytes_max, self.pieces);
         let on_the_wire = waiting.saturating_mul(pieces);
-        let packet_bytes = u64::from(most) + DATA_OVERHEAD_BYTES as u64;
+        let packet_bytes = u64::from(most + self.geometry.overhead_bytes(false));
         let allowed = path.allowance_packets(now_ns, index, packet_bytes, on_the_wire);
         let allowed = allowed.min(packets_max);
         if allowed == 0 {

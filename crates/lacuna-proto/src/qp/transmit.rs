@@ -13,9 +13,7 @@ use crate::buffer::SendBuffer;
 use crate::modes::MessageShape;
 use lacuna_place::geometry::Geometry;
 use lacuna_place::parity::ParityPacket;
-use lacuna_wire::{
-    DATA_OVERHEAD_BYTES, DATA_OVERHEAD_BYTES_MAX, DataHeader, ImmediateFields, Qpn, psn,
-};
+use lacuna_wire::{DataHeader, ImmediateFields, Qpn, Seal, psn};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -189,6 +187,12 @@ impl Transmit {
         self.channel
     }
 
+    /// How its packets are sealed.
+    #[inline]
+    pub fn seal(&self) -> Seal {
+        self.segment.geometry.seal()
+    }
+
     /// Whether its packets may say that their sender answers to congestion marks.
     pub fn takes_marks(&self) -> bool {
         self.takes_marks
@@ -295,7 +299,7 @@ impl Transmit {
         let start = u64::from(self.packets.start) * mtu_bytes;
         Measured {
             padded_bytes: (runs_to.min(end) - start).next_multiple_of(4),
-            overhead_bytes: self.len() as u64 * DATA_OVERHEAD_BYTES as u64,
+            overhead_bytes: self.len() as u64 * u64::from(segment.geometry.overhead_bytes(false)),
             short: u32::from(runs_to > end),
         }
     }
@@ -312,11 +316,8 @@ impl Transmit {
             run.short += if bytes < segment.mtu_bytes() { self.pieces } else { 0 };
             // Empty packets behind the data stand at its end.
             let is_elsewhere = u64::from(packet) * segment.mtu_bytes() > segment.end_bytes();
-            let overhead_bytes = match has_addresses || is_elsewhere {
-                true => DATA_OVERHEAD_BYTES_MAX,
-                false => DATA_OVERHEAD_BYTES,
-            };
-            run.overhead_bytes += u64::from(self.pieces) * overhead_bytes as u64;
+            let overhead_bytes = segment.geometry.overhead_bytes(has_addresses || is_elsewhere);
+            run.overhead_bytes += u64::from(self.pieces) * u64::from(overhead_bytes);
         }
         run
     }

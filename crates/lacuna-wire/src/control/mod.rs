@@ -15,17 +15,17 @@ mod writer;
 pub use body::{ControlBody, FrameIter};
 pub use writer::ControlWriter;
 
-use crate::{PacketError, Qpn, TRAILER_BYTES, bth};
+use crate::{PacketError, Qpn, bth};
 
 /// Bytes of BTH and DETH.
 pub const CONTROL_HEADER_BYTES: usize = 20;
-/// Bytes of a control packet that are neither frames nor pad.
-pub const CONTROL_OVERHEAD_BYTES: usize = CONTROL_HEADER_BYTES + BODY_HEADER_BYTES + TRAILER_BYTES;
 /// The version of the body and its frames.
 pub const CONTROL_VERSION: u8 = 1;
 
 /// Bytes of version, reserved bytes and sequence.
 const BODY_HEADER_BYTES: usize = 8;
+/// Where the first frame goes.
+pub(crate) const FRAMES_AT: usize = CONTROL_HEADER_BYTES + BODY_HEADER_BYTES;
 
 mod field {
     use std::ops::Range;
@@ -67,8 +67,8 @@ impl ControlHeader {
 
     /// Reads a packet whose opcode, version and partition key were found to be right.
     #[inline]
-    pub(crate) fn parse(packet: &[u8]) -> Result<(Self, &[u8]), PacketError> {
-        let (header, body) = bth::split::<CONTROL_HEADER_BYTES>(packet)?;
+    pub(crate) fn parse(packet: &[u8], trailer_bytes: usize) -> Result<(Self, &[u8]), PacketError> {
+        let (header, body) = bth::split::<CONTROL_HEADER_BYTES>(packet, trailer_bytes)?;
         let bth = header.first_chunk().expect("a BTH opens the headers");
         let header = Self {
             dest: bth::destination(bth),
@@ -108,7 +108,7 @@ mod tests {
         let mut packet = BYTES.to_vec();
         packet[1] = 0x20; // two pad bytes
         packet.extend([1, 2, 3, 4, 5, 6, 0, 0, 0xaa, 0xaa, 0xaa, 0xaa]);
-        assert_eq!(ControlHeader::parse(&packet), Ok((HEADER, &[1, 2, 3, 4, 5, 6][..])));
+        assert_eq!(ControlHeader::parse(&packet, 4), Ok((HEADER, &[1, 2, 3, 4, 5, 6][..])));
     }
 
     #[test]
@@ -116,12 +116,12 @@ mod tests {
         let mut packet = BYTES.to_vec();
         packet.extend([0; 3]);
         let error = PacketError::TooShort { needed: 24, found: 23 };
-        assert_eq!(ControlHeader::parse(&packet), Err(error));
+        assert_eq!(ControlHeader::parse(&packet, 4), Err(error));
         packet.push(0);
         packet[1] = 0x10;
         let error = PacketError::Pad { announced: 1, room: 0 };
-        assert_eq!(ControlHeader::parse(&packet), Err(error));
+        assert_eq!(ControlHeader::parse(&packet, 4), Err(error));
         packet.push(0);
-        assert_eq!(ControlHeader::parse(&packet), Err(PacketError::Unaligned { found: 25 }));
+        assert_eq!(ControlHeader::parse(&packet, 4), Err(PacketError::Unaligned { found: 25 }));
     }
 }

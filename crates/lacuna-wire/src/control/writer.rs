@@ -5,14 +5,9 @@
 //! trailer are appended by [`finish`](ControlWriter::finish) and cut off again by whatever comes
 //! next, so finishing twice does no harm.
 
-use super::{
-    BODY_HEADER_BYTES, CONTROL_HEADER_BYTES, CONTROL_OVERHEAD_BYTES, CONTROL_VERSION,
-    ControlHeader, field,
-};
-use crate::{FRAME_HEADER_BYTES, Frame, TRAILER_BYTES, bth, crc32c, pad_bytes};
+use super::{CONTROL_HEADER_BYTES, CONTROL_VERSION, ControlHeader, FRAMES_AT, field};
+use crate::{FRAME_HEADER_BYTES, Frame, Seal, bth, pad_bytes};
 
-/// Where the first frame goes.
-const FRAMES_AT: usize = CONTROL_HEADER_BYTES + BODY_HEADER_BYTES;
 /// The longest payload that a frame's 16-bit length can say.
 const PAYLOAD_MAX: usize = u16::MAX as usize;
 
@@ -27,25 +22,34 @@ pub struct ControlWriter {
     max_packet_bytes: usize,
     /// The same of this packet.
     limit_bytes: usize,
+    /// How this packet is sealed.
+    seal: Seal,
 }
 
 impl ControlWriter {
     /// A writer of packets of at most `max_packet_bytes`, from BTH to trailer.
     ///
     /// # Panics
-    /// When not even a packet without frames fits.
+    /// When not even a packet without frames fits, whatever its seal.
     #[must_use]
     pub fn new(max_packet_bytes: usize) -> Self {
+        let least = FRAMES_AT + Seal::BYTES_MAX;
         assert!(
-            max_packet_bytes >= CONTROL_OVERHEAD_BYTES,
-            "control packets of {max_packet_bytes} bytes cannot hold {CONTROL_OVERHEAD_BYTES}",
+            max_packet_bytes >= least,
+            "control packets of {max_packet_bytes} bytes cannot hold {least}",
         );
         let max_packet_bytes = max_packet_bytes & !3;
-        Self { packet: Vec::new(), end: 0, max_packet_bytes, limit_bytes: max_packet_bytes }
+        Self {
+            packet: Vec::new(),
+            end: 0,
+            max_packet_bytes,
+            limit_bytes: max_packet_bytes,
+            seal: Seal::default(),
+        }
     }
 
     /// Drops what was written and starts a packet without frames.
-    pub fn start(&mut self, header: &ControlHeader, sequence: u32) {
+    pub fn start(&mut self, header: &ControlHeader, sequence: u32, seal: Seal) {
         self.packet.clear();
         self.packet.resize(FRAMES_AT, 0);
         let (headers, body) = self.packet.split_at_mut(CONTROL_HEADER_BYTES);
@@ -54,6 +58,7 @@ impl ControlWriter {
         body[field::SEQUENCE].copy_from_slice(&sequence.to_be_bytes());
         self.end = FRAMES_AT;
         self.limit_bytes = self.max_packet_bytes;
+        self.seal = seal;
     }
 
     /// Keeps the packet that was started within `packet_bytes`, if that is less than all are kept
@@ -79,7 +84,7 @@ impl ControlWriter {
         debug_assert!(self.end >= FRAMES_AT, "no packet was started");
         debug_assert!(packet_bytes.is_multiple_of(4), "packets are whole words");
         // Fewer than four bytes cannot be a frame, but the pad after the body can be that many.
-        let target = packet_bytes.saturating_sub(TRAILER_BYTES);
+        let target = packet_bytes.saturating_sub(self.seal.bytes());
         while let Some(gap) = target.saturating_sub(self.end).checked_sub(FRAME_HEADER_BYTES) {
             let payload = gap.min(PAYLOAD_MAX);
             self.append(&Frame::Padding(payload as u16), FRAME_HEADER_BYTES + payload);
@@ -104,10 +109,11 @@ impl ControlWriter {
         let pad = pad_bytes(self.end);
         let bth = self.packet.first_chunk_mut().expect("a BTH opens the packet");
         bth::set_pad(bth, pad);
+        let covered_bytes = self.end + pad;
         self.packet.truncate(self.end);
-        self.packet.resize(self.end + pad, 0);
-        let trailer = crc32c(&[&self.packet]);
-        self.packet.extend(trailer);
+        self.packet.resize(covered_bytes + self.seal.bytes(), 0);
+        let (covered, trailer) = self.packet.split_at_mut(covered_bytes);
+        self.seal.emit_control_trailer(covered, trailer);
         &self.packet
     }
 
@@ -116,7 +122,7 @@ impl ControlWriter {
         if self.end < FRAMES_AT {
             return 0;
         }
-        self.limit_bytes.saturating_sub(TRAILER_BYTES + self.end)
+        self.limit_bytes.saturating_sub(self.seal.bytes() + self.end)
     }
 
     fn append(&mut self, frame: &Frame<'_>, bytes: usize) {
@@ -133,7 +139,9 @@ const _: () = assert!(CONTROL_HEADER_BYTES.is_multiple_of(4));
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Ack, ControlBody, Packet, Probe, Qpn, check_crc32c, parse};
+    use crate::{Ack, ControlBody, Packet, Probe, Qpn, parse_checked};
+
+    const SEAL: Seal = Seal::Crc32c;
 
     const HEADER: ControlHeader = ControlHeader {
         dest: Qpn::from_bits(0x80),
@@ -146,7 +154,7 @@ mod tests {
 
     fn started(max_packet_bytes: usize) -> ControlWriter {
         let mut writer = ControlWriter::new(max_packet_bytes);
-        writer.start(&HEADER, 9);
+        writer.start(&HEADER, 9, SEAL);
         writer
     }
 
@@ -163,8 +171,9 @@ mod tests {
 
     /// Reads a finished packet back, down to its frames.
     fn frames(packet: &[u8]) -> Vec<Frame<'_>> {
-        check_crc32c(packet).unwrap();
-        let Ok(Packet::Control(HEADER, body)) = parse(packet) else { panic!("not our packet") };
+        let Ok(Packet::Control(HEADER, body)) = parse_checked(packet) else {
+            panic!("not our packet")
+        };
         let body = ControlBody::parse(body).unwrap();
         assert_eq!(body.sequence, 9);
         body.frames().map(Result::unwrap).collect()
@@ -181,7 +190,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_changes_nothing() {
-        for max in CONTROL_OVERHEAD_BYTES..CONTROL_OVERHEAD_BYTES + 60 {
+        let least = SEAL.control_overhead_bytes();
+        for max in least..least + 60 {
             let mut writer = started(max);
             let room = writer.room();
             let before = writer.finish().to_vec();
@@ -206,7 +216,7 @@ mod tests {
         assert!(!writer.push(&ack(&[7; 200])));
         assert!(writer.push(&ack(&vec![7; writer.room() - Ack::FIXED_BYTES])));
         assert_eq!(writer.finish().len(), 200);
-        writer.start(&HEADER, 9);
+        writer.start(&HEADER, 9, SEAL);
         assert!(writer.push(&ack(&[7; 200])));
     }
 
@@ -218,7 +228,7 @@ mod tests {
         assert_eq!(writer.finish(), once);
         writer.push(&PROBE);
         assert_eq!(frames(writer.finish()), [ack(&[1]), PROBE]);
-        writer.start(&HEADER, 9);
+        writer.start(&HEADER, 9, SEAL);
         assert_eq!(frames(writer.finish()), []);
     }
 

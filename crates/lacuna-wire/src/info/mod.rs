@@ -26,7 +26,7 @@ use std::{
 };
 
 use crate::{
-    CHANNELS_MAX, DATA_OVERHEAD_BYTES_MAX, GENERATIONS_MAX, ImmediateSplit, PSN_MASK, Qpn,
+    CHANNELS_MAX, DATA_HEADER_BYTES_MAX, GENERATIONS_MAX, ImmediateSplit, PSN_MASK, Qpn, Seal,
 };
 
 const MAGIC: [u8; 4] = *b"LCQP";
@@ -40,7 +40,7 @@ const SKIPPABLE: u16 = 0x8000;
 
 /// The most payload a data packet can have: UDP over IPv4 carries 65507 bytes, and the packet is
 /// a whole number of words.
-const MTU_BYTES_MAX: u32 = (65_507 & !3) - DATA_OVERHEAD_BYTES_MAX as u32;
+const MTU_BYTES_MAX: u32 = (65_507 & !3) - (DATA_HEADER_BYTES_MAX + Seal::BYTES_MAX) as u32;
 
 const FAMILY_IPV4: u8 = 4;
 const FAMILY_IPV6: u8 = 6;

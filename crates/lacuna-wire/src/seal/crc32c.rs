@@ -1,10 +1,10 @@
-//! The trailer between Lacuna's own plain sockets: CRC32C of everything before it.
+//! The seal between Lacuna's own plain sockets: CRC32C of everything before it.
 //!
 //! ```text
 //! BTH … payload, pad | CRC32C, little-endian
 //! ```
 //!
-//! Over that of a data packet without RETH the remote key is laid (`data.rs`).
+//! Over that of a data packet without RETH the remote key is laid by exclusive or (`data.rs`).
 //!
 //! RoCE's own trailer, the ICRC, also covers IP addresses, ports and the IP identification. A
 //! plain socket behind address translation neither knows the addresses its packets end up with
@@ -19,40 +19,110 @@
 
 use lacuna_crc::Crc32c;
 
-use crate::PacketError;
+use super::{Arm, Cut, Room};
+use crate::{DataHeader, PacketError};
 
-/// Bytes of the trailer, whichever it is.
-pub const TRAILER_BYTES: usize = 4;
+const BYTES: usize = 4;
 
-/// The trailer of a packet whose headers, payload and pad are given in order.
-#[inline]
-#[must_use]
-pub fn crc32c(pieces: &[&[u8]]) -> [u8; TRAILER_BYTES] {
-    let mut sum = Crc32c::new();
-    for piece in pieces {
-        sum.update(piece);
+/// See the module's text.
+pub(super) enum Castagnoli {}
+
+impl Arm for Castagnoli {
+    #[inline]
+    fn copy(header: &DataHeader, payload: &[u8], room: Room<'_>) {
+        let mut sum = Crc32c::new();
+        sum.copy(room.headers, payload, room.payload);
+        if !room.pad.is_empty() {
+            sum.update(room.pad);
+        }
+        room.trailer.copy_from_slice(&keyed(header, sum));
     }
-    sum.value().to_le_bytes()
+
+    #[inline]
+    fn make(header: &DataHeader, pieces: &[&[u8]], trailer: &mut [u8]) {
+        trailer.copy_from_slice(&keyed(header, sum_of(pieces)));
+    }
+
+    #[inline]
+    fn judge(header: &DataHeader, covered: &[u8], trailer: &[u8]) -> Result<u32, PacketError> {
+        key_of(header, lacuna_crc::crc32c(covered), word(trailer))
+    }
+
+    #[inline]
+    fn judge_while(
+        header: &DataHeader,
+        cut: Cut<'_>,
+        take: impl FnOnce(Option<&mut Crc32c>, &[u8], &[u8]),
+    ) -> Result<u32, PacketError> {
+        let mut sum = Crc32c::new();
+        take(Some(&mut sum), cut.headers, cut.payload);
+        if !cut.pad.is_empty() {
+            sum.update(cut.pad);
+        }
+        key_of(header, sum.value(), word(cut.trailer))
+    }
+
+    #[inline]
+    fn make_of_control(covered: &[u8], trailer: &mut [u8]) {
+        trailer.copy_from_slice(&crc32c(&[covered]));
+    }
+
+    #[inline]
+    fn judge_control(covered: &[u8], trailer: &[u8]) -> Result<(), PacketError> {
+        compare(lacuna_crc::crc32c(covered), word(trailer))
+    }
 }
 
-/// Checks the trailer of a whole packet.
-///
-/// # Errors
-/// When the trailer does not match the bytes before it, or there is no trailer.
+/// The trailer of a data packet, by the sum of what it covers.
 #[inline]
-pub fn check_crc32c(packet: &[u8]) -> Result<(), PacketError> {
-    let (covered, found) = split(packet)?;
-    let expected = lacuna_crc::crc32c(covered);
+fn keyed(header: &DataHeader, sum: Crc32c) -> [u8; BYTES] {
+    let key = if header.address.is_some() { 0 } else { header.rkey };
+    (sum.value() ^ key).to_le_bytes()
+}
+
+/// The remote key of a data packet, by the sum of what its trailer covers and the trailer.
+#[inline]
+fn key_of(header: &DataHeader, expected: u32, found: u32) -> Result<u32, PacketError> {
+    match header.address {
+        Some(_) => compare(expected, found).map(|()| header.rkey),
+        None => Ok(expected ^ found),
+    }
+}
+
+#[inline]
+fn compare(expected: u32, found: u32) -> Result<(), PacketError> {
     if expected == found { Ok(()) } else { Err(PacketError::Trailer { expected, found }) }
 }
 
-/// What a whole packet's trailer covers, and the trailer.
 #[inline]
-pub(crate) fn split(packet: &[u8]) -> Result<(&[u8], u32), PacketError> {
-    let Some((covered, trailer)) = packet.split_last_chunk::<TRAILER_BYTES>() else {
-        return Err(PacketError::TooShort { needed: TRAILER_BYTES, found: packet.len() });
+fn word(trailer: &[u8]) -> u32 {
+    u32::from_le_bytes(trailer.try_into().expect("a trailer is as long as the table says"))
+}
+
+#[inline]
+fn sum_of(pieces: &[&[u8]]) -> Crc32c {
+    let mut sum = Crc32c::new();
+    pieces.iter().for_each(|piece| sum.update(piece));
+    sum
+}
+
+/// The CRC32C of bytes that are given in order, little-endian: for formats that end as ours do.
+#[inline]
+#[must_use]
+pub fn crc32c(pieces: &[&[u8]]) -> [u8; BYTES] {
+    sum_of(pieces).value().to_le_bytes()
+}
+
+/// Checks that bytes end with the CRC32C of those before it.
+///
+/// # Errors
+/// When they do not, or are too few.
+#[inline]
+pub fn check_crc32c(bytes: &[u8]) -> Result<(), PacketError> {
+    let Some((covered, trailer)) = bytes.split_last_chunk::<BYTES>() else {
+        return Err(PacketError::TooShort { needed: BYTES, found: bytes.len() });
     };
-    Ok((covered, u32::from_le_bytes(*trailer)))
+    compare(lacuna_crc::crc32c(covered), u32::from_le_bytes(*trailer))
 }
 
 #[cfg(test)]

@@ -6,9 +6,12 @@
 
 use lacuna_wire::{
     CONTROL_HEADER_BYTES, ControlBody, ControlHeader, ControlWriter, DataHeader,
-    FRAME_HEADER_BYTES, Frame, Packet, QpInfo, RejectKind, TRAILER_BYTES, check_crc32c, crc32c,
-    pad_bytes, parse, parse_checked, parse_data,
+    FRAME_HEADER_BYTES, Frame, Packet, QpInfo, RejectKind, Seal, check_crc32c, crc32c, pad_bytes,
+    parse, parse_checked, parse_data,
 };
+
+const SEAL: Seal = Seal::Crc32c;
+const TRAILER_BYTES: usize = SEAL.bytes();
 
 /// For datagrams: what is accepted can be made again from what was read.
 pub(crate) fn packet(bytes: &[u8]) {
@@ -69,10 +72,12 @@ fn data(bytes: &[u8], header: &DataHeader, payload: &[u8]) {
     packet.extend(&[0; 3][..pad]);
     // Whatever the key of a Send was, it can be written again.
     let mut keyed = *header;
-    keyed.check(bytes).unwrap_or_default();
-    packet.extend(keyed.trailer(&[&packet]));
+    SEAL.check(&mut keyed, bytes).unwrap_or_default();
+    let mut trailer = [0xa5; TRAILER_BYTES];
+    SEAL.emit_trailer(&keyed, &[&packet], &mut trailer);
+    packet.extend(trailer);
     let mut read = *header;
-    assert_eq!(read.check(&packet), Ok(()));
+    assert_eq!(SEAL.check(&mut read, &packet), Ok(()));
     assert_eq!(read, keyed);
     assert_eq!(parse(&packet), Ok(Packet::Data(*header, payload)));
 }
@@ -87,7 +92,7 @@ fn control(bytes: &[u8], header: &ControlHeader, body: &[u8]) {
 fn frames(header: &ControlHeader, bytes: &[u8]) {
     let Ok(body) = ControlBody::parse(bytes) else { return };
     let mut writer = ControlWriter::new(1 << 20);
-    writer.start(header, body.sequence);
+    writer.start(header, body.sequence, SEAL);
     let mut items_left = bytes.len() / FRAME_HEADER_BYTES + 1;
     let mut frames = body.frames();
     let mut read = Vec::new();

@@ -6,9 +6,8 @@ mod checks;
 mod strategies;
 
 use lacuna_wire::{
-    CONTROL_OVERHEAD_BYTES, Cancel, CancelReason, ControlBody, ControlHeader, ControlWriter,
-    DataHeader, Frame, ImmediateFields, Packet, Probe, QpInfo, Qpn, check_crc32c, pad_bytes, parse,
-    parse_checked, parse_data,
+    Cancel, CancelReason, ControlBody, ControlHeader, ControlWriter, DataHeader, Frame,
+    ImmediateFields, Packet, Probe, QpInfo, Qpn, Seal, pad_bytes, parse, parse_checked, parse_data,
 };
 use proptest::{collection::vec, prelude::*};
 
@@ -16,11 +15,14 @@ use strategies::{
     any_control, any_data, any_frame, any_info, any_split, nearly_body, nearly_packet,
 };
 
+const SEAL: Seal = Seal::Crc32c;
+
 fn data_packet(header: &DataHeader, payload: &[u8]) -> Vec<u8> {
     let mut head = vec![0xa5; header.header_bytes()];
     header.emit(&mut head);
     let pad = &[0; 3][..pad_bytes(payload.len())];
-    let trailer = header.trailer(&[&head, payload, pad]);
+    let mut trailer = [0xa5; SEAL.bytes()];
+    SEAL.emit_trailer(header, &[&head, payload, pad], &mut trailer);
     [&head, payload, pad, &trailer].concat()
 }
 
@@ -29,14 +31,15 @@ fn accepted(packet: &[u8], rkey: u32) -> bool {
     let checked = parse_checked(packet);
     if let Some((mut header, payload)) = parse_data(packet) {
         let mut copy = vec![0xa5; payload.len()];
-        let key = header.check_while(packet, |sum, headers, payload| {
-            sum.copy(headers, payload, &mut copy);
+        let key = SEAL.check_while(&header, packet, |sum, headers, payload| {
+            sum.expect("this seal sums").copy(headers, payload, &mut copy);
         });
         assert_eq!(copy, payload);
-        assert_eq!(key, header.check(packet).map(|()| header.rkey));
+        assert_eq!(key, SEAL.check(&mut header, packet).map(|()| header.rkey));
         assert_eq!(checked, key.map(|_| Packet::Data(header, payload)));
         let other = DataHeader { length: header.length + 4, ..header };
-        assert!(other.check_while(packet, |_, _, _| panic!("none of that packet's")).is_err());
+        let never = |_: Option<&mut _>, _: &[u8], _: &[u8]| panic!("none of that packet's");
+        assert!(SEAL.check_while(&other, packet, never).is_err());
     }
     match checked {
         Ok(Packet::Data(header, _)) => header.rkey == rkey,
@@ -100,10 +103,10 @@ proptest! {
         header in any_control(),
         sequence: u32,
         frames in vec(any_frame(), 0..6),
-        max_packet_bytes in CONTROL_OVERHEAD_BYTES..2000,
+        max_packet_bytes in SEAL.control_overhead_bytes()..2000,
     ) {
         let mut writer = ControlWriter::new(max_packet_bytes);
-        writer.start(&header, sequence);
+        writer.start(&header, sequence, SEAL);
         let mut pushed = Vec::new();
         for frame in &frames {
             let (room, payload) = (writer.room(), frame.borrow().payload_bytes());
@@ -118,7 +121,7 @@ proptest! {
         prop_assert_eq!(writer.is_empty(), pushed.is_empty());
         let packet = writer.finish();
         prop_assert!(packet.len() <= max_packet_bytes && packet.len().is_multiple_of(4));
-        prop_assert_eq!(check_crc32c(packet), Ok(()));
+        prop_assert_eq!(SEAL.check_control(packet), Ok(()));
         let Ok(Packet::Control(read_header, body)) = parse(packet) else {
             return Err(TestCaseError::fail("not a control packet"));
         };
@@ -173,7 +176,7 @@ proptest! {
         let header = ControlHeader {
             dest: Qpn::new(1, 0, 0), psn: 0, qkey: 0, source: Qpn::new(2, 0, 0),
         };
-        writer.start(&header, 0);
+        writer.start(&header, 0, SEAL);
         let which = which.index(frames.len());
         let mut lies_at = 8;
         for (index, frame) in frames.iter().enumerate() {
@@ -206,7 +209,7 @@ proptest! {
         header in any_control(), frames in vec(any_frame(), 0..4), mask in 1..=u8::MAX
     ) {
         let mut writer = ControlWriter::new(2000);
-        writer.start(&header, 1);
+        writer.start(&header, 1, SEAL);
         for frame in &frames {
             writer.push(&frame.borrow());
         }
@@ -231,7 +234,7 @@ fn every_alteration_of_every_byte_is_rejected() {
     let mut writer = ControlWriter::new(200);
     let control =
         ControlHeader { dest: Qpn::new(77, 0, 0), psn: 3, qkey: 4, source: Qpn::new(78, 0, 0) };
-    writer.start(&control, 5);
+    writer.start(&control, 5, SEAL);
     assert!(writer.push(&Frame::Probe(Probe { id: 1, sent_ns: 2 })));
     assert!(writer.push(&Frame::Cancel(Cancel { message: 3, reason: CancelReason::Deadline })));
     for mask in 1..=u8::MAX {

@@ -20,13 +20,13 @@ impl SendSide {
             return;
         };
         let Some(tail) = machine.tail() else { return };
-        let mtu_bytes = u64::from(self.geometry.mtu_bytes());
+        let packet_bytes = self.geometry.mtu_bytes() + self.geometry.overhead_bytes(false);
         let choice = chooser.choose(Question {
             estimate: estimate(path),
             message_packets: self.geometry.packets(outgoing.len_bytes),
             tail_packets: tail.end - tail.start,
             rows: self.geometry.layout().map_or(1, Layout::chunk_packets),
-            packet_bytes: mtu_bytes + lacuna_wire::DATA_OVERHEAD_BYTES as u64 + IP_UDP_BYTES,
+            packet_bytes: u64::from(packet_bytes) + IP_UDP_BYTES,
             is_followed: !self.queues.is_empty()
                 || !self.landed.is_empty()
                 || !self.waiting.is_empty(),
