@@ -263,7 +263,8 @@ impl Drop for Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lacuna::{ContextConfig, DatapathKind, Progress, datapath::MemNetwork};
+    use lacuna::datapath::MemNetwork;
+    use lacuna::{ContextConfig, DatapathKind, Progress};
 
     /// With the worker said to be covered, by nobody.
     fn covered() -> Driver {

@@ -17,11 +17,7 @@ use crate::time::Time;
 use core::net::SocketAddr;
 use lacuna_burst::{Placer, ReceivedBatch};
 use lacuna_place::burst::BurstPlacer;
-use lacuna_wire::DataHeader;
-use lacuna_wire::Packet;
-use lacuna_wire::Seal;
-use lacuna_wire::parse;
-use lacuna_wire::parse_data;
+use lacuna_wire::{DataHeader, Packet, Seal, parse, parse_data};
 use std::cmp::Reverse;
 use std::iter::Peekable;
 

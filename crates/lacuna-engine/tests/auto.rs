@@ -3,19 +3,11 @@
 mod common;
 
 use common::{MS, SECOND};
-use lacuna_engine::testing::Link;
-use lacuna_engine::testing::Pair;
-use lacuna_engine::testing::PairConfig;
-use lacuna_engine::testing::Rng;
-use lacuna_engine::testing::Side;
+use lacuna_engine::testing::{Link, Pair, PairConfig, Rng, Side};
 use lacuna_path::controller::ControllerConfig;
 use lacuna_place::geometry::GeometryConfig;
 use lacuna_proto::modes::Mode;
-use lacuna_proto::modes::auto::Choice;
-use lacuna_proto::modes::auto::Chosen;
-use lacuna_proto::modes::auto::Policy;
-use lacuna_proto::modes::auto::Question;
-use lacuna_proto::modes::auto::plan;
+use lacuna_proto::modes::auto::{Choice, Chosen, Policy, Question, plan};
 use lacuna_proto::qp::Event;
 use lacuna_wire::ImmediateSplit;
 

@@ -3,11 +3,7 @@
 mod common;
 
 use common::{MS, SECOND};
-use lacuna_engine::testing::Link;
-use lacuna_engine::testing::Pair;
-use lacuna_engine::testing::PairConfig;
-use lacuna_engine::testing::Rng;
-use lacuna_engine::testing::Side;
+use lacuna_engine::testing::{Link, Pair, PairConfig, Rng, Side};
 use lacuna_path::controller::ControllerConfig;
 use lacuna_place::geometry::GeometryConfig;
 use lacuna_proto::modes::Mode;

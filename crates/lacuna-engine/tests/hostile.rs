@@ -10,11 +10,7 @@
 mod common;
 
 use common::{MS, SECOND, control_body, data_towards, inject, post, run_dry, take};
-use lacuna_engine::testing::Link;
-use lacuna_engine::testing::Pair;
-use lacuna_engine::testing::PairConfig;
-use lacuna_engine::testing::Rng;
-use lacuna_engine::testing::Side;
+use lacuna_engine::testing::{Link, Pair, PairConfig, Rng, Side};
 use lacuna_place::discard::Discard;
 use lacuna_place::geometry::GeometryConfig;
 use lacuna_place::placement::Placement;

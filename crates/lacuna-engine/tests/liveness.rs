@@ -5,11 +5,7 @@
 mod common;
 
 use common::{MS, SECOND, inject, post, take};
-use lacuna_engine::testing::Link;
-use lacuna_engine::testing::Pair;
-use lacuna_engine::testing::PairConfig;
-use lacuna_engine::testing::Rng;
-use lacuna_engine::testing::Side;
+use lacuna_engine::testing::{Link, Pair, PairConfig, Rng, Side};
 use lacuna_path::controller::ControllerConfig;
 use lacuna_place::discard::Discard;
 use lacuna_place::geometry::GeometryConfig;

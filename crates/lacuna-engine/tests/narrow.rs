@@ -1,16 +1,10 @@
 //! A path that becomes too narrow for full packets while a connection lasts: what is under way comes
 //! through in pieces, in all modes, whether anybody tells of it or not.
 
-use lacuna_engine::testing::Link;
-use lacuna_engine::testing::Narrowness;
-use lacuna_engine::testing::Pair;
-use lacuna_engine::testing::PairConfig;
-use lacuna_engine::testing::Rng;
-use lacuna_engine::testing::Side;
+use lacuna_engine::testing::{Link, Narrowness, Pair, PairConfig, Rng, Side};
 use lacuna_path::controller::ControllerConfig;
 use lacuna_place::geometry::GeometryConfig;
-use lacuna_proto::qp::Event;
-use lacuna_proto::qp::SendId;
+use lacuna_proto::qp::{Event, SendId};
 
 const MS: u64 = 1_000_000;
 const RTT_NS: u64 = 10 * MS;

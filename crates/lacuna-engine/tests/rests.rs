@@ -5,11 +5,7 @@ mod common;
 
 use common::{MS, SECOND};
 use lacuna_engine::idle::Patience;
-use lacuna_engine::testing::End;
-use lacuna_engine::testing::Link;
-use lacuna_engine::testing::Pair;
-use lacuna_engine::testing::PairConfig;
-use lacuna_engine::testing::Side;
+use lacuna_engine::testing::{End, Link, Pair, PairConfig, Side};
 use lacuna_path::controller::ControllerConfig;
 
 const RTT_NS: u64 = 40 * MS;

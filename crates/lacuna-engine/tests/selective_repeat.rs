@@ -3,16 +3,11 @@
 mod common;
 
 use common::{MS, SECOND};
-use lacuna_engine::testing::Link;
-use lacuna_engine::testing::Pair;
-use lacuna_engine::testing::PairConfig;
-use lacuna_engine::testing::Rng;
-use lacuna_engine::testing::Side;
+use lacuna_engine::testing::{Link, Pair, PairConfig, Rng, Side};
 use lacuna_path::controller::ControllerConfig;
 use lacuna_place::discard::Discard;
 use lacuna_place::geometry::GeometryConfig;
-use lacuna_proto::modes::Mode;
-use lacuna_proto::modes::sr;
+use lacuna_proto::modes::{Mode, sr};
 use lacuna_wire::{ImmediateSplit, Seal};
 
 fn one_message(pair: &mut Pair, len: usize) -> u64 {

@@ -4,17 +4,10 @@
 mod common;
 
 use common::{MS, SECOND, post, take};
-use lacuna_engine::testing::Link;
-use lacuna_engine::testing::Pair;
-use lacuna_engine::testing::PairConfig;
-use lacuna_engine::testing::Rng;
-use lacuna_engine::testing::Side;
+use lacuna_engine::testing::{Link, Pair, PairConfig, Rng, Side};
 use lacuna_place::geometry::GeometryConfig;
 use lacuna_proto::buffer::SendBuffer;
-use lacuna_proto::qp::PostSendError;
-use lacuna_proto::qp::ReceiveFailure;
-use lacuna_proto::qp::SendId;
-use lacuna_proto::qp::{Changes, Event};
+use lacuna_proto::qp::{Changes, Event, PostSendError, ReceiveFailure, SendId};
 use lacuna_wire::{CancelReason, ImmediateSplit};
 
 const CHUNK: usize = 4 * 1024;

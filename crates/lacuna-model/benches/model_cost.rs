@@ -5,11 +5,11 @@
 //!
 //! `cargo bench -p lacuna-model` prints the median of several runs; with `--test` each runs once.
 
+use lacuna_model::monte_carlo::{RepeatSampler, Sample};
+use lacuna_model::plan::{LossKnown, Objective, Question, plan};
 use lacuna_model::{
     ChunkLoss, Code, Completion, EcConfig, ErasureCoding, Framing, Loss, Path, Random,
     RepairTiming, SelectiveRepeat, Transfer,
-    monte_carlo::{RepeatSampler, Sample},
-    plan::{LossKnown, Objective, Question, plan},
 };
 use std::hint::black_box;
 use std::time::Instant;

@@ -10,9 +10,10 @@
 //! `v = 1 + 2 sum_k rho_k`, the autocorrelation of losses `k` chunks apart. The tail is then that
 //! of `n / v` losses of `v` chunks each: right in mean and variance, not exact.
 
-use crate::{
-    Completion, ModelError, Transfer, binomial, error::check, gilbert::ChunkChain, rounds::Rounds,
-};
+use crate::error::check;
+use crate::gilbert::ChunkChain;
+use crate::rounds::Rounds;
+use crate::{Completion, ModelError, Transfer, binomial};
 
 /// A receive that ends by its deadline, seen by the receiver.
 #[derive(Debug, Clone, Copy, PartialEq)]

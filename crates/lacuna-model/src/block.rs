@@ -16,11 +16,9 @@
 //!   each other are one, as losses in a row help each other; a submessage that stands no second loss in
 //!   any group is the other, and near the truth where bursts are long.
 
-use crate::{
-    Code, CodeKind,
-    code::Outcome,
-    gilbert::{ChunkChain, Matrix, Step, product, row_times, sum},
-};
+use crate::code::Outcome;
+use crate::gilbert::{ChunkChain, Matrix, Step, product, row_times, sum};
+use crate::{Code, CodeKind};
 
 /// XOR groups that are followed as a set, `2^groups` of them.
 const GROUPS_MAX: u32 = 10;

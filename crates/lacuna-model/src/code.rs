@@ -12,12 +12,10 @@
 //!
 //! Under bursts a submessage is a step of the link's chain: see `block`.
 
-use crate::{
-    ModelError, binomial,
-    block::{Block, Parity},
-    error::check,
-    loss::ChunkLoss,
-};
+use crate::block::{Block, Parity};
+use crate::error::check;
+use crate::loss::ChunkLoss;
+use crate::{ModelError, binomial};
 
 /// Largest submessage: the field of 2^16 elements has no longer codes.
 const SUBMESSAGE_CHUNKS_MAX: u32 = 65_536;

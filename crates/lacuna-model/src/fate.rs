@@ -2,15 +2,15 @@
 //! once and remembered. Messages of several sizes and schemes ask for the same ones, and a plan asks
 //! for thousands.
 
-use crate::{
-    Code,
-    block::{Block, Parity},
-    code::Outcome,
-    loss::ChunkLoss,
-    missing::Repair,
-    rounds::{Rounds, RoundsOf},
-};
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+use crate::Code;
+use crate::block::{Block, Parity};
+use crate::code::Outcome;
+use crate::loss::ChunkLoss;
+use crate::missing::Repair;
+use crate::rounds::{Rounds, RoundsOf};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// See the module's text.
 #[derive(Debug)]

@@ -8,7 +8,8 @@
 //! `ok12 = ok1 ok2`, `lost12 = lost1 (ok2 + lost2) + ok1 lost2`. Nothing is subtracted, so small
 //! losses keep their digits.
 
-use crate::{ModelError, error::check};
+use crate::ModelError;
+use crate::error::check;
 
 /// A matrix over the states low (0) and high (1).
 pub(crate) type Matrix = [[f64; 2]; 2];

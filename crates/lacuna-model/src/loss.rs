@@ -15,11 +15,9 @@
 //! `Correlated` is the beta-binomial law: any two packets of a chunk have correlation `c`, chunks
 //! are independent. `c = 0` is `PerPacket`, `c -> 1` is `PerChunk`.
 
-use crate::{
-    ModelError,
-    error::check,
-    gilbert::{ChunkChain, Gilbert},
-};
+use crate::ModelError;
+use crate::error::check;
+use crate::gilbert::{ChunkChain, Gilbert};
 
 /// Most loss of a chunk that the models take. Beyond it a message of any length needs thousands
 /// of rounds, and the sums over rounds would be as long.

@@ -10,14 +10,12 @@
 //! none of so many in a row is missing after `q` rounds, divided by their number. Their repeats pass the
 //! link at times of their own, and count as independent.
 
-use crate::{
-    Code, CodeKind,
-    block::{Block, SELDOM, each_of, outcome},
-    code::Outcome,
-    loss::ChunkLoss,
-    rounds::Rounds,
-    sr::lost,
-};
+use crate::block::{Block, SELDOM, each_of, outcome};
+use crate::code::Outcome;
+use crate::loss::ChunkLoss;
+use crate::rounds::Rounds;
+use crate::sr::lost;
+use crate::{Code, CodeKind};
 
 /// What is less likely than the likeliest number by this factor is left out.
 const NEGLIGIBLE: f64 = 1e-13;
@@ -217,7 +215,9 @@ fn parity_fails(m: u32, p: f64) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Loss, block::Parity, gilbert::Step};
+    use crate::Loss;
+    use crate::block::Parity;
+    use crate::gilbert::Step;
 
     #[test]
     fn something_is_missing_as_often_as_the_code_fails() {

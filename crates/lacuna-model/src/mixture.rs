@@ -3,7 +3,9 @@
 //! A message drawn from the mix has the distribution of its kind, so the distribution of the mix is
 //! the weighted sum of theirs. Its mean is the mean of the means; its quantiles are not.
 
-use crate::{Completion, ModelError, completion::quantile_between, error::check};
+use crate::completion::quantile_between;
+use crate::error::check;
+use crate::{Completion, ModelError};
 use std::cell::RefCell;
 
 /// What survives of a part at least where the others survive with all that is allowed.

@@ -13,8 +13,11 @@
 //! missing chunk the next is missing too with `c^q`, `c` being the loss after a loss, so clusters
 //! are `1 / (1 - c^q)` chunks long (the extremal index of the chain).
 
-use crate::{gilbert::ChunkChain, loss::ChunkLoss};
-use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
+use crate::gilbert::ChunkChain;
+use crate::loss::ChunkLoss;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Rounds after which fewer than this many chunks are expected to be missing do not matter: it is
 /// 1e-4 of the resolution of an `f64` near 1.

@@ -5,11 +5,9 @@
 //! is the time that one chunk occupies the link; the paper counts payload only, so headers count
 //! when [`Framing::overhead_bytes`] says so. A chunk longer than the message is as long as the message.
 
-use crate::{
-    ModelError,
-    error::check,
-    loss::{ChunkLoss, Loss},
-};
+use crate::ModelError;
+use crate::error::check;
+use crate::loss::{ChunkLoss, Loss};
 
 /// Longest message in chunks: beyond it a chunk's index is no exact `f64` any more.
 const CHUNKS_MAX: f64 = 9_007_199_254_740_992.0;

@@ -9,11 +9,11 @@
 //!
 //! Each test names the section and says whether its headline holds. No hypothesis gives them all.
 
+use lacuna_model::collective::ring_allreduce;
+use lacuna_model::monte_carlo::{CodedSampler, RepeatSampler};
 use lacuna_model::{
     Code, Completion, EcConfig, ErasureCoding, Framing, Loss, Path, Random, RepairTiming,
     SelectiveRepeat, Transfer,
-    collective::ring_allreduce,
-    monte_carlo::{CodedSampler, RepeatSampler},
 };
 
 const KIB: u64 = 1 << 10;

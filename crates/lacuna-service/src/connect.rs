@@ -5,14 +5,13 @@
 //! stop. So they run on a thread of their own, which is left to itself then.
 
 use crate::thread::{self, ThreadError};
-use lacuna::address;
 use lacuna::datapath::limit::{Limit, Said};
 use lacuna::{
     ConnectError, Connection, ConnectionConfig, Context, ContextConfig, ContextError, ScopedIp,
+    address,
 };
-use std::fmt;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::{fmt, io};
 
 /// There is no connection.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,7 @@
 //! Whose fault an error is: what a program makes its exit code of, and a caller its decision.
 
-use crate::{AcceptError, ListenError, LookUpError, ReachError, thread::ThreadError};
+use crate::thread::ThreadError;
+use crate::{AcceptError, ListenError, LookUpError, ReachError};
 use lacuna::datapath::limit::Limit;
 use lacuna::{ConnectError, ContextError, QueuePairError};
 

@@ -8,10 +8,9 @@ use lacuna_service::thread::ThreadError;
 use lacuna_service::{AcceptError, Blames, Fault, ListenError};
 use lacuna_units::show_bytes;
 use std::error::Error;
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, io};
 
 /// The file system refuses a path.
 #[derive(Debug, thiserror::Error)]

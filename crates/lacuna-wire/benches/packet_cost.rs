@@ -6,10 +6,8 @@
 //! is at its best; a packet fresh from the kernel is, too. Under `cargo test --benches` each case
 //! runs once, so that it does not rot.
 
-use std::{
-    hint::black_box,
-    time::{Duration, Instant},
-};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
 
 use lacuna_wire::{
     DATA_HEADER_BYTES, DataHeader, Packet, Qpn, Seal, check_crc32c, crc32c, icrc_ipv4, parse,

@@ -23,10 +23,8 @@
 //! left of the packet from this piece on, as that of a first packet of several counts the whole
 //! (InfiniBand volume 1, section 9.4.3), so a receiver knows the place of each piece in its packet.
 
-use crate::{
-    PacketError, Qpn,
-    bth::{self, PAD_MAX},
-};
+use crate::bth::{self, PAD_MAX};
+use crate::{PacketError, Qpn};
 
 /// Bytes of BTH and ImmDt.
 pub const DATA_HEADER_BYTES: usize = 16;

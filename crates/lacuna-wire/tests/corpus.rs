@@ -2,10 +2,8 @@
 
 mod checks;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use lacuna_wire::{
     Ack, Cancel, CancelReason, ChannelReport, ControlHeader, ControlWriter, DataHeader, Flush,

@@ -10,10 +10,9 @@
 //! only what is link-local has a zone, and there is no flow information. So equal places are equal
 //! values, whichever socket has seen them.
 
-use std::fmt;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 use std::str::FromStr;
+use std::{fmt, io};
 
 /// An IP address, and if it is link-local the interface whose link is meant.
 ///

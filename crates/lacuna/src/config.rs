@@ -4,11 +4,8 @@
 use crate::context::Context;
 use crate::error::QueuePairError;
 use lacuna_path::RtoConfig;
-use lacuna_path::controller::ControllerConfig;
-use lacuna_path::controller::Kind as ControllerKind;
-use lacuna_path::controller::StartRate;
-use lacuna_place::geometry::Geometry;
-use lacuna_place::geometry::GeometryError;
+use lacuna_path::controller::{ControllerConfig, Kind as ControllerKind, StartRate};
+use lacuna_place::geometry::{Geometry, GeometryError};
 use lacuna_proto::handshake::Wishes;
 use lacuna_proto::modes::Mode;
 use lacuna_wire::ImmediateSplit;

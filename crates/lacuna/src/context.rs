@@ -19,8 +19,7 @@ use lacuna_datapath::{
     Capabilities, Datapath, MemNetwork, Offload, Udp, UdpConfig, Waiter, thread,
 };
 use lacuna_engine::Counters;
-use lacuna_path::pool::Pool;
-use lacuna_path::pool::Senders;
+use lacuna_path::pool::{Pool, Senders};
 use lacuna_wire::{CHANNELS_MAX, RejectKind};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

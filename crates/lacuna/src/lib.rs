@@ -79,11 +79,9 @@ pub use queue_pair::QueuePair;
 pub use stats::{AutoStats, ChannelStats, ConnectionStats, RttStats, SentStats};
 
 pub use lacuna_datapath as datapath;
-pub use lacuna_path::RtoConfig;
-pub use lacuna_path::controller;
 pub use lacuna_path::controller::Kind as ControllerKind;
-pub use lacuna_place::geometry::Geometry;
-pub use lacuna_place::geometry::GeometryError;
+pub use lacuna_path::{RtoConfig, controller};
+pub use lacuna_place::geometry::{Geometry, GeometryError};
 pub use lacuna_place::parity::Layout;
 pub use lacuna_proto::buffer::{Memory, SendBuffer};
 pub use lacuna_proto::modes::{self, Mode};

@@ -5,11 +5,10 @@ use lacuna::datapath::{
     Burst, BurstBuffers, Capabilities, Datapath, EventSources, Placer, SendError,
 };
 use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Listener, Mode, Progress};
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::{io, thread};
 
 /// What becomes of packets that are too long.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,13 +1,12 @@
 //! The client: connects a session, says what it is going to measure, measures
 //! on a second connection, and reports what both ends counted.
 
-use super::ClientArgs;
-use super::cpu;
 use super::protocol::{
     ANSWERED_WITHIN, Answer, Awaited, Counters, Done, Request, TalkError, send, send_within,
 };
 use super::report::Report;
 use super::sending::{self, Measured, Sending};
+use super::{ClientArgs, cpu};
 use crate::capture::{Capture, Captures};
 use crate::failure::Failure;
 use crate::interrupt;

@@ -1,9 +1,8 @@
 //! `lacuna send`.
 
-use super::SendArgs;
 use super::progress::Progress;
 use super::report::{Reporter, Side};
-use super::target;
+use super::{SendArgs, target};
 use crate::capture::{Capture, Captures};
 use crate::failure::Failure;
 use crate::interrupt;

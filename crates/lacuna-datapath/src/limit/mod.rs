@@ -7,8 +7,7 @@
 #[cfg(unix)]
 mod syscall;
 
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
 /// What there is no more of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,8 +10,7 @@
 
 #![allow(unsafe_code)]
 
-use super::Process;
-use super::syscall;
+use super::{Process, syscall};
 #[cfg(unix)]
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

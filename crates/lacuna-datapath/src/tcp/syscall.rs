@@ -4,9 +4,8 @@
 
 #![allow(unsafe_code)]
 
-use std::io;
-use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::{io, mem};
 
 /// Of `linux/tcp.h`.
 const TCP_RTO_MIN_US: libc::c_int = 45;

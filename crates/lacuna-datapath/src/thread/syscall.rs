@@ -2,10 +2,9 @@
 
 #![allow(unsafe_code)]
 
-use std::io;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
-use std::ptr;
+use std::{io, ptr};
 
 /// Not blocked: see the text of the module above.
 const LEFT: [libc::c_int; 8] = [

@@ -8,10 +8,9 @@
 //! (`IP_PMTUDISC_PROBE`), so that the layer above can probe it: too large for the first hop is an
 //! error here, too large for a later one is loss.
 
-use std::fmt;
-use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
+use std::{fmt, io};
 
 use super::connected::Connector;
 use super::options::Granted;

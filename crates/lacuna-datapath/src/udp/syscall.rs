@@ -13,12 +13,10 @@
 
 #![allow(unsafe_code)]
 
-use std::io;
-use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr;
 use std::time::Duration;
+use std::{io, mem, ptr};
 
 use super::address::RawAddress;
 use super::control::{ReceiveControl, Received, SendControl};

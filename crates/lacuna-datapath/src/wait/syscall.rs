@@ -4,10 +4,9 @@
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
-use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::ptr;
 use std::time::Duration;
+use std::{io, ptr};
 
 pub(super) fn eventfd() -> io::Result<OwnedFd> {
     // SAFETY: no pointer is passed.

@@ -23,8 +23,7 @@ use lacuna_burst::Burst;
 use lacuna_place::writer::ChannelWriter;
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::{QueuePair, Transmit};
-use lacuna_wire::DataHeader;
-use lacuna_wire::Seal;
+use lacuna_wire::{DataHeader, Seal};
 
 /// The right to take the packets of one channel of a queue pair, an engine's own.
 #[derive(Debug)]

@@ -9,12 +9,10 @@
 
 use super::Choices;
 use crate::common::{control_body, run_dry};
-use lacuna_engine::testing::Rng;
-use lacuna_engine::testing::data_packet;
+use lacuna_engine::testing::{Rng, data_packet};
 use lacuna_path::RtoConfig;
 use lacuna_path::controller::ControllerConfig;
-use lacuna_place::geometry::Geometry;
-use lacuna_place::geometry::GeometryConfig;
+use lacuna_place::geometry::{Geometry, GeometryConfig};
 use lacuna_place::placement::Placement;
 use lacuna_place::writer::ChannelWriter;
 use lacuna_proto::buffer::SendBuffer;

@@ -9,12 +9,7 @@
 //! its receive was closed, also when every packet is sent again.
 
 use super::Choices;
-use lacuna_engine::testing::Link;
-use lacuna_engine::testing::Narrowness;
-use lacuna_engine::testing::Pair;
-use lacuna_engine::testing::PairConfig;
-use lacuna_engine::testing::Rng;
-use lacuna_engine::testing::Side;
+use lacuna_engine::testing::{Link, Narrowness, Pair, PairConfig, Rng, Side};
 use lacuna_path::controller::ControllerConfig;
 use lacuna_place::geometry::GeometryConfig;
 use lacuna_place::placement::Placement;

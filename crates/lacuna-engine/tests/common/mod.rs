@@ -4,10 +4,7 @@
 // Each user takes what it needs.
 #![allow(dead_code)]
 
-use lacuna_engine::testing::Pair;
-use lacuna_engine::testing::Rng;
-use lacuna_engine::testing::Side;
-use lacuna_engine::testing::data_packet;
+use lacuna_engine::testing::{Pair, Rng, Side, data_packet};
 use lacuna_place::placement::Placement;
 use lacuna_proto::qp::{PostedReceive, QueuePair};
 use lacuna_wire::{

@@ -1,11 +1,9 @@
 //! Ring allreduce: reduce-scatter, then allgather, each `N - 1` stages around the ring.
 
 use super::Grid;
-use crate::{
-    Completion, ModelError, Random,
-    error::check,
-    monte_carlo::{Sample, Samples},
-};
+use crate::error::check;
+use crate::monte_carlo::{Sample, Samples};
+use crate::{Completion, ModelError, Random};
 
 use super::SITES_MAX;
 

@@ -1,10 +1,8 @@
 //! The computed collectives against the drawn ones.
 
 use super::*;
-use crate::{
-    ChunkLoss, Completion, ModelError, Random, RepairTiming, SelectiveRepeat, Transfer,
-    monte_carlo::RepeatSampler,
-};
+use crate::monte_carlo::RepeatSampler;
+use crate::{ChunkLoss, Completion, ModelError, Random, RepairTiming, SelectiveRepeat, Transfer};
 
 const Z: f64 = 4.0;
 const POINTS: usize = 1024;

@@ -6,11 +6,9 @@
 //! parts; a reduction takes the same, run backwards, so the allreduce is the sum of two of them.
 
 use super::{Grid, SITES_MAX};
-use crate::{
-    Completion, ModelError, Random,
-    error::check,
-    monte_carlo::{Sample, Samples},
-};
+use crate::error::check;
+use crate::monte_carlo::{Sample, Samples};
+use crate::{Completion, ModelError, Random};
 use std::collections::BTreeMap;
 
 /// The distribution of a tree allreduce, on a grid of `points` per message. `edge` is one message

@@ -12,13 +12,11 @@
 //! high percentiles are too early where a burst takes as long to send as a round trip.
 
 use super::Early;
-use crate::{
-    Code,
-    block::{Block, Parity},
-    code::Outcome,
-    gilbert::ChunkChain,
-    loss::ChunkLoss,
-};
+use crate::Code;
+use crate::block::{Block, Parity};
+use crate::code::Outcome;
+use crate::gilbert::ChunkChain;
+use crate::loss::ChunkLoss;
 
 /// See the module's text.
 pub(super) struct Chances {

@@ -7,10 +7,8 @@
 //! function, which is not smooth, is summed in full, at one step per term.
 
 use super::prepared::{Prepared, TERMS_MIN};
-use crate::{
-    binomial::Weights,
-    sr::{Lengths, Slowest},
-};
+use crate::binomial::Weights;
+use crate::sr::{Lengths, Slowest};
 use std::sync::OnceLock;
 
 /// Nodes of the interpolation at most; with them the sums of more terms agree with the full ones to

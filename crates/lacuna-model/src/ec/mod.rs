@@ -36,10 +36,12 @@ mod failures;
 mod prepared;
 mod streamed;
 
-use crate::{
-    Code, Completion, ModelError, RepairTiming, Transfer, code::Outcome,
-    completion::quantile_between, error::check, fate::Fate, sr::Slowest,
-};
+use crate::code::Outcome;
+use crate::completion::quantile_between;
+use crate::error::check;
+use crate::fate::Fate;
+use crate::sr::Slowest;
+use crate::{Code, Completion, ModelError, RepairTiming, Transfer};
 use chances::Chances;
 use early::Early;
 use failures::Failures;

@@ -27,14 +27,12 @@
 //! a round, those that one round makes late: exact for a message of one round, and for whether a longer
 //! one needs a repair after its end. The chunks of different submessages are repeated independently.
 
-use crate::{
-    Code, Completion, ModelError, RepairTiming, Transfer,
-    completion::quantile_between,
-    fate::Fate,
-    missing::Repair,
-    rounds::Rounds,
-    sr::{Pace, Slowest},
-};
+use crate::completion::quantile_between;
+use crate::fate::Fate;
+use crate::missing::Repair;
+use crate::rounds::Rounds;
+use crate::sr::{Pace, Slowest};
+use crate::{Code, Completion, ModelError, RepairTiming, Transfer};
 
 /// Completion time of a message with erasure coding and repair by submessage, seen by the sender.
 #[derive(Debug, Clone, PartialEq)]

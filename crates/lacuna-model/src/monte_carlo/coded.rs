@@ -1,7 +1,9 @@
 //! Erasure coding, drawn from the losses of single chunks: which data and parity chunks are lost,
 //! which submessages that leaves beyond repair, and the repeats of those.
 
-use super::{Sample, losses::Link, repeats::Repeats};
+use super::Sample;
+use super::losses::Link;
+use super::repeats::Repeats;
 use crate::{Code, CodeKind, EcConfig, ErasureCoding, ModelError, Random, Transfer};
 
 /// Draws what [`ErasureCoding`] computes.

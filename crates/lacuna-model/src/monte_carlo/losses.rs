@@ -1,6 +1,8 @@
 //! Which chunks of a run are lost.
 
-use crate::{Random, gilbert::ChunkChain, loss::ChunkLoss};
+use crate::Random;
+use crate::gilbert::ChunkChain;
+use crate::loss::ChunkLoss;
 
 /// A link as chunks pass it in order.
 pub(super) struct Link<'m> {

@@ -10,7 +10,8 @@
 //!
 //! In bursts all lost chunks are followed through their rounds, each round over a link of its own.
 
-use super::{Sample, losses::Link};
+use super::Sample;
+use super::losses::Link;
 use crate::{ChunkLoss, ModelError, Random, RepairTiming, Transfer};
 
 /// Draws what [`SelectiveRepeat`](crate::SelectiveRepeat) computes. Ignores

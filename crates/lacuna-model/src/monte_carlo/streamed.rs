@@ -5,7 +5,8 @@
 //! again one timeout after its end, before any submessage that has not begun. Losses are drawn for
 //! the whole message, so between them a trial does nothing but count submessages.
 
-use super::{Sample, losses::Link};
+use super::Sample;
+use super::losses::Link;
 use crate::{Code, CodeKind, ModelError, Random, RepairTiming, StreamedCoding, Transfer};
 use std::collections::{BTreeMap, VecDeque};
 

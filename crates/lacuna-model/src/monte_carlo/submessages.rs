@@ -2,7 +2,8 @@
 //! their repair takes is drawn. Tens of nanoseconds a time, for collectives of many messages; as a
 //! check of the model it is worth less than [`CodedSampler`](super::CodedSampler).
 
-use super::{Sample, repeats::Repeats};
+use super::Sample;
+use super::repeats::Repeats;
 use crate::{EcConfig, ErasureCoding, ModelError, Random, Transfer};
 
 /// Draws what [`ErasureCoding`] computes, without early acknowledgement.

@@ -1,9 +1,10 @@
 //! A scheme with its parameters, and what to expect of it.
 
 use super::{Fates, Objective, Question};
+use crate::fate::Fate;
 use crate::{
     Code, CodeKind, Completion, Framing, Mixture, ModelError, RepairTiming, SelectiveRepeat,
-    StreamedCoding, TailCoding, TailMode, TailParity, TailQuestion, Transfer, fate::Fate,
+    StreamedCoding, TailCoding, TailMode, TailParity, TailQuestion, Transfer,
 };
 
 /// Packets per chunk that are tried: 4 to 64 KiB with the usual packets. A chunk is the unit of

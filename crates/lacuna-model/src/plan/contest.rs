@@ -9,7 +9,8 @@
 
 use super::candidate::{Candidate, Model, Scheme};
 use super::{Fates, Objective, Question, TIE};
-use crate::{Completion, Mixture, ModelError, RepairTiming, ec::together};
+use crate::ec::together;
+use crate::{Completion, Mixture, ModelError, RepairTiming};
 
 /// What rounding may add to a bound.
 const ROUNDING: f64 = 1e-11;

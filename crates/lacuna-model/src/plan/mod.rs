@@ -29,10 +29,13 @@ mod reason;
 pub use candidate::{Candidate, Expected, Scheme};
 pub use flips::{Axis, Flip};
 
-use crate::{
-    Loss, ModelError, Path, TailMode, Transfer, error::check, fate::Fate, mixture::loss_range,
-};
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+use crate::error::check;
+use crate::fate::Fate;
+use crate::mixture::loss_range;
+use crate::{Loss, ModelError, Path, TailMode, Transfer};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// Candidates within this of the best are as good as it.
 pub const TIE: f64 = 0.02;

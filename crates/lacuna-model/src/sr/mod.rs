@@ -19,7 +19,9 @@ mod walk;
 
 pub(crate) use slowest::{Lengths, Line, Pace, Slowest, lost};
 
-use crate::{Completion, ModelError, Transfer, error::check, fate::Fate};
+use crate::error::check;
+use crate::fate::Fate;
+use crate::{Completion, ModelError, Transfer};
 
 /// When a lost chunk goes out again.
 #[derive(Debug, Clone, Copy, PartialEq)]

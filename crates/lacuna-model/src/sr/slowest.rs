@@ -18,7 +18,8 @@
 //! `T`: `v = u / T`, `rho = O / T`.
 
 use super::{RepairTiming, walk};
-use crate::{Transfer, rounds::Rounds};
+use crate::Transfer;
+use crate::rounds::Rounds;
 
 /// Relative error of a difference of two products, each rounded once: what a whole number may be
 /// off by before it counts as the next one.

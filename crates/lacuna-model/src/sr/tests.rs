@@ -1,7 +1,8 @@
 //! Against the definition (a product over chunks), against each other, and the demo's numbers.
 
 use super::{RepairTiming, SelectiveRepeat, walk};
-use crate::{ChunkLoss, Completion, Framing, Loss, Path, Transfer, rounds::Rounds};
+use crate::rounds::Rounds;
+use crate::{ChunkLoss, Completion, Framing, Loss, Path, Transfer};
 
 fn transfer(chunks: u64, chunk_s: f64, rtt_s: f64, loss: f64) -> Transfer {
     Transfer::from_chunks(chunks, chunk_s, rtt_s, ChunkLoss::independent(loss).unwrap()).unwrap()

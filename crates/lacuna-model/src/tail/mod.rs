@@ -32,14 +32,12 @@ mod ramps;
 #[cfg(test)]
 mod tests;
 
-use crate::{
-    Code, Completion, ModelError, Transfer, binomial,
-    block::{Block, Parity, each_of, thinned},
-    error::check,
-    fate::Fate,
-    gilbert::ChunkChain,
-    missing::Repair,
-};
+use crate::block::{Block, Parity, each_of, thinned};
+use crate::error::check;
+use crate::fate::Fate;
+use crate::gilbert::ChunkChain;
+use crate::missing::Repair;
+use crate::{Code, Completion, ModelError, Transfer, binomial};
 use ramps::{Ramp, Ramps};
 
 /// So many things, or as near to each other, are not followed one by one.

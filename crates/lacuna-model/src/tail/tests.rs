@@ -3,10 +3,8 @@
 //! the receiver has of it. It knows nothing of rounds, ramps or codes' chances.
 
 use super::*;
-use crate::{
-    Loss, Random, RepairTiming, SelectiveRepeat,
-    monte_carlo::{Sample, Samples},
-};
+use crate::monte_carlo::{Sample, Samples};
+use crate::{Loss, Random, RepairTiming, SelectiveRepeat};
 use std::collections::{BTreeMap, VecDeque};
 
 const K: u64 = 32;

@@ -4,18 +4,12 @@
 //! in a fraction of a second. One seed draws everything.
 
 use crate::tcp::TcpBbr;
-use lacuna_path::IP_UDP_BYTES;
-use lacuna_path::Path;
-use lacuna_path::RtoConfig;
-use lacuna_path::arrivals::Arrivals;
-use lacuna_path::arrivals::ArrivedBurst;
-use lacuna_path::controller::ControllerConfig;
-use lacuna_path::controller::Setup;
-use lacuna_path::controller::StartRate;
+use lacuna_path::arrivals::{Arrivals, ArrivedBurst};
+use lacuna_path::controller::{ControllerConfig, Setup, StartRate};
 use lacuna_path::ledger::Sent;
-use lacuna_path::pool::Pool;
-use lacuna_path::pool::Senders;
+use lacuna_path::pool::{Pool, Senders};
 use lacuna_path::random::SplitMix64;
+use lacuna_path::{IP_UDP_BYTES, Path, RtoConfig};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;

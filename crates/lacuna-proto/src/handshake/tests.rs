@@ -3,8 +3,7 @@
 
 use super::words::{MAGIC, opening};
 use super::*;
-use crate::modes::Mode;
-use crate::modes::auto;
+use crate::modes::{Mode, auto};
 use crate::probe::Prober;
 use crate::qp::QpConfig;
 use core::net::{Ipv4Addr, SocketAddr};

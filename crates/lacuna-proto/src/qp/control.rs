@@ -10,10 +10,8 @@
 //! A path may be so narrow that the questions pass and long answers do not. Who is asked again
 //! and again, and has answered at length, answers in packets that pass everywhere from then on.
 
-use super::Changes;
-use super::QueuePair;
-use super::flush::FlushPolicy;
-use super::flush::FlushTimer;
+use super::flush::{FlushPolicy, FlushTimer};
+use super::{Changes, QueuePair};
 use lacuna_path::small_vec::SmallVec;
 use lacuna_wire::{
     ChannelReport, ControlBody, ControlHeader, ControlWriter, FRAME_HEADER_BYTES, Flush, FlushMark,

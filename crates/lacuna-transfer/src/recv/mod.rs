@@ -23,12 +23,11 @@ use lacuna_service::{AcceptEvent, Acceptor, OnAcceptEvent, Stop, sockets};
 use rustix::fs::{Mode, RawMode};
 use server::Server;
 use std::error::Error;
-use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+use std::{fmt, io};
 
 /// How to receive.
 #[derive(Clone, Default)]

@@ -18,10 +18,10 @@ use std::os::unix::net::UnixStream;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, open, openat, statat};
 use rustix::io::{Errno, read, write};
+use rustix::net::netdevice::name_to_index;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketType, netdevice::name_to_index, recvmsg, sendmsg,
-    socket,
+    SendAncillaryMessage, SendFlags, SocketType, recvmsg, sendmsg, socket,
 };
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal, setsid, waitpid,

@@ -8,11 +8,10 @@ mod syscall;
 
 use lacuna_datapath::limit::{Limit, Said};
 use std::ffi::CString;
-use std::fs;
-use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
+use std::{fs, io};
 
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};

@@ -7,12 +7,11 @@
 
 #![allow(unsafe_code)]
 
-use std::io;
-use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
+use std::{io, mem};
 
 use rustix::io::Errno;
 use rustix::process::Pid;

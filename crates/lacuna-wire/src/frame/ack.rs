@@ -9,10 +9,8 @@
 //! | message 8 | cumulative 4 | immediate_fragments 4 | truncated 1 | skipped 3 | bitmap, to the end |
 //! ```
 
-use super::{
-    FrameError,
-    cursor::{Reader, Writer},
-};
+use super::FrameError;
+use super::cursor::{Reader, Writer};
 
 /// The state of one message at its receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -68,7 +66,8 @@ impl<'a> Ack<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{Frame, FrameKind, test::assert_bytes};
+    use crate::frame::test::assert_bytes;
+    use crate::frame::{Frame, FrameKind};
 
     #[test]
     fn bytes() {

@@ -4,10 +4,8 @@
 //! | message 8 | reason 1 |
 //! ```
 
-use super::{
-    FrameError,
-    cursor::{Reader, Writer},
-};
+use super::FrameError;
+use super::cursor::{Reader, Writer};
 
 /// A message was given up.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -69,10 +67,8 @@ impl Cancel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{
-        Frame, FrameKind,
-        test::{assert_bytes, assert_only_whole},
-    };
+    use crate::frame::test::{assert_bytes, assert_only_whole};
+    use crate::frame::{Frame, FrameKind};
 
     #[test]
     fn bytes() {

@@ -8,11 +8,9 @@
 //! | started 8 | per channel: | channel 1 | next_psn 3 |
 //! ```
 
-use super::{
-    FrameError,
-    cursor::{Reader, Writer},
-    per_channel::{PerChannel, mark, parse_mark},
-};
+use super::FrameError;
+use super::cursor::{Reader, Writer};
+use super::per_channel::{PerChannel, mark, parse_mark};
 
 /// What was sent, for up to [`CHANNELS_MAX`](crate::CHANNELS_MAX) channels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,7 +82,8 @@ impl Flush {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{Frame, FrameKind, test::assert_bytes};
+    use crate::frame::test::assert_bytes;
+    use crate::frame::{Frame, FrameKind};
 
     #[test]
     fn bytes() {

@@ -5,16 +5,11 @@
 //! which it is. Every byte pattern decodes to some entry, so a list that is a whole number of
 //! entries long cannot fail later.
 
-use std::{
-    fmt,
-    iter::{Copied, FusedIterator},
-    slice,
-};
+use std::iter::{Copied, FusedIterator};
+use std::{fmt, slice};
 
-use super::{
-    FrameError, Run,
-    cursor::{Reader, Writer},
-};
+use super::cursor::{Reader, Writer};
+use super::{FrameError, Run};
 
 /// Message numbers.
 pub type U64List<'a> = List<'a, u64>;

@@ -4,7 +4,8 @@
 
 use std::fmt;
 
-use super::{FrameError, cursor::Reader};
+use super::FrameError;
+use super::cursor::Reader;
 use crate::{CHANNELS_MAX, PSN_MASK};
 
 #[derive(Clone, Copy)]

@@ -9,10 +9,8 @@
 //! reply:  | id 4 | echo_ns 8 | packet_bytes 4 |
 //! ```
 
-use super::{
-    FrameError,
-    cursor::{Reader, Writer},
-};
+use super::FrameError;
+use super::cursor::{Reader, Writer};
 
 /// Asks for a [`ProbeReply`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -66,10 +64,8 @@ impl ProbeReply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{
-        Frame, FrameKind,
-        test::{assert_bytes, assert_only_whole},
-    };
+    use crate::frame::test::{assert_bytes, assert_only_whole};
+    use crate::frame::{Frame, FrameKind};
 
     #[test]
     fn probe_bytes() {

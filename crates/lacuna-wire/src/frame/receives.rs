@@ -9,10 +9,8 @@
 //! | finished bitmap | failed, 8 each | runs, 13 each, to the end of the payload |
 //! ```
 
-use super::{
-    Entry, FrameError, RunList, U64List,
-    cursor::{Reader, Writer},
-};
+use super::cursor::{Reader, Writer};
+use super::{Entry, FrameError, RunList, U64List};
 
 /// The state of the receives of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,7 +110,8 @@ impl Entry for Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{Frame, FrameKind, test::assert_bytes};
+    use crate::frame::test::assert_bytes;
+    use crate::frame::{Frame, FrameKind};
 
     #[rustfmt::skip]
     const PAYLOAD: [u8; Receives::FIXED_BYTES + 3 + 16 + 26] = [

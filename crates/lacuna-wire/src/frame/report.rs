@@ -10,11 +10,9 @@
 //! | reorder 4 | delay_ns 4 | credit_bytes 4 |
 //! ```
 
-use super::{
-    FrameError,
-    cursor::{Reader, Writer},
-    per_channel::{PerChannel, mark, parse_mark},
-};
+use super::FrameError;
+use super::cursor::{Reader, Writer};
+use super::per_channel::{PerChannel, mark, parse_mark};
 use crate::PSN_MASK;
 
 /// What has come in, for up to [`CHANNELS_MAX`](crate::CHANNELS_MAX) channels.
@@ -125,10 +123,9 @@ impl ChannelReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        CHANNELS_MAX,
-        frame::{Frame, FrameKind, test::assert_bytes},
-    };
+    use crate::CHANNELS_MAX;
+    use crate::frame::test::assert_bytes;
+    use crate::frame::{Frame, FrameKind};
 
     #[rustfmt::skip]
     const PAYLOAD: [u8; ChannelReport::BYTES] = [

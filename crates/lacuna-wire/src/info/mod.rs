@@ -20,10 +20,8 @@ mod error;
 
 pub use error::{InfoError, InfoField};
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    ops::RangeInclusive,
-};
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 
 use crate::{
     CHANNELS_MAX, DATA_HEADER_BYTES_MAX, GENERATIONS_MAX, ImmediateSplit, PSN_MASK, Qpn, Seal,

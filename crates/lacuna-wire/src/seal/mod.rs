@@ -28,10 +28,8 @@ mod tests;
 
 use lacuna_crc::Crc32c;
 
-use crate::{
-    DATA_HEADER_BYTES, DATA_HEADER_BYTES_MAX, DataHeader, PacketError, control::FRAMES_AT,
-    pad_bytes,
-};
+use crate::control::FRAMES_AT;
+use crate::{DATA_HEADER_BYTES, DATA_HEADER_BYTES_MAX, DataHeader, PacketError, pad_bytes};
 
 pub use crc32c::{check_crc32c, crc32c};
 

@@ -1,7 +1,8 @@
 //! What every seal of the table has to pass.
 
 use super::*;
-use crate::{ControlHeader, ControlWriter, Frame, Packet, Probe, Qpn, bth::PAD_MAX, parse_data};
+use crate::bth::PAD_MAX;
+use crate::{ControlHeader, ControlWriter, Frame, Packet, Probe, Qpn, parse_data};
 
 const WRITE: DataHeader = DataHeader {
     dest: Qpn::from_bits(0x12_3456),

@@ -9,7 +9,8 @@ use lacuna_wire::{
     Cancel, CancelReason, ControlBody, ControlHeader, ControlWriter, DataHeader, Frame,
     ImmediateFields, Packet, Probe, QpInfo, Qpn, Seal, pad_bytes, parse, parse_checked, parse_data,
 };
-use proptest::{collection::vec, prelude::*};
+use proptest::collection::vec;
+use proptest::prelude::*;
 
 use strategies::{
     any_control, any_data, any_frame, any_info, any_split, nearly_body, nearly_packet,

@@ -5,7 +5,9 @@ use lacuna_wire::{
     Flush, FlushMark, Frame, ImmediateSplit, Probe, ProbeReply, QpInfo, Qpn, Receives, Report,
     ReportsInfo, Run, RunList, U64List,
 };
-use proptest::{collection::vec, option, prelude::*};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
 
 const PSN: std::ops::Range<u32> = 0..1 << 24;
 

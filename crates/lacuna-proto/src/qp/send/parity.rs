@@ -3,9 +3,8 @@
 
 use super::{Place, SendSide};
 use crate::modes::auto::{AutoStats, Chooser, Chosen, Estimate, Question};
-use lacuna_path::IP_UDP_BYTES;
-use lacuna_path::Path;
 use lacuna_path::controller::Controller;
+use lacuna_path::{IP_UDP_BYTES, Path};
 use lacuna_place::parity::Layout;
 
 impl SendSide {

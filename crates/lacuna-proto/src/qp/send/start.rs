@@ -191,12 +191,9 @@ impl SendSide {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::modes::Mode;
-    use crate::modes::auto;
-    use lacuna_path::Path;
-    use lacuna_path::RtoConfig;
-    use lacuna_path::controller::ControllerConfig;
-    use lacuna_path::controller::Setup;
+    use crate::modes::{Mode, auto};
+    use lacuna_path::controller::{ControllerConfig, Setup};
+    use lacuna_path::{Path, RtoConfig};
     use lacuna_place::geometry::GeometryConfig;
     use lacuna_wire::{Ack, Receives, Run, RunList, U64List};
 
