@@ -6,13 +6,13 @@
 use crate::pin;
 use crate::run::spread;
 use anyhow::{Context as _, Result, anyhow};
-use lacuna_place::geometry::{Geometry, GeometryConfig, MTU_BYTES_MIN};
-use lacuna_proto::modes::{Mode, auto};
 use lacuna_path::RtoConfig;
 use lacuna_path::controller::ControllerConfig;
+use lacuna_place::geometry::{Geometry, GeometryConfig, MTU_BYTES_MIN};
 use lacuna_place::placement::Placement;
-use lacuna_proto::qp::{Peer, PostedReceive, QpConfig, QueuePair};
 use lacuna_place::writer::ChannelWriter;
+use lacuna_proto::modes::{Mode, auto};
+use lacuna_proto::qp::{Peer, PostedReceive, QpConfig, QueuePair};
 use lacuna_wire::{DataHeader, ImmediateFields, ImmediateSplit, Qpn};
 use serde::Serialize;
 use std::sync::Barrier;

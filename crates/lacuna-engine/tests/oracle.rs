@@ -3,7 +3,7 @@
 //! all modes. Protects invariants 1, 2, 3 and 5.
 //!
 //! A failure prints its seed; run it alone with
-//! `SEED=7 cargo test -p lacuna-proto --test oracle one_list -- --ignored`.
+//! `SEED=7 cargo test -p lacuna-engine --test oracle one_list -- --ignored`.
 
 mod checks;
 mod common;
