@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::harness::{Link, Links, Net, Place};
+use core::net::{Ipv4Addr, SocketAddr};
 use lacuna_datapath::{BurstBuffers, MemNetwork};
 use lacuna_path::RtoConfig;
 use lacuna_path::controller::ControllerConfig;
@@ -10,7 +11,6 @@ use lacuna_place::placement::Placement;
 use lacuna_proto::modes::{Mode, auto};
 use lacuna_proto::qp::{QpConfig, SendRequest};
 use lacuna_wire::Seal;
-use std::net::{Ipv4Addr, SocketAddr};
 
 const SOCKET_BYTES: usize = 1 << 20;
 

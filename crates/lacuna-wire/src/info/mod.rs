@@ -20,7 +20,7 @@ mod error;
 
 pub use error::{InfoError, InfoField};
 
-use std::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use crate::{
