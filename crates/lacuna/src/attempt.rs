@@ -135,7 +135,7 @@ impl Attempt {
                     }
                     ControlFlow::Break(Ok(Connected::Stale(error))) => {
                         let peer = &self.peer;
-                        tracing::debug!(%peer, %error, "a kept control connection is dead");
+                        tracing::debug!(%peer, %error, "a pooled control connection is dead");
                         self.begin(now, watch)
                     }
                     ControlFlow::Break(Err(error)) => Err(error),
@@ -148,11 +148,12 @@ impl Attempt {
         }
     }
 
-    /// Takes a control connection that has served before, or looks for a new one.
+    /// Takes a control connection from the pool, or looks for a new one.
     fn begin(&mut self, now: Instant, watch: Option<&Watch<'_>>) -> Result<(), ConnectError> {
-        let kept = self.addresses.iter().find_map(|address| self.context.idle().take(*address));
-        if let Some(kept) = kept {
-            return self.exchange(Line::Kept(kept), watch);
+        let pool = self.context.control_pool();
+        let pooled = self.addresses.iter().find_map(|address| pool.checkout(*address));
+        if let Some(pooled) = pooled {
+            return self.exchange(Line::Pooled(pooled), watch);
         }
         self.stage = Stage::Reaching(Reach::new(&self.addresses, now, self.deadline));
         Ok(())

@@ -16,7 +16,7 @@ use crate::handles::{RecvHandle, SendHandle, wait_for};
 use crate::handshake::{self, Agreed, Answer, Arrival};
 use crate::monitor::Watched;
 use crate::queue_pair::QueuePair;
-use crate::reuse::{Heir, Returned};
+use crate::reuse::{ListenerPool, Origin};
 use crate::stats::ConnectionStats;
 use crate::waiting_room::{self, WaitingRoom};
 use lacuna_datapath::process::Own;
@@ -86,7 +86,8 @@ pub struct Listener {
     room: Own<Mutex<WaitingRoom>>,
     /// Peers that were answered by [`Listener::try_accept`], and have not got all of it.
     answers: Own<Mutex<VecDeque<Answer>>>,
-    returned: Own<Arc<Returned>>,
+    /// Control connections that are reused.
+    pool: Own<Arc<ListenerPool>>,
 }
 
 impl Listener {
@@ -122,10 +123,10 @@ impl Listener {
         let tcp = listen().map_err(|source| ConnectError::Listen { address, source })?;
         let room = WaitingRoom::new(context.clock(), waiting_room::PEERS_MAX)
             .map_err(|source| ConnectError::Listen { address, source })?;
-        let returned = Own::new(room.returned().clone());
+        let pool = Own::new(room.pool().clone());
         let room = Own::new(Mutex::new(room));
         let answers = Own::new(Mutex::default());
-        Ok(Self { context: context.clone(), config, tcp, room, answers, returned })
+        Ok(Self { context: context.clone(), config, tcp, room, answers, pool })
     }
 
     /// Where it listens, with the port that was chosen if 0 was asked for.
@@ -165,7 +166,7 @@ impl Listener {
         arrival: Arrival,
         takes: impl FnOnce(u64) -> Result<(), String>,
     ) -> Result<Connection, ConnectError> {
-        let answer = arrival.answer(&self.context, &self.config, self.heir(), takes)?;
+        let answer = arrival.answer(&self.context, &self.config, self.origin(), takes)?;
         Connection::new(*answer.finish(&self.context)?)
     }
 
@@ -199,7 +200,7 @@ impl Listener {
         drop(room);
         let next = next.map_err(|source| ConnectError::Accept { address, source })?;
         let Some(arrival) = next.transpose()? else { return Ok(None) };
-        let answer = arrival.answer(&self.context, &self.config, self.heir(), takes)?;
+        let answer = arrival.answer(&self.context, &self.config, self.origin(), takes)?;
         match answer.drive(&self.context) {
             ControlFlow::Break(agreed) => Connection::new(*agreed?).map(Some),
             ControlFlow::Continue(answer) => {
@@ -236,9 +237,9 @@ impl Listener {
         next.map_err(|source| ConnectError::Accept { address, source })
     }
 
-    /// Who gets the control connections of connections that have ended.
-    fn heir(&self) -> Heir {
-        Heir::Accepting(Arc::downgrade(&self.returned))
+    /// Where the control connections of connections that have ended are put back to.
+    fn origin(&self) -> Origin {
+        Origin::Listener(Arc::downgrade(&self.pool))
     }
 
     /// Agrees with a peer whose control connection was accepted.
@@ -298,9 +299,9 @@ impl Connection {
     }
 
     pub(crate) fn new(agreed: Agreed) -> Result<Self, ConnectError> {
-        let Agreed { queue_pair, config, chosen, peer, control, heir } = agreed;
+        let Agreed { queue_pair, config, chosen, peer, control, origin } = agreed;
         let context = &queue_pair.owner.context;
-        let watched = context.monitor().add(control, heir, &queue_pair.owner.shared);
+        let watched = context.monitor().add(control, origin, &queue_pair.owner.shared);
         let watched = watched.map_err(|source| ContextError::System {
             what: "to watch the control connection",
             source,
@@ -490,7 +491,7 @@ impl Drop for Inner {
         // Before the peer can answer: it is this end that closes.
         owner.shared.with_qp(|qp| qp.fail(Failure::Closed));
         owner.shared.notify();
-        owner.context.monitor().part(&self.watched, &last_words.unwrap_or_default());
+        owner.context.monitor().close(&self.watched, &last_words.unwrap_or_default());
     }
 }
 

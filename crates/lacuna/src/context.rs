@@ -11,7 +11,7 @@ use crate::error::ContextError;
 use crate::inbox::{Command, Inbox};
 use crate::monitor::Monitor;
 use crate::paths::{Paths, Remembered};
-use crate::reuse::Idle;
+use crate::reuse;
 use crate::roster::Roster;
 use crate::worker::Worker;
 use lacuna_datapath::process::Own;
@@ -183,7 +183,7 @@ struct Inner {
     threads: Mutex<Vec<JoinHandle<()>>>,
     monitor: Arc<Monitor>,
     /// Control connections for the next connections.
-    idle: Arc<Idle>,
+    control_pool: Arc<reuse::Pool>,
     paths: Paths,
     /// Room in the peers' sockets: what queue pairs to one socket share.
     pools: Mutex<HashMap<SocketAddr, Weak<Pool>>>,
@@ -267,7 +267,7 @@ impl Context {
             manual,
             threads: Mutex::new(threads),
             monitor,
-            idle: Arc::default(),
+            control_pool: Arc::default(),
             paths,
             pools: Mutex::default(),
             senders: Arc::default(),
@@ -386,8 +386,8 @@ impl Context {
         &self.inner.monitor
     }
 
-    pub(crate) fn idle(&self) -> &Arc<Idle> {
-        &self.inner.idle
+    pub(crate) fn control_pool(&self) -> &Arc<reuse::Pool> {
+        &self.inner.control_pool
     }
 
     pub(crate) fn is_manual(&self) -> bool {

@@ -4,8 +4,8 @@
 //! A peer that closes in good order says goodbye with its final report, so
 //! that a sender whose last acknowledgement was lost still learns that its
 //! message arrived. A connection that breaks ends all operations at once.
-//! Nothing behind a goodbye is read here: the control connection may serve
-//! again (`reuse.rs`), and what follows is for whoever gets it then.
+//! Nothing behind a goodbye is read here: the control connection may be reused
+//! (`reuse.rs`), and what follows is for its next connection.
 //!
 //! Connections say something once in their life, so only those that did are looked
 //! at (`mio`: epoll, kqueue, or what else a system has): a thousand others cost
@@ -14,7 +14,7 @@
 use crate::clock::Clock;
 use crate::connecting::Tracked;
 use crate::driver::Driver;
-use crate::reuse::{Heir, Kept, RETURNED_FOR, RETURNED_MAX};
+use crate::reuse::{LISTENER_IDLE_TIMEOUT, LISTENER_POOL_MAX, Origin, Pooled};
 use crate::shared::Shared;
 use crate::told::Told;
 #[cfg(unix)]
@@ -43,10 +43,10 @@ pub(crate) struct Watched {
 }
 
 struct Control {
-    /// Gone once somebody has inherited it.
+    /// Gone once it was put back.
     stream: Option<mio::net::TcpStream>,
-    /// Who gets it when both ends have said goodbye; nobody: it is closed.
-    heir: Option<Heir>,
+    /// Where it is put back to when both ends have said goodbye; nowhere: it is closed.
+    origin: Option<Origin>,
     /// The peer's.
     goodbye: Goodbye,
     has_said_goodbye: bool,
@@ -65,7 +65,7 @@ impl Control {
 
     /// Says this end's goodbye, if it has not.
     fn say_goodbye(&mut self, last_words: &[u8]) {
-        self.heir.take_if(|heir| !heir.is_there());
+        self.origin.take_if(|origin| !origin.is_open());
         let Some(stream) = &mut self.stream else { return };
         if std::mem::replace(&mut self.has_said_goodbye, true) {
             return;
@@ -74,9 +74,9 @@ impl Control {
         // is gone needs no goodbye.
         if let Err(error) = stream.write_all(&goodbye::message(last_words)) {
             tracing::debug!(%error, "no goodbye");
-            self.heir = None;
+            self.origin = None;
         }
-        if self.heir.is_none() {
+        if self.origin.is_none() {
             let _ = stream.shutdown(std::net::Shutdown::Write);
         }
     }
@@ -85,7 +85,7 @@ impl Control {
 impl Watched {
     fn new(
         stream: TcpStream,
-        heir: Option<Heir>,
+        origin: Option<Origin>,
         shared: &Arc<Shared>,
         token: Token,
     ) -> io::Result<Self> {
@@ -93,7 +93,7 @@ impl Watched {
         keep_alive(&stream)?;
         let stream = Some(mio::net::TcpStream::from_std(stream));
         let control =
-            Control { stream, heir, goodbye: Goodbye::default(), has_said_goodbye: false };
+            Control { stream, origin, goodbye: Goodbye::default(), has_said_goodbye: false };
         Ok(Self { token, shared: Arc::downgrade(shared), control: Mutex::new(control) })
     }
 
@@ -101,15 +101,15 @@ impl Watched {
     fn check(&self, clock: Clock) -> bool {
         let mut control = lock(&self.control);
         if control.stream.is_none() {
-            // Somebody has inherited it, and this is no news of it.
+            // It was put back, and this is no news of it.
             return false;
         }
         let Some(gone) = control.read() else { return true };
-        match (gone, &control.heir) {
-            // Given back at once: the next hello may be there already.
-            (Gone::Closed, Some(Heir::Accepting(_))) => control.say_goodbye(&[]),
+        match (gone, &control.origin) {
+            // Put back at once: the next hello may be there already.
+            (Gone::Closed, Some(Origin::Listener(_))) => control.say_goodbye(&[]),
             (Gone::Closed, _) => {}
-            _ => control.heir = None,
+            _ => control.origin = None,
         }
         let Some(shared) = self.shared.upgrade() else { return false };
         if let Machine::Sdr(qp) = &mut shared.lock().machine {
@@ -124,10 +124,10 @@ impl Watched {
         false
     }
 
-    /// Passes the control connection on; nobody looks at it here any more. In one piece:
+    /// Puts the control connection back, or closes it; nobody looks at it here any more. In one piece:
     /// the application that ends a connection and the thread that sees the peer end it
-    /// may be here at once, and an heir gets nothing that is still looked at.
-    fn pass_on(&self, registry: &Registry) {
+    /// may be here at once, and nothing is put back that is still looked at.
+    fn put_back(&self, registry: &Registry) {
         let mut control = lock(&self.control);
         if let Some(stream) = &mut control.stream {
             // An error: it is not looked at any more for another reason.
@@ -136,10 +136,10 @@ impl Watched {
         if !control.has_said_goodbye {
             return;
         }
-        // Without an heir it is closed here.
-        if let (Some(heir), Some(stream)) = (control.heir.take(), control.stream.take()) {
+        // What came from nowhere is closed here.
+        if let (Some(origin), Some(stream)) = (control.origin.take(), control.stream.take()) {
             let goodbye = std::mem::take(&mut control.goodbye);
-            heir.inherit(Kept { stream: stream.into(), goodbye });
+            origin.put_back(Pooled { stream: stream.into(), goodbye });
         }
     }
 }
@@ -207,9 +207,9 @@ pub(crate) struct Monitor {
     alarm: Alarm,
     watched: Mutex<HashMap<Token, Arc<Watched>>>,
     /// Those that have said goodbye and wait for the peer's, the longest in front.
-    parting: Mutex<VecDeque<(Instant, Arc<Watched>)>>,
+    closing: Mutex<VecDeque<(Instant, Arc<Watched>)>>,
     /// For so long at most.
-    parting_for: Duration,
+    closing_timeout: Duration,
     /// Attempts to connect, on the same thread.
     driver: Driver,
     next: AtomicUsize,
@@ -233,8 +233,8 @@ impl Monitor {
             registry,
             poll: Mutex::new(poll),
             watched: Mutex::new(HashMap::new()),
-            parting: Mutex::default(),
-            parting_for: RETURNED_FOR,
+            closing: Mutex::default(),
+            closing_timeout: LISTENER_IDLE_TIMEOUT,
             driver: Driver::default(),
             next: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
@@ -265,16 +265,16 @@ impl Monitor {
         Token(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Watches the control connection of a queue pair from now on; `heir` gets it
-    /// afterwards.
+    /// Watches the control connection of a queue pair from now on; it is put back to
+    /// `origin` afterwards.
     pub(crate) fn add(
         &self,
         stream: TcpStream,
-        heir: Option<Heir>,
+        origin: Option<Origin>,
         shared: &Arc<Shared>,
     ) -> io::Result<Arc<Watched>> {
         let token = self.token();
-        let watched = Arc::new(Watched::new(stream, heir, shared, token)?);
+        let watched = Arc::new(Watched::new(stream, origin, shared, token)?);
         // To be found from the first word on.
         lock(&self.watched).insert(token, watched.clone());
         let registered = lock(&watched.control)
@@ -291,19 +291,19 @@ impl Monitor {
     }
 
     /// Ends this end's part in good order, with `last_words`, a control packet's body.
-    pub(crate) fn part(&self, watched: &Arc<Watched>, last_words: &[u8]) {
-        let is_parting = {
+    pub(crate) fn close(&self, watched: &Arc<Watched>, last_words: &[u8]) {
+        let is_closing = {
             let mut control = lock(&watched.control);
             control.say_goodbye(last_words);
-            // Who accepted waits for the peer's goodbye before it gives anything back.
-            matches!(control.heir, Some(Heir::Accepting(_)))
+            // The accepting end waits for the peer's goodbye before it puts anything back.
+            matches!(control.origin, Some(Origin::Listener(_)))
         };
-        if is_parting {
-            let mut parting = lock(&self.parting);
-            parting.push_back((Instant::now(), watched.clone()));
-            let is_first = parting.len() == 1;
-            drop(parting);
-            self.end_parting();
+        if is_closing {
+            let mut closing = lock(&self.closing);
+            closing.push_back((Instant::now(), watched.clone()));
+            let is_first = closing.len() == 1;
+            drop(closing);
+            self.expire_closing();
             if is_first {
                 // Who sleeps does not know when its time is over.
                 self.wake();
@@ -315,34 +315,34 @@ impl Monitor {
 
     /// Closes what waits for the peer's goodbye too long, or with too many others: a
     /// peer may never say it.
-    fn end_parting(&self) {
+    fn expire_closing(&self) {
         let now = Instant::now();
         loop {
             let over = {
-                let mut parting = lock(&self.parting);
-                let is_crowded = parting.len() > RETURNED_MAX;
-                let is_over = parting.front().is_some_and(|(since, _)| {
-                    is_crowded || now.duration_since(*since) >= self.parting_for
+                let mut closing = lock(&self.closing);
+                let is_crowded = closing.len() > LISTENER_POOL_MAX;
+                let is_over = closing.front().is_some_and(|(since, _)| {
+                    is_crowded || now.duration_since(*since) >= self.closing_timeout
                 });
-                if is_over { parting.pop_front() } else { None }
+                if is_over { closing.pop_front() } else { None }
             };
             let Some((_, watched)) = over else { return };
-            lock(&watched.control).heir = None;
+            lock(&watched.control).origin = None;
             self.remove(&watched);
         }
     }
 
     /// When the first of them has waited too long.
-    fn parting_ends_in(&self) -> Option<Duration> {
-        let (since, _) = lock(&self.parting).front()?.clone();
+    fn closing_expires_in(&self) -> Option<Duration> {
+        let (since, _) = lock(&self.closing).front()?.clone();
         // Rounded up: a wait that ends too early would be repeated at once.
-        Some(self.parting_for.saturating_sub(since.elapsed()) + Duration::from_millis(1))
+        Some(self.closing_timeout.saturating_sub(since.elapsed()) + Duration::from_millis(1))
     }
 
     /// Looks no more after it.
     fn remove(&self, watched: &Watched) {
         lock(&self.watched).remove(&watched.token);
-        watched.pass_on(&self.registry);
+        watched.put_back(&self.registry);
     }
 
     pub(crate) fn stop(&self) {
@@ -351,7 +351,7 @@ impl Monitor {
     }
 
     fn wake(&self) {
-        self.alarm.ring();
+        self.alarm.wake();
     }
 
     /// Looks at what connections have said so far, without waiting.
@@ -371,7 +371,7 @@ impl Monitor {
     fn look(&self, timeout: Option<Duration>) -> bool {
         let mut events = Events::with_capacity(EVENTS);
         let due = self.driver.due_in(Instant::now());
-        let timeout = timeout.into_iter().chain(self.parting_ends_in()).chain(due).min();
+        let timeout = timeout.into_iter().chain(self.closing_expires_in()).chain(due).min();
         if let Err(error) = lock(&self.poll).poll(&mut events, timeout)
             && error.kind() != io::ErrorKind::Interrupted
         {
@@ -382,7 +382,7 @@ impl Monitor {
         }
         for event in &events {
             if event.token() == WAKE {
-                self.alarm.hush();
+                self.alarm.clear();
             }
             if self.driver.make_ready(event.token()) {
                 continue;
@@ -395,7 +395,7 @@ impl Monitor {
             }
         }
         self.driver.drive(&self.registry);
-        self.end_parting();
+        self.expire_closing();
         events.iter().count() == EVENTS
     }
 }
@@ -422,11 +422,11 @@ impl Alarm {
         Ok(Self(signal))
     }
 
-    fn ring(&self) {
+    fn wake(&self) {
         self.0.set();
     }
 
-    fn hush(&self) {
+    fn clear(&self) {
         self.0.clear();
     }
 }
@@ -440,13 +440,13 @@ impl Alarm {
         mio::Waker::new(registry, WAKE).map(Self)
     }
 
-    fn ring(&self) {
+    fn wake(&self) {
         if let Err(error) = self.0.wake() {
             tracing::error!(%error, "cannot wake the thread that watches connections");
         }
     }
 
-    fn hush(&self) {}
+    fn clear(&self) {}
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -458,7 +458,7 @@ mod tests {
     use super::*;
     use crate::config::ConnectionConfig;
     use crate::queue_pair::{Keys, protocol};
-    use crate::reuse::Returned;
+    use crate::reuse::ListenerPool;
     use lacuna_engine::State;
     use std::io::Read;
     use std::net::TcpListener;
@@ -559,19 +559,19 @@ mod tests {
     #[test]
     fn who_never_says_goodbye_is_closed_in_the_end_though_nothing_else_happens() {
         let mut monitor = Monitor::new(Clock::new()).unwrap();
-        monitor.parting_for = Duration::from_millis(1);
+        monitor.closing_timeout = Duration::from_millis(1);
         let monitor = Arc::new(monitor);
         let thread = std::thread::spawn({
             let monitor = monitor.clone();
             move || monitor.run()
         });
-        let returned = Arc::new(Returned::new(1).unwrap());
+        let pool = Arc::new(ListenerPool::new(1).unwrap());
         // From the second on its thread sleeps.
         for _ in 0..3 {
             let (shared, stream, mut peer) = connection();
-            let heir = Some(Heir::Accepting(Arc::downgrade(&returned)));
-            let watched = monitor.add(stream, heir, &shared).unwrap();
-            monitor.part(&watched, &[]);
+            let origin = Some(Origin::Listener(Arc::downgrade(&pool)));
+            let watched = monitor.add(stream, origin, &shared).unwrap();
+            monitor.close(&watched, &[]);
             drop(watched);
             peer.read_exact(&mut [0; 4]).unwrap();
             // Far longer than it takes; without an end this fails and does not hang.

@@ -1,25 +1,28 @@
-//! Control connections that serve again: TCP's handshake and a lost SYN cost nothing the
+//! Control connections that are used again: TCP's handshake and a lost SYN cost nothing the
 //! next time.
 //!
 //! A connection that ended in good order leaves its control connection in good order too:
 //! both ends have said goodbye, each exactly once, and nothing else is on the way. So
-//! whoever connected keeps it for a while ([`Idle`]) and opens its next connection to the
-//! same listener there, at one round trip instead of two; the accepting end gives it back
-//! to the listener ([`Returned`]), which waits for a hello as on a new one. Both ends say
-//! in the exchange that they do so; a peer that does not closes as ever.
+//! the connecting end puts it into a pool for a while ([`Pool`]) and opens its next connection to the
+//! same listener there, at one round trip instead of two; the accepting end puts it back
+//! to the listener ([`ListenerPool`]), which waits for a hello as on a new one. Both ends say
+//! in the handshake that they do so; the control connection of a peer that does not is closed.
 //!
 //! ```text
 //! connecting end                                 accepting end
-//!   goodbye; the stream goes to Idle     ─────▶
+//!   goodbye; the stream goes to Pool     ─────▶
 //!   hello of the next connection         ─────▶  monitor: goodbye heard
-//!                                        ◀─────  goodbye, if not said yet; stream Returned
+//!                                        ◀─────  goodbye, if not said yet; stream to ListenerPool
 //!                                        ◀─────  listener: welcome
 //! ```
 //!
-//! A kept connection may be dead without a word (address translation forgets, hosts
+//! A pooled connection may be dead without a word (address translation forgets, hosts
 //! restart). That shows by an error, or as nobody acknowledges the hello, and a new one is
 //! made then. Only a middle box that acknowledges for a peer that is gone is not found out.
 
+use crate::readiness::Source;
+#[cfg(unix)]
+use lacuna_datapath::wait::Signal;
 use lacuna_proto::handshake::goodbye::Goodbye;
 use std::collections::VecDeque;
 use std::io;
@@ -27,119 +30,136 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// How old one may be that the connecting end takes: less than home routers' address
+/// How long the connecting end keeps one: less than home routers' address
 /// translation and the accepting end remember it, so that it is hardly ever about to be
 /// closed. Older ones go with the next connection that comes or ends, or with the context.
-const IDLE_FOR: Duration = Duration::from_secs(30);
-/// Connections that the connecting end keeps; a file descriptor each, and at the peer too.
-const IDLE_MAX: usize = 64;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Connections in the connecting end's pool; a file descriptor each, and at the peer too.
+const POOL_MAX: usize = 64;
 /// How long the accepting end waits for the next hello.
-pub(crate) const RETURNED_FOR: Duration = Duration::from_secs(60);
-/// Connections that the accepting end keeps: few of the file descriptors that a process
+pub(crate) const LISTENER_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Connections in the accepting end's pool: few of the file descriptors that a process
 /// has, which those who come need.
-pub(crate) const RETURNED_MAX: usize = 128;
+pub(crate) const LISTENER_POOL_MAX: usize = 128;
 
 /// A control connection that its last user has left in good order.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct Pooled {
+    /// It does not block.
     pub(crate) stream: TcpStream,
     /// The peer's, as far as it was read: the rest of it comes next.
     pub(crate) goodbye: Goodbye,
 }
 
-/// The connecting end's, the longest kept in front.
+/// The connecting end's, the oldest in front.
 #[derive(Debug, Default)]
-pub(crate) struct Idle(Mutex<VecDeque<(Instant, SocketAddr, Kept)>>);
+pub(crate) struct Pool(Mutex<VecDeque<(Instant, SocketAddr, Pooled)>>);
 
-impl Idle {
-    pub(crate) fn keep(&self, peer: SocketAddr, kept: Kept) {
+impl Pool {
+    pub(crate) fn put_back(&self, peer: SocketAddr, pooled: Pooled) {
         let now = Instant::now();
-        let mut idle = lock(&self.0);
-        idle.retain(|(since, ..)| now.duration_since(*since) < IDLE_FOR);
-        if idle.len() >= IDLE_MAX {
-            idle.pop_front();
+        let mut pool = lock(&self.0);
+        pool.retain(|(since, ..)| now.duration_since(*since) < IDLE_TIMEOUT);
+        if pool.len() >= POOL_MAX {
+            pool.pop_front();
         }
-        idle.push_back((now, peer, kept));
+        pool.push_back((now, peer, pooled));
     }
 
     /// One to `peer` that does not look dead.
-    pub(crate) fn take(&self, peer: SocketAddr) -> Option<Kept> {
+    pub(crate) fn checkout(&self, peer: SocketAddr) -> Option<Pooled> {
         let now = Instant::now();
-        let mut idle = lock(&self.0);
-        idle.retain(|(since, ..)| now.duration_since(*since) < IDLE_FOR);
+        let mut pool = lock(&self.0);
+        pool.retain(|(since, ..)| now.duration_since(*since) < IDLE_TIMEOUT);
         loop {
             // The youngest: the least likely to have been forgotten on the way.
-            let at = idle.iter().rposition(|(_, of, _)| *of == peer)?;
-            let (.., kept) = idle.remove(at)?;
-            if !has_ended(&kept.stream) {
-                return Some(kept);
+            let at = pool.iter().rposition(|(_, of, _)| *of == peer)?;
+            let (.., pooled) = pool.remove(at)?;
+            if !has_ended(&pooled.stream) {
+                return Some(pooled);
             }
         }
     }
 
-    /// Forgets all to `peer`, as one of them was dead.
-    pub(crate) fn forget(&self, peer: SocketAddr) {
+    /// Closes all to `peer`, as one of them was dead.
+    pub(crate) fn evict(&self, peer: SocketAddr) {
         lock(&self.0).retain(|(_, of, _)| *of != peer);
     }
 }
 
-/// The accepting end's, the longest kept in front.
+/// The accepting end's that its listener has not taken yet, the oldest in front.
 #[derive(Debug)]
-pub(crate) struct Returned {
+pub(crate) struct ListenerPool {
     streams_max: usize,
     streams: Mutex<VecDeque<(Instant, TcpStream)>>,
-    bell: Bell,
+    /// Set while there are any: the listener waits for it.
+    #[cfg(unix)]
+    signal: Signal,
 }
 
-impl Returned {
+impl ListenerPool {
     pub(crate) fn new(streams_max: usize) -> io::Result<Self> {
-        Ok(Self { streams_max, streams: Mutex::default(), bell: Bell::new()? })
+        Ok(Self {
+            streams_max,
+            streams: Mutex::default(),
+            #[cfg(unix)]
+            signal: Signal::new()?,
+        })
     }
 
-    fn give(&self, stream: TcpStream) {
+    fn put_back(&self, stream: TcpStream) {
         let mut streams = lock(&self.streams);
         if streams.len() >= self.streams_max {
             streams.pop_front();
         }
         streams.push_back((Instant::now(), stream));
         drop(streams);
-        self.bell.ring();
+        #[cfg(unix)]
+        self.signal.set();
     }
 
-    /// All that were given back since it was last asked; none of them blocks.
+    /// All that were put back since it was last asked; none of them blocks.
     pub(crate) fn take(&self) -> VecDeque<(Instant, TcpStream)> {
-        self.bell.hush();
+        #[cfg(unix)]
+        self.signal.clear();
         std::mem::take(&mut lock(&self.streams))
     }
 
-    pub(crate) fn bell(&self) -> &Bell {
-        &self.bell
+    /// What is ready to be read while there are any; nothing where connections are looked at now and
+    /// then anyway.
+    pub(crate) fn source(&self) -> Option<Source<'_>> {
+        #[cfg(unix)]
+        return Some(self.signal.as_fd());
+        #[cfg(not(unix))]
+        None
     }
 }
 
-/// Who gets a control connection whose ends have parted in good order.
+/// Where a control connection is put back to when both ends have said goodbye.
 #[derive(Debug, Clone)]
-pub(crate) enum Heir {
-    Connecting(Arc<Idle>, SocketAddr),
-    Accepting(Weak<Returned>),
+pub(crate) enum Origin {
+    /// The pool of who connected, for this peer.
+    Pool(Arc<Pool>, SocketAddr),
+    /// The listener that accepted it.
+    Listener(Weak<ListenerPool>),
 }
 
-impl Heir {
-    /// Whether there is anybody to inherit: a listener may be gone.
-    pub(crate) fn is_there(&self) -> bool {
+impl Origin {
+    /// Whether anything can be put back: a listener may be gone.
+    pub(crate) fn is_open(&self) -> bool {
         match self {
-            Self::Connecting(..) => true,
-            Self::Accepting(returned) => returned.strong_count() > 0,
+            Self::Pool(..) => true,
+            Self::Listener(pool) => pool.strong_count() > 0,
         }
     }
 
-    pub(crate) fn inherit(&self, kept: Kept) {
+    pub(crate) fn put_back(&self, pooled: Pooled) {
         match self {
-            Self::Connecting(idle, peer) => idle.keep(*peer, kept),
+            Self::Pool(pool, peer) => pool.put_back(*peer, pooled),
             // A listener that is gone waits for nobody.
-            Self::Accepting(returned) => {
-                if let Some(returned) = returned.upgrade() {
-                    returned.give(kept.stream);
+            Self::Listener(pool) => {
+                if let Some(pool) = pool.upgrade() {
+                    pool.put_back(pooled.stream);
                 }
             }
         }
@@ -152,60 +172,6 @@ pub(crate) fn has_ended(stream: &TcpStream) -> bool {
         Ok(count) => count == 0,
         Err(error) => error.kind() != io::ErrorKind::WouldBlock,
     }
-}
-
-/// Wakes a thread that waits in `poll`.
-#[cfg(unix)]
-#[derive(Debug)]
-pub(crate) struct Bell {
-    rope: std::os::unix::net::UnixStream,
-    clapper: std::os::unix::net::UnixStream,
-}
-
-#[cfg(unix)]
-impl Bell {
-    fn new() -> io::Result<Self> {
-        let (rope, clapper) = std::os::unix::net::UnixStream::pair()?;
-        rope.set_nonblocking(true)?;
-        clapper.set_nonblocking(true)?;
-        lacuna_datapath::process::descriptors::note(&rope);
-        lacuna_datapath::process::descriptors::note(&clapper);
-        Ok(Self { rope, clapper })
-    }
-
-    /// What is ready to be read when it rings.
-    pub(crate) fn source(&self) -> Option<crate::readiness::Source<'_>> {
-        Some(crate::readiness::source(&self.clapper))
-    }
-
-    fn ring(&self) {
-        // Full: it rings already.
-        let _ = io::Write::write(&mut &self.rope, &[0]);
-    }
-
-    fn hush(&self) {
-        while matches!(io::Read::read(&mut &self.clapper, &mut [0; 64]), Ok(64)) {}
-    }
-}
-
-/// Without `poll`, connections are looked at now and then anyway.
-#[cfg(not(unix))]
-#[derive(Debug)]
-pub(crate) struct Bell;
-
-#[cfg(not(unix))]
-impl Bell {
-    fn new() -> io::Result<Self> {
-        Ok(Self)
-    }
-
-    pub(crate) fn source(&self) -> Option<crate::readiness::Source<'_>> {
-        None
-    }
-
-    fn ring(&self) {}
-
-    fn hush(&self) {}
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -225,8 +191,8 @@ mod tests {
         (here, listener.accept().unwrap().0)
     }
 
-    fn kept(stream: TcpStream) -> Kept {
-        Kept { stream, goodbye: Goodbye::default() }
+    fn pooled(stream: TcpStream) -> Pooled {
+        Pooled { stream, goodbye: Goodbye::default() }
     }
 
     fn peer(port: u16) -> SocketAddr {
@@ -234,44 +200,44 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_connection_is_taken_once_by_who_goes_there() {
-        let (idle, (here, _there)) = (Idle::default(), stream());
+    fn a_pooled_connection_is_checked_out_once_by_who_goes_there() {
+        let (pool, (here, _there)) = (Pool::default(), stream());
         let port = here.local_addr().unwrap();
-        idle.keep(peer(1), kept(here));
-        assert!(idle.take(peer(2)).is_none());
-        assert_eq!(idle.take(peer(1)).unwrap().stream.local_addr().unwrap(), port);
-        assert!(idle.take(peer(1)).is_none());
+        pool.put_back(peer(1), pooled(here));
+        assert!(pool.checkout(peer(2)).is_none());
+        assert_eq!(pool.checkout(peer(1)).unwrap().stream.local_addr().unwrap(), port);
+        assert!(pool.checkout(peer(1)).is_none());
     }
 
     #[test]
     fn one_that_the_peer_has_closed_is_passed_over() {
-        let (idle, (alive, _there), (dead, gone)) = (Idle::default(), stream(), stream());
+        let (pool, (alive, _there), (dead, gone)) = (Pool::default(), stream(), stream());
         let port = alive.local_addr().unwrap();
-        idle.keep(peer(1), kept(alive));
+        pool.put_back(peer(1), pooled(alive));
         gone.shutdown(Shutdown::Write).unwrap();
         while !has_ended(&dead) {
             std::thread::yield_now();
         }
-        idle.keep(peer(1), kept(dead));
-        assert_eq!(idle.take(peer(1)).unwrap().stream.local_addr().unwrap(), port);
+        pool.put_back(peer(1), pooled(dead));
+        assert_eq!(pool.checkout(peer(1)).unwrap().stream.local_addr().unwrap(), port);
     }
 
     #[test]
-    fn no_more_are_kept_than_there_is_room_for() {
-        let (idle, returned) = (Idle::default(), Returned::new(3).unwrap());
+    fn no_more_are_pooled_than_there_is_room_for() {
+        let (pool, listener) = (Pool::default(), ListenerPool::new(3).unwrap());
         let mut peers = Vec::new();
-        for port in 0..=IDLE_MAX as u16 {
+        for port in 0..=POOL_MAX as u16 {
             let (here, there) = stream();
-            idle.keep(peer(port), kept(here));
+            pool.put_back(peer(port), pooled(here));
             peers.push(there);
         }
-        assert!(idle.take(peer(0)).is_none(), "the longest kept made room");
-        assert!(idle.take(peer(1)).is_some());
+        assert!(pool.checkout(peer(0)).is_none(), "the oldest made room");
+        assert!(pool.checkout(peer(1)).is_some());
         for _ in 0..4 {
             let (here, _there) = stream();
-            returned.give(here);
+            listener.put_back(here);
         }
-        assert_eq!(returned.take().len(), 3);
-        assert_eq!(returned.take().len(), 0);
+        assert_eq!(listener.take().len(), 3);
+        assert_eq!(listener.take().len(), 0);
     }
 }

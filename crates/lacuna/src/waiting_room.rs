@@ -8,7 +8,7 @@
 //! is full the one that has been silent longest is told that the listener is
 //! busy, and goes. Behind this stands the system's own queue, [`BACKLOG`] long.
 //!
-//! Control connections that have served already (`reuse.rs`) wait beside them for
+//! Control connections that are reused (`reuse.rs`) wait beside them for
 //! their next hello. They owe none, so they are closed without a word when their
 //! time is over or there are too many.
 //!
@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::error::ConnectError;
 use crate::handshake::{Arrival, turn_away};
 use crate::readiness::{self, For, source};
-use crate::reuse::{RETURNED_FOR, RETURNED_MAX, Returned, has_ended};
+use crate::reuse::{LISTENER_IDLE_TIMEOUT, LISTENER_POOL_MAX, ListenerPool, has_ended};
 use lacuna_datapath::ends_listener;
 use std::collections::VecDeque;
 use std::io;
@@ -51,12 +51,12 @@ pub(crate) struct WaitingRoom {
     silent: VecDeque<Arrival>,
     /// They have said their hello, or what else came of them.
     done: VecDeque<Result<Arrival, ConnectError>>,
-    /// New ones of those that have served before, …
-    returned: Arc<Returned>,
-    /// … all that are silent, the longest here in front, …
+    /// Control connections that were put back and not taken from there yet.
+    pool: Arc<ListenerPool>,
+    /// Those that were, and are silent; the longest here in front.
     idle: VecDeque<(Instant, TcpStream)>,
-    /// … and those that have begun to speak again.
-    again: VecDeque<TcpStream>,
+    /// Those of them that have begun to speak again.
+    reused: VecDeque<TcpStream>,
 }
 
 impl WaitingRoom {
@@ -66,15 +66,15 @@ impl WaitingRoom {
             peers_max,
             silent: VecDeque::new(),
             done: VecDeque::new(),
-            returned: Arc::new(Returned::new(RETURNED_MAX)?),
+            pool: Arc::new(ListenerPool::new(LISTENER_POOL_MAX)?),
             idle: VecDeque::new(),
-            again: VecDeque::new(),
+            reused: VecDeque::new(),
         })
     }
 
-    /// Where connections go that are to serve again.
-    pub(crate) fn returned(&self) -> &Arc<Returned> {
-        &self.returned
+    /// Where control connections are put back to.
+    pub(crate) fn pool(&self) -> &Arc<ListenerPool> {
+        &self.pool
     }
 
     /// The next peer that has spoken, or was lost; waits for it.
@@ -88,7 +88,7 @@ impl WaitingRoom {
     ) -> io::Result<Result<Arrival, ConnectError>> {
         let mut was_refused = false;
         loop {
-            while let Some(stream) = self.again.pop_front() {
+            while let Some(stream) = self.reused.pop_front() {
                 self.receive(stream, patience);
             }
             let taken = self.take_in(tcp, patience);
@@ -110,7 +110,7 @@ impl WaitingRoom {
         patience: Duration,
     ) -> io::Result<Option<Result<Arrival, ConnectError>>> {
         self.look(None, Some(Duration::ZERO))?;
-        while let Some(stream) = self.again.pop_front() {
+        while let Some(stream) = self.reused.pop_front() {
             self.receive(stream, patience);
         }
         let taken = self.take_in(tcp, patience);
@@ -150,7 +150,7 @@ impl WaitingRoom {
     pub(crate) fn next_stream(&mut self, tcp: &TcpListener) -> io::Result<TcpStream> {
         let mut was_refused = false;
         loop {
-            let stream = match self.again.pop_front() {
+            let stream = match self.reused.pop_front() {
                 None => self.accept(tcp),
                 again => Ok(again),
             };
@@ -189,7 +189,7 @@ impl WaitingRoom {
                 Meaning::NobodyCame => return Ok(None),
                 Meaning::AskAgain => {}
                 // Those who come need what those who are silent hold.
-                Meaning::Exhausted if self.let_idle_go() => {}
+                Meaning::Exhausted if self.close_idle() => {}
                 Meaning::OneLost if lost < LOST_PER_CALL_MAX => {
                     tracing::debug!(%error, "a connection was lost before it was accepted");
                     lost += 1;
@@ -200,8 +200,8 @@ impl WaitingRoom {
     }
 
     /// Closes those that have served before and are silent; whether there were any.
-    fn let_idle_go(&mut self) -> bool {
-        self.idle.extend(self.returned.take());
+    fn close_idle(&mut self) -> bool {
+        self.idle.extend(self.pool.take());
         let had_some = !self.idle.is_empty();
         self.idle.clear();
         had_some
@@ -252,15 +252,14 @@ impl WaitingRoom {
     /// The same for `limit` at most. Those that have served before and speak again are left to the
     /// caller.
     fn look(&mut self, tcp: Option<&TcpListener>, limit: Option<Duration>) -> io::Result<()> {
-        self.idle.extend(self.returned.take());
-        let surplus = self.idle.len().saturating_sub(RETURNED_MAX);
+        self.idle.extend(self.pool.take());
+        let surplus = self.idle.len().saturating_sub(LISTENER_POOL_MAX);
         self.idle.drain(..surplus);
         // Each kind has the same patience: the first to come is the first to go.
         let over = self.silent.front().map(|first| self.clock.until(first.deadline_ns()));
-        let idle_over = self
-            .idle
-            .front()
-            .map(|(since, _)| (*since + RETURNED_FOR).saturating_duration_since(Instant::now()));
+        let idle_over = self.idle.front().map(|(since, _)| {
+            (*since + LISTENER_IDLE_TIMEOUT).saturating_duration_since(Instant::now())
+        });
         // Rounded up: a wait that ends too early would be repeated at once.
         let over = over.into_iter().chain(idle_over).min();
         let over = over.map(|over| over + Duration::from_millis(1));
@@ -277,9 +276,9 @@ impl WaitingRoom {
         for (since, stream) in std::mem::take(&mut self.idle) {
             if ready.next() == Some(true) {
                 if !has_ended(&stream) {
-                    self.again.push_back(stream);
+                    self.reused.push_back(stream);
                 }
-            } else if since + RETURNED_FOR > now {
+            } else if since + LISTENER_IDLE_TIMEOUT > now {
                 self.idle.push_back((since, stream));
             }
         }
@@ -292,7 +291,7 @@ impl WaitingRoom {
         let silent = self.silent.iter().map(Arrival::stream);
         let streams = silent.chain(self.idle.iter().map(|(_, stream)| stream)).map(source);
         let count = self.silent.len() + self.idle.len();
-        let others = tcp.map(source).into_iter().chain(self.returned.bell().source());
+        let others = tcp.map(source).into_iter().chain(self.pool.source());
         let all = streams.chain(others).map(|source| (source, For::Reading));
         let mut ready = readiness::wait(all, limit)?;
         ready.truncate(count);
@@ -339,7 +338,7 @@ fn is_exhausted(error: &io::Error) -> bool {
     })
 }
 
-/// Other systems say it in ways of their own: to let go too often costs round trips.
+/// Other systems say it in ways of their own: to close some too often costs round trips.
 #[cfg(not(unix))]
 fn is_exhausted(_error: &io::Error) -> bool {
     true

@@ -167,7 +167,7 @@ enum Stage {
     Welcomed(Welcomed),
     Probing(Probing),
     /// Says goodbye, and then that smaller packets are to be used.
-    Parting(u32),
+    Closing(u32),
     Ended,
 }
 
@@ -287,7 +287,7 @@ impl Connect {
         match self.stage {
             Stage::Ended => {}
             // The peer is gone before it has heard the goodbye.
-            Stage::Parting(mtu_bytes) => self.end(Step::Smaller { mtu_bytes }),
+            Stage::Closing(mtu_bytes) => self.end(Step::Smaller { mtu_bytes }),
             _ if self.is_on_probation() && now_ns < self.deadline_ns => {
                 self.end(Step::Stale(error));
             }
@@ -312,7 +312,7 @@ impl Connect {
     /// So many bytes of it were sent.
     pub fn on_sent(&mut self, count: usize) {
         self.outgoing.drain(..count);
-        if let Stage::Parting(mtu_bytes) = self.stage
+        if let Stage::Closing(mtu_bytes) = self.stage
             && self.outgoing.is_empty()
         {
             self.end(Step::Smaller { mtu_bytes });
@@ -325,18 +325,18 @@ impl Connect {
             Stage::Ended => None,
             Stage::Asking => Some(self.probation_ns.unwrap_or(u64::MAX).min(self.deadline_ns)),
             Stage::Probing(probing) => Some(probing.looks_ns),
-            Stage::Welcomed(_) | Stage::Parting(_) => Some(self.deadline_ns),
+            Stage::Welcomed(_) | Stage::Closing(_) => Some(self.deadline_ns),
         }
     }
 
     /// Time has come.
     pub fn on_timeout(&mut self, now_ns: u64) {
         match self.stage {
-            Stage::Parting(mtu_bytes) if self.deadline_ns <= now_ns => {
+            Stage::Closing(mtu_bytes) if self.deadline_ns <= now_ns => {
                 self.end(Step::Smaller { mtu_bytes });
             }
             // Who probes has a patience of its own.
-            Stage::Probing(_) | Stage::Parting(_) | Stage::Ended => {}
+            Stage::Probing(_) | Stage::Closing(_) | Stage::Ended => {}
             Stage::Asking | Stage::Welcomed(_) if self.deadline_ns <= now_ns => {
                 self.end(Step::Failed(ConnectError::TimedOut { doing: self.doing() }));
             }
@@ -490,7 +490,7 @@ impl Connect {
         let agreed_bytes = geometry.mtu_bytes();
         if let Some(mtu_bytes) = found.filter(|found| *found < agreed_bytes) {
             self.outgoing = goodbye::message(&[]);
-            self.stage = Stage::Parting(mtu_bytes);
+            self.stage = Stage::Closing(mtu_bytes);
             return;
         }
         let wishes = Wishes { mtu_bytes: is_mtu_given.then_some(agreed_bytes), ..self.wishes };

@@ -12,8 +12,7 @@ use lacuna_place::geometry::{Geometry, GeometryConfig, GeometryError};
 use lacuna_wire::{ImmediateSplit, Seal};
 
 /// A code's chunks are no shorter: packets lost in a row hit as many of its rows as
-/// they have packets. With one 8 MiB took 147 ms in the simulation of 1 Gbit/s, 40 ms
-/// and bursts of 8 at a loss of 1 %, with three 129.
+/// they have packets. Measured: M-handshake-2.
 const CODE_CHUNK_BYTES: u64 = 4 << 10;
 
 /// The connecting end's choices, which hold for both.

@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::error::ConnectError;
 use crate::queue_pair::{QueuePair, check_config};
 use crate::readiness;
-use crate::reuse::Heir;
+use crate::reuse::Origin;
 use lacuna_datapath::tcp_path;
 use lacuna_place::geometry::Geometry;
 use lacuna_proto::handshake::{Accept, Asked, Hello, Host, Rtt, Welcoming, addresses, info_of};
@@ -42,7 +42,7 @@ struct Made {
     queue_pair: QueuePair,
     config: ConnectionConfig,
     chosen: Chosen,
-    heir: Option<Heir>,
+    origin: Option<Origin>,
 }
 
 impl Arrival {
@@ -113,7 +113,7 @@ impl Arrival {
         mut self,
         context: &Context,
         config: &ConnectionConfig,
-        heir: Heir,
+        origin: Origin,
         takes: impl FnOnce(u64) -> Result<(), String>,
     ) -> Result<Answer, ConnectError> {
         let hello = match self.asked.take() {
@@ -126,7 +126,7 @@ impl Arrival {
         };
         let made = match self.judge(context, &hello, config, takes) {
             Ok((config, geometry, peer_host)) => {
-                Some(self.make(context, &hello, config, geometry, peer_host, heir)?)
+                Some(self.make(context, &hello, config, geometry, peer_host, origin)?)
             }
             Err(reason) => {
                 self.machine.refuse(reason);
@@ -167,7 +167,7 @@ impl Arrival {
         config: ConnectionConfig,
         geometry: Geometry,
         peer_host: SocketAddr,
-        heir: Heir,
+        origin: Origin,
     ) -> Result<Made, ConnectError> {
         let reservation = Reservation::new(context)?;
         let ports = hello.end.ports.iter().copied().take(usize::from(geometry.channels()));
@@ -190,7 +190,7 @@ impl Arrival {
         let info = queue_pair.owner.shared.with_qp(|qp| info_of(qp.config(), local));
         let is_mtu_given = config.mtu_bytes.is_some();
         self.machine.welcome(Welcoming { is_mtu_given, info: info.emit(), keeps });
-        Ok(Made { queue_pair, config, chosen, heir: keeps.then_some(heir) })
+        Ok(Made { queue_pair, config, chosen, origin: keeps.then_some(origin) })
     }
 }
 
@@ -211,10 +211,10 @@ impl Answer {
             Some(_) => {
                 // Without threads the first packets leave now or when the application looks.
                 context.progress();
-                let Made { queue_pair, config, chosen, heir } =
+                let Made { queue_pair, config, chosen, origin } =
                     self.made.expect("a peer that was welcomed has a queue pair");
                 let (peer, control) = self.pump.into_parts();
-                let agreed = Agreed { queue_pair, config, chosen, peer, control, heir };
+                let agreed = Agreed { queue_pair, config, chosen, peer, control, origin };
                 ControlFlow::Break(Ok(Box::new(agreed)))
             }
         }

@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::error::{ConnectError, QueuePairError};
 use crate::queue_pair::check_config;
 use crate::readiness;
-use crate::reuse::{Heir, Kept};
+use crate::reuse::{Origin, Pooled};
 use lacuna_datapath::tcp_path;
 use lacuna_engine::Machine;
 use lacuna_proto::handshake::{self as words, Connect, Offer, ProbePlan, Step, addresses};
@@ -22,8 +22,8 @@ use std::time::Duration;
 /// What an exchange goes over.
 pub(crate) enum Line {
     New(TcpStream),
-    /// It has served before.
-    Kept(Kept),
+    /// It was used before.
+    Pooled(Pooled),
 }
 
 /// What became of an exchange.
@@ -33,7 +33,7 @@ pub(crate) enum Connected {
     /// Packets of the size that was agreed on do not pass, of this payload do:
     /// to be done again with those.
     Smaller(u32),
-    /// Nothing came over a control connection that was kept.
+    /// Nothing came over a control connection of the pool.
     Stale(ConnectError),
 }
 
@@ -64,7 +64,7 @@ impl Exchange {
         config.geometry(mtu_bytes, context.config().channels).map_err(QueuePairError::from)?;
         let (stream, goodbye) = match line {
             Line::New(stream) => (stream, None),
-            Line::Kept(kept) => (kept.stream, Some(kept.goodbye)),
+            Line::Pooled(pooled) => (pooled.stream, Some(pooled.goodbye)),
         };
         let pump = Pump::new(stream)?;
         let peer_host = host_of(pump.peer(), context).map_err(|why| ConnectError::Unreachable {
@@ -211,9 +211,10 @@ impl Exchange {
                 let rtt = Some(rtt);
                 let terms = Terms { config, geometry, peer, reports, addresses, rtt, patience_ns };
                 let (queue_pair, chosen) = reservation.settle(terms);
-                let heir = keeps.then(|| Heir::Connecting(context.idle().clone(), pump.peer()));
+                let origin =
+                    keeps.then(|| Origin::Pool(context.control_pool().clone(), pump.peer()));
                 let (peer, control) = pump.into_parts();
-                let agreed = Agreed { queue_pair, config, chosen, peer, control, heir };
+                let agreed = Agreed { queue_pair, config, chosen, peer, control, origin };
                 Ok(Connected::Agreed(Box::new(agreed)))
             }
             Step::Smaller { mtu_bytes } => {
@@ -224,7 +225,7 @@ impl Exchange {
             }
             Step::Stale(error) => {
                 // Others to there are likely to be dead too.
-                context.idle().forget(pump.peer());
+                context.control_pool().evict(pump.peer());
                 let error = pump.why_not_connected(error);
                 pump.abandon();
                 Ok(Connected::Stale(error))

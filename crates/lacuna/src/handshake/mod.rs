@@ -20,7 +20,7 @@ use crate::address::{ScopedIp, canonical};
 use crate::config::{Chosen, ConnectionConfig};
 use crate::context::Context;
 use crate::queue_pair::QueuePair;
-use crate::reuse::Heir;
+use crate::reuse::Origin;
 use lacuna_datapath::families;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -37,8 +37,8 @@ pub(crate) struct Agreed {
     pub(crate) peer: SocketAddr,
     /// The control connection; it does not block.
     pub(crate) control: TcpStream,
-    /// Who gets the control connection afterwards, if it may serve again.
-    pub(crate) heir: Option<Heir>,
+    /// Where the control connection is put back to afterwards, if it is reused.
+    pub(crate) origin: Option<Origin>,
 }
 
 /// How long a handshake may take.

@@ -11,8 +11,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// After a round trip and this, what was said is said again: each end answers at once. It is
-/// what QUIC's acknowledgements may be late by (RFC 9000, 18.2). Over 40 ms a lost hello
-/// costs 65 to 120 ms with it, and 240 with TCP's own 200.
+/// what QUIC's acknowledgements may be late by (RFC 9000, 18.2). Measured: M-handshake-1.
 const RTO_MIN: Duration = Duration::from_millis(25);
 /// Bytes read at once: most messages.
 const READ_BYTES: usize = 2 << 10;
