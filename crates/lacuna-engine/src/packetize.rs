@@ -1,6 +1,6 @@
 //! Cuts runs into packets, and sends those by a datapath.
 //!
-//! A payload is read once here: it is summed for the trailer. A payload of up to 8 KiB is copied behind
+//! A payload is read once here: it is summed for the trailer. A payload of up to 2 KiB is copied behind
 //! its header on the way, so that the packets of a bundle lie in one piece, still in the cache when the
 //! kernel copies them once more. A longer one stays where it is, and the kernel gathers the packet's
 //! parts; headers and trailers are then written side by side into the burst's arena. Runs to one
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// Longer payloads are gathered. A piece of a gather list costs the kernel some 20 ns, and it copies
 /// long pieces faster than short ones. Measured: M-engine-1.
-pub(crate) const COPIED_PAYLOAD_BYTES_MAX: usize = 8 << 10;
+pub(crate) const COPIED_PAYLOAD_BYTES_MAX: usize = 2 << 10;
 
 /// A run that has its destination, and where in it to go on.
 #[derive(Debug)]
