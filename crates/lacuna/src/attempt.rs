@@ -155,7 +155,8 @@ impl Attempt {
         if let Some(pooled) = pooled {
             return self.exchange(Line::Pooled(pooled), watch);
         }
-        self.stage = Stage::Reaching(Reach::new(&self.addresses, now, self.deadline));
+        let reach = Reach::new(&self.addresses, now, self.deadline, watch.is_some());
+        self.stage = Stage::Reaching(reach.map_err(|error| self.unreachable(error))?);
         Ok(())
     }
 

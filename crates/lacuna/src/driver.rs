@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// Where an attempt's sockets are watched.
+#[derive(Clone, Copy)]
 pub(crate) struct Watch<'r> {
     registry: &'r Registry,
     token: Token,

@@ -8,8 +8,8 @@
 //! made, and the others are forgotten before they say a word.
 
 use crate::driver::Watch;
-use crate::readiness::{self, For};
 use mio::net::TcpStream as Socket;
+use mio::{Events, Poll, Token};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -70,20 +70,29 @@ pub(crate) struct Reach {
     attempts: Attempts,
     /// Those that have no outcome yet.
     sockets: Vec<(SocketAddr, Socket)>,
+    /// Where they are waited for, if nobody else watches them.
+    poll: Option<Poll>,
     deadline: Instant,
     /// What the last address said that answered with an error.
     last: io::Error,
 }
 
 impl Reach {
-    /// Looks for one of `addresses`, in their order, until `deadline`.
-    pub(crate) fn new(addresses: &[SocketAddr], now: Instant, deadline: Instant) -> Self {
-        Self {
+    /// Looks for one of `addresses`, in their order, until `deadline`. Who is not to [`Reach::wait`], as
+    /// it is driven with a watch, says that it is watched.
+    pub(crate) fn new(
+        addresses: &[SocketAddr],
+        now: Instant,
+        deadline: Instant,
+        is_watched: bool,
+    ) -> io::Result<Self> {
+        Ok(Self {
             attempts: Attempts::new(now, addresses),
             sockets: Vec::new(),
+            poll: if is_watched { None } else { Some(Poll::new()?) },
             deadline,
             last: io::Error::new(io::ErrorKind::NotFound, "the name has no address"),
-        }
+        })
     }
 
     /// Begins what is to begin, and looks at what has begun, without waiting. The stream does not
@@ -107,14 +116,14 @@ impl Reach {
     ) -> Option<io::Result<TcpStream>> {
         loop {
             if let Some(socket) = self.look(now) {
-                return Some(finish(socket, watch));
+                return Some(self.finish(socket, watch));
             }
             let Some(address) = self.attempts.take(now) else { break };
             let begun = begin(address).and_then(|mut socket| {
                 end_by_reset(&socket, true)?;
                 #[cfg(unix)]
                 lacuna_datapath::process::descriptors::note(&socket);
-                if let Some(watch) = watch {
+                if let Some(watch) = self.watch(watch) {
                     watch.add(&mut socket)?;
                 }
                 Ok(socket)
@@ -157,27 +166,36 @@ impl Reach {
         self.last = error;
     }
 
+    /// Where sockets are watched: by others, or here.
+    fn watch<'w>(&'w self, watch: Option<&'w Watch<'w>>) -> Option<Watch<'w>> {
+        let own = self.poll.as_ref().map(|poll| Watch::new(poll.registry(), Token(0)));
+        own.or(watch.copied())
+    }
+
+    /// Makes a stream of an attempt that is made.
+    fn finish(&self, mut socket: Socket, watch: Option<&Watch<'_>>) -> io::Result<TcpStream> {
+        if let Some(watch) = self.watch(watch) {
+            watch.remove(&mut socket)?;
+        }
+        end_by_reset(&socket, false)?;
+        Ok(TcpStream::from(socket))
+    }
+
     /// When it is to be driven again at the latest.
     pub(crate) fn due(&self) -> Instant {
         self.attempts.due().map_or(self.deadline, |due| due.min(self.deadline))
     }
 
     /// Waits until it is to be driven again, at most `limit`.
-    pub(crate) fn wait(&self, now: Instant, limit: Duration) -> io::Result<()> {
+    pub(crate) fn wait(&mut self, now: Instant, limit: Duration) -> io::Result<()> {
         let limit = limit.min(self.due().saturating_duration_since(now));
-        let sources =
-            self.sockets.iter().map(|(_, socket)| (readiness::source(socket), For::Writing));
-        readiness::wait(sources, Some(limit)).map(drop)
+        let Some(poll) = &mut self.poll else { return Ok(()) };
+        let mut events = Events::with_capacity(self.sockets.len().max(1));
+        match poll.poll(&mut events, Some(limit)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        }
     }
-}
-
-/// Makes a stream of an attempt that is made.
-fn finish(mut socket: Socket, watch: Option<&Watch<'_>>) -> io::Result<TcpStream> {
-    if let Some(watch) = watch {
-        watch.remove(&mut socket)?;
-    }
-    end_by_reset(&socket, false)?;
-    Ok(TcpStream::from(socket))
 }
 
 /// What became of an attempt; `None` while nothing has.
@@ -262,7 +280,7 @@ mod tests {
         deadline: Instant,
         mut begin: impl FnMut(SocketAddr) -> io::Result<Socket>,
     ) -> io::Result<TcpStream> {
-        let mut reach = Reach::new(addresses, Instant::now(), deadline);
+        let mut reach = Reach::new(addresses, Instant::now(), deadline, false)?;
         loop {
             let now = Instant::now();
             if let Some(outcome) = reach.drive_with(now, None, &mut begin) {
