@@ -8,6 +8,7 @@ use crate::kinds::Machine;
 use core::net::SocketAddr;
 use lacuna_path::small_vec::SmallVec;
 use lacuna_proto::qp::QueuePair;
+use lacuna_wire::Seal;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -32,6 +33,8 @@ impl State {
 pub struct Books {
     number: u32,
     qkey: u32,
+    /// How its packets are sealed: known before the queue pair is, whose geometry says the same.
+    seal: Seal,
     state: Mutex<State>,
     /// Per channel: everything before this sequence number was handed to the
     /// datapath, by the channel's engine.
@@ -53,11 +56,13 @@ pub struct Books {
 struct OwnLine<T>(T);
 
 impl Books {
-    /// The books of queue pair `number`, whose control packets carry `qkey`; `engines` serve it.
-    pub fn new(number: u32, qkey: u32, state: State, engines: usize) -> Self {
+    /// The books of queue pair `number`, whose control packets carry `qkey` and whose packets have
+    /// this seal; `engines` serve it.
+    pub fn new(number: u32, qkey: u32, seal: Seal, state: State, engines: usize) -> Self {
         Self {
             number,
             qkey,
+            seal,
             handed_psn: state.addresses.iter().map(|_| OwnLine::default()).collect(),
             encode_ns: AtomicU64::new(0),
             without_lanes: AtomicUsize::new(engines),
@@ -78,6 +83,12 @@ impl Books {
     #[inline]
     pub fn qkey(&self) -> u32 {
         self.qkey
+    }
+
+    /// How its packets are sealed.
+    #[inline]
+    pub fn seal(&self) -> Seal {
+        self.seal
     }
 
     /// Takes the lock.
@@ -162,7 +173,7 @@ mod tests {
     fn nothing_is_told_before_the_last_engine_can_place_packets() {
         let machine = Machine::Reserved(Early::default());
         let state = State { machine, addresses: [None].into_iter().collect() };
-        let books = Books::new(7, 1, state, 2);
+        let books = Books::new(7, 1, Seal::default(), state, 2);
         assert!(!books.can_place());
         assert!(!books.on_lanes());
         assert!(!books.can_place(), "the peer would send to the other as well");

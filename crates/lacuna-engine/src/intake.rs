@@ -17,7 +17,7 @@ use crate::time::Time;
 use core::net::SocketAddr;
 use lacuna_burst::{Placer, ReceivedBatch};
 use lacuna_place::burst::BurstPlacer;
-use lacuna_wire::{DataHeader, Packet, Seal, parse, parse_data};
+use lacuna_wire::{DataHeader, Packet, PacketError, Seal, parse, parse_data};
 use std::cmp::Reverse;
 use std::iter::Peekable;
 
@@ -65,8 +65,7 @@ impl<T: Time> Placer for Intake<'_, T> {
         self.bytes += batch.bytes.len() as u64;
         while let Some(packet) = packets.next() {
             let cut = match parse_data(packet) {
-                // With a longer trailer the length that a Write announces seems wrong.
-                None => self.locals.seal_of(packet).parse_longer(packet),
+                None => self.locals.cut_by_seal(packet),
                 cut => cut,
             };
             if let Some((header, payload)) = cut {
@@ -112,10 +111,10 @@ impl<T: Time> Intake<'_, T> {
         };
         let seal = placer.seal();
         let mut take = |packet, header: DataHeader, payload| {
-            let cut = seal.recut(packet, header, payload);
-            let placed = cut.and_then(|(header, payload)| {
-                placer.check_and_place(packet, &header, payload, marked)
-            });
+            let placed = match seal.has_common_length() {
+                true => placer.check_and_place(packet, &header, payload, marked),
+                false => cut_and_place(&mut placer, seal, packet, marked),
+            };
             placed.unwrap_or_else(|error| counters.reject(&error));
         };
         take(packet, header, payload);
@@ -226,4 +225,16 @@ impl<T: Time> Intake<'_, T> {
             local.unsettle(number, self.unsettled);
         }
     }
+}
+
+/// Places a packet whose trailer has another length than [`parse_data`] has thought.
+#[cold]
+fn cut_and_place(
+    placer: &mut BurstPlacer<'_>,
+    seal: Seal,
+    packet: &[u8],
+    marked: bool,
+) -> Result<(), PacketError> {
+    let (header, payload) = seal.cut(packet)?;
+    placer.check_and_place(packet, &header, payload, marked)
 }

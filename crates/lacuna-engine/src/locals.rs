@@ -4,7 +4,7 @@ use crate::books::Books;
 use crate::idle::Patience;
 use crate::kinds::Lane;
 use lacuna_place::prefetch::prefetch_value;
-use lacuna_wire::{Seal, destination};
+use lacuna_wire::{DataHeader, Seal, destination};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -81,13 +81,19 @@ impl Locals {
         self.0.get_mut(number as usize)?.as_mut()
     }
 
-    /// How a packet of any kind is sealed, by where it goes. Until a queue pair is connected it takes
-    /// what all ends know.
+    /// How a packet of any kind is sealed, by where it goes: as all ends know, if that is nowhere.
     #[inline]
     pub(crate) fn seal_of(&self, packet: &[u8]) -> Seal {
         let local = destination(packet).and_then(|qpn| self.0.get(qpn.queue_pair() as usize));
-        let lane = local.and_then(|local| local.as_ref()?.lanes.first());
-        lane.map_or(Seal::default(), Lane::seal)
+        local.and_then(Option::as_ref).map_or(Seal::default(), |local| local.books.seal())
+    }
+
+    /// A data packet of which `parse_data` makes nothing, if its seal explains that: with a longer
+    /// trailer the length that a Write announces seems wrong.
+    #[inline(always)]
+    pub(crate) fn cut_by_seal<'p>(&self, packet: &'p [u8]) -> Option<(DataHeader, &'p [u8])> {
+        let seal = self.seal_of(packet);
+        if seal.has_common_length() { None } else { seal.cut(packet).ok() }
     }
 
     /// All numbers that were ever in use.

@@ -147,20 +147,16 @@ impl<'w> BurstPlacer<'w> {
         marked: bool,
     ) -> Result<(), PacketError> {
         let (rkey, seal) = (self.table.rkey(), self.seal);
-        let mut key = Ok(rkey);
+        let mut has_key = Ok(true);
         let mut write = |receive: &Receive, offset| {
-            let mut is_written = false;
-            key = seal.check_while(header, packet, |sum, headers, payload| {
-                is_written = true;
-                match sum {
-                    // SAFETY: `place_plain`'s promise.
-                    Some(sum) => unsafe { receive.write_summed(offset, sum, headers, payload) },
-                    // SAFETY: the same.
-                    None => unsafe { receive.write(offset, payload) },
-                }
+            has_key = seal.check_while(header, packet, rkey, |sum, headers, payload| match sum {
+                // SAFETY: `place_plain`'s promise.
+                Some(sum) => unsafe { receive.write_summed(offset, sum, headers, payload) },
+                // SAFETY: the same.
+                None => unsafe { receive.write(offset, payload) },
             });
-            let is_good = key == Ok(rkey);
-            if !is_good && is_written {
+            let is_good = has_key == Ok(true);
+            if !is_good && !seal.judges_first() {
                 // SAFETY: `place_plain`'s promise.
                 unsafe { receive.clear(offset, payload.len()) };
             }
@@ -179,7 +175,7 @@ impl<'w> BurstPlacer<'w> {
             match placed {
                 Plain::Placed => return Ok(()),
                 Plain::Refused => {
-                    key?;
+                    has_key?;
                     self.summary.discarded[Discard::Key.index()] += 1;
                     return Ok(());
                 }

@@ -11,7 +11,6 @@ use crate::pieces::Pieces;
 use crate::summary::BurstSummary;
 use crate::table::RecvTable;
 use lacuna_code::Codec;
-use lacuna_wire::Seal;
 use std::sync::Arc;
 
 /// The right to place packets of one channel.
@@ -56,12 +55,6 @@ impl ChannelWriter {
     #[inline]
     pub fn channel(&self) -> u8 {
         self.channel
-    }
-
-    /// How its packets are sealed.
-    #[inline]
-    pub fn seal(&self) -> Seal {
-        self.table.geometry().seal()
     }
 
     /// The slots that it writes to.

@@ -45,7 +45,7 @@ pub fn parse_checked(packet: &[u8]) -> Result<Packet<'_>, PacketError> {
 }
 
 /// Reads the layout of a data packet with a trailer of CRC32C's length; `None` for anything else,
-/// which [`parse`] tells apart. Whose queue pair has another seal reads it again ([`Seal::recut`]).
+/// which [`parse`] tells apart. Whose queue pair has another seal reads it again ([`Seal::has_common_length`]).
 ///
 /// For a loop over packets that are expected to be data. Always inlined, so that the headers stay
 /// in registers: as a value that is returned and moved, they are stored in small pieces and loaded
@@ -112,31 +112,20 @@ impl Seal {
         Ok(parsed)
     }
 
-    /// What [`parse_data`] has made of a packet with this seal, or makes of it by the seal's own
-    /// length: it takes all trailers to be as long as CRC32C's.
+    /// Whether [`parse_data`], which takes all trailers to be as long as CRC32C's, reads the layout
+    /// of packets with this one right. If not, [`Seal::cut`] does.
+    #[inline]
+    #[must_use]
+    pub const fn has_common_length(self) -> bool {
+        self.bytes() == COMMON.bytes()
+    }
+
+    /// Reads the layout of a data packet by the length of its own trailer.
     ///
     /// # Errors
-    /// When the lengths disagree.
-    #[inline(always)]
-    pub fn recut<'p>(
-        self,
-        packet: &'p [u8],
-        header: DataHeader,
-        payload: &'p [u8],
-    ) -> Result<(DataHeader, &'p [u8]), PacketError> {
-        if self.bytes() == COMMON.bytes() { Ok((header, payload)) } else { self.cut(packet) }
-    }
-
-    /// Reads the layout of a data packet of which [`parse_data`] makes nothing, if that can be for
-    /// the length of its trailer.
-    #[inline(always)]
-    #[must_use]
-    pub fn parse_longer(self, packet: &[u8]) -> Option<(DataHeader, &[u8])> {
-        if self.bytes() == COMMON.bytes() { None } else { self.cut(packet).ok() }
-    }
-
+    /// Those of [`Seal::parse`], and if it is a control packet.
     #[cold]
-    fn cut(self, packet: &[u8]) -> Result<(DataHeader, &[u8]), PacketError> {
+    pub fn cut(self, packet: &[u8]) -> Result<(DataHeader, &[u8]), PacketError> {
         match self.parse(packet)? {
             Packet::Data(header, payload) => Ok((header, payload)),
             Packet::Control(..) => Err(PacketError::Opcode { found: bth::OPCODE_CONTROL }),

@@ -7,6 +7,7 @@ use lacuna_datapath::Process;
 use lacuna_engine::{Books, Machine, State};
 use lacuna_place::table::RecvTable;
 use lacuna_proto::qp::{Failure, QpStats, QueuePair};
+use lacuna_wire::Seal;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -32,7 +33,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(number: u32, qkey: u32, state: State, inboxes: Arc<[Arc<Inbox>]>) -> Self {
         Self {
-            books: Arc::new(Books::new(number, qkey, state, inboxes.len())),
+            books: Arc::new(Books::new(number, qkey, Seal::default(), state, inboxes.len())),
             process: Process::current(),
             table: OnceLock::new(),
             failure: OnceLock::new(),

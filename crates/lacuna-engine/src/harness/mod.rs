@@ -254,10 +254,11 @@ impl Net {
             let ((host, far), mut qp) = ends.next().expect("two ends");
             let lanes = qp.take_writers().into_iter().map(Lane::Sdr).collect();
             let (number, qkey) = (qp.config().queue_pair, qp.config().qkey);
+            let seal = qp.config().geometry.seal();
             let far = |channel| Some(Place { host: far, channel }.address());
             let state =
                 State { machine: Machine::Sdr(qp), addresses: (0..channels).map(far).collect() };
-            let books = Arc::new(Books::new(number, qkey, state, 1));
+            let books = Arc::new(Books::new(number, qkey, seal, state, 1));
             let Host { engine, events, .. } = &mut self.hosts[host];
             engine.add(books.clone());
             engine.set_lanes(number, lanes, &mut |event| events.push(event));

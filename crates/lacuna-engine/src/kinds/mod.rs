@@ -23,7 +23,7 @@ use lacuna_burst::Burst;
 use lacuna_place::writer::ChannelWriter;
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::{QueuePair, Transmit};
-use lacuna_wire::{DataHeader, Seal};
+use lacuna_wire::DataHeader;
 
 /// The right to take the packets of one channel of a queue pair, an engine's own.
 #[derive(Debug)]
@@ -37,14 +37,6 @@ impl Lane {
     pub fn channel(&self) -> u8 {
         match self {
             Self::Sdr(writer) => writer.channel(),
-        }
-    }
-
-    /// How its packets are sealed.
-    #[inline]
-    pub fn seal(&self) -> Seal {
-        match self {
-            Self::Sdr(writer) => writer.seal(),
         }
     }
 }

@@ -36,16 +36,17 @@ pub(crate) fn fill<'p>(
         if burst.len() == Burst::PACKETS_MAX {
             return false;
         }
+        let (head_bytes, pad) = (header.header_bytes(), pad_bytes(payload.len()));
+        let tail_bytes = pad + seal.bytes();
         if payload.len() <= COPIED_PAYLOAD_BYTES_MAX {
-            let packet_bytes = seal.packet_bytes(&header);
+            let packet_bytes = head_bytes + payload.len() + tail_bytes;
             if !has_room(burst, packet_bytes, waiting) {
                 return false;
             }
             burst.push_whole(packet_bytes, |packet| seal.emit_packet(&header, packet, payload));
             continue;
         }
-        let pad = pad_bytes(payload.len());
-        burst.push_with(header.header_bytes(), payload, pad + seal.bytes(), |head, tail| {
+        burst.push_with(head_bytes, payload, tail_bytes, |head, tail| {
             header.emit(head);
             let (padding, trailer) = tail.split_at_mut(pad);
             padding.fill(0);

@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_changes_nothing() {
-        let least = SEAL.control_overhead_bytes();
+        let least = FRAMES_AT + Seal::BYTES_MAX;
         for max in least..least + 60 {
             let mut writer = started(max);
             let room = writer.room();

@@ -28,11 +28,14 @@ const BYTES: usize = 4;
 pub(super) enum Castagnoli {}
 
 impl Arm for Castagnoli {
+    const JUDGES_FIRST: bool = false;
+
     #[inline]
     fn copy(header: &DataHeader, payload: &[u8], room: Room<'_>) {
         let mut sum = Crc32c::new();
         sum.copy(room.headers, payload, room.payload);
         if !room.pad.is_empty() {
+            room.pad.fill(0);
             sum.update(room.pad);
         }
         room.trailer.copy_from_slice(&keyed(header, sum));
@@ -52,14 +55,15 @@ impl Arm for Castagnoli {
     fn judge_while(
         header: &DataHeader,
         cut: Cut<'_>,
+        rkey: u32,
         take: impl FnOnce(Option<&mut Crc32c>, &[u8], &[u8]),
-    ) -> Result<u32, PacketError> {
+    ) -> Result<bool, PacketError> {
         let mut sum = Crc32c::new();
         take(Some(&mut sum), cut.headers, cut.payload);
         if !cut.pad.is_empty() {
             sum.update(cut.pad);
         }
-        key_of(header, sum.value(), word(cut.trailer))
+        key_of(header, sum.value(), word(cut.trailer)).map(|key| key == rkey)
     }
 
     #[inline]

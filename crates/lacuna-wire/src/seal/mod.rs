@@ -76,7 +76,10 @@ pub struct SealEntry {
 
 /// What a seal can do. Its trailers are as long as the table says.
 trait Arm {
-    /// Copies a payload behind its headers, and writes the trailer.
+    /// Whether nothing of a packet is read before it was judged ([`Seal::check_while`]).
+    const JUDGES_FIRST: bool;
+
+    /// Copies a payload behind its headers, and writes pad and trailer.
     fn copy(header: &DataHeader, payload: &[u8], room: Room<'_>);
 
     /// Writes the trailer of a data packet whose headers, payload and pad are given in order.
@@ -85,12 +88,14 @@ trait Arm {
     /// Judges a data packet, and returns its remote key.
     fn judge(header: &DataHeader, covered: &[u8], trailer: &[u8]) -> Result<u32, PacketError>;
 
-    /// The same, while `take` reads the payload ([`Seal::check_while`]).
+    /// The same, while `take` reads the payload; says whether the key is `rkey`
+    /// ([`Seal::check_while`]).
     fn judge_while(
         header: &DataHeader,
         cut: Cut<'_>,
+        rkey: u32,
         take: impl FnOnce(Option<&mut Crc32c>, &[u8], &[u8]),
-    ) -> Result<u32, PacketError>;
+    ) -> Result<bool, PacketError>;
 
     /// Writes the trailer of a control packet.
     fn make_of_control(covered: &[u8], trailer: &mut [u8]);
@@ -99,11 +104,11 @@ trait Arm {
     fn judge_control(covered: &[u8], trailer: &[u8]) -> Result<(), PacketError>;
 }
 
-/// Where the parts of a data packet go. Headers and pad are written.
+/// Where the parts of a data packet go. The headers are written.
 struct Room<'o> {
     headers: &'o [u8],
     payload: &'o mut [u8],
-    pad: &'o [u8],
+    pad: &'o mut [u8],
     trailer: &'o mut [u8],
 }
 
@@ -192,9 +197,6 @@ impl Seal {
         let (place, pad) = behind.split_at_mut(payload.len());
         header.emit(headers);
         assert_eq!(pad.len(), pad_bytes(payload.len()), "a packet ends behind its trailer");
-        if !pad.is_empty() {
-            pad.fill(0);
-        }
         let room = Room { headers, payload: place, pad, trailer };
         each!(self, A => A::copy(header, payload, room));
     }
@@ -221,10 +223,12 @@ impl Seal {
         Ok(())
     }
 
-    /// The same, while `take` reads headers and payload, in this order; returns the remote key.
+    /// The same, while `take` reads headers and payload, in this order; says whether the remote key
+    /// is `rkey`.
     ///
     /// With a sum, `take` takes all of both into it, in order and once, and what it reads has yet to
-    /// be judged. Without one, the payload was judged before.
+    /// be judged. A seal that [judges first](Self::judges_first) gives none, and calls `take` only for
+    /// a good packet with that key.
     ///
     /// # Errors
     /// Those of [`check`](Self::check), and if the packet is none that the header was read from.
@@ -233,8 +237,9 @@ impl Seal {
         self,
         header: &DataHeader,
         packet: &[u8],
+        rkey: u32,
         take: impl FnOnce(Option<&mut Crc32c>, &[u8], &[u8]),
-    ) -> Result<u32, PacketError> {
+    ) -> Result<bool, PacketError> {
         let (covered, trailer) = self.split(packet)?;
         let header_bytes = header.header_bytes();
         let Some((headers, behind)) = covered.split_at_checked(header_bytes) else {
@@ -244,7 +249,15 @@ impl Seal {
             return Err(PacketError::Length { announced: header.length, found: behind.len() });
         };
         let cut = Cut { headers, payload, pad, trailer };
-        each!(self, A => A::judge_while(header, cut, take))
+        each!(self, A => A::judge_while(header, cut, rkey, take))
+    }
+
+    /// Whether nothing of a packet is read before it was judged: what is refused was not written
+    /// anywhere.
+    #[inline]
+    #[must_use]
+    pub const fn judges_first(self) -> bool {
+        each!(self, A => A::JUDGES_FIRST)
     }
 
     /// Writes the trailer of the control packet in front of it.
