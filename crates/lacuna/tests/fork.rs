@@ -4,7 +4,7 @@
 
 use lacuna::{
     ConnectError, Connection, ConnectionConfig, Context, ContextConfig, ContextError, Listener,
-    Progress, QueuePairError, RecvHandle, SendHandle,
+    Progress, QueuePairError, RecvHandle, SendError, SendFailure, SendHandle,
 };
 use std::net::{IpAddr, Ipv4Addr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -82,10 +82,20 @@ impl Ends {
         let data: Vec<u8> = (0..BYTES).map(|at| (at * 7 + (at >> 9)) as u8 ^ round).collect();
         let mut buffer = vec![0; BYTES];
         thread::scope(|scope| {
-            scope.spawn(|| self.connected.send_with(&data, None, WAIT).unwrap());
+            scope.spawn(|| self.send(&data));
             self.accepted.recv_within(&mut buffer, WAIT).unwrap();
         });
         assert!(data == buffer);
+    }
+
+    /// Sends, and again if it went to a receive that its owner has closed before this end heard of it.
+    fn send(&self, data: &[u8]) {
+        loop {
+            match self.connected.send_with(data, None, WAIT) {
+                Err(SendError::Failed(SendFailure::ClosedByPeer)) => {}
+                sent => return sent.unwrap(),
+            }
+        }
     }
 
     fn under_way(&self) -> (SendHandle, RecvHandle) {
