@@ -5,8 +5,8 @@
 //! ```
 //!
 //! [`Seal`] is a closed enum with a table ([`SEALS`]). Whoever needs the length of a trailer, makes
-//! one or judges one asks it. Both ends of a queue pair use the same seal, which is part of their
-//! geometry. Until they have agreed on one, and for packets to numbers that nobody has, it is CRC32C.
+//! one or judges one asks it. Both ends of a queue pair use the same seal from its first control
+//! packet on; it is part of their geometry. Packets to numbers that nobody has are judged by CRC32C.
 //!
 //! Adding a seal takes its file here with a type that is an [`Arm`], an arm of the enum and of the
 //! macro `each!`, and a line of the table. With one arm the enum has no bytes and costs nothing.
