@@ -20,6 +20,7 @@ use core::time::Duration;
 use lacuna_burst::Datapath;
 use lacuna_wire::ControlWriter;
 use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -55,7 +56,7 @@ pub struct Engine<T> {
     pub(crate) writer: ControlWriter,
     pub(crate) idle: Idle,
     /// Events that were noted under a lock, until it is let go.
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: VecDeque<Event>,
     pub(crate) counters: Arc<Counters>,
     refused: Refused,
     /// When to ask the datapaths again what they dropped; `None` if nothing came since.
@@ -87,7 +88,7 @@ impl<T: Time> Engine<T> {
             timers: Timers::new(),
             writer: ControlWriter::new(CONTROL_BYTES_MAX),
             idle: Idle::new(spin),
-            events: Vec::new(),
+            events: VecDeque::new(),
             counters: Arc::default(),
             refused: Refused::default(),
             drops_due_ns: Some(0),

@@ -19,6 +19,7 @@ use lacuna_burst::{Placer, ReceivedBatch};
 use lacuna_place::burst::BurstPlacer;
 use lacuna_wire::{DataHeader, Packet, PacketError, Seal, parse, parse_data};
 use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::iter::Peekable;
 
 /// A data packet that came without bytes ([`crate::Engine::note`]).
@@ -45,7 +46,7 @@ pub(crate) struct Intake<'e, T> {
     pub(crate) timers: &'e mut Timers,
     pub(crate) counters: &'e Counters,
     /// Events that were noted under a lock.
-    pub(crate) events: &'e mut Vec<Event>,
+    pub(crate) events: &'e mut VecDeque<Event>,
     pub(crate) on_event: &'e mut dyn FnMut(Event),
     /// The queue pair that packets were placed for whose books do not have them yet.
     pub(crate) untold: Option<u32>,
@@ -173,11 +174,11 @@ impl<T: Time> Intake<'_, T> {
         if let Machine::Sdr(qp) = &mut local.books.lock().machine {
             report_ns = qp.on_burst(self.now_ns, self.channel, writer.summary());
             while let Some(event) = qp.poll_event() {
-                self.events.push(Event::QueuePair(number, event));
+                self.events.push_back(Event::QueuePair(number, event));
             }
         }
-        if !self.events.is_empty() {
-            self.events.drain(..).for_each(&mut *self.on_event);
+        while let Some(event) = self.events.pop_front() {
+            (self.on_event)(event);
         }
         self.wait_ns = self.wait_ns.min(local.patience.wait_ns);
         // A turn would find nothing to send by what came: the application, which

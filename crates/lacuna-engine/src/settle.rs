@@ -13,7 +13,7 @@ use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::QueuePair;
 use lacuna_wire::ControlWriter;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// When queue pairs want to be called: times and numbers. An entry may be stale.
 pub(crate) type Timers = BinaryHeap<Reverse<(u64, u32)>>;
@@ -58,8 +58,8 @@ impl<T: Time> Engine<T> {
         };
         let before = std::mem::replace(&mut local.patience, settled.patience);
         self.idle.on_patience(Some(before), Some(settled.patience));
-        if !self.events.is_empty() {
-            self.events.drain(..).for_each(on_event);
+        while let Some(event) = self.events.pop_front() {
+            on_event(event);
         }
         self.call_at(now_ns, number, settled.due_ns);
     }
@@ -84,7 +84,7 @@ struct Teller<'e, T> {
     time: &'e T,
     channels: &'e mut [Channel],
     writer: &'e mut ControlWriter,
-    events: &'e mut Vec<Event>,
+    events: &'e mut VecDeque<Event>,
 }
 
 impl<T: Time> Teller<'_, T> {
@@ -105,7 +105,7 @@ impl<T: Time> Teller<'_, T> {
                 own.send_control(now_ns, to, packet);
             }
         }
-        self.events.push(Event::Probed(number));
+        self.events.push_back(Event::Probed(number));
         Settled { due_ns: prober.poll_timeout(), patience: Patience::NONE }
     }
 
@@ -140,7 +140,7 @@ impl<T: Time> Teller<'_, T> {
         // sent the last of it, the others may have something to ask for.
         let waits = (0..agreed).any(|c| owned >> c & 1 == 0 && qp.has_queued_on(c));
         if waits || (had_queued && !qp.has_queued()) {
-            self.events.push(Event::OthersWanted(books.number()));
+            self.events.push_back(Event::OthersWanted(books.number()));
         }
         let is_blocked = self.channels.iter().any(|own| own.index < agreed && own.is_blocked);
         let mut due_ns = qp.poll_timeout_on(owned);
@@ -163,7 +163,7 @@ impl<T: Time> Teller<'_, T> {
     #[inline]
     fn note_events(&mut self, number: u32, qp: &mut QueuePair) {
         while let Some(event) = qp.poll_event() {
-            self.events.push(Event::QueuePair(number, event));
+            self.events.push_back(Event::QueuePair(number, event));
         }
     }
 

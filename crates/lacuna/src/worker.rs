@@ -200,11 +200,11 @@ impl Owners {
     #[inline]
     fn tell(&self, event: Event) {
         match event {
+            // Nearly all are like this one.
+            Event::QueuePair(number, qp::Event::Changed(_)) => self.notify(number),
             Event::QueuePair(number, event) => {
                 tell_log(number, &event);
-                if let Some(shared) = self.get(number) {
-                    shared.notify();
-                }
+                self.notify(number);
             }
             Event::Probed(number) => {
                 if let Some(shared) = self.get(number) {
@@ -223,10 +223,18 @@ impl Owners {
             }
         }
     }
+
+    /// Whoever waits for something of this queue pair looks again.
+    #[inline]
+    fn notify(&self, number: u32) {
+        if let Some(shared) = self.get(number) {
+            shared.notify();
+        }
+    }
 }
 
 /// Logs what the user may want to know.
-#[inline]
+#[cold]
 fn tell_log(number: u32, event: &qp::Event) {
     match event {
         qp::Event::Chose(choice) if choice.is_new => tracing::info!(number, "auto: {choice}"),
