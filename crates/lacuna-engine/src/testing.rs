@@ -8,6 +8,7 @@
 use crate::event::Event;
 use crate::harness::{Flights, Handle, Held, Net, Packet as Flown, Place, Sent, Wire};
 use crate::kinds::{Early, Machine};
+pub use lacuna_link::SplitMix64 as Rng;
 use lacuna_path::RtoConfig;
 use lacuna_path::controller::ControllerConfig;
 use lacuna_path::pacer::time_of;
@@ -16,7 +17,6 @@ use lacuna_place::placement::Placement;
 use lacuna_proto::buffer::SendBuffer;
 use lacuna_proto::modes::{Mode, auto};
 use lacuna_proto::qp::{self, PostedReceive, QpConfig, QueuePair, SendId, SendRequest, SendStatus};
-pub use lacuna_proto::testing::Rng;
 use lacuna_wire::{DataHeader, Packet, Seal, pad_bytes};
 use std::sync::atomic::Ordering;
 

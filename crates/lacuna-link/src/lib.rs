@@ -3,6 +3,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`SplitMix64`] | a seeded generator with one word of state |
 //! | [`Prng`] | a seeded generator with numbered streams |
 //! | [`Fraction`] | a probability as an exact integer |
 //! | [`Loss`], [`LossProcess`] | which packets are lost: independently, in bursts (Gilbert-Elliott), as recorded |
@@ -23,6 +24,7 @@ mod loss;
 mod luck;
 mod prng;
 mod schedule;
+mod split_mix;
 
 pub use fraction::Fraction;
 pub use link::Link;
@@ -30,3 +32,4 @@ pub use loss::{Loss, LossError, LossProcess};
 pub use luck::{Chances, Dice, Luck, Order};
 pub use prng::Prng;
 pub use schedule::{Held, PACKET_CHARGE_BYTES, Schedule, SlotIndex, charge_bytes};
+pub use split_mix::SplitMix64;

@@ -1,40 +1,22 @@
-//! The seeded generator of the simulations: xoshiro256++, seeded by SplitMix64 (Blackman and
-//! Vigna, "Scrambled linear pseudorandom number generators", 2021).
-//!
-//! It is here, and not a dependency, so that a seed gives the same samples for ever.
+//! The random numbers of the simulations: draws from real-valued distributions, of the generator
+//! that every emulator uses.
+
+use lacuna_link::Prng;
 
 /// A stream of random numbers, decided by its seed.
 #[derive(Debug, Clone)]
-pub struct Random {
-    state: [u64; 4],
-}
+pub struct Random(Prng);
 
 impl Random {
     /// The stream of this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let mut mix = seed;
-        let state = std::array::from_fn(|_| {
-            mix = mix.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (mix ^ (mix >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
-        });
-        Self { state }
+        Self(Prng::from_seed(seed))
     }
 
     /// 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
-        let s = &mut self.state;
-        let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
-        let t = s[1] << 17;
-        s[2] ^= s[0];
-        s[3] ^= s[1];
-        s[1] ^= s[2];
-        s[0] ^= s[3];
-        s[2] ^= t;
-        s[3] = s[3].rotate_left(45);
-        result
+        self.0.next_u64()
     }
 
     /// A number above 0 and up to 1, with 53 random bits.
@@ -58,14 +40,6 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// From the authors' C code.
-    #[test]
-    fn the_generator_is_that_of_the_paper() {
-        let mut random = Random { state: [1, 2, 3, 4] };
-        let expected = [41_943_041, 58_720_359, 3_588_806_011_781_223, 3_591_011_842_654_386];
-        assert_eq!(std::array::from_fn(|_| random.next_u64()), expected);
-    }
 
     #[test]
     fn gaps_have_their_mean() {

@@ -12,7 +12,7 @@
 //! | `ecn`, `passage` | whether congestion marks and full packets pass |
 //! | [`memory`] | what a path was found to be like, for the next connection |
 //! | [`arrivals`], [`report_policy`] | the receiver's side: what came, and when to report it |
-//! | [`small_vec`], [`random`] | a vector with one element inline; a seeded generator |
+//! | [`small_vec`] | a vector with one element inline |
 //!
 //! The crate knows packets and sequence numbers, and no message: whoever owns a [`Path`] says which
 //! packets a run holds, and decides what the loss of one means. Queue pairs of any protocol can so
@@ -33,7 +33,6 @@ pub mod pacer;
 mod passage;
 mod path;
 pub mod pool;
-pub mod random;
 mod reordering;
 pub mod report_policy;
 pub mod rtt;

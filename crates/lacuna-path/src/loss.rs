@@ -192,7 +192,7 @@ impl LossEstimate {
 mod tests {
     use super::*;
     use crate::memory::PathLosses;
-    use crate::random::SplitMix64;
+    use lacuna_link::SplitMix64;
 
     /// Feeds reports of `per_report` packets of a path with these bursts per
     /// packet and their length.

@@ -43,8 +43,6 @@ pub mod slot;
 pub mod summary;
 mod sync;
 pub mod table;
-#[cfg(test)]
-mod testing;
 pub mod writer;
 
 pub use sync::Yield;

@@ -16,5 +16,3 @@ pub mod modes;
 pub mod probe;
 pub mod qp;
 mod sounding;
-#[cfg(any(test, feature = "testing"))]
-pub mod testing;

@@ -8,6 +8,7 @@
 
 use lacuna::datapath::{Fraction, Impair, Impairment, Loss};
 use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Listener, Mode};
+use lacuna_link::SplitMix64;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::thread;
@@ -17,31 +18,10 @@ fn from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// splitmix64.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// Lengths of all magnitudes, the ends of the range included.
-    fn length(&mut self, max: u64) -> usize {
-        let bits = self.next() % (64 - u64::from(max.leading_zeros()) + 1);
-        (self.next() & ((1 << bits) - 1)).min(max) as usize
-    }
-
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(len + 8);
-        while bytes.len() < len {
-            bytes.extend_from_slice(&self.next().to_le_bytes());
-        }
-        bytes.truncate(len);
-        bytes
-    }
+/// Lengths of all magnitudes, the ends of the range included.
+fn length(rng: &mut SplitMix64, max: u64) -> usize {
+    let bits = rng.below(64 - u64::from(max.leading_zeros()) + 1);
+    (rng.next_u64() & ((1 << bits) - 1)).min(max) as usize
 }
 
 fn context(seed: u64) -> Context {
@@ -68,10 +48,10 @@ fn context(seed: u64) -> Context {
 
 /// Sends the messages that `seed` makes, several at a time.
 fn send_all(connection: &Connection, seed: u64, messages: u64, max: u64) {
-    let mut rng = Rng(seed);
+    let mut rng = SplitMix64::new(seed);
     let mut sends = std::collections::VecDeque::new();
     for number in 0..messages {
-        let len = rng.length(max);
+        let len = length(&mut rng, max);
         let immediate = (number % 3 == 0).then_some(number as u32 ^ 0xABCD_0000);
         let message = rng.bytes(len);
         sends.push_back(connection.start_send(message, immediate).expect("the send is taken"));
@@ -87,14 +67,14 @@ fn send_all(connection: &Connection, seed: u64, messages: u64, max: u64) {
 }
 
 fn receive_all(connection: &Connection, seed: u64, messages: u64, max: u64) -> u64 {
-    let mut rng = Rng(seed);
+    let mut rng = SplitMix64::new(seed);
     let mut posted = std::collections::VecDeque::new();
     let mut total = 0;
     for _ in 0..8u64.min(messages) {
         posted.push_back(connection.post_recv(vec![0; max as usize]).expect("a free slot"));
     }
     for number in 0..messages {
-        let len = rng.length(max);
+        let len = length(&mut rng, max);
         let expected = rng.bytes(len);
         let receive = posted.pop_front().expect("posted ahead");
         receive

@@ -10,7 +10,9 @@ use lacuna_datapath::{
     BindError, Burst, Datapath, PACKET_BYTES_MAX, PortRange, SendError, TrailerOffload, Waiter,
 };
 
-use crate::world::{Inverting, Numbers, World};
+use lacuna_link::SplitMix64;
+
+use crate::world::{Inverting, World};
 
 pub(crate) fn a_datapath_says_what_it_is(world: &World) {
     let end = world.end_with(1 << 16);
@@ -34,9 +36,9 @@ pub(crate) fn a_datapath_says_what_it_is(world: &World) {
 
 pub(crate) fn packets_arrive_exactly_as_sent(world: &World) {
     let (mut a, mut b) = (world.end(), world.end());
-    let mut numbers = Numbers(1);
+    let mut numbers = SplitMix64::new(1);
     for _ in 0..20 {
-        let packets: Vec<_> = (0..10).map(|_| numbers.packet(1400)).collect();
+        let packets: Vec<_> = (0..10).map(|_| numbers.bytes(1400)).collect();
         a.send(b.addr, &packets);
         b.expect(a.addr, &packets);
         b.send(a.addr, &packets[..1]);
@@ -46,10 +48,10 @@ pub(crate) fn packets_arrive_exactly_as_sent(world: &World) {
 
 pub(crate) fn packets_of_every_size_arrive(world: &World) {
     let (mut a, mut b) = (world.end(), world.end());
-    let mut numbers = Numbers(2);
+    let mut numbers = SplitMix64::new(2);
     let sizes = [0, 1, 2, 3, 63, 64, 65, 1399, 1400, 1472, 4096, 8192, 16_384, 40_000, 65_000];
     for size in sizes.into_iter().chain([world.largest - 1, world.largest]) {
-        let packets = [numbers.packet(size), numbers.packet(size)];
+        let packets = [numbers.bytes(size), numbers.bytes(size)];
         a.send(b.addr, &packets);
         b.expect(a.addr, &packets);
     }
@@ -73,14 +75,14 @@ pub(crate) fn parts_of_a_packet_may_be_empty(world: &World) {
 
 pub(crate) fn mixed_sizes_keep_order_and_boundaries(world: &World) {
     let (mut a, mut b) = (world.end(), world.end());
-    let mut numbers = Numbers(3);
+    let mut numbers = SplitMix64::new(3);
     for _ in 0..50 {
         // Few sizes, so that there are runs, with shorter and longer packets in between.
-        let sizes = [numbers.below(2000), numbers.below(2000), numbers.below(300), 0];
+        let sizes = [2000, 2000, 300, 1].map(|bound| numbers.below(bound) as usize);
         let packets: Vec<_> = (0..numbers.below(100))
             .map(|_| {
-                let size = sizes[numbers.below(20).min(3)];
-                numbers.packet(size)
+                let size = sizes[numbers.below(20).min(3) as usize];
+                numbers.bytes(size)
             })
             .collect();
         a.send(b.addr, &packets);
@@ -90,9 +92,9 @@ pub(crate) fn mixed_sizes_keep_order_and_boundaries(world: &World) {
 
 pub(crate) fn a_full_burst_arrives(world: &World) {
     let (mut a, mut b) = (world.end(), world.end());
-    let mut numbers = Numbers(4);
+    let mut numbers = SplitMix64::new(4);
     for size in [1, 100, 1400, 4148] {
-        let packets: Vec<_> = (0..Burst::PACKETS_MAX).map(|_| numbers.packet(size)).collect();
+        let packets: Vec<_> = (0..Burst::PACKETS_MAX).map(|_| numbers.bytes(size)).collect();
         let parts = packets.iter().map(|packet| {
             let (header, rest) = packet.split_at(packet.len() / 3);
             let (payload, trailer) = rest.split_at(rest.len() - rest.len() / 4);
@@ -113,10 +115,10 @@ pub(crate) fn an_empty_burst_is_nothing(world: &World) {
 
 pub(crate) fn a_packet_too_large_is_refused_and_disturbs_no_other(world: &World) {
     let (mut a, mut b) = (world.end(), world.end());
-    let mut numbers = Numbers(5);
-    let small = [numbers.packet(100), numbers.packet(100), numbers.packet(50)];
+    let mut numbers = SplitMix64::new(5);
+    let small = [numbers.bytes(100), numbers.bytes(100), numbers.bytes(50)];
     for packet_bytes in [PACKET_BYTES_MAX + 1, PACKET_BYTES_MAX + 100, 1 << 20] {
-        let large = numbers.packet(packet_bytes);
+        let large = numbers.bytes(packet_bytes);
         let burst = [&small[..], &[large], &small[..]].concat();
         // What comes before it is taken, perhaps in several turns; then the error is about it
         // alone.
@@ -150,12 +152,12 @@ pub(crate) fn nothing_to_receive_is_nothing(world: &World) {
 
 pub(crate) fn a_full_receiver_drops_whole_packets_and_no_others_suffer(world: &World) {
     let (mut a, mut b) = (world.end(), world.end_with(1 << 16));
-    let mut numbers = Numbers(6);
+    let mut numbers = SplitMix64::new(6);
     let room = b.datapath.capabilities().receive_buffer_bytes;
     let sizes = [1400, 1400, 1400, 1400, 700];
     let mut sent = Vec::new();
     while sent.iter().map(Vec::len).sum::<usize>() < 4 * room {
-        let packets: Vec<_> = sizes.iter().map(|size| numbers.packet(*size)).collect();
+        let packets: Vec<_> = sizes.iter().map(|size| numbers.bytes(*size)).collect();
         a.send(b.addr, &packets);
         sent.extend(packets);
     }
@@ -170,7 +172,7 @@ pub(crate) fn a_full_receiver_drops_whole_packets_and_no_others_suffer(world: &W
     for packet in &arrived {
         assert!(rest.any(|sent| sent == packet), "a packet that was never sent, or out of order");
     }
-    let packets = [numbers.packet(1400)];
+    let packets = [numbers.bytes(1400)];
     a.send(b.addr, &packets);
     // Repetitions of the last packet may still be under way.
     while b.next().1 != packets[0] {}

@@ -308,29 +308,3 @@ impl Placer for Inverting {
         self.packets.extend(batch.packets().map(<[u8]>::to_vec));
     }
 }
-
-/// Numbers that look random and are the same every time (SplitMix64).
-pub(crate) struct Numbers(pub(crate) u64);
-
-impl Numbers {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    /// A packet of `bytes` bytes.
-    pub(crate) fn packet(&mut self, bytes: usize) -> Vec<u8> {
-        let mut packet = Vec::with_capacity(bytes + 8);
-        while packet.len() < bytes {
-            packet.extend_from_slice(&self.next().to_le_bytes());
-        }
-        packet.truncate(bytes);
-        packet
-    }
-}

@@ -4,11 +4,11 @@
 //! in a fraction of a second. One seed draws everything.
 
 use crate::tcp::TcpBbr;
+use lacuna_link::SplitMix64;
 use lacuna_path::arrivals::{Arrivals, ArrivedBurst};
 use lacuna_path::controller::{ControllerConfig, Setup, StartRate};
 use lacuna_path::ledger::Sent;
 use lacuna_path::pool::{Pool, Senders};
-use lacuna_path::random::SplitMix64;
 use lacuna_path::{IP_UDP_BYTES, Path, RtoConfig};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

@@ -7,7 +7,7 @@ use super::{Placed, Position, Receive};
 use crate::discard::Discard;
 use crate::geometry::{Geometry, GeometryConfig, MTU_BYTES_MIN};
 use crate::placement::Placement;
-use crate::testing::Rng;
+use lacuna_link::SplitMix64;
 
 const MTU: usize = MTU_BYTES_MIN as usize;
 
@@ -101,7 +101,7 @@ impl Oracle {
 
 #[test]
 fn the_bitmap_is_what_a_list_of_booleans_says() {
-    let mut rng = Rng::new(1);
+    let mut rng = SplitMix64::new(1);
     for chunk_packets in (1..=130).flat_map(|chunk_packets| [chunk_packets; 3]) {
         let capacity_packets = 1 + rng.below(400) as usize;
         let capacity = capacity_packets * MTU - rng.below(MTU as u64) as usize;

@@ -10,8 +10,8 @@ use crate::discard::Discard;
 use crate::geometry::{Geometry, GeometryConfig};
 use crate::placement::Placement;
 use crate::summary::BurstSummary;
-use crate::testing::Rng;
 use crate::writer::ChannelWriter;
+use lacuna_link::SplitMix64;
 use lacuna_wire::{DataHeader, ImmediateFields, ImmediateSplit, Qpn};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -56,7 +56,12 @@ fn header(geometry: &Geometry, number: u64, packet: u32, packets: u32) -> DataHe
 }
 
 /// Places the writer's packets of message `number` in random order, in bursts.
-fn place_all(writer: &mut ChannelWriter, number: u64, packets: u32, rng: &mut Rng) -> BurstSummary {
+fn place_all(
+    writer: &mut ChannelWriter,
+    number: u64,
+    packets: u32,
+    rng: &mut SplitMix64,
+) -> BurstSummary {
     let geometry = *writer.table().geometry();
     let slot = geometry.slot_of(number);
     let mut own: Vec<u32> =
@@ -93,7 +98,7 @@ fn a_reader_finds_right_bytes_under_every_set_bit_while_workers_place() {
             std::thread::scope(|scope| {
                 for writer in &mut writers {
                     scope.spawn(move || {
-                        let mut rng = Rng::new(number ^ u64::from(writer.channel()));
+                        let mut rng = SplitMix64::new(number ^ u64::from(writer.channel()));
                         place_all(writer, number, PACKETS, &mut rng);
                     });
                 }
@@ -125,7 +130,7 @@ fn nothing_is_written_after_close_while_workers_go_on_placing() {
         for writer in &mut writers {
             let (stop, late) = (&stop, &late[usize::from(writer.channel())]);
             scope.spawn(move || {
-                let mut rng = Rng::new(u64::from(writer.channel()));
+                let mut rng = SplitMix64::new(u64::from(writer.channel()));
                 while !stop.load(Ordering::Relaxed) {
                     for number in 0..8 {
                         let summary = place_all(writer, number, PACKETS, &mut rng);

@@ -143,11 +143,11 @@ impl Acked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Rng;
+    use lacuna_link::SplitMix64;
 
     #[test]
     fn what_the_peer_has_is_what_a_list_of_booleans_says() {
-        let mut rng = Rng::new(5);
+        let mut rng = SplitMix64::new(5);
         for _ in 0..300 {
             let chunks = 1 + rng.below(400) as u32;
             let shape = MessageShape {

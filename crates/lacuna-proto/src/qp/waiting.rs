@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::buffer::SendBuffer;
     use crate::qp::user_send::UserSends;
-    use crate::testing::Rng;
+    use lacuna_link::SplitMix64;
 
     fn request(tag: u32) -> SendRequest {
         SendRequest { data: SendBuffer::from(vec![0]), immediate: Some(tag), deadline_ns: None }
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn sends_leave_as_from_a_plain_list() {
         for seed in 0..50 {
-            let mut rng = Rng::new(seed);
+            let mut rng = SplitMix64::new(seed);
             let mut sends = UserSends::default();
             let (mut waiting, mut list) = (Waiting::default(), Vec::<(SendId, u32)>::new());
             let mut made = Vec::new();

@@ -2,7 +2,7 @@
 //! (Refill) and sending more (Up).
 
 use super::{BETA_PERCENT, Bbr, HEADROOM_PERCENT, Others, Sample, State, times};
-use crate::random::SplitMix64;
+use lacuna_link::SplitMix64;
 
 /// Time between two probings [5.3.3.5.3]: this, and up to as much again of
 /// `WAIT_SPREAD_NS`, drawn, so that flows do not probe together.
