@@ -9,6 +9,7 @@
 //! | [`Loss`], [`LossProcess`] | which packets are lost: independently, in bursts (Gilbert-Elliott), as recorded |
 //! | [`Link`] | a transmitter of fixed rate with a drop-tail queue in front of it |
 //! | [`Dice`], [`Luck`] | all that chance does to one packet, and [`Order`], which keeps packets in theirs |
+//! | [`Pipe`] | one direction of a path, of all these: loss, queue, rate, delay, and the rest |
 //! | [`Schedule`] | packets in flight, in order of their release |
 //!
 //! There is no socket, thread or clock here: time and randomness are arguments. The same seed and the
@@ -22,6 +23,7 @@ mod fraction;
 mod link;
 mod loss;
 mod luck;
+mod pipe;
 mod prng;
 mod schedule;
 mod split_mix;
@@ -30,6 +32,7 @@ pub use fraction::Fraction;
 pub use link::Link;
 pub use loss::{Loss, LossError, LossProcess};
 pub use luck::{Chances, Dice, Luck, Order};
+pub use pipe::{Passed, Pipe, PipeConfig};
 pub use prng::Prng;
 pub use schedule::{Held, PACKET_CHARGE_BYTES, Schedule, SlotIndex, charge_bytes};
 pub use split_mix::SplitMix64;

@@ -129,6 +129,17 @@ impl LossProcess {
         Self { loss, prng, is_high: false, next: 0 }
     }
 
+    /// Begins another process, which draws the numbers that come next.
+    pub fn change(&mut self, loss: Loss) {
+        (self.loss, self.is_high, self.next) = (loss, false, 0);
+    }
+
+    /// Puts a Gilbert link into its low state. Its states change with packets, not with time; for
+    /// who knows that no packet came for longer than a burst lasts.
+    pub fn end_burst(&mut self) {
+        self.is_high = false;
+    }
+
     /// Whether the next packet is lost.
     pub fn loses(&mut self) -> bool {
         match &self.loss {

@@ -73,6 +73,17 @@ impl Dice {
         self.loss = LossProcess::new(loss, prng);
     }
 
+    /// Replaces the loss process by one that begins, with the numbers that come next; the other
+    /// effects go on.
+    pub fn set_loss(&mut self, loss: Loss) {
+        self.loss.change(loss);
+    }
+
+    /// Ends a burst of losses, if there is one: see [`LossProcess::end_burst`].
+    pub fn end_burst(&mut self) {
+        self.loss.end_burst();
+    }
+
     /// Draws for the next packet, of `packet_bytes` bytes.
     pub fn throw(&mut self, chances: &Chances, packet_bytes: u64) -> Luck {
         let is_lost = self.loss.loses();

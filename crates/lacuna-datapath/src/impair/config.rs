@@ -1,6 +1,6 @@
 //! What an impaired link is asked to do.
 
-use lacuna_link::{Chances, Fraction, Loss};
+use lacuna_link::{Chances, Fraction, Loss, PipeConfig};
 
 /// What a link does to packets. The default does nothing.
 #[derive(Clone, Debug)]
@@ -58,13 +58,22 @@ impl Impairment {
         Ok(())
     }
 
-    pub(super) fn chances(&self) -> Chances {
-        Chances {
-            jitter_ns: self.jitter_ns,
-            reorder: self.reorder,
-            duplicate: self.duplicate,
-            corrupt: self.corrupt,
-            mark: Fraction::never(),
+    pub(super) fn pipe(&self) -> PipeConfig {
+        PipeConfig {
+            delay_ns: self.delay_ns,
+            rate_bits_per_s: self.rate_bits_per_s,
+            queue_bytes: self.queue_bytes,
+            overhead_bytes: self.per_packet_overhead_bytes,
+            mark_above_bytes: None,
+            loss: self.loss.clone(),
+            chances: Chances {
+                jitter_ns: self.jitter_ns,
+                reorder: self.reorder,
+                duplicate: self.duplicate,
+                corrupt: self.corrupt,
+                mark: Fraction::never(),
+            },
+            reorder_delay_ns: self.reorder_delay_ns,
         }
     }
 

@@ -29,8 +29,8 @@ use std::sync::Arc;
 pub use config::{Impairment, ImpairmentError};
 use counters::SharedCounters;
 pub use counters::{ImpairCounters, ImpairCountersHandle};
-use lacuna_link::{Chances, Dice, Link, Order, Schedule, SlotIndex, charge_bytes};
 pub use lacuna_link::{Fraction, Loss, LossError};
+use lacuna_link::{Pipe, Schedule, SlotIndex, charge_bytes};
 
 #[cfg(unix)]
 use crate::EventSources;
@@ -48,14 +48,9 @@ struct Outgoing {
 #[derive(Debug)]
 pub struct Impair<D> {
     inner: D,
-    impairment: Impairment,
     is_transparent: bool,
     packet_bytes_max: usize,
-    /// `None` when the rate is unlimited.
-    link: Option<Link>,
-    chances: Chances,
-    dice: Dice,
-    order: Order,
+    pipe: Pipe,
     /// Packets in flight, with where they go.
     schedule: Schedule<Outgoing>,
     /// What they may be charged together: [`Impairment::HELD_BYTES_MAX`].
@@ -83,18 +78,14 @@ impl<D: Datapath> Impair<D> {
             is_transparent: impairment.is_transparent(),
             packet_bytes_max: inner.capabilities().packet_bytes_max,
             inner,
-            link: impairment.rate_bits_per_s.map(|rate| Link::new(rate, impairment.queue_bytes)),
-            chances: impairment.chances(),
             // The first stream is part of what a seed means: never change it.
-            dice: Dice::new(impairment.loss.clone(), seed, 0),
-            order: Order::default(),
+            pipe: Pipe::new(impairment.pipe(), seed, 0),
             schedule: Schedule::default(),
             held_bytes_max: Impairment::HELD_BYTES_MAX,
             due: VecDeque::new(),
             now_ns: 0,
             buffers: BurstBuffers::new(),
             counters: Arc::default(),
-            impairment,
         }
     }
 
@@ -110,8 +101,7 @@ impl<D: Datapath> Impair<D> {
 
     /// One packet enters the link.
     fn on_packet(&mut self, destination: SocketAddr, takes_marks: bool, packet: TxPacket<'_>) {
-        let impairment = &self.impairment;
-        let luck = self.dice.throw(&self.chances, packet.len() as u64);
+        let luck = self.pipe.throw(packet.len() as u64);
         if luck.is_lost {
             self.counters.lost.add(1);
             return;
@@ -121,20 +111,11 @@ impl<D: Datapath> Impair<D> {
             self.counters.queue_dropped.add(1);
             return;
         }
-        let wire_bytes = packet.len() as u64 + u64::from(impairment.per_packet_overhead_bytes);
-        let departure_ns = match &mut self.link {
-            None => self.now_ns,
-            Some(link) => match link.admit(self.now_ns, wire_bytes) {
-                Some(departure_ns) => departure_ns,
-                None => {
-                    self.counters.queue_dropped.add(1);
-                    return;
-                }
-            },
+        let Some(passed) = self.pipe.pass(self.now_ns, packet.len() as u64, &luck) else {
+            self.counters.queue_dropped.add(1);
+            return;
         };
-        let delay_ns = impairment.delay_ns.saturating_add(luck.jitter_ns);
-        let held_back_ns = luck.is_held_back.then_some(impairment.reorder_delay_ns);
-        let release_ns = self.order.release_ns(departure_ns.saturating_add(delay_ns), held_back_ns);
+        let release_ns = passed.release_ns;
         self.counters.reordered.add(u64::from(luck.is_held_back));
         let outgoing = Outgoing { destination, takes_marks };
         self.schedule.insert(release_ns, outgoing, |bytes| {

@@ -1,6 +1,6 @@
 //! What one direction of a path does to packets.
 
-use lacuna_link::{Chances, Fraction, Loss};
+use lacuna_link::{Chances, Fraction, Loss, PipeConfig};
 
 use super::trace::DelayTrace;
 
@@ -78,13 +78,23 @@ impl WayConfig {
         self.bundle_ns_max.unwrap_or(share_ns)
     }
 
-    pub(super) fn chances(&self) -> Chances {
-        Chances {
-            jitter_ns: self.jitter_ns,
-            reorder: self.reorder,
-            duplicate: self.duplicate,
-            corrupt: self.corrupt,
-            mark: self.mark,
+    /// What happens to each packet by itself, but for a delay that is recorded.
+    pub(super) fn pipe(&self) -> PipeConfig {
+        PipeConfig {
+            delay_ns: self.delay.min_ns(),
+            rate_bits_per_s: self.rate_bits_per_s,
+            queue_bytes: self.queue_bytes,
+            overhead_bytes: self.overhead_bytes,
+            mark_above_bytes: self.mark_above_bytes,
+            loss: self.loss.clone(),
+            chances: Chances {
+                jitter_ns: self.jitter_ns,
+                reorder: self.reorder,
+                duplicate: self.duplicate,
+                corrupt: self.corrupt,
+                mark: self.mark,
+            },
+            reorder_delay_ns: self.reorder_delay_ns,
         }
     }
 

@@ -10,13 +10,13 @@
 //! held back, after one that is duplicated, and where packets would come too late by waiting for
 //! the last one of the piece. A piece is delivered when its last packet would be.
 //!
-//! What chance does to a packet are the draws of [`lacuna_link::Dice`].
+//! What happens to a packet by itself, [`lacuna_link::Pipe`] says.
 
 mod config;
 mod counters;
 mod trace;
 
-use lacuna_link::{Chances, Dice, Link, Order, Prng};
+use lacuna_link::{Dice, Pipe, Prng};
 
 pub use config::{Delay, WayConfig, WayError};
 pub use counters::WayCounters;
@@ -50,13 +50,7 @@ pub struct Way {
     /// How often it has changed.
     changes: u64,
     was_lost: bool,
-    /// `None` when the rate is unlimited.
-    link: Option<Link>,
-    /// When the link has sent all that it has taken.
-    link_free_ns: u64,
-    chances: Chances,
-    dice: Dice,
-    order: Order,
+    pipe: Pipe,
     counters: WayCounters,
     /// The most that has waited since the last call of [`Way::take_queue_bytes_max`].
     queue_bytes_max: u64,
@@ -82,11 +76,7 @@ impl Way {
             stream: first,
             changes: 0,
             was_lost: false,
-            link: config.rate_bits_per_s.map(|rate| Link::new(rate, config.queue_bytes)),
-            link_free_ns: 0,
-            chances: config.chances(),
-            dice: Dice::new(config.loss.clone(), seed, first),
-            order: Order::default(),
+            pipe: Pipe::new(config.pipe(), seed, first),
             counters: WayCounters::default(),
             queue_bytes_max: 0,
             config,
@@ -102,14 +92,10 @@ impl Way {
     pub fn change(&mut self, config: WayConfig) -> Result<(), WayError> {
         config.validate()?;
         self.changes += 1;
+        self.pipe.change(config.pipe());
         // A stream of its own for each change, far from those of the ways.
         let prng = Prng::new(self.seed, self.stream + (self.changes << 32));
-        self.dice.change_loss(config.loss.clone(), prng);
-        self.chances = config.chances();
-        match (&mut self.link, config.rate_bits_per_s) {
-            (Some(link), Some(rate)) => link.change(rate, config.queue_bytes),
-            (link, rate) => *link = rate.map(|rate| Link::new(rate, config.queue_bytes)),
-        }
+        self.pipe.dice_mut().change_loss(config.loss.clone(), prng);
         self.treats_packets_alike = config.treats_packets_alike();
         self.config = config;
         Ok(())
@@ -134,7 +120,7 @@ impl Way {
 
     /// What waits in front of the link, as the link charges it.
     pub fn queue_bytes(&mut self, now_ns: u64) -> u64 {
-        self.link.as_mut().map_or(0, |link| link.waiting_bytes(now_ns))
+        self.pipe.waiting_bytes(now_ns)
     }
 
     /// The most that has waited since the last call, and now.
@@ -156,7 +142,7 @@ impl Way {
         self.counters.sent_bytes += bundle.wire_bytes();
         if self.treats_packets_alike {
             let arrival_ns = now_ns.saturating_add(self.config.delay.at_ns(now_ns));
-            let (release_ns, end) = (self.order.release_ns(arrival_ns, None), bundle.packets());
+            let (release_ns, end) = (self.pipe.release_ns(arrival_ns), bundle.packets());
             pieces.push(Piece { release_ns, start: 0, end, is_marked: false, flipped_bit: None });
             return;
         }
@@ -215,48 +201,33 @@ impl Way {
 
     /// One packet enters. `None` when it never comes out.
     fn fate(&mut self, now_ns: u64, bytes: u32, is_ecn_capable: bool) -> Option<Fate> {
-        let config = &self.config;
-        let luck = self.dice.throw(&self.chances, u64::from(bytes));
+        let bytes = u64::from(bytes);
+        let luck = self.pipe.throw(bytes);
         let was_lost = std::mem::replace(&mut self.was_lost, luck.is_lost);
         if luck.is_lost {
             self.counters.lost += 1;
             self.counters.loss_bursts += u64::from(!was_lost);
             return None;
         }
-        let mut is_marked = luck.is_marked;
-        let departure_ns = match &mut self.link {
-            None => now_ns,
-            Some(link) => {
-                let waiting_bytes = link.waiting_bytes(now_ns);
-                let charge_bytes = u64::from(bytes) + u64::from(config.overhead_bytes);
-                let Some(departure_ns) = link.admit(now_ns, charge_bytes) else {
-                    self.counters.queue_dropped += 1;
-                    return None;
-                };
-                let waits_ns = self.link_free_ns.saturating_sub(now_ns);
-                self.link_free_ns = departure_ns;
-                self.counters.queue_ns_sum += waits_ns;
-                self.counters.queue_ns_max = self.counters.queue_ns_max.max(waits_ns);
-                let waiting_bytes_after =
-                    if waits_ns > 0 { waiting_bytes + charge_bytes } else { waiting_bytes };
-                self.queue_bytes_max = self.queue_bytes_max.max(waiting_bytes_after);
-                self.counters.queue_bytes_max =
-                    self.counters.queue_bytes_max.max(waiting_bytes_after);
-                is_marked |= config.mark_above_bytes.is_some_and(|above| waiting_bytes > above);
-                departure_ns
-            }
+        let delay = &self.config.delay;
+        let passed = self.pipe.pass_delayed(now_ns, bytes, &luck, |left_ns| delay.at_ns(left_ns));
+        let Some(passed) = passed else {
+            self.counters.queue_dropped += 1;
+            return None;
         };
-        let delay_ns = config.delay.at_ns(departure_ns);
-        let arrival_ns = departure_ns.saturating_add(delay_ns).saturating_add(luck.jitter_ns);
-        let held_back_ns = luck.is_held_back.then_some(config.reorder_delay_ns);
-        let release_ns = self.order.release_ns(arrival_ns, held_back_ns);
-        is_marked &= is_ecn_capable;
+        self.counters.queue_ns_sum += passed.waited_ns;
+        self.counters.queue_ns_max = self.counters.queue_ns_max.max(passed.waited_ns);
+        let own_bytes = if passed.waited_ns > 0 { self.pipe.charge_bytes(bytes) } else { 0 };
+        let waiting_bytes = passed.waiting_bytes + own_bytes;
+        self.queue_bytes_max = self.queue_bytes_max.max(waiting_bytes);
+        self.counters.queue_bytes_max = self.counters.queue_bytes_max.max(waiting_bytes);
+        let is_marked = passed.is_marked && is_ecn_capable;
         self.counters.reordered += u64::from(luck.is_held_back);
         self.counters.marked += u64::from(is_marked);
         self.counters.duplicated += u64::from(luck.is_duplicated);
         self.counters.corrupted += u64::from(luck.flipped_bit.is_some());
         Some(Fate {
-            release_ns,
+            release_ns: passed.release_ns,
             is_marked,
             is_held_back: luck.is_held_back,
             is_duplicated: luck.is_duplicated,
