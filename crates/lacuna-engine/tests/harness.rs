@@ -1,6 +1,7 @@
 //! Engines joined in virtual time: as many as wanted, over links with losses, with and without bytes.
 
-use lacuna_engine::harness::{Handle, Link, Links, Net};
+use lacuna_engine::harness::{Handle, Links, Net};
+use lacuna_link::{Fraction, Loss, PipeConfig};
 use lacuna_path::RtoConfig;
 use lacuna_path::controller::ControllerConfig;
 use lacuna_place::geometry::{Geometry, GeometryConfig};
@@ -66,17 +67,19 @@ fn is_sent(from: &Handle, id: SendId) -> bool {
     from.qp().send_status(id).expect("kept").outcome == Some(Ok(()))
 }
 
-const LOSSY: Link = Link {
-    delay_ns: 5 * MS,
-    rate_bits_per_s: Some(10_000_000_000),
-    queue_bytes: 16 << 20,
-    mark_bytes: None,
-    loss_ppm: 1000,
-};
+fn lossy() -> PipeConfig {
+    PipeConfig {
+        delay_ns: 5 * MS,
+        rate_bits_per_s: Some(10_000_000_000),
+        queue_bytes: 16 << 20,
+        loss: Loss::Independent(Fraction::from_ppm(1000)),
+        ..PipeConfig::default()
+    }
+}
 
 /// What a transfer over such a link took, and the packets that were lost.
 fn transfer(mode: Mode, len: usize, has_bytes: bool) -> (u64, u64) {
-    let (mut net, mut links) = (Net::new(), Links::new(LOSSY, 5));
+    let (mut net, mut links) = (Net::new(), Links::new(lossy(), 5));
     let hosts = [(); 2].map(|()| match has_bytes {
         true => net.add_host(1),
         false => net.add_host_without_bytes(1),
@@ -120,9 +123,9 @@ fn packets_without_bytes_fare_as_packets_with() {
 fn many_engines_are_joined_each_to_each() {
     const HOSTS: usize = 5;
     const BYTES: usize = 200_000;
-    let (mut net, mut links) = (Net::new(), Links::new(LOSSY, 1));
+    let (mut net, mut links) = (Net::new(), Links::new(lossy(), 1));
     (0..HOSTS).for_each(|_| _ = net.add_host(1));
-    links.set(0, 1, Link { delay_ns: 50 * MS, ..LOSSY });
+    links.set(0, 1, PipeConfig { delay_ns: 50 * MS, ..lossy() });
     let mut transfers = Vec::new();
     for from in 0..HOSTS {
         for to in (0..HOSTS).filter(|to| *to != from) {

@@ -1,9 +1,10 @@
 //! An engine that is stepped by hand.
 
 use super::*;
-use crate::harness::{Link, Links, Net, Place};
+use crate::harness::{Links, Net, Place};
 use core::net::{Ipv4Addr, SocketAddr};
 use lacuna_datapath::{BurstBuffers, MemNetwork};
+use lacuna_link::PipeConfig;
 use lacuna_path::RtoConfig;
 use lacuna_path::controller::ControllerConfig;
 use lacuna_place::geometry::{Geometry, GeometryConfig};
@@ -67,7 +68,8 @@ fn an_engine_leaves_no_socket_alone_that_it_has_not_emptied() {
 #[test]
 fn packets_of_one_receive_call_take_the_lock_once() {
     const PACKETS: usize = 64;
-    let (mut net, mut links) = (Net::new(), Links::new(Link::default(), 1));
+    let link = PipeConfig { delay_ns: 1_000_000, ..PipeConfig::default() };
+    let (mut net, mut links) = (Net::new(), Links::new(link, 1));
     let hosts = [(); 2].map(|()| net.add_host(1));
     let [from, to] = net.connect(hosts, [1, 2].map(qp_config));
     let posted = to.qp().post_receive(net.now_ns(), Placement::from_vec(vec![0; PACKETS * MTU]));

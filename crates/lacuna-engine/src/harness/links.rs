@@ -1,100 +1,85 @@
-//! Links between the hosts of a [`Net`](super::Net): a rate with a queue, a delay, losses.
+//! Links between the hosts of a [`Net`](super::Net): each way between two hosts is a
+//! [`lacuna_link::Pipe`] of its own, with a rate and a queue, a delay, losses and the rest.
 
-use super::{Flights, Sent, Wire};
+use super::{Flights, Packet, Sent, Wire};
+use lacuna_link::{Dice, Pipe, PipeConfig};
 use std::collections::BTreeMap;
 
-/// Bytes of IPv4 and UDP headers, which take their time on a link too.
-const HEADER_BYTES: u64 = 28;
-
-/// One direction of a path.
-#[derive(Debug, Clone, Copy)]
-pub struct Link {
-    /// One-way delay.
-    pub delay_ns: u64,
-    /// Rate; `None` is unlimited.
-    pub rate_bits_per_s: Option<u64>,
-    /// Packets that find more than this in front of them are dropped.
-    pub queue_bytes: u64,
-    /// Packets that find more than this in front of them are marked.
-    pub mark_bytes: Option<u64>,
-    /// Packets lost at random, in millionths.
-    pub loss_ppm: u32,
-}
-
-impl Default for Link {
-    /// A millisecond each way, without limits or losses.
-    fn default() -> Self {
-        Self {
-            delay_ns: 1_000_000,
-            rate_bits_per_s: None,
-            queue_bytes: u64::MAX,
-            mark_bytes: None,
-            loss_ppm: 0,
-        }
-    }
-}
+/// The hosts at both ends of a link, sender first.
+type Ends = (usize, usize);
 
 /// See the module's text. Hosts without a link of their own are joined by the default one.
 #[derive(Debug)]
 pub struct Links {
-    default: Link,
-    /// By the hosts at both ends, sender first.
-    own: BTreeMap<(usize, usize), Link>,
-    /// When what was sent has left.
-    free_ns: BTreeMap<(usize, usize), u64>,
-    random: u64,
-    dropped: u64,
+    default: PipeConfig,
+    seed: u64,
+    /// Those that differ from the default or were used.
+    pipes: BTreeMap<Ends, Pipe>,
+    lost: u64,
+    overflowed: u64,
 }
 
 impl Links {
-    /// All hosts are joined by such links; `seed` draws the losses.
-    pub fn new(default: Link, seed: u64) -> Self {
-        Self { default, own: BTreeMap::new(), free_ns: BTreeMap::new(), random: seed, dropped: 0 }
+    /// All hosts are joined by such links; `seed` draws what chance does on them.
+    pub fn new(default: PipeConfig, seed: u64) -> Self {
+        Self { default, seed, pipes: BTreeMap::new(), lost: 0, overflowed: 0 }
     }
 
-    /// Joins one host to another by a link of its own, this way.
-    pub fn set(&mut self, from: usize, to: usize, link: Link) {
-        self.own.insert((from, to), link);
+    /// Joins one host to another by a link of its own, this way, for all that is sent from now on.
+    pub fn set(&mut self, from: usize, to: usize, link: PipeConfig) {
+        self.pipe((from, to)).change(link);
     }
 
-    /// Packets lost so far, in queues and at random.
+    /// Packets that were not delivered, by chance or because a queue was full.
     pub fn dropped(&self) -> u64 {
-        self.dropped
+        self.lost + self.overflowed
     }
 
-    /// splitmix64 (Steele, Lea, Flood 2014).
-    fn draw_ppm(&mut self) -> u32 {
-        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) % 1_000_000) as u32
+    /// Those for which a queue had no room.
+    pub fn overflowed(&self) -> u64 {
+        self.overflowed
+    }
+
+    /// What waits in front of a link.
+    pub fn waiting_bytes(&mut self, now_ns: u64, from: usize, to: usize) -> u64 {
+        self.pipe((from, to)).waiting_bytes(now_ns)
+    }
+
+    fn pipe(&mut self, ends: Ends) -> &mut Pipe {
+        self.pipes.entry(ends).or_insert_with(|| {
+            let first_stream = ((ends.0 as u64) << 32 | ends.1 as u64) * Dice::STREAMS;
+            Pipe::new(self.default.clone(), self.seed, first_stream)
+        })
     }
 }
 
 impl Wire for Links {
     fn carry(&mut self, now_ns: u64, sent: Sent, flights: &mut Flights) {
-        let ends = (sent.from.host, sent.to.host);
-        let link = *self.own.get(&ends).unwrap_or(&self.default);
-        let (mut leaves_ns, mut is_marked) = (now_ns, false);
-        if let Some(rate_bits_per_s) = link.rate_bits_per_s {
-            let free_ns = self.free_ns.entry(ends).or_default();
-            let ahead_ns = free_ns.saturating_sub(now_ns);
-            let ahead_bits = u128::from(ahead_ns) * u128::from(rate_bits_per_s) / 1_000_000_000;
-            let ahead_bytes = u64::try_from(ahead_bits / 8).unwrap_or(u64::MAX);
-            if ahead_bytes > link.queue_bytes {
-                self.dropped += 1;
-                return;
-            }
-            is_marked = sent.takes_marks && link.mark_bytes.is_some_and(|most| ahead_bytes > most);
-            let bits = 8 * (sent.packet.len() as u64 + HEADER_BYTES);
-            *free_ns = now_ns + ahead_ns + bits * 1_000_000_000 / rate_bits_per_s.max(1);
-            leaves_ns = *free_ns;
-        }
-        if link.loss_ppm > 0 && self.draw_ppm() < link.loss_ppm {
-            self.dropped += 1;
+        let Sent { from, to, takes_marks, mut packet } = sent;
+        let packet_bytes = packet.len() as u64;
+        let pipe = self.pipe((from.host, to.host));
+        let luck = pipe.throw(packet_bytes);
+        if luck.is_lost {
+            self.lost += 1;
             return;
         }
-        flights.fly(leaves_ns + link.delay_ns, sent.from, sent.to, sent.packet, is_marked);
+        let Some(passed) = pipe.pass(now_ns, packet_bytes, &luck) else {
+            self.overflowed += 1;
+            return;
+        };
+        let (due_ns, is_marked) = (passed.release_ns, passed.is_marked && takes_marks);
+        let copy = luck.is_duplicated.then(|| packet.clone());
+        match (&mut packet, luck.flipped_bit) {
+            // Its receiver's check would refuse it: that packet is lost.
+            (Packet::Header(_), Some(_)) => self.lost += 1,
+            (Packet::Bytes(bytes), Some(bit)) => {
+                bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+                flights.fly(due_ns, from, to, packet, is_marked);
+            }
+            (_, None) => flights.fly(due_ns, from, to, packet, is_marked),
+        }
+        if let Some(copy) = copy {
+            flights.fly(due_ns, from, to, copy, is_marked);
+        }
     }
 }

@@ -2,15 +2,15 @@
 //! them.
 //!
 //! The engines are those of the transport; only their datapaths ([`Port`]), their clock and what is
-//! between them are made up. What is between them is whoever implements [`Wire`]: [`Links`] has rates,
-//! delays and losses for each pair of hosts. Time moves from event to event, so a second of an idle path
+//! between them are made up. What is between them is whoever implements [`Wire`]: [`Links`] has a
+//! [`Pipe`](lacuna_link::Pipe) with rates, delays and losses for each pair of hosts. Time moves from event to event, so a second of an idle path
 //! costs nothing. Everything is deterministic: events at the same time happen in the order in which they
 //! were caused, and a wire draws from a seed.
 
 mod links;
 mod port;
 
-pub use links::{Link, Links};
+pub use links::Links;
 pub use port::{Packet, Place, Port, Sent};
 
 use crate::books::{Books, State};
