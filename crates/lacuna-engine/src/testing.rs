@@ -9,9 +9,9 @@ use crate::event::Event;
 use crate::harness::{Flights, Handle, Held, Net, Packet as Flown, Place, Sent, Wire};
 use crate::kinds::{Early, Machine};
 pub use lacuna_link::SplitMix64 as Rng;
+use lacuna_link::{Chances, Dice, Fraction, Loss, Pipe, PipeConfig};
 use lacuna_path::RtoConfig;
 use lacuna_path::controller::ControllerConfig;
-use lacuna_path::pacer::time_of;
 use lacuna_place::geometry::{Geometry, GeometryConfig};
 use lacuna_place::placement::Placement;
 use lacuna_proto::buffer::SendBuffer;
@@ -44,7 +44,7 @@ impl Side {
 const BURST_NS_MAX: u64 = 1_000_000;
 
 /// What the link does to packets; probabilities in millionths.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
     /// One-way delay.
     pub delay_ns: u64,
@@ -102,6 +102,35 @@ impl Default for Link {
     }
 }
 
+impl Link {
+    /// What it does to each packet, but for how long it holds one back and when a copy comes: that is
+    /// drawn for each.
+    fn pipe(&self) -> PipeConfig {
+        let begins = Fraction::from_ppm(self.loss_ppm);
+        let loss = match self.burst_packets {
+            0 | 1 => Loss::Independent(begins),
+            packets => Loss::Gilbert {
+                low: Fraction::never(),
+                high: Fraction::always(),
+                low_to_high: begins,
+                high_to_low: Fraction::from_ppm(1_000_000 / packets),
+            },
+        };
+        PipeConfig {
+            delay_ns: self.delay_ns,
+            rate_bits_per_s: self.rate_bits_per_s,
+            loss,
+            chances: Chances {
+                reorder: Fraction::from_ppm(self.reorder_ppm),
+                duplicate: Fraction::from_ppm(self.duplicate_ppm),
+                corrupt: Fraction::from_ppm(self.corrupt_ppm),
+                ..Chances::default()
+            },
+            ..PipeConfig::default()
+        }
+    }
+}
+
 /// How the two queue pairs are made.
 #[derive(Debug, Clone, Copy)]
 pub struct PairConfig {
@@ -152,7 +181,8 @@ pub struct End {
     /// Packets that were too long for the link.
     pub too_long: u64,
     handle: Handle,
-    link_free_ns: u64,
+    /// The link from here.
+    pipe: Pipe,
     /// Until then the next packet may be lost in a row with the last.
     burst_ends_ns: u64,
 }
@@ -182,8 +212,6 @@ pub struct Pair {
     pub now_ns: u64,
     /// The link, both ways; may be changed at any time.
     pub link: Link,
-    /// Draws the link's effects.
-    pub rng: Rng,
     /// One end.
     pub a: End,
     /// The other.
@@ -199,6 +227,10 @@ pub struct Pair {
     pub events: Vec<(Side, qp::Event)>,
     net: Net,
     geometry: Geometry,
+    /// The link as the ends' pipes have it.
+    piped: Link,
+    /// Draws how late packets and copies come.
+    rng: Rng,
 }
 
 impl Pair {
@@ -222,8 +254,8 @@ impl Pair {
         let mut net = Net::new();
         let hosts = [(); 2].map(|()| net.add_host(geometry.channels()));
         let [a, b] = net.connect(hosts, [1, 2].map(qp_config)).map(|handle| End {
+            pipe: Pipe::new(link.pipe(), config.seed, handle.host as u64 * Dice::STREAMS),
             handle,
-            link_free_ns: 0,
             burst_ends_ns: 0,
             data_packets: 0,
             control_packets: 0,
@@ -233,7 +265,6 @@ impl Pair {
         Self {
             now_ns: net.now_ns(),
             link,
-            rng: Rng::new(config.seed),
             a,
             b,
             drop_data: None,
@@ -242,6 +273,8 @@ impl Pair {
             events: Vec::new(),
             net,
             geometry,
+            piped: link,
+            rng: Rng::new(config.seed),
         }
     }
 
@@ -329,6 +362,12 @@ impl Pair {
     fn pump(&mut self) {
         self.net.set_now_ns(self.now_ns);
         self.set_narrowness();
+        if self.piped != self.link {
+            self.piped = self.link;
+            for end in [&mut self.a, &mut self.b] {
+                end.pipe.change(self.link.pipe());
+            }
+        }
         let Self { net, a, b, link, rng, drop_data, answers_lost, recorded, geometry, .. } = self;
         // A test may have done anything with them.
         net.kick(&a.handle);
@@ -395,12 +434,14 @@ impl Wire for Effects<'_> {
         let is_data = matches!(seal.parse(&bytes), Ok(Packet::Data(..)));
         end.data_packets += u64::from(is_data);
         end.control_packets += u64::from(!is_data);
-        let mut leaves_ns = now_ns;
-        if let Some(rate) = link.rate_bits_per_s {
-            end.link_free_ns =
-                end.link_free_ns.max(now_ns) + time_of(bytes.len() as u64 + 28, rate);
-            leaves_ns = end.link_free_ns;
+        if end.burst_ends_ns <= now_ns {
+            end.pipe.dice_mut().end_burst();
         }
+        let mut luck = end.pipe.throw(bytes.len() as u64);
+        end.burst_ends_ns = if luck.is_lost { now_ns + BURST_NS_MAX } else { 0 };
+        let is_held_back = std::mem::replace(&mut luck.is_held_back, false);
+        // What is lost takes its time on the link too: who loses it is further on.
+        let passed = end.pipe.pass(now_ns, bytes.len() as u64, &luck);
         if side == Side::A
             && let Some(loses) = &self.drop_data
             && let Ok(Packet::Data(header, _)) = seal.parse(&bytes)
@@ -419,36 +460,19 @@ impl Wire for Effects<'_> {
             end.too_long += 1;
             return;
         }
-        if link.dark || self.is_lost(now_ns, from.host) {
-            return;
-        }
-        let mut due_ns = leaves_ns + link.delay_ns;
-        if self.rng.chance(link.reorder_ppm) {
+        let Some(passed) = passed.filter(|_| !luck.is_lost && !link.dark) else { return };
+        let mut due_ns = passed.release_ns;
+        if is_held_back {
             due_ns += self.rng.below(link.reorder_ns);
         }
-        if self.rng.chance(link.duplicate_ppm) {
+        if luck.is_duplicated {
             let again_ns = due_ns + self.rng.below(1 + link.reorder_ns);
             flights.fly(again_ns, from, to, Flown::Bytes(bytes.clone()), false);
         }
-        if self.rng.chance(link.corrupt_ppm) {
-            let bit = self.rng.below(bytes.len() as u64 * 8) as usize;
-            bytes[bit / 8] ^= 1 << (bit % 8);
+        if let Some(bit) = luck.flipped_bit {
+            bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
         }
         flights.fly(due_ns, from, to, Flown::Bytes(bytes), false);
-    }
-}
-
-impl Effects<'_> {
-    /// Whether the link loses the next packet of this end.
-    fn is_lost(&mut self, now_ns: u64, from: usize) -> bool {
-        let link = self.link;
-        // The chance that a burst goes on: its length is geometric.
-        let goes_on_ppm = 1_000_000 - 1_000_000 / link.burst_packets.max(1);
-        let is_late = self.ends[from].burst_ends_ns <= now_ns;
-        let is_lost = !is_late && self.rng.chance(goes_on_ppm) || self.rng.chance(link.loss_ppm);
-        let ends_ns = if is_lost && link.burst_packets > 1 { now_ns + BURST_NS_MAX } else { 0 };
-        self.ends[from].burst_ends_ns = ends_ns;
-        is_lost
     }
 }
 
