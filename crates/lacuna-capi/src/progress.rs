@@ -20,9 +20,9 @@ use crate::outcome::{self, Failure};
 use lacuna::Context;
 use lacuna::datapath::limit::NoThread;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{JoinHandle, Thread};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often the covering thread looks whether calls go on. A look costs some
@@ -53,8 +53,8 @@ pub(crate) struct Driver {
     context: Context,
     /// `None` if the context has worker threads.
     turn: Option<Arc<Turn>>,
-    cover: Mutex<Option<JoinHandle<()>>>,
-    thread: Option<Thread>,
+    /// The covering thread, if there is one.
+    cover: Option<JoinHandle<()>>,
     started: Instant,
 }
 
@@ -96,7 +96,7 @@ impl Driver {
     /// For a context with threads of its own.
     pub(crate) fn threaded(context: Context) -> Self {
         let started = Instant::now();
-        Self { context, turn: None, cover: Mutex::default(), thread: None, started }
+        Self { context, turn: None, cover: None, started }
     }
 
     /// For a context with manual progress.
@@ -114,9 +114,7 @@ impl Driver {
             let why = NoThread(&error);
             Failure::new(outcome::SYSTEM, format!("the system refused a thread: {why}"))
         })?;
-        let thread = Some(cover.thread().clone());
-        let cover = Mutex::new(Some(cover));
-        Ok(Self { context, turn: Some(turn), cover, thread, started: Instant::now() })
+        Ok(Self { context, turn: Some(turn), cover: Some(cover), started: Instant::now() })
     }
 
     /// The context whose progress this is.
@@ -195,8 +193,8 @@ impl Driver {
         }
         turn.called_ns.store(now_ns, Ordering::Relaxed);
         turn.is_left.store(true, Ordering::Release);
-        if let Some(thread) = &self.thread {
-            thread.unpark();
+        if let Some(cover) = &self.cover {
+            cover.thread().unpark();
         }
     }
 
@@ -249,8 +247,7 @@ impl Drop for Driver {
     fn drop(&mut self) {
         let Some(turn) = &self.turn else { return };
         turn.is_stopped.store(true, Ordering::Release);
-        let cover = self.cover.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(cover) = cover {
+        if let Some(cover) = self.cover.take() {
             // Whether it is parked, asleep, or about to be: both of these last.
             cover.thread().unpark();
             self.context.interrupt();
