@@ -1,52 +1,52 @@
-//! Addresses with their zones, as people write them.
+//! IP addresses with zones, as people write them.
 //!
-//! A link-local address of IPv6 (`fe80::/10`) is one of a link, and a host with several interfaces
-//! has several links: only together with an interface, its zone, does it say where (RFC 4007). Written
-//! it is `fe80::1%eth0`, as `ip`, `ping` and `ssh` take it, or with the interface's number; in a
-//! [`SocketAddr`] the number is `scope_id`. That number is this host's own: it is never told to a
-//! peer, and never taken from one.
+//! A link-local IPv6 address (`fe80::/10`) is unique only on its link, so a host with several
+//! interfaces needs the interface, too: the address's zone (RFC 4007). It is written
+//! `fe80::1%eth0`, as `ip`, `ping` and `ssh` take it, or with the interface's number. In a
+//! [`SocketAddr`] the number is `scope_id`. Zones are local to a host: none is sent to a peer or
+//! taken from one.
 //!
-//! An address is *canonical* here: one of IPv4 is never written as one of IPv6 (`::ffff:192.0.2.1`),
-//! only what is link-local has a zone, and there is no flow information. So equal places are equal
-//! values, whichever socket has seen them.
+//! Invariant: addresses are *canonical* here. An IPv4 address is never written as IPv6
+//! (`::ffff:192.0.2.1`), only link-local addresses have a zone, and flow information is 0. So equal
+//! addresses are equal values, whichever socket reported them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 use std::str::FromStr;
 use std::{fmt, io};
 
-/// An IP address, and if it is link-local the interface whose link is meant.
+/// An IP address, with its zone if it is link-local.
 ///
-/// It is read from text like `192.0.2.1`, `2001:db8::1`, `fe80::1%eth0` or `fe80::1%3`, and made of
-/// the standard library's types. Printed it has the interface's name.
+/// Parses `192.0.2.1`, `2001:db8::1`, `fe80::1%eth0` or `fe80::1%3`, and converts from the standard
+/// library's types. Printed with the interface's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScopedIp {
     ip: IpAddr,
-    /// Number of the interface; 0 for what is not link-local.
+    /// Interface number; 0 unless the address is link-local.
     scope_id: u32,
 }
 
-/// Text that is no address of this host or of a peer.
+/// Text that is not a usable address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// It is not written like an IP address.
+    /// Not written like an IP address.
     #[error("\"{text}\" is no IP address")]
     NotAnIp {
         /// What was given.
         text: String,
     },
-    /// It is not written like an IP address with a port.
+    /// Not written like an IP address with a port.
     #[error("\"{text}\" is not ADDRESS:PORT, as in 192.0.2.1:7400 or [fe80::1%eth0]:7400")]
     NotASocketAddr {
         /// What was given.
         text: String,
     },
-    /// It is link-local, and does not say on which link.
+    /// Link-local without an interface.
     #[error("{ip} is link-local: use {ip}%INTERFACE, with this host's interface to it")]
     NoZone {
         /// The address.
         ip: Ipv6Addr,
     },
-    /// It names an interface that this host does not have.
+    /// Names an interface that this host does not have.
     #[error("this host has no network interface \"{zone}\"")]
     NoInterface {
         /// Its name.
@@ -55,8 +55,8 @@ pub enum AddressError {
 }
 
 impl ScopedIp {
-    /// All addresses of this host, of IPv6 and IPv4; on a host without IPv6 those of IPv4. It is
-    /// `::`.
+    /// The wildcard `::`: all addresses of this host, IPv6 and IPv4; on a host without IPv6, the
+    /// IPv4 ones.
     pub const ANY: Self = Self { ip: IpAddr::V6(Ipv6Addr::UNSPECIFIED), scope_id: 0 };
 
     /// The address.
@@ -64,7 +64,7 @@ impl ScopedIp {
         self.ip
     }
 
-    /// The number of the interface whose link is meant; 0 if it is not link-local.
+    /// Number of the interface; 0 unless the address is link-local.
     pub const fn scope_id(self) -> u32 {
         self.scope_id
     }
@@ -83,7 +83,7 @@ impl ScopedIp {
     }
 }
 
-/// Of what is link-local the zone is not known.
+/// A link-local address gets no zone.
 impl From<IpAddr> for ScopedIp {
     fn from(ip: IpAddr) -> Self {
         Self::new(ip, 0)
@@ -96,14 +96,14 @@ impl From<Ipv4Addr> for ScopedIp {
     }
 }
 
-/// Of what is link-local the zone is not known.
+/// A link-local address gets no zone.
 impl From<Ipv6Addr> for ScopedIp {
     fn from(ip: Ipv6Addr) -> Self {
         Self::new(ip.into(), 0)
     }
 }
 
-/// The host's part of it.
+/// Without the port.
 impl From<SocketAddr> for ScopedIp {
     fn from(address: SocketAddr) -> Self {
         match address {
@@ -142,7 +142,7 @@ impl fmt::Display for ScopedIp {
     }
 }
 
-/// The same place in its canonical form.
+/// The same address in canonical form.
 pub fn canonical(address: SocketAddr) -> SocketAddr {
     ScopedIp::from(address).at_port(address.port())
 }
@@ -150,14 +150,14 @@ pub fn canonical(address: SocketAddr) -> SocketAddr {
 /// Reads ADDRESS:PORT, as in `192.0.2.1:7400` or `[fe80::1%eth0]:7400`.
 ///
 /// # Errors
-/// When it is written otherwise, or names an interface that there is not.
+/// When it is written otherwise, or names an interface that this host does not have.
 pub fn parse(text: &str) -> Result<SocketAddr, AddressError> {
     let not_an_address = || AddressError::NotASocketAddr { text: text.to_owned() };
     let (host, port) = text.rsplit_once(':').ok_or_else(not_an_address)?;
     let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let port = port.parse().ok().filter(|_| is_number).ok_or_else(not_an_address)?;
     let in_brackets = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    // Of IPv6 without brackets it is not clear where the port begins; nothing else has them.
+    // IPv6 needs brackets, since its colons would hide the port's; nothing else has them.
     if in_brackets.is_some() != host.contains(':') {
         return Err(not_an_address());
     }
@@ -168,11 +168,11 @@ pub fn parse(text: &str) -> Result<SocketAddr, AddressError> {
     }
 }
 
-/// The addresses of HOST:PORT, which is an address as [`parse`] takes it, or a name to be looked up;
-/// in the system's order of preference (RFC 6724), and canonical.
+/// Resolves HOST:PORT, an address as [`parse`] takes it or a name. The result is canonical and in
+/// the system's order of preference (RFC 6724).
 ///
 /// # Errors
-/// When there is no such host, in the system's words.
+/// When there is no such host; with the system's error.
 pub fn look_up(peer: &(impl ToSocketAddrs + fmt::Display)) -> io::Result<Vec<SocketAddr>> {
     match parse(&peer.to_string()) {
         Ok(address) => return Ok(vec![address]),
@@ -190,7 +190,7 @@ pub fn look_up(peer: &(impl ToSocketAddrs + fmt::Display)) -> io::Result<Vec<Soc
     Ok(found)
 }
 
-/// An address for people: canonical, and with the interface's name where it has one.
+/// Formats an address for people: canonical, with the interface's name if it has a zone.
 pub fn show(address: SocketAddr) -> impl fmt::Display {
     struct Shown(SocketAddr);
     impl fmt::Display for Shown {
@@ -205,19 +205,20 @@ pub fn show(address: SocketAddr) -> impl fmt::Display {
     Shown(address)
 }
 
-/// Whether an address is one of a link.
+/// Whether an address is link-local.
 pub(crate) fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-/// Number of the interface with this name or number.
+/// Number of the interface that `zone` names, by its name or number.
 fn number_of(zone: &str) -> Option<u32> {
     let is_name = |char: char| char.is_ascii_graphic() && !"%/:[]".contains(char);
     if zone.is_empty() || !zone.chars().all(is_name) {
         return None;
     }
-    // The standard library's way to the system's names of interfaces: no name is looked up for this,
-    // since the address is a number. Some systems take a zone with a link-local address only.
+    // The standard library's only way to resolve interface names. No name server is asked, since
+    // the address is numeric. `fe80::`, because some systems accept a zone on link-local addresses
+    // only.
     let address = (format!("fe80::1%{zone}"), 0).to_socket_addrs().ok()?.next()?;
     match address {
         SocketAddr::V6(v6) => Some(v6.scope_id()).filter(|number| *number != 0),
@@ -225,14 +226,14 @@ fn number_of(zone: &str) -> Option<u32> {
     }
 }
 
-/// Name of the interface with this number.
+/// Name of an interface.
 #[cfg(target_os = "linux")]
 fn name_of(number: u32) -> Option<String> {
     use rustix::net::{AddressFamily, SocketType, netdevice, socket};
     if number == 0 {
         return None;
     }
-    // Any socket will do to ask by.
+    // The query needs a socket; any one will do.
     let asking = socket(AddressFamily::UNIX, SocketType::DGRAM, None).ok()?;
     netdevice::index_to_name(asking, number).ok()
 }

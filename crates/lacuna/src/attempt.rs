@@ -1,10 +1,10 @@
-//! One attempt to connect: reaching one of a name's addresses (`reach.rs`), the handshake there, and
-//! both again if the listener has no room just now, all within the time that it may take.
+//! One attempt to connect: a TCP connection to one of the peer's addresses (`reach.rs`), the
+//! handshake over it, and retries while the listener is busy, all within `connect_timeout`.
 //!
-//! It is a state machine that waits for nothing ([`Attempt::drive`]); who has nothing else to do waits
-//! with [`connect`].
+//! A state machine that does not wait ([`Attempt::drive`]); [`connect`] drives one and blocks.
 //!
-//! Invariant: it ends once, by its deadline, and when it is dropped nothing of it is left.
+//! Invariant: an attempt ends once, by its deadline at the latest; dropping it releases all it
+//! holds.
 
 use crate::address;
 use crate::config::ConnectionConfig;
@@ -21,36 +21,36 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// First and longest pause before another try; it doubles. Drawn from its upper
-/// half, so that a crowd that was turned away does not come back at once.
+/// First and longest pause before a retry; each is twice the one before. The actual pause is drawn
+/// from its upper half, so that peers that were refused together do not return together.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-/// A port that nobody listens on is tried again for so long: a listener may be
-/// about to start, but most often the address is wrong.
+/// How long a refused connection (RST) is retried: the listener may be about to start, but mostly
+/// the address is wrong.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
-/// Descriptors that looking up a name takes at a time: files and sockets, and some to spare.
+/// Descriptors that a name lookup needs at a time: files, sockets and some to spare.
 const RESOLVER_DESCRIPTORS: usize = 4;
 
-/// What to connect to, and how far that is.
+/// One attempt to connect to a peer.
 pub(crate) struct Attempt {
     context: Context,
-    /// As the application has named it.
+    /// The peer as the application named it.
     peer: String,
-    /// Those that this context's sockets can send to.
+    /// The peer's addresses that this context's sockets can send to.
     addresses: Vec<SocketAddr>,
-    /// Why others are left out.
+    /// Why the others are left out.
     unusable: Option<String>,
     config: ConnectionConfig,
     began: Instant,
     deadline: Instant,
-    /// Before the next try.
+    /// Before the next retry.
     pause: Duration,
     stage: Stage,
-    /// To be called when the queue pair that looks for the way to the peer has news.
+    /// Called when the prober has an answer.
     on_probed: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 enum Stage {
-    /// The next try begins then.
+    /// Until the next try begins.
     Pausing(Instant),
     Reaching(Reach),
     Exchanging(Box<Exchange>),
@@ -58,7 +58,7 @@ enum Stage {
 }
 
 impl Attempt {
-    /// Looks up the name, which may wait for others.
+    /// Looks up the name, which may block.
     pub(crate) fn new(
         context: &Context,
         peer: &(impl ToSocketAddrs + Display),
@@ -67,7 +67,7 @@ impl Attempt {
         config.check()?;
         let began = Instant::now();
         let found = address::look_up(peer).map_err(|error| {
-            // The system's resolver does not say it.
+            // The system's resolver does not report a lack of descriptors as such.
             let limit = Limit::check_descriptors(RESOLVER_DESCRIPTORS).err();
             ConnectError::unreachable(peer, limit.unwrap_or(error))
         })?;
@@ -92,13 +92,13 @@ impl Attempt {
         })
     }
 
-    /// Has `tell` called when the queue pair that looks for the way to the peer has news.
+    /// Has `tell` called when the prober has an answer.
     pub(crate) fn on_probed(&mut self, tell: impl Fn() + Send + Sync + 'static) {
         self.on_probed = Some(Arc::new(tell));
     }
 
-    /// Goes on as far as it can without waiting; what became of it, once it has ended. Its sockets are
-    /// watched with `watch`.
+    /// Continues without waiting. `Some` is the outcome, returned once. `watch` registers the
+    /// attempt's sockets.
     pub(crate) fn drive(
         &mut self,
         watch: Option<&Watch<'_>>,
@@ -148,7 +148,7 @@ impl Attempt {
         }
     }
 
-    /// Takes a control connection from the pool, or looks for a new one.
+    /// Takes a control connection from the pool, or opens a new one.
     fn begin(&mut self, now: Instant, watch: Option<&Watch<'_>>) -> Result<(), ConnectError> {
         let pool = self.context.control_pool();
         let pooled = self.addresses.iter().find_map(|address| pool.checkout(*address));
@@ -172,7 +172,7 @@ impl Attempt {
         Ok(())
     }
 
-    /// Why none of the addresses was reached.
+    /// The error for a peer none of whose addresses was reached.
     fn unreachable(&self, error: io::Error) -> ConnectError {
         let source = match &self.unusable {
             Some(why) if self.addresses.is_empty() => {
@@ -183,7 +183,7 @@ impl Attempt {
         ConnectError::unreachable(&self.peer, source)
     }
 
-    /// Waits for the next try, if it may help and there is time for one.
+    /// Schedules a retry if that may help and there is time for one; else returns the error.
     fn try_again(&mut self, error: ConnectError) -> Result<(), ConnectError> {
         let until = match may_pass(&error) {
             None => return Err(error),
@@ -201,7 +201,7 @@ impl Attempt {
         Ok(())
     }
 
-    /// When it is to be driven again at the latest.
+    /// Latest time for the next call of `drive`.
     pub(crate) fn due(&self, now: Instant) -> Instant {
         match &self.stage {
             Stage::Ended => now,
@@ -211,7 +211,7 @@ impl Attempt {
         }
     }
 
-    /// Waits until it is to be driven again, at most `limit`.
+    /// Waits until `drive` can make progress, at most `limit`.
     pub(crate) fn wait(&mut self, limit: Duration) -> Result<(), ConnectError> {
         let now = Instant::now();
         let waited = match &mut self.stage {
@@ -227,7 +227,7 @@ impl Attempt {
     }
 }
 
-/// Connects, and waits for it.
+/// Connects and blocks until the outcome.
 pub(crate) fn connect(
     context: &Context,
     peer: &(impl ToSocketAddrs + Display),
@@ -246,13 +246,13 @@ fn not_watched(source: io::Error) -> ConnectError {
     crate::ContextError::System { what: "to watch the control connection", source }.into()
 }
 
-/// How likely it is that trying again helps.
+/// How long an error is worth retrying.
 enum Passing {
     Soon,
     Perhaps,
 }
 
-/// Whether an error is that of a host or a listener with too much to do.
+/// How long to retry after an error; `None` if it will not pass.
 fn may_pass(error: &ConnectError) -> Option<Passing> {
     match error {
         ConnectError::Busy { .. } => Some(Passing::Soon),
@@ -269,7 +269,7 @@ fn may_pass(error: &ConnectError) -> Option<Passing> {
     }
 }
 
-/// 0 to 255; the same every time where the system has no randomness.
+/// A random byte for the pause; 0 where the system has no randomness.
 fn fraction() -> u8 {
     let mut byte = [0];
     getrandom::fill(&mut byte).map_or(0, |()| byte[0])

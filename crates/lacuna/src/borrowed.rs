@@ -1,9 +1,9 @@
-//! Lending a borrowed slice to the transport for the length of one call.
+//! Lends a borrowed slice to the transport for the length of one call.
 //!
-//! A handle that borrowed a slice could be forgotten, and the transport would
-//! then use memory that is gone. So borrowed memory is lent only inside a call
-//! that does not return, nor unwind, before the transport has given it back.
-//! Callers that keep foreign memory alive themselves have an unsafe door.
+//! A handle with a borrow could be leaked (`mem::forget`), and the transport would then use freed
+//! memory. So a slice is lent only inside a call that neither returns nor unwinds before the
+//! transport has dropped every clone. Callers that keep the memory alive by other means use the
+//! unsafe [`QueuePair::post_recv_raw`].
 
 #![allow(unsafe_code)]
 
@@ -14,7 +14,7 @@ use lacuna_place::placement::Placement;
 use lacuna_proto::buffer::{Memory, SendBuffer};
 use std::sync::Arc;
 
-/// A slice whose lifetime ends when `lend` returns.
+/// A slice whose borrow ends when [`Borrowed::lend`] returns.
 pub(crate) struct Borrowed {
     start: *const u8,
     len: usize,
@@ -38,7 +38,7 @@ impl Memory for Borrowed {
     }
 }
 
-/// Takes the memory back when dropped, so that unwinding waits too.
+/// Waits in `drop` until all clones are gone, also when the call unwinds.
 struct Return<W: Fn()> {
     memory: Arc<Borrowed>,
     nudge: W,
@@ -46,10 +46,10 @@ struct Return<W: Fn()> {
 
 impl<W: Fn()> Drop for Return<W> {
     fn drop(&mut self) {
-        // Not a look at the count, which would not order what its last reader
-        // did before what the owner of the bytes does next; `get_mut` does.
+        // `get_mut` synchronizes with the readers that dropped their clones; reading
+        // `Arc::strong_count` would not order their reads before the writes of the slice's owner.
         while Arc::get_mut(&mut self.memory).is_none() {
-            // Nothing may leave this loop early, a panic included.
+            // A panic must not leave this loop either.
             let nudge = std::panic::AssertUnwindSafe(&self.nudge);
             if std::panic::catch_unwind(nudge).is_err() {
                 std::thread::yield_now();
@@ -59,8 +59,8 @@ impl<W: Fn()> Drop for Return<W> {
 }
 
 impl Borrowed {
-    /// Lends `data` to `use_it` and comes back when every clone of what it was
-    /// given is gone; `nudge` is called until then, to make that happen.
+    /// Lends `data` to `use_it` and returns when all clones of the buffer are gone. Calls `nudge`
+    /// until then, which has to bring that about.
     pub(crate) fn lend<R>(
         data: &[u8],
         use_it: impl FnOnce(SendBuffer) -> R,
@@ -89,9 +89,8 @@ impl QueuePair {
     }
 }
 
-/// Posts a receive over a borrowed buffer. The handle must be completed or
-/// dropped before the buffer is used again; the borrow sees to that, and the
-/// callers in this crate never forget the handle.
+/// Posts a receive over a borrowed buffer. The returned value holds the borrow until the receive is
+/// completed or dropped; callers in this crate never forget it.
 pub(crate) fn post_recv<'b>(
     queue_pair: &QueuePair,
     buffer: &'b mut [u8],

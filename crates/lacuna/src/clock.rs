@@ -1,10 +1,10 @@
-//! The one clock of a context: nanoseconds since it was made.
+//! The clock of a context: nanoseconds since the context was made.
 //!
-//! Every step of a worker reads it, and a small message on its way some times more. On Linux it is
-//! read from the system itself: to subtract an `Instant` and make a number of it takes some 50
-//! instructions more. It goes on while the system is suspended: who gives an operation a minute and
-//! closes the lid for ten finds it over afterwards, not a minute later. (That nothing was heard of a
-//! peer meanwhile is no silence of the peer; the protocol knows who was away.)
+//! Workers read it in every step, and a small message on its way several times more. On Linux it is
+//! `CLOCK_BOOTTIME`, read directly: subtracting an `Instant` and converting it takes about 50
+//! instructions more. The clock runs on while the host is suspended, so a deadline of one minute
+//! has passed after ten minutes with the lid closed. (The protocol does not count a suspension as
+//! silence of the peer.)
 
 #[cfg(target_os = "linux")]
 mod syscall;
@@ -15,7 +15,7 @@ use std::time::Instant;
 #[cfg(target_os = "linux")]
 use syscall::read_ns;
 
-/// Copies read the same clock.
+/// A copy reads the same clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     #[cfg(target_os = "linux")]
@@ -24,7 +24,7 @@ pub(crate) struct Clock {
     made: Instant,
 }
 
-/// When a clock begins: so that "a moment ago" never underflows.
+/// First value of a clock, 1 s: subtracting a short time from `now_ns` never underflows.
 const START_NS: u64 = 1_000_000_000;
 
 impl Clock {
@@ -34,7 +34,7 @@ impl Clock {
         self.since_made_ns() + START_NS
     }
 
-    /// When `limit` will have passed.
+    /// The time at which `limit` will have passed.
     #[inline]
     pub(crate) fn end_of(self, limit: Duration) -> u64 {
         after(self.now_ns(), limit)
@@ -70,7 +70,7 @@ impl Clock {
     }
 }
 
-/// `time_ns` plus a duration; "never" stays never.
+/// `time_ns` plus `duration`; saturates, so that `u64::MAX` ("never") stays "never".
 pub(crate) fn after(time_ns: u64, duration: Duration) -> u64 {
     time_ns.saturating_add(duration.as_nanos().min(u128::from(u64::MAX)) as u64)
 }

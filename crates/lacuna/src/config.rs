@@ -1,5 +1,4 @@
-//! What a queue pair or a connection is asked to be, and what both ends agree
-//! to use.
+//! Parameters of a queue pair or a connection, and what the two ends agreed on.
 
 use crate::context::Context;
 use crate::error::QueuePairError;
@@ -11,55 +10,53 @@ use lacuna_proto::modes::Mode;
 use lacuna_wire::ImmediateSplit;
 use std::time::Duration;
 
-/// A chunk is what one lost packet costs to repair, so it is as small as can be: one
-/// packet. The paper's evaluation uses 64 KiB (figures 11, 14, 16), where its hardware
-/// counts chunks; here a chunk costs two atomic operations, 1 % of a packet of 1,400
-/// bytes over loopback. With three packets to a chunk 1 Gbit/s over 40 ms carried 0.97
-/// of this at a loss of 1 %, and 0.91 at 5 %.
+/// Default chunk: one packet. A chunk is the unit that is sent again after a loss, so small is
+/// good. The paper uses 64 KiB (SDR-RDMA, figures 11, 14, 16), because its hardware counts chunks;
+/// here a chunk costs two atomic operations, 1 % of a 1,400-byte packet over loopback. Measured:
+/// M-config-1.
 pub(crate) const CHUNK_BYTES: u64 = 1;
-/// How long an operation may take unless it says otherwise.
+/// Default time limit of an operation.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
-/// How long a peer that owes an answer may be silent.
+/// Default time that a peer which owes an answer may be silent.
 pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 
-/// Parameters of a queue pair or a connection. The default is what fits most
-/// paths; every field may be changed on its own.
+/// Parameters of a queue pair or a connection. The defaults fit most paths; fields are independent
+/// of each other.
 ///
-/// Mode, chunk, split, generations, longest message and tag of a connection are the
-/// connecting end's: those of a [`crate::Listener`] are not looked at. The other
-/// fields are each end's own, but for the MTU: of two that are given the smaller
-/// holds.
+/// Mode, chunk, split, generations, longest message and tag of a connection come from the
+/// connecting end; a [`crate::Listener`]'s are ignored. The other fields are each end's own, except
+/// the MTU: if both ends give one, the smaller holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionConfig {
-    /// Reliability of all messages, both directions. The connecting end chooses it.
+    /// Reliability mode of all messages in both directions; the connecting end's choice.
     pub mode: Mode,
-    /// Bytes per chunk: rounded up to whole packets. The default is one packet.
+    /// Bytes per chunk, rounded up to whole packets. The default is one packet.
     pub chunk_bytes: u64,
-    /// Payload bytes of a packet; `None` finds the largest that passes.
+    /// Payload bytes per packet; `None` finds the largest that the path carries.
     pub mtu_bytes: Option<u32>,
     /// How the 32-bit immediate is divided.
     pub split: ImmediateSplit,
-    /// Generations of a slot.
+    /// Generations per slot.
     pub generations: u8,
-    /// Longest message of one slot, rounded up to whole chunks; 0 means what the
-    /// split allows. Longer messages take several slots.
+    /// Longest message of one slot, rounded up to whole chunks; 0 means the most that the split
+    /// allows. Longer messages take several slots.
     pub max_message_bytes: u64,
-    /// Congestion controller; `None` takes `Fixed` if a rate is given, else `Bbr`.
+    /// Congestion controller; `None` is `Fixed` if a rate is given, else `Bbr`.
     pub controller: Option<ControllerKind>,
-    /// With the controller `Fixed`, send at this rate; with others, begin at it. More
-    /// than 0: `None` finds one.
+    /// The rate to hold with the controller `Fixed`, the rate to begin at with others; more than 0.
+    /// `None` has the controller find one.
     pub rate_bits_per_s: Option<u64>,
     /// Retransmission timeout.
     pub rto: RtoConfig,
-    /// How long an operation may take unless it says otherwise.
+    /// Time limit of operations without one of their own.
     pub deadline: Duration,
-    /// How long a peer that owes an answer may be silent; more than 0.
+    /// How long a peer that owes an answer may be silent before it counts as gone; more than 0.
     pub silence: Duration,
-    /// How long connecting may take, the exchange with the peer included. At the
-    /// accepting end, how long a peer may take for its part.
+    /// Time limit of connecting, handshake included. At the accepting end, the time limit of a
+    /// peer's part of the handshake.
     pub connect_timeout: Duration,
-    /// The application's own word to the accepting end, which reads it with
-    /// [`crate::Connection::tag`]: what this connection is for.
+    /// A word of the application, for the accepting end to read with [`crate::Connection::tag`]:
+    /// what this connection is for.
     pub tag: u64,
 }
 
@@ -84,12 +81,12 @@ impl Default for ConnectionConfig {
 }
 
 impl ConnectionConfig {
-    /// The geometry that follows for a packet size and a number of channels.
+    /// The geometry for a packet size and a number of channels.
     pub fn geometry(&self, mtu_bytes: u32, channels: u8) -> Result<Geometry, GeometryError> {
         self.wishes().geometry(mtu_bytes, channels)
     }
 
-    /// What of it is the connecting end's choice for both.
+    /// The fields that the connecting end chooses for both.
     pub(crate) fn wishes(&self) -> Wishes {
         Wishes {
             mode: self.mode,
@@ -102,15 +99,15 @@ impl ConnectionConfig {
         }
     }
 
-    /// This end's own choices, with what holds for both.
+    /// This end's own fields, with `wishes` for those that the connecting end chooses.
     pub(crate) fn with(&self, wishes: &Wishes) -> Self {
         let Wishes { mode, chunk_bytes, mtu_bytes, split, generations, max_message_bytes, tag } =
             *wishes;
         Self { mode, chunk_bytes, mtu_bytes, split, generations, max_message_bytes, tag, ..*self }
     }
 
-    /// Refuses what can only fail later: a controller that lacks its rate, a rate or
-    /// a silence of nothing.
+    /// Refuses settings that can only fail later: `Fixed` without a rate, a rate of 0, a silence of
+    /// 0.
     pub(crate) fn check(&self) -> Result<(), QueuePairError> {
         if self.controller == Some(ControllerKind::Fixed) && self.rate_bits_per_s.is_none() {
             return Err(QueuePairError::NoRate);
@@ -127,36 +124,36 @@ impl ConnectionConfig {
     }
 
     pub(crate) fn controller(&self) -> ControllerConfig {
-        // `Fixed` without a rate is refused when connecting.
+        // `check` refuses `Fixed` without a rate.
         ControllerConfig::of(self.controller, self.rate_bits_per_s).unwrap_or_default()
     }
 
-    /// The rate to begin at, for controllers that find one.
+    /// The rate to begin at; `None` for `Fixed`.
     pub(crate) fn start_rate(&self) -> Option<StartRate> {
         let begins = !matches!(self.controller(), ControllerConfig::Fixed { .. });
         self.rate_bits_per_s.filter(|_| begins).map(|rate_bits_per_s| StartRate { rate_bits_per_s })
     }
 }
 
-/// What a connection uses: agreed with the peer, found on the path, given by
-/// the system.
+/// The parameters that a connection uses: agreed with the peer, found on the path, or given by the
+/// system.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Chosen {
     /// Reliability mode.
     pub mode: String,
     /// Payload bytes of a packet.
     pub mtu_bytes: u32,
-    /// Whether that was found by probing.
+    /// Whether `mtu_bytes` was found by probing.
     pub mtu_probed: bool,
     /// Bytes per chunk.
     pub chunk_bytes: u64,
-    /// Longest message of one slot.
+    /// Longest message of one slot, in bytes.
     pub slot_bytes: u64,
-    /// Slots.
+    /// Number of slots.
     pub slots: u32,
     /// Channels: sockets in use at each end.
     pub channels: u8,
-    /// Sockets that this end has: more than `channels` if the peer has fewer.
+    /// Sockets of this end: more than `channels` if the peer has fewer.
     pub channels_here: u8,
     /// Datapath.
     pub datapath: &'static str,
@@ -164,12 +161,12 @@ pub struct Chosen {
     pub segmentation_offload: bool,
     /// Whether the kernel coalesces receives.
     pub receive_coalescing: bool,
-    /// What the peer's sockets can hold for this end, in its kernel's accounting.
+    /// Credit at the peer: what its sockets hold for this end, as its kernel counts.
     pub peer_credit_bytes: u64,
     /// Congestion controller.
     pub controller: &'static str,
-    /// Rate given, or remembered of the path, if any: held by the controller
-    /// `fixed`, begun at by others.
+    /// Rate that was given or remembered of the path: held by the controller `fixed`, begun at by
+    /// others.
     pub rate_bits_per_s: Option<u64>,
     /// Round-trip time when it was connected.
     pub rtt_us: Option<u64>,
@@ -205,7 +202,7 @@ impl Chosen {
     }
 }
 
-/// For people: one line, with `{:#}` two lines of some 80 characters.
+/// For people: one line, or with `{:#}` two lines of about 80 characters.
 impl std::fmt::Display for Chosen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(

@@ -1,5 +1,5 @@
-//! The application's handle on an attempt to connect that goes on by itself: on the monitor's thread
-//! (`driver.rs`), or, where a context has no threads, when it is polled.
+//! The application's handle on an attempt to connect. The monitor's thread drives the attempt
+//! (`driver.rs`); in a context without threads, [`Connecting::poll`] and [`Connecting::wait`] do.
 
 use crate::attempt::Attempt;
 use crate::config::ConnectionConfig;
@@ -14,7 +14,8 @@ use std::net::ToSocketAddrs;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a wait for TCP lasts at most where the same thread has packets to look after.
+/// Longest wait for TCP events in a context without threads: the same thread has to read packets in
+/// between.
 const NAP: Duration = Duration::from_millis(10);
 
 /// A connection that is being made, as [`Context::connect_start`] begins one. Dropping it gives the
@@ -45,26 +46,26 @@ pub struct Connecting {
 struct Handle {
     context: Context,
     tracked: Arc<Tracked>,
-    /// Its name with the monitor, if that drives it.
+    /// Its token in the driver, if the monitor's thread drives it.
     token: Option<Token>,
 }
 
-/// An attempt and what became of it.
+/// An attempt and its outcome, shared by the application's handle and the driver.
 pub(crate) struct Tracked {
     state: Mutex<State>,
     ended: Condvar,
 }
 
 struct State {
-    /// Until it has ended.
+    /// `None` once it has ended.
     attempt: Option<Attempt>,
-    /// Until it was taken.
+    /// `None` before it has ended, and after the application took it.
     outcome: Option<Result<Connection, ConnectError>>,
 }
 
 impl Tracked {
-    /// Goes on as far as it can without waiting; when it is to be driven again at the latest, unless it
-    /// has ended.
+    /// Continues the attempt without waiting. Returns the latest time for the next call, `None`
+    /// once it has ended.
     pub(crate) fn drive(&self, watch: &Watch<'_>) -> Option<Instant> {
         self.lock().drive(Some(watch), &self.ended)
     }
@@ -101,7 +102,7 @@ impl Context {
         let attempt = Attempt::new(self, &peer, config)?;
         let state = State { attempt: Some(attempt), outcome: None };
         let tracked = Arc::new(Tracked { state: Mutex::new(state), ended: Condvar::new() });
-        // Elsewhere the monitor cannot watch streams of the standard library.
+        // On other systems the monitor cannot watch streams of the standard library.
         let is_driven = cfg!(unix) && !self.is_manual();
         let token = is_driven.then(|| {
             let (monitor, token) = (self.monitor().clone(), self.monitor().token());
@@ -112,7 +113,7 @@ impl Context {
             token
         });
         if token.is_none() {
-            // Its first packet leaves now.
+            // Sends the first SYN now.
             tracked.lock().drive(None, &tracked.ended);
         }
         Ok(Connecting { inner: Own::new(Handle { context: self.clone(), tracked, token }) })
@@ -150,7 +151,7 @@ impl Connecting {
             }
             let State { attempt: Some(attempt), outcome: None } = &mut *state else { continue };
             if token.is_some() {
-                // A wait of years is none.
+                // Bounded: some systems refuse a wait of centuries.
                 let left = left.min(Duration::from_secs(3600));
                 let waited = tracked.ended.wait_timeout(state, left);
                 drop(waited.unwrap_or_else(PoisonError::into_inner));

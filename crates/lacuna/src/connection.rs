@@ -1,8 +1,7 @@
-//! A connection: a queue pair with its peer found, agreed with and watched.
+//! A connection: a connected queue pair with a control connection that watches its peer.
 //!
-//! Messages of any length, in order, each landing in the buffer that the peer
-//! posted for it; deadlines on everything; a peer that dies ends all
-//! operations with an error that says so.
+//! Messages of any length, in order, each into the buffer that the peer posted for it. Every
+//! operation has a deadline, and when the peer dies all operations fail with an error that says so.
 
 use crate::attempt;
 use crate::borrowed::Borrowed;
@@ -31,20 +30,20 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// The final report goes over TCP, so no path bounds it; everything must fit.
+/// Longest final report. It travels over TCP, so no packet size bounds it, and must hold all
+/// frames.
 const LAST_WORDS_BYTES_MAX: usize = 8 << 10;
 
-/// A queue pair with its peer found, agreed with and watched: messages of any
-/// length, each landing in the receive that the peer posted for it, in order.
+/// A queue pair whose peer was found, agreed with, and is watched: messages of any length, in
+/// order, each into the receive that the peer posted for it.
 ///
-/// [`Connection::connect`] makes one at one end, a [`Listener`] at the other. Each
-/// operation has a deadline, and a peer that dies ends all of them with an error
-/// that says so. Whether losses are repaired is a matter of the mode that the
-/// connecting end chooses ([`ConnectionConfig::mode`]).
+/// [`Connection::connect`] makes one at one end, a [`Listener`] at the other. Every operation has a
+/// deadline, and when the peer dies all operations fail with an error that says so. Whether losses
+/// are repaired depends on the mode that the connecting end chooses ([`ConnectionConfig::mode`]).
 ///
-/// Clones are the same connection; it ends with the last of them, and so do sends
-/// and receives that are still under way: their handles do not keep it. Wait for
-/// them, or [`Connection::flush`], first.
+/// Clones are the same connection. It ends when the last one is dropped, and sends and receives in
+/// flight end with it: their handles do not keep it open. Wait for them, or call
+/// [`Connection::flush`], first.
 #[derive(Clone, Debug)]
 pub struct Connection {
     inner: Own<Arc<Inner>>,
@@ -77,34 +76,31 @@ pub struct Received {
     pub immediate: Option<u32>,
 }
 
-/// Waits for peers to connect.
+/// Accepts connections from peers.
 #[derive(Debug)]
 pub struct Listener {
     context: Context,
     config: ConnectionConfig,
     tcp: Own<TcpListener>,
     room: Own<Mutex<WaitingRoom>>,
-    /// Peers that were answered by [`Listener::try_accept`], and have not got all of it.
+    /// Answers of [`Listener::try_accept`] that are not sent completely, because a socket was full.
     answers: Own<Mutex<VecDeque<Answer>>>,
-    /// Control connections that are reused.
+    /// Where idle control connections are put back to.
     pool: Own<Arc<ListenerPool>>,
 }
 
 impl Listener {
-    /// Listens for control connections at `address`; packets use the
-    /// context's own ports. `[::]` takes peers of IPv6 and of IPv4, whatever the system's
-    /// default for that is, and is `0.0.0.0` on a host without IPv6; `0.0.0.0` takes IPv4
-    /// alone. [`address::parse`](crate::address::parse) reads addresses with a zone.
+    /// Listens for control connections (TCP) at `address`; packets use the context's own ports.
+    /// `[::]` accepts IPv6 and IPv4, whatever the system's default, and is `0.0.0.0` on a host
+    /// without IPv6; `0.0.0.0` accepts IPv4 alone. [`address::parse`](crate::address::parse) reads
+    /// addresses with a zone.
     ///
-    /// Mode, chunk, split, generations, longest message and tag are what the
-    /// connecting end says, whatever `config` has for them. Of `config` are this
-    /// end's controller and rate, retransmission timeout, deadline, silence and
-    /// time to connect, and an MTU if one is given: of two that are given the
-    /// smaller holds.
+    /// Mode, chunk, split, generations, longest message and tag come from the connecting end;
+    /// `config`'s are ignored. The controller, rate, retransmission timeout, deadline, silence and
+    /// connect timeout in `config` are this end's own. If both ends give an MTU, the smaller one
+    /// holds.
     ///
-    /// # Errors
-    /// When the configuration makes no sense for any connection, or the address
-    /// cannot be had.
+    /// When the configuration makes no sense for any connection, or `address` cannot be bound.
     pub fn bind(
         context: &Context,
         address: SocketAddr,
@@ -114,7 +110,8 @@ impl Listener {
         context.check_process()?;
         let listen = || {
             let tcp = lacuna_datapath::listen(address, waiting_room::BACKLOG)?;
-            // Accepting waits in `readable`, for those who have not spoken too.
+            // `AcceptQueue` polls this socket together with the peers that have not sent their
+            // hello.
             tcp.set_nonblocking(true)?;
             #[cfg(unix)]
             descriptors::note(&tcp);
@@ -129,27 +126,25 @@ impl Listener {
         Ok(Self { context: context.clone(), config, tcp, room, answers, pool })
     }
 
-    /// Where it listens, with the port that was chosen if 0 was asked for.
+    /// The address it listens at, with the actual port if 0 was asked for.
     pub fn local_addr(&self) -> SocketAddr {
         self.tcp.local_addr().expect("a listening socket has an address")
     }
 
-    /// Waits for the next peer and agrees with it. An error concerns that peer
-    /// only, unless it is [`ConnectError::Accept`]; the listener goes on, also after
-    /// that: connections that there are, are served before it is said, and it is said
-    /// ten times a second at most.
+    /// Waits for the next peer and completes the handshake with it. An error concerns that peer
+    /// only; the listener continues. The exception is [`ConnectError::Accept`], a lack of
+    /// resources: connections that are already accepted are served before it, it is returned ten
+    /// times a second at most, and the listener continues after it, too.
     ///
-    /// Peers are served in the order in which they say what they want, and any
-    /// number may come at once: some thousands wait in the system's queue, and one
-    /// that connects and says nothing holds up nobody. The connection may be used
-    /// at once, but whether packets pass to the peer shows later: if they do not,
-    /// it ends with [`Failure::NoUdp`].
+    /// Peers are served in the order in which their hellos are complete. Thousands may connect at
+    /// once: they wait in the kernel's queue, and one that sends nothing blocks no other. The
+    /// connection can be used at once, but whether packets reach the peer is known later: if they
+    /// do not, it fails with [`Failure::NoUdp`].
     pub fn accept(&self) -> Result<Connection, ConnectError> {
         self.accept_if(|_| Ok(()))
     }
 
-    /// As [`Listener::accept`], if `takes` has nothing against the peer's tag; see
-    /// [`Listener::agree_if`].
+    /// As [`Listener::accept`], unless `takes` refuses the peer's tag; see [`Listener::agree_if`].
     pub fn accept_if(
         &self,
         takes: impl FnOnce(u64) -> Result<(), String>,
@@ -170,8 +165,8 @@ impl Listener {
         Connection::new(*answer.finish(&self.context)?)
     }
 
-    /// As [`Listener::accept`], without waiting: `None` if no peer has said what it wants, or another
-    /// thread accepts just now. With [`Progress::Manual`](crate::Progress::Manual) it makes progress.
+    /// As [`Listener::accept`] without waiting: `None` if no hello is complete, or another thread
+    /// is accepting. With [`Progress::Manual`](crate::Progress::Manual) it makes progress.
     ///
     /// # Errors
     /// As [`Listener::accept`].
@@ -179,7 +174,7 @@ impl Listener {
         self.try_accept_if(|_| Ok(()))
     }
 
-    /// As [`Listener::try_accept`], if `takes` has nothing against the peer's tag; see
+    /// As [`Listener::try_accept`], unless `takes` refuses the peer's tag; see
     /// [`Listener::agree_if`].
     pub fn try_accept_if(
         &self,
@@ -210,7 +205,7 @@ impl Listener {
         }
     }
 
-    /// Sends what could not be sent at once; the next peer that has got all of it.
+    /// Continues answers that were not sent completely; returns the next one that is.
     fn finish_answers(&self) -> Option<Result<Connection, ConnectError>> {
         let mut answers = lock(&self.answers);
         for _ in 0..answers.len() {
@@ -224,32 +219,31 @@ impl Listener {
         None
     }
 
-    /// Waits for the next control connection, without the exchange: so that a
-    /// server may do that on a thread per peer, with [`Listener::agree`]. It may be
-    /// one that has served before; see [`Connection::connect`].
+    /// Waits for the next control connection, without the handshake, so that a server may run
+    /// [`Listener::agree`] on a thread per peer. The stream may be a reused one; see
+    /// [`Connection::connect`].
     pub fn accept_stream(&self) -> Result<TcpStream, ConnectError> {
         self.context.check_process()?;
         let address = self.local_addr();
         let next = lock(&self.room).next_stream(&self.tcp);
-        // What becomes of it in a child process is the caller's matter.
+        // The caller decides what a forked child does with it.
         #[cfg(unix)]
         let next = next.inspect(descriptors::forget);
         next.map_err(|source| ConnectError::Accept { address, source })
     }
 
-    /// Where the control connections of connections that have ended are put back to.
+    /// Where the control connections of this listener are put back to.
     fn origin(&self) -> Origin {
         Origin::Listener(Arc::downgrade(&self.pool))
     }
 
-    /// Agrees with a peer whose control connection was accepted.
+    /// Completes the handshake on an accepted control connection.
     pub fn agree(&self, stream: TcpStream) -> Result<Connection, ConnectError> {
         self.agree_if(stream, |_| Ok(()))
     }
 
-    /// Agrees with a peer if `takes` has nothing against its
-    /// [`ConnectionConfig::tag`]; otherwise the peer is told the reason, before
-    /// any packet was sent, and gets [`ConnectError::Refused`].
+    /// Completes the handshake unless `takes` refuses the peer's [`ConnectionConfig::tag`]. A
+    /// refused peer gets the reason in [`ConnectError::Refused`], before any packet is sent.
     pub fn agree_if(
         &self,
         stream: TcpStream,
@@ -262,10 +256,10 @@ impl Listener {
         self.answer(arrival, takes)
     }
 
-    /// Ends a control connection that was accepted and whose peer has said nothing yet,
-    /// to make room for others: it gets [`ConnectError::Busy`] with the reason, which
-    /// [`Connection::connect`] takes as "later". May be called with a clone of the stream
-    /// while [`Listener::agree`] waits with the other: that ends with an error.
+    /// Refuses an accepted control connection that has sent nothing yet, to make room for others.
+    /// The peer gets [`ConnectError::Busy`] with the reason, and its [`Connection::connect`]
+    /// retries. May be called with a clone of the stream while [`Listener::agree`] waits on the
+    /// other, which then fails.
     pub fn turn_away(&self, stream: &TcpStream, reason: &str) {
         handshake::turn_away(stream, reason.to_owned());
         let _ = stream.shutdown(Shutdown::Both);
@@ -273,22 +267,17 @@ impl Listener {
 }
 
 impl Connection {
-    /// Connects to a listener over `context`. The peer is HOST:PORT or an address; a
-    /// link-local one of IPv6 names its interface, as in `[fe80::1%eth0]:7400`.
-    /// `connect_timeout` holds for the
-    /// whole, but for looking up a name. Within it, a peer that is too busy for
-    /// the moment is tried again; one that refuses for a second, since it may be
-    /// about to start. An address that is silent for 250 ms is asked again, as
-    /// packets may be lost, and so is the next of a name's addresses (RFC 8305).
+    /// Connects to a listener over `context`. `peer` is HOST:PORT or an address; a link-local IPv6
+    /// address names its interface, as in `[fe80::1%eth0]:7400`. `connect_timeout` bounds all of it
+    /// but the name lookup. Within that time, a busy peer is retried, and for one second a peer
+    /// that refuses, since it may be about to start. After 250 ms of silence, the same address is
+    /// tried again, as packets may be lost, and so is the next of a name's addresses (RFC 8305).
     ///
-    /// It takes two round trips, and one where a connection of this context to the
-    /// same listener has ended in good order within the last half minute: its
-    /// control connection serves again then.
+    /// Connecting takes two round trips. It takes one if a connection of this context to the same
+    /// listener was closed in good order within the last 30 s: its control connection is reused.
     ///
-    /// # Errors
-    /// When the peer cannot be reached, is no listener of this kind, refuses, or
-    /// does not answer over UDP; [`ConnectError::is_retryable`] tells which of
-    /// them may pass.
+    /// When the peer cannot be reached, does not speak Lacuna, refuses, or does not answer over
+    /// UDP. [`ConnectError::is_retryable`] tells whether a later attempt can help.
     pub fn connect(
         context: &Context,
         peer: impl ToSocketAddrs + std::fmt::Display,
@@ -312,50 +301,48 @@ impl Connection {
         Ok(Self { inner: Own::new(Arc::new(inner)) })
     }
 
-    /// The peer's control address.
+    /// The peer's address on the control connection.
     pub fn peer(&self) -> SocketAddr {
         self.inner.peer
     }
 
-    /// The connecting end's [`ConnectionConfig::tag`], at both ends.
+    /// The connecting end's [`ConnectionConfig::tag`]; the same at both ends.
     pub fn tag(&self) -> u64 {
         self.inner.config.tag
     }
 
-    /// What the connection uses.
+    /// The parameters in use.
     pub fn chosen(&self) -> &Chosen {
         &self.inner.chosen
     }
 
-    /// The queue pair, for its bitmaps and streams.
+    /// The underlying queue pair, for bitmaps and streams.
     pub fn queue_pair(&self) -> &QueuePair {
         &self.inner.queue_pair
     }
 
-    /// Why it cannot go on, if so.
+    /// Why the connection has failed, if so.
     pub fn failure(&self) -> Option<Failure> {
         self.inner.queue_pair.failure()
     }
 
-    /// Posts a receive; the message that lands in it is awaited on the handle.
+    /// Posts a receive; wait for its message on the handle.
     ///
-    /// # Errors
-    /// When no slot is free, the buffer is longer than all slots together, or
-    /// the connection has ended. The buffer is dropped then.
+    /// When no slot is free, the buffer is longer than all slots together, or the connection has
+    /// ended. The buffer is dropped.
     pub fn post_recv(&self, buffer: Vec<u8>) -> Result<RecvHandle, PostReceiveError> {
         self.inner.queue_pair.post_recv(buffer)
     }
 
-    /// Starts a send of any length; it is awaited on the handle, and fails
-    /// after the connection's deadline.
+    /// Starts a send of any length. Wait for it on the handle; it fails after the connection's
+    /// deadline.
     ///
-    /// The memory is let go by whichever thread needs it last, possibly in the
-    /// middle of its work on this connection: a [`crate::Memory`] of one's own
-    /// must not call into the connection or its handles when it is dropped.
+    /// The memory is dropped by whichever thread uses it last, possibly a worker in the middle of a
+    /// step. So the `drop` of an application's own [`crate::Memory`] must not call into the
+    /// connection or its handles.
     ///
-    /// # Errors
-    /// When too many sends wait, the immediate cannot be carried, or the
-    /// connection has ended.
+    /// When too many sends are queued, the split has no room for the immediate, or the connection
+    /// has ended.
     pub fn start_send(
         &self,
         data: impl Into<SendBuffer>,
@@ -365,7 +352,7 @@ impl Connection {
         self.inner.queue_pair.send_within(data.into(), immediate, deadline)
     }
 
-    /// Starts a send with a deadline of its own.
+    /// As [`Connection::start_send`], with a deadline of its own.
     pub fn start_send_within(
         &self,
         data: impl Into<SendBuffer>,
@@ -375,13 +362,13 @@ impl Connection {
         self.inner.queue_pair.send_within(data.into(), immediate, Some(deadline))
     }
 
-    /// Waits until the peer's receive for the next message is posted, as far
-    /// as this end knows: a send started now goes out at once.
+    /// Waits until the peer has posted the receive for the next message, as far as this end knows:
+    /// a send that is started then leaves at once.
     pub fn wait_clear_to_send(&self, timeout: Duration) -> Result<(), SendError> {
         let owner = &self.inner.queue_pair.owner;
         let deadline_ns = after(owner.context.clock().now_ns(), timeout);
         if !owner.shared.with_qp(lacuna_proto::qp::QueuePair::is_clear_to_send) {
-            // Not clear: the workers ask the peer from now on.
+            // The workers ask the peer from now on.
             owner.shared.kick();
         }
         let clear = wait_for(owner, deadline_ns, |qp| match qp.failure() {
@@ -392,23 +379,22 @@ impl Connection {
         Ok(clear.unwrap_or_else(not_yet)?)
     }
 
-    /// Waits until the connection has ended, mostly as the peer has closed it, at most
-    /// `timeout`; why it has, or `None` while it goes on. For an end that has nothing left
-    /// to do itself and leaves the end to the other.
+    /// Waits until the connection has ended, mostly because the peer closed it, for at most
+    /// `timeout`. Returns why, or `None` while it continues. For an end that leaves closing to its
+    /// peer.
     pub fn wait_closed(&self, timeout: Duration) -> Option<Failure> {
         let owner = &self.inner.queue_pair.owner;
         let deadline_ns = after(owner.context.clock().now_ns(), timeout);
         wait_for(owner, deadline_ns, |qp| qp.failure())
     }
 
-    /// Sends a message and waits until the peer has it, in mode `raw` until all of
-    /// it is on the wire; up to the connection's deadline.
+    /// Sends a message and waits until the peer has all of it (mode `raw`: until all of it is on
+    /// the wire), at most until the connection's deadline.
     pub fn send(&self, data: &[u8]) -> Result<(), SendError> {
         self.send_with(data, None, self.inner.config.deadline)
     }
 
-    /// Sends a message, with an immediate if wanted, and waits until the peer
-    /// has it (in mode `raw`: until all of it is on the wire) or the deadline comes.
+    /// As [`Connection::send`], with an immediate and a deadline of its own.
     pub fn send_with(
         &self,
         data: &[u8],
@@ -426,8 +412,7 @@ impl Connection {
                 result
             },
             || {
-                // What a worker holds for the moment goes out or is dropped in its
-                // next step.
+                // A worker drops its reference in its next step, after sending what it holds.
                 owner.shared.kick();
                 if !owner.context.progress() {
                     std::thread::yield_now();
@@ -436,8 +421,7 @@ impl Connection {
         )
     }
 
-    /// Receives the next message into `buffer`; waits up to the connection's
-    /// deadline.
+    /// Receives the next message into `buffer`, within the connection's deadline.
     ///
     /// # Errors
     /// As [`Connection::recv_within`].
@@ -445,8 +429,8 @@ impl Connection {
         self.recv_within(buffer, self.inner.config.deadline)
     }
 
-    /// Receives the next message into `buffer`, waiting up to `timeout`. On an
-    /// error the receive is closed; what came of the message is in the buffer.
+    /// Receives the next message into `buffer` within `timeout`. On an error the receive is closed,
+    /// and the buffer holds the part of the message that arrived.
     ///
     /// # Errors
     /// When the receive cannot be posted, `timeout` passes, the sender gives the
@@ -458,15 +442,15 @@ impl Connection {
         Ok(Received { len: done.len.unwrap_or(0), immediate: done.immediate })
     }
 
-    /// Waits until all sends have ended and the peer is done with their
-    /// receives, at most `timeout`; `false` if some still go on.
+    /// Waits until all sends have ended and the peer has finished their receives, for at most
+    /// `timeout`; `false` if some have not.
     pub fn flush(&self, timeout: Duration) -> bool {
         let owner = &self.inner.queue_pair.owner;
         let deadline_ns = after(owner.context.clock().now_ns(), timeout);
         wait_for(owner, deadline_ns, |qp| qp.is_idle().then_some(())).is_some()
     }
 
-    /// Counters of now.
+    /// A snapshot of the counters.
     pub fn stats(&self) -> ConnectionStats {
         let elapsed = self.inner.started.elapsed();
         let context = self.inner.queue_pair.owner.context.stats();
@@ -488,7 +472,7 @@ impl Drop for Inner {
                 _ => None,
             }
         });
-        // Before the peer can answer: it is this end that closes.
+        // Before the peer can answer, so that its goodbye does not count as the cause.
         owner.shared.with_qp(|qp| qp.fail(Failure::Closed));
         owner.shared.notify();
         owner.context.monitor().close(&self.watched, &last_words.unwrap_or_default());

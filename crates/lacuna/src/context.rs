@@ -1,9 +1,9 @@
-//! A context: the sockets, the workers, and the queue pairs that share them.
+//! A context: sockets, workers, and the queue pairs that use them.
 //!
-//! One channel is one socket with a 4-tuple of its own towards each peer; a
-//! worker owns one or more channels. With [`Progress::Threads`] workers run by
-//! themselves, with [`Progress::Manual`] the application's calls are the
-//! worker. Same code, same results.
+//! A channel is one UDP socket, so it has a 4-tuple of its own towards each peer. A worker serves
+//! one or more channels. With [`Progress::Threads`] each worker has a thread; with
+//! [`Progress::Manual`] the application's calls step the one worker. The code and its results are
+//! the same.
 
 use crate::address::ScopedIp;
 use crate::clock::Clock;
@@ -31,9 +31,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long a worker looks for work before it sleeps, unless told otherwise.
+/// How long a worker polls before it sleeps, by default (a judgement: about the cost of one
+/// wake-up).
 const SPIN: Duration = Duration::from_micros(20);
-/// How often manual progress looks at the control connections.
+/// How often manual progress polls the control connections.
 const WATCH_EVERY: Duration = Duration::from_millis(10);
 
 /// Which datapath carries the packets.
@@ -42,25 +43,25 @@ pub enum DatapathKind {
     /// UDP with segmentation offload and coalescing where the kernel has them.
     #[default]
     Udp,
-    /// UDP through the standard library alone: one packet a call. For systems
-    /// without the offloads, and to compare.
+    /// UDP through the standard library alone, one packet per call: for systems without the
+    /// offloads, and for comparison.
     UdpPlain,
     /// A network inside this process.
     Mem(MemNetwork),
 }
 
-/// Who makes progress.
+/// Who drives the workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// The application's calls: right for one core and for simulations.
     Manual,
     /// Threads of the context.
     Threads {
-        /// How many, one per channel at most; 0 means one per channel, but no
-        /// more than the machine has cores.
+        /// Number of workers, at most one per channel. 0 means one per channel, but no more than
+        /// the machine has cores.
         workers: usize,
-        /// How long a thread looks for work before it sleeps. A wake-up costs
-        /// tens of microseconds on a virtual machine.
+        /// How long a worker polls before it sleeps. A wake-up costs tens of microseconds on a
+        /// virtual machine.
         spin: Duration,
     },
 }
@@ -74,30 +75,30 @@ impl Default for Progress {
 /// Wraps each channel's datapath: impairment, packet capture.
 pub type Wrap = Arc<dyn Fn(u8, Box<dyn Datapath>) -> Box<dyn Datapath> + Send + Sync>;
 
-/// What a context is made with.
+/// Parameters of a context.
 #[derive(Clone)]
 pub struct ContextConfig {
-    /// Address that the channels' sockets are bound to, any port. [`ScopedIp::ANY`], the
-    /// default, reaches peers of IPv6 and of IPv4; a link-local one of IPv6 has the number of
-    /// its interface, as in `"fe80::1%eth0".parse()`.
+    /// Local address of the channels' sockets; each gets a port of its own. [`ScopedIp::ANY`], the
+    /// default, reaches IPv6 and IPv4 peers. A link-local IPv6 address needs its interface, as in
+    /// `"fe80::1%eth0".parse()`.
     pub bind: ScopedIp,
-    /// Channels: sockets.
+    /// Number of channels: UDP sockets.
     pub channels: u8,
-    /// What carries the packets.
+    /// The datapath that carries the packets.
     pub datapath: DatapathKind,
-    /// Who makes progress.
+    /// Who drives the workers.
     pub progress: Progress,
-    /// Receive buffer to ask the kernel for, per socket; it gives what
-    /// `net.core.rmem_max` allows.
+    /// Receive buffer to request per socket, in bytes; the kernel grants at most
+    /// `net.core.rmem_max`.
     pub receive_buffer_bytes: usize,
     /// Wraps each channel's datapath.
     pub wrap: Option<Wrap>,
-    /// Whether packets say that their sender answers to marks of congestion (ECN).
-    /// A rate given with the controller `Fixed` does not, whatever they say.
+    /// Whether packets are marked as ECN-capable. The controller `Fixed` ignores congestion marks
+    /// in any case.
     pub ecn: bool,
-    /// File that keeps what paths are like, for the next process. Without one it
-    /// is kept as long as the context is there. Nothing need be there yet; what is
-    /// not a regular file with such records is refused.
+    /// File that keeps what is known of paths for the next process; without one it is kept as long
+    /// as the context. The file need not exist yet. One that is not a regular file with such
+    /// records is refused.
     pub path_memory: Option<PathBuf>,
 }
 
@@ -131,41 +132,40 @@ impl fmt::Debug for ContextConfig {
 /// Packets that reached no queue pair.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ContextStats {
-    /// Refused for their layout or trailer, by reason; only reasons that occurred. A data packet
-    /// without an address has its key in the trailer: damaged, it counts as one with a wrong key,
+    /// Refused for layout or trailer, by reason; only reasons that occurred. A data packet without
+    /// a RETH has its key in the trailer, so a damaged one counts as a wrong key:
     /// `discarded["key"]` of its channel.
     pub rejected: BTreeMap<&'static str, u64>,
-    /// For no known queue pair, or with a wrong key.
+    /// For an unknown queue pair, or with a wrong key.
     pub unknown: u64,
-    /// Dropped by this end's own socket buffers.
+    /// Dropped by the kernel because a socket buffer of this end was full.
     pub receive_drops: u64,
-    /// Refused by this end's own datapath.
+    /// Dropped by this end's own datapath.
     pub refused_by_datapath: u64,
 }
 
 impl ContextStats {
-    /// All packets refused for their layout or trailer, as [`ContextStats::rejected`] counts them.
+    /// Sum of [`ContextStats::rejected`].
     pub fn rejected_packets(&self) -> u64 {
         self.rejected.values().sum()
     }
 }
 
-/// The sockets, and the threads that serve them: what queue pairs, connections and
-/// listeners of a program share. One is enough for any number of them.
+/// Sockets and the threads that serve them, shared by the queue pairs, connections and listeners of
+/// a program. One context is enough for any number of them.
 ///
-/// It has [`ContextConfig::channels`] sockets, each with a port of its own. With
-/// [`Progress::Threads`] it works by itself; with [`Progress::Manual`] only while
-/// the application is in a call that waits, or in [`Context::progress`] and its like.
+/// A context has [`ContextConfig::channels`] sockets, each with a port of its own. With
+/// [`Progress::Threads`] it makes progress by itself; with [`Progress::Manual`] only during calls
+/// that wait, and in [`Context::progress`] and its variants.
 ///
-/// Clones are the same context. Queue pairs and listeners keep it, too; its sockets
-/// are closed and its threads end with the last of them.
+/// Clones are the same context. Queue pairs and listeners hold one, too; the sockets are closed and
+/// the threads end with the last of them.
 ///
-/// A child process (`fork`) has none of the threads, and shares the sockets with its
-/// parent: it makes a context of its own. It may drop what it has inherited, which
-/// closes the descriptors that it has inherited and does nothing else: the parent's
-/// connections go on. To make connections or queue pairs with it is an error there,
-/// [`Context::progress`] and its like do nothing, and all else that concerns an
-/// inherited queue pair panics, since it might wait for ever.
+/// After `fork`, the child has none of the threads and shares the sockets with its parent, so it
+/// must make a context of its own. It may drop the inherited one, which closes the child's
+/// descriptors and does nothing else: the parent's connections continue. In the child, making
+/// connections or queue pairs with it is an error, [`Context::progress`] and its variants do
+/// nothing, and other operations on inherited queue pairs panic, since they might block for ever.
 #[derive(Clone)]
 pub struct Context {
     inner: Own<Arc<Inner>>,
@@ -178,18 +178,18 @@ struct Inner {
     addresses: Vec<SocketAddr>,
     inboxes: Vec<Arc<Inbox>>,
     counters: Vec<Arc<Counters>>,
-    /// The one worker of manual progress.
+    /// The worker of manual progress.
     manual: Option<Mutex<Worker>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     monitor: Arc<Monitor>,
-    /// Control connections for the next connections.
+    /// Idle control connections to listeners.
     control_pool: Arc<reuse::Pool>,
     paths: Paths,
-    /// Room in the peers' sockets: what queue pairs to one socket share.
+    /// Credit for each remote socket, shared by the queue pairs that send to it.
     pools: Mutex<HashMap<SocketAddr, Weak<Pool>>>,
     senders: Arc<Senders>,
     roster: Arc<Roster>,
-    /// When manual progress looks at the control connections again.
+    /// When manual progress polls the control connections next.
     watch_due_ns: AtomicU64,
 }
 
@@ -277,28 +277,28 @@ impl Context {
         Ok(Self { inner: Own::new(Arc::new(inner)) })
     }
 
-    /// Whether another process has made it, from which this one was forked.
+    /// Whether this process was forked from the one that made the context.
     pub fn is_inherited(&self) -> bool {
         self.inner.is_inherited()
     }
 
-    /// An error in a process that has inherited it.
+    /// An error in a forked child.
     pub(crate) fn check_process(&self) -> Result<(), ContextError> {
         if self.is_inherited() { Err(ContextError::Inherited) } else { Ok(()) }
     }
 
-    /// The one worker of manual progress, in its process: another would take the packets
-    /// that are that one's.
+    /// The worker of manual progress. `None` in a forked child, where it would take packets from
+    /// the parent's.
     fn manual(&self) -> Option<&Mutex<Worker>> {
         self.inner.manual.as_ref().filter(|_| !self.is_inherited())
     }
 
-    /// What it was made with.
+    /// The parameters it was made with.
     pub fn config(&self) -> &ContextConfig {
         &self.inner.config
     }
 
-    /// What its datapath can do.
+    /// Capabilities of its datapath.
     pub fn capabilities(&self) -> Capabilities {
         self.inner.capabilities
     }
@@ -325,7 +325,7 @@ impl Context {
         stats
     }
 
-    /// Makes progress once, without waiting, for [`Progress::Manual`]; `false` if there was
+    /// Steps the worker once without waiting, for [`Progress::Manual`]; `false` if there was
     /// nothing to do. With threads it does nothing.
     pub fn progress(&self) -> bool {
         let Some(worker) = self.manual() else { return false };
@@ -337,8 +337,8 @@ impl Context {
         worked
     }
 
-    /// As [`Context::progress`], but leaves at once if another thread is making
-    /// progress just now: `None` then, and always with threads.
+    /// As [`Context::progress`], but `None` at once if another thread is making progress, and
+    /// always with threads.
     pub fn try_progress(&self) -> Option<bool> {
         let mut worker = match self.manual()?.try_lock() {
             Ok(worker) => worker,
@@ -352,9 +352,8 @@ impl Context {
         Some(worked)
     }
 
-    /// Makes a thread that sleeps in [`Context::progress_within`] return, or the
-    /// next one that wants to sleep there. It holds the worker while it sleeps, so
-    /// this is how another thread gets to make progress itself.
+    /// Ends the sleep of a thread in [`Context::progress_within`], or the next one. A sleeping
+    /// thread holds the worker, so this lets another thread make progress itself.
     pub fn interrupt(&self) {
         if self.is_inherited() {
             return;
@@ -364,15 +363,15 @@ impl Context {
         }
     }
 
-    /// Makes progress; if there is nothing to do, looks again for a while, then
-    /// sleeps, at most `limit`. It may return early without a reason.
+    /// Makes progress; without work it polls for a while, then sleeps, for at most `limit`. It may
+    /// return early.
     pub fn progress_within(&self, limit: Duration) {
         let Some(worker) = self.manual() else { return };
         self.watch(self.inner.clock.now_ns());
         lock(worker).step_or_wait(Some(limit.min(WATCH_EVERY)));
     }
 
-    /// Without threads the control connections are looked at now and then.
+    /// Polls the control connections if that is due: with manual progress no thread does.
     fn watch(&self, now_ns: u64) {
         let due_ns = self.inner.watch_due_ns.load(Ordering::Relaxed);
         if now_ns >= due_ns {
@@ -406,9 +405,8 @@ impl Context {
         &self.inner.paths
     }
 
-    /// The rate at which one more queue pair may begin to send to `peer`, if one is
-    /// known, and how the path loses. The other queue pairs that are sending there
-    /// share the rate.
+    /// What a new queue pair to `peer` begins with: a rate, of which the queue pairs that are
+    /// sending there get equal parts, and loss statistics.
     pub(crate) fn remembered(&self, peer: ScopedIp, rtt_ns: (u64, u64)) -> Remembered {
         let towards = self.inner.roster.towards(peer);
         if let Some(record) = towards.found {
@@ -417,18 +415,18 @@ impl Context {
         self.inner.paths.remembered(peer, rtt_ns, towards.sending + 1)
     }
 
-    /// Who has anything in flight.
+    /// The queue pairs of this context that have packets in flight.
     pub(crate) fn senders(&self) -> Arc<Senders> {
         self.inner.senders.clone()
     }
 
-    /// What those that send to this socket share.
+    /// The credit for a remote socket.
     pub(crate) fn pool(&self, peer: SocketAddr) -> Arc<Pool> {
         let mut pools = lock(&self.inner.pools);
         if let Some(pool) = pools.get(&peer).and_then(Weak::upgrade) {
             return pool;
         }
-        // Peers that are gone are forgotten when the map would grow.
+        // Peers without queue pairs are removed before the map would grow.
         if pools.len() == pools.capacity() {
             pools.retain(|_, pool| pool.strong_count() > 0);
         }
@@ -452,9 +450,8 @@ impl Drop for Inner {
         let threads = std::mem::take(&mut *lock(&self.threads));
         stop(&self.inboxes, &self.monitor, threads);
         if self.manual.is_some() {
-            // Requests hold queue pairs, which hold the inboxes: what no step takes
-            // any more would keep all of them for ever. Threads take all of theirs,
-            // the last being the request to end.
+            // Commands hold queue pairs, which hold the inboxes. A manual worker takes no more
+            // commands, so this breaks the cycle. Threads take all of theirs; `Stop` is the last.
             for inbox in &self.inboxes {
                 inbox.take(&mut Vec::new());
             }
@@ -469,8 +466,8 @@ fn stop(inboxes: &[Arc<Inbox>], monitor: &Monitor, threads: Vec<JoinHandle<()>>)
     monitor.stop();
     let here = std::thread::current().id();
     for thread in threads {
-        // The last handle may go with a buffer that a worker lets go of: that
-        // worker ends by itself, after its step.
+        // A worker may drop the last handle itself, with a buffer of the application. It cannot
+        // join itself; its thread ends after the present step.
         if thread.thread().id() != here && thread.join().is_err() {
             tracing::error!("a worker panicked");
         }

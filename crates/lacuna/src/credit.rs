@@ -1,25 +1,23 @@
-//! What the sockets of this end hold, dealt out to the queue pairs as credit.
+//! Credit: divides the receive buffers of this context's sockets among its queue pairs.
 //!
-//! Credit is in the receiving kernel's own count
-//! ([`lacuna_path::ledger::charge`]), so that a sender that keeps to it
-//! overruns no socket, whatever the time its packets take to be fetched. A path
-//! without loss then loses nothing in the host.
+//! Credit counts bytes as the receiving kernel does ([`lacuna_path::ledger::charge`]). A sender
+//! that stays within its credit overflows no socket, however late the receiver reads, so on a path
+//! without loss no packet is lost in the receiving host.
 
-/// Of a socket's buffer, what is given out, in eighths. Linux counts down what
-/// was received only by the quarter of the buffer, unless the queue is empty
-/// (`udp_rmem_release` with its `forward_threshold`): that much may count as held
-/// when it is not. The last eighth is for control packets.
+/// Part of a socket's buffer that is given out as credit, in eighths. Linux returns freed space to
+/// a socket only in steps of a quarter of the buffer, unless the queue is empty
+/// (`udp_rmem_release`, `forward_threshold`), so two eighths may count as used when they are free.
+/// The last eighth is for control packets.
 const GIVEN_OUT_EIGHTHS: u64 = 5;
 
-/// One of `shares` equal parts of a socket with so large a buffer.
+/// Credit of one queue pair: one of `shares` equal parts of a socket's receive buffer.
 pub(crate) fn part(receive_buffer_bytes: usize, shares: u32) -> u32 {
     let held = receive_buffer_bytes as u64 * GIVEN_OUT_EIGHTHS / 8;
     (held / u64::from(shares)).min(u64::from(u32::MAX)) as u32
 }
 
-/// Parts that `count` queue pairs share the sockets in: as many as there are;
-/// of more than some, the next power of two, so that each of thousands that
-/// come does not change the part of all.
+/// Number of parts for `count` queue pairs: `count` up to 16, then the next power of two, so that
+/// not every one of thousands of new queue pairs changes the credit of all others.
 pub(crate) fn shares(count: usize) -> u32 {
     const EXACT_MAX: usize = 16;
     let shares = if count <= EXACT_MAX { count.max(1) } else { count.next_power_of_two() };

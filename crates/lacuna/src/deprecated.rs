@@ -1,5 +1,5 @@
-//! Old names of what is two-sided: a write has a target that its own end names, a send lands in a
-//! receive that the peer has posted. They go with version 0.3.
+//! Deprecated names of two-sided operations. They said "write", which in RDMA is one-sided: its
+//! target is named by the writing end. Removed in version 0.3.
 
 use crate::connection::Connection;
 use crate::error::{PostSendError, SendError};

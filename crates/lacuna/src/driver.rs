@@ -1,8 +1,8 @@
-//! Attempts to connect that one thread drives, the monitor's: each when one of its sockets, the
-//! queue pair that looks for the way to the peer, or its time says so.
+//! Drives attempts to connect on the monitor's thread: an attempt continues when one of its sockets
+//! is ready, when its prober has an answer, or when its timer expires.
 //!
-//! An attempt belongs to the application's handle on it ([`crate::Connecting`]). It is known here as
-//! long as that is there, and dropped with it.
+//! An attempt belongs to the application's handle on it ([`crate::Connecting`]); the driver holds a
+//! weak reference.
 
 use crate::connecting::Tracked;
 use mio::event::Source;
@@ -13,7 +13,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Where an attempt's sockets are watched.
+/// Registers the sockets of one attempt with the monitor's event queue.
 #[derive(Clone, Copy)]
 pub(crate) struct Watch<'r> {
     registry: &'r Registry,
@@ -25,7 +25,7 @@ impl<'r> Watch<'r> {
         Self { registry, token }
     }
 
-    /// Has the attempt driven when this one has something to read or room to write.
+    /// Drives the attempt when `socket` becomes readable or writable.
     pub(crate) fn add(&self, socket: &mut impl Source) -> io::Result<()> {
         self.registry.register(socket, self.token, Interest::READABLE | Interest::WRITABLE)
     }
@@ -47,7 +47,7 @@ impl<'r> Watch<'r> {
         self.remove(&mut mio::unix::SourceFd(&stream.as_raw_fd()))
     }
 
-    /// Elsewhere nobody watches: whoever connects drives it.
+    /// No event queue here: the connecting thread polls by time.
     #[cfg(not(unix))]
     pub(crate) fn add_stream(&self, _stream: &TcpStream) -> io::Result<()> {
         Ok(())
@@ -59,7 +59,7 @@ impl<'r> Watch<'r> {
     }
 }
 
-/// See the module's text.
+/// The attempts of a context, by token.
 #[derive(Default)]
 pub(crate) struct Driver {
     attempts: Mutex<HashMap<Token, Entry>>,
@@ -67,13 +67,13 @@ pub(crate) struct Driver {
 
 struct Entry {
     attempt: Weak<Tracked>,
-    /// When it is to be driven at the latest.
+    /// Latest time for the next call of `drive`.
     due: Option<Instant>,
     is_ready: bool,
 }
 
 impl Driver {
-    /// Drives it from now on; the first time at once.
+    /// Drives an attempt from now on, for the first time in the next round.
     pub(crate) fn insert(&self, token: Token, attempt: Weak<Tracked>) {
         self.lock().insert(token, Entry { attempt, due: None, is_ready: true });
     }
@@ -82,7 +82,7 @@ impl Driver {
         self.lock().remove(&token);
     }
 
-    /// Drives it next time; whether there is such an attempt.
+    /// Has an attempt driven in the next round. `false` if there is no such attempt.
     pub(crate) fn make_ready(&self, token: Token) -> bool {
         let mut attempts = self.lock();
         let Some(entry) = attempts.get_mut(&token) else { return false };
@@ -90,7 +90,7 @@ impl Driver {
         true
     }
 
-    /// How long nothing is to be driven but what is made ready.
+    /// Time until the next attempt is due; zero if one is ready.
     pub(crate) fn due_in(&self, now: Instant) -> Option<Duration> {
         let attempts = self.lock();
         let due = attempts.values().filter_map(|entry| match entry.is_ready {
@@ -100,11 +100,12 @@ impl Driver {
         due.min()
     }
 
-    /// Drives those that are ready or due.
+    /// Drives the attempts that are ready or due.
     pub(crate) fn drive(&self, registry: &Registry) {
         let now = Instant::now();
         for (token, attempt) in self.take_due(now) {
-            // Without the lock: it makes connections, and others ask for what is ready meanwhile.
+            // Without the lock: driving makes system calls, and other threads call `make_ready`
+            // meanwhile.
             let due = attempt.drive(&Watch::new(registry, token));
             drop(attempt);
             let mut attempts = self.lock();

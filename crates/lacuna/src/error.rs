@@ -1,4 +1,4 @@
-//! What can go wrong, one enum per operation, sorted by whose fault it is.
+//! Errors: one enum per operation, each variant with whose fault it is.
 
 use crate::address::show;
 use lacuna_code::EngineError;
@@ -27,8 +27,8 @@ pub enum ContextError {
     /// A socket could not be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The file of [`path_memory`](crate::ContextConfig::path_memory) is something
-    /// else, or cannot be read.
+    /// The [`path_memory`](crate::ContextConfig::path_memory) file cannot be read, or is something
+    /// else.
     #[error("cannot use {} as path memory: {}", file.display(), Said(source))]
     PathMemory {
         /// Which file.
@@ -36,18 +36,18 @@ pub enum ContextError {
         /// Why not.
         source: io::Error,
     },
-    /// There is no thread to be had.
+    /// The system gave no thread.
     #[error("the system refused a thread: {}", NoThread(.0))]
     Thread(io::Error),
-    /// The system refused something else: file descriptors, randomness.
+    /// The system refused another resource: file descriptors, randomness.
     #[error("the system refused {what}: {}", Said(source))]
     System {
         /// What it refused.
         what: &'static str,
-        /// Its word for it.
+        /// The system's error.
         source: io::Error,
     },
-    /// It was made before this process was forked. The caller's fault.
+    /// The context was made before this process was forked. The caller's fault.
     #[error(
         "the context was made by a process that this one was forked from, and works there only: make one here"
     )]
@@ -80,26 +80,25 @@ pub enum QueuePairError {
         /// The peer's, or "none".
         there: String,
     },
-    /// The erasure codec cannot work as the environment asks.
+    /// The erasure code cannot run as the environment variables ask.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The controller `fixed` holds a rate, and none is given. The caller's fault.
+    /// The controller `fixed` needs a rate and none was given. The caller's fault.
     #[error("the controller \"fixed\" needs a rate; give one, or take \"bbr\", which finds it")]
     NoRate,
-    /// A setting that means something only if it is more than zero. The caller's
-    /// fault.
+    /// A setting must be more than zero. The caller's fault.
     #[error("{what} is 0; {instead}")]
     Zero {
         /// Which setting.
         what: &'static str,
-        /// What to do.
+        /// What to do instead.
         instead: &'static str,
     },
-    /// The peer's info does not parse.
+    /// The peer's `info` does not parse.
     #[error("the peer's info cannot be read: {0}")]
     Info(#[from] lacuna_wire::InfoError),
-    /// The peer's address is link-local, and this end's sockets are on no particular link.
-    /// The caller's fault.
+    /// The peer's address is link-local, and this context is bound to no particular link. The
+    /// caller's fault.
     #[error(
         "the peer's address {ip} is link-local: bind the context to this host's own on that link, as in fe80::1%eth0"
     )]
@@ -107,10 +106,10 @@ pub enum QueuePairError {
         /// The peer's.
         ip: Ipv6Addr,
     },
-    /// It is connected already.
+    /// The queue pair is connected already.
     #[error("the queue pair is connected already")]
     Connected,
-    /// Its context is of no use in this process. The caller's fault.
+    /// The context cannot be used in this process. The caller's fault.
     #[error(transparent)]
     Context(#[from] ContextError),
     /// All queue pair numbers of the context are in use.
@@ -119,12 +118,12 @@ pub enum QueuePairError {
         /// How many there can be.
         limit: u32,
     },
-    /// The system refused something.
+    /// The system refused a resource.
     #[error("the system refused {what}: {}", Said(source))]
     System {
         /// What it refused.
         what: &'static str,
-        /// Its word for it.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -141,32 +140,32 @@ impl From<Disagreement> for QueuePairError {
 /// Connecting or accepting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Nobody listens there, or the network does not lead there.
+    /// Nobody listens there, or there is no route.
     #[error("cannot reach {peer}: {source}")]
     Unreachable {
         /// Where.
         peer: String,
-        /// The system's word for it.
+        /// The system's error.
         source: io::Error,
     },
-    /// The listening port cannot be had.
+    /// The listening address cannot be bound.
     #[error("cannot listen on {}: {}", show(*address), Said(source))]
     Listen {
         /// Where.
         address: SocketAddr,
-        /// The system's word for it.
+        /// The system's error.
         source: io::Error,
     },
-    /// A peer waits at a listener, and this machine lacks what a connection takes: file
-    /// descriptors, for instance. The listener goes on, and has it perhaps later.
+    /// A peer is waiting, and this host lacks a resource to accept it, such as a file descriptor.
+    /// The listener continues, and may succeed later.
     #[error("cannot take a connection at {}: {}", show(*address), Said(source))]
     Accept {
         /// Where.
         address: SocketAddr,
-        /// The system's word for it.
+        /// The system's error.
         source: io::Error,
     },
-    /// The control connection broke, or said nothing for too long.
+    /// The control connection failed during the handshake, or timed out.
     #[error("the exchange with {} failed while {doing}: {source}", show(*peer))]
     Exchange {
         /// With whom.
@@ -184,7 +183,7 @@ pub enum ConnectError {
         /// How that shows.
         why: String,
     },
-    /// The peer speaks another version of it.
+    /// The peer speaks another version of the protocol.
     #[error("{} speaks version {there} of the protocol, this end version {here}", show(*peer))]
     Version {
         /// Who.
@@ -202,7 +201,7 @@ pub enum ConnectError {
         /// Its reason.
         reason: String,
     },
-    /// The peer has no room just now.
+    /// The peer is overloaded.
     #[error("{} is busy: {reason}", show(*peer))]
     Busy {
         /// Who.
@@ -210,8 +209,8 @@ pub enum ConnectError {
         /// What there is too much of.
         reason: String,
     },
-    /// So many peers were connecting at once that one that had said nothing had
-    /// to make room. The listener goes on.
+    /// Too many peers were connecting at once, so one that had sent nothing was refused. The
+    /// listener continues.
     #[error(
         "{} was turned away: {limit} peers were connecting at once, and it had said nothing",
         show(*peer)
@@ -230,16 +229,16 @@ pub enum ConnectError {
         /// What cannot be.
         reason: String,
     },
-    /// TCP works, but UDP packets get no answer.
+    /// TCP works, but UDP packets are not answered.
     #[error("no answer over UDP from {} on {} of {channels} channels within {:.1} s: is UDP between the ends blocked, or the MTU too large?", show(*peer), channels - answered, waited.as_secs_f64())]
     NoUdp {
         /// Who.
         peer: SocketAddr,
-        /// Channels that got an answer.
+        /// Channels with an answer.
         answered: u32,
-        /// Channels there are.
+        /// All channels.
         channels: u32,
-        /// How long it tried.
+        /// How long this end tried.
         waited: Duration,
     },
     /// The parameters cannot be used.
@@ -251,7 +250,8 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Why `peer` was not reached, unless it is this machine that lacks something.
+    /// The error for a `peer` that was not reached; a lack of resources of this host is an error of
+    /// its own.
     pub(crate) fn unreachable(peer: &impl ToString, source: io::Error) -> Self {
         match Limit::of(&source) {
             Some(_) => ContextError::System { what: "a connection", source }.into(),
@@ -272,13 +272,13 @@ impl ConnectError {
     }
 }
 
-/// A send did not complete.
+/// A send failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// It could not be started.
+    /// It could not be posted.
     #[error(transparent)]
     Post(#[from] PostSendError),
-    /// It was started and failed.
+    /// It was posted and failed.
     #[error(transparent)]
     Failed(#[from] SendFailure),
 }
@@ -293,13 +293,13 @@ impl SendError {
     }
 }
 
-/// A receive did not complete.
+/// A receive failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecvError {
     /// It could not be posted.
     #[error(transparent)]
     Post(#[from] PostReceiveError),
-    /// Its deadline came first.
+    /// The time limit passed.
     #[error("deadline passed after {waited_ms} ms with {chunks_done} of {chunks} chunks received")]
     Deadline {
         /// Time waited.

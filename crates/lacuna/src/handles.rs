@@ -1,9 +1,8 @@
-//! Handles on operations under way: a receive with its live bitmap, a one-shot
-//! send, a stream.
+//! Handles on operations in flight: a receive with its live bitmap, a one-shot send, a stream.
 //!
-//! Dropping a receive's handle closes the receive; dropping a send's handle
-//! lets the send go on by itself. Waiting sleeps on the queue pair's news, or
-//! makes progress itself when the context has no threads.
+//! Dropping a receive handle closes the receive; dropping a send handle lets the send continue. A
+//! call that waits sleeps until the workers signal a change of the queue pair, or makes progress
+//! itself if the context has no threads.
 
 use crate::clock::after;
 use crate::error::{PostSendError, RecvError, SendError};
@@ -17,10 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Longest single sleep of a waiting call: news wake it earlier.
+/// Longest single sleep of a call that waits. A signal ends it earlier; this bounds what a lost one
+/// costs.
 const NAP: Duration = Duration::from_millis(100);
 
-/// Waits until `check` gives something, or until `deadline_ns`.
+/// Waits until `check` returns `Some`, at most until `deadline_ns`.
 pub(crate) fn wait_for<R>(
     owner: &Owner,
     deadline_ns: u64,
@@ -148,7 +148,7 @@ impl RecvHandle {
 
     /// Whether a chunk is here: one load, no lock.
     pub fn has_chunk(&self, chunk: u32) -> bool {
-        // Who polls asks often, mostly a receive of one part: without a division.
+        // Polled often, and mostly on a receive of one part: avoid the division.
         if let [only] = &self.posted().parts[..] {
             return only.has_chunk(chunk);
         }
@@ -270,7 +270,7 @@ impl RecvHandle {
         let now_ns = self.owner.context.clock().now_ns();
         let table = self.owner.shared.table();
         for part in &posted.parts {
-            // Without the lock: this waits for workers in the middle of a burst.
+            // Without the lock: `close` waits for workers that are copying into the slot.
             table.close(part.number());
         }
         self.owner.shared.with_receives(|qp| qp.on_receive_closed(now_ns, &posted));
@@ -288,7 +288,7 @@ fn chunk_map(posted: &PostedReceive) -> Vec<u64> {
             let bits = bits.load(Ordering::Acquire);
             let (word, shift) = (start / 64 + i, start % 64);
             words[word] |= bits << shift;
-            // Bits of a part that does not begin with a word spill over.
+            // A part that does not begin at a word boundary spills into the next word.
             if shift > 0 && bits >> (64 - shift) != 0 {
                 words[word + 1] |= bits >> (64 - shift);
             }
@@ -325,7 +325,7 @@ impl SendHandle {
         Self { owner, id }
     }
 
-    /// Where it stands.
+    /// Its state and outcome.
     pub fn status(&self) -> SendStatus {
         self.owner
             .shared
@@ -346,7 +346,7 @@ impl SendHandle {
     /// # Errors
     /// How it ended, if not by success.
     pub fn wait(&self) -> Result<(), SendError> {
-        // Its deadline, or the peer's silence, ends it.
+        // No deadline here: the send's own deadline or the peer's silence ends the wait.
         wait_for(&self.owner, u64::MAX, |qp| qp.send_status(self.id)?.outcome)
             .unwrap_or(Ok(()))
             .map_err(SendError::Failed)
@@ -358,16 +358,16 @@ impl SendHandle {
         let deadline_ns = after(self.owner.context.clock().now_ns(), timeout);
         let finished = |qp: &mut QueuePair| {
             let status = qp.send_status(self.id)?;
-            // A raw send has its outcome early; the peer may be gone after it.
+            // A raw send has its outcome when it was sent; the peer may disappear after that.
             let failed = matches!(status.outcome, Some(Err(_))) || qp.failure().is_some();
             (status.finished || failed).then_some(status.finished)
         };
         wait_for(&self.owner, deadline_ns, finished).unwrap_or(false)
     }
 
-    /// Gives it up. If it had begun, the peer's receive fails with `Cancelled`;
-    /// if it still waited for a receive it takes none, and the next send lands
-    /// there. A send that has ended stays as it is. A deadline does the same.
+    /// Cancels the send. If it has begun, the peer's receive fails with `Cancelled`. If it still
+    /// waits for a receive, it takes none, and the next send lands there. A send that has ended is
+    /// not affected. A send whose deadline passes is cancelled in the same way.
     pub fn cancel(&self) {
         let now_ns = self.owner.context.clock().now_ns();
         self.owner.shared.with_qp(|qp| qp.cancel_send(now_ns, self.id));
@@ -392,8 +392,8 @@ impl fmt::Debug for SendHandle {
 
 /// A streaming send: chunks of one message in any order, again if wanted.
 ///
-/// It knows no reliability; a scheme of one's own reads the peer's bitmap
-/// (over any channel of its own) and sends again what is missing.
+/// A stream is not repaired in any mode. A reliability scheme of the application's own reads the
+/// peer's bitmap (over a channel of its own) and pushes again what is missing.
 pub struct Stream {
     owner: Arc<Owner>,
     id: SendId,
@@ -428,7 +428,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends the stream; what was put into it still goes out.
+    /// Ends the stream. Data that was pushed is still sent.
     pub fn end(mut self) -> Result<SendHandle, PostSendError> {
         self.owner.shared.with_qp(|qp| qp.end_stream(self.id))?;
         self.owner.shared.kick();
@@ -443,7 +443,7 @@ impl Drop for Stream {
         if self.ended || self.owner.context.is_inherited() {
             return;
         }
-        // A stream that was not ended is given up.
+        // Dropping a stream that was not ended cancels it.
         let now_ns = self.owner.context.clock().now_ns();
         self.owner.shared.with_qp(|qp| {
             qp.cancel_send(now_ns, self.id);

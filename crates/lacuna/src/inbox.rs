@@ -1,7 +1,7 @@
-//! What other threads ask of a worker: a list under a lock and a wake-up.
+//! The command queue of a worker: a list under a lock, and a waker.
 //!
-//! Most of what is asked is to look at one queue pair, by an application that has
-//! just posted a send: that goes without the list, through one word.
+//! The most frequent command is to serve one queue pair, after an application has posted a send.
+//! The first of these skips the list and goes through one atomic word.
 
 use crate::shared::Shared;
 use lacuna_datapath::Waker;
@@ -9,32 +9,32 @@ use lacuna_engine::Lane;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A request.
+/// A command to a worker.
 pub(crate) enum Command {
     /// Serve this queue pair from now on.
     Add(Arc<Shared>),
-    /// Packets of these channels may be taken: the queue pair is connected.
+    /// Place packets of these channels from now on: the queue pair is connected.
     Lanes(u32, Vec<Lane>),
-    /// Look at it: there is something to send or to tell.
+    /// Serve this queue pair in the next step: it has something to send, or to tell the peer.
     Ready(u32),
-    /// Forget it.
+    /// Stop serving this queue pair.
     Remove(u32),
     /// End the thread.
     Stop,
 }
 
-/// No queue pair has this number.
+/// Not a queue pair number.
 const NOBODY: u32 = u32::MAX;
 
-/// One per worker.
+/// The command queue of one worker.
 pub(crate) struct Inbox {
     commands: Mutex<Vec<Command>>,
-    /// Whether there are any, changed under the lock: a worker that looks all the
-    /// time need not take it. What it misses just now it finds when it looks again,
-    /// before it sleeps: the wake-up comes after the change.
+    /// Whether `commands` has any; changed under the lock, so that a polling worker need not take
+    /// it. A worker that misses a change sees it in its next step, before it sleeps, because the
+    /// wake-up comes after the change.
     has_any: AtomicBool,
-    /// The first queue pair to look at since requests were taken, or [`NOBODY`]:
-    /// only the worker makes it that.
+    /// The first queue pair to serve since the worker last took commands, or [`NOBODY`]. Only the
+    /// worker resets it.
     ready: AtomicU32,
     waker: Waker,
 }
@@ -57,7 +57,7 @@ impl Inbox {
         self.waker.wake();
     }
 
-    /// Asks for a look at a queue pair, of which the list knows already.
+    /// Asks the worker to serve a queue pair that it already knows.
     pub(crate) fn push_ready(&self, number: u32) {
         let first =
             self.ready.compare_exchange(NOBODY, number, Ordering::Release, Ordering::Relaxed);
@@ -67,18 +67,18 @@ impl Inbox {
         }
     }
 
-    /// Ends the worker's sleep, or its next one, without a request.
+    /// Ends the worker's sleep, or its next one, without a command.
     pub(crate) fn wake(&self) {
         self.waker.wake();
     }
 
-    /// Whether there is nothing to take, as far as is known without a lock.
+    /// Whether there are no commands; without the lock, so possibly out of date.
     pub(crate) fn is_empty(&self) -> bool {
         self.ready.load(Ordering::Relaxed) == NOBODY && !self.has_any.load(Ordering::Relaxed)
     }
 
-    /// Moves all requests of the list to `into`, which is empty. Returns the queue
-    /// pair to look at that is not among them, after them.
+    /// Moves the list to `into`, which is empty. Returns the queue pair that skipped the list;
+    /// serve it after the others.
     pub(crate) fn take(&self, into: &mut Vec<Command>) -> Option<u32> {
         let ready = self.ready.load(Ordering::Acquire);
         if ready != NOBODY {

@@ -1,15 +1,20 @@
-//! Watches the control connections: TCP's only work after the exchange is to
-//! tell that the peer lives, and to carry its last words.
+//! The monitor: one thread per context that watches the control connections (TCP) of all queue
+//! pairs.
 //!
-//! A peer that closes in good order says goodbye with its final report, so
-//! that a sender whose last acknowledgement was lost still learns that its
-//! message arrived. A connection that breaks ends all operations at once.
-//! Nothing behind a goodbye is read here: the control connection may be reused
-//! (`reuse.rs`), and what follows is for its next connection.
+//! After the handshake, a control connection has two uses. It shows that the peer's process and
+//! host live, and it carries the goodbye with the peer's final report, so that a sender whose last
+//! acknowledgement was lost still learns that its message arrived. When a control connection
+//! breaks, all operations of its queue pair fail at once.
 //!
-//! Connections say something once in their life, so only those that did are looked
-//! at (`mio`: epoll, kqueue, or what else a system has): a thousand others cost
-//! nothing.
+//! The monitor reads no byte behind a goodbye: on a reused stream (`reuse.rs`) those bytes are the
+//! hello of the next connection.
+//!
+//! The thread sleeps in `mio` (epoll, kqueue), so connections without events cost nothing. With
+//! [`Progress::Manual`](crate::Progress::Manual) there is no thread, and [`Monitor::check`] is
+//! called from the application's calls.
+//!
+//! Lock order: `Control`, then the queue pair's books. `watched` and `closing` are held only to
+//! look up or change an entry.
 
 use crate::clock::Clock;
 use crate::connecting::Tracked;
@@ -30,12 +35,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Connections whose words are taken in at once.
+/// Events handled per call of `poll`.
 const EVENTS: usize = 64;
-/// No connection's.
+/// The token of the waker; no connection has it.
 const WAKE: Token = Token(usize::MAX);
 
-/// One control connection.
+/// One control connection under watch.
 pub(crate) struct Watched {
     token: Token,
     shared: Weak<Shared>,
@@ -43,17 +48,17 @@ pub(crate) struct Watched {
 }
 
 struct Control {
-    /// Gone once it was put back.
+    /// `None` once the stream was put back.
     stream: Option<mio::net::TcpStream>,
-    /// Where it is put back to when both ends have said goodbye; nowhere: it is closed.
+    /// Where the stream goes after both goodbyes; `None` closes it.
     origin: Option<Origin>,
-    /// The peer's.
+    /// The peer's goodbye as far as it was read.
     goodbye: Goodbye,
     has_said_goodbye: bool,
 }
 
 impl Control {
-    /// Reads what is there of the peer's goodbye; how the connection ended, if it has.
+    /// Reads what has arrived of the peer's goodbye. `Some` says how the connection has ended.
     fn read(&mut self) -> Option<Gone> {
         let Some(stream) = &mut self.stream else { return Some(Gone::Broken) };
         match read_goodbye(&mut self.goodbye, stream) {
@@ -63,15 +68,15 @@ impl Control {
         }
     }
 
-    /// Says this end's goodbye, if it has not.
+    /// Sends this end's goodbye, once.
     fn say_goodbye(&mut self, last_words: &[u8]) {
         self.origin.take_if(|origin| !origin.is_open());
         let Some(stream) = &mut self.stream else { return };
         if std::mem::replace(&mut self.has_said_goodbye, true) {
             return;
         }
-        // The socket is idle, so its buffer takes this at once; and a peer that
-        // is gone needs no goodbye.
+        // The socket buffer is empty, so it takes the goodbye at once. An error means that the peer
+        // is gone, and then no goodbye is needed.
         if let Err(error) = stream.write_all(&goodbye::message(last_words)) {
             tracing::debug!(%error, "no goodbye");
             self.origin = None;
@@ -97,16 +102,16 @@ impl Watched {
         Ok(Self { token, shared: Arc::downgrade(shared), control: Mutex::new(control) })
     }
 
-    /// Reads what is there; `false` once the connection has ended.
+    /// Reads what has arrived; `false` once the connection has ended.
     fn check(&self, clock: Clock) -> bool {
         let mut control = lock(&self.control);
         if control.stream.is_none() {
-            // It was put back, and this is no news of it.
+            // Already put back: this event belongs to the next connection.
             return false;
         }
         let Some(gone) = control.read() else { return true };
         match (gone, &control.origin) {
-            // Put back at once: the next hello may be there already.
+            // Answer at once: the peer's next hello may already be behind its goodbye.
             (Gone::Closed, Some(Origin::Listener(_))) => control.say_goodbye(&[]),
             (Gone::Closed, _) => {}
             _ => control.origin = None,
@@ -124,19 +129,19 @@ impl Watched {
         false
     }
 
-    /// Puts the control connection back, or closes it; nobody looks at it here any more. In one piece:
-    /// the application that ends a connection and the thread that sees the peer end it
-    /// may be here at once, and nothing is put back that is still looked at.
+    /// Stops watching, and puts the stream back or closes it. Holds the lock throughout, because
+    /// the application that closes a connection and the monitor that sees the peer close it may
+    /// both be here, and a stream must be deregistered before it is put back.
     fn put_back(&self, registry: &Registry) {
         let mut control = lock(&self.control);
         if let Some(stream) = &mut control.stream {
-            // An error: it is not looked at any more for another reason.
+            // An error means that it was deregistered before.
             let _ = registry.deregister(stream);
         }
         if !control.has_said_goodbye {
             return;
         }
-        // What came from nowhere is closed here.
+        // Without an origin, the stream is closed when `Control` is dropped.
         if let (Some(origin), Some(stream)) = (control.origin.take(), control.stream.take()) {
             let goodbye = std::mem::take(&mut control.goodbye);
             origin.put_back(Pooled { stream: stream.into(), goodbye });
@@ -144,11 +149,11 @@ impl Watched {
     }
 }
 
-/// Reads until the goodbye is whole, and no byte behind it.
+/// Reads up to the end of the goodbye and no byte further.
 ///
 /// # Errors
-/// Of the stream; `UnexpectedEof` if that ends before, `InvalidData` if it is too
-/// long to be one.
+/// `UnexpectedEof` when the stream ends within the goodbye, `InvalidData` when the goodbye is too
+/// long, else the stream's error.
 fn read_goodbye(goodbye: &mut Goodbye, stream: &mut impl Read) -> io::Result<()> {
     let mut bytes = [0; 2 << 10];
     while goodbye.wanted() > 0 {
@@ -166,8 +171,8 @@ fn read_goodbye(goodbye: &mut Goodbye, stream: &mut impl Read) -> io::Result<()>
     Ok(())
 }
 
-/// Who is gone, if reading fails so: TCP gives up a host that does not answer by
-/// one of the first (RFC 1122, 4.2.3.5 and 4.2.3.9).
+/// What an error of reading says of the peer: TCP reports a host that does not answer by one of the
+/// first four kinds (RFC 1122, 4.2.3.5 and 4.2.3.9).
 fn gone_by(error: io::ErrorKind) -> Gone {
     match error {
         io::ErrorKind::TimedOut
@@ -178,8 +183,8 @@ fn gone_by(error: io::ErrorKind) -> Gone {
     }
 }
 
-/// Finds a peer whose host died without a word, within half a minute; a path that
-/// is dark for some seconds is no death, so the first question comes after ten.
+/// TCP keep-alive that finds a dead host within 25 s. The first probe comes after 10 s, so that an
+/// outage of a few seconds on the path does not end a connection.
 fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     #[cfg(unix)]
     {
@@ -199,18 +204,19 @@ fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// All control connections of a context.
+/// The control connections of a context, and its attempts to connect.
 pub(crate) struct Monitor {
     clock: Clock,
     poll: Mutex<Poll>,
     registry: Registry,
     alarm: Alarm,
     watched: Mutex<HashMap<Token, Arc<Watched>>>,
-    /// Those that have said goodbye and wait for the peer's, the longest in front.
+    /// Connections of this end's listeners that have said goodbye and wait for the peer's, with the
+    /// time since when. Oldest first.
     closing: Mutex<VecDeque<(Instant, Arc<Watched>)>>,
-    /// For so long at most.
+    /// How long a connection stays in `closing`.
     closing_timeout: Duration,
-    /// Attempts to connect, on the same thread.
+    /// Attempts to connect, driven by the same thread.
     driver: Driver,
     next: AtomicUsize,
     stopped: AtomicBool,
@@ -222,7 +228,7 @@ impl Monitor {
         let poll = Poll::new()?;
         let registry = poll.registry().try_clone()?;
         let alarm = Alarm::new(&registry)?;
-        // Nothing fails from here on, so they are forgotten when they are closed.
+        // Nothing below fails, so `drop` runs and forgets both descriptors.
         #[cfg(unix)]
         descriptors::note(poll.registry());
         #[cfg(unix)]
@@ -242,31 +248,31 @@ impl Monitor {
         })
     }
 
-    /// Drives an attempt to connect from now on.
+    /// Drives an attempt to connect from now on, on the monitor's thread.
     pub(crate) fn drive(&self, token: Token, attempt: Weak<Tracked>) {
         self.driver.insert(token, attempt);
         self.wake();
     }
 
-    /// Looks no more after an attempt.
+    /// Stops driving an attempt.
     pub(crate) fn forget(&self, token: Token) {
         self.driver.remove(token);
     }
 
-    /// Has an attempt driven, as something has happened that its sockets do not show.
+    /// Drives an attempt soon: its prober has an answer, which its sockets do not show.
     pub(crate) fn drive_soon(&self, token: Token) {
         if self.driver.make_ready(token) {
             self.wake();
         }
     }
 
-    /// A name for a control connection or an attempt to make one.
+    /// A new token for a control connection or an attempt.
     pub(crate) fn token(&self) -> Token {
         Token(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Watches the control connection of a queue pair from now on; it is put back to
-    /// `origin` afterwards.
+    /// Watches the control connection of a queue pair. The stream is put back to `origin` in the
+    /// end.
     pub(crate) fn add(
         &self,
         stream: TcpStream,
@@ -275,7 +281,7 @@ impl Monitor {
     ) -> io::Result<Arc<Watched>> {
         let token = self.token();
         let watched = Arc::new(Watched::new(stream, origin, shared, token)?);
-        // To be found from the first word on.
+        // Before `register`, so that the first event finds its entry.
         lock(&self.watched).insert(token, watched.clone());
         let registered = lock(&watched.control)
             .stream
@@ -290,12 +296,12 @@ impl Monitor {
         }
     }
 
-    /// Ends this end's part in good order, with `last_words`, a control packet's body.
+    /// Says goodbye with `last_words`, a control packet's body, and gives up the connection.
     pub(crate) fn close(&self, watched: &Arc<Watched>, last_words: &[u8]) {
         let is_closing = {
             let mut control = lock(&watched.control);
             control.say_goodbye(last_words);
-            // The accepting end waits for the peer's goodbye before it puts anything back.
+            // The accepting end may put the stream back only after it has read the peer's goodbye.
             matches!(control.origin, Some(Origin::Listener(_)))
         };
         if is_closing {
@@ -305,7 +311,7 @@ impl Monitor {
             drop(closing);
             self.expire_closing();
             if is_first {
-                // Who sleeps does not know when its time is over.
+                // The thread sleeps without a deadline for the first entry.
                 self.wake();
             }
         } else {
@@ -313,8 +319,8 @@ impl Monitor {
         }
     }
 
-    /// Closes what waits for the peer's goodbye too long, or with too many others: a
-    /// peer may never say it.
+    /// Closes connections whose peer has not said goodbye in time, and the oldest when there are
+    /// too many.
     fn expire_closing(&self) {
         let now = Instant::now();
         loop {
@@ -332,14 +338,14 @@ impl Monitor {
         }
     }
 
-    /// When the first of them has waited too long.
+    /// Time until the oldest entry of `closing` expires.
     fn closing_expires_in(&self) -> Option<Duration> {
         let (since, _) = lock(&self.closing).front()?.clone();
-        // Rounded up: a wait that ends too early would be repeated at once.
+        // Rounded up by 1 ms: a sleep that ends too early would repeat at once.
         Some(self.closing_timeout.saturating_sub(since.elapsed()) + Duration::from_millis(1))
     }
 
-    /// Looks no more after it.
+    /// Stops watching a connection.
     fn remove(&self, watched: &Watched) {
         lock(&self.watched).remove(&watched.token);
         watched.put_back(&self.registry);
@@ -354,20 +360,19 @@ impl Monitor {
         self.alarm.wake();
     }
 
-    /// Looks at what connections have said so far, without waiting.
+    /// Handles all pending events without waiting, for contexts without threads.
     pub(crate) fn check(&self) {
         while self.look(Some(Duration::ZERO)) {}
     }
 
-    /// Watches until stopped.
+    /// The monitor's thread: handles events until [`Monitor::stop`].
     pub(crate) fn run(&self) {
         while !self.stopped.load(Ordering::Acquire) {
             self.look(None);
         }
     }
 
-    /// Looks at those that have something to say, once one has or the time is over;
-    /// whether there may be more of them.
+    /// Waits for events for at most `timeout` and handles them. `true` if more may be pending.
     fn look(&self, timeout: Option<Duration>) -> bool {
         let mut events = Events::with_capacity(EVENTS);
         let due = self.driver.due_in(Instant::now());
@@ -408,7 +413,7 @@ impl Drop for Monitor {
     }
 }
 
-/// Wakes the thread that watches.
+/// Wakes the monitor's thread from `poll`.
 #[cfg(unix)]
 struct Alarm(Signal);
 

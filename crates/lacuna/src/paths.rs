@@ -1,15 +1,15 @@
-//! What a context remembers of paths, by the peer's address: in the process, and
-//! in a file if asked (`ContextConfig::path_memory`).
+//! What a context remembers of paths, by the peer's address: in memory, and in a file if
+//! [`path_memory`](crate::ContextConfig::path_memory) names one.
 //!
-//! A queue pair leaves a record when it ends, and what those have found that are there
-//! still is one, too, when another comes. That begins at the rate of the newest and with
-//! what it knew of losses. Queue pairs that are sending to that peer share the rate, and
-//! what each of them finds then is its share and not the path's.
+//! A queue pair saves a record of its path when it ends, and its present record is noted when
+//! another queue pair to the same peer connects. The new one begins at the recorded rate, divided
+//! by the number of queue pairs that are sending to that peer, and with the recorded loss
+//! statistics. A rate that was found while several were sending counts as a share of the path's,
+//! not as the path's.
 //!
-//! The file is read when the context is made and merged with when a record is
-//! written, since other processes use it too; it is replaced as a whole, so that
-//! nobody reads half of it. Losing a record to a race costs the next flow a
-//! round trip.
+//! The file is read when the context is made. Other processes use it too, so every save reads it
+//! again, merges, and replaces it as a whole, which no reader sees half done. A record that is lost
+//! to a race costs the next flow one round trip.
 
 mod file;
 
@@ -21,18 +21,18 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What a queue pair may begin with.
+/// What a new queue pair begins with.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Remembered {
-    /// The rate to begin at.
+    /// Initial rate.
     pub(crate) start: Option<StartRate>,
-    /// How the path loses, and how many seconds ago it did.
+    /// Loss statistics of the path, and their age in seconds.
     pub(crate) losses: Option<(PathLosses, u64)>,
-    /// The round trip by which it is the same path.
+    /// Round-trip time, within the range that the handshake measured.
     pub(crate) rtt_ns: Option<u64>,
 }
 
-/// See the module's text.
+/// The path memory of a context.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     memory: Mutex<PathMemory>,
@@ -40,7 +40,7 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// An empty memory, or the one of a file, which need not exist yet.
+    /// Reads the memory from `file`, which need not exist yet; empty without one.
     pub(crate) fn open(file: Option<PathBuf>) -> Result<Self, ContextError> {
         let mut memory = PathMemory::default();
         if let Some(file) = &file {
@@ -51,8 +51,8 @@ impl Paths {
         Ok(Self { memory: Mutex::new(memory), file })
     }
 
-    /// What to begin with towards a peer, for one of `flows` that send to it now. Its round
-    /// trip takes `rtt_ns` at least and at most; in between, the record knows better.
+    /// What a queue pair to `peer` begins with, as one of `flows` that send there. `rtt_ns` is the
+    /// range of the round trip that the handshake found; the record refines it.
     pub(crate) fn remembered(&self, peer: ScopedIp, rtt_ns: (u64, u64), flows: u64) -> Remembered {
         let Some(record) = self.lock().get(&key(peer)).copied() else {
             return Remembered::default();
@@ -61,7 +61,7 @@ impl Paths {
         let (least_ns, most_ns) = rtt_ns;
         let rtt_ns = record.min_rtt_ns.max(least_ns).min(most_ns);
         let start = record.start_rate(now_s, rtt_ns, flows);
-        // A path that is another by its round trip loses in another way.
+        // If the round trip says that the path is another one, its losses do not apply either.
         let losses = record.losses.filter(|_| start.is_some());
         let age_s = now_s.saturating_sub(record.saved_s);
         Remembered {
@@ -71,12 +71,12 @@ impl Paths {
         }
     }
 
-    /// Takes in what a queue pair has found so far, that may have shared the path.
+    /// Notes the record of a queue pair in use. `is_share`: its rate may be a share of the path's.
     pub(crate) fn note(&self, peer: ScopedIp, record: PathRecord, is_share: bool) {
         note(&mut self.lock(), peer, record, is_share);
     }
 
-    /// Keeps what a queue pair has found in the end, that may have shared the path.
+    /// Saves the record of a queue pair that ends, also to the file.
     pub(crate) fn save(&self, peer: ScopedIp, record: PathRecord, is_share: bool) {
         let mut memory = self.lock();
         note(&mut memory, peer, record, is_share);
@@ -102,12 +102,12 @@ fn note(memory: &mut PathMemory, peer: ScopedIp, record: PathRecord, is_share: b
     }
 }
 
-/// Seconds since 1970.
+/// Unix time in seconds.
 pub(crate) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// With the name of its interface where it has one: the number may be another after a restart.
+/// With the interface's name, because its number may change when the host restarts.
 fn key(peer: ScopedIp) -> String {
     peer.to_string()
 }

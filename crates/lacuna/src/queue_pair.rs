@@ -1,10 +1,9 @@
-//! A queue pair: the SDR core as a library. Post receives, read their live
-//! bitmaps, send in one shot or as a stream. In mode `raw` nothing is repaired:
-//! bring your own reliability. Other modes, the default among them, repair.
+//! A queue pair: the SDR core as a library. Post receives, read their live bitmaps, send in one
+//! shot or as a stream. Mode `raw` repairs nothing, for applications with a reliability scheme of
+//! their own; other modes, the default among them, repair.
 //!
-//! The ends exchange [`QueuePair::info`] blobs by any means, as in the paper
-//! (SDR-RDMA 3.2.2, table 1). [`crate::Connection`] does that over TCP and adds
-//! liveness, deadlines and statistics.
+//! The two ends exchange [`QueuePair::info`] by any means, as in the paper (SDR-RDMA 3.2.2, table
+//! 1). [`crate::Connection`] does that over TCP and adds liveness, deadlines and statistics.
 
 use crate::address::{ScopedIp, canonical, is_link_local};
 use crate::config::ConnectionConfig;
@@ -28,28 +27,25 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The SDR core: receives with live bitmaps, matched with the peer's sends by
-/// their order.
+/// The SDR core: receives with live bitmaps; the peer's n-th send lands in the n-th receive.
 ///
-/// It is made by [`Context::queue_pair`]; the ends exchange their
-/// [`QueuePair::info`] by any means and [`QueuePair::connect`]. Of a connection's
-/// it is [`crate::Connection::queue_pair`]. Whether losses are repaired is a matter
-/// of [`ConnectionConfig::mode`]: the default, [`Mode::Auto`](crate::Mode::Auto),
-/// repairs one-shot sends; [`Mode::Raw`](crate::Mode::Raw) nothing, for a scheme of
-/// one's own. Streams ([`QueuePair::open_stream`]) are repaired in no mode.
+/// [`Context::queue_pair`] makes one; the ends exchange their [`QueuePair::info`] by any means and
+/// call [`QueuePair::connect`]. A connection has one, too ([`crate::Connection::queue_pair`]).
+/// Whether losses are repaired depends on [`ConnectionConfig::mode`]: the default,
+/// [`Mode::Auto`](crate::Mode::Auto), repairs one-shot sends; [`Mode::Raw`](crate::Mode::Raw)
+/// repairs nothing. Streams ([`QueuePair::open_stream`]) are repaired in no mode.
 ///
-/// Clones are the same queue pair; it ends with the last of them and the last
-/// of its handles.
+/// Clones are the same queue pair. It ends with the last of them and the last of its handles.
 #[derive(Clone)]
 pub struct QueuePair {
     pub(crate) owner: Arc<Owner>,
 }
 
-/// Ends the queue pair when nobody uses it any more.
+/// What the clones and handles of one queue pair share; closes the queue pair when dropped.
 pub(crate) struct Owner {
     pub(crate) context: Context,
     pub(crate) shared: Arc<Shared>,
-    /// The host that it was connected to: packets may come from elsewhere later.
+    /// The host that it was connected to. Later packets may come from another one.
     pub(crate) peer: OnceLock<ScopedIp>,
 }
 
@@ -62,7 +58,7 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         if self.context.is_inherited() {
-            // A worker that is not here may have been in the middle of changing it.
+            // A thread of the parent may have been changing it at the fork: leak it.
             std::mem::forget(self.shared.clone());
             return;
         }
@@ -84,7 +80,7 @@ impl Drop for Owner {
     }
 }
 
-/// Random keys and first sequence number of one end.
+/// Random keys and the first packet sequence number of one end.
 pub(crate) struct Keys {
     pub(crate) rkey: u32,
     pub(crate) qkey: u32,
@@ -105,8 +101,8 @@ impl Keys {
 }
 
 impl Context {
-    /// Makes a queue pair that is not connected yet. Its packets have the MTU
-    /// that `config` gives, 4096 if it gives none.
+    /// Makes a queue pair that is not connected yet. Without an MTU in `config`, its packets carry
+    /// 4096 bytes.
     pub fn queue_pair(&self, config: &ConnectionConfig) -> Result<QueuePair, QueuePairError> {
         check_config(config)?;
         self.check_process()?;
@@ -114,14 +110,14 @@ impl Context {
         let keys = Keys::random()?;
         let qkey = keys.qkey;
         let shared = self.roster().open(qkey, |number| {
-            // Its part of the sockets' credit is dealt out once it is counted.
+            // No credit yet: the roster announces it once the queue pair is counted.
             Machine::Sdr(protocol(number, config, geometry, &keys, 0))
         })?;
         Ok(QueuePair { owner: Arc::new(Owner::new(self, shared)) })
     }
 }
 
-/// The protocol's part of a queue pair.
+/// Makes the protocol's state machine of a queue pair.
 pub(crate) fn protocol(
     number: u32,
     config: &ConnectionConfig,
@@ -146,7 +142,7 @@ pub(crate) fn protocol(
     qp
 }
 
-/// Connects the protocol's part to its peer; gives the right to place packets.
+/// Connects the state machine to its peer; returns the writers for its channels.
 pub(crate) fn join(
     context: &Context,
     qp: &mut lacuna_proto::qp::QueuePair,
@@ -173,8 +169,8 @@ pub(crate) fn join(
     qp.take_writers()
 }
 
-/// Refuses what cannot work at this end: settings that make no sense, a mode for
-/// whose codec an engine is forced that there is not.
+/// Refuses a configuration that cannot work here: bad settings, or an erasure code whose engine the
+/// environment forces and this processor lacks.
 pub(crate) fn check_config(config: &ConnectionConfig) -> Result<(), QueuePairError> {
     config.check()?;
     if config.mode.code().is_some() {
@@ -183,8 +179,8 @@ pub(crate) fn check_config(config: &ConnectionConfig) -> Result<(), QueuePairErr
     Ok(())
 }
 
-/// A peer's channels as this end has to name them: of a link-local address the peer has not told the
-/// zone, so that it is the one of this end's own, `local`.
+/// Completes the peer's channel addresses: a link-local one comes without a zone, since zones are
+/// local, and gets that of this end's own address, `local`.
 fn on_this_link(
     channels: Vec<SocketAddr>,
     local: SocketAddr,
@@ -205,12 +201,12 @@ fn on_this_link(
 }
 
 impl QueuePair {
-    /// No blob of [`QueuePair::info`] is longer.
+    /// Longest result of [`QueuePair::info`].
     pub const INFO_BYTES_MAX: usize = QpInfo::BYTES_MAX;
 
-    /// The blob to hand to the peer. `advertise` is this host's address as the
-    /// peer sees it; needed when the context is bound to no particular one. The zone of a
-    /// link-local address is not in it: that is each host's own.
+    /// The bytes to hand to the peer. `advertise` is this host's address as the peer sees it; used
+    /// when the context is bound to a wildcard address. The zone of a link-local address is not
+    /// included: zones are local to a host.
     pub fn info(&self, advertise: IpAddr) -> Vec<u8> {
         let at = |address: &SocketAddr| {
             let bound = address.ip();
@@ -221,13 +217,12 @@ impl QueuePair {
         self.owner.shared.with_qp(|qp| info_of(qp.config(), channels)).emit()
     }
 
-    /// Connects to the peer whose blob this is. Both ends call it, once. A peer at a
-    /// link-local address is on the link of the address that the context is bound to.
+    /// Connects to the peer that made `peer_info`. Both ends call it, once. A peer at a link-local
+    /// address must be on the link that the context is bound to.
     ///
-    /// # Errors
-    /// When the blob does not parse, the ends were made with different
-    /// parameters, the peer's address is link-local and the context's is not, or it is
-    /// connected already; nothing changes then.
+    /// When `peer_info` does not parse, the two ends were made with different parameters, the
+    /// peer's address is link-local and the context's is not, or the queue pair is connected
+    /// already. Nothing changes then.
     pub fn connect(&self, peer_info: &[u8]) -> Result<(), QueuePairError> {
         let info = QpInfo::parse(peer_info)?;
         let geometry = self.geometry();
@@ -258,28 +253,28 @@ impl QueuePair {
         Ok(())
     }
 
-    /// The context it belongs to.
+    /// Its context.
     pub fn context(&self) -> &Context {
         &self.owner.context
     }
 
-    /// The numbers that both ends agree on.
+    /// The parameters that both ends agreed on.
     pub fn geometry(&self) -> Geometry {
         self.owner.shared.with_qp(|qp| qp.config().geometry)
     }
 
-    /// Counters of now.
+    /// A snapshot of the counters.
     pub fn stats(&self) -> QpStats {
         self.owner.shared.stats()
     }
 
-    /// Why it cannot go on, if so.
+    /// Why the queue pair has failed, if so.
     pub fn failure(&self) -> Option<Failure> {
         self.owner.shared.failure()
     }
 
-    /// Posts a receive over all of `buffer` and opens the peer's window for
-    /// it. The n-th send of the peer lands in the n-th receive.
+    /// Posts a receive over all of `buffer` and announces it to the peer, whose n-th send lands in
+    /// the n-th receive.
     pub fn post_recv(&self, buffer: Vec<u8>) -> Result<RecvHandle, PostReceiveError> {
         self.post_placement(Placement::from_vec(buffer))
     }
@@ -294,9 +289,8 @@ impl QueuePair {
         Ok(RecvHandle::new(self.owner.clone(), posted))
     }
 
-    /// One-shot send of any length, with an immediate if wanted. It waits in
-    /// order until its receive is posted, without a deadline. What is said of
-    /// the memory at [`crate::Connection::start_send`] holds here too.
+    /// Queues a one-shot send of any length. Sends wait in order until their receives are posted,
+    /// here without a deadline. [`crate::Connection::start_send`] says what holds for the memory.
     pub fn send(
         &self,
         data: impl Into<SendBuffer>,
@@ -319,9 +313,9 @@ impl QueuePair {
         Ok(SendHandle::new(self.owner.clone(), id))
     }
 
-    /// Whether the peer's receive for the next send is posted, as far as is known
-    /// here: [`QueuePair::try_send`] would start now. If not, the peer is asked
-    /// until it is. Cheap enough to be polled.
+    /// Whether the peer has posted the receive for the next send, as far as this end knows: then
+    /// [`QueuePair::try_send`] starts at once. If not, this end asks the peer until it has. Cheap
+    /// enough to be polled.
     pub fn is_clear_to_send(&self) -> bool {
         let (is_clear, is_asking) = self.owner.shared.with_qp(|qp| {
             let was_asking = qp.asks_for_receives();
@@ -341,15 +335,15 @@ impl QueuePair {
     ) -> Result<SendHandle, PostSendError> {
         let request = SendRequest { data: data.into(), immediate, deadline_ns: None };
         let posted = self.owner.shared.with_qp(|qp| qp.post_send(request));
-        // To send, or to ask the peer whether a receive is posted meanwhile.
+        // To send, or to ask the peer for the receive.
         self.owner.shared.kick();
         Ok(SendHandle::new(self.owner.clone(), posted?))
     }
 
-    /// Opens a streaming send in the peer's next receive.
+    /// Opens a streaming send into the peer's next receive.
     pub fn open_stream(&self, immediate: Option<u32>) -> Result<Stream, PostSendError> {
         let opened = self.owner.shared.with_qp(|qp| qp.open_stream(immediate));
-        // If it is not posted, the peer is asked.
+        // If that is not posted, the workers ask the peer for it.
         self.owner.shared.kick();
         Ok(Stream::new(self.owner.clone(), opened?))
     }

@@ -1,11 +1,11 @@
-//! A TCP connection to the first of some addresses that answers.
+//! Happy Eyeballs (RFC 8305, section 5): opens a TCP connection to the first of several addresses
+//! that answers.
 //!
-//! Happy Eyeballs (RFC 8305, section 5): an address that is silent for a while does not
-//! hold up the next. And one that is silent is asked again from another port. TCP itself
-//! sends a lost SYN again after a second (RFC 6298, 2.1), then after more, the same to a
-//! lost answer: over a path that loses packets one connection in fifty would begin twenty
-//! round trips late, and one of a crowd nearly always does. What comes of the first that is
-//! made, and the others are forgotten before they say a word.
+//! An address that does not answer delays the next one by 250 ms only. A silent address is also
+//! tried again, from another port, because TCP repeats a lost SYN or SYN-ACK only after 1 s (RFC
+//! 6298, 2.1), then after longer: on a lossy path, one connection in fifty would begin twenty round
+//! trips late, and nearly always one of a crowd. The first connection that is made wins; the others
+//! are reset before they send a byte.
 
 use crate::driver::Watch;
 use mio::net::TcpStream as Socket;
@@ -15,18 +15,17 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// How long an attempt may be silent before the next begins (RFC 8305, section 8), with the
-/// first attempt at each address. It doubles each time that all addresses have had their
-/// turn: a listener with too much to do must not get ever more of it.
+/// Delay before the next attempt, while each address has its first one (RFC 8305, section 8). It
+/// doubles with each further round over all addresses, to spare a busy listener.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Attempts at one address: at 0, 250, 750 and 1750 ms if it is the only one. Behind these
-/// TCP repeats each of them.
+/// Attempts per address: at 0, 250, 750 and 1750 ms if there is one address. TCP itself repeats the
+/// SYN of each.
 const ATTEMPTS_MAX: u32 = 4;
 
-/// What to try next, and when.
+/// The schedule of attempts.
 #[derive(Debug)]
 struct Attempts {
-    /// With how often each was tried.
+    /// Addresses in order, with the number of attempts so far.
     queue: VecDeque<(SocketAddr, u32)>,
     due: Instant,
 }
@@ -36,12 +35,12 @@ impl Attempts {
         Self { queue: addresses.iter().map(|address| (*address, 0)).collect(), due: now }
     }
 
-    /// When the next attempt begins, if there is to be one.
+    /// When the next attempt begins; `None` if there is none left.
     fn due(&self) -> Option<Instant> {
         self.queue.front().map(|_| self.due)
     }
 
-    /// The address whose turn it is.
+    /// The next address, if its time has come.
     fn take(&mut self, now: Instant) -> Option<SocketAddr> {
         if self.due > now {
             return None;
@@ -55,7 +54,7 @@ impl Attempts {
         Some(address)
     }
 
-    /// The address has answered with an error; one that was not tried yet waits no longer.
+    /// An address answered with an error: an address without an attempt is tried at once.
     fn give_up(&mut self, now: Instant, failed: SocketAddr) {
         self.queue.retain(|(address, _)| *address != failed);
         if self.queue.front().is_some_and(|(_, tried)| *tried == 0) {
@@ -64,22 +63,22 @@ impl Attempts {
     }
 }
 
-/// A search for the first address that answers, under way. Dropping it ends it.
+/// A TCP connection in the making. Dropping it ends all attempts.
 #[derive(Debug)]
 pub(crate) struct Reach {
     attempts: Attempts,
-    /// Those that have no outcome yet.
+    /// Attempts without an outcome.
     sockets: Vec<(SocketAddr, Socket)>,
-    /// Where they are waited for, if nobody else watches them.
+    /// For blocking callers ([`Reach::wait`]); `None` if the sockets are watched elsewhere.
     poll: Option<Poll>,
     deadline: Instant,
-    /// What the last address said that answered with an error.
+    /// The error of the last address that answered with one.
     last: io::Error,
 }
 
 impl Reach {
-    /// Looks for one of `addresses`, in their order, until `deadline`. Who is not to [`Reach::wait`], as
-    /// it is driven with a watch, says that it is watched.
+    /// Tries `addresses` in order until `deadline`. `is_watched`: the caller passes a watch to
+    /// `drive` and does not call [`Reach::wait`].
     pub(crate) fn new(
         addresses: &[SocketAddr],
         now: Instant,
@@ -95,11 +94,11 @@ impl Reach {
         })
     }
 
-    /// Begins what is to begin, and looks at what has begun, without waiting. The stream does not
-    /// block.
+    /// Starts attempts that are due and checks those in flight, without waiting. The stream is
+    /// non-blocking.
     ///
     /// # Errors
-    /// That of the last one that answered with one, when all have; `TimedOut` at the deadline.
+    /// When all addresses answered with errors, the last of these; `TimedOut` at the deadline.
     pub(crate) fn drive(
         &mut self,
         now: Instant,
@@ -143,7 +142,7 @@ impl Reach {
         None
     }
 
-    /// The first attempt that is made, if one is.
+    /// The first attempt that has connected, if any.
     fn look(&mut self, now: Instant) -> Option<Socket> {
         let mut index = 0;
         while let Some((address, socket)) = self.sockets.get(index) {
@@ -166,13 +165,13 @@ impl Reach {
         self.last = error;
     }
 
-    /// Where sockets are watched: by others, or here.
+    /// Where sockets are registered: with the caller's watch or the own poll.
     fn watch<'w>(&'w self, watch: Option<&'w Watch<'w>>) -> Option<Watch<'w>> {
         let own = self.poll.as_ref().map(|poll| Watch::new(poll.registry(), Token(0)));
         own.or(watch.copied())
     }
 
-    /// Makes a stream of an attempt that is made.
+    /// Turns the winning attempt into a stream.
     fn finish(&self, mut socket: Socket, watch: Option<&Watch<'_>>) -> io::Result<TcpStream> {
         if let Some(watch) = self.watch(watch) {
             watch.remove(&mut socket)?;
@@ -181,12 +180,12 @@ impl Reach {
         Ok(TcpStream::from(socket))
     }
 
-    /// When it is to be driven again at the latest.
+    /// Latest time for the next call of `drive`.
     pub(crate) fn due(&self) -> Instant {
         self.attempts.due().map_or(self.deadline, |due| due.min(self.deadline))
     }
 
-    /// Waits until it is to be driven again, at most `limit`.
+    /// Waits until `drive` can make progress, at most `limit`.
     pub(crate) fn wait(&mut self, now: Instant, limit: Duration) -> io::Result<()> {
         let limit = limit.min(self.due().saturating_duration_since(now));
         let Some(poll) = &mut self.poll else { return Ok(()) };
@@ -198,18 +197,18 @@ impl Reach {
     }
 }
 
-/// What became of an attempt; `None` while nothing has.
+/// The outcome of an attempt; `None` while it is in flight.
 fn outcome(attempt: &Socket) -> Option<io::Result<()>> {
     match attempt.take_error() {
         Ok(Some(error)) | Err(error) => return Some(Err(error)),
         Ok(None) => {}
     }
-    // A wake-up without a reason is possible; who is not connected has no peer.
+    // A wake-up may be spurious: only a connected socket has a peer.
     attempt.peer_addr().is_ok().then_some(Ok(()))
 }
 
-/// Whether an attempt ends with a reset. All do that nobody needs, whatever becomes of them: one
-/// may have been made in the meantime, and the listener is to hear nothing of it.
+/// Sets whether closing resets the connection. Losing attempts end by reset, since one may have
+/// connected meanwhile, and the listener must not see it.
 fn end_by_reset(attempt: &Socket, does: bool) -> io::Result<()> {
     #[cfg(unix)]
     rustix::net::sockopt::set_socket_linger(attempt, does.then_some(Duration::ZERO))?;

@@ -1,12 +1,12 @@
-//! Waits until one of some sockets can be read or written: for calls that block, of one thread each.
+//! Waits until one of a few sockets is readable or writable (`poll(2)`), for calls that block one
+//! thread.
 //!
-//! Many sockets that one thread looks after for a long time are the monitor's, which has a queue of
-//! events for them (`monitor.rs`).
+//! The monitor has an event queue for the many sockets that it watches for long (`monitor.rs`).
 
 use std::io;
 use std::time::Duration;
 
-/// What is waited for.
+/// The event to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
     /// Something to read, or a connection to accept.
@@ -15,17 +15,18 @@ pub(crate) enum For {
     Writing,
 }
 
-/// A socket to wait for.
+/// A descriptor to poll.
 #[cfg(unix)]
 pub(crate) type Source<'s> = std::os::fd::BorrowedFd<'s>;
 
-/// The socket of something that has one.
+/// The descriptor of a socket.
 #[cfg(unix)]
 pub(crate) fn source(socket: &impl std::os::fd::AsFd) -> Source<'_> {
     socket.as_fd()
 }
 
-/// Waits for any of `sources`, at most `timeout`; which of them are ready. Broken ones are.
+/// Polls `sources` for at most `timeout`. Returns for each whether it is ready; one with an error
+/// counts as ready.
 #[cfg(unix)]
 pub(crate) fn wait<'s>(
     sources: impl IntoIterator<Item = (Source<'s>, For)>,
@@ -40,7 +41,7 @@ pub(crate) fn wait<'s>(
         .into_iter()
         .map(|(source, what)| PollFd::from_borrowed_fd(source, flags(what)))
         .collect();
-    // A wait of years is none.
+    // A timeout that `timespec` cannot hold waits without limit.
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     match poll(&mut polled, timeout.as_ref()) {
         Ok(_) => Ok(polled.iter().map(|polled| !polled.revents().is_empty()).collect()),
@@ -49,7 +50,7 @@ pub(crate) fn wait<'s>(
     }
 }
 
-/// Without `poll`, sockets are looked at now and then.
+/// Without `poll`, callers try their sockets every 5 ms.
 #[cfg(not(unix))]
 pub(crate) struct Source<'s>(std::marker::PhantomData<&'s ()>);
 

@@ -1,24 +1,24 @@
-//! Control connections that are used again: TCP's handshake and a lost SYN cost nothing the
-//! next time.
+//! Reuse of control connections, which saves the TCP handshake and the wait for a lost SYN.
 //!
-//! A connection that ended in good order leaves its control connection in good order too:
-//! both ends have said goodbye, each exactly once, and nothing else is on the way. So
-//! the connecting end puts it into a pool for a while ([`Pool`]) and opens its next connection to the
-//! same listener there, at one round trip instead of two; the accepting end puts it back
-//! to the listener ([`ListenerPool`]), which waits for a hello as on a new one. Both ends say
-//! in the handshake that they do so; the control connection of a peer that does not is closed.
+//! A connection that is closed in good order leaves its control connection (TCP) clean: each end
+//! has said goodbye exactly once, and nothing else is in flight. The connecting end keeps the
+//! stream in a pool ([`Pool`]) and opens its next connection to the same listener over it, in one
+//! round trip instead of two. The accepting end gives the stream back to its listener
+//! ([`ListenerPool`]), which waits there for the next hello. Both ends announce in the handshake
+//! that they reuse; the control connection of a peer that does not is closed.
 //!
 //! ```text
 //! connecting end                                 accepting end
 //!   goodbye; the stream goes to Pool     ─────▶
-//!   hello of the next connection         ─────▶  monitor: goodbye heard
+//!   hello of the next connection         ─────▶  monitor: goodbye read
 //!                                        ◀─────  goodbye, if not said yet; stream to ListenerPool
 //!                                        ◀─────  listener: welcome
 //! ```
 //!
-//! A pooled connection may be dead without a word (address translation forgets, hosts
-//! restart). That shows by an error, or as nobody acknowledges the hello, and a new one is
-//! made then. Only a middle box that acknowledges for a peer that is gone is not found out.
+//! A pooled stream may be dead without notice, because a NAT dropped its mapping or the peer's host
+//! restarted. Then a read or write fails, or the peer's TCP does not acknowledge the hello, and the
+//! connecting end opens a new stream. Only a middlebox that acknowledges on behalf of a dead peer
+//! goes unnoticed.
 
 use crate::readiness::Source;
 #[cfg(unix)]
@@ -30,28 +30,28 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// How long the connecting end keeps one: less than home routers' address
-/// translation and the accepting end remember it, so that it is hardly ever about to be
-/// closed. Older ones go with the next connection that comes or ends, or with the context.
+/// How long the connecting end keeps an idle stream. Home routers' NAT and the accepting end
+/// ([`LISTENER_IDLE_TIMEOUT`]) keep it longer, so the peer hardly ever closes it first. Expired
+/// streams are dropped at the next `put_back` or `checkout`, or with the context.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Connections in the connecting end's pool; a file descriptor each, and at the peer too.
+/// Streams in the connecting end's pool. Each holds a file descriptor at both ends.
 const POOL_MAX: usize = 64;
-/// How long the accepting end waits for the next hello.
+/// How long a listener keeps an idle stream and waits for the next hello on it.
 pub(crate) const LISTENER_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Connections in the accepting end's pool: few of the file descriptors that a process
-/// has, which those who come need.
+/// Idle streams of a listener. Small, because they use the file descriptors that new peers need.
 pub(crate) const LISTENER_POOL_MAX: usize = 128;
 
-/// A control connection that its last user has left in good order.
+/// An idle control connection: both users have closed in good order.
 #[derive(Debug)]
 pub(crate) struct Pooled {
-    /// It does not block.
+    /// Non-blocking.
     pub(crate) stream: TcpStream,
-    /// The peer's, as far as it was read: the rest of it comes next.
+    /// The peer's goodbye as far as it was read; the rest of it comes first on the stream.
     pub(crate) goodbye: Goodbye,
 }
 
-/// The connecting end's, the oldest in front.
+/// The pool of the connecting end: the time since when a stream is idle, and its peer. Oldest
+/// first.
 #[derive(Debug, Default)]
 pub(crate) struct Pool(Mutex<VecDeque<(Instant, SocketAddr, Pooled)>>);
 
@@ -66,13 +66,13 @@ impl Pool {
         pool.push_back((now, peer, pooled));
     }
 
-    /// One to `peer` that does not look dead.
+    /// An idle stream to `peer` that the peer has not closed.
     pub(crate) fn checkout(&self, peer: SocketAddr) -> Option<Pooled> {
         let now = Instant::now();
         let mut pool = lock(&self.0);
         pool.retain(|(since, ..)| now.duration_since(*since) < IDLE_TIMEOUT);
         loop {
-            // The youngest: the least likely to have been forgotten on the way.
+            // The youngest one: its NAT mapping is the least likely to have expired.
             let at = pool.iter().rposition(|(_, of, _)| *of == peer)?;
             let (.., pooled) = pool.remove(at)?;
             if !has_ended(&pooled.stream) {
@@ -81,18 +81,19 @@ impl Pool {
         }
     }
 
-    /// Closes all to `peer`, as one of them was dead.
+    /// Closes all idle streams to `peer`; called when one of them turned out to be dead.
     pub(crate) fn evict(&self, peer: SocketAddr) {
         lock(&self.0).retain(|(_, of, _)| *of != peer);
     }
 }
 
-/// The accepting end's that its listener has not taken yet, the oldest in front.
+/// Streams that were given back to a listener and that it has not fetched yet. Oldest first. The
+/// monitor's thread puts them in, the thread that accepts takes them out.
 #[derive(Debug)]
 pub(crate) struct ListenerPool {
     streams_max: usize,
     streams: Mutex<VecDeque<(Instant, TcpStream)>>,
-    /// Set while there are any: the listener waits for it.
+    /// Set while `streams` is not empty, so that the listener can poll for it.
     #[cfg(unix)]
     signal: Signal,
 }
@@ -118,15 +119,15 @@ impl ListenerPool {
         self.signal.set();
     }
 
-    /// All that were put back since it was last asked; none of them blocks.
+    /// All streams that were put back since the last call. They are non-blocking.
     pub(crate) fn take(&self) -> VecDeque<(Instant, TcpStream)> {
         #[cfg(unix)]
         self.signal.clear();
         std::mem::take(&mut lock(&self.streams))
     }
 
-    /// What is ready to be read while there are any; nothing where connections are looked at now and
-    /// then anyway.
+    /// A descriptor that is readable while the pool is not empty. `None` where the listener polls
+    /// by time (systems other than Unix).
     pub(crate) fn source(&self) -> Option<Source<'_>> {
         #[cfg(unix)]
         return Some(self.signal.as_fd());
@@ -135,17 +136,17 @@ impl ListenerPool {
     }
 }
 
-/// Where a control connection is put back to when both ends have said goodbye.
+/// Where a control connection goes when both ends have said goodbye.
 #[derive(Debug, Clone)]
 pub(crate) enum Origin {
-    /// The pool of who connected, for this peer.
+    /// The pool of the connecting end, under this peer.
     Pool(Arc<Pool>, SocketAddr),
     /// The listener that accepted it.
     Listener(Weak<ListenerPool>),
 }
 
 impl Origin {
-    /// Whether anything can be put back: a listener may be gone.
+    /// Whether a stream can still be put back: the listener may have been dropped.
     pub(crate) fn is_open(&self) -> bool {
         match self {
             Self::Pool(..) => true,
@@ -156,7 +157,7 @@ impl Origin {
     pub(crate) fn put_back(&self, pooled: Pooled) {
         match self {
             Self::Pool(pool, peer) => pool.put_back(*peer, pooled),
-            // A listener that is gone waits for nobody.
+            // The listener was dropped: close the stream.
             Self::Listener(pool) => {
                 if let Some(pool) = pool.upgrade() {
                     pool.put_back(pooled.stream);
@@ -166,7 +167,7 @@ impl Origin {
     }
 }
 
-/// Whether the peer has closed it, without waiting. The stream does not block.
+/// Whether the peer has closed the stream. Does not wait; `stream` is non-blocking.
 pub(crate) fn has_ended(stream: &TcpStream) -> bool {
     match stream.peek(&mut [0]) {
         Ok(count) => count == 0,

@@ -1,7 +1,9 @@
-//! All queue pairs of a context: the numbers that packets reach them by, the peers that they send to,
-//! and their parts of the sockets' buffers.
+//! All queue pairs of a context, by number and by peer, and how the socket's receive buffer is
+//! divided among them as credit.
 //!
-//! Every change is told to the workers, in the order in which it was made here.
+//! The workers learn of every change through their inboxes, in the order in which it was made here.
+//!
+//! Lock order: `dealing`, `by_number`, a queue pair's books. `by_peer` is held alone.
 
 use crate::address::ScopedIp;
 use crate::clock::Clock;
@@ -18,46 +20,46 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Queue pairs to a peer that are looked at, of perhaps thousands, for what they
-/// have found of the path: connecting must not cost more the more there are.
+/// Queue pairs to one peer that [`Roster::towards`] inspects, so that connecting does not get
+/// slower with thousands of them.
 const LOOKED_AT_MAX: usize = 16;
 
-/// See the module's text.
+/// All queue pairs of a context.
 pub(crate) struct Roster {
     clock: Clock,
     channels: u8,
-    /// What one socket holds.
+    /// Receive buffer of one socket.
     socket_bytes: usize,
-    /// One per worker; channels are theirs in turn.
+    /// One per worker; channel `c` belongs to worker `c` modulo their number.
     inboxes: Arc<[Arc<Inbox>]>,
     by_number: Mutex<BTreeMap<u32, Arc<Shared>>>,
-    /// The connected ones by the peer that they were connected to.
+    /// Connected queue pairs, by the host that they were connected to.
     by_peer: Mutex<BTreeMap<ScopedIp, Noted>>,
     next_number: AtomicU32,
-    /// Shares that the sockets' credit was last dealt out in. Held while it is
-    /// dealt out, so that the latest count is the last told.
+    /// Number of parts that the credit was last divided into. Locked while the parts are announced,
+    /// so that the latest division is announced last.
     dealing: Mutex<u32>,
-    /// A worker has panicked: nothing makes progress reliably any more.
+    /// A worker has panicked: queue pairs make no reliable progress any more.
     is_ruined: AtomicBool,
 }
 
-/// The queue pairs of one peer, as long as there are any.
+/// The queue pairs to one peer.
 #[derive(Default)]
 struct Noted {
     by_number: BTreeMap<u32, Arc<Shared>>,
-    /// Some were seen to send while another began or ended: what each finds of the path is
-    /// its share.
+    /// Several were sending when one of them began or ended, so the rate that each finds is a share
+    /// of the path's.
     is_shared: bool,
 }
 
-/// What queue pairs know of the way to their peer.
+/// What the queue pairs to a peer know of the path.
 #[derive(Debug, Default)]
 pub(crate) struct Towards {
-    /// How many of them are sending.
+    /// How many are sending.
     pub(crate) sending: u64,
-    /// What the fastest has found.
+    /// The record with the highest rate.
     pub(crate) found: Option<PathRecord>,
-    /// Whether that may be a share.
+    /// Whether that rate may be a share of the path's.
     pub(crate) is_shared: bool,
 }
 
@@ -81,8 +83,7 @@ impl Roster {
         }
     }
 
-    /// Makes room for a queue pair: a number that packets can reach, and who
-    /// reacts to them.
+    /// Opens a queue pair: assigns a number, and has the workers hand its packets to `machine`.
     pub(crate) fn open(
         &self,
         qkey: u32,
@@ -110,8 +111,7 @@ impl Roster {
         };
         let shared = Arc::new(Shared::new(number, qkey, state, self.inboxes.clone()));
         by_number.insert(number, shared.clone());
-        // Under the lock, so that workers hear of a number's end and of its next
-        // use in this order.
+        // Under the lock, so that the workers learn of the end of a number before its next use.
         for inbox in self.inboxes.iter() {
             inbox.push(Command::Add(shared.clone()));
         }
@@ -120,7 +120,7 @@ impl Roster {
         Ok(shared)
     }
 
-    /// Gives the workers the lanes of queue pair `number`, each those of its channels.
+    /// Gives each worker the lanes of its own channels of queue pair `number`.
     pub(crate) fn hand_out(&self, number: u32, lanes: impl IntoIterator<Item = Lane>) {
         let mut parts: Vec<Vec<_>> = self.inboxes.iter().map(|_| Vec::new()).collect();
         for lane in lanes {
@@ -139,13 +139,12 @@ impl Roster {
             inbox.push(Command::Remove(number));
         }
         drop(by_number);
-        // Buffers of the application may go with it: without a lock.
+        // Outside the lock: dropping may free buffers of the application, and run its code.
         drop(gone);
         self.share_credit(None);
     }
 
-    /// Ends all operations: without its worker a queue pair would not even
-    /// notice its deadlines.
+    /// Fails all operations: without its worker a queue pair would miss even its deadlines.
     pub(crate) fn fail_all(&self) {
         self.is_ruined.store(true, Ordering::Release);
         let all: Vec<_> = lock(&self.by_number).values().cloned().collect();
@@ -159,14 +158,13 @@ impl Roster {
 
     // ---- peers ----
 
-    /// A queue pair sends to this peer from now on.
+    /// Registers a connected queue pair under its peer.
     pub(crate) fn note_peer(&self, peer: ScopedIp, shared: &Arc<Shared>) {
         let mut by_peer = lock(&self.by_peer);
         by_peer.entry(peer).or_default().by_number.insert(shared.number(), shared.clone());
     }
 
-    /// The queue pair that was noted under this peer is no more. Whether what it has found
-    /// may be a share.
+    /// Removes it. `true` if the rate that it found may be a share of the path's.
     pub(crate) fn forget_peer(&self, peer: ScopedIp, number: u32) -> bool {
         let mut by_peer = lock(&self.by_peer);
         let Some(noted) = by_peer.get_mut(&peer) else { return false };
@@ -176,12 +174,12 @@ impl Roster {
             by_peer.remove(&peer);
         }
         drop(by_peer);
-        // Buffers of the application may go with it: without a lock.
+        // Outside the lock: dropping may free buffers of the application, and run its code.
         drop(gone);
         was_shared || self.towards(peer).is_shared
     }
 
-    /// What those that are connected to `peer` do there, besides the one that asks.
+    /// What the queue pairs connected to `peer` know of the path.
     pub(crate) fn towards(&self, peer: ScopedIp) -> Towards {
         let (looked_at, count, was_shared) = {
             let by_peer = lock(&self.by_peer);
@@ -203,20 +201,19 @@ impl Roster {
         {
             noted.is_shared = true;
         }
-        // As many of the others as of those that were looked at.
+        // Extrapolated from those inspected to all.
         let sending = (sending * count).div_ceil(looked_at_count.max(1));
         Towards { sending, found, is_shared }
     }
 
     // ---- parts of the sockets ----
 
-    /// The part of a socket that one more queue pair gets, for now.
+    /// The credit that one more queue pair gets now.
     pub(crate) fn credit_now(&self) -> u32 {
         credit::part(self.socket_bytes, credit::shares(lock(&self.by_number).len()))
     }
 
-    /// Tells a queue pair, and all others if the parts have changed, what its
-    /// part of the sockets is now.
+    /// Announces the credit to `newcomer`, and to all queue pairs if the division has changed.
     pub(crate) fn share_credit(&self, newcomer: Option<&Shared>) {
         let mut dealt = lock(&self.dealing);
         let by_number = lock(&self.by_number);

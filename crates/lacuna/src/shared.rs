@@ -1,5 +1,9 @@
-//! What the application's handles and the workers share of one queue pair: the engine's
-//! [`Books`], and the way to wake whoever must act on it.
+//! The state of one queue pair that application handles and workers share: the engine's [`Books`],
+//! and wake-ups in both directions.
+//!
+//! Waking the application: a condition variable, signalled after the books' lock was released.
+//! Waking a worker: its inbox, with one bit per worker in `ready`, so that a queue pair is queued
+//! at most once.
 
 use crate::error::ContextError;
 use crate::inbox::Inbox;
@@ -12,21 +16,21 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// See the module's text.
+/// The shared state of one queue pair.
 pub(crate) struct Shared {
     books: Arc<Books>,
     process: Process,
-    /// The connected queue pair's slots, for those who close receives.
+    /// Copy of the receive table, so that closing a receive takes no lock.
     table: OnceLock<Arc<RecvTable>>,
-    /// The same of why it failed, for those who look often.
+    /// Copy of the failure cell, so that polling it takes no lock.
     failure: OnceLock<Arc<OnceLock<Failure>>>,
     changed: Condvar,
-    /// Applications that wait on `changed`; only moved under the lock.
+    /// Threads that wait on `changed`; changed only under the books' lock.
     waiting: AtomicUsize,
-    /// Who is told of news while the way to the peer is looked for, if nobody waits.
+    /// Callback for answers to the prober while connecting; for attempts that no thread waits for.
     on_probed: OnceLock<Box<dyn Fn() + Send + Sync>>,
     inboxes: Arc<[Arc<Inbox>]>,
-    /// Workers that were asked to look at it and have not yet, a mask.
+    /// Workers whose inbox holds this queue pair: a bit mask.
     ready: AtomicU32,
 }
 
@@ -45,17 +49,17 @@ impl Shared {
         }
     }
 
-    /// What the engines know it by.
+    /// The part that the engines know.
     pub(crate) fn books(&self) -> &Arc<Books> {
         &self.books
     }
 
-    /// The number that packets reach it by.
+    /// The queue pair number in packets.
     pub(crate) fn number(&self) -> u32 {
         self.books.number()
     }
 
-    /// Counters of now.
+    /// A snapshot of the counters.
     pub(crate) fn stats(&self) -> QpStats {
         let mut stats = self.with_qp(|qp| qp.stats());
         stats.send.encode_ns = self.books.encode_ns();
@@ -63,7 +67,7 @@ impl Shared {
     }
 
     /// # Panics
-    /// In a process that has inherited it: a thread that is not there may hold it.
+    /// In a forked child: a thread of the parent may have held the lock at the fork.
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         if !self.process.is_current() {
@@ -83,9 +87,8 @@ impl Shared {
         }
     }
 
-    /// The same for what `f` does to receives. Workers look at the queue pair only if
-    /// that has changed when the peer is to hear of something: mostly a report of what
-    /// came is due anyway, and has its timer.
+    /// Runs `f`, which posts or closes receives. Wakes the workers only if the time of the next
+    /// report has changed: mostly a report is due anyway.
     pub(crate) fn with_receives<R>(&self, f: impl FnOnce(&mut QueuePair) -> R) -> R {
         let (result, is_changed) = self.with_qp(|qp| {
             let before_ns = qp.report_due_ns();
@@ -99,23 +102,23 @@ impl Shared {
         result
     }
 
-    /// The slots; as [`Shared::with_qp`].
+    /// The receive table; panics as [`Shared::with_qp`].
     pub(crate) fn table(&self) -> &RecvTable {
         self.table.get_or_init(|| self.with_qp(|qp| qp.table().clone()))
     }
 
-    /// Why it cannot go on, if so; as [`Shared::with_qp`].
+    /// Why the queue pair has failed, if so; panics as [`Shared::with_qp`].
     pub(crate) fn failure(&self) -> Option<Failure> {
         let cell = self.failure.get_or_init(|| self.with_qp(|qp| qp.failure_cell().clone()));
         cell.get().copied()
     }
 
-    /// Asks all workers to look at this queue pair.
+    /// Asks all workers to serve this queue pair.
     pub(crate) fn kick(&self) {
         self.kick_others(usize::MAX);
     }
 
-    /// Asks all workers but one to look at this queue pair.
+    /// Asks all workers but one to serve this queue pair.
     pub(crate) fn kick_others(&self, worker: usize) {
         let asked = (0..self.inboxes.len()).filter(|index| *index != worker);
         let asked = asked.fold(0, |mask, index| mask | 1 << index);
@@ -127,32 +130,32 @@ impl Shared {
         }
     }
 
-    /// A worker takes the queue pair off its list.
+    /// The worker has taken the request and is about to serve the queue pair.
     pub(crate) fn unready(&self, worker: usize) {
-        // Mostly it was not there: what came made it ready. Whoever asks just now is
-        // not seen, and has the worker look again.
+        // Mostly the bit is clear, since packets made the queue pair ready: test before the atomic
+        // write. A request that is missed here has queued the number again.
         if self.ready.load(Ordering::Relaxed) >> worker & 1 == 1 {
             self.ready.fetch_and(!(1 << worker), Ordering::AcqRel);
         }
     }
 
-    /// Wakes the applications that wait for this queue pair. To be called after
-    /// the lock was held for what they wait for: who then waits already is
-    /// counted, and who does not yet will see it.
+    /// Wakes threads that wait for this queue pair. Call after the lock under which the state
+    /// changed: a thread that already waits is counted in `waiting`, another one will see the new
+    /// state.
     pub(crate) fn notify(&self) {
-        // The standard library makes a system call of it even if nobody waits.
+        // `notify_all` makes a system call even when no thread waits.
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.changed.notify_all();
         }
     }
 
-    /// Calls `tell` whenever the prober has news; to be set before there is one.
+    /// Sets the callback for answers to the prober; before there is a prober.
     pub(crate) fn on_probed(&self, tell: Box<dyn Fn() + Send + Sync>) {
-        // A queue pair is reserved for one attempt, which sets it once.
+        // Set once: a queue pair is reserved for one attempt.
         let _ = self.on_probed.set(tell);
     }
 
-    /// Tells that the prober has news. As [`Shared::notify`], it is called without the lock.
+    /// The prober has an answer. Call without the lock, as [`Shared::notify`].
     pub(crate) fn notify_probed(&self) {
         self.notify();
         if let Some(tell) = self.on_probed.get() {
@@ -160,7 +163,7 @@ impl Shared {
         }
     }
 
-    /// Waits for news, at most `timeout`.
+    /// Waits for [`Shared::notify`], at most `timeout`.
     pub(crate) fn wait<'s>(
         &self,
         state: MutexGuard<'s, State>,

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Counters of a connection since it was made.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct ConnectionStats {
-    /// Seconds since it was made.
+    /// Time since then, in seconds.
     pub elapsed_s: f64,
     /// Sending side.
     pub sent: SentStats,
@@ -18,50 +18,50 @@ pub struct ConnectionStats {
     pub channels: Vec<ChannelStats>,
     /// Messages received complete.
     pub messages_received: u64,
-    /// Packets that the peer sent and that never came.
+    /// Packets that the peer sent and that did not arrive.
     pub lost_packets: u64,
     /// Round-trip time.
     pub rtt: RttStats,
     /// Bytes in flight.
     pub in_flight_bytes: u64,
-    /// Window of the congestion controller; `None` when it only paces.
+    /// Window of the congestion controller; `None` if it has none.
     pub window_bytes: Option<u64>,
-    /// Rate of the congestion controller, if it paces.
+    /// Pacing rate of the congestion controller, if it has one.
     pub rate_bits_per_s: Option<u64>,
     /// Payload bytes of a full packet on the wire: less than
-    /// [`Chosen::mtu_bytes`](crate::Chosen::mtu_bytes) where the path has become
-    /// narrower, and packets go in pieces.
+    /// [`Chosen::mtu_bytes`](crate::Chosen::mtu_bytes) if the path has become narrower and packets
+    /// are cut into pieces.
     pub payload_bytes_max: u32,
-    /// What the mode `auto` knows and chooses, if it is that.
+    /// Estimates and choice of the mode `auto`, if it is used.
     pub auto: Option<AutoStats>,
     /// Packets that reached no queue pair of this context.
     pub context: ContextStats,
 }
 
-/// What the mode `auto` knows of the path, and what it chose by that.
+/// What the mode `auto` knows of the path, and what it chose.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct AutoStats {
-    /// Share of packets that the path loses, as it is estimated now.
+    /// Share of packets that the path loses, by the present estimate.
     pub loss: f64,
-    /// Mean packets lost in a row.
+    /// Mean length of a loss burst, in packets.
     pub burst_packets: f64,
-    /// Packets that the estimates are worth, what is believed beforehand included.
+    /// Packets that the estimates are based on; prior beliefs count as packets.
     pub evidence_packets: f64,
-    /// Time after which a loss shows.
+    /// Time until the sender notices a loss, in microseconds.
     pub rtt_us: f64,
-    /// Wire bits per second that the path carries, as it is estimated now.
+    /// Wire bits per second that the path carries, by the present estimate.
     pub rate_bits_per_s: u64,
-    /// Parity per 32 chunks that the end of the newest message got.
+    /// Parity chunks per 32 data chunks at the end of the newest message.
     pub parity: u8,
-    /// How often each of its repairs went out from its end on.
+    /// Copies of each repair at the end of the newest message.
     pub repair_copies: u8,
     /// Messages, counted by slot.
     pub messages: u64,
-    /// Of those, the ones that got parity.
+    /// Messages with parity.
     pub coded_messages: u64,
-    /// How often the choice was another than the one before.
+    /// How often the choice has changed.
     pub changes: u64,
-    /// The newest choice and its reason, in a sentence.
+    /// The newest choice and its reason, as a sentence.
     pub why: String,
 }
 
@@ -76,45 +76,45 @@ pub struct SentStats {
     pub messages: u64,
     /// Packets sent as repairs.
     pub retransmitted_packets: u64,
-    /// Chunks queued to be sent again; what is acknowledged before it leaves is not sent.
+    /// Chunks queued for retransmission; those acknowledged before they leave are not sent.
     pub retransmitted_chunks: u64,
     /// Repairs as a share of all packets.
     pub retransmission_share: f64,
-    /// Of the packets, those of parity.
+    /// Parity packets among `packets`.
     pub parity_packets: u64,
-    /// Payload bytes of those.
+    /// Payload bytes of parity packets.
     pub parity_bytes: u64,
-    /// Seconds spent on computing it.
+    /// Seconds spent computing parity.
     pub encode_s: f64,
-    /// Submessages of finished messages whose parity did not suffice.
+    /// Submessages of finished messages whose parity was not enough.
     pub fallbacks: u64,
-    /// Runs whose timeout expired: nothing was heard of them, or the mode waits
-    /// for the timeout before it repairs.
+    /// Runs that expired: no report covered them in time, or the mode repairs only after the
+    /// timeout.
     pub timeouts: u64,
 }
 
 /// Receiving side of one channel.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct ChannelStats {
-    /// Data packets placed, and parity packets that came.
+    /// Data packets placed, and parity packets received.
     pub packets: u64,
     /// Payload bytes placed.
     pub bytes: u64,
     /// Chunks completed.
     pub chunks: u64,
-    /// Of the packets, those of parity.
+    /// Parity packets among `packets`.
     pub parity_packets: u64,
-    /// Payload bytes of those.
+    /// Payload bytes of parity packets.
     pub parity_bytes: u64,
-    /// Packets that never came and were computed from parity.
+    /// Data packets that were lost and computed from parity.
     pub repaired_packets: u64,
-    /// Of the chunks, those that were completed by that.
+    /// Chunks completed by such packets.
     pub repaired_chunks: u64,
-    /// Seconds that it took.
+    /// Seconds spent computing them.
     pub decode_s: f64,
-    /// Packets that were here already.
+    /// Packets that had arrived before.
     pub duplicates: u64,
-    /// Packets thrown away, by reason; only reasons that occurred.
+    /// Packets discarded, by reason; only reasons that occurred.
     pub discarded: BTreeMap<&'static str, u64>,
     /// Packets with a congestion mark.
     pub marked: u64,
@@ -127,7 +127,7 @@ pub struct RttStats {
     pub smoothed_us: Option<f64>,
     /// Variance.
     pub variance_us: f64,
-    /// Smallest of the last seconds.
+    /// Smallest of the last seconds (windowed minimum).
     pub min_us: Option<f64>,
 }
 

@@ -1,22 +1,22 @@
-//! Errors of the system that come again and again, in a loop that goes on: each is logged once.
+//! Logs a repeated error once.
 //!
-//! A socket that cannot be read stays ready to be read. A line a turn would be ten thousand lines a
-//! second, and hide the one that says what is wrong.
+//! A socket that cannot be read stays readable, so its error comes back in every step: ten thousand
+//! log lines a second, which would hide the first.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// The error that was logged last, of one thing that is tried again and again.
+/// The last error of one operation that is repeated in a loop.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    /// The system's number for it; 0 is none.
+    /// The system's error number; 0 before the first error.
     code: AtomicI32,
 }
 
 impl Told {
-    /// Whether to log it: it is another one than last time.
+    /// Whether to log `error`: it differs from the last one.
     pub(crate) fn is_news(&self, error: &io::Error) -> bool {
-        // Those without a number are one kind.
+        // Errors without a number count as one kind.
         let code = error.raw_os_error().unwrap_or(-1);
         self.code.swap(code, Ordering::Relaxed) != code
     }

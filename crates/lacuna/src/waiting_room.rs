@@ -1,19 +1,17 @@
-//! Peers whose control connections were taken and that have not said their
-//! hello yet.
+//! The accept queue of a listener: peers whose control connection (TCP) was accepted and whose
+//! hello has not arrived.
 //!
-//! A listener looks after all of them at once, so that one that says nothing, or
-//! a byte now and then, holds up nobody: it stays here until its time is over,
-//! while others are served in the order in which they have spoken. There is room
-//! for [`PEERS_MAX`]. Peers that mean it speak at once and hardly stay, so when it
-//! is full the one that has been silent longest is told that the listener is
-//! busy, and goes. Behind this stands the system's own queue, [`BACKLOG`] long.
+//! The thread that accepts reads all of them at once, so a peer that sends nothing, or a byte now
+//! and then, blocks nobody: peers are served in the order in which their hellos are complete. At
+//! most [`PEERS_MAX`] wait here. A well-behaved peer sends its hello at once and hardly stays, so
+//! when the queue is full, the peer that has been silent longest is told that the listener is busy,
+//! and is closed. Before this queue stands the kernel's own, [`BACKLOG`] long.
 //!
-//! Control connections that are reused (`reuse.rs`) wait beside them for
-//! their next hello. They owe none, so they are closed without a word when their
-//! time is over or there are too many.
+//! Idle control connections that may be reused (`reuse.rs`) wait here for their next hello, too.
+//! They owe none, so they are closed without a message when they are idle too long or too many.
 //!
-//! Where this machine lacks a descriptor or memory for a peer that has come, those who
-//! are here are served first, and that peer is tried again a few times a second.
+//! When accepting fails for want of descriptors or memory, the peers that are already here are
+//! served first, and accepting is tried again every [`REFUSED_PAUSE`].
 
 use crate::clock::Clock;
 use crate::error::ConnectError;
@@ -27,35 +25,35 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Peers that may be here. Each takes a file descriptor and, of memory, what it
-/// has said, which is less than 17 KiB.
+/// Peers that may wait. Each takes a file descriptor and up to 17 KiB for the part of its hello
+/// that has arrived.
 pub(crate) const PEERS_MAX: usize = 1024;
-/// Connections that the system may hold for the listener; it takes the smaller
-/// one of this and its own limit (Linux: `net.core.somaxconn`, 4096).
+/// Length of the kernel's queue. The kernel takes the smaller of this and its own limit (Linux:
+/// `net.core.somaxconn`, 4096).
 pub(crate) const BACKLOG: i32 = 4096;
 
-/// Connections in a row that may be lost before they are accepted, until the caller is told: what
-/// keeps failing must not keep a thread for ever (a judgement).
+/// Connections in a row that may fail in `accept` before the caller gets the error, so that a
+/// persistent failure does not hold the thread for ever (a judgement).
 const LOST_PER_CALL_MAX: u32 = 16;
 
-/// How long a peer that cannot be taken waits at least until it is tried again: a
-/// listener that lacks descriptors must not spin (a judgement).
+/// Pause before accepting is tried again when descriptors or memory ran out, so that the listener
+/// does not spin (a judgement).
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 
-/// See the module's text.
+/// The accept queue of one listener.
 #[derive(Debug)]
 pub(crate) struct WaitingRoom {
     clock: Clock,
     peers_max: usize,
-    /// In the order in which they came.
+    /// Peers without a complete hello, in order of arrival, which is the order of their deadlines.
     silent: VecDeque<Arrival>,
-    /// They have said their hello, or what else came of them.
+    /// Peers whose hello is complete, or whose connection has failed; the caller takes them.
     done: VecDeque<Result<Arrival, ConnectError>>,
-    /// Control connections that were put back and not taken from there yet.
+    /// Streams that were given back and not fetched yet.
     pool: Arc<ListenerPool>,
-    /// Those that were, and are silent; the longest here in front.
+    /// Idle streams from `pool`, with the time since when. Oldest first.
     idle: VecDeque<(Instant, TcpStream)>,
-    /// Those of them that have begun to speak again.
+    /// Idle streams on which bytes have arrived again.
     reused: VecDeque<TcpStream>,
 }
 
@@ -72,15 +70,15 @@ impl WaitingRoom {
         })
     }
 
-    /// Where control connections are put back to.
+    /// The pool that ended connections give their streams back to.
     pub(crate) fn pool(&self) -> &Arc<ListenerPool> {
         &self.pool
     }
 
-    /// The next peer that has spoken, or was lost; waits for it.
+    /// Waits for the next peer whose hello is complete, or whose connection has failed.
     ///
     /// # Errors
-    /// When no connection can be taken.
+    /// When accepting fails for this listener as a whole.
     pub(crate) fn next(
         &mut self,
         tcp: &TcpListener,
@@ -93,17 +91,17 @@ impl WaitingRoom {
             }
             let taken = self.take_in(tcp, patience);
             if let Some(done) = self.done.pop_front() {
-                // What is here already is served first.
+                // Peers that are ready come before an error of accepting.
                 return Ok(done);
             }
             self.wait_after(tcp, taken, &mut was_refused)?;
         }
     }
 
-    /// The next peer that has spoken, or was lost, if there is one now.
+    /// The same without waiting; `None` if no peer is ready.
     ///
     /// # Errors
-    /// When no connection can be taken.
+    /// As [`Self::next`].
     pub(crate) fn try_next(
         &mut self,
         tcp: &TcpListener,
@@ -117,16 +115,16 @@ impl WaitingRoom {
         match (self.done.pop_front(), taken) {
             (Some(done), _) => Ok(Some(done)),
             (None, Ok(())) => Ok(None),
-            // Linux looks for a descriptor before it looks whether anybody is there.
+            // Linux allocates the descriptor before it looks whether a peer waits.
             (None, Err(error)) if is_exhausted(&error) && !somebody_waits(tcp)? => Ok(None),
             (None, Err(error)) => Err(error),
         }
     }
 
-    /// Waits for what comes next, after all that could be taken was taken.
+    /// Waits for the next event, after accepting has ended with `taken`.
     ///
     /// # Errors
-    /// When it was `taken` in vain twice.
+    /// When descriptors or memory are still missing after one pause, or the listener is closed.
     fn wait_after(
         &mut self,
         tcp: &TcpListener,
@@ -134,7 +132,7 @@ impl WaitingRoom {
         was_refused: &mut bool,
     ) -> io::Result<()> {
         match taken {
-            // Linux looks for a descriptor before it looks whether anybody is there.
+            // Linux allocates the descriptor before it looks whether a peer waits.
             Err(error) if is_exhausted(&error) && somebody_waits(tcp)? => {
                 if std::mem::replace(was_refused, true) {
                     return Err(error);
@@ -146,7 +144,7 @@ impl WaitingRoom {
         }
     }
 
-    /// The next control connection, new or one that speaks again, blocking.
+    /// The next control connection, new or reused, in blocking mode.
     pub(crate) fn next_stream(&mut self, tcp: &TcpListener) -> io::Result<TcpStream> {
         let mut was_refused = false;
         loop {
@@ -155,7 +153,7 @@ impl WaitingRoom {
                 again => Ok(again),
             };
             if let Ok(Some(stream)) = stream {
-                // Some systems hand the listener's way down.
+                // Some systems let an accepted socket inherit non-blocking mode.
                 stream.set_nonblocking(false)?;
                 return Ok(stream);
             }
@@ -163,8 +161,7 @@ impl WaitingRoom {
         }
     }
 
-    /// Takes all connections that the system has. Those that are done count too:
-    /// they are the caller's to take.
+    /// Accepts all connections that the kernel holds. Bounded by `done`, which the caller empties.
     fn take_in(&mut self, tcp: &TcpListener, patience: Duration) -> io::Result<()> {
         while self.done.len() < self.peers_max
             && let Some(stream) = self.accept(tcp)?
@@ -174,13 +171,13 @@ impl WaitingRoom {
         Ok(())
     }
 
-    /// Takes a connection that the system has, if it has one. What happened to one before it was
-    /// taken concerns nobody else.
+    /// Accepts one connection; `None` if the kernel holds none. A connection that failed in the
+    /// kernel's queue is skipped.
     fn accept(&mut self, tcp: &TcpListener) -> io::Result<Option<TcpStream>> {
         let mut lost = 0;
         loop {
             let error = match tcp.accept() {
-                // Reset in the queue: Linux tells of it only here.
+                // The peer reset it while it was queued; Linux reports that only here.
                 Ok((stream, _)) if is_gone(&stream) => continue,
                 Ok((stream, _)) => return Ok(Some(stream)),
                 Err(error) => error,
@@ -188,7 +185,7 @@ impl WaitingRoom {
             match Meaning::of(&error) {
                 Meaning::NobodyCame => return Ok(None),
                 Meaning::AskAgain => {}
-                // Those who come need what those who are silent hold.
+                // Idle streams hold descriptors that new peers need.
                 Meaning::Exhausted if self.close_idle() => {}
                 Meaning::OneLost if lost < LOST_PER_CALL_MAX => {
                     tracing::debug!(%error, "a connection was lost before it was accepted");
@@ -199,7 +196,7 @@ impl WaitingRoom {
         }
     }
 
-    /// Closes those that have served before and are silent; whether there were any.
+    /// Closes all idle streams; `true` if there were any.
     fn close_idle(&mut self) -> bool {
         self.idle.extend(self.pool.take());
         let had_some = !self.idle.is_empty();
@@ -207,7 +204,7 @@ impl WaitingRoom {
         had_some
     }
 
-    /// Takes in a connection that is to say its hello now.
+    /// Begins to read the hello on a stream.
     fn receive(&mut self, stream: TcpStream, patience: Duration) {
         match Arrival::new(self.clock, stream, patience) {
             Ok(arrival) => self.look_at(arrival),
@@ -224,12 +221,12 @@ impl WaitingRoom {
         }
     }
 
-    /// Reads what has come of a peer, and puts it where it belongs.
+    /// Reads what has arrived from a peer and files it under `silent` or `done`.
     fn look_at(&mut self, mut arrival: Arrival) {
         if !arrival.hear(self.clock.now_ns()) {
             self.silent.push_back(arrival);
         } else if arrival.was_forgotten() {
-            // One of several attempts of a peer (`reach.rs`) that another was faster than.
+            // One of several attempts of the peer (Happy Eyeballs), slower than another of them.
             tracing::debug!(peer = %arrival.peer(), "reset without a word");
         } else {
             self.done.push_back(arrival.into_spoken());
@@ -243,24 +240,23 @@ impl WaitingRoom {
         self.done.push_back(Err(ConnectError::Crowded { peer, limit }));
     }
 
-    /// Waits until a peer comes, some say something, or the time of one is over; without
-    /// the listener, [`REFUSED_PAUSE`] at most.
+    /// Waits until a peer connects, bytes arrive, or a deadline passes. Without the listener, for
+    /// at most [`REFUSED_PAUSE`].
     fn wait(&mut self, tcp: Option<&TcpListener>) -> io::Result<()> {
         self.look(tcp, tcp.is_none().then_some(REFUSED_PAUSE))
     }
 
-    /// The same for `limit` at most. Those that have served before and speak again are left to the
-    /// caller.
+    /// Waits as [`Self::wait`], for at most `limit`. Leaves streams in `reused` to the caller.
     fn look(&mut self, tcp: Option<&TcpListener>, limit: Option<Duration>) -> io::Result<()> {
         self.idle.extend(self.pool.take());
         let surplus = self.idle.len().saturating_sub(LISTENER_POOL_MAX);
         self.idle.drain(..surplus);
-        // Each kind has the same patience: the first to come is the first to go.
+        // Within each queue all have the same timeout, so the front expires first.
         let over = self.silent.front().map(|first| self.clock.until(first.deadline_ns()));
         let idle_over = self.idle.front().map(|(since, _)| {
             (*since + LISTENER_IDLE_TIMEOUT).saturating_duration_since(Instant::now())
         });
-        // Rounded up: a wait that ends too early would be repeated at once.
+        // Rounded up by 1 ms: a wait that ends too early would repeat at once.
         let over = over.into_iter().chain(idle_over).min();
         let over = over.map(|over| over + Duration::from_millis(1));
         let left = over.into_iter().chain(limit).min();
@@ -285,8 +281,8 @@ impl WaitingRoom {
         Ok(())
     }
 
-    /// Waits until one of those who are silent speaks, somebody comes or is given back, at most
-    /// `limit`; for each who is silent, and each that has served before, whether it has spoken.
+    /// Polls all streams, the listener and the pool for at most `limit`. Returns for each of
+    /// `silent`, then of `idle`, whether it is readable.
     fn ready(&self, tcp: Option<&TcpListener>, limit: Option<Duration>) -> io::Result<Vec<bool>> {
         let silent = self.silent.iter().map(Arrival::stream);
         let streams = silent.chain(self.idle.iter().map(|(_, stream)| stream)).map(source);
@@ -299,21 +295,21 @@ impl WaitingRoom {
     }
 }
 
-/// Whether nobody is at the other end any more.
+/// Whether the peer has already reset the connection.
 fn is_gone(stream: &TcpStream) -> bool {
     stream.peer_addr().is_err_and(|error| error.kind() == io::ErrorKind::NotConnected)
 }
 
-/// What it means that nothing was accepted.
+/// What a failure of `accept` means for the listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     NobodyCame,
     AskAgain,
-    /// The system lacks what a connection takes.
+    /// A descriptor or memory is missing.
     Exhausted,
-    /// It is about one connection: a firewall refused it, the network failed it (`accept(2)`).
+    /// One connection failed: refused by a firewall, or by a network error (`accept(2)`).
     OneLost,
-    /// The listener is none any more.
+    /// The socket does not listen any more.
     Over,
 }
 
@@ -329,7 +325,7 @@ impl Meaning {
     }
 }
 
-/// Whether the system lacks what a connection takes: a descriptor or memory.
+/// Whether a descriptor or memory is missing.
 #[cfg(unix)]
 fn is_exhausted(error: &io::Error) -> bool {
     use rustix::io::Errno;
@@ -338,13 +334,14 @@ fn is_exhausted(error: &io::Error) -> bool {
     })
 }
 
-/// Other systems say it in ways of their own: to close some too often costs round trips.
+/// Other systems use error codes of their own. To close idle streams needlessly costs round trips,
+/// nothing else.
 #[cfg(not(unix))]
 fn is_exhausted(_error: &io::Error) -> bool {
     true
 }
 
-/// Whether a peer waits to be taken.
+/// Whether the kernel holds a connection to accept.
 fn somebody_waits(tcp: &TcpListener) -> io::Result<bool> {
     Ok(readiness::wait([(source(tcp), For::Reading)], Some(Duration::ZERO))? == [true])
 }

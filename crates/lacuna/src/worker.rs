@@ -1,8 +1,8 @@
-//! A worker: the progress of some channels, and of all queue pairs on them.
+//! A worker: drives an [`Engine`], which serves some channels and all queue pairs on them.
 //!
-//! A worker has an [`Engine`], and what an engine leaves to its owner: the requests of other threads,
-//! the clock, sleeping and waking, and telling the application. The same step runs on a thread of its
-//! own or inside the application's calls.
+//! The engine leaves to the worker: commands of other threads ([`Inbox`]), the clock, sleeping and
+//! waking, and signalling the application. The same step runs on the worker's thread or, with
+//! manual progress, in the application's calls.
 
 #[cfg(test)]
 mod tests;
@@ -25,7 +25,7 @@ impl Time for Clock {
     }
 }
 
-/// See the module's text.
+/// A worker and its engine.
 pub(crate) struct Worker {
     clock: Clock,
     engine: Engine<Clock>,
@@ -37,13 +37,13 @@ pub(crate) struct Worker {
     stopped: bool,
 }
 
-/// Whom a worker tells of what its engine says.
+/// The handles that a worker signals when its engine reports an event.
 struct Owners {
-    /// Which of the context's workers this is.
+    /// Index of this worker in the context.
     worker: usize,
-    /// The queue pairs, by number.
+    /// The queue pairs by number.
     by_number: Vec<Option<Arc<Shared>>>,
-    /// What datapaths said last, by channel.
+    /// Per channel: the last error of reading its socket, so that each is logged once.
     told: Vec<Told>,
 }
 
@@ -74,14 +74,14 @@ impl Worker {
         self.engine.counters().clone()
     }
 
-    /// Runs until stopped.
+    /// The worker's thread: runs until [`Command::Stop`].
     pub(crate) fn run(&mut self) {
         while !self.stopped {
             self.step_or_wait(None);
         }
     }
 
-    /// One round of progress, and then what the idle policy says, for at most `limit`.
+    /// One step, then the wait that the idle policy asks for, at most `limit`.
     pub(crate) fn step_or_wait(&mut self, limit: Option<Duration>) {
         let worked = self.step();
         match self.engine.look(worked) {
@@ -96,7 +96,7 @@ impl Worker {
         }
     }
 
-    /// Leaves the sockets alone for so long. What the application asks for ends that.
+    /// Does not poll the sockets for `wait`. A command ends the wait early.
     fn leave_alone(&mut self, wait: Duration, limit: Option<Duration>) {
         let wait = limit.map_or(wait, |limit| limit.min(wait));
         if let Err(error) = self.waiter.wait(std::iter::empty(), Some(wait))
@@ -106,7 +106,7 @@ impl Worker {
         }
     }
 
-    /// Sleeps until something is to be done, at most `limit`.
+    /// Sleeps until a packet, a command or a timer, at most `limit`.
     fn sleep(&mut self, limit: Option<Duration>) {
         self.engine.count_drops();
         let event = self.engine.next_event_ns().map(|event_ns| self.clock.until(event_ns));
@@ -125,7 +125,7 @@ impl Worker {
         }
     }
 
-    /// One round of progress; `false` if there was nothing to do.
+    /// One step of the engine; `false` if there was nothing to do.
     pub(crate) fn step(&mut self) -> bool {
         let is_asked = self.take_commands();
         self.engine.step(is_asked, &mut |event| self.owners.tell(event))
@@ -167,10 +167,10 @@ impl Worker {
         any
     }
 
-    /// The queue pair that was asked for gets a turn.
+    /// Gives the queue pair a turn.
     fn make_ready(&mut self, number: u32) {
         if let Some(shared) = self.owners.get(number) {
-            // Whoever asks from here on asks again.
+            // Clear the bit first: a request from here on is queued again.
             shared.unready(self.owners.worker);
             self.engine.make_ready(number);
         }
@@ -224,7 +224,7 @@ impl Owners {
         }
     }
 
-    /// Whoever waits for something of this queue pair looks again.
+    /// Wakes the threads that wait for something of this queue pair.
     #[inline]
     fn notify(&self, number: u32) {
         if let Some(shared) = self.get(number) {
@@ -233,7 +233,7 @@ impl Owners {
     }
 }
 
-/// Logs what the user may want to know.
+/// Logs events that a user may want to see.
 #[cold]
 fn tell_log(number: u32, event: &qp::Event) {
     match event {

@@ -1,11 +1,11 @@
-//! The system's clock that goes on while it is suspended, which the C library reads without a system
-//! call.
+//! Reads `CLOCK_BOOTTIME`, which runs on during suspension, through the C library (vDSO, no system
+//! call).
 
-// The library that is used for other calls (rustix) reads clocks by itself, and crashes
-// under valgrind, which CI counts instructions with.
+// rustix, used for other system calls, reads clocks through its own vDSO parser, which crashes
+// under valgrind; CI counts instructions with valgrind.
 #![allow(unsafe_code)]
 
-/// Its nanoseconds.
+/// The clock's value in nanoseconds.
 #[inline]
 pub(super) fn read_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

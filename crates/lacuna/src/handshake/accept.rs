@@ -1,5 +1,5 @@
-//! The accepting end: a control connection whose peer is to say its hello, and the queue pair that it
-//! gets for it.
+//! The accepting end of the handshake: reads a peer's hello, makes the queue pair, and sends the
+//! answer.
 
 use super::pump::Pump;
 use super::reservation::{Reservation, Terms};
@@ -18,25 +18,25 @@ use std::net::{SocketAddr, TcpStream};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// A peer that has connected.
+/// A peer that has connected and whose hello is being read.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pump: Pump,
     machine: Accept,
-    /// What it asks for, or what became of it, once it has spoken.
+    /// The hello, or how it failed, once it is complete.
     asked: Option<Asked>,
 }
 
-/// A peer that was answered, until all of the answer is on its way.
+/// An answer to a peer that is not sent completely.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pump: Pump,
     machine: Accept,
-    /// What it gets, unless it was refused.
+    /// The accepted connection; `None` if the peer was refused.
     made: Option<Made>,
 }
 
-/// A connection but for its control connection.
+/// An accepted connection without its control connection, which still carries the answer.
 #[derive(Debug)]
 struct Made {
     queue_pair: QueuePair,
@@ -46,7 +46,7 @@ struct Made {
 }
 
 impl Arrival {
-    /// Nothing was heard of it yet; it has `patience` for its part.
+    /// Begins to read a hello that must be complete within `patience`.
     pub(crate) fn new(
         clock: Clock,
         stream: TcpStream,
@@ -68,8 +68,7 @@ impl Arrival {
         self.machine.deadline_ns()
     }
 
-    /// Takes in what has come, without waiting; whether the peer has said all that it says, or
-    /// cannot any more.
+    /// Reads what has arrived, without waiting. `true` once the hello is complete or has failed.
     pub(crate) fn hear(&mut self, now_ns: u64) -> bool {
         if !self.machine.has_heard() {
             self.pump.run(now_ns, &mut self.machine);
@@ -83,7 +82,7 @@ impl Arrival {
         self.machine.has_heard()
     }
 
-    /// Itself, if it has said its hello and not failed.
+    /// `self` if the hello is complete, else its error.
     pub(crate) fn into_spoken(mut self) -> Result<Self, ConnectError> {
         match self.asked.take() {
             Some(Asked::Failed(error)) => Err(self.pump.why_not_accepted(error)),
@@ -91,12 +90,12 @@ impl Arrival {
         }
     }
 
-    /// Whether the peer has reset the connection before it said anything.
+    /// Whether the peer reset the connection before it sent anything.
     pub(crate) fn was_forgotten(&self) -> bool {
         !self.machine.has_begun() && self.pump.is_reset()
     }
 
-    /// Waits until the peer has said something.
+    /// Waits until the hello is complete or has failed.
     pub(crate) fn listen(&mut self, clock: Clock) -> Result<(), ConnectError> {
         while !self.hear(clock.now_ns()) {
             let limit = Some(clock.until(self.machine.deadline_ns()));
@@ -106,9 +105,9 @@ impl Arrival {
         Ok(())
     }
 
-    /// Answers the peer's hello. `config` holds this end's own choices (rate,
-    /// deadlines, timeouts, an MTU if given); mode and geometry are the connecting
-    /// end's. `takes` sees the connecting end's tag, and may refuse it with a reason.
+    /// Answers the hello. `config` has this end's own choices (rate, deadlines, timeouts, an MTU if
+    /// given); mode and geometry are the connecting end's. `takes` sees the connecting end's tag
+    /// and may refuse it with a reason.
     pub(crate) fn answer(
         mut self,
         context: &Context,
@@ -119,7 +118,7 @@ impl Arrival {
         let hello = match self.asked.take() {
             Some(Asked::For(hello)) => hello,
             Some(Asked::Failed(error)) => return Err(self.pump.why_not_accepted(error)),
-            // It is of another version, and is told so.
+            // Of another version, which the machine has already answered.
             Some(Asked::Welcomed) | None => {
                 return Ok(Answer { pump: self.pump, machine: self.machine, made: None });
             }
@@ -153,13 +152,12 @@ impl Arrival {
         let (wishes, geometry) = hello.judge(&host)?;
         let config = config.with(&wishes);
         check_config(&config).map_err(|error| error.to_string())?;
-        // Last: whoever takes it may set something aside for it.
+        // Last, because the application may allocate something for a peer that it accepts.
         takes(config.tag)?;
         Ok((config, geometry, peer_host))
     }
 
-    /// Makes the queue pair, before the welcome: what the peer sends behind that finds everything
-    /// ready.
+    /// Makes the queue pair before the welcome is sent, so that the peer's first packets find it.
     fn make(
         &mut self,
         context: &Context,
@@ -171,15 +169,16 @@ impl Arrival {
     ) -> Result<Made, ConnectError> {
         let reservation = Reservation::new(context)?;
         let ports = hello.end.ports.iter().copied().take(usize::from(geometry.channels()));
-        // Without threads nobody would hear the goodbye while this end waits for a hello, and
-        // without `poll` (`waiting_room.rs`) nobody the hello.
+        // A control connection is reused only with threads and `poll`: without threads nobody reads
+        // the goodbye while this end waits for a hello, and without `poll` nobody sees the next
+        // hello (`waiting_room.rs`).
         let keeps = hello.keeps && cfg!(unix) && !context.is_manual();
         let tcp = tcp_path(self.pump.stream());
         let terms = Terms {
             config,
             geometry,
             peer: hello.end.peer(),
-            // A hello has no word for it.
+            // A hello has no field for it.
             reports: None,
             addresses: addresses(peer_host, ports),
             rtt: tcp.map(|path| Rtt::Guessed(path.rtt_ns, path.rtt_ns)),
@@ -195,7 +194,7 @@ impl Arrival {
 }
 
 impl Answer {
-    /// Sends what can be sent now; what became of the peer, once all is.
+    /// Sends what the socket takes now. `Break` once all is sent, with the outcome.
     pub(crate) fn drive(
         mut self,
         context: &Context,
@@ -209,7 +208,7 @@ impl Answer {
                 ControlFlow::Break(Err(self.pump.why_not_accepted(error)))
             }
             Some(_) => {
-                // Without threads the first packets leave now or when the application looks.
+                // Without threads, the first packets leave now or in the application's next call.
                 context.progress();
                 let Made { queue_pair, config, chosen, origin } =
                     self.made.expect("a peer that was welcomed has a queue pair");
@@ -220,7 +219,7 @@ impl Answer {
         }
     }
 
-    /// Waits until all of the answer is on its way.
+    /// Waits until the answer is sent completely.
     pub(crate) fn finish(mut self, context: &Context) -> Result<Box<Agreed>, ConnectError> {
         loop {
             self = match self.drive(context) {

@@ -1,5 +1,5 @@
-//! The connecting end: a control connection, a reserved queue pair, and the state machine that says
-//! what to do with them.
+//! The connecting end of the handshake: a control connection, a reserved queue pair, and the state
+//! machine that decides what to do with them.
 
 use super::pump::{Ended, Pump};
 use super::reservation::{Reservation, Terms};
@@ -19,38 +19,39 @@ use std::net::{SocketAddr, TcpStream};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// What an exchange goes over.
+/// The control connection to use.
 pub(crate) enum Line {
     New(TcpStream),
-    /// It was used before.
+    /// From the pool.
     Pooled(Pooled),
 }
 
-/// What became of an exchange.
+/// Outcome of a handshake.
 pub(crate) enum Connected {
     /// It is done.
     Agreed(Box<Agreed>),
-    /// Packets of the size that was agreed on do not pass, of this payload do:
-    /// to be done again with those.
+    /// Packets of the agreed size do not pass; those with this payload do. Repeat the handshake
+    /// with it.
     Smaller(u32),
-    /// Nothing came over a control connection of the pool.
+    /// The pooled control connection is dead.
     Stale(ConnectError),
 }
 
-/// See the module's text.
+/// A handshake under way.
 pub(crate) struct Exchange {
     config: ConnectionConfig,
     peer_host: SocketAddr,
     pump: Pump,
     machine: Connect,
     reservation: Reservation,
-    /// Called when the prober has news, by whichever thread has them.
+    /// Called by a worker when the prober has an answer.
     on_probed: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Exchange {
-    /// Reserves a queue pair, and is about to say hello. Within `left` it ends. Who does not wait for it
-    /// in [`Exchange::wait`] gives `on_probed`, to be called when it is to be driven again.
+    /// Reserves a queue pair and prepares the hello. The handshake ends within `left`. Callers that
+    /// do not block in [`Exchange::wait`] give `on_probed`, which is called when it is time to
+    /// drive.
     pub(crate) fn new(
         context: &Context,
         line: Line,
@@ -58,7 +59,7 @@ impl Exchange {
         left: Duration,
         on_probed: Option<Box<dyn Fn() + Send + Sync>>,
     ) -> Result<Self, ConnectError> {
-        // Nonsense is refused before the peer is troubled with it.
+        // Refuse bad settings before the peer hears of them.
         check_config(&config)?;
         let mtu_bytes = config.mtu_bytes.unwrap_or(MTU_CANDIDATES[0]);
         config.geometry(mtu_bytes, context.config().channels).map_err(QueuePairError::from)?;
@@ -77,7 +78,8 @@ impl Exchange {
             wishes: config.wishes(),
             end: reservation.end(),
             packet_bytes: tcp.map(|path| path.packet_bytes),
-            // Without word of what has arrived, who is dead looks like who is busy.
+            // Without the kernel's word of what the peer's TCP acknowledged, a dead peer cannot be
+            // told from a busy one.
             keeps: tcp.is_some(),
         };
         let reused = goodbye.map(|goodbye| (goodbye, tcp.map_or(0, |path| path.rtt_ns)));
@@ -87,7 +89,7 @@ impl Exchange {
         Ok(Self { config, peer_host, pump, machine, reservation, on_probed })
     }
 
-    /// Goes on as far as it can without waiting; what became of it, once it has ended.
+    /// Continues without waiting. `Break` once it has ended, with the outcome.
     pub(crate) fn drive(
         mut self: Box<Self>,
         context: &Context,
@@ -100,7 +102,7 @@ impl Exchange {
             }
             self.look_at_prober(now_ns);
             if !self.machine.poll_bytes().is_empty() {
-                // A goodbye, as the path is too narrow.
+                // A goodbye may be waiting: the path was too narrow.
                 self.pump.run(now_ns, &mut self.machine);
             }
             let Some(step) = self.machine.poll() else { return ControlFlow::Continue(self) };
@@ -115,7 +117,7 @@ impl Exchange {
         }
     }
 
-    /// The longest that may pass until it is to be driven again.
+    /// Time until `drive` must be called again.
     pub(crate) fn due_in(&self, context: &Context) -> Duration {
         context.clock().until(self.machine.poll_timeout().unwrap_or(u64::MAX))
     }
@@ -124,7 +126,7 @@ impl Exchange {
         self.pump.stream()
     }
 
-    /// Waits until it may go on, at most `limit`.
+    /// Waits until `drive` can make progress, at most `limit`.
     pub(crate) fn wait(&mut self, context: &Context, limit: Duration) -> io::Result<()> {
         let limit = limit.min(self.due_in(context));
         if !self.machine.is_probing() {
@@ -134,7 +136,7 @@ impl Exchange {
         } else {
             let shared = self.reservation.shared();
             let state = shared.lock();
-            // Under the lock, so that no answer comes between looking and waiting.
+            // Under the lock, so that no answer slips in between looking and waiting.
             if let Machine::Probing(prober, _) = &state.machine {
                 self.machine.on_probe(context.clock().now_ns(), prober);
             }
@@ -145,7 +147,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Gives the reserved queue pair a prober.
+    /// Has the reserved queue pair probe the channels.
     fn probe(&mut self, context: &Context, plan: ProbePlan) {
         let ProbePlan { peer, ports, candidates, patience_ns } = plan;
         let (shared, now_ns) = (self.reservation.shared(), context.clock().now_ns());
@@ -166,7 +168,8 @@ impl Exchange {
             }
             !self.machine.is_probing()
         };
-        // What the peer has sent by itself is mostly enough; if not, the workers ask.
+        // Mostly the peer's own first packets have already answered; if not, the workers send
+        // probes.
         if !is_settled {
             shared.kick();
         }
@@ -224,7 +227,7 @@ impl Exchange {
                 Ok(Connected::Smaller(mtu_bytes))
             }
             Step::Stale(error) => {
-                // Others to there are likely to be dead too.
+                // Other pooled streams to this peer are probably dead, too.
                 context.control_pool().evict(pump.peer());
                 let error = pump.why_not_connected(error);
                 pump.abandon();

@@ -1,11 +1,12 @@
-//! The handshake over a control connection of TCP: what the facade adds to the state machines of
-//! [`lacuna_proto::handshake`], whose text says what the ends tell each other.
+//! The handshake over a control connection (TCP): the I/O around the state machines of
+//! [`lacuna_proto::handshake`], which document the messages.
 //!
-//! It moves bytes (`pump.rs`), knows this host (its addresses, what TCP has measured, which queue
-//! pairs there are) and makes the queue pair (`reservation.rs`). Nothing here waits but the functions
-//! that say so, so one thread may have any number of handshakes under way.
+//! `pump.rs` moves bytes between socket and state machine; `connect.rs` and `accept.rs` supply the
+//! facts about this host (addresses, TCP's measurements, queue pairs); `reservation.rs` makes the
+//! queue pair. Only functions whose text says "waits" block, so one thread can drive any number of
+//! handshakes.
 //!
-//! After the handshake TCP only tells that the peer lives; see `monitor.rs`.
+//! After the handshake the control connection only shows that the peer lives; see `monitor.rs`.
 
 mod accept;
 mod connect;
@@ -26,7 +27,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Longest time that connecting may take: what is longer counts as for ever.
+/// Longest handshake; more counts as for ever, and would overflow `Instant`.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// A finished handshake.
@@ -35,26 +36,26 @@ pub(crate) struct Agreed {
     pub(crate) config: ConnectionConfig,
     pub(crate) chosen: Chosen,
     pub(crate) peer: SocketAddr,
-    /// The control connection; it does not block.
+    /// The control connection, non-blocking.
     pub(crate) control: TcpStream,
-    /// Where the control connection is put back to afterwards, if it is reused.
+    /// Where the control connection is put back to, if it is reused.
     pub(crate) origin: Option<Origin>,
 }
 
-/// How long a handshake may take.
+/// Time limit of a handshake.
 pub(crate) fn patience_of(config: &ConnectionConfig) -> Duration {
     config.connect_timeout.min(TIMEOUT_MAX)
 }
 
-/// Tells a peer that has said nothing yet that there is no room for it. As far as
-/// its socket takes it at once: nobody waits for it.
+/// Tells a peer that has sent nothing yet that the listener is busy. Best effort: writes only what
+/// the socket takes at once.
 pub(crate) fn turn_away(mut stream: &TcpStream, reason: String) {
     if stream.set_nonblocking(true).is_ok() {
         let _ = stream.write_all(&lacuna_proto::handshake::busy(reason));
     }
 }
 
-/// Headers of IP and UDP towards a host.
+/// Bytes of the IP and UDP headers towards `host`.
 fn header_bytes(host: SocketAddr) -> u32 {
     match host {
         SocketAddr::V4(_) => 28,
@@ -62,9 +63,9 @@ fn header_bytes(host: SocketAddr) -> u32 {
     }
 }
 
-/// The peer's host, if packets from this context's sockets can go there: control connections may be
-/// of another address family. The zone of a link-local address is that of the control connection at
-/// this end.
+/// The peer's host, if this context's sockets can send to it: the control connection may use
+/// another address family. A link-local address keeps the zone of the control connection at this
+/// end.
 pub(crate) fn host_of(peer: SocketAddr, context: &Context) -> Result<SocketAddr, String> {
     let (local, peer) = (context.addresses()[0], canonical(peer));
     let (takes_v4, takes_v6) = families(local);

@@ -1,5 +1,5 @@
-//! A control connection under a state machine of the handshake: moves bytes between them, waits for
-//! nothing, and says in the facade's words how it has failed.
+//! Moves bytes between a control connection and a state machine of the handshake, without waiting,
+//! and translates failures to [`ConnectError`].
 
 use crate::address::canonical;
 use crate::error::{ConnectError, QueuePairError};
@@ -10,13 +10,14 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// After a round trip and this, what was said is said again: each end answers at once. It is
-/// what QUIC's acknowledgements may be late by (RFC 9000, 18.2). Measured: M-handshake-1.
+/// Least retransmission timeout of the control connection, on top of the round trip: each end
+/// answers at once, so a later answer is a loss. The value is QUIC's default `max_ack_delay` (RFC
+/// 9000, 18.2). Measured: M-handshake-1.
 const RTO_MIN: Duration = Duration::from_millis(25);
-/// Bytes read at once: most messages.
+/// Size of the read buffer: most handshake messages fit.
 const READ_BYTES: usize = 2 << 10;
 
-/// A state machine at one end of a control connection.
+/// A state machine of the handshake: [`Connect`] or [`Accept`].
 pub(super) trait Talker {
     fn wanted(&self) -> usize;
     fn on_bytes(&mut self, now_ns: u64, bytes: &[u8]) -> usize;
@@ -25,17 +26,17 @@ pub(super) trait Talker {
     fn on_sent(&mut self, count: usize);
 }
 
-/// See the module's text.
+/// A control connection during the handshake.
 #[derive(Debug)]
 pub(super) struct Pump {
     stream: TcpStream,
     peer: SocketAddr,
-    /// How the control connection has failed.
+    /// The error that ended it, until it is reported.
     broken: Option<io::Error>,
 }
 
 impl Pump {
-    /// Takes the control connection, which does not block from now on.
+    /// Takes over the control connection and makes it non-blocking.
     pub(super) fn new(stream: TcpStream) -> Result<Self, ConnectError> {
         #[cfg(unix)]
         lacuna_datapath::process::descriptors::note(&stream);
@@ -46,7 +47,7 @@ impl Pump {
         let pump = Self { stream, peer, broken: None };
         let set = pump.stream.set_nodelay(true).and_then(|()| pump.stream.set_nonblocking(true));
         set.map_err(|source| pump.failed("starting", source))?;
-        // Where it cannot be had, connecting takes longer if a packet is lost.
+        // Where the system cannot set it, connecting takes longer after a loss.
         set_tcp_rto_min(&pump.stream, RTO_MIN);
         Ok(pump)
     }
@@ -63,7 +64,7 @@ impl Pump {
         (self.peer, self.stream)
     }
 
-    /// Moves what can be moved now.
+    /// Writes and reads as much as is possible now.
     pub(super) fn run(&mut self, now_ns: u64, talker: &mut impl Talker) {
         let moved = self
             .write(talker)
@@ -74,7 +75,7 @@ impl Pump {
         }
     }
 
-    /// Tells the machine that the control connection has failed.
+    /// Reports a failure of the control connection to the machine.
     pub(super) fn broken(&mut self, now_ns: u64, error: io::Error, talker: &mut impl Talker) {
         self.broken = Some(error);
         talker.on_broken(now_ns);
@@ -114,17 +115,17 @@ impl Pump {
         Ok(())
     }
 
-    /// What the machine waits for: the peer's words, or room for its own.
+    /// The event that the machine waits for: readable, or writable while it has bytes to send.
     pub(super) fn interest(&self, talker: &impl Talker) -> (readiness::Source<'_>, For) {
         let what = if talker.poll_bytes().is_empty() { For::Reading } else { For::Writing };
         (readiness::source(&self.stream), what)
     }
 
-    /// How the peer has ended the control connection, which is behind its welcome, without waiting.
+    /// Whether and how the peer has ended the control connection behind its welcome. Does not wait.
     pub(super) fn ended(&self) -> Option<Ended> {
         match self.stream.peek(&mut [0]) {
             Ok(0) => Some(Ended::Broken),
-            // Behind the welcome there is nothing but last words.
+            // Nothing but a goodbye follows the welcome.
             Ok(_) => Some(Ended::InGoodOrder),
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => None,
@@ -133,13 +134,13 @@ impl Pump {
         }
     }
 
-    /// Ends this end's part, once the goodbye was sent.
+    /// Closes the sending direction behind this end's goodbye.
     pub(super) fn close_in_good_order(&self) {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Closes it so that what has not arrived yet never does: another hello follows
-    /// elsewhere, and the listener is to hear one.
+    /// Closes with a reset, so that bytes which have not arrived are discarded: another hello
+    /// follows on a new stream, and the listener must not see two.
     pub(super) fn abandon(self) {
         #[cfg(unix)]
         {
@@ -148,7 +149,7 @@ impl Pump {
         }
     }
 
-    /// Whether the peer has reset it.
+    /// Whether the peer has reset the stream.
     pub(super) fn is_reset(&self) -> bool {
         let kind = self.broken.as_ref().map(io::Error::kind);
         kind == Some(io::ErrorKind::ConnectionReset)
@@ -168,7 +169,7 @@ impl Pump {
         self.failed(doing, io::Error::new(io::ErrorKind::TimedOut, "timed out"))
     }
 
-    /// The control connection has failed, as it has said, or by what it carried.
+    /// The error of a control connection that failed, or carried invalid data.
     pub(super) fn why_broken(&mut self, doing: &'static str) -> ConnectError {
         let source = self.broken.take();
         self.failed(doing, source.unwrap_or_else(|| io::ErrorKind::InvalidData.into()))
@@ -183,7 +184,7 @@ impl Pump {
         }
     }
 
-    /// What the connecting end's error is to the application.
+    /// Translates an error of the connecting end.
     pub(super) fn why_not_connected(&mut self, error: words::ConnectError) -> ConnectError {
         use words::ConnectError as Error;
         let peer = self.peer;
@@ -203,7 +204,7 @@ impl Pump {
         }
     }
 
-    /// What the accepting end's error is to the application.
+    /// Translates an error of the accepting end.
     pub(super) fn why_not_accepted(&mut self, error: words::AcceptError) -> ConnectError {
         use words::AcceptError as Error;
         match error {
@@ -215,12 +216,12 @@ impl Pump {
     }
 }
 
-/// How a peer has ended the control connection.
+/// How the peer ended the control connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It has said goodbye.
+    /// With a goodbye.
     InGoodOrder,
-    /// Without a word.
+    /// Without one.
     Broken,
 }
 

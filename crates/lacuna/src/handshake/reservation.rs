@@ -1,5 +1,5 @@
-//! A queue pair's number and keys, taken before its peer is known, and the queue pair that is made of
-//! them once both ends have agreed.
+//! Reserves a queue pair's number and keys for the handshake, and makes the queue pair once both
+//! ends have agreed.
 
 use crate::address::ScopedIp;
 use crate::config::{Chosen, ConnectionConfig};
@@ -16,22 +16,22 @@ use lacuna_proto::qp::Peer;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Ends the queue pair when the exchange does not get through.
+/// A reserved number with its keys; dropping it frees the number.
 pub(super) struct Reservation {
     owner: Arc<Owner>,
     keys: Keys,
 }
 
-/// What a queue pair is made and connected with.
+/// Parameters of the queue pair to make and connect.
 pub(super) struct Terms {
     pub(super) config: ConnectionConfig,
     pub(super) geometry: Geometry,
     pub(super) peer: Peer,
-    /// When the peer wants reports, if not by the default.
+    /// The peer's report policy, unless it is the default.
     pub(super) reports: Option<ReportPolicy>,
     pub(super) addresses: Vec<Option<SocketAddr>>,
     pub(super) rtt: Option<Rtt>,
-    /// How long to prove that packets pass.
+    /// How long the channels may take to prove that packets pass.
     pub(super) patience_ns: u64,
 }
 
@@ -46,12 +46,12 @@ impl Reservation {
         &self.owner.shared
     }
 
-    /// The number and key that the peer's control packets carry.
+    /// The queue pair number and Q_Key that the peer's control packets carry.
     pub(super) fn local(&self) -> (u32, u32) {
         (self.owner.shared.number(), self.keys.qkey)
     }
 
-    /// How the peer reaches it.
+    /// This end as the peer addresses it.
     pub(super) fn end(&self) -> End {
         let context = &self.owner.context;
         End {
@@ -64,8 +64,8 @@ impl Reservation {
         }
     }
 
-    /// Makes the queue pair that both ends have agreed on, connected, and takes
-    /// in what came for it.
+    /// Makes and connects the queue pair that both ends agreed on. It takes the packets that
+    /// arrived early.
     pub(super) fn settle(self, terms: Terms) -> (QueuePair, Chosen) {
         let Terms { config, geometry, peer, reports, addresses, rtt, patience_ns } = terms;
         let rtt_ns = rtt.map(Rtt::most_ns);
@@ -94,7 +94,8 @@ impl Reservation {
             context.roster().note_peer(host, shared);
             owner.peer.set(host).ok();
         }
-        // Only now, when a change of the shares reaches this queue pair too.
+        // After the queue pair is in place, so that it learns of later changes of the division,
+        // too.
         context.roster().share_credit(Some(shared));
         let credit_bytes = peer.credit_bytes;
         let chosen = Chosen::new(&config, &geometry, context, credit_bytes, rtt_ns, start);

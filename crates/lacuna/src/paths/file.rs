@@ -1,7 +1,8 @@
-//! The file of a path memory: a regular one, through links, and never half of it.
+//! The file of the path memory: reads it, and replaces it atomically.
 //!
-//! What it is stays: a link leads where it led, permissions and owner are the
-//! old ones, and a device, a pipe or somebody's text is refused, not replaced.
+//! Symbolic links are followed, and the new file keeps owner and permissions of the old one. What
+//! is not a regular file with path records (a device, a pipe, other text) is refused and not
+//! replaced.
 
 use lacuna_path::memory::PathMemory;
 use std::fs::{File, Metadata, OpenOptions};
@@ -9,18 +10,18 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A file that is longer than any memory is none.
+/// Longest file that is read.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Links to follow one after another, as many as Linux does.
+/// Symbolic links to follow in a row, as many as Linux follows.
 const LINKS_MAX: usize = 40;
 
-/// Names to try for what is written beside the file.
+/// Names to try for the temporary file.
 const NAMES_MAX: usize = 16;
 
-/// What a file remembers; nothing if it is not there.
+/// Reads the records; none if the file does not exist.
 pub(super) fn read(file: &Path) -> io::Result<PathMemory> {
-    // Asked before it is opened too: opening some devices does something.
+    // Checked before opening too: opening some devices has side effects.
     if metadata(file)?.is_none() {
         return Ok(PathMemory::default());
     }
@@ -45,7 +46,7 @@ pub(super) fn read(file: &Path) -> io::Result<PathMemory> {
     Ok(memory)
 }
 
-/// Gives the file another text, as a whole or not at all.
+/// Replaces the content atomically.
 pub(super) fn replace(file: &Path, text: &str) -> io::Result<()> {
     replace_with(file, |beside| beside.write_all(text.as_bytes()))
 }
@@ -62,7 +63,7 @@ fn replace_with(file: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) ->
     })
 }
 
-/// Of a regular file; `None` if nothing is there.
+/// Metadata of a regular file; `None` if nothing is there.
 fn metadata(file: &Path) -> io::Result<Option<Metadata>> {
     match std::fs::metadata(file) {
         Ok(found) => regular(&found).map(|()| Some(found)),
@@ -79,7 +80,7 @@ fn invalid(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// Does not wait, even if it has become a pipe in between.
+/// Opens without blocking, even if the path has become a pipe since it was checked.
 fn open(file: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true);
@@ -92,7 +93,7 @@ fn open(file: &Path) -> io::Result<File> {
     options.open(file)
 }
 
-/// Where links lead, whether or not something is there.
+/// Follows symbolic links; the target need not exist.
 fn target(file: &Path) -> io::Result<PathBuf> {
     let mut path = file.to_owned();
     for _ in 0..LINKS_MAX {
@@ -105,7 +106,7 @@ fn target(file: &Path) -> io::Result<PathBuf> {
     Err(invalid("it is a link that leads nowhere"))
 }
 
-/// A new file in the same folder, no more open to others than the old one.
+/// Creates a temporary file in the same folder, with no more permissions than the old file has.
 fn create_beside(target: &Path, old: Option<&Metadata>) -> io::Result<(PathBuf, File)> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let mut options = OpenOptions::new();
@@ -133,8 +134,8 @@ fn create_beside(target: &Path, old: Option<&Metadata>) -> io::Result<(PathBuf, 
     Err(taken.unwrap_or_else(|| io::ErrorKind::AlreadyExists.into()))
 }
 
-/// Who may read and write the old file may do so with the new one, as far as this
-/// process and the file system can give that: it was made no more open than the old one.
+/// Gives the new file owner and permissions of the old one, as far as this process and the file
+/// system allow. It was created with no more than those.
 fn keep_access(new: &File, old: Option<&Metadata>) -> io::Result<()> {
     let Some(old) = old else { return Ok(()) };
     #[cfg(unix)]
@@ -142,7 +143,7 @@ fn keep_access(new: &File, old: Option<&Metadata>) -> io::Result<()> {
         use std::os::unix::fs::{MetadataExt, fchown};
         let made = new.metadata()?;
         if (made.uid(), made.gid()) != (old.uid(), old.gid()) {
-            // Only root may give a file away; for others it becomes their own.
+            // Only root may change the owner; otherwise the file belongs to this user.
             let _ = fchown(new, Some(old.uid()), Some(old.gid()));
         }
     }
