@@ -1,5 +1,5 @@
-//! One attempt to connect: a TCP connection to one of the peer's addresses (`reach.rs`), the
-//! handshake over it, and retries while the listener is busy, all within `connect_timeout`.
+//! One attempt to connect: a TCP connection to one of the peer's addresses (`happy_eyeballs.rs`),
+//! the handshake over it, and retries while the listener is busy, all within `connect_timeout`.
 //!
 //! A state machine that does not wait ([`Attempt::drive`]); [`connect`] drives one and blocks.
 //!
@@ -11,8 +11,8 @@ use crate::config::ConnectionConfig;
 use crate::context::Context;
 use crate::driver::Watch;
 use crate::error::ConnectError;
-use crate::handshake::{self, Agreed, Connected, Exchange, Line};
-use crate::reach::Reach;
+use crate::handshake::{self, Agreed, Connected, ControlStream, Exchange};
+use crate::happy_eyeballs::HappyEyeballs;
 use lacuna_datapath::limit::Limit;
 use std::fmt::Display;
 use std::io;
@@ -52,7 +52,7 @@ pub(crate) struct Attempt {
 enum Stage {
     /// Until the next try begins.
     Pausing(Instant),
-    Reaching(Reach),
+    ConnectingTcp(HappyEyeballs),
     Exchanging(Box<Exchange>),
     Ended,
 }
@@ -83,7 +83,7 @@ impl Attempt {
             peer: peer.to_string(),
             addresses,
             unusable,
-            deadline: began + handshake::patience_of(&config),
+            deadline: began + handshake::timeout_of(&config),
             config,
             began,
             pause: PAUSE.0,
@@ -105,19 +105,19 @@ impl Attempt {
     ) -> Option<Result<Box<Agreed>, ConnectError>> {
         loop {
             let now = Instant::now();
-            let gone_on = match std::mem::replace(&mut self.stage, Stage::Ended) {
+            let continued = match std::mem::replace(&mut self.stage, Stage::Ended) {
                 Stage::Ended => return None,
                 Stage::Pausing(until) if now < until => {
                     self.stage = Stage::Pausing(until);
                     return None;
                 }
                 Stage::Pausing(_) => self.begin(now, watch),
-                Stage::Reaching(mut reach) => match reach.drive(now, watch) {
+                Stage::ConnectingTcp(mut tcp) => match tcp.drive(now, watch) {
                     None => {
-                        self.stage = Stage::Reaching(reach);
+                        self.stage = Stage::ConnectingTcp(tcp);
                         return None;
                     }
-                    Some(Ok(stream)) => self.exchange(Line::New(stream), watch),
+                    Some(Ok(stream)) => self.exchange(ControlStream::New(stream), watch),
                     Some(Err(error)) => Err(self.unreachable(error)),
                 },
                 Stage::Exchanging(exchange) => match exchange.drive(&self.context) {
@@ -141,7 +141,7 @@ impl Attempt {
                     ControlFlow::Break(Err(error)) => Err(error),
                 },
             };
-            if let Err(error) = gone_on.or_else(|error| self.try_again(error)) {
+            if let Err(error) = continued.or_else(|error| self.try_again(error)) {
                 self.stage = Stage::Ended;
                 return Some(Err(error));
             }
@@ -153,18 +153,22 @@ impl Attempt {
         let pool = self.context.control_pool();
         let pooled = self.addresses.iter().find_map(|address| pool.checkout(*address));
         if let Some(pooled) = pooled {
-            return self.exchange(Line::Pooled(pooled), watch);
+            return self.exchange(ControlStream::Pooled(pooled), watch);
         }
-        let reach = Reach::new(&self.addresses, now, self.deadline, watch.is_some());
-        self.stage = Stage::Reaching(reach.map_err(|error| self.unreachable(error))?);
+        let tcp = HappyEyeballs::new(&self.addresses, now, self.deadline, watch.is_some());
+        self.stage = Stage::ConnectingTcp(tcp.map_err(|error| self.unreachable(error))?);
         Ok(())
     }
 
-    fn exchange(&mut self, line: Line, watch: Option<&Watch<'_>>) -> Result<(), ConnectError> {
+    fn exchange(
+        &mut self,
+        stream: ControlStream,
+        watch: Option<&Watch<'_>>,
+    ) -> Result<(), ConnectError> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         let on_probed = self.on_probed.clone();
         let on_probed = on_probed.map(|tell| Box::new(move || tell()) as Box<_>);
-        let exchange = Exchange::new(&self.context, line, self.config, left, on_probed)?;
+        let exchange = Exchange::new(&self.context, stream, self.config, left, on_probed)?;
         if let Some(watch) = watch {
             watch.add_stream(exchange.stream()).map_err(not_watched)?;
         }
@@ -185,12 +189,12 @@ impl Attempt {
 
     /// Schedules a retry if that may help and there is time for one; else returns the error.
     fn try_again(&mut self, error: ConnectError) -> Result<(), ConnectError> {
-        let until = match may_pass(&error) {
+        let until = match retry_after(&error) {
             None => return Err(error),
-            Some(Passing::Soon) => self.deadline,
-            Some(Passing::Perhaps) => self.deadline.min(self.began + REFUSED_FOR),
+            Some(Retry::UntilDeadline) => self.deadline,
+            Some(Retry::Briefly) => self.deadline.min(self.began + REFUSED_FOR),
         };
-        let drawn = self.pause / 2 + self.pause.mul_f64(f64::from(fraction()) / 512.0);
+        let drawn = self.pause / 2 + self.pause.mul_f64(f64::from(random_byte()) / 512.0);
         let next = Instant::now() + drawn;
         if next >= until {
             return Err(error);
@@ -206,7 +210,7 @@ impl Attempt {
         match &self.stage {
             Stage::Ended => now,
             Stage::Pausing(until) => *until,
-            Stage::Reaching(reach) => reach.due(),
+            Stage::ConnectingTcp(tcp) => tcp.due(),
             Stage::Exchanging(exchange) => now + exchange.due_in(&self.context),
         }
     }
@@ -220,7 +224,7 @@ impl Attempt {
                 std::thread::sleep(until.saturating_duration_since(now).min(limit));
                 Ok(())
             }
-            Stage::Reaching(reach) => reach.wait(now, limit),
+            Stage::ConnectingTcp(tcp) => tcp.wait(now, limit),
             Stage::Exchanging(exchange) => exchange.wait(&self.context, limit),
         };
         waited.map_err(|error| self.unreachable(error))
@@ -247,21 +251,21 @@ fn not_watched(source: io::Error) -> ConnectError {
 }
 
 /// How long an error is worth retrying.
-enum Passing {
-    Soon,
-    Perhaps,
+enum Retry {
+    UntilDeadline,
+    Briefly,
 }
 
 /// How long to retry after an error; `None` if it will not pass.
-fn may_pass(error: &ConnectError) -> Option<Passing> {
+fn retry_after(error: &ConnectError) -> Option<Retry> {
     match error {
-        ConnectError::Busy { .. } => Some(Passing::Soon),
+        ConnectError::Busy { .. } => Some(Retry::UntilDeadline),
         ConnectError::Unreachable { source, .. } | ConnectError::Exchange { source, .. } => {
             match source.kind() {
-                io::ErrorKind::ConnectionRefused => Some(Passing::Perhaps),
+                io::ErrorKind::ConnectionRefused => Some(Retry::Briefly),
                 io::ErrorKind::ConnectionReset
                 | io::ErrorKind::ConnectionAborted
-                | io::ErrorKind::BrokenPipe => Some(Passing::Soon),
+                | io::ErrorKind::BrokenPipe => Some(Retry::UntilDeadline),
                 _ => None,
             }
         }
@@ -270,7 +274,7 @@ fn may_pass(error: &ConnectError) -> Option<Passing> {
 }
 
 /// A random byte for the pause; 0 where the system has no randomness.
-fn fraction() -> u8 {
+fn random_byte() -> u8 {
     let mut byte = [0];
     getrandom::fill(&mut byte).map_or(0, |()| byte[0])
 }

@@ -39,19 +39,19 @@ impl Memory for Borrowed {
 }
 
 /// Waits in `drop` until all clones are gone, also when the call unwinds.
-struct Return<W: Fn()> {
+struct Reclaim<W: Fn()> {
     memory: Arc<Borrowed>,
-    nudge: W,
+    make_progress: W,
 }
 
-impl<W: Fn()> Drop for Return<W> {
+impl<W: Fn()> Drop for Reclaim<W> {
     fn drop(&mut self) {
         // `get_mut` synchronizes with the readers that dropped their clones; reading
         // `Arc::strong_count` would not order their reads before the writes of the slice's owner.
         while Arc::get_mut(&mut self.memory).is_none() {
             // A panic must not leave this loop either.
-            let nudge = std::panic::AssertUnwindSafe(&self.nudge);
-            if std::panic::catch_unwind(nudge).is_err() {
+            let make_progress = std::panic::AssertUnwindSafe(&self.make_progress);
+            if std::panic::catch_unwind(make_progress).is_err() {
                 std::thread::yield_now();
             }
         }
@@ -59,15 +59,15 @@ impl<W: Fn()> Drop for Return<W> {
 }
 
 impl Borrowed {
-    /// Lends `data` to `use_it` and returns when all clones of the buffer are gone. Calls `nudge`
-    /// until then, which has to bring that about.
+    /// Lends `data` to `use_it` and returns when all clones of the buffer are gone. Until then it
+    /// calls `make_progress`, which has to bring that about.
     pub(crate) fn lend<R>(
         data: &[u8],
         use_it: impl FnOnce(SendBuffer) -> R,
-        nudge: impl Fn(),
+        make_progress: impl Fn(),
     ) -> R {
         let memory = Arc::new(Self { start: data.as_ptr(), len: data.len() });
-        let _lent = Return { memory: memory.clone(), nudge };
+        let _lent = Reclaim { memory: memory.clone(), make_progress };
         use_it(SendBuffer::new(memory))
     }
 }
@@ -94,20 +94,20 @@ impl QueuePair {
 pub(crate) fn post_recv<'b>(
     queue_pair: &QueuePair,
     buffer: &'b mut [u8],
-) -> Result<LentRecv<'b>, PostReceiveError> {
+) -> Result<BorrowedRecv<'b>, PostReceiveError> {
     // SAFETY: the buffer is borrowed exclusively for the life of the handle
     // below, which is private to this crate and closed in its drop.
     let handle = unsafe { queue_pair.post_recv_raw(buffer.as_mut_ptr(), buffer.len()) }?;
-    Ok(LentRecv { handle, _buffer: std::marker::PhantomData })
+    Ok(BorrowedRecv { handle, _buffer: std::marker::PhantomData })
 }
 
 /// A receive over a borrowed buffer.
-pub(crate) struct LentRecv<'b> {
+pub(crate) struct BorrowedRecv<'b> {
     handle: RecvHandle,
     _buffer: std::marker::PhantomData<&'b mut [u8]>,
 }
 
-impl LentRecv<'_> {
+impl BorrowedRecv<'_> {
     pub(crate) fn wait(&self, timeout: std::time::Duration) -> Result<(), crate::RecvError> {
         self.handle.wait(timeout)
     }
@@ -127,13 +127,13 @@ mod tests {
     fn lent_bytes_come_back_before_the_call_returns() {
         let held = RefCell::new(None);
         let nudges = Cell::new(0);
-        let nudge = || {
+        let make_progress = || {
             nudges.set(nudges.get() + 1);
             if nudges.get() == 3 {
                 held.take();
             }
         };
-        Borrowed::lend(&[1, 2, 3], |memory| *held.borrow_mut() = Some(memory), nudge);
+        Borrowed::lend(&[1, 2, 3], |memory| *held.borrow_mut() = Some(memory), make_progress);
         assert_eq!(nudges.get(), 3);
     }
 
@@ -141,7 +141,7 @@ mod tests {
     fn no_panic_gets_out_while_bytes_are_lent() {
         let held = RefCell::new(None);
         let nudges = Cell::new(0);
-        let nudge = || {
+        let make_progress = || {
             nudges.set(nudges.get() + 1);
             match nudges.get() {
                 1 => panic!("while nudging"),
@@ -153,7 +153,7 @@ mod tests {
             *held.borrow_mut() = Some(memory);
             panic!("while using");
         };
-        let lend = || Borrowed::lend(&[1, 2, 3], use_it, nudge);
+        let lend = || Borrowed::lend(&[1, 2, 3], use_it, make_progress);
         let panic = catch_unwind(AssertUnwindSafe(lend)).unwrap_err();
         assert_eq!(panic.downcast_ref(), Some(&"while using"));
         assert!(held.borrow().is_none(), "returned before the panic went on");

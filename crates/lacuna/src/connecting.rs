@@ -16,14 +16,13 @@ use std::time::{Duration, Instant};
 
 /// Longest wait for TCP events in a context without threads: the same thread has to read packets in
 /// between.
-const NAP: Duration = Duration::from_millis(10);
+const TCP_WAIT_MAX: Duration = Duration::from_millis(10);
 
-/// A connection that is being made, as [`Context::connect_start`] begins one. Dropping it gives the
-/// attempt up.
+/// An attempt to connect, begun by [`Context::connect_start`]. Dropping it cancels the attempt.
 ///
-/// Any number may be under way at once. With [`Progress::Threads`](crate::Progress::Threads) a thread
-/// of the context drives all of them; with [`Progress::Manual`](crate::Progress::Manual) each goes on
-/// while it is polled or waited for.
+/// Any number of attempts may run at once. With [`Progress::Threads`](crate::Progress::Threads) a
+/// thread of the context drives all of them; with [`Progress::Manual`](crate::Progress::Manual) each
+/// makes progress while it is polled or waited for.
 ///
 /// ```no_run
 /// # use lacuna::{ConnectError, Connection, ConnectionConfig, Context, ContextConfig};
@@ -45,37 +44,37 @@ pub struct Connecting {
 
 struct Handle {
     context: Context,
-    tracked: Arc<Tracked>,
+    tracked: Arc<SharedAttempt>,
     /// Its token in the driver, if the monitor's thread drives it.
     token: Option<Token>,
 }
 
 /// An attempt and its outcome, shared by the application's handle and the driver.
-pub(crate) struct Tracked {
-    state: Mutex<State>,
+pub(crate) struct SharedAttempt {
+    state: Mutex<AttemptState>,
     ended: Condvar,
 }
 
-struct State {
+struct AttemptState {
     /// `None` once it has ended.
     attempt: Option<Attempt>,
     /// `None` before it has ended, and after the application took it.
     outcome: Option<Result<Connection, ConnectError>>,
 }
 
-impl Tracked {
+impl SharedAttempt {
     /// Continues the attempt without waiting. Returns the latest time for the next call, `None`
     /// once it has ended.
     pub(crate) fn drive(&self, watch: &Watch<'_>) -> Option<Instant> {
         self.lock().drive(Some(watch), &self.ended)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, AttemptState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl AttemptState {
     fn drive(&mut self, watch: Option<&Watch<'_>>, ended: &Condvar) -> Option<Instant> {
         let attempt = self.attempt.as_mut()?;
         let Some(outcome) = attempt.drive(watch) else { return Some(attempt.due(Instant::now())) };
@@ -87,12 +86,12 @@ impl State {
 }
 
 impl Context {
-    /// Begins to connect to a listener, as [`Connection::connect`] does, and does not wait for it. A
-    /// name is looked up before this returns, which may take a while; an address is not.
+    /// Begins to connect to a listener, as [`Connection::connect`], without waiting for it. Only the
+    /// lookup of a name blocks; an address needs none.
     ///
     /// # Errors
-    /// When the configuration makes no sense or the name cannot be looked up. What goes wrong later is
-    /// said by [`Connecting::poll`].
+    /// When the configuration makes no sense or the name cannot be looked up. Later errors are
+    /// returned by [`Connecting::poll`].
     pub fn connect_start(
         &self,
         peer: impl ToSocketAddrs + Display,
@@ -100,8 +99,8 @@ impl Context {
     ) -> Result<Connecting, ConnectError> {
         self.check_process()?;
         let attempt = Attempt::new(self, &peer, config)?;
-        let state = State { attempt: Some(attempt), outcome: None };
-        let tracked = Arc::new(Tracked { state: Mutex::new(state), ended: Condvar::new() });
+        let state = AttemptState { attempt: Some(attempt), outcome: None };
+        let tracked = Arc::new(SharedAttempt { state: Mutex::new(state), ended: Condvar::new() });
         // On other systems the monitor cannot watch streams of the standard library.
         let is_driven = cfg!(unix) && !self.is_manual();
         let token = is_driven.then(|| {
@@ -121,8 +120,8 @@ impl Context {
 }
 
 impl Connecting {
-    /// What became of it, if it has ended: once, and nothing after that. Does not wait. Where the
-    /// context has no threads, this makes progress.
+    /// The outcome, once, if the attempt has ended; `None` before and after that. Does not wait. In
+    /// a context without threads it makes progress.
     pub fn poll(&mut self) -> Option<Result<Connection, ConnectError>> {
         let Handle { context, tracked, token } = &*self.inner;
         if let Err(error) = context.check_process() {
@@ -135,7 +134,7 @@ impl Connecting {
         tracked.lock().outcome.take()
     }
 
-    /// The same, once it has ended, or after `timeout`.
+    /// Waits for the outcome, at most `timeout`.
     pub fn wait(&mut self, timeout: Duration) -> Option<Result<Connection, ConnectError>> {
         let end = Instant::now().checked_add(timeout);
         loop {
@@ -149,14 +148,16 @@ impl Connecting {
             if left.is_zero() || state.attempt.is_none() && state.outcome.is_none() {
                 return None;
             }
-            let State { attempt: Some(attempt), outcome: None } = &mut *state else { continue };
+            let AttemptState { attempt: Some(attempt), outcome: None } = &mut *state else {
+                continue;
+            };
             if token.is_some() {
                 // Bounded: some systems refuse a wait of centuries.
                 let left = left.min(Duration::from_secs(3600));
                 let waited = tracked.ended.wait_timeout(state, left);
                 drop(waited.unwrap_or_else(PoisonError::into_inner));
             } else {
-                let limit = if context.is_manual() { left.min(NAP) } else { left };
+                let limit = if context.is_manual() { left.min(TCP_WAIT_MAX) } else { left };
                 if let Err(error) = attempt.wait(limit) {
                     state.attempt = None;
                     return Some(Err(error));

@@ -3,6 +3,7 @@
 //! Messages of any length, in order, each into the buffer that the peer posted for it. Every
 //! operation has a deadline, and when the peer dies all operations fail with an error that says so.
 
+use crate::accept_queue::{self, AcceptQueue};
 use crate::attempt;
 use crate::borrowed::Borrowed;
 use crate::clock::after;
@@ -12,12 +13,11 @@ use crate::error::{
     ConnectError, ContextError, PostReceiveError, PostSendError, RecvError, SendError,
 };
 use crate::handles::{RecvHandle, SendHandle, wait_for};
-use crate::handshake::{self, Agreed, Answer, Arrival};
+use crate::handshake::{self, Agreed, Answer, Incoming};
 use crate::monitor::Watched;
 use crate::queue_pair::QueuePair;
 use crate::reuse::{ListenerPool, Origin};
 use crate::stats::ConnectionStats;
-use crate::waiting_room::{self, WaitingRoom};
 use lacuna_datapath::process::Own;
 #[cfg(unix)]
 use lacuna_datapath::process::descriptors;
@@ -82,7 +82,7 @@ pub struct Listener {
     context: Context,
     config: ConnectionConfig,
     tcp: Own<TcpListener>,
-    room: Own<Mutex<WaitingRoom>>,
+    queue: Own<Mutex<AcceptQueue>>,
     /// Answers of [`Listener::try_accept`] that are not sent completely, because a socket was full.
     answers: Own<Mutex<VecDeque<Answer>>>,
     /// Where idle control connections are put back to.
@@ -109,7 +109,7 @@ impl Listener {
         config.check()?;
         context.check_process()?;
         let listen = || {
-            let tcp = lacuna_datapath::listen(address, waiting_room::BACKLOG)?;
+            let tcp = lacuna_datapath::listen(address, accept_queue::BACKLOG)?;
             // `AcceptQueue` polls this socket together with the peers that have not sent their
             // hello.
             tcp.set_nonblocking(true)?;
@@ -118,12 +118,12 @@ impl Listener {
             Ok(Own::new(tcp))
         };
         let tcp = listen().map_err(|source| ConnectError::Listen { address, source })?;
-        let room = WaitingRoom::new(context.clock(), waiting_room::PEERS_MAX)
+        let queue = AcceptQueue::new(context.clock(), accept_queue::PEERS_MAX)
             .map_err(|source| ConnectError::Listen { address, source })?;
-        let pool = Own::new(room.pool().clone());
-        let room = Own::new(Mutex::new(room));
+        let pool = Own::new(queue.pool().clone());
+        let queue = Own::new(Mutex::new(queue));
         let answers = Own::new(Mutex::default());
-        Ok(Self { context: context.clone(), config, tcp, room, answers, pool })
+        Ok(Self { context: context.clone(), config, tcp, queue, answers, pool })
     }
 
     /// The address it listens at, with the actual port if 0 was asked for.
@@ -151,17 +151,17 @@ impl Listener {
     ) -> Result<Connection, ConnectError> {
         self.context.check_process()?;
         let address = self.local_addr();
-        let next = lock(&self.room).next(&self.tcp, handshake::patience_of(&self.config));
-        let arrival = next.map_err(|source| ConnectError::Accept { address, source })??;
-        self.answer(arrival, takes)
+        let next = lock(&self.queue).next(&self.tcp, handshake::timeout_of(&self.config));
+        let incoming = next.map_err(|source| ConnectError::Accept { address, source })??;
+        self.answer(incoming, takes)
     }
 
     fn answer(
         &self,
-        arrival: Arrival,
+        incoming: Incoming,
         takes: impl FnOnce(u64) -> Result<(), String>,
     ) -> Result<Connection, ConnectError> {
-        let answer = arrival.answer(&self.context, &self.config, self.origin(), takes)?;
+        let answer = incoming.answer(&self.context, &self.config, self.origin(), takes)?;
         Connection::new(*answer.finish(&self.context)?)
     }
 
@@ -185,17 +185,17 @@ impl Listener {
         if let Some(connection) = self.finish_answers() {
             return connection.map(Some);
         }
-        let mut room = match self.room.try_lock() {
-            Ok(room) => room,
+        let mut queue = match self.queue.try_lock() {
+            Ok(queue) => queue,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Ok(None),
         };
         let address = self.local_addr();
-        let next = room.try_next(&self.tcp, handshake::patience_of(&self.config));
-        drop(room);
+        let next = queue.try_next(&self.tcp, handshake::timeout_of(&self.config));
+        drop(queue);
         let next = next.map_err(|source| ConnectError::Accept { address, source })?;
-        let Some(arrival) = next.transpose()? else { return Ok(None) };
-        let answer = arrival.answer(&self.context, &self.config, self.origin(), takes)?;
+        let Some(incoming) = next.transpose()? else { return Ok(None) };
+        let answer = incoming.answer(&self.context, &self.config, self.origin(), takes)?;
         match answer.drive(&self.context) {
             ControlFlow::Break(agreed) => Connection::new(*agreed?).map(Some),
             ControlFlow::Continue(answer) => {
@@ -225,7 +225,7 @@ impl Listener {
     pub fn accept_stream(&self) -> Result<TcpStream, ConnectError> {
         self.context.check_process()?;
         let address = self.local_addr();
-        let next = lock(&self.room).next_stream(&self.tcp);
+        let next = lock(&self.queue).next_stream(&self.tcp);
         // The caller decides what a forked child does with it.
         #[cfg(unix)]
         let next = next.inspect(descriptors::forget);
@@ -251,9 +251,9 @@ impl Listener {
     ) -> Result<Connection, ConnectError> {
         self.context.check_process()?;
         let clock = self.context.clock();
-        let mut arrival = Arrival::new(clock, stream, handshake::patience_of(&self.config))?;
-        arrival.listen(clock)?;
-        self.answer(arrival, takes)
+        let mut incoming = Incoming::new(clock, stream, handshake::timeout_of(&self.config))?;
+        incoming.wait_for_hello(clock)?;
+        self.answer(incoming, takes)
     }
 
     /// Refuses an accepted control connection that has sent nothing yet, to make room for others.

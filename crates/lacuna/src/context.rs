@@ -1,6 +1,6 @@
 //! A context: sockets, workers, and the queue pairs that use them.
 //!
-//! A channel is one UDP socket, so it has a 4-tuple of its own towards each peer. A worker serves
+//! A channel is one UDP socket, so it has a 4-tuple of its own known each peer. A worker serves
 //! one or more channels. With [`Progress::Threads`] each worker has a thread; with
 //! [`Progress::Manual`] the application's calls step the one worker. The code and its results are
 //! the same.
@@ -183,10 +183,10 @@ struct Inner {
     threads: Mutex<Vec<JoinHandle<()>>>,
     monitor: Arc<Monitor>,
     /// Idle control connections to listeners.
-    control_pool: Arc<reuse::Pool>,
+    control_pool: Arc<reuse::ControlPool>,
     paths: Paths,
     /// Credit for each remote socket, shared by the queue pairs that send to it.
-    pools: Mutex<HashMap<SocketAddr, Weak<Pool>>>,
+    credit_pools: Mutex<HashMap<SocketAddr, Weak<Pool>>>,
     senders: Arc<Senders>,
     roster: Arc<Roster>,
     /// When manual progress polls the control connections next.
@@ -269,7 +269,7 @@ impl Context {
             monitor,
             control_pool: Arc::default(),
             paths,
-            pools: Mutex::default(),
+            credit_pools: Mutex::default(),
             senders: Arc::default(),
             roster,
             watch_due_ns: AtomicU64::new(0),
@@ -385,7 +385,7 @@ impl Context {
         &self.inner.monitor
     }
 
-    pub(crate) fn control_pool(&self) -> &Arc<reuse::Pool> {
+    pub(crate) fn control_pool(&self) -> &Arc<reuse::ControlPool> {
         &self.inner.control_pool
     }
 
@@ -408,11 +408,11 @@ impl Context {
     /// What a new queue pair to `peer` begins with: a rate, of which the queue pairs that are
     /// sending there get equal parts, and loss statistics.
     pub(crate) fn remembered(&self, peer: ScopedIp, rtt_ns: (u64, u64)) -> Remembered {
-        let towards = self.inner.roster.towards(peer);
-        if let Some(record) = towards.found {
-            self.inner.paths.note(peer, record, towards.is_shared);
+        let known = self.inner.roster.path_to(peer);
+        if let Some(record) = known.found {
+            self.inner.paths.note(peer, record, known.is_shared);
         }
-        self.inner.paths.remembered(peer, rtt_ns, towards.sending + 1)
+        self.inner.paths.remembered(peer, rtt_ns, known.sending + 1)
     }
 
     /// The queue pairs of this context that have packets in flight.
@@ -421,17 +421,17 @@ impl Context {
     }
 
     /// The credit for a remote socket.
-    pub(crate) fn pool(&self, peer: SocketAddr) -> Arc<Pool> {
-        let mut pools = lock(&self.inner.pools);
-        if let Some(pool) = pools.get(&peer).and_then(Weak::upgrade) {
+    pub(crate) fn credit_pool(&self, peer: SocketAddr) -> Arc<Pool> {
+        let mut credit_pools = lock(&self.inner.credit_pools);
+        if let Some(pool) = credit_pools.get(&peer).and_then(Weak::upgrade) {
             return pool;
         }
         // Peers without queue pairs are removed before the map would grow.
-        if pools.len() == pools.capacity() {
-            pools.retain(|_, pool| pool.strong_count() > 0);
+        if credit_pools.len() == credit_pools.capacity() {
+            credit_pools.retain(|_, pool| pool.strong_count() > 0);
         }
         let pool = Arc::new(Pool::new());
-        pools.insert(peer, Arc::downgrade(&pool));
+        credit_pools.insert(peer, Arc::downgrade(&pool));
         pool
     }
 }

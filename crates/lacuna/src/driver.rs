@@ -4,7 +4,7 @@
 //! An attempt belongs to the application's handle on it ([`crate::Connecting`]); the driver holds a
 //! weak reference.
 
-use crate::connecting::Tracked;
+use crate::connecting::SharedAttempt;
 use mio::event::Source;
 use mio::{Interest, Registry, Token};
 use std::collections::HashMap;
@@ -66,7 +66,7 @@ pub(crate) struct Driver {
 }
 
 struct Entry {
-    attempt: Weak<Tracked>,
+    attempt: Weak<SharedAttempt>,
     /// Latest time for the next call of `drive`.
     due: Option<Instant>,
     is_ready: bool,
@@ -74,7 +74,7 @@ struct Entry {
 
 impl Driver {
     /// Drives an attempt from now on, for the first time in the next round.
-    pub(crate) fn insert(&self, token: Token, attempt: Weak<Tracked>) {
+    pub(crate) fn insert(&self, token: Token, attempt: Weak<SharedAttempt>) {
         self.lock().insert(token, Entry { attempt, due: None, is_ready: true });
     }
 
@@ -120,7 +120,7 @@ impl Driver {
         }
     }
 
-    fn take_due(&self, now: Instant) -> Vec<(Token, Arc<Tracked>)> {
+    fn take_due(&self, now: Instant) -> Vec<(Token, Arc<SharedAttempt>)> {
         let mut attempts = self.lock();
         let due = attempts.iter_mut().filter_map(|(token, entry)| {
             if !entry.is_ready && entry.due.is_none_or(|due| due > now) {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Longest single sleep of a call that waits. A signal ends it earlier; this bounds what a lost one
 /// costs.
-const NAP: Duration = Duration::from_millis(100);
+const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// Waits until `check` returns `Some`, at most until `deadline_ns`.
 pub(crate) fn wait_for<R>(
@@ -40,10 +40,10 @@ pub(crate) fn wait_for<R>(
         }
         if owner.context.is_manual() {
             drop(state);
-            owner.context.progress_within(left.min(NAP));
+            owner.context.progress_within(left.min(SLEEP_MAX));
             state = owner.shared.lock();
         } else {
-            state = owner.shared.wait(state, left.min(NAP));
+            state = owner.shared.wait(state, left.min(SLEEP_MAX));
         }
     }
 }
@@ -220,7 +220,7 @@ impl RecvHandle {
         self.owner.shared.with_qp(|qp| qp.receive_failure(posted))
     }
 
-    /// Waits until the whole message is here; with no time to wait it only looks.
+    /// Waits until the whole message is here; with a `timeout` of zero it only checks.
     ///
     /// # Errors
     /// When `timeout` has passed, when the sender gave the message up, or when

@@ -32,6 +32,7 @@
 
 #![deny(unsafe_code)]
 
+mod accept_queue;
 pub mod address;
 mod attempt;
 mod borrowed;
@@ -47,18 +48,17 @@ mod driver;
 mod error;
 mod handles;
 mod handshake;
+mod happy_eyeballs;
 mod inbox;
 mod monitor;
 mod paths;
 mod queue_pair;
-mod reach;
 mod readiness;
 mod reuse;
 mod roster;
 mod shared;
 mod stats;
 mod told;
-mod waiting_room;
 mod worker;
 
 pub use address::ScopedIp;

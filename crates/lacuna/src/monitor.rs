@@ -17,7 +17,7 @@
 //! look up or change an entry.
 
 use crate::clock::Clock;
-use crate::connecting::Tracked;
+use crate::connecting::SharedAttempt;
 use crate::driver::Driver;
 use crate::reuse::{LISTENER_IDLE_TIMEOUT, LISTENER_POOL_MAX, Origin, Pooled};
 use crate::shared::Shared;
@@ -209,7 +209,7 @@ pub(crate) struct Monitor {
     clock: Clock,
     poll: Mutex<Poll>,
     registry: Registry,
-    alarm: Alarm,
+    waker: Waker,
     watched: Mutex<HashMap<Token, Arc<Watched>>>,
     /// Connections of this end's listeners that have said goodbye and wait for the peer's, with the
     /// time since when. Oldest first.
@@ -227,7 +227,7 @@ impl Monitor {
     pub(crate) fn new(clock: Clock) -> io::Result<Self> {
         let poll = Poll::new()?;
         let registry = poll.registry().try_clone()?;
-        let alarm = Alarm::new(&registry)?;
+        let waker = Waker::new(&registry)?;
         // Nothing below fails, so `drop` runs and forgets both descriptors.
         #[cfg(unix)]
         descriptors::note(poll.registry());
@@ -235,7 +235,7 @@ impl Monitor {
         descriptors::note(&registry);
         Ok(Self {
             clock,
-            alarm,
+            waker,
             registry,
             poll: Mutex::new(poll),
             watched: Mutex::new(HashMap::new()),
@@ -249,7 +249,7 @@ impl Monitor {
     }
 
     /// Drives an attempt to connect from now on, on the monitor's thread.
-    pub(crate) fn drive(&self, token: Token, attempt: Weak<Tracked>) {
+    pub(crate) fn drive(&self, token: Token, attempt: Weak<SharedAttempt>) {
         self.driver.insert(token, attempt);
         self.wake();
     }
@@ -357,23 +357,23 @@ impl Monitor {
     }
 
     fn wake(&self) {
-        self.alarm.wake();
+        self.waker.wake();
     }
 
     /// Handles all pending events without waiting, for contexts without threads.
     pub(crate) fn check(&self) {
-        while self.look(Some(Duration::ZERO)) {}
+        while self.poll_events(Some(Duration::ZERO)) {}
     }
 
     /// The monitor's thread: handles events until [`Monitor::stop`].
     pub(crate) fn run(&self) {
         while !self.stopped.load(Ordering::Acquire) {
-            self.look(None);
+            self.poll_events(None);
         }
     }
 
     /// Waits for events for at most `timeout` and handles them. `true` if more may be pending.
-    fn look(&self, timeout: Option<Duration>) -> bool {
+    fn poll_events(&self, timeout: Option<Duration>) -> bool {
         let mut events = Events::with_capacity(EVENTS);
         let due = self.driver.due_in(Instant::now());
         let timeout = timeout.into_iter().chain(self.closing_expires_in()).chain(due).min();
@@ -387,7 +387,7 @@ impl Monitor {
         }
         for event in &events {
             if event.token() == WAKE {
-                self.alarm.clear();
+                self.waker.clear();
             }
             if self.driver.make_ready(event.token()) {
                 continue;
@@ -415,10 +415,10 @@ impl Drop for Monitor {
 
 /// Wakes the monitor's thread from `poll`.
 #[cfg(unix)]
-struct Alarm(Signal);
+struct Waker(Signal);
 
 #[cfg(unix)]
-impl Alarm {
+impl Waker {
     fn new(registry: &Registry) -> io::Result<Self> {
         use std::os::fd::AsRawFd;
         let signal = Signal::new()?;
@@ -437,10 +437,10 @@ impl Alarm {
 }
 
 #[cfg(not(unix))]
-struct Alarm(mio::Waker);
+struct Waker(mio::Waker);
 
 #[cfg(not(unix))]
-impl Alarm {
+impl Waker {
     fn new(registry: &Registry) -> io::Result<Self> {
         mio::Waker::new(registry, WAKE).map(Self)
     }
@@ -462,7 +462,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use crate::config::ConnectionConfig;
-    use crate::queue_pair::{Keys, protocol};
+    use crate::queue_pair::{Keys, new_qp};
     use crate::reuse::ListenerPool;
     use lacuna_engine::State;
     use std::io::Read;
@@ -479,7 +479,7 @@ mod tests {
     fn connection() -> (Arc<Shared>, TcpStream, TcpStream) {
         let config = ConnectionConfig::default();
         let keys = Keys { rkey: 1, qkey: 2, first_psn: 3 };
-        let qp = protocol(1, &config, config.geometry(4096, 1).unwrap(), &keys, 0);
+        let qp = new_qp(1, &config, config.geometry(4096, 1).unwrap(), &keys, 0);
         let machine = Machine::Sdr(qp);
         let shared = Arc::new(Shared::new(
             1,
@@ -553,7 +553,7 @@ mod tests {
         drop(peer);
         while gone.with_qp(|qp| qp.failure()).is_none() || lock(&watched.control).goodbye.is_empty()
         {
-            monitor.look(None);
+            monitor.poll_events(None);
         }
         assert_eq!(here.with_qp(|qp| qp.failure()), None);
         assert_eq!(lock(&monitor.watched).len(), 1);
@@ -614,7 +614,7 @@ mod tests {
         stream.peek(&mut [0]).unwrap();
         monitor.add(stream, None, &shared).unwrap();
         while shared.with_qp(|qp| qp.failure()).is_none() {
-            monitor.look(None);
+            monitor.poll_events(None);
         }
     }
 }

@@ -72,7 +72,8 @@ impl Drop for Owner {
         drop(state);
         let roster = self.context.roster();
         let noted = self.peer.get();
-        let is_share = noted.is_some_and(|peer| roster.forget_peer(*peer, self.shared.number()));
+        let is_share =
+            noted.is_some_and(|peer| roster.unregister_peer(*peer, self.shared.number()));
         if let (Some(peer), Some(record)) = (peer, found) {
             self.context.paths().save(peer, record, is_share);
         }
@@ -111,14 +112,14 @@ impl Context {
         let qkey = keys.qkey;
         let shared = self.roster().open(qkey, |number| {
             // No credit yet: the roster announces it once the queue pair is counted.
-            Machine::Sdr(protocol(number, config, geometry, &keys, 0))
+            Machine::Sdr(new_qp(number, config, geometry, &keys, 0))
         })?;
         Ok(QueuePair { owner: Arc::new(Owner::new(self, shared)) })
     }
 }
 
 /// Makes the protocol's state machine of a queue pair.
-pub(crate) fn protocol(
+pub(crate) fn new_qp(
     number: u32,
     config: &ConnectionConfig,
     geometry: Geometry,
@@ -143,7 +144,7 @@ pub(crate) fn protocol(
 }
 
 /// Connects the state machine to its peer; returns the writers for its channels.
-pub(crate) fn join(
+pub(crate) fn connect_qp(
     context: &Context,
     qp: &mut lacuna_proto::qp::QueuePair,
     addresses: &[Option<SocketAddr>],
@@ -152,7 +153,7 @@ pub(crate) fn join(
     remembered: Remembered,
 ) -> Vec<ChannelWriter> {
     let now_ns = context.clock().now_ns();
-    let pools = addresses.iter().map(|to| to.map(|to| context.pool(to)).unwrap_or_default());
+    let pools = addresses.iter().map(|to| to.map(|to| context.credit_pool(to)).unwrap_or_default());
     qp.share(pools.collect(), context.senders());
     qp.connect(now_ns, peer);
     match rtt {
@@ -181,7 +182,7 @@ pub(crate) fn check_config(config: &ConnectionConfig) -> Result<(), QueuePairErr
 
 /// Completes the peer's channel addresses: a link-local one comes without a zone, since zones are
 /// local, and gets that of this end's own address, `local`.
-fn on_this_link(
+fn with_zone(
     channels: Vec<SocketAddr>,
     local: SocketAddr,
 ) -> Result<Vec<SocketAddr>, QueuePairError> {
@@ -229,7 +230,7 @@ impl QueuePair {
         check_agreement(&geometry, &info)?;
         let peer = peer_of(&info);
         let context = &self.owner.context;
-        let channels = on_this_link(info.channels, context.addresses()[0])?;
+        let channels = with_zone(info.channels, context.addresses()[0])?;
         let host = channels.first().copied().map(ScopedIp::from);
         let writers = {
             let mut state = self.owner.shared.lock();
@@ -239,7 +240,7 @@ impl QueuePair {
                 return Err(QueuePairError::Connected);
             }
             *addresses = channels.into_iter().map(Some).collect();
-            let writers = join(context, qp, addresses, peer, None, Remembered::default());
+            let writers = connect_qp(context, qp, addresses, peer, None, Remembered::default());
             if let Some(reports) = &info.reports {
                 qp.set_report_policy(ReportPolicy::of_peer(reports));
             }
@@ -247,7 +248,7 @@ impl QueuePair {
         };
         context.roster().hand_out(self.owner.shared.number(), writers.into_iter().map(Lane::Sdr));
         if let Some(host) = host {
-            context.roster().note_peer(host, &self.owner.shared);
+            context.roster().register_peer(host, &self.owner.shared);
             self.owner.peer.set(host).ok();
         }
         Ok(())
@@ -365,15 +366,15 @@ mod tests {
     fn the_zone_of_a_peer_is_that_of_this_ends_own_address() {
         let read = |text: &str| text.parse::<SocketAddr>().unwrap();
         let told = || vec![read("[fe80::2]:1"), read("[fe80::2]:2")];
-        let here = on_this_link(told(), read("[fe80::1%3]:9")).unwrap();
+        let here = with_zone(told(), read("[fe80::1%3]:9")).unwrap();
         assert_eq!(here, [read("[fe80::2%3]:1"), read("[fe80::2%3]:2")]);
         for local in ["[::]:9", "[2001:db8::1]:9", "0.0.0.0:9"] {
-            let error = on_this_link(told(), read(local)).unwrap_err();
+            let error = with_zone(told(), read(local)).unwrap_err();
             assert!(error.to_string().contains("fe80::2 is link-local: bind"), "{error}");
         }
         // Only a link has zones, and IPv4 is IPv4.
         let told = vec![read("[2001:db8::2]:1"), read("[::ffff:192.0.2.1]:1")];
-        let here = on_this_link(told, read("[fe80::1%3]:9")).unwrap();
+        let here = with_zone(told, read("[fe80::1%3]:9")).unwrap();
         assert_eq!(here, [read("[2001:db8::2]:1"), read("192.0.2.1:1")]);
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! A connection that is closed in good order leaves its control connection (TCP) clean: each end
 //! has said goodbye exactly once, and nothing else is in flight. The connecting end keeps the
-//! stream in a pool ([`Pool`]) and opens its next connection to the same listener over it, in one
-//! round trip instead of two. The accepting end gives the stream back to its listener
+//! stream in a pool ([`ControlPool`]) and opens its next connection to the same listener over it,
+//! in one round trip instead of two. The accepting end gives the stream back to its listener
 //! ([`ListenerPool`]), which waits there for the next hello. Both ends announce in the handshake
 //! that they reuse; the control connection of a peer that does not is closed.
 //!
 //! ```text
 //! connecting end                                 accepting end
-//!   goodbye; the stream goes to Pool     ─────▶
+//!   goodbye; stream to ControlPool       ─────▶
 //!   hello of the next connection         ─────▶  monitor: goodbye read
 //!                                        ◀─────  goodbye, if not said yet; stream to ListenerPool
 //!                                        ◀─────  listener: welcome
@@ -53,9 +53,9 @@ pub(crate) struct Pooled {
 /// The pool of the connecting end: the time since when a stream is idle, and its peer. Oldest
 /// first.
 #[derive(Debug, Default)]
-pub(crate) struct Pool(Mutex<VecDeque<(Instant, SocketAddr, Pooled)>>);
+pub(crate) struct ControlPool(Mutex<VecDeque<(Instant, SocketAddr, Pooled)>>);
 
-impl Pool {
+impl ControlPool {
     pub(crate) fn put_back(&self, peer: SocketAddr, pooled: Pooled) {
         let now = Instant::now();
         let mut pool = lock(&self.0);
@@ -140,7 +140,7 @@ impl ListenerPool {
 #[derive(Debug, Clone)]
 pub(crate) enum Origin {
     /// The pool of the connecting end, under this peer.
-    Pool(Arc<Pool>, SocketAddr),
+    Pool(Arc<ControlPool>, SocketAddr),
     /// The listener that accepted it.
     Listener(Weak<ListenerPool>),
 }
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_pooled_connection_is_checked_out_once_by_who_goes_there() {
-        let (pool, (here, _there)) = (Pool::default(), stream());
+        let (pool, (here, _there)) = (ControlPool::default(), stream());
         let port = here.local_addr().unwrap();
         pool.put_back(peer(1), pooled(here));
         assert!(pool.checkout(peer(2)).is_none());
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn one_that_the_peer_has_closed_is_passed_over() {
-        let (pool, (alive, _there), (dead, gone)) = (Pool::default(), stream(), stream());
+        let (pool, (alive, _there), (dead, gone)) = (ControlPool::default(), stream(), stream());
         let port = alive.local_addr().unwrap();
         pool.put_back(peer(1), pooled(alive));
         gone.shutdown(Shutdown::Write).unwrap();
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn no_more_are_pooled_than_there_is_room_for() {
-        let (pool, listener) = (Pool::default(), ListenerPool::new(3).unwrap());
+        let (pool, listener) = (ControlPool::default(), ListenerPool::new(3).unwrap());
         let mut peers = Vec::new();
         for port in 0..=POOL_MAX as u16 {
             let (here, there) = stream();

@@ -20,9 +20,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Queue pairs to one peer that [`Roster::towards`] inspects, so that connecting does not get
+/// Queue pairs to one peer that [`Roster::path_to`] inspects, so that connecting does not get
 /// slower with thousands of them.
-const LOOKED_AT_MAX: usize = 16;
+const INSPECTED_MAX: usize = 16;
 
 /// All queue pairs of a context.
 pub(crate) struct Roster {
@@ -34,18 +34,18 @@ pub(crate) struct Roster {
     inboxes: Arc<[Arc<Inbox>]>,
     by_number: Mutex<BTreeMap<u32, Arc<Shared>>>,
     /// Connected queue pairs, by the host that they were connected to.
-    by_peer: Mutex<BTreeMap<ScopedIp, Noted>>,
+    by_peer: Mutex<BTreeMap<ScopedIp, PeerEntry>>,
     next_number: AtomicU32,
     /// Number of parts that the credit was last divided into. Locked while the parts are announced,
     /// so that the latest division is announced last.
     dealing: Mutex<u32>,
     /// A worker has panicked: queue pairs make no reliable progress any more.
-    is_ruined: AtomicBool,
+    is_poisoned: AtomicBool,
 }
 
 /// The queue pairs to one peer.
 #[derive(Default)]
-struct Noted {
+struct PeerEntry {
     by_number: BTreeMap<u32, Arc<Shared>>,
     /// Several were sending when one of them began or ended, so the rate that each finds is a share
     /// of the path's.
@@ -54,7 +54,7 @@ struct Noted {
 
 /// What the queue pairs to a peer know of the path.
 #[derive(Debug, Default)]
-pub(crate) struct Towards {
+pub(crate) struct PeerPath {
     /// How many are sending.
     pub(crate) sending: u64,
     /// The record with the highest rate.
@@ -79,7 +79,7 @@ impl Roster {
             by_peer: Mutex::default(),
             next_number: AtomicU32::new(Qpn::QUEUE_PAIR_MIN),
             dealing: Mutex::new(0),
-            is_ruined: AtomicBool::new(false),
+            is_poisoned: AtomicBool::new(false),
         }
     }
 
@@ -89,7 +89,7 @@ impl Roster {
         qkey: u32,
         machine: impl FnOnce(u32) -> Machine,
     ) -> Result<Arc<Shared>, QueuePairError> {
-        if self.is_ruined.load(Ordering::Acquire) {
+        if self.is_poisoned.load(Ordering::Acquire) {
             let source = std::io::Error::other("a worker of this context panicked");
             return Err(QueuePairError::System { what: "progress", source });
         }
@@ -146,7 +146,7 @@ impl Roster {
 
     /// Fails all operations: without its worker a queue pair would miss even its deadlines.
     pub(crate) fn fail_all(&self) {
-        self.is_ruined.store(true, Ordering::Release);
+        self.is_poisoned.store(true, Ordering::Release);
         let all: Vec<_> = lock(&self.by_number).values().cloned().collect();
         for shared in all {
             if let Machine::Sdr(qp) = &mut shared.lock().machine {
@@ -159,37 +159,37 @@ impl Roster {
     // ---- peers ----
 
     /// Registers a connected queue pair under its peer.
-    pub(crate) fn note_peer(&self, peer: ScopedIp, shared: &Arc<Shared>) {
+    pub(crate) fn register_peer(&self, peer: ScopedIp, shared: &Arc<Shared>) {
         let mut by_peer = lock(&self.by_peer);
         by_peer.entry(peer).or_default().by_number.insert(shared.number(), shared.clone());
     }
 
     /// Removes it. `true` if the rate that it found may be a share of the path's.
-    pub(crate) fn forget_peer(&self, peer: ScopedIp, number: u32) -> bool {
+    pub(crate) fn unregister_peer(&self, peer: ScopedIp, number: u32) -> bool {
         let mut by_peer = lock(&self.by_peer);
-        let Some(noted) = by_peer.get_mut(&peer) else { return false };
-        let gone = noted.by_number.remove(&number);
-        let was_shared = noted.is_shared;
-        if noted.by_number.is_empty() {
+        let Some(entry) = by_peer.get_mut(&peer) else { return false };
+        let gone = entry.by_number.remove(&number);
+        let was_shared = entry.is_shared;
+        if entry.by_number.is_empty() {
             by_peer.remove(&peer);
         }
         drop(by_peer);
         // Outside the lock: dropping may free buffers of the application, and run its code.
         drop(gone);
-        was_shared || self.towards(peer).is_shared
+        was_shared || self.path_to(peer).is_shared
     }
 
     /// What the queue pairs connected to `peer` know of the path.
-    pub(crate) fn towards(&self, peer: ScopedIp) -> Towards {
-        let (looked_at, count, was_shared) = {
+    pub(crate) fn path_to(&self, peer: ScopedIp) -> PeerPath {
+        let (inspected, count, was_shared) = {
             let by_peer = lock(&self.by_peer);
-            let Some(noted) = by_peer.get(&peer) else { return Towards::default() };
-            let newest = noted.by_number.values().rev().take(LOOKED_AT_MAX).cloned();
-            (newest.collect::<Vec<_>>(), noted.by_number.len() as u64, noted.is_shared)
+            let Some(entry) = by_peer.get(&peer) else { return PeerPath::default() };
+            let newest = entry.by_number.values().rev().take(INSPECTED_MAX).cloned();
+            (newest.collect::<Vec<_>>(), entry.by_number.len() as u64, entry.is_shared)
         };
-        let looked_at_count = looked_at.len() as u64;
+        let inspected_count = inspected.len() as u64;
         let (mut sending, mut found) = (0, None);
-        for shared in looked_at {
+        for shared in inspected {
             let Machine::Sdr(qp) = &shared.lock().machine else { continue };
             sending += u64::from(qp.is_sending());
             found = [found, qp.path_record(now_s())].into_iter().flatten().max_by_key(rate_of);
@@ -197,13 +197,13 @@ impl Roster {
         let is_shared = was_shared || sending > 0;
         if is_shared
             && !was_shared
-            && let Some(noted) = lock(&self.by_peer).get_mut(&peer)
+            && let Some(entry) = lock(&self.by_peer).get_mut(&peer)
         {
-            noted.is_shared = true;
+            entry.is_shared = true;
         }
         // Extrapolated from those inspected to all.
-        let sending = (sending * count).div_ceil(looked_at_count.max(1));
-        Towards { sending, found, is_shared }
+        let sending = (sending * count).div_ceil(inspected_count.max(1));
+        PeerPath { sending, found, is_shared }
     }
 
     // ---- parts of the sockets ----

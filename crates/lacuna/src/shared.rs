@@ -186,7 +186,7 @@ fn inherited() -> ! {
 mod tests {
     use super::*;
     use crate::config::ConnectionConfig;
-    use crate::queue_pair::{Keys, protocol};
+    use crate::queue_pair::{Keys, new_qp};
     use lacuna_datapath::Waiter;
     use lacuna_engine::kinds::Early;
     use lacuna_place::placement::Placement;
@@ -197,7 +197,7 @@ mod tests {
         let inbox = Arc::new(Inbox::new(waker));
         let config = ConnectionConfig::default();
         let (geometry, keys) = (config.geometry(4096, 1).unwrap(), Keys::random().unwrap());
-        let machine = Machine::Sdr(protocol(1, &config, geometry, &keys, 0));
+        let machine = Machine::Sdr(new_qp(1, &config, geometry, &keys, 0));
         let state = State { machine, addresses: [None].into_iter().collect() };
         let shared = Shared::new(1, keys.qkey, state, [inbox.clone()].into());
         let asks_after_post = |now_ns| {

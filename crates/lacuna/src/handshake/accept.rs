@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// A peer that has connected and whose hello is being read.
 #[derive(Debug)]
-pub(crate) struct Arrival {
+pub(crate) struct Incoming {
     pump: Pump,
     machine: Accept,
     /// The hello, or how it failed, once it is complete.
@@ -33,26 +33,26 @@ pub(crate) struct Answer {
     pump: Pump,
     machine: Accept,
     /// The accepted connection; `None` if the peer was refused.
-    made: Option<Made>,
+    accepted: Option<Accepted>,
 }
 
 /// An accepted connection without its control connection, which still carries the answer.
 #[derive(Debug)]
-struct Made {
+struct Accepted {
     queue_pair: QueuePair,
     config: ConnectionConfig,
     chosen: Chosen,
     origin: Option<Origin>,
 }
 
-impl Arrival {
-    /// Begins to read a hello that must be complete within `patience`.
+impl Incoming {
+    /// Begins to read a hello that must be complete within `timeout`.
     pub(crate) fn new(
         clock: Clock,
         stream: TcpStream,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Self, ConnectError> {
-        let machine = Accept::new(clock.end_of(patience));
+        let machine = Accept::new(clock.end_of(timeout));
         Ok(Self { pump: Pump::new(stream)?, machine, asked: None })
     }
 
@@ -69,7 +69,7 @@ impl Arrival {
     }
 
     /// Reads what has arrived, without waiting. `true` once the hello is complete or has failed.
-    pub(crate) fn hear(&mut self, now_ns: u64) -> bool {
+    pub(crate) fn read_hello(&mut self, now_ns: u64) -> bool {
         if !self.machine.has_heard() {
             self.pump.run(now_ns, &mut self.machine);
         }
@@ -83,21 +83,21 @@ impl Arrival {
     }
 
     /// `self` if the hello is complete, else its error.
-    pub(crate) fn into_spoken(mut self) -> Result<Self, ConnectError> {
+    pub(crate) fn into_result(mut self) -> Result<Self, ConnectError> {
         match self.asked.take() {
-            Some(Asked::Failed(error)) => Err(self.pump.why_not_accepted(error)),
+            Some(Asked::Failed(error)) => Err(self.pump.accept_error(error)),
             asked => Ok(Self { asked, ..self }),
         }
     }
 
     /// Whether the peer reset the connection before it sent anything.
-    pub(crate) fn was_forgotten(&self) -> bool {
+    pub(crate) fn was_abandoned(&self) -> bool {
         !self.machine.has_begun() && self.pump.is_reset()
     }
 
     /// Waits until the hello is complete or has failed.
-    pub(crate) fn listen(&mut self, clock: Clock) -> Result<(), ConnectError> {
-        while !self.hear(clock.now_ns()) {
+    pub(crate) fn wait_for_hello(&mut self, clock: Clock) -> Result<(), ConnectError> {
+        while !self.read_hello(clock.now_ns()) {
             let limit = Some(clock.until(self.machine.deadline_ns()));
             readiness::wait([self.pump.interest(&self.machine)], limit)
                 .map_err(|source| self.pump.failed(self.machine.doing(), source))?;
@@ -117,22 +117,22 @@ impl Arrival {
     ) -> Result<Answer, ConnectError> {
         let hello = match self.asked.take() {
             Some(Asked::For(hello)) => hello,
-            Some(Asked::Failed(error)) => return Err(self.pump.why_not_accepted(error)),
+            Some(Asked::Failed(error)) => return Err(self.pump.accept_error(error)),
             // Of another version, which the machine has already answered.
             Some(Asked::Welcomed) | None => {
-                return Ok(Answer { pump: self.pump, machine: self.machine, made: None });
+                return Ok(Answer { pump: self.pump, machine: self.machine, accepted: None });
             }
         };
-        let made = match self.judge(context, &hello, config, takes) {
+        let accepted = match self.judge(context, &hello, config, takes) {
             Ok((config, geometry, peer_host)) => {
-                Some(self.make(context, &hello, config, geometry, peer_host, origin)?)
+                Some(self.accept(context, &hello, config, geometry, peer_host, origin)?)
             }
             Err(reason) => {
                 self.machine.refuse(reason);
                 None
             }
         };
-        Ok(Answer { pump: self.pump, machine: self.machine, made })
+        Ok(Answer { pump: self.pump, machine: self.machine, accepted })
     }
 
     fn judge(
@@ -158,7 +158,7 @@ impl Arrival {
     }
 
     /// Makes the queue pair before the welcome is sent, so that the peer's first packets find it.
-    fn make(
+    fn accept(
         &mut self,
         context: &Context,
         hello: &Hello,
@@ -166,12 +166,12 @@ impl Arrival {
         geometry: Geometry,
         peer_host: SocketAddr,
         origin: Origin,
-    ) -> Result<Made, ConnectError> {
+    ) -> Result<Accepted, ConnectError> {
         let reservation = Reservation::new(context)?;
         let ports = hello.end.ports.iter().copied().take(usize::from(geometry.channels()));
         // A control connection is reused only with threads and `poll`: without threads nobody reads
         // the goodbye while this end waits for a hello, and without `poll` nobody sees the next
-        // hello (`waiting_room.rs`).
+        // hello (`accept_queue.rs`).
         let keeps = hello.keeps && cfg!(unix) && !context.is_manual();
         let tcp = tcp_path(self.pump.stream());
         let terms = Terms {
@@ -184,12 +184,12 @@ impl Arrival {
             rtt: tcp.map(|path| Rtt::Guessed(path.rtt_ns, path.rtt_ns)),
             patience_ns: self.machine.patience_ns(context.clock().now_ns()),
         };
-        let (queue_pair, chosen) = reservation.settle(terms);
+        let (queue_pair, chosen) = reservation.into_queue_pair(terms);
         let local = context.addresses()[..usize::from(geometry.channels())].to_vec();
         let info = queue_pair.owner.shared.with_qp(|qp| info_of(qp.config(), local));
         let is_mtu_given = config.mtu_bytes.is_some();
         self.machine.welcome(Welcoming { is_mtu_given, info: info.emit(), keeps });
-        Ok(Made { queue_pair, config, chosen, origin: keeps.then_some(origin) })
+        Ok(Accepted { queue_pair, config, chosen, origin: keeps.then_some(origin) })
     }
 }
 
@@ -204,14 +204,12 @@ impl Answer {
         self.machine.on_timeout(now_ns);
         match self.machine.poll() {
             None => ControlFlow::Continue(self),
-            Some(Asked::Failed(error)) => {
-                ControlFlow::Break(Err(self.pump.why_not_accepted(error)))
-            }
+            Some(Asked::Failed(error)) => ControlFlow::Break(Err(self.pump.accept_error(error))),
             Some(_) => {
                 // Without threads, the first packets leave now or in the application's next call.
                 context.progress();
-                let Made { queue_pair, config, chosen, origin } =
-                    self.made.expect("a peer that was welcomed has a queue pair");
+                let Accepted { queue_pair, config, chosen, origin } =
+                    self.accepted.expect("a peer that was welcomed has a queue pair");
                 let (peer, control) = self.pump.into_parts();
                 let agreed = Agreed { queue_pair, config, chosen, peer, control, origin };
                 ControlFlow::Break(Ok(Box::new(agreed)))

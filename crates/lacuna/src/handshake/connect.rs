@@ -20,7 +20,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 /// The control connection to use.
-pub(crate) enum Line {
+pub(crate) enum ControlStream {
     New(TcpStream),
     /// From the pool.
     Pooled(Pooled),
@@ -54,7 +54,7 @@ impl Exchange {
     /// drive.
     pub(crate) fn new(
         context: &Context,
-        line: Line,
+        stream: ControlStream,
         config: ConnectionConfig,
         left: Duration,
         on_probed: Option<Box<dyn Fn() + Send + Sync>>,
@@ -63,9 +63,9 @@ impl Exchange {
         check_config(&config)?;
         let mtu_bytes = config.mtu_bytes.unwrap_or(MTU_CANDIDATES[0]);
         config.geometry(mtu_bytes, context.config().channels).map_err(QueuePairError::from)?;
-        let (stream, goodbye) = match line {
-            Line::New(stream) => (stream, None),
-            Line::Pooled(pooled) => (pooled.stream, Some(pooled.goodbye)),
+        let (stream, goodbye) = match stream {
+            ControlStream::New(stream) => (stream, None),
+            ControlStream::Pooled(pooled) => (pooled.stream, Some(pooled.goodbye)),
         };
         let pump = Pump::new(stream)?;
         let peer_host = host_of(pump.peer(), context).map_err(|why| ConnectError::Unreachable {
@@ -213,7 +213,7 @@ impl Exchange {
                 let addresses = addresses(peer_host, ports.into_iter());
                 let rtt = Some(rtt);
                 let terms = Terms { config, geometry, peer, reports, addresses, rtt, patience_ns };
-                let (queue_pair, chosen) = reservation.settle(terms);
+                let (queue_pair, chosen) = reservation.into_queue_pair(terms);
                 let origin =
                     keeps.then(|| Origin::Pool(context.control_pool().clone(), pump.peer()));
                 let (peer, control) = pump.into_parts();
@@ -229,11 +229,11 @@ impl Exchange {
             Step::Stale(error) => {
                 // Other pooled streams to this peer are probably dead, too.
                 context.control_pool().evict(pump.peer());
-                let error = pump.why_not_connected(error);
+                let error = pump.connect_error(error);
                 pump.abandon();
                 Ok(Connected::Stale(error))
             }
-            Step::Failed(error) => Err(pump.why_not_connected(error)),
+            Step::Failed(error) => Err(pump.connect_error(error)),
             Step::AskDelivery | Step::Probe(_) => unreachable!("these are no ends"),
         }
     }

@@ -13,8 +13,8 @@ mod connect;
 mod pump;
 mod reservation;
 
-pub(crate) use accept::{Answer, Arrival};
-pub(crate) use connect::{Connected, Exchange, Line};
+pub(crate) use accept::{Answer, Incoming};
+pub(crate) use connect::{Connected, ControlStream, Exchange};
 pub use lacuna_proto::handshake::PROTOCOL_VERSION;
 
 use crate::address::{ScopedIp, canonical};
@@ -43,7 +43,7 @@ pub(crate) struct Agreed {
 }
 
 /// Time limit of a handshake.
-pub(crate) fn patience_of(config: &ConnectionConfig) -> Duration {
+pub(crate) fn timeout_of(config: &ConnectionConfig) -> Duration {
     config.connect_timeout.min(TIMEOUT_MAX)
 }
 

@@ -18,7 +18,7 @@ const RTO_MIN: Duration = Duration::from_millis(25);
 const READ_BYTES: usize = 2 << 10;
 
 /// A state machine of the handshake: [`Connect`] or [`Accept`].
-pub(super) trait Talker {
+pub(super) trait HandshakeMachine {
     fn wanted(&self) -> usize;
     fn on_bytes(&mut self, now_ns: u64, bytes: &[u8]) -> usize;
     fn on_broken(&mut self, now_ns: u64);
@@ -65,27 +65,32 @@ impl Pump {
     }
 
     /// Writes and reads as much as is possible now.
-    pub(super) fn run(&mut self, now_ns: u64, talker: &mut impl Talker) {
+    pub(super) fn run(&mut self, now_ns: u64, machine: &mut impl HandshakeMachine) {
         let moved = self
-            .write(talker)
-            .and_then(|()| self.read(now_ns, talker))
-            .and_then(|()| self.write(talker));
+            .write(machine)
+            .and_then(|()| self.read(now_ns, machine))
+            .and_then(|()| self.write(machine));
         if let Err(error) = moved {
-            self.broken(now_ns, error, talker);
+            self.broken(now_ns, error, machine);
         }
     }
 
     /// Reports a failure of the control connection to the machine.
-    pub(super) fn broken(&mut self, now_ns: u64, error: io::Error, talker: &mut impl Talker) {
+    pub(super) fn broken(
+        &mut self,
+        now_ns: u64,
+        error: io::Error,
+        machine: &mut impl HandshakeMachine,
+    ) {
         self.broken = Some(error);
-        talker.on_broken(now_ns);
+        machine.on_broken(now_ns);
     }
 
-    fn write(&mut self, talker: &mut impl Talker) -> io::Result<()> {
-        while !talker.poll_bytes().is_empty() {
-            match self.stream.write(talker.poll_bytes()) {
+    fn write(&mut self, machine: &mut impl HandshakeMachine) -> io::Result<()> {
+        while !machine.poll_bytes().is_empty() {
+            match self.stream.write(machine.poll_bytes()) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => talker.on_sent(count),
+                Ok(count) => machine.on_sent(count),
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return Ok(()),
                     io::ErrorKind::Interrupted => {}
@@ -96,14 +101,14 @@ impl Pump {
         Ok(())
     }
 
-    fn read(&mut self, now_ns: u64, talker: &mut impl Talker) -> io::Result<()> {
+    fn read(&mut self, now_ns: u64, machine: &mut impl HandshakeMachine) -> io::Result<()> {
         let mut bytes = [0; READ_BYTES];
-        while talker.wanted() > 0 {
-            let bytes = &mut bytes[..talker.wanted().min(READ_BYTES)];
+        while machine.wanted() > 0 {
+            let bytes = &mut bytes[..machine.wanted().min(READ_BYTES)];
             match self.stream.read(bytes) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => {
-                    talker.on_bytes(now_ns, &bytes[..count]);
+                    machine.on_bytes(now_ns, &bytes[..count]);
                 }
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return Ok(()),
@@ -116,8 +121,8 @@ impl Pump {
     }
 
     /// The event that the machine waits for: readable, or writable while it has bytes to send.
-    pub(super) fn interest(&self, talker: &impl Talker) -> (readiness::Source<'_>, For) {
-        let what = if talker.poll_bytes().is_empty() { For::Reading } else { For::Writing };
+    pub(super) fn interest(&self, machine: &impl HandshakeMachine) -> (readiness::Source<'_>, For) {
+        let what = if machine.poll_bytes().is_empty() { For::Reading } else { For::Writing };
         (readiness::source(&self.stream), what)
     }
 
@@ -170,12 +175,12 @@ impl Pump {
     }
 
     /// The error of a control connection that failed, or carried invalid data.
-    pub(super) fn why_broken(&mut self, doing: &'static str) -> ConnectError {
+    pub(super) fn broken_error(&mut self, doing: &'static str) -> ConnectError {
         let source = self.broken.take();
         self.failed(doing, source.unwrap_or_else(|| io::ErrorKind::InvalidData.into()))
     }
 
-    pub(super) fn why_words(&self, error: WordsError) -> ConnectError {
+    pub(super) fn words_error(&self, error: WordsError) -> ConnectError {
         match error {
             WordsError::NotLacuna(why) => ConnectError::NotLacuna { peer: self.peer, why },
             WordsError::Version { there } => {
@@ -185,13 +190,13 @@ impl Pump {
     }
 
     /// Translates an error of the connecting end.
-    pub(super) fn why_not_connected(&mut self, error: words::ConnectError) -> ConnectError {
+    pub(super) fn connect_error(&mut self, error: words::ConnectError) -> ConnectError {
         use words::ConnectError as Error;
         let peer = self.peer;
         match error {
             Error::TimedOut { doing } => self.timed_out(doing),
-            Error::Broken { doing } => self.why_broken(doing),
-            Error::Words(error) => self.why_words(error),
+            Error::Broken { doing } => self.broken_error(doing),
+            Error::Words(error) => self.words_error(error),
             Error::Refused(reason) => ConnectError::Refused { peer, reason },
             Error::Busy(reason) => ConnectError::Busy { peer, reason },
             Error::Info(error) => QueuePairError::from(error).into(),
@@ -205,12 +210,12 @@ impl Pump {
     }
 
     /// Translates an error of the accepting end.
-    pub(super) fn why_not_accepted(&mut self, error: words::AcceptError) -> ConnectError {
+    pub(super) fn accept_error(&mut self, error: words::AcceptError) -> ConnectError {
         use words::AcceptError as Error;
         match error {
             Error::TimedOut { doing } => self.timed_out(doing),
-            Error::Broken { doing } => self.why_broken(doing),
-            Error::Words(error) => self.why_words(error),
+            Error::Broken { doing } => self.broken_error(doing),
+            Error::Words(error) => self.words_error(error),
             Error::Unacceptable(reason) => ConnectError::Unacceptable { peer: self.peer, reason },
         }
     }
@@ -225,7 +230,7 @@ pub(super) enum Ended {
     Broken,
 }
 
-impl Talker for Connect {
+impl HandshakeMachine for Connect {
     fn wanted(&self) -> usize {
         self.wanted()
     }
@@ -247,7 +252,7 @@ impl Talker for Connect {
     }
 }
 
-impl Talker for Accept {
+impl HandshakeMachine for Accept {
     fn wanted(&self) -> usize {
         self.wanted()
     }

@@ -5,7 +5,7 @@ use crate::address::ScopedIp;
 use crate::config::{Chosen, ConnectionConfig};
 use crate::context::Context;
 use crate::error::QueuePairError;
-use crate::queue_pair::{Keys, Owner, QueuePair, join, protocol};
+use crate::queue_pair::{Keys, Owner, QueuePair, connect_qp, new_qp};
 use crate::shared::Shared;
 use lacuna_engine::kinds::Early;
 use lacuna_engine::{Lane, Machine};
@@ -66,7 +66,7 @@ impl Reservation {
 
     /// Makes and connects the queue pair that both ends agreed on. It takes the packets that
     /// arrived early.
-    pub(super) fn settle(self, terms: Terms) -> (QueuePair, Chosen) {
+    pub(super) fn into_queue_pair(self, terms: Terms) -> (QueuePair, Chosen) {
         let Terms { config, geometry, peer, reports, addresses, rtt, patience_ns } = terms;
         let rtt_ns = rtt.map(Rtt::most_ns);
         let Self { owner, keys } = self;
@@ -78,8 +78,8 @@ impl Reservation {
         remembered.start = config.start_rate().or(remembered.start);
         let start = remembered.start;
         let rtt = remembered.rtt_ns.map(Rtt::Measured).or(rtt);
-        let mut qp = protocol(shared.number(), &config, geometry, &keys, 0);
-        let writers = join(context, &mut qp, &addresses, peer, rtt, remembered);
+        let mut qp = new_qp(shared.number(), &config, geometry, &keys, 0);
+        let writers = connect_qp(context, &mut qp, &addresses, peer, rtt, remembered);
         if let Some(reports) = reports {
             qp.set_report_policy(reports);
         }
@@ -91,7 +91,7 @@ impl Reservation {
         }
         context.roster().hand_out(shared.number(), writers.into_iter().map(Lane::Sdr));
         if let Some(host) = host {
-            context.roster().note_peer(host, shared);
+            context.roster().register_peer(host, shared);
             owner.peer.set(host).ok();
         }
         // After the queue pair is in place, so that it learns of later changes of the division,

@@ -3,7 +3,7 @@
 use super::*;
 use crate::config::ConnectionConfig;
 use crate::context::{Context, ContextConfig, DatapathKind, Progress};
-use crate::queue_pair::{Keys, protocol};
+use crate::queue_pair::{Keys, new_qp};
 use crate::roster::Roster;
 use lacuna_datapath::MemNetwork;
 use lacuna_engine::{Lane, Machine};
@@ -52,7 +52,7 @@ impl Host {
         let geometry = config.geometry(mtu_bytes, CHANNELS).unwrap();
         let keys = Keys::random().unwrap();
         let qkey = keys.qkey;
-        let machine = |number| Machine::Sdr(protocol(number, config, geometry, &keys, 1 << 18));
+        let machine = |number| Machine::Sdr(new_qp(number, config, geometry, &keys, 1 << 18));
         self.roster.open(qkey, machine).unwrap()
     }
 

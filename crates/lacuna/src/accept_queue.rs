@@ -15,7 +15,7 @@
 
 use crate::clock::Clock;
 use crate::error::ConnectError;
-use crate::handshake::{Arrival, turn_away};
+use crate::handshake::{Incoming, turn_away};
 use crate::readiness::{self, For, source};
 use crate::reuse::{LISTENER_IDLE_TIMEOUT, LISTENER_POOL_MAX, ListenerPool, has_ended};
 use lacuna_datapath::ends_listener;
@@ -42,13 +42,13 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 
 /// The accept queue of one listener.
 #[derive(Debug)]
-pub(crate) struct WaitingRoom {
+pub(crate) struct AcceptQueue {
     clock: Clock,
     peers_max: usize,
-    /// Peers without a complete hello, in order of arrival, which is the order of their deadlines.
-    silent: VecDeque<Arrival>,
+    /// Peers without a complete hello, in order of incoming, which is the order of their deadlines.
+    silent: VecDeque<Incoming>,
     /// Peers whose hello is complete, or whose connection has failed; the caller takes them.
-    done: VecDeque<Result<Arrival, ConnectError>>,
+    done: VecDeque<Result<Incoming, ConnectError>>,
     /// Streams that were given back and not fetched yet.
     pool: Arc<ListenerPool>,
     /// Idle streams from `pool`, with the time since when. Oldest first.
@@ -57,7 +57,7 @@ pub(crate) struct WaitingRoom {
     reused: VecDeque<TcpStream>,
 }
 
-impl WaitingRoom {
+impl AcceptQueue {
     pub(crate) fn new(clock: Clock, peers_max: usize) -> io::Result<Self> {
         Ok(Self {
             clock,
@@ -82,14 +82,14 @@ impl WaitingRoom {
     pub(crate) fn next(
         &mut self,
         tcp: &TcpListener,
-        patience: Duration,
-    ) -> io::Result<Result<Arrival, ConnectError>> {
+        timeout: Duration,
+    ) -> io::Result<Result<Incoming, ConnectError>> {
         let mut was_refused = false;
         loop {
             while let Some(stream) = self.reused.pop_front() {
-                self.receive(stream, patience);
+                self.add(stream, timeout);
             }
-            let taken = self.take_in(tcp, patience);
+            let taken = self.accept_all(tcp, timeout);
             if let Some(done) = self.done.pop_front() {
                 // Peers that are ready come before an error of accepting.
                 return Ok(done);
@@ -105,18 +105,18 @@ impl WaitingRoom {
     pub(crate) fn try_next(
         &mut self,
         tcp: &TcpListener,
-        patience: Duration,
-    ) -> io::Result<Option<Result<Arrival, ConnectError>>> {
-        self.look(None, Some(Duration::ZERO))?;
+        timeout: Duration,
+    ) -> io::Result<Option<Result<Incoming, ConnectError>>> {
+        self.poll(None, Some(Duration::ZERO))?;
         while let Some(stream) = self.reused.pop_front() {
-            self.receive(stream, patience);
+            self.add(stream, timeout);
         }
-        let taken = self.take_in(tcp, patience);
+        let taken = self.accept_all(tcp, timeout);
         match (self.done.pop_front(), taken) {
             (Some(done), _) => Ok(Some(done)),
             (None, Ok(())) => Ok(None),
             // Linux allocates the descriptor before it looks whether a peer waits.
-            (None, Err(error)) if is_exhausted(&error) && !somebody_waits(tcp)? => Ok(None),
+            (None, Err(error)) if is_exhausted(&error) && !has_backlog(tcp)? => Ok(None),
             (None, Err(error)) => Err(error),
         }
     }
@@ -133,7 +133,7 @@ impl WaitingRoom {
     ) -> io::Result<()> {
         match taken {
             // Linux allocates the descriptor before it looks whether a peer waits.
-            Err(error) if is_exhausted(&error) && somebody_waits(tcp)? => {
+            Err(error) if is_exhausted(&error) && has_backlog(tcp)? => {
                 if std::mem::replace(was_refused, true) {
                     return Err(error);
                 }
@@ -162,11 +162,11 @@ impl WaitingRoom {
     }
 
     /// Accepts all connections that the kernel holds. Bounded by `done`, which the caller empties.
-    fn take_in(&mut self, tcp: &TcpListener, patience: Duration) -> io::Result<()> {
+    fn accept_all(&mut self, tcp: &TcpListener, timeout: Duration) -> io::Result<()> {
         while self.done.len() < self.peers_max
             && let Some(stream) = self.accept(tcp)?
         {
-            self.receive(stream, patience);
+            self.add(stream, timeout);
         }
         Ok(())
     }
@@ -178,20 +178,22 @@ impl WaitingRoom {
         loop {
             let error = match tcp.accept() {
                 // The peer reset it while it was queued; Linux reports that only here.
-                Ok((stream, _)) if is_gone(&stream) => continue,
+                Ok((stream, _)) if is_reset(&stream) => continue,
                 Ok((stream, _)) => return Ok(Some(stream)),
                 Err(error) => error,
             };
-            match Meaning::of(&error) {
-                Meaning::NobodyCame => return Ok(None),
-                Meaning::AskAgain => {}
+            match AcceptFailure::of(&error) {
+                AcceptFailure::WouldBlock => return Ok(None),
+                AcceptFailure::Retry => {}
                 // Idle streams hold descriptors that new peers need.
-                Meaning::Exhausted if self.close_idle() => {}
-                Meaning::OneLost if lost < LOST_PER_CALL_MAX => {
+                AcceptFailure::Exhausted if self.close_idle() => {}
+                AcceptFailure::ConnectionLost if lost < LOST_PER_CALL_MAX => {
                     tracing::debug!(%error, "a connection was lost before it was accepted");
                     lost += 1;
                 }
-                Meaning::Exhausted | Meaning::OneLost | Meaning::Over => return Err(error),
+                AcceptFailure::Exhausted
+                | AcceptFailure::ConnectionLost
+                | AcceptFailure::ListenerClosed => return Err(error),
             }
         }
     }
@@ -205,9 +207,9 @@ impl WaitingRoom {
     }
 
     /// Begins to read the hello on a stream.
-    fn receive(&mut self, stream: TcpStream, patience: Duration) {
-        match Arrival::new(self.clock, stream, patience) {
-            Ok(arrival) => self.look_at(arrival),
+    fn add(&mut self, stream: TcpStream, timeout: Duration) {
+        match Incoming::new(self.clock, stream, timeout) {
+            Ok(incoming) => self.read_hello(incoming),
             // Reset since it was accepted.
             Err(ConnectError::Unreachable { source, .. })
                 if source.kind() == io::ErrorKind::NotConnected =>
@@ -217,23 +219,23 @@ impl WaitingRoom {
             Err(error) => self.done.push_back(Err(error)),
         }
         if self.silent.len() > self.peers_max {
-            self.make_room();
+            self.refuse_oldest();
         }
     }
 
     /// Reads what has arrived from a peer and files it under `silent` or `done`.
-    fn look_at(&mut self, mut arrival: Arrival) {
-        if !arrival.hear(self.clock.now_ns()) {
-            self.silent.push_back(arrival);
-        } else if arrival.was_forgotten() {
+    fn read_hello(&mut self, mut incoming: Incoming) {
+        if !incoming.read_hello(self.clock.now_ns()) {
+            self.silent.push_back(incoming);
+        } else if incoming.was_abandoned() {
             // One of several attempts of the peer (Happy Eyeballs), slower than another of them.
-            tracing::debug!(peer = %arrival.peer(), "reset without a word");
+            tracing::debug!(peer = %incoming.peer(), "reset without a word");
         } else {
-            self.done.push_back(arrival.into_spoken());
+            self.done.push_back(incoming.into_result());
         }
     }
 
-    fn make_room(&mut self) {
+    fn refuse_oldest(&mut self) {
         let Some(oldest) = self.silent.pop_front() else { return };
         let (peer, limit) = (oldest.peer(), self.peers_max);
         turn_away(oldest.stream(), format!("{limit} peers are connecting at once; try again"));
@@ -243,11 +245,11 @@ impl WaitingRoom {
     /// Waits until a peer connects, bytes arrive, or a deadline passes. Without the listener, for
     /// at most [`REFUSED_PAUSE`].
     fn wait(&mut self, tcp: Option<&TcpListener>) -> io::Result<()> {
-        self.look(tcp, tcp.is_none().then_some(REFUSED_PAUSE))
+        self.poll(tcp, tcp.is_none().then_some(REFUSED_PAUSE))
     }
 
     /// Waits as [`Self::wait`], for at most `limit`. Leaves streams in `reused` to the caller.
-    fn look(&mut self, tcp: Option<&TcpListener>, limit: Option<Duration>) -> io::Result<()> {
+    fn poll(&mut self, tcp: Option<&TcpListener>, limit: Option<Duration>) -> io::Result<()> {
         self.idle.extend(self.pool.take());
         let surplus = self.idle.len().saturating_sub(LISTENER_POOL_MAX);
         self.idle.drain(..surplus);
@@ -262,11 +264,11 @@ impl WaitingRoom {
         let left = over.into_iter().chain(limit).min();
         let mut ready = self.ready(tcp, left)?.into_iter();
         let (now, now_ns) = (Instant::now(), self.clock.now_ns());
-        for arrival in std::mem::take(&mut self.silent) {
-            if ready.next() == Some(true) || arrival.deadline_ns() <= now_ns {
-                self.look_at(arrival);
+        for incoming in std::mem::take(&mut self.silent) {
+            if ready.next() == Some(true) || incoming.deadline_ns() <= now_ns {
+                self.read_hello(incoming);
             } else {
-                self.silent.push_back(arrival);
+                self.silent.push_back(incoming);
             }
         }
         for (since, stream) in std::mem::take(&mut self.idle) {
@@ -284,7 +286,7 @@ impl WaitingRoom {
     /// Polls all streams, the listener and the pool for at most `limit`. Returns for each of
     /// `silent`, then of `idle`, whether it is readable.
     fn ready(&self, tcp: Option<&TcpListener>, limit: Option<Duration>) -> io::Result<Vec<bool>> {
-        let silent = self.silent.iter().map(Arrival::stream);
+        let silent = self.silent.iter().map(Incoming::stream);
         let streams = silent.chain(self.idle.iter().map(|(_, stream)| stream)).map(source);
         let count = self.silent.len() + self.idle.len();
         let others = tcp.map(source).into_iter().chain(self.pool.source());
@@ -296,31 +298,31 @@ impl WaitingRoom {
 }
 
 /// Whether the peer has already reset the connection.
-fn is_gone(stream: &TcpStream) -> bool {
+fn is_reset(stream: &TcpStream) -> bool {
     stream.peer_addr().is_err_and(|error| error.kind() == io::ErrorKind::NotConnected)
 }
 
 /// What a failure of `accept` means for the listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Meaning {
-    NobodyCame,
-    AskAgain,
+enum AcceptFailure {
+    WouldBlock,
+    Retry,
     /// A descriptor or memory is missing.
     Exhausted,
     /// One connection failed: refused by a firewall, or by a network error (`accept(2)`).
-    OneLost,
+    ConnectionLost,
     /// The socket does not listen any more.
-    Over,
+    ListenerClosed,
 }
 
-impl Meaning {
+impl AcceptFailure {
     fn of(error: &io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::WouldBlock => Self::NobodyCame,
-            io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => Self::AskAgain,
-            _ if ends_listener(error).is_some() => Self::Over,
+            io::ErrorKind::WouldBlock => Self::WouldBlock,
+            io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => Self::Retry,
+            _ if ends_listener(error).is_some() => Self::ListenerClosed,
             _ if is_exhausted(error) => Self::Exhausted,
-            _ => Self::OneLost,
+            _ => Self::ConnectionLost,
         }
     }
 }
@@ -342,7 +344,7 @@ fn is_exhausted(_error: &io::Error) -> bool {
 }
 
 /// Whether the kernel holds a connection to accept.
-fn somebody_waits(tcp: &TcpListener) -> io::Result<bool> {
+fn has_backlog(tcp: &TcpListener) -> io::Result<bool> {
     Ok(readiness::wait([(source(tcp), For::Reading)], Some(Duration::ZERO))? == [true])
 }
 
@@ -351,31 +353,31 @@ mod tests {
     use super::*;
     use std::io::Read;
 
-    const PATIENCE: Duration = Duration::from_secs(3600);
+    const TIMEOUT: Duration = Duration::from_secs(3600);
 
     #[cfg(unix)]
     #[test]
     fn what_happens_to_one_connection_does_not_end_the_listener() {
         use rustix::io::Errno;
         for (error, meaning) in [
-            (Errno::MFILE, Meaning::Exhausted),
-            (Errno::NOMEM, Meaning::Exhausted),
+            (Errno::MFILE, AcceptFailure::Exhausted),
+            (Errno::NOMEM, AcceptFailure::Exhausted),
             // A firewall refused this one.
-            (Errno::PERM, Meaning::OneLost),
-            (Errno::PROTO, Meaning::OneLost),
-            (Errno::HOSTUNREACH, Meaning::OneLost),
-            (Errno::OPNOTSUPP, Meaning::OneLost),
-            (Errno::CONNABORTED, Meaning::AskAgain),
-            (Errno::AGAIN, Meaning::NobodyCame),
+            (Errno::PERM, AcceptFailure::ConnectionLost),
+            (Errno::PROTO, AcceptFailure::ConnectionLost),
+            (Errno::HOSTUNREACH, AcceptFailure::ConnectionLost),
+            (Errno::OPNOTSUPP, AcceptFailure::ConnectionLost),
+            (Errno::CONNABORTED, AcceptFailure::Retry),
+            (Errno::AGAIN, AcceptFailure::WouldBlock),
             // The listener is no listener any more.
-            (Errno::INVAL, Meaning::Over),
-            (Errno::BADF, Meaning::Over),
+            (Errno::INVAL, AcceptFailure::ListenerClosed),
+            (Errno::BADF, AcceptFailure::ListenerClosed),
         ] {
-            assert_eq!(Meaning::of(&error.into()), meaning, "{error}");
+            assert_eq!(AcceptFailure::of(&error.into()), meaning, "{error}");
         }
     }
 
-    /// Who connects twice at once (`reach.rs`) forgets the slower attempt.
+    /// A peer that connects twice at once (`happy_eyeballs.rs`) resets the slower attempt.
     #[cfg(unix)]
     #[test]
     fn connections_that_are_reset_without_a_word_are_no_peers() {
@@ -385,41 +387,41 @@ mod tests {
         let reset = |stream: TcpStream| {
             rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
         };
-        let mut room = WaitingRoom::new(Clock::new(), 9).unwrap();
+        let mut queue = AcceptQueue::new(Clock::new(), 9).unwrap();
         let waiting = connect();
-        room.take_in(&tcp, PATIENCE).unwrap();
-        assert_eq!(room.silent.len(), 1);
+        queue.accept_all(&tcp, TIMEOUT).unwrap();
+        assert_eq!(queue.silent.len(), 1);
         reset(waiting);
         reset(connect());
-        // One that is reset once it was accepted, and before anything is asked of it.
+        // Reset after it was accepted and before its address is read.
         let accepting = TcpListener::bind("127.0.0.1:0").unwrap();
         let between = TcpStream::connect(accepting.local_addr().unwrap()).unwrap();
         let (accepted, _) = accepting.accept().unwrap();
         reset(between);
-        room.receive(accepted, PATIENCE);
+        queue.add(accepted, TIMEOUT);
         let closing = connect();
         let address = closing.local_addr().unwrap();
         drop(closing);
-        let Err(error) = room.next(&tcp, PATIENCE).unwrap() else { panic!("nobody has spoken") };
+        let Err(error) = queue.next(&tcp, TIMEOUT).unwrap() else { panic!("nobody has spoken") };
         assert!(matches!(error, ConnectError::Exchange { peer, .. } if peer == address), "{error}");
-        room.wait(Some(&tcp)).unwrap();
-        assert!(room.silent.is_empty() && room.done.is_empty());
+        queue.wait(Some(&tcp)).unwrap();
+        assert!(queue.silent.is_empty() && queue.done.is_empty());
     }
 
     #[test]
-    fn who_is_silent_longest_makes_room_and_is_told() {
+    fn a_full_queue_refuses_the_peer_that_is_silent_longest() {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         tcp.set_nonblocking(true).unwrap();
         let mut peers: Vec<_> =
             (0..3).map(|_| TcpStream::connect(tcp.local_addr().unwrap()).unwrap()).collect();
-        let mut room = WaitingRoom::new(Clock::new(), 2).unwrap();
-        let Err(error) = room.next(&tcp, PATIENCE).unwrap() else { panic!("nobody has spoken") };
+        let mut queue = AcceptQueue::new(Clock::new(), 2).unwrap();
+        let Err(error) = queue.next(&tcp, TIMEOUT).unwrap() else { panic!("nobody has spoken") };
         let oldest = peers.remove(0);
         let ConnectError::Crowded { peer, limit: 2 } = error else { panic!("{error}") };
         assert_eq!(peer, oldest.local_addr().unwrap());
         let mut told = String::new();
         (&oldest).read_to_string(&mut told).unwrap();
         assert!(told.contains("2 peers are connecting at once; try again"), "{told}");
-        assert_eq!(room.silent.len(), 2, "the others stay");
+        assert_eq!(queue.silent.len(), 2, "the others stay");
     }
 }

@@ -65,20 +65,20 @@ impl Attempts {
 
 /// A TCP connection in the making. Dropping it ends all attempts.
 #[derive(Debug)]
-pub(crate) struct Reach {
+pub(crate) struct HappyEyeballs {
     attempts: Attempts,
     /// Attempts without an outcome.
     sockets: Vec<(SocketAddr, Socket)>,
-    /// For blocking callers ([`Reach::wait`]); `None` if the sockets are watched elsewhere.
+    /// For blocking callers ([`HappyEyeballs::wait`]); `None` if the sockets are watched elsewhere.
     poll: Option<Poll>,
     deadline: Instant,
     /// The error of the last address that answered with one.
     last: io::Error,
 }
 
-impl Reach {
+impl HappyEyeballs {
     /// Tries `addresses` in order until `deadline`. `is_watched`: the caller passes a watch to
-    /// `drive` and does not call [`Reach::wait`].
+    /// `drive` and does not call [`HappyEyeballs::wait`].
     pub(crate) fn new(
         addresses: &[SocketAddr],
         now: Instant,
@@ -279,13 +279,13 @@ mod tests {
         deadline: Instant,
         mut begin: impl FnMut(SocketAddr) -> io::Result<Socket>,
     ) -> io::Result<TcpStream> {
-        let mut reach = Reach::new(addresses, Instant::now(), deadline, false)?;
+        let mut eyeballs = HappyEyeballs::new(addresses, Instant::now(), deadline, false)?;
         loop {
             let now = Instant::now();
-            if let Some(outcome) = reach.drive_with(now, None, &mut begin) {
+            if let Some(outcome) = eyeballs.drive_with(now, None, &mut begin) {
                 return outcome;
             }
-            reach.wait(now, LONG)?;
+            eyeballs.wait(now, LONG)?;
         }
     }
 
