@@ -1,8 +1,8 @@
-//! What engines and the application share of one queue pair: its state machine under a lock, and
-//! what engines tell each other about it without the lock.
+//! The state of one queue pair that all its engines and the application share: the protocol's state
+//! machine under a lock, and atomics that engines exchange without it.
 //!
-//! Lock order: a slot's pins are never held while the lock is taken (an application that closes a
-//! receive waits for pins), and closing waits without the lock.
+//! Lock order: no slot is pinned while the lock is taken, because an application that closes a
+//! receive waits for pins. Closing a receive waits without the lock.
 
 use crate::kinds::Machine;
 use core::net::SocketAddr;
@@ -12,12 +12,12 @@ use lacuna_wire::Seal;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// Everything under the lock.
+/// The part under the lock.
 #[derive(Debug)]
 pub struct State {
-    /// Who reacts to packets.
+    /// The protocol that handles the packets.
     pub machine: Machine,
-    /// Where the peer's channels are, as far as known.
+    /// The peer's address per channel, as far as known.
     pub addresses: SmallVec<Option<SocketAddr>>,
 }
 
@@ -28,36 +28,38 @@ impl State {
     }
 }
 
-/// See the module's text.
+/// The shared state of one queue pair.
 #[derive(Debug)]
 pub struct Books {
     number: u32,
     qkey: u32,
-    /// How its packets are sealed: known before the queue pair is, whose geometry says the same.
+    /// The packets' trailer. Known before the machine is [`Machine::Sdr`], whose geometry has the
+    /// same.
     seal: Seal,
     state: Mutex<State>,
-    /// Per channel: everything before this sequence number was handed to the
-    /// datapath, by the channel's engine.
+    /// Per channel: all packets before this sequence number were passed to the datapath. Written by
+    /// the channel's engine.
     handed_psn: SmallVec<OwnLine<AtomicU64>>,
-    /// Time that the engines have spent on computing parity.
+    /// Time that the engines have spent computing parity.
     encode_ns: AtomicU64,
-    /// Engines that cannot place packets for it yet.
+    /// Engines that have not received their lanes.
     without_lanes: AtomicUsize,
-    /// The shortest packet that was refused as too large since an engine last looked; 0 if none.
+    /// Length of the shortest packet that a datapath refused as too large since it was last taken;
+    /// 0 if none.
     too_large_bytes: AtomicUsize,
     /// How often the lock was taken.
     #[cfg(test)]
     pub(crate) locks: AtomicUsize,
 }
 
-/// On a cache line of its own: each is written by another engine.
+/// On its own cache line: each value is written by another engine.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct OwnLine<T>(T);
 
 impl Books {
-    /// The books of queue pair `number`, whose control packets carry `qkey` and whose packets have
-    /// this seal; `engines` serve it.
+    /// Queue pair `number`, served by `engines`; `qkey` is in its control packets, `seal` ends all
+    /// its packets.
     pub fn new(number: u32, qkey: u32, seal: Seal, state: State, engines: usize) -> Self {
         Self {
             number,
@@ -73,19 +75,19 @@ impl Books {
         }
     }
 
-    /// The number that packets reach it by.
+    /// The queue pair number in packets.
     #[inline]
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// The key of control packets to it.
+    /// The Q_Key that control packets to it carry.
     #[inline]
     pub fn qkey(&self) -> u32 {
         self.qkey
     }
 
-    /// How its packets are sealed.
+    /// The trailer of its packets.
     #[inline]
     pub fn seal(&self) -> Seal {
         self.seal
@@ -96,12 +98,12 @@ impl Books {
     pub fn lock(&self) -> MutexGuard<'_, State> {
         #[cfg(test)]
         self.locks.fetch_add(1, Ordering::Relaxed);
-        // A panic under the lock is a bug that the panicking thread reports; if
-        // it was a worker, all queue pairs are failed right after.
+        // After a panic under the lock the state is used all the same. The thread reports its
+        // panic, and if it is a worker, all queue pairs fail right after.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the lock, if nobody has it.
+    /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
         match self.state.try_lock() {
             Ok(state) => Some(state),
@@ -110,33 +112,33 @@ impl Books {
         }
     }
 
-    /// Time that engines have spent on computing parity.
+    /// Time that the engines have spent computing parity.
     pub fn encode_ns(&self) -> u64 {
         self.encode_ns.load(Ordering::Relaxed)
     }
 
-    /// An engine has spent time on computing parity.
+    /// Adds time spent computing parity.
     pub(crate) fn on_encoded(&self, took_ns: u64) {
         self.encode_ns.fetch_add(took_ns, Ordering::Relaxed);
     }
 
-    /// The engine of `channel` has handed everything before `psn` to its datapath.
+    /// The engine of `channel` has passed all packets before `psn` to its datapath.
     pub(crate) fn on_handed(&self, channel: u8, psn: u64) {
         self.handed_psn[usize::from(channel)].0.store(psn, Ordering::Release);
     }
 
-    /// Tells the queue pair what was handed over on all channels.
+    /// Tells the queue pair what was passed to the datapaths of all channels.
     pub(crate) fn tell_handed(&self, qp: &mut QueuePair) {
         for (channel, OwnLine(psn)) in self.handed_psn.iter().enumerate() {
             qp.on_handed(channel as u8, psn.load(Ordering::Acquire));
         }
     }
 
-    /// A datapath has refused a packet as too large. Whichever engine looks at the queue pair next
-    /// tells it.
+    /// A datapath refused a packet as too large. The next engine that settles the queue pair
+    /// reports it.
     pub(crate) fn on_too_large(&self, packet_bytes: usize) {
         let shorter = |known: usize| (known == 0 || packet_bytes < known).then_some(packet_bytes);
-        // An error says that a shorter one is known.
+        // `Err` means that a shorter one is already noted.
         _ = self.too_large_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, shorter);
     }
 
@@ -145,20 +147,20 @@ impl Books {
         self.too_large_bytes.load(Ordering::Relaxed) > 0
     }
 
-    /// The shortest packet that was refused as too large, once.
+    /// Takes the length of the shortest packet that was refused as too large.
     pub(crate) fn take_too_large(&self) -> Option<usize> {
         Some(self.too_large_bytes.swap(0, Ordering::AcqRel)).filter(|bytes| *bytes > 0)
     }
 
-    /// An engine can place packets of its channels from now on; `true` if it is the last of them.
+    /// An engine has received its lanes; `true` if it is the last one.
     pub(crate) fn on_lanes(&self) -> bool {
         let fewer = |engines: usize| engines.checked_sub(1);
         self.without_lanes.fetch_update(Ordering::AcqRel, Ordering::Acquire, fewer) == Ok(1)
     }
 
-    /// Whether all engines can place packets for it. Before that the peer is told nothing: told
-    /// of a receive it sends, on every channel, and where nobody repairs it, what comes to an
-    /// engine that is behind is lost for good.
+    /// Whether all engines have their lanes. Until then the peer is told of no receive: it would
+    /// send on every channel, and an engine without its lane cannot place what arrives, which in a
+    /// mode without repair is lost for good.
     pub(crate) fn can_place(&self) -> bool {
         self.without_lanes.load(Ordering::Acquire) == 0
     }

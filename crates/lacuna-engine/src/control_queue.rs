@@ -1,8 +1,7 @@
-//! Control packets of a channel on their way out.
+//! Control packets that wait to be sent on a channel.
 //!
-//! One step of a worker may have many to send, one for each queue pair that it
-//! served. To one peer they leave together: as equal as they mostly are, the
-//! kernel takes them in one piece, which costs little more than one packet.
+//! One step may produce many, one for each queue pair that it served. Those to one peer leave in
+//! one system call, as a bundle where their sizes are equal.
 
 use crate::packetize::Refused;
 use core::net::SocketAddr;
@@ -12,12 +11,12 @@ use lacuna_wire::{Packet, parse};
 /// Packets that may wait.
 const PACKETS_MAX: usize = 64;
 
-/// See the module's text.
+/// The control packets of one channel, all to one destination.
 #[derive(Debug)]
 pub(crate) struct ControlQueue {
     to: Option<SocketAddr>,
     bytes: Vec<u8>,
-    /// Where each packet ends.
+    /// End of each packet in `bytes`.
     ends: Vec<usize>,
     buffers: BurstBuffers,
     refused: Refused,
@@ -35,13 +34,12 @@ impl ControlQueue {
         }
     }
 
-    /// What the datapath refused.
+    /// Packets that the datapath refused.
     pub(crate) fn refused(&mut self) -> &mut Refused {
         &mut self.refused
     }
 
-    /// Takes a packet; those before it leave first if they go elsewhere, or are
-    /// too many.
+    /// Adds a packet. Sends those before it first if they have another destination or are too many.
     pub(crate) fn push(
         &mut self,
         now_ns: u64,
@@ -57,12 +55,13 @@ impl ControlQueue {
         self.ends.push(self.bytes.len());
     }
 
-    /// Sends what waits. Control packets carry state: one that cannot leave now
-    /// is as good as lost.
+    /// Sends all. Control packets carry state and are repeated, so those that the datapath cannot
+    /// take now are dropped.
     pub(crate) fn flush(&mut self, now_ns: u64, datapath: &mut dyn Datapath) {
         let Some(to) = self.to.take() else { return };
         let mut burst = self.buffers.start(to);
-        // Paths that lose what may be marked are found out by these.
+        // Not ECN-capable, so that a path which loses ECN-capable packets shows: control packets
+        // pass and data do not.
         burst.refuse_marks();
         let mut start = 0;
         let mut left = self.ends.len();

@@ -1,17 +1,17 @@
-//! What an engine counts that belongs to no queue pair.
+//! Counters of an engine that belong to no queue pair.
 
 use lacuna_wire::{PacketError, RejectKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Packets refused before they reached a queue pair, by reason; and more that has no queue pair to
-/// count it. Written by the engine, read by anybody.
+/// Packets that reached no queue pair, by reason, and drops of the datapaths. Written by the
+/// engine, read by any thread.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Packets that are none of Lacuna, or are damaged, by [`RejectKind::as_index`].
+    /// Packets that are not Lacuna's or are damaged, by [`RejectKind::as_index`].
     pub rejected: [AtomicU64; RejectKind::COUNT],
-    /// Good packets for queue pairs that there are not, or with another key.
+    /// Valid packets for an unknown queue pair or with a wrong key.
     pub unknown: AtomicU64,
-    /// Packets that this end's receive queues have dropped.
+    /// Packets that the receive queues of this host dropped.
     pub receive_drops: AtomicU64,
     /// Packets that a datapath refused to send.
     pub refused_by_datapath: AtomicU64,

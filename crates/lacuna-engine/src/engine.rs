@@ -1,8 +1,8 @@
-//! The engine: the queue pairs of some channels, and the order of a step.
+//! The engine: serves the queue pairs of some channels, one step at a time.
 //!
-//! A step reads what has come, places it, lets the queue pairs concerned react, and sends what they may
-//! send. The owner decides when; whatever the step finds out that is the owner's business it tells as
-//! [`Event`]s, right behind the lock under which it was found.
+//! A step reads the datapaths, places data, gives queue pairs turns to send, and settles those that
+//! had one. The caller decides when to step. Events for the caller are delivered during the step,
+//! right after the lock under which they arose was released.
 
 use crate::books::Books;
 use crate::channel::Channel;
@@ -25,43 +25,42 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Queue pairs that get a turn in one step, if they have too little to fill a burst: all
-/// are settled before they have left the caches. 16 are no better.
+/// Queue pairs that get a turn per step while their packets do not fill a burst. All of them are
+/// settled before they have left the caches; 16 are no better.
 const TURNS_MAX: usize = 64;
-/// Batches read from one channel per step: together a quarter of the smallest
-/// window, so that the sender hears of it while there is more on its way.
+/// Batches read from one channel per step. Together a quarter of the smallest window, so that the
+/// sender gets a report while more is in flight.
 const TURN_BATCHES: usize = 2;
-/// Fewer packets than this at once are no bulk transfer.
+/// Fewer packets per receive call are not a bulk transfer.
 pub(crate) const FEW_PACKETS: usize = 4;
-/// Largest control packet: fits every path that carries data at all (IPv6's
-/// smallest MTU of 1280 less headers).
+/// Longest control packet: fits every path that carries data at all (IPv6's minimum MTU of 1280
+/// less headers).
 const CONTROL_BYTES_MAX: usize = 1200;
-/// How long to wait before trying again when the way out is full and the
-/// datapath cannot say when there is room.
+/// Pause before sending is tried again when the datapath is full and cannot say when it has room.
 pub(crate) const BLOCKED_RETRY_NS: u64 = 200_000;
-/// How often the datapaths are asked what they dropped, if anything came.
+/// Least time between two queries of the datapaths' drop counters.
 const DROPS_EVERY_NS: u64 = 10_000_000;
 
-/// See the module's text.
+/// The queue pairs of some channels.
 pub struct Engine<T> {
     pub(crate) time: T,
     pub(crate) channels: Vec<Channel>,
     pub(crate) locals: Locals,
-    /// Queue pairs that want a turn: data may wait, or their time has come.
+    /// Queue pairs that wait for a turn: they may have data, or their timer has expired.
     pub(crate) ready: RunQueue,
-    /// Queue pairs to settle in this step: those that had a turn, and those that what
-    /// came gave nothing to send, who need not wait for the turns of others.
+    /// Queue pairs to settle in this step: those that had a turn, and those whose packets gave them
+    /// nothing to send, which need not wait for others' turns.
     pub(crate) unsettled: Vec<u32>,
     pub(crate) timers: Timers,
     pub(crate) writer: ControlWriter,
     pub(crate) idle: Idle,
-    /// Events that were noted under a lock, until it is let go.
+    /// Events noted under a lock, delivered once it is released.
     pub(crate) events: VecDeque<Event>,
     pub(crate) counters: Arc<Counters>,
     refused: Refused,
-    /// When to ask the datapaths again what they dropped; `None` if nothing came since.
+    /// When to query the datapaths' drop counters; `None` if nothing was received since.
     drops_due_ns: Option<u64>,
-    /// When they were asked last.
+    /// When they were queried last.
     drops_counted_ns: u64,
     /// When the last step began.
     now_ns: u64,
@@ -75,8 +74,8 @@ impl<T> fmt::Debug for Engine<T> {
 }
 
 impl<T: Time> Engine<T> {
-    /// An engine of these channels, by their indices. Before it says [`Look::Sleep`] it says
-    /// [`Look::Spin`] for so long.
+    /// An engine of these datapaths, each with the index of its channel. It answers [`Look::Spin`]
+    /// for `spin` before [`Look::Sleep`].
     pub fn new(time: T, datapaths: Vec<(u8, Box<dyn Datapath>)>, spin: Duration) -> Self {
         let channel = |(index, datapath)| Channel::new(index, datapath);
         Self {
@@ -97,7 +96,7 @@ impl<T: Time> Engine<T> {
         }
     }
 
-    /// What it counts that belongs to no queue pair.
+    /// Counters that belong to no queue pair.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
@@ -114,7 +113,7 @@ impl<T: Time> Engine<T> {
 
     // ---- queue pairs ----
 
-    /// Serves this queue pair from now on.
+    /// Serves a queue pair from now on.
     pub fn add(&mut self, books: Arc<Books>) {
         let number = books.number();
         self.locals.insert(Local::new(books));
@@ -122,8 +121,8 @@ impl<T: Time> Engine<T> {
         self.make_ready(number);
     }
 
-    /// A queue pair's packets may be taken from now on: it is connected. One lane for each of this
-    /// engine's channels that both ends have, in their order.
+    /// A queue pair is connected: places its packets from now on. `lanes`: one for each of this
+    /// engine's channels that both ends have, in order.
     pub fn set_lanes(&mut self, number: u32, lanes: Vec<Lane>, on_event: &mut dyn FnMut(Event)) {
         if let Some(local) = self.locals.get_mut(number) {
             local.lanes = lanes;
@@ -134,13 +133,13 @@ impl<T: Time> Engine<T> {
         self.make_ready(number);
     }
 
-    /// Forgets a queue pair.
+    /// Stops serving a queue pair.
     pub fn remove(&mut self, number: u32) {
         let local = self.locals.remove(number);
         self.idle.on_patience(local.map(|local| local.patience), None);
     }
 
-    /// Gives a queue pair a turn in the next step: there is something to send or to tell.
+    /// Gives a queue pair a turn in the next step: it has something to send, or to tell the peer.
     pub fn make_ready(&mut self, number: u32) {
         if let Some(local) = self.locals.get_mut(number)
             && !local.is_ready
@@ -152,23 +151,23 @@ impl<T: Time> Engine<T> {
 
     // ---- packets without bytes ----
 
-    /// From here on data packets leave as headers, without a look at their payloads:
-    /// [`Engine::take_headers`] has them, and only control packets go by the datapaths. For a
-    /// simulation, whose receivers take them by [`Engine::note`].
+    /// From now on data packets leave as headers without payload; [`Engine::take_headers`] returns
+    /// them, and only control packets use the datapaths. For a simulation, whose receivers take
+    /// them with [`Engine::note`].
     pub fn send_headers(&mut self) {
         self.channels.iter_mut().for_each(|channel| channel.headers = Some(Vec::new()));
     }
 
-    /// Data packets that left as headers since this was last called, in order, by channel.
+    /// Takes the headers sent since the last call, in order, with their channels.
     pub fn take_headers(&mut self, mut each: impl FnMut(u8, SentHeader)) {
         for Channel { index, headers, .. } in &mut self.channels {
             headers.iter_mut().flat_map(|sent| sent.drain(..)).for_each(|sent| each(*index, sent));
         }
     }
 
-    /// Takes note of data packets that came to a channel and whose payloads are in their places
-    /// already, put there by a network card, or are nowhere, in a simulation. The next step does what
-    /// follows from it. To be called with as many as came together.
+    /// Notes data packets of a channel without their bytes: a network card has placed the payloads,
+    /// or a simulation has none. The next step reacts to them. Call once for all packets that
+    /// arrived together.
     pub fn note(
         &mut self,
         channel: u8,
@@ -185,9 +184,9 @@ impl<T: Time> Engine<T> {
 
     // ---- steps ----
 
-    /// One round of progress; `false` if there was nothing to do. What the owner has asked for since
-    /// the last (`is_asked`) goes out before what has come is read: that costs a system call, found or
-    /// not.
+    /// One step; `false` if there was nothing to do. With `is_asked` (the caller had commands since
+    /// the last step) queue pairs are served before the sockets are read, which costs a system call
+    /// each even if nothing arrived.
     pub fn step(&mut self, is_asked: bool, on_event: &mut dyn FnMut(Event)) -> bool {
         let mut worked = is_asked;
         let mut now_ns = self.time.now_ns();
@@ -207,13 +206,12 @@ impl<T: Time> Engine<T> {
         self.serve_ready(now_ns, on_event)
     }
 
-    /// Queue pairs that are ready now get turns, in order, until a burst
-    /// is full or [`TURNS_MAX`] had theirs: it leaves at once, and what has come
-    /// meanwhile is read before the next. So a step sends as much with a thousand of
-    /// them as with one, and what it sends is still in cache when a receiver on this
-    /// core reads it. Packets of several share bursts. After the turns goes what is left of one, and then
-    /// everything for which nobody's data should wait: what they have to tell, and
-    /// the books. `false` if there was nothing to do.
+    /// Serves the queue pairs that are ready, in order, until a burst is full or [`TURNS_MAX`] had
+    /// their turns. A full burst leaves at once, and the sockets are read before the next one, so a
+    /// step sends as much with a thousand queue pairs as with one, and the packets are still in
+    /// cache when a receiver on this core reads them. Packets of several queue pairs share bursts.
+    /// The rest of the last burst leaves after the turns; then queue pairs are settled, since
+    /// control packets and events must not delay data. `false` if there was nothing to do.
     fn serve_ready(&mut self, mut now_ns: u64, on_event: &mut dyn FnMut(Event)) -> bool {
         if self.ready.is_empty() && self.unsettled.is_empty() {
             return false;
@@ -224,7 +222,7 @@ impl<T: Time> Engine<T> {
                 self.locals.prefetch(next);
             }
             if turn > 0 {
-                // A turn may have sent much.
+                // The turn before may have taken long.
                 now_ns = self.time.now_ns();
             }
             self.serve(now_ns, number);
@@ -252,7 +250,8 @@ impl<T: Time> Engine<T> {
         true
     }
 
-    /// Counts what datapaths refused, and has those looked at whose packets were too large.
+    /// Counts packets that datapaths refused, and gives queue pairs whose packets were too large a
+    /// turn.
     fn on_refused(&mut self) {
         let mut packets = self.refused.packets;
         let mut too_large = std::mem::take(&mut self.refused.too_large);
@@ -282,7 +281,7 @@ impl<T: Time> Engine<T> {
             {
                 (local.due_ns, local.is_due) = (None, true);
                 any = true;
-                // What came for it may have made that needless.
+                // Settling follows in any case, and may find that no turn is needed.
                 if !local.is_unsettled {
                     self.make_ready(number);
                 }
@@ -291,7 +290,7 @@ impl<T: Time> Engine<T> {
         any
     }
 
-    /// A channel's datapath, and who takes what it received.
+    /// The datapath at `position`, and the intake for its packets.
     fn intake<'e>(
         &'e mut self,
         now_ns: u64,
@@ -332,8 +331,8 @@ impl<T: Time> Engine<T> {
             intake.tell_placed();
             match received {
                 Ok(0) => is_left = false,
-                // To look again costs as much as such a burst: it is served
-                // first, and the next step looks.
+                // Reading again costs as much as such a burst: serve it first, the next step reads
+                // on.
                 Ok(packets) if packets < FEW_PACKETS => (any, is_left) = (true, false),
                 Ok(_) => (any, is_much) = (true, true),
                 Err(error) => {
@@ -365,8 +364,8 @@ impl<T: Time> Engine<T> {
         !self.channels[index].is_blocked
     }
 
-    /// Sends what waits on a channel. If that makes the way out free again,
-    /// all queue pairs get a turn: they were passed over while it was not.
+    /// Sends the packets that wait on a channel. When a full datapath has room again, all queue
+    /// pairs get a turn: they were skipped while it was full.
     fn flush(&mut self, now_ns: u64, index: usize) {
         let channel = &mut self.channels[index];
         if let Some(headers) = &mut channel.headers {
@@ -398,7 +397,7 @@ impl<T: Time> Engine<T> {
 
     // ---- between steps ----
 
-    /// When to look again, behind a step that has `worked` or had nothing to do.
+    /// When to step again, after a step that `worked` or had nothing to do.
     pub fn look(&mut self, worked: bool) -> Look {
         if !worked {
             return self.idle.after_nothing(self.time.now_ns());
@@ -408,7 +407,7 @@ impl<T: Time> Engine<T> {
         let Look::After(wait_ns) = self.idle.after_work(self.now_ns, socket_bytes) else {
             return Look::Now;
         };
-        // Timers wait too: what they are for allows it, and the pace makes up for it.
+        // Timers wait, too: pacing makes up for it.
         let pressing_ns = self.pressing_ns().map_or(u64::MAX, |event_ns| self.until(event_ns));
         match wait_ns.min(pressing_ns) {
             0 => Look::Now,
@@ -416,18 +415,18 @@ impl<T: Time> Engine<T> {
         }
     }
 
-    /// The owner slept for so long.
+    /// The caller slept for this long.
     pub fn on_slept(&mut self, slept_ns: u64) {
         self.idle.on_slept(slept_ns);
     }
 
-    /// When there is something to do though nothing comes; a time already past means at once.
+    /// Time of the next timer; a past time means at once.
     pub fn next_event_ns(&self) -> Option<u64> {
         let timer = self.timers.peek().map(|Reverse((due_ns, _))| *due_ns);
         [timer, self.drops_due_ns, self.pressing_ns()].into_iter().flatten().min()
     }
 
-    /// When there is something to do that may not wait.
+    /// Time of the next event that an idle wait must not delay.
     fn pressing_ns(&self) -> Option<u64> {
         if !self.ready.is_empty() {
             return Some(0);
@@ -442,8 +441,8 @@ impl<T: Time> Engine<T> {
         event_ns.saturating_sub(self.time.now_ns())
     }
 
-    /// Asks the datapaths what they dropped, if it is time: that costs a system call a channel, so it is
-    /// to be done before the owner sleeps.
+    /// Queries the datapaths' drop counters if that is due. Costs a system call per channel, so it
+    /// belongs before a sleep.
     pub fn count_drops(&mut self) {
         let now_ns = self.time.now_ns();
         if self.drops_due_ns.is_some_and(|due_ns| due_ns <= now_ns) {

@@ -1,25 +1,24 @@
-//! What an engine tells its owner.
+//! Events that an engine reports to its caller.
 
 use lacuna_proto::qp;
 use std::io;
 
-/// Something that happened in an engine. Each is about one queue pair, by its number, or about one of
-/// the engine's datapaths.
+/// An event of one queue pair, given by its number, or of a datapath.
 #[derive(Debug)]
 pub enum Event {
-    /// Something happened to a connected queue pair.
+    /// An event of a connected queue pair.
     QueuePair(u32, qp::Event),
-    /// An answer came to a queue pair that looks for the way to its peer, or the next question is due:
-    /// whoever waits for the outcome looks at it.
+    /// A queue pair's prober has received an answer, or its next probe is due: time to check the
+    /// outcome.
     Probed(u32),
-    /// The other engines of the queue pair have something to do for it: runs wait for their channels,
-    /// or the last of them can place its packets now.
+    /// Other engines have work for this queue pair: runs wait for their channels, or the last
+    /// engine has received its lanes.
     OthersWanted(u32),
-    /// A datapath could not be read.
+    /// A datapath cannot be read.
     CannotReceive {
         /// The channel.
         channel: u8,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }

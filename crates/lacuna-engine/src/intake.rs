@@ -1,10 +1,10 @@
-//! What an engine does with what its datapaths received: data is placed, control packets
-//! are handed on, and the queue pairs concerned are noted, for a turn if they have
-//! something to send, else to be settled in the same step.
+//! Intake: what an engine does with received packets. Data are placed; control packets go to the
+//! queue pair's machine. The queue pairs concerned get a turn if they have something to send, else
+//! they are settled in the same step.
 //!
-//! Placing takes no lock. What was placed is entered in the queue pair's books under its lock: once for
-//! all packets in a row that go to it, however many batches of a receive call they came in. The owner
-//! of the intake calls [`Intake::tell_placed`] behind each receive call.
+//! Placing takes no lock. The placed packets are reported to the queue pair under its lock, once
+//! for all packets in a row that go to it, across the batches of one receive call. The engine calls
+//! [`Intake::tell_placed`] after each receive call for the last of them.
 
 use crate::books::State;
 use crate::counters::Counters;
@@ -22,22 +22,22 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::iter::Peekable;
 
-/// A data packet that came without bytes ([`crate::Engine::note`]).
+/// A data packet noted without its bytes ([`crate::Engine::note`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotedPacket {
-    /// Its headers, and in them the bytes of its payload.
+    /// Its headers, with the length of its payload.
     pub header: DataHeader,
-    /// Whether a router on the path marked it "congestion experienced".
+    /// Whether a router marked it "congestion experienced" (ECN).
     pub is_marked: bool,
 }
 
-/// Takes what a datapath received: places data, hands control packets on.
+/// Handles the packets of one channel.
 pub(crate) struct Intake<'e, T> {
     pub(crate) time: &'e T,
-    /// When the batch at hand came to this host. Read anew for each: the thread
-    /// may have lost its core since the step began.
+    /// Arrival time of the present batch. Read for each batch, because the thread may have lost its
+    /// core since the step began.
     pub(crate) now_ns: u64,
-    /// Position of the channel among this engine's.
+    /// Index of the channel in this engine.
     pub(crate) position: usize,
     pub(crate) channel: u8,
     pub(crate) locals: &'e mut Locals,
@@ -45,21 +45,20 @@ pub(crate) struct Intake<'e, T> {
     pub(crate) unsettled: &'e mut Vec<u32>,
     pub(crate) timers: &'e mut Timers,
     pub(crate) counters: &'e Counters,
-    /// Events that were noted under a lock.
+    /// Events noted under a lock.
     pub(crate) events: &'e mut VecDeque<Event>,
     pub(crate) on_event: &'e mut dyn FnMut(Event),
-    /// The queue pair that packets were placed for whose books do not have them yet.
+    /// The queue pair whose latest placed packets were not reported to it yet.
     pub(crate) untold: Option<u32>,
-    /// Bytes of packets taken.
+    /// Bytes of packets received.
     pub(crate) bytes: u64,
-    /// The least that their queue pairs can wait.
+    /// The shortest wait that their queue pairs allow.
     pub(crate) wait_ns: u64,
 }
 
 impl<T: Time> Placer for Intake<'_, T> {
     fn on_packets(&mut self, batch: ReceivedBatch<'_>) {
-        // When they came, not when somebody had time to look: what is measured
-        // is the path.
+        // Arrival time, not the time of reading: round-trip times measure the path.
         self.now_ns = self.time.now_ns().saturating_sub(batch.waited_ns);
         let marked = batch.congestion_experienced;
         let mut packets = batch.packets().peekable();
@@ -82,7 +81,7 @@ impl<T: Time> Placer for Intake<'_, T> {
                     let number = header.dest.queue_pair();
                     self.on_control(number, header.qkey, body, packet.len(), batch.source);
                 }
-                // Was taken for such above.
+                // Handled above.
                 Ok(Packet::Data(..)) => {}
                 Err(error) => self.counters.reject(&error),
             }
@@ -91,7 +90,7 @@ impl<T: Time> Placer for Intake<'_, T> {
 }
 
 impl<T: Time> Intake<'_, T> {
-    /// Checks and places a packet and those behind it that go to the same queue pair.
+    /// Checks and places a packet and those after it for the same queue pair.
     fn place<'p>(
         &mut self,
         packet: &[u8],
@@ -129,7 +128,7 @@ impl<T: Time> Intake<'_, T> {
         }
     }
 
-    /// Takes note of a packet without bytes.
+    /// Notes a packet without its bytes.
     pub(crate) fn note(&mut self, packet: NotedPacket) {
         let NotedPacket { header, is_marked } = packet;
         let number = header.dest.queue_pair();
@@ -137,7 +136,7 @@ impl<T: Time> Intake<'_, T> {
         placer.note(&header, header.length, is_marked);
     }
 
-    /// The one who places packets of queue pair `number` that came to this channel, if it is connected.
+    /// The placer for packets of queue pair `number` on this channel, if it is connected.
     #[inline(always)]
     fn placer(&mut self, number: u32) -> Option<BurstPlacer<'_>> {
         if self.untold.is_some_and(|untold| untold != number) {
@@ -157,7 +156,7 @@ impl<T: Time> Intake<'_, T> {
         }
     }
 
-    /// Enters what was placed last in its queue pair's books, if that was not done. No slot is pinned
+    /// Reports the packets placed last to their queue pair, if that was not done. No slot is pinned
     /// here, so the lock may be taken.
     #[inline]
     pub(crate) fn tell_placed(&mut self) {
@@ -181,8 +180,8 @@ impl<T: Time> Intake<'_, T> {
             (self.on_event)(event);
         }
         self.wait_ns = self.wait_ns.min(local.patience.wait_ns);
-        // A turn would find nothing to send by what came: the application, which
-        // may wait for just this, comes first.
+        // Received data give nothing to send, so no turn: the application, which may wait for just
+        // these, comes first.
         if report_ns.is_some_and(|report_ns| report_ns <= self.now_ns) {
             local.unsettle(number, self.unsettled);
         } else if let Some(report_ns) = report_ns
@@ -208,16 +207,16 @@ impl<T: Time> Intake<'_, T> {
         };
         let mut state = local.books.lock();
         let State { machine, addresses } = &mut *state;
-        let told = machine.on_control(self.now_ns, self.channel, body, packet_bytes);
-        // The key was right and it is no old copy, so this is the peer, wherever
-        // address translation makes it appear today.
-        if told.is_newest
+        let effects = machine.on_control(self.now_ns, self.channel, body, packet_bytes);
+        // The key was right and the packet is not an old copy, so this is the peer's present
+        // address, even if NAT has changed it.
+        if effects.is_newest
             && let Some(address) = addresses.get_mut(usize::from(self.channel))
         {
             *address = Some(source);
         }
         drop(state);
-        if told.has_queued {
+        if effects.has_queued {
             if !local.is_ready {
                 local.is_ready = true;
                 self.ready.push(number, local.had_burst);
@@ -228,7 +227,7 @@ impl<T: Time> Intake<'_, T> {
     }
 }
 
-/// Places a packet whose trailer has another length than [`parse_data`] has thought.
+/// Places a packet whose trailer is longer than [`parse_data`] assumed.
 #[cold]
 fn cut_and_place(
     placer: &mut BurstPlacer<'_>,

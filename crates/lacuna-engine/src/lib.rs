@@ -1,25 +1,25 @@
 //! The engine of the Lacuna transport: many queue pairs over some channels.
 //!
-//! An [`Engine`] takes the packets that its datapaths received, has the queue pairs take turns, cuts
-//! what they may send into packets, and calls each again when its time has come. It reads the time
-//! from whoever owns it ([`Time`]), and waits for nothing: the owner decides when the next step is,
-//! with the [idle policy](idle) to ask. So the same engine runs on the threads of a transport and in
-//! virtual time.
+//! An [`Engine`] places the packets that its datapaths received, gives queue pairs turns to send,
+//! cuts their runs into packets, and runs their timers. It reads a clock ([`Time`]) and never
+//! waits: the caller decides when to step, and may ask the [idle policy](idle). So the same engine
+//! runs on the threads of a transport and in virtual time. (The engines of an erasure code,
+//! `lacuna_code::Engine`, are another thing.)
 //!
 //! | file | what it is |
 //! |---|---|
 //! | `engine.rs` | the engine and the order of a step |
-//! | `intake.rs` | received packets: placed, or handed on |
+//! | `intake.rs` | received packets: placed, or given to the machine |
 //! | `run_queue.rs`, `locals.rs` | whose turn it is; the queue pairs by number |
 //! | `serve.rs`, `packetize.rs` | a turn; runs cut into packets |
-//! | `settle.rs`, `control_queue.rs` | behind a turn: what the peer and the owner are told |
-//! | `books.rs` | what the engines and the application share of a queue pair, and its lock |
-//! | [`kinds`] | the kinds of queue pairs: who understands the packets |
-//! | [`idle`] | when to look again: at once, after a spin, after a while, when woken |
-//! | [`event`] | what the owner is told |
+//! | `settle.rs`, `control_queue.rs` | after a turn: control packets, events, timers |
+//! | `books.rs` | the state of a queue pair that engines and application share, and its lock |
+//! | [`kinds`] | the kinds of queue pairs: which protocol handles the packets |
+//! | [`idle`] | when to step again: at once, after a spin, after a wait, when woken |
+//! | [`event`] | events for the caller |
 //!
-//! An engine shares nothing with other engines but the queue pairs' locks, taken once for the packets
-//! of a receive call, and the atomic bitmaps of receives.
+//! Engines share only the queue pairs' locks, taken once for the packets of a receive call, and the
+//! atomic bitmaps of receives.
 
 #![forbid(unsafe_code)]
 

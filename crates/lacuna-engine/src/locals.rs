@@ -1,4 +1,4 @@
-//! An engine's queue pairs by number, and what it knows of each.
+//! The queue pairs of an engine by number, with the engine's own state of each.
 
 use crate::books::Books;
 use crate::idle::Patience;
@@ -8,30 +8,30 @@ use lacuna_wire::{DataHeader, Seal, destination};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// With up to this many queue pairs no memory is asked for ahead: they stay in a second-level cache,
-/// with 14 KB each, and asking would be 9 % of the instructions of a small message. With more, one that
-/// has more to send keeps its turn for some bursts ([`RunQueue`](crate::run_queue::RunQueue)).
+/// Up to this many queue pairs nothing is prefetched: with 14 KB each they stay in a second-level
+/// cache, and prefetching would be 9 % of the instructions of a small message. With more, one that
+/// has more to send keeps its turn for several bursts ([`RunQueue`](crate::run_queue::RunQueue)).
 pub(crate) const FEW_QUEUE_PAIRS: usize = 32;
 
-/// A queue pair as this engine knows it.
+/// One queue pair in this engine.
 #[derive(Debug)]
 pub(crate) struct Local {
     pub(crate) books: Arc<Books>,
-    /// The lanes of this engine's channels, in their order; empty until connected.
+    /// One lane per channel of this engine, in order; empty until connected.
     pub(crate) lanes: Vec<Lane>,
-    /// When it wants to be served; the timer heap may hold stale entries.
+    /// When its timer expires; the timer heap may hold stale entries.
     pub(crate) due_ns: Option<u64>,
-    /// In the run queue.
+    /// It is in the run queue.
     pub(crate) is_ready: bool,
-    /// Its last turn took a whole burst.
+    /// Its last turn filled a burst.
     pub(crate) had_burst: bool,
-    /// In the list of the unsettled.
+    /// It is in `Engine::unsettled`.
     pub(crate) is_unsettled: bool,
-    /// Data waited at a turn since it was last settled.
+    /// A turn found data to send since it was last settled.
     pub(crate) had_queued: bool,
-    /// Its time has come.
+    /// Its timer has expired.
     pub(crate) is_due: bool,
-    /// How long it can wait.
+    /// How long it can wait for the next step.
     pub(crate) patience: Patience,
 }
 
@@ -50,7 +50,7 @@ impl Local {
         }
     }
 
-    /// It is settled in this step.
+    /// Has it settled in this step.
     #[inline]
     pub(crate) fn unsettle(&mut self, number: u32, unsettled: &mut Vec<u32>) {
         if !std::mem::replace(&mut self.is_unsettled, true) {
@@ -59,7 +59,7 @@ impl Local {
     }
 }
 
-/// See the module's text.
+/// The queue pairs of an engine, indexed by number.
 #[derive(Debug, Default)]
 pub(crate) struct Locals(Vec<Option<Local>>);
 
@@ -81,28 +81,28 @@ impl Locals {
         self.0.get_mut(number as usize)?.as_mut()
     }
 
-    /// How a packet of any kind is sealed, by where it goes: as all ends know, if that is nowhere.
+    /// The seal of the queue pair that the packet is for; the default if there is none.
     #[inline]
     pub(crate) fn seal_of(&self, packet: &[u8]) -> Seal {
         let local = destination(packet).and_then(|qpn| self.0.get(qpn.queue_pair() as usize));
         local.and_then(Option::as_ref).map_or(Seal::default(), |local| local.books.seal())
     }
 
-    /// A data packet of which `parse_data` makes nothing, if its seal explains that: with a longer
-    /// trailer the length that a Write announces seems wrong.
+    /// Parses a data packet that `parse_data` refused because its trailer is longer than the common
+    /// one, so that a Write's length seems wrong. `None` if the seal does not explain it.
     #[inline(always)]
     pub(crate) fn cut_by_seal<'p>(&self, packet: &'p [u8]) -> Option<(DataHeader, &'p [u8])> {
         let seal = self.seal_of(packet);
         if seal.has_common_length() { None } else { seal.cut(packet).ok() }
     }
 
-    /// All numbers that were ever in use.
+    /// Range of all numbers that were ever in use.
     pub(crate) fn numbers(&self) -> Range<u32> {
         0..self.0.len() as u32
     }
 
-    /// Asks for the memory of a queue pair that is next: with a thousand of them it is in no
-    /// cache, and each of its lines would be waited for by itself.
+    /// Prefetches the queue pair that is next: with a thousand of them none is in a cache, and each
+    /// of its cache lines would be a miss of its own.
     #[inline]
     pub(crate) fn prefetch(&self, number: u32) {
         if self.0.len() > FEW_QUEUE_PAIRS

@@ -1,10 +1,9 @@
-//! Cuts runs into packets, and sends those by a datapath.
+//! Cuts runs into packets and sends them through a datapath.
 //!
-//! A payload is read once here: it is summed for the trailer. A payload of up to 2 KiB is copied behind
-//! its header on the way, so that the packets of a bundle lie in one piece, still in the cache when the
-//! kernel copies them once more. A longer one stays where it is, and the kernel gathers the packet's
-//! parts; headers and trailers are then written side by side into the burst's arena. Runs to one
-//! destination share a burst.
+//! Each payload is read once here, for the checksum in the trailer. A payload of up to 2 KiB is
+//! copied behind its header at the same time, so that the packets of a bundle are contiguous, and
+//! still in cache when the kernel copies them again. A longer payload stays in place, and the
+//! kernel gathers header, payload and trailer. Runs to one destination share a burst.
 
 use crate::books::Books;
 use crate::kinds::Run;
@@ -17,32 +16,32 @@ use lacuna_wire::DataHeader;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Longer payloads are gathered. A piece of a gather list costs the kernel some 20 ns, and it copies
-/// long pieces faster than short ones. Measured: M-engine-1.
+/// Longest payload that is copied; longer ones are gathered. An element of a gather list costs the
+/// kernel about 20 ns. Measured: M-engine-1.
 pub(crate) const COPIED_PAYLOAD_BYTES_MAX: usize = 2 << 10;
 
-/// A run that has its destination, and where in it to go on.
+/// A run on its way to a destination, and its next packet.
 #[derive(Debug)]
 struct Outbound {
     to: SocketAddr,
     run: Run,
     next: usize,
-    /// To be told when the run has left.
+    /// Notified when the run has left.
     books: Arc<Books>,
 }
 
-/// A data packet that leaves without its bytes: what a simulation carries.
+/// A data packet without its bytes, for a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SentHeader {
-    /// Where it goes.
+    /// Destination.
     pub to: SocketAddr,
-    /// Its headers, and in them the bytes of its payload.
+    /// Its headers, with the length of its payload.
     pub header: DataHeader,
-    /// Whether it says that its sender answers to congestion marks.
+    /// Whether it is marked as ECN-capable.
     pub takes_marks: bool,
 }
 
-/// Sends runs of one channel in order.
+/// Sends the runs of one channel in order.
 #[derive(Debug)]
 pub(crate) struct Packetizer {
     buffers: BurstBuffers,
@@ -51,12 +50,12 @@ pub(crate) struct Packetizer {
     packets: usize,
 }
 
-/// What datapaths refused.
+/// Packets that datapaths refused.
 #[derive(Debug, Default)]
 pub(crate) struct Refused {
-    /// Packets, in all.
+    /// Number of packets.
     pub(crate) packets: u64,
-    /// Queue pairs whose packets were too large, and how large, until they are told.
+    /// Queue pair and length of packets that were too large, until the queue pairs are told.
     pub(crate) too_large: Vec<(u32, usize)>,
 }
 
@@ -79,7 +78,7 @@ impl Packetizer {
         self.queue.is_empty()
     }
 
-    /// Hands all packets out as headers: no payload is touched, no parity worked out.
+    /// Returns all packets as headers; touches no payload and computes no parity.
     pub(crate) fn hand_out(&mut self, headers: &mut Vec<SentHeader>) {
         for outbound in self.queue.drain(..) {
             let Outbound { to, run, next, books } = outbound;
@@ -91,8 +90,7 @@ impl Packetizer {
         self.packets = 0;
     }
 
-    /// Sends until the queue is empty or the datapath would block; `false` if
-    /// it would.
+    /// Sends until the queue is empty (`true`) or the datapath is full (`false`).
     pub(crate) fn flush(
         &mut self,
         now_ns: u64,
@@ -119,8 +117,8 @@ impl Packetizer {
                         }
                     }
                     Err(error) => {
-                        // The packet counts as lost on the path: repair and
-                        // statistics treat it so.
+                        // It counts as lost on the path, so that it is repaired and shows in the
+                        // statistics.
                         tracing::debug!(to = %first.to, %error, "packet refused by the datapath");
                         if let SendError::PacketTooLarge { packet_bytes } = error {
                             refused.too_large.extend(too_large(&self.queue, sent, packet_bytes));
@@ -144,8 +142,8 @@ impl Packetizer {
     }
 }
 
-/// Computes the parity that the next burst needs. Its data went out just before,
-/// and are in the cache.
+/// Computes the parity that the next burst needs. The data it covers left just before and are in
+/// cache.
 fn encode(queue: &VecDeque<Outbound>, time: &impl Time) {
     let mut packets = 0;
     for outbound in queue {
@@ -161,8 +159,8 @@ fn encode(queue: &VecDeque<Outbound>, time: &impl Time) {
     }
 }
 
-/// Puts the packets of the first runs to one destination into the burst, as far
-/// as they are alike in what they say of congestion marks. `waiting` packets are in the queue.
+/// Fills the burst from the first runs with its destination and its ECN marking. `waiting`: packets
+/// in the queue.
 fn fill<'p>(burst: &mut Burst<'_, 'p>, queue: &'p VecDeque<Outbound>, waiting: usize) {
     let to = burst.destination();
     for outbound in queue {
@@ -175,9 +173,10 @@ fn fill<'p>(burst: &mut Burst<'_, 'p>, queue: &'p VecDeque<Outbound>, waiting: u
     }
 }
 
-/// Whether a packet that is copied still belongs into the burst: bundles leave whole, and before
-/// they fall out of the caches. (Two together share a call; four are no better.) Of `waiting`
-/// packets less than a bundle that would be left over goes along, rather than in a call of its own.
+/// Whether a packet with a copied payload fits the burst. The burst ends after whole bundles,
+/// before they fall out of the caches (two bundles per call are better than one, four no better
+/// than two). If less than a bundle of the `waiting` packets would be left, they go along, to spare
+/// a call.
 #[inline]
 pub(crate) fn has_room(burst: &Burst<'_, '_>, packet_bytes: usize, waiting: usize) -> bool {
     if burst.arena_bytes() <= PACKET_BYTES_MAX {
@@ -203,7 +202,7 @@ fn consume(queue: &mut VecDeque<Outbound>, mut packets: usize) {
     }
 }
 
-/// Whose packet it was, `before` packets behind the first that waits, that was too large.
+/// The queue pair of the packet that was too large, `before` packets behind the front of the queue.
 #[cold]
 fn too_large(
     queue: &VecDeque<Outbound>,

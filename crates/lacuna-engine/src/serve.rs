@@ -1,4 +1,4 @@
-//! A queue pair's turn: what it may send moves to the channels.
+//! A queue pair's turn: runs that it may send move to the channels.
 
 use crate::books::State;
 use crate::channel::address;
@@ -40,7 +40,7 @@ impl<T: Time> Engine<T> {
             let most = left;
             while left > 0 && qp.has_queued_on(channel.index) {
                 let Some(run) = qp.poll_run(now_ns, channel.index, left) else { break };
-                // The pieces of a packet may be more.
+                // A run may exceed `left`, since a packet may be cut into several.
                 left = left.saturating_sub(run.len() as u32);
                 self.idle.moderation.on_sent(run.len() as u64 * u64::from(mtu_bytes));
                 channel.packetizer.push(to, Run::Sdr(run), local.books.clone());
@@ -54,9 +54,9 @@ impl<T: Time> Engine<T> {
             local.had_burst = most_packets >= burst_packets;
         }
         if goes_on {
-            // The turn was too short for all.
+            // The turn was too short for all its data.
             local.is_ready = true;
-            self.ready.push_on(number, self.ready.len() >= FEW_QUEUE_PAIRS);
+            self.ready.requeue(number, self.ready.len() >= FEW_QUEUE_PAIRS);
         }
     }
 }

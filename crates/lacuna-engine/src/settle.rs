@@ -1,5 +1,5 @@
-//! What is left to do for a queue pair in a step, once data have left: to tell the peer and the
-//! owner, and to note when it wants to be called.
+//! Settling a queue pair, once its data have left in a step: sends control packets, reports events,
+//! and sets its timer.
 
 use crate::books::{Books, State};
 use crate::channel::{Channel, address};
@@ -15,15 +15,15 @@ use lacuna_wire::ControlWriter;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// When queue pairs want to be called: times and numbers. An entry may be stale.
+/// Timers of queue pairs: expiry and number. An entry may be stale.
 pub(crate) type Timers = BinaryHeap<Reverse<(u64, u32)>>;
 
-/// What is left of a queue pair's turn once its lock is let go.
+/// Results of settling, applied after the lock is released.
 #[derive(Debug)]
 struct Settled {
-    /// When it wants to be served again.
+    /// When its timer expires.
     due_ns: Option<u64>,
-    /// How long it can wait.
+    /// How long it can wait for the next step.
     patience: Patience,
 }
 
@@ -32,14 +32,13 @@ impl Settled {
 }
 
 impl<T: Time> Engine<T> {
-    /// What is left to do for a queue pair that had a turn or got something, now that
-    /// data have left: to tell the peer and the owner.
+    /// Settles a queue pair that had a turn or received something.
     pub(crate) fn settle(&mut self, now_ns: u64, number: u32, on_event: &mut dyn FnMut(Event)) {
         let Some(local) = self.locals.get_mut(number) else { return };
         local.is_unsettled = false;
         let had_queued = std::mem::take(&mut local.had_queued);
         let books = &*local.books;
-        let mut teller = Teller {
+        let mut settler = Settler {
             time: &self.time,
             channels: &mut self.channels,
             writer: &mut self.writer,
@@ -49,9 +48,9 @@ impl<T: Time> Engine<T> {
             let mut state = books.lock();
             let State { machine, addresses } = &mut *state;
             match machine {
-                Machine::Sdr(qp) => teller.settle_sdr(now_ns, qp, addresses, books, had_queued),
+                Machine::Sdr(qp) => settler.settle_sdr(now_ns, qp, addresses, books, had_queued),
                 Machine::Probing(prober, _) => {
-                    teller.serve_prober(now_ns, prober, addresses, number)
+                    settler.serve_prober(now_ns, prober, addresses, number)
                 }
                 Machine::Reserved(_) => Settled::NOTHING,
             }
@@ -64,7 +63,7 @@ impl<T: Time> Engine<T> {
         self.call_at(now_ns, number, settled.due_ns);
     }
 
-    /// Calls a queue pair again at `due_ns`, with a turn if its time has come.
+    /// Sets the timer of a queue pair; gives it a turn if it has expired.
     fn call_at(&mut self, now_ns: u64, number: u32, due_ns: Option<u64>) {
         let Some(local) = self.locals.get_mut(number) else { return };
         local.is_due &= due_ns.is_some_and(|due_ns| due_ns <= now_ns);
@@ -79,15 +78,15 @@ impl<T: Time> Engine<T> {
     }
 }
 
-/// What of an engine it takes to tell a peer.
-struct Teller<'e, T> {
+/// The parts of an engine that settling uses while the queue pair is borrowed.
+struct Settler<'e, T> {
     time: &'e T,
     channels: &'e mut [Channel],
     writer: &'e mut ControlWriter,
     events: &'e mut VecDeque<Event>,
 }
 
-impl<T: Time> Teller<'_, T> {
+impl<T: Time> Settler<'_, T> {
     fn serve_prober(
         &mut self,
         now_ns: u64,
@@ -109,7 +108,7 @@ impl<T: Time> Teller<'_, T> {
         Settled { due_ns: prober.poll_timeout(), patience: Patience::NONE }
     }
 
-    // A message of 64 bytes takes 1 % more instructions where this is a call.
+    // Inlined: as a call it costs a message of 64 bytes 1 % more instructions.
     #[inline(always)]
     fn settle_sdr(
         &mut self,
@@ -126,18 +125,17 @@ impl<T: Time> Teller<'_, T> {
             return Settled::NOTHING;
         }
         if !books.can_place() {
-            // The application may wait for it all the same: for a failure, say.
+            // The application may wait for an event all the same, such as a failure.
             self.note_events(books.number(), qp);
             return Settled::NOTHING;
         }
         if books.has_too_large() | qp.asks_host() {
             self.settle_size(now_ns, qp, addresses, books);
         }
-        // What was flushed just now is behind a flush that speaks of it.
+        // Data that left in this step are before the flush that asks about them.
         books.tell_handed(qp);
-        // What came here may have queued runs, or opened the window, for
-        // channels that only other engines can send on. And when this engine
-        // sent the last of it, the others may have something to ask for.
+        // Packets received here may have queued runs, or opened the window, for channels of other
+        // engines. And when this engine has sent the last data, others may have a flush to send.
         let waits = (0..agreed).any(|c| owned >> c & 1 == 0 && qp.has_queued_on(c));
         if waits || (had_queued && !qp.has_queued()) {
             self.events.push_back(Event::OthersWanted(books.number()));
@@ -145,7 +143,7 @@ impl<T: Time> Teller<'_, T> {
         let is_blocked = self.channels.iter().any(|own| own.index < agreed && own.is_blocked);
         let mut due_ns = qp.poll_timeout_on(owned);
         if due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
-            // Later than what was flushed, of which it speaks.
+            // Later than the data that left in this step, which the control packets may report.
             let now_ns = self.time.now_ns();
             for channel in self.channels.iter_mut().filter(|own| own.index < agreed) {
                 let Some(to) = address(addresses, channel.index) else { continue };
@@ -156,10 +154,10 @@ impl<T: Time> Teller<'_, T> {
             due_ns = qp.poll_timeout_on(owned);
         }
         self.note_events(books.number(), qp);
-        Settled { due_ns: later(due_ns, now_ns, is_blocked), patience: Patience::of(qp) }
+        Settled { due_ns: not_before_retry(due_ns, now_ns, is_blocked), patience: Patience::of(qp) }
     }
 
-    /// What happened to a queue pair, for its owner.
+    /// Collects the queue pair's events for the engine's caller.
     #[inline]
     fn note_events(&mut self, number: u32, qp: &mut QueuePair) {
         while let Some(event) = qp.poll_event() {
@@ -167,8 +165,8 @@ impl<T: Time> Teller<'_, T> {
         }
     }
 
-    /// Tells a queue pair whose full packets do not seem to pass what this host has refused, and
-    /// what it knows of the route.
+    /// Tells a queue pair whose full packets do not seem to pass which length this host refused,
+    /// and the route's MTU.
     #[cold]
     fn settle_size(
         &self,
@@ -191,15 +189,15 @@ impl<T: Time> Teller<'_, T> {
         }
     }
 
-    /// The channels of this engine below `agreed`, which both ends have; a mask.
+    /// Mask of this engine's channels below `agreed`, the channels that both ends have.
     fn owned(&self, agreed: u8) -> u32 {
         let owned = self.channels.iter().filter(|own| own.index < agreed);
         owned.fold(0, |owned, own| owned | 1 << own.index)
     }
 }
 
-/// What waits for the way out to be free again is served when it is.
-fn later(due_ns: Option<u64>, now_ns: u64, is_blocked: bool) -> Option<u64> {
+/// A timer that expires while a datapath is full is served when sending is tried again.
+fn not_before_retry(due_ns: Option<u64>, now_ns: u64, is_blocked: bool) -> Option<u64> {
     if !is_blocked {
         return due_ns;
     }

@@ -1,8 +1,7 @@
-//! Where the engine's time comes from.
+//! The clock of an engine.
 
-/// The owner's clock: nanoseconds that do not run backwards. A step reads it several times, because
-/// a step may take long, or its thread may lose its core in the middle; in virtual time all readings
-/// of a step are the same.
+/// The caller's clock: monotonic nanoseconds. A step reads it several times, because it may take
+/// long, or its thread may lose its core. In virtual time it stands still within a step.
 pub trait Time {
     /// Now.
     fn now_ns(&self) -> u64;

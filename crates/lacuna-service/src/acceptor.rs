@@ -1,10 +1,10 @@
-//! The accepting side of a server: takes control connections, admits them by their tags, and has each served
-//! on a thread of its own.
+//! The accepting side of a server: accepts control connections, admits them by their tags, and
+//! serves each on a thread of its own.
 //!
-//! One thread accepts and does nothing else. The handshake, in which a peer may be silent as long as it
-//! likes, is on a thread per connection; the number of silent peers is bounded (`arrivals.rs`). A peer with
-//! the tag of another service is refused before it may send a packet. Whom to admit and what to do for them
-//! is up to the server.
+//! One thread only accepts. Each handshake runs on a thread per connection, since a peer may stay
+//! silent for as long as it likes; the number of silent peers is bounded (`arrivals.rs`). A peer
+//! with the tag of another service is refused before it may send a packet. The server decides which
+//! peers to admit and what to do for them.
 
 use crate::STOP_POLL;
 use crate::arrivals::{Arrival, Arrivals};
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Peers at a time that have not said what they want: each takes a thread.
+/// Peers at a time that have not sent their hello: each takes a thread (a judgement).
 const SILENT_MAX: usize = 64;
 
 /// How serving a connection ended; `None` if the connection does not count.
@@ -34,26 +34,26 @@ pub struct Acceptor {
     listener: Listener,
     on_event: OnAcceptEvent,
     arrivals: Arc<Arrivals>,
-    /// Connections that were admitted and are still served.
+    /// Admitted connections that are still served.
     guests: AtomicUsize,
     is_over: AtomicBool,
 }
 
-/// A connection that was admitted; the acceptor waits for its end until this is dropped.
+/// An admitted connection; the acceptor waits until it is dropped.
 #[derive(Debug)]
 pub struct Guest<'a> {
     /// The connection.
     pub connection: Connection,
-    /// Dropped after the connection, which says goodbye before it is not counted any more: the process may
-    /// end then.
+    /// Declared after the connection and so dropped after it, as the process may end once no guest
+    /// is counted: the goodbye must be sent before.
     _counted: Counted<'a>,
 }
 
-/// One of the guests.
+/// Counts one guest.
 #[derive(Debug)]
 struct Counted<'a>(&'a AtomicUsize);
 
-/// What becomes of connections that are not served.
+/// Why a connection is not served.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AcceptEvent<'a> {
@@ -69,7 +69,7 @@ pub enum AcceptEvent<'a> {
         /// Why.
         error: &'a ConnectError,
     },
-    /// No connection can be accepted for a while. Told once until it is over.
+    /// Accepting has failed for want of resources. Reported once until it succeeds again.
     Waiting {
         /// Why.
         error: &'a str,
@@ -87,13 +87,13 @@ pub type OnAcceptEvent = Arc<dyn Fn(&AcceptEvent<'_>) + Send + Sync>;
 /// A server cannot listen. Mostly this machine's fault.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// The address cannot be had.
+    /// The address cannot be bound.
     #[error(transparent)]
     Address(BindError),
-    /// There are no sockets.
+    /// The sockets cannot be made.
     #[error(transparent)]
     Sockets(ContextError),
-    /// There is no listener.
+    /// The listener cannot be made.
     #[error(transparent)]
     Listener(ConnectError),
 }
@@ -101,10 +101,10 @@ pub enum ListenError {
 /// An acceptor ended, not one of its connections.
 #[derive(Debug, thiserror::Error)]
 pub enum AcceptError {
-    /// The caller said stop.
+    /// The caller requested a stop.
     #[error("interrupted")]
     Stopped,
-    /// The accepting thread met an error that ends a listener.
+    /// The accepting thread met an error that ends the listener.
     #[error("the listening thread ended")]
     Ended,
     /// The system has no thread.
@@ -112,13 +112,13 @@ pub enum AcceptError {
     Thread(#[from] ThreadError),
 }
 
-/// Sockets for a server that listens at `address`.
+/// Makes the sockets of a server that listens at `address`.
 ///
 /// # Errors
 /// When the system refuses them.
 pub fn sockets(address: SocketAddr, config: ContextConfig) -> Result<Context, ListenError> {
     Context::new(ContextConfig { bind: address.into(), ..config }).map_err(|error| match error {
-        // Said of the address that was asked for: these sockets have any port.
+        // Reports the address that was asked for; the sockets themselves have any port.
         ContextError::Bind(BindError::NotAvailable(_)) => {
             ListenError::Address(BindError::NotAvailable(address))
         }
@@ -127,7 +127,7 @@ pub fn sockets(address: SocketAddr, config: ContextConfig) -> Result<Context, Li
 }
 
 impl Acceptor {
-    /// Listens.
+    /// Begins to listen.
     ///
     /// # Errors
     /// When the address cannot be had.
@@ -143,16 +143,17 @@ impl Acceptor {
         Ok(Arc::new(Self { listener, on_event, arrivals, guests, is_over }))
     }
 
-    /// The address, with the port that was taken.
+    /// The address, with its actual port.
     pub fn local_addr(&self) -> SocketAddr {
         self.listener.local_addr()
     }
 
-    /// Has connections served until `stop` says so, or with `once` until one that counts has ended, with its
-    /// result. Then guests may take `goodbye` to end; they have to look at `stop` by themselves.
+    /// Serves connections until `stop` returns true, or with `once` until the first one that counts
+    /// has ended, and returns its result. After a stop, guests have `goodbye` to end; they check
+    /// `stop` themselves.
     ///
     /// # Errors
-    /// That of the one connection; or that this was stopped or cannot go on.
+    /// The error of that one connection; or that accepting was stopped or has failed.
     pub fn run<E>(
         self: &Arc<Self>,
         once: bool,
@@ -180,7 +181,7 @@ impl Acceptor {
             }
         };
         self.is_over.store(true, Ordering::Relaxed);
-        // The accepting thread waits in the system: a connection wakes it.
+        // The accepting thread blocks in `accept`, so a connection to the listener wakes it.
         let mut addresses = self.wake_addresses().into_iter();
         if addresses.any(|address| TcpStream::connect_timeout(&address, STOP_POLL).is_ok()) {
             let _ = accept.join();
@@ -192,8 +193,8 @@ impl Acceptor {
         result
     }
 
-    /// Does the handshake with a peer if `admit` takes its tag, and returns the connection and what `admit`
-    /// made; `None` if there is no connection, which is reported as an event.
+    /// Completes the handshake if `admit` takes the peer's tag; returns the connection and the
+    /// value that `admit` made. `None` if there is no connection, which is reported as an event.
     pub fn let_in<T>(
         &self,
         arrival: Arrival,
@@ -216,7 +217,7 @@ impl Acceptor {
                 (self.on_event)(&AcceptEvent::Refused { peer, reason: &reason });
                 None
             }
-            // Peers that connect several times at once reset all but one.
+            // Happy Eyeballs: peers that connect several times at once reset all but one.
             Err(error) if was_reset(&error) => {
                 tracing::debug!(%error, "reset");
                 None
@@ -232,14 +233,14 @@ impl Acceptor {
         }
     }
 
-    /// Where the listener is reached from this host.
+    /// Addresses of this host that reach the listener.
     fn wake_addresses(&self) -> Vec<SocketAddr> {
         let address = self.local_addr();
         if !address.ip().is_unspecified() {
             return vec![address];
         }
         let (takes_v4, takes_v6) = families(address);
-        // A host may have IPv6 and no address of it.
+        // A host may have IPv6 support without an IPv6 address.
         let v4 = takes_v4.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let v6 = takes_v6.then_some(IpAddr::V6(Ipv6Addr::LOCALHOST));
         v4.into_iter().chain(v6).map(|ip| SocketAddr::new(ip, address.port())).collect()
@@ -266,8 +267,8 @@ impl Acceptor {
                     return;
                 }
                 Err(error) => {
-                    // It may pass; the listener does not say it more than ten times a second, and
-                    // once is enough.
+                    // A passing error. The listener reports it up to ten times a second; report it
+                    // once.
                     let error = error.to_string();
                     if told.as_ref() != Some(&error) {
                         (self.on_event)(&AcceptEvent::Waiting { error: &error });
@@ -290,7 +291,7 @@ impl Acceptor {
         });
         let started = thread::start("lacuna-session", move || {
             if let Some(result) = serve(arrival) {
-                // Nobody listens once the server ends.
+                // The receiver is gone once the server ends.
                 let _ = results.send(result);
             }
         });
@@ -307,7 +308,7 @@ impl fmt::Debug for Acceptor {
 }
 
 impl AcceptEvent<'_> {
-    /// Whether the server takes nobody any more.
+    /// Whether the server accepts no more connections.
     #[must_use]
     pub fn is_end(&self) -> bool {
         matches!(self, Self::Ended { .. })
@@ -331,7 +332,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Whether the peer has thrown the connection away: it knows why.
+/// Whether the peer has reset the connection, which needs no report.
 fn was_reset(error: &ConnectError) -> bool {
     let (ConnectError::Exchange { source, .. } | ConnectError::Unreachable { source, .. }) = error
     else {
@@ -340,7 +341,7 @@ fn was_reset(error: &ConnectError) -> bool {
     matches!(source.kind(), ErrorKind::ConnectionReset | ErrorKind::NotConnected)
 }
 
-/// What a server tells a peer that it has no place for, beside the `serving` that it serves.
+/// The refusal for a peer when the server is full; `serving`: connections that it serves.
 #[must_use]
 pub fn busy(serving: usize, once: bool, what: &str) -> String {
     if once {

@@ -1,43 +1,44 @@
-//! Connections whose handshake has not begun: a bounded number.
+//! The bounded set of connections whose hello has not arrived.
 //!
-//! A few silent connections must not close a server to everybody. So a new connection always gets a place; if
-//! there is none, the one that has been silent longest is refused and told to try again. A peer that has said
-//! its hello gives its place back; how many of those are served is up to the server.
+//! A few silent connections must not block a server for everybody. So a new connection always gets
+//! a place: when all are taken, the peer that has been silent longest is refused and told to try
+//! again. A peer whose hello has arrived gives its place back; the server bounds how many of those
+//! it serves.
 
 use std::collections::VecDeque;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The places.
+/// The connections without a hello.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     most: usize,
-    /// The longest here in front.
+    /// Oldest first.
     silent: Mutex<VecDeque<Arc<Silent>>>,
     is_crowded: AtomicBool,
 }
 
-/// A peer that has said nothing.
+/// A peer whose hello has not arrived.
 #[derive(Debug)]
 struct Silent {
-    /// The same connection once more: a thread waits for the other to say something.
+    /// A clone of the stream, to refuse the peer while another thread reads from the original.
     stream: TcpStream,
     was_turned_away: AtomicBool,
 }
 
-/// A control connection that was accepted, with its place among those that have said nothing.
+/// An accepted control connection and its place among those without a hello.
 #[derive(Debug)]
 pub struct Arrival {
     pub(crate) stream: TcpStream,
     pub(crate) place: Place,
 }
 
-/// A place, until this is dropped or the peer has to make room.
+/// A place, held until this is dropped or the peer is refused.
 #[derive(Debug)]
 pub(crate) struct Place {
     arrivals: Arc<Arrivals>,
-    /// None without a descriptor for it: then it is not turned away.
+    /// `None` if there was no descriptor for the clone: then the peer cannot be refused early.
     silent: Option<Arc<Silent>>,
 }
 
@@ -47,7 +48,7 @@ impl Arrivals {
         Arc::new(Self { most, silent: Mutex::default(), is_crowded })
     }
 
-    /// Takes a peer in. `turn_away` ends who has to make room for it, with a reason.
+    /// Gives a peer a place. `turn_away` refuses the peer that loses its place, with a reason.
     pub(crate) fn take_in(
         self: &Arc<Self>,
         stream: TcpStream,
@@ -79,12 +80,12 @@ impl Arrivals {
 }
 
 impl Place {
-    /// Whether the peer had to make room.
+    /// Whether the peer lost its place and was refused.
     pub(crate) fn was_lost(&self) -> bool {
         self.silent.as_ref().is_some_and(|silent| silent.was_turned_away.load(Ordering::Relaxed))
     }
 
-    /// The peer has said what it wants, or is gone.
+    /// The hello has arrived, or the peer is gone.
     pub(crate) fn give_back(&self) {
         let Some(silent) = &self.silent else { return };
         let mut all = self.arrivals.lock();

@@ -1,8 +1,8 @@
-//! Connecting to a server by its name: to the first of its addresses that answers, from sockets that reach
-//! all of them, until the caller says stop.
+//! Connects to a server by name: to the first of its addresses that answers, from sockets of a
+//! suitable address family, until the caller requests a stop.
 //!
-//! Looking a name up and connecting wait in the system, for seconds if nobody answers, and cannot be told to
-//! stop. So they run on a thread of their own, which is left to itself then.
+//! The name lookup and connecting block in the system, for seconds if nobody answers, and cannot be
+//! interrupted. So they run on a thread of their own, which is abandoned on a stop.
 
 use crate::thread::{self, ThreadError};
 use lacuna::datapath::limit::{Limit, Said};
@@ -13,21 +13,21 @@ use lacuna::{
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::{fmt, io};
 
-/// There is no connection.
+/// No connection was made.
 #[derive(Debug, thiserror::Error)]
 pub enum ReachError {
-    /// The transport says why.
+    /// The transport could not connect.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The caller said stop, or the system has no thread.
+    /// The caller requested a stop, or the system gave no thread.
     #[error(transparent)]
     Thread(#[from] ThreadError),
 }
 
-/// A name has no address here.
+/// A name could not be resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum LookUpError {
-    /// This machine's fault: it lacks something.
+    /// This host lacks a resource.
     #[error("cannot look up {host}: {}", Said(source))]
     Limit {
         /// HOST:PORT.
@@ -35,7 +35,7 @@ pub enum LookUpError {
         /// What the system says.
         source: io::Error,
     },
-    /// The caller's or the network's: the name is wrong, or nobody who knows it answers.
+    /// The caller's or the network's fault: the name is wrong, or no name server answers.
     #[error("cannot find {host}: {source}")]
     Unknown {
         /// HOST:PORT.
@@ -43,16 +43,16 @@ pub enum LookUpError {
         /// What the system says.
         source: io::Error,
     },
-    /// The caller said stop, or the system has no thread.
+    /// The caller requested a stop, or the system gave no thread.
     #[error(transparent)]
     Thread(#[from] ThreadError),
 }
 
-/// Connects to `host`, which is HOST:PORT, unless `stop` says so first. `sockets` are bound as the address
-/// found needs it.
+/// Connects to `host` (HOST:PORT), unless `stop` returns true first. `sockets` are bound to the
+/// address family that the peer's address needs.
 ///
 /// # Errors
-/// When nobody is reached, or `stop` says so.
+/// When no address answers, or `stop` returns true.
 pub fn connect(
     host: &str,
     sockets: &ContextConfig,
@@ -63,10 +63,10 @@ pub fn connect(
     Ok(unless(stop, move || connect_to(&host, &sockets, config))??)
 }
 
-/// Connects once more over the same sockets.
+/// Connects again over the same sockets.
 ///
 /// # Errors
-/// When nobody is reached, or `stop` says so.
+/// When no address answers, or `stop` returns true.
 pub fn connect_again(
     context: &Context,
     peer: SocketAddr,
@@ -77,10 +77,10 @@ pub fn connect_again(
     Ok(unless(stop, move || Connection::connect(&context, peer, config))??)
 }
 
-/// The addresses of `host`, which is HOST:PORT.
+/// The addresses of `host` (HOST:PORT).
 ///
 /// # Errors
-/// When it has none, or `stop` says so.
+/// When it has none, or `stop` returns true.
 pub fn addresses(host: &str, stop: &dyn Fn() -> bool) -> Result<Vec<SocketAddr>, LookUpError> {
     let host = host.to_owned();
     let name = host.clone();
@@ -90,9 +90,10 @@ pub fn addresses(host: &str, stop: &dyn Fn() -> bool) -> Result<Vec<SocketAddr>,
     })
 }
 
-/// Looks a name up. The system's resolver does not say when it lacks descriptors, so that is asked for.
+/// Looks a name up. The system's resolver does not report a lack of descriptors, so that is checked
+/// separately.
 fn look_up(host: &str) -> io::Result<Vec<SocketAddr>> {
-    /// Files and sockets that it has open at a time, and some to spare.
+    /// Descriptors that a lookup has open at a time, and some to spare.
     const DESCRIPTORS: usize = 4;
     let found = address::look_up(&host);
     found.map_err(|error| Limit::check_descriptors(DESCRIPTORS).err().unwrap_or(error))
@@ -105,7 +106,7 @@ fn unless<T: Send + 'static>(
     thread::unless(stop, "lacuna-connect", connect)
 }
 
-/// A name and its addresses.
+/// A name with its addresses.
 struct Found<'a> {
     host: &'a str,
     addresses: Vec<SocketAddr>,
@@ -137,14 +138,14 @@ fn connect_to(
     connect_to_one_of(Found { host, addresses }, sockets, config)
 }
 
-/// All at once: an address that is silent must not hold up the next.
+/// Tries all addresses together: a silent one must not delay the next.
 fn connect_to_one_of(
     found: Found<'_>,
     sockets: &ContextConfig,
     config: ConnectionConfig,
 ) -> Result<(Context, Connection), ConnectError> {
     let bind = match found.addresses.iter().any(SocketAddr::is_ipv6) {
-        // These reach both.
+        // The wildcard address reaches both families.
         true => ScopedIp::ANY,
         false => Ipv4Addr::UNSPECIFIED.into(),
     };

@@ -1,4 +1,4 @@
-//! Whose fault an error is: what a program makes its exit code of, and a caller its decision.
+//! Whose fault an error is. Programs choose their exit code by it, callers their reaction.
 
 use crate::thread::ThreadError;
 use crate::{AcceptError, ListenError, LookUpError, ReachError};
@@ -16,7 +16,7 @@ pub enum Fault {
     Data,
     /// This machine: files, memory, descriptors, threads, a port in use.
     Machine,
-    /// Nobody's: the caller said stop.
+    /// Nobody's: the caller requested a stop.
     Stopped,
 }
 
@@ -106,7 +106,8 @@ impl Blames for AcceptError {
 }
 
 impl ListenError {
-    /// Whether another address would help: the address cannot be had, and no limit of this machine was met.
+    /// Whether another address would help: this one cannot be bound, and not because of a limit of
+    /// this host.
     #[must_use]
     pub fn is_of_address(&self) -> bool {
         match self {

@@ -1,16 +1,16 @@
-//! What services over the transport have in common: file transfer, measurements, and whatever else connects
-//! by name or serves several peers.
+//! What services over the transport have in common: file transfer, measurements, and whatever else
+//! connects by name or serves several peers.
 //!
 //! - [`Stop`]: a token by which a caller ends an operation early.
-//! - [`connect`], [`addresses`]: connecting to a host by its name, until a token says stop.
-//! - [`Acceptor`]: the front of a server. One thread accepts, each peer has a thread of its own, and a peer
-//!   that wants another service is refused in the handshake.
+//! - [`connect`], [`addresses`]: connecting to a host by name, until a stop.
+//! - [`Acceptor`]: the front of a server. One thread accepts, each peer has a thread of its own,
+//!   and a peer that wants another service is refused in the handshake.
 //! - [`Purpose`]: the tags by which a server knows what a connection is for.
 //! - [`Fault`]: whose fault an error is.
-//! - [`thread`]: threads that may be refused, and a worker that does jobs in order.
+//! - [`thread`]: threads that the system may refuse, and a worker thread that runs jobs in order.
 //!
-//! What a service does with its connections is left to it, and so is printing: an [`Acceptor`] reports
-//! [`AcceptEvent`]s.
+//! A service decides what it does with its connections, and prints by itself: an [`Acceptor`]
+//! reports [`AcceptEvent`]s.
 
 #![forbid(unsafe_code)]
 

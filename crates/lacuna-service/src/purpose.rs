@@ -1,23 +1,23 @@
-//! Tags: what a connection is for, as its hello says. A client that reached the wrong server is told so in
-//! the handshake, before any packet.
+//! Tags: a number in the hello that says what a connection is for. A client that reaches the wrong
+//! server is refused in the handshake, before any packet.
 //!
-//! The high half of a tag is a word for the service, from one table for all services; the low half is a
-//! number of the service's own.
+//! The high half of a tag names the service, from one table for all services; the low half is a
+//! number that the service defines.
 
 use std::hash::{BuildHasher, RandomState};
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// To transfer files; the number is a part of the transfer's id.
+    /// File transfer; the number is a part of the transfer's id.
     Files,
-    /// To control a measurement; the number is that of the client's run.
+    /// Control of a measurement; the number identifies the client's run.
     Session,
-    /// To be measured; the number is that of the same run.
+    /// Measured traffic; the number is that of the same run.
     Measured,
 }
 
-/// A word, and the commands at both ends.
+/// The service's word, and the commands at both ends.
 struct Entry {
     purpose: Purpose,
     word: [u8; 4],
@@ -42,14 +42,14 @@ const TABLE: [Entry; 3] = [
 ];
 
 impl Purpose {
-    /// The tag of such a connection.
+    /// The tag for a connection of this purpose.
     #[must_use]
     pub fn tag(self, number: u32) -> u64 {
         let word = u32::from_be_bytes(self.entry().word);
         u64::from(word) << 32 | u64::from(number)
     }
 
-    /// What a tag says; `None` if it is another program's.
+    /// Decodes a tag; `None` if it is another program's.
     #[must_use]
     pub fn of(tag: u64) -> Option<(Self, u32)> {
         let word = ((tag >> 32) as u32).to_be_bytes();
@@ -63,7 +63,7 @@ impl Purpose {
         self.entry().server
     }
 
-    /// What a server of this service says to a connection for another one.
+    /// The refusal that a server of this service gives to a connection with `tag`.
     #[must_use]
     pub fn refusal(self, tag: u64) -> String {
         let Entry { client, server, .. } = self.entry();
@@ -82,7 +82,7 @@ impl Purpose {
     }
 }
 
-/// A random number, by which a run is told from others: two at the same time share its lower half with a
+/// A random number that identifies a run. Two runs at a time share its lower half with a
 /// probability of 2^-32.
 #[must_use]
 pub fn random() -> u64 {

@@ -1,14 +1,14 @@
 //! A token by which a caller ends an operation early.
 //!
-//! The caller keeps one clone and gives another away with the options of an operation. Operations look at the
-//! token at least every [`STOP_POLL`], clean up, and end with an error that says so. A request cannot be
-//! taken back.
+//! The caller keeps one clone and passes another with the options of an operation. Operations check
+//! the token at least every [`STOP_POLL`], clean up, and return an error that says so. A stop
+//! cannot be undone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often a wait looks at the token: soon enough for somebody who pressed Ctrl-C (a judgement).
+/// How often a wait checks the token: soon enough after Ctrl-C (a judgement).
 pub const STOP_POLL: Duration = Duration::from_millis(50);
 
 /// A request to end; clones are the same request.
@@ -16,24 +16,24 @@ pub const STOP_POLL: Duration = Duration::from_millis(50);
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// A token that nobody has used.
+    /// A token without a request.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks every operation that has this token to end.
+    /// Requests a stop of every operation that has this token.
     pub fn request(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody asked.
+    /// Whether a stop was requested.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sleeps, but not past a request.
+    /// Sleeps for `duration`, or until a stop is requested.
     pub fn sleep(&self, duration: Duration) {
         let end = Instant::now() + duration;
         while !self.is_requested() {

@@ -1,4 +1,4 @@
-//! Threads that the system may refuse, and a worker thread that does jobs in order.
+//! Threads that the system may refuse, and a worker thread that runs jobs in order.
 
 use crate::STOP_POLL;
 use lacuna::datapath::limit::NoThread;
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
-/// There is no thread, or it did not bring a result.
+/// A thread was not started, or gave no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ThreadError {
-    /// This machine's fault: the system has no thread to give. Retrying may help.
+    /// The system refused a thread. This host's fault; retrying may help.
     #[error("the system refused a thread: {}", NoThread(.0))]
     Refused(io::Error),
     /// A defect of this program.
@@ -19,12 +19,12 @@ pub enum ThreadError {
         /// Its name.
         name: String,
     },
-    /// The caller asked to stop before there was a result.
+    /// A stop was requested before there was a result.
     #[error("interrupted")]
     Stopped,
 }
 
-/// Starts a thread; that there is none to be had is an error, not a panic.
+/// Starts a thread. A refusal of the system is an error and not a panic.
 ///
 /// # Errors
 /// When the system refuses it.
@@ -35,7 +35,7 @@ pub fn start<T: Send + 'static>(
     Builder::new().name(name.to_owned()).spawn(run).map_err(ThreadError::Refused)
 }
 
-/// Starts a thread that ends within a scope.
+/// Starts a thread within a scope.
 ///
 /// # Errors
 /// When the system refuses it.
@@ -47,11 +47,11 @@ pub fn start_in<'scope, T: Send + 'scope>(
     Builder::new().name(name.to_owned()).spawn_scoped(scope, run).map_err(ThreadError::Refused)
 }
 
-/// Runs what cannot be told to stop on a thread of its own. Once `stop` says so, the thread is left to itself
-/// and its result is dropped.
+/// Runs a function that cannot be interrupted on a thread of its own. When `stop` returns true, the
+/// thread is abandoned and its result dropped.
 ///
 /// # Errors
-/// When `stop` says so, or the thread is refused or panics.
+/// When `stop` returns true, or the thread is refused or panics.
 pub fn unless<T: Send + 'static>(
     stop: &dyn Fn() -> bool,
     name: &str,
@@ -59,7 +59,7 @@ pub fn unless<T: Send + 'static>(
 ) -> Result<T, ThreadError> {
     let (result, done) = sync_channel(1);
     start(name, move || {
-        // Nobody waits any more if it was stopped.
+        // Nobody receives the result after a stop.
         let _ = result.send(run());
     })?;
     while !stop() {
@@ -74,8 +74,8 @@ pub fn unless<T: Send + 'static>(
     Err(ThreadError::Stopped)
 }
 
-/// Sets a flag when it is dropped, also by a panic: the threads of a scope wait for the flag, and the scope
-/// for its threads.
+/// Sets a flag when it is dropped, also by a panic: the threads of a scope wait for the flag, and
+/// the scope waits for its threads.
 #[derive(Debug)]
 pub struct Over<'a>(pub &'a AtomicBool);
 
@@ -85,7 +85,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// A thread that does jobs one after the other, in the order given. Dropping this waits for the last of them.
+/// A thread that runs jobs in order. Dropping it waits for the last one.
 #[derive(Debug)]
 pub struct Worker<J> {
     jobs: Option<SyncSender<J>>,
@@ -93,7 +93,7 @@ pub struct Worker<J> {
 }
 
 impl<J: Send + 'static> Worker<J> {
-    /// Starts the thread. `waiting_max` jobs may wait; then whoever gives one waits.
+    /// Starts the thread. At most `waiting_max` jobs wait; then [`Worker::give`] blocks.
     ///
     /// # Errors
     /// When the system refuses the thread.

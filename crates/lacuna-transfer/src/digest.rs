@@ -1,11 +1,12 @@
-//! The hash of a file, computed while the file is read or written.
+//! BLAKE3 of a file, computed while it is read or written.
 //!
-//! Large files are hashed on a thread of their own, which works on the same blocks as disk and network and
-//! releases them when done. For a small file handing the data over would cost more than the hash.
+//! Large files are hashed on a thread of their own, which shares the blocks of disk and network and
+//! releases them when it is done. For a small file, handing over the data would cost more than
+//! hashing it.
 //!
-//! Holes count as the zeros that they read as, so the hash does not depend on how a file is stored. Hashing a
-//! long hole takes a while (a second for some 4 GB, an hour for 16 TB), and whoever waits for it may be told
-//! to stop: the thread is told with [`HashThread::abandon`].
+//! A hole counts as the zeros that it reads as, so the hash does not depend on how a file is
+//! stored. Hashing a long hole takes a while (1 s for about 4 GB, an hour for 16 TB) and can be
+//! abandoned with [`HashThread::abandon`].
 
 use super::wire::Hash;
 use blake3::Hasher;
@@ -15,40 +16,39 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Files up to here are hashed in place: a fraction of a millisecond.
+/// Longest file that is hashed in place: a fraction of a millisecond.
 pub(crate) const INLINE_BYTES_MAX: u64 = 1 << 20;
-/// Pieces that may wait for the thread. They hold blocks, whose number is
-/// bounded too.
+/// Jobs that may wait for the thread. Their blocks are bounded, too (`pool.rs`).
 const WAITING_MAX: usize = 64;
 
 enum Job {
     Begin(Box<Hasher>),
     Update(SendBuffer),
-    /// So many, of this file.
+    /// A number of zeros, in the file of this number.
     Zeros(u64, u64),
     Finish(SyncSender<Option<Hash>>),
 }
 
-/// The thread; it ends with this.
+/// The hash thread; it ends when this is dropped.
 pub(crate) struct HashThread {
     worker: Worker<Job>,
     holes: Arc<Holes>,
 }
 
-/// What the thread's users and the thread tell each other of long holes.
+/// State of long holes, shared by the thread and its users.
 #[derive(Default)]
 struct Holes {
     abandoned: AtomicBool,
-    /// The number of the file that was begun last: nobody waits for those before.
+    /// Number of the newest file: hashes of earlier ones are abandoned.
     file: AtomicU64,
-    /// Zeros given and not hashed yet.
+    /// Zeros that are not hashed yet.
     left_bytes: AtomicU64,
 }
 
-/// One file's hash as it grows.
+/// The hash of one file in progress.
 pub(crate) enum Digest {
     Inline(Box<Hasher>),
-    /// On the thread, which serves one file at a time.
+    /// Computed on the thread, which handles one file at a time.
     Thread,
 }
 
@@ -60,7 +60,7 @@ impl HashThread {
         Ok(Self { worker: Worker::start("lacuna-hash", WAITING_MAX, run)?, holes })
     }
 
-    /// Nobody waits for the hash of a long hole any more, in this file or a later one.
+    /// Abandons the hash of a long hole, in this file or a later one.
     pub(crate) fn abandon(&self) {
         self.holes.abandoned.store(true, Ordering::Relaxed);
     }
@@ -70,7 +70,7 @@ impl HashThread {
         self.holes.left_bytes.load(Ordering::Relaxed)
     }
 
-    /// Begins a file of `size_bytes` whose beginning is hashed already.
+    /// Begins a file of `size_bytes`; `so_far` has hashed its beginning.
     pub(crate) fn begin(&self, size_bytes: u64, so_far: Hasher) -> Digest {
         if size_bytes <= INLINE_BYTES_MAX {
             return Digest::Inline(Box::new(so_far));
@@ -103,7 +103,7 @@ impl HashThread {
         }
     }
 
-    /// The hash, once everything given was worked on; `None` if that was abandoned.
+    /// The hash, once all data was hashed; `None` if it was abandoned.
     pub(crate) fn finish(&self, digest: Digest) -> Option<Hash> {
         match digest {
             Digest::Inline(hasher) => Some(hasher.finalize().into()),
@@ -122,9 +122,9 @@ impl Drop for HashThread {
     }
 }
 
-/// Takes `len_bytes` of zeros in; `false` if `stop` said so before the end.
+/// Hashes `len_bytes` of zeros; `false` if `stop` ended it.
 pub(crate) fn hash_zeros(hasher: &mut Hasher, len_bytes: u64, stop: &dyn Fn() -> bool) -> bool {
-    // Fits the second-level cache, and is much for the vectors of any processor.
+    // Fits the second-level cache, and is long enough for the vector units of any processor.
     static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
     let mut left = len_bytes;
     while left > 0 {
@@ -139,9 +139,9 @@ pub(crate) fn hash_zeros(hasher: &mut Hasher, len_bytes: u64, stop: &dyn Fn() ->
 }
 
 fn run(work: &Receiver<Job>, holes: &Holes) {
-    // Hashed between two words on how far it is.
+    // Hashed between two updates of the progress.
     const STEP_BYTES: u64 = 64 << 20;
-    // `None` once what was hashed is not all.
+    // `None` once a hole was abandoned.
     let mut hasher = None;
     while let Ok(job) = work.recv() {
         match job {

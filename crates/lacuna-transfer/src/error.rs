@@ -1,4 +1,5 @@
-//! Errors, one enum per operation. Each says whose fault it is and whether the same call may succeed later.
+//! Errors: one enum per operation. Each variant says whose fault it is, and `is_retryable` whether
+//! the same call may succeed later.
 
 use crate::name::{NameError, shown};
 use crate::report::FilesFailed;
@@ -94,13 +95,13 @@ pub enum SendError {
         /// How long this end tried to go on.
         retry: Duration,
     },
-    /// What listens there takes no files.
+    /// The peer does not receive files.
     #[error("what listens there is no lacuna recv: {reason}")]
     NotAReceiver {
         /// How that shows.
         reason: String,
     },
-    /// The peer says nothing in time.
+    /// The peer did not answer in time.
     #[error("{what}")]
     NoAnswer {
         /// What it should have said.

@@ -1,23 +1,23 @@
-//! Extents: where a file has data and where it has holes, as its file system tells.
+//! Extents: which ranges of a file are data and which are holes, as the file system reports them.
 //!
-//! A hole reads as zeros and takes no room. Extents are asked for one by one while a file is read
-//! (`SEEK_DATA`, `SEEK_HOLE`), so that no map of them has to be kept and a file that changes meanwhile is
-//! read as it is. A file system that does not know its holes reports everything as data. A file that takes as
-//! much room as it is long is taken for data without asking.
+//! A hole reads as zeros and takes no space. Extents are queried one by one while a file is read
+//! (`SEEK_DATA`, `SEEK_HOLE`), so no map of them is kept, and a file that changes meanwhile is read
+//! as it is. A file system that does not track holes reports everything as data. A file that takes
+//! as much space as it is long is treated as data without a query.
 
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// Shorter files are read as a whole: their holes are worth less than the
-/// questions, for which some file systems (ZFS) write to the disk first.
+/// Shorter files are read whole: their holes are not worth the queries, for which some file systems
+/// (ZFS) write to the disk first.
 const ASKED_FROM_BYTES: u64 = 64 << 10;
-/// Runs that are counted before the rest is estimated: some hundred milliseconds.
+/// Extents that are counted before the rest is estimated: some hundred milliseconds.
 const COUNTED_MAX: usize = 1 << 16;
-/// Unit of what a file takes, whatever its file system's blocks are.
+/// Unit of `st_blocks`, whatever the file system's blocks are.
 const SECTOR_BYTES: u64 = 512;
 
-/// What there is from an offset on.
+/// The extent at an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Run {
     Data { end: u64 },
@@ -28,7 +28,7 @@ pub(crate) enum Run {
 pub(crate) struct Extents<'f> {
     file: &'f File,
     is_asked: bool,
-    /// Everything before this, from where it was asked last, is data.
+    /// Everything from the last query up to here is data.
     data_end: u64,
 }
 
@@ -38,8 +38,8 @@ impl<'f> Extents<'f> {
         Ok(Self { file, is_asked, data_end: 0 })
     }
 
-    /// What there is at `at`, until `end` at most. Offsets rise from call to call. If the
-    /// file is shorter by now, that is an error here or where its data is read.
+    /// The extent at `at`, cut at `end`. Offsets rise from call to call. If the file has become
+    /// shorter, this fails, or the read of its data does.
     pub(crate) fn at(&mut self, at: u64, end: u64) -> io::Result<Run> {
         debug_assert!(at < end, "there is something to look at");
         if self.is_asked && at >= self.data_end {
@@ -57,7 +57,7 @@ impl<'f> Extents<'f> {
                 None => self.is_asked = false,
             }
         }
-        // A hole that was made at `at` since then is read as zeros.
+        // A hole that was made at `at` since the query is read as zeros.
         let is_known = self.is_asked && self.data_end > at;
         Ok(Run::Data { end: if is_known { self.data_end.min(end) } else { end } })
     }
@@ -68,12 +68,12 @@ pub(crate) fn may_have_holes(metadata: &Metadata) -> bool {
     metadata.len() >= ASKED_FROM_BYTES && allocated_bytes(metadata) < metadata.len()
 }
 
-/// How much of a file is data, by the room that it takes.
+/// Upper bound of a file's data, from the space it takes.
 pub(crate) fn allocated_bytes(metadata: &Metadata) -> u64 {
     metadata.blocks().saturating_mul(SECTOR_BYTES).min(metadata.len())
 }
 
-/// How much of a file is data. An estimate where it is in very many pieces.
+/// Data bytes of a file; an estimate if it has very many extents.
 pub(crate) fn data_bytes(file: &File) -> io::Result<u64> {
     let metadata = file.metadata()?;
     let size_bytes = metadata.len();
@@ -97,7 +97,7 @@ pub(crate) fn data_bytes(file: &File) -> io::Result<u64> {
     Ok(bytes.max(allocated_bytes(&metadata)))
 }
 
-/// The system's questions.
+/// The queries to the system.
 #[cfg(any(
     target_os = "linux",
     target_os = "android",
@@ -115,7 +115,7 @@ mod seek {
         None,
     }
 
-    /// Where there is data at or behind `at`; `None` if the file system cannot tell.
+    /// Start of the first data at or after `at`; `None` if the file system cannot tell.
     pub(super) fn data(file: &File, at: u64) -> Option<Found> {
         match rustix::fs::seek(file, SeekFrom::Data(at)) {
             Ok(found) if found >= at => Some(Found::At(found)),
@@ -124,7 +124,7 @@ mod seek {
         }
     }
 
-    /// Where the data at `at` ends.
+    /// End of the data at `at`.
     pub(super) fn hole(file: &File, at: u64) -> Option<u64> {
         rustix::fs::seek(file, SeekFrom::Hole(at)).ok()
     }

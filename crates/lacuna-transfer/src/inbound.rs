@@ -1,5 +1,5 @@
-//! Incoming messages of one end: several receives are posted ahead, so that a long path stays full, and a
-//! peer may be silent for a bounded time.
+//! Incoming messages of one end: keeps several receives posted, so that a long path stays full, and
+//! bounds the peer's silence.
 
 use super::pool::{Block, Pool};
 use lacuna::{Connection, RecvError, RecvHandle};
@@ -7,8 +7,8 @@ use lacuna_service::STOP_POLL;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// A peer that says nothing for this long counts as hung. It says that it
-/// lives every few seconds, whatever it does ([`super::lane`]).
+/// A peer that sends nothing for this long counts as hung: it sends a keep-alive every two seconds,
+/// whatever it does ([`super::lane`]).
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The incoming half of a connection.
@@ -20,7 +20,7 @@ pub(crate) struct Inbound {
     ahead: usize,
 }
 
-/// No message came.
+/// Why there is no next message.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InboundError {
     #[error(transparent)]
@@ -39,7 +39,7 @@ impl InboundError {
 }
 
 impl Inbound {
-    /// Keeps `ahead` receives posted, of the pool's blocks.
+    /// Keeps `ahead` receives posted, over blocks of the pool.
     pub(crate) fn new(connection: Connection, pool: Pool, ahead: usize) -> Self {
         Self { connection, pool, posted: VecDeque::new(), ahead }
     }
@@ -54,7 +54,7 @@ impl Inbound {
                 return Err(InboundError::Stopped);
             }
             let Some(front) = self.posted.front() else {
-                // All blocks are with the disk or the hash.
+                // The disk or the hash thread holds all blocks.
                 if let Some(block) = self.pool.take_within(STOP_POLL) {
                     self.posted.push_back(
                         self.connection.post_recv(block.into_bytes()).map_err(RecvError::Post)?,
@@ -64,7 +64,7 @@ impl Inbound {
             };
             match front.wait(STOP_POLL) {
                 Ok(()) => break,
-                // A slow path shows by its chunks.
+                // On a slow path, chunks that arrive show that the peer lives.
                 Err(RecvError::Deadline { chunks_done, .. }) => {
                     if seen != Some(chunks_done) {
                         (seen, since) = (Some(chunks_done), Instant::now());
@@ -87,7 +87,7 @@ impl Inbound {
         {
             match self.connection.post_recv(block.into_bytes()) {
                 Ok(handle) => self.posted.push_back(handle),
-                // What is here already is still to be read.
+                // A message that is complete is still returned.
                 Err(_) if self.posted.front().is_some_and(RecvHandle::is_complete) => break,
                 Err(error) => return Err(error.into()),
             }

@@ -1,10 +1,10 @@
-//! Resuming: which prefix of a partial file is also a prefix of the sender's file.
+//! Resuming: finds the longest prefix of a partial file that is also a prefix of the sender's file.
 //!
-//! The receiver hashes its partial file once and names several prefixes, the longest being all of it. The
-//! sender hashes its own file and takes the longest prefix that agrees. So a source that changed is never
-//! joined to what came of the old one; and where only the end of the partial file is damaged (the power
-//! failed before it was on the disk), only the end is sent again. No record about a partial file has to be
-//! kept, so none can be wrong.
+//! The receiver hashes its partial file once and sends the hashes of several prefixes, the longest
+//! being the whole file. The sender hashes its own file and takes the longest prefix with the same
+//! hash. So the data of a source that has changed is never joined to old data; and if only the end
+//! of the partial file is damaged (a power failure before it was on the disk), only the end is sent
+//! again. Nothing about a partial file is stored beside it, so nothing can be out of date.
 
 use super::digest::hash_zeros;
 use super::extents::{Extents, Run};
@@ -14,14 +14,14 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Distance of the longest prefix from the next: what a file system may lose
-/// of the end of a file is more than this rather seldom.
+/// Distance of the longest prefix from the next: file systems rarely lose more than this at the end
+/// of a file.
 const STEP_BYTES: u64 = 4 << 20;
-/// Bytes read and hashed at a time: fits the second-level cache.
+/// Bytes read and hashed at a time; fits the second-level cache.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Lengths of the prefixes to be named for a partial file of `len_bytes`,
-/// shortest first: all of it, and less by a step that doubles.
+/// Prefix lengths to send for a partial file of `len_bytes`, ascending: all of it, and less by a
+/// step that doubles.
 pub(crate) fn offsets(len_bytes: u64) -> Vec<u64> {
     let mut offsets = Vec::new();
     if len_bytes > 0 {
@@ -33,9 +33,9 @@ pub(crate) fn offsets(len_bytes: u64) -> Vec<u64> {
     offsets
 }
 
-/// Reads a file once and shows the hasher at each offset, with the bytes before that
-/// are data and no holes. `offsets` rise. Ends early, with an error of kind
-/// `Interrupted`, when `stop` says so.
+/// Reads a file once and calls `each` with the hasher at each of `offsets`, which rise, and with
+/// the bytes of data (not holes) before that offset. Ends with an error of kind `Interrupted` when
+/// `stop` returns true.
 pub(crate) fn climb(
     file: &File,
     offsets: impl IntoIterator<Item = u64>,
@@ -81,23 +81,21 @@ pub(crate) fn hash_of(file: &File, len_bytes: u64, stop: &dyn Fn() -> bool) -> i
     Ok(hash)
 }
 
-/// A prefix that both ends have.
+/// The prefix that both ends have.
 pub(crate) struct Agreed {
     pub(crate) offset: u64,
     /// Bytes of it that are data.
     pub(crate) data_bytes: u64,
-    /// Behind it.
+    /// The hasher after the prefix.
     pub(crate) hasher: Hasher,
 }
 
-/// The longest of the peer's prefixes that `file` has too; an empty one if there is
-/// none.
+/// The longest of the peer's prefixes that `file` also has; an empty one if there is none.
 pub(crate) fn agree(file: &File, rungs: &[Rung], stop: &dyn Fn() -> bool) -> io::Result<Agreed> {
     let mut best = Agreed { offset: 0, data_bytes: 0, hasher: Hasher::new() };
     let mut index = 0;
     climb(file, rungs.iter().map(|rung| rung.offset), stop, |offset, hasher, data_bytes| {
-        // A comparison in time that depends on the bytes is fine: both ends may
-        // know them.
+        // Not constant-time: the hashes are no secret, both ends may know the bytes.
         if hasher.finalize() == rungs[index].hash {
             best = Agreed { offset, data_bytes, hasher: hasher.clone() };
         }
@@ -106,7 +104,7 @@ pub(crate) fn agree(file: &File, rungs: &[Rung], stop: &dyn Fn() -> bool) -> io:
     Ok(best)
 }
 
-/// Whether a peer's prefixes rise and stay within a file of `size_bytes`.
+/// Whether the peer's prefixes ascend and lie within a file of `size_bytes`.
 pub(crate) fn is_sane(rungs: &[Rung], size_bytes: u64) -> bool {
     rungs.windows(2).all(|pair| pair[0].offset < pair[1].offset)
         && rungs.first().is_none_or(|rung| rung.offset > 0)

@@ -1,6 +1,6 @@
-//! Outgoing messages of one end: several are in flight, and the end of each is noticed. When there is nothing
-//! to send, a keep-alive goes out every two seconds, so that the peer can tell a slow disk from a dead
-//! program.
+//! Outgoing messages of one end: keeps several in flight and collects their completions. Without
+//! other messages, it sends a keep-alive every two seconds, so that the peer can tell a slow disk
+//! from a dead program.
 
 use super::wire::BLOCK_BYTES;
 use lacuna::{Connection, SendBuffer, SendError, SendHandle};
@@ -8,51 +8,50 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// An end that has said nothing for this long says that it lives: well within
-/// the shortest silence that counts as a break (`send/patience.rs`).
+/// Interval of keep-alives: well within the shortest silence that counts as a break
+/// (`send/retry.rs`).
 const ALIVE_EVERY: Duration = Duration::from_secs(2);
-/// A message may take as long as the path and the peer's disk need; that the
-/// peer is gone is noticed by the connection, and that its program hangs by
-/// its silence ([`super::inbound::PATIENCE`]).
+/// Deadline of a message: practically none, as the path and the peer's disk take the time they
+/// need. The connection notices a dead peer, and [`super::inbound::PATIENCE`] a hung one.
 const DEADLINE: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Messages that may be unfinished. Data is bounded by its blocks; this bounds
-/// answers to a sender that does not take them.
+/// Messages in flight. Data is bounded by its blocks already; this bounds answers to a sender that
+/// does not read them.
 const IN_FLIGHT_MAX: usize = 256;
-/// How long to wait for a peer that takes no messages at all.
+/// How long a peer may take no messages at all.
 const STALLED: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(20);
-/// Span over which the rate is measured that messages are sized by.
+/// Span over which the rate is measured; messages are sized by it.
 const RATE_SPAN: Duration = Duration::from_millis(250);
-/// A message takes the path about a quarter of a second, if its size allows:
-/// on a slow path a break should not cost a whole block, nor progress stand
-/// still until one is through.
+/// Messages per second on a slow path, where messages are smaller than a block: a break must not
+/// cost a whole block, and progress must not stand still until one is through.
 const MESSAGES_PER_S: u64 = 4;
-/// Shortest and longest messages to fill.
+/// Shortest and longest message to fill.
 const FILL_BYTES: (u64, u64) = (128 << 10, BLOCK_BYTES as u64);
-/// Before anything is known of the path.
+/// Length of messages before the rate is known.
 const FILL_BYTES_FIRST: u64 = 1 << 20;
 
 /// The outgoing half of a connection.
 pub(crate) struct Lane {
     connection: Connection,
     state: Mutex<State>,
-    /// What is said to show that this end lives.
+    /// The keep-alive message.
     alive: Vec<u8>,
 }
 
 struct State {
-    /// Sends not known to have ended, with the bytes of files in each.
+    /// Sends in flight, with the file bytes in each.
     in_flight: VecDeque<(SendHandle, u64)>,
-    /// Bytes of files that the peer has.
+    /// File bytes that the peer has.
     delivered_bytes: u64,
     spoke: Instant,
-    /// What was delivered at a time since when the lane was never empty.
+    /// Start of the present rate measurement, and the bytes delivered by then; restarted when
+    /// nothing was in flight.
     measured: (Instant, u64),
-    /// Bytes to fill a message with.
+    /// Present length of messages to fill.
     fill_bytes: u64,
 }
 
-/// The peer did not take a message.
+/// The peer does not take messages.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LaneError {
     #[error(transparent)]
@@ -76,7 +75,7 @@ impl Lane {
         Self { connection, state: Mutex::new(state), alive }
     }
 
-    /// Starts a message that carries `payload_bytes` of files.
+    /// Starts a message with `payload_bytes` of files.
     pub(crate) fn send(
         &self,
         message: SendBuffer,
@@ -111,8 +110,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Notices what has ended, and says that this end lives if it is time. A
-    /// failure shows at the next send.
+    /// Collects completions, and sends a keep-alive if it is due. A failure is reported by the next
+    /// send.
     pub(crate) fn tick(&self) {
         let mut state = self.lock();
         let pruned = state.prune();
@@ -125,17 +124,17 @@ impl Lane {
         }
     }
 
-    /// How far to fill a message, by the path's rate.
+    /// How long the next message may be, by the path's rate.
     pub(crate) fn fill_bytes(&self) -> usize {
         self.lock().fill_bytes as usize
     }
 
-    /// Bytes of files that the peer has.
+    /// File bytes that the peer has.
     pub(crate) fn delivered_bytes(&self) -> u64 {
         self.lock().delivered_bytes
     }
 
-    /// Waits until the peer has everything; `false` if it does not take it.
+    /// Waits until the peer has everything; `false` if it does not within `timeout`.
     pub(crate) fn drain(&self, timeout: Duration) -> bool {
         self.connection.flush(timeout) && self.lock().prune().is_ok()
     }

@@ -22,9 +22,9 @@
 //! # }
 //! ```
 //!
-//! An [`Observer`] hears of files, progress and events while a transfer runs. A [`Stop`] ends it early.
-//! [`Receiver::serve`] receives from any number of senders, and [`clean`] removes what broken transfers left
-//! behind.
+//! An [`Observer`] is told of files, progress and events during a transfer. A [`Stop`] ends it
+//! early. [`Receiver::serve`] receives from any number of senders, and [`clean`] removes the
+//! partial files of broken transfers.
 //!
 //! # How it works
 //!
@@ -78,13 +78,13 @@ pub use report::{Blame, FileReport, FilesFailed, Kind, Status, Summary};
 pub use send::{SendOptions, Sender, Sources};
 pub use wire::Hash;
 
-/// Memory for data on its way that a caller may allow: one block comes while the other is written; and an
-/// upper bound against slips of the finger.
+/// Memory for data in flight that a caller may set. At least one block arrives while another is
+/// written; the upper bound catches typing mistakes.
 pub const BUFFERS_BYTES: std::ops::RangeInclusive<u64> = 8 << 20..=2 << 30;
 const _: () = assert!(*BUFFERS_BYTES.start() == 2 * wire::BLOCK_BYTES as u64);
 
-/// Blocks to keep under way: what a path of 10 Gbit/s holds in `rtt_us` and a quarter more, on top of what
-/// disk and hash hold; or what the caller allows.
+/// Blocks to keep in flight: the bandwidth-delay product of 10 Gbit/s over `rtt_us` and a quarter
+/// more, plus those held by disk and hash; or as many as the caller allows.
 fn blocks_ahead(rtt_us: Option<u64>, allowed_bytes: Option<u64>) -> usize {
     const RATE_BYTES_PER_US: u64 = 10_000 / 8;
     const BY_PATH: std::ops::RangeInclusive<u64> = 8..=40;

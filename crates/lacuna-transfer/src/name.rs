@@ -1,8 +1,8 @@
-//! Names that come from a peer: a path below the receiver's folder and nothing else.
+//! Names from a peer: checked to be paths below the receiver's folder.
 //!
-//! A name is the bytes of a relative path with `/` between its parts, as Unix has them: any script, and bytes
-//! that are not UTF-8 as well. Names that lead out of the folder are refused here; links on the way are
-//! refused where the path is opened (`recv/tree.rs`).
+//! A name is the bytes of a relative path with `/` between its parts, as on Unix: any script, and
+//! bytes that are not UTF-8. Names that lead out of the folder are refused here; links on the way
+//! are refused where the path is opened (`recv/tree.rs`).
 
 use super::wire::Hash;
 
@@ -10,10 +10,10 @@ use super::wire::Hash;
 pub(crate) const NAME_BYTES_MAX: usize = 4096;
 /// Longest part of a name: `NAME_MAX` of the file systems in use.
 const PART_BYTES_MAX: usize = 255;
-/// How the files end that hold what was received so far.
+/// Suffix of partial files.
 pub(crate) const PARTIAL_SUFFIX: &str = ".lacuna-part";
 
-/// Bytes of a name that can be read in the name of its partial file.
+/// Bytes of a name that its partial file's name repeats for people.
 const READABLE_BYTES_MAX: usize = 64;
 
 /// A checked name.
@@ -108,9 +108,8 @@ impl Name {
         }
     }
 
-    /// Name of the file next to it that holds what was received so far. It is
-    /// hidden, as long as any other, and says whose it is by a hash and as much
-    /// of the name as is readable.
+    /// Name of the partial file beside it. Hidden, of fixed length, and made of a hash and the
+    /// readable beginning of the name.
     pub(crate) fn partial(&self) -> String {
         let leaf = self.leaf();
         let hash: Hash = blake3::hash(leaf).into();
@@ -121,7 +120,7 @@ impl Name {
     }
 }
 
-/// Whether a file may be one that [`Name::partial`] named.
+/// Whether a file's name may be one of [`Name::partial`].
 pub(crate) fn is_partial(leaf: &[u8]) -> bool {
     let start = leaf.strip_suffix(PARTIAL_SUFFIX.as_bytes()).and_then(|leaf| {
         let (start, hash) = leaf.split_at_checked(leaf.len().checked_sub(16)?)?;
@@ -134,14 +133,13 @@ pub(crate) fn is_partial(leaf: &[u8]) -> bool {
     })
 }
 
-/// Whether a byte of a name stands for itself in the name of a partial file.
+/// Whether a partial file's name shows this byte as it is.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
 }
 
-/// A name for people: characters that would steer a terminal, or show what follows in
-/// another order or on a line of its own, are shown as escapes, bytes that are no text
-/// as `\u{fffd}`.
+/// A name for people. Characters that would control a terminal, reorder what follows or begin a new
+/// line are escaped; bytes that are not UTF-8 become `\u{fffd}`.
 #[must_use]
 pub fn shown(name: &[u8]) -> String {
     shown_text(&String::from_utf8_lossy(name))
@@ -161,7 +159,7 @@ pub fn shown_text(text: &str) -> String {
     out
 }
 
-/// Whether it is shown by where it puts others: "fdp.exe" must not look like "exe.pdf"
+/// Whether a character only changes where others appear: "fdp.exe" must not look like "exe.pdf"
 /// (Unicode Standard Annex 9, table 1), nor one line like two.
 fn is_layout(char: char) -> bool {
     let ranges = ['\u{61c}'..='\u{61c}', '\u{200e}'..='\u{200f}', '\u{2028}'..='\u{202e}'];

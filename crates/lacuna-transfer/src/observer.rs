@@ -1,7 +1,7 @@
-//! What an application hears of a transfer while it runs.
+//! Callbacks of a transfer for the application.
 //!
-//! An [`Observer`] is called from several threads of one transfer, so its methods take `&self`. None of them
-//! has to do anything. [`Observer::on_file`] may block, and then the transfer waits;
+//! An [`Observer`] is called from several threads of one transfer, so its methods take `&self`. All
+//! of them have empty defaults. [`Observer::on_file`] may block, and the transfer waits for it;
 //! [`Observer::on_progress`] and [`Observer::on_event`] should return soon.
 
 use crate::error::Kept;
@@ -9,9 +9,9 @@ use crate::report::{FileReport, Summary};
 use lacuna::Connection;
 use std::time::Duration;
 
-/// Hears of one transfer. `()` hears nothing.
+/// Observes one transfer. `()` ignores everything.
 pub trait Observer: Send + Sync {
-    /// Something happened that a person may want to read.
+    /// An event that a person may want to read.
     fn on_event(&self, event: &Event<'_>) {
         let _ = event;
     }
@@ -21,8 +21,8 @@ pub trait Observer: Send + Sync {
         let _ = report;
     }
 
-    /// A folder is at the receiver. `is_updated`: it was there, and has new permissions. `fault` says why it
-    /// has not.
+    /// A folder is at the receiver. `is_updated`: it existed and has new permissions; `fault` says
+    /// why it has not.
     fn on_folder(&self, name: &[u8], is_updated: bool, fault: Option<&str>) {
         let _ = (name, is_updated, fault);
     }
@@ -64,12 +64,12 @@ pub enum Event<'a> {
         /// Payload bytes of the pieces that packets went in.
         payload_bytes_max: u32,
     },
-    /// The caller said stop in the middle of a file.
+    /// The caller requested a stop in the middle of a file.
     Interrupted {
         /// What the receiver keeps of the file; `None` if no file was under way.
         kept: Option<Kept>,
     },
-    /// The peer never said that it sends files. Only of a receiver; there is no summary then.
+    /// The peer did not turn out to be a sender of files. Only of a receiver; no summary follows.
     NotASender {
         /// The peer and how that shows, in a sentence.
         reason: &'a str,
@@ -81,8 +81,8 @@ pub enum Event<'a> {
 pub struct Progress {
     /// Bytes of files that moved, in all connections.
     pub moved_bytes: u64,
-    /// Bytes of files that need not move any more: they did, or they were there before, or the file was given
-    /// up.
+    /// Bytes of files that need not move any more: moved, already there, or of files that were
+    /// given up.
     pub done_bytes: u64,
     /// Bytes there are in all, once known.
     pub bytes_total: Option<u64>,
@@ -90,15 +90,15 @@ pub struct Progress {
     pub files: u64,
     /// Files there are in all, once known.
     pub files_total: Option<u64>,
-    /// Speed of the last seconds, once known. Time in which nothing can move is not part of it: between two
-    /// connections, or while holes are hashed.
+    /// Rate of the last seconds, once known. Leaves out time in which nothing can move: between
+    /// connections, and while holes are hashed.
     pub bytes_per_s: Option<f64>,
     /// Share of packets sent again (sender) or lost (receiver).
     pub repaired_share: f64,
-    /// For how long nothing was heard of the other end. Each end says every two seconds that it lives, so a
-    /// few seconds say something about the path.
+    /// Time since anything was received from the other end. Each end sends a keep-alive every two
+    /// seconds, so a few seconds of silence point to the path.
     pub silent: Duration,
-    /// Zeros of holes that this end is still to hash.
+    /// Zeros of holes that this end has still to hash.
     pub zeros_left_bytes: u64,
     /// The file that is on its way, with control characters escaped.
     pub name: Option<String>,
@@ -108,7 +108,7 @@ impl Progress {
     /// Whether hashing holes takes a good part of a second, in which nothing moves.
     #[must_use]
     pub fn is_hashing_holes(&self) -> bool {
-        /// Zeros that take so long.
+        /// About a quarter of a second of hashing.
         const ZEROS_BYTES: u64 = 1 << 30;
         self.zeros_left_bytes >= ZEROS_BYTES
     }

@@ -23,11 +23,11 @@ struct Inner {
 
 struct State {
     free: Vec<Vec<u8>>,
-    /// Blocks that exist, free or not.
+    /// Blocks that exist, free or in use.
     made: usize,
 }
 
-/// Memory of one message.
+/// The memory of one message.
 pub(crate) struct Block {
     bytes: Vec<u8>,
     home: Arc<Inner>,
@@ -56,7 +56,7 @@ impl Pool {
         self.inner.pop(&mut state).map(|bytes| self.adopt(bytes))
     }
 
-    /// Takes in the memory of a block that was taken apart.
+    /// Makes a block of memory that [`Block::into_bytes`] took out.
     pub(crate) fn adopt(&self, bytes: Vec<u8>) -> Block {
         Block { bytes, home: self.inner.clone() }
     }
@@ -80,7 +80,7 @@ impl Inner {
 }
 
 impl Block {
-    /// The memory alone, to be given back with [`Pool::adopt`].
+    /// Takes the memory out of a block, to be returned with [`Pool::adopt`].
     pub(crate) fn into_bytes(mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }

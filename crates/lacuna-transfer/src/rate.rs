@@ -7,12 +7,12 @@
 use crate::observer::Progress;
 use std::time::{Duration, Instant};
 
-/// Time over which samples fade: short enough to follow a path that changes,
-/// long enough that the time left does not jump with every message.
+/// Time constant of the decay: short enough to follow a path that changes, long enough that the
+/// time left does not jump with every message.
 const FADE: Duration = Duration::from_secs(5);
-/// Samples of less are left to the next.
+/// Shorter samples are added to the next.
 const SPAN_MIN: Duration = Duration::from_millis(50);
-/// A speed is told once this much went into it.
+/// The rate is known once this much time went into it.
 const KNOWN: Duration = Duration::from_millis(300);
 
 /// The two sums.
@@ -25,8 +25,7 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// `moved_bytes` have moved in all, until `now`. The first call only says
-    /// where counting starts.
+    /// `moved_bytes` have moved in all until `now`. The first call only sets the starting point.
     fn add(&mut self, now: Instant, moved_bytes: u64) {
         let Some((at, before)) = self.last else {
             self.last = Some((now, moved_bytes));
@@ -42,8 +41,9 @@ impl Rate {
         self.last = Some((now, moved_bytes));
     }
 
-    /// Adds what moved until `now`, and fills in the rate. Time in which nothing can move is left out: while
-    /// files are compared before the first one moves, and while long holes are hashed.
+    /// Adds the bytes moved until `now`, and fills in the rate. Leaves out time in which nothing
+    /// can move: while files are compared before the first one moves, and while long holes are
+    /// hashed.
     pub(crate) fn measure(&mut self, now: Instant, progress: &mut Progress) {
         let is_comparing = progress.name.is_none() && !self.has_moved();
         if is_comparing || progress.is_hashing_holes() {
@@ -53,7 +53,7 @@ impl Rate {
         progress.bytes_per_s = self.bytes_per_s();
     }
 
-    /// Counting starts anew: what comes before the next call is no sample.
+    /// Starts a new sample: the time until the next call does not count.
     pub(crate) fn restart(&mut self) {
         *self = Self::default();
     }

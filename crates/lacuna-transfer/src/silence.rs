@@ -1,19 +1,20 @@
-//! How long nothing was heard of the peer.
+//! How long the peer has been silent.
 //!
-//! Whatever is heard changes one of the connection's counters: a message or packets came, something sent was
-//! acknowledged, or an acknowledgement gave a round-trip time. Each end sends a keep-alive every two seconds
-//! (`lane.rs`), so a longer silence says that the path or the peer is broken.
+//! Everything that arrives from the peer changes one of the connection's counters: a message or
+//! packets, the acknowledgement of something sent, or a round-trip sample. Each end sends a
+//! keep-alive every two seconds (`lane.rs`), so a longer silence means that the path or the peer is
+//! broken.
 
 use lacuna::ConnectionStats;
 use std::time::{Duration, Instant};
 
-/// When the peer was heard last.
+/// When the peer was last heard.
 pub(crate) struct Silence {
     heard: Instant,
     signs: Option<Signs>,
 }
 
-/// What changes with every word of the peer's.
+/// Counters that change whenever something arrives from the peer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Signs {
     delivered_bytes: u64,
@@ -39,7 +40,7 @@ impl Silence {
         Self { heard: now, signs: None }
     }
 
-    /// Takes the signs of `now` in; says how long there was nothing new.
+    /// Compares `signs` with those before; returns the time since they last changed.
     pub(crate) fn look(&mut self, now: Instant, signs: Signs) -> Duration {
         if self.signs != Some(signs) {
             (self.heard, self.signs) = (now, Some(signs));

@@ -100,6 +100,7 @@ impl Listener {
     /// connect timeout in `config` are this end's own. If both ends give an MTU, the smaller one
     /// holds.
     ///
+    /// # Errors
     /// When the configuration makes no sense for any connection, or `address` cannot be bound.
     pub fn bind(
         context: &Context,
@@ -276,6 +277,7 @@ impl Connection {
     /// Connecting takes two round trips. It takes one if a connection of this context to the same
     /// listener was closed in good order within the last 30 s: its control connection is reused.
     ///
+    /// # Errors
     /// When the peer cannot be reached, does not speak Lacuna, refuses, or does not answer over
     /// UDP. [`ConnectError::is_retryable`] tells whether a later attempt can help.
     pub fn connect(
@@ -328,6 +330,7 @@ impl Connection {
 
     /// Posts a receive; wait for its message on the handle.
     ///
+    /// # Errors
     /// When no slot is free, the buffer is longer than all slots together, or the connection has
     /// ended. The buffer is dropped.
     pub fn post_recv(&self, buffer: Vec<u8>) -> Result<RecvHandle, PostReceiveError> {
@@ -341,6 +344,7 @@ impl Connection {
     /// step. So the `drop` of an application's own [`crate::Memory`] must not call into the
     /// connection or its handles.
     ///
+    /// # Errors
     /// When too many sends are queued, the split has no room for the immediate, or the connection
     /// has ended.
     pub fn start_send(

@@ -221,6 +221,7 @@ impl QueuePair {
     /// Connects to the peer that made `peer_info`. Both ends call it, once. A peer at a link-local
     /// address must be on the link that the context is bound to.
     ///
+    /// # Errors
     /// When `peer_info` does not parse, the two ends were made with different parameters, the
     /// peer's address is link-local and the context's is not, or the queue pair is connected
     /// already. Nothing changes then.

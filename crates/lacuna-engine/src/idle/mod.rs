@@ -1,18 +1,18 @@
-//! The idle policy: when the owner of an engine looks at its datapaths again.
+//! The idle policy: when to step an engine again.
 //!
-//! There are four answers ([`Look`]), and one place that gives them:
+//! It has four answers ([`Look`]):
 //!
 //! | answer | when | file |
 //! |---|---|---|
-//! | look at once | the last step did something, and nothing speaks for waiting | |
-//! | wait, whatever comes | behind a burst on long paths: interrupt moderation | `moderation.rs` |
-//! | spin | nothing was to do, and a peer is so near that waking up would be felt | `spin.rs` |
-//! | sleep until woken | else | |
+//! | at once | the last step did something, and nothing speaks for waiting | |
+//! | after a wait, whatever arrives | after a burst on a long path: interrupt moderation | `moderation.rs` |
+//! | spin | nothing to do, and a peer so near that the delay of a wake-up would matter | `spin.rs` |
+//! | sleep until woken | otherwise | |
 //!
-//! The facts come from the queue pairs ([`Patience`]: round trips, what they wait for, how near the
-//! ends of their messages are) and from the engine: bytes moved, whether a socket was emptied, how long
-//! sleeps took. A queue pair decides nothing here. (What a UDP socket does to get more packets from
-//! one call is the datapath's business, `lacuna_datapath::udp`.)
+//! The facts come from the queue pairs ([`Patience`]: round-trip times, whether they wait for an
+//! answer, how near the ends of their messages are) and from the engine: bytes moved, whether a
+//! socket was emptied, how long sleeps took. A queue pair decides nothing here. (How a UDP socket
+//! gets more packets out of one system call is the datapath's business, `lacuna_datapath::udp`.)
 
 mod moderation;
 mod patience;
@@ -23,21 +23,21 @@ pub use moderation::Moderation;
 pub use patience::Patience;
 use spin::Spin;
 
-/// When to look at the datapaths again.
+/// When to step again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
-    /// At once.
+    /// At once: more work is likely.
     Now,
-    /// At once; there may be nothing.
+    /// At once, though probably nothing has arrived.
     Spin,
-    /// After so many nanoseconds, whatever comes meanwhile. Only what the application asks for ends
-    /// that before.
+    /// After this many nanoseconds, whatever arrives meanwhile. Only a command of the application
+    /// ends the wait early.
     After(u64),
-    /// When something comes, or it is time ([`crate::Engine::next_event_ns`]).
+    /// When a packet arrives, or at [`crate::Engine::next_event_ns`].
     Sleep,
 }
 
-/// See the module's text.
+/// The idle policy of one engine.
 #[derive(Debug)]
 pub(crate) struct Idle {
     pub(crate) moderation: Moderation,
@@ -45,12 +45,12 @@ pub(crate) struct Idle {
 }
 
 impl Idle {
-    /// A policy that spins for so long before it sleeps.
+    /// `spin`: how long to spin before a sleep.
     pub(crate) fn new(spin: Duration) -> Self {
         Self { moderation: Moderation::new(), spin: Spin::new(spin) }
     }
 
-    /// A queue pair's patience is another now; `None`: there is no such queue pair.
+    /// A queue pair's patience has changed; `None` stands for no queue pair.
     #[inline]
     pub(crate) fn on_patience(&mut self, before: Option<Patience>, now: Option<Patience>) {
         let wait_ns = |patience: Patience| patience.wait_ns;
@@ -59,18 +59,19 @@ impl Idle {
         self.spin.change(is_near(before), is_near(now));
     }
 
-    /// The last step has done something: when to look again, with sockets that hold so much.
+    /// The answer after a step that did something. `socket_bytes`: receive buffer of the smallest
+    /// socket.
     pub(crate) fn after_work(&mut self, now_ns: u64, socket_bytes: u64) -> Look {
         self.spin.on_work();
         self.moderation.take(now_ns, socket_bytes).map_or(Look::Now, Look::After)
     }
 
-    /// The last step had nothing to do: when to look again.
+    /// The answer after a step with nothing to do.
     pub(crate) fn after_nothing(&mut self, now_ns: u64) -> Look {
-        if self.spin.looks_again(now_ns) { Look::Spin } else { Look::Sleep }
+        if self.spin.should_spin(now_ns) { Look::Spin } else { Look::Sleep }
     }
 
-    /// The owner slept for so long.
+    /// The caller slept for this long.
     pub(crate) fn on_slept(&mut self, slept_ns: u64) {
         self.spin.on_slept(slept_ns);
         self.moderation.on_slept(slept_ns);

@@ -1,75 +1,75 @@
-//! Interrupt moderation for whoever owns an engine: after a burst, it may leave its sockets alone for a
-//! while although packets may come.
+//! Interrupt moderation: after a burst, the caller of an engine may wait before it polls the
+//! sockets again, though packets may arrive.
 //!
-//! Waking up costs a thread more than handling the packets of a fraction of a millisecond does, and on
-//! a long path nobody feels that delay. So a thread that has just moved a burst, all of whose queue
-//! pairs allow it, waits before it looks again, as network cards do before they interrupt. A request of
-//! the application ends the wait at once; so does a timer that presses.
+//! Waking up costs a thread more than handling the packets of a fraction of a millisecond, and on a
+//! long path such a delay does not matter. So after a burst, if all queue pairs allow it, the
+//! thread waits before the next step, as network cards wait before they interrupt. A command of the
+//! application or a pressing timer ends the wait.
 //!
-//! The socket has to hold what arrives during a wait. So waits are short at first. They double while
-//! little is found behind them, and are halved when what is found fills a good part of the socket.
-//! There is no wait while a socket may still hold packets: a step reads only so much, and with a wait
-//! behind each step the sender's window would be full most of the time. (What a queue pair allows may
-//! be far off: a receiver knows the round trip by its first packets, which a busy host may have
-//! delivered late.)
+//! The socket has to hold what arrives during a wait. So waits are short at first; they double
+//! while little is found after them, and are halved when that fills a good part of the socket.
+//! There is no wait while a socket may still hold packets: a step reads a bounded number, and with
+//! a wait after each step the sender's window would be full most of the time. (The wait that a
+//! queue pair allows may be far too long: a receiver knows the round-trip time from its first
+//! packets, which a busy host may have delivered late.)
 //!
-//! The cost of a wake-up is shared by what is moved behind it. At 1 Gbit/s a millisecond brings 125 KB,
-//! two pieces of segmentation offload; at 100 Mbit/s a tenth of that, and waking up would be most of
-//! the work. So behind a flow that has gone on for long and moves little, a wait becomes as long as the
-//! queue pairs allow. Behind a flow that has just begun it does not: it may be a short message whose
-//! end an application waits for.
+//! The bytes moved after a wake-up share its cost. At 1 Gbit/s, 125 KB arrive in a millisecond, two
+//! segmentation-offload bundles; at 100 Mbit/s a tenth of that, and wake-ups would be most of the
+//! work. So for a flow that is slow and has lasted, a wait may become as long as the queue pairs
+//! allow. Not for a flow that has just begun: it may be a short message whose end an application
+//! waits for.
 
 /// The first wait.
-const FIRST_NS: u64 = 100_000;
-/// Shorter waits save nothing: a wake-up is late by as much.
-const NS_MIN: u64 = 50_000;
-/// The longest wait behind a flow that is fast or has just begun, whatever queue pairs allow.
-const NS_MAX: u64 = 1_000_000;
-/// The longest wait of all. At 100 Mbit/s 50 KB arrive in it, most of a piece of segmentation offload.
-const LONG_NS_MAX: u64 = 4_000_000;
-/// What may be moved during a wait beyond [`NS_MAX`], both ways together: most of a piece of
-/// segmentation offload. A byte is no cheaper in larger amounts.
+const FIRST_WAIT_NS: u64 = 100_000;
+/// Shortest wait: a wake-up is late by as much, so a shorter one saves nothing.
+const WAIT_NS_MIN: u64 = 50_000;
+/// Longest wait for a flow that is fast or has just begun, whatever queue pairs allow.
+const WAIT_NS_MAX: u64 = 1_000_000;
+/// Longest wait of all. At 100 Mbit/s 50 KB arrive in it, most of a segmentation-offload bundle.
+const LONG_WAIT_NS_MAX: u64 = 4_000_000;
+/// Most bytes that may be moved, both ways together, during a wait longer than [`WAIT_NS_MAX`]: most of
+/// a bundle. The cost per byte does not fall any more beyond it.
 const LONG_BYTES_MAX: u64 = 56 << 10;
-/// A flow is steady after so many milliseconds in a row in which something was moved: with the round
-/// trip of a path that allows long waits, longer than a short message takes there.
+/// Spans of a millisecond or more in a row with traffic after which a flow counts as lasting. With
+/// the round-trip time of a path that allows long waits, that is longer than a short message takes.
 const STEADY_SPANS: u32 = 32;
 /// A longer sleep is a pause of the flow. Bursts and reports of a flow without pauses are a few
 /// milliseconds apart.
 const PAUSE_NS: u64 = 10_000_000;
-/// Sockets that hold less are never left alone for longer than [`NS_MAX`]: this is 4 ms of 1 Gbit/s,
-/// by the kernel's accounting.
+/// Smaller sockets are never left alone for longer than [`WAIT_NS_MAX`]: this holds 4 ms of 1 Gbit/s, as
+/// the kernel counts.
 const LONG_SOCKET_BYTES: u64 = 1 << 20;
-/// What is found behind a wait, in parts of the socket buffer by the kernel's accounting, which charges
-/// a packet up to twice: below the first part waits become longer, above the second shorter.
-const PARTS: (u64, u64) = (16, 8);
+/// Bytes found after a wait, as fractions of the socket buffer (1/16, 1/8; the kernel charges a
+/// packet up to twice its bytes): below the first, waits get longer, above the second, shorter.
+const SOCKET_PARTS: (u64, u64) = (16, 8);
 
-/// See the module's text.
+/// The state of interrupt moderation in one engine.
 #[derive(Debug)]
 pub struct Moderation {
     /// Queue pairs that allow no wait.
     impatient: usize,
-    /// The shortest wait that a queue pair served since the last wait allows.
+    /// The shortest wait that the queue pairs served since the last wait allow.
     allowed_ns: u64,
-    /// A burst was moved since then.
+    /// A burst was moved since the last wait.
     is_earned: bool,
-    longest_ns: u64,
-    /// Bytes received since then.
+    longest_wait_ns: u64,
+    /// Bytes received since the last wait.
     bytes: u64,
     /// A socket may still hold packets.
-    is_left: bool,
+    may_have_unread: bool,
     pace: Pace,
 }
 
-/// How fast the flow is, measured over spans of at least a millisecond. (Waits would be the wrong
-/// measure: one that ends early has little behind it at any rate.)
+/// Rate of the flow, measured over spans of at least 1 ms. (Not over waits: little is found after
+/// one that ends early.)
 #[derive(Debug)]
 struct Pace {
-    began_ns: u64,
-    /// Bytes moved since then, both ways.
+    span_began_ns: u64,
+    /// Bytes moved since `span_began_ns`, both ways.
     moved_bytes: u64,
-    /// Spans since there was a pause.
-    in_a_row: u32,
-    /// The longest wait that the rate of the last span allows.
+    /// Spans since the last pause.
+    spans_in_a_row: u32,
+    /// The longest wait at the rate of the last span.
     wait_ns: u64,
 }
 
@@ -79,14 +79,19 @@ impl Moderation {
             impatient: 0,
             allowed_ns: u64::MAX,
             is_earned: false,
-            longest_ns: FIRST_NS,
+            longest_wait_ns: FIRST_WAIT_NS,
             bytes: 0,
-            is_left: false,
-            pace: Pace { began_ns: 0, moved_bytes: 0, in_a_row: 0, wait_ns: NS_MAX },
+            may_have_unread: false,
+            pace: Pace {
+                span_began_ns: 0,
+                moved_bytes: 0,
+                spans_in_a_row: 0,
+                wait_ns: WAIT_NS_MAX,
+            },
         }
     }
 
-    /// A queue pair allows a wait of so long now, and did before; `None`: there is none.
+    /// The wait that a queue pair allows has changed; `None` stands for no queue pair.
     #[inline]
     pub(crate) fn change(&mut self, before_ns: Option<u64>, now_ns: Option<u64>) {
         self.impatient += usize::from(now_ns == Some(0));
@@ -94,38 +99,38 @@ impl Moderation {
         self.allowed_ns = self.allowed_ns.min(now_ns.unwrap_or(u64::MAX));
     }
 
-    /// A run of so many bytes was sent.
+    /// A run was sent.
     #[inline]
     pub(crate) fn on_sent(&mut self, bytes: u64) {
         self.is_earned = true;
         self.pace.moved_bytes += bytes;
     }
 
-    /// The thread slept for so long, because there was nothing to do.
+    /// The thread slept, because there was nothing to do.
     pub(crate) fn on_slept(&mut self, slept_ns: u64) {
         if slept_ns > PAUSE_NS {
-            self.pace.in_a_row = 0;
+            self.pace.spans_in_a_row = 0;
         }
     }
 
-    /// So many bytes were received for queue pairs that allow a wait of so long; `is_much`: enough
-    /// packets at once to be a bulk transfer.
+    /// Packets were received for queue pairs that allow a wait of `allowed_ns`. `is_bulk`: enough
+    /// at once to be a bulk transfer.
     #[inline]
-    pub(crate) fn on_received(&mut self, bytes: u64, is_much: bool, allowed_ns: u64) {
+    pub(crate) fn on_received(&mut self, bytes: u64, is_bulk: bool, allowed_ns: u64) {
         self.bytes += bytes;
         self.pace.moved_bytes += bytes;
         self.allowed_ns = self.allowed_ns.min(allowed_ns);
-        self.is_earned |= is_much;
+        self.is_earned |= is_bulk;
     }
 
-    /// A step has read as much from a socket as it may, which need not be all.
+    /// A step has read as much from a socket as it may; more may be left.
     pub(crate) fn on_left(&mut self) {
-        self.is_left = true;
+        self.may_have_unread = true;
     }
 
-    /// Whether to wait now, and how long, with sockets that hold so much.
+    /// Whether to wait now, and how long. `socket_bytes`: receive buffer of the smallest socket.
     pub(crate) fn take(&mut self, now_ns: u64, socket_bytes: u64) -> Option<u64> {
-        if std::mem::take(&mut self.is_left) {
+        if std::mem::take(&mut self.may_have_unread) {
             return None;
         }
         let bytes = std::mem::take(&mut self.bytes);
@@ -134,29 +139,29 @@ impl Moderation {
             return None;
         }
         let pace_ns = self.pace.wait_ns(now_ns);
-        let most_ns = if socket_bytes < LONG_SOCKET_BYTES { NS_MAX } else { pace_ns };
-        if bytes > socket_bytes / PARTS.1 {
-            self.longest_ns /= 2;
-        } else if bytes < socket_bytes / PARTS.0 {
-            self.longest_ns = (self.longest_ns * 2).max(FIRST_NS);
+        let most_ns = if socket_bytes < LONG_SOCKET_BYTES { WAIT_NS_MAX } else { pace_ns };
+        if bytes > socket_bytes / SOCKET_PARTS.1 {
+            self.longest_wait_ns /= 2;
+        } else if bytes < socket_bytes / SOCKET_PARTS.0 {
+            self.longest_wait_ns = (self.longest_wait_ns * 2).max(FIRST_WAIT_NS);
         }
-        self.longest_ns = self.longest_ns.min(most_ns);
-        let wait_ns = allowed_ns.min(self.longest_ns);
-        (wait_ns >= NS_MIN).then_some(wait_ns)
+        self.longest_wait_ns = self.longest_wait_ns.min(most_ns);
+        let wait_ns = allowed_ns.min(self.longest_wait_ns);
+        (wait_ns >= WAIT_NS_MIN).then_some(wait_ns)
     }
 }
 
 impl Pace {
     /// The longest wait that may begin now.
     fn wait_ns(&mut self, now_ns: u64) -> u64 {
-        let span_ns = now_ns.saturating_sub(self.began_ns);
-        if span_ns >= NS_MAX {
-            self.in_a_row = self.in_a_row.saturating_add(1);
+        let span_ns = now_ns.saturating_sub(self.span_began_ns);
+        if span_ns >= WAIT_NS_MAX {
+            self.spans_in_a_row = self.spans_in_a_row.saturating_add(1);
             let piece_ns = span_ns.saturating_mul(LONG_BYTES_MAX) / self.moved_bytes.max(1);
-            self.wait_ns = piece_ns.clamp(NS_MAX, LONG_NS_MAX);
-            (self.began_ns, self.moved_bytes) = (now_ns, 0);
+            self.wait_ns = piece_ns.clamp(WAIT_NS_MAX, LONG_WAIT_NS_MAX);
+            (self.span_began_ns, self.moved_bytes) = (now_ns, 0);
         }
-        if self.in_a_row > STEADY_SPANS { self.wait_ns } else { NS_MAX }
+        if self.spans_in_a_row > STEADY_SPANS { self.wait_ns } else { WAIT_NS_MAX }
     }
 }
 
@@ -190,16 +195,16 @@ mod tests {
         ms: u64,
         socket: u64,
     ) -> u64 {
-        let (end_ns, mut longest_ns) = (*now_ns + ms * 1_000_000, 0);
+        let (end_ns, mut longest_wait_ns) = (*now_ns + ms * 1_000_000, 0);
         let mut waited_ns = 1_000_000;
         while *now_ns < end_ns {
             moderation.change(Some(10_000_000), Some(10_000_000));
             moderation.on_sent(waited_ns * kbit_per_ms / 8000);
             waited_ns = moderation.take(*now_ns, socket).unwrap();
-            longest_ns = longest_ns.max(waited_ns);
+            longest_wait_ns = longest_wait_ns.max(waited_ns);
             *now_ns += waited_ns;
         }
-        longest_ns
+        longest_wait_ns
     }
 
     #[test]

@@ -1,49 +1,50 @@
-//! How long a queue pair can wait for a look at the sockets, by what it says of itself.
+//! How long a queue pair can wait for the next step, from what the protocol knows.
 
 use lacuna_proto::qp::QueuePair;
 
-/// A wait is such a part of the round trip at most, as a burst is paced to be.
+/// Longest wait as a part of the round-trip time (1/40): the part that a burst is paced over.
 const WAIT_RTT_PART: u64 = 40;
-/// No longer, near a message's end: as long as a burst is paced for.
+/// Longest wait near a message's end: as long as a burst is paced over.
 const WAIT_NS_MAX: u64 = 1_000_000;
-/// The same parts in the middle of messages, of who sends and of who only receives: what
-/// leaves or comes so much later there is no later at the end. What the sender holds
-/// back leaves at once and waits at the bottleneck, and must not look like a queue,
-/// which is a 16th of the path to `bbr`. Measured: M-engine-2.
+/// Longest waits in the middle of long messages, as parts of the round-trip time: of a sender
+/// (1/20) and of a receiver (1/10). A delay there does not delay the message's end. Packets that a
+/// sender holds back leave in one go and queue at the bottleneck, which must stay below the 16th of
+/// the path that `bbr` takes for a queue. Measured: M-engine-2.
 const LONG_WAIT_RTT_PARTS: (u64, u64) = (20, 10);
-/// The longest of these. What comes in it at 100 Mbit/s is most of a piece of
-/// segmentation offload.
+/// Upper bound of these waits. At 100 Mbit/s, most of a segmentation-offload bundle arrives in it.
 const LONG_WAIT_NS_MAX: u64 = 4_000_000;
-/// So near to a message's end, waits are short again: more than a path has in flight
-/// that is slow enough for long ones, mostly, so that what is lost of the last round
-/// trip is not repaired later.
+/// With fewer bytes left to a message's end, waits are short again. It is mostly more than a path
+/// has in flight that is slow enough for long waits, so losses of the last round trip are not
+/// repaired later.
 const NEAR_END_BYTES: u64 = 1 << 20;
-/// Shorter ones save nothing where nobody knows that something comes.
+/// Shortest wait near a message's end, where nobody knows whether more arrives: shorter ones save
+/// nothing.
 const WAIT_NS_MIN: u64 = 200_000;
-/// On shorter paths waits in the middle of long messages may be so long if that is such
-/// a part of the round trip, of who sends and of who only receives: four reports in a
-/// round trip are enough, and a quarter for who sends is two bursts. Measured: M-engine-2.
+/// On shorter paths: the wait in the middle of long messages, and the part of the round-trip time
+/// that it must not exceed, for a sender and a receiver. Four reports per round trip are enough,
+/// and a quarter of it is two bursts of a sender. Measured: M-engine-2.
 const SHORT_PATH_WAITS: ((u64, u64), (u64, u64)) = ((225_000, 4), (500_000, 4));
-/// No waits over shorter paths: a wake-up is late by an eighth of this.
+/// Shorter paths allow no wait: a wake-up is late by an eighth of this.
 const WAIT_RTT_NS_MIN: u64 = 400_000;
-/// A peer within a shorter round trip is near: what a sleeping thread takes to wake up is much of it.
+/// Round-trip time below which a peer is near: the wake-up of a sleeping thread takes a good part
+/// of it.
 const NEAR_RTT_NS: u64 = 500_000;
 
-/// See the module's text.
+/// How long a queue pair can wait for the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// How long an engine that has just moved much for the queue pair may leave its sockets alone. 0
-    /// where that would be felt, or where what comes next decides how it goes on.
+    /// How long the sockets may be left alone after a burst of this queue pair. 0 if the delay
+    /// would matter, or if the queue pair waits for an answer.
     pub wait_ns: u64,
-    /// The peer is so near that to wait for it awake pays.
+    /// The peer is so near that spinning pays.
     pub is_near: bool,
 }
 
 impl Patience {
-    /// That of a queue pair of which nothing is known.
+    /// Of a queue pair of which nothing is known.
     pub const NONE: Self = Self { wait_ns: 0, is_near: false };
 
-    /// That of a queue pair now.
+    /// The present patience of a queue pair.
     #[inline]
     pub fn of(qp: &QueuePair) -> Self {
         let min_rtt_ns = qp.rtt().min_ns();
@@ -54,8 +55,9 @@ impl Patience {
     }
 }
 
-/// Next to nothing of a long path's round trip, and as long as a burst is paced for; in the middle of
-/// long messages more, for those whom waking up costs more than what came.
+/// The wait that a queue pair allows: a small part of a long path's round-trip time; in the middle
+/// of long messages a larger part, since on slow paths a wake-up costs more than handling the
+/// packets.
 #[inline]
 fn wait_ns(qp: &QueuePair, min_rtt_ns: u64) -> u64 {
     if min_rtt_ns < WAIT_RTT_NS_MIN {
@@ -67,7 +69,7 @@ fn wait_ns(qp: &QueuePair, min_rtt_ns: u64) -> u64 {
     };
     let short_ns = most_ns.min(min_rtt_ns / short_part);
     let long_ns = (min_rtt_ns / part).clamp(short_ns, LONG_WAIT_NS_MAX);
-    // Others keep a queue: who comes to it in bunches gets less of it.
+    // Other flows keep a queue: a flow that arrives in bunches gets less of it.
     let is_queued = qp.rtt().smoothed_ns() > Some(min_rtt_ns + min_rtt_ns / 2);
     match (min_rtt_ns / WAIT_RTT_PART).min(WAIT_NS_MAX) {
         wait_ns if !is_queued && !qp.is_near_end(NEAR_END_BYTES) => wait_ns.max(long_ns),

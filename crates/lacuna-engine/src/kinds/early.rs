@@ -1,14 +1,14 @@
-//! Control packets that came before the queue pair was connected: the peer
-//! knows this end before this end knows the peer, and UDP may overtake TCP.
+//! Control packets that arrive before the queue pair is connected: the peer knows this end first,
+//! and UDP may overtake TCP.
 
 use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::QueuePair;
 
-/// Packets that are kept: a few for each of the most channels there can be.
-/// Whoever has the key may send them, so there is a bound.
+/// Packets that are kept, at most: four per channel. Bounded, because anybody with the key may send
+/// them.
 const PACKETS_MAX: usize = 4 * lacuna_wire::CHANNELS_MAX;
 
-/// See the module's text.
+/// The control packets kept for a queue pair.
 #[derive(Debug, Default)]
 pub struct Early(Vec<Packet>);
 
@@ -28,18 +28,18 @@ impl Early {
         }
     }
 
-    /// Shows all of them to the prober.
-    pub(crate) fn show(&self, prober: &mut Prober) {
+    /// Gives copies of all packets to the prober.
+    pub(crate) fn copy_to(&self, prober: &mut Prober) {
         for packet in &self.0 {
             prober.on_control(packet.came_ns, packet.channel, &packet.body, packet.packet_bytes);
         }
     }
 
-    /// Hands all of them to the queue pair, which is connected.
-    pub(crate) fn hand_to(self, qp: &mut QueuePair) {
+    /// Gives all packets to the connected queue pair.
+    pub(crate) fn move_to(self, qp: &mut QueuePair) {
         for packet in self.0 {
             let Packet { came_ns, channel, body, packet_bytes } = packet;
-            // There may be fewer channels than this end has.
+            // Both ends together may have fewer channels than this end.
             if channel >= qp.config().geometry.channels() {
                 continue;
             }

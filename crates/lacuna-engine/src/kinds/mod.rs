@@ -1,13 +1,14 @@
-//! The kinds of queue pairs: who understands the packets that go to one number.
+//! The kinds of queue pairs: which protocol handles the packets for a number.
 //!
-//! A kind has three parts. Its **lane** is an engine's own right to take the packets of a channel,
-//! without a lock. Its **machine** is the books, under the queue pair's lock. Its **run** is packets that
-//! the machine has given leave to send, which become bytes outside of the lock. The enums are closed:
-//! the engine's loops match on them, so the first arm is inlined. A kind is no reliability mode: modes
-//! say what is done about gaps, and are inside the kind SDR (`lacuna_proto::modes`).
+//! A kind has three parts. Its **lane** lets one engine place the packets of one channel without a
+//! lock. Its **machine** is the protocol's state, under the queue pair's lock. Its **run** is a
+//! range of packets that the machine has released for sending; their bytes are made outside the
+//! lock. The enums are closed: the engine's loops match on them, so the first arm is inlined. A
+//! kind is not a reliability mode: modes decide about gaps, within the kind SDR
+//! (`lacuna_proto::modes`).
 //!
-//! Adding a kind touches its folder here, an arm of each enum, and, if its packets look otherwise,
-//! `lacuna_wire::Packet`.
+//! Adding a kind touches its folder here, an arm of each enum, and, if its packets have another
+//! layout, `lacuna_wire::Packet`.
 //!
 //! | kind | what it is | protocol |
 //! |---|---|---|
@@ -25,15 +26,15 @@ use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::{QueuePair, Transmit};
 use lacuna_wire::DataHeader;
 
-/// The right to take the packets of one channel of a queue pair, an engine's own.
+/// An engine's exclusive access to the packets of one channel of a queue pair, without a lock.
 #[derive(Debug)]
 pub enum Lane {
-    /// Packets that place themselves in slots.
+    /// Packets that are placed in slots.
     Sdr(ChannelWriter),
 }
 
 impl Lane {
-    /// The channel whose packets it takes.
+    /// Its channel.
     pub fn channel(&self) -> u8 {
         match self {
             Self::Sdr(writer) => writer.channel(),
@@ -41,32 +42,32 @@ impl Lane {
     }
 }
 
-/// Who reacts to packets for a number, under its lock.
+/// The protocol state of a queue pair, under its lock.
 #[allow(
     clippy::large_enum_variant,
     reason = "the largest is what they all become, and best lies beside its lock"
 )]
 #[derive(Debug)]
 pub enum Machine {
-    /// Nobody yet: the number is taken, the peer's is not known.
+    /// A reserved number whose peer is not known.
     Reserved(Early),
-    /// Finding the path before the queue pair is made.
+    /// Probing the path before the queue pair is made.
     Probing(Box<Prober>, Early),
-    /// A queue pair of slots; connected, or about to be.
+    /// An SDR queue pair, connected or about to be.
     Sdr(QueuePair),
 }
 
 impl Machine {
-    /// A reserved number's peer is known now.
+    /// Begins to probe: the peer of a reserved number is known.
     pub fn probe(&mut self, mut prober: Prober) {
         let early = self.take_early();
-        early.show(&mut prober);
+        early.copy_to(&mut prober);
         *self = Self::Probing(Box::new(prober), early);
     }
 
-    /// The queue pair is connected: it gets what came before.
+    /// The queue pair is connected: gives it the packets that arrived early.
     pub fn connect(&mut self, mut qp: QueuePair) {
-        self.take_early().hand_to(&mut qp);
+        self.take_early().move_to(&mut qp);
         *self = Self::Sdr(qp);
     }
 
@@ -77,7 +78,7 @@ impl Machine {
         }
     }
 
-    /// Takes a control packet that came to `channel` at `came_ns`.
+    /// Handles a control packet that arrived on `channel` at `came_ns`.
     #[inline]
     pub(crate) fn on_control(
         &mut self,
@@ -85,39 +86,39 @@ impl Machine {
         channel: u8,
         body: &[u8],
         packet_bytes: usize,
-    ) -> Told {
+    ) -> ControlEffects {
         match self {
             Self::Sdr(qp) => sdr::on_control(qp, came_ns, channel, body, packet_bytes),
             Self::Reserved(early) => {
                 early.keep(came_ns, channel, body, packet_bytes);
-                Told::default()
+                ControlEffects::default()
             }
             Self::Probing(prober, early) => {
                 prober.on_control(came_ns, channel, body, packet_bytes);
                 early.keep(came_ns, channel, body, packet_bytes);
-                Told { is_newest: true, has_queued: false }
+                ControlEffects { is_newest: true, has_queued: false }
             }
         }
     }
 }
 
-/// What a control packet did.
+/// Effects of a control packet.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Told {
-    /// It is the peer's newest, so it came from where the peer is now.
+pub(crate) struct ControlEffects {
+    /// It is the peer's newest packet, so its source is the peer's present address.
     pub(crate) is_newest: bool,
-    /// Data waits to be sent.
+    /// Data wait to be sent.
     pub(crate) has_queued: bool,
 }
 
-/// Packets that a queue pair may send, in order, on one channel.
+/// Packets that a queue pair may send on one channel, in order.
 #[derive(Debug)]
 pub(crate) enum Run {
     Sdr(Transmit),
 }
 
 impl Run {
-    /// Packets.
+    /// Number of packets.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         match self {
@@ -125,7 +126,7 @@ impl Run {
         }
     }
 
-    /// Whether its packets may say that their sender answers to congestion marks.
+    /// Whether its packets are marked as ECN-capable.
     #[inline]
     pub(crate) fn takes_marks(&self) -> bool {
         match self {
@@ -133,7 +134,7 @@ impl Run {
         }
     }
 
-    /// Whether its packets take time to be worked out ([`Run::prepare`]).
+    /// Whether its packets have to be computed first ([`Run::prepare`]).
     #[inline]
     pub(crate) fn is_parity(&self) -> bool {
         match self {
@@ -141,14 +142,14 @@ impl Run {
         }
     }
 
-    /// Works its packets out.
+    /// Computes its packets (parity).
     pub(crate) fn prepare(&self) {
         match self {
             Self::Sdr(run) => run.prepare(),
         }
     }
 
-    /// Its channel, and one past the sequence number of its last packet.
+    /// Its channel, and the sequence number after its last packet.
     #[inline]
     pub(crate) fn end(&self) -> (u8, u64) {
         match self {
@@ -156,15 +157,15 @@ impl Run {
         }
     }
 
-    /// Tells the headers of its packets from `next` on.
+    /// Calls `each` with the headers of its packets from `next` on.
     pub(crate) fn headers_from(&self, next: usize, each: impl FnMut(DataHeader)) {
         match self {
             Self::Sdr(run) => run.headers_from(next).for_each(each),
         }
     }
 
-    /// Puts its packets from `next` on into the burst, of `waiting` in the queue. Returns `false` if
-    /// the burst has no room for more.
+    /// Adds its packets from `next` on to the burst; `waiting` packets are in the queue. `false`
+    /// once the burst has no room.
     #[inline]
     pub(crate) fn fill<'p>(
         &'p self,

@@ -1,12 +1,12 @@
-//! The kind SDR: packets that place themselves in slots (`lacuna_proto::qp`).
+//! The kind SDR: packets are placed in slots (`lacuna_proto::qp`).
 
-use super::Told;
+use super::ControlEffects;
 use crate::packetize::{COPIED_PAYLOAD_BYTES_MAX, has_room};
 use lacuna_burst::Burst;
 use lacuna_proto::qp::{QueuePair, Transmit};
 use lacuna_wire::pad_bytes;
 
-/// Hands a control packet to its queue pair.
+/// Gives a control packet to its queue pair.
 #[inline]
 pub(super) fn on_control(
     qp: &mut QueuePair,
@@ -14,16 +14,16 @@ pub(super) fn on_control(
     channel: u8,
     body: &[u8],
     packet_bytes: usize,
-) -> Told {
+) -> ControlEffects {
     let is_newest = qp.on_control(came_ns, channel, body, packet_bytes).unwrap_or_else(|error| {
         tracing::debug!(number = qp.config().queue_pair, %error, "control packet dropped");
         false
     });
-    Told { is_newest, has_queued: qp.has_queued() }
+    ControlEffects { is_newest, has_queued: qp.has_queued() }
 }
 
-/// Puts the run's packets from `next` on into the burst. `waiting` packets are in the queue. Returns
-/// `false` if the burst has no room for more.
+/// Adds the run's packets from `next` on to the burst; `waiting` packets are in the queue. `false`
+/// once the burst has no room.
 #[inline]
 pub(crate) fn fill<'p>(
     run: &'p Transmit,

@@ -1,9 +1,10 @@
-//! Write-behind: writes large files through to the disk while they come in, and releases their page cache.
+//! Write-behind: writes large files to the disk while they are received, and releases their page
+//! cache.
 //!
-//! Without this a large file fills the memory with dirty pages, until the kernel blocks the writer and evicts
-//! everything else that was cached. On a virtual machine whose host hands memory out late, a file larger than
-//! the cache is written several times faster if its pages are released as it goes. And a power failure costs
-//! little of a large file.
+//! Without it a large file fills the memory with dirty pages, until the kernel blocks the writer
+//! and evicts everything else from the cache. On a virtual machine whose host grants memory lazily,
+//! a file larger than the cache is written several times faster if its pages are released on the
+//! way. A power failure also costs less of the file.
 
 use lacuna_service::thread::{ThreadError, Worker};
 use std::fs::File;
@@ -11,19 +12,19 @@ use std::io;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Written between two calls to the disk: some tens of milliseconds of a fast
-/// disk, and well above what a call itself costs.
+/// Data written between two system calls for write-behind: some tens of milliseconds of a fast
+/// disk, well above the cost of the calls.
 const STEP_BYTES: u64 = 32 << 20;
 
-/// The thread; it ends with this.
+/// The write-behind thread; it ends when this is dropped.
 pub(crate) struct Behind(Worker<Job>);
 
-/// How far one file is.
+/// Progress of one file.
 #[derive(Debug, Clone)]
 pub(crate) struct Written {
-    /// Everything before is on its way to the disk.
+    /// Everything before this offset was handed to the disk.
     up_to: u64,
-    /// Data behind, of which holes are none.
+    /// Data after `up_to`, without holes.
     waiting_bytes: u64,
     error: Arc<Mutex<Option<io::Error>>>,
 }
@@ -37,12 +38,12 @@ struct Job {
 
 impl Behind {
     pub(crate) fn start() -> Result<Self, ThreadError> {
-        // One step is written while the next one comes; then the writer waits.
+        // One step may wait while another is written; then the receiver blocks.
         Worker::start("lacuna-disk", 1, run).map(Self)
     }
 
-    /// The file has `len_bytes` now. An error is one of an earlier step: some
-    /// file systems say only then that there is no space.
+    /// The file has `len_bytes` now. Reports errors of earlier steps: some file systems report a
+    /// full disk only at writeback.
     pub(crate) fn advance(
         &self,
         file: &Arc<File>,
@@ -66,12 +67,12 @@ impl Behind {
 }
 
 impl Written {
-    /// A file whose first `len_bytes` are not this transfer's.
+    /// A file whose first `len_bytes` were there before this transfer.
     pub(crate) fn from(len_bytes: u64) -> Self {
         Self { up_to: len_bytes, waiting_bytes: 0, error: Arc::default() }
     }
 
-    /// So much data was written.
+    /// Data was written.
     pub(crate) fn add(&mut self, bytes: u64) {
         self.waiting_bytes += bytes;
     }
@@ -88,7 +89,7 @@ fn run(work: &Receiver<Job>) {
     }
 }
 
-/// Tells the kernel that the pages are not needed; if it does not care, no harm.
+/// Releases the pages from the cache; best effort.
 fn give_back(job: &Job) {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {

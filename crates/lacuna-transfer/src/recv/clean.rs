@@ -1,8 +1,8 @@
-//! Removes what broken transfers left behind.
+//! Removes partial files that broken transfers left behind.
 //!
-//! Only what a receiver made itself is touched: regular files without other links, with exactly the name that
-//! a partial file gets, which no transfer holds. Links are not followed, so nothing outside the folder is
-//! reached.
+//! Only files that a receiver has made are touched: regular files with a single link, with exactly
+//! the name of a partial file, and not locked by a transfer. Links are not followed, so nothing
+//! outside the folder is reached.
 
 use super::partial::is_at;
 use super::tree::{FOLDER, Tree, open_file};
@@ -24,9 +24,9 @@ use std::time::{Duration, SystemTime};
 /// Which partial files to remove.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CleanOptions {
-    /// Partial files that changed later are kept.
+    /// Partial files that changed less long ago are kept.
     pub older_than: Duration,
-    /// Remove nothing.
+    /// Report only; remove nothing.
     pub dry_run: bool,
 }
 
@@ -35,7 +35,7 @@ pub struct CleanOptions {
 pub struct PartialFile {
     /// Where it is.
     pub path: PathBuf,
-    /// The room that it takes.
+    /// Space that it takes.
     pub bytes: u64,
     /// Since its last change.
     pub age: Duration,
@@ -45,29 +45,29 @@ pub struct PartialFile {
     pub kept: Option<String>,
 }
 
-/// What a look through a folder comes across.
+/// An event while a folder is searched.
 #[derive(Debug)]
 pub enum CleanEvent<'a> {
     /// A partial file.
     Partial(&'a PartialFile),
-    /// A file or folder that the system refuses.
+    /// A file or folder that the system does not allow to be read or removed.
     Refused(&'a FileError),
 }
 
-/// What became of all partial files.
+/// Totals of a search.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CleanSummary {
-    /// Removed, or to be removed.
+    /// Removed, or with `dry_run` to be removed.
     pub files: u64,
-    /// The room that they took.
+    /// Space that they took.
     pub bytes: u64,
-    /// In use, or not to be removed.
+    /// Kept: in use or too young.
     pub kept: u64,
-    /// Files and folders that the system refused.
+    /// Files and folders that the system does not allow to be read or removed.
     pub refused: u64,
 }
 
-/// A folder whose turn is to come: where it is, and its parent with its name.
+/// A folder still to be searched: its path, its parent, and its name there.
 struct Waiting {
     path: PathBuf,
     parent: Arc<OwnedFd>,
@@ -83,12 +83,12 @@ struct Cleaner<'s, F> {
     on_event: F,
 }
 
-/// Looks through a folder and those in it, and removes the partial files that no transfer is using.
-/// `on_event` hears of each, and ends it with an error.
+/// Searches a folder and all below it, and removes the partial files that no transfer is using.
+/// Each is reported to `on_event`, whose error ends the search.
 ///
 /// # Errors
-/// When the folder cannot be opened, or `stop` was requested; or that of `on_event`. What the system refuses
-/// below the folder is an event and is counted.
+/// When the folder cannot be opened or `stop` was requested; or the error of `on_event`. What the
+/// system refuses below the folder is an event and is counted.
 pub fn clean<E: From<CleanError>>(
     folder: &Path,
     options: CleanOptions,
@@ -114,7 +114,7 @@ where
     E: From<CleanError>,
     F: FnMut(CleanEvent<'_>) -> Result<(), E>,
 {
-    /// Goes through one folder; those in it wait.
+    /// Searches one folder; those in it are queued.
     fn visit(&mut self, path: &Path, folder: Arc<OwnedFd>) -> Result<(), E> {
         let entries = match Dir::read_from(&*folder) {
             Ok(entries) => entries,
@@ -137,7 +137,7 @@ where
                 continue;
             }
             let leaf = OsStr::from_bytes(name);
-            // Not every file system says it with the name.
+            // Not every file system returns the type with the name.
             let kind = match entry.file_type() {
                 FileType::Unknown => match statat(&*folder, leaf, AtFlags::SYMLINK_NOFOLLOW) {
                     Ok(stat) => FileType::from_raw_mode(stat.st_mode),
@@ -155,21 +155,21 @@ where
         Ok(())
     }
 
-    /// A file with the name of a partial one.
+    /// A file with the name of a partial file.
     fn leftover(&mut self, path: &Path, folder: &OwnedFd, name: &[u8]) -> Result<(), E> {
         let (file, metadata) = match open_file(folder, name).and_then(|file| {
             let metadata = file.metadata()?;
             Ok((file, metadata))
         }) {
             Ok(opened) => opened,
-            // It has become a whole file meanwhile.
+            // A transfer has completed and renamed it meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => {
                 return self.refused("open", path, error);
             }
         };
-        // The time of the content is the source's, once it is whole; that of
-        // the last change is this machine's.
+        // Not the modification time, which is the source's once the file is complete; the change
+        // time is this host's.
         let changed = u64::try_from(metadata.ctime()).unwrap_or(0);
         let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(changed);
         let age = self.now.duration_since(changed).unwrap_or_default();
@@ -185,7 +185,7 @@ where
         }
         self.tell(&PartialFile {
             path: path.to_owned(),
-            // What is freed: a file may have holes.
+            // Space that is freed: a file may have holes.
             bytes: allocated_bytes(&metadata),
             age,
             removed: kept.is_none() && !self.options.dry_run,
@@ -193,7 +193,7 @@ where
         })
     }
 
-    /// Looks whether it may go; if so it is locked until `file` is dropped.
+    /// Why the file must be kept; if `None`, it is locked until `file` is dropped.
     fn reason_to_keep(&self, file: &File, links: u64, age: Duration) -> Option<String> {
         if links > 1 {
             return Some("it has other names".to_owned());
@@ -227,7 +227,7 @@ where
     }
 }
 
-/// Removes a file that is locked, unless it has got another name meanwhile.
+/// Removes a locked file, unless it has been renamed meanwhile.
 fn remove(file: &File, folder: &OwnedFd, name: &[u8]) -> io::Result<bool> {
     let leaf = OsStr::from_bytes(name);
     if !is_at(file, folder, leaf)? {

@@ -1,9 +1,10 @@
-//! The folder that files are received into, by its path: a server may run for weeks, and the folder be
-//! removed, renamed or mounted anew meanwhile.
+//! The folder that files are received into, by its path. A server may run for weeks, and the folder
+//! may be removed, renamed or mounted over meanwhile.
 //!
-//! Each sender gets the folder that has the path when it connects, made again if there is none. A transfer
-//! keeps the folder that it began in: if that is renamed, the transfer ends where its files are; if it is
-//! removed, the transfer ends with an error ([`is_removed`]), and the next one finds a new folder.
+//! Each sender gets the folder that has the path when it connects; it is created again if missing.
+//! A transfer keeps the folder that it began in: if that is renamed, the transfer completes there;
+//! if it is removed, the transfer ends with an error ([`is_removed`]), and the next one finds a new
+//! folder.
 
 use super::tree::Tree;
 use crate::error::FileError;
@@ -13,14 +14,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The folder and its path.
+/// A folder and its path.
 pub(crate) struct Folder {
-    /// As the user named it.
+    /// The path as the user gave it.
     named: PathBuf,
-    /// The same, whatever becomes of the folder that the program was started in.
+    /// The absolute path, which stays valid if the current directory changes.
     path: PathBuf,
-    /// What was found last. It stays open, so that a file system that is mounted
-    /// there is not taken away between two senders, who would then write beneath it.
+    /// The folder found last, kept open so that a file system mounted there cannot be unmounted
+    /// between two senders: the next would write below the mount point.
     last: Mutex<Arc<OwnedFd>>,
 }
 
@@ -29,14 +30,14 @@ pub(crate) struct Folder {
 pub(crate) enum Which {
     /// The folder that was there before.
     Same,
-    /// Another one than before.
+    /// A different folder from the one before.
     Another,
-    /// None; it was made.
+    /// None; it was created.
     Made,
 }
 
 impl Folder {
-    /// Opens the folder, and makes it if there is none.
+    /// Opens the folder, creating it if needed.
     pub(crate) fn open(named: &Path) -> Result<Self, FileError> {
         let path = std::path::absolute(named).map_err(|e| FileError::new("find", named, e))?;
         std::fs::create_dir_all(&path)
@@ -45,12 +46,12 @@ impl Folder {
         Ok(Self { named: named.to_owned(), path, last: Mutex::new(opened) })
     }
 
-    /// As the user named it.
+    /// The path as the user gave it.
     pub(crate) fn named(&self) -> &Path {
         &self.named
     }
 
-    /// The folder that has the path now.
+    /// Opens the folder that has the path now.
     pub(crate) fn look(&self) -> io::Result<(Arc<OwnedFd>, Which)> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let (opened, found) = match Tree::open(&self.path) {
@@ -67,7 +68,7 @@ impl Folder {
     }
 }
 
-/// Whether a folder that is open has no name any more.
+/// Whether an open folder has been removed.
 pub(crate) fn is_removed(folder: impl AsFd) -> bool {
     fstat(folder).is_ok_and(|stat| stat.st_nlink == 0)
 }

@@ -1,10 +1,10 @@
-//! Time and permissions of files that are here already: brought up to those of the source without moving
-//! content.
+//! Modification time and permissions of files that are already here: updated from the source
+//! without moving content.
 //!
-//! A file system may store a time in coarser units (whole seconds, or two of them) or not at all (before
-//! 1980, after 2038), and some store no permissions. So the stored values are compared: a time is the same if
-//! this file system would store the source's time as the one that is here, and a file counts as updated only
-//! if its stored values differ afterwards.
+//! A file system may store times in coarser units (1 s or 2 s) or not at all (before 1980, after
+//! 2038), and some store no permissions. So stored values are compared: two times are equal if this
+//! file system would store the source's time as the one that is here, and a file counts as updated
+//! only if its stored values differ afterwards.
 
 use super::partial::Partial;
 use crate::name::Name;
@@ -16,26 +16,26 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// Bits of a mode that travel.
+/// Mode bits that are transferred.
 pub(crate) const CARRIED: RawMode = 0o777;
-/// Coarsest unit of time of a file system in use (FAT).
+/// Coarsest time unit of a file system in use, in seconds (FAT).
 const GRAIN_S_MAX: u64 = 2;
-/// Times that every file system in use can hold: FAT begins in 1980, and ext3
-/// and XFS as they were end in 2038.
+/// Unix times that every file system in use can store: FAT begins in 1980, old ext3 and XFS end in
+/// 2038.
 const HELD_BY_ALL_S: std::ops::Range<i64> = 315_532_800..0x7FFF_FFFF;
 
-/// What became of the time and permissions of something that was here.
+/// Outcome of updating time and permissions.
 #[derive(Debug)]
 pub(crate) enum Update {
-    /// They were the same, or as near as this file system has them.
+    /// They were equal, or as near as this file system can store.
     NotNeeded,
     Done,
-    /// They are another user's, for instance.
+    /// For example because the file belongs to another user.
     Failed(io::Error),
 }
 
 impl Update {
-    /// What to say of it, if it failed.
+    /// The error's text, if it failed.
     pub(crate) fn fault(&self) -> Option<String> {
         match self {
             Self::Failed(error) => {
@@ -46,8 +46,7 @@ impl Update {
     }
 }
 
-/// Which file this is, and of which time: if that is the same later, so is what
-/// was read of it.
+/// Identity and times of a file when it was read: if they are the same later, so is its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen {
     place: (u64, u64),
@@ -68,12 +67,12 @@ impl Seen {
     }
 }
 
-/// Brings a file up to date.
+/// Updates a file.
 pub(crate) fn update_file(file: &File, permissions: Mode, modified: Time) -> Update {
     let update = || {
         let before = Seen::of(file)?;
         if before.mode & CARRIED != permissions.as_raw_mode() {
-            // What else was set, as a set-user-ID bit, was not meant for these.
+            // Clears other mode bits, such as set-user-ID, which were not meant for this content.
             fchmod(file, permissions)?;
         }
         if before.modified != modified {
@@ -84,14 +83,14 @@ pub(crate) fn update_file(file: &File, permissions: Mode, modified: Time) -> Upd
     told(update())
 }
 
-/// Brings a folder up to date.
+/// Updates a folder.
 pub(crate) fn update_folder(folder: impl AsFd, permissions: Mode) -> Update {
     let update = || {
         let before = Seen::of(&folder)?;
         if before.mode & CARRIED == permissions.as_raw_mode() {
             return Ok(false);
         }
-        // Whose group new files have, and who may remove them, is this end's matter.
+        // Keeps set-group-ID and sticky bits, which the receiver decides.
         let kept = Mode::from_raw_mode(before.mode & 0o7000);
         fchmod(&folder, permissions | kept)?;
         Ok(Seen::of(&folder)?.mode != before.mode)
@@ -107,8 +106,8 @@ fn told(updated: io::Result<bool>) -> Update {
     }
 }
 
-/// Whether a file that has the time `here` has the time `source`, as far as the file
-/// system can tell. Where that is in doubt it is tried on the partial file of this name.
+/// Whether a file with the time `here` has the time `source`, as far as this file system can store
+/// it. If in doubt, tries it on the partial file of this name.
 pub(crate) fn is_same_time(here: Time, source: Time, folder: &Arc<OwnedFd>, name: &Name) -> bool {
     if here == source {
         return true;
@@ -117,17 +116,17 @@ pub(crate) fn is_same_time(here: Time, source: Time, folder: &Arc<OwnedFd>, name
     if !is_near && HELD_BY_ALL_S.contains(&source.seconds) {
         return false;
     }
-    // If another transfer holds it, content is compared.
+    // Another transfer holds the partial file: let content be compared.
     let Ok(partial) = Partial::make(folder, name, &|| true) else { return false };
     let stored = set_modified(partial.file(), source).and_then(|()| Seen::of(partial.file()));
     if partial.len_bytes() == 0 {
-        // It was made for this, or is worth as little.
+        // It was created for this test, or is no more useful than a new one.
         let _ = partial.remove();
     }
     stored.is_ok_and(|stored| stored.modified == here)
 }
 
-/// Gives a file the time of its content. One that this machine cannot name is left out.
+/// Sets the modification time. A time that this host cannot represent is left out.
 pub(crate) fn set_modified(file: &File, time: Time) -> io::Result<()> {
     match system_time(time) {
         Some(time) => file.set_times(FileTimes::new().set_modified(time)),

@@ -1,5 +1,5 @@
-//! The receiving side: waits for senders and serves each on a thread of its own, all into the folder that has
-//! the given path when they come.
+//! The receiving side: accepts senders and serves each on a thread of its own. All write into the
+//! folder that has the given path when they connect.
 
 mod behind;
 mod clean;
@@ -34,20 +34,20 @@ use std::{fmt, io};
 pub struct ReceiveOptions {
     /// Replace existing files whose content differs.
     pub overwrite: bool,
-    /// Write each file through to the disk before it gets its name.
+    /// Sync each file to the disk before it is renamed to its final name.
     pub sync: bool,
-    /// Memory for data on its way, per sender; `None`: by the round-trip time, 32 to 160 MiB. See
-    /// [`BUFFERS_BYTES`](crate::BUFFERS_BYTES).
+    /// Memory for data in flight, per sender; `None` chooses 32 to 160 MiB by the round-trip time.
+    /// See [`BUFFERS_BYTES`](crate::BUFFERS_BYTES).
     pub buffers_bytes: Option<u64>,
-    /// The sockets. `bind` is the receiver's own: the address that it listens at.
+    /// Socket options. `bind` is ignored: the receiver uses the address that it listens at.
     pub sockets: ContextConfig,
-    /// Ends the receiver. What has come is written first, however long the disk takes.
+    /// Ends the receiver. Received data is still written, however long the disk takes.
     pub stop: Stop,
 }
 
-/// Hears of a receiver, and makes an observer for each of its sessions. `()` hears nothing.
+/// Observes a receiver and makes an observer for each session. `()` ignores everything.
 pub trait Sessions: Send + Sync + 'static {
-    /// Hears of one session.
+    /// The observer of one session.
     type Observer: Observer;
 
     /// A sender has connected.
@@ -59,8 +59,8 @@ pub trait Sessions: Send + Sync + 'static {
         connection: &Connection,
     ) -> Result<Self::Observer, Box<dyn Error + Send + Sync>>;
 
-    /// A session has ended, and its observer has been told the summary. Not called for a session without one:
-    /// of a peer that is no sender, or for which the system has no threads.
+    /// A session has ended, and its observer was given the summary. Not called for sessions without
+    /// an observer: of a peer that is not a sender, or when the system gave no threads.
     fn end(&self, observer: Self::Observer, peer: SocketAddr, result: Result<(), &ReceiveError>) {
         let _ = (observer, peer, result);
     }
@@ -85,19 +85,19 @@ impl Sessions for () {
 pub enum ReceiverEvent<'a> {
     /// A connection was not served, or none can be accepted.
     Accept(&'a AcceptEvent<'a>),
-    /// The folder can neither be opened nor made; a sender was refused.
+    /// The folder can be neither opened nor created; a sender was refused.
     FolderUnusable {
         /// As given.
         folder: &'a Path,
         /// What the system says.
         error: &'a io::Error,
     },
-    /// Another folder has the path now.
+    /// The path leads to a different folder now.
     FolderChanged {
         /// As given.
         folder: &'a Path,
     },
-    /// The folder was gone and was made again.
+    /// The folder was missing and was created again.
     FolderMade {
         /// As given.
         folder: &'a Path,
@@ -105,7 +105,7 @@ pub enum ReceiverEvent<'a> {
 }
 
 impl ReceiverEvent<'_> {
-    /// Whether the receiver takes nobody any more.
+    /// Whether the receiver accepts no more senders.
     #[must_use]
     pub fn is_end(&self) -> bool {
         matches!(self, Self::Accept(event) if event.is_end())
@@ -141,20 +141,20 @@ impl fmt::Display for ReceiverEvent<'_> {
 /// ```
 pub struct Receiver {
     options: ReceiveOptions,
-    // Before the context: it goes first.
+    // Declared before the context, so dropped before it.
     acceptor: Arc<Acceptor>,
     _context: Context,
     folder: Folder,
     umask: Mode,
-    /// Where the acceptor's events go, once there is somebody who hears them.
+    /// Where the acceptor's events go, once a caller has given a callback.
     on_accept: Arc<OnceLock<OnAcceptEvent>>,
 }
 
 impl Receiver {
-    /// Listens at `address`, and then opens the folder, which is made if it is not there.
+    /// Listens at `address`, then opens the folder, creating it if needed.
     ///
     /// # Errors
-    /// When the address cannot be had, or the folder neither opened nor made.
+    /// When the address cannot be bound, or the folder neither opened nor created.
     pub fn bind(
         address: SocketAddr,
         folder: impl AsRef<Path>,
@@ -170,22 +170,22 @@ impl Receiver {
         };
         let config = ConnectionConfig::default();
         let acceptor = Acceptor::open(&context, address, config, Arc::new(hear))?;
-        // Only now: a receiver that cannot listen leaves nothing behind.
+        // After listening: a receiver that cannot listen leaves no folder behind.
         let folder = Folder::open(folder.as_ref())?;
         let umask = umask();
         Ok(Self { options, acceptor, _context: context, folder, umask, on_accept })
     }
 
-    /// Where it listens, with the port that was taken.
+    /// The address it listens at, with its actual port.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.acceptor.local_addr()
     }
 
-    /// Receives from one sender, and returns what came.
+    /// Receives from one sender; returns the summary.
     ///
     /// # Errors
-    /// When not everything came, or [`ReceiveOptions::stop`] was requested before.
+    /// When not everything was received, or [`ReceiveOptions::stop`] was requested before.
     pub fn recv(self) -> Result<Summary, ReceiveError> {
         let one = Arc::new(One::default());
         self.serve_one(one.clone())?;
@@ -195,13 +195,13 @@ impl Receiver {
     /// Receives from one sender.
     ///
     /// # Errors
-    /// When not everything came, or [`ReceiveOptions::stop`] was requested before.
+    /// When not everything was received, or [`ReceiveOptions::stop`] was requested before.
     pub fn serve_one(self, sessions: Arc<impl Sessions>) -> Result<(), ReceiveError> {
         self.run(sessions, true)
     }
 
-    /// Receives from any number of senders, several at a time, until [`ReceiveOptions::stop`] is requested.
-    /// How each session ends is told to `sessions`.
+    /// Receives from any number of senders, several at a time, until [`ReceiveOptions::stop`] is
+    /// requested. `sessions` gets the result of each.
     ///
     /// # Errors
     /// [`ReceiveError::Interrupted`], or why it cannot go on.
@@ -214,11 +214,11 @@ impl Receiver {
         let hearing = sessions.clone();
         let on_event: OnAcceptEvent =
             Arc::new(move |event| hearing.on_event(&ReceiverEvent::Accept(event)));
-        // Nobody else sets it: this takes the receiver.
+        // Set only here: this method consumes the receiver.
         let _ = on_accept.set(on_event);
         let stop = options.stop.clone();
         let server = Server::new(options, once, sessions, acceptor.clone(), folder, umask);
-        // Sessions look at the token by themselves.
+        // Sessions check the token themselves.
         let serve = move |arrival| server.connected(arrival);
         let result = acceptor.run(once, &|| stop.is_requested(), Duration::MAX, serve);
         drop((acceptor, context));
@@ -258,8 +258,8 @@ impl Sessions for One {
     }
 }
 
-/// Permissions that new files do not get. Where the system does not tell, asking sets the umask for a moment,
-/// so that it is asked once.
+/// The process's umask. Where the system cannot report it, reading sets it for a moment, so it is
+/// read once.
 fn umask() -> Mode {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let told = status.lines().find_map(|line| line.strip_prefix("Umask:"));

@@ -1,4 +1,4 @@
-//! Offers: finds out what is here already of each offered item, and asks for the rest.
+//! Offers: finds out what is already here of each offered item, and requests the rest.
 
 use super::metadata::{Seen, Update, is_same_time, update_file};
 use super::partial::Partial;
@@ -12,15 +12,14 @@ use blake3::Hasher;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Partial files of one session that are kept open from the offer to the data.
-/// There is more than one only after several breaks; what is beyond is
-/// received from its beginning.
+/// Partial files of one session that stay open between offer and data. There is more than one only
+/// after several breaks; further ones are received from the beginning.
 const RESUMED_MAX: usize = 32;
-/// Hashing more than this lets waiting answers go first.
+/// Hashing more than this sends waiting answers first.
 const SLOW_BYTES: u64 = 4 << 20;
 
 impl Session<'_> {
-    /// Takes the next item in and answers it.
+    /// Handles and answers the next offer.
     pub(super) fn on_offer(&mut self, meta: Meta, name: &[u8]) -> Result<(), Ended> {
         self.state.forget_closed();
         if self.state.offers.len() == OFFERS_MAX {
@@ -69,7 +68,7 @@ impl Session<'_> {
                     let permissions = self.tree.permissions(meta.mode);
                     let update = match mode == permissions.as_raw_mode() {
                         true => Update::NotNeeded,
-                        // The time stays: it is as near as it can be.
+                        // The time is as near as this file system can store it.
                         false => match open_file(&*folder, name.leaf()) {
                             Ok(file) => update_file(&file, permissions, modified),
                             Err(error) => Update::Failed(error),
@@ -87,7 +86,7 @@ impl Session<'_> {
         }
     }
 
-    /// Tells the hash of the file that is there.
+    /// Sends the hash of the existing file.
     fn compare(
         &mut self,
         number: u64,
@@ -106,7 +105,7 @@ impl Session<'_> {
         Ok(Offered::Compared { name, meta, hash, seen })
     }
 
-    /// Asks for what is missing.
+    /// Requests the missing part.
     fn want(
         &mut self,
         number: u64,
@@ -126,7 +125,7 @@ impl Session<'_> {
                     look(&**folder, name.leaf()).map_err(|error| self.refused(&error))?
                 && size_bytes == meta.size_bytes
             {
-                // Another transfer held it until it was whole.
+                // Another transfer held the partial file and has completed it.
                 return self.compare(number, name, meta, folder);
             }
         }

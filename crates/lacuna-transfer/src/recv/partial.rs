@@ -1,8 +1,8 @@
-//! A partial file: a hidden file beside the final name, only appended to, locked by one transfer at a time,
-//! and renamed when it is whole.
+//! A partial file: a hidden file beside the final name, only ever appended to, locked by one
+//! transfer, and renamed when it is complete.
 //!
-//! A hole exists only between two pieces that are written, or once the file gets its length at the end. A
-//! break before that loses the hole, which is announced again.
+//! A hole exists on the disk only once data was written after it, or when the file gets its final
+//! length. After a break before that, the hole is announced again.
 
 use super::behind::{Behind, Written};
 use super::metadata::set_modified;
@@ -25,36 +25,36 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long to wait for another transfer to let go of the file: a sender that
-/// comes back may be faster than the end of its broken connection.
+/// How long to wait for another transfer's lock: a sender that reconnects may be faster than the
+/// end of its broken connection.
 const HELD: Duration = Duration::from_secs(10);
 
-/// A partial file that this transfer holds.
+/// A partial file, locked by this transfer.
 #[derive(Debug)]
 pub(crate) struct Partial {
     folder: Arc<OwnedFd>,
     leaf: String,
     file: Arc<File>,
-    /// Bytes that count, holes too.
+    /// Valid bytes, holes included.
     len_bytes: u64,
-    /// Bytes of those that are data.
+    /// Valid bytes that are data.
     data_bytes: u64,
     written: Written,
 }
 
-/// How the file becomes what it is to be.
+/// How to complete the file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Finish {
     pub(crate) permissions: Mode,
     pub(crate) modified: Time,
-    /// Replace a regular file of this name.
+    /// Replace an existing regular file.
     pub(crate) overwrite: bool,
-    /// Write it through to the disk first.
+    /// Sync it to the disk first.
     pub(crate) sync: bool,
 }
 
 impl Partial {
-    /// Opens what was left by an earlier transfer, if anything was.
+    /// Opens the partial file of an earlier transfer, if there is one.
     pub(crate) fn find(
         folder: &Arc<OwnedFd>,
         name: &Name,
@@ -63,7 +63,7 @@ impl Partial {
         Self::open(folder, name, false, stop)
     }
 
-    /// Opens it, new and empty if there is none.
+    /// Opens the partial file, or creates an empty one.
     pub(crate) fn make(
         folder: &Arc<OwnedFd>,
         name: &Name,
@@ -87,7 +87,8 @@ impl Partial {
             let file = match openat(&**folder, leaf.as_str(), flags, Mode::RUSR | Mode::WUSR) {
                 Ok(file) => File::from(file),
                 Err(Errno::NOENT) if !make => return Ok(None),
-                // Killed between its last permissions and its name.
+                // An earlier transfer was killed after it set the final permissions and before it
+                // renamed the file.
                 Err(Errno::ACCESS) if make_writable(&**folder, &leaf) => continue,
                 Err(Errno::LOOP) => return Err(io::Error::other("its partial file is a link")),
                 Err(errno) => return Err(errno.into()),
@@ -97,7 +98,7 @@ impl Partial {
                 return Err(io::Error::other("its partial file is no file of its own"));
             }
             match file.try_lock() {
-                // Some file systems know no locks; then nobody else has one.
+                // Some file systems have no locks; then no other transfer has one.
                 Ok(()) | Err(TryLockError::Error(_)) => {}
                 Err(TryLockError::WouldBlock) if stop() => {
                     return Err(io::ErrorKind::Interrupted.into());
@@ -110,7 +111,7 @@ impl Partial {
                     return Err(io::Error::other("another transfer is receiving it"));
                 }
             }
-            // Who held it may have renamed it meanwhile.
+            // The transfer that held the lock may have renamed the file.
             if is_at(&file, &**folder, &leaf)? {
                 let metadata = file.metadata()?;
                 let (len_bytes, data_bytes) = (metadata.len(), allocated_bytes(&metadata));
@@ -125,23 +126,23 @@ impl Partial {
         &self.file
     }
 
-    /// Bytes that count, holes too.
+    /// Valid bytes, holes included.
     pub(crate) fn len_bytes(&self) -> u64 {
         self.len_bytes
     }
 
-    /// Bytes of those that are data.
+    /// Valid bytes that are data.
     pub(crate) fn data_bytes(&self) -> u64 {
         self.data_bytes
     }
 
-    /// Whether the file system has files of this size.
+    /// Whether the file system allows files of this size.
     pub(crate) fn may_be_of(&self, size_bytes: u64) -> bool {
-        // The place in the file is nobody's matter: everything here names its own.
+        // Moving the file position is harmless: all reads and writes here give an offset.
         rustix::fs::seek(&*self.file, SeekFrom::Start(size_bytes)) != Err(Errno::INVAL)
     }
 
-    /// Forgets what is behind the first `len_bytes`.
+    /// Discards everything after the first `len_bytes`.
     pub(crate) fn cut(&mut self, len_bytes: u64) -> io::Result<()> {
         debug_assert!(len_bytes <= self.len_bytes, "it becomes longer by what comes");
         if len_bytes < self.len_bytes {
@@ -153,7 +154,7 @@ impl Partial {
         Ok(())
     }
 
-    /// Appends. After an error what was written before it counts.
+    /// Appends data. After an error, the data written before it is valid.
     pub(crate) fn write(&mut self, mut data: &[u8]) -> io::Result<()> {
         while !data.is_empty() {
             match self.file.write_at(data, self.len_bytes) {
@@ -177,18 +178,17 @@ impl Partial {
         self.len_bytes += len_bytes;
     }
 
-    /// Lets the disk begin with what was written.
+    /// Has the disk begin to write the data (write-behind).
     pub(crate) fn write_behind(&mut self, behind: &Behind) -> io::Result<()> {
         behind.advance(&self.file, &mut self.written, self.len_bytes)
     }
 
-    /// Gives the file its name, and says why its permissions or its time are not what
-    /// they were to be, if so: shares of other systems have none of their own, and what
-    /// came is worth more. An error of kind `AlreadyExists` means that something of this
-    /// name is there; the partial file is kept then.
+    /// Renames the file to its final name. Returns the error if its permissions or time could not
+    /// be set: some network shares have none of their own, and the content is worth more. An error
+    /// of kind `AlreadyExists` means that the name is taken; the partial file is kept then.
     pub(crate) fn finish(&self, name: &Name, finish: &Finish) -> io::Result<Option<io::Error>> {
         if self.file.metadata()?.len() < self.len_bytes {
-            // It ends in a hole.
+            // The file may end in a hole.
             self.file.set_len(self.len_bytes)?;
         }
         let permissions = fchmod(&*self.file, finish.permissions).map_err(io::Error::from);
@@ -218,14 +218,14 @@ impl Partial {
 }
 
 impl Partial {
-    /// Whether a file of this name and content has appeared beside it.
+    /// Whether a file with this name and content has appeared beside it.
     pub(crate) fn has_appeared(
         &self,
         name: &Name,
         hash: &Hash,
         stop: &dyn Fn() -> bool,
     ) -> io::Result<bool> {
-        // What is no regular file has no content to compare.
+        // Something other than a regular file has no content to compare.
         let Ok(file) = open_file(&*self.folder, name.leaf()) else { return Ok(false) };
         let is_same_size = file.metadata()?.len() == self.len_bytes;
         Ok(is_same_size && ladder::hash_of(&file, self.len_bytes, stop)? == *hash)
@@ -236,18 +236,17 @@ impl Partial {
         Ok(unlinkat(&*self.folder, self.leaf.as_str(), AtFlags::empty())?)
     }
 
-    /// Removes what earlier transfers left of a file that is whole now, unless
-    /// another one holds it.
+    /// Removes the partial file of a file that is complete, unless another transfer holds it.
     pub(crate) fn clear_away(folder: &Arc<OwnedFd>, name: &Name) {
         if let Ok(Some(partial)) = Self::find(folder, name, &|| true) {
-            // A leftover does no harm; the file is what counts.
+            // Best effort: a leftover does no harm.
             let _ = partial.remove();
         }
     }
 }
 
-/// Gives back what the file system has kept behind the end of a file that grew, as
-/// XFS does: in a hole it would stay. If it cannot, no harm.
+/// Frees the space that a file system preallocated after the end of a growing file, as XFS does: it
+/// would remain in the hole. Best effort.
 fn give_up_room(file: &File, from: u64, len_bytes: u64) {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
@@ -259,14 +258,14 @@ fn give_up_room(file: &File, from: u64, len_bytes: u64) {
     let _ = (file, from, len_bytes);
 }
 
-/// Makes a partial file of ours writable again; `false` if it was.
+/// Makes a partial file writable again; `false` if it was.
 fn make_writable(folder: impl AsFd, leaf: &str) -> bool {
     let Ok(file) = open_file(folder, leaf.as_bytes()) else { return false };
     let is_writable = file.metadata().is_ok_and(|metadata| metadata.mode() & 0o200 != 0);
     !is_writable && fchmod(&file, Mode::RUSR | Mode::WUSR).is_ok()
 }
 
-/// Whether `leaf` still is this file.
+/// Whether `leaf` still names this file.
 pub(crate) fn is_at(file: &File, folder: impl AsFd, leaf: impl AsRef<OsStr>) -> io::Result<bool> {
     let here = fstat(file)?;
     match statat(folder, leaf.as_ref(), AtFlags::SYMLINK_NOFOLLOW) {
@@ -276,19 +275,19 @@ pub(crate) fn is_at(file: &File, folder: impl AsFd, leaf: impl AsRef<OsStr>) -> 
     }
 }
 
-/// Renames, but never over something.
+/// Renames without replacing anything.
 fn rename_to_new(folder: impl AsFd, from: &str, to: &OsStr) -> io::Result<()> {
     let folder = folder.as_fd();
     #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
     {
         use rustix::fs::{RenameFlags, renameat_with};
         match renameat_with(folder, from, folder, to, RenameFlags::NOREPLACE) {
-            // The file system or the kernel does not know how, or a sandbox does not let.
+            // The file system, the kernel or a sandbox does not support the flag.
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP | Errno::PERM) => {}
             result => return Ok(result?),
         }
     }
-    // The name is taken by an empty file of our own, which is then replaced.
+    // Instead: reserve the name with an empty file, which the rename then replaces.
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     drop(openat(folder, to, flags, Mode::RUSR | Mode::WUSR)?);
     renameat(folder, from, folder, to).inspect_err(|_| {

@@ -1,5 +1,5 @@
-//! The sessions of a receiver: admits senders, serves each to its end, and ends the old session of a sender
-//! that comes back.
+//! The sessions of a receiver: admits senders, serves each to its end, and ends the old session of
+//! a sender that reconnects.
 
 use super::behind::Behind;
 use super::folder::{Folder, Which};
@@ -31,9 +31,9 @@ use std::time::{Duration, Instant};
 
 /// Senders served at a time: each takes up to 200 MiB.
 const SENDERS_MAX: usize = 8;
-/// Blocks beyond those that wait for messages: with the disk and the hash.
+/// Blocks held by the disk and the hash thread, on top of those for incoming messages.
 const BLOCKS_BEHIND: usize = 4;
-/// How long the last words to a sender may take.
+/// How long the final answer to a sender may take.
 const GOODBYE: Duration = Duration::from_secs(5);
 /// How often progress is reported.
 const TICK: Duration = Duration::from_millis(100);
@@ -46,20 +46,20 @@ pub(super) struct Server<S> {
     acceptor: Arc<Acceptor>,
     folder: Folder,
     umask: Mode,
-    /// Sessions by the sender's id: one that comes back ends its old one.
+    /// Sessions by the sender's id: a sender that reconnects ends its old session.
     replaceable: Mutex<BTreeMap<[u8; 16], Standing>>,
     promises: Promises,
     serving: AtomicUsize,
 }
 
-/// A session that another may replace.
+/// A session that a reconnecting sender replaces.
 struct Standing {
-    /// The number of its part of the room.
+    /// Number of its reservation of disk space.
     number: u64,
     replaced: Arc<AtomicBool>,
 }
 
-/// A sender that is served; it is given back when this is dropped.
+/// Counts one sender that is served, until it is dropped.
 struct Seat<'a>(&'a AtomicUsize);
 
 impl Drop for Seat<'_> {
@@ -100,7 +100,7 @@ impl<S: Sessions> Server<S> {
         let (guest, (seat, root)) = self.acceptor.let_in(arrival, admit)?;
         let result = self.observed(&guest.connection, root);
         if self.once && result.is_some() {
-            // Nobody comes after the one.
+            // With `once` nobody follows.
             std::mem::forget(seat);
         }
         result
@@ -115,7 +115,7 @@ impl<S: Sessions> Server<S> {
         }
     }
 
-    /// The folder for a sender that comes now, or why there is none.
+    /// The folder for a sender that connects now, or why there is none.
     fn look_at_folder(&self) -> Result<Arc<OwnedFd>, String> {
         let folder = self.folder.named();
         let (root, found) = self.folder.look().map_err(|error| {
@@ -130,7 +130,7 @@ impl<S: Sessions> Server<S> {
         Ok(root)
     }
 
-    /// A session with an observer.
+    /// Serves a session, with an observer.
     fn observed(&self, connection: &Connection, root: Arc<OwnedFd>) -> Served<ReceiveError> {
         let observer = match self.sessions.begin(connection) {
             Ok(observer) => observer,
@@ -231,7 +231,8 @@ impl<S: Sessions> Server<S> {
             peer: show(connection.peer()).to_string(),
             ..Summary::default()
         };
-        // Somebody may wait for its room and its files, and nobody read the results.
+        // Released before the results are reported, which may block: another session may wait for
+        // its space and its files.
         drop(session);
         let (_, failed) = tally.finish(measured, error.is_some());
         let result = match (error, failed) {
@@ -244,7 +245,7 @@ impl<S: Sessions> Server<S> {
         Some(result)
     }
 
-    /// Takes messages until the sender is done.
+    /// Handles messages until the sender is done.
     fn receive(
         &self,
         connection: &Connection,
@@ -303,7 +304,7 @@ impl<S: Sessions> Server<S> {
     }
 }
 
-/// What to say of a peer that never said what it wants.
+/// The report on a peer that never sent a hello of the file protocol.
 fn no_sender(connection: &Connection, ended: &Ended) -> String {
     let peer = connection.peer();
     match ended {
@@ -313,7 +314,7 @@ fn no_sender(connection: &Connection, ended: &Ended) -> String {
     }
 }
 
-/// Where a session stands, handed over between threads.
+/// Progress of a session, shared between threads.
 #[derive(Default, Clone)]
 struct Position {
     moved_bytes: u64,
@@ -355,14 +356,14 @@ impl Position {
     }
 }
 
-/// Parity that came, as a share of all packets that came.
+/// Parity packets as a share of all packets received.
 fn parity_share(stats: &ConnectionStats) -> f64 {
     let parity: u64 = stats.channels.iter().map(|channel| channel.parity_packets).sum();
     let came: u64 = stats.channels.iter().map(|channel| channel.packets).sum();
     parity as f64 / came.max(1) as f64
 }
 
-/// Packets that never came, as a share of those that the peer sent.
+/// Lost packets as a share of those that the peer sent.
 fn lost_share(stats: &ConnectionStats) -> f64 {
     let came: u64 = stats.channels.iter().map(|channel| channel.packets + channel.duplicates).sum();
     stats.lost_packets as f64 / (came + stats.lost_packets).max(1) as f64

@@ -1,7 +1,7 @@
-//! The session of one sender: takes its records and does what they ask for.
+//! The session of one sender: handles the records of its messages.
 //!
-//! The parser has checked the layout of records. Their order is checked here: items come in order, and data
-//! and holes belong to a started item and end at its size.
+//! The parser has checked the layout of records. Their order is checked here: items come in order,
+//! and data and holes belong to a started item and end at its size.
 
 use super::behind::Behind;
 use super::metadata::{Seen, Update, update_file};
@@ -26,25 +26,25 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Why a session ended before its end.
+/// Why a session ended early.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// The connection broke, or this end was told to stop.
+    /// The connection broke, or a stop was requested.
     Lost(String),
-    /// The sender breaks the rules, or speaks another language.
+    /// The sender violated the protocol, or speaks another one.
     Protocol(String),
-    /// This end cannot go on.
+    /// This end cannot continue.
     Unable(String),
 }
 
-/// What the receiver was started with.
+/// Options of the receiver.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
     pub(crate) overwrite: bool,
     pub(crate) sync: bool,
 }
 
-/// A session.
+/// The session of one sender.
 pub(crate) struct Session<'a> {
     pub(crate) rules: Rules,
     pub(crate) tree: Tree,
@@ -53,22 +53,21 @@ pub(crate) struct Session<'a> {
     pub(crate) behind: &'a Behind,
     pub(crate) tally: &'a Tally<'a>,
     pub(crate) stop: &'a dyn Fn() -> bool,
-    /// Whether this is to end, or the sender has gone: it may name files, or holes in
-    /// them, that take hours to hash.
+    /// Whether a stop was requested or the sender has gone; checked while hashing, since files or
+    /// holes may take hours.
     pub(crate) gone: &'a dyn Fn() -> bool,
-    /// Whether holes take no room here.
+    /// Whether this file system stores holes without space.
     pub(crate) keeps_holes: bool,
     pub(crate) promised: Promised<'a>,
     pub(crate) state: State,
 }
 
-/// Where the session stands.
+/// Progress of the session.
 #[derive(Default)]
 pub(crate) struct State {
-    /// The sender's id and whether equal size and time are enough; known from
-    /// its first word.
+    /// From the sender's hello: its id, and whether equal size and time suffice.
     pub(crate) hello: Option<([u8; 16], bool)>,
-    /// Files there are in all and the data in them, once known.
+    /// Number of files and bytes of data in all, once known.
     pub(crate) total: Option<(u64, u64)>,
     /// Data received.
     pub(crate) moved_bytes: u64,
@@ -76,10 +75,10 @@ pub(crate) struct State {
     pub(super) ended_bytes: u64,
     pub(crate) is_finished: bool,
     pub(super) offers: VecDeque<Offered>,
-    /// Number of the first of the offers.
+    /// Number of the first item of `offers`.
     pub(super) first: u64,
     current: Option<Incoming>,
-    /// Data that open offers are still to bring.
+    /// Data that the open offers still need.
     pub(super) promised_bytes: u64,
     /// Names whose partial file is kept open from the offer on.
     pub(super) held: BTreeSet<Vec<u8>>,
@@ -88,28 +87,28 @@ pub(crate) struct State {
 
 /// An item that was offered.
 pub(super) enum Offered {
-    /// Settled already.
+    /// Settled.
     Closed,
-    /// To be sent; with what there is of it, and what it is to bring.
+    /// Requested from the sender; `found` is what was here, `missing_bytes` what is to come.
     Wanted { name: Name, meta: Meta, missing_bytes: u64, found: Option<Resumable> },
-    /// Here is a file of this size and hash.
+    /// A file of this size and hash is here.
     Compared { name: Name, meta: Meta, hash: Hash, seen: Seen },
 }
 
-/// A partial file and what was hashed of it.
+/// A partial file with the hash of its content.
 pub(super) struct Resumable {
     pub(super) partial: Partial,
     pub(super) rungs: Vec<(u64, Hasher)>,
 }
 
-/// The item whose data comes now.
+/// The item whose data is being received.
 struct Incoming {
     number: u64,
     name: Name,
     meta: Meta,
     moved: Moved,
     started: Instant,
-    /// `None` once it failed: the rest of its data is thrown away.
+    /// `None` after a failure: the rest of the data is discarded.
     sink: Option<Sink>,
 }
 
@@ -125,7 +124,7 @@ pub(super) enum Fault {
 }
 
 impl Session<'_> {
-    /// Takes one message.
+    /// Handles one message.
     pub(crate) fn on_message(&mut self, block: Block, len: usize) -> Result<(), Ended> {
         if self.tree.is_removed() {
             return Err(removed());
@@ -245,7 +244,7 @@ impl Session<'_> {
         if data.len() as u64 > current.meta.size_bytes - sink.partial.len_bytes() {
             return Err(protocol("more data than the file was offered with"));
         }
-        // The hash thread works while the data is written.
+        // Before the write, so that the hash thread works during it.
         self.hashes.update(&mut sink.digest, data.clone());
         let written = sink.partial.write(&data);
         let written = written.and_then(|()| sink.partial.write_behind(self.behind));
@@ -256,7 +255,7 @@ impl Session<'_> {
         if let Some(Sink { partial, .. }) = current.sink.take()
             && kept_bytes == 0
         {
-            // There is nothing to resume. If it stays, the next transfer takes it.
+            // Nothing worth resuming. If it stays, the next transfer uses it.
             let _ = partial.remove();
         }
         let fault = match space::is_full(&error) {
@@ -298,7 +297,7 @@ impl Session<'_> {
         if partial.len_bytes() != meta.size_bytes {
             return Err(protocol("a file ended before its size"));
         }
-        // Holes may take a while.
+        // Hashing holes may take a while: send waiting answers first.
         self.flush_before(moved.hole_bytes)?;
         let Some(hash) = self.hashes.finish(digest) else { return Err(self.lost()) };
         let finished = if hash == *expected {
@@ -327,7 +326,7 @@ impl Session<'_> {
         }
     }
 
-    /// Gives a file that is whole its name; why it has not its time or permissions, if so.
+    /// Renames a complete file; returns why its time or permissions could not be set.
     fn give_name(
         &mut self,
         partial: Partial,
@@ -346,7 +345,7 @@ impl Session<'_> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(self.failed("finish", &error)),
         }
-        // Another transfer of the same file was faster, perhaps.
+        // Perhaps another transfer of the same file was faster.
         self.flush_before(meta.size_bytes).map_err(Fault::Ended)?;
         let appeared = partial.has_appeared(name, hash, self.gone);
         if appeared.map_err(|error| self.failed("read", &error))? {
@@ -373,18 +372,18 @@ impl Session<'_> {
         self.was_here(item, &name, meta, Some(&hash), &update)
     }
 
-    /// Gives a file whose content is the source's its time and permissions, too.
+    /// Updates time and permissions of a file whose content is equal to the source's.
     fn update_compared(&mut self, name: &Name, meta: Meta, seen: Seen) -> io::Result<Update> {
         let folder = self.tree.folder_of(name)?;
         let file = open_file(&*folder, name.leaf())?;
         if Seen::of(&file)? != seen {
-            // It has changed: with the source's time it would be taken for the same.
+            // It has changed since: with the source's time it would be taken for equal.
             return Ok(Update::NotNeeded);
         }
         Ok(update_file(&file, self.tree.permissions(meta.mode), meta.modified))
     }
 
-    /// Settles a file that was here already.
+    /// Settles a file that was already here.
     pub(super) fn was_here(
         &mut self,
         number: u64,
@@ -409,7 +408,7 @@ impl Session<'_> {
         self.settle(number, outcome, &fault.unwrap_or_default())
     }
 
-    /// Removes what earlier transfers left of a file that is here whole.
+    /// Removes the partial file of a complete file.
     fn clear_away(&mut self, name: &Name) {
         if let Ok(folder) = self.tree.folder_of(name) {
             Partial::clear_away(&folder, name);
@@ -418,7 +417,7 @@ impl Session<'_> {
 
     fn on_drop(&mut self, item: u64, reason: &str) -> Result<(), Ended> {
         let (name, meta, status, blame) = match self.state.current.take() {
-            // It was failed here before, and that was reported.
+            // It has failed here before, and that was reported.
             Some(Incoming { number, sink: None, .. }) if number == item => return Ok(()),
             Some(Incoming { number, name, meta, .. }) if number == item => {
                 (name, meta, Status::Failed, Blame::Peer)
@@ -429,7 +428,7 @@ impl Session<'_> {
                     self.state.held.remove(name.as_bytes());
                     (name, meta, Status::Failed, Blame::Peer)
                 }
-                // Another file is here under this name.
+                // A different file has this name.
                 Offered::Compared { name, meta, .. } => (name, meta, Status::Refused, Blame::Local),
                 Offered::Closed => return Err(protocol("it dropped an item that is settled")),
             },
@@ -441,7 +440,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Takes an offer out; those before it must be settled.
+    /// Takes an offer out of the queue; those before it must be settled.
     fn take_offer(&mut self, item: u64) -> Result<Offered, Ended> {
         if self.state.current.is_some() {
             return Err(protocol("an item began before the end of the last"));
@@ -484,7 +483,7 @@ impl Session<'_> {
 
     /// A file has ended.
     fn report(&mut self, report: FileReport, meta: Meta) {
-        // Sizes are the peer's word: three of them may be more than fits.
+        // Sizes come from the peer: their sum may overflow.
         self.state.ended_bytes = self.state.ended_bytes.saturating_add(meta.data_bytes);
         self.tally.file(&report);
     }
@@ -506,9 +505,9 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Says that the session ends here, and why.
+    /// Tells the sender why the session ends.
     pub(crate) fn say_fatal(&mut self, kind: FatalKind, reason: &str) {
-        // If this does not get through, the peer notices all the same.
+        // Best effort: the peer notices the end in any case.
         let _ = self.answer(&Answer::Fatal { kind, reason });
         let _ = self.flush();
     }
@@ -523,7 +522,8 @@ impl Session<'_> {
             .map_err(|error| Ended::Lost(format!("lost the sender: {error}")))
     }
 
-    /// A file that the system refuses, or the end if it refuses them all.
+    /// The error for a file that the system refuses, or the end of the session if it would refuse
+    /// all files.
     pub(super) fn failed(&self, doing: &str, error: &io::Error) -> Fault {
         match error.kind() {
             io::ErrorKind::Interrupted if (self.gone)() => Fault::Ended(self.lost()),
@@ -535,7 +535,7 @@ impl Session<'_> {
         }
     }
 
-    /// An item for whose name there is no place, or the end if there is none for any.
+    /// The error for an item whose path cannot be opened, or the end of the session if none can.
     pub(super) fn refused(&self, error: &io::Error) -> Fault {
         match error.kind() {
             _ if space::is_full(error) => {
@@ -549,13 +549,13 @@ impl Session<'_> {
         }
     }
 
-    /// Why there is nobody to work on for.
+    /// Why this session has no one to serve any more.
     fn lost(&self) -> Ended {
         let reason = if (self.stop)() { "stopped" } else { "lost the sender" };
         Ended::Lost(reason.to_owned())
     }
 
-    /// The file that was being received, for the note on how it ended.
+    /// The file that was being received, for the report.
     pub(crate) fn interrupted_file(&self) -> Option<(String, u64)> {
         let current = self.state.current.as_ref()?;
         let sink = current.sink.as_ref()?;
@@ -564,7 +564,7 @@ impl Session<'_> {
 }
 
 impl State {
-    /// Bytes that are still to be written for what was asked for.
+    /// Bytes that are still to be written for the requested items.
     pub(super) fn outstanding_bytes(&self, keeps_holes: bool) -> u64 {
         let of_current = self.current.as_ref().and_then(|current| {
             let partial = &current.sink.as_ref()?.partial;
@@ -573,24 +573,24 @@ impl State {
         self.promised_bytes.saturating_add(of_current.unwrap_or(0))
     }
 
-    /// Data of files that need not come any more.
+    /// Data of files that need not be received any more.
     pub(crate) fn done_bytes(&self) -> u64 {
         let current = self.current.as_ref().and_then(|current| current.sink.as_ref());
         self.ended_bytes.saturating_add(current.map_or(0, |sink| sink.partial.data_bytes()))
     }
 
-    /// The file whose data comes now.
+    /// The file that is being received.
     pub(crate) fn current_name(&self) -> Option<String> {
         self.current.as_ref().map(|current| shown(current.name.as_bytes()))
     }
 
-    /// Whether the partial file of this name is open in this session.
+    /// Whether this session has the partial file of this name open.
     pub(super) fn is_open(&self, name: &Name) -> bool {
         let current = self.current.as_ref().map(|current| &current.name);
         self.held.contains(name.as_bytes()) || current == Some(name)
     }
 
-    /// Forgets what is settled at the front.
+    /// Removes settled offers from the front.
     pub(super) fn forget_closed(&mut self) {
         while let Some(Offered::Closed) = self.offers.front() {
             self.offers.pop_front();
@@ -599,7 +599,7 @@ impl State {
     }
 }
 
-/// Nothing can come into a folder that has no name any more.
+/// The folder was removed, so nothing more can be received.
 fn removed() -> Ended {
     Ended::Unable("the folder that files are received into was removed meanwhile".to_owned())
 }
@@ -608,13 +608,13 @@ pub(super) fn protocol(how: &str) -> Ended {
     Ended::Protocol(how.to_owned())
 }
 
-/// A file is there, and it is another one.
+/// A different file exists.
 pub(super) fn differs(how: &str) -> Fault {
     let hint = "start recv with --overwrite to replace files";
     Fault::Item(Outcome::Refused, format!("{how} ({hint})"))
 }
 
-/// Something is there that no file replaces.
+/// Something exists that a file does not replace.
 pub(super) fn taken(what: &str) -> Fault {
     let hint = "move it away there, or send under another name";
     Fault::Item(Outcome::Refused, format!("exists and is {what} ({hint})"))

@@ -1,11 +1,11 @@
-//! Disk space for files: what the file system has, less what is promised to offers.
+//! Disk space: what the file system has free, less what is reserved for offered files.
 //!
-//! A file that does not fit is refused when it is offered: a disk filled with a part of it would help nobody
-//! and keep smaller files out. Other programs write to the disk as well, so it may be full all the same in
-//! the middle of a file; what came of the file is kept then. All senders that are served at a time share the
-//! space: each session reserves what it is still to bring.
+//! A file that does not fit is refused when it is offered: filling the disk with a part of it would
+//! help nobody and keep smaller files out. Other programs write to the disk, too, so it may become
+//! full in the middle of a file; the part received is kept then. All senders served at a time share
+//! the space: each session reserves what it still needs.
 //!
-//! A hole needs no space, unless the file system has no holes: then it is written as zeros.
+//! A hole needs no space, unless the file system has no holes and stores zeros.
 
 use super::partial::Partial;
 use crate::wire::Meta;
@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes that the sessions of a receiver are still to bring.
+/// Bytes reserved by the sessions of a receiver.
 #[derive(Debug, Default)]
 pub(crate) struct Promises(Mutex<Parts>);
 
@@ -27,8 +27,7 @@ struct Parts {
     bytes: BTreeMap<u64, u64>,
 }
 
-/// A session's part of them; it ends with this, or with the session that takes its
-/// place.
+/// One session's reservation; ends when it is dropped, or when the session is replaced.
 #[derive(Debug)]
 pub(crate) struct Promised<'a> {
     all: &'a Promises,
@@ -44,7 +43,7 @@ impl Promises {
         Promised { all: self, number }
     }
 
-    /// Whoever had this part brings nothing more.
+    /// Ends a reservation.
     pub(crate) fn end(&self, number: u64) {
         self.lock().bytes.remove(&number);
     }
@@ -60,14 +59,14 @@ impl Promised<'_> {
         self.number
     }
 
-    /// So much is still to come now.
+    /// Sets the bytes that the session still needs.
     pub(crate) fn set(&mut self, own_bytes: u64) {
         if let Some(part) = self.all.lock().bytes.get_mut(&self.number) {
             *part = own_bytes;
         }
     }
 
-    /// Promises room for a file that needs so much, or says why there is none.
+    /// Reserves space for a file, or says why there is none.
     pub(crate) fn add(
         &mut self,
         needed_bytes: u64,
@@ -76,7 +75,8 @@ impl Promised<'_> {
         let mut parts = self.all.lock();
         let promised_bytes =
             parts.bytes.values().fold(0, |sum: u64, part| sum.saturating_add(*part));
-        // Asked behind the promises: what is written in between counts twice, not never.
+        // Query after adding up the reservations: bytes written in between count twice, which is
+        // safe.
         if let Some(reason) = refusal(needed_bytes, promised_bytes, free_bytes()) {
             return Err(reason);
         }
@@ -93,22 +93,21 @@ impl Drop for Promised<'_> {
     }
 }
 
-/// Bytes that are still to be written of a file of which `here` is here.
+/// Bytes still to be written of a file of which `here` exists.
 pub(crate) fn missing_bytes(meta: Meta, here: Option<&Partial>, keeps_holes: bool) -> u64 {
     let (len_bytes, data_bytes) =
         here.map_or((0, 0), |partial| (partial.len_bytes(), partial.data_bytes()));
     let all_bytes = meta.size_bytes.saturating_sub(len_bytes);
-    // What is here may take less room than it has data, if it is compressed.
+    // With compression, the existing part may take less space than its data.
     let by_data_bytes = meta.data_bytes.saturating_sub(data_bytes);
     if keeps_holes { all_bytes.min(by_data_bytes) } else { all_bytes }
 }
 
-/// Whether the file system of `folder` has files with holes; those that have none
-/// fill them with zeros.
+/// Whether the file system of `folder` stores holes; the others fill them with zeros.
 pub(crate) fn keeps_holes(folder: impl AsFd) -> bool {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
-        // FAT, exFAT, HFS+ and HFS: linux/magic.h, and HFS's own headers.
+        // Magic numbers of FAT, exFAT, HFS+ and HFS (linux/magic.h and HFS's own headers).
         const WITHOUT: [u64; 4] = [0x4D44, 0x2011_BAB0, 0x482B, 0x4244];
         #[allow(clippy::unnecessary_cast, reason = "the width differs between processors")]
         let kind = rustix::fs::fstatfs(folder).map(|stat| stat.f_type as u64 & 0xFFFF_FFFF);
@@ -121,11 +120,10 @@ pub(crate) fn keeps_holes(folder: impl AsFd) -> bool {
     }
 }
 
-/// Bytes that may still be written where `folder` is; `None` where the file
-/// system does not tell.
+/// Free bytes on the file system of `folder`; `None` if it does not report them.
 pub(crate) fn free_bytes(folder: impl AsFd) -> Option<u64> {
     let stat = rustix::fs::fstatvfs(folder).ok()?;
-    // Some network and user-space file systems report nothing at all.
+    // Some network and user-space file systems report zeros.
     (stat.f_blocks > 0).then(|| stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
@@ -145,19 +143,19 @@ fn refusal(needed_bytes: u64, promised_bytes: u64, free_bytes: Option<u64>) -> O
     ))
 }
 
-/// Whether an error means that there is no room.
+/// Whether an error means that the disk or a quota is full.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// What to say of a file of whose `data_bytes` of data `kept_bytes` were written.
+/// The report on a file of whose `data_bytes` only `kept_bytes` could be written.
 pub(crate) fn full(
     error: &io::Error,
     data_bytes: u64,
     kept_bytes: u64,
     free_bytes: Option<u64>,
 ) -> String {
-    // A quota is not seen in what is free.
+    // A quota does not show in the free space.
     let free_bytes = match error.kind() {
         io::ErrorKind::QuotaExceeded => 0,
         _ => free_bytes.unwrap_or(0),

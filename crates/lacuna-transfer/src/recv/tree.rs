@@ -1,6 +1,6 @@
-//! Paths below the receiver's folder. Every path is entered part by part from an open handle on the folder,
-//! and no part may be a link: whatever the peer names, and whatever lies there already, nothing outside the
-//! folder is reached.
+//! Paths below the receiver's folder. Every path is opened component by component from an open
+//! handle on the folder, and no component may be a link: whatever the peer names and whatever
+//! exists there, nothing outside the folder is reached.
 
 use super::folder;
 use super::metadata::{CARRIED, Update, time_of, update_folder};
@@ -20,15 +20,15 @@ use std::sync::Arc;
 pub(crate) const FOLDER: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// A session's way into the folder.
+/// One session's access to the folder.
 pub(crate) struct Tree {
     root: Arc<OwnedFd>,
-    /// The folder of the last name: files of one folder come one after another.
+    /// The folder of the last name, as files of one folder follow each other.
     last: Option<(Vec<u8>, Arc<OwnedFd>)>,
     umask: Mode,
 }
 
-/// What lies at a name.
+/// What exists at a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     Nothing,
@@ -39,12 +39,12 @@ pub(crate) enum Found {
         mode: RawMode,
     },
     Folder,
-    /// A link, a device, a pipe, a socket.
+    /// A link, a device, a pipe, or a socket.
     Other(&'static str),
 }
 
 impl Tree {
-    /// Opens the folder itself; here links are the user's own.
+    /// Opens the receiver's folder itself; links in its path are the user's own.
     pub(crate) fn open(path: &Path) -> io::Result<Arc<OwnedFd>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Arc::new(rustix::fs::open(path, flags, Mode::empty())?))
@@ -60,7 +60,7 @@ impl Tree {
         folder::is_removed(&*self.root)
     }
 
-    /// The folder that a name is in.
+    /// Opens the folder of a name.
     pub(crate) fn folder_of(&mut self, name: &Name) -> io::Result<Arc<OwnedFd>> {
         let path = name.folder();
         if let Some((last, folder)) = &self.last
@@ -77,11 +77,11 @@ impl Tree {
         Ok(folder)
     }
 
-    /// Makes a folder; if it is there, brings its permissions up to date.
+    /// Creates a folder, or updates the permissions of an existing one.
     pub(crate) fn make_folder(&mut self, name: &Name, mode: u16) -> io::Result<Update> {
         let folder = self.folder_of(name)?;
         let leaf = OsStr::from_bytes(name.leaf());
-        // What is to be received into it must be possible.
+        // The owner must be able to write into it.
         let mode = self.permissions(mode) | Mode::RWXU;
         match mkdirat(&*folder, leaf, mode) {
             Ok(()) => Ok(Update::NotNeeded),
@@ -98,14 +98,14 @@ impl Tree {
         }
     }
 
-    /// The permissions that a file gets.
+    /// The permissions for a file.
     pub(crate) fn permissions(&self, mode: u16) -> Mode {
-        // Its owner may always read what came.
+        // The owner may always read it.
         Mode::from_raw_mode(RawMode::from(mode & 0o777)).difference(self.umask) | Mode::RUSR
     }
 }
 
-/// What lies at a name of one part; links are not followed.
+/// What exists at a single-component name; does not follow links.
 pub(crate) fn look(folder: impl AsFd, leaf: &[u8]) -> io::Result<Found> {
     let stat = match statat(folder, OsStr::from_bytes(leaf), AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
@@ -127,8 +127,8 @@ pub(crate) fn look(folder: impl AsFd, leaf: &[u8]) -> io::Result<Found> {
     })
 }
 
-/// Opens a regular file of one part for reading, never through a link and
-/// never waiting for a pipe.
+/// Opens a regular file for reading by a single-component name; does not follow links or block on a
+/// pipe.
 pub(crate) fn open_file(folder: impl AsFd, leaf: &[u8]) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(openat(folder, OsStr::from_bytes(leaf), flags, Mode::empty())?);
@@ -141,7 +141,7 @@ pub(crate) fn open_file(folder: impl AsFd, leaf: &[u8]) -> io::Result<File> {
 fn explain(errno: Errno, part: &[u8]) -> io::Error {
     let part = crate::name::shown(part);
     match errno {
-        // Linux says the one or the other for a link, by its version.
+        // Linux returns one or the other for a link, depending on its version.
         Errno::LOOP | Errno::NOTDIR => {
             io::Error::other(format!("\"{part}\" is a symbolic link or no folder"))
         }

@@ -1,4 +1,4 @@
-//! Takes the receiver's answers and enters them in the item queue (`board.rs`).
+//! Reads the receiver's answers and updates the item queue.
 
 use super::board::{Board, Ended, Wish, broke_the_rules, ended_by};
 use crate::error::SendError;
@@ -7,7 +7,7 @@ use crate::name::shown_text;
 use crate::report::Tally;
 use crate::wire::{Answer, WireError, answers};
 
-/// Hears answers until the session ends, and notes why it did.
+/// Reads answers until the session ends, and notes why it did.
 pub(crate) fn hear(inbound: &mut Inbound, board: &Board, tally: &Tally, stop: &dyn Fn() -> bool) {
     loop {
         let (block, len) = match inbound.next(stop) {
@@ -62,7 +62,7 @@ fn unreadable(error: WireError, board: &Board) -> Ended {
     }
 }
 
-/// What was reached takes no files.
+/// The peer does not receive files.
 fn stranger(why: &str) -> Ended {
     Ended::Failed(SendError::NotAReceiver { reason: why.to_owned() })
 }

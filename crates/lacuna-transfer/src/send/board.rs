@@ -1,9 +1,9 @@
-//! The item queue of a sender, shared by the thread that sends and the thread that takes the answers. It
-//! outlives a connection that breaks.
+//! The item queue of a sender, shared by the sending thread and the thread that reads answers. It
+//! outlives broken connections.
 //!
-//! Items stay in the queue from their offer until the receiver has settled them. After a break those that are
-//! left are offered again, in the same order; how much of them had arrived is found out as after any other
-//! break (`ladder.rs`).
+//! An item stays in the queue from its offer until the receiver has settled it. After a break, the
+//! remaining items are offered again in the same order; how much of each had arrived is found out
+//! by comparing prefixes.
 
 use super::walk::Item;
 use crate::error::SendError;
@@ -17,27 +17,27 @@ use std::time::{Duration, Instant};
 /// Why an attempt ended.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// The connection broke: another attempt may go on.
+    /// The connection broke: another attempt may succeed.
     Lost(String),
     /// Another attempt would not help.
     Failed(SendError),
 }
 
-/// What the receiver wants of an item.
+/// What the receiver requests for an item.
 #[derive(Debug, Clone)]
 pub(crate) enum Wish {
-    /// All but one of these prefixes.
+    /// The file, after one of these prefixes.
     Send(Vec<Rung>),
     /// Nothing, if the file has this hash.
     Compare(Hash),
 }
 
-/// What is to be done next.
+/// The sending thread's next task.
 #[derive(Debug)]
 pub(crate) enum Next {
     /// An item that the receiver has answered.
     Handle { number: u64, item: Item, wish: Wish },
-    /// Answers are to come.
+    /// Wait for answers.
     Wait,
     /// All items are settled.
     Done,
@@ -51,15 +51,15 @@ pub(crate) struct Board {
 
 struct State {
     queue: VecDeque<Entry>,
-    /// Number of the first of the queue, in this session.
+    /// Number of the first item of the queue in this session.
     first: u64,
-    /// Items of the queue that were offered in this session.
+    /// Items of the queue offered in this session.
     offered: usize,
-    /// Items of the queue that were handled, or need not be.
+    /// Items of the queue that were handled, or were settled before.
     handled: usize,
-    /// Whether the receiver overwrites; known once it has answered.
+    /// From the receiver's welcome in this session: whether it overwrites.
     welcome: Option<bool>,
-    /// Whether it ever did, in any session.
+    /// Whether there was a welcome in any session.
     was_welcome: bool,
     finished: bool,
     ended: Option<Ended>,
@@ -68,11 +68,11 @@ struct State {
     /// Files among them and the data in them, moved or not.
     settled_files: u64,
     settled_bytes: u64,
-    /// The same when this session began.
+    /// The same at the start of this session.
     settled_before: (u64, u64),
-    /// Bytes packed in this session of items that are settled.
+    /// Bytes sent in this session for items that are settled.
     settled_packed_bytes: u64,
-    /// Data that was there before of items that are started and not settled.
+    /// Data that the receiver already had of items that are started and not settled.
     open_from_bytes: u64,
 }
 
@@ -80,7 +80,7 @@ struct Entry {
     item: Item,
     wish: Option<Wish>,
     sent: Option<Sent>,
-    /// The hash that it has at both ends.
+    /// The hash that both ends computed.
     compared: Option<Hash>,
     is_settled: bool,
 }
@@ -88,23 +88,23 @@ struct Entry {
 /// What was sent of an item.
 struct Sent {
     started: Instant,
-    /// Bytes that were there before.
+    /// Bytes that the receiver already had.
     from: u64,
-    /// Bytes of those that are no holes.
+    /// Of these, bytes of data (not holes).
     from_data_bytes: u64,
-    /// Bytes on their way or delivered.
+    /// Bytes sent, in flight or delivered.
     packed_bytes: u64,
     /// Bytes of holes, which are not sent.
     hole_bytes: u64,
     hash: Option<Hash>,
 }
 
-/// Where the transfer stands.
+/// Progress of the transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Position {
     /// Bytes of data that need not move any more.
     pub(crate) done_bytes: u64,
-    /// The file that is on its way, and how much of its data the receiver has.
+    /// The file in flight, and how much of its data the receiver has.
     pub(crate) current: Option<(Vec<u8>, u64)>,
 }
 
@@ -131,7 +131,7 @@ impl Board {
 
     // ---- the sending thread ----
 
-    /// Begins a session: what is left is to be offered again.
+    /// Begins a session: the remaining items are offered again.
     pub(crate) fn begin(&self) {
         let mut state = self.lock();
         state.queue.retain(|entry| !entry.is_settled);
@@ -144,13 +144,13 @@ impl Board {
         state.settled_before = (state.settled_files, state.settled_bytes);
     }
 
-    /// Takes an item in; it is to be offered after those before.
+    /// Adds an item, to be offered after the others.
     pub(crate) fn push(&self, item: Item) {
         let entry = Entry { item, wish: None, sent: None, compared: None, is_settled: false };
         self.lock().queue.push_back(entry);
     }
 
-    /// The next item to be offered, if there is one.
+    /// The next item to offer.
     pub(crate) fn next_offer(&self) -> Option<Item> {
         let mut state = self.lock();
         let item = state.queue.get(state.offered)?.item.clone();
@@ -158,12 +158,12 @@ impl Board {
         Some(item)
     }
 
-    /// Whether another item may be taken in.
+    /// Whether another item may be added.
     pub(crate) fn has_room(&self) -> bool {
         self.lock().queue.len() < OFFERS_MAX
     }
 
-    /// What to do next.
+    /// The sending thread's next task.
     pub(crate) fn next(&self) -> Next {
         let mut state = self.lock();
         while state.queue.get(state.handled).is_some_and(|entry| entry.is_settled) {
@@ -182,7 +182,7 @@ impl Board {
         Next::Handle { number, item, wish }
     }
 
-    /// The data of an item begins at `from`, behind `from_data_bytes` that are no holes.
+    /// The data of an item starts at `from`; the bytes before contain `from_data_bytes` of data.
     pub(crate) fn start(&self, number: u64, from: u64, from_data_bytes: u64) {
         let mut state = self.lock();
         if let Some(entry) = state.entry(number).filter(|entry| !entry.is_settled) {
@@ -195,7 +195,7 @@ impl Board {
         }
     }
 
-    /// That much more of an item is on its way.
+    /// `bytes` more of an item were sent.
     pub(crate) fn packed(&self, number: u64, bytes: u64) {
         let mut state = self.lock();
         let Some(entry) = state.entry(number) else { return };
@@ -207,28 +207,28 @@ impl Board {
         }
     }
 
-    /// That much more of an item is a hole.
+    /// `bytes` more of an item are a hole.
     pub(crate) fn skipped(&self, number: u64, bytes: u64) {
         if let Some(sent) = self.lock().entry(number).and_then(|entry| entry.sent.as_mut()) {
             sent.hole_bytes += bytes;
         }
     }
 
-    /// All of an item is on its way.
+    /// All of an item was sent.
     pub(crate) fn sent(&self, number: u64, hash: Hash) {
         if let Some(sent) = self.lock().entry(number).and_then(|entry| entry.sent.as_mut()) {
             sent.hash = Some(hash);
         }
     }
 
-    /// The receiver has the same content; it is to settle the item.
+    /// Both ends have the same content; the receiver settles the item.
     pub(crate) fn compared(&self, number: u64, hash: Hash) {
         if let Some(entry) = self.lock().entry(number) {
             entry.compared = Some(hash);
         }
     }
 
-    /// This end settles an item itself. `false` if the receiver was first.
+    /// Settles an item at this end; `false` if the receiver did so first.
     pub(crate) fn settle(&self, number: u64) -> bool {
         self.lock().close(number)
     }
@@ -238,7 +238,7 @@ impl Board {
         self.lock().entry(number).is_none_or(|entry| entry.is_settled)
     }
 
-    /// Whether the receiver replaces existing files.
+    /// Whether the receiver overwrites existing files.
     pub(crate) fn overwrites(&self) -> bool {
         self.lock().welcome == Some(true)
     }
@@ -247,7 +247,7 @@ impl Board {
         self.lock().welcome.is_some()
     }
 
-    /// Whether the peer ever showed that it receives files, in any session.
+    /// Whether the receiver has sent a welcome in any session.
     pub(crate) fn was_welcome(&self) -> bool {
         self.lock().was_welcome
     }
@@ -271,17 +271,16 @@ impl Board {
         self.lock().settled
     }
 
-    /// Files and bytes that were settled in the sessions before.
+    /// Files and bytes settled in earlier sessions.
     pub(crate) fn settled_before(&self) -> (u64, u64) {
         self.lock().settled_before
     }
 
-    /// Where the transfer stands when `delivered_bytes` of files have arrived
-    /// in this session.
+    /// The progress when `delivered_bytes` of files have arrived in this session.
     pub(crate) fn position(&self, delivered_bytes: u64) -> Position {
         let state = self.lock();
-        // Items are sent one after the other, so what is not of the settled
-        // ones is of the first that are not.
+        // Items are sent in order, so bytes beyond those of settled items belong to the first
+        // unsettled ones.
         let mut open_bytes = delivered_bytes.saturating_sub(state.settled_packed_bytes);
         let done_bytes = state.settled_bytes + state.open_from_bytes + open_bytes;
         let mut current = None;
@@ -306,7 +305,7 @@ impl Board {
             let next = state.queue.get(handled);
             next.is_none_or(|entry| entry.wish.is_some() || entry.is_settled)
         };
-        // Nothing is lost if an answer came before this: it is seen here.
+        // An answer that came before the lock was taken is seen here.
         if state.ended.is_none() && (handled == state.queue.len() || !is_answered(&state)) {
             drop(self.changed.wait_timeout(state, timeout));
         }
@@ -352,7 +351,7 @@ impl Board {
         if number >= state.first + state.offered as u64 {
             return Err(broke_the_rules(&format!("item {number} was settled and never offered")));
         }
-        // Settled by this end meanwhile: both are right.
+        // Both ends have settled it; both are right.
         let Some(entry) = state.entry(number).filter(|entry| !entry.is_settled) else {
             return Ok(());
         };
@@ -397,7 +396,7 @@ impl State {
         self.queue.get_mut(usize::try_from(index).ok()?)
     }
 
-    /// Settles an item; `false` if it was.
+    /// Settles an item; `false` if it was settled.
     fn close(&mut self, number: u64) -> bool {
         let Some(entry) = self.entry(number) else { return false };
         if std::mem::replace(&mut entry.is_settled, true) {
@@ -425,7 +424,7 @@ impl State {
     }
 }
 
-/// The session cannot go on.
+/// The receiver ended the session.
 pub(crate) fn ended_by(kind: FatalKind, reason: &str) -> Ended {
     let reason = shown_text(reason);
     Ended::Failed(match kind {
@@ -434,7 +433,7 @@ pub(crate) fn ended_by(kind: FatalKind, reason: &str) -> Ended {
     })
 }
 
-/// The receiver is no good one.
+/// The receiver violated the protocol.
 pub(crate) fn broke_the_rules(how: &str) -> Ended {
     Ended::Failed(SendError::Protocol { reason: how.to_owned() })
 }

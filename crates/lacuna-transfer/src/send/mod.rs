@@ -1,7 +1,9 @@
-//! The sending side: walks the given paths, offers, sends what is asked for, and goes on after a break.
+//! The sending side: walks the given paths, offers, sends what the receiver requests, and
+//! reconnects after a break.
 //!
-//! Three threads serve a connection: the caller's reads files and packs blocks (`produce.rs`), one takes the
-//! receiver's answers (`answers.rs`), one sends keep-alives and reports the progress. A fourth hashes.
+//! Four threads serve a connection: the caller's reads files and packs blocks (`produce.rs`), one
+//! reads the receiver's answers (`answers.rs`), one sends keep-alives and reports progress, one
+//! hashes.
 
 mod answers;
 mod board;
@@ -36,7 +38,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use walk::{Entry, Root, Walker};
 
-/// Answers that may be on their way.
+/// Receives posted for answers.
 const ANSWERS_AHEAD: usize = 16;
 /// How often progress is reported.
 const TICK: Duration = Duration::from_millis(100);
@@ -44,18 +46,19 @@ const TICK: Duration = Duration::from_millis(100);
 /// How to send.
 #[derive(Clone)]
 pub struct SendOptions {
-    /// How long to try to go on without any progress; zero gives up at the first break. A connection counts
-    /// as broken after half of this without an answer, but not before 5 s and not later than 30 s.
+    /// How long to retry without any progress; zero gives up at the first break. A connection
+    /// counts as broken after half of this without an answer, but not before 5 s and not later than
+    /// 30 s.
     pub retry: Duration,
-    /// Take files of the same size and time at the receiver as identical, without reading them.
+    /// Treat files with equal size and time at the receiver as identical, without reading them.
     pub quick: bool,
-    /// Memory for data on its way; `None`: by the round-trip time, 32 to 160 MiB. See
+    /// Memory for data in flight; `None` chooses 32 to 160 MiB by the round-trip time. See
     /// [`BUFFERS_BYTES`](crate::BUFFERS_BYTES).
     pub buffers_bytes: Option<u64>,
-    /// The transport: mode, packet size, controller. `tag`, `silence` and `connect_timeout` are the sender's
-    /// own.
+    /// The transport: mode, packet size, controller. The sender overrides `tag`, `silence` and
+    /// `connect_timeout`.
     pub connection: ConnectionConfig,
-    /// The sockets. `bind` is the sender's own: as the receiver's address needs it.
+    /// Socket options. `bind` is ignored: the sender chooses it by the receiver's address.
     pub sockets: ContextConfig,
     /// Ends the transfer early.
     pub stop: Stop,
@@ -74,15 +77,16 @@ impl Default for SendOptions {
     }
 }
 
-/// Files and folders that can be sent: they are there and have names that a receiver takes.
+/// Files and folders that were checked: they exist and have names that a receiver accepts.
 #[derive(Debug, Clone)]
 pub struct Sources(Vec<Root>);
 
 impl Sources {
-    /// Checks paths. A link among them is followed; links found below are not.
+    /// Checks paths. A path that is a link is followed; links found below are not.
     ///
     /// # Errors
-    /// When a path is not there, is no file and no folder, has no name, or has the name of another.
+    /// When a path does not exist, is neither file nor folder, has no name, or has the name of
+    /// another.
     pub fn check(paths: &[impl AsRef<Path>]) -> Result<Self, PathError> {
         walk::roots(paths).map(Self)
     }
@@ -110,11 +114,11 @@ impl Sender {
         Self { options }
     }
 
-    /// Sends files and folders, which keep their last names, to `receiver`, which is HOST:PORT. Blocks until
+    /// Sends files and folders under their last names to `receiver` (HOST:PORT). Blocks until
     /// everything is at the receiver.
     ///
     /// # Errors
-    /// When anything is not at the receiver. [`Observer::on_summary`] has been told what is.
+    /// When anything is not at the receiver. [`Observer::on_summary`] was given what is.
     pub fn send(
         &self,
         paths: &[impl AsRef<Path>],
@@ -160,7 +164,7 @@ impl Sender {
     }
 }
 
-/// What lasts from one attempt to the next.
+/// State of a transfer across connections.
 struct Transfer<'a> {
     options: &'a SendOptions,
     started: Instant,
@@ -173,23 +177,23 @@ struct Transfer<'a> {
     rate: Mutex<Rate>,
     /// Files there are in all and the data in them, once counted.
     total: Arc<OnceLock<(u64, u64)>>,
-    /// Of the connections before.
+    /// Bytes moved in earlier connections.
     moved_bytes: u64,
     packets: u64,
     retransmitted: u64,
     parity: u64,
-    /// What the newest connection that sent anything chose, in mode `auto`.
+    /// The choice of mode `auto` in the newest connection that sent anything.
     auto: Option<AutoStats>,
     reconnects: u64,
     peer: String,
-    /// The file that was on its way when the last connection ended, and how much of it the receiver has.
+    /// The file in flight when the last connection ended, and how much of it the receiver has.
     current: Option<(Vec<u8>, u64)>,
 }
 
-/// An attempt that did not bring everything over.
+/// An attempt that did not complete the transfer.
 struct Attempt {
     why: Ended,
-    /// Of the connection, if there was one.
+    /// The connection's lifetime, if there was one.
     life: Option<Life>,
 }
 
@@ -220,7 +224,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// Connects again and again, until everything is handled (`None`) or nothing helps.
+    /// Connects repeatedly, until everything is handled (`None`) or an error is final.
     fn attempts(&mut self) -> Option<SendError> {
         let stop = self.options.stop.clone();
         let mut retry = Retry::new(self.options.retry);
@@ -257,7 +261,7 @@ impl Transfer<'_> {
         let within = retry.connect_within(Instant::now());
         let connection = self.connect(within).map_err(|error| {
             let why = match error {
-                // It was there before: it may come back.
+                // The receiver was there before, so it may come back.
                 ReachError::Connect(error) if again && error.is_retryable() => {
                     Ended::Lost(error.to_string())
                 }
@@ -320,7 +324,7 @@ impl Transfer<'_> {
             silence,
             moved_before,
         };
-        // The time before this connection is no part of the rate.
+        // The time before this connection does not count for the rate.
         lock(&self.rate).restart();
         let total = &self.total;
         let result = std::thread::scope(|scope| {
@@ -354,7 +358,7 @@ impl Transfer<'_> {
             let result = producer.run(self.session, self.options.quick);
             drop(producer);
             if matches!(result, Err(Ended::Lost(_))) && !asked.is_requested() {
-                // The receiver's last words say more than a failed write.
+                // The receiver's final answer says more than a failed write: wait for it.
                 let since = Instant::now();
                 while !board.has_ended() && since.elapsed() < Duration::from_secs(2) {
                     board.wait(STOP_POLL);
@@ -433,7 +437,7 @@ impl View<'_> {
     }
 }
 
-/// Counts files and the data in them beside the transfer, for the time left.
+/// Counts files and their data beside the transfer, for the estimate of the time left.
 fn count(walker: Walker, total: Arc<OnceLock<(u64, u64)>>) {
     let counting = move || {
         let (mut files, mut bytes) = (0, 0);
@@ -447,7 +451,7 @@ fn count(walker: Walker, total: Arc<OnceLock<(u64, u64)>>) {
         }
         let _ = total.set((files, bytes));
     };
-    // Without it only the time left is missing.
+    // Without the count only the time left is missing.
     let _ = thread::start("lacuna-count", counting);
 }
 

@@ -1,4 +1,5 @@
-//! Fills blocks with records and data, and sends a block when it is full or when there is nothing to add.
+//! Fills blocks with records and data, and sends a block when it is full or when there is nothing
+//! to add.
 
 use super::board::Ended;
 use crate::digest::{Digest, HashThread};
@@ -14,11 +15,11 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// A block with less room than this is sent rather than filled.
+/// Least room in a block to add data; with less, the block is sent.
 const ROOM_MIN: usize = 64 << 10;
 const _: () = assert!(ROOM_MIN > RECORD_BYTES_MAX + DATA_HEADER_BYTES);
 
-/// The block that is being filled, and where it goes.
+/// The block that is being filled, and the connection it is sent on.
 pub(crate) struct Packer<'l> {
     lane: &'l Lane,
     pool: Pool,
@@ -26,22 +27,22 @@ pub(crate) struct Packer<'l> {
     stop: &'l dyn Fn() -> bool,
     block: Option<Block>,
     used: usize,
-    /// Where the block counts as full.
+    /// Length at which the block counts as full.
     limit: usize,
-    /// Bytes of files in the block.
+    /// File bytes in the block.
     payload_bytes: u64,
-    /// What is still to be hashed, in order.
+    /// Parts that are still to be hashed, in order.
     unhashed: Vec<Unhashed>,
     scratch: Vec<u8>,
 }
 
 enum Unhashed {
-    /// Of the block.
+    /// A range of the block.
     Data(Range<usize>),
     Zeros(u64),
 }
 
-/// A file could not be read on, or the session has ended.
+/// A file could not be read, or the session has ended.
 #[derive(Debug)]
 pub(crate) enum PackError {
     Read(io::Error),
@@ -82,15 +83,15 @@ impl<'l> Packer<'l> {
         Ok(())
     }
 
-    /// Begins the hash of a file whose beginning is hashed already. Data of a
-    /// file that was given up is not hashed any more.
+    /// Begins the hash of a file; `so_far` has hashed its beginning. Abandons the hash of a file
+    /// that was given up.
     pub(crate) fn begin(&mut self, size_bytes: u64, so_far: Hasher) -> Digest {
         self.unhashed.clear();
         self.hashes.begin(size_bytes, so_far)
     }
 
-    /// Adds data of `file` at `offset`, at most `len_max` and what has room;
-    /// says how much. An empty read is an error: the file became shorter.
+    /// Adds data of `file` from `offset`, at most `len_max` and what fits; returns how much. An
+    /// empty read is an error: the file became shorter.
     pub(crate) fn read(
         &mut self,
         file: &File,
@@ -119,12 +120,12 @@ impl<'l> Packer<'l> {
         Ok(len as u64)
     }
 
-    /// Says that the file has a hole of `len_bytes` now.
+    /// Adds a hole of `len_bytes`.
     pub(crate) fn skip(&mut self, len_bytes: u64, digest: &mut Digest) -> Result<(), Ended> {
         self.put(&Record::Hole { len: len_bytes })?;
         match digest {
             Digest::Inline(_) => self.hashes.zeros(digest, len_bytes),
-            // Behind the data of this block.
+            // After the data of this block.
             Digest::Thread => self.unhashed.push(Unhashed::Zeros(len_bytes)),
         }
         Ok(())
@@ -133,13 +134,13 @@ impl<'l> Packer<'l> {
     /// The hash of a file whose data was all added.
     pub(crate) fn finish(&mut self, digest: Digest) -> Result<Hash, Ended> {
         if matches!(digest, Digest::Thread) {
-            // Its last data is hashed once the block is sent.
+            // The last data is hashed once its block was sent.
             self.flush()?;
         }
         self.hashes.finish(digest).ok_or_else(|| Ended::Lost("stopped".to_owned()))
     }
 
-    /// Sends what there is.
+    /// Sends the block.
     pub(crate) fn flush(&mut self) -> Result<(), Ended> {
         let Some(block) = self.block.take() else { return Ok(()) };
         let whole = SendBuffer::new(Arc::new(block));
@@ -168,7 +169,7 @@ impl<'l> Packer<'l> {
         Ok(())
     }
 
-    /// The block that is being filled; waits for one to come back.
+    /// The block that is being filled; waits for a free one.
     fn block(&mut self) -> Result<&mut Block, Ended> {
         while self.block.is_none() {
             if (self.stop)() {

@@ -1,4 +1,5 @@
-//! The sending thread: offers items ahead, and sends what the receiver asks for, in order.
+//! The sending thread: offers items ahead of their data, and sends what the receiver requests, in
+//! order.
 
 use super::board::{Board, Ended, Next, Wish};
 use super::packer::{PackError, Packer};
@@ -17,9 +18,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-/// Offers in a row before looking at answers.
+/// Offers in a row before answers are handled.
 const OFFERS_PER_TURN: usize = 512;
-/// How long the peer may take to say that it receives files.
+/// How long the receiver may take to send its welcome.
 const WELCOME_WITHIN: Duration = Duration::from_secs(10);
 
 /// The sending thread.
@@ -29,7 +30,7 @@ pub(crate) struct Producer<'a> {
     pub(crate) packer: Packer<'a>,
     pub(crate) tally: &'a Tally<'a>,
     pub(crate) stop: &'a dyn Fn() -> bool,
-    /// How much there is in all, once known; told to the receiver once.
+    /// Files and bytes in all, once known; sent to the receiver once.
     pub(crate) total: &'a dyn Fn() -> Option<(u64, u64)>,
     pub(crate) is_total_told: bool,
 }
@@ -79,7 +80,7 @@ impl Producer<'_> {
         while !is_there(self.board) {
             self.check()?;
             if since.elapsed() > patience {
-                // A receiver that was one before may be one again.
+                // A peer that was a receiver before may be one again.
                 return Err(match self.board.was_welcome() {
                     true => Ended::Lost(format!("lost the receiver: {otherwise}")),
                     false => Ended::Failed(SendError::NoAnswer { what: otherwise }),
@@ -92,13 +93,13 @@ impl Producer<'_> {
 
     fn check(&self) -> Result<(), Ended> {
         if (self.stop)() || self.board.has_ended() {
-            // Why, the board knows.
+            // The item queue has the reason.
             return Err(Ended::Lost("stopped".to_owned()));
         }
         Ok(())
     }
 
-    /// Offers what is next, as far as there is room; says how many.
+    /// Offers the next items while there is room; returns how many.
     fn offer(&mut self) -> Result<usize, Ended> {
         let mut offered = 0;
         while offered < OFFERS_PER_TURN {
@@ -132,7 +133,7 @@ impl Producer<'_> {
             && let Some((files, bytes)) = (self.total)()
         {
             self.is_total_told = true;
-            // What earlier sessions have settled is not offered again.
+            // Items settled in earlier sessions are not offered again.
             let (settled_files, settled_bytes) = self.board.settled_before();
             let files = files.saturating_sub(settled_files);
             let bytes = bytes.saturating_sub(settled_bytes);
@@ -184,7 +185,7 @@ impl Producer<'_> {
         rungs: &[Rung],
     ) -> Result<(), Given> {
         if !rungs.is_empty() {
-            // This may take a while; what is packed should not wait for it.
+            // Hashing may take a while: send what is packed first.
             self.packer.flush().map_err(Given::Ended)?;
         }
         let agreed = ladder::agree(file, rungs, self.stop);
@@ -199,7 +200,7 @@ impl Producer<'_> {
         while at < size_bytes {
             self.check().map_err(Given::Ended)?;
             if self.board.is_settled(number) {
-                // It failed at the receiver, which has said why.
+                // The receiver failed it and has said why.
                 let dropped = Record::Drop { item: number, reason: "" };
                 return self.packer.put(&dropped).map_err(Given::Ended);
             }
@@ -249,7 +250,7 @@ impl Producer<'_> {
         }
     }
 
-    /// Leaves an item out and says so.
+    /// Gives an item up and reports it.
     fn give_up(
         &mut self,
         number: u64,
@@ -271,7 +272,7 @@ fn open(item: &Item) -> Result<File, Given> {
     if meta.size_bytes != item.meta.size_bytes || meta.modified != item.meta.modified {
         return Err(Given::Up("changed after it was offered".to_owned()));
     }
-    // Files of /proc and /sys are made as they are read.
+    // Files of /proc and /sys report no size and are made as they are read.
     if meta.size_bytes == 0 && file.read_at(&mut [0], 0).is_ok_and(|read| read > 0) {
         return Err(Given::Up("has content though its size is 0: send a copy of it".to_owned()));
     }

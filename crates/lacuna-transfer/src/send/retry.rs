@@ -1,43 +1,42 @@
-//! Retry policy of a sender: when a silent connection counts as broken, how long an attempt to connect may
-//! take, and when to give up.
+//! Retry policy of a sender: when a silent connection counts as broken, how long an attempt to
+//! connect may take, and when to give up.
 //!
-//! The clock of the retry limit runs from the last word of the receiver, so that the time in which a silence
-//! is noticed is part of it. Progress resets the clock, and so does a connection that lived as long as the
+//! The retry limit counts from the last message of the receiver, so it includes the time in which
+//! the silence is noticed. Progress resets it, and so does a connection that lasted as long as the
 //! limit: a receiver that hashed a large file for an hour was no outage.
 
 use std::time::{Duration, Instant};
 
 /// Shortest and longest pause before another attempt.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// Shortest and longest silence after which a connection counts as broken. A
-/// busy host or a route that changes may take some seconds; half a minute is
-/// what the transport waits by itself.
+/// Shortest and longest silence after which a connection counts as broken. A busy host or a route
+/// change may take some seconds; 30 s is the transport's own limit.
 const SILENCE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
 /// Shortest and longest time for an attempt to connect.
 const CONNECT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
-/// How long a connection may be silent before it counts as broken: half of
-/// the limit, so that the other half is left for attempts.
+/// How long a connection may be silent before it counts as broken: half of the limit, so that the
+/// other half remains for attempts.
 pub(crate) fn silence(limit: Duration) -> Duration {
     (limit / 2).clamp(SILENCE.0, SILENCE.1)
 }
 
 /// The state of the policy.
 pub(crate) struct Retry {
-    /// How long to go on without progress.
+    /// How long to retry without progress.
     limit: Duration,
-    /// When the receiver was heard last, while there is no progress.
+    /// When the receiver was last heard, while there is no progress.
     outage: Option<Instant>,
     back_off: Duration,
 }
 
-/// A connection that has ended.
+/// The lifetime of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Life {
     pub(crate) began: Instant,
-    /// When the receiver was heard last.
+    /// When the receiver was last heard.
     pub(crate) heard: Instant,
-    /// Whether anything was done.
+    /// Whether there was progress.
     pub(crate) has_progressed: bool,
 }
 
@@ -57,8 +56,8 @@ impl Retry {
         }
     }
 
-    /// An attempt failed, with the connection that it had, if it had one: the
-    /// pause before the next, or `None` to give up.
+    /// An attempt has failed; `life` is that of its connection, if there was one. Returns the pause
+    /// before the next attempt, or `None` to give up.
     pub(crate) fn failed(&mut self, now: Instant, life: Option<Life>) -> Option<Duration> {
         if let Some(life) = life {
             let lived = life.heard.saturating_duration_since(life.began);

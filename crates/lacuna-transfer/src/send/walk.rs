@@ -1,7 +1,8 @@
-//! Walks the files and folders below the given paths, one after the other, in memory that does not grow with
-//! the number of files.
+//! Walks the files and folders below the given paths, in memory that does not grow with the number
+//! of files.
 //!
-//! A folder comes before its entries. One folder is open at a time; of the others only the paths are kept.
+//! A folder comes before its entries. One folder is open at a time; of the others only the paths
+//! are kept.
 
 use crate::error::{FileError, PathError};
 use crate::extents::{data_bytes, may_have_holes};
@@ -15,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Files that the kernel is asked to read ahead.
+/// From this size on the kernel is asked to read a file ahead.
 const READ_AHEAD_FROM: u64 = 1 << 20;
 
 /// A file or folder to be sent.
@@ -27,11 +28,11 @@ pub(crate) struct Item {
     pub(crate) meta: Meta,
 }
 
-/// What the walk comes across.
+/// What the walk finds.
 #[derive(Debug)]
 pub(crate) enum Entry {
     Item(Item),
-    /// Not sent, and that is no error.
+    /// Not sent, which is not an error.
     Skipped {
         name: Vec<u8>,
         reason: &'static str,
@@ -51,12 +52,12 @@ pub(crate) struct Root {
     name: Vec<u8>,
 }
 
-/// Checks the paths that the caller gives. A link among them is followed; links found below are not.
+/// Checks the caller's paths. A path that is a link is followed; links found below are not.
 pub(crate) fn roots(paths: &[impl AsRef<Path>]) -> Result<Vec<Root>, PathError> {
     let mut names = BTreeSet::new();
     let mut roots = Vec::new();
     for given in paths.iter().map(AsRef::as_ref) {
-        // First: a pipe of the shell's, as of `<(command)`, can be opened and has no path.
+        // Checked first: a shell's `<(command)` is a pipe that can be opened and has no path.
         let unreadable = |error| FileError::new("read", given, error);
         let metadata = fs::metadata(given).map_err(unreadable)?;
         if !metadata.is_file() && !metadata.is_dir() {
@@ -80,7 +81,7 @@ pub(crate) fn roots(paths: &[impl AsRef<Path>]) -> Result<Vec<Root>, PathError> 
 /// The walk: an iterator over what it finds.
 pub(crate) struct Walker {
     roots: std::vec::IntoIter<Root>,
-    /// Folders whose turn is to come.
+    /// Folders still to be entered.
     waiting: Vec<(PathBuf, Vec<u8>)>,
     open: Option<Open>,
 }
@@ -127,7 +128,7 @@ impl Walker {
         Some(Entry::Item(Item { path, name, meta }))
     }
 
-    /// Opens the folder whose turn it is.
+    /// Opens the next folder.
     fn enter(&mut self, path: PathBuf, name: Vec<u8>) -> Entry {
         let opened = fs::symlink_metadata(&path)
             .and_then(|metadata| Ok((meta_of(&metadata), fs::read_dir(&path)?)));
@@ -180,7 +181,7 @@ impl Iterator for Walker {
     }
 }
 
-/// Properties of what was found, or of a file that is open.
+/// Properties of a file or folder.
 pub(crate) fn meta_of(metadata: &fs::Metadata) -> Meta {
     let kind = if metadata.is_dir() { Kind::Folder } else { Kind::File };
     let size_bytes = if kind == Kind::File { metadata.len() } else { 0 };
@@ -188,7 +189,7 @@ pub(crate) fn meta_of(metadata: &fs::Metadata) -> Meta {
         kind,
         mode: (metadata.mode() & 0o777) as u16,
         size_bytes,
-        // Less if there are holes, for which the walk looks.
+        // The walk subtracts holes later.
         data_bytes: size_bytes,
         modified: Time {
             seconds: metadata.mtime(),
@@ -197,12 +198,11 @@ pub(crate) fn meta_of(metadata: &fs::Metadata) -> Meta {
     }
 }
 
-/// Opens a file that the walk found, if it still is one.
+/// Opens a file that the walk found, if it still is a regular file.
 pub(crate) fn open(path: &Path) -> io::Result<(fs::File, Meta)> {
     use rustix::fs::OFlags;
     use std::os::unix::fs::OpenOptionsExt;
-    // Neither through a link nor waiting for a pipe, whatever has come to this
-    // path since.
+    // Does not follow a link or block on a pipe that has replaced it since.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = fs::OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
     let metadata = file.metadata()?;

@@ -1,4 +1,5 @@
-//! The file protocol: records, several in one message, never cut by the end of a message.
+//! The file protocol: several records in one message; a record does not continue in the next
+//! message.
 //!
 //! ```text
 //! sender                                        receiver
@@ -12,9 +13,9 @@
 //!                                       ◀─────  Finished
 //! ```
 //!
-//! Offers run ahead of the data, so that many small files cost no round trip each. Items are numbered by
-//! their offers and handled in that order. Either end sends `Alive` when it has sent nothing else for a
-//! while.
+//! Offers run ahead of the data, so many small files do not cost a round trip each. Items are
+//! numbered by their offers and handled in that order. Either end sends `Alive` when it has sent
+//! nothing else for a while.
 //!
 //! Numbers are big-endian. Records come from a peer that may be hostile: lengths are bounded before anything
 //! is allocated, and what does not parse is an error that ends the session.
@@ -30,23 +31,22 @@ use std::ops::Range;
 
 /// Version of the file protocol; another one is refused.
 pub(crate) const VERSION: u16 = 2;
-/// Longest message of the sender: many small files, or a good piece of a large
-/// one. Large enough that the cost per message does not show, small enough
-/// that a break costs little.
+/// Longest message of the sender: large enough that the cost per message does not matter, small
+/// enough that a break costs little.
 pub(crate) const BLOCK_BYTES: usize = 4 << 20;
 /// Longest message of the receiver.
 pub(crate) const ANSWER_BYTES: usize = 64 << 10;
-/// Offers that may be open at a time. At 100 ms round trip this allows about
-/// 80,000 files a second; an open offer costs each end a few hundred bytes.
+/// Open offers at a time. At a round-trip time of 100 ms this allows about 80,000 files per second;
+/// an open offer costs each end a few hundred bytes.
 pub(crate) const OFFERS_MAX: usize = 16_384;
-/// Prefixes of a partial file that the receiver may name.
+/// Prefixes of a partial file that the receiver may send.
 pub(crate) const RUNGS_MAX: usize = 16;
 /// Longest explanation.
 pub(crate) const REASON_BYTES_MAX: usize = 1024;
 /// Bytes of a data record that are not data.
 pub(crate) const DATA_HEADER_BYTES: usize = 5;
 
-/// No record but data is longer, whichever end it comes from.
+/// Longest record without data, of either end.
 pub(crate) const RECORD_BYTES_MAX: usize = 8192;
 const _: () = assert!(RECORD_BYTES_MAX > NAME_BYTES_MAX + 64);
 const _: () = assert!(RECORD_BYTES_MAX > REASON_BYTES_MAX + 64);
@@ -82,8 +82,8 @@ pub(crate) struct Meta {
     pub(crate) mode: u16,
     /// Zero for a folder.
     pub(crate) size_bytes: u64,
-    /// How much of the size is data and no holes, as far as is known before it is
-    /// read: what has to move and to find room.
+    /// Data bytes without holes, as far as known before the file is read: what has to move and
+    /// needs space.
     pub(crate) data_bytes: u64,
     pub(crate) modified: Time,
 }
@@ -95,76 +95,75 @@ pub(crate) struct Time {
     pub(crate) nanos: u32,
 }
 
-/// What the sender says.
+/// Records of the sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
-    /// First of all. `session` is the same when a sender comes back after a
-    /// break; `quick` takes files of equal size and time as identical.
+    /// The first record. `session` is the same when a sender reconnects; with `quick`, files of
+    /// equal size and time count as identical.
     Hello { session: [u8; 16], quick: bool },
     /// The next item.
     Offer { meta: Meta, name: &'a [u8] },
-    /// The data of an item follows, from this byte on.
+    /// Data of an item follows, from this offset on.
     Start { item: u64, from: u64 },
     /// Data of the item that was started: a range of the message.
     Data { range: Range<usize> },
-    /// So many zeros follow, which are not sent: the file has a hole there.
+    /// `len` zeros follow that are not sent: the file has a hole.
     Hole { len: u64 },
-    /// The item is whole; the hash covers all of it, holes as the zeros that they are.
+    /// The item is complete; the hash covers all of it, holes as zeros.
     End { hash: Hash },
-    /// The receiver's file is the same.
+    /// The receiver's file has the same content.
     Same { item: u64 },
     /// The item is not sent, or not further.
     Drop { item: u64, reason: &'a str },
-    /// How many files there are in this session and how much data in them, once that
-    /// is known; for progress only.
+    /// Number of files in this session and bytes of their data, once known; for progress only.
     Total { files: u64, bytes: u64 },
-    /// Nothing new.
+    /// Keep-alive.
     Alive,
     /// No more offers; all were answered.
     Finish,
 }
 
-/// How an item ended, in the receiver's words.
+/// How an item ended at the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Received, verified, named. For a folder: it is there.
+    /// Received, verified and renamed. For a folder: it exists.
     Complete,
-    /// Was there already, the same by its hash or by size and time.
+    /// Already there, equal by hash or by size and time.
     Identical,
-    /// Not taken: the name, or what is there under it.
+    /// Not accepted, because of its name or what exists there.
     Refused,
-    /// The receiver's system did not do it.
+    /// The receiver's system refused an operation.
     Failed,
-    /// What came has another hash than what was sent.
+    /// The received data has another hash.
     WrongHash,
-    /// Was there already; its time or permissions were brought up to date.
+    /// Already there; its time or permissions were updated.
     Updated,
 }
 
 /// Why the receiver ends the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FatalKind {
-    /// It cannot write, or will not serve.
+    /// It cannot write, or refuses to serve.
     Unable,
-    /// The sender broke the rules.
+    /// The sender violated the protocol.
     Protocol,
 }
 
-/// What the receiver says.
+/// Answers of the receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer<'a> {
     /// Answer to the hello. `overwrite`: existing files are replaced.
     Welcome { overwrite: bool },
-    /// Send this file; the prefixes that are here already, shortest first.
+    /// Send this file; `rungs` are the prefixes that the receiver has, shortest first.
     Want { item: u64, rungs: Vec<Rung> },
     /// A file of this size is here; this is its hash.
     Exists { item: u64, hash: Hash },
-    /// The item has ended. With a reason it failed, or was there and could not be
-    /// brought up to date.
+    /// The item has ended. A reason says why it failed, or why it was there and could not be
+    /// updated.
     Settled { item: u64, outcome: Outcome, reason: &'a str },
     /// The session ends.
     Fatal { kind: FatalKind, reason: &'a str },
-    /// Nothing new.
+    /// Keep-alive.
     Alive,
     /// Everything is here; goodbye.
     Finished,
@@ -205,14 +204,14 @@ const FATAL: u8 = 0x85;
 const FINISHED: u8 = 0x86;
 const ALIVE: u8 = 0xFF;
 
-/// Header of a data record whose bytes follow.
+/// Header of a data record; the data follows.
 pub(crate) fn data_header(len: usize) -> [u8; DATA_HEADER_BYTES] {
     let [a, b, c, d] = (len as u32).to_be_bytes();
     [DATA, a, b, c, d]
 }
 
 impl Record<'_> {
-    /// Appends the record. Data is written by its sender: [`data_header`].
+    /// Appends the record. Data records are written by the packer with [`data_header`].
     pub(crate) fn emit(&self, out: &mut Vec<u8>) {
         match self {
             Self::Hello { session, quick } => {
@@ -321,7 +320,7 @@ impl Answer<'_> {
     }
 }
 
-/// A reason with its length, cut to what may be sent.
+/// Appends a text with its length, cut to the longest allowed.
 fn emit_text(text: &str, out: &mut Vec<u8>) {
     let end = (0..=text.len().min(REASON_BYTES_MAX))
         .rev()

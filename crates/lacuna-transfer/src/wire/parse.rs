@@ -8,8 +8,8 @@ use super::{
 use crate::name::NAME_BYTES_MAX;
 use std::ops::Range;
 
-/// Longest time before or after 1970 that is taken: what every file system and
-/// the standard library can hold.
+/// Latest time before or after 1970 that is accepted: every file system and the standard library
+/// can represent it.
 const SECONDS_MAX: u64 = 1 << 40;
 
 /// The records of a sender's message, in order; ends after the first error.
@@ -132,7 +132,7 @@ fn bounded(what: &'static str, value: u64, limit: u64) -> Result<(), WireError> 
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Of the record that is being read.
+    /// Kind of the record that is being read.
     kind: u8,
 }
 
@@ -182,7 +182,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(bytes).map_err(|_| WireError::NoText)
     }
 
-    /// Magic and version: all that may be relied on across versions.
+    /// Magic and version: the only part that is the same in all versions.
     fn greeting(&mut self) -> Result<(), WireError> {
         let magic: [u8; MAGIC.len()] = self.array()?;
         if magic != *MAGIC {
