@@ -19,7 +19,7 @@ const SECTOR_BYTES: u64 = 512;
 
 /// The extent at an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Run {
+pub(crate) enum Extent {
     Data { end: u64 },
     Hole { end: u64 },
 }
@@ -40,12 +40,12 @@ impl<'f> Extents<'f> {
 
     /// The extent at `at`, cut at `end`. Offsets rise from call to call. If the file has become
     /// shorter, this fails, or the read of its data does.
-    pub(crate) fn at(&mut self, at: u64, end: u64) -> io::Result<Run> {
+    pub(crate) fn at(&mut self, at: u64, end: u64) -> io::Result<Extent> {
         debug_assert!(at < end, "there is something to look at");
         if self.is_asked && at >= self.data_end {
             match seek::data(self.file, at) {
                 Some(seek::Found::At(data)) if data > at => {
-                    return Ok(Run::Hole { end: data.min(end) });
+                    return Ok(Extent::Hole { end: data.min(end) });
                 }
                 Some(seek::Found::At(_)) => {
                     self.data_end = seek::hole(self.file, at).unwrap_or(end);
@@ -53,13 +53,13 @@ impl<'f> Extents<'f> {
                 Some(seek::Found::None) if self.file.metadata()?.len() < end => {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
-                Some(seek::Found::None) => return Ok(Run::Hole { end }),
+                Some(seek::Found::None) => return Ok(Extent::Hole { end }),
                 None => self.is_asked = false,
             }
         }
         // A hole that was made at `at` since the query is read as zeros.
         let is_known = self.is_asked && self.data_end > at;
-        Ok(Run::Data { end: if is_known { self.data_end.min(end) } else { end } })
+        Ok(Extent::Data { end: if is_known { self.data_end.min(end) } else { end } })
     }
 }
 
@@ -87,8 +87,8 @@ pub(crate) fn data_bytes(file: &File) -> io::Result<u64> {
             return Ok(bytes);
         }
         at = match extents.at(at, size_bytes)? {
-            Run::Hole { end } => end,
-            Run::Data { end } => {
+            Extent::Hole { end } => end,
+            Extent::Data { end } => {
                 bytes += end - at;
                 end
             }
@@ -180,8 +180,8 @@ pub(crate) mod tests {
         let (mut at, mut runs) = (0, Vec::new());
         while at < size_bytes {
             let (end, sign) = match extents.at(at, size_bytes).unwrap() {
-                Run::Data { end } => (end, 1),
-                Run::Hole { end } => (end, -1),
+                Extent::Data { end } => (end, 1),
+                Extent::Hole { end } => (end, -1),
             };
             assert!(end > at && end <= size_bytes);
             runs.push(sign * end as i64);
@@ -217,7 +217,7 @@ pub(crate) mod tests {
             let mut extents = Extents::of(&file).unwrap();
             let (at, end) = (MIB / 2, MIB / 2 + 1);
             let is_hole = !places.contains(&0);
-            let run = if is_hole { Run::Hole { end } } else { Run::Data { end } };
+            let run = if is_hole { Extent::Hole { end } } else { Extent::Data { end } };
             assert_eq!(extents.at(at, end).unwrap(), run);
         }
     }
@@ -238,15 +238,15 @@ pub(crate) mod tests {
         file.set_len(2 * MIB).unwrap();
         let error = extents.at(MIB, 4 * MIB).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
-        assert_eq!(extents.at(MIB, 2 * MIB).unwrap(), Run::Hole { end: 2 * MIB });
+        assert_eq!(extents.at(MIB, 2 * MIB).unwrap(), Extent::Hole { end: 2 * MIB });
     }
 
     #[test]
     fn data_that_is_written_into_a_hole_meanwhile_is_met() {
         let Some(file) = sparse_file(4 * MIB, &[(0, &[1; MIB as usize])]) else { return };
         let mut extents = Extents::of(&file).unwrap();
-        assert_eq!(extents.at(0, 4 * MIB).unwrap(), Run::Data { end: MIB });
+        assert_eq!(extents.at(0, 4 * MIB).unwrap(), Extent::Data { end: MIB });
         file.write_all_at(&[2; MIB as usize], MIB).unwrap();
-        assert_eq!(extents.at(MIB, 4 * MIB).unwrap(), Run::Data { end: 2 * MIB });
+        assert_eq!(extents.at(MIB, 4 * MIB).unwrap(), Extent::Data { end: 2 * MIB });
     }
 }

@@ -1,20 +1,20 @@
 //! Incoming messages of one end: keeps several receives posted, so that a long path stays full, and
 //! bounds the peer's silence.
 
-use super::pool::{Block, Pool};
+use super::pool::{Block, BufferPool};
 use lacuna::{Connection, RecvError, RecvHandle};
 use lacuna_service::STOP_POLL;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// A peer that sends nothing for this long counts as hung: it sends a keep-alive every two seconds,
-/// whatever it does ([`super::lane`]).
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// whatever it does ([`super::outbound`]).
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// The incoming half of a connection.
 pub(crate) struct Inbound {
     connection: Connection,
-    pool: Pool,
+    pool: BufferPool,
     posted: VecDeque<RecvHandle>,
     /// Receives to keep posted.
     ahead: usize,
@@ -25,7 +25,7 @@ pub(crate) struct Inbound {
 pub(crate) enum InboundError {
     #[error(transparent)]
     Receive(#[from] RecvError),
-    #[error("it said nothing for {} s", PATIENCE.as_secs())]
+    #[error("it said nothing for {} s", SILENCE_MAX.as_secs())]
     Hung,
     #[error("stopped")]
     Stopped,
@@ -40,7 +40,7 @@ impl InboundError {
 
 impl Inbound {
     /// Keeps `ahead` receives posted, over blocks of the pool.
-    pub(crate) fn new(connection: Connection, pool: Pool, ahead: usize) -> Self {
+    pub(crate) fn new(connection: Connection, pool: BufferPool, ahead: usize) -> Self {
         Self { connection, pool, posted: VecDeque::new(), ahead }
     }
 
@@ -69,7 +69,7 @@ impl Inbound {
                     if seen != Some(chunks_done) {
                         (seen, since) = (Some(chunks_done), Instant::now());
                     }
-                    if since.elapsed() > PATIENCE {
+                    if since.elapsed() > SILENCE_MAX {
                         return Err(InboundError::Hung);
                     }
                 }

@@ -29,8 +29,8 @@
 //! # How it works
 //!
 //! `wire` says what the ends say to each other; `send` is the sender's side and `recv` the receiver's. Both
-//! use the same blocks of memory (`pool`), outgoing messages (`lane`), incoming messages (`inbound`), hash
-//! thread (`digest`), and the same way to find out what is left to do (`ladder`).
+//! use the same blocks of memory (`pool`), outgoing messages (`outbound`), incoming messages (`inbound`), hash
+//! thread (`digest`), and the same way to find out what is left to do (`prefix`).
 //!
 //! A file under its own name is always whole: data goes to a partial file beside it, which gets the name when
 //! the hash of everything agrees. A partial file holds a prefix of the content, because it is only ever
@@ -54,11 +54,11 @@ mod digest;
 mod error;
 mod extents;
 mod inbound;
-mod ladder;
-mod lane;
 mod name;
 mod observer;
+mod outbound;
 mod pool;
+mod prefix;
 mod rate;
 mod recv;
 mod report;

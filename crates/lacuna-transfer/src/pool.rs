@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// A buffer pool. Clones are the same pool.
 #[derive(Clone)]
-pub(crate) struct Pool {
+pub(crate) struct BufferPool {
     inner: Arc<Inner>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Block {
     home: Arc<Inner>,
 }
 
-impl Pool {
+impl BufferPool {
     pub(crate) fn new(block_bytes: usize, limit: usize) -> Self {
         assert!(limit > 0, "a pool without blocks would wait for ever");
         let state = Mutex::new(State { free: Vec::new(), made: 0 });
@@ -80,7 +80,7 @@ impl Inner {
 }
 
 impl Block {
-    /// Takes the memory out of a block, to be returned with [`Pool::adopt`].
+    /// Takes the memory out of a block, to be returned with [`BufferPool::adopt`].
     pub(crate) fn into_bytes(mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn there_are_never_more_blocks_than_allowed() {
-        let pool = Pool::new(16, 2);
+        let pool = BufferPool::new(16, 2);
         let (first, second) = (pool.try_take().unwrap(), pool.try_take().unwrap());
         assert!(pool.try_take().is_none());
         assert!(pool.take_within(Duration::from_millis(1)).is_none());
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_block_comes_back_when_its_last_user_lets_go() {
-        let pool = Pool::new(16, 1);
+        let pool = BufferPool::new(16, 1);
         let whole = SendBuffer::new(Arc::new(pool.try_take().unwrap()));
         let part = whole.part(3, 4).unwrap();
         drop(whole);

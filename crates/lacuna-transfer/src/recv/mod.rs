@@ -1,7 +1,6 @@
 //! The receiving side: accepts senders and serves each on a thread of its own. All write into the
 //! folder that has the given path when they connect.
 
-mod behind;
 mod clean;
 mod folder;
 mod metadata;
@@ -11,6 +10,7 @@ mod server;
 mod session;
 mod space;
 mod tree;
+mod write_behind;
 
 pub use clean::{CleanEvent, CleanOptions, CleanSummary, PartialFile, clean};
 

@@ -5,9 +5,9 @@ use super::partial::Partial;
 use super::session::{Ended, Fault, Offered, Resumable, Session, differs, protocol, taken};
 use super::space;
 use super::tree::{Found, look, open_file};
-use crate::ladder;
 use crate::name::Name;
-use crate::wire::{Answer, Kind, Meta, OFFERS_MAX, Outcome, Rung};
+use crate::prefix;
+use crate::wire::{Answer, Kind, Meta, OFFERS_MAX, Outcome, Prefix};
 use blake3::Hasher;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl Session<'_> {
         let (seen, hash) = open_file(&**folder, name.leaf())
             .and_then(|file| {
                 let seen = Seen::of(&file)?;
-                Ok((seen, ladder::hash_of(&file, meta.size_bytes, self.gone)?))
+                Ok((seen, prefix::hash_of(&file, meta.size_bytes, self.gone)?))
             })
             .map_err(|error| self.failed("read", &error))?;
         self.answer(&Answer::Exists { item: number, hash }).map_err(Fault::Ended)?;
@@ -138,21 +138,21 @@ impl Session<'_> {
         let mut found = None;
         if let Some(partial) = partial {
             self.flush_before(here_bytes).map_err(Fault::Ended)?;
-            let mut rungs = Vec::new();
-            let offsets = ladder::offsets(here_bytes);
-            ladder::climb(partial.file(), offsets, self.gone, |offset, hasher, _| {
-                rungs.push((offset, hasher.clone()));
+            let mut prefixes = Vec::new();
+            let offsets = prefix::offsets(here_bytes);
+            prefix::hash_prefixes(partial.file(), offsets, self.gone, |offset, hasher, _| {
+                prefixes.push((offset, hasher.clone()));
             })
             .map_err(|error| self.failed("read what was received of it", &error))?;
             self.state.held.insert(name.as_bytes().to_vec());
-            found = Some(Resumable { partial, rungs });
+            found = Some(Resumable { partial, prefixes });
         }
-        let rung = |(offset, hasher): &(u64, Hasher)| Rung {
+        let prefix = |(offset, hasher): &(u64, Hasher)| Prefix {
             offset: *offset,
             hash: hasher.finalize().into(),
         };
-        let rungs = found.iter().flat_map(|found| found.rungs.iter().map(rung)).collect();
-        self.answer(&Answer::Want { item: number, rungs }).map_err(Fault::Ended)?;
+        let prefixes = found.iter().flat_map(|found| found.prefixes.iter().map(prefix)).collect();
+        self.answer(&Answer::Want { item: number, prefixes }).map_err(Fault::Ended)?;
         self.state.promised_bytes = self.state.promised_bytes.saturating_add(missing_bytes);
         Ok(Offered::Wanted { name, meta, missing_bytes, found })
     }

@@ -4,12 +4,12 @@
 //! A hole exists on the disk only once data was written after it, or when the file gets its final
 //! length. After a break before that, the hole is announced again.
 
-use super::behind::{Behind, Written};
 use super::metadata::set_modified;
 use super::tree::{Found, look, open_file};
+use super::write_behind::{WriteBehind, Written};
 use crate::extents::allocated_bytes;
-use crate::ladder;
 use crate::name::Name;
+use crate::prefix;
 use crate::wire::{Hash, Time};
 use lacuna_service::STOP_POLL;
 use rustix::fs::{
@@ -179,7 +179,7 @@ impl Partial {
     }
 
     /// Has the disk begin to write the data (write-behind).
-    pub(crate) fn write_behind(&mut self, behind: &Behind) -> io::Result<()> {
+    pub(crate) fn write_behind(&mut self, behind: &WriteBehind) -> io::Result<()> {
         behind.advance(&self.file, &mut self.written, self.len_bytes)
     }
 
@@ -228,7 +228,7 @@ impl Partial {
         // Something other than a regular file has no content to compare.
         let Ok(file) = open_file(&*self.folder, name.leaf()) else { return Ok(false) };
         let is_same_size = file.metadata()?.len() == self.len_bytes;
-        Ok(is_same_size && ladder::hash_of(&file, self.len_bytes, stop)? == *hash)
+        Ok(is_same_size && prefix::hash_of(&file, self.len_bytes, stop)? == *hash)
     }
 
     /// Removes it.

@@ -1,22 +1,22 @@
 //! The sessions of a receiver: admits senders, serves each to its end, and ends the old session of
 //! a sender that reconnects.
 
-use super::behind::Behind;
 use super::folder::{Folder, Which};
 use super::session::{Ended, Rules, Session, State};
 use super::space::{self, Promises};
 use super::tree::Tree;
+use super::write_behind::WriteBehind;
 use super::{ReceiveOptions, ReceiverEvent, Sessions, lock};
 use crate::blocks_ahead;
 use crate::digest::HashThread;
 use crate::error::{Kept, ReceiveError};
 use crate::inbound::Inbound;
-use crate::lane::Lane;
 use crate::observer::{Event, Observer, Progress};
-use crate::pool::Pool;
+use crate::outbound::Outbound;
+use crate::pool::BufferPool;
 use crate::rate::Rate;
 use crate::report::{Summary, Tally};
-use crate::silence::{Signs, Silence};
+use crate::silence::{ActivityCounters, Silence};
 use crate::wire::{Answer, BLOCK_BYTES, FatalKind};
 use lacuna::address::show;
 use lacuna::{Connection, ConnectionStats};
@@ -47,22 +47,22 @@ pub(super) struct Server<S> {
     folder: Folder,
     umask: Mode,
     /// Sessions by the sender's id: a sender that reconnects ends its old session.
-    replaceable: Mutex<BTreeMap<[u8; 16], Standing>>,
+    replaceable: Mutex<BTreeMap<[u8; 16], ReplaceableSession>>,
     promises: Promises,
     serving: AtomicUsize,
 }
 
 /// A session that a reconnecting sender replaces.
-struct Standing {
+struct ReplaceableSession {
     /// Number of its reservation of disk space.
     number: u64,
     replaced: Arc<AtomicBool>,
 }
 
 /// Counts one sender that is served, until it is dropped.
-struct Seat<'a>(&'a AtomicUsize);
+struct ServedSender<'a>(&'a AtomicUsize);
 
-impl Drop for Seat<'_> {
+impl Drop for ServedSender<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -106,11 +106,11 @@ impl<S: Sessions> Server<S> {
         result
     }
 
-    fn take_seat(&self) -> Result<Seat<'_>, String> {
+    fn take_seat(&self) -> Result<ServedSender<'_>, String> {
         let limit = if self.once { 1 } else { SENDERS_MAX };
         let more = |serving| (serving < limit).then_some(serving + 1);
         match self.serving.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
-            Ok(_) => Ok(Seat(&self.serving)),
+            Ok(_) => Ok(ServedSender(&self.serving)),
             Err(serving) => Err(busy(serving, self.once, "sender")),
         }
     }
@@ -147,14 +147,14 @@ impl<S: Sessions> Server<S> {
     ) -> Served<ReceiveError> {
         let started = Instant::now();
         let tally = Tally::new(&observer);
-        let threads = HashThread::start().and_then(|hashes| Ok((hashes, Behind::start()?)));
+        let threads = HashThread::start().and_then(|hashes| Ok((hashes, WriteBehind::start()?)));
         let (hashes, behind) = match threads {
             Ok(threads) => threads,
             Err(error) => return Some(Err(error.into())),
         };
         let mut alive = Vec::new();
         Answer::Alive.emit(&mut alive);
-        let lane = Lane::new(connection.clone(), alive);
+        let outbound = Outbound::new(connection.clone(), alive);
         let replaced = Arc::new(AtomicBool::new(false));
         let asked = &self.options.stop;
         let stop = || asked.is_requested() || replaced.load(Ordering::Relaxed);
@@ -163,7 +163,7 @@ impl<S: Sessions> Server<S> {
         let mut session = Session {
             rules: Rules { overwrite: self.options.overwrite, sync: self.options.sync },
             tree: Tree::new(root, self.umask),
-            lane: &lane,
+            outbound: &outbound,
             hashes: &hashes,
             behind: &behind,
             tally: &tally,
@@ -181,7 +181,7 @@ impl<S: Sessions> Server<S> {
                 let mut silence = Silence::new(Instant::now());
                 let mut rate = Rate::default();
                 while !over.load(Ordering::Relaxed) {
-                    lane.tick();
+                    outbound.tick();
                     if gone() {
                         hashes.abandon();
                     }
@@ -254,7 +254,7 @@ impl<S: Sessions> Server<S> {
         position: &Mutex<Position>,
     ) -> Result<(), Ended> {
         let ahead = blocks_ahead(connection.chosen().rtt_us, self.options.buffers_bytes);
-        let pool = Pool::new(BLOCK_BYTES, ahead + BLOCKS_BEHIND);
+        let pool = BufferPool::new(BLOCK_BYTES, ahead + BLOCKS_BEHIND);
         let mut inbound = Inbound::new(connection.clone(), pool, ahead);
         while !session.state.is_finished {
             let (block, len) = inbound.next(session.stop).map_err(|error| {
@@ -269,8 +269,8 @@ impl<S: Sessions> Server<S> {
             if is_new && let Some((id, _)) = session.state.hello {
                 let mut sessions = lock(&self.replaceable);
                 let number = session.promised.number();
-                let standing = Standing { number, replaced: replaced.clone() };
-                if let Some(old) = sessions.insert(id, standing) {
+                let replaceable = ReplaceableSession { number, replaced: replaced.clone() };
+                if let Some(old) = sessions.insert(id, replaceable) {
                     old.replaced.store(true, Ordering::Relaxed);
                     self.promises.end(old.number);
                 }
@@ -283,11 +283,11 @@ impl<S: Sessions> Server<S> {
     fn say_goodbye(&self, session: &mut Session<'_>, ended: Option<&Ended>) {
         match ended {
             Some(Ended::Lost(_)) => return,
-            Some(Ended::Protocol(reason)) => session.say_fatal(FatalKind::Protocol, reason),
-            Some(Ended::Unable(reason)) => session.say_fatal(FatalKind::Unable, reason),
+            Some(Ended::Protocol(reason)) => session.send_fatal(FatalKind::Protocol, reason),
+            Some(Ended::Unable(reason)) => session.send_fatal(FatalKind::Unable, reason),
             None => {}
         }
-        session.lane.drain(GOODBYE);
+        session.outbound.drain(GOODBYE);
     }
 
     fn explain(&self, session: &Session<'_>, ended: Ended) -> ReceiveError {
@@ -349,7 +349,7 @@ impl Position {
             files_total: self.total.map(|(files, _)| files),
             bytes_per_s: None,
             repaired_share: lost_share(&stats),
-            silent: silence.look(Instant::now(), Signs::new(&stats, self.moved_bytes)),
+            silent: silence.look(Instant::now(), ActivityCounters::new(&stats, self.moved_bytes)),
             zeros_left_bytes: 0,
             name: self.name,
         }

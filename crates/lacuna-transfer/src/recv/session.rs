@@ -3,14 +3,14 @@
 //! The parser has checked the layout of records. Their order is checked here: items come in order,
 //! and data and holes belong to a started item and end at its size.
 
-use super::behind::Behind;
 use super::metadata::{Seen, Update, update_file};
 use super::partial::{Finish, Partial};
 use super::space::{self, Promised};
 use super::tree::{Found, Tree, look, open_file};
+use super::write_behind::WriteBehind;
 use crate::digest::{Digest, HashThread};
-use crate::lane::Lane;
 use crate::name::{Name, shown, shown_text};
+use crate::outbound::Outbound;
 use crate::pool::Block;
 use crate::report::{Blame, FileReport, Moved, Status, Tally};
 use crate::wire::{
@@ -48,9 +48,9 @@ pub(crate) struct Rules {
 pub(crate) struct Session<'a> {
     pub(crate) rules: Rules,
     pub(crate) tree: Tree,
-    pub(crate) lane: &'a Lane,
+    pub(crate) outbound: &'a Outbound,
     pub(crate) hashes: &'a HashThread,
-    pub(crate) behind: &'a Behind,
+    pub(crate) behind: &'a WriteBehind,
     pub(crate) tally: &'a Tally<'a>,
     pub(crate) stop: &'a dyn Fn() -> bool,
     /// Whether a stop was requested or the sender has gone; checked while hashing, since files or
@@ -98,7 +98,7 @@ pub(super) enum Offered {
 /// A partial file with the hash of its content.
 pub(super) struct Resumable {
     pub(super) partial: Partial,
-    pub(super) rungs: Vec<(u64, Hasher)>,
+    pub(super) prefixes: Vec<(u64, Hasher)>,
 }
 
 /// The item whose data is being received.
@@ -206,9 +206,9 @@ impl Session<'_> {
         from: u64,
     ) -> Result<Sink, Fault> {
         let (mut partial, hasher) = match found {
-            Some(Resumable { partial, rungs }) => {
-                let rung = rungs.into_iter().find(|(offset, _)| *offset == from);
-                match rung {
+            Some(Resumable { partial, prefixes }) => {
+                let prefix = prefixes.into_iter().find(|(offset, _)| *offset == from);
+                match prefix {
                     Some((_, hasher)) => (partial, hasher),
                     None if from == 0 => (partial, Hasher::new()),
                     None => return Err(Fault::Ended(protocol("it starts where nothing agreed"))),
@@ -506,7 +506,7 @@ impl Session<'_> {
     }
 
     /// Tells the sender why the session ends.
-    pub(crate) fn say_fatal(&mut self, kind: FatalKind, reason: &str) {
+    pub(crate) fn send_fatal(&mut self, kind: FatalKind, reason: &str) {
         // Best effort: the peer notices the end in any case.
         let _ = self.answer(&Answer::Fatal { kind, reason });
         let _ = self.flush();
@@ -517,7 +517,7 @@ impl Session<'_> {
             return Ok(());
         }
         let message = std::mem::take(&mut self.state.out);
-        self.lane
+        self.outbound
             .send(message.into(), 0, self.stop)
             .map_err(|error| Ended::Lost(format!("lost the sender: {error}")))
     }

@@ -6,7 +6,7 @@
 //! hashes.
 
 mod answers;
-mod board;
+mod item_queue;
 mod packer;
 mod produce;
 mod retry;
@@ -16,15 +16,15 @@ use crate::blocks_ahead;
 use crate::digest::HashThread;
 use crate::error::{Kept, PathError, SendError};
 use crate::inbound::Inbound;
-use crate::lane::Lane;
 use crate::name::shown;
 use crate::observer::{Event, Observer, Progress};
-use crate::pool::Pool;
+use crate::outbound::Outbound;
+use crate::pool::BufferPool;
 use crate::rate::Rate;
 use crate::report::{Summary, Tally};
-use crate::silence::{Signs, Silence};
+use crate::silence::{ActivityCounters, Silence};
 use crate::wire::{ANSWER_BYTES, BLOCK_BYTES, Kind, Record};
-use board::{Board, Ended};
+use item_queue::{Ended, ItemQueue};
 use lacuna::address::show;
 use lacuna::{AutoStats, Connection, ConnectionConfig, ContextConfig};
 use lacuna_service::thread::{self, ThreadError};
@@ -148,7 +148,7 @@ impl Sender {
             receiver,
             session: random_id(),
             walker: Walker::new(roots),
-            board: Board::new(),
+            items: ItemQueue::new(),
             tally: Tally::new(observer),
             rate: Mutex::default(),
             total,
@@ -172,7 +172,7 @@ struct Transfer<'a> {
     receiver: &'a str,
     session: [u8; 16],
     walker: Walker,
-    board: Board,
+    items: ItemQueue,
     tally: Tally<'a>,
     rate: Mutex<Rate>,
     /// Files there are in all and the data in them, once counted.
@@ -200,13 +200,13 @@ struct Attempt {
 impl Transfer<'_> {
     fn run(mut self) -> Result<Summary, SendError> {
         let ended = self.attempts();
-        if matches!(ended, Some(SendError::Interrupted)) && self.board.was_welcome() {
+        if matches!(ended, Some(SendError::Interrupted)) && self.items.was_welcome() {
             let kept = self.current.as_ref().filter(|(_, bytes)| *bytes > 0);
             let kept = kept.map(|(name, bytes)| Kept { name: shown(name), bytes: *bytes });
             self.tally.observer().on_event(&Event::Interrupted { kept });
         }
         let measured = Summary {
-            is_reached: self.board.was_welcome(),
+            is_reached: self.items.was_welcome(),
             elapsed: self.started.elapsed(),
             moved_bytes: self.moved_bytes,
             repaired_share: share(self.retransmitted, self.packets),
@@ -230,7 +230,7 @@ impl Transfer<'_> {
         let mut retry = Retry::new(self.options.retry);
         let mut connected = false;
         loop {
-            let before = (self.moved_bytes, self.board.settled());
+            let before = (self.moved_bytes, self.items.settled());
             let ended = match self.attempt(&retry, connected) {
                 Ok(()) => return None,
                 Err(failed) => failed,
@@ -243,7 +243,7 @@ impl Transfer<'_> {
                 Ended::Failed(error) => return Some(error),
                 Ended::Lost(reason) => reason,
             };
-            let has_progressed = (self.moved_bytes, self.board.settled()) != before;
+            let has_progressed = (self.moved_bytes, self.items.settled()) != before;
             let life = ended.life.map(|life| Life { has_progressed, ..life });
             let Some(pause) = retry.failed(Instant::now(), life) else {
                 return Some(SendError::Lost { reason, retry: self.options.retry });
@@ -274,16 +274,16 @@ impl Transfer<'_> {
         self.peer = show(connection.peer()).to_string();
         let observer = self.tally.observer();
         observer.on_event(&Event::Connected { connection: &connection });
-        self.board.begin();
+        self.items.begin();
         let mut alive = Vec::new();
         Record::Alive.emit(&mut alive);
-        let lane = Lane::new(connection.clone(), alive);
+        let outbound = Outbound::new(connection.clone(), alive);
         let began = Instant::now();
         let silence = Mutex::new(Silence::new(began));
-        let result = self.serve(&connection, &lane, &silence);
-        lane.tick();
-        self.moved_bytes += lane.delivered_bytes();
-        self.current = self.board.position(lane.delivered_bytes()).current;
+        let result = self.serve(&connection, &outbound, &silence);
+        outbound.tick();
+        self.moved_bytes += outbound.delivered_bytes();
+        self.current = self.items.position(outbound.delivered_bytes()).current;
         let stats = connection.stats();
         let (packet_bytes, payload_bytes_max) =
             (connection.chosen().mtu_bytes, stats.payload_bytes_max);
@@ -303,22 +303,22 @@ impl Transfer<'_> {
     fn serve(
         &mut self,
         connection: &Connection,
-        lane: &Lane,
+        outbound: &Outbound,
         silence: &Mutex<Silence>,
     ) -> Result<(), Ended> {
         let ahead = blocks_ahead(connection.chosen().rtt_us, self.options.buffers_bytes);
-        let pool = Pool::new(BLOCK_BYTES, ahead + 2);
-        let answers_pool = Pool::new(ANSWER_BYTES, ANSWERS_AHEAD + 1);
+        let pool = BufferPool::new(BLOCK_BYTES, ahead + 2);
+        let answers_pool = BufferPool::new(ANSWER_BYTES, ANSWERS_AHEAD + 1);
         let mut inbound = Inbound::new(connection.clone(), answers_pool, ANSWERS_AHEAD);
-        let (board, tally, asked) = (&self.board, &self.tally, &self.options.stop);
+        let (items, tally, asked) = (&self.items, &self.tally, &self.options.stop);
         let hashes = HashThread::start().map_err(failed)?;
         let over = AtomicBool::new(false);
         let moved_before = self.moved_bytes;
         let view = View {
             connection,
             hashes: &hashes,
-            lane,
-            board,
+            outbound,
+            items,
             tally,
             rate: &self.rate,
             silence,
@@ -331,13 +331,13 @@ impl Transfer<'_> {
             let ends = thread::Over(&over);
             let is_over = || over.load(Ordering::Relaxed) || asked.is_requested();
             let hearing = thread::start_in(scope, "answers", move || {
-                answers::hear(&mut inbound, board, tally, &is_over);
+                answers::read_answers(&mut inbound, items, tally, &is_over);
             });
             let hearing = hearing.map_err(failed)?;
             let ticking = thread::start_in(scope, "progress", || {
                 while !over.load(Ordering::Relaxed) {
-                    lane.tick();
-                    if asked.is_requested() || board.has_ended() {
+                    outbound.tick();
+                    if asked.is_requested() || items.has_ended() {
                         hashes.abandon();
                     }
                     view.report(total.get().copied());
@@ -345,11 +345,11 @@ impl Transfer<'_> {
                 }
             });
             let ticking = ticking.map_err(failed)?;
-            let stop = || asked.is_requested() || board.has_ended();
+            let stop = || asked.is_requested() || items.has_ended();
             let mut producer = Producer {
-                board,
+                items,
                 walker: &mut self.walker,
-                packer: Packer::new(lane, pool, &hashes, &stop),
+                packer: Packer::new(outbound, pool, &hashes, &stop),
                 tally,
                 stop: &stop,
                 total: &|| total.get().copied(),
@@ -360,8 +360,8 @@ impl Transfer<'_> {
             if matches!(result, Err(Ended::Lost(_))) && !asked.is_requested() {
                 // The receiver's final answer says more than a failed write: wait for it.
                 let since = Instant::now();
-                while !board.has_ended() && since.elapsed() < Duration::from_secs(2) {
-                    board.wait(STOP_POLL);
+                while !items.has_ended() && since.elapsed() < Duration::from_secs(2) {
+                    items.wait(STOP_POLL);
                     if hearing.is_finished() {
                         break;
                     }
@@ -372,7 +372,7 @@ impl Transfer<'_> {
             let _ = (hearing.join(), ticking.join());
             result
         });
-        result.map_err(|ended| match (ended, self.board.take_ended()) {
+        result.map_err(|ended| match (ended, self.items.take_ended()) {
             (Ended::Lost(_), Some(why)) => why,
             (ended, _) => ended,
         })
@@ -405,8 +405,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct View<'a> {
     connection: &'a Connection,
     hashes: &'a HashThread,
-    lane: &'a Lane,
-    board: &'a Board,
+    outbound: &'a Outbound,
+    items: &'a ItemQueue,
     tally: &'a Tally<'a>,
     rate: &'a Mutex<Rate>,
     silence: &'a Mutex<Silence>,
@@ -416,10 +416,10 @@ struct View<'a> {
 impl View<'_> {
     fn report(&self, total: Option<(u64, u64)>) {
         let stats = self.connection.stats();
-        let delivered_bytes = self.lane.delivered_bytes();
-        let position = self.board.position(delivered_bytes);
+        let delivered_bytes = self.outbound.delivered_bytes();
+        let position = self.items.position(delivered_bytes);
         let now = Instant::now();
-        let silent = lock(self.silence).look(now, Signs::new(&stats, delivered_bytes));
+        let silent = lock(self.silence).look(now, ActivityCounters::new(&stats, delivered_bytes));
         let mut progress = Progress {
             moved_bytes: self.moved_before + delivered_bytes,
             done_bytes: position.done_bytes,

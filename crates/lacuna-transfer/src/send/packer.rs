@@ -1,10 +1,10 @@
 //! Fills blocks with records and data, and sends a block when it is full or when there is nothing
 //! to add.
 
-use super::board::Ended;
+use super::item_queue::Ended;
 use crate::digest::{Digest, HashThread};
-use crate::lane::{Lane, LaneError};
-use crate::pool::{Block, Pool};
+use crate::outbound::{Outbound, OutboundError};
+use crate::pool::{Block, BufferPool};
 use crate::wire::{BLOCK_BYTES, DATA_HEADER_BYTES, Hash, RECORD_BYTES_MAX, Record, data_header};
 use blake3::Hasher;
 use lacuna::SendBuffer;
@@ -21,8 +21,8 @@ const _: () = assert!(ROOM_MIN > RECORD_BYTES_MAX + DATA_HEADER_BYTES);
 
 /// The block that is being filled, and the connection it is sent on.
 pub(crate) struct Packer<'l> {
-    lane: &'l Lane,
-    pool: Pool,
+    outbound: &'l Outbound,
+    pool: BufferPool,
     hashes: &'l HashThread,
     stop: &'l dyn Fn() -> bool,
     block: Option<Block>,
@@ -51,13 +51,13 @@ pub(crate) enum PackError {
 
 impl<'l> Packer<'l> {
     pub(crate) fn new(
-        lane: &'l Lane,
-        pool: Pool,
+        outbound: &'l Outbound,
+        pool: BufferPool,
         hashes: &'l HashThread,
         stop: &'l dyn Fn() -> bool,
     ) -> Self {
         Self {
-            lane,
+            outbound,
             pool,
             hashes,
             stop,
@@ -156,8 +156,8 @@ impl<'l> Packer<'l> {
         let message = whole.part(0, self.used).expect("within the block");
         let payload_bytes = std::mem::take(&mut self.payload_bytes);
         self.used = 0;
-        self.lane.send(message, payload_bytes, self.stop).map_err(|error| match error {
-            LaneError::Stopped => Ended::Lost("stopped".to_owned()),
+        self.outbound.send(message, payload_bytes, self.stop).map_err(|error| match error {
+            OutboundError::Stopped => Ended::Lost("stopped".to_owned()),
             error => Ended::Lost(format!("lost the receiver: {error}")),
         })
     }
@@ -176,7 +176,7 @@ impl<'l> Packer<'l> {
                 return Err(Ended::Lost("stopped".to_owned()));
             }
             self.block = self.pool.take_within(STOP_POLL);
-            self.limit = self.lane.fill_bytes();
+            self.limit = self.outbound.fill_bytes();
         }
         Ok(self.block.as_mut().expect("taken above"))
     }

@@ -1,16 +1,16 @@
 //! The sending thread: offers items ahead of their data, and sends what the receiver requests, in
 //! order.
 
-use super::board::{Board, Ended, Next, Wish};
+use super::item_queue::{Ended, ItemQueue, Next, Wish};
 use super::packer::{PackError, Packer};
 use super::walk::{self, Entry, Item, Walker};
 use crate::digest::Digest;
 use crate::error::SendError;
-use crate::extents::{Extents, Run};
-use crate::inbound::PATIENCE;
-use crate::ladder;
+use crate::extents::{Extent, Extents};
+use crate::inbound::SILENCE_MAX;
+use crate::prefix;
 use crate::report::{Blame, FileReport, Status, Tally};
-use crate::wire::{Hash, Record, Rung};
+use crate::wire::{Hash, Prefix, Record};
 use lacuna::datapath::limit::Said;
 use lacuna_service::STOP_POLL;
 use std::fs::File;
@@ -25,7 +25,7 @@ const WELCOME_WITHIN: Duration = Duration::from_secs(10);
 
 /// The sending thread.
 pub(crate) struct Producer<'a> {
-    pub(crate) board: &'a Board,
+    pub(crate) items: &'a ItemQueue,
     pub(crate) walker: &'a mut Walker,
     pub(crate) packer: Packer<'a>,
     pub(crate) tally: &'a Tally<'a>,
@@ -36,7 +36,7 @@ pub(crate) struct Producer<'a> {
 }
 
 /// Why an item is not sent further.
-enum Given {
+enum NotSent {
     Up(String),
     Ended(Ended),
 }
@@ -48,51 +48,51 @@ impl Producer<'_> {
         self.packer.flush()?;
         self.await_peer(
             WELCOME_WITHIN,
-            Board::is_welcome,
+            ItemQueue::is_welcome,
             "it does not answer as `lacuna recv` does",
         )?;
         loop {
             self.check()?;
             let offered = self.offer()?;
             self.tell_total()?;
-            match self.board.next() {
+            match self.items.next() {
                 Next::Handle { number, item, wish } => self.handle(number, &item, wish)?,
                 Next::Wait | Next::Done if offered > 0 => {}
                 Next::Wait => {
                     self.packer.flush()?;
-                    self.board.wait(STOP_POLL);
+                    self.items.wait(STOP_POLL);
                 }
                 Next::Done => break,
             }
         }
         self.packer.put(&Record::Finish)?;
         self.packer.flush()?;
-        self.await_peer(PATIENCE, Board::is_finished, "it does not say that it has all")
+        self.await_peer(SILENCE_MAX, ItemQueue::is_finished, "it does not say that it has all")
     }
 
     fn await_peer(
         &self,
         patience: Duration,
-        is_there: fn(&Board) -> bool,
+        is_there: fn(&ItemQueue) -> bool,
         otherwise: &'static str,
     ) -> Result<(), Ended> {
         let since = Instant::now();
-        while !is_there(self.board) {
+        while !is_there(self.items) {
             self.check()?;
             if since.elapsed() > patience {
                 // A peer that was a receiver before may be one again.
-                return Err(match self.board.was_welcome() {
+                return Err(match self.items.was_welcome() {
                     true => Ended::Lost(format!("lost the receiver: {otherwise}")),
                     false => Ended::Failed(SendError::NoAnswer { what: otherwise }),
                 });
             }
-            self.board.wait(STOP_POLL);
+            self.items.wait(STOP_POLL);
         }
         Ok(())
     }
 
     fn check(&self) -> Result<(), Ended> {
-        if (self.stop)() || self.board.has_ended() {
+        if (self.stop)() || self.items.has_ended() {
             // The item queue has the reason.
             return Err(Ended::Lost("stopped".to_owned()));
         }
@@ -103,17 +103,17 @@ impl Producer<'_> {
     fn offer(&mut self) -> Result<usize, Ended> {
         let mut offered = 0;
         while offered < OFFERS_PER_TURN {
-            if let Some(item) = self.board.next_offer() {
+            if let Some(item) = self.items.next_offer() {
                 self.packer.put(&Record::Offer { meta: item.meta, name: &item.name })?;
                 offered += 1;
                 continue;
             }
-            if !self.board.has_room() {
+            if !self.items.has_room() {
                 break;
             }
             match self.walker.next() {
                 None => break,
-                Some(Entry::Item(item)) => self.board.push(item),
+                Some(Entry::Item(item)) => self.items.push(item),
                 Some(Entry::Skipped { name, reason }) => {
                     let report = FileReport::unmoved(&name, 0, Status::Skipped);
                     self.tally.file(&report.with_error(Blame::Local, format!("skipped: {reason}")));
@@ -134,7 +134,7 @@ impl Producer<'_> {
         {
             self.is_total_told = true;
             // Items settled in earlier sessions are not offered again.
-            let (settled_files, settled_bytes) = self.board.settled_before();
+            let (settled_files, settled_bytes) = self.items.settled_before();
             let files = files.saturating_sub(settled_files);
             let bytes = bytes.saturating_sub(settled_bytes);
             self.packer.put(&Record::Total { files, bytes })?;
@@ -144,37 +144,37 @@ impl Producer<'_> {
 
     fn handle(&mut self, number: u64, item: &Item, wish: Wish) -> Result<(), Ended> {
         let handled = match wish {
-            Wish::Send(rungs) => self.send(number, item, &rungs),
+            Wish::Send(prefixes) => self.send(number, item, &prefixes),
             Wish::Compare(hash) => self.compare(number, item, &hash),
         };
         match handled {
             Ok(()) => Ok(()),
-            Err(Given::Ended(ended)) => Err(ended),
-            Err(Given::Up(reason)) => {
+            Err(NotSent::Ended(ended)) => Err(ended),
+            Err(NotSent::Up(reason)) => {
                 self.give_up(number, item, (Status::Failed, Blame::Local), &reason)
             }
         }
     }
 
     /// The receiver has a file of this name and size.
-    fn compare(&mut self, number: u64, item: &Item, theirs: &Hash) -> Result<(), Given> {
+    fn compare(&mut self, number: u64, item: &Item, theirs: &Hash) -> Result<(), NotSent> {
         let file = open(item)?;
-        let ours = ladder::hash_of(&file, item.meta.size_bytes, self.stop)
+        let ours = prefix::hash_of(&file, item.meta.size_bytes, self.stop)
             .map_err(|error| self.unreadable(&error))?;
         if ours == *theirs {
-            self.board.compared(number, ours);
-            return self.packer.put(&Record::Same { item: number }).map_err(Given::Ended);
+            self.items.compared(number, ours);
+            return self.packer.put(&Record::Same { item: number }).map_err(NotSent::Ended);
         }
-        if self.board.overwrites() {
+        if self.items.overwrites() {
             return self.send_file(number, item, &file, &[]);
         }
         let reason = "exists at the receiver with other content (recv --overwrite replaces it)";
-        self.give_up(number, item, (Status::Refused, Blame::Peer), reason).map_err(Given::Ended)
+        self.give_up(number, item, (Status::Refused, Blame::Peer), reason).map_err(NotSent::Ended)
     }
 
-    fn send(&mut self, number: u64, item: &Item, rungs: &[Rung]) -> Result<(), Given> {
+    fn send(&mut self, number: u64, item: &Item, prefixes: &[Prefix]) -> Result<(), NotSent> {
         let file = open(item)?;
-        self.send_file(number, item, &file, rungs)
+        self.send_file(number, item, &file, prefixes)
     }
 
     fn send_file(
@@ -182,47 +182,47 @@ impl Producer<'_> {
         number: u64,
         item: &Item,
         file: &File,
-        rungs: &[Rung],
-    ) -> Result<(), Given> {
-        if !rungs.is_empty() {
+        prefixes: &[Prefix],
+    ) -> Result<(), NotSent> {
+        if !prefixes.is_empty() {
             // Hashing may take a while: send what is packed first.
-            self.packer.flush().map_err(Given::Ended)?;
+            self.packer.flush().map_err(NotSent::Ended)?;
         }
-        let agreed = ladder::agree(file, rungs, self.stop);
+        let agreed = prefix::longest_common(file, prefixes, self.stop);
         let agreed = agreed.map_err(|error| self.unreadable(&error))?;
         let from = agreed.offset;
-        self.board.start(number, from, agreed.data_bytes);
-        self.packer.put(&Record::Start { item: number, from }).map_err(Given::Ended)?;
+        self.items.start(number, from, agreed.data_bytes);
+        self.packer.put(&Record::Start { item: number, from }).map_err(NotSent::Ended)?;
         let size_bytes = item.meta.size_bytes;
         let mut digest = self.packer.begin(size_bytes, agreed.hasher);
         let mut extents = Extents::of(file).map_err(|error| self.unreadable(&error))?;
         let mut at = from;
         while at < size_bytes {
-            self.check().map_err(Given::Ended)?;
-            if self.board.is_settled(number) {
+            self.check().map_err(NotSent::Ended)?;
+            if self.items.is_settled(number) {
                 // The receiver failed it and has said why.
                 let dropped = Record::Drop { item: number, reason: "" };
-                return self.packer.put(&dropped).map_err(Given::Ended);
+                return self.packer.put(&dropped).map_err(NotSent::Ended);
             }
             match extents.at(at, size_bytes).map_err(|error| self.unreadable(&error))? {
-                Run::Data { end } => {
+                Extent::Data { end } => {
                     let packed_bytes = self.read(file, at, end - at, &mut digest)?;
-                    self.board.packed(number, packed_bytes);
+                    self.items.packed(number, packed_bytes);
                     at += packed_bytes;
                 }
-                Run::Hole { end } => {
-                    self.packer.skip(end - at, &mut digest).map_err(Given::Ended)?;
-                    self.board.skipped(number, end - at);
+                Extent::Hole { end } => {
+                    self.packer.skip(end - at, &mut digest).map_err(NotSent::Ended)?;
+                    self.items.skipped(number, end - at);
                     at = end;
                 }
             }
         }
         if !is_unchanged(file, item) {
-            return Err(Given::Up("changed while it was sent".to_owned()));
+            return Err(NotSent::Up("changed while it was sent".to_owned()));
         }
-        let hash = self.packer.finish(digest).map_err(Given::Ended)?;
-        self.board.sent(number, hash);
-        self.packer.put(&Record::End { hash }).map_err(Given::Ended)
+        let hash = self.packer.finish(digest).map_err(NotSent::Ended)?;
+        self.items.sent(number, hash);
+        self.packer.put(&Record::End { hash }).map_err(NotSent::Ended)
     }
 
     fn read(
@@ -231,22 +231,22 @@ impl Producer<'_> {
         at: u64,
         len_max: u64,
         digest: &mut Digest,
-    ) -> Result<u64, Given> {
+    ) -> Result<u64, NotSent> {
         self.packer.read(file, at, len_max, digest).map_err(|error| match error {
             PackError::Read(error) => self.unreadable(&error),
-            PackError::Ended(ended) => Given::Ended(ended),
+            PackError::Ended(ended) => NotSent::Ended(ended),
         })
     }
 
-    fn unreadable(&self, error: &io::Error) -> Given {
+    fn unreadable(&self, error: &io::Error) -> NotSent {
         match error.kind() {
             io::ErrorKind::Interrupted if (self.stop)() => {
-                Given::Ended(Ended::Lost("stopped".to_owned()))
+                NotSent::Ended(Ended::Lost("stopped".to_owned()))
             }
             io::ErrorKind::UnexpectedEof => {
-                Given::Up("became shorter while it was sent".to_owned())
+                NotSent::Up("became shorter while it was sent".to_owned())
             }
-            _ => Given::Up(format!("cannot be read: {}", Said(error))),
+            _ => NotSent::Up(format!("cannot be read: {}", Said(error))),
         }
     }
 
@@ -258,7 +258,7 @@ impl Producer<'_> {
         (status, blame): (Status, Blame),
         reason: &str,
     ) -> Result<(), Ended> {
-        if self.board.settle(number) {
+        if self.items.settle(number) {
             let report = FileReport::unmoved(&item.name, item.meta.size_bytes, status);
             self.tally.file(&report.with_error(blame, reason));
         }
@@ -266,15 +266,15 @@ impl Producer<'_> {
     }
 }
 
-fn open(item: &Item) -> Result<File, Given> {
+fn open(item: &Item) -> Result<File, NotSent> {
     let (file, meta) =
-        walk::open(&item.path).map_err(|error| Given::Up(format!("cannot be read: {error}")))?;
+        walk::open(&item.path).map_err(|error| NotSent::Up(format!("cannot be read: {error}")))?;
     if meta.size_bytes != item.meta.size_bytes || meta.modified != item.meta.modified {
-        return Err(Given::Up("changed after it was offered".to_owned()));
+        return Err(NotSent::Up("changed after it was offered".to_owned()));
     }
     // Files of /proc and /sys report no size and are made as they are read.
     if meta.size_bytes == 0 && file.read_at(&mut [0], 0).is_ok_and(|read| read > 0) {
-        return Err(Given::Up("has content though its size is 0: send a copy of it".to_owned()));
+        return Err(NotSent::Up("has content though its size is 0: send a copy of it".to_owned()));
     }
     Ok(file)
 }

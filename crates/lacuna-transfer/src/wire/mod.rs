@@ -40,7 +40,7 @@ pub(crate) const ANSWER_BYTES: usize = 64 << 10;
 /// an open offer costs each end a few hundred bytes.
 pub(crate) const OFFERS_MAX: usize = 16_384;
 /// Prefixes of a partial file that the receiver may send.
-pub(crate) const RUNGS_MAX: usize = 16;
+pub(crate) const PREFIXES_MAX: usize = 16;
 /// Longest explanation.
 pub(crate) const REASON_BYTES_MAX: usize = 1024;
 /// Bytes of a data record that are not data.
@@ -50,7 +50,7 @@ pub(crate) const DATA_HEADER_BYTES: usize = 5;
 pub(crate) const RECORD_BYTES_MAX: usize = 8192;
 const _: () = assert!(RECORD_BYTES_MAX > NAME_BYTES_MAX + 64);
 const _: () = assert!(RECORD_BYTES_MAX > REASON_BYTES_MAX + 64);
-const _: () = assert!(RECORD_BYTES_MAX > RUNGS_MAX * 40 + 64);
+const _: () = assert!(RECORD_BYTES_MAX > PREFIXES_MAX * 40 + 64);
 const _: () = assert!(ANSWER_BYTES > 2 * RECORD_BYTES_MAX);
 
 const MAGIC: &[u8; 6] = b"lacuna";
@@ -60,7 +60,7 @@ pub type Hash = [u8; 32];
 
 /// A prefix of a partial file: its length and hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Rung {
+pub(crate) struct Prefix {
     pub(crate) offset: u64,
     pub(crate) hash: Hash,
 }
@@ -154,8 +154,8 @@ pub(crate) enum FatalKind {
 pub(crate) enum Answer<'a> {
     /// Answer to the hello. `overwrite`: existing files are replaced.
     Welcome { overwrite: bool },
-    /// Send this file; `rungs` are the prefixes that the receiver has, shortest first.
-    Want { item: u64, rungs: Vec<Rung> },
+    /// Send this file; `prefixes` are the prefixes that the receiver has, shortest first.
+    Want { item: u64, prefixes: Vec<Prefix> },
     /// A file of this size is here; this is its hash.
     Exists { item: u64, hash: Hash },
     /// The item has ended. A reason says why it failed, or why it was there and could not be
@@ -279,13 +279,13 @@ impl Answer<'_> {
                 out.extend(VERSION.to_be_bytes());
                 out.push(u8::from(*overwrite));
             }
-            Self::Want { item, rungs } => {
+            Self::Want { item, prefixes } => {
                 out.push(WANT);
                 out.extend(item.to_be_bytes());
-                out.push(rungs.len() as u8);
-                for rung in rungs {
-                    out.extend(rung.offset.to_be_bytes());
-                    out.extend(rung.hash);
+                out.push(prefixes.len() as u8);
+                for prefix in prefixes {
+                    out.extend(prefix.offset.to_be_bytes());
+                    out.extend(prefix.hash);
                 }
             }
             Self::Exists { item, hash } => {

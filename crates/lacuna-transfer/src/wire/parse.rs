@@ -2,8 +2,8 @@
 
 use super::{
     ALIVE, Answer, DATA, DROP, END, EXISTS, FATAL, FINISH, FINISHED, FatalKind, HELLO, HOLE, Hash,
-    Kind, MAGIC, Meta, OFFER, Outcome, REASON_BYTES_MAX, RUNGS_MAX, Record, Rung, SAME, SETTLED,
-    START, TOTAL, Time, VERSION, WANT, WELCOME, WireError,
+    Kind, MAGIC, Meta, OFFER, Outcome, PREFIXES_MAX, Prefix, REASON_BYTES_MAX, Record, SAME,
+    SETTLED, START, TOTAL, Time, VERSION, WANT, WELCOME, WireError,
 };
 use crate::name::NAME_BYTES_MAX;
 use std::ops::Range;
@@ -91,13 +91,13 @@ fn answer<'a>(reader: &mut Reader<'a>) -> Result<Answer<'a>, WireError> {
         }
         WANT => {
             let item = reader.u64()?;
-            let count = reader.up_to(RUNGS_MAX as u8, "prefixes:")?;
-            let mut rungs = Vec::with_capacity(count.into());
+            let count = reader.up_to(PREFIXES_MAX as u8, "prefixes:")?;
+            let mut prefixes = Vec::with_capacity(count.into());
             for _ in 0..count {
                 let hash: fn(&mut Reader<'a>) -> Result<Hash, WireError> = Reader::array;
-                rungs.push(Rung { offset: reader.u64()?, hash: hash(reader)? });
+                prefixes.push(Prefix { offset: reader.u64()?, hash: hash(reader)? });
             }
-            Answer::Want { item, rungs }
+            Answer::Want { item, prefixes }
         }
         EXISTS => Answer::Exists { item: reader.u64()?, hash: reader.array()? },
         SETTLED => {

@@ -29,11 +29,11 @@ fn all_records() -> Vec<Record<'static>> {
 }
 
 fn all_answers() -> Vec<Answer<'static>> {
-    let rung = |offset| Rung { offset, hash: [1; 32] };
+    let prefix = |offset| Prefix { offset, hash: [1; 32] };
     let mut all = vec![
         Answer::Welcome { overwrite: false },
-        Answer::Want { item: 1, rungs: vec![] },
-        Answer::Want { item: 1, rungs: (0..RUNGS_MAX as u64).map(rung).collect() },
+        Answer::Want { item: 1, prefixes: vec![] },
+        Answer::Want { item: 1, prefixes: (0..PREFIXES_MAX as u64).map(prefix).collect() },
         Answer::Exists { item: 2, hash: [3; 32] },
         Answer::Fatal { kind: FatalKind::Unable, reason: "no space left" },
         Answer::Fatal { kind: FatalKind::Protocol, reason: "" },

@@ -7,8 +7,8 @@
 //! again. Nothing about a partial file is stored beside it, so nothing can be out of date.
 
 use super::digest::hash_zeros;
-use super::extents::{Extents, Run};
-use super::wire::{Hash, RUNGS_MAX, Rung};
+use super::extents::{Extent, Extents};
+use super::wire::{Hash, PREFIXES_MAX, Prefix};
 use blake3::Hasher;
 use std::fs::File;
 use std::io;
@@ -26,7 +26,7 @@ pub(crate) fn offsets(len_bytes: u64) -> Vec<u64> {
     let mut offsets = Vec::new();
     if len_bytes > 0 {
         offsets.push(len_bytes);
-        let steps = (0..RUNGS_MAX as u32 - 1).map(|n| STEP_BYTES << n);
+        let steps = (0..PREFIXES_MAX as u32 - 1).map(|n| STEP_BYTES << n);
         offsets.extend(steps.map_while(|step| len_bytes.checked_sub(step).filter(|at| *at > 0)));
     }
     offsets.reverse();
@@ -36,7 +36,7 @@ pub(crate) fn offsets(len_bytes: u64) -> Vec<u64> {
 /// Reads a file once and calls `each` with the hasher at each of `offsets`, which rise, and with
 /// the bytes of data (not holes) before that offset. Ends with an error of kind `Interrupted` when
 /// `stop` returns true.
-pub(crate) fn climb(
+pub(crate) fn hash_prefixes(
     file: &File,
     offsets: impl IntoIterator<Item = u64>,
     stop: &dyn Fn() -> bool,
@@ -53,12 +53,12 @@ pub(crate) fn climb(
                 return Err(stopped());
             }
             let end = match extents.at(at, offset)? {
-                Run::Data { end } => end,
-                Run::Hole { end } if hash_zeros(&mut hasher, end - at, stop) => {
+                Extent::Data { end } => end,
+                Extent::Hole { end } if hash_zeros(&mut hasher, end - at, stop) => {
                     at = end;
                     continue;
                 }
-                Run::Hole { .. } => return Err(stopped()),
+                Extent::Hole { .. } => return Err(stopped()),
             };
             let len = (end - at).min(PIECE_BYTES as u64) as usize;
             if piece.len() < len {
@@ -77,12 +77,12 @@ pub(crate) fn climb(
 /// The hash of the first `len_bytes` of a file.
 pub(crate) fn hash_of(file: &File, len_bytes: u64, stop: &dyn Fn() -> bool) -> io::Result<Hash> {
     let mut hash = Hash::default();
-    climb(file, [len_bytes], stop, |_, hasher, _| hash = hasher.finalize().into())?;
+    hash_prefixes(file, [len_bytes], stop, |_, hasher, _| hash = hasher.finalize().into())?;
     Ok(hash)
 }
 
 /// The prefix that both ends have.
-pub(crate) struct Agreed {
+pub(crate) struct CommonPrefix {
     pub(crate) offset: u64,
     /// Bytes of it that are data.
     pub(crate) data_bytes: u64,
@@ -91,24 +91,33 @@ pub(crate) struct Agreed {
 }
 
 /// The longest of the peer's prefixes that `file` also has; an empty one if there is none.
-pub(crate) fn agree(file: &File, rungs: &[Rung], stop: &dyn Fn() -> bool) -> io::Result<Agreed> {
-    let mut best = Agreed { offset: 0, data_bytes: 0, hasher: Hasher::new() };
+pub(crate) fn longest_common(
+    file: &File,
+    prefixes: &[Prefix],
+    stop: &dyn Fn() -> bool,
+) -> io::Result<CommonPrefix> {
+    let mut best = CommonPrefix { offset: 0, data_bytes: 0, hasher: Hasher::new() };
     let mut index = 0;
-    climb(file, rungs.iter().map(|rung| rung.offset), stop, |offset, hasher, data_bytes| {
-        // Not constant-time: the hashes are no secret, both ends may know the bytes.
-        if hasher.finalize() == rungs[index].hash {
-            best = Agreed { offset, data_bytes, hasher: hasher.clone() };
-        }
-        index += 1;
-    })?;
+    hash_prefixes(
+        file,
+        prefixes.iter().map(|prefix| prefix.offset),
+        stop,
+        |offset, hasher, data_bytes| {
+            // Not constant-time: the hashes are no secret, both ends may know the bytes.
+            if hasher.finalize() == prefixes[index].hash {
+                best = CommonPrefix { offset, data_bytes, hasher: hasher.clone() };
+            }
+            index += 1;
+        },
+    )?;
     Ok(best)
 }
 
 /// Whether the peer's prefixes ascend and lie within a file of `size_bytes`.
-pub(crate) fn is_sane(rungs: &[Rung], size_bytes: u64) -> bool {
-    rungs.windows(2).all(|pair| pair[0].offset < pair[1].offset)
-        && rungs.first().is_none_or(|rung| rung.offset > 0)
-        && rungs.last().is_none_or(|rung| rung.offset <= size_bytes)
+pub(crate) fn are_valid(prefixes: &[Prefix], size_bytes: u64) -> bool {
+    prefixes.windows(2).all(|pair| pair[0].offset < pair[1].offset)
+        && prefixes.first().is_none_or(|prefix| prefix.offset > 0)
+        && prefixes.last().is_none_or(|prefix| prefix.offset <= size_bytes)
 }
 
 #[cfg(test)]
@@ -125,13 +134,13 @@ mod tests {
         file
     }
 
-    fn rungs_of(file: &File, len_bytes: u64) -> Vec<Rung> {
-        let mut rungs = Vec::new();
-        climb(file, offsets(len_bytes), NEVER, |offset, hasher, _| {
-            rungs.push(Rung { offset, hash: hasher.finalize().into() });
+    fn prefixes_of(file: &File, len_bytes: u64) -> Vec<Prefix> {
+        let mut prefixes = Vec::new();
+        hash_prefixes(file, offsets(len_bytes), NEVER, |offset, hasher, _| {
+            prefixes.push(Prefix { offset, hash: hasher.finalize().into() });
         })
         .unwrap();
-        rungs
+        prefixes
     }
 
     #[test]
@@ -142,7 +151,7 @@ mod tests {
         assert_eq!(offsets(10 << 20), [2 << 20, 6 << 20, 10 << 20]);
         for len in [1 << 30, 1 << 50, u64::MAX] {
             let offsets = offsets(len);
-            assert!(offsets.len() <= RUNGS_MAX);
+            assert!(offsets.len() <= PREFIXES_MAX);
             assert!(offsets.is_sorted_by(|a, b| a < b) && offsets.last() == Some(&len));
         }
     }
@@ -152,25 +161,25 @@ mod tests {
         let whole: Vec<u8> = (0..20u32 << 20).map(|i| (i % 251) as u8).collect();
         let source = file(&whole);
         let partial = file(&whole[..18 << 20]);
-        let rungs = rungs_of(&partial, 18 << 20);
-        assert!(is_sane(&rungs, whole.len() as u64));
-        assert_eq!(agree(&source, &rungs, NEVER).unwrap().offset, 18 << 20);
+        let prefixes = prefixes_of(&partial, 18 << 20);
+        assert!(are_valid(&prefixes, whole.len() as u64));
+        assert_eq!(longest_common(&source, &prefixes, NEVER).unwrap().offset, 18 << 20);
         // A bad end costs the end.
         partial.write_all_at(&[0xFF], (18 << 20) - 1).unwrap();
-        let rungs = rungs_of(&partial, 18 << 20);
-        let agreed = agree(&source, &rungs, NEVER).unwrap();
+        let prefixes = prefixes_of(&partial, 18 << 20);
+        let agreed = longest_common(&source, &prefixes, NEVER).unwrap();
         assert_eq!((agreed.offset, agreed.data_bytes), (14 << 20, 14 << 20));
         assert_eq!(agreed.hasher.finalize(), blake3::hash(&whole[..14 << 20]));
         // A bad beginning costs all.
         partial.write_all_at(&[0xFF], 0).unwrap();
-        let rungs = rungs_of(&partial, 18 << 20);
-        assert_eq!(agree(&source, &rungs, NEVER).unwrap().offset, 0);
+        let prefixes = prefixes_of(&partial, 18 << 20);
+        assert_eq!(longest_common(&source, &prefixes, NEVER).unwrap().offset, 0);
     }
 
     #[test]
     fn a_source_that_became_shorter_is_an_error_and_no_loop() {
-        let rungs = [Rung { offset: 100, hash: [0; 32] }];
-        let failed = |stop| agree(&file(b"short"), &rungs, stop).err().unwrap().kind();
+        let prefixes = [Prefix { offset: 100, hash: [0; 32] }];
+        let failed = |stop| longest_common(&file(b"short"), &prefixes, stop).err().unwrap().kind();
         assert_eq!(failed(NEVER), io::ErrorKind::UnexpectedEof);
         assert_eq!(failed(&|| true), io::ErrorKind::Interrupted);
     }
@@ -184,12 +193,12 @@ mod tests {
         let dense = file(&whole);
         assert_eq!(blake3::hash(&whole), hash_of(&sparse, 8 << 20, NEVER).unwrap());
         for (here, there, data_bytes) in [(&sparse, &dense, 2 << 20), (&dense, &sparse, 8 << 20)] {
-            let agreed = agree(here, &rungs_of(there, 8 << 20), NEVER).unwrap();
+            let agreed = longest_common(here, &prefixes_of(there, 8 << 20), NEVER).unwrap();
             assert_eq!((agreed.offset, agreed.data_bytes), (8 << 20, data_bytes));
         }
         // Prefixes that end in the hole.
-        let rungs = rungs_of(&dense, 5 << 20);
-        let agreed = agree(&sparse, &rungs, NEVER).unwrap();
+        let prefixes = prefixes_of(&dense, 5 << 20);
+        let agreed = longest_common(&sparse, &prefixes, NEVER).unwrap();
         assert_eq!((agreed.offset, agreed.data_bytes), (5 << 20, 1 << 20));
         let stopped = hash_of(&sparse, 8 << 20, &|| true).unwrap_err();
         assert_eq!(stopped.kind(), io::ErrorKind::Interrupted);
@@ -197,11 +206,11 @@ mod tests {
 
     #[test]
     fn prefixes_that_make_no_sense_are_seen() {
-        let rung = |offset| Rung { offset, hash: [0; 32] };
-        assert!(is_sane(&[], 0));
-        assert!(!is_sane(&[rung(0)], 9));
-        assert!(!is_sane(&[rung(5), rung(5)], 9));
-        assert!(!is_sane(&[rung(5), rung(4)], 9));
-        assert!(!is_sane(&[rung(5), rung(10)], 9));
+        let prefix = |offset| Prefix { offset, hash: [0; 32] };
+        assert!(are_valid(&[], 0));
+        assert!(!are_valid(&[prefix(0)], 9));
+        assert!(!are_valid(&[prefix(5), prefix(5)], 9));
+        assert!(!are_valid(&[prefix(5), prefix(4)], 9));
+        assert!(!are_valid(&[prefix(5), prefix(10)], 9));
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// (`send/retry.rs`).
 const ALIVE_EVERY: Duration = Duration::from_secs(2);
 /// Deadline of a message: practically none, as the path and the peer's disk take the time they
-/// need. The connection notices a dead peer, and [`super::inbound::PATIENCE`] a hung one.
+/// need. The connection notices a dead peer, and [`super::inbound::SILENCE_MAX`] a hung one.
 const DEADLINE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Messages in flight. Data is bounded by its blocks already; this bounds answers to a sender that
 /// does not read them.
@@ -31,7 +31,7 @@ const FILL_BYTES: (u64, u64) = (128 << 10, BLOCK_BYTES as u64);
 const FILL_BYTES_FIRST: u64 = 1 << 20;
 
 /// The outgoing half of a connection.
-pub(crate) struct Lane {
+pub(crate) struct Outbound {
     connection: Connection,
     state: Mutex<State>,
     /// The keep-alive message.
@@ -53,7 +53,7 @@ struct State {
 
 /// The peer does not take messages.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LaneError {
+pub(crate) enum OutboundError {
     #[error(transparent)]
     Write(#[from] SendError),
     #[error("the peer took no messages for {} s", STALLED.as_secs())]
@@ -62,7 +62,7 @@ pub(crate) enum LaneError {
     Stopped,
 }
 
-impl Lane {
+impl Outbound {
     pub(crate) fn new(connection: Connection, alive: Vec<u8>) -> Self {
         let now = Instant::now();
         let state = State {
@@ -81,7 +81,7 @@ impl Lane {
         message: SendBuffer,
         payload_bytes: u64,
         stop: &dyn Fn() -> bool,
-    ) -> Result<(), LaneError> {
+    ) -> Result<(), OutboundError> {
         let since = Instant::now();
         let mut state = self.lock();
         loop {
@@ -91,10 +91,10 @@ impl Lane {
             }
             drop(state);
             if stop() {
-                return Err(LaneError::Stopped);
+                return Err(OutboundError::Stopped);
             }
             if since.elapsed() > STALLED {
-                return Err(LaneError::Stalled);
+                return Err(OutboundError::Stalled);
             }
             std::thread::sleep(LOOK);
             state = self.lock();

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const STEP_BYTES: u64 = 32 << 20;
 
 /// The write-behind thread; it ends when this is dropped.
-pub(crate) struct Behind(Worker<Job>);
+pub(crate) struct WriteBehind(Worker<Job>);
 
 /// Progress of one file.
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ struct Job {
     error: Arc<Mutex<Option<io::Error>>>,
 }
 
-impl Behind {
+impl WriteBehind {
     pub(crate) fn start() -> Result<Self, ThreadError> {
         // One step may wait while another is written; then the receiver blocks.
         Worker::start("lacuna-disk", 1, run).map(Self)

@@ -9,7 +9,7 @@ use super::walk::Item;
 use crate::error::SendError;
 use crate::name::shown_text;
 use crate::report::{Blame, FileReport, Moved, Status, Tally};
-use crate::wire::{FatalKind, Hash, OFFERS_MAX, Outcome, Rung};
+use crate::wire::{FatalKind, Hash, OFFERS_MAX, Outcome, Prefix};
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ pub(crate) enum Ended {
 #[derive(Debug, Clone)]
 pub(crate) enum Wish {
     /// The file, after one of these prefixes.
-    Send(Vec<Rung>),
+    Send(Vec<Prefix>),
     /// Nothing, if the file has this hash.
     Compare(Hash),
 }
@@ -44,7 +44,7 @@ pub(crate) enum Next {
 }
 
 /// The item queue.
-pub(crate) struct Board {
+pub(crate) struct ItemQueue {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -108,7 +108,7 @@ pub(crate) struct Position {
     pub(crate) current: Option<(Vec<u8>, u64)>,
 }
 
-impl Board {
+impl ItemQueue {
     pub(crate) fn new() -> Self {
         let state = State {
             queue: VecDeque::new(),
@@ -327,12 +327,12 @@ impl Board {
         let handled_end = state.first + state.handled as u64;
         let entry = state.entry(number).filter(|entry| entry.wish.is_none() && !entry.is_settled);
         let (true, Some(entry)) = ((handled_end..offered_end).contains(&number), entry) else {
-            return Err(broke_the_rules(&format!("item {number} was answered and is not open")));
+            return Err(protocol_error(&format!("item {number} was answered and is not open")));
         };
-        if let Wish::Send(rungs) = &wish
-            && !crate::ladder::is_sane(rungs, entry.item.meta.size_bytes)
+        if let Wish::Send(prefixes) = &wish
+            && !crate::prefix::are_valid(prefixes, entry.item.meta.size_bytes)
         {
-            return Err(broke_the_rules("the prefixes of a partial file make no sense"));
+            return Err(protocol_error("the prefixes of a partial file make no sense"));
         }
         entry.wish = Some(wish);
         self.changed.notify_all();
@@ -349,7 +349,7 @@ impl Board {
     ) -> Result<(), Ended> {
         let mut state = self.lock();
         if number >= state.first + state.offered as u64 {
-            return Err(broke_the_rules(&format!("item {number} was settled and never offered")));
+            return Err(protocol_error(&format!("item {number} was settled and never offered")));
         }
         // Both ends have settled it; both are right.
         let Some(entry) = state.entry(number).filter(|entry| !entry.is_settled) else {
@@ -358,7 +358,7 @@ impl Board {
         let hash = entry.sent.as_ref().and_then(|sent| sent.hash);
         let is_folder = entry.item.meta.kind == crate::wire::Kind::Folder;
         if outcome == Outcome::Complete && !is_folder && hash.is_none() {
-            return Err(broke_the_rules("a file was called complete before its end"));
+            return Err(protocol_error("a file was called complete before its end"));
         }
         let is_there = matches!(outcome, Outcome::Complete | Outcome::Identical | Outcome::Updated);
         let report = report_of(entry, outcome, reason);
@@ -434,7 +434,7 @@ pub(crate) fn ended_by(kind: FatalKind, reason: &str) -> Ended {
 }
 
 /// The receiver violated the protocol.
-pub(crate) fn broke_the_rules(how: &str) -> Ended {
+pub(crate) fn protocol_error(how: &str) -> Ended {
     Ended::Failed(SendError::Protocol { reason: how.to_owned() })
 }
 
@@ -482,56 +482,56 @@ mod tests {
     }
 
     /// Offers what is left again and starts the first `started`.
-    fn session(board: &Board, started: &[(u64, u64)]) {
-        board.begin();
-        while board.next_offer().is_some() {}
-        board.on_welcome(false);
+    fn session(items: &ItemQueue, started: &[(u64, u64)]) {
+        items.begin();
+        while items.next_offer().is_some() {}
+        items.on_welcome(false);
         for (number, from) in started {
-            board.on_wish(*number, Wish::Send(Vec::new())).unwrap();
-            assert!(matches!(board.next(), Next::Handle { number: next, .. } if next == *number));
-            board.start(*number, *from, *from);
+            items.on_wish(*number, Wish::Send(Vec::new())).unwrap();
+            assert!(matches!(items.next(), Next::Handle { number: next, .. } if next == *number));
+            items.start(*number, *from, *from);
         }
     }
 
-    fn current(board: &Board, delivered: u64) -> (u64, Option<(String, u64)>) {
-        let Position { done_bytes, current } = board.position(delivered);
+    fn current(items: &ItemQueue, delivered: u64) -> (u64, Option<(String, u64)>) {
+        let Position { done_bytes, current } = items.position(delivered);
         let named = current.map(|(name, bytes)| (String::from_utf8(name).unwrap(), bytes));
         (done_bytes, named)
     }
 
     #[test]
     fn the_position_counts_every_byte_once_across_a_break() {
-        let (board, tally) = (Board::new(), Tally::new(&()));
+        let (items, tally) = (ItemQueue::new(), Tally::new(&()));
         for (name, size) in [("a", 100), ("b", 1000), ("c", 10)] {
-            board.push(item(name, size));
+            items.push(item(name, size));
         }
-        session(&board, &[(0, 40), (1, 0)]);
+        session(&items, &[(0, 40), (1, 0)]);
         // What was there before is done as soon as that is known.
-        assert_eq!(current(&board, 0), (40, Some(("a".to_owned(), 40))));
-        board.packed(0, 60);
-        board.sent(0, [0; 32]);
-        board.packed(1, 500);
-        assert_eq!(current(&board, 30), (70, Some(("a".to_owned(), 70))));
-        assert_eq!(current(&board, 260), (300, Some(("b".to_owned(), 200))));
-        board.on_settled(0, Outcome::Complete, "", &tally).unwrap();
-        assert_eq!(current(&board, 260), (300, Some(("b".to_owned(), 200))));
-        assert_eq!(board.settled_before(), (0, 0));
+        assert_eq!(current(&items, 0), (40, Some(("a".to_owned(), 40))));
+        items.packed(0, 60);
+        items.sent(0, [0; 32]);
+        items.packed(1, 500);
+        assert_eq!(current(&items, 30), (70, Some(("a".to_owned(), 70))));
+        assert_eq!(current(&items, 260), (300, Some(("b".to_owned(), 200))));
+        items.on_settled(0, Outcome::Complete, "", &tally).unwrap();
+        assert_eq!(current(&items, 260), (300, Some(("b".to_owned(), 200))));
+        assert_eq!(items.settled_before(), (0, 0));
         // It breaks. Of "b" 450 had arrived, which is known only now.
-        session(&board, &[(0, 450)]);
-        assert_eq!(board.settled_before(), (1, 100));
-        assert_eq!(current(&board, 0), (550, Some(("b".to_owned(), 450))));
-        board.packed(0, 550);
-        board.sent(0, [0; 32]);
-        assert_eq!(current(&board, 550), (1100, Some(("b".to_owned(), 1000))));
-        board.on_settled(0, Outcome::Complete, "", &tally).unwrap();
-        assert_eq!(current(&board, 550), (1100, None));
+        session(&items, &[(0, 450)]);
+        assert_eq!(items.settled_before(), (1, 100));
+        assert_eq!(current(&items, 0), (550, Some(("b".to_owned(), 450))));
+        items.packed(0, 550);
+        items.sent(0, [0; 32]);
+        assert_eq!(current(&items, 550), (1100, Some(("b".to_owned(), 1000))));
+        items.on_settled(0, Outcome::Complete, "", &tally).unwrap();
+        assert_eq!(current(&items, 550), (1100, None));
         // The last one fails halfway: nothing of it is to come.
-        board.on_wish(1, Wish::Send(Vec::new())).unwrap();
-        assert!(matches!(board.next(), Next::Handle { number: 1, .. }));
-        board.start(1, 0, 0);
-        board.packed(1, 5);
-        board.on_settled(1, Outcome::Failed, "full", &tally).unwrap();
-        board.packed(1, 2);
-        assert_eq!(current(&board, 557), (1110, None));
+        items.on_wish(1, Wish::Send(Vec::new())).unwrap();
+        assert!(matches!(items.next(), Next::Handle { number: 1, .. }));
+        items.start(1, 0, 0);
+        items.packed(1, 5);
+        items.on_settled(1, Outcome::Failed, "full", &tally).unwrap();
+        items.packed(1, 2);
+        assert_eq!(current(&items, 557), (1110, None));
     }
 }
