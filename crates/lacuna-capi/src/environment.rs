@@ -1,24 +1,22 @@
-//! The environment variables that programs written for the SDR SDK set, and one
-//! of ours.
+//! Environment variables: those of programs written for the SDR SDK, and one of Lacuna's.
 //!
-//! Variables that steer hardware which is not here are accepted and ignored; the
-//! manual lists them. A value that is no number is an error of the call that
-//! reads it, so that a typing mistake does not go unnoticed.
+//! Variables for hardware that is not here are accepted and ignored; the manual lists them. A value
+//! that is not a number is an error of the call that reads it, so that a typing mistake is noticed.
 
 use crate::outcome::Failure;
 
-/// Lacuna never runs fewer generations: they cost nothing in software, and keep
-/// late packets of a message out of the one that has its slot next.
+/// Least number of generations: they cost nothing in software, and keep late packets of a message
+/// out of the next one in its slot.
 const GENERATIONS_MIN: u64 = 4;
-/// What three bits of the queue pair number can tell apart.
+/// Most generations: three bits of the queue pair number.
 const GENERATIONS_MAX: u64 = 8;
 /// One per channel.
 const WORKERS_MAX: u64 = 16;
 
-/// What was asked for.
+/// The values of the environment variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Environment {
-    /// `SDR_QP_NUM_GENERATIONS`, and at least [`GENERATIONS_MIN`].
+    /// `SDR_QP_NUM_GENERATIONS`, at least [`GENERATIONS_MIN`].
     pub(crate) generations: u8,
     /// `LACUNA_SDR_WORKERS`: worker threads, 0 for progress in the calls.
     pub(crate) workers: Option<usize>,
@@ -29,7 +27,7 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// Of this process, now.
+    /// Reads the variables of this process.
     pub(crate) fn read() -> Result<Self, Failure> {
         Self::from(|name| std::env::var(name).ok())
     }

@@ -1,23 +1,22 @@
-//! Memory of the program: registered regions, and the parts of it that the
-//! transport reads from just now.
+//! The program's memory: registered regions, and the parts that the transport may read.
 //!
-//! A send is complete for the program when the transport has let go of its
-//! bytes, not a moment earlier: a run that the protocol has handed on may still
-//! lie in front of a full socket. [`Lending`] counts what is out.
+//! A send is complete for the program when the transport has dropped its last reference to the
+//! bytes, not earlier: a run that the protocol has released may still wait for a full socket.
+//! [`Lending`] counts the references.
 //!
 //! Invariants:
-//! - bytes are read only while a [`Lent`] of them lives;
-//! - a [`Lending`] is over only when no [`Lent`] of it lives, and what their last
-//!   reader did happens before that is seen.
+//! - Bytes are read only while a [`Lent`] of them lives.
+//! - A [`Lending`] is over only when no [`Lent`] of it lives, and the last read happens before
+//!   [`Lending::is_over`] returns true.
 
 use crate::outcome::Failure;
 use lacuna::{Memory, SendBuffer};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bits of a key that are the region's place in the table; those above tell
-/// apart the regions that had it one after the other.
-const PLACE_BITS: u32 = 20;
+/// Bits of a key that index the table; the bits above tell apart the regions that used an entry one
+/// after the other.
+const INDEX_BITS: u32 = 20;
 
 /// Memory that the program has registered.
 #[derive(Debug)]
@@ -28,13 +27,13 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// The key that names it, as local and as remote key.
+    /// Its key, used as local and as remote key.
     pub(crate) fn key(&self) -> u32 {
         self.key
     }
 }
 
-/// All registered regions of a context.
+/// The registered regions of a context.
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
     table: Mutex<Vec<(u32, Option<Arc<Region>>)>>,
@@ -51,7 +50,7 @@ impl Regions {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let place = match table.iter().position(|(_, region)| region.is_none()) {
             Some(place) => place,
-            None if table.len() >= 1 << PLACE_BITS => {
+            None if table.len() >= 1 << INDEX_BITS => {
                 return Err(Failure::usage("all 1048576 regions of this context are in use"));
             }
             None => {
@@ -60,19 +59,19 @@ impl Regions {
             }
         };
         let (turn, slot) = &mut table[place];
-        *turn = (*turn + 1) % (1 << (32 - PLACE_BITS));
+        *turn = (*turn + 1) % (1 << (32 - INDEX_BITS));
         // Never 0, which programs use for "none".
-        let key = (*turn << PLACE_BITS | place as u32).wrapping_add(1);
+        let key = (*turn << INDEX_BITS | place as u32).wrapping_add(1);
         let region = Arc::new(Region { start, length, key });
         *slot = Some(region.clone());
         Ok(region)
     }
 
-    /// Forgets a region; `false` if operations use it still.
+    /// Removes a region; `false` if an operation still uses it.
     pub(crate) fn remove(&self, region: &Arc<Region>) -> bool {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = (region.key.wrapping_sub(1) & ((1 << PLACE_BITS) - 1)) as usize;
-        // The table's, and the one of the handle that asks.
+        let place = (region.key.wrapping_sub(1) & ((1 << INDEX_BITS) - 1)) as usize;
+        // Two references: the table's and the caller's.
         if Arc::strong_count(region) > 2 {
             return false;
         }
@@ -82,10 +81,10 @@ impl Regions {
         true
     }
 
-    /// The region of `key`, if `length` bytes at `start` are inside of it.
+    /// The region with `key`, if it contains `length` bytes at `start`.
     pub(crate) fn find(&self, key: u32, start: u64, length: u64) -> Result<Arc<Region>, Failure> {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = (key.wrapping_sub(1) & ((1 << PLACE_BITS) - 1)) as usize;
+        let place = (key.wrapping_sub(1) & ((1 << INDEX_BITS) - 1)) as usize;
         let region = table.get(place).and_then(|(_, region)| region.as_ref());
         let region = region.filter(|region| region.key == key).ok_or_else(|| {
             Failure::usage(format!("no memory is registered under lkey {key:#x}"))
@@ -103,12 +102,11 @@ impl Regions {
     }
 }
 
-/// One operation's claim on memory of the program: over when all that it lent has
-/// come back.
+/// An operation's use of the program's memory; over when all that it lent was dropped.
 #[derive(Debug)]
 pub(crate) struct Lending {
     token: Arc<()>,
-    /// Bytes that all operations of a queue pair have lent out.
+    /// Bytes lent by all operations of a queue pair.
     out_bytes: Arc<AtomicU64>,
 }
 
@@ -139,10 +137,10 @@ impl Lending {
         }))
     }
 
-    /// Whether nothing that was lent is out any more.
+    /// Whether everything that was lent was dropped.
     pub(crate) fn is_over(&mut self) -> bool {
-        // Not a look at the count, which would not order what the last reader did
-        // before what the program does to its bytes next; `get_mut` does.
+        // `get_mut` synchronizes with the last reader's drop; reading `Arc::strong_count` would not
+        // order its reads before the program's next writes.
         Arc::get_mut(&mut self.token).is_some()
     }
 }
@@ -169,7 +167,7 @@ impl Memory for Lent {
     fn range(&self, offset: usize, len: usize) -> &[u8] {
         assert!(offset <= self.length && len <= self.length - offset);
         if self.length == 0 {
-            // It may be a null pointer.
+            // `start` may be NULL.
             return &[];
         }
         // SAFETY: in bounds by the first line; readable and unchanged while this lives, by

@@ -1,8 +1,8 @@
-//! From Rust's results to C's codes, with a text for each thread's last error.
+//! Turns Rust results into C codes, with a text for each thread's last error.
 //!
-//! Every exported function is one call of [`code`] or [`object`]. A panic ends
-//! there: it is a bug of this library, and becomes an error like any other. It is
-//! not printed, here or on the library's threads: standard error is the program's.
+//! Every exported function is one call of [`code`] or [`object`]. They catch panics, which are bugs
+//! of this library, and report them as errors. Panics are not printed, here or on the library's
+//! threads: standard error belongs to the program.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -13,16 +13,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Done.
 pub(crate) const OK: c_int = 0;
-/// The call makes no sense, or the operation has failed for good. In `lacuna.h`
-/// only the former; `sdr.h` has one code for both.
+/// The call makes no sense, or (only in `sdr.h`, which has one code for both) the operation has
+/// failed for good.
 pub(crate) const USAGE: c_int = 1;
 /// Not possible now: call again.
 pub(crate) const RETRY: c_int = 2;
 /// A deadline or timeout has passed.
 pub(crate) const DEADLINE: c_int = 3;
-/// The network or the peer.
+/// A fault of the network or the peer.
 pub(crate) const PEER: c_int = 4;
-/// This machine: memory, sockets, threads.
+/// This host refused a resource: memory, sockets, threads.
 pub(crate) const SYSTEM: c_int = 5;
 /// A bug of this library.
 pub(crate) const BUG: c_int = 6;
@@ -35,7 +35,7 @@ thread_local! {
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: c_int,
-    /// `None` for [`RETRY`] where calls are too frequent for a text.
+    /// `None` for [`RETRY`] where calls are too frequent to format a text.
     text: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl Failure {
         Self { code, text: Some(text.into()) }
     }
 
-    /// The caller's fault; `text` says what to do.
+    /// The caller's fault; `text` says what to do instead.
     pub(crate) fn usage(text: impl Into<String>) -> Self {
         Self::new(USAGE, text)
     }
@@ -59,34 +59,34 @@ impl Failure {
         self.code == RETRY
     }
 
-    /// Not now, and that is nothing to talk about.
+    /// "Call again", without a text.
     pub(crate) const fn retry() -> Self {
         Self { code: RETRY, text: None }
     }
 }
 
-/// What the first panic of this process said, and where.
+/// Message and location of the first panic in this process.
 static FIRST_PANIC: OnceLock<String> = OnceLock::new();
 
-/// Keeps panics off standard error from now on, and the first for the error's text.
-/// All Rust code behind this copy of the standard library is this library's.
-pub(crate) fn hush_panics() {
+/// Keeps panics off standard error from now on, and notes the first one. All Rust code that uses
+/// this copy of the standard library is this library's.
+pub(crate) fn silence_panics() {
     static IS_DONE: AtomicBool = AtomicBool::new(false);
     if !IS_DONE.swap(true, Ordering::Relaxed) {
         std::panic::set_hook(Box::new(|panic: &PanicHookInfo<'_>| {
-            // Later ones follow from it more often than not.
+            // Later panics mostly follow from the first.
             let _ = FIRST_PANIC.set(panic.to_string());
         }));
     }
 }
 
-/// A bug that was noticed after it happened.
+/// The error for a panic of this library that happened earlier.
 pub(crate) fn bug() -> Failure {
     let said = FIRST_PANIC.get().map_or("a thread has panicked", String::as_str);
     Failure::new(BUG, format!("bug in liblacuna, please report: {said}; make a new context"))
 }
 
-/// A queue pair that cannot go on.
+/// The error for a queue pair that has failed.
 pub(crate) fn broken(failure: &lacuna::Failure) -> Failure {
     match failure {
         lacuna::Failure::WorkerPanicked => bug(),
@@ -94,13 +94,13 @@ pub(crate) fn broken(failure: &lacuna::Failure) -> Failure {
     }
 }
 
-/// The text of this thread's last error, empty if there was none.
+/// The text of this thread's last error; empty if there was none.
 pub(crate) fn last_error() -> *const c_char {
-    // The string is replaced by this thread only, with its next error.
+    // Valid until this thread's next error replaces it.
     LAST_ERROR.with_borrow(|text| text.as_ptr())
 }
 
-/// Runs a call that answers with a code.
+/// Runs a call that returns a code.
 pub(crate) fn code(call: impl FnOnce() -> Result<(), Failure>) -> c_int {
     match run(call) {
         Ok(()) => OK,
@@ -108,8 +108,7 @@ pub(crate) fn code(call: impl FnOnce() -> Result<(), Failure>) -> c_int {
     }
 }
 
-/// Runs a call of `sdr.h`, which knows one code for everything that is neither
-/// success nor "call again".
+/// Runs a call of `sdr.h`, which has one code for everything but success and "call again".
 pub(crate) fn sdr_code(call: impl FnOnce() -> Result<(), Failure>) -> c_int {
     match code(call) {
         known @ (OK | RETRY) => known,
@@ -117,7 +116,7 @@ pub(crate) fn sdr_code(call: impl FnOnce() -> Result<(), Failure>) -> c_int {
     }
 }
 
-/// Runs a call that answers with an object, or NULL.
+/// Runs a call that returns an object, or NULL.
 pub(crate) fn object<T>(call: impl FnOnce() -> Result<*mut T, Failure>) -> *mut T {
     run(call).unwrap_or_else(|failure| {
         note(failure);
@@ -126,8 +125,8 @@ pub(crate) fn object<T>(call: impl FnOnce() -> Result<*mut T, Failure>) -> *mut 
 }
 
 fn run<R>(call: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
-    // What a panic leaves behind is behind locks whose poison nobody asks for,
-    // and the transport fails its queue pairs when a worker panics.
+    // State that a panic leaves inconsistent is behind locks whose poison is ignored, and the
+    // transport fails its queue pairs when a worker panics.
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
         Err(Failure::new(BUG, format!("bug in liblacuna, please report: {}", message(&panic))))
     })
@@ -142,7 +141,8 @@ fn message(panic: &Box<dyn Any + Send>) -> &str {
 fn note(failure: Failure) -> c_int {
     if let Some(text) = failure.text {
         let text = CString::new(text.replace('\0', "?")).unwrap_or_default();
-        // While a thread ends its storage may be gone: then nobody can ask.
+        // While a thread ends, its thread-local storage may be gone; then nobody can ask for the
+        // text.
         let _ = LAST_ERROR.try_with(|last| last.replace(text));
     }
     failure.code
@@ -171,7 +171,7 @@ mod tests {
     fn a_panic_is_not_printed_and_said_by_the_errors_that_follow() {
         const INSIDE: &str = "LACUNA_TEST_HUSHED";
         if std::env::var_os(INSIDE).is_some() {
-            hush_panics();
+            silence_panics();
             assert_eq!(code(|| panic!("what")), BUG);
             assert!(std::thread::spawn(|| panic!("then")).join().is_err());
             assert_eq!(code(|| Err(broken(&lacuna::Failure::WorkerPanicked))), BUG);

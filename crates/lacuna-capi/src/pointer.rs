@@ -1,16 +1,15 @@
-//! Everything that is done with a C program's pointers.
+//! All uses of pointers that a C program passes.
 //!
-//! NULL and misaligned pointers are answered with an error that names the
-//! argument. Whether a pointer is otherwise good cannot be seen; what is relied
-//! on is what the headers ask for: it points to what its type says, for the
-//! length of the call.
+//! NULL and misaligned pointers are errors that name the argument. Other bad pointers cannot be
+//! detected; this code relies on what the headers demand: a pointer points to a value of its type
+//! for the length of the call.
 
 use crate::outcome::Failure;
 use lacuna::datapath::Process;
 use lacuna::datapath::process::descriptors;
 use std::ffi::{CStr, c_char};
 
-/// What the program holds by pointer, and only the process that made it can use.
+/// An object that the program holds by pointer, usable only in the process that made it.
 pub(crate) trait Object {
     /// The process that made it.
     fn process(&self) -> Process;
@@ -67,7 +66,7 @@ pub(crate) unsafe fn shared<'a, T>(pointer: *const T, name: &str) -> Result<&'a 
     Ok(unsafe { &*pointer })
 }
 
-/// Where the program wants a result.
+/// An output argument.
 pub(crate) struct Out<T>(*mut T);
 
 impl<T> Out<T> {
@@ -90,7 +89,7 @@ impl<T> Out<T> {
         unsafe { Self::new(pointer, name) }.map(Some)
     }
 
-    /// Writes the result: the last thing that a call does.
+    /// Writes the result; the last action of a call.
     pub(crate) fn set(self, value: T) {
         // SAFETY: checked and promised in `new`; what was there before is the
         // program's plain data, which needs no drop.
@@ -126,7 +125,7 @@ pub(crate) unsafe fn bytes<'a>(
     Ok(unsafe { std::slice::from_raw_parts(start, len) })
 }
 
-/// The start of a buffer of `len` bytes that is used later.
+/// The start of a buffer of `len` bytes that is used after the call.
 pub(crate) fn start(buffer: *mut u8, len: usize, name: &str) -> Result<*mut u8, Failure> {
     check(buffer, name)?;
     if len > isize::MAX as usize || (buffer as usize).checked_add(len).is_none() {

@@ -1,20 +1,17 @@
-//! Who makes progress for a program that polls.
+//! Progress for programs that poll.
 //!
-//! A program in the manner of SDR-RDMA 5.4.1 keeps a core busy with polling. On a
-//! machine with few cores a worker thread would compete with it for the core, so
-//! there the calls themselves are the worker: a poll that finds nothing looks for
-//! packets. But such a program may also read the bitmap alone, which is memory
-//! and no call, or go to sleep until the peer's word comes. For that there is one
-//! thread that *covers*: it sleeps while calls make progress and takes over when
-//! they stop; calls that come back take over from it.
+//! A program in the manner of SDR-RDMA 5.4.1 keeps a core busy polling. With worker threads on few
+//! cores, both would compete for the core, so there the calls make progress themselves: a poll that
+//! finds nothing reads the sockets. But such a program may also read only the bitmap in memory,
+//! without calls, or sleep until the peer's reply comes. For that case there is one *covering*
+//! thread: it sleeps while calls make progress, and takes over when they stop; calls that resume
+//! take over from it.
 //!
-//! The two sides share a few counters, and never wait for each other: a call that
-//! finds the worker taken returns. It yields the core first: where both have only
-//! one, a program that went on polling would keep it to the end of its time slice
-//! from the thread that sends (pinned to a core each, the benchmark of 5.4.1 ran
-//! at half the rate). Taking the worker over by a lock that is waited for was
-//! slower than yielding. With enough cores there are worker threads
-//! and nothing of this.
+//! The two sides share a few counters and never wait for each other: a call that finds the worker
+//! locked returns. It yields the core first, because a polling program that shares its only core
+//! with the thread that sends would keep the core to the end of its time slice (each end pinned to
+//! one core, the benchmark of 5.4.1 ran at half the rate). Waiting for the worker's lock was slower
+//! than yielding. With enough cores there are worker threads, and none of this.
 
 use crate::outcome::{self, Failure};
 use lacuna::Context;
@@ -25,88 +22,85 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often the covering thread looks whether calls go on. A look costs some
-/// microseconds of a core that the program uses; a program that went away without
-/// a word waits so long.
-const PATROL: Duration = Duration::from_millis(1);
-/// Longest sleep of the covering thread while it makes progress: packets and
-/// requests wake it.
-const NAP: Duration = Duration::from_millis(10);
-/// Calls without progress, all found in vain, between two looks for packets
-/// grow up to two to this power. A look costs a system call for each channel, so
-/// a call costs tens of nanoseconds on average when there is nothing to do.
-const VAIN_MAX: u32 = 7;
-/// Looks after which the covering thread gives way, one in some calls. If calls stop without a word
-/// again and again, the program has a way of reading the bitmap alone, and taking
-/// turns only costs it; if once, the program may just have lost its core for a
-/// while. So patience grows with each time, and shrinks while calls go on.
-const PATIENCE_MIN: u32 = 2;
-const PATIENCE_MAX: u32 = 1024;
-/// Calls between two of these looks: a look yields the core, which costs some
-/// hundred nanoseconds even if nobody wants it.
+/// How often the covering thread checks whether calls go on. A check costs the program some
+/// microseconds of its core; a program that has stopped calling waits this long for progress.
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
+/// Longest sleep of the covering thread while it makes progress; packets and commands wake it.
+const SLEEP_MAX: Duration = Duration::from_millis(10);
+/// Binary logarithm of the most calls, all without a result, from one read of the sockets to the
+/// next. Reading costs a system call per channel, so an idle call costs tens of nanoseconds on
+/// average.
+const EMPTY_STEPS_MAX: u32 = 7;
+/// Bounds of the polls after which the covering thread hands over. A program that stops calling
+/// again and again reads the bitmap alone, and handing over only costs time; one that stops once
+/// may just have lost its core. So the number grows with each stop, and shrinks while calls go on.
+const HANDOVER_POLLS_MIN: u32 = 2;
+const HANDOVER_POLLS_MAX: u32 = 1024;
+/// Of these polls, one in this many counts and yields the core, which costs some hundred
+/// nanoseconds even if no other thread wants it.
 const COVERED_SKIP: u32 = 8;
-/// The covering thread is not called more often than this.
-const CALL_EVERY_NS: u64 = 200_000;
+/// Least time between two wake-ups of the covering thread.
+const WAKE_EVERY_NS: u64 = 200_000;
 
-/// Progress of one context.
+/// Makes progress for one context.
 pub(crate) struct Driver {
     context: Context,
     /// `None` if the context has worker threads.
-    turn: Option<Arc<Turn>>,
+    handover: Option<Arc<Handover>>,
     /// The covering thread, if there is one.
     cover: Option<JoinHandle<()>>,
     started: Instant,
 }
 
-/// What calls and the covering thread share.
+/// State shared by calls and the covering thread.
 #[derive(Debug, Default)]
-struct Turn {
-    /// Rounds of progress that calls have made.
-    rounds: AtomicU64,
-    /// Of the last rounds in a row, those that found nothing.
-    vain: AtomicU32,
-    /// Calls that will not look for packets.
+struct Handover {
+    /// Steps that calls have made.
+    steps: AtomicU64,
+    /// Number of the latest steps in a row that found nothing.
+    empty_steps: AtomicU32,
+    /// Calls to come that do not read the sockets.
     skip: AtomicU32,
     /// The covering thread makes progress.
     is_covered: AtomicBool,
-    /// Polls since it does.
-    wishes: AtomicU32,
-    /// Polls that it takes before it gives way.
-    patience: AtomicU32,
-    /// The program is expected to stay away for a while.
-    is_left: AtomicBool,
-    called_ns: AtomicU64,
+    /// Polls since the covering thread took over.
+    polls: AtomicU32,
+    /// Polls after which it hands over.
+    polls_max: AtomicU32,
+    /// The program is expected not to call for a while.
+    is_away: AtomicBool,
+    woken_ns: AtomicU64,
     is_stopped: AtomicBool,
-    /// Making progress has panicked.
-    is_ruined: AtomicBool,
+    /// A step has panicked.
+    is_poisoned: AtomicBool,
 }
 
-/// Notes a panic on its way out.
-struct Ruin<'t>(&'t Turn);
+/// Sets `is_poisoned` while a panic unwinds.
+struct PoisonOnPanic<'t>(&'t Handover);
 
-impl Drop for Ruin<'_> {
+impl Drop for PoisonOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.is_ruined.store(true, Ordering::Release);
+            self.0.is_poisoned.store(true, Ordering::Release);
         }
     }
 }
 
 impl Driver {
-    /// For a context with threads of its own.
+    /// For a context with worker threads.
     pub(crate) fn threaded(context: Context) -> Self {
         let started = Instant::now();
-        Self { context, turn: None, cover: None, started }
+        Self { context, handover: None, cover: None, started }
     }
 
     /// For a context with manual progress.
     pub(crate) fn in_calls(context: Context) -> Result<Self, Failure> {
-        let turn = Arc::new(Turn { patience: AtomicU32::new(1), ..Turn::default() });
+        let handover = Arc::new(Handover { polls_max: AtomicU32::new(1), ..Handover::default() });
         let cover = {
-            let (context, turn) = (context.clone(), turn.clone());
+            let (context, handover) = (context.clone(), handover.clone());
             lacuna::datapath::thread::start("lacuna-cover", move || {
-                if catch_unwind(AssertUnwindSafe(|| turn.cover(&context))).is_err() {
-                    turn.is_ruined.store(true, Ordering::Release);
+                if catch_unwind(AssertUnwindSafe(|| handover.cover(&context))).is_err() {
+                    handover.is_poisoned.store(true, Ordering::Release);
                 }
             })
         };
@@ -114,7 +108,7 @@ impl Driver {
             let why = NoThread(&error);
             Failure::new(outcome::SYSTEM, format!("the system refused a thread: {why}"))
         })?;
-        Ok(Self { context, turn: Some(turn), cover: Some(cover), started: Instant::now() })
+        Ok(Self { context, handover: Some(handover), cover: Some(cover), started: Instant::now() })
     }
 
     /// The context whose progress this is.
@@ -122,120 +116,121 @@ impl Driver {
         &self.context
     }
 
-    /// A poll has found nothing: looks for packets, or leaves it to others.
+    /// A poll has found nothing: makes progress, or leaves that to the covering thread.
     #[inline]
     pub(crate) fn poll(&self) {
-        if let Some(turn) = &self.turn {
-            let skip = turn.skip.load(Ordering::Relaxed);
+        if let Some(handover) = &self.handover {
+            let skip = handover.skip.load(Ordering::Relaxed);
             if skip > 0 {
-                // Threads that count at once may skip some more or fewer.
-                turn.skip.store(skip - 1, Ordering::Relaxed);
+                // Not exact with several threads, which is harmless.
+                handover.skip.store(skip - 1, Ordering::Relaxed);
             } else {
-                self.look(turn);
+                self.step(handover);
             }
         }
     }
 
-    fn look(&self, turn: &Turn) {
-        if turn.is_covered.load(Ordering::Acquire) {
-            let wishes = turn.wishes.fetch_add(1, Ordering::AcqRel) + 1;
-            if wishes == turn.patience.load(Ordering::Relaxed) {
+    fn step(&self, handover: &Handover) {
+        if handover.is_covered.load(Ordering::Acquire) {
+            let polls = handover.polls.fetch_add(1, Ordering::AcqRel) + 1;
+            if polls == handover.polls_max.load(Ordering::Relaxed) {
                 self.context.interrupt();
             }
-            // On one core the covering thread can neither send nor give way
-            // before it has the core.
-            turn.skip.store(COVERED_SKIP, Ordering::Relaxed);
+            // On one core the covering thread can neither send nor hand over before it gets the
+            // core.
+            handover.skip.store(COVERED_SKIP, Ordering::Relaxed);
             std::thread::yield_now();
             return;
         }
-        let _ruin = Ruin(turn);
+        let _poison = PoisonOnPanic(handover);
         match self.context.try_progress() {
             None => {}
             Some(true) => {
-                turn.rounds.fetch_add(1, Ordering::Release);
-                turn.vain.store(0, Ordering::Relaxed);
+                handover.steps.fetch_add(1, Ordering::Release);
+                handover.empty_steps.store(0, Ordering::Relaxed);
             }
             Some(false) => {
-                turn.rounds.fetch_add(1, Ordering::Release);
-                let vain = turn.vain.load(Ordering::Relaxed).min(VAIN_MAX - 1) + 1;
-                turn.vain.store(vain, Ordering::Relaxed);
-                turn.skip.store(1 << vain, Ordering::Relaxed);
-                if vain == VAIN_MAX {
-                    // On a machine with fewer cores than busy programs the one that
-                    // is polled for may be waiting for this core.
+                handover.steps.fetch_add(1, Ordering::Release);
+                let empty_steps =
+                    handover.empty_steps.load(Ordering::Relaxed).min(EMPTY_STEPS_MAX - 1) + 1;
+                handover.empty_steps.store(empty_steps, Ordering::Relaxed);
+                handover.skip.store(1 << empty_steps, Ordering::Relaxed);
+                if empty_steps == EMPTY_STEPS_MAX {
+                    // On a machine with fewer cores than busy programs, the peer may be waiting for
+                    // this core.
                     std::thread::yield_now();
                 }
             }
         }
     }
 
-    /// The program has started something: a round at once, so that a short
-    /// message leaves with the call that posts it.
+    /// The program has started an operation: makes a step at once, so that a short message leaves
+    /// within the call that posts it.
     pub(crate) fn push(&self) {
-        if let Some(turn) = &self.turn
-            && !turn.is_covered.load(Ordering::Acquire)
+        if let Some(handover) = &self.handover
+            && !handover.is_covered.load(Ordering::Acquire)
         {
-            self.look(turn);
+            self.step(handover);
         }
     }
 
-    /// The program has what it polled for while there is more to do, and may wait
-    /// for something else now.
+    /// The program has its result while there is more to do, and may not call for a while: wakes
+    /// the covering thread.
     pub(crate) fn leave(&self) {
-        let Some(turn) = &self.turn else { return };
-        if turn.is_covered.load(Ordering::Acquire) {
+        let Some(handover) = &self.handover else { return };
+        if handover.is_covered.load(Ordering::Acquire) {
             return;
         }
         let now_ns = self.started.elapsed().as_nanos() as u64;
-        let called_ns = turn.called_ns.load(Ordering::Relaxed);
-        if now_ns < called_ns + CALL_EVERY_NS {
+        let woken_ns = handover.woken_ns.load(Ordering::Relaxed);
+        if now_ns < woken_ns + WAKE_EVERY_NS {
             return;
         }
-        turn.called_ns.store(now_ns, Ordering::Relaxed);
-        turn.is_left.store(true, Ordering::Release);
+        handover.woken_ns.store(now_ns, Ordering::Relaxed);
+        handover.is_away.store(true, Ordering::Release);
         if let Some(cover) = &self.cover {
             cover.thread().unpark();
         }
     }
 
-    /// Makes progress in a call that cannot go on without.
+    /// Makes progress in a call that has to wait.
     pub(crate) fn insist(&self) {
         if !self.context.progress() {
             std::thread::yield_now();
         }
     }
 
-    /// Whether progress can still be made.
+    /// An error if progress has panicked.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        match &self.turn {
-            Some(turn) if turn.is_ruined.load(Ordering::Acquire) => Err(outcome::bug()),
+        match &self.handover {
+            Some(handover) if handover.is_poisoned.load(Ordering::Acquire) => Err(outcome::bug()),
             _ => Ok(()),
         }
     }
 }
 
-impl Turn {
-    /// The covering thread.
+impl Handover {
+    /// The covering thread's loop.
     fn cover(&self, context: &Context) {
-        let mut patience = PATIENCE_MIN;
+        let mut polls_max = HANDOVER_POLLS_MIN;
         while !self.is_stopped.load(Ordering::Acquire) {
-            let rounds = self.rounds.load(Ordering::Acquire);
-            std::thread::park_timeout(PATROL);
-            let is_left = self.is_left.swap(false, Ordering::AcqRel);
-            if !is_left && self.rounds.load(Ordering::Acquire) != rounds {
-                patience = (patience / 2).max(PATIENCE_MIN);
+            let steps = self.steps.load(Ordering::Acquire);
+            std::thread::park_timeout(CHECK_INTERVAL);
+            let is_away = self.is_away.swap(false, Ordering::AcqRel);
+            if !is_away && self.steps.load(Ordering::Acquire) != steps {
+                polls_max = (polls_max / 2).max(HANDOVER_POLLS_MIN);
                 continue;
             }
-            if !is_left {
-                patience = (patience * 4).min(PATIENCE_MAX);
+            if !is_away {
+                polls_max = (polls_max * 4).min(HANDOVER_POLLS_MAX);
             }
-            self.patience.store(if is_left { 1 } else { patience }, Ordering::Relaxed);
-            self.wishes.store(0, Ordering::Release);
+            self.polls_max.store(if is_away { 1 } else { polls_max }, Ordering::Relaxed);
+            self.polls.store(0, Ordering::Release);
             self.is_covered.store(true, Ordering::Release);
             while !self.is_stopped.load(Ordering::Acquire)
-                && self.wishes.load(Ordering::Acquire) < self.patience.load(Ordering::Relaxed)
+                && self.polls.load(Ordering::Acquire) < self.polls_max.load(Ordering::Relaxed)
             {
-                context.progress_within(NAP);
+                context.progress_within(SLEEP_MAX);
             }
             self.skip.store(0, Ordering::Relaxed);
             self.is_covered.store(false, Ordering::Release);
@@ -245,13 +240,14 @@ impl Turn {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        let Some(turn) = &self.turn else { return };
-        turn.is_stopped.store(true, Ordering::Release);
+        let Some(handover) = &self.handover else { return };
+        handover.is_stopped.store(true, Ordering::Release);
         if let Some(cover) = self.cover.take() {
-            // Whether it is parked, asleep, or about to be: both of these last.
+            // The thread is parked, asleep in `progress_within`, or about to be; both wake-ups are
+            // remembered.
             cover.thread().unpark();
             self.context.interrupt();
-            // What it panicked with is what the calls say.
+            // The calls report its panic.
             let _ = cover.join();
         }
     }
@@ -270,18 +266,18 @@ mod tests {
             progress: Progress::Manual,
             ..ContextConfig::default()
         });
-        let turn = Turn {
+        let handover = Handover {
             is_covered: AtomicBool::new(true),
-            patience: AtomicU32::new(u32::MAX),
-            ..Turn::default()
+            polls_max: AtomicU32::new(u32::MAX),
+            ..Handover::default()
         };
         let mut driver = Driver::threaded(context.unwrap());
-        driver.turn = Some(Arc::new(turn));
+        driver.handover = Some(Arc::new(handover));
         driver
     }
 
-    fn wishes(driver: &Driver) -> u32 {
-        driver.turn.as_ref().unwrap().wishes.load(Ordering::Relaxed)
+    fn polls(driver: &Driver) -> u32 {
+        driver.handover.as_ref().unwrap().polls.load(Ordering::Relaxed)
     }
 
     #[test]
@@ -290,7 +286,7 @@ mod tests {
         for _ in 0..10 * (COVERED_SKIP + 1) {
             driver.poll();
         }
-        assert_eq!(wishes(&driver), 10);
+        assert_eq!(polls(&driver), 10);
     }
 
     #[cfg(target_os = "linux")]

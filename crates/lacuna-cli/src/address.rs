@@ -1,24 +1,25 @@
-//! Addresses as people write them: a host without a port, a port alone, a link-local address with
+//! Addresses on the command line: a host without a port, a port alone, a link-local address with
 //! its interface.
 //!
-//! Names are looked up later, by whoever connects; what can be told to be wrong
-//! by itself is told here, in one line.
+//! Names are looked up later, by the code that connects; errors that show without a lookup are
+//! reported here, in one line.
 
 use lacuna::ScopedIp;
 use lacuna::address::AddressError;
 use std::net::SocketAddr;
 
-/// Of the long help: how addresses are written.
+/// For the long help: how to write addresses.
 pub(crate) const HELP: &str = "\
 Addresses are of IPv4 or IPv6; with a port one of IPv6 is in brackets, [2001:db8::1]:PORT. A
 link-local one names its interface, fe80::1%eth0 or [fe80::1%eth0]:PORT.";
 
-/// Of the long help of servers: where they listen.
+/// For the long help of servers: where to listen.
 pub(crate) const LISTEN_HELP: &str = "\
 A port alone, and [::]:PORT, listen on all addresses of this machine, IPv6 and IPv4; 0.0.0.0:PORT on
 those of IPv4. A link-local address names its interface, [fe80::1%eth0]:PORT.";
 
-/// An IP address, or text that is none; what is one but for its zone is refused.
+/// Parses an IP address; `Ok(None)` if the text is something else, an error if only its zone is
+/// wrong.
 fn ip(text: &str) -> Result<Option<ScopedIp>, String> {
     match text.parse() {
         Ok(ip) => Ok(Some(ip)),
@@ -30,7 +31,7 @@ fn ip(text: &str) -> Result<Option<ScopedIp>, String> {
     }
 }
 
-/// What is within brackets, if anything is.
+/// The text within brackets, if there are any.
 fn in_brackets(text: &str) -> Option<&str> {
     text.strip_prefix('[').and_then(|text| text.strip_suffix(']'))
 }
@@ -90,7 +91,7 @@ pub(crate) fn at(text: &str, default_port: u16) -> Result<SocketAddr, String> {
         if host.is_empty() {
             return Ok(ScopedIp::ANY.at_port(port));
         }
-        // What keeps an address from being one is said.
+        // Reports what is wrong with the IP address, if it is one.
         in_brackets(host).map(ip).transpose()?;
     }
     Err(format!(

@@ -1,8 +1,9 @@
-//! `--pcap` of the commands that move packets: one file for all that a command sends and receives,
-//! however many sockets, connections and attempts that takes.
+//! `--pcap` of the commands that send packets: one file for all packets of a command, over all its
+//! sockets, connections and attempts.
 //!
-//! The file is opened before anything else is done, so that one that cannot be written costs no
-//! transfer. What goes wrong with it later ends the capture, not the work: that is said when it
+//! The file is opened first, so that an unwritable file costs no transfer. A later error ends the
+//! capture and not the work; it is reported when it happens, and the command fails at its end if
+//! nothing else has failed.
 //! happens, and the command fails at its end if nothing else has failed.
 
 use crate::failure::Failure;
@@ -15,9 +16,9 @@ use serde::Serialize;
 use std::io;
 use std::path::PathBuf;
 
-/// What in a capture of the transport no packet on the wire had.
+/// Parts of a captured packet that are not from the wire.
 const MADE_UP: &str = "IP and UDP headers, the UDP destination port 4791 and the ICRC are made up";
-/// The same of a capture of probes.
+/// The same for captured probes.
 const MADE_UP_OF_PROBES: &str = "IP and UDP headers are made up";
 
 /// Where packets are captured.
@@ -44,7 +45,7 @@ pub(crate) struct CaptureArgs {
     pcap_limit: u64,
 }
 
-/// What the packets are.
+/// The kind of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Captures {
     Transport,
@@ -66,22 +67,22 @@ struct Open {
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Captured {
     file: String,
-    /// In the file.
+    /// Packets in the file.
     packets: u64,
     bytes: u64,
-    /// Of this command, in the file or not.
+    /// Packets of this command, in the file or not.
     sent_packets: u64,
     received_packets: u64,
     left_out_packets: u64,
     limit_bytes: u64,
-    /// Whether the capture ended because the file would have become larger than that.
+    /// Whether the capture ended at its size limit.
     limit_hit: bool,
-    /// What went wrong with the file.
+    /// The error of the file, if any.
     error: Option<String>,
 }
 
 impl Capture {
-    /// Creates the file, if one is asked for, and says what in it is made up.
+    /// Creates the file, if requested, and notes which parts are not from the wire.
     pub(crate) fn open(
         args: &CaptureArgs,
         what: Captures,
@@ -112,7 +113,7 @@ impl Capture {
         Ok(Self(Some(Open { path: path.clone(), limit_bytes: args.pcap_limit, writer })))
     }
 
-    /// What has a context's packets captured, as they are outside of `inner`.
+    /// A wrap that captures packets outside of `inner`.
     pub(crate) fn around(&self, inner: Option<Wrap>) -> Option<Wrap> {
         match &self.0 {
             Some(open) => Some(lacuna::captured(inner, open.writer.clone())),
@@ -120,7 +121,7 @@ impl Capture {
         }
     }
 
-    /// What it holds by now.
+    /// State of the capture.
     pub(crate) fn so_far(&self) -> Option<Captured> {
         let open = self.0.as_ref()?;
         let summary = open.writer.summary();
@@ -137,8 +138,8 @@ impl Capture {
         })
     }
 
-    /// Ends it with a command that ends like this, best once its sockets are closed, and says what it
-    /// holds; the command fails if the file did.
+    /// Ends the capture and reports it, best after the sockets were closed. The command fails if
+    /// the file did.
     pub(crate) fn conclude(
         &self,
         ended: Result<(), Failure>,

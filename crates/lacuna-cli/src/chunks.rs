@@ -1,8 +1,7 @@
-//! Which bytes of a message each bit of a receive's chunk map stands for.
+//! The bytes that each bit of a chunk map covers.
 //!
-//! A message that is longer than a slot is several messages of the transport,
-//! and each of them numbers its chunks anew: the last chunk of every slot may
-//! be short, not only the last of all.
+//! A message longer than a slot is sent as several transport messages, each with its own chunk
+//! numbers, so the last chunk of every slot may be short.
 
 use lacuna::{Chosen, Completed};
 use std::ops::Range;
@@ -21,7 +20,7 @@ impl Chunks {
         Self { len_bytes, chunk_bytes, slot_bytes }
     }
 
-    /// How many there are; an empty message has one.
+    /// Number of chunks; an empty message has one.
     pub(crate) fn count(&self) -> u64 {
         let whole_slots = self.len_bytes / self.slot_bytes;
         let rest_bytes = self.len_bytes % self.slot_bytes;
@@ -29,7 +28,7 @@ impl Chunks {
         count.max(1)
     }
 
-    /// The bytes of one.
+    /// The bytes of a chunk.
     pub(crate) fn bytes(&self, chunk: u64) -> Range<usize> {
         let slot_start = chunk / self.per_slot() * self.slot_bytes;
         let start = slot_start + chunk % self.per_slot() * self.chunk_bytes;
@@ -37,7 +36,7 @@ impl Chunks {
         start.min(self.len_bytes) as usize..end.min(self.len_bytes) as usize
     }
 
-    /// The bytes of every chunk, and whether they came.
+    /// The bytes of every chunk, and whether it arrived.
     pub(crate) fn of<'a>(
         &'a self,
         done: &'a Completed,

@@ -1,7 +1,6 @@
-//! How a command ends when it does not succeed: one line that says what to do,
-//! and an exit code by kind.
+//! How a command fails: one line that says what to do, and an exit code by kind.
 //!
-//! Nobody reading the results any more (`| head -1`) is no failure.
+//! A closed standard output (`| head -1`) is not a failure.
 
 use crate::interrupt;
 use lacuna::datapath::limit::{Limit, Said};
@@ -13,7 +12,7 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind};
 use std::process::ExitCode;
 
-/// What the help says of them, for all commands.
+/// The exit codes, for the help of all commands.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes of every command:
   0    success; also when nobody reads the results any more, as in ... | head -1
@@ -28,28 +27,27 @@ Exit codes of every command:
 A measurement that ends early, whatever ends it, prints what it has: with --json
 \"interrupted\": true, and \"why\".";
 
-/// See the module's text.
+/// Why a command fails.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum Failure {
     /// The command line makes no sense.
     #[error("{0}")]
     Usage(String),
-    /// The network or the peer.
+    /// A fault of the network or the peer.
     #[error("{0}")]
     Network(String),
     /// Wrong data.
     #[error("{0}")]
     Verification(String),
-    /// This machine.
+    /// A fault of this host.
     #[error("{0}")]
     Local(String),
-    /// Ctrl-C, or another signal that asks for an end.
+    /// Ctrl-C or another terminating signal.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// Whether a result is all that was asked for, and if it is not, why: two fields of every
-/// measurement.
+/// Whether a measurement is complete, and if not, why: two fields of every result.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Ending {
     pub(crate) interrupted: bool,
@@ -57,7 +55,7 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
-    /// Of a measurement that this ended early, or nothing.
+    /// For a measurement that `failure` ended early, if any.
     pub(crate) fn of(failure: Option<&Failure>) -> Self {
         let why = failure.map(|failure| match failure {
             Failure::Interrupted => interrupt::by_what().to_owned(),
@@ -83,8 +81,8 @@ impl Failure {
         Self::Local(format!("cannot {what} {}: {}", path.display(), Said(error)))
     }
 
-    /// A server cannot have the address that it was to listen at; another helps, unless
-    /// it is a limit that was met there, as `source` says if there is one.
+    /// A server cannot listen at its address. Another address helps, unless `source` is a resource
+    /// limit.
     pub(crate) fn listen(error: &impl Display, source: Option<&io::Error>) -> Self {
         match source.and_then(Limit::of) {
             Some(_) => Self::Local(error.to_string()),
@@ -92,7 +90,7 @@ impl Failure {
         }
     }
 
-    /// An error, by whose fault it is.
+    /// A failure by whose fault it is.
     pub(crate) fn by(fault: Fault, text: String) -> Self {
         match fault {
             Fault::Caller => Self::Usage(text),
@@ -103,12 +101,12 @@ impl Failure {
         }
     }
 
-    /// An error that says by itself whose fault it is.
+    /// A failure from an error that knows whose fault it is.
     pub(crate) fn of(error: &(impl Blames + Display)) -> Self {
         Self::by(error.fault(), error.to_string())
     }
 
-    /// An error of connecting, with what should be listening there if nobody is.
+    /// A failure to connect, with the command that should run at the other end if nobody listens.
     pub(crate) fn unreached(error: &ConnectError, purpose: Purpose) -> Self {
         match error {
             ConnectError::Unreachable { source, .. }

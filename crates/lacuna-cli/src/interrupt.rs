@@ -1,10 +1,10 @@
-//! Signals that ask a command to end: Ctrl-C, SIGTERM, SIGHUP. The first asks it to end in good
-//! order and to tell what was finished so far; one more, later, ends the process at once.
+//! Terminating signals: Ctrl-C, SIGTERM, SIGHUP. The first one asks the command to end cleanly and
+//! to report what is finished; a second one ends the process at once.
 //!
-//! Signals come in pairs without anybody having lost patience: `timeout` sends each to the process
-//! and then to its group, and of a terminal that is closed the shell tells as well as the kernel. So
-//! what follows within [`PAIR`] is the same request, and SIGHUP is never an impatient one. Where
-//! SIGHUP was ignored from the start (`nohup`), it still is.
+//! Signals often come in pairs: `timeout` signals the process and then its group, and a closed
+//! terminal makes both the shell and the kernel send SIGHUP. So signals within [`PAIR`] count as
+//! one request, and SIGHUP never counts as the second. If SIGHUP was ignored at the start
+//! (`nohup`), it stays ignored.
 
 use crate::failure::Failure;
 use lacuna::datapath::limit::Said;
@@ -16,16 +16,17 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-/// The signal that asked; 0 while none has.
+/// The first signal; 0 before.
 static REQUESTED: AtomicI32 = AtomicI32::new(0);
 
-/// What libraries are given: requested once a signal has asked.
+/// The token for libraries; requested by the first signal.
 static STOP: LazyLock<Stop> = LazyLock::new(Stop::new);
 
-/// How often a wait looks whether it was asked to end.
+/// How often a wait checks for a signal.
 pub(crate) const LOOK: Duration = lacuna_service::STOP_POLL;
 
-/// What follows so soon belongs to the first: nobody presses Ctrl-C twice within it (a judgement).
+/// Signals that follow the first within this time belong to it: nobody presses Ctrl-C twice so fast
+/// (a judgement).
 const PAIR: Duration = Duration::from_millis(200);
 
 /// Begins to listen for Ctrl-C (and for the signals that end a service).
@@ -36,8 +37,8 @@ pub(crate) fn install() -> Result<(), Failure> {
     let heard = [SIGINT, SIGTERM, SIGHUP].into_iter();
     let heard = heard.filter(|signal| *signal != SIGHUP || !is_ignored(SIGHUP));
     let mut signals = Signals::new(heard).map_err(refused)?;
-    // A file beyond the system's limit (`ulimit -f`) fails by itself, where it is written; unheard,
-    // its signal would end the process.
+    // Writing beyond the file size limit (`ulimit -f`) returns an error; without a handler, SIGXFSZ
+    // would end the process.
     signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))).map_err(refused)?;
     thread::start("lacuna-signals", move || {
         let mut first: Option<Instant> = None;
@@ -56,7 +57,7 @@ pub(crate) fn install() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether this signal comes from somebody who will not wait, so long after the first one.
+/// Whether this signal, `since` the first one, is a second request.
 fn is_impatient(signal: i32, since: Option<Duration>) -> bool {
     signal != SIGHUP && since.is_some_and(|since| since >= PAIR)
 }
@@ -67,23 +68,23 @@ fn is_ignored(signal: i32) -> bool {
     ignored(&status) >> (signal - 1) & 1 == 1
 }
 
-/// The signals that are ignored, a bit each, from a process's status.
+/// The ignored signals of a process, from its status file: a bit mask.
 fn ignored(status: &str) -> u64 {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Whether a signal asked the command to end.
+/// Whether a terminating signal has come.
 pub(crate) fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed) != 0
 }
 
-/// A token for a library, which ends its operation when a signal asks.
+/// The token that ends a library's operation on a signal.
 pub(crate) fn stop() -> Stop {
     STOP.clone()
 }
 
-/// What asked it to.
+/// Name of the signal.
 pub(crate) fn by_what() -> &'static str {
     match REQUESTED.load(Ordering::Relaxed) {
         SIGINT => "Ctrl-C",

@@ -1,5 +1,5 @@
-//! What a server listens on, said at its start: in a line for people, and with `--json` in an object
-//! that comes before the results.
+//! The address that a server listens at, reported at its start: a line for people, or with `--json`
+//! an object before the results.
 
 use crate::failure::Failure;
 use crate::output::Output;
@@ -8,18 +8,18 @@ use lacuna::datapath::families;
 use serde::Serialize;
 use std::net::{IpAddr, SocketAddr};
 
-/// See the module's text.
+/// The report of a listening server.
 #[derive(Debug, Serialize)]
 struct Listening {
-    /// ADDRESS:PORT, with the port that was taken and the interface that a link-local address is of.
+    /// ADDRESS:PORT, with the actual port, and the interface of a link-local address.
     listening: String,
     /// `tcp` or `udp`.
     protocol: &'static str,
-    /// Of the peers that it takes: `ipv6`, `ipv4`.
+    /// Address families of the peers that it accepts: `ipv6`, `ipv4`.
     families: Vec<&'static str>,
 }
 
-/// Says it. `more` follows in the line for people.
+/// Reports it; `more` is appended to the line for people.
 pub(crate) fn tell(
     output: Output,
     address: SocketAddr,
@@ -40,8 +40,7 @@ fn of(address: SocketAddr) -> Vec<&'static str> {
         .collect()
 }
 
-/// The address, with what does not show by it: that of all addresses IPv6 and IPv4 are meant, or one
-/// of them alone.
+/// The address, with the families that a wildcard address accepts.
 fn describe(listening: &Listening, ip: IpAddr) -> String {
     let is_udp = listening.protocol == "udp";
     let families = match listening.families[..] {

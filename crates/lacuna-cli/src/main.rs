@@ -129,7 +129,7 @@ fn explain(error: &clap::Error) -> ExitCode {
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            // Nobody may be reading.
+            // Standard output may be closed.
             let _ = error.print();
         }
         _ => complain(format_args!("{} (--help explains)", one_line(&error.to_string()))),
@@ -137,7 +137,7 @@ fn explain(error: &clap::Error) -> ExitCode {
     ExitCode::from(error.exit_code() as u8)
 }
 
-/// What is wrong and the tips, without usage and general advice.
+/// The error and its tips, without usage and general advice.
 fn one_line(text: &str) -> String {
     let said = text.strip_prefix("error: ").unwrap_or(text);
     let paragraphs = said.split("\n\n").enumerate();
@@ -159,8 +159,7 @@ fn start_log(verbose: u8) {
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
-        // They would go to standard error with `eprintln`, which panics if that
-        // is closed.
+        // They would be printed with `eprintln!`, which panics if standard error is closed.
         .log_internal_errors(false)
         .init();
 }

@@ -1,15 +1,14 @@
-//! Memory for messages, asked for before the work begins: too much of it is an
-//! answer in one line, not an abort in the middle.
+//! Memory for messages, checked before the work begins: a lack of it is a one-line error and not an
+//! abort in the middle.
 
 use crate::failure::Failure;
 use crate::units::show_bytes;
 
-/// Share of the free memory that messages may take, in eighths: the rest is for
-/// sockets, packets under way and everybody else (a judgement).
+/// Part of the free memory that messages may use, in eighths; the rest is for sockets, packets in
+/// flight and other programs (a judgement).
 const USABLE_EIGHTHS: u64 = 7;
 
-/// Refuses what this machine has no memory for. `what` needs it, `advice` says
-/// how to need less.
+/// Fails if this host lacks `needed_bytes`. `what` needs them, `advice` says how to need less.
 pub(crate) fn check(needed_bytes: u64, what: &str, advice: &str) -> Result<(), Failure> {
     check_against(needed_bytes, usable_bytes(), what, advice)
 }
@@ -30,27 +29,27 @@ fn check_against(
     }
 }
 
-/// What messages may take of the free memory; `None` where the system does not say.
+/// Memory that messages may use; `None` if the system does not report free memory.
 fn usable_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     Some(free_bytes(&text)? / 8 * USABLE_EIGHTHS)
 }
 
-/// The system's own estimate of what can be had without swapping (proc(5)).
+/// The kernel's estimate of memory available without swapping (proc(5)).
 fn free_bytes(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
 
-/// A buffer of zeros, touched: its memory is there from now on.
+/// A zeroed buffer whose pages exist already.
 pub(crate) fn zeroed(len: usize) -> Result<Vec<u8>, Failure> {
     let mut buffer = reserved(len)?;
     buffer.resize(len, 0);
     Ok(buffer)
 }
 
-/// An empty buffer with room, which is touched only when it is filled.
+/// An empty buffer with capacity, whose pages exist only once it is filled.
 pub(crate) fn reserved(len: usize) -> Result<Vec<u8>, Failure> {
     let mut buffer = Vec::new();
     buffer.try_reserve_exact(len).map_err(|_| {

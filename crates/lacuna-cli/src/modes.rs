@@ -1,17 +1,17 @@
-//! `--mode` of every command: one list of values, with what each means, taken
-//! from the protocol's own table, and the codes that take parameters.
+//! `--mode` of every command: the values and their meaning from the protocol's table, and the codes
+//! with parameters.
 
 use clap::builder::{NonEmptyStringValueParser, PossibleValue, TypedValueParser};
 use lacuna::Mode;
 use lacuna::modes::TABLE;
 use std::ffi::OsStr;
 
-/// Reads a mode; `--help` explains each.
+/// Parses a mode; `--help` explains each.
 pub(crate) fn parser() -> impl TypedValueParser<Value = Mode> {
     ModeParser { takes: |_| true }
 }
 
-/// Reads a mode that brings everything over.
+/// Parses a mode that delivers everything.
 pub(crate) fn reliable() -> impl TypedValueParser<Value = Mode> {
     ModeParser { takes: Mode::is_reliable }
 }
@@ -51,7 +51,7 @@ impl TypedValueParser for ModeParser {
         parser.parse_ref(command, argument, value)
     }
 
-    /// For the help; a code with other numbers is taken too.
+    /// For the help; codes with other parameters are accepted, too.
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         let takes = self.takes;
         let taken = TABLE.iter().filter(move |entry| takes(&entry.mode));

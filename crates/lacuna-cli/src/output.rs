@@ -1,5 +1,5 @@
-//! Where things are printed: results on standard output, everything else on
-//! standard error, so that `--json` can be piped.
+//! Output: results on standard output, everything else on standard error, so that `--json` can be
+//! piped.
 
 use crate::failure::Failure;
 use lacuna::Connection;
@@ -11,10 +11,10 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whoever read standard output has seen enough.
+/// Standard output was closed by its reader.
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// How the user wants to be told.
+/// Output options.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
     /// One JSON object per result.
@@ -32,7 +32,7 @@ impl Output {
     /// A line of the result for people.
     pub(crate) fn line(&self, line: &str) -> Result<(), Failure> {
         match writeln!(std::io::stdout().lock(), "{line}") {
-            // The command's work may have to go on, or not: its own to decide.
+            // The command decides whether its work goes on.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
                 CLOSED.store(true, Ordering::Relaxed);
                 Ok(())
@@ -42,20 +42,20 @@ impl Output {
         }
     }
 
-    /// Whether results have found nobody to read them: what only makes more of
-    /// them may end, quietly and with success.
+    /// Whether standard output is closed: work that only produces more results may end, quietly and
+    /// with success.
     pub(crate) fn is_closed(&self) -> bool {
         CLOSED.load(Ordering::Relaxed)
     }
 
-    /// Something to know on the way.
+    /// Prints a note.
     pub(crate) fn note(&self, note: &str) {
         if !self.quiet {
             tell(note);
         }
     }
 
-    /// Tells of connections that a server does not serve.
+    /// Prints notes on connections that a server does not serve.
     pub(crate) fn on_accept(self) -> OnAcceptEvent {
         Arc::new(move |event: &AcceptEvent<'_>| match event.is_end() {
             true => complain(event),
@@ -69,8 +69,8 @@ impl Output {
     }
 }
 
-/// How a command ends that measured until `ended`, if anything ended it early, and has `told` what
-/// it found: that nobody could be told does not hide why there is no more.
+/// The result of a command whose measurement `ended` early, if so, and whose results were printed
+/// with `told`. A failure to print does not hide why the measurement ended.
 pub(crate) fn conclude(ended: Option<Failure>, told: Result<(), Failure>) -> Result<(), Failure> {
     match (ended, told) {
         (Some(failure), told) => {
@@ -87,8 +87,7 @@ pub(crate) fn json(object: &impl Serialize) -> Result<String, Failure> {
         .map_err(|error| Failure::Local(format!("cannot write JSON: {error}")))
 }
 
-/// What is to be said of the size of packets at a connection's end, if the path has become too
-/// narrow for those that were agreed on.
+/// The note at a connection's end on a path that has become too narrow for the agreed packet size.
 pub(crate) fn narrower(mtu_bytes: u32, payload_bytes_max: u32) -> Option<String> {
     (payload_bytes_max < mtu_bytes).then(|| {
         format!(
@@ -98,18 +97,17 @@ pub(crate) fn narrower(mtu_bytes: u32, payload_bytes_max: u32) -> Option<String>
     })
 }
 
-/// What a connection uses, for a note when it begins.
+/// A connection's parameters, for a note at its start.
 pub(crate) fn start_line(connection: &Connection) -> String {
     format!("{}: {:#}", show(connection.peer()), connection.chosen())
 }
 
-/// Something that went wrong, quiet or not.
+/// Prints an error, also with --quiet.
 pub(crate) fn complain(what: impl Display) {
     tell(format_args!("lacuna: {what}"));
 }
 
-/// A line on standard error. Not `eprintln`: that nobody reads it must not end
-/// the command.
+/// Prints a line to standard error. Not with `eprintln!`, which panics if standard error is closed.
 fn tell(line: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }

@@ -1,5 +1,4 @@
-//! `--cc`, `--rate` and `--path-memory` of the commands that send: how fast, and
-//! what is known of the path.
+//! `--cc`, `--rate` and `--path-memory` of the commands that send.
 
 use crate::failure::Failure;
 use crate::units;
@@ -25,7 +24,7 @@ pub(crate) struct PaceArgs {
 }
 
 impl PaceArgs {
-    /// Refuses what makes no sense together.
+    /// Refuses contradictory options.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.cc == Some(ControllerKind::Fixed) && self.rate.is_none() {
             return Err(Failure::Usage(

@@ -1,7 +1,7 @@
-//! Quantities as people write them: `64MiB`, `1gbit`, `25ms`, `1e-3`.
+//! Quantities on the command line: `64MiB`, `1gbit`, `25ms`, `1e-3`.
 //!
-//! A wrong one is answered with what would be right, in one line. How quantities are shown is in
-//! `lacuna-units`.
+//! The error for a wrong quantity shows a right one, in one line. `lacuna-units` formats quantities
+//! for output.
 
 use lacuna::ConnectionConfig;
 pub(crate) use lacuna_units::{show_bytes, show_count, show_rate, show_time};
@@ -45,7 +45,7 @@ fn size(text: &str, example: &str) -> Result<u64, String> {
     whole(number * factor, "bytes")
 }
 
-/// Bytes, one at least.
+/// Bytes, at least one.
 pub(crate) fn some_bytes(text: &str) -> Result<u64, String> {
     match bytes(text)? {
         0 => Err("a size must be more than zero".to_owned()),
@@ -53,7 +53,7 @@ pub(crate) fn some_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Bytes, neither too few nor too many.
+/// Bytes within a range.
 pub(crate) fn bytes_within(text: &str, range: &RangeInclusive<u64>) -> Result<u64, String> {
     match bytes(text)? {
         size if range.contains(&size) => Ok(size),
@@ -64,7 +64,7 @@ pub(crate) fn bytes_within(text: &str, range: &RangeInclusive<u64>) -> Result<u6
     }
 }
 
-/// Payload bytes of a packet, as the transport allows them.
+/// Payload bytes of a packet, within the transport's limits.
 pub(crate) fn packet_bytes(text: &str) -> Result<u32, String> {
     allowed_packet_bytes(size(text, "a size like 1400")?)
 }
@@ -76,7 +76,7 @@ pub(crate) fn allowed_packet_bytes(bytes: u64) -> Result<u32, String> {
     geometry.map(|_| bytes).map_err(|error| error.to_string())
 }
 
-/// A number of things, neither too few nor too many.
+/// An integer within a range.
 pub(crate) fn count<N>(
     range: RangeInclusive<N>,
 ) -> impl Fn(&str) -> Result<N, String> + Clone + Send + Sync + 'static
@@ -139,7 +139,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// A time that is not over at once.
+/// A time greater than zero.
 pub(crate) fn some_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("a time must be more than zero".to_owned()),

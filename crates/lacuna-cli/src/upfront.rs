@@ -1,12 +1,12 @@
-//! Files that a command writes at its end are tried before its work begins: that
-//! one cannot be written is no news to bring after hours.
+//! Checks the output files of a command before its work begins, so that an unwritable file does not
+//! fail it after hours.
 
 use crate::failure::Failure;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Refuses a file that cannot be written. Nothing is left of the trial.
+/// Fails if a file cannot be written. Leaves nothing behind.
 pub(crate) fn check(path: Option<&PathBuf>) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
     try_to_write(path).map_err(|error| Failure::file("write", path, &error))
@@ -21,7 +21,7 @@ fn try_to_write(path: &Path) -> io::Result<()> {
         Ok(metadata) if metadata.is_file() || metadata.is_dir() => {
             OpenOptions::new().append(true).open(path).map(drop)
         }
-        // A pipe waits for its reader, and a link to nothing is found out later.
+        // Opening a pipe would block until it has a reader; a dangling link fails later.
         _ => Ok(()),
     }
 }

@@ -1,24 +1,24 @@
-//! The mode `auto` as the planner asks about it: the transport's own rule for how much parity a message's end
-//! gets, and the model's reckoning of what follows from it.
+//! The mode `auto` in the planner: the transport's own rule for the parity at a message's end, and
+//! the model's prediction of its effect.
 //!
-//! The rule is not written down a second time: a plan calls the function that a connection calls, with what a
-//! connection knows of a path that it has used for a while. A first message over an unknown path hedges, and
-//! gets more.
+//! The rule exists once: a plan calls the function that a connection calls, with what a connection
+//! knows of a path after using it for a while. A first message over an unknown path gets more
+//! parity, as a hedge.
 
 use crate::error::AutoError;
 use lacuna::modes::{Mode, auto};
 use lacuna::{ConnectionConfig, Layout};
 use lacuna_model::{Code, TailMode, TailParity, TailQuestion};
 
-/// What a connection remembers of a path: evidence fades by half in so many seconds, and more packets than
-/// these count no more.
+/// What a connection remembers of a path's losses: evidence halves every 30 s and is capped at this
+/// many packets. Equal to the transport's.
 const MEMORY_S: f64 = 30.0;
 const MEMORY_PACKETS_MAX: f64 = 1e6;
 
-/// The rule goes by the time of a packet, whatever its length.
+/// The rule reckons with the transmission time of a packet of this length.
 const PACKET_BYTES: u64 = 1500;
 
-/// The transport's mode with packets of this payload.
+/// The transport's mode for packets with this payload.
 pub(crate) fn mode(packet_bytes: u32) -> Result<TailMode, AutoError> {
     let config = ConnectionConfig { mode: Mode::Auto, ..ConnectionConfig::default() };
     let geometry = config
@@ -53,7 +53,7 @@ fn rule(tail: &TailQuestion) -> TailParity {
     TailParity { parity: choice.parity.into(), repair_copies: choice.repair_copies.into() }
 }
 
-/// The least and the most that messages get.
+/// The least and the most parity that the messages get.
 pub(crate) fn range(
     tails: &[(TailQuestion, TailParity)],
     of: fn(&TailParity) -> u32,
@@ -62,7 +62,7 @@ pub(crate) fn range(
     (all().min().unwrap_or(0), all().max().unwrap_or(0))
 }
 
-/// In words, what the ends of messages get: of several sizes or losses, from the least to the most.
+/// Describes the parity of messages of several sizes or losses, from the least to the most.
 pub(crate) fn describe(tails: &[(TailQuestion, TailParity)]) -> String {
     let show = |(least, most)| match least == most {
         true => format!("{least}"),

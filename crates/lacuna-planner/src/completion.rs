@@ -1,8 +1,8 @@
 //! The completion time of one message under one reliability mode.
 //!
-//! A question is a path, a message and a mode; the answer holds exact mean and percentiles as the sender sees
-//! them, and, if asked for, draws beside them. By default the model of SDR-RDMA 4.2 as it stands: payload
-//! only, the loss is that of a chunk, repairs take no link time.
+//! A question is a path, a message and a mode. The answer has the exact mean and percentiles as the
+//! sender sees them, and on request samples for comparison. The defaults are the model of SDR-RDMA
+//! 4.2 unchanged: payload only, losses per chunk, repairs take no link time.
 
 use crate::error::CompletionError;
 use crate::{OVERHEAD_BYTES, Z_99, auto};
@@ -29,11 +29,11 @@ pub enum LossPer {
 pub enum Reliability {
     /// Selective repeat.
     Repeat,
-    /// An erasure code, with selective repeat as its fallback.
+    /// Erasure code, with selective repeat as the fallback.
     Code(CodeQuestion),
-    /// The mode that the transport uses by default, on a path that it knows.
+    /// The transport's default mode, on a known path.
     Auto,
-    /// No repairs: the receive ends after this many seconds.
+    /// No repairs: the receive ends after this time.
     BestEffort {
         /// From the first byte sent.
         deadline_s: f64,
@@ -58,7 +58,7 @@ pub struct CodeQuestion {
     pub streamed: bool,
 }
 
-/// Draws beside the exact values.
+/// Samples for comparison with the exact values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Draws {
     /// How many.
@@ -67,7 +67,7 @@ pub struct Draws {
     pub seed: u64,
 }
 
-/// A message on a path.
+/// A question: a message on a path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CompletionQuestion {
     /// The mode.
@@ -76,36 +76,36 @@ pub struct CompletionQuestion {
     pub rate_bits_per_s: f64,
     /// Round-trip time of the path.
     pub rtt_s: f64,
-    /// Probability that a chunk or packet is lost, see `loss_per`.
+    /// Probability that a chunk or a packet is lost; see `loss_per`.
     pub loss: f64,
     /// What `loss` counts.
     pub loss_per: LossPer,
     /// Bytes of the message.
     pub size_bytes: u64,
-    /// Bytes per chunk, the unit of repair; of the mode `auto` it is a packet.
+    /// Bytes per chunk, the unit of repair; in mode `auto` a packet.
     pub chunk_bytes: u64,
     /// Payload bytes of a packet.
     pub packet_bytes: u32,
-    /// Round trips until a lost chunk goes out again: 3 is the paper's timeout, 1 its NACK.
+    /// Round trips until a lost chunk is sent again: 3 is the paper's timeout, 1 its NACK.
     pub rto_rtts: f64,
-    /// Mean length of the bursts that packets are lost in; `None`: one by one.
+    /// Mean length of loss bursts in packets; `None` for independent losses.
     pub burst_packets: Option<f64>,
     /// Correlation of the losses of two packets of a chunk, 0 to 1.
     pub correlation: Option<f64>,
-    /// Count headers and trailer of each packet, too.
+    /// Count the headers and trailer of each packet.
     pub has_headers: bool,
-    /// Repairs take link time from first transmissions.
+    /// Repairs take link time away from first transmissions.
     pub wire_time: bool,
-    /// Draw the completion time beside.
+    /// Also draw samples of the completion time.
     pub draws: Option<Draws>,
 }
 
-/// The answer; what a mode does not have is `None`.
+/// The answer; values that a mode does not have are `None`.
 #[derive(Debug, Clone, Serialize)]
 pub struct CompletionAnswer {
     /// Chunks of the message.
     pub chunks: u64,
-    /// No transport is faster.
+    /// Lower bound for any transport.
     pub ideal_s: f64,
     /// Mean completion time.
     pub mean_s: f64,
@@ -115,9 +115,9 @@ pub struct CompletionAnswer {
     pub p99_s: f64,
     /// 99.9th percentile.
     pub p999_s: f64,
-    /// Probability that a coded message falls back to repeating.
+    /// Probability that a coded message falls back to retransmission.
     pub p_fallback: Option<f64>,
-    /// The mean by the formula of SDR-RDMA 4.2.3, of a code.
+    /// Of a code: the mean by the formula of SDR-RDMA 4.2.3.
     pub mean_paper_formula_s: Option<f64>,
     /// Of a code.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -128,37 +128,37 @@ pub struct CompletionAnswer {
     /// Of best effort.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<Missing>,
-    /// If draws were asked for.
+    /// The samples, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub monte_carlo: Option<Drawn>,
 }
 
-/// The code of each submessage but a shorter last one.
+/// The code of each submessage, except a shorter last one.
 #[derive(Debug, Clone, Serialize)]
 pub struct UsedCode {
     /// Data chunks.
     pub k: u32,
     /// Parity chunks.
     pub m: u32,
-    /// Whether the message has fewer chunks than the code that was asked for.
+    /// Whether the message has fewer chunks than the requested code.
     pub is_shortened: bool,
 }
 
-/// What the mode `auto` does about the end of the message.
+/// How the mode `auto` protects the end of the message.
 #[derive(Debug, Clone, Serialize)]
 pub struct UsedTail {
-    /// Packets at the end of the message that get the parity.
+    /// Packets at the end of the message that are covered by parity.
     pub packets: u64,
     /// Parity chunks per submessage of 32.
     pub parity: u32,
-    /// How often each repair is sent.
+    /// Copies of each repair.
     pub repair_copies: u32,
     /// The same in words.
     #[serde(skip)]
     pub what: String,
 }
 
-/// What best effort leaves out, as fractions of the message.
+/// What best effort leaves missing, as fractions of the message.
 #[derive(Debug, Clone, Serialize)]
 pub struct Missing {
     /// Mean.
@@ -171,7 +171,7 @@ pub struct Missing {
     pub p_complete: f64,
 }
 
-/// The draws beside the exact values, with 99 % confidence intervals.
+/// The samples, with 99 % confidence intervals.
 #[derive(Debug, Clone, Serialize)]
 pub struct Drawn {
     /// How many.
@@ -190,10 +190,11 @@ pub struct Drawn {
     pub p999_interval_s: (f64, f64),
 }
 
-/// How long a message takes.
+/// Computes how long a message takes.
 ///
 /// # Errors
-/// When draws of something are asked for that is not drawn, or a quantity is out of the model's range.
+/// When samples are requested for something that is not sampled, or a quantity is out of the
+/// model's range.
 pub fn completion(question: &CompletionQuestion) -> Result<CompletionAnswer, CompletionError> {
     if question.draws.is_some() && question.reliability == Reliability::Auto {
         return Err(CompletionError::AutoIsNotDrawn);

@@ -1,9 +1,9 @@
-//! A box plot of drop rates by payload size, in the manner of SDR-RDMA figure 2: a box from quartile
-//! to quartile with the median in it, whiskers to the last trial within one and a half of its height
-//! (Tukey 1977), and a dot for each trial.
+//! A box plot of drop rates by payload size, as in SDR-RDMA figure 2: a box from quartile to
+//! quartile with the median, whiskers to the last trial within 1.5 box heights (Tukey 1977), and a
+//! dot per trial.
 //!
-//! The axis of the rates is logarithmic, and a trial without a drop has no place on it. What it says is that
-//! the rate is hardly higher than a bound, which an arrow points down from, to a line of its own below
+//! The rate axis is logarithmic, so a trial without a drop has no place on it. Such a trial gives
+//! an upper bound of the rate: an arrow points from the bound down to a line of its own below
 //! everything. Marked trials are not drawn.
 
 use super::chart::{LINE_HEIGHT, wrapped, write_lines};
@@ -24,9 +24,9 @@ pub struct Drops {
     pub payload_bytes: u32,
     /// Packets that were sent.
     pub packets: u64,
-    /// Packets of those that did not arrive.
+    /// Packets that did not arrive.
     pub lost: u64,
-    /// Whether a host dropped packets meanwhile, so that the path's share of the drops is not known.
+    /// Whether a host dropped packets during the trial, so that the path's share is unknown.
     pub is_marked: bool,
 }
 
@@ -36,24 +36,24 @@ impl Drops {
     }
 }
 
-/// What so many packets without a drop leave of the rate, with [`CONFIDENCE`].
+/// Upper bound of the rate after `packets` without a drop, with [`CONFIDENCE`].
 pub(crate) fn nothing_lost(packets: u64) -> f64 {
     share(0.0, packets as f64, 1.0).high
 }
 
-/// The drop rates of a payload size.
+/// The drop rates measured with one payload size.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) payload_bytes: u32,
-    /// Ascending, without marked trials.
+    /// Rates in ascending order, without marked trials.
     pub(crate) rates: Vec<f64>,
-    /// Packets of each trial without a drop, without marked trials, ascending.
+    /// Packets of each trial without a drop, ascending, without marked trials.
     pub(crate) clean_packets: Vec<u64>,
     pub(crate) marked: usize,
 }
 
 impl Spread {
-    /// Of each payload size, ascending.
+    /// Groups trials by payload size, ascending.
     pub(crate) fn all(drops: &[Drops]) -> Vec<Self> {
         let mut payloads: Vec<u32> = drops.iter().map(|trial| trial.payload_bytes).collect();
         payloads.sort_unstable();
@@ -72,8 +72,8 @@ impl Spread {
         payloads.into_iter().map(spread).collect()
     }
 
-    /// The most that the rate of the trials without a drop is, if there are any: of all trials together if
-    /// none had one, else of the longest of these, as others of their kind had some.
+    /// Upper bound of the rate of the trials without a drop, if there are any: of all trials
+    /// together if none had a drop, else of the longest one, since others had drops.
     pub(crate) fn clean_bound(&self) -> Option<f64> {
         let all_are = self.clean_packets.len() == self.rates.len();
         let packets = if all_are {
@@ -84,7 +84,7 @@ impl Spread {
         (packets > 0).then(|| nothing_lost(packets))
     }
 
-    /// The value at a share of the trials, between two of them if need be.
+    /// The interpolated quantile of the rates.
     pub(crate) fn quantile(&self, share: f64) -> Option<f64> {
         let last = self.rates.len().checked_sub(1)?;
         let place = share * last as f64;
@@ -149,7 +149,7 @@ fn drawn(
         rates.filter(|rate| *rate > 0.0).chain(spreads.iter().flat_map(bounds)).collect();
     let least = seen.iter().copied().fold(1.0, f64::min).log10().floor().min(-1.0);
     let most = seen.iter().copied().fold(10f64.powf(least + 1.0), f64::max).log10().ceil();
-    // A decade below all: no drop.
+    // The line for trials without a drop: a decade below everything.
     let none = least - 1.0;
     let place = |rate: f64| if rate > 0.0 { rate.log10().max(none) } else { none };
     let mut chart = ChartBuilder::on(&middle)
@@ -186,10 +186,10 @@ fn drawn(
     for (index, spread) in spreads.iter().enumerate() {
         let x = index as f64;
         for (i, rate) in spread.rates.iter().enumerate() {
-            // Side by side, so that trials that are alike are seen.
+            // Side by side, so that equal trials can be told apart.
             let at = x + 0.36 + 0.08 * (i % 3) as f64 / 2.0;
             let area = chart.plotting_area();
-            // They are the first, and in the same order: the fewer packets, the higher the bound.
+            // They come first, in the same order: fewer packets, higher bound.
             let Some(packets) = spread.clean_packets.get(i) else {
                 area.draw(&Circle::new((at, place(*rate)), 2, BLUE.mix(0.5).filled()))?;
                 continue;
@@ -209,7 +209,7 @@ fn drawn(
         if let Some(bound) = spread.clean_bound()
             && spread.clean_packets.len() == spread.rates.len()
         {
-            // None had a drop: what all of them leave together.
+            // No trial had a drop: draw the bound of all together.
             let (area, bound) = (chart.plotting_area(), place(bound));
             area.draw(&PathElement::new([(x, bound), (x, none)], line))?;
             area.draw(&PathElement::new([(x - 0.25, bound), (x + 0.25, bound)], line))?;

@@ -1,6 +1,6 @@
-//! Errors, one enum per operation. Each variant says in its text whose fault the error is: the caller asks
-//! for something impossible, a file of measurements is not one, or this machine refuses a file. No operation
-//! of this crate fails by chance, so that trying again never helps.
+//! Errors: one enum per operation. The text of each variant says whose fault it is: the caller
+//! asked for something impossible, a file is not a measurement, or this host refused a file. No
+//! operation fails by chance, so a retry never helps.
 
 use lacuna::GeometryError;
 use lacuna::datapath::limit::Said;
@@ -28,10 +28,10 @@ pub enum AutoError {
 /// [`completion`](crate::completion) has no answer. The caller's fault.
 #[derive(Debug, thiserror::Error)]
 pub enum CompletionError {
-    /// Draws of the mode `auto` were asked for, of which there is only the exact distribution.
+    /// Samples of the mode `auto` were requested, which has only the exact distribution.
     #[error("sr, ec and best-effort are drawn: of auto there is the exact distribution alone")]
     AutoIsNotDrawn,
-    /// Draws of bursts on a link that repairs share were asked for.
+    /// Samples of bursts were requested on a link that repairs share.
     #[error("no bursts are drawn on a link that repairs share")]
     BurstsAreNotDrawn,
     /// A quantity is out of the model's range.

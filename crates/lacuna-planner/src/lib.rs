@@ -1,15 +1,15 @@
-//! The planner: which reliability mode a path calls for, how long messages take on it, and the figures of the
-//! SDR paper.
+//! The planner: which reliability mode suits a path, how long messages take on it, and the figures
+//! of the SDR paper.
 //!
 //! Three questions, each with its own error:
 //!
 //! - [`completion`]: how long a message takes under one mode.
-//! - [`recommend`]: which mode to take for a path, why, and where the answer changes.
+//! - [`recommend`]: which mode to choose for a path, why, and where the choice changes.
 //! - [`FigureOptions`]: the paper's figures, as drawings and numbers.
 //!
-//! The mathematics is that of `lacuna-model`. This crate adds what the transport does: its headers, and the
-//! rule of its mode `auto`, which is asked for and not written down again. It prints nothing; charts and
-//! numbers go to the files that the caller names.
+//! The mathematics is in `lacuna-model`. This crate adds the transport's side: its headers, and the
+//! rule of its mode `auto`, which it calls. It prints nothing; charts and numbers go to files that
+//! the caller names.
 //!
 //! ```
 //! use lacuna_planner::{Measured, Objective, PlanRequest, recommend};
@@ -50,9 +50,9 @@ pub use plan::{
 
 use lacuna_wire::Seal;
 
-/// Bytes of a data packet on the link that are not payload: the transport's headers and trailer, and those of
-/// IPv4 and UDP below. Parity has 16 more, a hundredth of a packet, that the model does not know.
+/// Link bytes of a data packet that are not payload: the transport's headers and trailer, UDP and
+/// IPv4. Parity packets have 16 more, 1 % of a packet, which the model ignores.
 const OVERHEAD_BYTES: u64 = Seal::Crc32c.overhead_bytes(false) as u64 + 20 + 8;
 
-/// Standard deviations of a normal variable that 99 % lie within.
+/// The 99 % two-sided quantile of the standard normal distribution.
 const Z_99: f64 = 2.575_829_303_548_901;

@@ -8,7 +8,7 @@ use std::path::Path;
 /// Longest file of measurements that is read (a judgement).
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// The text of a file of measurements. A device that never ends is refused as too long.
+/// Reads a file of measurements. An endless device is refused as too long.
 pub(crate) fn read_text(path: &Path) -> Result<String, MeasurementError> {
     let failed = |source| MeasurementError::Read { path: path.to_owned(), source };
     let mut text = String::new();
@@ -20,7 +20,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String, MeasurementError> {
     Ok(text)
 }
 
-/// Content that is no measurement.
+/// The error for content that is not a measurement.
 pub(crate) fn refused(path: &Path, reason: impl ToString) -> MeasurementError {
     MeasurementError::Content { path: path.to_owned(), reason: reason.to_string() }
 }

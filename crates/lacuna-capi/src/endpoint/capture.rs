@@ -1,4 +1,4 @@
-//! The setting `pcap`: contexts that were made with the same settings write to one file.
+//! The setting `pcap`: contexts made with the same settings write to one capture file.
 
 use crate::outcome::{self, Failure};
 use lacuna::ContextConfig;
@@ -6,10 +6,10 @@ use lacuna::datapath::{PcapOptions, PcapTime, PcapWriter};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Largest file, unless told otherwise: what a disk has room for, and Wireshark opens.
+/// Default limit of a capture file: disks have room for it, and Wireshark opens it.
 const LIMIT_BYTES: u64 = 1 << 30;
 
-/// Where packets are captured. Clones share the file, once the first context has opened it.
+/// A capture file. Clones share it, once the first context has opened it.
 #[derive(Clone)]
 pub(super) struct Capture {
     path: Option<PathBuf>,
@@ -28,12 +28,12 @@ impl Capture {
         *self = Self { path, limit_bytes: self.limit_bytes, ..Self::default() };
     }
 
-    /// Of a file that is not open yet: one that is keeps the limit that it was opened with.
+    /// Sets the limit of a file that is not open yet; an open one keeps its limit.
     pub(super) fn set_limit_bytes(&mut self, limit_bytes: u64) {
         self.limit_bytes = limit_bytes;
     }
 
-    /// Has a context captured, if that is asked for.
+    /// Adds the capture to a context's configuration, if there is one.
     pub(super) fn around(&self, config: ContextConfig) -> Result<ContextConfig, Failure> {
         let Some(path) = &self.path else { return Ok(config) };
         let mut shared = self.writer.lock().unwrap_or_else(PoisonError::into_inner);

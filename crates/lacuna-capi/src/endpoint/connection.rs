@@ -6,7 +6,7 @@ use super::send::lacuna_send;
 use super::settings::{Values, lacuna_settings};
 use crate::outcome::{self, Failure, code};
 use crate::pointer::{self, Out};
-use crate::pool::Pool;
+use crate::pool::ObjectPool;
 use lacuna::address::{self, AddressError};
 use lacuna::datapath::Process;
 use lacuna::{
@@ -18,9 +18,9 @@ use std::time::Duration;
 /// A connection to a peer.
 pub struct lacuna_connection {
     process: Process,
-    // Before the connection: they end with it.
-    pub(super) receives: Pool<lacuna_receive>,
-    pub(super) sends: Pool<lacuna_send>,
+    // Declared before the connection, so dropped before it.
+    pub(super) receives: ObjectPool<lacuna_receive>,
+    pub(super) sends: ObjectPool<lacuna_send>,
     pub(super) connection: Connection,
 }
 
@@ -34,8 +34,8 @@ impl lacuna_connection {
     pub(super) fn new(connection: Connection) -> *mut Self {
         Box::into_raw(Box::new(Self {
             process: Process::current(),
-            receives: Pool::new(usize::MAX),
-            sends: Pool::new(usize::MAX),
+            receives: ObjectPool::new(usize::MAX),
+            sends: ObjectPool::new(usize::MAX),
             connection,
         }))
     }
@@ -109,7 +109,7 @@ unsafe fn text_out(
     Ok(())
 }
 
-/// Whether it is a host and a port that somebody may listen at, by the look of it.
+/// Whether a text looks like HOST:PORT.
 fn is_peer(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, port)| {
         !host.is_empty() && port.parse().is_ok_and(|port: u16| port > 0)

@@ -67,7 +67,7 @@ pub unsafe extern "C" fn lacuna_context_new(
     context: *mut *mut lacuna_context,
 ) -> c_int {
     code(|| {
-        outcome::hush_panics();
+        outcome::silence_panics();
         // SAFETY: the caller's promise.
         let values = unsafe { Values::of(settings) }?;
         // SAFETY: the caller's promise.

@@ -3,7 +3,7 @@
 use super::connection::{lacuna_connection, post_receive_failure, receive_failure};
 use crate::outcome::{Failure, code};
 use crate::pointer::{self, Out};
-use crate::pool::Resting;
+use crate::pool::FreeList;
 use lacuna::RecvHandle;
 use lacuna::datapath::Process;
 use std::ffi::{c_int, c_void};
@@ -14,8 +14,8 @@ use std::time::Duration;
 pub struct lacuna_receive {
     process: Process,
     index: usize,
-    resting: Arc<Resting>,
-    /// Shared by calls that look and wait, taken by the one that completes.
+    free: Arc<FreeList>,
+    /// Read by calls that look and wait; taken by the call that completes.
     posted: RwLock<Option<RecvHandle>>,
 }
 
@@ -63,13 +63,13 @@ impl lacuna_received {
 }
 
 impl lacuna_receive {
-    /// Takes the buffer back; what came, or `None` if that was done before.
+    /// Completes the receive and returns what arrived; `None` if that was done before.
     pub(super) fn close(&self) -> Option<lacuna_received> {
         let receive = self.posted.write().unwrap_or_else(PoisonError::into_inner).take()?;
         let done = lacuna_received::of(&receive);
-        // Waits for workers in the middle of placing into it.
+        // Waits for workers that are copying into the buffer.
         drop(receive);
-        self.resting.put(self.index);
+        self.free.put(self.index);
         Some(done)
     }
 
@@ -109,10 +109,10 @@ pub unsafe extern "C" fn lacuna_receive_post(
         // handle is dropped, by `close` or with the connection.
         let handle = unsafe { connection.connection.queue_pair().post_recv_raw(buffer, capacity) };
         let handle = handle.map_err(|error| post_receive_failure(&error))?;
-        let empty = |index, resting| lacuna_receive {
+        let empty = |index, free| lacuna_receive {
             process: Process::current(),
             index,
-            resting,
+            free,
             posted: RwLock::new(None),
         };
         let posted = connection.receives.take(empty).ok_or_else(gone)?;

@@ -4,7 +4,7 @@ use super::connection::{lacuna_connection, optional, write_failure};
 use crate::memory::Lending;
 use crate::outcome::{Failure, code};
 use crate::pointer::{self, Out};
-use crate::pool::Resting;
+use crate::pool::FreeList;
 use lacuna::datapath::Process;
 use lacuna::{Connection, QueuePair, SendError, SendHandle};
 use std::ffi::{c_int, c_void};
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub struct lacuna_send {
     process: Process,
     index: usize,
-    resting: Arc<Resting>,
+    free: Arc<FreeList>,
     going: RwLock<Option<Going>>,
 }
 
@@ -28,28 +28,26 @@ impl pointer::Object for lacuna_send {
 struct Going {
     send: SendHandle,
     lending: Lending,
-    /// Makes progress while memory is waited for. Not the connection itself, which
-    /// must end with the program's handle.
+    /// To make progress while waiting for the memory. Not the connection, which must end with the
+    /// program's handle.
     queue_pair: QueuePair,
 }
 
 impl lacuna_send {
-    /// Gives the write up if it goes on, and waits for its memory; `false` if
-    /// that was done before.
+    /// Cancels the send if needed, and waits for its memory; `false` if that was done before.
     pub(super) fn end(&self, queue_pair: &QueuePair) -> bool {
         let going = self.going.write().unwrap_or_else(PoisonError::into_inner).take();
         let Some(Going { send, mut lending, .. }) = going else { return false };
         send.cancel();
         while !lending.is_over() {
-            // What a worker holds for the moment goes out or is dropped in its
-            // next step.
+            // A worker drops its reference in its next step, after sending what it holds.
             send.cancel();
             if !queue_pair.context().progress() {
                 std::thread::yield_now();
             }
         }
         drop(send);
-        self.resting.put(self.index);
+        self.free.put(self.index);
         true
     }
 
@@ -105,10 +103,10 @@ pub unsafe extern "C" fn lacuna_send_start(
         // lending over.
         let lent = unsafe { lending.lend(data, length, None) };
         let handle = started(&connection.connection, lent, immediate, deadline_ms)?;
-        let empty = |index, resting| lacuna_send {
+        let empty = |index, free| lacuna_send {
             process: Process::current(),
             index,
-            resting,
+            free,
             going: RwLock::new(None),
         };
         let taken = connection.sends.take(empty).ok_or_else(gone)?;

@@ -25,15 +25,15 @@ pub struct lacuna_settings {
 }
 
 impl lacuna_settings {
-    /// The values, in a child process too, which may use the settings that it has
-    /// inherited. There the lock may be that of a thread which is not there.
+    /// Locks the values. A forked child may use inherited settings, whose lock a thread of the
+    /// parent may have held at the fork, so this gives up after a while.
     fn lock(&self) -> Result<MutexGuard<'_, Values>, Failure> {
-        /// Far more than to read or to change a setting takes.
-        const LOOKS: u32 = 1000;
+        /// Attempts: far more than reading or changing a setting takes.
+        const ATTEMPTS: u32 = 1000;
         if self.process.is_current() {
             return Ok(self.values.lock().unwrap_or_else(PoisonError::into_inner));
         }
-        for _ in 0..LOOKS {
+        for _ in 0..ATTEMPTS {
             match self.values.try_lock() {
                 Ok(values) => return Ok(values),
                 Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
@@ -53,10 +53,10 @@ pub(super) struct Values {
     pub(super) connection: ConnectionConfig,
 }
 
-/// Changes one setting.
+/// Parses and sets one setting.
 type Setter = fn(&mut Values, &str) -> Result<(), String>;
 
-/// All settings, with what they take.
+/// All settings by name.
 const TABLE: &[(&str, Setter)] = &[
     ("bind", |v, t| read(t).map(|x| v.context.bind = x)),
     ("channels", |v, t| read(t).map(|x| v.context.channels = x)),
@@ -160,7 +160,7 @@ fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// As it is written: spaces may be part of a name.
+/// The text as it is, since a path may contain spaces.
 fn path(text: &str) -> Result<Option<PathBuf>, String> {
     Ok((!text.is_empty()).then(|| text.into()))
 }
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn lacuna_settings_free(settings: *mut lacuna_settings) {
         if !settings.is_null() {
             // SAFETY: the caller's promise.
             let made = unsafe { pointer::shared(settings, "settings") }?;
-            // Else a thread that is not here was in the middle of changing them.
+            // In a forked child: fails if a thread of the parent was changing the settings.
             drop(made.lock()?);
             // SAFETY: made by `lacuna_settings_new`, and this is the last call with it.
             drop(unsafe { Box::from_raw(settings) });

@@ -7,7 +7,7 @@ use crate::environment::Environment;
 use crate::memory::Regions;
 use crate::outcome::{self, Failure, object, sdr_code};
 use crate::pointer;
-use crate::pool::Pool;
+use crate::pool::ObjectPool;
 use crate::progress::Driver;
 use lacuna::datapath::limit::{Limit, Said};
 use lacuna::datapath::process::PerProcess;
@@ -18,16 +18,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What 4 bits of the queue pair number can tell apart.
+/// Most channels: 4 bits of the queue pair number.
 const CHANNELS_MAX: u32 = 16;
-/// With so few cores a program that polls and a worker thread would take the core
-/// from each other.
+/// With this many cores or fewer, a polling program and a worker thread would compete for a core.
 const FEW_CORES: usize = 2;
-/// How long a worker thread looks for work before it sleeps, as the facade does
-/// by default.
+/// How long a worker thread polls before it sleeps; the default of `lacuna`.
 const SPIN: Duration = Duration::from_micros(20);
-/// Addresses of the ranges for documentation (RFC 5737, RFC 3849): to ask the system
-/// which of its own addresses leads out. Nothing is sent there.
+/// Addresses reserved for documentation (RFC 5737, RFC 3849): used to ask the system which local
+/// address leads out. Nothing is sent there.
 const ELSEWHERE: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
@@ -36,12 +34,12 @@ const ELSEWHERE: [IpAddr; 2] = [
 /// A context: sockets that queue pairs share.
 pub struct sdr_context {
     process: Process,
-    // Before the driver: they end with it running.
-    pub(super) queue_pairs: Pool<sdr_qp>,
-    pub(super) registered: Pool<sdr_mr>,
+    // Declared before the driver, so that queue pairs end while there is progress.
+    pub(super) queue_pairs: ObjectPool<sdr_qp>,
+    pub(super) registered: ObjectPool<sdr_mr>,
     pub(super) regions: Arc<Regions>,
     pub(super) driver: Arc<Driver>,
-    /// This host's address as peers see it.
+    /// This host's address, to be told to peers.
     pub(super) advertise: IpAddr,
 }
 
@@ -71,7 +69,7 @@ pub unsafe extern "C" fn sdr_context_create(
     dev_attr: *mut sdr_dev_attr,
 ) -> *mut sdr_context {
     object(|| {
-        outcome::hush_panics();
+        outcome::silence_panics();
         // SAFETY: the caller's promise.
         let attr = unsafe { pointer::shared(dev_attr, "dev_attr") }?;
         let name = match dev_name.is_null() {
@@ -101,8 +99,8 @@ pub unsafe extern "C" fn sdr_context_create(
         };
         Ok(Box::into_raw(Box::new(sdr_context {
             process: Process::current(),
-            queue_pairs: Pool::new(usize::MAX),
-            registered: Pool::new(usize::MAX),
+            queue_pairs: ObjectPool::new(usize::MAX),
+            registered: ObjectPool::new(usize::MAX),
             regions: Arc::default(),
             driver: Arc::new(driver),
             advertise,
@@ -133,9 +131,9 @@ pub unsafe extern "C" fn sdr_context_destroy(context: *mut sdr_context) -> c_int
     })
 }
 
-/// What a device name stands for.
+/// Datapath and bind address of a device name.
 fn datapath(name: &str) -> Result<(DatapathKind, ScopedIp), Failure> {
-    /// Contexts of one process that are to reach each other share it.
+    /// Shared by the contexts of this process that use the datapath `mem`.
     static NETWORK: PerProcess<MemNetwork> = PerProcess::new();
     match name.split_once(':') {
         None if name == "udp" => Ok((DatapathKind::Udp, ScopedIp::ANY)),
@@ -155,18 +153,18 @@ fn datapath(name: &str) -> Result<(DatapathKind, ScopedIp), Failure> {
     }
 }
 
-/// Worker threads; 0 for progress in the calls.
-fn workers(channels: usize, wished: Option<usize>) -> usize {
+/// Number of worker threads; 0 for progress in the calls.
+fn workers(channels: usize, requested: Option<usize>) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    match wished {
-        Some(wished) => wished.min(channels),
+    match requested {
+        Some(requested) => requested.min(channels),
         None if cores <= FEW_CORES => 0,
-        // One core is the polling program's.
+        // One core remains for the polling program.
         None => channels.min(cores - 1),
     }
 }
 
-/// The address that the default route uses; that of loopback if there is none.
+/// The local address of the default route; loopback if there is none.
 fn own_address() -> Result<IpAddr, Failure> {
     for elsewhere in ELSEWHERE {
         let any = match elsewhere {
@@ -179,7 +177,7 @@ fn own_address() -> Result<IpAddr, Failure> {
         });
         match asked {
             Ok(address) => return Ok(address.ip()),
-            // Whether there is a route was not asked.
+            // A lack of resources says nothing about the route.
             Err(error) if Limit::of(&error).is_some() => {
                 let text = format!("the system refused a socket: {}", Said(&error));
                 return Err(Failure::new(outcome::SYSTEM, text));

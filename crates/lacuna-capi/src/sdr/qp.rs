@@ -9,7 +9,7 @@ use crate::environment::Environment;
 use crate::memory::Regions;
 use crate::outcome::{self, Failure, object, sdr_code};
 use crate::pointer::{self, Out};
-use crate::pool::{Pool, Resting};
+use crate::pool::{FreeList, ObjectPool};
 use crate::progress::Driver;
 use lacuna::datapath::Process;
 use lacuna::{Geometry, QpStats, QueuePair};
@@ -19,29 +19,28 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-/// Bytes before the info: how many of them count.
+/// Length of the info, in front of it in the blob.
 const LENGTH_BYTES: usize = 4;
-/// A blob has always this size, so that a program may exchange sizes or not.
+/// Blobs have a fixed size, so a program need not exchange it.
 const BLOB_BYTES: usize = LENGTH_BYTES + QueuePair::INFO_BYTES_MAX;
-/// Handles on sends beyond the slots: those that the program has not polled to
-/// the end (a judgement).
+/// Send handles beyond the slots: sends that the program has not polled to the end (a judgement).
 const SENDS_MORE: usize = 4096;
 
-/// Sends refused in a row between two questions whether one can ever go.
+/// Refused sends in a row between two checks whether a send can ever succeed.
 const REFUSALS_PER_CHECK: u32 = 16;
 
 /// A queue pair.
 pub struct sdr_qp {
     process: Process,
     index: usize,
-    resting: Arc<Resting>,
+    free: Arc<FreeList>,
     pub(super) driver: Arc<Driver>,
     pub(super) regions: Arc<Regions>,
     advertise: IpAddr,
     live: RwLock<Option<Live>>,
-    pub(super) receives: Pool<sdr_recv_handle>,
+    pub(super) receives: ObjectPool<sdr_recv_handle>,
     pub(super) full: Arc<Full>,
-    pub(super) sends: Pool<sdr_send_handle>,
+    pub(super) sends: ObjectPool<sdr_send_handle>,
 }
 
 impl pointer::Object for sdr_qp {
@@ -50,17 +49,17 @@ impl pointer::Object for sdr_qp {
     }
 }
 
-/// Receives that were refused because all slots are taken. A program asks again
-/// and again then, and an answer takes two locks and the clock; so most calls are
-/// answered from here until a receive is completed.
+/// Limits the cost of posting receives while all slots are taken. A program then retries in a loop,
+/// and each attempt takes two locks and reads the clock; so most calls are answered here until a
+/// receive is completed.
 #[derive(Debug, Default)]
 pub(super) struct Full(AtomicU32);
 
 impl Full {
-    /// Calls that are answered without asking.
+    /// Calls in a row that are refused without an attempt.
     const SKIP: u32 = 15;
 
-    /// A slot was refused.
+    /// An attempt found no free slot.
     pub(super) fn on_refused(&self) {
         self.0.store(Self::SKIP, Ordering::Relaxed);
     }
@@ -70,8 +69,8 @@ impl Full {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// Whether this call need not ask. Threads that count at once may skip some
-    /// more or fewer.
+    /// Whether to refuse this call without an attempt. Not exact with several threads, which is
+    /// harmless.
     pub(super) fn skips(&self) -> bool {
         let left = self.0.load(Ordering::Relaxed);
         if left > 0 {
@@ -81,23 +80,23 @@ impl Full {
     }
 }
 
-/// A queue pair that was not destroyed.
+/// The state of a queue pair until it is destroyed.
 pub(super) struct Live {
     pub(super) queue_pair: QueuePair,
     pub(super) geometry: Geometry,
     pub(super) sends: bool,
     pub(super) receives: bool,
-    /// Bytes that sends may lend out together, and those they do.
+    /// Limit of the bytes that sends lend out together; `out_bytes` is their number.
     pub(super) window_bytes: u64,
     pub(super) out_bytes: Arc<AtomicU64>,
     is_connected: AtomicBool,
-    /// Sends that were refused.
+    /// Sends refused in a row.
     refused: AtomicU32,
     environment: Environment,
 }
 
 impl sdr_qp {
-    /// The queue pair, which is not destroyed while this is held.
+    /// The queue pair; it is not destroyed while the guard is held.
     pub(super) fn live(&self) -> Result<LiveGuard<'_>, Failure> {
         self.driver.check()?;
         let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
@@ -107,8 +106,8 @@ impl sdr_qp {
         Ok(LiveGuard(live))
     }
 
-    /// Ends everything: no memory of the program is touched any more when this
-    /// returns. `false` if it had ended already.
+    /// Ends the queue pair: when this returns, the program's memory is not touched any more.
+    /// `false` if it had ended before.
     pub(super) fn close(&self) -> bool {
         let mut slot = self.live.write().unwrap_or_else(PoisonError::into_inner);
         let Some(live) = slot.take() else { return false };
@@ -117,8 +116,8 @@ impl sdr_qp {
         });
         live.report();
         self.sends.for_each(sdr_send_handle::give_up);
-        // Without it nothing is repeated or waited for any more, and what workers
-        // still hold goes out or is dropped in their next step.
+        // Without it nothing is repeated or waited for, and workers drop the references they hold
+        // in their next step.
         drop(live);
         self.sends.for_each(|send| send.wait_for_memory(&self.driver));
         true
@@ -137,14 +136,14 @@ impl std::ops::Deref for LiveGuard<'_> {
 }
 
 impl Live {
-    /// Why nothing can be sent although it looks as if that could change, if so.
+    /// An error if sends can never succeed again.
     pub(super) fn check_sending(&self) -> Result<(), Failure> {
         if !self.is_connected.load(Ordering::Acquire) {
             return Err(Failure::usage(
                 "the queue pair is not connected: call sdr_qp_connect first",
             ));
         }
-        // Only some calls ask, which takes the queue pair's lock.
+        // Only some calls check, because it takes the queue pair's lock.
         let refused = self.refused.load(Ordering::Relaxed).wrapping_add(1);
         self.refused.store(refused, Ordering::Relaxed);
         if !refused.is_multiple_of(REFUSALS_PER_CHECK) {
@@ -156,8 +155,7 @@ impl Live {
         }
     }
 
-    /// What the environment asks for at the end. Nobody may be reading it, which is no
-    /// matter of the queue pair's.
+    /// Prints the counters that the environment asks for. A closed standard error is ignored.
     fn report(&self) {
         let stats = self.queue_pair.stats();
         let mut out = std::io::stderr().lock();
@@ -222,17 +220,17 @@ pub unsafe extern "C" fn sdr_qp_create(
             refused: AtomicU32::new(0),
             environment,
         };
-        let empty = |index, resting| sdr_qp {
+        let empty = |index, free| sdr_qp {
             process: Process::current(),
             index,
-            resting,
+            free,
             driver: context.driver.clone(),
             regions: context.regions.clone(),
             advertise: context.advertise,
             live: RwLock::new(None),
-            receives: Pool::new(usize::MAX),
+            receives: ObjectPool::new(usize::MAX),
             full: Arc::default(),
-            sends: Pool::new(2 * slots + SENDS_MORE),
+            sends: ObjectPool::new(2 * slots + SENDS_MORE),
         };
         let made = context.queue_pairs.take(empty).ok_or_else(gone)?;
         *made.live.write().unwrap_or_else(PoisonError::into_inner) = Some(live);
@@ -256,7 +254,7 @@ pub unsafe extern "C" fn sdr_qp_destroy(qp: *mut sdr_qp) -> c_int {
         if !qp.close() {
             return Err(gone());
         }
-        qp.resting.put(qp.index);
+        qp.free.put(qp.index);
         Ok(())
     })
 }
@@ -322,7 +320,7 @@ pub unsafe extern "C" fn sdr_qp_connect(qp: *mut sdr_qp, remote_qp_info: *mut c_
         live.queue_pair.connect(known).map_err(|error| Failure::usage(error.to_string()))?;
         live.is_connected.store(true, Ordering::Release);
         drop(live);
-        // The first question to the peer goes out at once.
+        // Has the first question to the peer leave at once.
         qp.driver.push();
         Ok(())
     })

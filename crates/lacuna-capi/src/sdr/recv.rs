@@ -5,7 +5,7 @@ use super::types::sdr_recv_wr;
 use crate::memory::Region;
 use crate::outcome::{self, Failure, sdr_code};
 use crate::pointer::{self, Out};
-use crate::pool::Resting;
+use crate::pool::FreeList;
 use crate::progress::Driver;
 use lacuna::datapath::Process;
 use lacuna::{PostReceiveError, ReceiveFailure, RecvHandle};
@@ -13,15 +13,15 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Polls in vain between two questions whether the message can come at all,
-/// which takes the queue pair's lock.
+/// Empty polls between two checks whether the message can still arrive, which takes the queue
+/// pair's lock.
 const POLLS_PER_CHECK: u32 = 256;
 
 /// A posted receive.
 pub struct sdr_recv_handle {
     process: Process,
     index: usize,
-    resting: Arc<Resting>,
+    free: Arc<FreeList>,
     driver: Arc<Driver>,
     full: Arc<Full>,
     polls: AtomicU32,
@@ -36,7 +36,7 @@ impl pointer::Object for sdr_recv_handle {
 
 struct Posted {
     receive: RecvHandle,
-    /// Registered for as long as the receive is posted.
+    /// Keeps the registration as long as the receive is posted.
     _region: Arc<Region>,
 }
 
@@ -45,16 +45,16 @@ impl sdr_recv_handle {
         self.posted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the buffer back. `false` if the receive was completed before.
+    /// Completes the receive; `false` if that was done before.
     pub(super) fn close(&self) -> bool {
-        // Dropping it waits for workers in the middle of placing into it.
+        // Waits for workers that are copying into the buffer.
         let posted = self.lock().take();
         if posted.is_none() {
             return false;
         }
         drop(posted);
         self.full.on_completed();
-        self.resting.put(self.index);
+        self.free.put(self.index);
         true
     }
 
@@ -133,10 +133,10 @@ pub unsafe extern "C" fn sdr_recv_post(
             Err(PostReceiveError::Failed(failure)) => return Err(outcome::broken(&failure)),
             Err(error) => return Err(Failure::usage(error.to_string())),
         };
-        let empty = |index, resting| sdr_recv_handle {
+        let empty = |index, free| sdr_recv_handle {
             process: Process::current(),
             index,
-            resting,
+            free,
             driver: qp.driver.clone(),
             full: qp.full.clone(),
             polls: AtomicU32::new(0),
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn sdr_recv_imm_get(
             return Ok(());
         }
         handle.in_vain(receive)?;
-        // That may have brought it.
+        // The step may have received it.
         out.set(receive.immediate().ok_or_else(Failure::retry)?);
         Ok(())
     })

@@ -8,7 +8,7 @@ use super::context::sdr_context;
 use crate::memory::{Region, Regions};
 use crate::outcome::{Failure, object, sdr_code};
 use crate::pointer::{self, Out};
-use crate::pool::Resting;
+use crate::pool::FreeList;
 use lacuna::datapath::Process;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +27,7 @@ pub type sdr_access_flags_value = c_uint;
 pub struct sdr_mr {
     process: Process,
     index: usize,
-    resting: Arc<Resting>,
+    free: Arc<FreeList>,
     regions: Arc<Regions>,
     region: Mutex<Option<Arc<Region>>>,
 }
@@ -70,10 +70,10 @@ pub unsafe extern "C" fn sdr_mr_reg(
             return Err(Failure::usage(format!("access flags {access_flags:#x} are unknown")));
         }
         let region = context.regions.add(addr as u64, length as u64)?;
-        let empty = |index, resting| sdr_mr {
+        let empty = |index, free| sdr_mr {
             process: Process::current(),
             index,
-            resting,
+            free,
             regions: context.regions.clone(),
             region: Mutex::new(None),
         };
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn sdr_mr_dereg(mr: *mut sdr_mr) -> c_int {
             return Err(Failure::retry());
         }
         *slot = None;
-        registered.resting.put(registered.index);
+        registered.free.put(registered.index);
         Ok(())
     })
 }

@@ -8,7 +8,7 @@ use super::types::{
 use crate::memory::{Lending, Regions};
 use crate::outcome::{self, Failure, sdr_code};
 use crate::pointer::{self, Out};
-use crate::pool::Resting;
+use crate::pool::FreeList;
 use crate::progress::Driver;
 use lacuna::datapath::Process;
 use lacuna::{Geometry, PostSendError, SendBuffer, SendFailure, SendHandle, Stream};
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct sdr_send_handle {
     process: Process,
     index: usize,
-    resting: Arc<Resting>,
+    free: Arc<FreeList>,
     driver: Arc<Driver>,
     regions: Arc<Regions>,
     state: Mutex<State>,
@@ -41,16 +41,16 @@ enum State {
         lending: Lending,
         out_bytes: Arc<AtomicU64>,
         geometry: Geometry,
-        /// Where the message ends, by what was added so far.
+        /// End of the message, from the parts added so far.
         end_bytes: u64,
     },
-    /// Nothing may be added any more.
+    /// Nothing can be added any more.
     Going { send: SendHandle, lending: Lending, out_bytes: Arc<AtomicU64> },
-    /// It is known how it ends, but its memory may be out still.
+    /// The outcome is known, but the memory may still be lent.
     Closing { lending: Lending, ended: Result<(), String> },
-    /// Given up with its queue pair; its memory may be out still.
+    /// Cancelled with its queue pair; the memory may still be lent.
     Dropped(Lending),
-    /// The program was told how it ended, and is told again.
+    /// The program was told the outcome, and is told again.
     Ended(Result<(), String>),
 }
 
@@ -59,21 +59,21 @@ impl sdr_send_handle {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the send up, as far as it still goes on.
+    /// Cancels the send if it is in flight.
     pub(super) fn give_up(&self) {
         let mut state = self.lock();
         *state = match std::mem::replace(&mut *state, State::Gone) {
             State::Streaming { lending, .. }
             | State::Going { lending, .. }
             | State::Closing { lending, .. } => {
-                self.resting.put(self.index);
+                self.free.put(self.index);
                 State::Dropped(lending)
             }
             _ => State::Gone,
         };
     }
 
-    /// Waits until the memory of a send that was given up is free.
+    /// Waits until the memory of a cancelled send is free.
     pub(super) fn wait_for_memory(&self, driver: &Driver) {
         let mut state = self.lock();
         if let State::Dropped(lending) = &mut *state {
@@ -84,14 +84,14 @@ impl sdr_send_handle {
         }
     }
 
-    /// Whether its outcome is known and its memory free; then it rests.
+    /// Whether the outcome is known and the memory free; then the object becomes free.
     fn poll(&self) -> Result<(), Failure> {
         let mut state = self.lock();
         let ended = match &mut *state {
             State::Gone | State::Dropped(_) => return Err(gone()),
             State::Streaming { .. } => None,
             State::Ended(ended) => return failed(ended),
-            // The memory first: that takes no lock.
+            // The memory first, because that takes no lock.
             State::Going { send, lending, .. } => match lending.is_over() {
                 true => send.status().outcome.map(|ended| ended.map_err(|f| text_of(&f))),
                 false => None,
@@ -106,7 +106,7 @@ impl sdr_send_handle {
         let told = failed(&ended);
         *state = State::Ended(ended);
         drop(state);
-        self.resting.put(self.index);
+        self.free.put(self.index);
         if others_go_on {
             self.driver.leave();
         }
@@ -140,7 +140,7 @@ fn immediate(opcode: sdr_wr_opcode_value, imm_value: u32) -> Result<Option<u32>,
     }
 }
 
-/// Where a part goes in the message.
+/// Byte offset of a part in the message.
 fn offset_bytes(geometry: &Geometry, remote_offset: u64) -> Result<u64, Failure> {
     let chunk_bytes = geometry.chunk_bytes();
     remote_offset.checked_mul(chunk_bytes).ok_or_else(|| {
@@ -148,7 +148,7 @@ fn offset_bytes(geometry: &Geometry, remote_offset: u64) -> Result<u64, Failure>
     })
 }
 
-/// A send that cannot start now is asked for again, with what came meanwhile.
+/// The error for a send that cannot start now; the program retries.
 fn not_posted(error: &PostSendError) -> Failure {
     match error {
         retryable if retryable.is_retryable() => Failure::retry(),
@@ -168,10 +168,10 @@ impl Live {
 
 /// Takes an object for a send.
 fn take(qp: &sdr_qp) -> Result<&sdr_send_handle, Failure> {
-    let empty = |index, resting| sdr_send_handle {
+    let empty = |index, free| sdr_send_handle {
         process: Process::current(),
         index,
-        resting,
+        free,
         driver: qp.driver.clone(),
         regions: qp.regions.clone(),
         state: Mutex::new(State::Gone),
@@ -232,7 +232,7 @@ pub unsafe extern "C" fn sdr_send_post(
                 *send.lock() = State::Going { send: started, lending, out_bytes };
             }
             Err(error) => {
-                send.resting.put(send.index);
+                send.free.put(send.index);
                 qp.driver.poll();
                 return Err(not_posted(&error));
             }
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn sdr_send_post(
     })
 }
 
-/// A one-shot send that does not begin with the buffer.
+/// The error for a one-shot send with an offset.
 fn part_of_a_message(
     live: &Live,
     offset_bytes: u64,
@@ -285,7 +285,7 @@ pub unsafe extern "C" fn sdr_streaming_send_start(
         let stream = match live.queue_pair.open_stream(immediate) {
             Ok(stream) => stream,
             Err(error) => {
-                send.resting.put(send.index);
+                send.free.put(send.index);
                 qp.driver.poll();
                 return Err(not_posted(&error));
             }
@@ -332,15 +332,15 @@ pub unsafe extern "C" fn sdr_streaming_send_continue(
         let region = handle.regions.find(wr.lkey, wr.local_addr, length)?;
         let offset = offset_bytes(geometry, wr.remote_offset)?;
         let end = offset.saturating_add(length);
-        // Only the end of a message may lie within a chunk. Packets at a chunk's
-        // beginning may also be sent again by themselves, and end nothing then.
+        // Only a message's end may lie within a chunk. Packets at a chunk's beginning may also be
+        // sent again by themselves, and then do not end the message.
         let ends_message = end >= *end_bytes && !end.is_multiple_of(geometry.chunk_bytes());
         let start = std::ptr::with_exposed_provenance(wr.local_addr as usize);
         // SAFETY: as in `sdr_send_post`.
         let data = unsafe { lending.lend(start, wr.length as usize, Some(region)) };
         match stream.push(offset, data, ends_message) {
-            // The peer has completed its receive. The paper's sender does not
-            // hear of that and goes on into the void (3.3.1).
+            // The peer has completed its receive. The paper's sender is not told of that and
+            // continues (3.3.1).
             Ok(()) | Err(PostSendError::NoSuchSend) => {}
             Err(PostSendError::Failed(failure)) => return Err(outcome::broken(&failure)),
             Err(error) => return Err(Failure::usage(error.to_string())),

@@ -1,22 +1,21 @@
-//! From the attributes of a queue pair to Lacuna's configuration: how the 32-bit
-//! immediate is divided, so that so many messages of such a length can be told
-//! apart (SDR-RDMA 3.2.4).
+//! Turns the attributes of a queue pair into Lacuna's configuration: divides the 32-bit immediate
+//! so that the given number of messages of the given length can be told apart (SDR-RDMA 3.2.4).
 
 use super::types::sdr_qp_attr;
 use crate::outcome::Failure;
 use lacuna::{ConnectionConfig, ImmediateSplit, Mode};
 
-/// Payload bytes of the smallest MTU, as a power of two; each next one doubles.
+/// Binary logarithm of the smallest MTU's payload bytes; each further MTU doubles it.
 const MTU_LOG_MIN: u32 = 6;
-/// Enumerators of `sdr_mtu`.
+/// Number of enumerators of `sdr_mtu`.
 const MTUS: u32 = 7;
-/// Message bits that are no longer worth others: the paper's 1024 slots.
+/// Spare bits go to the message number up to this width: the paper's 1024 slots.
 const MESSAGE_BITS_ENOUGH: u32 = 10;
-/// Largest split fields (`ImmediateSplit`).
+/// Widest fields of a split (`ImmediateSplit`).
 const MESSAGE_BITS_MAX: u32 = 16;
 const PACKET_BITS_MAX: u32 = 30;
 
-/// The configuration that `attr` asks for.
+/// The configuration for `attr`.
 pub(super) fn config(attr: &sdr_qp_attr, generations: u8) -> Result<ConnectionConfig, Failure> {
     if attr.mtu >= MTUS {
         return Err(Failure::usage(format!("mtu {} is no enumerator of sdr_mtu", attr.mtu)));
@@ -52,14 +51,13 @@ pub(super) fn config(attr: &sdr_qp_attr, generations: u8) -> Result<ConnectionCo
     })
 }
 
-/// Divides the immediate for `2^message_log` messages of `2^packet_log` packets.
-/// Where there is room each gets a bit more: programs round logarithms down, and
-/// more slots keep late packets away for longer. The user's fragment is as wide
-/// as that allows, so that few packets rebuild an immediate. Where there is not,
-/// messages are shorter.
+/// Divides the immediate for `2^message_log` messages of `2^packet_log` packets. Tries user
+/// fragments of 4, 2 and 1 bits (a wide one needs fewer packets to carry the immediate), each first
+/// with one bit more for messages and for packets: programs round logarithms down, and more slots
+/// keep late packets out for longer. If nothing fits, messages are shorter.
 fn split(message_log: u32, packet_log: u32) -> Result<ImmediateSplit, Failure> {
-    let wishes = [(4, 1), (4, 0), (2, 1), (2, 0), (1, 1), (1, 0)];
-    let fitting = wishes.into_iter().find_map(|(user, more)| {
+    let candidates = [(4, 1), (4, 0), (2, 1), (2, 0), (1, 1), (1, 0)];
+    let fitting = candidates.into_iter().find_map(|(user, more)| {
         let message = (message_log + more).clamp(1, MESSAGE_BITS_MAX);
         let packet = (packet_log + more).clamp(1, PACKET_BITS_MAX);
         let left = 32u32.checked_sub(user + message + packet)?;
@@ -70,7 +68,7 @@ fn split(message_log: u32, packet_log: u32) -> Result<ImmediateSplit, Failure> {
     while 32 - user - message > PACKET_BITS_MAX {
         message += 1;
     }
-    // A fragment's width divides 32.
+    // A fragment's width must divide 32.
     user = user.next_power_of_two();
     let split = ImmediateSplit::new(message as u8, (32 - user - message) as u8, user as u8);
     split.map_err(|error| Failure::usage(error.to_string()))

@@ -1,4 +1,4 @@
-//! Codes and structs of `sdr.h`. Order and types of the fields are the contract.
+//! Codes and structs of `sdr.h`. The API fixes order and types of the fields.
 
 use std::ffi::c_uint;
 

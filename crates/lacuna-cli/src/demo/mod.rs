@@ -20,9 +20,9 @@ use result::ModeResult;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Longest path: connecting takes some round trips, and nobody watches longer.
+/// Longest round-trip time: connecting takes several.
 const RTT_MAX: Duration = Duration::from_secs(10);
-/// Longest message: what takes longer even on an ideal path is a mistake.
+/// Longest ideal time of a message; more is a mistake.
 const IDEAL_MAX: Duration = Duration::from_secs(3600);
 /// Longest mean burst of losses.
 const BURST_PACKETS_MAX: f64 = 1e6;
@@ -102,7 +102,7 @@ impl DemoArgs {
         self.size as f64 * 8.0 / self.rate as f64 + self.rtt.as_secs_f64()
     }
 
-    /// The modes to run, each once.
+    /// The modes to run, without duplicates.
     fn modes(&self) -> Vec<Mode> {
         let mut modes: Vec<Mode> = Vec::new();
         for mode in &self.modes {
@@ -116,7 +116,8 @@ impl DemoArgs {
         modes
     }
 
-    /// A mode that cannot run like this; who named none is told why it would.
+    /// The failure for a mode that cannot run with these options. If the user named no mode, it
+    /// says why this one runs.
     fn unfit(&self, mode: Mode, error: &str) -> Failure {
         Failure::Usage(match self.chunk {
             Some(chunk) if self.modes.is_empty() => format!(
@@ -127,7 +128,7 @@ impl DemoArgs {
         })
     }
 
-    /// Refuses what cannot end well, before anything is started.
+    /// Refuses options that cannot work, before anything starts.
     fn check(&self, ways: &Ways) -> Result<(), Failure> {
         for mode in self.modes() {
             let plain = ConnectionConfig::default();
@@ -206,7 +207,8 @@ fn run_all(args: &DemoArgs, ways: &Ways, capture: &Capture, output: Output) -> R
     Ok(())
 }
 
-/// Draws the plot. The results are told already: one that nobody asked for is no reason to fail.
+/// Draws the plot. The results are printed already, so a plot that was not requested must not fail
+/// the command.
 fn draw(
     args: &DemoArgs,
     results: &[ModeResult],
@@ -227,7 +229,7 @@ fn draw(
     Ok(())
 }
 
-/// The results for people, and how far it came if something ended it.
+/// Prints the results, and how far the demo came if it ended early.
 fn tell(
     args: &DemoArgs,
     results: &[ModeResult],
@@ -242,7 +244,7 @@ fn tell(
     }
     match ended {
         Some(Failure::Interrupted) => output.line(&finished("interrupted", args, results)),
-        // Of a demo that did not begin there is nothing to tell.
+        // Nothing to print if the demo did not begin.
         Some(_) if !results.is_empty() => output.line(&finished("not complete", args, results)),
         _ => Ok(()),
     }

@@ -1,5 +1,5 @@
-//! One mode of the demo: its messages one after the other over a path of its
-//! own, each into a receive that was posted beforehand, every byte compared.
+//! One mode of the demo: sends its messages one by one over a path of its own, each into a receive
+//! that was posted beforehand, and compares every byte.
 
 use super::DemoArgs;
 use super::path::{Path, Ways};
@@ -14,13 +14,13 @@ use lacuna::{Completed, Connection, ConnectionConfig, Mode, RecvError, SendBuffe
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often a receive without repair is looked at: the error of its time.
+/// How often a receive without repair is checked; this is the error of its time.
 const LOOK_RAW: Duration = Duration::from_millis(2);
-/// How long a receive may take to be posted and told.
+/// How long posting a receive and announcing it may take.
 const POSTED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Sends all messages of a mode. What there is of it when something ends it early, `stop` or another
-/// failure; `None` if that is nothing.
+/// Sends all messages of a mode. If `stop` or a failure ends it early, returns the result so far,
+/// `None` if there is none.
 pub(super) fn run(
     args: &DemoArgs,
     ways: &Ways,
@@ -58,7 +58,7 @@ fn open(args: &DemoArgs, ways: &Ways, mode: Mode, capture: &Capture) -> Result<P
         chunk_bytes: args.chunk.unwrap_or(config.chunk_bytes),
         mtu_bytes: Some(args.mtu),
         rate_bits_per_s: (!args.find_rate).then_some(args.rate),
-        // Nothing may hang: ten times the ideal, and time for a bad path.
+        // Nothing may hang: ten times the ideal time plus time for a bad path.
         deadline: ideal.saturating_mul(10).saturating_add(POSTED_WITHIN),
         ..config
     })
@@ -91,7 +91,7 @@ fn send_all(
     Ok(())
 }
 
-/// Compares what came with what was sent.
+/// Compares the received message with the sent one.
 fn compare(seen: &mut Seen, receiver: &Connection, mode: Mode, message: &[u8], done: &Completed) {
     let chunks = Chunks::new(receiver.chosen(), message.len() as u64);
     for (bytes, is_here) in chunks.of(done) {
@@ -105,9 +105,8 @@ fn compare(seen: &mut Seen, receiver: &Connection, mode: Mode, message: &[u8], d
     }
 }
 
-/// Sends one message into a receive that the sender knows of, and returns the
-/// time until the sender knew that it had arrived; without repair, that the last
-/// of what arrives had arrived.
+/// Sends one message into a receive that the sender knows of. Returns the time until the sender
+/// knew of its arrival; in a mode without repair, the time until the last packet arrived.
 fn one_message(
     path: &Path,
     mode: Mode,
@@ -124,8 +123,8 @@ fn one_message(
         .start_send(SendBuffer::new(message.clone()), None)
         .map_err(|error| Failure::Network(error.to_string()))?;
     if !mode.is_reliable() {
-        // Everything is on the wire; what does not come within two round trips
-        // was lost. The receiver says so when it closes.
+        // Everything was sent; what does not arrive within two round trips was lost. The receiver
+        // tells the sender by closing.
         let quiet_max = rtt * 2 + Duration::from_millis(200);
         let (mut chunks_done, mut last) = (0, start);
         while !posted.is_complete() {
@@ -144,8 +143,8 @@ fn one_message(
                 Err(error) => return Err(error.into()),
             }
         }
-        // What a mode that repairs is measured by: that the sender knows. The
-        // time of waiting for more is not in it.
+        // Modes that repair are measured until the sender knows; without repair, the wait for lost
+        // packets does not count.
         let arrived = last - start;
         let told = Instant::now();
         let done = posted.complete();
@@ -165,11 +164,11 @@ fn one_message(
     Ok((took, posted.complete()))
 }
 
-/// Bytes without a pattern, the same for the same seed.
+/// Pseudo-random bytes.
 fn fill(bytes: &mut [u8], seed: u64) {
     let mut state = seed.wrapping_add(0x9E37_79B9_7F4A_7C15).max(1);
     for word in bytes.chunks_mut(8) {
-        // xorshift64 (Marsaglia 2003), which has no way out of zero.
+        // xorshift64 (Marsaglia 2003); the state must not be zero.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;

@@ -12,11 +12,10 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Shortest queue in front of the link: some bundles of segmentation offload,
-/// which arrive at once however well the sender paces.
+/// Least queue of the link: several segmentation-offload bundles, which arrive at once however well
+/// the sender paces.
 const QUEUE_BYTES_MIN: u64 = 512 << 10;
-/// Slowest link: one on which a packet takes this long. Connecting takes a few
-/// dozen of them.
+/// Slowest link, given as the transmission time of a packet. Connecting takes a few dozen packets.
 const PACKET_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// What the link does, each way.
@@ -35,18 +34,18 @@ pub(super) struct Path {
     towards_receiver: Counters,
 }
 
-/// What happened to packets on their way to the receiver.
+/// Packets that did not reach the receiver.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Missing {
     /// Lost by the link.
     pub(super) lost: u64,
-    /// Found the link's queue full.
+    /// Dropped because the link's queue was full.
     pub(super) queue_dropped: u64,
 }
 
 impl Path {
-    /// Opens a path and a connection over it, configured by `configure`. Captured is the sender's
-    /// end alone: both would show each packet twice.
+    /// Opens a path and a connection over it, configured by `configure`. Only the sender's end is
+    /// captured: both would show each packet twice.
     pub(super) fn open(
         ways: &Ways,
         seed: u64,
@@ -58,7 +57,7 @@ impl Path {
         let (receiving, _) = context(&impairment, seed ^ 0x5bd1_e995, &Capture::default())?;
         let plain = ConnectionConfig::default();
         let config = configure(ConnectionConfig {
-            // Probes, their answers, and both again if they are lost.
+            // Time for probes and their answers, and for repeating both.
             connect_timeout: plain.connect_timeout + ways.rtt * 8 + PACKET_TIME_MAX * 20,
             silence: plain.silence + ways.rtt * 4,
             ..plain
@@ -74,7 +73,7 @@ impl Path {
         Ok(Self { sender, receiver, towards_receiver })
     }
 
-    /// Packets that did not get to the receiver so far.
+    /// Packets lost on the way to the receiver so far.
     pub(super) fn missing(&self) -> Missing {
         let handles = self.towards_receiver.lock().unwrap_or_else(PoisonError::into_inner);
         handles.iter().map(ImpairCountersHandle::read).fold(Missing::default(), |sum, link| {
@@ -102,7 +101,7 @@ impl Ways {
         Ok(())
     }
 
-    /// What may wait in front of the link: rate times round-trip time.
+    /// Queue of the link: rate times round-trip time.
     pub(super) fn queue_bytes(&self) -> u64 {
         let product = u128::from(self.rate_bits_per_s) * self.rtt.as_nanos() / 8_000_000_000;
         u64::try_from(product).unwrap_or(u64::MAX).max(QUEUE_BYTES_MIN)

@@ -12,7 +12,7 @@ use std::path::Path;
 const SIZE: (u32, u32) = (760, 460);
 /// Height of title, subtitle and legend.
 const HEAD: u32 = 84;
-/// What marks mean is shown in the colour of no mode.
+/// Colour of the legend's marks, which no mode has.
 const NEUTRAL: RGBColor = RGBColor(90, 90, 90);
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;

@@ -1,4 +1,4 @@
-//! What one mode did, as the table, the plot and `--json` tell it.
+//! Results of one mode, for the table, the plot and `--json`.
 
 use super::DemoArgs;
 use super::path::{Path, Ways};
@@ -13,9 +13,9 @@ use std::time::Duration;
 pub(super) struct ModeResult {
     pub(super) mode: String,
     pub(super) size_bytes: u64,
-    /// Messages that were finished.
+    /// Messages that completed.
     pub(super) runs: u64,
-    /// Whether something came before all of them were.
+    /// Whether the demo ended before all had.
     #[serde(flatten)]
     pub(super) ending: Ending,
     pub(super) completion_ms: Completion,
@@ -45,9 +45,9 @@ pub(super) struct ModeResult {
     pub(super) lost_packets: u64,
     /// Packets that found the path's queue full on the way to the receiver.
     pub(super) queue_dropped_packets: u64,
-    /// Chunks that never came, for modes without repair.
+    /// Lost chunks, in modes without repair.
     pub(super) missing_chunks: u64,
-    /// Every chunk that came is right; with a mode that repairs, all came.
+    /// Whether every received chunk is right; in modes that repair, also that all arrived.
     pub(super) verified: bool,
     pub(super) chunk_bytes: u64,
     pub(super) mtu_bytes: u32,
@@ -152,7 +152,7 @@ impl Completion {
     }
 }
 
-/// Nothing in no time is no rate, not a division by zero.
+/// Zero bytes in zero time are a rate of 0.
 fn gbit_per_s(bytes: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { bytes as f64 * 8.0 / seconds / 1e9 } else { 0.0 }
 }

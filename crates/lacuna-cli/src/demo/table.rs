@@ -3,8 +3,7 @@
 use super::result::ModeResult;
 use comfy_table::{CellAlignment, Table, presets};
 
-/// One row per mode. What the path's queue dropped has a column if there was
-/// any, what parity did if there was any.
+/// One row per mode. Columns for queue drops and parity only if there were any.
 pub(super) fn render(results: &[ModeResult]) -> String {
     let has_dropped = results.iter().any(|result| result.queue_dropped_packets > 0);
     let has_parity = results.iter().any(|result| result.parity_packets > 0);

@@ -1,14 +1,13 @@
-//! What is compared: something that computes parity for blocks, and Lacuna's
-//! own codes as that.
+//! The interface of the compared coders, and Lacuna's own codes behind it.
 
 use super::Op;
 use crate::failure::Failure;
 use lacuna_code::{ChunkSet, Chunked, ChunkedMut, Codec, Workspace};
 
-/// Bytes that `update` folds in at a time: a packet, as a sender does.
+/// Bytes per call of `update`: a packet, as in a sender.
 const PIECE_BYTES: usize = 4096;
 
-/// What every coder works on.
+/// Dimensions of the blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     pub(super) k: usize,
@@ -19,16 +18,15 @@ pub(super) struct Shape {
     pub(super) lost: usize,
 }
 
-/// One thread's coder. A block is k chunks of data side by side; so is its
-/// parity.
+/// One thread's coder. A block is k contiguous data chunks; its parity is contiguous, too.
 pub(super) trait Coder: Send {
-    /// Whether it can do this at all.
+    /// Whether it supports an operation.
     fn can(&self, op: Op) -> bool;
-    /// Parity of the data.
+    /// Computes the parity of the data.
     fn encode(&mut self, data: &[u8], parity: &mut [u8]) -> Result<(), Failure>;
-    /// Data folded into the parity, piece by piece.
+    /// Folds the data into the parity, piece by piece.
     fn update(&mut self, data: &[u8], parity: &mut [u8]) -> Result<(), Failure>;
-    /// The lost chunks of the data, into their places.
+    /// Reconstructs the lost data chunks in place.
     fn decode(&mut self, data: &mut [u8], parity: &[u8]) -> Result<(), Failure>;
 }
 
@@ -57,7 +55,7 @@ impl Shape {
     }
 }
 
-/// Lacuna's own.
+/// Lacuna's own codes.
 pub(super) struct Own {
     shape: Shape,
     codec: Codec,
@@ -100,8 +98,8 @@ impl Coder for Own {
     }
 }
 
-/// A copy into a buffer of the parity's size: what reading the data and writing
-/// that much costs at least.
+/// A copy into a buffer of the parity's size: a lower bound for reading the data and writing the
+/// parity.
 pub(super) struct Copying;
 
 impl Coder for Copying {

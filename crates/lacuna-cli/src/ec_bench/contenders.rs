@@ -1,5 +1,4 @@
-//! Which coders this machine has, each checked on one block before anything is
-//! measured: a fast wrong answer is no figure.
+//! Finds the coders that this host has, and checks each on one block before it is measured.
 
 use super::coder::{Coder, Copying, Own, Shape};
 use super::reed_solomon_simd::ReedSolomonSimd;
@@ -11,15 +10,14 @@ use lacuna_code::{Code, Codec, Engine, EngineKind};
 /// Makes a coder for one thread.
 pub(super) type Make = Box<dyn Fn() -> Result<Box<dyn Coder>, Failure>>;
 
-/// Something to compare.
+/// A coder to compare.
 pub(super) struct Contender {
     pub(super) code: CodeName,
     pub(super) engine: String,
     pub(super) make: Make,
 }
 
-/// All that were asked for and are there. What was asked for by name and is
-/// not there is an error.
+/// The requested coders that exist here. A coder requested by name that does not exist is an error.
 pub(super) fn find(
     args: &EcBenchArgs,
     shape: &Shape,
@@ -81,7 +79,7 @@ fn own(
     found: &mut Vec<Contender>,
 ) -> Result<(), Failure> {
     let engines: Vec<Engine> = if args.all_engines {
-        // The naive one is a definition, not a contender.
+        // The naive engine is the reference and is not measured.
         Engine::available().filter(|engine| engine.kind() != EngineKind::Naive).collect()
     } else {
         vec![Engine::chosen().map_err(|error| Failure::Usage(error.to_string()))?]
@@ -94,7 +92,7 @@ fn own(
     Ok(())
 }
 
-/// Has one block encoded, folded in and repaired.
+/// Checks encode, update and decode on one block.
 fn check(contender: &Contender, shape: &Shape) -> Result<(), Failure> {
     let mut coder = (contender.make)()?;
     let data = measure::pattern(shape.block_bytes());

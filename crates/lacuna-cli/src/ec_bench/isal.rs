@@ -1,5 +1,5 @@
-//! Intel's ISA-L, loaded at run time if it is installed: the library that the
-//! paper measures, and the same code as Lacuna's MDS code.
+//! Intel's ISA-L, loaded at run time if it is installed: the library that the paper measures. It
+//! has the same code as Lacuna's MDS code.
 
 #![allow(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The measurement: blocks dealt out to threads that start together, every case
-//! in turn, round after round, so that a busy minute hits all cases alike.
+//! The measurement: threads start together on their own blocks, and all cases take turns, round by
+//! round, so that a busy minute affects all cases alike.
 
 use super::coder::{Coder, Shape};
 use super::contenders::Contender;
@@ -9,15 +9,15 @@ use lacuna_service::thread;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Data that each thread works on per measurement at least, over and over if it
-/// is small: milliseconds, so that starting together does not count.
+/// Least data per thread and measurement, repeated if the input is smaller: takes milliseconds, so
+/// that the common start does not matter.
 const THREAD_BYTES_MIN: usize = 64 << 20;
 
-/// Data between two looks whether to end: a millisecond or so.
+/// Data between two checks for a stop: about a millisecond.
 const LOOK_BYTES: usize = 4 << 20;
 
-/// Where the data starts, as a large allocation does; an allocation in the
-/// middle of a cache line would make every vector cross one.
+/// Alignment of the data, as a large allocation has it; an allocation in the middle of a cache line
+/// would make every vector cross one.
 const ALIGN_BYTES: usize = 4096;
 
 /// One contender, one operation, one number of threads.
@@ -29,8 +29,8 @@ struct Case<'c> {
     gbyte_per_s: Vec<f64>,
 }
 
-/// Measures everything; rows in the order of threads, operations, contenders. `stop` or a failure
-/// ends it early: rows then are of the rounds that there were, if there was one.
+/// Measures all cases; rows are ordered by threads, operations, contenders. If `stop` or a failure
+/// ends it early, the rows cover the complete rounds, if any.
 pub(super) fn all(
     shape: &Shape,
     contenders: &[Contender],
@@ -54,7 +54,7 @@ pub(super) fn all(
     let mut data = Aligned::new(shape.size_bytes());
     data.bytes().copy_from_slice(&pattern(shape.size_bytes()));
     let mut parity = Aligned::new(shape.blocks * shape.parity_bytes());
-    // Every page is there before anything is measured.
+    // Touch every page before the measurement.
     parity.bytes().fill(1);
     let mut measure = || {
         for _ in 0..rounds {
@@ -99,7 +99,7 @@ fn row(shape: &Shape, mut case: Case<'_>, ending: &Ending) -> Row {
     }
 }
 
-/// All blocks once or more by all threads; GB of data a second.
+/// Processes all blocks at least once on all threads; returns GB of data per second.
 fn once(
     shape: &Shape,
     op: Op,
@@ -115,7 +115,7 @@ fn once(
         let mut workers = Vec::new();
         let (mut data, mut parity) = (data, parity);
         for (index, coder) in coders.iter_mut().enumerate() {
-            // Blocks dealt out evenly, the rest to the first threads.
+            // Blocks are divided evenly; the first threads get the remainder.
             let blocks = shape.blocks / threads + usize::from(index < shape.blocks % threads);
             let (own_data, rest) = data.split_at_mut(blocks * shape.block_bytes());
             data = rest;
@@ -142,7 +142,7 @@ fn once(
     Ok((passes * shape.size_bytes()) as f64 / time.as_secs_f64().max(1e-9) / 1e9)
 }
 
-/// One thread's share; when it started and ended.
+/// One thread's part; returns when it started and ended.
 fn work(
     shape: &Shape,
     op: Op,
@@ -153,8 +153,8 @@ fn work(
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<(Instant, Instant), Failure> {
     let (block_bytes, parity_bytes) = (shape.block_bytes(), shape.parity_bytes());
-    // A repair needs the parity of its own code. All threads come to the start,
-    // whatever happens to one.
+    // Decoding needs the parity of the coder's own code. Every thread must reach the start, even
+    // after a failure.
     let mut prepared = Ok(());
     if op == Op::Decode {
         prepared = (data.chunks_exact(block_bytes))
@@ -181,10 +181,9 @@ fn work(
     Ok((start, Instant::now()))
 }
 
-/// Where threads wait for each other, and then start together; not a `Barrier`,
-/// since some of them may not come to be.
+/// A start line for threads. Not a `Barrier`, because some threads may fail to start.
 struct Start {
-    /// Threads that are not there yet.
+    /// Threads that have not arrived.
     missing: Mutex<usize>,
     changed: Condvar,
 }
@@ -204,7 +203,7 @@ impl Start {
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Lets those go that are there: what they do now counts for nothing.
+    /// Releases the threads that have arrived; their results are ignored.
     fn call_off(&self) {
         *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = 0;
         self.changed.notify_all();

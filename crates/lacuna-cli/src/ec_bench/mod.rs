@@ -1,8 +1,8 @@
-//! `lacuna ec-bench`: what the erasure codes cost on this machine, against
-//! threads, beside other libraries (SDR-RDMA figure 11).
+//! `lacuna ec-bench`: the cost of the erasure codes on this host, by number of threads, beside
+//! other libraries (SDR-RDMA figure 11).
 //!
-//! A transport that uses parity has to compute it at the rate of the link; the
-//! question is how many cores that takes.
+//! A transport with parity must compute it at the rate of the link; the question is how many cores
+//! that takes.
 
 mod coder;
 mod contenders;

@@ -1,6 +1,5 @@
-//! The crate reed-solomon-simd: the fastest encoder in Rust before this one. Its
-//! code works by a Fourier transform over GF(2^16), so it is made for thousands
-//! of chunks rather than tens.
+//! The crate reed-solomon-simd, the fastest Rust encoder besides this one. Its code is a Fourier
+//! transform over GF(2^16), made for thousands of chunks rather than tens.
 
 use super::Op;
 use super::coder::{Coder, Shape};

@@ -1,5 +1,5 @@
-//! The client: connects a session, says what it is going to measure, measures
-//! on a second connection, and reports what both ends counted.
+//! The client: opens a session, announces the measurement, measures on a second connection, and
+//! reports both ends' counters.
 
 use super::protocol::{
     ANSWERED_WITHIN, Answer, Awaited, Counters, Done, Request, TalkError, send, send_within,
@@ -15,9 +15,9 @@ use lacuna::{Connection, ConnectionConfig, ContextConfig, Wrap};
 use lacuna_service::{Purpose, ReachError, connect, connect_again, random};
 use std::time::Duration;
 
-/// How long a server may take for its counters: it may have messages to check.
+/// How long the server may take to send its counters: it may have messages to check.
 const COUNTED_WITHIN: Duration = Duration::from_secs(60);
-/// The same once something has ended the measurement: somebody may have pressed Ctrl-C and wait.
+/// The same after an early end, when a user may be waiting after Ctrl-C.
 const COUNTED_SOON: Duration = Duration::from_secs(3);
 
 pub(super) fn run(args: &ClientArgs, output: Output) -> Result<(), Failure> {
@@ -33,8 +33,8 @@ pub(super) fn run(args: &ClientArgs, output: Output) -> Result<(), Failure> {
     capture.conclude(ended, output)
 }
 
-/// Measures once. `stop` ends it early, as do a server that dies and whatever else; the report then
-/// is of what was finished. `wrap` goes around the datapath of each channel.
+/// Measures once. `stop`, a server that dies, or any failure ends it early; the report then covers
+/// what completed. `wrap` goes around the datapath of each channel.
 pub(super) fn measure(
     args: &ClientArgs,
     wrap: Option<Wrap>,
@@ -51,7 +51,7 @@ pub(super) fn measure(
         ..plain
     });
     args.pace.check()?;
-    // What can be wrong at this end is wrong before a server waits for it.
+    // Check this end's options before a server is involved.
     if let Some(mtu_bytes) = args.mtu {
         let geometry = config.geometry(mtu_bytes, args.end.channels);
         geometry.map_err(|error| Failure::Usage(error.to_string()))?;
@@ -85,7 +85,7 @@ pub(super) fn measure(
     Ok(Report::new(args, &measured, result, counters, cpu_s))
 }
 
-/// Says what is going to be measured, and hears whether it may.
+/// Announces the measurement and waits for the server's consent.
 fn ask(args: &ClientArgs, session: &Connection, stop: &dyn Fn() -> bool) -> Result<(), Failure> {
     let host = &args.host;
     let request =
@@ -110,13 +110,13 @@ fn ask(args: &ClientArgs, session: &Connection, stop: &dyn Fn() -> bool) -> Resu
     }
 }
 
-/// Says that it is over, and hears what the server counted; `None` if it does not say.
+/// Ends the session and returns the server's counters; `None` if they do not come.
 fn counters(
     session: &Connection,
     result: &mut Measured,
     stop: &dyn Fn() -> bool,
 ) -> Option<Counters> {
-    // It may have died, and nobody waits for the dead.
+    // Do not wait for a server that has died.
     if result.ended.is_some() && session.failure().is_some() {
         return None;
     }

@@ -1,10 +1,9 @@
-//! `lacuna perf`: throughput and completion times between two machines, in the
-//! manner of `ib_write_bw`.
+//! `lacuna perf`: throughput and completion times between two hosts, in the manner of
+//! `ib_write_bw`.
 //!
-//! A session is two connections: one, reliable, says what is to be measured
-//! and brings the server's counters back; the other is measured, in the mode
-//! asked for. With `--mode raw` nothing is repaired and the server polls the
-//! bitmap only, as the paper's benchmark does (SDR-RDMA 5.4.1).
+//! A session has two connections: a reliable one announces the measurement and returns the server's
+//! counters; the other is measured, in the requested mode. With `--mode raw` nothing is repaired
+//! and the server only polls the bitmap, as in the paper's benchmark (SDR-RDMA 5.4.1).
 
 mod client;
 mod cpu;
@@ -32,7 +31,7 @@ use std::time::Duration;
 
 /// Where a server listens unless told otherwise.
 const PORT: u16 = 7402;
-/// Most messages of a run: the time of each is kept.
+/// Most messages per run: the time of each is kept in memory.
 const COUNT_MAX: u64 = 1_000_000_000;
 
 const EXAMPLES: &str = "\

@@ -1,72 +1,69 @@
-//! How long a receiver waits for a message: the decision alone, on a clock that
-//! is handed in.
+//! When a receiver gives a message or its sender up. Pure decisions on a clock that is passed in.
 //!
-//! Without repair, what is missing of a message may never come, and nothing on
-//! the wire says so. A message is given up when a later one has begun to arrive
-//! and the path had time to bring what it had reordered, or when it is known to
-//! have been sent, at least in part, and the path is quiet although a sender at
-//! work would not leave it so. A message that may not have been sent yet is not
-//! given up: its sender may pause. In every mode a sender of which nothing comes
-//! at all for long is taken to be gone.
+//! Without repair, missing packets may never come, and nothing on the wire says so. A message is
+//! given up in two cases: a later message has begun to arrive and the path had time for reordered
+//! packets; or the message is known to have been sent, at least in part, and the path is quiet
+//! although a working sender would use it. A message that may not have been sent yet is not given
+//! up: its sender may pause. In every mode, a sender that is silent for [`IDLE`] counts as gone.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Reordering that is waited for after a later message has begun to arrive: a
-/// quarter of a round trip, as RACK does (RFC 8985, 6.2), and at least this much
-/// for workers of several channels that do not run at the same time.
+/// Least time for reordered packets after a later message has begun to arrive. The time itself is a
+/// quarter of a round trip, as in RACK (RFC 8985, 6.2); the minimum is for workers of several
+/// channels that do not run at the same time.
 const GRACE_MIN: Duration = Duration::from_millis(20);
-/// A quiet path: a sender whose window is one packet leaves a round trip between
-/// two. This is for short round trips and busy hosts.
+/// Least time without packets after which the path is quiet. A sender with a window of one packet
+/// leaves a round trip between packets; the minimum is for short round trips and busy hosts.
 const QUIET_MIN: Duration = Duration::from_millis(300);
 const QUIET_RTTS: u32 = 3;
-/// How long a sender may send nothing before it is taken to be gone. It may be
-/// filling gigabytes with a pattern.
+/// How long a sender may send nothing before it counts as gone. It may be filling gigabytes with a
+/// pattern.
 pub(super) const IDLE: Duration = Duration::from_secs(30);
-/// Longest time to the next look: so that other news are noticed.
+/// Longest time until the next check, so that other events are noticed.
 const LOOK_MAX: Duration = Duration::from_millis(50);
-/// With messages that may be given up, how finely it is seen when they were
+/// The same for messages that may be given up: the resolution of the time at which they were
 /// overtaken.
 const LOOK_RAW: Duration = Duration::from_millis(5);
 
-/// What there is to see at a look.
+/// The facts at a check.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look {
-    /// Time since any moment that stays the same.
+    /// Time since a fixed moment.
     pub(super) now: Duration,
-    /// Packets that have come so far.
+    /// Packets received so far.
     pub(super) packets: u64,
     /// Number of the message that is waited for.
     pub(super) front: u64,
-    /// Whether something of it is known to have been sent.
+    /// Whether a part of it is known to have been sent.
     pub(super) is_begun: bool,
-    /// Newest message of which a chunk is here, if any.
+    /// The newest message with a chunk here, if any.
     pub(super) newest: Option<u64>,
 }
 
-/// What follows.
+/// The decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Look again after this time.
+    /// Check again after this time.
     Wait(Duration),
-    /// What is missing of the front message was lost.
+    /// The missing part of the front message is lost.
     GiveUp,
-    /// The sender is gone: nothing has come for this long.
+    /// The sender is gone: silent for this long.
     Gone(Duration),
 }
 
-/// See the module's text.
+/// The state of the decision.
 #[derive(Debug)]
 pub(super) struct Patience {
-    /// Whether losses are repaired: no message is given up then.
+    /// Whether the mode repairs losses: then no message is given up.
     repairs: bool,
     grace: Duration,
     quiet: Duration,
     idle: Duration,
     packets: u64,
-    /// Since when no packet has come.
+    /// When the last packet came.
     quiet_since: Duration,
-    /// "Messages before this number are overtaken since then", both rising.
+    /// Entries "messages before this number were overtaken at this time", both ascending.
     overtaken: VecDeque<(u64, Duration)>,
 }
 
@@ -83,7 +80,7 @@ impl Patience {
         }
     }
 
-    /// Judges the front message.
+    /// Decides on the front message.
     pub(super) fn look(&mut self, look: &Look) -> Verdict {
         if look.packets != self.packets {
             self.packets = look.packets;
@@ -119,8 +116,7 @@ impl Patience {
         Verdict::Wait(until_due.min(LOOK_RAW))
     }
 
-    /// This end was busy with something else until now: what did not come
-    /// meanwhile says nothing of the sender.
+    /// This end was busy until now, so the silence says nothing of the sender.
     pub(super) fn resume(&mut self, now: Duration) {
         self.quiet_since = now;
     }

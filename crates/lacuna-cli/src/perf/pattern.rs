@@ -1,9 +1,9 @@
-//! Message contents that tell on misplaced bytes: every 8-byte word is a
-//! function of the message's number and its own offset.
+//! Message contents that reveal misplaced bytes: every 8-byte word is a function of the message's
+//! number and its own offset.
 
 use std::ops::Range;
 
-/// Fills a message from a whole word on.
+/// Fills a message from a word boundary on.
 pub(super) fn fill(buffer: &mut [u8], from: usize, message: u64) {
     for (index, word) in buffer[from..].chunks_mut(8).enumerate() {
         let value = value(message, from / 8 + index).to_le_bytes();
@@ -18,7 +18,7 @@ pub(super) fn first_wrong(buffer: &[u8], part: Range<usize>, message: u64) -> Op
         let index = index + part.start / 8;
         let value = value(message, index).to_le_bytes();
         if word != &value[..word.len()] {
-            // A part may begin in the middle of a word.
+            // A part may begin within a word.
             let bytes = word.iter().zip(value).enumerate();
             let at = bytes
                 .filter(|(_, (is, should))| **is != *should)
@@ -34,7 +34,7 @@ pub(super) fn first_wrong(buffer: &[u8], part: Range<usize>, message: u64) -> Op
 
 #[inline]
 fn value(message: u64, index: usize) -> u64 {
-    // One round of a multiplicative hash: cheap, and no two words alike.
+    // One round of a multiplicative hash: cheap, and different for every word.
     (message << 40 ^ index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
 }
 

@@ -1,10 +1,10 @@
-//! What client and server of a measurement tell each other on the session's
-//! reliable connection: one JSON message each way at the start and at the end.
+//! Messages of client and server on the session's reliable connection: one JSON message each way at
+//! the start and at the end.
 //!
-//! A client has two connections, and a server many clients: the connections'
-//! tags say which belong together, by the number of the client's run, which it
-//! draws at random.
+//! A client has two connections and a server has many clients; the tags of a client's two
+//! connections carry the same random number.
 //!
+//! Every wait has a time limit and ends on Ctrl-C.
 //! Every wait has an end, and is looked after meanwhile: Ctrl-C ends it too.
 
 use crate::failure::Failure;
@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 /// Longest message of the session.
 const MESSAGE_BYTES_MAX: usize = 16 << 10;
-/// Most memory that a server lends to one client.
+/// Most memory that a server allocates for one client.
 pub(super) const LENT_BYTES_MAX: u64 = 16 << 30;
-/// How long the other end may take to receive a message of the session.
+/// How long the other end may take to receive a session message.
 pub(super) const TOLD_WITHIN: Duration = Duration::from_secs(10);
-/// How long a server may take for its answer: it gets the memory first.
+/// How long a server may take to answer, including the allocation of memory.
 pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Client to server, first.
@@ -31,7 +31,7 @@ pub(super) struct Request {
     pub(super) validate: bool,
 }
 
-/// Server to client: connect to measure, or go.
+/// Server to client: whether to connect the measured connection.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Answer {
     Ready,
@@ -47,11 +47,11 @@ pub(super) struct Done {
 /// Server to client, last.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Counters {
-    /// Messages that ended, complete or not, those before the measurement included.
+    /// Messages that ended, complete or not, warm-up included.
     pub(super) messages: u64,
-    /// Of these, messages of which something never came.
+    /// Messages with lost packets.
     pub(super) incomplete: u64,
-    /// Chunks that never came.
+    /// Lost chunks.
     pub(super) missing_chunks: u64,
     pub(super) missing_bytes: u64,
     /// Messages with wrong bytes.
@@ -70,16 +70,16 @@ pub(super) struct Counters {
     pub(super) cpu_s: Option<f64>,
 }
 
-/// A message of the session did not come.
+/// A session message did not come.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TalkError {
-    /// The other end is gone, or never was one of this kind.
+    /// The other end is gone, or is not a perf endpoint.
     #[error(transparent)]
     Receive(#[from] RecvError),
-    /// It is alive and says nothing.
+    /// It is alive but silent.
     #[error("said nothing for {:.0} s", .waited.as_secs_f64())]
     Silent { waited: Duration },
-    /// It said something else.
+    /// It sent something else.
     #[error("speaks another protocol ({0})")]
     Foreign(#[from] serde_json::Error),
     /// Ctrl-C.
@@ -93,20 +93,20 @@ impl From<PostReceiveError> for TalkError {
     }
 }
 
-/// A message of the session that is to come.
+/// A session message to come.
 pub(super) struct Awaited<M> {
     handle: Option<RecvHandle>,
     message: PhantomData<M>,
 }
 
 impl<M: for<'d> Deserialize<'d>> Awaited<M> {
-    /// Makes room for it.
+    /// Posts a receive for it.
     pub(super) fn post(session: &Connection) -> Result<Self, PostReceiveError> {
         let handle = session.post_recv(vec![0; MESSAGE_BYTES_MAX])?;
         Ok(Self { handle: Some(handle), message: PhantomData })
     }
 
-    /// The message, if it is here now. Once it was taken there is none any more.
+    /// The message if it has arrived; `None` once it was taken.
     pub(super) fn poll(&mut self) -> Result<Option<M>, TalkError> {
         self.poll_within(Duration::ZERO)
     }
@@ -132,11 +132,10 @@ impl<M: for<'d> Deserialize<'d>> Awaited<M> {
         }
     }
 
-    /// Waits a little; what came is there at the next poll. Without threads this
-    /// makes progress.
+    /// Waits a little for the message. In a context without threads this makes progress.
     pub(super) fn rest(&self, time: Duration) {
         if let Some(handle) = &self.handle {
-            // Whatever it is, the next poll finds it.
+            // The next poll reports any error.
             let _ = handle.wait(time);
         } else {
             std::thread::park_timeout(time);
@@ -161,7 +160,7 @@ pub(super) fn send(session: &Connection, message: &impl Serialize) -> Result<(),
     send_within(session, message, TOLD_WITHIN)
 }
 
-/// The same, with less patience.
+/// As [`send`], with a shorter time limit.
 pub(super) fn send_within(
     session: &Connection,
     message: &impl Serialize,

@@ -1,8 +1,7 @@
-//! What a measurement found, as a table in `ib_write_bw`'s manner or as JSON.
+//! The results of a measurement, as a table in the manner of `ib_write_bw` or as JSON.
 //!
-//! The rate is that of the bytes that arrived: what a mode without repair lost
-//! is not in it. What the server counted is missing if it died, or did not say so
-//! before an interrupted client went.
+//! The rate counts bytes that arrived, without those lost in a mode without repair. The server's
+//! counters are missing if it died, or did not send them before an interrupted client left.
 
 use super::ClientArgs;
 use super::protocol::Counters;
@@ -14,7 +13,7 @@ use crate::units::show_count;
 use lacuna::{AutoStats, Connection};
 use serde::Serialize;
 
-/// See the module's text.
+/// The results.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) mode: String,
@@ -27,7 +26,7 @@ pub(super) struct Report {
     pub(super) channels: u8,
     pub(super) chunk_bytes: u64,
     pub(super) mtu_bytes: u32,
-    /// The same at the end: less where the path became narrower meanwhile.
+    /// Payload per packet at the end: less if the path became narrower.
     pub(super) payload_bytes_max: u32,
     pub(super) gbit_per_s: f64,
     pub(super) mpps: f64,
@@ -37,9 +36,9 @@ pub(super) struct Report {
     pub(super) max_us: f64,
     pub(super) sent_packets: u64,
     pub(super) retransmitted_packets: u64,
-    /// Packets that this host did not send, reports included: its own losses.
+    /// Packets that this host refused to send, control packets included.
     pub(super) refused_packets: u64,
-    /// Of the packets, those of parity; and their bytes.
+    /// Parity packets among those sent, and their bytes.
     pub(super) parity_packets: u64,
     pub(super) parity_bytes: u64,
     /// Submessages whose parity did not suffice.
@@ -66,8 +65,7 @@ pub(super) struct Report {
     failure: Option<Failure>,
 }
 
-/// What the server counted, over all messages, those before the measurement
-/// included.
+/// The server's counters for all messages, warm-up included.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Counted {
     pub(super) messages: Option<u64>,
@@ -79,7 +77,7 @@ pub(super) struct Counted {
     pub(super) duplicate_packets: Option<u64>,
     pub(super) rejected_packets: Option<u64>,
     pub(super) receive_drops: Option<u64>,
-    /// Chunks that were computed from parity, and the time that took.
+    /// Chunks computed from parity, and the time it took.
     pub(super) repaired_chunks: Option<u64>,
     pub(super) decode_s: Option<f64>,
 }
@@ -134,7 +132,7 @@ impl Report {
             encode_s: sent.encode_s,
             auto: stats.auto,
             counted,
-            // Processor time was taken over all messages, warm-up included.
+            // Processor time covers all messages, warm-up included.
             cpu_s_per_gbyte: server_cpu_s.map(|server_cpu_s| {
                 let data_bytes = (sent.bytes - sent.parity_bytes).max(1);
                 (cpu_s + server_cpu_s) / (data_bytes as f64 / 1e9)
@@ -152,12 +150,12 @@ impl Report {
         }
     }
 
-    /// What arrived wrong, if anything did.
+    /// Wrong data, if there was any.
     pub(super) fn wrong(&self) -> Option<String> {
         self.wrong.clone()
     }
 
-    /// What ended it early, if anything did.
+    /// Why it ended early, if it did.
     pub(super) fn take_failure(&mut self) -> Option<Failure> {
         self.failure.take()
     }
@@ -170,7 +168,7 @@ impl Report {
     }
 
     pub(super) fn lines(&self) -> Vec<String> {
-        // Two digits say nothing of 5 Mbit/s.
+        // Two decimals say nothing of 5 Mbit/s.
         let digits = if self.gbit_per_s < 0.1 { 5 } else { 2 };
         let mut lines = vec![
             " #bytes     #iterations    BW average[Gb/sec]   MsgRate[Mpps]   t_avg[usec]   t_99%[usec]"
@@ -245,7 +243,7 @@ impl Counted {
             messages: Some(counters.messages),
             incomplete_messages: Some(counters.incomplete),
             missing_chunks: Some(counters.missing_chunks),
-            // A server that says more is missing than there was is not believed.
+            // Do not believe a server that reports more missing bytes than were sent.
             missing_share: Some(missing_share.min(1.0)),
             lost_packets: Some(counters.lost_packets),
             duplicate_packets: Some(counters.duplicate_packets),
@@ -258,7 +256,7 @@ impl Counted {
 }
 
 fn mean(values: &[f64]) -> f64 {
-    // The sum of no numbers at all is -0.
+    // The sum of an empty iterator is -0.
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 

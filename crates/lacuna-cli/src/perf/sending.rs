@@ -1,5 +1,5 @@
-//! The measured end of a client: keeps messages in flight, waits for them in
-//! order, and notes how long each took.
+//! The client's measured side: keeps messages in flight, waits for them in order, and records the
+//! time of each.
 
 use super::{ClientArgs, pattern};
 use crate::failure::Failure;
@@ -12,13 +12,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a server may take to finish a message that is on the wire, in a
-/// mode without repair.
+/// How long a server may take to finish a message that was sent, in a mode without repair.
 const FINISHED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Filling this much takes a second: whoever waits is told.
+/// Filling this much takes about a second, so the user is told.
 const TOLD_FROM_BYTES: u64 = 1 << 30;
-/// What is filled between two looks whether to end: whole words.
+/// Bytes filled between two checks for a stop; whole words.
 const FILL_BYTES: usize = 16 << 20;
 
 /// A message on its way.
@@ -28,7 +27,7 @@ struct InFlight {
     buffer: Arc<Vec<u8>>,
 }
 
-/// See the module's text.
+/// The sending side of one measurement.
 pub(super) struct Sending<'a> {
     args: &'a ClientArgs,
     measured: &'a Connection,
@@ -39,23 +38,23 @@ pub(super) struct Sending<'a> {
     times: Vec<Duration>,
 }
 
-/// What was measured.
+/// Measured values.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
-    /// Messages that were finished, those before the measurement included.
+    /// Messages that completed, warm-up included.
     pub(super) messages: u64,
-    /// Of each message of the measurement.
+    /// Time of each measured message.
     pub(super) times: Vec<Duration>,
     /// How long the measurement took.
     pub(super) took: Duration,
     /// Why it ended early, if it did.
     pub(super) ended: Option<Failure>,
-    /// Packets that this host had refused before: too large ones, of finding the MTU.
+    /// Packets that this host refused before the measurement: probes of the MTU.
     pub(super) refused_before: u64,
 }
 
-/// A buffer for each message in flight: as large writes have it, the bytes come
-/// from memory, not from a cache.
+/// A buffer per message in flight, so that, as with large writes, the bytes come from memory and
+/// not from a cache.
 pub(super) fn buffers(
     args: &ClientArgs,
     stop: &dyn Fn() -> bool,
@@ -96,19 +95,19 @@ impl<'a> Sending<'a> {
         Self { args, measured, stop, in_flight, spare: buffers, posted: 0, times }
     }
 
-    /// Sends until it is enough, or until something ends it: what was finished so far counts.
+    /// Sends until the limit, or until it is ended early; completed messages count.
     pub(super) fn run(mut self) -> Measured {
         let mut started: Option<Instant> = None;
         let refused_before = self.measured.stats().context.refused_by_datapath;
         let ended = self.send_all(&mut started).err();
-        // Times of a warm-up that was not over are no measurement.
+        // Times of an unfinished warm-up do not count.
         let (times, took) = match started {
             Some(started) => (std::mem::take(&mut self.times), started.elapsed()),
             None => Default::default(),
         };
-        // The rest is not counted, so it is not waited for either. The newest goes
-        // first: a message that had not begun leaves its receive to the next one,
-        // and the server would find that one's contents there.
+        // The remaining messages do not count, so cancel them. Newest first: a message that has not
+        // begun leaves its receive to the next one, and the server would find the wrong content
+        // there.
         let messages = self.posted - self.in_flight.len() as u64;
         for message in self.in_flight.drain(..).rev() {
             message.handle.cancel();
@@ -122,7 +121,7 @@ impl<'a> Sending<'a> {
         }
         let warm_up = Instant::now();
         for _ in 0..self.args.warmup {
-            // On a slow path a share of the time must do.
+            // On a slow path the warm-up gets a quarter of the time.
             if warm_up.elapsed() > self.args.duration / 4 {
                 break;
             }
@@ -133,7 +132,7 @@ impl<'a> Sending<'a> {
         let start = *started.insert(Instant::now());
         let goes_on = |run: &Self| match run.args.iters {
             Some(iters) => (run.times.len() as u64) < iters,
-            // One message at least, however slow the path.
+            // At least one message, however slow the path.
             None => run.times.is_empty() || start.elapsed() < run.args.duration,
         };
         while goes_on(self) {
@@ -151,7 +150,7 @@ impl<'a> Sending<'a> {
         };
         if self.args.validate {
             if Arc::get_mut(&mut buffer).is_none() {
-                // A worker still holds it for a moment.
+                // A worker still holds the old buffer.
                 buffer = Arc::new(memory::zeroed(self.args.size as usize)?);
             }
             if let Some(bytes) = Arc::get_mut(&mut buffer) {
@@ -168,8 +167,8 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    /// Waits for the oldest message: until the server has all of it, or has
-    /// given it up in a mode without repair.
+    /// Waits for the oldest message: until the server has all of it, or in a mode without repair
+    /// has given it up.
     fn finish(&mut self) -> Result<(), Failure> {
         let Some(oldest) = self.in_flight.front() else { return Ok(()) };
         let mut sent = None;
@@ -181,7 +180,7 @@ impl<'a> Sending<'a> {
                 break;
             }
             if oldest.handle.status().outcome.transpose().map_err(SendError::Failed)?.is_some() {
-                // On the wire, and of no more concern to this end.
+                // Sent: this end is done with it.
                 if let Some(failure) = self.measured.failure() {
                     return Err(Failure::Network(failure.to_string()));
                 }

@@ -1,8 +1,8 @@
-//! The server: seats for several clients at once.
+//! The server: serves several clients at a time, each in a seat.
 //!
-//! A client takes a seat with its first connection and gives it back however it
-//! ends; its second connection finds it there, by the number of its run. A
-//! client too many is told so before it may send a packet.
+//! A client takes a seat with its first connection and releases it however it ends. Its second
+//! connection finds the seat by the number of the client's run. With all seats taken, a client is
+//! refused before it may send a packet.
 
 use super::ServerArgs;
 use super::report::Counted;
@@ -22,10 +22,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a client may take from the answer to its second connection: its
-/// own limit for connecting, and a little.
+/// How long a client may take from the answer to its second connection: its own connect timeout and
+/// a little more.
 const PAIRING: Duration = Duration::from_secs(15);
-/// How long clients may take to be told that the server ends.
+/// How long telling the clients that the server ends may take.
 const GOODBYE: Duration = Duration::from_secs(5);
 
 /// How a server behaves.
@@ -35,13 +35,13 @@ pub(super) struct Settings {
     pub(super) clients: usize,
     /// End after one.
     pub(super) once: bool,
-    /// How long a client may take to connect what is to be measured.
+    /// How long a client may take to open the measured connection.
     pub(super) pairing: Duration,
     /// How long a client may send nothing.
     pub(super) idle: Duration,
 }
 
-/// See the module's text.
+/// A perf server.
 pub(super) struct Server {
     acceptor: Arc<Acceptor>,
     settings: Settings,
@@ -60,13 +60,13 @@ struct Seats {
 }
 
 struct Seat {
-    /// Where the connection to measure goes, once.
+    /// Where the measured connection is sent, once.
     measured: Option<SyncSender<Connection>>,
-    /// Whether there was no other client since it was taken.
+    /// Whether there was no other client since the seat was taken.
     is_alone: Arc<AtomicBool>,
 }
 
-/// What an admitted connection is.
+/// The purpose of an admitted connection.
 enum Admitted<'a> {
     Session(Ticket<'a>),
     Measured(SyncSender<Connection>),
@@ -115,7 +115,7 @@ fn describe(taken: &Taken) -> String {
     format!("{messages} of {size} in {}", show_time(taken.took.as_secs_f64()))
 }
 
-/// A seat that is taken; it is given back when this is dropped.
+/// A taken seat; dropping it releases the seat.
 struct Ticket<'a> {
     server: &'a Server,
     run: u32,
@@ -169,13 +169,12 @@ impl Server {
         self.acceptor.run(self.settings.once, &self.stop, GOODBYE, serve)
     }
 
-    /// Serves one control connection to its end; it counts if a client's seat
-    /// depended on it.
+    /// Serves one control connection to its end. It counts if it belongs to a client with a seat.
     fn connected(&self, arrival: Arrival) -> Served<Failure> {
         let (guest, admitted) = self.acceptor.let_in(arrival, |tag| self.admit(tag))?;
         match admitted {
             Admitted::Measured(session) => {
-                // The session may have ended meanwhile: then this one ends too.
+                // If the session has ended meanwhile, this connection ends, too.
                 let _ = session.try_send(guest.connection.clone());
                 None
             }
@@ -202,14 +201,14 @@ impl Server {
         {
             let capture = self.capture.so_far();
             let told = ClientResult::new(peer.clone(), taken, result.as_ref().err(), capture);
-            // It goes on serving all the same.
+            // A failure to print does not end the server.
             self.output.object(&told).unwrap_or_else(complain);
         }
         let counted = taken.map(|taken| describe(&taken));
         self.output.note(&match (&result, counted) {
             (Ok(()), counted) => format!("{peer}: served, {}", counted.unwrap_or_default()),
             (Err(failure), Some(counted)) => format!("{peer}: {failure}; until then {counted}"),
-            // The last line of the process says so.
+            // The last line of the process reports it.
             (Err(Failure::Interrupted), None) => return result,
             (Err(_), None) if self.settings.once => return result,
             (Err(failure), None) => format!("{peer}: {failure}"),
@@ -217,7 +216,7 @@ impl Server {
         result
     }
 
-    /// Decides by its tag whether a connection may come in.
+    /// Decides by its tag whether to admit a connection.
     fn admit(&self, tag: u64) -> Result<Admitted<'_>, String> {
         let mut seats = self.lock();
         match Purpose::of(tag) {

@@ -1,6 +1,5 @@
-//! One client at a server, from its request to its counters. Every step has an
-//! end: a client that says nothing, never connects what is to be measured, or
-//! dies, gives its seat back.
+//! One client's session at a server, from request to counters. Every step has a time limit, so a
+//! client that is silent, never opens the measured connection, or dies releases its seat.
 
 use super::cpu;
 use super::protocol::{
@@ -16,12 +15,12 @@ use lacuna::Connection;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// What a session needs of its server.
+/// The parts of the server that a session uses.
 pub(super) struct Session<'a> {
     pub(super) connection: &'a Connection,
-    /// The connection to measure, once it is there.
+    /// Delivers the measured connection.
     pub(super) measured: &'a Receiver<Connection>,
-    /// How long a client may take to connect it.
+    /// How long the client may take to open it.
     pub(super) pairing: Duration,
     /// How long a client may send nothing.
     pub(super) idle: Duration,
@@ -31,7 +30,7 @@ pub(super) struct Session<'a> {
     pub(super) output: Output,
 }
 
-/// What was counted of a client, whether it was served to the end or not.
+/// The counters of a client, complete or not.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) mode: String,
@@ -41,7 +40,7 @@ pub(super) struct Taken {
 }
 
 impl Session<'_> {
-    /// Serves the client; what was counted of it is put into `taken` whatever ends it.
+    /// Serves the client; its counters are in `taken` however it ends.
     pub(super) fn serve(&self, taken: &mut Option<Taken>) -> Result<(), Failure> {
         let request = Awaited::<Request>::post(self.connection)
             .map_err(Into::into)
@@ -80,7 +79,7 @@ impl Session<'_> {
             match self.measured.recv_timeout(LOOK) {
                 Ok(measured) => return Ok(measured),
                 Err(RecvTimeoutError::Timeout) => {}
-                // Its seat holds the other end, so this is not seen.
+                // The seat holds the sender, so this does not happen.
                 Err(RecvTimeoutError::Disconnected) => std::thread::park_timeout(LOOK),
             }
             if (self.stop)() {
@@ -98,7 +97,7 @@ impl Session<'_> {
     }
 }
 
-/// The memory that a client asks for, or why it gets none.
+/// Allocates the memory that a client requests, or says why not.
 fn lend(request: &Request) -> Result<Vec<Vec<u8>>, String> {
     let Request { size_bytes, inflight, .. } = *request;
     let what = format!("{} of {}", show_count(inflight.into(), "message"), show_bytes(size_bytes));

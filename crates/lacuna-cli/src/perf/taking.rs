@@ -1,5 +1,5 @@
-//! The measured end of a server: posts receives, takes messages in order as
-//! they come or are given up, checks and counts, and posts again.
+//! The server's measured side: posts receives, takes messages in order as they complete or are
+//! given up, checks and counts them, and posts again.
 
 use super::patience::{Look, Patience, Verdict};
 use super::pattern;
@@ -11,19 +11,19 @@ use lacuna::{ChannelStats, Completed, Connection, Mode, ReceiveFailure, RecvErro
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// See the module's text.
+/// The receiving side of one measurement.
 pub(super) struct Taker<'a> {
     measured: &'a Connection,
     request: &'a Request,
     chunks: Chunks,
     /// Packets of a message.
     message_packets: u64,
-    /// The next message lands in the front one.
+    /// The next message lands in the front receive.
     posted: VecDeque<RecvHandle>,
     counters: Counters,
     patience: Patience,
     started: Instant,
-    /// What the whole server had counted before.
+    /// Packets rejected by the whole server before.
     rejected_before: u64,
     drops_before: u64,
 }
@@ -56,8 +56,8 @@ impl<'a> Taker<'a> {
         Ok(taker)
     }
 
-    /// Takes as many messages as the client says that it sent. What was counted until it fails is
-    /// counted.
+    /// Receives as many messages as the client says it sent. After a failure, the counters cover
+    /// the messages before.
     pub(super) fn take(
         &mut self,
         mut done: Awaited<Done>,
@@ -82,7 +82,7 @@ impl<'a> Taker<'a> {
                     continue;
                 }
                 Err(RecvError::Deadline { .. }) => {}
-                // The client's time was over; it is about to say so.
+                // The client's time is over; its message about that is to come.
                 Err(RecvError::Failed(ReceiveFailure::Cancelled(_))) => done.rest(LOOK),
                 Err(error) => return Err(Failure::Network(format!("lost the client: {error}"))),
             }
@@ -90,7 +90,7 @@ impl<'a> Taker<'a> {
                 Verdict::Wait(time) => pause = time,
                 Verdict::GiveUp => {
                     self.finish_front()?;
-                    // The next one may be as late.
+                    // The next message may be as late.
                     pause = Duration::ZERO;
                 }
                 Verdict::Gone(idle) => {
@@ -102,11 +102,11 @@ impl<'a> Taker<'a> {
         }
     }
 
-    /// What was counted until now.
+    /// The counters so far.
     pub(super) fn counters(&self) -> Counters {
         let stats = self.measured.stats();
         let context = &stats.context;
-        // A packet without an address that is damaged looks like one with another key.
+        // A damaged packet without a RETH looks like one with a wrong key.
         let damaged = |channel: &ChannelStats| channel.discarded.get("key").copied().unwrap_or(0);
         Counters {
             lost_packets: stats.lost_packets,
@@ -120,7 +120,7 @@ impl<'a> Taker<'a> {
         }
     }
 
-    /// How long it has been taking messages.
+    /// Time since the first message.
     pub(super) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
@@ -131,7 +131,8 @@ impl<'a> Taker<'a> {
         let unplaced = |channel: &ChannelStats| {
             channel.duplicates + channel.discarded.get("late").copied().unwrap_or(0)
         };
-        // Without repair every packet is sent once, and all messages have as many.
+        // Without repair every packet is sent once, and all messages have the same number of
+        // packets.
         let sent: u64 =
             packets + stats.channels.iter().map(unplaced).sum::<u64>() + stats.lost_packets;
         let newest = self.posted.iter().rposition(|posted| posted.chunks_done() > 0);
@@ -144,13 +145,13 @@ impl<'a> Taker<'a> {
         })
     }
 
-    /// Takes what came of the front message.
+    /// Completes the front message.
     fn finish_front(&mut self) -> Result<(), Failure> {
         let Some(front) = self.posted.pop_front() else { return Ok(()) };
         let done = front.complete();
         self.count(&done);
         self.counters.messages += 1;
-        // Checking takes a while; where nothing came there was nothing to check.
+        // Checking takes a while; skip it if nothing arrived.
         if self.request.validate && done.chunks.iter().any(|chunks| *chunks != 0) {
             self.patience.resume(self.started.elapsed());
         }

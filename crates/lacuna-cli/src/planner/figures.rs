@@ -86,7 +86,7 @@ impl From<FigureError> for Failure {
     }
 }
 
-/// The option that brings the measurement of a figure.
+/// The option with the measurement for a figure.
 fn option(number: u32) -> &'static str {
     match number {
         DROPS_FIGURE => "--probe",

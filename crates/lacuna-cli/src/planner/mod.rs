@@ -35,7 +35,7 @@ impl From<ChartError> for Failure {
     }
 }
 
-/// A file of measurements that cannot be used; `content` says what is wrong with the content of one.
+/// The failure for an unusable file of measurements; `content` describes an error of its content.
 fn unusable(error: &MeasurementError, content: impl FnOnce(&str) -> String) -> Failure {
     match error {
         MeasurementError::Read { .. } => Failure::Local(error.to_string()),

@@ -1,5 +1,5 @@
-//! The client: measures, shows how far it is, and reports, also what was measured until somebody
-//! pressed Ctrl-C, the server fell silent or this end could not go on.
+//! The client: measures, shows progress, and reports, also after Ctrl-C, a silent server, or a
+//! failure of this end.
 
 use super::lanes::{Clock, Lanes};
 use super::progress::Bar;
@@ -21,9 +21,9 @@ use std::net::SocketAddr;
 const OVERHEAD_BYTES_V4: u32 = 20 + 8;
 const OVERHEAD_BYTES_V6: u32 = 40 + 8;
 
-/// What a measurement found, and why it is not all that was asked for, if it is not.
+/// The results of a measurement, and why it ended early, if so.
 pub(super) struct Measured {
-    /// `None` if there is not a single trial.
+    /// `None` without a complete trial.
     pub(super) report: Option<Report>,
     pub(super) failure: Option<Failure>,
 }
@@ -46,7 +46,8 @@ fn tell(
     output: Output,
 ) -> Result<(), Failure> {
     let Measured { report, failure } = measured;
-    // Each is tried, whatever became of the others: nobody measures twice for want of room.
+    // Write each output even if another one failed: a measurement should not be repeated for a full
+    // disk.
     let told = report.map_or(Ok(()), |mut report| {
         report.capture = capture.so_far();
         let told = [report.print(output), tell_csv(args, &report, output)];
@@ -71,21 +72,21 @@ fn tell_plot(args: &ClientArgs, report: &Report, output: Output) -> Result<(), F
     Ok(())
 }
 
-/// Measures once. `stop` ends it early, with what there is until then; `wrap` goes around the
-/// datapath of each socket.
+/// Measures once. `stop` ends it early with the results so far; `wrap` goes around the datapath of
+/// each socket.
 pub(super) fn measure(
     args: &ClientArgs,
     wrap: Option<&Wrap>,
     stop: &dyn Fn() -> bool,
     output: Output,
 ) -> Result<Measured, Failure> {
-    // In the system's order, so that the path is the one that a transfer would take.
+    // In the system's order, so that the path is the one a transfer would use.
     let addresses = lacuna_service::addresses(&args.host, stop)?;
     let mut silent = None;
     let mut addresses = addresses.into_iter().peekable();
     while let Some(server) = addresses.next() {
         let config = config(args, server);
-        // What can be wrong at this end is wrong before anything is sent.
+        // Check this end's options before anything is sent.
         config.validate().map_err(|error| Failure::Usage(error.to_string()))?;
         let run = measure_at(args, server, config, wrap, stop, output)?;
         let why = match run.client.error() {
@@ -96,7 +97,7 @@ pub(super) fn measure(
         if addresses.peek().is_some() {
             output.note(&format!("{} {why}; trying the next address", show(server)));
         }
-        // That one says nothing is of more use than that there is no way to another.
+        // A silent server is more informative than another address without a route.
         let is_silent = matches!(run.client.error(), Some(ClientError::Silent { .. }));
         if is_silent || silent.is_none() {
             silent = Some(run);
@@ -121,13 +122,13 @@ fn config(args: &ClientArgs, server: SocketAddr) -> ClientConfig {
     }
 }
 
-/// A client that has come to its end.
+/// A client that has ended.
 struct Run {
     server: SocketAddr,
     client: Client,
-    /// What this host did not send.
+    /// Packets that this host refused to send.
     refusals: Refusals,
-    /// Why this end could not go on.
+    /// Why this end had to stop.
     broken: Option<Failure>,
     overhead_bytes: u32,
     seconds: f64,
@@ -159,7 +160,7 @@ fn measure_at(
     let mut broken = None;
     while !client.is_done() {
         if let Err(failure) = lanes.turn(&mut client, clock) {
-            // What was measured until now is measured.
+            // The results so far count.
             broken = Some(failure);
             break;
         }
@@ -175,7 +176,7 @@ fn measure_at(
     Ok(Run { server, client, refusals, broken, overhead_bytes, seconds })
 }
 
-/// What a user was told already.
+/// Notes that were printed already.
 #[derive(Default)]
 struct Told {
     trials: usize,
@@ -203,7 +204,7 @@ impl Told {
                 sizes.join(", ")
             ));
         }
-        // Before, it most likely ends with that.
+        // Before the MTU is known, the measurement most likely ends with this error.
         if let Some(error) = refusals.newest().filter(|_| self.has_mtu && !self.has_refusal) {
             self.has_refusal = true;
             bar.note(&format!("this host refuses packets, which are counted: {error}"));
@@ -228,7 +229,7 @@ impl Run {
         Measured { report, failure }
     }
 
-    /// Why the client ended early by itself.
+    /// Why the client ended early.
     fn failure(&self, host: &str) -> Option<Failure> {
         let error = self.client.error()?;
         let refused = self.refusals.describe();

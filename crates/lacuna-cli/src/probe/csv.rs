@@ -1,10 +1,10 @@
-//! A row per trial, for other tools and for figure 2.
+//! A CSV row per trial, for other tools and for figure 2.
 
 use super::row::{Cell, Row};
 use crate::failure::Failure;
 use std::path::Path;
 
-/// Writes a line of names, then one per trial. What is not known is empty.
+/// Writes a header line, then one per trial. Unknown values are empty.
 pub(super) fn write(path: &Path, trials: &[Row]) -> Result<(), Failure> {
     std::fs::write(path, text(trials)).map_err(|error| Failure::file("write", path, &error))
 }

@@ -1,25 +1,25 @@
-//! What this host says that it dropped by itself (Linux; elsewhere only what the datapath says).
+//! This host's own drop counters (Linux; elsewhere only the datapath's).
 //!
-//! | counter | where it is |
+//! | counter | source |
 //! |---|---|
-//! | socket, receiving | of the socket itself, `SO_MEMINFO` |
+//! | socket, receiving | the socket itself, `SO_MEMINFO` |
 //! | socket, sending | `SndbufErrors` of `/proc/net/snmp`, of all sockets |
-//! | kernel, receiving | the queue of a processor, second column of `/proc/net/softnet_stat`; `InDiscards` of `/proc/net/snmp` |
+//! | kernel, receiving | the per-processor queue, second column of `/proc/net/softnet_stat`; `InDiscards` of `/proc/net/snmp` |
 //! | card, receiving | `fifo` of `/proc/net/dev`, and `rx_missed_errors` of each device |
 //! | card, sending | `drop` and `fifo` of `/proc/net/dev` |
 //!
-//! The `drop` column of receiving is left out: cards and kernel count frames there that are of no
-//! protocol they know, which has nothing to do with packets of ours. All but the first are of the
-//! whole host, so another program's drops mark a trial, too: rather one trial too many.
+//! The receiving `drop` column is left out: cards and kernel count frames of unknown protocols
+//! there. All counters but the first cover the whole host, so another program's drops mark a trial,
+//! too: better one too many.
 
 use super::refusals::Refusals;
 use lacuna_probe::{Host, HostDrops};
 use std::fs;
 
-/// Counters of a host that receives.
+/// Counters of a receiving host.
 #[derive(Debug, Default)]
 pub(super) struct Receiving {
-    /// Drops of the socket so far; whoever has the socket keeps it up to date.
+    /// The socket's drops so far, updated by its owner.
     pub(super) socket_drops: u64,
 }
 
@@ -41,10 +41,10 @@ impl Host for Receiving {
     }
 }
 
-/// Counters of a host that sends.
+/// Counters of a sending host.
 #[derive(Debug, Default)]
 pub(super) struct Sending {
-    /// Packets that the system did not take and that were given up.
+    /// Packets that the system refused and that were dropped.
     pub(super) refusals: Refusals,
 }
 
@@ -63,7 +63,7 @@ const RX_FIFO: usize = 4;
 const TX_DROP: usize = 11;
 const TX_FIFO: usize = 12;
 
-/// What is not there says nothing.
+/// A file that cannot be read counts as empty.
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }

@@ -1,8 +1,9 @@
-//! The sockets of a client, and the loop that has packets sent and received at the right time.
+//! The sockets of a client, and the loop that sends and receives packets at the right time.
 //!
-//! A packet that a socket has no room for now is kept and tried again, and no further one is made
-//! meanwhile: what this host cannot send is not counted as lost on the path. One that the system
-//! refuses is gone and counted; only what no socket recovers from ends the measurement.
+//! A packet that does not fit into a socket's buffer is kept and retried, and no other is made
+//! meanwhile: packets that this host cannot send must not count as lost on the path. A packet that
+//! the system refuses is dropped and counted; only errors that no socket recovers from end the
+//! measurement.
 
 use super::host::Sending;
 use crate::failure::Failure;
@@ -36,7 +37,7 @@ impl Clock {
     }
 }
 
-/// See the module's text.
+/// The sockets of one measurement.
 pub(super) struct Lanes {
     server: SocketAddr,
     lanes: Vec<Lane>,
@@ -50,8 +51,8 @@ struct Lane {
     pending: VecDeque<Packet>,
 }
 
-/// Hands to the client what came. The clock is read when it is here: read before, and with a pause in
-/// between, it would make round trips shorter than the path.
+/// Passes received packets to the client. Reads the clock after each arrived: a clock read before,
+/// with a pause in between, would make round trips shorter than the path.
 struct Reception<'c> {
     client: &'c mut Client,
     clock: Clock,
@@ -67,7 +68,7 @@ impl Placer for Reception<'_> {
 }
 
 impl Lanes {
-    /// A socket for the exchange and one for each flow, each wrapped by `wrap`.
+    /// Opens a socket for the exchange and one per flow, each wrapped by `wrap`.
     pub(super) fn open(
         server: SocketAddr,
         flows: u16,
@@ -80,8 +81,7 @@ impl Lanes {
         };
         let local = SocketAddr::new(any, 0);
         let lane = |number: u16| {
-            // Only plain sockets leave fragmentation to IP. The exchange is never cut up, and
-            // neither is what looks for the MTU.
+            // Only plain sockets let IP fragment. The exchange and MTU probes are never fragmented.
             let offload = if fragment && number > 0 { Offload::Plain } else { Offload::Auto };
             let config = UdpConfig { offload, ..UdpConfig::new(local) };
             let bound =
@@ -98,7 +98,7 @@ impl Lanes {
         Ok(Self { server, lanes, buffers, waiter, host: Sending::default() })
     }
 
-    /// Sends and receives what there is now, then waits until there is more, a while at most.
+    /// Sends and receives what is possible now, then waits for more, for a short time at most.
     pub(super) fn turn(&mut self, client: &mut Client, clock: Clock) -> Result<(), Failure> {
         for lane in &mut self.lanes {
             let mut reception = Reception { client, clock };

@@ -1,9 +1,9 @@
-//! `lacuna probe`: what a path does to packets, measured from one machine to another (SDR-RDMA,
-//! figure 2 and artifact A3, without `iperf3`).
+//! `lacuna probe`: measures what a path does to packets between two hosts (SDR-RDMA, figure 2 and
+//! artifact A3, without `iperf3`).
 //!
-//! The measurement itself is `lacuna-probe`, which knows no sockets; here are its sockets, its
-//! clock, the counters of the host, and what is printed. Both ends go over the transport's own
-//! datapath, so an emulated path can be put around it.
+//! The measurement itself is `lacuna-probe`, which has no sockets; this module adds sockets, a
+//! clock, the host's counters, and output. Both ends use the transport's own datapath, so an
+//! emulated path can be put around it.
 
 mod client;
 mod csv;

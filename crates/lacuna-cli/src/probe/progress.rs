@@ -1,11 +1,11 @@
-//! How far a measurement is: a bar on a terminal, nothing elsewhere, where each trial has a line.
+//! Progress of a measurement: a bar on a terminal; elsewhere a line per trial.
 
 use crate::output::Output;
 use indicatif::{ProgressBar, ProgressStyle};
 use lacuna_probe::client::Progress;
 use std::time::{Duration, Instant};
 
-/// How often the bar is drawn at most: the loop turns with every packet.
+/// Least time between two drawings of the bar: the loop runs for every packet.
 const EVERY: Duration = Duration::from_millis(100);
 
 /// See the module's text.

@@ -1,4 +1,4 @@
-//! What this host said when it refused packets, and how often: losses of this host, not of the path.
+//! Why and how often this host refused packets: losses of this host and not of the path.
 
 use crate::failure::Failure;
 use crate::units::show_count;
@@ -6,7 +6,7 @@ use lacuna::datapath::SendError;
 use serde::Serialize;
 use std::io::ErrorKind;
 
-/// Different things to say; more are counted with the last of them.
+/// Most distinct errors; further ones count as the last.
 const KINDS_MAX: usize = 8;
 
 /// See the module's text.
@@ -18,7 +18,7 @@ pub(super) struct Refusals(Vec<Refusal>);
 struct Refusal {
     error: String,
     packets: u64,
-    /// There is no way to there, rather than something on this machine against it.
+    /// There is no route, rather than a rule of this host.
     #[serde(skip)]
     is_no_way: bool,
 }
@@ -28,10 +28,10 @@ impl Refusals {
     pub(super) fn add(&mut self, error: &SendError) {
         let (text, is_no_way) = match error {
             SendError::Io(error) => (error.to_string(), is_no_way(error.kind())),
-            // Sizes differ: of all of them it is the same that is to be said.
+            // One entry for all sizes: the message is the same.
             SendError::PacketTooLarge { .. } => ("larger than the path takes".to_owned(), false),
         };
-        // The newest is the last: mostly the same again.
+        // Search backwards: mostly the newest error repeats.
         match self.0.iter().rposition(|refusal| refusal.error == text) {
             Some(at) => {
                 self.0[at].packets += 1;
@@ -53,7 +53,7 @@ impl Refusals {
         self.0.last().map(|refusal| &*refusal.error)
     }
 
-    /// That this host sends nothing, with `text`, as a failure of whom the newest error speaks of.
+    /// The failure of a host that can send nothing, with `text`, blamed by the newest error.
     pub(super) fn failure(&self, text: String) -> Failure {
         match self.0.last() {
             Some(refusal) if !refusal.is_no_way => Failure::Local(text),

@@ -1,10 +1,11 @@
-//! What a measurement found: a table for people, an object for scripts, and the fields that the
+//! The results of a measurement: a table for people, an object for scripts, and the fields that the
 //! planner reads.
 //!
-//! The planner's fields are those of the largest payload that was measured: the transport sends the
-//! largest packets that the path takes. `mtu_bytes` is the payload of a Lacuna packet as long as
-//! those probes, so that loss and packet belong together; none, if no packet is so short. The loss is the interval, because that is
-//! what is known. Bursts are told if the measurement tells them from independent losses.
+//! The planner's fields are those of the largest payload measured, since the transport sends the
+//! largest packets that the path carries. `mtu_bytes` is the payload of a Lacuna packet with the
+//! length of those probes, so that loss and packet size match; none, if no packet is so short. The
+//! loss is given as its interval. The burst length is given if the measurement can tell bursts from
+//! independent losses.
 
 use super::ClientArgs;
 use super::refusals::Refusals;
@@ -20,11 +21,11 @@ use lacuna_probe::{Client, PathEstimate, Summary, Trial};
 use lacuna_wire::Seal;
 use serde::Serialize;
 
-/// The planner weighs a range of losses by decades, so one needs a lower end. Where nothing was lost,
-/// it is this share of the upper one.
+/// The planner weighs a range of losses by decades, so the range needs a lower end. Without losses,
+/// it is this fraction of the upper one.
 const LOW_SHARE_OF_NOTHING: f64 = 1e-3;
 
-/// A host that sends at less than this share of the rate asked for is told so.
+/// A host that sends at less than this fraction of the target rate is warned.
 const BEHIND: f64 = 0.95;
 
 /// See the module's text.
@@ -38,17 +39,17 @@ pub(super) struct Report {
     flows: u16,
     /// The rate asked for.
     target_bitrate: u64,
-    /// What the planner reads.
+    /// The fields that the planner reads.
     #[serde(flatten)]
     path: PlannersPath,
-    /// The largest IP packet that came through.
+    /// Largest IP packet that arrived.
     path_mtu_bytes: Option<u32>,
     /// Whether this host sends none that is larger.
     path_mtu_is_hosts_limit: Option<bool>,
-    /// Packets that this host did not send, those of the exchange included; and why.
+    /// Packets that this host refused, those of the exchange included; and why.
     refused_packets: u64,
     refusals: Refusals,
-    /// Asked for, and larger than the path takes.
+    /// Requested sizes that exceed the path's MTU.
     left_out_payload_bytes: Vec<u32>,
     sizes: Vec<Row>,
     trials: Vec<Row>,
@@ -73,7 +74,7 @@ struct PlannersPath {
 impl PlannersPath {
     fn new(path: &PathEstimate, payload_bytes: u32) -> Self {
         let Estimate { low, high, .. } = path.loss;
-        // Losses that are independent come in runs of 1 / (1 - loss), too.
+        // Independent losses come in runs, too, of mean length 1 / (1 - loss).
         let independent = 1.0 / (1.0 - path.loss.value).max(f64::MIN_POSITIVE);
         let burst = path.bursts.map(|fit| fit.mean_burst_packets);
         Self {
@@ -88,8 +89,8 @@ impl PlannersPath {
     }
 }
 
-/// Payload of the longest Lacuna packet, one of parity, that is as long as such a probe, if one may
-/// be so short.
+/// Payload of the longest Lacuna packet (a parity packet) with the length of such a probe; `None`
+/// if no packet is so short.
 fn packet_bytes(payload_bytes: u32) -> Option<u32> {
     let overhead_bytes = Seal::default().overhead_bytes_max() as u32;
     let bytes = payload_bytes.saturating_sub(overhead_bytes) & !3;
@@ -97,7 +98,7 @@ fn packet_bytes(payload_bytes: u32) -> Option<u32> {
 }
 
 impl Report {
-    /// Of what a client has measured; `None` if that is nothing.
+    /// The report on a client's measurement; `None` if that is empty.
     pub(super) fn new(
         args: &ClientArgs,
         client: &Client,
@@ -241,7 +242,7 @@ impl Report {
     }
 }
 
-/// A trial when it is over.
+/// The line for a finished trial.
 pub(super) fn trial_line(trial: &Trial, overhead_bytes: u32, rate_bits_per_s: u64) -> String {
     let path = trial.estimate(overhead_bytes);
     let rtt = path.rtt.map_or_else(dash, |rtt| time(rtt.mean_s.value));
@@ -262,7 +263,7 @@ pub(super) fn trial_line(trial: &Trial, overhead_bytes: u32, rate_bits_per_s: u6
     }
     if trial.is_marked() {
         line += "; marked";
-        // What was refused is among them.
+        // Refused packets are among them.
         let here = trial.sender_drops.total().saturating_sub(trial.refused);
         let there = trial.counted.drops;
         if there.total() + here > 0 {

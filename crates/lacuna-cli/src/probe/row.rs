@@ -1,8 +1,9 @@
-//! Named numbers in order: a row of the CSV, and an object of the JSON.
+//! Named numbers in order: a row of the CSV, or an object of the JSON.
 //!
-//! Where `iperf3` has a field of the same meaning, its name and unit are taken: `start`, `end`,
-//! `seconds`, `bytes` (that arrived), `bits_per_second` (of payload), `jitter_ms`, `lost_packets`,
-//! `packets` (sent), `lost_percent`, `out_of_order`. Others have their unit in the name. A number
+//! A field that `iperf3` has, too, keeps its name and unit: `start`, `end`, `seconds`, `bytes`
+//! (that arrived), `bits_per_second` (of payload), `jitter_ms`, `lost_packets`, `packets` (sent),
+//! `lost_percent`, `out_of_order`. Others have the unit in the name. A number with an interval is
+//! followed by its ends, `_low` and `_high`.
 //! with an interval is followed by its ends, `_low` and `_high`.
 
 use lacuna_probe::estimate::Estimate;
@@ -120,7 +121,7 @@ impl Row {
     }
 
     fn maybe(&mut self, name: &'static str, value: Option<f64>) {
-        // An interval without an end has no number for it.
+        // Infinity has no number.
         let cell = value.filter(|value| value.is_finite()).map_or(Cell::Nothing, Cell::Number);
         self.0.push((name, cell));
     }

@@ -1,4 +1,4 @@
-//! The server: one socket, one thread, answers as packets come.
+//! The server: one socket and one thread that answers packets as they come.
 
 use super::ServerArgs;
 use super::host::Receiving;
@@ -18,9 +18,9 @@ use lacuna_probe::{ServerConfig, ServerEvent};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How long a client may say nothing: longer than it waits for an answer.
+/// How long a client may be silent: longer than it waits for an answer.
 const SILENCE: Duration = Duration::from_secs(30);
-/// How long a client is waited for that is served, once the server is to end.
+/// How long an ending server waits for the client that it serves.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// See the module's text.
@@ -33,7 +33,7 @@ pub(super) struct Server {
     output: Output,
 }
 
-/// What came is answered when the datapath has handed over all of it.
+/// Collects answers until the datapath has delivered all packets.
 struct Answers {
     server: lacuna_probe::Server,
     host: Receiving,
@@ -43,7 +43,7 @@ struct Answers {
 
 impl Placer for Answers {
     fn on_packets(&mut self, batch: ReceivedBatch<'_>) {
-        // Read when they are here, for the same reason as at the client.
+        // Read after they arrived, as at the client.
         let now_ns = self.clock.now_ns();
         for packet in batch.packets() {
             let source = batch.source;
@@ -94,8 +94,8 @@ impl Server {
         self.datapath.local_addr()
     }
 
-    /// Serves until it is stopped, or with `once` until its client has ended. A client that is being
-    /// served is given a moment to fetch what was counted: Ctrl-C often ends both.
+    /// Serves until it is stopped, or with `once` until its client has ended. A client being served
+    /// gets a moment to fetch its counters: Ctrl-C often ends both.
     pub(super) fn run(&mut self, stop: &dyn Fn() -> bool) -> Result<(), Failure> {
         let mut stopped_ns = None;
         loop {
@@ -113,7 +113,8 @@ impl Server {
         }
     }
 
-    /// Answers what there is, then waits for more, a while at most. Whether a client has ended.
+    /// Answers all packets, then waits for more, for a short time. Returns whether a client has
+    /// ended.
     fn turn(&mut self) -> Result<bool, Failure> {
         let answers = &mut self.answers;
         loop {
@@ -123,7 +124,7 @@ impl Server {
             for (to, answer) in answers.pending.drain(..) {
                 let mut burst = self.buffers.start(to);
                 burst.push(&answer, &[], &[]);
-                // What cannot be sent now is asked for again.
+                // An answer that cannot be sent now is requested again.
                 if let Err(error) = self.datapath.send(answers.clock.now_ns(), &burst) {
                     tracing::debug!(%to, %error, "no answer");
                 }

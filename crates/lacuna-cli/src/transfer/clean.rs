@@ -1,4 +1,4 @@
-//! `lacuna recv --clean`: tells what broken transfers left behind, and what was removed of it.
+//! `lacuna recv --clean`: reports the partial files of broken transfers, and which were removed.
 
 use super::RecvArgs;
 use super::report::hex_unless_text;
@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 #[derive(Debug, Serialize)]
 struct Leftover {
     partial: String,
-    /// Its bytes in hexadecimal, if they are no text.
+    /// Its bytes in hexadecimal, if they are not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     partial_hex: Option<String>,
     bytes: u64,
@@ -32,7 +32,7 @@ struct Summary {
     /// Removed, or to be removed.
     files: u64,
     bytes: u64,
-    /// In use, or not to be removed.
+    /// Kept: in use or too young.
     kept: u64,
     dry_run: bool,
 }

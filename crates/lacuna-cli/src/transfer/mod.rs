@@ -1,8 +1,8 @@
-//! `lacuna send` and `lacuna recv`: the command lines of `lacuna-transfer`, and what it reports as bars,
-//! lines and JSON.
+//! `lacuna send` and `lacuna recv`: the command lines of `lacuna-transfer`, and its results as
+//! bars, lines and JSON.
 //!
-//! `report` turns results into lines and the exit code, `progress` draws, `printer` prints results on a
-//! thread of its own.
+//! `report` turns results into lines and the exit code, `progress` draws, `printer` prints results
+//! on a thread of its own.
 
 mod args;
 #[cfg(unix)]
@@ -36,7 +36,7 @@ pub(crate) fn recv(args: &RecvArgs, output: Output) -> Result<(), Failure> {
     recv::run(args, output)
 }
 
-/// Folders are held open and entered link by link, as only Unix does.
+/// Not supported: folders are opened component by component, as only Unix does.
 #[cfg(not(unix))]
 pub(crate) fn send(_: &SendArgs, _: Output) -> Result<(), Failure> {
     Err(Failure::Local("send and recv need a Unix system".to_owned()))

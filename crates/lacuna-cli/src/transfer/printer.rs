@@ -1,5 +1,5 @@
-//! Lines of results, printed by a thread of their own: whoever reads them may
-//! take its time, and neither the transfer nor Ctrl-C is to wait for that.
+//! Prints result lines on a thread of its own, so that a slow reader blocks neither the transfer
+//! nor Ctrl-C.
 
 use super::progress::Progress;
 use crate::failure::Failure;
@@ -13,19 +13,19 @@ use std::sync::mpsc::{
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Lines that may wait: a few megabytes. Then the transfer does.
+/// Lines that may wait, a few megabytes; beyond that the transfer blocks.
 const WAITING_MAX: usize = 16_384;
-/// How long after Ctrl-C somebody may still read.
+/// How long after Ctrl-C the reader may take.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A line, or why there is none.
 type Line = Result<String, Failure>;
 
-/// See the module's text.
+/// The printing thread.
 pub(crate) struct Printer {
-    /// `None` comes after the last.
+    /// `None` ends it.
     lines: SyncSender<Option<Line>>,
-    /// Why something was not printed, once everything was tried.
+    /// The error of printing, once all lines were tried.
     ended: Mutex<Receiver<Option<Failure>>>,
 }
 
@@ -38,12 +38,12 @@ impl Printer {
         Ok(Self { lines, ended: Mutex::new(ended) })
     }
 
-    /// Has a line printed, after those before.
+    /// Queues a line.
     pub(crate) fn line(&self, line: Line) {
         self.give(Some(line), &mut interrupt::requested);
     }
 
-    /// Has the last line printed, if there is one, and waits for the end of it.
+    /// Queues a last line, if there is one, and waits until all are printed.
     pub(crate) fn finish(&self, line: Option<Line>) -> Result<(), Failure> {
         let mut asked = None;
         let mut is_late =
@@ -62,7 +62,7 @@ impl Printer {
         }
     }
 
-    /// Puts a line behind those that wait, unless it gets too late.
+    /// Queues a line, unless `is_late`.
     fn give(&self, mut line: Option<Line>, is_late: &mut dyn FnMut() -> bool) -> bool {
         loop {
             match self.lines.try_send(line) {
@@ -84,7 +84,8 @@ fn print(
     work: &Receiver<Option<Line>>,
     done: &Sender<Option<Failure>>,
 ) {
-    // Elsewhere a line cannot break the bar, and the bar must not wait for it.
+    // On a terminal a line must be coordinated with the bar; elsewhere the bar must not wait for
+    // it.
     let breaks_bar = std::io::stdout().is_terminal();
     let mut failure = None;
     while let Ok(Some(line)) = work.recv() {

@@ -1,7 +1,6 @@
-//! How far a transfer is: a bar on a terminal, a line now and then elsewhere.
+//! Progress of a transfer: a bar on a terminal, a line now and then elsewhere.
 //!
-//! A line fits the terminal: what matters less is left out of a narrow one,
-//! the name of the file first.
+//! A line is cut to the terminal's width: less important parts are left out, the file's name first.
 
 use super::report::Side;
 use crate::output::{Output, complain};
@@ -11,20 +10,20 @@ use lacuna_transfer::Progress as Snapshot;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a line is printed where there is no terminal.
+/// Interval of lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
-/// Columns where there is no terminal, or it does not say.
+/// Width without a terminal, or if it does not report one.
 const COLUMNS: usize = 80;
-/// Columns of the bar with what separates it, and the last one, into which
-/// some terminals do not write without a new line.
+/// Columns of the bar and its separators, and the last column, which some terminals cannot fill
+/// without a line break.
 const BAR_COLUMNS: usize = 12;
-/// A name is shown if this much of it can be.
+/// Least columns to show a name.
 const NAME_COLUMNS_MIN: usize = 10;
 
-/// A silence of this length is shown: twice what an end stays silent for.
+/// A silence from this length on is shown: twice the interval of keep-alives.
 const SILENCE_SHOWN_FROM: Duration = Duration::from_secs(4);
 
-/// See the module's text.
+/// The progress display.
 pub(crate) struct Progress {
     output: Output,
     side: Side,
@@ -34,16 +33,16 @@ pub(crate) struct Progress {
 
 struct State {
     line: Instant,
-    /// Whether the silence that goes on was shown.
+    /// Whether the present silence is shown.
     is_silent: bool,
 }
 
 impl Progress {
     pub(crate) fn new(output: Output, side: Side) -> Self {
         let bar = output.shows_progress().then(|| {
-            // A bar of unknown length is empty, not full.
+            // A bar of unknown length is drawn empty, not full.
             let bar = ProgressBar::new(u64::MAX);
-            // A name may be wider than it has characters; the bar cuts it then.
+            // The name may be wider than its number of characters; the bar cuts it then.
             let template = format!("{{bar:{}}} {{wide_msg}}", BAR_COLUMNS - 2);
             let style = ProgressStyle::with_template(&template).expect("a valid template");
             bar.set_style(style);
@@ -53,7 +52,7 @@ impl Progress {
         Self { output, side, bar, state: Mutex::new(state) }
     }
 
-    /// Says on the bar that there is no connection now; elsewhere the notes do.
+    /// Shows on the bar that there is no connection; elsewhere notes do.
     pub(crate) fn reconnecting(&self) {
         if let Some(bar) = &self.bar {
             bar.set_message("no connection, trying again");
@@ -77,12 +76,12 @@ impl Progress {
         }
     }
 
-    /// Prints a note without breaking the bar.
+    /// Prints a note without disturbing the bar.
     pub(crate) fn note(&self, note: &str) {
         self.suspend(|| self.output.note(note));
     }
 
-    /// Prints an error, quiet or not.
+    /// Prints an error, also with --quiet.
     pub(crate) fn error(&self, error: &str) {
         self.suspend(|| complain(error));
     }
@@ -100,7 +99,7 @@ impl Progress {
         self.side
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn clear(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -112,14 +111,14 @@ impl Progress {
     }
 }
 
-/// Columns of the terminal, never too few for the bar.
+/// Width of the terminal, at least what the bar needs.
 fn columns() -> usize {
     let size = rustix::termios::tcgetwinsize(std::io::stderr());
     let columns = size.map_or(0, |size| usize::from(size.ws_col));
     if columns == 0 { COLUMNS } else { columns.max(2 * BAR_COLUMNS) }
 }
 
-/// A state in at most `columns`, most important things first.
+/// A state in at most `columns`, the most important parts first.
 fn describe(snapshot: &Snapshot, side: Side, bytes_per_s: Option<f64>, columns: usize) -> String {
     let done = snapshot.done_bytes;
     let mut text = brief(&show_bytes(done));
@@ -163,7 +162,7 @@ fn describe(snapshot: &Snapshot, side: Side, bytes_per_s: Option<f64>, columns: 
     text
 }
 
-/// A name in at most `columns`: its end says more than its beginning.
+/// The end of a name, which says more than its beginning, in at most `columns`.
 fn ending(name: &str, columns: usize) -> Option<String> {
     let length = name.chars().count();
     if length <= columns {
@@ -176,7 +175,7 @@ fn ending(name: &str, columns: usize) -> Option<String> {
     Some(format!("…{end}"))
 }
 
-/// A quantity in three digits, or as many as are before the point.
+/// A quantity in three digits, or more if needed before the point.
 fn brief(quantity: &str) -> String {
     match quantity.split_once(' ') {
         Some((number, unit)) if number.contains('.') => {

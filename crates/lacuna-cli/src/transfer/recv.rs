@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What helps where what has come is kept.
+/// Advice when the received part is kept.
 pub(super) const RESUME: &str = "the same command at the sender resumes";
 
 pub(super) fn run(args: &RecvArgs, output: Output) -> Result<(), Failure> {
@@ -68,7 +68,7 @@ fn failure(error: &ReceiveError) -> Failure {
         ReceiveError::Lost { .. } | ReceiveError::Unable { .. } => {
             Failure::by(error.fault(), format!("{error}; {RESUME}"))
         }
-        // It is this command's own.
+        // This command's own error.
         ReceiveError::Observer(observer) => {
             observer.downcast_ref().cloned().unwrap_or_else(|| Failure::of(error))
         }
@@ -76,7 +76,7 @@ fn failure(error: &ReceiveError) -> Failure {
     }
 }
 
-/// Where the files are, before their names. The folder that one is in needs no name.
+/// Prefix for file names: the folder, or nothing for the current one.
 fn below(folder: &Path) -> String {
     let below = folder.components().filter(|part| *part != Component::CurDir);
     below.collect::<PathBuf>().join("").display().to_string()
@@ -88,12 +88,12 @@ struct Served {
     capture: Capture,
     once: bool,
     below: String,
-    /// How the last session ended, its lines included.
+    /// Outcome of the last session, with its lines.
     last: Mutex<Option<Result<(), Failure>>>,
 }
 
 impl Served {
-    /// How the command ends after the one sender.
+    /// How the command ends after its one sender.
     fn conclude(&self, served: Result<(), ReceiveError>) -> Result<(), Failure> {
         if matches!(served, Err(ReceiveError::Interrupted)) {
             return Err(Failure::Interrupted);
@@ -119,7 +119,7 @@ impl Sessions for Served {
             Err(ReceiveError::Files(files)) => reporter.finish(None, Some(files.clone())),
             Err(error) => reporter.finish(Some(failure(error)), None),
         };
-        // An interrupt is told once, at the end.
+        // An interrupt is reported once, at the end.
         if let Err(failure) = &result
             && !self.once
             && !matches!(failure, Failure::Interrupted)

@@ -1,4 +1,4 @@
-//! Results: one object per file and a summary, and the exit code that follows.
+//! Results: one object per file and a summary, and the exit code.
 
 use super::printer::Printer;
 use super::progress::Progress;
@@ -14,8 +14,8 @@ use lacuna_transfer::{
 use serde::Serialize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Which end speaks. Only the receiver knows what was lost: the sender knows
-/// what it sent again, some of it for nothing.
+/// The end that reports. Only the receiver knows what was lost; the sender knows what it
+/// retransmitted, in part needlessly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Sender,
@@ -30,7 +30,7 @@ impl Side {
         }
     }
 
-    /// What the share of packets is that did not get through at once.
+    /// Meaning of the repaired share at this end.
     pub(super) fn repaired(self) -> &'static str {
         match self {
             Self::Sender => "resent",
@@ -38,7 +38,7 @@ impl Side {
         }
     }
 
-    /// What it means that nothing is heard.
+    /// Meaning of silence at this end.
     pub(super) fn silence(self) -> &'static str {
         match self {
             Self::Sender => "no answer",
@@ -52,7 +52,7 @@ impl Side {
 struct FileLine {
     /// Name below the receiver's folder.
     file: String,
-    /// Its bytes in hexadecimal, if they are no text.
+    /// Its bytes in hexadecimal, if they are not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     file_hex: Option<String>,
     bytes: u64,
@@ -98,7 +98,7 @@ impl FileLine {
     }
 }
 
-/// What tells a name that is no text from others, which look the same.
+/// The name in hexadecimal if it is not UTF-8, since such names may look alike.
 pub(super) fn hex_unless_text(name: &[u8]) -> Option<String> {
     str::from_utf8(name).is_err().then(|| hex(name))
 }
@@ -183,13 +183,13 @@ impl SummaryLine {
     }
 }
 
-/// Hears of a transfer and prints what a user wants to know.
+/// Observes a transfer and prints.
 pub(super) struct Reporter {
     output: Output,
     progress: Arc<Progress>,
     printer: Printer,
     capture: Capture,
-    /// Where the files are, before their names.
+    /// Prefix for file names: the folder.
     below: String,
     state: Mutex<State>,
 }
@@ -198,7 +198,7 @@ pub(super) struct Reporter {
 struct State {
     /// Once the transfer has ended.
     summary: Option<Summary>,
-    /// Whether it was said that times and permissions are not kept.
+    /// Whether the note that times and permissions are not kept was printed.
     is_unkept_told: bool,
 }
 
@@ -213,18 +213,18 @@ impl Reporter {
         Ok(Self { output, progress, printer, capture, below: String::new(), state })
     }
 
-    /// Names files with the folder that they are in.
+    /// Prefixes file names with their folder.
     pub(super) fn below(self, below: String) -> Self {
         Self { below, ..self }
     }
 
-    /// Prints an error, quiet or not.
+    /// Prints an error, also with --quiet.
     pub(super) fn error(&self, error: &str) {
         self.progress.error(error);
     }
 
-    /// Prints the summary, and says how the command ends. `ended` is why the transfer ended early, if so;
-    /// `files` failed by themselves.
+    /// Prints the summary and returns how the command ends. `ended`: why the transfer ended early,
+    /// if so; `files`: files that failed.
     pub(super) fn finish(
         &self,
         ended: Option<Failure>,
@@ -239,11 +239,11 @@ impl Reporter {
             return Err(failure);
         }
         if let Some(files) = files {
-            // Why is told above.
+            // The reason is printed above.
             let first = format!("{}{}", self.below, files.first);
             return Err(Failure::of(&FilesFailed { first, ..files }));
         }
-        // Nobody may read results, but nothing else is wrong.
+        // A closed standard output is not a failure.
         printed
     }
 
@@ -294,8 +294,8 @@ impl Observer for Reporter {
             match report.status {
                 // A file that is there with another time is no failure.
                 Status::Skipped | Status::Identical => self.progress.note(&line),
-                // It is there, with another time than at the sender. What a file system cannot
-                // keep of one file it keeps of none: told once.
+                // The file is there, with another time than at the sender. A file system that
+                // cannot keep times keeps none: print one note.
                 Status::Complete => {
                     if !std::mem::replace(&mut self.lock().is_unkept_told, true) {
                         self.progress.note(&line);
@@ -327,7 +327,7 @@ impl Observer for Reporter {
     }
 }
 
-/// What an interrupt leaves at the receiver.
+/// The part that an interrupt leaves at the receiver.
 fn what_is_kept(kept: Option<&Kept>, side: Side) -> String {
     match (kept, side) {
         (Some(Kept { name, bytes }), Side::Sender) => {

@@ -12,7 +12,7 @@ use lacuna_service::Purpose;
 use lacuna_transfer::{SendError, SendOptions, Sender, Sources};
 use std::sync::Arc;
 
-/// What helps where what has arrived is kept.
+/// Advice when the part that arrived is kept.
 const RESUME: &str = "run the same command again to resume";
 
 pub(super) fn run(args: &SendArgs, output: Output) -> Result<(), Failure> {

@@ -1,7 +1,6 @@
-//! The words of a `send`: what goes, and the receiver at the end.
+//! The arguments of `lacuna send`: paths, and the receiver at the end.
 //!
-//! A receiver that was forgotten is answered before anything else is done, with
-//! what would be right, in one line.
+//! If the receiver was forgotten, the command fails at once with a line that shows the right form.
 
 use super::args::PORT;
 use crate::address;
@@ -10,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// The paths to send and the receiver, which is the last word.
+/// Splits into the paths to send and the receiver, which is last.
 pub(super) fn split(words: &[OsString]) -> Result<(Vec<PathBuf>, String), Failure> {
     let usage = |text: String| Failure::Usage(text);
     let Some((last, paths)) = words.split_last() else {
@@ -41,13 +40,13 @@ pub(super) fn split(words: &[OsString]) -> Result<(Vec<PathBuf>, String), Failur
     Ok((paths.iter().map(PathBuf::from).collect(), to))
 }
 
-/// Whether it is an IP address, if need be with a zone: no path is one.
+/// Whether it is an IP address, possibly with a zone; paths do not look like that.
 fn is_ip(text: &str) -> bool {
     let without_zone = text.split_once('%').map_or(text, |(ip, _)| ip);
     without_zone.parse::<IpAddr>().is_ok()
 }
 
-/// Whether the last word was meant to be sent: the receiver was forgotten.
+/// Whether the last argument was meant as a path, because the receiver was forgotten.
 fn is_meant_as_path(word: &OsStr) -> bool {
     let text = word.to_string_lossy();
     if is_ip(&text) {

@@ -1,4 +1,4 @@
-//! What the path does, as options say it, and what changes while it runs.
+//! The emulated path from options, and its changes over time.
 
 use super::values::{self, Depth, Pair, bytes_in};
 use crate::failure::Failure;
@@ -9,11 +9,11 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// Shallowest queue in front of a link unless another is asked for: some bundles of segmentation
-/// offload, which arrive at once however well the sender paces.
+/// Least queue of a link by default: several segmentation-offload bundles, which arrive at once
+/// however well the sender paces.
 const QUEUE_BYTES_MIN: u64 = 512 << 10;
 
-/// The largest recording that is read.
+/// Largest recording that is read.
 const TRACE_BYTES_MAX: u64 = 1 << 30;
 
 /// Everything about the path that may also change while it runs. A value is for both ways, or two
@@ -79,10 +79,10 @@ pub(super) struct Conditions {
 }
 
 impl Conditions {
-    /// These, and where they say nothing those.
+    /// These conditions, completed from `before`.
     fn over(&self, before: &Self) -> Self {
         let (new, old) = (self.clone(), before.clone());
-        // One of several ways to say the same replaces whatever was said.
+        // One way to state a delay or loss replaces all others.
         let says_delay = new.rtt.is_some() || new.delay.is_some() || new.delay_trace.is_some();
         let delays = if says_delay { &new } else { &old };
         let says_loss = new.loss.is_some() || new.loss_trace.is_some();
@@ -108,7 +108,7 @@ impl Conditions {
         }
     }
 
-    /// The ways of such a path, to the server and to the client.
+    /// The path's configuration to the server and to the client.
     pub(super) fn ways(&self) -> Result<[WayConfig; 2], Failure> {
         let delays = [self.way_delay(0)?, self.way_delay(1)?];
         let rtt = Duration::from_nanos(delays.iter().map(Delay::max_ns).sum());
@@ -175,7 +175,7 @@ impl Conditions {
         }
         let loss = of(&self.loss, index).unwrap_or(0.0);
         match of(&self.burst, index) {
-            // All of them in one burst that does not end.
+            // All lost, in one endless burst.
             Some(burst) if (0.0..1.0).contains(&loss) && loss > 0.0 => {
                 Loss::bursts(loss, burst).map_err(|error| Failure::Usage(error.to_string()))
             }
@@ -185,7 +185,7 @@ impl Conditions {
     }
 }
 
-/// Of one way.
+/// The value for one direction.
 fn of<T: Copy>(option: &Option<Pair<T>>, index: usize) -> Option<T> {
     option.as_ref().map(|pair| *pair.by_way()[index])
 }
@@ -205,7 +205,7 @@ fn read(path: &str) -> Result<String, Failure> {
     fs::read_to_string(path).map_err(failure)
 }
 
-/// A way in words.
+/// A direction in words.
 pub(super) fn describe(way: &WayConfig) -> String {
     let time = |ns: u64| show_time(ns as f64 / 1e9);
     let mut parts = vec![match way.rate_bits_per_s {
@@ -244,7 +244,7 @@ pub(super) fn describe(way: &WayConfig) -> String {
     parts.join(", ")
 }
 
-/// What the path is from some time on.
+/// The path from a time on.
 #[derive(Debug, Clone)]
 pub(super) struct Change {
     pub(super) at: Duration,
@@ -283,7 +283,7 @@ pub(super) fn change(text: &str) -> Result<ChangeSpec, String> {
     }
 }
 
-/// The path at the start, and what becomes of it; each change is on top of those before it.
+/// The path at the start, and its changes, each on top of those before it.
 pub(super) fn course(
     start: &Conditions,
     changes: &[ChangeSpec],

@@ -1,4 +1,4 @@
-//! `lacuna wan`: any two programs in two hosts of their own, joined by an emulated path.
+//! `lacuna wan`: runs two programs in network namespaces that an emulated path joins.
 
 mod conditions;
 mod programs;
@@ -147,7 +147,7 @@ pub(crate) fn run(args: &WanArgs, output: Output) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Server and client, from the words behind the first `--`.
+/// Splits the arguments after the first `--` into server and client.
 fn split(words: &[String]) -> Result<(&[String], &[String]), Failure> {
     let parts: Vec<&[String]> = words.split(|word| word == "--").collect();
     match parts[..] {
@@ -192,7 +192,7 @@ fn run_programs(
         Ok(outcome) => (outcome, None),
         Err(failure) => (client.end()?, Some(failure)),
     };
-    // From here on there is something to tell, whatever fails.
+    // From here on there is a report, whatever fails.
     let server_outcome = match server.as_mut().map(Running::end).transpose() {
         Ok(outcome) => outcome,
         Err(failure) => {
@@ -238,7 +238,7 @@ fn watch(wan: &Wan, client: &mut Running, course: Vec<Change>) -> Result<Outcome
     }
 }
 
-/// A run that is over.
+/// A finished run.
 struct Run<'a> {
     ways: &'a [lacuna_wan::WayConfig; 2],
     is_rootless: bool,
@@ -265,7 +265,7 @@ fn tell(args: &PathArgs, run: &Run<'_>, ending: Ending, output: Output) -> Resul
         let result = RunResult::new(args, *is_rootless, ending, ways, report, server, client);
         return output.object(&result);
     }
-    // Standard output is the client's.
+    // Standard output belongs to the client.
     output.note(&report::text(report, server, client));
     Ok(())
 }

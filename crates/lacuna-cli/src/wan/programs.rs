@@ -1,4 +1,4 @@
-//! The programs in the hosts: started in order, watched, ended.
+//! The programs in the hosts: started in order, watched, and ended.
 
 use crate::failure::Failure;
 use crate::interrupt;
@@ -13,20 +13,20 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What is kept of a program's output for `--json`.
+/// Most output of a program that is kept for `--json`.
 const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 
-/// How long a program may take to end once it was asked to.
+/// How long a program may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How often a server that does not listen yet is looked at.
+/// How often a server is checked until it listens.
 const LISTEN_LOOK: Duration = Duration::from_millis(2);
 
 /// A program in a host.
 pub(super) struct Running {
     words: Vec<String>,
     program: Program,
-    /// Reads its standard output, if that is kept.
+    /// Reads the program's standard output, if it is kept.
     output: Option<JoinHandle<Vec<u8>>>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Ended {
 
 impl Running {
     /// Starts a program in a host. With `--json` its output becomes part of the result; else the
-    /// client's is this command's own, and the server's goes where notes go.
+    /// client writes to standard output, and the server to standard error.
     pub(super) fn start(
         wan: &Wan,
         side: Side,
@@ -84,14 +84,14 @@ impl Running {
         Ok(running)
     }
 
-    /// How it ended, if it has by then.
+    /// The outcome, if it ends within `timeout`.
     pub(super) fn wait(&mut self, timeout: Duration) -> Result<Option<Outcome>, Failure> {
         let outcome = self.program.wait(timeout);
         outcome
             .map_err(|error| Failure::Local(format!("cannot wait for {}: {error}", self.words[0])))
     }
 
-    /// Asks it to end, makes it if need be, and tells how it did.
+    /// Asks the program to end, kills it if needed, and returns the outcome.
     pub(super) fn end(&mut self) -> Result<Outcome, Failure> {
         let give_up = Instant::now() + GRACE;
         self.program.terminate();
@@ -106,7 +106,7 @@ impl Running {
         }
     }
 
-    /// Its result. Everything in the hosts has ended, so that nobody writes any more.
+    /// The result. All programs in the hosts have ended, so nothing is written any more.
     pub(super) fn ended(self, outcome: Outcome) -> Ended {
         let output = self.output.and_then(|output| output.join().ok());
         let output = output.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -114,7 +114,7 @@ impl Running {
     }
 }
 
-/// Waits until something in the server's host listens, but not longer than `patience`.
+/// Waits until a program in the server's host listens, at most `patience`.
 pub(super) fn wait_until_ready(
     wan: &Wan,
     server: &mut Running,
@@ -141,16 +141,16 @@ pub(super) fn wait_until_ready(
     Ok(())
 }
 
-/// Reads to the end, and keeps the beginning.
+/// Reads to the end and keeps the beginning.
 fn keep(mut from: impl Read) -> Vec<u8> {
     let mut bytes = vec![];
     let _ = (&mut from).take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes);
-    // The program must not block on a full pipe.
+    // Read on, so that the program does not block on a full pipe.
     let _ = io::copy(&mut from, &mut io::sink());
     bytes
 }
 
-/// The exit code that a shell would give: 128 and the signal for what was killed.
+/// The exit code as a shell reports it: 128 plus the signal for a killed program.
 pub(super) fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(255)

@@ -1,4 +1,4 @@
-//! What came of a run, as text, and as JSON.
+//! Results of a run, as text and as JSON.
 
 use super::PathArgs;
 use super::conditions::describe;
@@ -16,7 +16,7 @@ pub(super) struct RunResult {
     command: &'static str,
     seed: u64,
     mtu_bytes: u32,
-    /// Whether the hosts live in a user namespace.
+    /// Whether the hosts are in a user namespace.
     rootless: bool,
     #[serde(flatten)]
     ending: Ending,
@@ -32,7 +32,7 @@ pub(super) struct RunResult {
 
 #[derive(Debug, Serialize)]
 struct WayResult {
-    /// What the way was at the start, in words.
+    /// The direction at the start, in words.
     path: String,
     sent_packets: u64,
     sent_bytes: u64,
@@ -43,7 +43,7 @@ struct WayResult {
     loss_bursts: u64,
     queue_dropped: u64,
     held_dropped: u64,
-    /// Frames lost before the path: this machine was too slow for it.
+    /// Frames lost before the path, because this host was too slow.
     device_dropped_frames: u64,
     duplicated: u64,
     reordered: u64,
@@ -155,7 +155,7 @@ pub(super) fn introduce(ways: &[WayConfig; 2], host: &Host, seed: u64) -> String
     format!("{path}; seed {seed}{who}")
 }
 
-/// What came of it, for people.
+/// Results of a run for people.
 pub(super) fn text(report: &Report, server: Option<&Ended>, client: &Ended) -> String {
     let elapsed_s = report.total.elapsed.as_secs_f64();
     let mut lines = vec![table(report, elapsed_s)];
@@ -185,7 +185,7 @@ pub(super) fn text(report: &Report, server: Option<&Ended>, client: &Ended) -> S
     lines.join("\n")
 }
 
-/// The counters. What never happened has no column.
+/// The counters; columns of zeros are left out.
 fn table(report: &Report, elapsed_s: f64) -> String {
     type Column = (&'static str, fn(&WayCounters) -> u64);
     const COUNTS: [Column; 9] = [

@@ -1,4 +1,4 @@
-//! The time line of queue, loss and rate: as CSV, and as a picture.
+//! The time line of queue, loss and rate, as CSV and as a picture.
 
 use crate::failure::Failure;
 use lacuna_wan::{Direction, Sample, Timeline, WaySample};
@@ -35,7 +35,7 @@ fn mbit(bytes: u64, seconds: f64) -> f64 {
 fn intervals(timeline: &Timeline) -> impl Iterator<Item = (&Sample, f64)> {
     let starts = std::iter::once(0).chain(timeline.samples().iter().map(|sample| sample.end_ns));
     let lengths = timeline.samples().iter().zip(starts);
-    // The last may have ended as soon as it began.
+    // The last interval may be empty.
     lengths
         .map(|(sample, start_ns)| (sample, (sample.end_ns - start_ns) as f64 / 1e9))
         .filter(|(_, seconds)| *seconds > 0.0)
@@ -101,7 +101,7 @@ fn draw_panel(
     let end_s = intervals(timeline).last().map_or(1.0, |(sample, _)| sample.end_ns as f64 / 1e9);
     let highest = lines.iter().flat_map(|(_, value)| (0..2).flat_map(|way| points(way, *value)));
     let highest = highest.map(|(_, value)| value).fold(0.0, f64::max);
-    // Something to see where nothing happened.
+    // A visible axis if nothing happened.
     let top = if highest > 0.0 { highest * 1.08 } else { 1.0 };
     let mut chart = ChartBuilder::on(area)
         .margin(10)

@@ -1,10 +1,10 @@
-//! Values of the path's options: one for both ways, or one for each.
+//! Values of the path's options: one for both directions, or one for each.
 
 use crate::units;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A value for each way. Written `A` for both, or `A,B`: to the server, to the client.
+/// A value per direction: written `A` for both, or `A,B` for to the server and to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pair<T> {
     pub(super) to_server: T,
@@ -37,10 +37,10 @@ pub(super) fn times(text: &str) -> Result<Pair<Duration>, String> {
     pair(text, units::duration)
 }
 
-/// Shares of packets, from none to all.
+/// Shares of packets, from 0 to 1.
 pub(super) fn shares(text: &str) -> Result<Pair<f64>, String> {
     pair(text, |text| match text.trim() {
-        // What is dark loses all, which is no probability elsewhere.
+        // A dark path loses everything; elsewhere a probability of 1 is refused.
         "1" | "1.0" | "100%" => Ok(1.0),
         text => units::fraction(text),
     })
@@ -59,7 +59,7 @@ pub(super) fn files(text: &str) -> Result<Pair<String>, String> {
     pair(text, |text| Ok(text.to_owned()))
 }
 
-/// What a queue holds, in bytes or as the time that the link needs for them.
+/// Size of a queue: in bytes, or as the time that the link needs to send them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Depth {
     Bytes(u64),
@@ -67,7 +67,7 @@ pub(super) enum Depth {
 }
 
 impl Depth {
-    /// In bytes on a link of this rate; `None` when there is no rate to tell a time by.
+    /// In bytes on a link of this rate; `None` for a time without a rate.
     pub(super) fn bytes(self, rate_bits_per_s: Option<u64>) -> Option<u64> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
@@ -76,7 +76,7 @@ impl Depth {
     }
 }
 
-/// What a link carries in this time.
+/// Bytes that a link carries in `time`.
 pub(super) fn bytes_in(rate_bits_per_s: u64, time: Duration) -> u64 {
     let bytes = u128::from(rate_bits_per_s) * time.as_nanos() / 8 / 1_000_000_000;
     u64::try_from(bytes).unwrap_or(u64::MAX)
@@ -102,7 +102,7 @@ pub(super) fn setting(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Bytes that a link charges a packet, a small number.
+/// Bytes that a link adds per packet.
 pub(super) fn overhead(text: &str) -> Result<u32, String> {
     match units::bytes(text) {
         Ok(bytes @ 0..=1000) => Ok(bytes as u32),

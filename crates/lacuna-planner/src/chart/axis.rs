@@ -1,4 +1,4 @@
-//! Axes: what a value's place is, how far an axis reaches, and where its ticks are.
+//! Axes: position of a value, range of an axis, and positions of its ticks.
 //!
 //! A logarithmic axis is a linear one of the binary logarithm. Ticks are round numbers, at most
 //! [`TICKS_MAX`]: multiples of 1, 2 or 5 on a linear axis, whole numbers where things are counted, powers of
@@ -11,7 +11,7 @@ use std::ops::Range;
 /// Most ticks of an axis.
 const TICKS_MAX: f64 = 10.0;
 
-/// Powers of ten on an axis from which on they are ticks enough.
+/// From this many decades on, an axis has ticks at powers of ten only.
 const DECADES_ENOUGH: f64 = 3.5;
 
 /// An axis.
@@ -41,7 +41,7 @@ impl Axis {
         Self::new(description, Kind::Linear, plain)
     }
 
-    /// Times over the shortest one possible: the axis begins at 1.
+    /// Times as multiples of the shortest possible one: the axis begins at 1.
     pub(crate) fn ratio(description: &str) -> Self {
         Self::new(description, Kind::Ratio, plain)
     }
@@ -69,17 +69,17 @@ impl Axis {
         matches!(self.kind, Kind::Decades | Kind::Doublings)
     }
 
-    /// Where a value stands.
+    /// Position of a value.
     pub(super) fn place(&self, value: f64) -> f64 {
         if self.is_log() { value.max(f64::MIN_POSITIVE).log2() } else { value }
     }
 
-    /// What is written at a place.
+    /// Label at a position.
     pub(super) fn text(&self, place: f64) -> String {
         (self.label)(if self.is_log() { place.exp2() } else { place })
     }
 
-    /// The range of these values, with some room, and where the ticks are.
+    /// The range of the values, with some margin, and the ticks.
     pub(super) fn scale(&self, values: impl Iterator<Item = f64>) -> Scale {
         let places: Vec<f64> = values.map(|value| self.place(value)).collect();
         let low = places.iter().copied().fold(f64::INFINITY, f64::min);
@@ -91,7 +91,8 @@ impl Axis {
             Kind::Linear => from(low.min(0.0), high, 0.0),
             Kind::Ratio => {
                 let mut scale = from(low.min(1.0), high, 0.0);
-                // The end that everything is measured against has its number, unless another is in its way.
+                // The axis's end is the reference for everything, so it gets a label unless another
+                // one is too close.
                 let step = scale.ticks.windows(2).next().map_or(1.0, |pair| pair[1] - pair[0]);
                 if scale.ticks.iter().all(|tick| (tick - 1.0).abs() > step * 0.4) {
                     scale.ticks.insert(0, 1.0);
@@ -108,7 +109,7 @@ impl Axis {
     }
 }
 
-/// From `low` on, with ticks at least `step_min` apart.
+/// Starts at `low`, with ticks at least `step_min` apart.
 fn from(low: f64, high: f64, step_min: f64) -> Scale {
     let span = if high > low { high - low } else { low.abs().max(1.0) };
     let rough = span / TICKS_MAX;

@@ -1,5 +1,4 @@
-//! Heat maps: a table of ratios over two axes, each cell with its number, and a bar that says which colour
-//! is which ratio.
+//! Heat maps: a table of ratios over two axes, each cell with its number, and a colour bar.
 
 use super::{Axis, LINE_HEIGHT, wrapped, write_lines};
 use crate::error::ChartError;
@@ -21,7 +20,7 @@ pub(crate) struct HeatMap {
     pub(crate) values: Vec<Vec<f64>>,
 }
 
-/// Draws heat maps one below the other, with what the colours mean above and lines of text below.
+/// Draws heat maps one below the other, the colour bar above and lines of text below.
 pub(crate) fn write_heat_maps(
     path: &Path,
     title: &str,
@@ -40,9 +39,9 @@ const LABEL_SIZE: (u32, u32) = (84, 70);
 /// Height of the title, and of the colour bar with its numbers.
 const TITLE_HEIGHT: u32 = 36;
 const BAR_HEIGHT: u32 = 62;
-/// Ratios that the bar names; the first and the last are its ends.
+/// Ratios labelled on the bar; the first and the last are its ends.
 const BAR_RATIOS: [f64; 9] = [0.8, 0.9, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 12.0];
-/// Where the bar is white, as a share of its length.
+/// Position of white on the bar, as a fraction of its length.
 const BAR_WHITE: f64 = 0.2;
 
 fn draw_heat_maps(

@@ -24,7 +24,7 @@ pub(crate) const LINE_HEIGHT: u32 = 20;
 /// Height of a row of a legend, and where its first entry begins.
 const LEGEND_HEIGHT: u32 = 19;
 const LEGEND_LEFT: i32 = 70;
-/// Of what only marks a place.
+/// Colour of marks.
 const MARK_COLOR: RGBColor = RGBColor(90, 90, 90);
 
 /// Several charts under one title, with lines of text below.
@@ -51,11 +51,11 @@ pub(crate) struct Chart {
 #[derive(Debug, Clone)]
 pub(crate) struct Series {
     pub(crate) name: String,
-    /// Decides how it looks: the name, unless another line is to look alike.
+    /// Decides the style: the name, unless another line shares its style.
     key: String,
     is_second: bool,
     pub(crate) points: Vec<(f64, f64)>,
-    /// Of each point, if there are any.
+    /// One per point, if there are any.
     intervals: Vec<(f64, f64)>,
 }
 
@@ -112,7 +112,7 @@ impl Drawing {
         let notes: Vec<String> = self.notes.iter().flat_map(|note| wrapped(note, width)).collect();
         let head = LINE_HEIGHT * title.len() as u32 + 12;
         let foot = LINE_HEIGHT * notes.len() as u32 + 8;
-        // Charts side by side have as much room for their legends.
+        // Charts side by side get equal room for their legends.
         let heights: Vec<u32> = self
             .charts
             .chunks(columns)
@@ -178,7 +178,7 @@ impl Chart {
     /// Values of the vertical axis.
     fn heights(&self) -> impl Iterator<Item = f64> + '_ {
         let of = |series: &'_ Series| {
-            // One without an end reaches to that of the axis.
+            // An infinite interval reaches to the end of the axis.
             let ends = series.intervals.iter().flat_map(|(low, high)| [*low, *high]);
             let ends = ends.filter(|end| end.is_finite());
             series.points.iter().map(|point| point.1).chain(ends).collect::<Vec<_>>()

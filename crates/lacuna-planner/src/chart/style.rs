@@ -1,13 +1,13 @@
-//! What tells lines apart: colour, dashes and markers together, so that a drawing can be read without its
-//! colours, and by those who do not see all of them.
+//! Line styles: colour, dashes and markers together, so that a drawing can be read without colours,
+//! and by people who cannot tell some of them apart.
 //!
-//! The key of a line decides all three. Reliability schemes have a style of their own in every drawing;
-//! other keys take those that are left, in the order in which they come, and keep them over all charts of a
-//! drawing. Two lines of one key, such as a mean and a percentile, differ in weight: the second is thin and
-//! its markers are hollow.
+//! A line's key decides all three. Reliability schemes have the same style in every drawing; other
+//! keys take the remaining styles in the order in which they appear, and keep them in all charts of
+//! a drawing. Two lines of one key, such as a mean and a percentile, differ in weight: the second
+//! is thin with hollow markers.
 //!
-//! The colours are those of Okabe and Ito ("Color Universal Design", 2008) without the yellow, which is too
-//! light on white, with a grey and a dark red.
+//! The colours are those of Okabe and Ito ("Color Universal Design", 2008) without yellow, which is
+//! too light on white, plus a grey and a dark red.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -17,7 +17,7 @@ use std::error::Error;
 /// Where lines are drawn, in pixels.
 pub(super) type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Styles, the schemes' first: as many as there are keys that a drawing can tell apart.
+/// The styles, those of schemes first. Their number limits the keys of a drawing.
 const STYLES: [Style; 9] = [
     Style::new(RGBColor(0, 114, 178), &[], Marker::Circle),
     Style::new(RGBColor(213, 94, 0), &[9.0, 4.0], Marker::Square),
@@ -30,7 +30,7 @@ const STYLES: [Style; 9] = [
     Style::new(RGBColor(136, 34, 85), &[6.0, 6.0], Marker::Plus),
 ];
 
-/// How the keys of schemes begin, in the figures' words and in those of the transport, by style.
+/// Prefixes of the schemes' keys, in the figures' words and the transport's, by style.
 const SCHEMES: [&[&str]; 5] = [
     &["SR RTO", "sr:rto"],
     &["EC MDS 32+8", "ec:mds"],
@@ -45,16 +45,16 @@ const MARKER_DISTANCE: f64 = 74.0;
 /// A line with no more points than this has a marker at each.
 const POINTS_MARKED_MAX: usize = 24;
 
-/// See the module's text.
+/// The style of one line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Style {
     color: RGBColor,
-    /// Pixels that are drawn and left out, in turn; none: all are drawn.
+    /// Alternating lengths of dashes and gaps in pixels; empty for a solid line.
     dashes: &'static [f64],
     marker: Marker,
     /// The second line of its key.
     is_second: bool,
-    /// Which of the styles: markers of lines that lie upon each other are side by side.
+    /// Index of the style; offsets markers so that lines on top of each other stay distinguishable.
     slot: usize,
 }
 
@@ -102,7 +102,7 @@ impl Styles {
     }
 }
 
-/// The style of a scheme: that of the longest beginning.
+/// The scheme with the longest matching prefix.
 fn scheme(key: &str) -> Option<usize> {
     let begins =
         |words: &[&str]| words.iter().filter(|word| key.starts_with(*word)).map(|w| w.len()).max();
@@ -138,7 +138,7 @@ impl Style {
         if points.len() <= POINTS_MARKED_MAX {
             return points.iter().try_for_each(|point| self.draw_marker(canvas, *point));
         }
-        // Of lines that lie upon each other, the markers do not.
+        // Offset by style, so that markers of coinciding lines do not coincide.
         let share =
             (self.slot as f64 + if self.is_second { 0.5 } else { 0.0 }) / STYLES.len() as f64;
         let mut next = MARKER_DISTANCE * (0.2 + 0.8 * share);

@@ -1,9 +1,10 @@
-//! Figure 13: ring allreduce over several sites, 99.9th percentile, EC's speedup over SR RTO.
+//! Figure 13: ring allreduce over several sites, 99.9th percentile, speedup of EC over SR RTO.
 //!
-//! Two sites wait for each other after every stage, and their times are computed. More share their past in
-//! part, and their times are drawn. They come in steps of whole timeouts, and a
-//! percentile near the edge of a step jumps by one between runs; so as many are drawn as narrow the 99 %
-//! interval of the percentile to [`HALF_WIDTH`], or [`TRIALS_MAX`], and the interval is in picture and CSV.
+//! With two sites, which wait for each other after every stage, times are computed. With more
+//! sites, times depend on a partly common past and are sampled. Times come in steps of whole
+//! timeouts, and a percentile near the edge of a step jumps by one step between runs. So samples
+//! are added until the 99 % interval of the percentile is as narrow as [`HALF_WIDTH`], or
+//! [`TRIALS_MAX`] is reached; picture and CSV show the interval.
 
 use super::setup::{MIB, Setup};
 use super::{Csv, Figure, Headline};
@@ -25,22 +26,22 @@ use std::thread;
 
 const PERCENTILE: f64 = 0.999;
 
-/// Half of the interval, as a fraction of the time.
+/// Target half width of the interval, relative to the time.
 const HALF_WIDTH: f64 = 0.01;
 
-/// Trials of a point: with so few, twenty are beyond the percentile; with so many, the rank of the
-/// percentile is known to 8 % and a point has taken some seconds.
+/// Trials per point. With the minimum, twenty lie beyond the percentile. With the maximum, the rank
+/// of the percentile is known to 8 %, and a point takes some seconds.
 const TRIALS_MIN: usize = 20_000;
 const TRIALS_MAX: usize = 1_000_000;
 
-/// Points of the grid that the times of a stage are computed on: a stage is off by half of one, a hundredth
-/// of a percent of all.
+/// Grid points for the distribution of a stage's time: the error of a stage is half a grid step,
+/// 0.01 % of the whole.
 const GRID_POINTS: usize = 4096;
 
-/// What is drawn with how many trials.
+/// Number of trials per point.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Trials {
-    /// So many, if somebody said so.
+    /// A fixed number, if requested.
     pub(super) fixed: Option<u32>,
     pub(super) seed: u64,
 }
@@ -67,7 +68,7 @@ struct Case {
     loss: f64,
 }
 
-/// What it takes with both schemes.
+/// The times of both schemes.
 #[derive(Debug, Clone, Copy)]
 struct Times {
     sr: Time,
@@ -79,7 +80,7 @@ impl Times {
         self.sr.s / self.ec.s
     }
 
-    /// With either at the end of its interval that makes it so.
+    /// Ratio with both times at the ends of their intervals.
     fn interval(&self) -> (f64, f64) {
         (self.sr.low_s / self.ec.high_s, self.sr.high_s / self.ec.low_s)
     }
@@ -170,7 +171,8 @@ pub(super) fn figure_13(setup: &Setup, svg: &Path, trials: Trials) -> Result<Fig
     Ok(Figure { number: 13, headlines, csv })
 }
 
-/// All cases, on all processors. Each draws with the seed by itself, so their number changes nothing.
+/// Computes all cases on all processors. Each case seeds its own generator, so the number of
+/// processors does not change results.
 fn all(setup: &Setup, cases: &[Case], trials: Trials) -> Result<Vec<Times>, FigureError> {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -208,7 +210,7 @@ impl Case {
         let stages = f64::from(ring_stages(self.sites)?);
         let ec = if coded.fallback_probability() * stages * f64::from(self.sites) < 1.0 - PERCENTILE
         {
-            // Fewer than a thousandth of the collectives have any fallback.
+            // Fewer than one in a thousand collectives falls back at all.
             Time::exact(stages * coded.quantile_s(0.0))
         } else if self.sites == 2 {
             self.exact(&coded)?
@@ -218,7 +220,7 @@ impl Case {
         Ok(Times { sr, ec })
     }
 
-    /// Of two sites.
+    /// For two sites.
     fn exact(&self, stage: &impl Completion) -> Result<Time, FigureError> {
         let all = lockstep_ring_allreduce(stage, self.sites, GRID_POINTS)?;
         Ok(Time::exact(all.quantile_s(PERCENTILE)))

@@ -1,27 +1,27 @@
-//! From which distance on erasure coding is faster than selective repeat: one answer, to a millionth of
-//! itself, for every figure that states it or marks it.
+//! The distance from which on erasure coding is faster than selective repeat, to a relative
+//! precision of 1e-6: one answer for every figure that states or marks it.
 
 use super::setup::{KM, RTT_S, Scheme, Setup, log_steps, times_s};
 use crate::error::FigureError;
 use lacuna_model::crossing;
 
-/// Distances that are looked at.
+/// Range of distances searched.
 pub(super) const NEAREST_KM: f64 = 50.0;
 pub(super) const FARTHEST_KM: f64 = 40_000.0;
 
-/// Steps of the search from the far end, four percent each: two crossings within one are not seen.
+/// Steps of the search from the far end, 4 % each; two crossings within one step are missed.
 const STEPS: u32 = 160;
 
 const PRECISION: f64 = 1e-6;
 
-/// Where the mean of coding falls below that of repeating for good.
+/// Where the mean time of coding falls below that of selective repeat and stays there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Crossover {
-    /// Coding wins over every distance.
+    /// Coding wins at every distance.
     Everywhere,
-    /// It wins from so many kilometres on.
+    /// Coding wins from this distance on, in kilometres.
     From(f64),
-    /// It does not win over the farthest distance.
+    /// Coding does not win even at the largest distance.
     Nowhere,
 }
 

@@ -1,6 +1,6 @@
-//! Figure 12: longer and faster links. The drop rate is not stated (1e-5 here, that of figure 3),
-//! and the text speaks of 8 GiB where the caption says 128 MiB: both are drawn, each with both schemes on
-//! one axis, and what coding overtakes repeating at is ringed.
+//! Figure 12: longer and faster links. The paper does not state the drop rate (1e-5 here, as in
+//! figure 3), and its text says 8 GiB where the caption says 128 MiB: both are drawn, each with
+//! both schemes on one axis, and the crossover is ringed.
 
 use super::crossover::{Crossover, FARTHEST_KM};
 use super::setup::{GIB, KM, MIB, RTT_S, Scheme, Setup, log_steps, times_s};

@@ -11,7 +11,7 @@ use lacuna_units::{show_bytes, show_count};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// What is needed of a probe's report.
+/// The fields of a probe's report that are used.
 #[derive(Debug, Deserialize)]
 struct Report {
     trials: Vec<Trial>,
@@ -96,7 +96,7 @@ fn describe(spreads: &[Spread]) -> String {
         }
     };
     let mut parts: Vec<String> = spreads.iter().map(of_size).collect();
-    // Only trials that lost something have a ratio.
+    // Trials without a loss have no ratio.
     let ratio = spreads
         .iter()
         .filter_map(|spread| {
@@ -142,7 +142,7 @@ fn rows(text: &str) -> Result<Vec<Drops>, String> {
     let (payload, packets) = (column("payload_bytes")?, column("packets")?);
     let (lost, marked) = (column("lost_packets")?, column("marked")?);
     lines
-        // Files that were appended to each other have further lines of names.
+        // Files that were concatenated have further header lines.
         .filter(|line| !line.starts_with(names[0]))
         .enumerate()
         .map(|(index, line)| {

@@ -24,7 +24,7 @@ struct Row {
     gbyte_per_s: f64,
 }
 
-/// The paper's, at which parity is hidden behind the link.
+/// The paper's link, 400 Gbit/s, at whose rate parity must be computed.
 const LINK_GBYTE_PER_S: f64 = RATE_BITS_PER_S / 8e9;
 
 pub(super) fn figure_11(file: Option<&Path>, svg: &Path) -> Result<Figure, FigureError> {
@@ -86,8 +86,8 @@ fn name(row: &Row) -> String {
     if row.code == row.engine { row.code.clone() } else { format!("{} {}", row.code, row.engine) }
 }
 
-/// How many cores a code takes for the link: measured if so many were tried, else from the rate of
-/// one, which is told.
+/// Cores that a code needs for the link: measured if that many were tried, else extrapolated from
+/// one core, which the text says.
 fn cores(rows: &[Row], code: &str) -> Option<String> {
     let of_code = || rows.iter().filter(|row| row.code == code);
     let enough = of_code().filter(|row| row.gbyte_per_s >= LINK_GBYTE_PER_S);

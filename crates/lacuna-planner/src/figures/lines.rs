@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// The drop rate of figures 3a, 3b and 10a.
 const RARE: f64 = 1e-5;
-/// A probability that figure 10c shows no more.
+/// Probabilities below this are not shown in figure 10c.
 const UNSEEN: f64 = 1e-6;
 /// The size of figures 3c and 10b to 10d.
 const SMALL: u64 = 128 * MIB;
@@ -137,7 +137,7 @@ pub(super) fn figure_3(setup: &Setup, svg: &Path) -> Result<Figure, FigureError>
     Ok(Figure { number: 3, headlines, csv })
 }
 
-/// The highest point of a curve, searched for around the highest of those that are drawn.
+/// The maximum of a curve, searched for around the highest point drawn.
 fn peak(
     points: &[(f64, f64)],
     of: impl Fn(f64) -> Result<f64, FigureError>,
@@ -228,7 +228,7 @@ pub(super) fn figure_10(setup: &Setup, svg: &Path) -> Result<Figure, FigureError
     Ok(Figure { number: 10, headlines, csv })
 }
 
-/// 10c: the probability of not being done, over time.
+/// Figure 10c: probability that a message is not complete, over time.
 fn tails(setup: &Setup, csv: &mut Csv) -> Result<Vec<Series>, FigureError> {
     let transfer = setup.transfer(SMALL, RARE)?;
     let timeout = SelectiveRepeat::new(&transfer, RepairTiming::TIMEOUT)?;
@@ -241,7 +241,7 @@ fn tails(setup: &Setup, csv: &mut Csv) -> Result<Vec<Series>, FigureError> {
         let all = (0..=1500).map(|step| f64::from(step) * 0.2);
         let mut points: Vec<(f64, f64)> = Vec::new();
         for (ms, left) in all.map(|ms| (ms, model.survival(ms / 1e3))) {
-            // The line goes down to the axis, also where nothing is left at once.
+            // Draw the line down to the axis even where it drops at once.
             points.push((ms, left.max(UNSEEN)));
             if left <= UNSEEN {
                 break;

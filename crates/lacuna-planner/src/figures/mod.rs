@@ -1,9 +1,9 @@
-//! The figures of the SDR paper: 3, 9, 10, 12, 13 and 15 from the model, 2 and 11 from measurements, as SVG
-//! and CSV, with what the paper states of each and what comes out.
+//! The figures of the SDR paper: 3, 9, 10, 12, 13 and 15 from the model, 2 and 11 from
+//! measurements, as SVG and CSV, with the paper's statements on each and the results here.
 //!
-//! The paper does not say which chunk its figures 3, 9, 10, 12 and 13 have, nor whether the drop rate is that
-//! of a chunk or of a packet. [`FigureOptions`] chooses; with 4 KiB chunks, the default, the two are the
-//! same, and most headlines come out.
+//! The paper does not say which chunk size figures 3, 9, 10, 12 and 13 use, nor whether the drop
+//! rate is per chunk or per packet. [`FigureOptions`] chooses; with 4 KiB chunks, the default, the
+//! two are the same, and most of the paper's statements are reproduced.
 
 mod allreduce;
 mod crossover;
@@ -71,30 +71,30 @@ pub struct WrittenFigure {
     pub svg: String,
     /// The file with the numbers.
     pub csv: String,
-    /// What the paper states of it, and what comes out.
+    /// The paper's statements and the results here.
     pub headlines: Vec<Headline>,
 }
 
-/// What a figure turns out to be.
+/// The contents of a figure.
 struct Figure {
     number: u32,
     headlines: Vec<Headline>,
     csv: Csv,
 }
 
-/// A statement of the paper about a figure, and what the model says of it.
+/// A statement of the paper about a figure, and the result here.
 #[derive(Debug, Clone, Serialize)]
 pub struct Headline {
     /// Of the paper.
     pub section: &'static str,
     /// What the paper states.
     pub paper: &'static str,
-    /// What comes out here.
+    /// The result here.
     pub ours: String,
 }
 
 impl Headline {
-    /// Two lines for beneath a figure.
+    /// Two lines below a figure.
     fn notes(headlines: &[Self]) -> Vec<String> {
         let lines = |headline: &Self| {
             [
@@ -128,8 +128,8 @@ impl Csv {
 }
 
 impl FigureOptions {
-    /// Which figures to draw, ascending: those asked for; if none is, all that the model draws and those
-    /// whose measurement is given.
+    /// The figures to draw, ascending: those asked for, or else all that the model draws and those
+    /// whose measurements are given.
     ///
     /// # Errors
     /// When a figure is unknown or its measurement is not given.
@@ -155,7 +155,7 @@ impl FigureOptions {
         Ok(numbers)
     }
 
-    /// Draws a figure and writes it into a folder that is there, as `figure-N.svg` and `figure-N.csv`.
+    /// Draws a figure and writes it into an existing folder, as `figure-N.svg` and `figure-N.csv`.
     ///
     /// # Errors
     /// When the figure is unknown or its measurement missing or unusable, a quantity is out of the model's

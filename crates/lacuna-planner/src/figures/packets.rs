@@ -1,5 +1,5 @@
-//! Figure 15, as far as the model goes: what longer chunks do to the loss of a chunk. (Its other
-//! half, throughput by chunk length, is a measurement of hardware.)
+//! Figure 15, the part that the model covers: the effect of longer chunks on the loss of a chunk.
+//! (The other part, throughput by chunk length, is a measurement of hardware.)
 
 use super::setup::PACKET_BYTES;
 use super::{Csv, Figure, Headline};

@@ -13,7 +13,7 @@ use lacuna_units as units;
 pub(super) const RATE_BITS_PER_S: f64 = 400e9;
 /// Its round-trip time over [`KM`].
 pub(super) const RTT_S: f64 = 0.025;
-/// Its length. 25 ms over 3750 km count light in vacuum; light in fibre takes half as long again.
+/// Its length. 25 ms for 3750 km assumes light in vacuum; in fibre it takes half as long again.
 pub(super) const KM: f64 = 3750.0;
 /// Payload of its packets.
 pub(super) const PACKET_BYTES: u64 = 4096;
@@ -21,7 +21,7 @@ pub(super) const PACKET_BYTES: u64 = 4096;
 pub(super) const MIB: u64 = 1 << 20;
 pub(super) const GIB: u64 = 1 << 30;
 
-/// A hypothesis on what the figures were computed for.
+/// Assumptions behind the figures.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setup {
     chunk_bytes: u64,
@@ -60,7 +60,7 @@ impl Setup {
         format!("chunks of {}, drop rate per {per}", units::show_bytes(self.chunk_bytes))
     }
 
-    /// Bytes of `1 / P` chunks: a message of so many loses one on average.
+    /// Message size with one lost chunk on average, `1 / P` chunks.
     pub(super) fn one_loss_bytes(&self, loss: f64) -> Result<f64, FigureError> {
         let chunk = self.transfer(self.chunk_bytes, loss)?;
         Ok(self.chunk_bytes as f64 / chunk.loss().probability())
@@ -105,7 +105,7 @@ pub(super) fn coded(code: Code, transfer: &Transfer) -> Result<ErasureCoding, Fi
     Ok(ErasureCoding::new(transfer, EcConfig::paper(code))?)
 }
 
-/// From `low` to `high` in equal factors, both included.
+/// Values from `low` to `high` by a constant factor, both ends included.
 pub(super) fn log_steps(low: f64, high: f64, steps: u32) -> impl Iterator<Item = f64> {
     let factor = (high / low).ln() / f64::from(steps);
     (0..=steps).map(move |i| low * (factor * f64::from(i)).exp())

@@ -15,17 +15,18 @@ pub struct PlanAnswer {
     pub fixed: Recommended,
     /// What the default mode does.
     pub auto: Option<AutoAnswer>,
-    /// What was made small.
+    /// The quantity that was minimised.
     pub objective: &'static str,
-    /// No transport is faster: mean over the sizes.
+    /// Lower bound for any transport: mean over the sizes.
     pub ideal_s: f64,
-    /// Whether the choice between repeating and coding makes a difference.
+    /// Whether retransmission or coding makes a difference.
     pub matters: bool,
-    /// How much longer the best of the other family takes, as a fraction; `None` if it never ends.
+    /// How much longer the best of the other family takes, as a fraction; `None` if it never
+    /// completes.
     pub other_family_worse: Option<f64>,
     /// Why the fixed mode, in one sentence.
     pub reason: String,
-    /// Where the choice of the family changes.
+    /// Where the choice between the families changes.
     pub flips: Vec<FlipAnswer>,
     /// All modes compared, best first.
     pub candidates: Vec<CandidateAnswer>,
@@ -44,15 +45,15 @@ pub struct Recommended {
     pub m: Option<u32>,
     /// Bytes per chunk.
     pub chunk_bytes: u64,
-    /// Until a lost chunk goes out again.
+    /// Time until a lost chunk is sent again.
     pub rto_s: f64,
-    /// Until a coded message falls back to repeating.
+    /// Time until a coded message falls back to retransmission.
     pub fto_s: Option<f64>,
-    /// Bytes in flight that fill the path.
+    /// Bytes in flight that fill the path (bandwidth-delay product).
     pub window_bytes: u64,
 }
 
-/// What `auto` does: least and most over the sizes and losses asked about.
+/// What `auto` does: the least and the most over the requested sizes and losses.
 #[derive(Debug, Clone, Serialize)]
 pub struct AutoAnswer {
     /// Parity chunks per 32 chunks at the end of a message.
@@ -65,14 +66,14 @@ pub struct AutoAnswer {
     pub worse_than_fixed: f64,
 }
 
-/// Where the choice between repeating and coding changes.
+/// Where the choice between retransmission and coding changes.
 #[derive(Debug, Clone, Serialize)]
 pub struct FlipAnswer {
     /// `size_bytes`, `loss` or `rtt_s`.
     pub axis: &'static str,
     /// At which value.
     pub value: f64,
-    /// What is better on the far side: `ec` or `sr`.
+    /// The better family beyond this value: `ec` or `sr`.
     pub to: &'static str,
 }
 
@@ -93,7 +94,7 @@ pub struct CandidateAnswer {
     pub p999_s: f64,
     /// Probability of fallback, of a code.
     pub p_fallback: Option<f64>,
-    /// Share of the wire that is parity.
+    /// Parity as a share of the bytes on the wire.
     pub parity_share: f64,
     /// The repair timeout, or the fallback timeout of a code.
     pub timeout_s: f64,

@@ -1,8 +1,9 @@
-//! Which reliability mode to take for a path, and why.
+//! Recommends a reliability mode for a path, with reasons.
 //!
-//! Compares the transport's default mode, `auto`, with selective repeat and erasure codes as the transport
-//! runs them: headers and repairs take link time, parity follows each submessage. Of `auto` it is what a
-//! connection chooses that knows the path; a first message over an unknown one gets more parity.
+//! Compares the transport's default mode, `auto`, with selective repeat and erasure codes as the
+//! transport runs them: headers and repairs take link time, parity follows each submessage. `auto`
+//! is predicted for a connection that knows the path; a first message over an unknown path gets
+//! more parity.
 
 mod answer;
 mod draw;
@@ -30,7 +31,7 @@ pub fn fibre_rtt_s(km: f64) -> f64 {
     2.0 * km / FIBRE_KM_PER_S
 }
 
-/// What is known of a path, as a measurement describes it.
+/// Properties of a path, as a measurement describes them.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Measured {
     /// Rate of the path.
@@ -48,7 +49,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// A path of which the three necessary quantities are known.
+    /// A path with the three required quantities.
     #[must_use]
     pub fn new(rate_bits_per_s: f64, rtt_s: f64, loss: f64) -> Self {
         Self {
@@ -59,7 +60,7 @@ impl Measured {
         }
     }
 
-    /// Reads a JSON object with any of these quantities, where the loss is a number or a range.
+    /// Reads a JSON object with any of these fields; the loss is a number or a range.
     ///
     /// # Errors
     /// When the file cannot be read or is something else.
@@ -67,7 +68,7 @@ impl Measured {
         serde_json::from_str(&read_text(path)?).map_err(|error| refused(path, error))
     }
 
-    /// What is known here, and else what is known there.
+    /// Fills in missing fields from `other`.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {
@@ -80,7 +81,7 @@ impl Measured {
     }
 }
 
-/// As many as a packet may have; `null` where no packet size was measured.
+/// A valid packet size; `null` where none was measured.
 fn packet_bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
     let Some(bytes) = Option::<u64>::deserialize(from)? else { return Ok(None) };
     let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -110,7 +111,7 @@ pub struct PlanRequest {
     pub path: Measured,
     /// Bytes per message; several sizes are equally frequent.
     pub sizes_bytes: Vec<u64>,
-    /// What to make small.
+    /// The quantity to minimise.
     pub objective: Objective,
 }
 
@@ -157,7 +158,7 @@ pub fn recommend(request: &PlanRequest) -> Result<Recommendation, PlanError> {
 }
 
 impl Recommendation {
-    /// Name of what was made small.
+    /// Name of the minimised quantity.
     #[must_use]
     pub fn objective_name(&self) -> &'static str {
         match self.question.objective {
@@ -167,7 +168,7 @@ impl Recommendation {
         }
     }
 
-    /// How much longer the one takes than the other, as a fraction.
+    /// How much longer one takes than the other, as a fraction.
     fn worse(&self, one: &Expected, other: &Expected) -> f64 {
         one.of(self.question.objective) / other.of(self.question.objective) - 1.0
     }

@@ -6,7 +6,7 @@ use lacuna_model::plan::{Axis, DOES_NOT_MATTER, LossKnown};
 use lacuna_units::{show_bytes, show_rate, show_time, show_time_fixed};
 
 impl Recommendation {
-    /// What to take, why, whether that matters and where it changes: one sentence a line.
+    /// The recommendation, why, whether it matters, and where it changes: one sentence per line.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let plan = &self.plan;
@@ -42,7 +42,7 @@ impl Recommendation {
         lines
     }
 
-    /// What to take: the mode, and how it and the other one, fixed or not, compare.
+    /// The recommended mode, and how it compares with the best fixed or default one.
     pub(super) fn take(&self) -> Vec<String> {
         let plan = &self.plan;
         let fixed = plan.fixed_choice();
@@ -98,14 +98,14 @@ fn longer(fraction: f64) -> String {
     }
 }
 
-/// A quantity that is not known better, as two of its figures.
+/// Formats a quantity that is known to two digits only.
 fn two_figures(shown: &str) -> String {
     let Some((number, unit)) = shown.split_once(' ') else { return shown.to_owned() };
     let Ok(value) = number.parse::<f64>() else { return shown.to_owned() };
     let second = |value: f64| value.max(f64::MIN_POSITIVE).log10().floor() - 1.0;
     let step = 10f64.powf(second(value));
     let value = (value / step).round() * step;
-    // What was rounded up to another power of ten has a figure more before the point.
+    // Rounding up to the next power of ten adds a digit before the point.
     let digits = (-second(value * (1.0 + f64::EPSILON))).max(0.0) as usize;
     format!("{value:.digits$} {unit}")
 }
