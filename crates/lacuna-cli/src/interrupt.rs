@@ -23,7 +23,7 @@ static REQUESTED: AtomicI32 = AtomicI32::new(0);
 static STOP: LazyLock<Stop> = LazyLock::new(Stop::new);
 
 /// How often a wait checks for a signal.
-pub(crate) const LOOK: Duration = lacuna_service::STOP_POLL;
+pub(crate) const POLL_INTERVAL: Duration = lacuna_service::STOP_POLL;
 
 /// Signals that follow the first within this time belong to it: nobody presses Ctrl-C twice so fast
 /// (a judgement).

@@ -10,9 +10,9 @@ use lacuna::modes::{Mode, auto};
 use lacuna::{ConnectionConfig, Layout};
 use lacuna_model::{Code, TailMode, TailParity, TailQuestion};
 
-/// What a connection remembers of a path's losses: evidence halves every 30 s and is capped at this
-/// many packets. Equal to the transport's.
+/// Half-life of a connection's evidence on a path's losses, as in `lacuna_path::loss`.
 const MEMORY_S: f64 = 30.0;
+/// Most packets that count as evidence.
 const MEMORY_PACKETS_MAX: f64 = 1e6;
 
 /// The rule reckons with the transmission time of a packet of this length.

@@ -7,7 +7,7 @@ use super::result::{ModeResult, Seen};
 use crate::capture::Capture;
 use crate::chunks::Chunks;
 use crate::failure::{Ending, Failure};
-use crate::interrupt::LOOK;
+use crate::interrupt::POLL_INTERVAL;
 use crate::memory;
 use crate::output::Output;
 use lacuna::{Completed, Connection, ConnectionConfig, Mode, RecvError, SendBuffer, SendError};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often a receive without repair is checked; this is the error of its time.
-const LOOK_RAW: Duration = Duration::from_millis(2);
+const CHECK_INTERVAL_RAW: Duration = Duration::from_millis(2);
 /// How long posting a receive and announcing it may take.
 const POSTED_WITHIN: Duration = Duration::from_secs(30);
 
@@ -137,7 +137,7 @@ fn one_message(
             } else if last.elapsed() > quiet_max {
                 break;
             }
-            match posted.wait(LOOK_RAW) {
+            match posted.wait(CHECK_INTERVAL_RAW) {
                 Ok(()) => last = Instant::now(),
                 Err(RecvError::Deadline { .. }) => {}
                 Err(error) => return Err(error.into()),
@@ -153,7 +153,7 @@ fn one_message(
         }
         return Ok((arrived + told.elapsed(), done));
     }
-    while !send.wait_finished(LOOK) {
+    while !send.wait_finished(POLL_INTERVAL) {
         send.status().outcome.transpose().map_err(SendError::Failed)?;
         if stop() {
             return Err(Failure::Interrupted);

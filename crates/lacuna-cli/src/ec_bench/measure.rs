@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const THREAD_BYTES_MIN: usize = 64 << 20;
 
 /// Data between two checks for a stop: about a millisecond.
-const LOOK_BYTES: usize = 4 << 20;
+const CHECK_BYTES: usize = 4 << 20;
 
 /// Alignment of the data, as a large allocation has it; an allocation in the middle of a cache line
 /// would make every vector cross one.
@@ -163,7 +163,7 @@ fn work(
     }
     together.wait();
     prepared?;
-    let look_every = (LOOK_BYTES / block_bytes).max(1);
+    let look_every = (CHECK_BYTES / block_bytes).max(1);
     let start = Instant::now();
     for _ in 0..passes {
         let blocks = data.chunks_exact_mut(block_bytes).zip(parity.chunks_exact_mut(parity_bytes));

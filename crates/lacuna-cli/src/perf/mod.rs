@@ -7,14 +7,14 @@
 
 mod client;
 mod cpu;
-mod patience;
+mod give_up;
 mod pattern;
 mod protocol;
+mod receiving;
 mod report;
 mod sending;
 mod server;
 mod session;
-mod taking;
 #[cfg(test)]
 mod tests;
 

@@ -8,7 +8,7 @@
 //! Every wait has an end, and is looked after meanwhile: Ctrl-C ends it too.
 
 use crate::failure::Failure;
-use crate::interrupt::LOOK;
+use crate::interrupt::POLL_INTERVAL;
 use lacuna::{Connection, PostReceiveError, RecvError, RecvHandle};
 use serde::{Deserialize, Serialize};
 use std::marker::PhantomData;
@@ -119,7 +119,7 @@ impl<M: for<'d> Deserialize<'d>> Awaited<M> {
     ) -> Result<M, TalkError> {
         let since = Instant::now();
         loop {
-            if let Some(message) = self.poll_within(LOOK)? {
+            if let Some(message) = self.poll_within(POLL_INTERVAL)? {
                 return Ok(message);
             }
             if stop() {

@@ -3,7 +3,7 @@
 
 use super::{ClientArgs, pattern};
 use crate::failure::Failure;
-use crate::interrupt::LOOK;
+use crate::interrupt::POLL_INTERVAL;
 use crate::memory;
 use crate::output::Output;
 use crate::units::{show_bytes, show_count};
@@ -176,7 +176,7 @@ impl<'a> Sending<'a> {
             if (self.stop)() {
                 return Err(Failure::Interrupted);
             }
-            if oldest.handle.wait_finished(LOOK) {
+            if oldest.handle.wait_finished(POLL_INTERVAL) {
                 break;
             }
             if oldest.handle.status().outcome.transpose().map_err(SendError::Failed)?.is_some() {

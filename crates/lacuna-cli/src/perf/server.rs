@@ -68,7 +68,7 @@ struct Seat {
 
 /// The purpose of an admitted connection.
 enum Admitted<'a> {
-    Session(Ticket<'a>),
+    Session(SeatGuard<'a>),
     Measured(SyncSender<Connection>),
 }
 
@@ -116,7 +116,7 @@ fn describe(taken: &Taken) -> String {
 }
 
 /// A taken seat; dropping it releases the seat.
-struct Ticket<'a> {
+struct SeatGuard<'a> {
     server: &'a Server,
     run: u32,
     measured: Receiver<Connection>,
@@ -125,7 +125,7 @@ struct Ticket<'a> {
 
 impl Settings {
     pub(super) fn new(args: &ServerArgs) -> Self {
-        let (pairing, idle) = (PAIRING, super::patience::IDLE);
+        let (pairing, idle) = (PAIRING, super::give_up::IDLE);
         Self { clients: usize::from(args.clients), once: args.once, pairing, idle }
     }
 }
@@ -178,19 +178,19 @@ impl Server {
                 let _ = session.try_send(guest.connection.clone());
                 None
             }
-            Admitted::Session(ticket) => Some(self.session(&guest.connection, &ticket)),
+            Admitted::Session(seat) => Some(self.session(&guest.connection, &seat)),
         }
     }
 
-    fn session(&self, connection: &Connection, ticket: &Ticket<'_>) -> Result<(), Failure> {
+    fn session(&self, connection: &Connection, seat: &SeatGuard<'_>) -> Result<(), Failure> {
         self.lock().is_last_taken = self.settings.once;
         let peer = show(connection.peer()).to_string();
         let session = Session {
             connection,
-            measured: &ticket.measured,
+            measured: &seat.measured,
             pairing: self.settings.pairing,
             idle: self.settings.idle,
-            is_alone: &|| ticket.is_alone.load(Ordering::Relaxed),
+            is_alone: &|| seat.is_alone.load(Ordering::Relaxed),
             stop: &self.stop,
             output: self.output,
         };
@@ -222,7 +222,7 @@ impl Server {
         match Purpose::of(tag) {
             Some((Purpose::Session, run)) => {
                 seats.take(run, &self.settings).map(|(measured, is_alone)| {
-                    Admitted::Session(Ticket { server: self, run, measured, is_alone })
+                    Admitted::Session(SeatGuard { server: self, run, measured, is_alone })
                 })
             }
             Some((Purpose::Measured, run)) => {
@@ -268,7 +268,7 @@ impl Seats {
     }
 }
 
-impl Drop for Ticket<'_> {
+impl Drop for SeatGuard<'_> {
     fn drop(&mut self) {
         self.server.lock().taken.remove(&self.run);
     }

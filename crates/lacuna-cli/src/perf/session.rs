@@ -5,9 +5,9 @@ use super::cpu;
 use super::protocol::{
     Answer, Awaited, Counters, Done, LENT_BYTES_MAX, Request, TOLD_WITHIN, send,
 };
-use super::taking::{Taker, lost};
+use super::receiving::{Receiving, lost};
 use crate::failure::Failure;
-use crate::interrupt::LOOK;
+use crate::interrupt::POLL_INTERVAL;
 use crate::memory;
 use crate::output::{Output, start_line};
 use crate::units::{show_bytes, show_count};
@@ -59,14 +59,14 @@ impl Session<'_> {
         let measured = self.await_measured()?;
         self.output.note(&start_line(&measured));
         let cpu_before_s = cpu::process_s();
-        let mut taker = Taker::new(&measured, &request, buffers, self.idle)?;
-        let result = taker.take(done, self.stop);
+        let mut receiving = Receiving::new(&measured, &request, buffers, self.idle)?;
+        let result = receiving.take(done, self.stop);
         let cpu_s = (self.is_alone)().then(|| cpu::process_s() - cpu_before_s);
-        let counters = Counters { cpu_s, ..taker.counters() };
+        let counters = Counters { cpu_s, ..receiving.counters() };
         *taken = Some(Taken {
             mode: measured.chosen().mode.clone(),
             size_bytes: request.size_bytes,
-            took: taker.elapsed(),
+            took: receiving.elapsed(),
             counters: counters.clone(),
         });
         result?;
@@ -76,11 +76,11 @@ impl Session<'_> {
     fn await_measured(&self) -> Result<Connection, Failure> {
         let since = Instant::now();
         loop {
-            match self.measured.recv_timeout(LOOK) {
+            match self.measured.recv_timeout(POLL_INTERVAL) {
                 Ok(measured) => return Ok(measured),
                 Err(RecvTimeoutError::Timeout) => {}
                 // The seat holds the sender, so this does not happen.
-                Err(RecvTimeoutError::Disconnected) => std::thread::park_timeout(LOOK),
+                Err(RecvTimeoutError::Disconnected) => std::thread::park_timeout(POLL_INTERVAL),
             }
             if (self.stop)() {
                 return Err(Failure::Interrupted);

@@ -1,10 +1,10 @@
 //! The client: measures, shows progress, and reports, also after Ctrl-C, a silent server, or a
 //! failure of this end.
 
-use super::lanes::{Clock, Lanes};
 use super::progress::Bar;
 use super::refusals::Refusals;
 use super::report::Report;
+use super::sockets::{Clock, Sockets};
 use super::{ClientArgs, csv};
 use crate::capture::{Capture, Captures};
 use crate::failure::{Ending, Failure};
@@ -143,7 +143,7 @@ fn measure_at(
     output: Output,
 ) -> Result<Run, Failure> {
     let overhead_bytes = config.overhead_bytes;
-    let mut lanes = Lanes::open(server, args.flows, args.fragment, wrap)?;
+    let mut sockets = Sockets::open(server, args.flows, args.fragment, wrap)?;
     let clock = Clock::start();
     let mut client =
         Client::new(config, clock.now_ns()).map_err(|error| Failure::Usage(error.to_string()))?;
@@ -159,7 +159,7 @@ fn measure_at(
     let mut told = Told::default();
     let mut broken = None;
     while !client.is_done() {
-        if let Err(failure) = lanes.turn(&mut client, clock) {
+        if let Err(failure) = sockets.turn(&mut client, clock) {
             // The results so far count.
             broken = Some(failure);
             break;
@@ -167,12 +167,12 @@ fn measure_at(
         if stop() {
             client.stop(clock.now_ns());
         }
-        told.tell(&client, &lanes.host.refusals, overhead_bytes, args.rate, &bar);
+        told.tell(&client, &sockets.host.refusals, overhead_bytes, args.rate, &bar);
         bar.update(&client.progress(clock.now_ns()));
     }
     bar.clear();
     let seconds = clock.now_ns() as f64 / 1e9;
-    let refusals = lanes.host.refusals;
+    let refusals = sockets.host.refusals;
     Ok(Run { server, client, refusals, broken, overhead_bytes, seconds })
 }
 

@@ -8,12 +8,12 @@
 mod client;
 mod csv;
 mod host;
-mod lanes;
 mod progress;
 mod refusals;
 mod report;
 mod row;
 mod server;
+mod sockets;
 #[cfg(test)]
 mod tests;
 

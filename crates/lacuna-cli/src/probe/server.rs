@@ -2,9 +2,9 @@
 
 use super::ServerArgs;
 use super::host::Receiving;
-use super::lanes::{Clock, broken};
+use super::sockets::{Clock, broken};
 use crate::failure::Failure;
-use crate::interrupt::LOOK;
+use crate::interrupt::POLL_INTERVAL;
 use crate::output::Output;
 use crate::units::{show_count, show_time};
 use lacuna::Wrap;
@@ -145,7 +145,8 @@ impl Server {
         }
         let next = [answers.server.poll_timeout(), self.datapath.next_event_ns()];
         let left_ns = next.into_iter().flatten().min().map(|next| next.saturating_sub(now_ns));
-        let timeout = left_ns.map_or(LOOK, |left_ns| Duration::from_nanos(left_ns).min(LOOK));
+        let timeout = left_ns
+            .map_or(POLL_INTERVAL, |left_ns| Duration::from_nanos(left_ns).min(POLL_INTERVAL));
         self.waiter.wait([self.datapath.as_ref()], Some(timeout)).map_err(broken)?;
         Ok(false)
     }

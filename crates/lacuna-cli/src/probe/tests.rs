@@ -76,8 +76,8 @@ fn args(to: SocketAddr, options: &str) -> ClientArgs {
 }
 
 fn over(impairment: Impairment, seed: u64) -> Wrap {
-    Arc::new(move |lane, inner| {
-        Box::new(Impair::new(inner, impairment.clone(), seed ^ u64::from(lane)))
+    Arc::new(move |socket, inner| {
+        Box::new(Impair::new(inner, impairment.clone(), seed ^ u64::from(socket)))
     })
 }
 

@@ -3,7 +3,7 @@
 
 use super::progress::Progress;
 use crate::failure::Failure;
-use crate::interrupt::{self, LOOK};
+use crate::interrupt::{self, POLL_INTERVAL};
 use crate::output::Output;
 use lacuna_service::thread;
 use std::io::IsTerminal;
@@ -54,7 +54,7 @@ impl Printer {
         }
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            match ended.recv_timeout(LOOK) {
+            match ended.recv_timeout(POLL_INTERVAL) {
                 Ok(failure) => return failure.map_or(Ok(()), Err),
                 Err(RecvTimeoutError::Timeout) if !is_late() => {}
                 Err(_) => return Ok(()),
@@ -73,7 +73,7 @@ impl Printer {
             if is_late() {
                 return false;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

@@ -231,8 +231,8 @@ fn watch(wan: &Wan, client: &mut Running, course: Vec<Change>) -> Result<Outcome
             }
             continue;
         }
-        let next = course.peek().map_or(interrupt::LOOK, |change| change.at - now);
-        if let Some(outcome) = client.wait(next.min(interrupt::LOOK))? {
+        let next = course.peek().map_or(interrupt::POLL_INTERVAL, |change| change.at - now);
+        if let Some(outcome) = client.wait(next.min(interrupt::POLL_INTERVAL))? {
             return Ok(outcome);
         }
     }

@@ -20,7 +20,7 @@ const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 const GRACE: Duration = Duration::from_secs(2);
 
 /// How often a server is checked until it listens.
-const LISTEN_LOOK: Duration = Duration::from_millis(2);
+const LISTEN_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A program in a host.
 pub(super) struct Running {
@@ -100,7 +100,7 @@ impl Running {
             if left.is_zero() {
                 self.program.kill();
             }
-            if let Some(outcome) = self.wait(left.max(interrupt::LOOK))? {
+            if let Some(outcome) = self.wait(left.max(interrupt::POLL_INTERVAL))? {
                 return Ok(outcome);
             }
         }
@@ -114,19 +114,19 @@ impl Running {
     }
 }
 
-/// Waits until a program in the server's host listens, at most `patience`.
+/// Waits until a program in the server's host listens, at most `timeout`.
 pub(super) fn wait_until_ready(
     wan: &Wan,
     server: &mut Running,
-    patience: Duration,
+    timeout: Duration,
     output: Output,
 ) -> Result<(), Failure> {
-    let give_up = Instant::now() + patience;
+    let give_up = Instant::now() + timeout;
     while !wan.host(Side::Server).is_listening() {
         if interrupt::requested() {
             return Err(Failure::Interrupted);
         }
-        if let Some(outcome) = server.wait(LISTEN_LOOK)? {
+        if let Some(outcome) = server.wait(LISTEN_POLL_INTERVAL)? {
             return Err(Failure::Local(format!(
                 "the server {} ended before it listened ({})",
                 server.words[0],

@@ -21,14 +21,14 @@ const QUIET_RTTS: u32 = 3;
 /// pattern.
 pub(super) const IDLE: Duration = Duration::from_secs(30);
 /// Longest time until the next check, so that other events are noticed.
-const LOOK_MAX: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL_MAX: Duration = Duration::from_millis(50);
 /// The same for messages that may be given up: the resolution of the time at which they were
 /// overtaken.
-const LOOK_RAW: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL_RAW: Duration = Duration::from_millis(5);
 
 /// The facts at a check.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Look {
+pub(super) struct Observation {
     /// Time since a fixed moment.
     pub(super) now: Duration,
     /// Packets received so far.
@@ -54,7 +54,7 @@ pub(super) enum Verdict {
 
 /// The state of the decision.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct GiveUpRule {
     /// Whether the mode repairs losses: then no message is given up.
     repairs: bool,
     grace: Duration,
@@ -67,7 +67,7 @@ pub(super) struct Patience {
     overtaken: VecDeque<(u64, Duration)>,
 }
 
-impl Patience {
+impl GiveUpRule {
     pub(super) fn new(repairs: bool, rtt: Duration, idle: Duration, now: Duration) -> Self {
         Self {
             repairs,
@@ -81,39 +81,39 @@ impl Patience {
     }
 
     /// Decides on the front message.
-    pub(super) fn look(&mut self, look: &Look) -> Verdict {
-        if look.packets != self.packets {
-            self.packets = look.packets;
-            self.quiet_since = look.now;
+    pub(super) fn decide(&mut self, seen: &Observation) -> Verdict {
+        if seen.packets != self.packets {
+            self.packets = seen.packets;
+            self.quiet_since = seen.now;
         }
-        let quiet_for = look.now.saturating_sub(self.quiet_since);
+        let quiet_for = seen.now.saturating_sub(self.quiet_since);
         if quiet_for >= self.idle {
             return Verdict::Gone(quiet_for);
         }
         let until_idle = self.idle - quiet_for;
         if self.repairs {
-            return Verdict::Wait(until_idle.min(LOOK_MAX));
+            return Verdict::Wait(until_idle.min(CHECK_INTERVAL_MAX));
         }
-        if let Some(newest) = look.newest
+        if let Some(newest) = seen.newest
             && self.overtaken.back().is_none_or(|(before, _)| newest > *before)
         {
-            self.overtaken.push_back((newest, look.now));
+            self.overtaken.push_back((newest, seen.now));
         }
-        while self.overtaken.front().is_some_and(|(before, _)| *before <= look.front) {
+        while self.overtaken.front().is_some_and(|(before, _)| *before <= seen.front) {
             self.overtaken.pop_front();
         }
         let overtaken_since = self.overtaken.front().map(|(_, since)| *since);
-        let quiet_since = look.is_begun.then_some(self.quiet_since);
+        let quiet_since = seen.is_begun.then_some(self.quiet_since);
         let due = [
             overtaken_since.map(|since| since + self.grace),
             quiet_since.map(|since| since + self.quiet),
         ];
         let due = due.into_iter().flatten().min();
-        if due.is_some_and(|due| due <= look.now) {
+        if due.is_some_and(|due| due <= seen.now) {
             return Verdict::GiveUp;
         }
-        let until_due = due.map_or(LOOK_RAW, |due| due - look.now);
-        Verdict::Wait(until_due.min(LOOK_RAW))
+        let until_due = due.map_or(CHECK_INTERVAL_RAW, |due| due - seen.now);
+        Verdict::Wait(until_due.min(CHECK_INTERVAL_RAW))
     }
 
     /// This end was busy until now, so the silence says nothing of the sender.
@@ -134,13 +134,13 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    fn raw() -> Patience {
-        Patience::new(false, RTT, IDLE, Duration::ZERO)
+    fn raw() -> GiveUpRule {
+        GiveUpRule::new(false, RTT, IDLE, Duration::ZERO)
     }
 
     /// A look at a message that has begun.
-    fn look(now: Duration, packets: u64, front: u64, newest: Option<u64>) -> Look {
-        Look { now, packets, front, is_begun: true, newest }
+    fn seen_at(now: Duration, packets: u64, front: u64, newest: Option<u64>) -> Observation {
+        Observation { now, packets, front, is_begun: true, newest }
     }
 
     fn waits(verdict: Verdict) -> bool {
@@ -149,89 +149,98 @@ mod tests {
 
     #[test]
     fn a_message_is_given_up_a_quarter_round_trip_after_a_later_one_began() {
-        let mut patience = raw();
-        assert!(waits(patience.look(&look(ms(10), 100, 0, Some(0)))));
-        assert!(waits(patience.look(&look(ms(20), 200, 0, Some(1)))));
-        assert!(waits(patience.look(&look(ms(20) + GRACE - ms(1), 300, 0, Some(1)))));
-        let overdue = look(ms(20) + GRACE, 400, 0, Some(1));
-        assert_eq!(patience.look(&overdue), Verdict::GiveUp);
+        let mut give_up_rule = raw();
+        assert!(waits(give_up_rule.decide(&seen_at(ms(10), 100, 0, Some(0)))));
+        assert!(waits(give_up_rule.decide(&seen_at(ms(20), 200, 0, Some(1)))));
+        assert!(waits(give_up_rule.decide(&seen_at(ms(20) + GRACE - ms(1), 300, 0, Some(1)))));
+        let overdue = seen_at(ms(20) + GRACE, 400, 0, Some(1));
+        assert_eq!(give_up_rule.decide(&overdue), Verdict::GiveUp);
     }
 
     #[test]
     fn messages_that_were_overtaken_together_are_given_up_together() {
-        let mut patience = raw();
-        assert!(waits(patience.look(&look(ms(0), 100, 0, Some(3)))));
+        let mut give_up_rule = raw();
+        assert!(waits(give_up_rule.decide(&seen_at(ms(0), 100, 0, Some(3)))));
         for front in 0..3 {
-            let verdict = patience.look(&look(GRACE, 200, front, Some(3)));
+            let verdict = give_up_rule.decide(&seen_at(GRACE, 200, front, Some(3)));
             assert_eq!(verdict, Verdict::GiveUp, "message {front}");
         }
-        assert!(waits(patience.look(&look(GRACE, 200, 3, Some(3)))), "nothing came after it");
-        assert!(waits(patience.look(&look(GRACE + ms(5), 300, 3, Some(4)))));
+        assert!(
+            waits(give_up_rule.decide(&seen_at(GRACE, 200, 3, Some(3)))),
+            "nothing came after it"
+        );
+        assert!(waits(give_up_rule.decide(&seen_at(GRACE + ms(5), 300, 3, Some(4)))));
         let due = GRACE + ms(5) + GRACE;
-        assert!(waits(patience.look(&look(due - ms(1), 400, 3, Some(9)))));
-        assert_eq!(patience.look(&look(due, 400, 3, Some(9))), Verdict::GiveUp);
+        assert!(waits(give_up_rule.decide(&seen_at(due - ms(1), 400, 3, Some(9)))));
+        assert_eq!(give_up_rule.decide(&seen_at(due, 400, 3, Some(9))), Verdict::GiveUp);
     }
 
     #[test]
     fn the_last_message_is_given_up_when_the_path_is_quiet() {
-        let mut patience = raw();
-        assert!(waits(patience.look(&look(ms(10), 100, 7, Some(7)))));
-        assert!(waits(patience.look(&look(ms(10) + QUIET - ms(1), 100, 7, Some(7)))));
-        assert_eq!(patience.look(&look(ms(10) + QUIET, 100, 7, Some(7))), Verdict::GiveUp);
+        let mut give_up_rule = raw();
+        assert!(waits(give_up_rule.decide(&seen_at(ms(10), 100, 7, Some(7)))));
+        assert!(waits(give_up_rule.decide(&seen_at(ms(10) + QUIET - ms(1), 100, 7, Some(7)))));
+        assert_eq!(give_up_rule.decide(&seen_at(ms(10) + QUIET, 100, 7, Some(7))), Verdict::GiveUp);
     }
 
     #[test]
     fn a_message_of_which_nothing_came_is_given_up_only_if_it_was_sent() {
-        let mut patience = raw();
-        let unsent = Look { is_begun: false, ..look(ms(10), 100, 7, None) };
-        assert!(waits(patience.look(&unsent)));
+        let mut give_up_rule = raw();
+        let unsent = Observation { is_begun: false, ..seen_at(ms(10), 100, 7, None) };
+        assert!(waits(give_up_rule.decide(&unsent)));
         for pause in 1..20 {
             let now = ms(10) + QUIET * pause;
-            assert!(waits(patience.look(&Look { now, ..unsent })), "after {now:?}");
+            assert!(waits(give_up_rule.decide(&Observation { now, ..unsent })), "after {now:?}");
         }
-        let sent = Look { now: ms(10) + QUIET * 20, is_begun: true, ..unsent };
-        assert_eq!(patience.look(&sent), Verdict::GiveUp);
+        let sent = Observation { now: ms(10) + QUIET * 20, is_begun: true, ..unsent };
+        assert_eq!(give_up_rule.decide(&sent), Verdict::GiveUp);
     }
 
     #[test]
     fn a_long_path_is_not_quiet_while_the_sender_waits_for_its_window() {
         let rtt = Duration::from_secs(2);
-        let mut patience = Patience::new(false, rtt, IDLE, Duration::ZERO);
+        let mut give_up_rule = GiveUpRule::new(false, rtt, IDLE, Duration::ZERO);
         for round in 0..5 {
             let packets = u64::from(round) + 1;
-            assert!(waits(patience.look(&look(rtt * round, packets, 0, Some(0)))));
+            assert!(waits(give_up_rule.decide(&seen_at(rtt * round, packets, 0, Some(0)))));
             let between = rtt * round + rtt * 9 / 10;
-            assert!(waits(patience.look(&look(between, packets, 0, Some(0)))), "round {round}");
+            assert!(
+                waits(give_up_rule.decide(&seen_at(between, packets, 0, Some(0)))),
+                "round {round}"
+            );
         }
     }
 
     #[test]
     fn a_mode_that_repairs_waits_as_long_as_anything_comes() {
-        let mut patience = Patience::new(true, RTT, IDLE, Duration::ZERO);
+        let mut give_up_rule = GiveUpRule::new(true, RTT, IDLE, Duration::ZERO);
         for second in (0..600).step_by(20) {
             let now = Duration::from_secs(second);
-            assert!(waits(patience.look(&look(now, second, 0, Some(5)))), "{second} s");
+            assert!(waits(give_up_rule.decide(&seen_at(now, second, 0, Some(5)))), "{second} s");
         }
     }
 
     #[test]
     fn a_sender_of_which_nothing_comes_is_gone_in_every_mode() {
         for repairs in [true, false] {
-            let mut patience = Patience::new(repairs, RTT, IDLE, ms(5));
+            let mut give_up_rule = GiveUpRule::new(repairs, RTT, IDLE, ms(5));
             let idle = IDLE + RTT * QUIET_RTTS;
-            let silent = Look { is_begun: false, ..look(ms(4) + idle, 0, 0, None) };
-            assert!(waits(patience.look(&silent)));
-            let later = Look { now: ms(5) + idle, ..silent };
-            assert_eq!(patience.look(&later), Verdict::Gone(idle));
+            let silent = Observation { is_begun: false, ..seen_at(ms(4) + idle, 0, 0, None) };
+            assert!(waits(give_up_rule.decide(&silent)));
+            let later = Observation { now: ms(5) + idle, ..silent };
+            assert_eq!(give_up_rule.decide(&later), Verdict::Gone(idle));
         }
     }
 
     #[test]
     fn time_spent_on_checking_is_not_counted_as_silence() {
-        let mut patience = raw();
-        assert!(waits(patience.look(&look(ms(10), 100, 0, Some(0)))));
-        patience.resume(ms(10) + QUIET);
-        assert!(waits(patience.look(&look(ms(10) + QUIET, 100, 1, Some(0)))));
-        assert_eq!(patience.look(&look(ms(10) + QUIET * 2, 100, 1, Some(0))), Verdict::GiveUp);
+        let mut give_up_rule = raw();
+        assert!(waits(give_up_rule.decide(&seen_at(ms(10), 100, 0, Some(0)))));
+        give_up_rule.resume(ms(10) + QUIET);
+        assert!(waits(give_up_rule.decide(&seen_at(ms(10) + QUIET, 100, 1, Some(0)))));
+        assert_eq!(
+            give_up_rule.decide(&seen_at(ms(10) + QUIET * 2, 100, 1, Some(0))),
+            Verdict::GiveUp
+        );
     }
 }

@@ -7,7 +7,7 @@
 
 use super::host::Sending;
 use crate::failure::Failure;
-use crate::interrupt::LOOK;
+use crate::interrupt::POLL_INTERVAL;
 use lacuna::Wrap;
 use lacuna::datapath::limit::{Limit, Said};
 use lacuna::datapath::{
@@ -38,15 +38,15 @@ impl Clock {
 }
 
 /// The sockets of one measurement.
-pub(super) struct Lanes {
+pub(super) struct Sockets {
     server: SocketAddr,
-    lanes: Vec<Lane>,
+    sockets: Vec<FlowSocket>,
     buffers: BurstBuffers,
     waiter: Waiter,
     pub(super) host: Sending,
 }
 
-struct Lane {
+struct FlowSocket {
     datapath: Box<dyn Datapath>,
     pending: VecDeque<Packet>,
 }
@@ -67,7 +67,7 @@ impl Placer for Reception<'_> {
     }
 }
 
-impl Lanes {
+impl Sockets {
     /// Opens a socket for the exchange and one per flow, each wrapped by `wrap`.
     pub(super) fn open(
         server: SocketAddr,
@@ -80,7 +80,7 @@ impl Lanes {
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         let local = SocketAddr::new(any, 0);
-        let lane = |number: u16| {
+        let socket = |number: u16| {
             // Only plain sockets let IP fragment. The exchange and MTU probes are never fragmented.
             let offload = if fragment && number > 0 { Offload::Plain } else { Offload::Auto };
             let config = UdpConfig { offload, ..UdpConfig::new(local) };
@@ -90,47 +90,48 @@ impl Lanes {
                 Some(wrap) => wrap(number as u8, bound),
                 None => bound,
             };
-            Ok(Lane { datapath, pending: VecDeque::new() })
+            Ok(FlowSocket { datapath, pending: VecDeque::new() })
         };
-        let lanes = (0..=flows).map(lane).collect::<Result<Vec<_>, Failure>>()?;
+        let sockets = (0..=flows).map(socket).collect::<Result<Vec<_>, Failure>>()?;
         let (waiter, _) = Waiter::new().map_err(broken)?;
         let buffers = BurstBuffers::new();
-        Ok(Self { server, lanes, buffers, waiter, host: Sending::default() })
+        Ok(Self { server, sockets, buffers, waiter, host: Sending::default() })
     }
 
     /// Sends and receives what is possible now, then waits for more, for a short time at most.
     pub(super) fn turn(&mut self, client: &mut Client, clock: Clock) -> Result<(), Failure> {
-        for lane in &mut self.lanes {
+        for socket in &mut self.sockets {
             let mut reception = Reception { client, clock };
-            while lane.datapath.receive(clock.now_ns(), &mut reception).map_err(broken)? > 0 {}
+            while socket.datapath.receive(clock.now_ns(), &mut reception).map_err(broken)? > 0 {}
         }
         while self.pending() < PENDING_MAX
             && let Some(packet) = client.poll_transmit(clock.now_ns(), &mut self.host)
         {
-            self.lanes[packet.lane].pending.push_back(packet);
+            self.sockets[packet.lane].pending.push_back(packet);
         }
-        for lane in &mut self.lanes {
-            lane.flush(self.server, clock, &mut self.buffers, client, &mut self.host)?;
+        for socket in &mut self.sockets {
+            socket.flush(self.server, clock, &mut self.buffers, client, &mut self.host)?;
         }
         if client.is_done() {
             return Ok(());
         }
         let is_blocked = self.pending() > 0;
         let next = client.poll_timeout().filter(|_| !is_blocked);
-        let events = self.lanes.iter().filter_map(|lane| lane.datapath.next_event_ns());
+        let events = self.sockets.iter().filter_map(|socket| socket.datapath.next_event_ns());
         let next_ns = events.chain(next).min();
         let left_ns = next_ns.map(|next_ns| next_ns.saturating_sub(clock.now_ns()));
-        let timeout = left_ns.map_or(LOOK, |left_ns| Duration::from_nanos(left_ns).min(LOOK));
-        let sources = self.lanes.iter().map(|lane| lane.datapath.as_ref());
+        let timeout = left_ns
+            .map_or(POLL_INTERVAL, |left_ns| Duration::from_nanos(left_ns).min(POLL_INTERVAL));
+        let sources = self.sockets.iter().map(|socket| socket.datapath.as_ref());
         self.waiter.wait(sources, Some(timeout)).map_err(broken)
     }
 
     fn pending(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.pending.len()).sum()
+        self.sockets.iter().map(|socket| socket.pending.len()).sum()
     }
 }
 
-impl Lane {
+impl FlowSocket {
     fn flush(
         &mut self,
         server: SocketAddr,

@@ -1,18 +1,18 @@
 //! The server's measured side: posts receives, takes messages in order as they complete or are
 //! given up, checks and counts them, and posts again.
 
-use super::patience::{Look, Patience, Verdict};
+use super::give_up::{GiveUpRule, Observation, Verdict};
 use super::pattern;
 use super::protocol::{Awaited, Counters, Done, Request, TalkError};
 use crate::chunks::Chunks;
 use crate::failure::Failure;
-use crate::interrupt::LOOK;
+use crate::interrupt::POLL_INTERVAL;
 use lacuna::{ChannelStats, Completed, Connection, Mode, ReceiveFailure, RecvError, RecvHandle};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// The receiving side of one measurement.
-pub(super) struct Taker<'a> {
+pub(super) struct Receiving<'a> {
     measured: &'a Connection,
     request: &'a Request,
     chunks: Chunks,
@@ -21,14 +21,14 @@ pub(super) struct Taker<'a> {
     /// The next message lands in the front receive.
     posted: VecDeque<RecvHandle>,
     counters: Counters,
-    patience: Patience,
+    give_up_rule: GiveUpRule,
     started: Instant,
     /// Packets rejected by the whole server before.
     rejected_before: u64,
     drops_before: u64,
 }
 
-impl<'a> Taker<'a> {
+impl<'a> Receiving<'a> {
     /// Posts all buffers.
     pub(super) fn new(
         measured: &'a Connection,
@@ -40,20 +40,20 @@ impl<'a> Taker<'a> {
         let repairs = chosen.mode.parse().is_ok_and(|mode: Mode| mode.is_reliable());
         let rtt = Duration::from_micros(chosen.rtt_us.unwrap_or(0));
         let context = measured.stats().context;
-        let mut taker = Self {
+        let mut receiving = Self {
             measured,
             request,
             chunks: Chunks::new(chosen, request.size_bytes),
             message_packets: request.size_bytes.div_ceil(u64::from(chosen.mtu_bytes)),
             posted: VecDeque::new(),
             counters: Counters::default(),
-            patience: Patience::new(repairs, rtt, idle, Duration::ZERO),
+            give_up_rule: GiveUpRule::new(repairs, rtt, idle, Duration::ZERO),
             started: Instant::now(),
             rejected_before: context.rejected_packets(),
             drops_before: context.receive_drops,
         };
-        buffers.into_iter().try_for_each(|buffer| taker.post(buffer))?;
-        Ok(taker)
+        buffers.into_iter().try_for_each(|buffer| receiving.post(buffer))?;
+        Ok(receiving)
     }
 
     /// Receives as many messages as the client says it sent. After a failure, the counters cover
@@ -64,7 +64,7 @@ impl<'a> Taker<'a> {
         stop: &dyn Fn() -> bool,
     ) -> Result<(), Failure> {
         let mut expected = None;
-        let mut pause = LOOK;
+        let mut pause = POLL_INTERVAL;
         loop {
             if let Some(done) = done.poll().map_err(lost)? {
                 expected = Some(done.messages);
@@ -83,10 +83,10 @@ impl<'a> Taker<'a> {
                 }
                 Err(RecvError::Deadline { .. }) => {}
                 // The client's time is over; its message about that is to come.
-                Err(RecvError::Failed(ReceiveFailure::Cancelled(_))) => done.rest(LOOK),
+                Err(RecvError::Failed(ReceiveFailure::Cancelled(_))) => done.rest(POLL_INTERVAL),
                 Err(error) => return Err(Failure::Network(format!("lost the client: {error}"))),
             }
-            match self.look() {
+            match self.seen_at() {
                 Verdict::Wait(time) => pause = time,
                 Verdict::GiveUp => {
                     self.finish_front()?;
@@ -125,7 +125,7 @@ impl<'a> Taker<'a> {
         self.started.elapsed()
     }
 
-    fn look(&mut self) -> Verdict {
+    fn seen_at(&mut self) -> Verdict {
         let stats = self.measured.stats();
         let packets = stats.channels.iter().map(|channel| channel.packets).sum();
         let unplaced = |channel: &ChannelStats| {
@@ -136,7 +136,7 @@ impl<'a> Taker<'a> {
         let sent: u64 =
             packets + stats.channels.iter().map(unplaced).sum::<u64>() + stats.lost_packets;
         let newest = self.posted.iter().rposition(|posted| posted.chunks_done() > 0);
-        self.patience.look(&Look {
+        self.give_up_rule.decide(&Observation {
             now: self.started.elapsed(),
             packets,
             front: self.counters.messages,
@@ -153,7 +153,7 @@ impl<'a> Taker<'a> {
         self.counters.messages += 1;
         // Checking takes a while; skip it if nothing arrived.
         if self.request.validate && done.chunks.iter().any(|chunks| *chunks != 0) {
-            self.patience.resume(self.started.elapsed());
+            self.give_up_rule.resume(self.started.elapsed());
         }
         self.post(done.buffer)
     }
