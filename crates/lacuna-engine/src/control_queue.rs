@@ -146,7 +146,7 @@ mod tests {
         let (here, mut there) = (bind(&network, 1), bind(&network, 2));
         let mut is_refused = false;
         let mut here = Hooked::new(Box::new(here), move |inner, now_ns, burst| {
-            // Every other one, as a firewall may.
+            // Refuses every other packet, as a firewall may.
             is_refused = !is_refused;
             match is_refused {
                 true => Err(std::io::Error::from(std::io::ErrorKind::PermissionDenied).into()),

@@ -22,7 +22,7 @@ pub(crate) const COPIED_PAYLOAD_BYTES_MAX: usize = 2 << 10;
 
 /// A run on its way to a destination, and its next packet.
 #[derive(Debug)]
-struct Outbound {
+struct QueuedRun {
     to: SocketAddr,
     run: Run,
     next: usize,
@@ -45,7 +45,7 @@ pub struct SentHeader {
 #[derive(Debug)]
 pub(crate) struct Packetizer {
     buffers: BurstBuffers,
-    queue: VecDeque<Outbound>,
+    queue: VecDeque<QueuedRun>,
     /// Packets of all runs in the queue.
     packets: usize,
 }
@@ -66,7 +66,7 @@ impl Packetizer {
 
     pub(crate) fn push(&mut self, to: SocketAddr, run: Run, books: Arc<Books>) {
         self.packets += run.len();
-        self.queue.push_back(Outbound { to, run, next: 0, books });
+        self.queue.push_back(QueuedRun { to, run, next: 0, books });
     }
 
     /// Packets that wait.
@@ -80,8 +80,8 @@ impl Packetizer {
 
     /// Returns all packets as headers; touches no payload and computes no parity.
     pub(crate) fn hand_out(&mut self, headers: &mut Vec<SentHeader>) {
-        for outbound in self.queue.drain(..) {
-            let Outbound { to, run, next, books } = outbound;
+        for queued in self.queue.drain(..) {
+            let QueuedRun { to, run, next, books } = queued;
             let takes_marks = run.takes_marks();
             run.headers_from(next, |header| headers.push(SentHeader { to, header, takes_marks }));
             let (channel, psn) = run.end();
@@ -144,15 +144,15 @@ impl Packetizer {
 
 /// Computes the parity that the next burst needs. The data it covers left just before and are in
 /// cache.
-fn encode(queue: &VecDeque<Outbound>, time: &impl Time) {
+fn encode(queue: &VecDeque<QueuedRun>, time: &impl Time) {
     let mut packets = 0;
-    for outbound in queue {
-        if outbound.run.is_parity() && outbound.next == 0 {
+    for queued in queue {
+        if queued.run.is_parity() && queued.next == 0 {
             let start_ns = time.now_ns();
-            outbound.run.prepare();
-            outbound.books.on_encoded(time.now_ns() - start_ns);
+            queued.run.prepare();
+            queued.books.on_encoded(time.now_ns() - start_ns);
         }
-        packets += outbound.run.len() - outbound.next;
+        packets += queued.run.len() - queued.next;
         if packets >= Burst::PACKETS_MAX {
             return;
         }
@@ -161,13 +161,13 @@ fn encode(queue: &VecDeque<Outbound>, time: &impl Time) {
 
 /// Fills the burst from the first runs with its destination and its ECN marking. `waiting`: packets
 /// in the queue.
-fn fill<'p>(burst: &mut Burst<'_, 'p>, queue: &'p VecDeque<Outbound>, waiting: usize) {
+fn fill<'p>(burst: &mut Burst<'_, 'p>, queue: &'p VecDeque<QueuedRun>, waiting: usize) {
     let to = burst.destination();
-    for outbound in queue {
-        if outbound.to != to || outbound.run.takes_marks() != burst.takes_marks() {
+    for queued in queue {
+        if queued.to != to || queued.run.takes_marks() != burst.takes_marks() {
             return;
         }
-        if !outbound.run.fill(outbound.next, burst, waiting) {
+        if !queued.run.fill(queued.next, burst, waiting) {
             return;
         }
     }
@@ -186,7 +186,7 @@ pub(crate) fn has_room(burst: &Burst<'_, '_>, packet_bytes: usize, waiting: usiz
     !burst.len().is_multiple_of(bundle) || waiting < burst.len() + bundle
 }
 
-fn consume(queue: &mut VecDeque<Outbound>, mut packets: usize) {
+fn consume(queue: &mut VecDeque<QueuedRun>, mut packets: usize) {
     while packets > 0 {
         let Some(front) = queue.front_mut() else { return };
         let left = front.run.len() - front.next;
@@ -205,14 +205,14 @@ fn consume(queue: &mut VecDeque<Outbound>, mut packets: usize) {
 /// The queue pair of the packet that was too large, `before` packets behind the front of the queue.
 #[cold]
 fn too_large(
-    queue: &VecDeque<Outbound>,
+    queue: &VecDeque<QueuedRun>,
     mut before: usize,
     packet_bytes: usize,
 ) -> Option<(u32, usize)> {
-    for outbound in queue {
-        let left = outbound.run.len() - outbound.next;
+    for queued in queue {
+        let left = queued.run.len() - queued.next;
         if before < left {
-            return Some((outbound.books.number(), packet_bytes));
+            return Some((queued.books.number(), packet_bytes));
         }
         before -= left;
     }
@@ -223,7 +223,7 @@ fn too_large(
 mod tests {
     use super::*;
 
-    /// Packets that are copied for one call when so many wait.
+    /// Number of packets copied for one call when `waiting` packets wait.
     fn copied(buffers: &mut BurstBuffers, packet_bytes: usize, waiting: usize) -> (usize, usize) {
         let mut burst = buffers.start(([127, 0, 0, 1], 4791).into());
         while burst.len() < waiting.min(Burst::PACKETS_MAX)

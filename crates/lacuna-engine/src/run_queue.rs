@@ -85,7 +85,7 @@ impl RunQueue {
 mod tests {
     use super::*;
 
-    /// Turns of queue pairs with so many bursts each to send, until all are through.
+    /// Order of the turns of queue pairs with this many bursts each.
     fn order(bursts: &[u32]) -> Vec<u32> {
         let (mut turns, mut left) = (RunQueue::default(), bursts.to_vec());
         (0..bursts.len() as u32).for_each(|number| turns.push(number, false));

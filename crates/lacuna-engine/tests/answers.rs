@@ -1,5 +1,4 @@
-//! Answers to questions that are asked more than once: each is whole, and a packet
-//! is one question.
+//! Repeated questions: each gets a whole answer, and the questions of one packet count as one.
 
 mod common;
 
@@ -7,7 +6,7 @@ use common::{Held, MS, control_body, post};
 use lacuna_engine::testing::{Link, Pair, PairConfig, Side};
 use lacuna_wire::{ControlBody, ControlWriter, Flush, FlushMark, Frame, Packet, parse};
 
-/// B has so many open messages, each of which lacks its last packets.
+/// B has `count` open messages, each without its last packets.
 fn with_open_messages(count: usize) -> (Pair, Vec<Held>) {
     let mut pair = Pair::new(PairConfig::default(), Link { delay_ns: 20 * MS, ..Link::default() });
     let len = 20_000;
@@ -28,7 +27,7 @@ fn flush(psn: u32) -> Frame<'static> {
     Frame::Flush(flush)
 }
 
-/// The messages that each packet of B acknowledges.
+/// The messages that each of B's packets acknowledges.
 fn answers(pair: &mut Pair) -> Vec<Vec<u64>> {
     let mut writer = ControlWriter::new(1400);
     let mut all = Vec::new();
@@ -45,7 +44,7 @@ fn answers(pair: &mut Pair) -> Vec<Vec<u64>> {
     all
 }
 
-/// B is asked by packets of so many questions each.
+/// Asks B with packets of this many questions each; returns the answers.
 fn ask(pair: &mut Pair, first_sequence: u32, packets: &[usize]) -> Vec<Vec<u64>> {
     for (sequence, questions) in (first_sequence..).zip(packets) {
         let body = control_body(sequence, &vec![flush(0); *questions]);

@@ -13,7 +13,7 @@ use lacuna_wire::ImmediateSplit;
 
 const RATE: u64 = 100_000_000;
 
-/// At a fixed rate, so that no window hides what the mode does.
+/// A fixed rate, so that the window does not hide the effects of the mode.
 fn config(policy: Policy, chunk_packets: u32) -> PairConfig {
     let default = PairConfig::default();
     PairConfig {
@@ -25,7 +25,7 @@ fn config(policy: Policy, chunk_packets: u32) -> PairConfig {
     }
 }
 
-/// So much parity, whatever the path is like.
+/// A policy with constant parity.
 fn fixed<const PARITY: u8, const COPIES: u8>(_: &Question) -> Choice {
     Choice { parity: PARITY, repair_copies: COPIES }
 }
@@ -173,14 +173,14 @@ fn reordering_is_no_loss() {
     let mut pair = Pair::new(config(plan, 1), link);
     choices(&mut pair, 30);
     let auto = pair.a.qp().stats().auto.unwrap();
-    // A fifth comes late; what looks lost at the moment is next to nothing.
+    // A fifth of the packets is late; hardly any is lost.
     assert!(auto.estimate.lost_packets < 8.0, "{:?}", auto.estimate);
     assert!(pair.b.qp().stats().channels[0].packets > 11_000);
-    // Over 29 seeds it is 0 to 4; a path that loses what is held back would get 16.
+    // Over 29 seeds it is 0 to 4; a path that loses the delayed packets would get 16.
     assert!(auto.last.unwrap().choice.parity <= 4, "{auto:?}");
 }
 
-/// What A told of its choice since this was last asked.
+/// A's latest event about its choice.
 fn choice(pair: &mut Pair) -> Option<Box<Chosen>> {
     pair.take_event(Side::A, |event| match event {
         Event::Chose(chosen) => Some(chosen.clone()),

@@ -1,5 +1,5 @@
-//! Every list of operations that fuzzing kept, through the same checks, in the ordinary test run;
-//! and random lists for the single endpoint, which need no fuzzer to find much.
+//! Replays all fuzzing inputs through the same checks in the ordinary test run, and random inputs
+//! for the single endpoint.
 
 mod checks;
 mod common;
@@ -19,7 +19,7 @@ fn replay(target: &str, check: impl Fn(&[u8])) {
     paths.sort();
     assert!(!paths.is_empty(), "{folder:?} has no inputs");
     for path in paths {
-        // Shown only if the check fails, and then says which input it was.
+        // Printed if the check fails: names the input.
         println!("{}", path.display());
         check(&fs::read(&path).unwrap());
     }

@@ -11,7 +11,7 @@ use lacuna_proto::qp::QpStats;
 use lacuna_wire::{ImmediateSplit, Packet, parse};
 use std::cell::Cell;
 
-/// A connection at a fixed rate, so that no window hides what the mode does.
+/// A fixed rate, so that the window does not hide the effects of the mode.
 fn config(mode: &str, chunk_packets: u32) -> PairConfig {
     let default = PairConfig::default();
     PairConfig {
@@ -26,7 +26,7 @@ fn one_message(pair: &mut Pair, len: usize) -> u64 {
     common::one_message(pair, len, 100, None)
 }
 
-/// Numbers of the data packets that B was sent and will not get.
+/// Packet numbers that were sent to B and are lost.
 fn drop_only(pair: &mut Pair, lost: impl Fn(u32) -> bool + 'static) {
     pair.drop_data = Some(Box::new(lost));
 }
@@ -76,7 +76,7 @@ fn a_loss_is_repaired_without_a_round_trip() {
     let sent = pair.a.qp().stats().send;
     assert_eq!((sent.retransmitted_packets, sent.fallbacks), (0, 0));
     assert_eq!(repaired(&pair.b.qp().stats()), (3, 3));
-    // The end comes with the parity behind it.
+    // The end and the parity behind it have arrived.
     assert!(lossy_ns < lossless_ns + 2 * MS, "{lossy_ns} against {lossless_ns}");
 }
 
@@ -86,7 +86,7 @@ fn losses_in_a_row_hit_as_many_blocks_as_take_the_chunks_in_turn() {
         let config = config("ec:mds:8:2", 1);
         let geometry = GeometryConfig { interleave, ..config.geometry };
         let mut pair = Pair::new(PairConfig { geometry, ..config }, Link::default());
-        // The first time only.
+        // Only the first transmission.
         let left = Cell::new(8u32);
         drop_only(&mut pair, move |packet| {
             (35..43).contains(&packet) && left.replace(left.get().saturating_sub(1)) > 0
@@ -129,7 +129,7 @@ fn only_what_parity_cannot_repair_is_sent_again() {
     let mut pair = Pair::new(config("ec:mds:4:1", 1), Link::default());
     let first = std::cell::Cell::new(3);
     pair.drop_data = Some(Box::new(move |packet| {
-        // Packets 1 and 2, the first time; packet 40 can be repaired.
+        // Packets 1 and 2 in their first transmission; packet 40 can be repaired.
         let is_lost = (packet == 1 || packet == 2 || packet == 40) && first.get() > 0;
         first.set(first.get() - u32::from(is_lost));
         is_lost
@@ -213,7 +213,7 @@ fn the_end_of_a_full_slot_is_known_from_parity_alone() {
     config.geometry.max_message_bytes = 64 << 10;
     let mut pair = Pair::new(config, Link::default());
     drop_only(&mut pair, |packet| packet == 63);
-    // A longer receive: only the last packet and the parity say that no more comes.
+    // A longer receive: only the last packet and the parity show the end of the message.
     let posted = pair.post(Side::B, 100_000);
     pair.run_for(50 * MS);
     let data = Rng::new(3).bytes(64 << 10);

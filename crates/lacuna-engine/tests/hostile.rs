@@ -67,7 +67,7 @@ fn exchange(pair: &mut Pair, buffer: Vec<u8>, data: Vec<u8>, early: bool) -> Vec
         SendRequest { data: SendBuffer::from(data.clone()), immediate: None, deadline_ns: None };
     let id = pair.a.qp().queue_send(request).unwrap();
     if early {
-        // One way: packets come, no repair does.
+        // One way: packets arrive, repairs do not.
         pair.run_for(MS + MS / 2);
     } else {
         let done = pair.run_until(SECOND, |pair| pair.status(Side::A, id).outcome.is_some());
@@ -105,12 +105,12 @@ fn old_packets_reach_no_later_receive_until_the_generations_wrap() {
             let data = rng.bytes(3000);
             let early = rng.chance(400_000);
             let bytes = exchange(&mut pair, std::mem::take(&mut buffer), data, early);
-            // What is still on the way comes late of itself.
+            // Packets still in flight arrive late anyway.
             pair.run_for(5 * MS);
             packets.push(data_towards(&pair, Side::B));
             pair.recorded = Some(Vec::new());
 
-            // Nothing is posted: everything ever sent is late, and the buffer is the caller's.
+            // Nothing is posted: every old packet is late, and the buffer is the caller's.
             let (late, before) = (discarded(&pair, Discard::Late), placed(&pair));
             let from = packets.len().saturating_sub(protected as usize);
             let mut count = 0;
@@ -122,12 +122,12 @@ fn old_packets_reach_no_later_receive_until_the_generations_wrap() {
             assert_eq!(discarded(&pair, Discard::Late), late + count, "message {number}");
             buffer = bytes.clone();
 
-            // Not always, so that real messages and unused receives meet in all slots.
+            // Not always, so that real messages and unused receives occur in all slots.
             if rng.chance(400_000) {
                 continue;
             }
-            // The next receive, over the same memory, does not know them either: all packets of
-            // the messages before it as far back as generations tell apart.
+            // The next receive over the same memory refuses all packets of earlier messages, as far
+            // back as generations tell them apart.
             let held = post(&mut pair, Side::B, buffer);
             let from = packets.len().saturating_sub(protected as usize - 1);
             for (channel, header, payload) in packets[from..].iter().flatten() {
@@ -139,7 +139,7 @@ fn old_packets_reach_no_later_receive_until_the_generations_wrap() {
             assert_eq!(part.length_bytes(), None);
             assert!((0..20).all(|packet| !part.has_packet(packet)), "message {number}");
             assert_eq!(placed(&pair), before);
-            // It is taken back unused; the sender passes over it.
+            // It is closed unused; the sender skips it.
             buffer = take(&mut pair, Side::B, held);
             assert_eq!(buffer, bytes, "message {number}");
             packets.push(Vec::new());
@@ -149,8 +149,8 @@ fn old_packets_reach_no_later_receive_until_the_generations_wrap() {
 
 #[test]
 fn an_old_packet_passes_for_new_once_the_generations_have_wrapped() {
-    // Not protected: this many messages later, slot and generation are the same again. Only the
-    // sequence number, which placement does not look at, would tell.
+    // Not protected: after this many messages slot and generation repeat. Only the sequence number,
+    // which placement does not check, would tell them apart.
     for generations in 1..=4u8 {
         let mut pair = recording(config(generations, 1));
         exchange(&mut pair, vec![0; 4000], vec![7; 3000], false);
@@ -183,7 +183,7 @@ fn repack(header: &mut DataHeader, change: impl FnOnce(&mut ImmediateFields)) {
     header.immediate = split().pack(fields);
 }
 
-/// The address of a packet that had none: the place of its number.
+/// Gives a packet without an address the address of its packet number.
 fn addressed(header: &mut DataHeader) -> &mut u64 {
     let fields = split().unpack(header.immediate);
     let slot = u64::from(fields.message) * (8 << 10);
@@ -254,7 +254,7 @@ fn packets_that_contradict_themselves_set_no_bit() {
     for (has_address, (name, reason, change)) in CHANGES.iter().flat_map(both) {
         let mut pair = recording(config(4, 2));
         let data = Rng::new(1).bytes(4000);
-        // Message 0 is only there to have packets to change: they are lost.
+        // Message 0 only provides packets to change; it is lost.
         let held = post(&mut pair, Side::B, vec![0; 4000]);
         pair.run_for(5 * MS);
         pair.link.dark = true;
@@ -273,7 +273,7 @@ fn packets_that_contradict_themselves_set_no_bit() {
         let part = &held.posted.parts[0];
         assert!((0..16).all(|packet| !part.has_packet(packet)), "{name}");
         assert_eq!(part.length_bytes(), None, "{name}");
-        // And they do not stand in the way of the real ones.
+        // They do not block the real ones.
         pair.link.dark = false;
         let done = pair.run_until(20 * SECOND, |pair| pair.status(Side::A, id).outcome.is_some());
         assert!(done, "{name}");
@@ -300,7 +300,7 @@ fn packets_for_another_queue_pair_or_with_a_bad_trailer_go_no_further() {
         bytes[40] ^= 1;
         pair.inject(Side::B, channel, bytes);
     }
-    // There is more than what is announced, or it is a piece of what is no packet.
+    // More payload than the announced length, or a piece of a packet that cannot exist.
     for length in [252, 260] {
         let other = DataHeader { length, ..with_address };
         pair.inject(Side::B, channel, lacuna_engine::testing::data_packet(&other, &payload));
@@ -346,7 +346,7 @@ fn nothing_is_left_of_a_damaged_packet_and_the_real_one_still_comes() {
             assert_eq!(part.has_packet(packet), (packet as usize) < good, "{packet}");
         }
         if good == 1 {
-            // Ended early: what came is there, and nothing else of what the network brought.
+            // Closed early: the bytes that arrived are there, and no others.
             let bytes = take(&mut pair, Side::B, held);
             assert!(bytes[..MTU].iter().all(|byte| *byte == 5));
             assert!(bytes[MTU..4 * MTU].iter().all(|byte| *byte == 0));
@@ -399,7 +399,7 @@ fn an_end_before_packets_that_came_is_refused() {
     let part = &held.posted.parts[0];
     assert_eq!(discarded(&pair, Discard::Inconsistent), 8);
     assert_eq!(part.length_bytes(), None);
-    // The first end that contradicts nothing stands, and no other after it.
+    // The first consistent end is kept; later ones are ignored.
     let (channel, header, payload) = &packets[10];
     let ends = DataHeader { ends_message: true, ..*header };
     inject(&mut pair, Side::B, *channel, &ends, &payload[..100]);
@@ -414,8 +414,8 @@ fn an_end_before_packets_that_came_is_refused() {
 
 #[test]
 fn a_flood_of_stray_copies_does_not_slow_repairs_down() {
-    // A copy of an old packet is no sign of a path that reorders: the sender would wait for
-    // thousands of later packets before it repairs.
+    // A copy of an old packet is not evidence of reordering: else the sender would wait for
+    // thousands of packets before it repairs.
     let mut pair = recording(PairConfig::default());
     let data = Rng::new(3).bytes(400_000);
     exchange(&mut pair, vec![0; 400_000], data, false);
@@ -441,7 +441,7 @@ fn a_flood_of_stray_copies_does_not_slow_repairs_down() {
 
 // ---- control ----
 
-/// Two queue pairs with work under way in all shapes; the second one is the victim.
+/// Two queue pairs with all kinds of operations in flight; the second is the victim.
 fn busy(mode: Mode, channels: u8, seed: u64) -> Pair {
     let config = PairConfig { mode, seed, ..config(4, channels) };
     let mut pair = Pair::new(config, Link { loss_ppm: 300_000, delay_ns: MS, ..Link::default() });
@@ -460,7 +460,8 @@ fn busy(mode: Mode, channels: u8, seed: u64) -> Pair {
     pair
 }
 
-/// Control frames with values that are near the truth, at the ends of their range, or anything.
+/// Generates control frames with values that are near the truth, at the ends of their range, or
+/// random.
 struct Absurd<'r> {
     rng: &'r mut Rng,
     near: u64,

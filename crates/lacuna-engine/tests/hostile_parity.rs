@@ -43,7 +43,7 @@ fn stats(pair: &Pair) -> ChannelStats {
     pair.b.qp().stats().channels[0]
 }
 
-/// Sends a message into the dark: its packets are known, and none has come.
+/// Sends a message while the link is dark: its packets are recorded, and none has arrived.
 fn unseen(pair: &mut Pair, data: &[u8]) -> (SendId, Vec<(DataHeader, Vec<u8>)>) {
     pair.run_for(5 * MS);
     pair.link.dark = true;

@@ -1,6 +1,6 @@
-//! Every operation ends, and says why: deadlines, cancelled sends, receives closed early in any
-//! number and order, a peer that falls silent, dark spells, long round trips. Protects invariant 3
-//! and the rule that no timer stays in the past (the pair harness asserts it at each step).
+//! Every operation ends with a reason: deadlines, cancelled sends, receives closed early in any
+//! number and order, a silent peer, outages, long round trips. Protects invariant 3 and the rule
+//! that no timer stays in the past (the pair harness asserts it in each step).
 
 mod common;
 
@@ -69,7 +69,7 @@ fn a_send_that_nobody_repairs_has_ended_once_the_books_of_what_was_polled_are_ke
     pair.a.qp().on_polled(now_ns);
     assert_eq!(outcome(&mut pair, id), Some(Ok(())));
     assert_eq!(pair.a.qp().poll_event(), Some(Event::Changed(Changes::SEND_ENDED)));
-    // It never came: the peer is asked, and says so.
+    // It never arrived: A asks the peer, which says so.
     let asks_ns = pair.a.qp().poll_timeout_on(1).unwrap();
     assert!((now_ns..now_ns + MS).contains(&asks_ns), "{} ns", asks_ns - now_ns);
     drop(held);
@@ -192,7 +192,7 @@ fn more_cancels_than_fit_one_packet_are_all_told() {
         pair.a.qp().cancel_send(now_ns, id);
     }
     pair.link = Link { loss_ppm: 300_000, ..Link::default() };
-    // No receive is closed meanwhile: an application may wait for the last one first.
+    // No receive is closed meanwhile, since an application may wait for the last one first.
     assert!(pair.run_until(10 * SECOND, |pair| {
         held.iter().all(|held| pair.b.qp().receive_failure(&held.posted).is_some())
     }));
@@ -242,7 +242,7 @@ fn sends_whose_turn_has_not_come_can_be_cancelled_and_their_receives_closed() {
 
 #[test]
 fn sends_end_when_many_receives_are_closed_early_at_once() {
-    // More than one frame can list: those that are cut off must not stay open for ever.
+    // More than one frame can list: those that do not fit must not stay open for ever.
     for (count, mode) in [(200usize, "sr"), (1024, "sr"), (200, "raw")] {
         let config = PairConfig { mode: mode.parse().unwrap(), ..PairConfig::default() };
         let mut pair = Pair::new(config, Link::default());
@@ -342,7 +342,7 @@ fn the_window_is_told_however_many_channels_reports_fill_the_packet() {
 fn silence_counts_from_the_question_not_from_the_last_word() {
     let mut pair = Pair::new(PairConfig::default(), Link::default());
     let held = post(&mut pair, Side::B, vec![0; 10]);
-    // Idle for longer than silence may last, in the dark and in the light.
+    // Idle for longer than the silence limit, with and without an outage.
     pair.run_for(45 * SECOND);
     pair.link.dark = true;
     pair.run_for(45 * SECOND);
@@ -411,8 +411,8 @@ fn packets_with_a_wrong_key_are_no_sign_of_life() {
 #[test]
 fn a_dark_spell_heals_and_the_transfer_resumes_soon() {
     for mode in ["sr", "sr:rto", "ec"] {
-        // When the path is back must not matter: the next question may be 25 ms away, and what it
-        // brings about is there one round trip and a half later.
+        // The end of the outage must not matter: the next question comes within 25 ms, and its
+        // effect one and a half round trips later.
         let long = [0, 55, 110, 165, 220, 253, 413, 656, 803, 904].map(|more_ms| (250, more_ms));
         let cells = [(10, 0), (40, 0)].into_iter().chain(long);
         for ((rtt_ms, more_ms), channels) in cells.zip([1, 3].into_iter().cycle()) {
@@ -450,10 +450,10 @@ fn a_dark_spell_heals_and_the_transfer_resumes_soon() {
                 "{mode} {rtt_ms} {more_ms}: resumed after {} ms",
                 resumed_ns / MS
             );
-            // What only its reports were lost of is not sent again: 50 ms of the rate, if much.
+            // Data whose reports alone were lost are not sent again: at most 50 ms of the rate.
             let copies = copies(&pair) - copies_before;
             assert!(copies <= 80, "{mode} {rtt_ms} {more_ms}: {copies} packets came twice");
-            // And not only some of it: half of the rate, of which parity takes a fifth.
+            // The data continue: at least half of the rate, of which parity takes a fifth.
             let (left, again_ns) = (done(), pair.now_ns);
             pair.run_for(SECOND + 4 * rtt_ms * MS);
             let rate = u64::from(done() - left) * 1024 * 8 * SECOND / (pair.now_ns - again_ns);
@@ -478,7 +478,7 @@ fn answers_that_are_lost_in_a_row_hold_a_short_path_up_for_little() {
     let id = send_until(&mut pair, 10 << 20, 60 * SECOND);
     let arrived = |pair: &mut Pair| pair.b.qp().stats().channels[0].bytes;
     pair.run_for(300 * MS);
-    // Few of data, the others to questions. Twice as long a pause before each question would take
+    // Few data, the other packets are questions. Twice the pause before each question would take
     // 0.6 s.
     let begin_ns = pair.now_ns;
     pair.answers_lost = 50;
@@ -582,7 +582,7 @@ fn a_channel_that_waits_for_credit_does_not_ask_for_the_pace_of_another() {
     let id = pair.send(Side::A, vec![2; 16 << 10], None);
     pair.run_for(MS / 4);
     assert!(pair.a.qp().has_queued_on(0));
-    // What the pacer held back is gone, what the credit holds back is not.
+    // The pacer's backlog is gone, the credit's is not.
     let now_ns = pair.now_ns;
     pair.a.qp().cancel_send(now_ns, id);
     pair.run_for(20 * MS);
@@ -651,12 +651,12 @@ fn who_was_stopped_for_minutes_does_not_take_that_for_a_silence_of_the_peer() {
         let id = pair.send(Side::A, vec![1; 100_000], None);
         pair.run_for(MS + dark_ns);
         pair.link.dark = false;
-        // Both ends sleep.
+        // Both ends are suspended.
         pair.now_ns += 600 * SECOND;
         assert!(pair.run_until(20 * SECOND, |pair| outcome(pair, id).is_some()));
         assert_eq!(outcome(&mut pair, id), Some(Ok(())), "{dark_ns}");
         assert_eq!(take(&mut pair, Side::B, held), vec![1; 100_000]);
-        // What was silent before counts still, and so does what comes after.
+        // The silence before the suspension counts, and so does the silence after it.
         let _held = post(&mut pair, Side::B, vec![0; 100_000]);
         pair.run_for(20 * MS);
         pair.link.dark = true;
@@ -692,7 +692,7 @@ fn full_packets_that_nobody_answers_are_an_error_that_says_so() {
     let failure = Failure::NoUdp { answered: 0, channels: 1, packet_bytes: 1060, waited_ms: 1000 };
     assert_eq!(pair.a.qp().failure(), Some(failure));
     assert_eq!(pair.now_ns - now_ns, SECOND);
-    // Full ones, and smaller ones, as those might pass.
+    // Full packets, and smaller ones, which might pass.
     assert!((10..50).contains(&(pair.a.control_packets - sent)), "{}", pair.a.control_packets);
 }
 

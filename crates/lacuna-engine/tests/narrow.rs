@@ -1,5 +1,5 @@
-//! A path that becomes too narrow for full packets while a connection lasts: what is under way comes
-//! through in pieces, in all modes, whether anybody tells of it or not.
+//! A path that becomes too narrow for full packets during a connection: data in flight arrive in
+//! pieces, in all modes, whether the host learns of it or not.
 
 use lacuna_engine::testing::{Link, Narrowness, Pair, PairConfig, Rng, Side};
 use lacuna_path::controller::ControllerConfig;
@@ -35,7 +35,7 @@ fn is_done(pair: &mut Pair, id: SendId) -> bool {
     pair.status(Side::A, id).outcome.is_some()
 }
 
-/// Sends a message, and narrows the link when a part of it is through; returns when that was.
+/// Sends a message, and narrows the link when a part of it has arrived; returns when.
 fn narrow_under_way(pair: &mut Pair, bytes: usize, narrowness: Narrowness) -> (SendId, Vec<u8>) {
     let data = Rng::new(7).bytes(bytes);
     let id = pair.send(Side::A, data.clone(), None);
@@ -44,7 +44,7 @@ fn narrow_under_way(pair: &mut Pair, bytes: usize, narrowness: Narrowness) -> (S
     (id, data)
 }
 
-/// Whether A has told that the path takes shorter packets.
+/// Whether A has reported that the path takes shorter packets.
 fn narrowed(pair: &mut Pair) -> bool {
     let told = |event: &Event| matches!(event, Event::Narrowed(_)).then_some(());
     pair.take_event(Side::A, told).is_some()
@@ -84,11 +84,11 @@ fn it_is_seen_within_some_round_trips_and_after_one_window() {
             let rtts = (pair.now_ns - since_ns).div_ceil(rtt_ns);
             let most = if narrowness == Narrowness::Hidden { 10 } else { 5 };
             assert!(rtts <= most, "{narrowness:?}: {rtts} round trips");
-            // What was on its way is lost, too.
+            // Packets in flight are lost, too.
             let in_vain = pair.a.too_long;
             pair.run_for(10 * RTT_NS);
             let in_vain = in_vain.max(pair.a.too_long);
-            // One that doubles its window in a round trip sends two.
+            // A controller that doubles its window per round trip sends two.
             let windows = if controller == ControllerConfig::Bbr { 1 } else { 2 };
             let most = windows * window.div_ceil(1044) + 20;
             assert!(in_vain <= most, "{narrowness:?}: {in_vain} packets, the window has {window}");
@@ -177,7 +177,7 @@ fn over_several_channels_and_with_long_chunks_it_comes_through() {
 
 #[test]
 fn messages_whose_ends_pass_are_no_proof() {
-    // One full packet and a short one, which passes: something always arrives.
+    // A full packet and a short one that passes: something always arrives.
     for bytes in [1024, 1500, 2048 + 1] {
         let mut pair = pair("sr", PairConfig::default(), link());
         narrow(&mut pair, NARROW, Narrowness::Hidden);

@@ -9,7 +9,7 @@ use lacuna_engine::testing::{End, Link, Pair, PairConfig, Side};
 use lacuna_path::controller::ControllerConfig;
 
 const RTT_NS: u64 = 40 * MS;
-/// What is paced, so that a message takes much longer than the path is long.
+/// The pacing rate: a message takes much longer than a round trip.
 const RATE: u64 = 100_000_000;
 
 fn pair(rtt_ns: u64) -> Pair {
@@ -18,7 +18,7 @@ fn pair(rtt_ns: u64) -> Pair {
         ..PairConfig::default()
     };
     let pair = Pair::new(config, Link { delay_ns: rtt_ns / 2, ..Link::default() });
-    // Nothing that it sends is answered; when connecting it was.
+    // Nothing that it sends is answered; the handshake had measured the path.
     let now_ns = pair.now_ns;
     pair.b.qp().on_rtt_sample(now_ns, rtt_ns);
     pair
@@ -29,8 +29,7 @@ fn wait_ns(end: &End) -> u64 {
     Patience::of(&end.qp()).wait_ns
 }
 
-/// Sends a message and returns the rests that sender and receiver allowed after so many thousandths
-/// of it had come.
+/// The waits that sender and receiver allow once `thousandths` of a message have arrived.
 fn rests_at(len: usize, thousandths: u64) -> (u64, u64) {
     rests_over(RTT_NS, len, thousandths)
 }
@@ -41,7 +40,7 @@ fn rests_over(rtt_ns: u64, len: usize, thousandths: u64) -> (u64, u64) {
     (wait_ns(&pair.a), wait_ns(&pair.b))
 }
 
-/// Sends a message until so many thousandths of it have come.
+/// Sends a message until `thousandths` of it have arrived.
 fn run_to(pair: &mut Pair, rtt_ns: u64, len: usize, thousandths: u64) {
     let posted = pair.post(Side::B, len);
     pair.run_for(2 * rtt_ns);
@@ -59,7 +58,7 @@ fn in_the_middle_of_a_long_message_rests_are_long_and_the_senders_are_no_queue()
 
 #[test]
 fn near_the_end_of_a_message_rests_are_short_and_a_sender_that_waits_takes_none() {
-    // Half a megabyte, which the path holds, is on its way: 1/16.
+    // Half a megabyte is in flight, as much as the path holds: 1/16 of the message.
     assert_eq!(rests_at(8 << 20, 860), (RTT_NS / 40, RTT_NS / 10));
     assert_eq!(rests_at(8 << 20, 910), (RTT_NS / 40, RTT_NS / 40));
     assert_eq!(rests_at(8 << 20, 985), (0, RTT_NS / 40));

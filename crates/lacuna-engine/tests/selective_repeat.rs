@@ -48,7 +48,7 @@ fn a_repair_whose_original_comes_late_is_counted_as_needless() {
     let mut pair = Pair::new(PairConfig::default(), Link::default());
     one_message(&mut pair, 100_000);
     assert_eq!(pair.a.qp().stats().spurious_repairs, 0);
-    // The first packets to be overtaken: nobody knows yet that this path reorders.
+    // The first packets that are overtaken: nobody knows yet that this path reorders.
     pair.link.reorder_ppm = 200_000;
     let posted = pair.post(Side::B, 100_000);
     pair.run_for(50 * MS);
@@ -103,7 +103,7 @@ fn a_lost_tail_is_found_by_asking_not_by_timeout() {
     let data = Rng::new(5).bytes(5000);
     pair.link.dark = true;
     let id = pair.send(Side::A, data.clone(), None);
-    // The whole message goes into the dark; everything after it passes.
+    // The whole message is lost; everything after it passes.
     pair.run_until(0, |_| true);
     pair.link.dark = false;
     assert!(pair.run_until(SECOND, |pair| pair.status(Side::A, id).outcome.is_some()));
@@ -187,7 +187,7 @@ fn reordering_alone_causes_few_repairs() {
         ..Link::default()
     };
     let mut pair = Pair::new(PairConfig::default(), link);
-    // What it costs to learn of it is paid once, in the first messages.
+    // The cost of learning about the reordering is paid in the first messages.
     for _ in 0..10 {
         one_message(&mut pair, 2_000_000);
     }
@@ -355,7 +355,7 @@ fn what_the_window_cuts_off_ends_with_a_whole_bundle() {
         sent += run.len();
     }
     assert!(sent > 0 && sent * 1024 < len, "{sent} packets: the window is the limit");
-    // Those were lost. The rest is no multiple of a bundle, and arrives.
+    // Those were lost. The rest is not a multiple of a bundle, and arrives.
     let done = pair.run_until(30 * SECOND, |pair| pair.status(Side::A, id).outcome.is_some());
     assert!(done);
     assert_eq!(pair.close(Side::B, posted), data);
@@ -395,7 +395,7 @@ fn more_on_its_way_than_an_acknowledgement_describes_is_repaired_as_soon() {
         let sending_ns =
             (len as u64 / 1024) * (1024 + Seal::default().overhead_bytes(false) as u64 + 28) * 8;
         let more_percent = (took_ns - sending_ns) * 100 / RTT;
-        // One round trip in any case, one for a loss at the end, and half for one again.
+        // One round trip in any case, one for a loss at the end, and half for a second loss.
         println!("{mode}: {more_percent} % of a round trip");
         assert!(more_percent < 260, "{mode}: {more_percent} % of a round trip");
     }

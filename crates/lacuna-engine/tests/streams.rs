@@ -45,7 +45,7 @@ fn chunks_go_in_any_order_and_again() {
         assert!(held.posted.is_complete());
         assert_eq!(held.posted.immediate(), Some(0xABCD_1234));
         assert_eq!(pair.status(Side::A, id).outcome, Some(Ok(())), "the peer has it all");
-        // A scheme that sends again without knowing that makes no mistake.
+        // A scheme that repeats chunks without knowing that makes no error.
         let sent = pair.a.qp().stats().send.packets;
         push(&mut pair, id, 0, &data[..CHUNK], false).unwrap();
         pair.a.qp().end_stream(id).unwrap();
@@ -120,8 +120,8 @@ fn a_stream_needs_a_posted_receive() {
 
 #[test]
 fn the_end_may_come_later_than_the_data_it_ends() {
-    // Three of a chunk's four packets, then the same again with the word that they are the last:
-    // the chunk is whole only then.
+    // Three of a chunk's four packets, then the same again with the message's end: only then is the
+    // chunk complete.
     let mut pair = pair("raw");
     let held = post(&mut pair, Side::B, vec![0; 4 * CHUNK]);
     pair.run_for(50 * MS);
@@ -273,7 +273,7 @@ fn a_raw_message_closed_early_has_what_came() {
         let range = chunk * CHUNK..(chunk + 1) * CHUNK;
         assert_eq!(bytes[range.clone()], data[range], "{chunk} {has}");
     }
-    // The sender learns that the receive is finished, and has nothing more to ask.
+    // The sender learns that the receive is finished and has no more questions.
     pair.link.loss_ppm = 0;
     assert!(pair.run_until(SECOND, |pair| pair.status(Side::A, id).finished));
 }

@@ -1,4 +1,4 @@
-//! What a queue pair waits for, by name.
+//! The named timers of a queue pair.
 
 mod common;
 

@@ -60,7 +60,7 @@ fn serve(at: &str) -> Result<(), Box<dyn Error>> {
             return Err(format!("message {number} is wrong").into());
         }
     }
-    // What says that all of them were received may be lost: it is answered until the peer has gone.
+    // The acknowledgement of the last messages may be lost: answer until the peer has gone.
     connection.wait_closed(PATIENCE);
     println!("{MESSAGES} messages, all of them right");
     Ok(())

@@ -50,7 +50,7 @@ pub enum DatapathKind {
     Mem(MemNetwork),
 }
 
-/// Who drives the workers.
+/// How the workers are driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// The application's calls: right for one core and for simulations.
@@ -86,7 +86,7 @@ pub struct ContextConfig {
     pub channels: u8,
     /// The datapath that carries the packets.
     pub datapath: DatapathKind,
-    /// Who drives the workers.
+    /// How the workers are driven.
     pub progress: Progress,
     /// Receive buffer to request per socket, in bytes; the kernel grants at most
     /// `net.core.rmem_max`.

@@ -143,7 +143,7 @@ pub enum ConnectError {
     /// Nobody listens there, or there is no route.
     #[error("cannot reach {peer}: {source}")]
     Unreachable {
-        /// Where.
+        /// The address.
         peer: String,
         /// The system's error.
         source: io::Error,
@@ -151,7 +151,7 @@ pub enum ConnectError {
     /// The listening address cannot be bound.
     #[error("cannot listen on {}: {}", show(*address), Said(source))]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
         /// The system's error.
         source: io::Error,
@@ -160,7 +160,7 @@ pub enum ConnectError {
     /// The listener continues, and may succeed later.
     #[error("cannot take a connection at {}: {}", show(*address), Said(source))]
     Accept {
-        /// Where.
+        /// The address.
         address: SocketAddr,
         /// The system's error.
         source: io::Error,
@@ -168,7 +168,7 @@ pub enum ConnectError {
     /// The control connection failed during the handshake, or timed out.
     #[error("the exchange with {} failed while {doing}: {source}", show(*peer))]
     Exchange {
-        /// With whom.
+        /// The peer.
         peer: SocketAddr,
         /// At which step.
         doing: &'static str,
@@ -178,7 +178,7 @@ pub enum ConnectError {
     /// The peer does not speak this protocol.
     #[error("{} does not speak Lacuna ({why})", show(*peer))]
     NotLacuna {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
         /// How that shows.
         why: String,
@@ -186,7 +186,7 @@ pub enum ConnectError {
     /// The peer speaks another version of the protocol.
     #[error("{} speaks version {there} of the protocol, this end version {here}", show(*peer))]
     Version {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
         /// This end's version.
         here: u32,
@@ -196,7 +196,7 @@ pub enum ConnectError {
     /// The peer refused, and said why.
     #[error("{} refused: {reason}", show(*peer))]
     Refused {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
         /// Its reason.
         reason: String,
@@ -204,7 +204,7 @@ pub enum ConnectError {
     /// The peer is overloaded.
     #[error("{} is busy: {reason}", show(*peer))]
     Busy {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
         /// What there is too much of.
         reason: String,
@@ -216,7 +216,7 @@ pub enum ConnectError {
         show(*peer)
     )]
     Crowded {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
         /// How many may be connecting.
         limit: usize,
@@ -224,7 +224,7 @@ pub enum ConnectError {
     /// The peer asks for parameters that this end cannot use; it was told so.
     #[error("{} asks for what this end cannot do: {reason}", show(*peer))]
     Unacceptable {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
         /// What cannot be.
         reason: String,
@@ -232,7 +232,7 @@ pub enum ConnectError {
     /// TCP works, but UDP packets are not answered.
     #[error("no answer over UDP from {} on {} of {channels} channels within {:.1} s: is UDP between the ends blocked, or the MTU too large?", show(*peer), channels - answered, waited.as_secs_f64())]
     NoUdp {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
         /// Channels with an answer.
         answered: u32,

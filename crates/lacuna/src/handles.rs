@@ -224,8 +224,8 @@ impl RecvHandle {
     ///
     /// # Errors
     /// When `timeout` has passed, when the sender gave the message up, or when
-    /// the connection has ended. The receive stays posted, so that what came
-    /// can be read, and it may be awaited again.
+    /// the connection has ended. The receive stays posted, so that the part that
+    /// arrived can be read, and it may be awaited again.
     pub fn wait(&self, timeout: Duration) -> Result<(), RecvError> {
         let posted = self.posted();
         if posted.is_complete() {

@@ -228,7 +228,7 @@ mod tests {
         SocketAddr::new([192, 0, 2, last].into(), 9)
     }
 
-    /// When each attempt begins, in milliseconds, and at which address, if none answers.
+    /// Start of each attempt, in milliseconds, and its address, if none answers.
     fn schedule(addresses: &[SocketAddr]) -> Vec<(u128, SocketAddr)> {
         let start = Instant::now();
         let mut attempts = Attempts::new(start, addresses);
@@ -293,8 +293,8 @@ mod tests {
         run(addresses, deadline, Socket::connect)
     }
 
-    /// An address where connections are neither made nor refused, and what keeps it so: its
-    /// queue is full.
+    /// An address that neither accepts nor refuses connections, because the listener's queue is
+    /// full, and what keeps it so.
     #[cfg(target_os = "linux")]
     fn silent() -> (impl Sized, SocketAddr) {
         let (listener, address) = listener();

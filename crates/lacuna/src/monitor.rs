@@ -517,7 +517,7 @@ mod tests {
     #[test]
     fn a_goodbye_counts_even_if_the_connection_breaks_behind_it() {
         let (shared, watched, mut peer) = watched();
-        // What the peer leaves unread makes its system reset the connection.
+        // Unread bytes make the peer's kernel reset the connection.
         lock(&watched.control).stream.as_mut().unwrap().write_all(b"unread").unwrap();
         peer.peek(&mut [0]).unwrap();
         peer.write_all(&[0; 4]).unwrap();
@@ -571,7 +571,7 @@ mod tests {
             move || monitor.run()
         });
         let pool = Arc::new(ListenerPool::new(1).unwrap());
-        // From the second on its thread sleeps.
+        // From the second round on the monitor's thread is asleep.
         for _ in 0..3 {
             let (shared, stream, mut peer) = connection();
             let origin = Some(Origin::Listener(Arc::downgrade(&pool)));
@@ -579,7 +579,7 @@ mod tests {
             monitor.close(&watched, &[]);
             drop(watched);
             peer.read_exact(&mut [0; 4]).unwrap();
-            // Far longer than it takes; without an end this fails and does not hang.
+            // Far longer than needed; turns a hang into a failure.
             peer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
             assert_eq!(peer.read(&mut [0]).unwrap(), 0);
         }
@@ -594,7 +594,7 @@ mod tests {
             .map(|_| {
                 let (shared, stream, peer) = connection();
                 drop(peer);
-                // Its end has come, once there is nothing more to read.
+                // The end of the stream has arrived.
                 assert_eq!(stream.peek(&mut [0]).unwrap(), 0);
                 monitor.add(stream, None, &shared).unwrap();
                 shared
@@ -610,7 +610,7 @@ mod tests {
         let (shared, stream, mut peer) = connection();
         peer.write_all(&[0; 4]).unwrap();
         drop(peer);
-        // It has come: to look is enough.
+        // It has arrived: one poll must find it.
         stream.peek(&mut [0]).unwrap();
         monitor.add(stream, None, &shared).unwrap();
         while shared.with_qp(|qp| qp.failure()).is_none() {

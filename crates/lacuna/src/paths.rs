@@ -216,7 +216,7 @@ mod tests {
                 .is_some_and(|start| start.rate_bits_per_s == RECORD.rate_bits_per_s);
             (start, remembered.rtt_ns)
         };
-        // A packet of the exchange was lost; a proxy that is near answers for the peer.
+        // Ranges after a lost handshake packet, and behind a proxy that answers for the peer.
         assert_eq!(rtt_ns(41_000_000, 290_000_000), (true, Some(41_000_000)));
         assert_eq!(rtt_ns(100_000, 45_000_000), (true, Some(40_000_000)));
         assert_eq!(rtt_ns(80_000_000, 300_000_000), (false, Some(80_000_000)));

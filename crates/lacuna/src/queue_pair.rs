@@ -373,7 +373,7 @@ mod tests {
             let error = with_zone(told(), read(local)).unwrap_err();
             assert!(error.to_string().contains("fe80::2 is link-local: bind"), "{error}");
         }
-        // Only a link has zones, and IPv4 is IPv4.
+        // Only link-local addresses get a zone, and IPv4-mapped addresses become IPv4.
         let told = vec![read("[2001:db8::2]:1"), read("[::ffff:192.0.2.1]:1")];
         let here = with_zone(told, read("[fe80::1%3]:9")).unwrap();
         assert_eq!(here, [read("[2001:db8::2]:1"), read("192.0.2.1:1")]);

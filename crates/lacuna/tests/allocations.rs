@@ -1,5 +1,5 @@
-//! What a short message takes of the heap: few pieces, none of an alignment that the heap
-//! does not have ready. With many queue pairs each piece is in no cache, and is waited for.
+//! Heap allocations per short message: few, and none with an alignment that the allocator does not
+//! have at hand. With many queue pairs each allocation is a cache miss.
 
 use lacuna::{ConnectionConfig, Context, ContextConfig, DatapathKind, Mode, Progress, SendBuffer};
 use lacuna_datapath::MemNetwork;
@@ -34,7 +34,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations of so many messages, sent and received on this thread one after the other.
+/// Allocations for `messages` messages, sent and received one by one on this thread.
 fn allocations(mode: Mode, message_bytes: usize, messages: u64) -> [u64; 2] {
     let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let network = MemNetwork::new();
@@ -74,13 +74,13 @@ fn allocations(mode: Mode, message_bytes: usize, messages: u64) -> [u64; 2] {
 #[test]
 fn a_short_message_takes_few_pieces_of_the_heap() {
     const MESSAGES: u64 = 1000;
-    // The record of the receive, that of the send, and the bitmap that the application is
-    // given; what a reliable mode knows of the message.
+    // The record of the receive, that of the send, the application's bitmap; and in a reliable mode
+    // the message's state.
     for (mode, message_bytes, pieces) in
         [(Mode::Raw, 64, 3), (Mode::SR, 64, 4), (Mode::SR, 64 << 10, 4)]
     {
         let [all, aligned] = allocations(mode, message_bytes, MESSAGES);
-        // A few more now and then are for what time brings.
+        // Timers may add a few.
         let most = pieces * MESSAGES + MESSAGES / 2;
         assert!(all <= most, "{mode}, {message_bytes} bytes: {all} in {MESSAGES} messages");
         assert_eq!(aligned, 0, "{mode}, {message_bytes} bytes");

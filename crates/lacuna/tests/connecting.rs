@@ -1,5 +1,5 @@
-//! What connecting costs and what it survives: round trips are counted by holding one direction
-//! back, not by the clock; links that are narrower than TCP knows; a thousand peers at once.
+//! Cost and robustness of connecting: round trips, counted by holding one direction back and not by
+//! the clock; links that are narrower than TCP knows; a thousand peers at once.
 
 use lacuna::datapath::Datapath;
 use lacuna::datapath::testing::judged;
@@ -17,7 +17,7 @@ use std::time::Duration;
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const WAIT: Duration = Duration::from_secs(20);
 
-/// Says of a packet that is about to leave whether it may.
+/// Decides whether a packet may leave.
 type Judge = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
 fn context(judge: Option<Judge>) -> Context {
@@ -43,17 +43,17 @@ fn says_posted(packet: &[u8]) -> bool {
     body.frames().any(posted)
 }
 
-/// What the accepting end has sent over UDP.
+/// State of the accepting end's UDP direction.
 #[derive(Default)]
 struct Way {
-    /// It has said that a receive is posted.
+    /// The announcement of a receive has passed.
     is_clear: bool,
-    /// Nothing passes any more.
+    /// Blocks everything.
     is_closed: bool,
 }
 
-/// Connecting, and the first message, takes one flight each way: with the welcome and what goes
-/// beside it, the connecting end has heard all that it ever hears.
+/// Connecting and the first message take one flight each way: after the welcome and the packets
+/// beside it, the connecting end needs nothing more from its peer.
 #[test]
 fn data_follows_the_welcome_and_nothing_else_is_waited_for() {
     let way = Arc::new((Mutex::new(Way::default()), Condvar::new()));
@@ -74,8 +74,8 @@ fn data_follows_the_welcome_and_nothing_else_is_waited_for() {
         (receive.complete().buffer, connection)
     });
 
-    // TCP goes through here: the hello passes, the welcome waits for the word that a receive is
-    // posted, which goes beside it. Then the way back is closed.
+    // A TCP proxy: it passes the hello, and holds the welcome until a receive was announced over
+    // UDP. Then the way back is closed.
     let gate = TcpListener::bind((LOCALHOST, 0)).unwrap();
     let address = gate.local_addr().unwrap();
     let held = way.clone();
@@ -93,18 +93,18 @@ fn data_follows_the_welcome_and_nothing_else_is_waited_for() {
     let write = connection.start_send(vec![7; 20_000], None).unwrap();
     let (buffer, _there) = server.join().unwrap();
     assert!(buffer == [7; 20_000]);
-    // Only its acknowledgement needs the way back.
+    // Only the acknowledgement needs the way back.
     way.0.lock().unwrap().is_closed = false;
     write.wait().expect("it has arrived");
     passing.join().unwrap();
 }
 
-/// Passes a whole message of the exchange on.
+/// Forwards one handshake message.
 fn pass_message(from: &mut TcpStream, to: &mut TcpStream) {
     to.write_all(&take_message(from)).unwrap();
 }
 
-/// Reads a whole message of the exchange.
+/// Reads one handshake message.
 fn take_message(from: &mut TcpStream) -> Vec<u8> {
     let mut head = [0; 12];
     from.read_exact(&mut head).unwrap();
@@ -113,7 +113,7 @@ fn take_message(from: &mut TcpStream) -> Vec<u8> {
     [&head[..], &body].concat()
 }
 
-/// What a connecting thread does with many attempts at once.
+/// How an application waits for many attempts at once.
 fn wait_for_all(connecting: Vec<Connecting>) -> Vec<Connection> {
     let connect = |mut connecting: Connecting| {
         connecting.wait(WAIT).expect("within the time").expect("it accepts")
@@ -121,9 +121,9 @@ fn wait_for_all(connecting: Vec<Connecting>) -> Vec<Connection> {
     connecting.into_iter().map(connect).collect()
 }
 
-/// One thread begins 127 connections, and all of them together take the round trips of one: all
-/// hellos are on their way before any welcome is, whatever a round trip takes. Behind TCP's own
-/// that is one round trip; a thread that connected one after the other would wait here for ever.
+/// One thread begins 127 connections, which together take the round trips of one: all hellos are
+/// sent before any welcome, however long a round trip is. After TCP's own handshake that is one
+/// round trip. A thread that connected one by one would hang here.
 #[test]
 fn many_connections_from_one_thread_take_the_round_trips_of_one() {
     const PEERS: usize = 127;
@@ -138,12 +138,12 @@ fn many_connections_from_one_thread_take_the_round_trips_of_one() {
             for _ in 0..PEERS {
                 streams.push((gate.accept().unwrap().0, TcpStream::connect(behind).unwrap()));
             }
-            // The first flight: what is not there when nothing was answered never comes.
+            // The first flight: all hellos come before any answer.
             let hellos: Vec<_> = streams.iter_mut().map(|(near, _)| take_message(near)).collect();
             for ((_, far), hello) in streams.iter_mut().zip(hellos) {
                 far.write_all(&hello).unwrap();
             }
-            // And the second.
+            // The second flight.
             let welcomes: Vec<_> = streams.iter_mut().map(|(_, far)| take_message(far)).collect();
             for ((near, _), welcome) in streams.iter_mut().zip(welcomes) {
                 near.write_all(&welcome).unwrap();
@@ -158,9 +158,9 @@ fn many_connections_from_one_thread_take_the_round_trips_of_one() {
         let begin = |_| here.connect_start(address, ConnectionConfig::default()).unwrap();
         let mut connecting: Vec<_> = (0..PEERS).map(begin).collect();
         let connected = match progress {
-            // The context's thread drives all.
+            // The context's thread drives all attempts.
             Progress::Threads { .. } => wait_for_all(connecting),
-            // The calls do, those for one attempt that one.
+            // Calls drive the attempts, each its own.
             Progress::Manual => {
                 let mut connected = Vec::new();
                 while connected.len() < PEERS {
@@ -176,7 +176,7 @@ fn many_connections_from_one_thread_take_the_round_trips_of_one() {
     }
 }
 
-/// Connecting and accepting, both ends in one thread that waits for nothing.
+/// Connecting and accepting at both ends in one non-blocking thread.
 #[test]
 fn one_thread_connects_and_accepts_many() {
     const PEERS: usize = 16;
@@ -197,7 +197,7 @@ fn one_thread_connects_and_accepts_many() {
         }
         accepted.sort_by_key(Connection::tag);
         assert!(accepted.iter().map(Connection::tag).eq(0..PEERS as u64));
-        // They are connections like any other.
+        // They work like any other connection.
         connected.sort_by_key(Connection::tag);
         for (a, b) in connected.iter().zip(&accepted) {
             let receive = b.post_recv(vec![0; 9]).unwrap();
@@ -214,7 +214,7 @@ fn one_thread_connects_and_accepts_many() {
     }
 }
 
-/// An attempt that is given up leaves nothing, and says nothing more.
+/// A dropped attempt leaves nothing behind and reports nothing.
 #[test]
 fn an_attempt_that_is_dropped_is_over() {
     let here = context(None);
@@ -229,7 +229,7 @@ fn an_attempt_that_is_dropped_is_over() {
     assert_eq!(peer.read(&mut [0]).unwrap(), 0, "the control connection is closed");
 }
 
-/// What goes wrong while nobody waits is said to who asks.
+/// An error of an attempt that nobody waits for is returned by the next poll.
 #[test]
 fn an_attempt_that_fails_says_why() {
     for progress in [Progress::default(), Progress::Manual] {
@@ -253,7 +253,7 @@ fn an_attempt_that_fails_says_why() {
     }
 }
 
-/// A link between the ends that takes less than both ends' own, which TCP cannot know.
+/// A link between the ends that is narrower than both ends' interfaces, which TCP cannot know.
 #[test]
 fn a_link_that_is_narrower_than_tcp_knows_is_found() {
     let narrow = || context(Some(Arc::new(|packet| packet.len() <= 1400)));
@@ -276,8 +276,8 @@ fn a_link_that_is_narrower_than_tcp_knows_is_found() {
     here.send(&vec![3; 100_000]).unwrap();
     assert!(receive.complete().is_complete);
 
-    // A size that is given is not changed. The exchange by TCP must be over within the time, on a
-    // loaded host, too.
+    // A given size is not changed. The TCP handshake must fit the time limit, also on a loaded
+    // host.
     let given = ConnectionConfig {
         mtu_bytes: Some(1436),
         connect_timeout: Duration::from_secs(3),
@@ -330,7 +330,7 @@ fn a_thousand_peers_at_once_are_all_served() {
     let (here, there) = (context(None), context(None));
     let listener = listener(&there);
     let address = listener.local_addr();
-    // Of those that say nothing there are some too.
+    // Some of them stay silent.
     let silent: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
     let connecting: Vec<_> = (0..PEERS)
         .map(|peer| {
@@ -367,7 +367,7 @@ fn a_thousand_peers_at_once_are_all_served() {
     drop(silent);
 }
 
-/// Raises the soft limit of open files, if it is lower and may be.
+/// Raises the soft limit of open files if needed.
 fn allow_files(count: u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

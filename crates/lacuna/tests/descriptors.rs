@@ -1,5 +1,5 @@
-//! A process without descriptors to spare: what it lacks is its own machine's matter,
-//! and a listener has it later. One test, since the limit is the process's.
+//! A process without spare descriptors: the error names this host's limit, and a listener recovers
+//! later. One test, since the limit is the process's.
 #![cfg(target_os = "linux")]
 
 use lacuna::{ConnectError, Connection, ConnectionConfig, Context, ContextConfig, Listener};
@@ -10,12 +10,11 @@ use std::thread;
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Lets this process have so many more descriptors than it has: the limit is one of their
-/// numbers.
+/// Leaves `count` spare descriptors. The limit applies to descriptor numbers.
 fn spare(count: usize) {
     let limit = getrlimit(Resource::Nofile);
     let set = |current| setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..limit });
-    // To look takes one.
+    // Listing descriptors takes one.
     set(limit.maximum.unwrap_or(1 << 10)).unwrap();
     let open: BTreeSet<u64> = std::fs::read_dir("/proc/self/fd")
         .unwrap()

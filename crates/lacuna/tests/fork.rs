@@ -1,5 +1,5 @@
-//! A child process drops everything that it has inherited, or makes connections of its
-//! own: its parent's go on. The C library's tests have more of this.
+//! A forked child drops everything it has inherited, or makes connections of its own; its parent's
+//! go on. The C library's tests have more of this.
 #![cfg(target_os = "linux")]
 
 use lacuna::{
@@ -16,7 +16,7 @@ const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const WAIT: Duration = Duration::from_secs(60);
 const BYTES: usize = 1 << 20;
 
-/// Runs `child` in a child process, killed if it hangs; whether all was right there.
+/// Runs `child` in a forked process that is killed if it hangs; returns whether it succeeded.
 fn forked(child: impl FnOnce()) -> bool {
     // SAFETY: the child has this thread alone, and takes no lock that another may hold but the
     // memory allocator's, which the C library frees.
@@ -43,7 +43,7 @@ fn sockets() -> usize {
     kinds.filter(|kind| kind.to_string_lossy().starts_with("socket:")).count()
 }
 
-/// Both ends, the listener that they met at, and what is under way.
+/// Both ends, their listener, and operations in flight.
 struct Ends {
     here: Context,
     there: Context,
@@ -88,7 +88,8 @@ impl Ends {
         assert!(data == buffer);
     }
 
-    /// Sends, and again if it went to a receive that its owner has closed before this end heard of it.
+    /// Sends; repeats a send that landed in a receive which its owner had closed before this end
+    /// knew.
     fn send(&self, data: &[u8]) {
         loop {
             match self.connected.send_with(data, None, WAIT) {
@@ -104,7 +105,7 @@ impl Ends {
     }
 }
 
-/// The tests of one process fork one after the other.
+/// One test, since the tests of a process must fork one after the other.
 #[test]
 fn a_child_drops_what_it_has_inherited_or_connects_and_the_parent_goes_on() {
     for progress in [Progress::default(), Progress::Manual] {

@@ -1,6 +1,5 @@
-//! The exchange over TCP against peers that are not what they should be:
-//! garbage, silence, other versions, absurd wishes. Each is an error that says
-//! so, none harms the context or the next peer.
+//! The handshake against broken peers: garbage, silence, other versions, absurd parameters. Each is
+//! a precise error, and none harms the context or the next peer.
 
 use lacuna::{
     ConnectError, Connection, ConnectionConfig, Context, ContextConfig, Failure, Listener, ScopedIp,
@@ -34,7 +33,7 @@ fn message(body: &[u8]) -> Vec<u8> {
     [&(body.len() as u32).to_be_bytes(), body].concat()
 }
 
-/// A hello as it should be, from a peer whose packets go nowhere.
+/// A valid hello of a peer whose packets go nowhere.
 fn hello() -> Value {
     json!({
         "version": lacuna::PROTOCOL_VERSION,
@@ -64,8 +63,8 @@ fn opening(hello: &Value) -> Vec<u8> {
     [&MAGIC[..], &message(hello.to_string().as_bytes())].concat()
 }
 
-/// What `listener` makes of a peer that sends `bytes` and, if `close`, goes
-/// away then; and what it answers.
+/// The listener's error for a peer that sends `bytes` and, with `close`, closes; and the bytes it
+/// answers.
 fn accept_from(listener: &Listener, bytes: &[u8], close: bool) -> (ConnectError, Vec<u8>) {
     let mut peer = TcpStream::connect(listener.local_addr()).unwrap();
     peer.write_all(bytes).unwrap();
@@ -79,7 +78,7 @@ fn accept_from(listener: &Listener, bytes: &[u8], close: bool) -> (ConnectError,
     (error, answer)
 }
 
-/// What connecting makes of a listener that reads the hello and answers `bytes`.
+/// The connecting end's error for a listener that reads the hello and answers `bytes`.
 fn connect_to(bytes: Vec<u8>) -> ConnectError {
     let fake = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = fake.local_addr().unwrap();
@@ -97,7 +96,7 @@ fn connect_to(bytes: Vec<u8>) -> ConnectError {
     error.expect_err("nothing to connect to")
 }
 
-/// A good peer is served by a listener that has seen the others.
+/// Checks that a listener which has met bad peers still serves a good one.
 fn still_serves(listener: Listener) {
     let address = listener.local_addr();
     let accepting = thread::spawn(move || listener.accept());
@@ -162,8 +161,7 @@ fn a_peer_that_stalls_is_given_up_and_holds_nobody_on_another_thread() {
         let text = error.to_string();
         assert!(text.contains("waiting for the hello: timed out"), "{sent} bytes: {text}");
     }
-    // The same with a patient listener: a silent peer on one thread, a good one
-    // on another.
+    // The same with a long timeout: a silent peer on one thread, a good one on another.
     let patient =
         Listener::bind(&context, "127.0.0.1:0".parse().unwrap(), within(Duration::from_secs(20)))
             .unwrap();
@@ -216,7 +214,7 @@ fn a_silent_peer_holds_up_nobody() {
         .expect("it accepts");
     let (accepted, listener) = accepting.join().unwrap();
     accepted.expect("the one that spoke comes first");
-    // They are not forgotten either.
+    // Slow peers are still served.
     slow.write_all(&opening(&hello())[20..]).unwrap();
     listener.accept().expect("it has spoken now");
     drop(silent);
@@ -226,7 +224,7 @@ fn a_silent_peer_holds_up_nobody() {
 
 #[test]
 fn another_version_is_told_apart_from_nonsense() {
-    // Whatever else the hello of another version holds.
+    // Whatever else the hello of another version contains.
     let context = context();
     let listener = listener(&context, within(Duration::from_secs(20)));
     let newer = json!({ "version": 9, "something": "new" });
@@ -379,8 +377,8 @@ fn patience_without_end_is_a_valid_wish() {
     accepting.join().unwrap().expect("the peer connects");
 }
 
-/// Address families of the control connection and of the sockets: the same
-/// host may show as IPv4 or as IPv4 within IPv6.
+/// The control connection and the sockets may use different address families, and the same host may
+/// appear as IPv4 or as IPv4-mapped IPv6.
 #[test]
 fn control_connections_may_be_of_another_family_than_the_sockets() {
     let any_v6 = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
@@ -414,8 +412,8 @@ fn control_connections_may_be_of_another_family_than_the_sockets() {
     assert!(text.contains("no packets from sockets at 127.0.0.1 to ::1"), "{text}");
 }
 
-/// Without being told anything, an end reaches and takes peers of both families, and a peer of IPv4 is
-/// one in all that it is asked.
+/// By default, an end connects to and accepts peers of both families, and an IPv4 peer is reported
+/// as IPv4 everywhere.
 #[test]
 fn by_default_both_families_connect() {
     let everything = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);

@@ -1,6 +1,6 @@
-//! Ends of things while others use them: connections dropped under waiting
-//! threads, contexts under live handles, closes against cancels; and many
-//! connections, or both ends of one, in a single place.
+//! Lifetimes under concurrency: connections dropped under waiting threads, contexts dropped under
+//! live handles, closing against cancelling; and many connections, or both ends of one, in one
+//! context.
 
 use lacuna::datapath::Datapath;
 use lacuna::datapath::testing::Hooked;
@@ -99,7 +99,7 @@ fn an_end_dropped_under_its_own_handles_ends_them() {
     let (received, receive) = waiting.join().unwrap();
     assert_eq!(received.unwrap_err().to_string(), "the connection was closed");
     assert_eq!(send.wait().unwrap_err().to_string(), "the connection was closed");
-    // The context lives in the handle, and the buffer comes back.
+    // The handle keeps the context alive, and the buffer comes back.
     let done = receive.complete();
     assert!(!done.is_complete);
     assert_eq!(done.buffer, [7; 100]);
@@ -167,7 +167,7 @@ fn fifty_connections_at_once_share_a_context() {
             });
         }
     });
-    // All gone again: the next one has the sockets to itself.
+    // All others are gone: the next one has the sockets to itself.
     let (a, b) = join(&here, &there, config);
     assert_eq!((a.chosen().peer_credit_bytes, b.chosen().peer_credit_bytes), (alone(), alone()));
 }
@@ -219,10 +219,10 @@ fn closing_and_cancelling_at_once_always_ends_and_gives_everything_back() {
         buffer = done.buffer;
         buffer.fill(0);
     }
-    // What is left of them does no harm to the next message.
+    // Late packets of it do no harm to the next message.
     let receive = b.post_recv(buffer).unwrap();
-    // A send that was cancelled before it began took no receive; then this one
-    // may land in the receive that was closed meanwhile.
+    // A send that was cancelled before it began took no receive, so this one may land in the
+    // receive that was closed meanwhile.
     while let Err(error) = a.send(&message) {
         assert_eq!(error, SendError::Failed(SendFailure::ClosedByPeer));
     }
@@ -257,7 +257,7 @@ fn connecting_twice_is_refused_and_changes_nothing() {
         here.progress();
         there.progress();
     }
-    // Until nothing is left to say, so that nothing teaches `a` the way again.
+    // Until the peer has nothing left to say, so that no packet teaches `a` the new address.
     let mut idle = 0;
     while !receives[0].is_complete() || idle < 1000 {
         assert!(Instant::now() < limit);
@@ -289,14 +289,14 @@ fn a_short_message_in_a_receive_of_many_slots_counts_its_own_chunks() {
     assert_eq!((receive.chunks(), receive.chunks_done(), receive.len()), (1, 1, Some(10_000)));
 }
 
-// ---- datapaths that misbehave on purpose ----
+// ---- faulty datapaths ----
 
-/// Never let through.
+/// Refuses data for ever.
 const SHUT: usize = usize::MAX;
 /// Panics at the next burst of data.
 const BREAK: usize = usize::MAX - 1;
 
-/// Tells, when it goes, whether that is by a panic.
+/// Reports on drop whether the thread is panicking.
 struct End(Sender<bool>);
 
 impl Drop for End {
@@ -305,8 +305,8 @@ impl Drop for End {
     }
 }
 
-/// A context whose datapaths take no data for a while: the counter has the bursts still to be
-/// refused. Control packets pass.
+/// A context whose datapaths refuse data for a while: the counter holds the number of bursts to
+/// refuse. Control packets pass.
 fn gated(
     config: ContextConfig,
     drops: u64,
@@ -358,7 +358,7 @@ fn drops_of_all_channels_of_a_worker_are_counted() {
     };
     let (here, _, _ended) = gated(config.clone(), 5);
     let (a, _b) = join(&here, &context(config), ConnectionConfig::default());
-    // Counted when the worker has nothing else to do, which may be later than connecting.
+    // Drops are counted when the worker is idle, possibly after connecting.
     let limit = Instant::now() + WAIT;
     while a.stats().context.receive_drops != 15 {
         assert!(Instant::now() < limit, "{}", a.stats().context.receive_drops);
@@ -384,11 +384,11 @@ fn a_way_out_that_is_free_again_serves_those_who_were_passed_over() {
         }
     });
     here.progress();
-    // One has its packet on the way out, which is shut; the other was passed over.
+    // One has its packet in the blocked datapath; the other was skipped.
     let first = sends.iter().position(|send| send.status().injected).expect("was served");
     assert!(!sends[1 - first].status().injected);
-    // The way out is still shut at the beginning of the next step, and open when
-    // the first one is served.
+    // The datapath is still blocked at the beginning of the next step, and free when the first one
+    // is served.
     refuse.store(1, Ordering::Release);
     let _news = ends[first].0.post_recv(vec![0; 1]).unwrap();
     while !receives.iter().all(lacuna::RecvHandle::is_complete) {
@@ -397,7 +397,7 @@ fn a_way_out_that_is_free_again_serves_those_who_were_passed_over() {
     }
 }
 
-/// Bytes that hold the context that sends them.
+/// Memory that keeps alive the context that sends it.
 struct Holder {
     bytes: Vec<u8>,
     _context: Context,

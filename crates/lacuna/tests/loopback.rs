@@ -204,9 +204,8 @@ fn without_loss_on_the_path_nothing_is_lost_in_the_host() {
         let (sent, received) = (a.stats(), b.stats());
         assert_eq!(received.context.receive_drops, 0, "{way}");
         assert_eq!(received.lost_packets, 0, "{way}");
-        // A host that takes the cores away for long makes timeouts expire (one in
-        // twenty packets, with a sanitizer, between other tests); what must not be
-        // is repairs as a rule.
+        // A host that takes the cores away for long makes timeouts expire (one in twenty packets,
+        // with a sanitizer beside other tests); repairs must not be the rule.
         let share = sent.sent.retransmission_share;
         assert!(share < 0.2, "{way}: {share} of packets were sent again: {}", sent.to_json());
     }

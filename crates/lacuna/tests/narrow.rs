@@ -1,5 +1,5 @@
-//! A path that becomes too narrow under a connection: over real sockets behind a datapath that drops
-//! or refuses what is too long, with threads and without. (With routers: `scripts/narrow.sh`.)
+//! A path that becomes too narrow during a connection: real sockets behind a datapath that drops or
+//! refuses long packets, with threads and without. (With routers: `scripts/narrow.sh`.)
 
 use lacuna::datapath::{
     Burst, BurstBuffers, Capabilities, Datapath, EventSources, Placer, SendError,
@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{io, thread};
 
-/// What becomes of packets that are too long.
+/// What happens to packets that are too long.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
-    /// They are lost, and the host knows nothing.
+    /// They are lost, and the host does not know why.
     Hidden,
-    /// They are lost, and the host knows of the route.
+    /// They are lost, and the host knows the route's MTU.
     Told,
-    /// They are refused.
+    /// The datapath refuses them.
     Refused,
 }
 
@@ -96,7 +96,7 @@ fn context(way: Way, most_bytes: &Arc<AtomicUsize>, progress: Progress, channels
     Context::new(config).expect("sockets on loopback")
 }
 
-/// Two connected ends; the last of so many connections that are accepted.
+/// Two connected ends; of `last` accepted connections the last.
 fn pair(here: &Context, there: &Context, mode: Mode, last: usize) -> (Connection, Connection) {
     let config = ConnectionConfig { mode, ..ConnectionConfig::default() };
     let listener = Listener::bind(there, "127.0.0.1:0".parse().unwrap(), config).unwrap();
@@ -151,7 +151,7 @@ fn a_path_that_is_narrow_from_the_start_is_found_so() {
         let most_bytes = Arc::new(AtomicUsize::new(1372));
         let here = context(way, &most_bytes, Progress::default(), 1);
         let there = context(way, &most_bytes, Progress::default(), 1);
-        // The first one finds out that its packets do not pass.
+        // The first one learns that its packets do not pass.
         let (a, b) = pair(&here, &there, Mode::Auto, 2);
         assert_eq!(a.chosen().mtu_bytes, 1192, "{way:?}");
         let receive = b.post_recv(vec![0; 1 << 20]).unwrap();

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Chunks named in one NACK.
 const NACK_MAX: usize = 64;
-/// How long nothing new may come before what is missing counts as lost.
+/// Silence after which missing packets count as lost.
 const SILENCE: Duration = Duration::from_millis(2);
 
 fn lossy() -> QueuePair {
@@ -65,14 +65,14 @@ fn send(queue_pair: &QueuePair, data: &SendBuffer, nacks: &Receiver<Vec<u32>>) -
         let len = chunk_bytes.min(data.len() - start);
         let part = data.part(start, len).unwrap();
         match stream.push(start as u64, part, start + len == data.len()) {
-            // The receiver has everything meanwhile.
+            // The receiver has completed the message meanwhile.
             Ok(()) | Err(PostSendError::NoSuchSend) => {}
             Err(error) => panic!("{error}"),
         }
     };
     (0..data.len().div_ceil(chunk_bytes) as u32).for_each(send);
     let mut repaired = 0;
-    // Ends when the receiver drops its end: everything is there.
+    // Ends when the receiver has everything and drops its end.
     for missing in nacks {
         repaired += missing.len();
         missing.into_iter().for_each(send);

@@ -1,5 +1,4 @@
-//! How fast a connection sends, and what it is told of that: the controller that was chosen, the
-//! rate that it begins at, and what is remembered of a path.
+//! Sending rates: the chosen controller, the initial rate, and the memory of a path.
 
 use lacuna::datapath::{Impair, Impairment};
 use lacuna::{
@@ -12,7 +11,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// A context whose way out has 200 Mbit/s and 5 ms.
+/// A context behind an emulated path of 200 Mbit/s and 5 ms.
 fn far(path_memory: Option<&Path>) -> Context {
     let impairment = Impairment {
         delay_ns: 5_000_000,
@@ -39,7 +38,7 @@ fn connect(context: &Context, config: ConnectionConfig) -> (Connection, Connecti
     (connected, accepting.join().unwrap())
 }
 
-/// Sends until the path is known.
+/// Sends until the controller knows the path.
 fn fill(from: &Connection, to: &Connection) {
     let receive = to.post_recv(vec![0; 8 << 20]).unwrap();
     from.send(&vec![1; 8 << 20]).unwrap();
@@ -55,12 +54,13 @@ fn what_was_found_of_a_path_is_begun_at_by_the_next() {
     assert_eq!((a.chosen().controller, a.chosen().rate_bits_per_s), ("bbr", None));
     fill(&a, &b);
 
-    // One that is there still is asked; what it holds itself is shared with nobody while idle.
+    // A live queue pair is asked for its record; while it is idle, the rate that it found is
+    // nobody's share.
     let (second, _other) = connect(&context, ConnectionConfig::default());
     let rate = second.chosen().rate_bits_per_s.expect("the path is known");
     assert!((20_000_000..400_000_000).contains(&rate), "{rate}");
 
-    // The next process reads it, when the last has gone.
+    // The next process reads the file once the last queue pair has gone.
     drop((a, b, second));
     let (third, _other) = connect(&far(Some(&file)), ConnectionConfig::default());
     assert!(third.chosen().rate_bits_per_s.is_some());
@@ -79,7 +79,7 @@ fn what_one_of_several_found_is_not_taken_for_the_path() {
     let whole = idle.chosen().rate_bits_per_s.expect("the path is known");
     drop(idle);
 
-    // One begins while another sends, at half of the rate, and ends last.
+    // One begins at half the rate while another sends, and ends last.
     let receive = there.post_recv(vec![0; 8 << 20]).unwrap();
     let write = long.start_send(vec![1; 8 << 20], None).unwrap();
     while receive.chunks_done() == 0 {
@@ -93,7 +93,7 @@ fn what_one_of_several_found_is_not_taken_for_the_path() {
     drop((long, there, receive, write));
     drop((short, other));
 
-    // The record itself: of what it is, a slow host's round trips may leave half.
+    // Checks the record itself: a slow host's round trips may halve the rate that is begun at.
     let text = std::fs::read_to_string(&file).unwrap();
     let record = text.lines().find(|line| line.starts_with("127.0.0.1 ")).expect("it was saved");
     let rate: u64 = record.split(' ').nth(1).unwrap().parse().unwrap();
@@ -131,7 +131,7 @@ fn a_rate_that_is_not_given_or_nothing_is_refused_before_anything_is_sent() {
         (ConnectionConfig { silence: Duration::ZERO, ..plain }, "the silence allowed"),
     ] {
         let context = far(None);
-        // Whoever listens there is told nothing, and need not answer.
+        // Refused before anything is sent to the peer.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let connected = Connection::connect(&context, silent.local_addr().unwrap(), config);
         let listening = Listener::bind(&context, "127.0.0.1:0".parse().unwrap(), config);

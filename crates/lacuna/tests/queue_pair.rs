@@ -1,5 +1,5 @@
-//! The SDR core as a library: blobs exchanged by hand, receives completed
-//! early, streams, misuse.
+//! The SDR core as a library: connection info exchanged by hand, receives completed early, streams,
+//! misuse.
 
 use lacuna::{
     ConnectionConfig, Context, ContextConfig, Mode, PostReceiveError, PostSendError, Progress,
@@ -30,7 +30,7 @@ fn connected(config: &ConnectionConfig) -> (QueuePair, QueuePair) {
     (a, b)
 }
 
-/// Sends as soon as the peer's receive is known.
+/// Sends as soon as the peer's receive is announced.
 fn send_when_posted(a: &QueuePair, data: Vec<u8>) -> lacuna::SendHandle {
     a.send(data, None).unwrap()
 }
@@ -67,15 +67,15 @@ fn a_stream_sends_any_chunk_in_any_order_and_again() {
         let at = chunk * 4096;
         stream.push(at as u64, message[at..at + 4096].to_vec(), chunk == 15).unwrap();
     };
-    // Every other chunk first; the receiver sees just those.
+    // Every other chunk first; the receiver has just those.
     (0..16).rev().step_by(2).for_each(push);
     while receive.chunks_done() < 8 {
         std::thread::yield_now();
     }
     assert!((0..16).all(|chunk| receive.has_chunk(chunk) == (chunk % 2 == 1)));
     assert!(!receive.is_complete());
-    // All chunks: the first ones are sent again and do no harm. Chunk 0, which the receiver lacks,
-    // is the last: whoever has heard that the message is whole sends no more of it.
+    // All chunks; repeating the first ones is harmless. Chunk 0, which the receiver lacks, is last,
+    // because a sender that knows the message is complete sends no more of it.
     (0..16).map(|i| (5 * i + 5) % 16).for_each(push);
     stream.end().unwrap().wait().unwrap();
     receive.wait(WAIT).unwrap();
@@ -115,12 +115,12 @@ fn an_early_completion_gives_the_buffer_back_and_nothing_is_written_after() {
         let snapshot = done.buffer.clone();
         buffer = done.buffer;
         assert!(send.wait_finished(WAIT), "the sender hears of it");
-        // Whatever was under way has come once a later message is here.
+        // Once a later message has arrived, all earlier packets have.
         let fence = b.post_recv(vec![0; 8]).unwrap();
         send_when_posted(&a, vec![9; 8]);
         fence.wait(WAIT).unwrap();
         assert!(buffer == snapshot, "round {round}: late packets changed the buffer");
-        // The next round reuses the memory while more of them come.
+        // The next round reuses the memory while old packets still arrive.
     }
 }
 

@@ -1,6 +1,5 @@
-//! Control connections that serve again: the next connection to the same listener
-//! takes one, whichever end left first; dead ones cost no connection; and peers that
-//! do not keep theirs are closed as ever.
+//! Reuse of control connections: the next connection to the same listener takes one, whichever end
+//! closed first; a dead one costs no connection; and those of peers that do not reuse are closed.
 
 use lacuna::{Connection, ConnectionConfig, Context, ContextConfig, Listener, Progress};
 use serde_json::json;
@@ -35,7 +34,7 @@ const ACCEPTS: [Accept; 2] = [
     |listener| listener.agree(listener.accept_stream().unwrap()).expect("the peer connects"),
 ];
 
-/// A connection to `address`, which leads to `listener`, and a message over it.
+/// Connects to `address`, which leads to `listener`, and sends a message.
 fn join(
     context: &Context,
     address: SocketAddr,
@@ -131,8 +130,7 @@ fn a_listener_without_threads_does_not_keep_what_it_could_not_hear() {
     assert_ne!(peers[0], peers[1]);
 }
 
-/// Passes on what comes, until it is told that the streams so far are dead: those break
-/// when something comes.
+/// A TCP proxy that can declare its streams dead: they break at the next byte.
 struct Relay {
     address: SocketAddr,
     dead: Arc<AtomicUsize>,
@@ -204,17 +202,17 @@ fn a_listener_that_is_long_in_coming_is_waited_for() {
     drop(a);
     wait_until_over(&b);
     let config = ConnectionConfig { connect_timeout: Duration::from_secs(2), ..Default::default() };
-    // Longer than a hello may take to arrive.
+    // Longer than the timeout of the hello.
     let error = Connection::connect(&here, address, config).unwrap_err();
     assert!(error.to_string().contains("waiting for the welcome"), "{error}");
-    // The one that gave up is gone, and no other came beside it.
+    // The stale connection is closed, and there is no second one.
     let peer = b.peer();
     assert_eq!(listener.accept().unwrap().peer(), peer);
     let (_a, b) = join(&here, address, &listener, ACCEPTS[0]);
     assert_ne!(b.peer(), peer);
 }
 
-/// A hello from a peer whose packets go nowhere.
+/// The hello of a peer whose packets go nowhere.
 fn hello(keeps: bool) -> Vec<u8> {
     let hello = json!({
         "version": lacuna::PROTOCOL_VERSION, "agent": "test", "mode": "sr", "chunk_bytes": 65536,
@@ -229,7 +227,7 @@ fn hello(keeps: bool) -> Vec<u8> {
 
 const GOODBYE: [u8; 4] = [0; 4];
 
-/// A peer that speaks the handshake by hand, and the connection the listener has.
+/// Runs the handshake by hand; returns the peer's stream and the listener's connection.
 fn join_by_hand(listener: &Listener, keeps: bool) -> (TcpStream, Connection) {
     let mut peer = TcpStream::connect(listener.local_addr()).unwrap();
     peer.write_all(&hello(keeps)).unwrap();
@@ -264,7 +262,7 @@ fn goodbye_and_hello_may_come_in_one_piece() {
         read_frame(&mut peer);
     }
     peer.shutdown(Shutdown::Write).unwrap();
-    // Its end is no peer of its own, and no error: the listener serves the next.
+    // The end of such a stream is neither a peer nor an error: the listener serves the next.
     drop(join(&context(), listener.local_addr(), &listener, ACCEPTS[0]));
 }
 

@@ -1,4 +1,4 @@
-//! Signals to a program that uses the library are for the program's own threads.
+//! Signals to a program that uses the library must go to the program's own threads.
 
 #![cfg(target_os = "linux")]
 
@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// SIGBUS, SIGSEGV and SIGPROF are about the thread itself, which has to be able to report them.
+/// SIGBUS, SIGSEGV and SIGPROF concern the thread itself, which must not block them.
 const OWN: [u32; 3] = [7, 11, 27];
 
 /// The blocked signals of each thread of this process, a bit a signal, by the thread's id.

@@ -1,4 +1,4 @@
-//! Contexts of `sdr.h`: the sockets, and who makes progress on them.
+//! Contexts of `sdr.h`: the sockets, and how they make progress.
 
 use super::qp::sdr_qp;
 use super::region::sdr_mr;

@@ -8,7 +8,7 @@ use lacuna::{AutoStats, Mode};
 use serde::Serialize;
 use std::time::Duration;
 
-/// See the module's text.
+/// The results of one mode.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct ModeResult {
     pub(super) mode: String,

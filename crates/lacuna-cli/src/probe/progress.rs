@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Least time between two drawings of the bar: the loop runs for every packet.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// See the module's text.
+/// The progress bar.
 pub(super) struct Bar {
     output: Output,
     bar: Option<ProgressBar>,

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 /// Most distinct errors; further ones count as the last.
 const KINDS_MAX: usize = 8;
 
-/// See the module's text.
+/// Refused packets by error.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(transparent)]
 pub(super) struct Refusals(Vec<Refusal>);

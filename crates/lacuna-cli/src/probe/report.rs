@@ -28,7 +28,7 @@ const LOW_SHARE_OF_NOTHING: f64 = 1e-3;
 /// A host that sends at less than this fraction of the target rate is warned.
 const BEHIND: f64 = 0.95;
 
-/// See the module's text.
+/// The results of a measurement.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     host: String,

@@ -10,7 +10,7 @@ use lacuna_probe::estimate::Estimate;
 use lacuna_probe::{PathEstimate, SizeEstimate, Trial};
 use serde::{Serialize, Serializer};
 
-/// See the module's text.
+/// A row of named numbers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Row(Vec<(&'static str, Cell)>);
 

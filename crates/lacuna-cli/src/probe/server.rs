@@ -23,7 +23,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// How long an ending server waits for the client that it serves.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// See the module's text.
+/// A probe server.
 pub(super) struct Server {
     datapath: Box<dyn Datapath>,
     buffers: BurstBuffers,

@@ -42,7 +42,7 @@ fn an_engine_leaves_no_socket_alone_that_it_has_not_emptied() {
     let receive = |engine: &mut Engine<Stopped>| {
         engine.receive(0, 0, &mut |event| panic!("nothing to tell, not {event:?}"))
     };
-    // Nobody's packets, but counted.
+    // Unknown packets, but counted.
     let taken = |engine: &Engine<Stopped>| {
         engine.counters.rejected.iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>()
     };
@@ -57,14 +57,14 @@ fn an_engine_leaves_no_socket_alone_that_it_has_not_emptied() {
         steps += 1;
     }
     assert!(steps > 1);
-    // The last step may have read as much as it may. This one does not.
+    // The step before may have read as many as it may. This one does not.
     send();
     assert!(receive(&mut engine));
     assert!(engine.idle.moderation.take(0, SOCKET_BYTES as u64).is_some());
 }
 
-/// Without coalescing each packet comes in a batch of its own. Their queue pair's lock is taken for all
-/// of a receive call together.
+/// Without coalescing each packet is a batch of its own; the queue pair's lock is taken once per
+/// receive call all the same.
 #[test]
 fn packets_of_one_receive_call_take_the_lock_once() {
     const PACKETS: usize = 64;

@@ -187,7 +187,7 @@ mod tests {
         assert!(moderation.take(0, SOCKET_BYTES).is_some());
     }
 
-    /// A flow of this rate behind waits that end when they should, for so long; the longest.
+    /// The longest wait of a flow of `kbit_per_ms` that lasts `ms`, with waits that end on time.
     fn longest_of(
         moderation: &mut Moderation,
         now_ns: &mut u64,

@@ -31,12 +31,12 @@ const SLOT_PACKETS: u64 = 12;
 const OPEN_MAX: usize = 12;
 const SENDS_MAX: usize = 64;
 
-/// A posted receive over memory that this file keeps, so that it can look under clear bits too.
+/// A posted receive over memory of this file, so that bytes under clear bits can be checked, too.
 struct Received {
     posted: PostedReceive,
     start: *mut u8,
     len: usize,
-    /// What was seen under packet bits, by packet of the whole receive.
+    /// Bytes seen under packet bits, by packet of the whole receive.
     seen: Vec<Option<Vec<u8>>>,
     closed: Option<Vec<u8>>,
 }
@@ -65,12 +65,12 @@ struct World {
     now_ns: u64,
     receives: Vec<Received>,
     sends: Vec<(SendId, Option<u64>)>,
-    /// What the honest side of the peer would say of its receives.
+    /// Receives that an honest peer would announce.
     peer_posted: u64,
     sequence: u32,
     sent_psn: [u32; 2],
     psn: [u32; 2],
-    /// Fills payloads, so that a second writing shows.
+    /// Fills payloads with changing bytes, so that a second write shows.
     fill: Rng,
 }
 
@@ -192,7 +192,7 @@ impl World {
 
     fn post(&mut self, len: usize) {
         if self.receives.len() >= OPEN_MAX {
-            // The oldest that is closed was watched for long enough.
+            // The oldest closed receive was checked for long enough.
             if let Some(index) = self.receives.iter().position(|r| r.closed.is_some()) {
                 self.receives.remove(index);
             }
@@ -268,7 +268,7 @@ impl World {
         }
     }
 
-    /// The number of a message whose receive is open, or one not far from it.
+    /// The number of a message with an open receive, or one near it.
     fn near_number(&self, choice: u8) -> u64 {
         let open = self.receives.iter().filter(|received| received.closed.is_none());
         let numbers: Vec<u64> =
@@ -287,7 +287,7 @@ impl World {
         }
     }
 
-    /// Data packets near what one of the posted receives may get.
+    /// Data packets for the posted receives, or nearly so.
     fn burst(&mut self, count: u8, choices: &mut Choices<'_>) {
         let geometry = self.geometry;
         let channel = usize::from(choices.byte()) % self.writers.len();
@@ -303,7 +303,7 @@ impl World {
             let faults = choices.byte();
             let slot = geometry.slot_of(number);
             let fields = ImmediateFields { message: slot, packet, fragment: packet % 4 };
-            // Mostly full packets, so that chunks and messages become whole.
+            // Mostly full packets, so that chunks and messages complete.
             let (len, ends_message) = match shape {
                 0..=199 => (MTU, false),
                 200..=215 => (MTU, true),
@@ -491,13 +491,13 @@ impl World {
         self.control(operation, |_| vec![frame], &[]);
     }
 
-    /// What an honest peer may say: it has posted some receives and has seen all packets.
+    /// Frames of an honest peer: it has posted some receives and received all packets.
     fn honest_answer(&mut self, choices: &mut Choices<'_>) {
         let (control, finished) = (choices.byte(), choices.byte());
         self.peer_posted += u64::from(control & 3);
         let mut report = Report::new();
         for channel in 0..self.writers.len() {
-            // All that was sent so far, as the queue pair's own packets would tell.
+            // All packets sent so far, according to the queue pair itself.
             while let Some(run) = self.qp.poll_transmit(self.now_ns, channel as u8, 64) {
                 let (header, _) = run.packet(run.len() - 1);
                 self.sent_psn[channel] = (header.psn + 1) & 0xFF_FFFF;
@@ -559,7 +559,7 @@ impl World {
                     if has {
                         let start = packet * MTU;
                         let bytes = received.bytes(base * MTU + start, MTU.min(capacity - start));
-                        // A short end leaves the rest of the packet's bytes free for nobody else.
+                        // The rest of a short last packet's bytes belongs to no other packet.
                         match seen {
                             Some(seen) => assert_eq!(seen, &bytes, "bytes under a set bit changed"),
                             None => received.seen[base + packet] = Some(bytes),
@@ -591,7 +591,7 @@ impl World {
         }
     }
 
-    /// Everything is closed and the clock goes on: nothing is left to do, or it is due later.
+    /// Everything is closed and time passes: nothing is left to do, or its timer is later.
     fn end(mut self) -> u64 {
         for index in 0..self.receives.len() {
             self.close(index);

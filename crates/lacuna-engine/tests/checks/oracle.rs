@@ -1,5 +1,5 @@
-//! Two queue pairs over the fake link, doing whatever a list of bytes says, against an oracle that
-//! knows what every send consists of.
+//! Two queue pairs over the fake link that follow a list of bytes, checked against an oracle that
+//! knows the content of every send.
 //!
 //! Each send's bytes are a function of its number alone, so a chunk that is there tells which send
 //! it came from. The oracle asserts that all chunks of a receive come from one send and stand
@@ -26,7 +26,7 @@ const SENDS_MAX: usize = 60;
 /// Bytes that a stream's content is made for.
 const STREAM_BYTES: usize = 48 << 10;
 
-/// A send and what it consists of.
+/// A send and its content.
 struct Sent {
     id: SendId,
     /// For a stream, more than it will ever send.
@@ -38,23 +38,23 @@ struct Sent {
 
 #[derive(Default)]
 struct Stream {
-    /// End of what was put into it, and where it said that the message ends.
+    /// End of the pushed data, and the end of the message, if it was given.
     pushed: usize,
     end: Option<usize>,
     ended: bool,
 }
 
-/// A posted receive and who may have sent what is in it.
+/// A posted receive and the sends that may have landed in it.
 struct Received {
     open: Option<PostedReceive>,
-    /// Sends of the peer that all chunks so far are in accord with.
+    /// The peer's sends that are consistent with all chunks so far.
     candidates: Vec<usize>,
     chunks_seen: u32,
-    /// In healed time: chunks at the last look, and looks since they last grew.
+    /// After healing: chunks at the last check, and checks since they grew.
     chunks_last: u32,
     stalled: u32,
     is_complete: bool,
-    /// The buffer as it came back, twice: one that could be written to, one that could not.
+    /// The returned buffer, twice: the original, which late packets might change, and a copy.
     closed: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -375,7 +375,7 @@ impl World {
         }
     }
 
-    /// Every chunk that is there is of one send of the peer, and in its place.
+    /// Every chunk here belongs to one send of the peer, and is in its place.
     fn check_receive(&mut self, side: Side, index: usize) {
         let [a, b] = &mut self.ends;
         let (own, peer) = match side {
@@ -424,7 +424,7 @@ impl World {
         assert!(seen == 0 || !received.candidates.is_empty(), "wrong length or immediate");
     }
 
-    /// Gives everything the chance to end, on a link without faults.
+    /// Lets everything end on a link without faults.
     fn heal(&mut self) {
         self.pair.run_for(0);
         self.check();
@@ -479,8 +479,8 @@ impl World {
         }
     }
 
-    /// Closes what is complete, given up, or at a standstill for a second. A message that a
-    /// reliable send has begun and goes on with must not stand still.
+    /// Closes receives that are complete, failed, or without progress for a second. A reliable send
+    /// in progress must not stand still.
     fn take_finished(&mut self, side: Side) {
         let (own, peer) = match side {
             Side::A => (self.pair.a.qp(), self.pair.b.qp()),
@@ -535,7 +535,7 @@ impl World {
         self.open_sends().is_empty()
     }
 
-    /// All sends have ended: compares what each end thinks.
+    /// All sends have ended: compares both ends' views.
     fn finish(&mut self) {
         for side in [Side::A, Side::B] {
             for index in 0..self.ends[side as usize].receives.len() {
@@ -571,7 +571,7 @@ impl World {
         }
     }
 
-    /// Sends every packet again. Nothing that was given back may change.
+    /// Sends every packet again. No returned buffer may change.
     fn replay(&mut self) -> Vec<(Side, u8, Vec<u8>)> {
         let recorded = self.pair.recorded.take().expect("recording is on");
         for (from, channel, bytes) in &recorded {

@@ -95,11 +95,11 @@ pub(crate) fn control_body(sequence: u32, frames: &[Frame<'_>]) -> Vec<u8> {
     body.to_vec()
 }
 
-/// Lets a queue pair do all that is due; nothing it makes is delivered. Returns its control and
-/// data packets.
+/// Runs all due actions of a queue pair without delivering its packets. Returns the numbers of
+/// control and data packets.
 ///
 /// # Panics
-/// If there is no end to it, or if it wants to be called again at a time that is not later.
+/// If it does not end, or a timer does not move forward.
 pub(crate) fn run_dry(qp: &mut QueuePair, now_ns: u64) -> (u32, u32) {
     let mut writer = ControlWriter::new(1200);
     let (mut control_packets, mut data_packets) = (0, 0);

@@ -257,7 +257,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("paths");
         std::fs::write(&file, "old").unwrap();
-        // As shares of other systems do.
+        // As file systems of other operating systems do over the network.
         let refused = SeccompAction::Errno(libc::EPERM as u32);
         let rules = [(libc::SYS_fchmod, Vec::new()), (libc::SYS_fchown, Vec::new())].into();
         let arch = std::env::consts::ARCH.try_into().expect("a known one");

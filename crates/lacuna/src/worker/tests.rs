@@ -1,4 +1,4 @@
-//! Workers stepped by hand, so that one can be as far behind another as is wanted.
+//! Workers stepped by hand, so that one can lag behind another.
 
 use super::*;
 use crate::config::ConnectionConfig;
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 const CHANNELS: u8 = 2;
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const SOCKET_BYTES: usize = 1 << 20;
-/// Rounds in which all that can happen without another step has happened.
+/// Enough rounds for everything that can happen without another step.
 const ROUNDS: usize = 100;
 
 /// A host with a worker per channel.
@@ -102,7 +102,7 @@ fn the_peer_hears_of_no_receive_before_every_worker_can_place_what_it_sends() {
     let posted = shared.with_receives(|qp| qp.post_receive(now_ns, buffer)).unwrap();
     let _sent = sender.send(vec![7; 64 << 10], None).unwrap();
 
-    // The second worker has looked at its requests just before, and reads its socket last.
+    // The second worker has just taken its commands and reads its socket last.
     for _ in 0..ROUNDS {
         host.workers[0].step();
         peer.progress();
@@ -112,7 +112,7 @@ fn the_peer_hears_of_no_receive_before_every_worker_can_place_what_it_sends() {
     let unknown = late.engine.counters().unknown.load(Ordering::Relaxed);
     assert_eq!(unknown, 0, "packets came to a worker that cannot place them");
 
-    // Nothing repairs a message in this mode: it is complete if all of it found its place.
+    // This mode repairs nothing, so completion shows that every packet was placed.
     while !posted.is_complete() {
         host.workers.iter_mut().for_each(|worker| _ = worker.step());
         peer.progress();
