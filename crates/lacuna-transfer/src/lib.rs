@@ -1,5 +1,5 @@
-//! Files and folders of any size over one connection: in constant memory, verified, and resumable after any
-//! break.
+//! Files and folders of any size over one connection: in constant memory, verified, and resumable
+//! after any break.
 //!
 //! ```
 //! use lacuna_transfer::{ReceiveOptions, Receiver, SendOptions, Sender};
@@ -28,24 +28,25 @@
 //!
 //! # How it works
 //!
-//! `wire` says what the ends say to each other; `send` is the sender's side and `recv` the receiver's. Both
-//! use the same blocks of memory (`pool`), outgoing messages (`outbound`), incoming messages (`inbound`), hash
-//! thread (`digest`), and the same way to find out what is left to do (`prefix`).
+//! `wire` defines the messages; `send` is the sender's side and `recv` the receiver's. Both share
+//! buffers (`pool`), outgoing messages (`outbound`), incoming messages (`inbound`), the hash thread
+//! (`digest`), and the comparison of prefixes by which a transfer resumes (`prefix`).
 //!
-//! A file under its own name is always whole: data goes to a partial file beside it, which gets the name when
-//! the hash of everything agrees. A partial file holds a prefix of the content, because it is only ever
-//! appended to; so whatever ends a transfer, the next one hashes what is there and goes on behind it. Nothing
-//! is forced onto the disk on the way: a program that is killed loses nothing that it wrote, and what a power
-//! failure takes from the end of a partial file is noticed by its hash. [`ReceiveOptions::sync`] makes each
-//! file durable before it gets its name.
+//! A file under its final name is always complete: data goes to a partial file beside it, which is
+//! renamed once the hash of all its content agrees. A partial file is only ever appended to, so it
+//! is a prefix of the content: after any break, the next transfer hashes it and continues behind
+//! it. Nothing is synced on the way: a killed program loses nothing that it wrote, and damage by a
+//! power failure at the end of a partial file shows in its hash. [`ReceiveOptions::sync`] makes
+//! each file durable before it is renamed.
 //!
-//! Holes of a file (`extents`) are announced, not sent, and are holes at the receiver; sizes that are
-//! promised, moved and shown are those of data. Only the hash is of all that the file reads as.
+//! Holes of a file (`extents`) are announced and not sent, and are holes at the receiver. Sizes that
+//! are reserved, moved and shown count data; only the hash covers holes, too.
 //!
 //! # What it leaves to others
 //!
-//! The transport (`lacuna`) moves messages, repairs losses and measures the path. This crate prints nothing
-//! and installs no signal handlers. It needs a Unix system: folders are held open and entered link by link.
+//! The transport (`lacuna`) moves messages, repairs losses and measures the path. This crate prints
+//! nothing and installs no signal handlers. It needs a Unix system, because folders are opened
+//! component by component.
 
 #![cfg(unix)]
 #![forbid(unsafe_code)]

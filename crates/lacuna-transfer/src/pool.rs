@@ -1,7 +1,7 @@
 //! A buffer pool: the memory of a transfer, a bounded number of blocks that are reused.
 //!
-//! A block returns to the pool when its last user drops it, be it the transport, the hash thread or the disk.
-//! The block that returned last is handed out first, so that a short path works in the cache.
+//! A block returns to the pool when its last user (transport, hash thread or disk) drops it. The
+//! block that returned last is handed out first, so that a short path works within the cache.
 
 use lacuna::Memory;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

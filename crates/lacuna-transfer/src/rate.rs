@@ -1,8 +1,8 @@
 //! The transfer rate of the last seconds, from which an observer computes the time left.
 //!
-//! Bytes and seconds are summed separately and both sums decay, so that the rate is right from the first
-//! sample on, and some seconds later does not depend on what the path or the disk was like before. (An
-//! exponential average that starts at zero is too low until it has forgotten the zero.)
+//! Bytes and seconds are summed separately and both sums decay, so the rate is right from the first
+//! sample on, and soon forgets an earlier state of path or disk. (An exponential average that starts
+//! at zero is too low until it has forgotten the zero.)
 
 use crate::observer::Progress;
 use std::time::{Duration, Instant};

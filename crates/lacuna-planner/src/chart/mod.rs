@@ -1,8 +1,9 @@
 //! Line charts and heat maps of the planner's numbers, several to a drawing, as SVG.
 //!
-//! One set of conventions: a chart's legend stands below it and never covers a line; lines differ in dashes
-//! and markers as well as in colour, and a name looks alike in all charts of a drawing ([`style`]); axes of
-//! ratios begin at 1 and those of counts have whole ticks ([`axis`]); an interval is a bar with ends.
+//! Conventions: a chart's legend stands below it and never covers a line; lines differ in dashes and
+//! markers as well as in colour, and a key has the same style in all charts of a drawing
+//! ([`style`]); axes of ratios begin at 1, and axes of counts have integer ticks ([`axis`]); an
+//! interval is a bar with ends.
 
 mod axis;
 mod heat;

@@ -1,5 +1,5 @@
-//! Figure 11: how many processor cores parity takes at 400 Gbit/s, from what `lacuna ec-bench` measured
-//! on this machine.
+//! Figure 11: the processor cores that parity takes at 400 Gbit/s, from measurements of
+//! `lacuna ec-bench` on this host.
 
 use super::setup::RATE_BITS_PER_S;
 use super::{Csv, Figure, Headline};
