@@ -18,7 +18,7 @@ use std::os::unix::fs::FileExt;
 /// of a file.
 const STEP_BYTES: u64 = 4 << 20;
 /// Bytes read and hashed at a time; fits the second-level cache.
-const PIECE_BYTES: usize = 1 << 20;
+const READ_BYTES: usize = 1 << 20;
 
 /// Prefix lengths to send for a partial file of `len_bytes`, ascending: all of it, and less by a
 /// step that doubles.
@@ -45,7 +45,7 @@ pub(crate) fn hash_prefixes(
     let stopped = || io::Error::from(io::ErrorKind::Interrupted);
     let mut extents = Extents::of(file)?;
     let mut hasher = Hasher::new();
-    let mut piece = Vec::new();
+    let mut buffer = Vec::new();
     let (mut at, mut data_bytes) = (0, 0);
     for offset in offsets {
         while at < offset {
@@ -60,12 +60,12 @@ pub(crate) fn hash_prefixes(
                 }
                 Extent::Hole { .. } => return Err(stopped()),
             };
-            let len = (end - at).min(PIECE_BYTES as u64) as usize;
-            if piece.len() < len {
-                piece.resize(len, 0);
+            let len = (end - at).min(READ_BYTES as u64) as usize;
+            if buffer.len() < len {
+                buffer.resize(len, 0);
             }
-            file.read_exact_at(&mut piece[..len], at)?;
-            hasher.update(&piece[..len]);
+            file.read_exact_at(&mut buffer[..len], at)?;
+            hasher.update(&buffer[..len]);
             at += len as u64;
             data_bytes += len as u64;
         }

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use lacuna_code::{ChunkSet, Chunked, ChunkedMut, Codec, Workspace};
 
 /// Bytes per call of `update`: a packet, as in a sender.
-const PIECE_BYTES: usize = 4096;
+const PACKET_BYTES: usize = 4096;
 
 /// Dimensions of the blocks.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ pub(super) trait Coder: Send {
     fn can(&self, op: Op) -> bool;
     /// Computes the parity of the data.
     fn encode(&mut self, data: &[u8], parity: &mut [u8]) -> Result<(), Failure>;
-    /// Folds the data into the parity, piece by piece.
+    /// Folds the data into the parity, packet by packet.
     fn update(&mut self, data: &[u8], parity: &mut [u8]) -> Result<(), Failure>;
     /// Reconstructs the lost data chunks in place.
     fn decode(&mut self, data: &mut [u8], parity: &[u8]) -> Result<(), Failure>;
@@ -43,14 +43,14 @@ impl Shape {
         self.blocks * self.block_bytes()
     }
 
-    /// Pieces of a block as `update` takes them: chunk, offset in it, bytes.
-    pub(super) fn pieces<'d>(
+    /// Packets of a block as `update` takes them: chunk, offset in it, bytes.
+    pub(super) fn packets<'d>(
         &self,
         data: &'d [u8],
     ) -> impl Iterator<Item = (usize, usize, &'d [u8])> + use<'d> {
         data.chunks(self.chunk_bytes).enumerate().flat_map(|(index, chunk)| {
-            let pieces = chunk.chunks(PIECE_BYTES).enumerate();
-            pieces.map(move |(number, piece)| (index, number * PIECE_BYTES, piece))
+            let packets = chunk.chunks(PACKET_BYTES).enumerate();
+            packets.map(move |(number, packet)| (index, number * PACKET_BYTES, packet))
         })
     }
 }
@@ -83,8 +83,8 @@ impl Coder for Own {
 
     fn update(&mut self, data: &[u8], parity: &mut [u8]) -> Result<(), Failure> {
         let mut parity = ChunkedMut::new(parity, self.shape.chunk_bytes).map_err(failed)?;
-        for (index, offset, piece) in self.shape.pieces(data) {
-            self.codec.update(&mut parity, index, offset, piece).map_err(failed)?;
+        for (index, offset, packet) in self.shape.packets(data) {
+            self.codec.update(&mut parity, index, offset, packet).map_err(failed)?;
         }
         Ok(())
     }

@@ -158,19 +158,19 @@ impl Coder for Isal {
         let Shape { k, m, chunk_bytes, .. } = self.shape;
         assert!((data.len(), parity.len()) == (k * chunk_bytes, m * chunk_bytes));
         let mut outputs = vec![std::ptr::null_mut(); m];
-        for (index, offset, piece) in self.shape.pieces(data) {
+        for (index, offset, packet) in self.shape.packets(data) {
             for (output, chunk) in outputs.iter_mut().zip(parity.chunks_exact_mut(chunk_bytes)) {
-                *output = chunk[offset..offset + piece.len()].as_mut_ptr();
+                *output = chunk[offset..offset + packet.len()].as_mut_ptr();
             }
-            // SAFETY: m outputs of the piece's length, index below k.
+            // SAFETY: m outputs of the packet's length, index below k.
             unsafe {
                 (self.functions.encode_data_update)(
-                    piece.len() as c_int,
+                    packet.len() as c_int,
                     k as c_int,
                     m as c_int,
                     index as c_int,
                     self.encode_tables.as_ptr(),
-                    piece.as_ptr(),
+                    packet.as_ptr(),
                     outputs.as_ptr(),
                 );
             }

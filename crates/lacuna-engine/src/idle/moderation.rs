@@ -157,8 +157,8 @@ impl Pace {
         let span_ns = now_ns.saturating_sub(self.span_began_ns);
         if span_ns >= WAIT_NS_MAX {
             self.spans_in_a_row = self.spans_in_a_row.saturating_add(1);
-            let piece_ns = span_ns.saturating_mul(LONG_BYTES_MAX) / self.moved_bytes.max(1);
-            self.wait_ns = piece_ns.clamp(WAIT_NS_MAX, LONG_WAIT_NS_MAX);
+            let bundle_ns = span_ns.saturating_mul(LONG_BYTES_MAX) / self.moved_bytes.max(1);
+            self.wait_ns = bundle_ns.clamp(WAIT_NS_MAX, LONG_WAIT_NS_MAX);
             (self.span_began_ns, self.moved_bytes) = (now_ns, 0);
         }
         if self.spans_in_a_row > STEADY_SPANS { self.wait_ns } else { WAIT_NS_MAX }
@@ -222,7 +222,7 @@ mod tests {
         moderation.on_slept(20_000_000);
         assert_eq!(longest(&mut moderation, 100, 30, LARGE), 1_000_000);
         let between = longest(&mut Moderation::new(), 200, 100, LARGE);
-        assert!((2_000_000..3_000_000).contains(&between), "a piece, not {between}");
+        assert!((2_000_000..3_000_000).contains(&between), "a bundle, not {between}");
         assert_eq!(longest(&mut Moderation::new(), 100, 100, SOCKET_BYTES), 1_000_000);
     }
 
