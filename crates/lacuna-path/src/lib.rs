@@ -7,7 +7,7 @@
 //! | [`rtt`], [`loss`] | estimates: round-trip time (RFC 6298), losses and their bursts |
 //! | [`ledger`], `missing`, `reordering` | runs in flight, and when a packet counts as lost (RACK) |
 //! | `delivery`, [`pacer`] | delivery-rate samples; pacing |
-//! | [`controller`] | congestion controllers: BBR, CUBIC, a fixed rate |
+//! | [`controller`] | congestion controllers, and their table |
 //! | [`pool`] | what queue pairs to one peer share: room in its sockets, number of senders |
 //! | `ecn`, `passage` | whether congestion marks and full packets pass |
 //! | [`memory`] | what a path was found to be like, for the next connection |

@@ -68,7 +68,7 @@ pub struct Scant {
 }
 
 impl ReportPolicy {
-    /// For long paths and bulk: what bbr, cubic and fixed want.
+    /// For long paths and bulk: what most controllers want.
     pub const DEFAULT: Self = Self {
         // A report costs a packet at both ends: this is one per two full bundles of segmentation
         // offload.

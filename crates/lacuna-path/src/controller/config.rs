@@ -24,22 +24,28 @@ pub enum Kind {
     Fixed,
 }
 
-/// One line per controller: how it is written and what it is.
+/// One line per controller, in the order of the enum: how it is written, what it is and what it wants.
 pub const TABLE: &[KindEntry] = &[
     KindEntry {
         kind: Kind::Bbr,
         name: "bbr",
         summary: "BBR version 3: finds the path's rate; loss alone does not slow it down",
+        alone: Some(ControllerConfig::Bbr),
+        reports: ReportPolicy::DEFAULT,
     },
     KindEntry {
         kind: Kind::Cubic,
         name: "cubic",
         summary: "as most TCP: slows down at every loss; to compare with",
+        alone: Some(ControllerConfig::Cubic),
+        reports: ReportPolicy::DEFAULT,
     },
     KindEntry {
         kind: Kind::Fixed,
         name: "fixed",
         summary: "the rate that is given, whatever happens: for a link that is yours",
+        alone: None,
+        reports: ReportPolicy::DEFAULT,
     },
 ];
 
@@ -52,12 +58,29 @@ pub struct KindEntry {
     pub name: &'static str,
     /// One sentence.
     pub summary: &'static str,
+    /// What its name alone asks for; nothing where it needs a rate.
+    pub alone: Option<ControllerConfig>,
+    /// When the peer is to report to it.
+    pub reports: ReportPolicy,
 }
 
+const _: () = {
+    let mut index = 0;
+    while index < TABLE.len() {
+        assert!(TABLE[index].kind as usize == index, "the table is in the enum's order");
+        index += 1;
+    }
+};
+
 impl Kind {
+    /// Its line of the table.
+    fn entry(self) -> &'static KindEntry {
+        &TABLE[self as usize]
+    }
+
     /// As on the command line.
     pub fn name(self) -> &'static str {
-        TABLE.iter().find(|entry| entry.kind == self).map_or("?", |entry| entry.name)
+        self.entry().name
     }
 }
 
@@ -118,12 +141,12 @@ impl FromStr for ControllerConfig {
         let no_rate = |text: &str| ConfigError::Rate { text: text.to_owned() };
         let kind = name.parse()?;
         match (kind, rate) {
-            (Kind::Bbr | Kind::Cubic, Some(rate)) => Err(no_rate(rate)),
             (kind, None) => Self::of(Some(kind), None),
             (Kind::Fixed, Some(rate)) => {
                 let bits_per_s = rate.parse().ok().filter(|rate| *rate > 0);
                 Self::of(Some(kind), Some(bits_per_s.ok_or_else(|| no_rate(rate))?))
             }
+            (_, Some(rate)) => Err(no_rate(rate)),
         }
     }
 }
@@ -132,12 +155,13 @@ impl ControllerConfig {
     /// The controller that a kind and a rate ask for. A rate alone asks for `fixed`; beside another
     /// kind it is only where that one begins ([`super::Signal::Start`]).
     pub fn of(kind: Option<Kind>, rate_bits_per_s: Option<u64>) -> Result<Self, ConfigError> {
-        Ok(match (kind, rate_bits_per_s) {
-            (Some(Kind::Fixed) | None, Some(rate_bits_per_s)) => Self::Fixed { rate_bits_per_s },
-            (Some(Kind::Fixed), None) => return Err(ConfigError::NoRate),
-            (Some(Kind::Cubic), _) => Self::Cubic,
-            (Some(Kind::Bbr), _) | (None, None) => Self::Bbr,
-        })
+        match (kind, rate_bits_per_s) {
+            (Some(Kind::Fixed) | None, Some(rate_bits_per_s)) => {
+                Ok(Self::Fixed { rate_bits_per_s })
+            }
+            (None, None) => Ok(Self::default()),
+            (Some(kind), _) => kind.entry().alone.ok_or(ConfigError::NoRate),
+        }
     }
 
     /// Which controller it is.
@@ -151,9 +175,7 @@ impl ControllerConfig {
 
     /// When the peer is to report to this controller.
     pub fn report_policy(&self) -> ReportPolicy {
-        match self.kind() {
-            Kind::Bbr | Kind::Cubic | Kind::Fixed => ReportPolicy::DEFAULT,
-        }
+        self.kind().entry().reports
     }
 
     /// Name in statistics and start-up lines.
@@ -179,6 +201,9 @@ mod tests {
     fn every_kind_is_read_by_its_name() {
         for entry in TABLE {
             assert_eq!(entry.name.parse(), Ok(entry.kind));
+            let with_rate = ControllerConfig::of(Some(entry.kind), Some(9)).unwrap();
+            assert_eq!(with_rate.kind(), entry.kind);
+            assert_eq!(entry.alone, ControllerConfig::of(Some(entry.kind), None).ok());
         }
         assert_eq!("reno".parse::<Kind>(), Err(ConfigError::Unknown { name: "reno".into() }));
     }

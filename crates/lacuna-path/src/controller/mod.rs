@@ -6,8 +6,8 @@
 //! are no signal by themselves: each controller decides what they mean.
 //!
 //! Each controller is a sibling of the same shape. Adding one touches its file, `config.rs` (kind,
-//! configuration, [`TABLE`]) and the enum below. An enum and not a boxed trait, because a queue pair
-//! asks it for each burst.
+//! configuration, how it is built, a line of [`TABLE`]) and the enum and its macro below. An enum and
+//! not a boxed trait, because a queue pair asks it for each burst.
 //!
 //! All bytes are wire bytes: UDP payload and 28 bytes of IP and UDP headers a packet.
 
