@@ -4,7 +4,7 @@
 //! application does opens no window, and a path that carries again is used again.
 
 use crate::bottleneck::{MS, SECOND, US, WIRE_BYTES, run};
-use lacuna_path::controller::{Controller, ControllerConfig, Setup, StartRate};
+use lacuna_path::controller::{Controller, ControllerConfig, Setup, StartRate, TABLE};
 use lacuna_path::pool::Senders;
 use lacuna_path::{IP_UDP_BYTES, Path, RtoConfig};
 use lacuna_wire::ChannelReport;
@@ -16,11 +16,17 @@ const PACKET_BYTES: u64 = WIRE_BYTES - IP_UDP_BYTES;
 /// No controller opens more than any path holds.
 const WINDOW_BYTES_MAX: u64 = 1 << 45;
 
-pub(crate) const ALL: [ControllerConfig; 3] = [
-    ControllerConfig::Bbr,
-    ControllerConfig::Cubic,
-    ControllerConfig::Fixed { rate_bits_per_s: 100_000_000 },
-];
+/// Every controller; those that take a rate have this one.
+pub(crate) fn all(rate_bits_per_s: u64) -> impl Iterator<Item = ControllerConfig> {
+    TABLE.iter().map(move |entry| {
+        ControllerConfig::of(Some(entry.kind), Some(rate_bits_per_s)).expect("with a rate")
+    })
+}
+
+/// Every controller that finds a rate.
+fn finding() -> impl Iterator<Item = ControllerConfig> {
+    TABLE.iter().filter_map(|entry| entry.alone)
+}
 
 #[derive(Debug, Clone, Copy)]
 enum Operation {
@@ -185,7 +191,7 @@ proptest! {
 
     #[test]
     fn no_order_of_things_breaks_a_controller(list in prop::collection::vec(operation(), 1..300)) {
-        for config in ALL {
+        for config in all(100_000_000) {
             let mut driver = Driver::new(config);
             for operation in &list {
                 driver.apply(*operation);
@@ -196,7 +202,7 @@ proptest! {
 
 #[test]
 fn an_idle_application_opens_no_window() {
-    for config in [ControllerConfig::Bbr, ControllerConfig::Cubic] {
+    for config in finding() {
         let mut driver = Driver::new(config);
         driver.apply(Operation::Rtt(20 * MS));
         let before = driver.window();
@@ -212,7 +218,7 @@ fn an_idle_application_opens_no_window() {
 
 #[test]
 fn after_everything_was_lost_the_path_is_used_again() {
-    for config in ALL {
+    for config in all(100_000_000) {
         let mut driver = Driver::new(config);
         driver.apply(Operation::Rtt(20 * MS));
         for _ in 0..10 {
@@ -233,7 +239,7 @@ fn after_everything_was_lost_the_path_is_used_again() {
 
 #[test]
 fn after_a_pause_the_rate_is_what_it_was_and_not_more() {
-    for config in [ControllerConfig::Bbr, ControllerConfig::Cubic] {
+    for config in finding() {
         let mut driver = Driver::new(config);
         driver.apply(Operation::Rtt(20 * MS));
         for _ in 0..100 {
@@ -249,7 +255,7 @@ fn after_a_pause_the_rate_is_what_it_was_and_not_more() {
 
 #[test]
 fn a_clock_that_stands_still_makes_no_rate_of_nothing() {
-    for config in ALL {
+    for config in all(100_000_000) {
         let mut driver = Driver::new(config);
         for _ in 0..1000 {
             driver.apply(Operation::Send(64));

@@ -1,6 +1,7 @@
 //! What flows do to a path: how much of it they use, how full its queue is, how they share. The table is kept: a change of a controller shows as changed numbers.
 
 use crate::bottleneck::{Bottleneck, Link, MS, Policer, SECOND, Stalls, WIRE_BYTES};
+use crate::conformance::all;
 use lacuna_path::controller::ControllerConfig;
 use std::fmt::Write;
 
@@ -45,9 +46,8 @@ fn table() -> String {
          queue, of a million packets. Loss is of a million packets, in bursts of so many.\n\n\
          controller  mbit/s  rtt ms  queue %  loss ppm  burst |  used  queue  dropped\n",
     );
-    let fixed = |mbit: u64| ControllerConfig::Fixed { rate_bits_per_s: mbit * 990_000 };
     for (mbit, rtt_ms) in [(100, 40), (1000, 1), (1000, 40), (1000, 250), (10_000, 40)] {
-        for config in [BBR, CUBIC, fixed(mbit)] {
+        for config in all(mbit * 990_000) {
             for queue_percent in [10, 100, 300] {
                 for (loss_ppm, burst) in [(0, 1), (10_000, 1), (50_000, 1), (64_000, 64)] {
                     // Cubic collapses at any loss: one line shows it.
