@@ -143,7 +143,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The queue pair. Whoever changes it has its engine look at it ([`Net::kick`]).
+    /// The queue pair of the kind SDR. Whoever changes it has its engine look at it ([`Net::kick`]).
     ///
     /// # Panics
     /// If it is in use further up: there is one thread.
@@ -258,12 +258,20 @@ impl Net {
             let far = |channel| Some(Place { host: far, channel }.address());
             let state =
                 State { machine: Machine::Sdr(qp), addresses: (0..channels).map(far).collect() };
-            let books = Arc::new(Books::new(number, qkey, seal, state, 1));
-            let Host { engine, events, .. } = &mut self.hosts[host];
-            engine.add(books.clone());
-            engine.set_lanes(number, lanes, &mut |event| events.push(event));
-            Handle { host, books }
+            self.open(host, Books::new(number, qkey, seal, state, 1), lanes)
         })
+    }
+
+    /// Opens a queue pair of any kind on a host, with a lane for each channel that it has there.
+    ///
+    /// # Panics
+    /// If there is no such host.
+    pub fn open(&mut self, host: usize, books: Books, lanes: Vec<Lane>) -> Handle {
+        let books = Arc::new(books);
+        let Host { engine, events, .. } = &mut self.hosts[host];
+        engine.add(books.clone());
+        engine.set_lanes(books.number(), lanes, &mut |event| events.push(event));
+        Handle { host, books }
     }
 
     /// Has a queue pair looked at: the application has done something with it.
