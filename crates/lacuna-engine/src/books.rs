@@ -17,7 +17,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 pub struct State {
     /// The protocol that handles the packets.
     pub machine: Machine,
-    /// The peer's address per channel, as far as known.
+    /// The peer's address per channel, as far as known: one entry for each channel of this end, even
+    /// if the peer has fewer.
     pub addresses: SmallVec<Option<SocketAddr>>,
 }
 

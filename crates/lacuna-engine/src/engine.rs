@@ -141,11 +141,8 @@ impl<T: Time> Engine<T> {
 
     /// Gives a queue pair a turn in the next step: it has something to send, or to tell the peer.
     pub fn make_ready(&mut self, number: u32) {
-        if let Some(local) = self.locals.get_mut(number)
-            && !local.is_ready
-        {
-            local.is_ready = true;
-            self.ready.push(number, local.had_burst);
+        if let Some(local) = self.locals.get_mut(number) {
+            local.make_ready(number, &mut self.ready);
         }
     }
 

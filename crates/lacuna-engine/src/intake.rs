@@ -162,7 +162,8 @@ impl<T: Time> Intake<'_, T> {
     pub(crate) fn tell_placed(&mut self) {
         let Some(number) = self.untold.take() else { return };
         let Some(local) = self.locals.get_mut(number) else { return };
-        let Some(Lane::Sdr(writer)) = local.lanes.get_mut(self.position) else { return };
+        let Some(lane) = local.lanes.get_mut(self.position) else { return };
+        let Lane::Sdr(writer) = lane;
         if writer.has_repairs() {
             let mut placer = writer.resume();
             let start_ns = self.time.now_ns();
@@ -217,10 +218,7 @@ impl<T: Time> Intake<'_, T> {
         }
         drop(state);
         if effects.has_queued {
-            if !local.is_ready {
-                local.is_ready = true;
-                self.ready.push(number, local.had_burst);
-            }
+            local.make_ready(number, self.ready);
         } else {
             local.unsettle(number, self.unsettled);
         }

@@ -3,6 +3,7 @@
 use crate::books::Books;
 use crate::idle::Patience;
 use crate::kinds::Lane;
+use crate::run_queue::RunQueue;
 use lacuna_place::prefetch::prefetch_value;
 use lacuna_wire::{DataHeader, Seal, destination};
 use std::ops::Range;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 
 /// Up to this many queue pairs nothing is prefetched: with 14 KB each they stay in a second-level
 /// cache, and prefetching would be 9 % of the instructions of a small message. With more, one that
-/// has more to send keeps its turn for several bursts ([`RunQueue`](crate::run_queue::RunQueue)).
+/// has more to send keeps its turn for several bursts ([`RunQueue`]).
 pub(crate) const FEW_QUEUE_PAIRS: usize = 32;
 
 /// One queue pair in this engine.
@@ -47,6 +48,14 @@ impl Local {
             had_queued: false,
             is_due: false,
             patience: Patience::NONE,
+        }
+    }
+
+    /// Gives it a turn.
+    #[inline]
+    pub(crate) fn make_ready(&mut self, number: u32, ready: &mut RunQueue) {
+        if !std::mem::replace(&mut self.is_ready, true) {
+            ready.push(number, self.had_burst);
         }
     }
 

@@ -16,7 +16,10 @@ impl<T: Time> Engine<T> {
         let is_due = std::mem::take(&mut local.is_due);
         let mut state = local.books.lock();
         let State { machine, addresses } = &mut *state;
-        let Machine::Sdr(qp) = machine else { return };
+        let qp = match machine {
+            Machine::Sdr(qp) => qp,
+            Machine::Reserved(_) | Machine::Probing(..) => return,
+        };
         if is_due {
             qp.on_timeout(now_ns);
         }

@@ -7,8 +7,10 @@
 //! kind is not a reliability mode: modes decide about gaps, within the kind SDR
 //! (`lacuna_proto::modes`).
 //!
-//! Adding a kind touches its folder here, an arm of each enum, and, if its packets have another
-//! layout, `lacuna_wire::Packet`.
+//! Adding a kind touches its file here, an arm of each enum, and the functions in which the engine
+//! takes its packets (`intake.rs`: `placer`, `tell_placed`), gives it turns (`serve.rs`) and settles
+//! it (`settle.rs`). Their matches name every kind, so the compiler finds them. If its packets have
+//! another layout, `lacuna_wire::Packet` gets a variant, which `Intake::on_packets` handles.
 //!
 //! | kind | what it is | protocol |
 //! |---|---|---|
