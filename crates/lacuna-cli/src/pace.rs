@@ -15,7 +15,7 @@ pub(crate) struct PaceArgs {
     #[arg(long, value_parser = parser(), value_name = "NAME")]
     pub(crate) cc: Option<ControllerKind>,
     /// Send at this rate, in bits, headers included, instead of finding one: for a link that is
-    /// yours. With --cc bbr or cubic, only begin at it
+    /// yours. With another --cc than fixed, only begin at it
     #[arg(long, value_parser = units::rate)]
     pub(crate) rate: Option<u64>,
     /// Begin at the rate that this file remembers of the path, and remember what is found
