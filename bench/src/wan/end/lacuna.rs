@@ -5,7 +5,7 @@
 use super::{Line, Message, Order, Reuse, Task, crowd, now_ns, say, thread, watch};
 use anyhow::{Context as _, Result, bail};
 use lacuna::{
-    Connection, ConnectionConfig, Context, ContextConfig, Listener, Mode, RecvHandle, ScopedIp,
+    Connection, ConnectionConfig, Context, ContextConfig, ControllerKind, Listener, Mode, RecvHandle, ScopedIp,
     SendBuffer,
 };
 use std::collections::VecDeque;
@@ -26,14 +26,15 @@ const AHEAD: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 fn config(order: &Order, mode: &str, cc: &str) -> Result<ConnectionConfig> {
-    let rate_bits_per_s = match cc {
+    let controller = match cc {
         "default" => None,
-        "fixed" => Some(order.rate_bits_per_s),
-        _ => bail!("lacuna has no congestion control {cc}: use default or fixed"),
+        name => Some(name.parse()?),
     };
+    let is_told = controller == Some(ControllerKind::Fixed);
     Ok(ConnectionConfig {
         mode: mode.parse::<Mode>()?,
-        rate_bits_per_s,
+        controller,
+        rate_bits_per_s: is_told.then_some(order.rate_bits_per_s),
         deadline: PATIENCE,
         ..ConnectionConfig::default()
     })

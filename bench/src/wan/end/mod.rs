@@ -69,7 +69,7 @@ pub(crate) struct Identity {
 pub(crate) enum Program {
     Lacuna {
         mode: String,
-        /// `default`, or `fixed`: told the link's rate.
+        /// `default`, or a controller's name; `fixed` is told the link's rate.
         #[serde(default = "default_controller")]
         cc: String,
     },
