@@ -250,14 +250,17 @@ impl<T: Time> Engine<T> {
     /// Counts packets that datapaths refused, and gives queue pairs whose packets were too large a
     /// turn.
     fn on_refused(&mut self) {
-        let mut packets = self.refused.packets;
-        let mut too_large = std::mem::take(&mut self.refused.too_large);
-        for channel in &mut self.channels {
-            let refused = channel.control.refused();
-            packets += refused.packets;
-            too_large.append(&mut refused.too_large);
+        let by_control = self.channels.iter_mut().map(|channel| channel.control.refused().packets);
+        let packets = self.refused.packets + by_control.sum::<u64>();
+        // The usual case. A packet that was too large counts as refused, too.
+        if packets == self.counters.refused_by_datapath.load(Ordering::Relaxed) {
+            return;
         }
         self.counters.refused_by_datapath.store(packets, Ordering::Relaxed);
+        let mut too_large = std::mem::take(&mut self.refused.too_large);
+        for channel in &mut self.channels {
+            too_large.append(&mut channel.control.refused().too_large);
+        }
         for (number, packet_bytes) in too_large {
             if let Some(local) = self.locals.get_mut(number) {
                 local.books.on_too_large(packet_bytes);
