@@ -13,10 +13,7 @@ use lacuna_proto::probe::Prober;
 use lacuna_proto::qp::QueuePair;
 use lacuna_wire::ControlWriter;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
-
-/// Timers of queue pairs: expiry and number. An entry may be stale.
-pub(crate) type Timers = BinaryHeap<Reverse<(u64, u32)>>;
+use std::collections::VecDeque;
 
 /// Results of settling, applied after the lock is released.
 #[derive(Debug)]

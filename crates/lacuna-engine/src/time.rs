@@ -1,4 +1,11 @@
-//! The clock of an engine.
+//! The clock of an engine, and its timers.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Timers of queue pairs: expiry in nanoseconds and number, the earliest first. An entry may be
+/// stale.
+pub(crate) type Timers = BinaryHeap<Reverse<(u64, u32)>>;
 
 /// The caller's clock: monotonic nanoseconds. A step reads it several times, because it may take
 /// long, or its thread may lose its core. In virtual time it stands still within a step.

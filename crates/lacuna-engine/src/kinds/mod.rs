@@ -17,6 +17,7 @@
 //! | [`Machine::Reserved`], [`Machine::Probing`] | a number whose queue pair is not made yet | `lacuna_proto::probe` |
 //! | [`Machine::Sdr`] | slots, records and reliability modes (SDR-RDMA) | `lacuna_proto::qp` |
 
+mod copying;
 mod early;
 pub(crate) mod sdr;
 

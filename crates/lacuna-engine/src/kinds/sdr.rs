@@ -1,7 +1,7 @@
 //! The kind SDR: packets are placed in slots (`lacuna_proto::qp`).
 
 use super::ControlEffects;
-use crate::packetize::{COPIED_PAYLOAD_BYTES_MAX, has_room};
+use super::copying::{COPIED_PAYLOAD_BYTES_MAX, has_room};
 use lacuna_burst::Burst;
 use lacuna_proto::qp::{QueuePair, Transmit};
 use lacuna_wire::pad_bytes;
