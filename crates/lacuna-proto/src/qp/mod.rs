@@ -8,6 +8,7 @@
 //! The order of the calls is the only thing this file knows; each mechanism
 //! has a file of its own.
 
+mod config;
 mod control;
 mod encode;
 mod error;
@@ -19,12 +20,14 @@ mod proof;
 mod queues;
 mod recv;
 mod send;
+mod stats;
 mod timers;
 mod transmit;
 mod user_send;
 mod waiting;
 mod window;
 
+pub use config::{Peer, QpConfig};
 pub use control::ControlError;
 pub use error::{
     Failure, Gone, PostReceiveError, PostSendError, ReceiveFailure, SendFailure, WaitedFor,
@@ -33,26 +36,24 @@ pub use event::{Changes, Event};
 pub use pmtu::Narrowed;
 pub use recv::PostedReceive;
 pub use send::SendStats;
+pub use stats::{ChannelStats, QpStats};
 pub use timers::Timer;
 pub use transmit::Transmit;
 pub use user_send::{SendId, SendRequest, SendStatus};
 
 use crate::buffer::SendBuffer;
-use crate::modes::Mode;
-use crate::modes::auto::{self, AutoStats};
 use control::Control;
 use event::Untold;
 use lacuna_code::{Codec, Engine};
 use lacuna_path::arrivals::{Arrivals, ArrivedBurst};
-use lacuna_path::controller::{ControllerConfig, Setup, StartRate};
+use lacuna_path::controller::{Setup, StartRate};
 use lacuna_path::memory::{PathLosses, PathRecord};
 use lacuna_path::pool::{Pool, Senders};
 use lacuna_path::report_policy::ReportPolicy;
 use lacuna_path::rtt::RttEstimator;
 use lacuna_path::small_vec::SmallVec;
-use lacuna_path::{IP_UDP_BYTES, Path, RtoConfig};
+use lacuna_path::{IP_UDP_BYTES, Path};
 use lacuna_place::discard::Discard;
-use lacuna_place::geometry::Geometry;
 use lacuna_place::placement::Placement;
 use lacuna_place::summary::BurstSummary;
 use lacuna_place::table::RecvTable;
@@ -64,119 +65,6 @@ use std::sync::{Arc, OnceLock};
 /// What may come on top of a round trip until a peer that is asked has answered:
 /// the time to the next question, and hosts that are busy.
 const ANSWER_SLACK_NS: u64 = 100_000_000;
-
-/// What a queue pair is made with.
-#[derive(Debug, Clone)]
-pub struct QpConfig {
-    /// Numbers that both ends agree on.
-    pub geometry: Geometry,
-    /// Reliability of all messages, both directions.
-    pub mode: Mode,
-    /// What the mode `auto` chooses by: [`auto::plan`].
-    pub policy: auto::Policy,
-    /// How fast to send.
-    pub controller: ControllerConfig,
-    /// Retransmission timeout.
-    pub rto: RtoConfig,
-    /// This end's number.
-    pub queue_pair: u32,
-    /// Key that the peer's data packets must carry.
-    pub rkey: u32,
-    /// Key that the peer's control packets must carry.
-    pub qkey: u32,
-    /// First sequence number of every channel, both directions.
-    pub first_psn: u32,
-    /// What one of this end's sockets can hold for this peer, in the kernel's
-    /// accounting.
-    pub credit_bytes: u32,
-    /// Silence after which the peer counts as gone, if it owes an answer.
-    pub silence_max_ns: u64,
-}
-
-/// The peer's end, from its info.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer {
-    /// Its number.
-    pub queue_pair: u32,
-    /// Key for data packets to it.
-    pub rkey: u32,
-    /// Key for control packets to it.
-    pub qkey: u32,
-    /// First sequence number of its channels.
-    pub first_psn: u32,
-    /// What one of its sockets can hold for us.
-    pub credit_bytes: u32,
-}
-
-/// Counters of one channel's receiving side.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ChannelStats {
-    /// Data packets placed, and parity packets that came.
-    pub packets: u64,
-    /// Payload bytes placed.
-    pub bytes: u64,
-    /// Chunks completed.
-    pub chunks: u64,
-    /// Of the packets, those of parity.
-    pub parity_packets: u64,
-    /// Payload bytes of those.
-    pub parity_bytes: u64,
-    /// Packets that never came and were computed from parity.
-    pub repaired_packets: u64,
-    /// Of the chunks, those that were completed by that.
-    pub repaired_chunks: u64,
-    /// Time that it took, as far as the owner measures it.
-    pub decode_ns: u64,
-    /// Packets that were here already.
-    pub duplicates: u64,
-    /// Packets thrown away, by [`Discard::index`].
-    pub discarded: [u64; Discard::ALL.len()],
-    /// Packets with a congestion mark.
-    pub marked: u64,
-    /// Sequence numbers seen or told of, present or not: what the peer has sent.
-    pub span: u64,
-}
-
-/// Everything countable about a queue pair.
-#[derive(Debug, Clone, Default)]
-pub struct QpStats {
-    /// Sending side.
-    pub send: SendStats,
-    /// Receiving side, per channel.
-    pub channels: Vec<ChannelStats>,
-    /// Messages received complete.
-    pub messages_received: u64,
-    /// Round-trip time.
-    pub rtt: RttEstimator,
-    /// Bytes in flight.
-    pub in_flight_bytes: u64,
-    /// Congestion window.
-    pub window_bytes: u64,
-    /// Rate of the controller, if it paces.
-    pub rate_bits_per_s: Option<u64>,
-    /// Runs whose timeout expired: nothing was heard of them, or the mode waits
-    /// for the timeout before it repairs.
-    pub timeouts: u64,
-    /// Repairs whose original had come, or another copy of it: packets that the peer had already, as
-    /// many as were sent as repairs. Copies that the network made count among them.
-    pub spurious_repairs: u64,
-    /// What the mode `auto` has chosen, if it is that.
-    pub auto: Option<AutoStats>,
-    /// Payload bytes of a full packet on the wire: less than agreed where the path has
-    /// become narrower.
-    pub payload_bytes_max: u32,
-}
-
-impl QpStats {
-    /// Packets that the peer sent and that never came.
-    pub fn lost_packets(&self) -> u64 {
-        let lost = |c: &ChannelStats| {
-            let late = c.discarded[Discard::Late.index()];
-            c.span.saturating_sub(c.packets + c.duplicates + late)
-        };
-        self.channels.iter().map(lost).sum()
-    }
-}
 
 /// What the path's books take of a burst.
 fn arrived(burst: &BurstSummary) -> ArrivedBurst {
@@ -543,16 +431,6 @@ impl QueuePair {
         self.arrivals.due_ns()
     }
 
-    /// Counts what the peer is known to have sent: up to the last packet that
-    /// came, or as far as it said, so that a lost tail counts too.
-    pub(super) fn update_span(&mut self, channel: u8) {
-        let first_psn = self.peer.map_or(0, |peer| u64::from(peer.first_psn));
-        let sent_psn = self.arrivals.sent_psn(channel);
-        if let Some(stats) = self.channels.get_mut(usize::from(channel)) {
-            stats.span = sent_psn.saturating_sub(first_psn);
-        }
-    }
-
     /// The next run of data packets for `channel`, of at most `packets_max`.
     pub fn poll_transmit(
         &mut self,
@@ -702,27 +580,6 @@ impl QueuePair {
             self.send.fail(failure);
             self.recv.fail(failure);
             self.untold.note_failure();
-        }
-    }
-
-    /// Counters of now.
-    pub fn stats(&self) -> QpStats {
-        QpStats {
-            send: self.send.stats,
-            channels: self.channels.to_vec(),
-            messages_received: self.recv.messages,
-            rtt: *self.path.rtt(),
-            in_flight_bytes: self.path.in_flight_bytes(),
-            window_bytes: self.path.limits().window_bytes,
-            rate_bits_per_s: self.path.limits().rate_bits_per_s,
-            timeouts: self.timeouts,
-            spurious_repairs: self
-                .send
-                .stats
-                .retransmitted_packets
-                .min(self.path.duplicate_packets()),
-            auto: self.send.auto_stats(&self.path),
-            payload_bytes_max: self.send.payload_bytes_max(),
         }
     }
 }

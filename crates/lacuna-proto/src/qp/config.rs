@@ -1,0 +1,49 @@
+//! What a queue pair is made with, and what it learns of the peer's end.
+
+use crate::modes::{Mode, auto};
+use lacuna_path::RtoConfig;
+use lacuna_path::controller::ControllerConfig;
+use lacuna_place::geometry::Geometry;
+
+/// What a queue pair is made with.
+#[derive(Debug, Clone)]
+pub struct QpConfig {
+    /// Numbers that both ends agree on.
+    pub geometry: Geometry,
+    /// Reliability of all messages, both directions.
+    pub mode: Mode,
+    /// What the mode `auto` chooses by: [`auto::plan`].
+    pub policy: auto::Policy,
+    /// How fast to send.
+    pub controller: ControllerConfig,
+    /// Retransmission timeout.
+    pub rto: RtoConfig,
+    /// This end's number.
+    pub queue_pair: u32,
+    /// Key that the peer's data packets must carry.
+    pub rkey: u32,
+    /// Key that the peer's control packets must carry.
+    pub qkey: u32,
+    /// First sequence number of every channel, both directions.
+    pub first_psn: u32,
+    /// What one of this end's sockets can hold for this peer, in the kernel's
+    /// accounting.
+    pub credit_bytes: u32,
+    /// Silence after which the peer counts as gone, if it owes an answer.
+    pub silence_max_ns: u64,
+}
+
+/// The peer's end, from its info.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Its number.
+    pub queue_pair: u32,
+    /// Key for data packets to it.
+    pub rkey: u32,
+    /// Key for control packets to it.
+    pub qkey: u32,
+    /// First sequence number of its channels.
+    pub first_psn: u32,
+    /// What one of its sockets can hold for us.
+    pub credit_bytes: u32,
+}
