@@ -14,5 +14,5 @@ pub mod buffer;
 pub mod handshake;
 pub mod modes;
 pub mod probe;
+mod probe_rounds;
 pub mod qp;
-mod sounding;

@@ -12,7 +12,7 @@
 //! there is nothing to wait for: paths that take a size one way and not the
 //! other are rare, and the queue pair goes on to prove the way there.
 
-use crate::sounding::Sounding;
+use crate::probe_rounds::ProbeRounds;
 use lacuna_path::rtt::RttEstimator;
 use lacuna_wire::{ControlBody, ControlHeader, ControlWriter, Frame, Probe, ProbeReply, Qpn, Seal};
 use std::collections::VecDeque;
@@ -69,7 +69,7 @@ pub struct Prober {
     peer: (u32, u32),
     candidates: Vec<u32>,
     /// Its sizes are the candidates.
-    sounding: Sounding,
+    rounds: ProbeRounds,
     replies: VecDeque<(u8, ProbeReply)>,
     first_answer_ns: Option<u64>,
     /// Channels on which a probe of the peer's came that has the largest size.
@@ -93,7 +93,7 @@ impl Prober {
         Self {
             local,
             peer,
-            sounding: Sounding::new(now_ns, channels, candidates.len(), patience_ns),
+            rounds: ProbeRounds::new(now_ns, channels, candidates.len(), patience_ns),
             candidates,
             replies: VecDeque::new(),
             first_answer_ns: None,
@@ -111,7 +111,7 @@ impl Prober {
 
     /// How many channels there are.
     pub fn channels(&self) -> u8 {
-        self.sounding.channels()
+        self.rounds.channels()
     }
 
     /// The local queue pair's key, that control packets must carry.
@@ -132,7 +132,7 @@ impl Prober {
 
     /// How the search stands.
     pub fn outcome(&self, now_ns: u64) -> ProbeOutcome {
-        let passed = self.sounding.answered();
+        let passed = self.rounds.answered();
         let is_whole = |(heard, passed): (&bool, &Option<usize>)| *heard || *passed == Some(0);
         if let Some(mtu_bytes) = self.candidates.first().copied()
             && self.heard_whole.iter().zip(passed).all(is_whole)
@@ -149,8 +149,8 @@ impl Prober {
                 return ProbeOutcome::Settled { mtu_bytes: smallest.copied().unwrap_or(0) };
             }
         }
-        if self.sounding.is_over(now_ns) {
-            return ProbeOutcome::NoAnswer { answered: self.sounding.answered_channels() };
+        if self.rounds.is_over(now_ns) {
+            return ProbeOutcome::NoAnswer { answered: self.rounds.answered_channels() };
         }
         ProbeOutcome::Pending
     }
@@ -186,7 +186,7 @@ impl Prober {
         let (channel, index) = ((reply.id >> 8) as usize, (reply.id & 0xFF) as usize);
         let Some(candidate) = self.candidates.get(index).copied() else { return };
         let whole = reply.packet_bytes as usize == candidate as usize + DATA_OVERHEAD_BYTES_MAX;
-        if !whole || !self.sounding.on_answer(channel, index) {
+        if !whole || !self.rounds.on_answer(channel, index) {
             return;
         }
         self.first_answer_ns.get_or_insert(now_ns);
@@ -207,10 +207,10 @@ impl Prober {
             writer.push(&Frame::ProbeReply(reply));
             return Some((channel, writer.finish()));
         }
-        if self.sounding.is_round_due(now_ns) {
-            self.sounding.begin_round(now_ns, self.rtt.smoothed_ns().unwrap_or(0), 1);
+        if self.rounds.is_round_due(now_ns) {
+            self.rounds.begin_round(now_ns, self.rtt.smoothed_ns().unwrap_or(0), 1);
         }
-        let (channel, index) = self.sounding.take(owns)?;
+        let (channel, index) = self.rounds.take(owns)?;
         self.start(channel, writer);
         let id = u32::from(channel) << 8 | index as u32;
         writer.push(&Frame::Probe(Probe { id, sent_ns: now_ns }));
@@ -234,7 +234,7 @@ impl Prober {
         if !self.replies.is_empty() {
             return Some(0);
         }
-        Some(self.sounding.poll_timeout(u32::MAX))
+        Some(self.rounds.poll_timeout(u32::MAX))
     }
 }
 

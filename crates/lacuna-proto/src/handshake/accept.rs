@@ -4,15 +4,15 @@
 //! version is refused here.
 
 use super::goodbye::Goodbye;
-use super::incoming::{Incoming, Unreadable};
-use super::words::{AnyHello, Hello, PROTOCOL_VERSION, Welcome, agent, opening, printable};
-use super::{WordsError, check_version, parse, patience_ns};
+use super::message_reader::{MessageReader, Unreadable};
+use super::messages::{AnyHello, Hello, PROTOCOL_VERSION, Welcome, agent, opening, printable};
+use super::{MessageError, check_version, parse, patience_ns};
 
 /// What the owner is to do.
 #[derive(Debug)]
-pub enum Asked {
+pub enum AcceptStep {
     /// Judge the hello, and then [`Accept::welcome`] the peer or [`Accept::refuse`] it.
-    For(Box<Hello>),
+    Judge(Box<Hello>),
     /// It is done: the welcome was sent.
     Welcomed,
     /// It has failed; the peer was told what it can be told.
@@ -47,7 +47,7 @@ pub enum AcceptError {
     },
     /// The peer does not speak this protocol, or this version of it.
     #[error(transparent)]
-    Words(#[from] WordsError),
+    Message(#[from] MessageError),
     /// The peer asked for what cannot be, and was told so.
     #[error("unacceptable: {0}")]
     Unacceptable(String),
@@ -58,10 +58,10 @@ pub enum AcceptError {
 pub struct Accept {
     deadline_ns: u64,
     stage: Stage,
-    incoming: Incoming,
+    reader: MessageReader,
     /// What is still to be sent.
     outgoing: Vec<u8>,
-    asked: Option<Asked>,
+    step: Option<AcceptStep>,
 }
 
 #[derive(Debug)]
@@ -81,16 +81,16 @@ impl Accept {
         Self {
             deadline_ns,
             stage: Stage::Hearing,
-            incoming: Incoming::default(),
+            reader: MessageReader::default(),
             outgoing: Vec::new(),
-            asked: None,
+            step: None,
         }
     }
 
     /// The same on a control connection that is reused, of whose last use this much of the peer's
     /// goodbye has come.
     pub fn behind(goodbye: Goodbye, deadline_ns: u64) -> Self {
-        Self { incoming: Incoming::behind(goodbye), ..Self::new(deadline_ns) }
+        Self { reader: MessageReader::behind(goodbye), ..Self::new(deadline_ns) }
     }
 
     /// What it is about, for errors.
@@ -108,7 +108,7 @@ impl Accept {
 
     /// Whether the peer has begun to speak.
     pub fn has_begun(&self) -> bool {
-        self.incoming.has_begun()
+        self.reader.has_begun()
     }
 
     /// When the peer's time is over.
@@ -123,7 +123,7 @@ impl Accept {
 
     /// Bytes to read next at most; none are once the hello has come.
     pub fn wanted(&self) -> usize {
-        if self.has_heard() { 0 } else { self.incoming.wanted() }
+        if self.has_heard() { 0 } else { self.reader.wanted() }
     }
 
     /// Takes in what the peer has said; how many bytes of it are for this machine.
@@ -131,28 +131,28 @@ impl Accept {
         if self.has_heard() {
             return 0;
         }
-        let taken = match self.incoming.take(bytes) {
+        let taken = match self.reader.take(bytes) {
             Ok(taken) => taken,
             Err(Unreadable::Goodbye) => {
                 self.on_broken();
                 return bytes.len();
             }
             Err(Unreadable::Message(why)) => {
-                self.end(Asked::Failed(WordsError::NotLacuna(why).into()));
+                self.end(AcceptStep::Failed(MessageError::NotLacuna(why).into()));
                 return bytes.len();
             }
         };
-        if let Some(body) = self.incoming.body() {
+        if let Some(body) = self.reader.body() {
             match read_hello(body, self.doing()) {
                 Ok(hello) => {
                     self.stage = Stage::Judging;
-                    self.asked = Some(Asked::For(Box::new(hello)));
+                    self.step = Some(AcceptStep::Judge(Box::new(hello)));
                 }
-                Err(error @ WordsError::Version { .. }) => {
+                Err(error @ MessageError::Version { .. }) => {
                     let reason = format!("this end speaks version {PROTOCOL_VERSION}");
                     self.say_no(reason, error.into());
                 }
-                Err(error) => self.end(Asked::Failed(error.into())),
+                Err(error) => self.end(AcceptStep::Failed(error.into())),
             }
         }
         taken
@@ -161,7 +161,7 @@ impl Accept {
     /// The peer has closed the control connection, or that has failed.
     pub fn on_broken(&mut self) {
         if !matches!(self.stage, Stage::Ended) {
-            self.end(Asked::Failed(AcceptError::Broken { doing: self.doing() }));
+            self.end(AcceptStep::Failed(AcceptError::Broken { doing: self.doing() }));
         }
     }
 
@@ -201,8 +201,8 @@ impl Accept {
             return;
         }
         match std::mem::replace(&mut self.stage, Stage::Ended) {
-            Stage::Welcoming => self.end(Asked::Welcomed),
-            Stage::Refusing(error) => self.end(Asked::Failed(error)),
+            Stage::Welcoming => self.end(AcceptStep::Welcomed),
+            Stage::Refusing(error) => self.end(AcceptStep::Failed(error)),
             other => self.stage = other,
         }
     }
@@ -215,23 +215,23 @@ impl Accept {
     /// Time has come.
     pub fn on_timeout(&mut self, now_ns: u64) {
         if now_ns >= self.deadline_ns && !matches!(self.stage, Stage::Ended) {
-            self.end(Asked::Failed(AcceptError::TimedOut { doing: self.doing() }));
+            self.end(AcceptStep::Failed(AcceptError::TimedOut { doing: self.doing() }));
         }
     }
 
     /// What the owner is to do, if there is something.
-    pub fn poll(&mut self) -> Option<Asked> {
-        self.asked.take()
+    pub fn poll(&mut self) -> Option<AcceptStep> {
+        self.step.take()
     }
 
-    fn end(&mut self, asked: Asked) {
+    fn end(&mut self, step: AcceptStep) {
         self.stage = Stage::Ended;
         self.outgoing.clear();
-        self.asked = Some(asked);
+        self.step = Some(step);
     }
 }
 
-fn read_hello(body: &[u8], doing: &str) -> Result<Hello, WordsError> {
+fn read_hello(body: &[u8], doing: &str) -> Result<Hello, MessageError> {
     let AnyHello { version } = parse(body, doing)?;
     check_version(version)?;
     parse(body, doing)

@@ -5,12 +5,12 @@
 //! in time, or any failure before the welcome, says so, and the owner takes a new one.
 
 use super::goodbye::{self, Goodbye};
-use super::incoming::{Incoming, Unreadable};
 use super::info::{Disagreement, check_agreement, peer_of};
+use super::message_reader::{MessageReader, Unreadable};
+use super::messages::{End, Hello, PROTOCOL_VERSION, Welcome, agent, opening, printable};
 use super::rtt::{Rtt, SLACK_NS};
 use super::wishes::Wishes;
-use super::words::{End, Hello, PROTOCOL_VERSION, Welcome, agent, opening, printable};
-use super::{WordsError, check_version, parse, patience_ns};
+use super::{MessageError, check_version, parse, patience_ns};
 use crate::probe::{MTU_CANDIDATES, ProbeOutcome, Prober};
 use crate::qp::Peer;
 use core::net::SocketAddr;
@@ -42,7 +42,7 @@ pub struct Offer {
 
 /// What the owner is to do.
 #[derive(Debug)]
-pub enum Step {
+pub enum ConnectStep {
     /// Say whether the peer's kernel has all that was sent ([`Connect::on_delivery`]).
     AskDelivery,
     /// Begin to probe and say so ([`Connect::on_probing`]), then show the prober whenever it has news
@@ -113,7 +113,7 @@ pub enum ConnectError {
     },
     /// The peer is no listener of this protocol.
     #[error(transparent)]
-    Words(#[from] WordsError),
+    Message(#[from] MessageError),
     /// The peer refused, and said why.
     #[error("refused: {0}")]
     Refused(String),
@@ -153,10 +153,10 @@ pub struct Connect {
     is_reused: bool,
     asked_ns: u64,
     stage: Stage,
-    incoming: Incoming,
+    reader: MessageReader,
     /// What is still to be sent.
     outgoing: Vec<u8>,
-    step: Option<Step>,
+    step: Option<ConnectStep>,
 }
 
 #[derive(Debug)]
@@ -235,8 +235,8 @@ impl Connect {
             is_reused: reused.is_some(),
             asked_ns: now_ns,
             stage: Stage::Asking,
-            incoming: reused
-                .map_or_else(Incoming::default, |(goodbye, _)| Incoming::behind(goodbye)),
+            reader: reused
+                .map_or_else(MessageReader::default, |(goodbye, _)| MessageReader::behind(goodbye)),
             outgoing: opening(&hello),
             step: None,
         }
@@ -254,7 +254,7 @@ impl Connect {
     /// Bytes to read next at most; none are once the welcome has come.
     pub fn wanted(&self) -> usize {
         match self.stage {
-            Stage::Asking => self.incoming.wanted(),
+            Stage::Asking => self.reader.wanted(),
             _ => 0,
         }
     }
@@ -264,18 +264,18 @@ impl Connect {
         if self.wanted() == 0 {
             return 0;
         }
-        let taken = match self.incoming.take(bytes) {
+        let taken = match self.reader.take(bytes) {
             Ok(taken) => taken,
             Err(Unreadable::Goodbye) => {
                 self.on_broken(now_ns);
                 return bytes.len();
             }
             Err(Unreadable::Message(why)) => {
-                self.end(Step::Failed(WordsError::NotLacuna(why).into()));
+                self.end(ConnectStep::Failed(MessageError::NotLacuna(why).into()));
                 return bytes.len();
             }
         };
-        if self.incoming.body().is_some() {
+        if self.reader.body().is_some() {
             self.on_welcome(now_ns);
         }
         taken
@@ -287,11 +287,11 @@ impl Connect {
         match self.stage {
             Stage::Ended => {}
             // The peer is gone before it has heard the goodbye.
-            Stage::Closing(mtu_bytes) => self.end(Step::Smaller { mtu_bytes }),
+            Stage::Closing(mtu_bytes) => self.end(ConnectStep::Smaller { mtu_bytes }),
             _ if self.is_on_probation() && now_ns < self.deadline_ns => {
-                self.end(Step::Stale(error));
+                self.end(ConnectStep::Stale(error));
             }
-            _ => self.end(Step::Failed(error)),
+            _ => self.end(ConnectStep::Failed(error)),
         }
     }
 
@@ -315,7 +315,7 @@ impl Connect {
         if let Stage::Closing(mtu_bytes) = self.stage
             && self.outgoing.is_empty()
         {
-            self.end(Step::Smaller { mtu_bytes });
+            self.end(ConnectStep::Smaller { mtu_bytes });
         }
     }
 
@@ -333,32 +333,32 @@ impl Connect {
     pub fn on_timeout(&mut self, now_ns: u64) {
         match self.stage {
             Stage::Closing(mtu_bytes) if self.deadline_ns <= now_ns => {
-                self.end(Step::Smaller { mtu_bytes });
+                self.end(ConnectStep::Smaller { mtu_bytes });
             }
             // Who probes has a patience of its own.
             Stage::Probing(_) | Stage::Closing(_) | Stage::Ended => {}
             Stage::Asking | Stage::Welcomed(_) if self.deadline_ns <= now_ns => {
-                self.end(Step::Failed(ConnectError::TimedOut { doing: self.doing() }));
+                self.end(ConnectStep::Failed(ConnectError::TimedOut { doing: self.doing() }));
             }
             Stage::Asking if self.probation_ns.is_some_and(|end_ns| end_ns <= now_ns) => {
-                self.step = Some(Step::AskDelivery);
+                self.step = Some(ConnectStep::AskDelivery);
             }
             Stage::Asking | Stage::Welcomed(_) => {}
         }
     }
 
-    /// The owner's answer to [`Step::AskDelivery`].
+    /// The owner's answer to [`ConnectStep::AskDelivery`].
     pub fn on_delivery(&mut self, is_acknowledged: bool) {
         if !matches!(self.stage, Stage::Asking) {
             return;
         }
         self.probation_ns = None;
         if !is_acknowledged {
-            self.end(Step::Stale(ConnectError::TimedOut { doing: self.doing() }));
+            self.end(ConnectStep::Stale(ConnectError::TimedOut { doing: self.doing() }));
         }
     }
 
-    /// The owner's answer to [`Step::Probe`], with the round-trip time that TCP has measured.
+    /// The owner's answer to [`ConnectStep::Probe`], with the round-trip time that TCP has measured.
     pub fn on_probing(&mut self, now_ns: u64, tcp_rtt_ns: Option<u64>) {
         let stage = std::mem::replace(&mut self.stage, Stage::Ended);
         let Stage::Welcomed(welcomed) = stage else {
@@ -394,14 +394,14 @@ impl Connect {
                 let channels = u32::from(prober.channels());
                 let waited_ns = probing.welcomed.patience_ns;
                 let error = ConnectError::NoUdp { answered, channels, waited_ns };
-                self.end(Step::Failed(error));
+                self.end(ConnectStep::Failed(error));
             }
             ProbeOutcome::Pending => {}
         }
     }
 
     /// What the owner is to do, if there is something; what it is to send goes first.
-    pub fn poll(&mut self) -> Option<Step> {
+    pub fn poll(&mut self) -> Option<ConnectStep> {
         self.step.take()
     }
 
@@ -415,7 +415,7 @@ impl Connect {
         self.is_reused && matches!(self.stage, Stage::Asking)
     }
 
-    fn end(&mut self, step: Step) {
+    fn end(&mut self, step: ConnectStep) {
         self.stage = Stage::Ended;
         self.outgoing.clear();
         self.step = Some(step);
@@ -431,7 +431,7 @@ impl Connect {
                         MTU_CANDIDATES.into_iter().filter(|mtu| *mtu <= largest).collect()
                     }
                 };
-                self.step = Some(Step::Probe(ProbePlan {
+                self.step = Some(ConnectStep::Probe(ProbePlan {
                     peer: welcomed.peer,
                     ports: welcomed.ports.clone(),
                     candidates,
@@ -439,12 +439,12 @@ impl Connect {
                 }));
                 self.stage = Stage::Welcomed(welcomed);
             }
-            Err(error) => self.end(Step::Failed(error)),
+            Err(error) => self.end(ConnectStep::Failed(error)),
         }
     }
 
     fn read_welcome(&self, answered_ns: u64) -> Result<Welcomed, ConnectError> {
-        let body = self.incoming.body().unwrap_or_default();
+        let body = self.reader.body().unwrap_or_default();
         let (is_mtu_given, info, keeps) = match parse(body, self.doing())? {
             Welcome::Refused { version, reason } => {
                 check_version(version)?;
@@ -461,7 +461,7 @@ impl Connect {
         };
         if let Some(channel) = info.channels.iter().position(|address| address.port() == 0) {
             let why = format!("port 0 for channel {channel}: nothing can be sent there");
-            return Err(WordsError::NotLacuna(why).into());
+            return Err(MessageError::NotLacuna(why).into());
         }
         let channels = info.channels.len().min(usize::from(self.channels)) as u8;
         let geometry = self.wishes.geometry(info.mtu_bytes, channels)?;
@@ -495,6 +495,6 @@ impl Connect {
         }
         let wishes = Wishes { mtu_bytes: is_mtu_given.then_some(agreed_bytes), ..self.wishes };
         let agreed = Agreed { wishes, geometry, peer, reports, ports, rtt, keeps, patience_ns };
-        self.end(Step::Connected(Box::new(agreed)));
+        self.end(ConnectStep::Connected(Box::new(agreed)));
     }
 }

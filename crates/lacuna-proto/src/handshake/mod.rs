@@ -39,27 +39,27 @@
 mod accept;
 mod connect;
 pub mod goodbye;
-mod incoming;
 mod info;
+mod message_reader;
+mod messages;
 mod rtt;
 #[cfg(test)]
 mod tests;
 mod wishes;
-mod words;
 
-pub use accept::{Accept, AcceptError, Asked, Welcoming};
-pub use connect::{Agreed, Connect, ConnectError, Offer, ProbePlan, Step};
+pub use accept::{Accept, AcceptError, AcceptStep, Welcoming};
+pub use connect::{Agreed, Connect, ConnectError, ConnectStep, Offer, ProbePlan};
 pub use info::{Disagreement, check_agreement, info_of, peer_of};
+pub use messages::{End, Hello, PROTOCOL_VERSION, addresses, busy};
 pub use rtt::Rtt;
 pub use wishes::{Host, Wishes};
-pub use words::{End, Hello, PROTOCOL_VERSION, addresses, busy};
 
+use messages::printable;
 use serde::Deserialize;
-use words::printable;
 
 /// The peer's message is none of this protocol, or of another version of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum WordsError {
+pub enum MessageError {
     /// The peer does not speak this protocol.
     #[error("no Lacuna: {0}")]
     NotLacuna(String),
@@ -71,15 +71,15 @@ pub enum WordsError {
     },
 }
 
-fn parse<'d, M: Deserialize<'d>>(body: &'d [u8], doing: &str) -> Result<M, WordsError> {
+fn parse<'d, M: Deserialize<'d>>(body: &'d [u8], doing: &str) -> Result<M, MessageError> {
     serde_json::from_slice(body).map_err(|error| {
         let error = printable(&error.to_string());
-        WordsError::NotLacuna(format!("while {doing}: {error}"))
+        MessageError::NotLacuna(format!("while {doing}: {error}"))
     })
 }
 
-fn check_version(there: u32) -> Result<(), WordsError> {
-    if there == PROTOCOL_VERSION { Ok(()) } else { Err(WordsError::Version { there }) }
+fn check_version(there: u32) -> Result<(), MessageError> {
+    if there == PROTOCOL_VERSION { Ok(()) } else { Err(MessageError::Version { there }) }
 }
 
 /// The part of what is left until `deadline_ns` that finding out whether packets pass may take: so that

@@ -1,7 +1,7 @@
 //! Both ends of the handshake in virtual time, over a link that delays, cuts and ends what they say;
 //! and each end against peers that are not what they should be.
 
-use super::words::{MAGIC, opening};
+use super::messages::{MAGIC, opening};
 use super::*;
 use crate::modes::{Mode, auto};
 use crate::probe::Prober;
@@ -84,8 +84,8 @@ struct Pair {
     piece_bytes: usize,
     /// Whether the accepting end takes the peer.
     takes: bool,
-    connected: Option<(u64, Step)>,
-    accepted: Option<(u64, Asked)>,
+    connected: Option<(u64, ConnectStep)>,
+    accepted: Option<(u64, AcceptStep)>,
 }
 
 impl Pair {
@@ -157,7 +157,7 @@ impl Pair {
 
     fn serve_accept(&mut self) {
         match self.accept.poll() {
-            Some(Asked::For(hello)) => {
+            Some(AcceptStep::Judge(hello)) => {
                 let judged = hello.judge(&self.host);
                 let judged = judged.and_then(|judged| match self.takes {
                     true => Ok(judged),
@@ -188,7 +188,7 @@ impl Pair {
 
     fn serve_connect(&mut self) {
         match self.connect.poll() {
-            Some(Step::Probe(plan)) => {
+            Some(ConnectStep::Probe(plan)) => {
                 let peer = (plan.peer.queue_pair, plan.peer.qkey);
                 let channels = plan.ports.len() as u8;
                 let (candidates, patience_ns) = (plan.candidates, plan.patience_ns);
@@ -223,7 +223,7 @@ impl Pair {
             self.stream.push((arrives_ns, false, said));
         }
         // Behind a goodbye nobody listens.
-        if !matches!(self.connected, None | Some((_, Step::Probe(_)))) {
+        if !matches!(self.connected, None | Some((_, ConnectStep::Probe(_)))) {
             self.stream.retain(|(_, to_accept, _)| !to_accept);
         }
         let mut writer = ControlWriter::new(1200);
@@ -243,7 +243,7 @@ impl Pair {
 
     fn agreed(&self) -> (u64, &Agreed) {
         match &self.connected {
-            Some((at_ns, Step::Connected(agreed))) => (*at_ns - SECOND, agreed),
+            Some((at_ns, ConnectStep::Connected(agreed))) => (*at_ns - SECOND, agreed),
             other => panic!("{other:?}"),
         }
     }
@@ -259,7 +259,9 @@ fn connecting_takes_one_flight_each_way() {
     assert_eq!((agreed.geometry.mtu_bytes(), agreed.geometry.channels()), (1436, 2));
     assert_eq!((agreed.peer.queue_pair, &agreed.ports[..]), (2, &[1000, 1001][..]));
     assert!(agreed.keeps);
-    assert!(matches!(pair.accepted, Some((at_ns, Asked::Welcomed)) if at_ns == SECOND + DELAY_NS));
+    assert!(
+        matches!(pair.accepted, Some((at_ns, AcceptStep::Welcomed)) if at_ns == SECOND + DELAY_NS)
+    );
 }
 
 #[test]
@@ -299,7 +301,7 @@ fn a_path_that_is_narrower_than_tcp_knows_ends_in_a_goodbye_and_the_size_that_pa
     let mut pair = Pair::new();
     pair.packet_bytes_max = 1400;
     pair.run();
-    assert!(matches!(pair.connected, Some((_, Step::Smaller { mtu_bytes: 1360 }))));
+    assert!(matches!(pair.connected, Some((_, ConnectStep::Smaller { mtu_bytes: 1360 }))));
 }
 
 #[test]
@@ -309,7 +311,7 @@ fn a_size_that_is_given_and_does_not_pass_is_no_answer() {
     pair.connect = Connect::new(SECOND, offer(wishes), SECOND + PATIENCE_NS, None);
     pair.packet_bytes_max = 1400;
     pair.run();
-    let Some((at_ns, Step::Failed(error))) = &pair.connected else {
+    let Some((at_ns, ConnectStep::Failed(error))) = &pair.connected else {
         panic!("{:?}", pair.connected)
     };
     // Three quarters of what was left when the welcome came.
@@ -323,9 +325,11 @@ fn who_is_not_taken_hears_why() {
     let mut pair = Pair::new();
     pair.takes = false;
     pair.run();
-    let Some((_, Step::Failed(ConnectError::Refused(reason)))) = &pair.connected else { panic!() };
+    let Some((_, ConnectStep::Failed(ConnectError::Refused(reason)))) = &pair.connected else {
+        panic!()
+    };
     assert_eq!(reason, "not today\\u{1b}", "and nothing that a terminal would obey");
-    let Some((_, Asked::Failed(AcceptError::Unacceptable(reason)))) = &pair.accepted else {
+    let Some((_, AcceptStep::Failed(AcceptError::Unacceptable(reason)))) = &pair.accepted else {
         panic!()
     };
     assert_eq!(reason, "not today\\u{1b}");
@@ -350,7 +354,7 @@ fn the_hello_is_these_bytes() {
 fn the_answers_are_these_bytes() {
     let mut accept = Accept::new(SECOND);
     accept.on_bytes(0, connect(0).poll_bytes());
-    assert!(matches!(accept.poll(), Some(Asked::For(_))));
+    assert!(matches!(accept.poll(), Some(AcceptStep::Judge(_))));
     accept.welcome(Welcoming { is_mtu_given: false, info: vec![1, 2], keeps: true });
     let body = format!(
         "{{\"Accepted\":{{\"version\":7,\"agent\":\"lacuna/{}\",\"is_mtu_given\":false,\
@@ -390,7 +394,7 @@ fn end(queue_pair: u32, ports: &[u16]) -> Value {
 }
 
 /// What accepting makes of a peer that says this, and what the peer is told.
-fn accept_from(bytes: &[u8]) -> (Option<Asked>, Vec<u8>) {
+fn accept_from(bytes: &[u8]) -> (Option<AcceptStep>, Vec<u8>) {
     let mut accept = Accept::new(SECOND);
     let mut rest = bytes;
     while accept.wanted() > 0 && !rest.is_empty() {
@@ -399,7 +403,7 @@ fn accept_from(bytes: &[u8]) -> (Option<Asked>, Vec<u8>) {
         rest = later;
     }
     let mut asked = accept.poll();
-    if let Some(Asked::For(hello)) = &asked
+    if let Some(AcceptStep::Judge(hello)) = &asked
         && let Err(reason) = hello.judge(&HOST)
     {
         accept.refuse(reason);
@@ -412,9 +416,9 @@ fn accept_from(bytes: &[u8]) -> (Option<Asked>, Vec<u8>) {
     (asked, answer)
 }
 
-fn not_lacuna(asked: Option<Asked>) -> String {
-    match asked {
-        Some(Asked::Failed(AcceptError::Words(WordsError::NotLacuna(why)))) => why,
+fn not_lacuna(step: Option<AcceptStep>) -> String {
+    match step {
+        Some(AcceptStep::Failed(AcceptError::Message(MessageError::NotLacuna(why)))) => why,
         other => panic!("{other:?}"),
     }
 }
@@ -451,7 +455,10 @@ fn a_message_that_ends_anywhere_is_a_broken_connection() {
         accept.on_broken();
         let doing = "waiting for the hello";
         let broken = AcceptError::Broken { doing };
-        assert!(matches!(accept.poll(), Some(Asked::Failed(error)) if error == broken), "{length}");
+        assert!(
+            matches!(accept.poll(), Some(AcceptStep::Failed(error)) if error == broken),
+            "{length}"
+        );
         assert_eq!((accept.wanted(), accept.poll_timeout()), (0, None));
     }
     let mut accept = Accept::new(SECOND);
@@ -470,7 +477,10 @@ fn a_message_that_ends_anywhere_is_a_broken_connection() {
         assert!(connect.poll().is_none());
         connect.on_broken(1);
         let broken = ConnectError::Broken { doing: "waiting for the welcome" };
-        assert!(matches!(connect.poll(), Some(Step::Failed(error)) if error == broken), "{length}");
+        assert!(
+            matches!(connect.poll(), Some(ConnectStep::Failed(error)) if error == broken),
+            "{length}"
+        );
     }
 }
 
@@ -491,7 +501,7 @@ fn nothing_behind_the_message_is_taken() {
         }
         let mut second = Accept::behind(goodbye, SECOND);
         assert_eq!(second.on_bytes(0, &rest[cut..]), rest.len() - cut);
-        assert!(matches!(second.poll(), Some(Asked::For(_))), "{cut}");
+        assert!(matches!(second.poll(), Some(AcceptStep::Judge(_))), "{cut}");
     }
 }
 
@@ -500,15 +510,15 @@ fn another_version_is_told_apart_from_nonsense() {
     // Whatever else the hello of another version holds.
     let newer = json!({ "version": 9, "something": "new" });
     let (asked, answer) = accept_from(&message(newer.to_string().as_bytes()));
-    let error = AcceptError::Words(WordsError::Version { there: 9 });
-    assert!(matches!(asked, Some(Asked::Failed(failed)) if failed == error));
+    let error = AcceptError::Message(MessageError::Version { there: 9 });
+    assert!(matches!(asked, Some(AcceptStep::Failed(failed)) if failed == error));
     let refusal: Value = serde_json::from_slice(&answer[12..]).unwrap();
     assert_eq!(refusal["Refused"]["version"], PROTOCOL_VERSION);
     assert_eq!(refusal["Refused"]["reason"], "this end speaks version 7");
 
     let refusal = json!({ "Refused": { "version": 9, "reason": "this end speaks version 9" } });
     let error = connect_to(&refusal);
-    assert_eq!(error, ConnectError::Words(WordsError::Version { there: 9 }));
+    assert_eq!(error, ConnectError::Message(MessageError::Version { there: 9 }));
 }
 
 #[test]
@@ -537,7 +547,7 @@ fn wishes_that_make_no_sense_are_refused_with_the_numbers() {
         let mut hello = hello();
         hello[field] = value;
         let (asked, answer) = accept_from(&message(hello.to_string().as_bytes()));
-        let Some(Asked::Failed(AcceptError::Unacceptable(reason))) = asked else {
+        let Some(AcceptStep::Failed(AcceptError::Unacceptable(reason))) = asked else {
             panic!("{field}")
         };
         assert!(reason.contains(expected), "{field}: {reason}");
@@ -559,7 +569,7 @@ fn a_code_over_chunks_that_do_not_fit_the_message_is_refused_with_the_numbers() 
         hello["chunk_bytes"] = json!(chunk_bytes);
         hello["max_message_bytes"] = json!(max_message_bytes);
         let (asked, _) = accept_from(&message(hello.to_string().as_bytes()));
-        let Some(Asked::Failed(AcceptError::Unacceptable(reason))) = asked else { panic!() };
+        let Some(AcceptStep::Failed(AcceptError::Unacceptable(reason))) = asked else { panic!() };
         assert!(reason.contains(expected), "{reason}");
     }
 }
@@ -572,7 +582,7 @@ fn absurd_lengths_are_cut_and_overflow_nothing() {
             hello[field] = json!(value);
             let (asked, _) = accept_from(&message(hello.to_string().as_bytes()));
             match asked {
-                Some(Asked::For(_)) => {}
+                Some(AcceptStep::Judge(_)) => {}
                 // It has 32 bits.
                 other => assert!(field == "packet_bytes" && not_lacuna(other).contains("u32")),
             }
@@ -591,7 +601,7 @@ fn who_says_nothing_has_its_time() {
     assert_eq!(accept.poll_timeout(), Some(SECOND));
     accept.on_timeout(SECOND);
     let error = AcceptError::TimedOut { doing: "waiting for the hello" };
-    assert!(matches!(accept.poll(), Some(Asked::Failed(failed)) if failed == error));
+    assert!(matches!(accept.poll(), Some(AcceptStep::Failed(failed)) if failed == error));
     // What comes later changes nothing.
     accept.on_bytes(SECOND, &[1; 99]);
     accept.on_broken();
@@ -601,7 +611,7 @@ fn who_says_nothing_has_its_time() {
 
 // ---- the connecting end and strangers ----
 
-fn connect_to_bytes(bytes: &[u8]) -> Option<Step> {
+fn connect_to_bytes(bytes: &[u8]) -> Option<ConnectStep> {
     let mut connect = connect(0);
     connect.on_sent(connect.poll_bytes().len());
     connect.on_bytes(1, bytes);
@@ -610,14 +620,15 @@ fn connect_to_bytes(bytes: &[u8]) -> Option<Step> {
 
 fn connect_to(answer: &Value) -> ConnectError {
     match connect_to_bytes(&message(answer.to_string().as_bytes())) {
-        Some(Step::Failed(error)) => error,
+        Some(ConnectStep::Failed(error)) => error,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
 fn a_listener_that_is_something_else_is_named() {
-    let Some(Step::Failed(error)) = connect_to_bytes(b"HTTP/1.1 400 Bad Request\r\n\r\n") else {
+    let Some(ConnectStep::Failed(error)) = connect_to_bytes(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    else {
         panic!()
     };
     assert!(error.to_string().contains("it began with \"HTTP/1.1\""), "{error}");
@@ -666,13 +677,13 @@ fn a_listener_that_says_nothing_is_waited_for_until_the_deadline() {
     assert_eq!(connect.poll_timeout(), Some(PATIENCE_NS));
     connect.on_timeout(PATIENCE_NS);
     let error = ConnectError::TimedOut { doing: "waiting for the welcome" };
-    assert!(matches!(connect.poll(), Some(Step::Failed(failed)) if failed == error));
+    assert!(matches!(connect.poll(), Some(ConnectStep::Failed(failed)) if failed == error));
 }
 
 #[test]
 fn a_goodbye_behind_the_welcome_ends_the_search() {
     let geometry = WISHES.geometry(1436, 2).unwrap();
-    let welcome = opening(&words::Welcome::Accepted {
+    let welcome = opening(&messages::Welcome::Accepted {
         version: PROTOCOL_VERSION,
         agent: "test".to_owned(),
         is_mtu_given: false,
@@ -682,10 +693,10 @@ fn a_goodbye_behind_the_welcome_ends_the_search() {
     let mut connect = connect(0);
     connect.on_sent(connect.poll_bytes().len());
     assert_eq!(connect.on_bytes(MS, &[&welcome[..], &[0; 4]].concat()), welcome.len());
-    assert!(matches!(connect.poll(), Some(Step::Probe(_))));
+    assert!(matches!(connect.poll(), Some(ConnectStep::Probe(_))));
     connect.on_probing(MS, None);
     connect.on_goodbye();
-    let Some(Step::Connected(agreed)) = connect.poll() else { panic!() };
+    let Some(ConnectStep::Connected(agreed)) = connect.poll() else { panic!() };
     assert_eq!(agreed.rtt, Rtt::Guessed(MS, MS), "what the exchange took");
 }
 
@@ -702,30 +713,30 @@ fn reused(rtt_ns: u64) -> Connect {
 fn a_reused_connection_that_breaks_or_acknowledges_nothing_is_dead() {
     let mut connect = reused(0);
     connect.on_broken(1);
-    assert!(matches!(connect.poll(), Some(Step::Stale(ConnectError::Broken { .. }))));
+    assert!(matches!(connect.poll(), Some(ConnectStep::Stale(ConnectError::Broken { .. }))));
 
     // A goodbye of the last use that is none.
     let mut connect = reused(0);
     connect.on_bytes(1, &[0xFF; 4]);
-    assert!(matches!(connect.poll(), Some(Step::Stale(_))));
+    assert!(matches!(connect.poll(), Some(ConnectStep::Stale(_))));
 
     let mut connect = reused(50 * MS);
     assert_eq!(connect.poll_timeout(), Some(SECOND + 200 * MS));
     connect.on_timeout(SECOND + 200 * MS);
-    assert!(matches!(connect.poll(), Some(Step::AskDelivery)));
+    assert!(matches!(connect.poll(), Some(ConnectStep::AskDelivery)));
     connect.on_delivery(false);
-    assert!(matches!(connect.poll(), Some(Step::Stale(ConnectError::TimedOut { .. }))));
+    assert!(matches!(connect.poll(), Some(ConnectStep::Stale(ConnectError::TimedOut { .. }))));
 }
 
 #[test]
 fn a_hello_that_has_arrived_is_waited_with() {
     let mut connect = reused(0);
     connect.on_timeout(SECOND);
-    assert!(matches!(connect.poll(), Some(Step::AskDelivery)));
+    assert!(matches!(connect.poll(), Some(ConnectStep::AskDelivery)));
     connect.on_delivery(true);
     assert_eq!((connect.poll().is_none(), connect.poll_timeout()), (true, Some(PATIENCE_NS)));
     connect.on_timeout(PATIENCE_NS);
-    assert!(matches!(connect.poll(), Some(Step::Failed(ConnectError::TimedOut { .. }))));
+    assert!(matches!(connect.poll(), Some(ConnectStep::Failed(ConnectError::TimedOut { .. }))));
 }
 
 #[test]
@@ -734,7 +745,7 @@ fn a_refusal_over_a_reused_connection_is_a_refusal() {
     let refusal = json!({ "Refused": { "version": PROTOCOL_VERSION, "reason": "no" } });
     let said = [&[0; 4][..], &message(refusal.to_string().as_bytes())].concat();
     assert_eq!(connect.on_bytes(1, &said), said.len());
-    assert!(matches!(connect.poll(), Some(Step::Failed(ConnectError::Refused(_)))));
+    assert!(matches!(connect.poll(), Some(ConnectStep::Failed(ConnectError::Refused(_)))));
 }
 
 // ---- anything ----

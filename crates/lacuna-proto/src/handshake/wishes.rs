@@ -5,7 +5,7 @@
 //! At the accepting end they are a stranger's words: [`Hello::judge`] refuses what cannot be with a
 //! text that has the numbers.
 
-use super::words::{Hello, smaller};
+use super::messages::{Hello, smaller};
 use crate::modes::Mode;
 use crate::probe::candidates_within;
 use lacuna_place::geometry::{Geometry, GeometryConfig, GeometryError};

@@ -233,7 +233,7 @@ impl MessageShape {
 
 /// What the path says of one run of packets that was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
+pub struct SentRun {
     /// Packets of the message.
     pub packets: Range<u32>,
     /// When it was sent.
@@ -285,12 +285,12 @@ impl SendMachine {
 
     /// Later packets than this run came, says control packet `sequence`: what
     /// the peer lacks of it is lost. `rto_ns` is the timeout of now.
-    pub fn on_passed(&mut self, sequence: u64, run: Run, rto_ns: u64) {
+    pub fn on_passed(&mut self, sequence: u64, run: SentRun, rto_ns: u64) {
         each!(self, machine => machine.on_passed(sequence, run, rto_ns));
     }
 
     /// Nothing was heard of this run for a whole timeout.
-    pub fn on_expired(&mut self, run: Run) {
+    pub fn on_expired(&mut self, run: SentRun) {
         each!(self, machine => machine.on_expired(run));
     }
 

@@ -24,11 +24,11 @@ use std::collections::VecDeque;
 const SHORT_BYTES: usize = 508;
 /// Long answers that the peer asked again for a round trip later, nothing else having come, until
 /// they are short.
-const LONG_IN_VAIN_MAX: u32 = 2;
+const LONG_UNANSWERED_MAX: u32 = 2;
 /// Of a time in which nobody looked at a queue pair whose peer owes an answer, no more counts as
 /// silence. It is looked at ten times a second at least, unless its process or host was stopped:
 /// then the peer may have answered, or may have been stopped as well, and is asked once more.
-const AWAY_NS_MAX: u64 = 2_000_000_000;
+const UNATTENDED_NS_MAX: u64 = 2_000_000_000;
 /// Probe replies owed at once; a peer that asks for more is flooding.
 const REPLIES_MAX: usize = 32;
 
@@ -53,9 +53,9 @@ pub(super) struct Control {
     heard_ns: u64,
     /// Since when the peer owes an answer without interruption; `None` while
     /// it owes none.
-    asked_ns: Option<u64>,
+    owed_since_ns: Option<u64>,
     /// When that was last looked at.
-    watched_ns: u64,
+    tracked_ns: u64,
     /// Per channel.
     flushes: SmallVec<FlushTimer>,
     /// The channel on which the peer asked first since the last report, and how often.
@@ -66,31 +66,31 @@ pub(super) struct Control {
     probes: VecDeque<Probe>,
     receives_unfinished: bool,
     acks_unfinished: bool,
-    answers: Answers,
+    answer_length: AnswerLength,
 }
 
 /// How long answers may be.
 #[derive(Debug, Default)]
-struct Answers {
+struct AnswerLength {
     /// When a long one was sent that data has not come since.
     long_ns: Option<u64>,
     /// Long ones in a row that the peer asked again after.
-    in_vain: u32,
+    unanswered: u32,
     are_short: bool,
 }
 
-impl Answers {
+impl AnswerLength {
     /// Data came: the peer goes on.
     fn on_data(&mut self) {
-        (self.long_ns, self.in_vain) = (None, 0);
+        (self.long_ns, self.unanswered) = (None, 0);
     }
 
     /// The peer asks; an answer takes a round trip to show.
     fn on_asked(&mut self, now_ns: u64, srtt_ns: u64) {
         if self.long_ns.is_some_and(|long_ns| now_ns > long_ns + srtt_ns) {
             self.long_ns = None;
-            self.in_vain += 1;
-            self.are_short |= self.in_vain >= LONG_IN_VAIN_MAX;
+            self.unanswered += 1;
+            self.are_short |= self.unanswered >= LONG_UNANSWERED_MAX;
         }
     }
 
@@ -107,27 +107,27 @@ impl Control {
             next_sequence: 1,
             seen_sequence: 0,
             heard_ns: 0,
-            asked_ns: None,
-            watched_ns: 0,
-            flushes: (0..channels).map(|_| FlushTimer::unasked()).collect(),
+            owed_since_ns: None,
+            tracked_ns: 0,
+            flushes: (0..channels).map(|_| FlushTimer::idle()).collect(),
             asked_on: None,
             copies_left: 0,
             replies: VecDeque::new(),
             probes: VecDeque::new(),
             receives_unfinished: false,
             acks_unfinished: false,
-            answers: Answers::default(),
+            answer_length: AnswerLength::default(),
         }
     }
 
     /// Data came from the peer.
     pub(super) fn on_data(&mut self) {
-        self.answers.on_data();
+        self.answer_length.on_data();
     }
 
     /// This host has refused a control packet as too large.
     pub(super) fn on_too_large(&mut self) {
-        self.answers.are_short = true;
+        self.answer_length.are_short = true;
     }
 
     pub(super) fn heard(&mut self, now_ns: u64) {
@@ -167,34 +167,38 @@ impl Control {
     }
 
     /// Whether something is left of a report: the state of receives and messages.
-    fn tells(&self) -> bool {
+    fn has_state_left(&self) -> bool {
         self.receives_unfinished || self.acks_unfinished
     }
 
     /// Whether nothing is left of a report, and nothing is to be answered.
     fn is_idle(&self) -> bool {
-        !self.tells() && self.replies.is_empty() && self.probes.is_empty()
+        !self.has_state_left() && self.replies.is_empty() && self.probes.is_empty()
     }
 
     /// Notes whether the peer owes an answer: silence counts from then on, not
     /// from when an idle peer was last heard.
-    pub(super) fn watch(&mut self, now_ns: u64, owes: bool) {
-        let away_ns = now_ns.saturating_sub(self.watched_ns).saturating_sub(AWAY_NS_MAX);
-        self.watched_ns = self.watched_ns.max(now_ns);
-        self.asked_ns = match self.asked_ns {
+    pub(super) fn track_silence(&mut self, now_ns: u64, owes: bool) {
+        let unattended_ns =
+            now_ns.saturating_sub(self.tracked_ns).saturating_sub(UNATTENDED_NS_MAX);
+        self.tracked_ns = self.tracked_ns.max(now_ns);
+        self.owed_since_ns = match self.owed_since_ns {
             _ if !owes => None,
-            Some(asked_ns) if away_ns > 0 => Some(asked_ns.max(self.heard_ns) + away_ns),
-            asked_ns => asked_ns.or(Some(now_ns)),
+            Some(owed_since_ns) if unattended_ns > 0 => {
+                Some(owed_since_ns.max(self.heard_ns) + unattended_ns)
+            }
+            owed_since_ns => owed_since_ns.or(Some(now_ns)),
         };
     }
 
     /// How long the peer owes an answer and nothing was heard of it.
     pub(super) fn silent_ns(&self, now_ns: u64) -> u64 {
-        self.asked_ns.map_or(0, |asked_ns| now_ns.saturating_sub(asked_ns.max(self.heard_ns)))
+        self.owed_since_ns
+            .map_or(0, |owed_since_ns| now_ns.saturating_sub(owed_since_ns.max(self.heard_ns)))
     }
 
     pub(super) fn silence_ends_ns(&self, silence_max_ns: u64) -> Option<u64> {
-        Some(self.asked_ns?.max(self.heard_ns).saturating_add(silence_max_ns))
+        Some(self.owed_since_ns?.max(self.heard_ns).saturating_add(silence_max_ns))
     }
 }
 
@@ -253,7 +257,7 @@ impl QueuePair {
                 }
                 Frame::Cancel(cancel) => {
                     if self.recv.on_cancel(cancel.message, cancel.reason) {
-                        self.untold.note(Changes::RECEIVE_ENDED);
+                        self.pending_events.add(Changes::RECEIVE_ENDED);
                     }
                     self.arrivals.request(now_ns);
                 }
@@ -262,7 +266,7 @@ impl QueuePair {
         if is_asked {
             self.control.on_asked(channel);
             let srtt_ns = self.path.rtt().smoothed_ns().unwrap_or(0);
-            self.control.answers.on_asked(now_ns, srtt_ns);
+            self.control.answer_length.on_asked(now_ns, srtt_ns);
         }
         if has_report {
             // Judging what it passed comes last: the acknowledgements of the same
@@ -274,8 +278,8 @@ impl QueuePair {
             self.watch_mtu(now_ns);
         }
         self.control.seen_sequence = self.control.seen_sequence.max(sequence);
-        let owes = self.owes();
-        self.control.watch(now_ns, owes);
+        let owes = self.peer_owes_answer();
+        self.control.track_silence(now_ns, owes);
         Ok(is_newest)
     }
 
@@ -298,20 +302,25 @@ impl QueuePair {
         if self.failure().is_some() {
             return None;
         }
-        let owes = self.owes();
-        self.control.watch(now_ns, owes);
-        let copies = self.control.copies_left > 0 && !self.control.tells();
+        let owes = self.peer_owes_answer();
+        self.control.track_silence(now_ns, owes);
+        let copies = self.control.copies_left > 0 && !self.control.has_state_left();
         let reports = copies || self.arrivals.due_ns().is_some_and(|due_ns| due_ns <= now_ns);
         let index = usize::from(channel);
         let asks = self.asks_on(index) && self.control.flushes[index].is_due(now_ns);
         let pieces = self.send.pieces();
-        let tries =
+        let probe_pieces =
             self.take_proof(channel).then_some(pieces).or_else(|| self.take_mtu_probe(channel));
-        let cancels = match tries {
+        let cancels = match probe_pieces {
             Some(_) => Vec::new(),
             None => self.send.poll_cancels(now_ns, self.path.rto_ns()),
         };
-        if tries.is_none() && !reports && !asks && cancels.is_empty() && self.control.is_idle() {
+        if probe_pieces.is_none()
+            && !reports
+            && !asks
+            && cancels.is_empty()
+            && self.control.is_idle()
+        {
             return None;
         }
         let sequence = self.control.next_sequence;
@@ -324,12 +333,12 @@ impl QueuePair {
         };
         let seal = self.config.geometry.seal();
         writer.start(&header, sequence as u32, seal);
-        if self.control.answers.are_short {
+        if self.control.answer_length.are_short {
             // As long as the counts of all channels need it to be, which go together.
             let counts_bytes = self.channels.len() * ChannelReport::BYTES + FRAME_HEADER_BYTES;
             writer.keep_within(SHORT_BYTES.max(seal.control_overhead_bytes() + counts_bytes));
         }
-        if let Some(pieces) = tries {
+        if let Some(pieces) = probe_pieces {
             // By itself: what else there is to tell must not depend on its size.
             self.write_mtu_probe(now_ns, channel, pieces, writer);
             return Some(writer.finish());
@@ -364,7 +373,7 @@ impl QueuePair {
             self.control.acks_unfinished = true;
             self.recv.begin_acks();
         }
-        let tells = self.control.tells();
+        let has_state_left = self.control.has_state_left();
         if self.control.receives_unfinished {
             self.control.receives_unfinished = !self.recv.write_receives(writer);
         }
@@ -372,9 +381,9 @@ impl QueuePair {
             self.control.acks_unfinished = !self.recv.write_acks(writer);
         }
         let packet = writer.finish();
-        if tells {
+        if has_state_left {
             self.arrivals.on_report_bytes(packet.len());
-            self.control.answers.on_sent(now_ns, packet.len());
+            self.control.answer_length.on_sent(now_ns, packet.len());
         }
         Some(packet)
     }

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Submessages whose parity is kept at once: more than channels, each of which
 /// builds the packets of one at a time.
-const KEPT_MAX: usize = 32;
-const _: () = assert!(KEPT_MAX >= lacuna_wire::CHANNELS_MAX);
+const CACHED_MAX: usize = 32;
+const _: () = assert!(CACHED_MAX >= lacuna_wire::CHANNELS_MAX);
 
 /// The parity of one submessage.
 #[derive(Debug)]
@@ -62,13 +62,13 @@ impl Parity {
 #[derive(Debug)]
 pub(crate) struct Encoder {
     codec: Arc<Codec>,
-    kept: Mutex<VecDeque<(u32, Arc<Parity>)>>,
+    cached: Mutex<VecDeque<(u32, Arc<Parity>)>>,
 }
 
 impl Encoder {
     /// An encoder of a message with the codec of whole submessages.
     pub(crate) fn new(codec: Arc<Codec>) -> Self {
-        Self { codec, kept: Mutex::new(VecDeque::new()) }
+        Self { codec, cached: Mutex::new(VecDeque::new()) }
     }
 
     /// The parity of a submessage of the message `data`, in packets of
@@ -83,11 +83,11 @@ impl Encoder {
         (count, is_last): (u32, bool),
     ) -> Arc<Parity> {
         let found = {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            let index = kept.iter().position(|(of, _)| *of == submessage);
+            let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+            let index = cached.iter().position(|(of, _)| *of == submessage);
             index.and_then(|index| match is_last {
-                true => kept.remove(index).map(|(_, parity)| parity),
-                false => kept.get(index).map(|(_, parity)| parity.clone()),
+                true => cached.remove(index).map(|(_, parity)| parity),
+                false => cached.get(index).map(|(_, parity)| parity.clone()),
             })
         };
         if let Some(parity) = found {
@@ -106,11 +106,11 @@ impl Encoder {
             false => Parity::new(&codec_like(&self.codec, code), count, data, chunk_bytes),
         });
         if !is_last {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            if kept.len() == KEPT_MAX {
-                kept.pop_front();
+            let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+            if cached.len() == CACHED_MAX {
+                cached.pop_front();
             }
-            kept.push_back((submessage, parity.clone()));
+            cached.push_back((submessage, parity.clone()));
         }
         parity
     }

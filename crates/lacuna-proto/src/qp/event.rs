@@ -42,18 +42,18 @@ impl Changes {
 
 /// What was not told yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Untold {
+pub(super) struct PendingEvents {
     changes: Changes,
     has_failed: bool,
 }
 
-impl Untold {
+impl PendingEvents {
     #[inline]
-    pub(super) fn note(&mut self, change: Changes) {
+    pub(super) fn add(&mut self, change: Changes) {
         self.changes.0 |= change.0;
     }
 
-    pub(super) fn note_failure(&mut self) {
+    pub(super) fn add_failure(&mut self) {
         self.has_failed = true;
     }
 }
@@ -62,12 +62,12 @@ impl QueuePair {
     /// What happened since it was last asked, one event at a time.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
-        let changes = self.untold.changes.0 | self.send.untold.changes.0;
+        let changes = self.pending_events.changes.0 | self.send.pending_events.changes.0;
         if changes != 0 {
-            (self.untold.changes, self.send.untold.changes) = Default::default();
+            (self.pending_events.changes, self.send.pending_events.changes) = Default::default();
             return Some(Event::Changed(Changes(changes)));
         }
-        if std::mem::take(&mut self.untold.has_failed) {
+        if std::mem::take(&mut self.pending_events.has_failed) {
             return self.failure().map(Event::Failed);
         }
         if let Some(chosen) = self.send.take_choice() {

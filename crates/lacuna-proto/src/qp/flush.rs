@@ -17,15 +17,15 @@ pub(super) struct FlushPolicy {
     /// Part of the round trip that this time is, between the two.
     pub(super) delay_rtt_part: u64,
     /// Time between flushes while the round trip is not known.
-    pub(super) every_ns: u64,
+    pub(super) interval_ns: u64,
     /// Longest time between flushes.
-    pub(super) every_ns_max: u64,
+    pub(super) interval_ns_max: u64,
     /// The same while nothing is heard of the peer.
-    pub(super) dark_every_ns_max: u64,
+    pub(super) dark_interval_ns_max: u64,
     /// Flushes with the same time between them before it doubles,
-    pub(super) alike: u32,
+    pub(super) repeats: u32,
     /// once that time is this long. A path with a shorter round trip is a *short* one.
-    pub(super) alike_from_ns: u64,
+    pub(super) repeats_from_ns: u64,
     /// Packets of a question that was asked in vain, at most, and of its answer.
     pub(super) copies_max: u32,
     /// The same while nothing is heard of the peer, since questions follow each other closely then.
@@ -38,15 +38,15 @@ impl FlushPolicy {
         // (`ReportPolicy`), and the flush is not needed.
         delay_ns: (50_000, 1_000_000),
         delay_rtt_part: 32,
-        every_ns: 10_000_000,
-        every_ns_max: 100_000_000,
+        interval_ns: 10_000_000,
+        interval_ns_max: 100_000_000,
         // Repairs arrive one and a half round trips after the first flush that gets through, and a
         // transfer is to resume within one round trip and 200 ms on any path of up to 300 ms.
-        dark_every_ns_max: 25_000_000,
+        dark_interval_ns_max: 25_000_000,
         // Where losses come in bursts an answer is as likely to be lost as the one before, and only
         // more packets end the burst. Measured: M-path-3.
-        alike: 8,
-        alike_from_ns: 1_000_000,
+        repeats: 8,
+        repeats_from_ns: 1_000_000,
         // Measured: M-path-4.
         copies_max: 8,
         dark_copies_max: 4,
@@ -59,35 +59,43 @@ const POLICY: FlushPolicy = FlushPolicy::DEFAULT;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FlushTimer {
     due_ns: u64,
-    every_ns: u64,
+    interval_ns: u64,
     /// Flushes sent with this time between them.
-    alike: u32,
+    repeats: u32,
     /// The path is so short that a missing answer is late rather than lost.
     is_short: bool,
     /// When the last question was sent, and how many in a row nothing was heard after.
     asked_ns: u64,
-    vain: u32,
+    unanswered: u32,
     /// Copies of the last question that are to go out yet.
     copies_left: u32,
 }
 
 impl FlushTimer {
     /// Of a channel on which nothing was sent.
-    pub(super) fn unasked() -> Self {
-        Self::new(0, POLICY.every_ns)
+    pub(super) fn idle() -> Self {
+        Self::new(0, POLICY.interval_ns)
     }
 
     /// Packets were sent over a path with this smoothed round trip, 0 if it is not known.
     pub(super) fn on_sent(now_ns: u64, srtt_ns: u64) -> Self {
         let (least_ns, most_ns) = POLICY.delay_ns;
         let due_ns = now_ns + (srtt_ns / POLICY.delay_rtt_part).clamp(least_ns, most_ns);
-        let every_ns = if srtt_ns == 0 { POLICY.every_ns } else { srtt_ns };
-        Self::new(due_ns, every_ns)
+        let interval_ns = if srtt_ns == 0 { POLICY.interval_ns } else { srtt_ns };
+        Self::new(due_ns, interval_ns)
     }
 
-    fn new(due_ns: u64, every_ns: u64) -> Self {
-        let is_short = every_ns < POLICY.alike_from_ns;
-        Self { due_ns, every_ns, alike: 0, is_short, asked_ns: 0, vain: 0, copies_left: 0 }
+    fn new(due_ns: u64, interval_ns: u64) -> Self {
+        let is_short = interval_ns < POLICY.repeats_from_ns;
+        Self {
+            due_ns,
+            interval_ns,
+            repeats: 0,
+            is_short,
+            asked_ns: 0,
+            unanswered: 0,
+            copies_left: 0,
+        }
     }
 
     pub(super) fn due_ns(&self) -> u64 {
@@ -105,7 +113,7 @@ impl FlushTimer {
             return;
         }
         if heard_ns > self.asked_ns {
-            self.vain = 0;
+            self.unanswered = 0;
         }
         let most = match is_dark {
             true => POLICY.dark_copies_max,
@@ -113,9 +121,9 @@ impl FlushTimer {
             false if self.is_short => 1,
             false => POLICY.copies_max,
         };
-        self.copies_left = (1 << self.vain.min(most.ilog2())) - 1;
+        self.copies_left = (1 << self.unanswered.min(most.ilog2())) - 1;
         self.asked_ns = now_ns;
-        self.vain = self.vain.saturating_add(1);
+        self.unanswered = self.unanswered.saturating_add(1);
         self.next(now_ns, is_dark);
     }
 
@@ -123,16 +131,18 @@ impl FlushTimer {
     fn next(&mut self, now_ns: u64, is_dark: bool) {
         if is_dark {
             // Darkness does not start a new row of longer and longer pauses.
-            self.every_ns = self.every_ns.min(POLICY.dark_every_ns_max);
+            self.interval_ns = self.interval_ns.min(POLICY.dark_interval_ns_max);
         }
-        self.due_ns = now_ns + self.every_ns;
-        self.alike += 1;
+        self.due_ns = now_ns + self.interval_ns;
+        self.repeats += 1;
         // A longer pause, after the round trip of a longer path, comes down to the longest at once.
-        let repeats = (POLICY.alike_from_ns..=POLICY.every_ns_max).contains(&self.every_ns);
-        if !repeats || self.alike >= POLICY.alike {
-            let most_ns = if is_dark { POLICY.dark_every_ns_max } else { POLICY.every_ns_max };
-            self.every_ns = (self.every_ns * 2).min(most_ns);
-            self.alike = 0;
+        let is_repeated =
+            (POLICY.repeats_from_ns..=POLICY.interval_ns_max).contains(&self.interval_ns);
+        if !is_repeated || self.repeats >= POLICY.repeats {
+            let most_ns =
+                if is_dark { POLICY.dark_interval_ns_max } else { POLICY.interval_ns_max };
+            self.interval_ns = (self.interval_ns * 2).min(most_ns);
+            self.repeats = 0;
         }
     }
 }

@@ -15,6 +15,7 @@ mod error;
 mod event;
 mod flush;
 mod outgoing;
+mod peer_receives;
 mod pmtu;
 mod proof;
 mod queues;
@@ -25,7 +26,6 @@ mod timers;
 mod transmit;
 mod user_send;
 mod waiting;
-mod window;
 
 pub use config::{Peer, QpConfig};
 pub use control::ControlError;
@@ -43,7 +43,7 @@ pub use user_send::{SendId, SendRequest, SendStatus};
 
 use crate::buffer::SendBuffer;
 use control::Control;
-use event::Untold;
+use event::PendingEvents;
 use lacuna_code::{Codec, Engine};
 use lacuna_path::arrivals::{Arrivals, ArrivedBurst};
 use lacuna_path::controller::{Setup, StartRate};
@@ -101,7 +101,7 @@ pub struct QueuePair {
     /// Channels that runs were polled for and whose books are to be kept, a mask.
     polled_on: u32,
     /// What happened that the owner was not told.
-    untold: Untold,
+    pending_events: PendingEvents,
 }
 
 impl QueuePair {
@@ -143,7 +143,7 @@ impl QueuePair {
             channels: (0..channels).map(|_| ChannelStats::default()).collect(),
             timeouts: 0,
             polled_on: 0,
-            untold: Untold::default(),
+            pending_events: PendingEvents::default(),
             config,
         }
     }
@@ -182,12 +182,12 @@ impl QueuePair {
     /// Whether the receive of the next send is posted, as far as known. If not,
     /// the peer is asked until it is.
     pub fn is_clear_to_send(&mut self) -> bool {
-        self.send.landing().is_ok()
+        self.send.next_receive().is_ok()
     }
 
     /// Whether the peer is being asked for a receive to send into.
     pub fn asks_for_receives(&self) -> bool {
-        self.send.wants_window()
+        self.send.wants_receive()
     }
 
     /// Why a send would not start now, if only for want of a receive.
@@ -302,7 +302,7 @@ impl QueuePair {
         buffer: Placement,
     ) -> Result<PostedReceive, PostReceiveError> {
         let posted = self.recv.post(buffer)?;
-        if self.recv.is_short() {
+        if self.recv.sender_runs_short() {
             self.arrivals.request(now_ns);
         } else {
             self.arrivals.request_some_time(now_ns);
@@ -328,7 +328,7 @@ impl QueuePair {
         if self.recv.on_closed(posted) {
             self.arrivals.request(now_ns);
         }
-        self.untold.note(Changes::RECEIVE_ENDED);
+        self.pending_events.add(Changes::RECEIVE_ENDED);
     }
 
     // ---- sends ----
@@ -426,7 +426,7 @@ impl QueuePair {
             if self.config.mode.is_reliable() {
                 self.arrivals.request(now_ns);
             }
-            self.untold.note(Changes::RECEIVE_ENDED);
+            self.pending_events.add(Changes::RECEIVE_ENDED);
         }
         self.arrivals.due_ns()
     }
@@ -463,8 +463,8 @@ impl QueuePair {
         for channel in (0..self.channels.len()).filter(|channel| polled_on >> channel & 1 == 1) {
             self.control.on_sent(now_ns, channel, srtt_ns);
         }
-        let owes = self.owes();
-        self.control.watch(now_ns, owes);
+        let owes = self.peer_owes_answer();
+        self.control.track_silence(now_ns, owes);
     }
 
     /// Everything before sequence number `psn` of `channel` has left this
@@ -518,8 +518,8 @@ impl QueuePair {
         if self.failure().is_some() || self.peer.is_none() {
             return;
         }
-        let owes = self.owes();
-        self.control.watch(now_ns, owes);
+        let owes = self.peer_owes_answer();
+        self.control.track_silence(now_ns, owes);
         if self.silence_ends_ns().is_some_and(|end_ns| end_ns <= now_ns) {
             let silent_ms = self.config.silence_max_ns / 1_000_000;
             self.fail(Failure::Silent { silent_ms });
@@ -551,15 +551,15 @@ impl QueuePair {
     fn asks_on(&self, channel: usize) -> bool {
         let is_idle = !self.send.has_queued() || self.path.is_blocked();
         let waits = match self.path.in_flight_bytes() {
-            0 => channel == 0 && self.owes(),
+            0 => channel == 0 && self.peer_owes_answer(),
             _ => self.path.in_flight_bytes_on(channel) > 0,
         };
         is_idle && waits
     }
 
     /// Whether the peer owes an answer.
-    fn owes(&self) -> bool {
-        self.path.in_flight_bytes() > 0 || self.send.awaits_peer() || self.send.wants_window()
+    fn peer_owes_answer(&self) -> bool {
+        self.path.in_flight_bytes() > 0 || self.send.awaits_peer() || self.send.wants_receive()
     }
 
     /// How long nothing has been heard of a peer that owes an answer, if that is
@@ -579,7 +579,7 @@ impl QueuePair {
         if self.failure.set(failure).is_ok() {
             self.send.fail(failure);
             self.recv.fail(failure);
-            self.untold.note_failure();
+            self.pending_events.add_failure();
         }
     }
 }

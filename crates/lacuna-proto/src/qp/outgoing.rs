@@ -1,7 +1,7 @@
 //! Messages on their way, each with its mode's machine: whose timeout expires
 //! next, and which were given up, so that the peer is to be told.
 
-use super::queues::{Place, Queues};
+use super::queues::{Position, Queues};
 use super::transmit::Segment;
 use super::user_send::SendId;
 use crate::modes::SendMachine;
@@ -51,10 +51,10 @@ impl Outgoing {
     }
 
     /// Moves what the machine wants sent to the channels' queues.
-    pub(super) fn enqueue_runs(&mut self, queues: &mut Queues, place: Place) {
+    pub(super) fn enqueue_runs(&mut self, queues: &mut Queues, position: Position) {
         let Some(segment) = &self.segment else { return };
         while let Some(packets) = self.machine.poll_transmit() {
-            self.queued += queues.push(segment, &packets, place);
+            self.queued += queues.push(segment, &packets, position);
         }
     }
 }

@@ -11,14 +11,14 @@
 //! rounds are not answered, a size that passes is looked for (`pmtu.rs`), and proved instead.
 
 use super::{Failure, QueuePair};
-use crate::sounding::{QUICK_ROUNDS, Sounding};
+use crate::probe_rounds::{ProbeRounds, QUICK_ROUNDS};
 
 /// Probes of the first round, per channel.
 const FIRST_ROUND: usize = 2;
 
 /// See the module's text.
 #[derive(Debug)]
-pub(super) struct Proof(Sounding);
+pub(super) struct Proof(ProbeRounds);
 
 impl Proof {
     /// When there is something to do for the owner of the channels whose bits
@@ -42,9 +42,9 @@ impl QueuePair {
     /// that does not come about within `patience_ns`, the queue pair fails with
     /// [`Failure::NoUdp`]. To be called once it is connected.
     pub fn prove(&mut self, now_ns: u64, patience_ns: u64) {
-        let mut sounding = Sounding::new(now_ns, self.channels.len() as u8, 1, patience_ns);
-        sounding.begin_round(now_ns, 0, FIRST_ROUND);
-        self.proof = Some(Proof(sounding));
+        let mut rounds = ProbeRounds::new(now_ns, self.channels.len() as u8, 1, patience_ns);
+        rounds.begin_round(now_ns, 0, FIRST_ROUND);
+        self.proof = Some(Proof(rounds));
     }
 
     /// Begins the next round, or gives up.
@@ -58,7 +58,7 @@ impl QueuePair {
             self.fail(failure);
         } else if proof.0.is_round_due(now_ns) {
             proof.0.begin_round(now_ns, rtt_ns, 1);
-            if proof.0.rounds() == QUICK_ROUNDS {
+            if proof.0.begun() == QUICK_ROUNDS {
                 self.on_too_large(now_ns, packet_bytes);
             }
         }

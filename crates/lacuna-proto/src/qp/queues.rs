@@ -38,13 +38,13 @@ struct Queued {
 
 /// Where a run is queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Position {
     /// With the repairs.
     Repair,
     /// Behind everything that is new.
     Last,
     /// Behind what is queued of its message, before later messages.
-    Behind,
+    AfterOwn,
 }
 
 /// What a channel takes next.
@@ -76,7 +76,7 @@ impl Queues {
         &mut self,
         segment: &Arc<Segment>,
         packets: &Range<u32>,
-        place: Place,
+        position: Position,
     ) -> u32 {
         let slot = self.geometry.slot_of(segment.number);
         let mut count = 0;
@@ -84,10 +84,10 @@ impl Queues {
             let first = self.geometry.next_run(slot, index as u8, packets.clone());
             let Some(first) = first else { continue };
             let queued = Queued { segment: segment.clone(), packets: first.start..packets.end };
-            match place {
-                Place::Repair => channel.repairs.push_back(queued),
-                Place::Last => channel.fresh.push_back(queued),
-                Place::Behind => {
+            match position {
+                Position::Repair => channel.repairs.push_back(queued),
+                Position::Last => channel.fresh.push_back(queued),
+                Position::AfterOwn => {
                     let is_later = |other: &Queued| other.segment.number > segment.number;
                     let at = channel.fresh.iter().position(is_later);
                     channel.fresh.insert(at.unwrap_or(channel.fresh.len()), queued);
@@ -218,10 +218,10 @@ mod tests {
         });
         let mut queues = Queues::new(geometry);
         assert_eq!(queues.packets_on(0, 10), 0);
-        queues.push(&segment, &(0..60), Place::Last);
-        queues.push(&segment, &(80..84), Place::Repair);
+        queues.push(&segment, &(0..60), Position::Last);
+        queues.push(&segment, &(80..84), Position::Repair);
         assert_eq!(queues.packets_on(0, 64), 64);
-        queues.push(&segment, &(84..85), Place::Last);
+        queues.push(&segment, &(84..85), Position::Last);
         assert!(queues.packets_on(0, 64) > 64);
         queues.take(0, 4);
         assert_eq!(queues.packets_on(0, 64), 61);

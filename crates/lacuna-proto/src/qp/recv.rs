@@ -30,7 +30,7 @@ const RUNS_TOLD_MAX: usize = 16;
 const RUN_BYTES: usize = 13;
 
 /// Messages under way at once from which on each counts as short.
-const BEGUN_MAX: u64 = 8;
+const BEGUN_MESSAGES_MAX: u64 = 8;
 
 /// A posted receive: one record per slot it takes.
 #[derive(Debug)]
@@ -198,7 +198,7 @@ impl RecvSide {
 
     /// Whether the sender may soon want for receives that it was not told of:
     /// more than half of the open ones, by what is known of it.
-    pub(crate) fn is_short(&self) -> bool {
+    pub(crate) fn sender_runs_short(&self) -> bool {
         let started = self.highest.map_or(0, |highest| highest + 1);
         let left = self.told.saturating_sub(started);
         left * 2 < self.posted - started.min(self.posted)
@@ -207,7 +207,7 @@ impl RecvSide {
     /// Whether a message that has begun lacks less than this, as far as its receive
     /// tells: where it ends itself is known with its last packets only.
     pub(crate) fn is_near_end(&self, bytes: u64) -> bool {
-        if self.touched.saturating_sub(self.base) >= BEGUN_MAX {
+        if self.touched.saturating_sub(self.base) >= BEGUN_MESSAGES_MAX {
             return true;
         }
         let chunks = bytes / self.geometry.chunk_bytes();
@@ -234,7 +234,7 @@ impl RecvSide {
     /// The application has taken these messages' slots back (`RecvTable::close`
     /// was called for each). Returns whether the sender must hear of it.
     pub(crate) fn on_closed(&mut self, posted: &PostedReceive) -> bool {
-        let mut news = false;
+        let mut has_changed = false;
         for part in &posted.parts {
             let number = part.number();
             let Some(incoming) = self.entry_mut(number) else { continue };
@@ -247,17 +247,17 @@ impl RecvSide {
                 } else {
                     self.note_failed(number);
                 }
-                news = true;
+                has_changed = true;
             }
         }
         self.advance();
         // Applications take them back in order.
-        self.expect(posted.first + posted.parts.len() as u64);
-        news
+        self.prefetch(posted.first + posted.parts.len() as u64);
+        has_changed
     }
 
     /// Asks for the memory of a receive that is looked at soon.
-    fn expect(&self, number: u64) {
+    fn prefetch(&self, number: u64) {
         if let Some(Incoming { receive: Some(receive), .. }) = self.entry(number) {
             prefetch_value(&**receive);
         }
@@ -330,24 +330,24 @@ impl RecvSide {
     pub(crate) fn on_touched(&mut self, low: u64, high: u64) -> bool {
         self.highest = self.highest.max(Some(high));
         self.touched = self.touched.max(high);
-        let mut news = false;
+        let mut has_changed = false;
         for number in low.max(self.base)..=high {
             let Some(incoming) = self.entry_mut(number) else { break };
             let Some(receive) = &incoming.receive else { continue };
             if incoming.state == State::Open && receive.is_complete() {
                 let ends = receive.length_bytes().is_some();
                 self.finish(number);
-                news = true;
+                has_changed = true;
                 self.messages += 1;
                 if ends {
                     self.finish_unused(number + 1);
                 }
             }
         }
-        if news {
+        if has_changed {
             self.advance();
         }
-        news
+        has_changed
     }
 
     /// The message ended before the receive's last slots: nothing will come there.
@@ -454,7 +454,7 @@ impl RecvSide {
                 return writer.is_empty();
             }
             let number = self.ack_next;
-            self.expect(number + AHEAD);
+            self.prefetch(number + PREFETCH_AHEAD);
             let Some(incoming) = self.entry_mut(number) else { return true };
             if incoming.state == State::Open
                 && let Some(receive) = &incoming.receive
@@ -476,7 +476,7 @@ impl RecvSide {
 
 /// So many ahead a receive is asked for before it is acknowledged. A judgement: one comes from
 /// memory while two are written.
-const AHEAD: u64 = 2;
+const PREFETCH_AHEAD: u64 = 2;
 /// Room below which an acknowledgement waits for the next packet.
 const ACK_ROOM_MIN: usize = 64;
 /// Bitmap bytes of one acknowledgement: 8192 chunks.

@@ -5,27 +5,27 @@
 //! lands in the n-th posted receive (SDR-RDMA 3.1.3). A send whose receive is
 //! not posted yet waits in order.
 
+mod assign;
 mod parity;
 mod repairs;
-mod start;
 mod stream;
 
 use super::error::{Failure, PostSendError, SendFailure, WaitedFor};
-use super::event::{Changes, Untold};
+use super::event::{Changes, PendingEvents};
 use super::outgoing::{Messages, Outgoing};
-use super::queues::{Place, Queues};
+use super::peer_receives::{PeerReceives, PeerStatus};
+use super::queues::{Position, Queues};
 use super::transmit::{Measured, Segment, Transmit};
 use super::user_send::{SendId, SendRequest, SendStatus, UserSend, UserSends};
 use super::waiting::Waiting;
-use super::window::{Standing, Window};
 use crate::modes::auto::{Chooser, Policy};
-use crate::modes::{Mode, Run};
+use crate::modes::{Mode, SentRun};
+use assign::Assigned;
 use lacuna_code::Codec;
 use lacuna_path::Path;
 use lacuna_path::ledger::{Record, Sent};
 use lacuna_place::geometry::Geometry;
 use lacuna_wire::{Ack, Cancel, CancelReason, Receives};
-use start::Landed;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -43,11 +43,11 @@ pub(crate) struct SendSide {
     /// Of a mode with a code.
     codec: Option<Arc<Codec>>,
     peer: Option<(u32, u32)>,
-    pub(crate) window: Window,
+    pub(crate) peer_receives: PeerReceives,
     next_number: u64,
     waiting: Waiting,
     /// Sends whose messages have numbers and are not made yet.
-    landed: Landed,
+    assigned: Assigned,
     messages: Messages,
     sends: UserSends,
     queues: Queues,
@@ -56,10 +56,10 @@ pub(crate) struct SendSide {
     /// Of the mode `auto`.
     chooser: Option<Chooser>,
     /// What happened that the owner was not told.
-    pub(super) untold: Untold,
+    pub(super) pending_events: PendingEvents,
     /// The application wants to send and cannot for want of a receive: the
     /// peer is asked, because the frame that told of one may have been lost.
-    wants_window: bool,
+    wants_receive: bool,
     pub(crate) stats: SendStats,
 }
 
@@ -101,16 +101,16 @@ impl SendSide {
             mode,
             codec,
             peer: None,
-            window: Window::default(),
+            peer_receives: PeerReceives::default(),
             next_number: 0,
             waiting: Waiting::default(),
-            landed: Landed::default(),
+            assigned: Assigned::default(),
             messages: Messages::default(),
             sends: UserSends::default(),
             queues: Queues::new(geometry),
             polled: Vec::new(),
-            untold: Untold::default(),
-            wants_window: false,
+            pending_events: PendingEvents::default(),
+            wants_receive: false,
             stats: SendStats::default(),
         }
     }
@@ -128,8 +128,9 @@ impl SendSide {
             return Err(PostSendError::QueueFull { waiting: self.waiting.len() });
         }
         let id = self.sends.admit(request.data.len() as u64, request.deadline_ns);
-        match self.window.landing(self.next_number).filter(|_| self.waiting.is_empty()) {
-            Some(landing) => self.land_if_fits(id, request, landing),
+        match self.peer_receives.next_receive(self.next_number).filter(|_| self.waiting.is_empty())
+        {
+            Some(receive) => self.assign_if_fits(id, request, receive),
             None => self.waiting.push(id, request),
         }
         Ok(id)
@@ -138,14 +139,14 @@ impl SendSide {
     /// Takes a send only if it can start now.
     pub(crate) fn post(&mut self, request: SendRequest) -> Result<SendId, PostSendError> {
         self.check(request.immediate)?;
-        let landing = self.landing()?;
+        let receive = self.next_receive()?;
         let len_bytes = request.data.len() as u64;
-        if len_bytes > landing.capacity_bytes {
-            let capacity_bytes = landing.capacity_bytes;
+        if len_bytes > receive.capacity_bytes {
+            let capacity_bytes = receive.capacity_bytes;
             return Err(PostSendError::TooLong { len_bytes, capacity_bytes });
         }
         let id = self.sends.admit(len_bytes, request.deadline_ns);
-        self.land(id, request, landing);
+        self.assign(id, request, receive);
         Ok(id)
     }
 
@@ -203,7 +204,7 @@ impl SendSide {
         let send = self.sends.get(id).filter(|send| send.outcome.is_none());
         let Some(numbers) = send.map(|send| send.numbers.clone()) else { return false };
         let had_started = !numbers.is_empty();
-        self.begin_before(numbers.end);
+        self.build_before(numbers.end);
         self.messages.give_up(now_ns, numbers, reason);
         self.waiting.remove(id);
         self.settle(id, Err(failure));
@@ -252,15 +253,15 @@ impl SendSide {
     // ---- queues of runs ----
 
     /// Moves what the message's machine wants sent to the channels' queues.
-    fn collect_runs(&mut self, number: u64, place: Place) {
+    fn collect_runs(&mut self, number: u64, position: Position) {
         if let Some(outgoing) = self.messages.get_mut(number) {
-            outgoing.enqueue_runs(&mut self.queues, place);
+            outgoing.enqueue_runs(&mut self.queues, position);
         }
     }
 
-    fn enqueue(&mut self, segment: &Arc<Segment>, packets: &Range<u32>, place: Place) {
+    fn enqueue(&mut self, segment: &Arc<Segment>, packets: &Range<u32>, position: Position) {
         if let Some(outgoing) = self.messages.get_mut(segment.number) {
-            outgoing.queued += self.queues.push(segment, packets, place);
+            outgoing.queued += self.queues.push(segment, packets, position);
         }
     }
 
@@ -277,7 +278,7 @@ impl SendSide {
     /// Whether what waits to be put on the wire, if anything, is less than this.
     pub(crate) fn is_near_end(&self, bytes: u64) -> bool {
         let packets = bytes / u64::from(self.geometry.mtu_bytes());
-        let packets = packets.saturating_sub(self.landed.packets());
+        let packets = packets.saturating_sub(self.assigned.packets());
         self.has_queued() && !self.queues.has_packets(packets as u32)
     }
 
@@ -288,8 +289,8 @@ impl SendSide {
 
     /// See [`Queues::packets_on`]; all packets that are not queued yet count, too.
     pub(crate) fn queued_packets_on(&self, channel: usize, most: u32) -> u32 {
-        let landed = self.landed.packets().min(u64::from(u32::MAX)) as u32;
-        self.queues.packets_on(channel, most).saturating_add(landed)
+        let assigned = self.assigned.packets().min(u64::from(u32::MAX)) as u32;
+        self.queues.packets_on(channel, most).saturating_add(assigned)
     }
 
     /// Forgets queued runs of messages that are no more or were given up.
@@ -303,7 +304,7 @@ impl SendSide {
             }
             None => false,
         });
-        self.begin_next();
+        self.build_next();
     }
 
     /// The next run for `channel`, of at most `packets_max` packets as far as
@@ -354,7 +355,7 @@ impl SendSide {
         }
         if taken.is_last {
             self.on_last_taken(number, path);
-            self.begin_next();
+            self.build_next();
         }
         Some(transmit)
     }
@@ -404,33 +405,33 @@ impl SendSide {
 
     /// Takes in the peer's window.
     pub(crate) fn on_receives(&mut self, frame: &Receives<'_>) {
-        let posted = self.window.posted();
-        self.window.update(frame);
-        self.wants_window &= self.window.landing(self.next_number).is_none();
-        if self.window.posted() != posted {
-            self.untold.note(Changes::RECEIVES_POSTED);
+        let posted = self.peer_receives.posted();
+        self.peer_receives.update(frame);
+        self.wants_receive &= self.peer_receives.next_receive(self.next_number).is_none();
+        if self.peer_receives.posted() != posted {
+            self.pending_events.add(Changes::RECEIVES_POSTED);
         }
         // The peer may be done with what it was not sent: it has given up.
-        self.begin_before(self.window.finished_end());
+        self.build_before(self.peer_receives.finished_end());
         let (mut next, mut were_queued) = (0, false);
-        while let Some(number) = self.messages.first_of(next..self.window.finished_end()) {
+        while let Some(number) = self.messages.first_of(next..self.peer_receives.finished_end()) {
             next = number + 1;
-            let standing = self.window.standing(number);
-            if standing != Standing::Open {
-                self.untold.note(Changes::SEND_ENDED);
+            let status = self.peer_receives.status_of(number);
+            if status != PeerStatus::Open {
+                self.pending_events.add(Changes::SEND_ENDED);
                 were_queued |=
                     self.messages.get(number).is_some_and(|outgoing| outgoing.queued > 0);
-                were_queued |= self.finish(number, standing);
+                were_queued |= self.finish(number, status);
             }
         }
         if were_queued {
             self.drop_queued();
         }
-        self.land_waiting();
+        self.assign_waiting();
     }
 
     /// Says whether other messages were given up with it, whose runs may be queued.
-    fn finish(&mut self, number: u64, standing: Standing) -> bool {
+    fn finish(&mut self, number: u64, status: PeerStatus) -> bool {
         let Some(outgoing) = self.messages.remove(number) else { return false };
         let counts = outgoing.machine.counts();
         self.stats.retransmitted_chunks += counts.retransmitted_chunks;
@@ -442,12 +443,12 @@ impl SendSide {
         if !outgoing.injected {
             send.uninjected -= 1;
         }
-        let is_complete = match standing {
-            Standing::Complete => true,
-            Standing::Untold => {
+        let is_complete = match status {
+            PeerStatus::Complete => true,
+            PeerStatus::Unknown => {
                 outgoing.machine.acked_chunks() == self.geometry.chunks(outgoing.len_bytes)
             }
-            Standing::Open | Standing::Incomplete => false,
+            PeerStatus::Open | PeerStatus::Incomplete => false,
         };
         if is_complete {
             send.stream_is_whole = send.streaming;
@@ -468,7 +469,7 @@ impl SendSide {
     pub(crate) fn on_ack(&mut self, sequence: u64, ack: &Ack<'_>) {
         if let Some(outgoing) = self.messages.get_mut(ack.message) {
             outgoing.machine.on_ack(sequence, ack);
-            self.collect_runs(ack.message, Place::Repair);
+            self.collect_runs(ack.message, Position::Repair);
             self.messages.update_timer(ack.message);
         }
     }
@@ -476,9 +477,9 @@ impl SendSide {
     pub(crate) fn on_passed(&mut self, sequence: u64, record: Record, rto_ns: u64) {
         let number = record.sent.number;
         if let Some(outgoing) = self.messages.get_mut(number) {
-            let run = Run { packets: record.sent.packets, sent_ns: record.sent_ns };
+            let run = SentRun { packets: record.sent.packets, sent_ns: record.sent_ns };
             outgoing.machine.on_passed(sequence, run, rto_ns);
-            self.collect_runs(number, Place::Repair);
+            self.collect_runs(number, Position::Repair);
             self.messages.update_timer(number);
         }
     }
@@ -486,9 +487,9 @@ impl SendSide {
     pub(crate) fn on_expired(&mut self, record: Record) {
         let number = record.sent.number;
         if let Some(outgoing) = self.messages.get_mut(number) {
-            let run = Run { packets: record.sent.packets, sent_ns: record.sent_ns };
+            let run = SentRun { packets: record.sent.packets, sent_ns: record.sent_ns };
             outgoing.machine.on_expired(run);
-            self.collect_runs(number, Place::Repair);
+            self.collect_runs(number, Position::Repair);
             self.messages.update_timer(number);
         }
     }
@@ -514,7 +515,7 @@ impl SendSide {
         while let Some(number) = self.messages.due(now_ns) {
             let Some(outgoing) = self.messages.get_mut(number) else { break };
             expired += outgoing.machine.on_timeout(now_ns);
-            self.collect_runs(number, Place::Repair);
+            self.collect_runs(number, Position::Repair);
             self.messages.update_timer(number);
         }
         expired
@@ -526,8 +527,8 @@ impl SendSide {
     }
 
     /// Whether the application waits for a receive to send into.
-    pub(crate) fn wants_window(&self) -> bool {
-        self.wants_window
+    pub(crate) fn wants_receive(&self) -> bool {
+        self.wants_receive
     }
 
     /// Whether the peer owes an answer: something waits for its receives or
@@ -539,7 +540,7 @@ impl SendSide {
     /// Ends everything.
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.waiting.clear();
-        self.landed = Landed::default();
+        self.assigned = Assigned::default();
         self.messages = Messages::default();
         self.drop_queued();
         for id in self.sends.open() {
@@ -549,7 +550,7 @@ impl SendSide {
 
     fn settle(&mut self, id: SendId, outcome: Result<(), SendFailure>) {
         if self.sends.settle(id, outcome) {
-            self.untold.note(Changes::SEND_ENDED);
+            self.pending_events.add(Changes::SEND_ENDED);
             self.stats.messages += u64::from(outcome.is_ok());
         }
     }

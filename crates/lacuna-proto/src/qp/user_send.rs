@@ -14,7 +14,7 @@ pub struct SendId {
     /// Counts all sends: later ones are greater.
     serial: u64,
     /// Its place in the table.
-    place: u32,
+    index: u32,
 }
 
 /// A send to be made.
@@ -112,13 +112,13 @@ const ENDED_DEADLINES_MAX: usize = 64;
 impl UserSends {
     /// Takes a send, which waits for its receive.
     pub(super) fn admit(&mut self, len_bytes: u64, deadline_ns: Option<u64>) -> SendId {
-        let place = self.free.pop().unwrap_or_else(|| {
+        let index = self.free.pop().unwrap_or_else(|| {
             self.table.push(None);
             (self.table.len() - 1) as u32
         });
-        let id = SendId { serial: self.next_serial, place };
+        let id = SendId { serial: self.next_serial, index };
         self.next_serial += 1;
-        self.table[place as usize] = Some((id.serial, UserSend::new(len_bytes)));
+        self.table[index as usize] = Some((id.serial, UserSend::new(len_bytes)));
         self.open += 1;
         if let Some(deadline_ns) = deadline_ns {
             self.deadlines.push(Reverse((deadline_ns, id)));
@@ -128,19 +128,19 @@ impl UserSends {
 
     /// Asks for the memory of a send that is looked at soon.
     #[inline]
-    pub(super) fn expect(&self, id: SendId) {
-        if let Some(send) = self.table.get(id.place as usize) {
+    pub(super) fn prefetch(&self, id: SendId) {
+        if let Some(send) = self.table.get(id.index as usize) {
             prefetch_value(send);
         }
     }
 
     pub(super) fn get(&self, id: SendId) -> Option<&UserSend> {
-        let (serial, send) = self.table.get(id.place as usize)?.as_ref()?;
+        let (serial, send) = self.table.get(id.index as usize)?.as_ref()?;
         (*serial == id.serial).then_some(send)
     }
 
     pub(super) fn get_mut(&mut self, id: SendId) -> Option<&mut UserSend> {
-        let (serial, send) = self.table.get_mut(id.place as usize)?.as_mut()?;
+        let (serial, send) = self.table.get_mut(id.index as usize)?.as_mut()?;
         (*serial == id.serial).then_some(send)
     }
 
@@ -155,9 +155,9 @@ impl UserSends {
 
     /// Those that go on, in the order in which they were taken.
     pub(super) fn open(&self) -> Vec<SendId> {
-        let open = self.table.iter().enumerate().filter_map(|(place, entry)| {
+        let open = self.table.iter().enumerate().filter_map(|(index, entry)| {
             let (serial, send) = entry.as_ref()?;
-            let id = SendId { serial: *serial, place: place as u32 };
+            let id = SendId { serial: *serial, index: index as u32 };
             send.outcome.is_none().then_some(id)
         });
         let mut open: Vec<_> = open.collect();
@@ -200,8 +200,8 @@ impl UserSends {
     fn forget(&mut self, id: SendId) {
         let done = |send: &UserSend| send.detached && send.outcome.is_some();
         if self.get(id).is_some_and(done) {
-            self.table[id.place as usize] = None;
-            self.free.push(id.place);
+            self.table[id.index as usize] = None;
+            self.free.push(id.index);
         }
     }
 
@@ -230,7 +230,7 @@ mod tests {
         sends.release(first);
         assert!(sends.settle(first, Ok(())));
         let second = sends.admit(2, None);
-        assert_eq!((first.place, second.place), (0, 0));
+        assert_eq!((first.index, second.index), (0, 0));
         assert!(sends.get(first).is_none() && !sends.settle(first, Ok(())));
         assert_eq!(sends.get(second).unwrap().len_bytes, 2);
         assert!(second > first);

@@ -15,7 +15,7 @@ const EMPTY_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     /// Ascending. The first place is not empty.
-    places: VecDeque<(SendId, Option<SendRequest>)>,
+    entries: VecDeque<(SendId, Option<SendRequest>)>,
     /// Places that are not empty.
     count: usize,
 }
@@ -31,14 +31,14 @@ impl Waiting {
 
     /// Takes in a send that was made after all others.
     pub(super) fn push(&mut self, id: SendId, request: SendRequest) {
-        debug_assert!(self.places.back().is_none_or(|(last, _)| *last < id));
-        self.places.push_back((id, Some(request)));
+        debug_assert!(self.entries.back().is_none_or(|(last, _)| *last < id));
+        self.entries.push_back((id, Some(request)));
         self.count += 1;
     }
 
     /// The send whose turn it is.
     pub(super) fn pop(&mut self) -> Option<(SendId, SendRequest)> {
-        let (id, request) = self.places.pop_front()?;
+        let (id, request) = self.entries.pop_front()?;
         self.count -= 1;
         self.tidy();
         Some((id, request.expect("the first place is not empty")))
@@ -46,8 +46,10 @@ impl Waiting {
 
     /// Lets go of a send and its memory, if it waits.
     pub(super) fn remove(&mut self, id: SendId) {
-        let Ok(at) = self.places.binary_search_by_key(&id, |(waiting, _)| *waiting) else { return };
-        if self.places[at].1.take().is_some() {
+        let Ok(at) = self.entries.binary_search_by_key(&id, |(waiting, _)| *waiting) else {
+            return;
+        };
+        if self.entries[at].1.take().is_some() {
             self.count -= 1;
             self.tidy();
         }
@@ -58,11 +60,11 @@ impl Waiting {
     }
 
     fn tidy(&mut self) {
-        if self.places.len() > 2 * self.count + EMPTY_MAX {
-            self.places.retain(|(_, request)| request.is_some());
+        if self.entries.len() > 2 * self.count + EMPTY_MAX {
+            self.entries.retain(|(_, request)| request.is_some());
         }
-        while self.places.front().is_some_and(|(_, request)| request.is_none()) {
-            self.places.pop_front();
+        while self.entries.front().is_some_and(|(_, request)| request.is_none()) {
+            self.entries.pop_front();
         }
     }
 }
@@ -110,7 +112,7 @@ mod tests {
                     }
                 }
                 assert_eq!((waiting.len(), waiting.is_empty()), (list.len(), list.is_empty()));
-                assert!(waiting.places.len() <= 2 * list.len() + EMPTY_MAX, "seed {seed}");
+                assert!(waiting.entries.len() <= 2 * list.len() + EMPTY_MAX, "seed {seed}");
             }
         }
     }

@@ -13,7 +13,9 @@ use crate::readiness;
 use crate::reuse::Origin;
 use lacuna_datapath::tcp_path;
 use lacuna_place::geometry::Geometry;
-use lacuna_proto::handshake::{Accept, Asked, Hello, Host, Rtt, Welcoming, addresses, info_of};
+use lacuna_proto::handshake::{
+    Accept, AcceptStep, Hello, Host, Rtt, Welcoming, addresses, info_of,
+};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -24,7 +26,7 @@ pub(crate) struct Incoming {
     pump: Pump,
     machine: Accept,
     /// The hello, or how it failed, once it is complete.
-    asked: Option<Asked>,
+    asked: Option<AcceptStep>,
 }
 
 /// An answer to a peer that is not sent completely.
@@ -85,7 +87,7 @@ impl Incoming {
     /// `self` if the hello is complete, else its error.
     pub(crate) fn into_result(mut self) -> Result<Self, ConnectError> {
         match self.asked.take() {
-            Some(Asked::Failed(error)) => Err(self.pump.accept_error(error)),
+            Some(AcceptStep::Failed(error)) => Err(self.pump.accept_error(error)),
             asked => Ok(Self { asked, ..self }),
         }
     }
@@ -116,10 +118,10 @@ impl Incoming {
         takes: impl FnOnce(u64) -> Result<(), String>,
     ) -> Result<Answer, ConnectError> {
         let hello = match self.asked.take() {
-            Some(Asked::For(hello)) => hello,
-            Some(Asked::Failed(error)) => return Err(self.pump.accept_error(error)),
+            Some(AcceptStep::Judge(hello)) => hello,
+            Some(AcceptStep::Failed(error)) => return Err(self.pump.accept_error(error)),
             // Of another version, which the machine has already answered.
-            Some(Asked::Welcomed) | None => {
+            Some(AcceptStep::Welcomed) | None => {
                 return Ok(Answer { pump: self.pump, machine: self.machine, accepted: None });
             }
         };
@@ -204,7 +206,9 @@ impl Answer {
         self.machine.on_timeout(now_ns);
         match self.machine.poll() {
             None => ControlFlow::Continue(self),
-            Some(Asked::Failed(error)) => ControlFlow::Break(Err(self.pump.accept_error(error))),
+            Some(AcceptStep::Failed(error)) => {
+                ControlFlow::Break(Err(self.pump.accept_error(error)))
+            }
             Some(_) => {
                 // Without threads, the first packets leave now or in the application's next call.
                 context.progress();

@@ -12,7 +12,7 @@ use crate::readiness;
 use crate::reuse::{Origin, Pooled};
 use lacuna_datapath::tcp_path;
 use lacuna_engine::Machine;
-use lacuna_proto::handshake::{self as words, Connect, Offer, ProbePlan, Step, addresses};
+use lacuna_proto::handshake::{self as words, Connect, ConnectStep, Offer, ProbePlan, addresses};
 use lacuna_proto::probe::{MTU_CANDIDATES, Prober};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -107,11 +107,11 @@ impl Exchange {
             }
             let Some(step) = self.machine.poll() else { return ControlFlow::Continue(self) };
             match step {
-                Step::AskDelivery => {
+                ConnectStep::AskDelivery => {
                     let path = tcp_path(self.pump.stream());
                     self.machine.on_delivery(path.is_some_and(|path| path.is_acknowledged));
                 }
-                Step::Probe(plan) => self.probe(context, plan),
+                ConnectStep::Probe(plan) => self.probe(context, plan),
                 end => return ControlFlow::Break(self.end(context, end)),
             }
         }
@@ -195,10 +195,10 @@ impl Exchange {
         }
     }
 
-    fn end(self, context: &Context, step: Step) -> Result<Connected, ConnectError> {
+    fn end(self, context: &Context, step: ConnectStep) -> Result<Connected, ConnectError> {
         let Self { config, peer_host, mut pump, reservation, .. } = self;
         match step {
-            Step::Connected(agreed) => {
+            ConnectStep::Connected(agreed) => {
                 let words::Agreed {
                     wishes,
                     geometry,
@@ -220,21 +220,21 @@ impl Exchange {
                 let agreed = Agreed { queue_pair, config, chosen, peer, control, origin };
                 Ok(Connected::Agreed(Box::new(agreed)))
             }
-            Step::Smaller { mtu_bytes } => {
+            ConnectStep::Smaller { mtu_bytes } => {
                 let peer = pump.peer();
                 tracing::info!(%peer, mtu_bytes, "the path takes smaller packets than TCP knows");
                 pump.close_in_good_order();
                 Ok(Connected::Smaller(mtu_bytes))
             }
-            Step::Stale(error) => {
+            ConnectStep::Stale(error) => {
                 // Other pooled streams to this peer are probably dead, too.
                 context.control_pool().evict(pump.peer());
                 let error = pump.connect_error(error);
                 pump.abandon();
                 Ok(Connected::Stale(error))
             }
-            Step::Failed(error) => Err(pump.connect_error(error)),
-            Step::AskDelivery | Step::Probe(_) => unreachable!("these are no ends"),
+            ConnectStep::Failed(error) => Err(pump.connect_error(error)),
+            ConnectStep::AskDelivery | ConnectStep::Probe(_) => unreachable!("these are no ends"),
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::address::canonical;
 use crate::error::{ConnectError, QueuePairError};
 use crate::readiness::{self, For};
 use lacuna_datapath::set_tcp_rto_min;
-use lacuna_proto::handshake::{self as words, Accept, Connect, WordsError};
+use lacuna_proto::handshake::{self as words, Accept, Connect, MessageError};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
@@ -180,10 +180,10 @@ impl Pump {
         self.failed(doing, source.unwrap_or_else(|| io::ErrorKind::InvalidData.into()))
     }
 
-    pub(super) fn words_error(&self, error: WordsError) -> ConnectError {
+    pub(super) fn message_error(&self, error: MessageError) -> ConnectError {
         match error {
-            WordsError::NotLacuna(why) => ConnectError::NotLacuna { peer: self.peer, why },
-            WordsError::Version { there } => {
+            MessageError::NotLacuna(why) => ConnectError::NotLacuna { peer: self.peer, why },
+            MessageError::Version { there } => {
                 ConnectError::Version { peer: self.peer, here: words::PROTOCOL_VERSION, there }
             }
         }
@@ -196,7 +196,7 @@ impl Pump {
         match error {
             Error::TimedOut { doing } => self.timed_out(doing),
             Error::Broken { doing } => self.broken_error(doing),
-            Error::Words(error) => self.words_error(error),
+            Error::Message(error) => self.message_error(error),
             Error::Refused(reason) => ConnectError::Refused { peer, reason },
             Error::Busy(reason) => ConnectError::Busy { peer, reason },
             Error::Info(error) => QueuePairError::from(error).into(),
@@ -215,7 +215,7 @@ impl Pump {
         match error {
             Error::TimedOut { doing } => self.timed_out(doing),
             Error::Broken { doing } => self.broken_error(doing),
-            Error::Words(error) => self.words_error(error),
+            Error::Message(error) => self.message_error(error),
             Error::Unacceptable(reason) => ConnectError::Unacceptable { peer: self.peer, reason },
         }
     }

@@ -21,7 +21,7 @@ pub(crate) struct Chooser {
     changes: u64,
     messages: u64,
     coded_messages: u64,
-    news: Option<Chosen>,
+    unreported: Option<Chosen>,
 }
 
 /// A choice and what it was made for.
@@ -60,7 +60,7 @@ impl Chooser {
             changes: 0,
             messages: 0,
             coded_messages: 0,
-            news: None,
+            unreported: None,
         }
     }
 
@@ -77,8 +77,8 @@ impl Chooser {
         let is_new = before.is_none_or(|(_, before)| before != choice);
         self.changes += u64::from(is_new && before.is_some());
         // Of several that nobody asked for in time, a change is worth telling.
-        if is_new || !self.news.is_some_and(|news| news.is_new) {
-            self.news = Some(Chosen { is_new, question, choice });
+        if is_new || !self.unreported.is_some_and(|unreported| unreported.is_new) {
+            self.unreported = Some(Chosen { is_new, question, choice });
         }
         choice
     }
@@ -113,8 +113,8 @@ impl Chooser {
     }
 
     /// The newest choice, once.
-    pub(crate) fn take_news(&mut self) -> Option<Chosen> {
-        self.news.take()
+    pub(crate) fn take_chosen(&mut self) -> Option<Chosen> {
+        self.unreported.take()
     }
 
     pub(crate) fn stats(&self, estimate: Estimate) -> AutoStats {

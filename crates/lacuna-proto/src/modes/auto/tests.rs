@@ -102,15 +102,15 @@ fn a_choice_is_kept_while_it_is_good_enough() {
     let mut chooser = Chooser::new(plan);
     let ask = |loss| question(1000, 40.0, loss, 1.0, 1024);
     let first = chooser.choose(ask(1e-2)).parity;
-    assert!(chooser.take_news().is_some());
+    assert!(chooser.take_chosen().is_some());
     // Estimates waver; another message of the same kind does not change it.
     for loss in [9e-3, 1.1e-2, 8e-3, 1.2e-2] {
         assert_eq!(chooser.choose(ask(loss)).parity, first, "at {loss}");
     }
-    assert!(!chooser.take_news().unwrap().is_new);
-    assert_eq!(chooser.take_news(), None, "told once");
+    assert!(!chooser.take_chosen().unwrap().is_new);
+    assert_eq!(chooser.take_chosen(), None, "told once");
     assert_eq!(chooser.choose(ask(0.0)).parity, 0, "what does nothing is not kept");
-    let change = chooser.take_news().expect("told");
+    let change = chooser.take_chosen().expect("told");
     assert!(change.to_string().starts_with("selective repeat, its repairs sent 2 "), "{change}");
     assert!(change.to_string().contains(" times: loss "), "{change}");
     let stats = chooser.stats(change.question.estimate);
@@ -127,10 +127,10 @@ fn one_copy_of_repairs_more_than_needed_is_kept_unless_none_is_needed() {
         |wanted: u8| chooser.choose(question(1000, 40.0, 1e-2, wanted.into(), 1024)).repair_copies;
     let given = [3, 2, 4, 2, 255, 254, 1].map(|wanted| (wanted, copies(wanted)));
     assert_eq!(given, [(3, 3), (2, 3), (4, 4), (2, 2), (255, 255), (254, 255), (1, 1)]);
-    let last = chooser.take_news().expect("told");
+    let last = chooser.take_chosen().expect("told");
     assert!(!last.to_string().contains("repairs"), "{last}");
     chooser.choose(question(1000, 40.0, 1e-2, 2.0, 1024));
-    let last = chooser.take_news().expect("told");
+    let last = chooser.take_chosen().expect("told");
     assert!(last.to_string().starts_with("selective repeat, its repairs sent 2 times: "), "{last}");
 }
 

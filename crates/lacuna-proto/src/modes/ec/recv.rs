@@ -1,14 +1,14 @@
 //! Receiver side: selective repeat's acknowledgements. Repaired chunks are in
 //! the bitmap like those that came; the repairing is the channels' work.
 
-use crate::modes::sr::Turns;
+use crate::modes::sr::BitmapCursor;
 use lacuna_place::receive::Receive;
 use lacuna_wire::Ack;
 
 /// See the module's text.
 #[derive(Debug, Default)]
 pub struct Receiver {
-    turns: Turns,
+    cursor: BitmapCursor,
 }
 
 impl Receiver {
@@ -17,6 +17,6 @@ impl Receiver {
         receive: &Receive,
         scratch: &'s mut [u8],
     ) -> Option<Ack<'s>> {
-        Some(self.turns.ack(receive, scratch))
+        Some(self.cursor.ack(receive, scratch))
     }
 }

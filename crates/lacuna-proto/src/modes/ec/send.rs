@@ -17,7 +17,7 @@
 
 use super::Config;
 use crate::modes::acked::Acked;
-use crate::modes::{Counts, MessageShape, Run};
+use crate::modes::{Counts, MessageShape, SentRun};
 use lacuna_place::parity::Layout;
 use lacuna_wire::Ack;
 use std::collections::{BTreeMap, VecDeque};
@@ -42,7 +42,7 @@ pub struct Sender {
     copies: VecDeque<Range<u32>>,
     /// Chunks whose repair is on its way, and how often, where it may go out more
     /// than once.
-    on_their_way: BTreeMap<u32, u32>,
+    repairs_in_flight: BTreeMap<u32, u32>,
     /// How often repairs go out.
     repair_copies: u8,
     /// Parity chunks that each submessage goes out with.
@@ -55,7 +55,7 @@ pub struct Sender {
     /// that were not.
     judged_packets: u32,
     /// Runs passed by a report without an acknowledgement as new as it.
-    undecided: VecDeque<(u64, Run, u64)>,
+    undecided: VecDeque<(u64, SentRun, u64)>,
     /// One bit per submessage that has fallen back.
     fallen: Vec<u64>,
     fallbacks: u64,
@@ -87,7 +87,7 @@ impl Sender {
             next: 0,
             repairs: VecDeque::new(),
             copies: VecDeque::new(),
-            on_their_way: BTreeMap::new(),
+            repairs_in_flight: BTreeMap::new(),
             repair_copies: 1,
             parity: (0..submessages).map(share).collect(),
             is_deferred: false,
@@ -151,7 +151,7 @@ impl Sender {
             }
         }
         for _ in 1..self.repair_copies {
-            for (chunk, count) in &mut self.on_their_way {
+            for (chunk, count) in &mut self.repairs_in_flight {
                 *count += 1;
                 self.retransmitted_chunks += 1;
                 push(&mut self.first, self.shape.packets_of(*chunk));
@@ -188,7 +188,7 @@ impl Sender {
         }
     }
 
-    pub(crate) fn on_passed(&mut self, sequence: u64, run: Run, rto_ns: u64) {
+    pub(crate) fn on_passed(&mut self, sequence: u64, run: SentRun, rto_ns: u64) {
         self.note_judged(&run.packets);
         let described = self.is_settled(&run.packets)
             || self.acked.describes(sequence, &self.chunks_judged_by(&run.packets));
@@ -199,7 +199,7 @@ impl Sender {
         }
     }
 
-    pub(crate) fn on_expired(&mut self, run: Run) {
+    pub(crate) fn on_expired(&mut self, run: SentRun) {
         self.note_judged(&run.packets);
         self.judge(&run.packets);
     }
@@ -351,14 +351,14 @@ impl Sender {
     fn repair(&mut self, chunks: Range<u32>) {
         let mut lost = VecDeque::new();
         for chunk in chunks {
-            let is_on_its_way = self.count_judged(chunk);
-            if self.acked.has(chunk) || !self.has_fallen(chunk) || is_on_its_way {
+            let is_in_flight = self.count_judged(chunk);
+            if self.acked.has(chunk) || !self.has_fallen(chunk) || is_in_flight {
                 continue;
             }
             self.retransmitted_chunks += u64::from(self.repair_copies);
             push(&mut lost, self.shape.packets_of(chunk));
             if self.repair_copies > 1 || self.is_deferred {
-                self.on_their_way.insert(chunk, u32::from(self.repair_copies));
+                self.repairs_in_flight.insert(chunk, u32::from(self.repair_copies));
             }
         }
         for _ in 1..self.repair_copies {
@@ -370,12 +370,12 @@ impl Sender {
     /// A transmission of this chunk was judged. Whether another one is still on
     /// its way.
     fn count_judged(&mut self, chunk: u32) -> bool {
-        let Some(count) = self.on_their_way.get_mut(&chunk) else { return false };
+        let Some(count) = self.repairs_in_flight.get_mut(&chunk) else { return false };
         *count -= 1;
         if *count > 0 {
             return true;
         }
-        self.on_their_way.remove(&chunk);
+        self.repairs_in_flight.remove(&chunk);
         false
     }
 

@@ -2,7 +2,7 @@
 //! the pair harness (`tests/erasure.rs`).
 
 use super::{Config, Sender};
-use crate::modes::{MessageShape, Run};
+use crate::modes::{MessageShape, SentRun};
 use lacuna_code::Code;
 use lacuna_place::parity::Layout;
 use lacuna_wire::Ack;
@@ -39,12 +39,12 @@ fn ack(cumulative: u32, chunks: &[u8]) -> Ack<'_> {
     }
 }
 
-fn run(packets: Range<u32>) -> Run {
-    Run { packets, sent_ns: 10 }
+fn run(packets: Range<u32>) -> SentRun {
+    SentRun { packets, sent_ns: 10 }
 }
 
 /// The parity of a submessage.
-fn parity(submessage: u32) -> Run {
+fn parity(submessage: u32) -> SentRun {
     let start = BASE + submessage * 8;
     run(start..start + if submessage == 2 { 4 } else { 8 })
 }

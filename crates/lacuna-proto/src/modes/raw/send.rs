@@ -1,6 +1,6 @@
 //! Sender side: the whole message once, nothing after.
 
-use crate::modes::{Counts, MessageShape, Run};
+use crate::modes::{Counts, MessageShape, SentRun};
 use lacuna_wire::Ack;
 use std::ops::Range;
 
@@ -22,9 +22,9 @@ impl Sender {
 
     pub(crate) fn on_ack(&mut self, _sequence: u64, _ack: &Ack<'_>) {}
 
-    pub(crate) fn on_passed(&mut self, _sequence: u64, _run: Run, _rto_ns: u64) {}
+    pub(crate) fn on_passed(&mut self, _sequence: u64, _run: SentRun, _rto_ns: u64) {}
 
-    pub(crate) fn on_expired(&mut self, _run: Run) {}
+    pub(crate) fn on_expired(&mut self, _run: SentRun) {}
 
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
         None

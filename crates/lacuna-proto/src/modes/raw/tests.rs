@@ -1,5 +1,5 @@
 use super::Sender;
-use crate::modes::{MessageShape, Run};
+use crate::modes::{MessageShape, SentRun};
 
 #[test]
 fn everything_goes_out_once_whatever_is_lost() {
@@ -12,8 +12,8 @@ fn everything_goes_out_once_whatever_is_lost() {
     };
     let mut sender = Sender::new(shape);
     assert_eq!(sender.poll_transmit(), Some(0..10));
-    sender.on_passed(1, Run { packets: 0..10, sent_ns: 0 }, 100);
-    sender.on_expired(Run { packets: 0..10, sent_ns: 0 });
+    sender.on_passed(1, SentRun { packets: 0..10, sent_ns: 0 }, 100);
+    sender.on_expired(SentRun { packets: 0..10, sent_ns: 0 });
     assert_eq!(sender.poll_transmit(), None);
     assert!(!sender.awaits_peer());
 }

@@ -18,8 +18,8 @@ mod send;
 #[cfg(test)]
 mod tests;
 
+pub(super) use recv::BitmapCursor;
 pub use recv::Receiver;
-pub(super) use recv::Turns;
 pub use send::Sender;
 
 /// Parameters that both ends agree on.

@@ -11,7 +11,7 @@ use lacuna_wire::Ack;
 /// See the module's text.
 #[derive(Debug, Default)]
 pub struct Receiver {
-    turns: Turns,
+    cursor: BitmapCursor,
 }
 
 impl Receiver {
@@ -20,17 +20,17 @@ impl Receiver {
         receive: &Receive,
         scratch: &'s mut [u8],
     ) -> Option<Ack<'s>> {
-        Some(self.turns.ack(receive, scratch))
+        Some(self.cursor.ack(receive, scratch))
     }
 }
 
 /// Which part of the bitmap is told next.
 #[derive(Debug, Default)]
-pub(in crate::modes) struct Turns {
+pub(in crate::modes) struct BitmapCursor {
     skipped_bytes: u32,
 }
 
-impl Turns {
+impl BitmapCursor {
     /// The state of a message as an acknowledgement, its bitmap in `scratch`.
     pub(in crate::modes) fn ack<'s>(
         &mut self,

@@ -7,7 +7,7 @@
 
 use super::Config;
 use crate::modes::acked::Acked;
-use crate::modes::{Counts, MessageShape, Run};
+use crate::modes::{Counts, MessageShape, SentRun};
 use lacuna_wire::Ack;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -34,9 +34,9 @@ struct Losses {
     /// What is to be sent again.
     transmit: VecDeque<Range<u32>>,
     /// Runs passed by a report without an acknowledgement as new as it.
-    undecided: VecDeque<(u64, Run, u64)>,
+    undecided: VecDeque<(u64, SentRun, u64)>,
     /// Runs that lost something and wait for their timeout (without NACK).
-    aging: VecDeque<(u64, Run)>,
+    aging: VecDeque<(u64, SentRun)>,
     retransmitted_chunks: u64,
 }
 
@@ -73,7 +73,7 @@ impl Sender {
         }
     }
 
-    pub(crate) fn on_passed(&mut self, sequence: u64, run: Run, rto_ns: u64) {
+    pub(crate) fn on_passed(&mut self, sequence: u64, run: SentRun, rto_ns: u64) {
         if self.has_all(&run.packets) {
             return;
         }
@@ -88,7 +88,7 @@ impl Sender {
         }
     }
 
-    pub(crate) fn on_expired(&mut self, run: Run) {
+    pub(crate) fn on_expired(&mut self, run: SentRun) {
         self.repair(&run.packets);
     }
 
@@ -115,12 +115,12 @@ impl Sender {
         expired
     }
 
-    fn pop_due(&mut self, now_ns: u64) -> Option<Run> {
+    fn pop_due(&mut self, now_ns: u64) -> Option<SentRun> {
         let losses = self.losses.as_mut()?;
         if losses.aging.front().is_some_and(|(due_ns, _)| *due_ns <= now_ns) {
             return losses.aging.pop_front().map(|(_, run)| run);
         }
-        let is_due = |(_, run, rto_ns): &(u64, Run, u64)| run.sent_ns + rto_ns <= now_ns;
+        let is_due = |(_, run, rto_ns): &(u64, SentRun, u64)| run.sent_ns + rto_ns <= now_ns;
         losses.undecided.front().filter(|first| is_due(first))?;
         losses.undecided.pop_front().map(|(_, run, _)| run)
     }

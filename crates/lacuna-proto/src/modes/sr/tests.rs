@@ -2,7 +2,7 @@
 //! run in the pair harness (`tests/` of this crate).
 
 use super::{Config, Sender};
-use crate::modes::{MessageShape, Run};
+use crate::modes::{MessageShape, SentRun};
 use lacuna_wire::Ack;
 use std::ops::Range;
 
@@ -35,8 +35,8 @@ fn ack(cumulative: u32, chunks: &[u8]) -> Ack<'_> {
     }
 }
 
-fn run(packets: Range<u32>) -> Run {
-    Run { packets, sent_ns: 10 }
+fn run(packets: Range<u32>) -> SentRun {
+    SentRun { packets, sent_ns: 10 }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! How much parity a message gets in the mode `auto`: chosen when all of its data
 //! are on the wire, by what is known of the path then.
 
-use super::{Place, SendSide};
+use super::{Position, SendSide};
 use crate::modes::auto::{AutoStats, Chooser, Chosen, Estimate, Question};
 use lacuna_path::controller::Controller;
 use lacuna_path::{IP_UDP_BYTES, Path};
@@ -27,11 +27,11 @@ impl SendSide {
             rows: self.geometry.layout().map_or(1, Layout::chunk_packets),
             packet_bytes: u64::from(packet_bytes) + IP_UDP_BYTES,
             is_followed: !self.queues.is_empty()
-                || !self.landed.is_empty()
+                || !self.assigned.is_empty()
                 || !self.waiting.is_empty(),
         });
         machine.choose(|_| choice.parity, choice.repair_copies);
-        self.collect_runs(number, Place::Behind);
+        self.collect_runs(number, Position::AfterOwn);
     }
 
     /// What the mode `auto` has chosen, if it is that.
@@ -41,7 +41,7 @@ impl SendSide {
 
     /// The newest choice, once.
     pub(crate) fn take_choice(&mut self) -> Option<Chosen> {
-        self.chooser.as_mut().and_then(Chooser::take_news)
+        self.chooser.as_mut().and_then(Chooser::take_chosen)
     }
 }
 

@@ -21,7 +21,7 @@ impl SendSide {
             let Some(taken) = self.queues.take(channel, skipped) else { break };
             if taken.is_last {
                 self.on_last_taken(number, path);
-                self.begin_next();
+                self.build_next();
             }
         }
         self.queues.next_packets(channel)

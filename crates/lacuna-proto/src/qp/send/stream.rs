@@ -2,7 +2,7 @@
 //! again if wanted (SDR-RDMA 3.1.2). Nothing of a stream is repaired here; what
 //! to send again is the application's choice.
 
-use super::{Outgoing, Place, SendSide};
+use super::{Outgoing, Position, SendSide};
 use crate::buffer::SendBuffer;
 use crate::modes::Mode;
 use crate::qp::error::PostSendError;
@@ -12,18 +12,18 @@ impl SendSide {
     /// Opens a streaming send in the next receive.
     pub(crate) fn open_stream(&mut self, immediate: Option<u32>) -> Result<SendId, PostSendError> {
         self.check(immediate)?;
-        let landing = self.landing()?;
+        let receive = self.next_receive()?;
         let id = self.sends.admit(0, None);
-        self.begin_before(landing.first);
-        self.number_send(id, landing.first, 1);
+        self.build_before(receive.first);
+        self.take_numbers(id, receive.first, 1);
         if let Some(send) = self.sends.get_mut(id) {
             send.streaming = true;
         }
         let empty = SendBuffer::from(Vec::new());
-        let segment = self.segment(landing.first, empty, 0, None, immediate, None);
+        let segment = self.segment(receive.first, empty, 0, None, immediate, None);
         let mut machine = Mode::Raw.sender(segment.shape());
         while machine.poll_transmit().is_some() {}
-        self.messages.push(landing.first, Outgoing::new(id, machine, segment, 0));
+        self.messages.push(receive.first, Outgoing::new(id, machine, segment, 0));
         Ok(id)
     }
 
@@ -47,8 +47,8 @@ impl SendSide {
             return Err(PostSendError::Misaligned { offset_bytes, len_bytes, chunk_bytes });
         }
         let end_bytes = offset_bytes.saturating_add(len_bytes);
-        let capacity_bytes = match self.window.landing(number) {
-            Some(landing) if landing.first == number => landing.capacity_bytes,
+        let capacity_bytes = match self.peer_receives.next_receive(number) {
+            Some(receive) if receive.first == number => receive.capacity_bytes,
             _ => geometry.max_message_bytes(),
         }
         .min(geometry.max_message_bytes());
@@ -72,7 +72,7 @@ impl SendSide {
             // A message shorter than its immediate is followed by empty packets.
             end = end.max(shape.fragments);
         }
-        self.enqueue(&segment, &(segment.first_packet..end), Place::Last);
+        self.enqueue(&segment, &(segment.first_packet..end), Position::Last);
         Ok(())
     }
 

@@ -6,16 +6,16 @@
 //! a thousand queue pairs, each with a megabyte that may go, else writes all of that into memory
 //! that is in no cache any more when its turn comes.
 //!
-//! Invariants: messages are made in the order of their numbers; while sends are landed, every
+//! Invariants: messages are made in the order of their numbers; while sends are assigned, every
 //! channel has something queued.
 
 use super::super::encode::Encoder;
 use super::super::error::{PostSendError, SendFailure};
 use super::super::outgoing::Outgoing;
-use super::super::queues::Place;
+use super::super::peer_receives::NextReceive;
+use super::super::queues::Position;
 use super::super::transmit::Segment;
 use super::super::user_send::{SendId, SendRequest};
-use super::super::window::Landing;
 use super::SendSide;
 use crate::buffer::SendBuffer;
 use lacuna_place::geometry::Geometry;
@@ -25,12 +25,12 @@ use std::sync::Arc;
 
 /// Sends whose messages have numbers and are not made yet, in their order.
 #[derive(Debug, Default)]
-pub(super) struct Landed {
+pub(super) struct Assigned {
     sends: VecDeque<(SendId, SendRequest, u64)>,
     packets: u64,
 }
 
-impl Landed {
+impl Assigned {
     pub(super) fn is_empty(&self) -> bool {
         self.sends.is_empty()
     }
@@ -64,46 +64,52 @@ fn packets(geometry: &Geometry, request: &SendRequest) -> u64 {
 
 impl SendSide {
     /// The receive that the next send lands in.
-    pub(crate) fn landing(&mut self) -> Result<Landing, PostSendError> {
-        let landing = self.window.landing(self.next_number).filter(|_| self.waiting.is_empty());
-        self.wants_window = landing.is_none();
-        landing.ok_or_else(|| self.unposted())
+    pub(crate) fn next_receive(&mut self) -> Result<NextReceive, PostSendError> {
+        let receive =
+            self.peer_receives.next_receive(self.next_number).filter(|_| self.waiting.is_empty());
+        self.wants_receive = receive.is_none();
+        receive.ok_or_else(|| self.unposted())
     }
 
     pub(crate) fn unposted(&self) -> PostSendError {
-        PostSendError::Unposted { number: self.next_number, posted: self.window.posted() }
+        PostSendError::Unposted { number: self.next_number, posted: self.peer_receives.posted() }
     }
 
-    pub(super) fn land_waiting(&mut self) {
+    pub(super) fn assign_waiting(&mut self) {
         while !self.waiting.is_empty() {
-            let Some(landing) = self.window.landing(self.next_number) else { return };
+            let Some(receive) = self.peer_receives.next_receive(self.next_number) else { return };
             let Some((id, request)) = self.waiting.pop() else { return };
-            self.land_if_fits(id, request, landing);
+            self.assign_if_fits(id, request, receive);
         }
     }
 
-    pub(super) fn land_if_fits(&mut self, id: SendId, request: SendRequest, landing: Landing) {
-        let Landing { capacity_bytes, .. } = landing;
+    pub(super) fn assign_if_fits(
+        &mut self,
+        id: SendId,
+        request: SendRequest,
+        receive: NextReceive,
+    ) {
+        let NextReceive { capacity_bytes, .. } = receive;
         let len_bytes = request.data.len() as u64;
         if len_bytes > capacity_bytes {
             self.settle(id, Err(SendFailure::TooLong { len_bytes, capacity_bytes }));
         } else {
-            self.land(id, request, landing);
+            self.assign(id, request, receive);
         }
     }
 
-    pub(super) fn land(&mut self, id: SendId, request: SendRequest, landing: Landing) {
+    pub(super) fn assign(&mut self, id: SendId, request: SendRequest, receive: NextReceive) {
         let count = self.geometry.slots_for(request.data.len() as u64);
-        self.number_send(id, landing.first, count);
+        self.take_numbers(id, receive.first, count);
         // Mostly it goes on at once, without a move into the list and out of it.
-        if self.landed.is_empty() && self.queues.has_empty() {
-            self.begin(id, request, landing.first);
+        if self.assigned.is_empty() && self.queues.has_empty() {
+            self.build(id, request, receive.first);
         } else {
-            self.landed.push(&self.geometry, id, request, landing.first);
+            self.assigned.push(&self.geometry, id, request, receive.first);
         }
     }
 
-    pub(super) fn number_send(&mut self, id: SendId, first: u64, count: u64) {
+    pub(super) fn take_numbers(&mut self, id: SendId, first: u64, count: u64) {
         self.next_number = first + count;
         if let Some(send) = self.sends.get_mut(id) {
             send.start(first, count);
@@ -113,40 +119,40 @@ impl SendSide {
     /// Makes messages until each channel has something to send. To be called when a queue has become
     /// shorter.
     #[inline]
-    pub(super) fn begin_next(&mut self) {
-        while !self.landed.is_empty() && self.queues.has_empty() {
-            self.begin_first(u64::MAX);
+    pub(super) fn build_next(&mut self) {
+        while !self.assigned.is_empty() && self.queues.has_empty() {
+            self.build_first(u64::MAX);
         }
     }
 
     /// Makes the messages before number `end`: something else is to happen to them.
-    pub(super) fn begin_before(&mut self, end: u64) {
-        while self.begin_first(end) {}
+    pub(super) fn build_before(&mut self, end: u64) {
+        while self.build_first(end) {}
     }
 
-    fn begin_first(&mut self, end: u64) -> bool {
-        let first = self.landed.pop_before(&self.geometry, end);
+    fn build_first(&mut self, end: u64) -> bool {
+        let first = self.assigned.pop_before(&self.geometry, end);
         let Some((id, request, number)) = first else { return false };
-        self.begin(id, request, number);
+        self.build(id, request, number);
         true
     }
 
-    fn begin(&mut self, id: SendId, request: SendRequest, first: u64) {
+    fn build(&mut self, id: SendId, request: SendRequest, first: u64) {
         // Looked at when the last of it is on its way.
-        self.sends.expect(id);
+        self.sends.prefetch(id);
         let SendRequest { mut data, mut immediate, .. } = request;
         let slot_bytes = self.geometry.max_message_bytes() as usize;
         let last = first + self.geometry.slots_for(data.len() as u64) - 1;
         // The immediate travels with the first slot, the end with the last.
         for number in first..last {
             let full = data.split_to(slot_bytes).expect("slots_for divides the length");
-            self.begin_message(id, number, full, None, immediate.take());
+            self.build_message(id, number, full, None, immediate.take());
         }
         let end_bytes = Some(data.len() as u64);
-        self.begin_message(id, last, data, end_bytes, immediate);
+        self.build_message(id, last, data, end_bytes, immediate);
     }
 
-    fn begin_message(
+    fn build_message(
         &mut self,
         id: SendId,
         number: u64,
@@ -160,7 +166,7 @@ impl SendSide {
         let machine = self.mode.sender(segment.shape());
         // Each move of these is a copy that waits for the one before it: none to spare.
         let outgoing = self.messages.push(number, Outgoing::new(id, machine, segment, len_bytes));
-        outgoing.enqueue_runs(&mut self.queues, Place::Last);
+        outgoing.enqueue_runs(&mut self.queues, Position::Last);
     }
 
     #[inline]
@@ -223,14 +229,14 @@ mod tests {
         let (mut side, _) = send_side(1, 100);
         assert_eq!(side.started(), 100, "they have their numbers");
         for left in (0..100).rev() {
-            assert_eq!(side.landed.sends.len(), left);
-            assert_eq!(side.landed.packets(), left as u64 * 256);
+            assert_eq!(side.assigned.sends.len(), left);
+            assert_eq!(side.assigned.packets(), left as u64 * 256);
             assert_eq!(side.queued_packets_on(0, u32::MAX), (left as u32 + 1) * 256);
             assert!(!side.is_near_end((left as u64 + 1) << 20));
             assert!(side.is_near_end((left as u64 + 2) << 20));
             let taken = side.queues.take(0, 256).unwrap();
             assert_eq!((taken.segment.number, taken.is_last), (99 - left as u64, true));
-            side.begin_next();
+            side.build_next();
         }
         assert!(!side.has_queued());
     }
@@ -238,15 +244,15 @@ mod tests {
     #[test]
     fn no_channel_runs_dry_while_messages_wait() {
         let (mut side, _) = send_side(4, 100);
-        while !side.landed.is_empty() {
+        while !side.assigned.is_empty() {
             for channel in 0..4 {
                 assert!(side.has_queued_on(usize::from(channel)));
                 // A stripe of each message is the channel's.
                 while side.queues.take(channel, 64).is_some_and(|taken| !taken.is_last) {}
-                side.begin_next();
+                side.build_next();
             }
         }
-        assert!(side.landed.packets() == 0 && side.has_queued());
+        assert!(side.assigned.packets() == 0 && side.has_queued());
     }
 
     #[test]
@@ -260,8 +266,8 @@ mod tests {
     fn a_repair_that_is_needed_no_more_hides_nothing_that_waits() {
         let (mut side, ids) = send_side(1, 3);
         let first = side.queues.take(0, 256).unwrap();
-        side.begin_next();
-        side.enqueue(&first.segment, &(0..16), Place::Repair);
+        side.build_next();
+        side.enqueue(&first.segment, &(0..16), Position::Repair);
         // The repair is all that is queued now, and then it is acknowledged.
         side.cancel(0, ids[1]);
         let ack = Ack {

@@ -23,21 +23,21 @@ pub(crate) const QUICK_ROUNDS: u32 = 4;
 
 /// See the module's text.
 #[derive(Debug)]
-pub(crate) struct Sounding {
+pub(crate) struct ProbeRounds {
     /// How many sizes are asked for.
     sizes: usize,
     since_ns: u64,
     gives_up_ns: u64,
     next_round_ns: u64,
     /// Rounds that have begun.
-    rounds: u32,
+    begun: u32,
     /// The largest size that was answered, per channel.
     answered: Vec<Option<usize>>,
     /// Questions of this round that are still to be sent: channel and size.
     to_send: VecDeque<(u8, usize)>,
 }
 
-impl Sounding {
+impl ProbeRounds {
     /// Asks for `sizes` sizes on each of `channels` channels, from now on until `patience_ns` have
     /// passed.
     pub(crate) fn new(now_ns: u64, channels: u8, sizes: usize, patience_ns: u64) -> Self {
@@ -46,15 +46,15 @@ impl Sounding {
             since_ns: now_ns,
             gives_up_ns: now_ns.saturating_add(patience_ns),
             next_round_ns: now_ns,
-            rounds: 0,
+            begun: 0,
             answered: vec![None; usize::from(channels)],
             to_send: VecDeque::new(),
         }
     }
 
     /// Rounds that have begun.
-    pub(crate) fn rounds(&self) -> u32 {
-        self.rounds
+    pub(crate) fn begun(&self) -> u32 {
+        self.begun
     }
 
     /// Whether the next round is due.
@@ -74,8 +74,8 @@ impl Sounding {
 
     /// Begins the next round, `copies` times. It replaces what was not sent of the one before.
     pub(crate) fn begin_round(&mut self, now_ns: u64, rtt_ns: u64, copies: usize) {
-        let round_ns = if self.rounds < QUICK_ROUNDS { ROUND_NS.0 } else { ROUND_NS.1 };
-        self.rounds += 1;
+        let round_ns = if self.begun < QUICK_ROUNDS { ROUND_NS.0 } else { ROUND_NS.1 };
+        self.begun += 1;
         self.next_round_ns = now_ns + rtt_ns.max(round_ns);
         self.fill(copies);
     }
@@ -150,8 +150,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn all(sounding: &mut Sounding) -> Vec<(u8, usize)> {
-        std::iter::from_fn(|| sounding.take(|_| true)).collect()
+    fn all(rounds: &mut ProbeRounds) -> Vec<(u8, usize)> {
+        std::iter::from_fn(|| rounds.take(|_| true)).collect()
     }
 
     #[test]
@@ -159,14 +159,14 @@ mod tests {
         for (rtt_ms, expected) in
             [(0, [25, 25, 25, 25, 100, 100]), (40, [40, 40, 40, 40, 100, 100])]
         {
-            let mut sounding = Sounding::new(0, 1, 1, u64::MAX);
+            let mut rounds = ProbeRounds::new(0, 1, 1, u64::MAX);
             let mut gaps_ms = Vec::new();
             for _ in 0..6 {
-                let now_ns = sounding.poll_timeout(1);
-                assert!(sounding.is_round_due(now_ns));
-                sounding.begin_round(now_ns, rtt_ms * MS, 1);
-                assert_eq!((sounding.poll_timeout(1), all(&mut sounding).len()), (0, 1));
-                gaps_ms.push((sounding.poll_timeout(1) - now_ns) / MS);
+                let now_ns = rounds.poll_timeout(1);
+                assert!(rounds.is_round_due(now_ns));
+                rounds.begin_round(now_ns, rtt_ms * MS, 1);
+                assert_eq!((rounds.poll_timeout(1), all(&mut rounds).len()), (0, 1));
+                gaps_ms.push((rounds.poll_timeout(1) - now_ns) / MS);
             }
             assert_eq!(gaps_ms, expected);
         }
@@ -174,38 +174,38 @@ mod tests {
 
     #[test]
     fn what_was_answered_is_not_asked_again() {
-        let mut sounding = Sounding::new(0, 2, 3, u64::MAX);
-        sounding.begin_round(0, 0, 1);
-        assert_eq!(sounding.take(|channel| channel == 1), Some((1, 0)));
-        assert!(sounding.on_answer(1, 1));
-        assert_eq!(all(&mut sounding), [(0, 0), (0, 1), (0, 2)]);
-        sounding.begin_round(1, 0, 1);
-        assert_eq!(all(&mut sounding), [(0, 0), (0, 1), (0, 2), (1, 0)]);
+        let mut rounds = ProbeRounds::new(0, 2, 3, u64::MAX);
+        rounds.begin_round(0, 0, 1);
+        assert_eq!(rounds.take(|channel| channel == 1), Some((1, 0)));
+        assert!(rounds.on_answer(1, 1));
+        assert_eq!(all(&mut rounds), [(0, 0), (0, 1), (0, 2)]);
+        rounds.begin_round(1, 0, 1);
+        assert_eq!(all(&mut rounds), [(0, 0), (0, 1), (0, 2), (1, 0)]);
         // A smaller one says nothing new.
-        assert!(sounding.on_answer(1, 2) && sounding.on_answer(0, 0));
-        assert_eq!(sounding.answered(), [Some(0), Some(1)]);
-        assert_eq!(sounding.answered_channels(), 2);
-        assert!(!sounding.on_answer(2, 0) && !sounding.on_answer(0, 3), "there are none of these");
-        sounding.restart(2);
-        assert_eq!(all(&mut sounding).len(), 6);
+        assert!(rounds.on_answer(1, 2) && rounds.on_answer(0, 0));
+        assert_eq!(rounds.answered(), [Some(0), Some(1)]);
+        assert_eq!(rounds.answered_channels(), 2);
+        assert!(!rounds.on_answer(2, 0) && !rounds.on_answer(0, 3), "there are none of these");
+        rounds.restart(2);
+        assert_eq!(all(&mut rounds).len(), 6);
     }
 
     #[test]
     fn an_owner_is_called_for_its_own_channels() {
-        let mut sounding = Sounding::new(0, 2, 1, u64::MAX);
-        sounding.begin_round(0, 0, 2);
+        let mut rounds = ProbeRounds::new(0, 2, 1, u64::MAX);
+        rounds.begin_round(0, 0, 2);
         assert_eq!(
-            (sounding.take(|c| c == 0), sounding.take(|c| c == 0)),
+            (rounds.take(|c| c == 0), rounds.take(|c| c == 0)),
             (Some((0, 0)), Some((0, 0)))
         );
-        assert_eq!(sounding.take(|c| c == 0), None);
-        assert_eq!((sounding.poll_timeout(0b01), sounding.poll_timeout(0b10)), (25 * MS, 0));
+        assert_eq!(rounds.take(|c| c == 0), None);
+        assert_eq!((rounds.poll_timeout(0b01), rounds.poll_timeout(0b10)), (25 * MS, 0));
     }
 
     #[test]
     fn patience_without_end_does_not_overflow() {
-        let sounding = Sounding::new(7, 1, 1, u64::MAX);
-        assert!(!sounding.is_over(u64::MAX - 1));
-        assert_eq!(sounding.patience_ns(), u64::MAX - 7);
+        let rounds = ProbeRounds::new(7, 1, 1, u64::MAX);
+        assert!(!rounds.is_over(u64::MAX - 1));
+        assert_eq!(rounds.patience_ns(), u64::MAX - 7);
     }
 }

@@ -5,14 +5,14 @@
 //! Nothing is allocated by a length that a stranger claims before that is judged.
 
 use super::goodbye::Goodbye;
-use super::words::{MAGIC, MESSAGE_BYTES_MAX};
+use super::messages::{MAGIC, MESSAGE_BYTES_MAX};
 
 /// Magic and length.
 const HEAD_BYTES: usize = MAGIC.len() + size_of::<u32>();
 
 /// See the module's text.
 #[derive(Debug, Default)]
-pub(super) struct Incoming {
+pub(super) struct MessageReader {
     /// Until all of it has come.
     goodbye: Option<Goodbye>,
     received: Vec<u8>,
@@ -27,7 +27,7 @@ pub(super) enum Unreadable {
     Message(String),
 }
 
-impl Incoming {
+impl MessageReader {
     /// Behind a goodbye of which this much has come.
     pub(super) fn behind(goodbye: Goodbye) -> Self {
         Self { goodbye: Some(goodbye).filter(|goodbye| goodbye.wanted() > 0), received: Vec::new() }

@@ -14,7 +14,7 @@ const NUMBER_MAX: u64 = 1 << 62;
 
 /// See the module's text.
 #[derive(Debug, Default)]
-pub(crate) struct Window {
+pub(crate) struct PeerReceives {
     base: u64,
     posted: u64,
     finished: Vec<u8>,
@@ -26,7 +26,7 @@ pub(crate) struct Window {
 
 /// What the peer says of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum PeerStatus {
     /// Open or not posted.
     Open,
     /// The peer has all of it.
@@ -35,19 +35,19 @@ pub(crate) enum Standing {
     Incomplete,
     /// The peer is done with it, too long ago to say how: so many receives
     /// were closed incomplete since then that the list of them is cut.
-    Untold,
+    Unknown,
 }
 
 /// A receive that a message can land in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Landing {
+pub(crate) struct NextReceive {
     /// Message number of its first slot.
     pub(crate) first: u64,
     /// Bytes of the whole receive.
     pub(crate) capacity_bytes: u64,
 }
 
-impl Window {
+impl PeerReceives {
     /// Takes in the peer's newest frame; one with absurd numbers is ignored.
     pub(crate) fn update(&mut self, frame: &Receives<'_>) {
         if frame.base > frame.posted || frame.posted > NUMBER_MAX {
@@ -76,7 +76,7 @@ impl Window {
     }
 
     /// What became of message `number`.
-    pub(crate) fn standing(&self, number: u64) -> Standing {
+    pub(crate) fn status_of(&self, number: u64) -> PeerStatus {
         let finished = match number.checked_sub(self.base) {
             None => true,
             Some(ahead) => self
@@ -85,45 +85,45 @@ impl Window {
                 .is_some_and(|byte| byte >> (ahead % 8) & 1 == 1),
         };
         if !finished {
-            Standing::Open
+            PeerStatus::Open
         } else if self.failed.binary_search(&number).is_ok() {
-            Standing::Incomplete
+            PeerStatus::Incomplete
         } else if number < self.failed_from {
-            Standing::Untold
+            PeerStatus::Unknown
         } else {
-            Standing::Complete
+            PeerStatus::Complete
         }
     }
 
     /// The first receive at or after message `next` that begins there, if the
     /// whole of it is posted.
-    pub(crate) fn landing(&self, next: u64) -> Option<Landing> {
+    pub(crate) fn next_receive(&self, next: u64) -> Option<NextReceive> {
         let mut number = self.base;
-        let mut landing: Option<Landing> = None;
+        let mut receive: Option<NextReceive> = None;
         for run in &self.runs {
             if run.continues {
-                if let Some(landing) = &mut landing {
+                if let Some(receive) = &mut receive {
                     let more = u64::from(run.count).saturating_mul(run.capacity_bytes);
-                    landing.capacity_bytes = landing.capacity_bytes.saturating_add(more);
+                    receive.capacity_bytes = receive.capacity_bytes.saturating_add(more);
                 }
             } else {
-                if landing.is_some() {
-                    return landing;
+                if receive.is_some() {
+                    return receive;
                 }
                 let end = number.saturating_add(u64::from(run.count));
                 if end > next {
                     let first = number.max(next);
-                    landing = Some(Landing { first, capacity_bytes: run.capacity_bytes });
+                    receive = Some(NextReceive { first, capacity_bytes: run.capacity_bytes });
                     if end > first + 1 {
                         // The next one of the run begins a receive of its own.
-                        return landing;
+                        return receive;
                     }
                 }
             }
             number = number.saturating_add(u64::from(run.count));
         }
         // The last receive's continuation may be cut off with the frame.
-        landing.filter(|_| number >= self.posted)
+        receive.filter(|_| number >= self.posted)
     }
 }
 
@@ -132,9 +132,15 @@ mod tests {
     use super::*;
     use lacuna_wire::{RunList, U64List};
 
-    fn window(base: u64, posted: u64, finished: &[u8], failed: &[u64], runs: &[Run]) -> Window {
-        let mut window = Window::default();
-        window.update(&Receives {
+    fn receives(
+        base: u64,
+        posted: u64,
+        finished: &[u8],
+        failed: &[u64],
+        runs: &[Run],
+    ) -> PeerReceives {
+        let mut receives = PeerReceives::default();
+        receives.update(&Receives {
             base,
             posted,
             finished,
@@ -142,7 +148,7 @@ mod tests {
             failed: U64List::from_values(failed),
             runs: RunList::from_runs(runs),
         });
-        window
+        receives
     }
 
     fn run(count: u32, capacity_bytes: u64, continues: bool) -> Run {
@@ -151,8 +157,8 @@ mod tests {
 
     #[test]
     fn sends_land_in_the_order_of_the_receives() {
-        let window = window(10, 14, &[], &[], &[run(3, 100, false), run(1, 50, false)]);
-        let at = |next| window.landing(next).map(|l| (l.first, l.capacity_bytes));
+        let receives = receives(10, 14, &[], &[], &[run(3, 100, false), run(1, 50, false)]);
+        let at = |next| receives.next_receive(next).map(|l| (l.first, l.capacity_bytes));
         assert_eq!(at(8), Some((10, 100)));
         assert_eq!(at(11), Some((11, 100)));
         assert_eq!(at(12), Some((12, 100)));
@@ -163,8 +169,8 @@ mod tests {
     #[test]
     fn a_receive_of_several_slots_is_one_landing() {
         let runs = [run(1, 100, false), run(2, 100, true), run(1, 40, true), run(1, 7, false)];
-        let window = window(0, 5, &[], &[], &runs);
-        let at = |next| window.landing(next).map(|l| (l.first, l.capacity_bytes));
+        let receives = receives(0, 5, &[], &[], &runs);
+        let at = |next| receives.next_receive(next).map(|l| (l.first, l.capacity_bytes));
         assert_eq!(at(0), Some((0, 340)));
         assert_eq!(at(1), Some((4, 7)), "unused slots of the first are passed over");
         assert_eq!(at(5), None);
@@ -172,18 +178,18 @@ mod tests {
 
     #[test]
     fn a_receive_that_is_cut_off_is_not_posted_yet() {
-        let window = window(0, 3, &[], &[], &[run(1, 100, false), run(1, 100, true)]);
-        assert_eq!(window.landing(0), None);
+        let receives = receives(0, 3, &[], &[], &[run(1, 100, false), run(1, 100, true)]);
+        assert_eq!(receives.next_receive(0), None);
     }
 
     #[test]
     fn finished_messages_are_complete_unless_listed() {
-        let window = window(10, 20, &[0b101], &[4, 12], &[]);
-        assert_eq!(window.standing(3), Standing::Complete);
-        assert_eq!(window.standing(4), Standing::Incomplete);
-        assert_eq!(window.standing(10), Standing::Complete);
-        assert_eq!(window.standing(11), Standing::Open);
-        assert_eq!(window.standing(12), Standing::Incomplete);
-        assert_eq!(window.standing(500), Standing::Open);
+        let receives = receives(10, 20, &[0b101], &[4, 12], &[]);
+        assert_eq!(receives.status_of(3), PeerStatus::Complete);
+        assert_eq!(receives.status_of(4), PeerStatus::Incomplete);
+        assert_eq!(receives.status_of(10), PeerStatus::Complete);
+        assert_eq!(receives.status_of(11), PeerStatus::Open);
+        assert_eq!(receives.status_of(12), PeerStatus::Incomplete);
+        assert_eq!(receives.status_of(500), PeerStatus::Open);
     }
 }
