@@ -1,21 +1,21 @@
-//! What a send reads from: shared, immutable bytes that live as long as any
-//! part of the transport may still put them on the wire.
+//! The memory that a send reads: shared bytes that do not change as long as any part of the
+//! transport may still put them on the wire.
 
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Bytes of which those that are lent to a send do not move or change while it uses them.
+/// Memory that sends borrow ranges of. A borrowed range neither moves nor changes while a send uses
+/// it.
 ///
-/// Asked for range by range, never as a whole: other parts of the same memory may still be written
-/// to, as by a receive whose first chunks are sent on already, and a reference to all of it must not
-/// exist then.
+/// The transport asks for ranges and never for all of the memory, because a receive may still be
+/// writing to another part (an application may send the first chunks of a message on before the
+/// rest has come). A reference to the whole would alias those writes.
 ///
-/// Safe implementations follow from the borrow rules: whoever owns the value
-/// behind an `Arc` cannot change it. Foreign memory comes in through an
-/// `unsafe` constructor of the implementing type.
+/// An implementation is safe where the borrow rules forbid changes: nobody can change a value
+/// behind an `Arc`. A type for foreign memory needs an `unsafe` constructor.
 pub trait Memory: Send + Sync {
-    /// Bytes that there are.
+    /// Length of the memory.
     fn size_bytes(&self) -> usize;
 
     /// The bytes of a range.
@@ -25,7 +25,7 @@ pub trait Memory: Send + Sync {
     fn range(&self, offset: usize, len: usize) -> &[u8];
 }
 
-/// For all that can be borrowed as a slice.
+/// Implements [`Memory`] for types that dereference to a slice.
 macro_rules! slices {
     ($($memory:ty),*) => {$(
         impl Memory for $memory {
@@ -42,17 +42,17 @@ macro_rules! slices {
 
 slices!(Vec<u8>, Box<[u8]>, &'static [u8]);
 
-/// Zeros, for sends whose bytes nobody looks at: of any number, of which no more are ever at hand
-/// than are asked for at once. A run of packets asks for its own bytes together.
+/// A memory of zeros of any length, for sends whose bytes nobody looks at. It holds only as many
+/// zeros as are asked for at once, which is one run of packets.
 #[derive(Debug)]
 pub struct Zeros {
     size_bytes: usize,
-    /// Untouched memory: it takes address space only until it is read.
+    /// Never written, so it takes address space and no pages until it is read.
     zeros: Box<[u8]>,
 }
 
 impl Zeros {
-    /// So many zeros, of which at most `range_bytes_max` are asked for at once.
+    /// Makes `size_bytes` zeros, of which at most `range_bytes_max` are asked for at once.
     pub fn new(size_bytes: usize, range_bytes_max: usize) -> Self {
         Self { size_bytes, zeros: vec![0; range_bytes_max.min(size_bytes)].into() }
     }
@@ -69,7 +69,7 @@ impl Memory for Zeros {
     }
 }
 
-/// A range of [`Memory`]. Cloning it is cheap and keeps the memory.
+/// A range of a [`Memory`], which it keeps alive. Cloning it counts a reference.
 #[derive(Clone)]
 pub struct SendBuffer {
     memory: Arc<dyn Memory>,
@@ -85,7 +85,7 @@ pub struct RangeError {
     pub offset: usize,
     /// Its length.
     pub len: usize,
-    /// What there is.
+    /// Length of the memory.
     pub memory_bytes: usize,
 }
 
@@ -134,7 +134,7 @@ impl SendBuffer {
     }
 }
 
-/// All bytes of the buffer, none of which may be written to meanwhile.
+/// All bytes of the buffer. Nobody may write to any of them meanwhile.
 impl Deref for SendBuffer {
     type Target = [u8];
 

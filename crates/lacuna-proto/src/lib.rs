@@ -1,8 +1,8 @@
 //! Protocol of the Lacuna transport, as pure state machines.
 //!
-//! Above the record of what was placed where (`lacuna_place`) stand the reliability [`modes`], which
-//! decide what to do about the gaps, and the queue pair [`qp`], which joins them with the path to the
-//! peer (`lacuna_path`). How two ends find each other is [`handshake`].
+//! The receiver's record of which packet was placed where is `lacuna_place`'s. The reliability
+//! [`modes`] decide what to do about the gaps in it. The queue pair [`qp`] joins the modes with the
+//! path to the peer (`lacuna_path`), and [`handshake`] makes a connection out of two queue pairs.
 //!
 //! No socket, thread, clock or global randomness: time (`now_ns`, nanoseconds
 //! of any epoch) and keys are arguments, so the same code runs over sockets and

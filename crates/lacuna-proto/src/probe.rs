@@ -1,25 +1,24 @@
-//! Finding the way to the peer before the queue pair exists: which packet size
-//! passes, whether every channel passes, and how long a round trip takes.
+//! The search for the packet size before the queue pair exists: which size passes, whether every
+//! channel passes, and how long a round trip takes.
 //!
-//! The connecting end sends probes padded to each candidate size, and the peer
-//! answers (packetisation-layer path MTU discovery, RFC 8899, with all
-//! candidates at once instead of one after the other: a connection waits for
-//! this). Probes also open the way back through address translation: the peer
-//! learns where a channel really comes from.
+//! The connecting end sends probes padded to each candidate size, and the peer answers them. This
+//! is packetisation-layer path MTU discovery (RFC 8899), but with all candidates at once instead of
+//! one after the other, because a connection waits for the result. Probes also open the way back
+//! through address translation: the peer learns a channel's translated address from them.
 //!
-//! The peer, which knew this end's channels first, has sent probes of the
-//! largest size by itself (`qp/proof.rs`). Where they have come on every channel
-//! there is nothing to wait for: paths that take a size one way and not the
-//! other are rare, and the queue pair goes on to prove the way there.
+//! The peer learns this end's channels first, and sends probes of the largest size at once
+//! (`qp/proof.rs`). Where these came on every channel the search is over: paths that take a size in
+//! one direction and not in the other are rare, and the queue pair goes on to prove its own
+//! direction.
 
 use crate::probe_rounds::ProbeRounds;
 use lacuna_path::rtt::RttEstimator;
 use lacuna_wire::{ControlBody, ControlHeader, ControlWriter, Frame, Probe, ProbeReply, Qpn, Seal};
 use std::collections::VecDeque;
 
-/// The seal of all packets until both ends have agreed on another.
+/// Seal of all packets before the ends have agreed on one.
 const SEAL: Seal = Seal::Crc32c;
-/// Bytes that the largest packets have beside their payload.
+/// Largest overhead of a packet beside its payload.
 const DATA_OVERHEAD_BYTES_MAX: usize = SEAL.overhead_bytes_max();
 
 /// Payload sizes tried, largest first: 4 KiB (the paper's, on jumbo frames and
@@ -27,9 +26,8 @@ const DATA_OVERHEAD_BYTES_MAX: usize = SEAL.overhead_bytes_max();
 /// common tunnels, and IPv6's smallest link (1280 bytes).
 pub const MTU_CANDIDATES: [u32; 5] = [4096, 1436, 1412, 1360, 1192];
 
-/// The candidates that an IP packet of `packet_bytes` can carry, whose headers
-/// and UDP's take `header_bytes`; the smallest in any case. All of them if
-/// nothing is known.
+/// The candidates that fit an IP packet of `packet_bytes` with `header_bytes` of IP and UDP
+/// headers; the smallest one in any case. All candidates if `packet_bytes` is not known.
 pub fn candidates_within(packet_bytes: Option<u32>, header_bytes: u32) -> Vec<u32> {
     let overhead = header_bytes + DATA_OVERHEAD_BYTES_MAX as u32;
     let smallest = MTU_CANDIDATES[MTU_CANDIDATES.len() - 1];
@@ -39,25 +37,25 @@ pub fn candidates_within(packet_bytes: Option<u32>, header_bytes: u32) -> Vec<u3
 
 /// After the first answer, larger sizes get this many round trips to answer.
 const SETTLE_RTTS: u64 = 3;
-/// And at least this long: two more quick rounds, so that a lost probe, or one
-/// that came too early, does not decide the size for the connection's life.
+/// But at least this long: two more quick rounds, so that one probe that is lost or comes too early
+/// does not decide the size for the connection's life.
 const SETTLE_NS_MIN: u64 = 60_000_000;
-/// Replies owed at once.
+/// Most replies waiting to be sent; a peer that asks for more is flooding.
 const REPLIES_MAX: usize = 64;
 
-/// How the search stands.
+/// State of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeOutcome {
-    /// Not settled.
+    /// Still searching.
     Pending,
     /// Packets with this payload pass on every channel.
     Settled {
         /// Payload bytes of a full packet.
         mtu_bytes: u32,
     },
-    /// Some channels got no answer in time.
+    /// Some channels had no answer within the time limit.
     NoAnswer {
-        /// Channels that did answer.
+        /// Channels with an answer.
         answered: u32,
     },
 }
@@ -68,11 +66,11 @@ pub struct Prober {
     local: (u32, u32),
     peer: (u32, u32),
     candidates: Vec<u32>,
-    /// Its sizes are the candidates.
+    /// Size number n is candidate n.
     rounds: ProbeRounds,
     replies: VecDeque<(u8, ProbeReply)>,
     first_answer_ns: Option<u64>,
-    /// Channels on which a probe of the peer's came that has the largest size.
+    /// Per channel: whether a probe of the largest size came from the peer.
     heard_whole: Vec<bool>,
     heard_ns: Option<u64>,
     rtt: RttEstimator,
@@ -80,8 +78,8 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// Probes from queue pair and key `local` to those of `peer` with each of the
-    /// sizes `candidates`, the largest first.
+    /// Probes from queue pair and key `local` to queue pair and key `peer`, with each of these
+    /// payload sizes, the largest first.
     pub fn new(
         now_ns: u64,
         local: (u32, u32),
@@ -114,7 +112,7 @@ impl Prober {
         self.rounds.channels()
     }
 
-    /// The local queue pair's key, that control packets must carry.
+    /// The key that control packets to this end must carry.
     pub fn qkey(&self) -> u32 {
         self.local.1
     }
@@ -124,13 +122,12 @@ impl Prober {
         &self.rtt
     }
 
-    /// When the last channel was first heard on: a probe of the peer's came that
-    /// has the largest size.
+    /// When the peer's probe of the largest size came on the last channel to have one.
     pub fn heard_ns(&self) -> Option<u64> {
         self.heard_ns
     }
 
-    /// How the search stands.
+    /// State of the search.
     pub fn outcome(&self, now_ns: u64) -> ProbeOutcome {
         let passed = self.rounds.answered();
         let is_whole = |(heard, passed): (&bool, &Option<usize>)| *heard || *passed == Some(0);
@@ -182,7 +179,7 @@ impl Prober {
     }
 
     fn on_reply(&mut self, now_ns: u64, reply: &ProbeReply) {
-        // The id says which probe it was; what came must be all of it.
+        // The id tells which probe this answers. The probe must have arrived with its full length.
         let (channel, index) = ((reply.id >> 8) as usize, (reply.id & 0xFF) as usize);
         let Some(candidate) = self.candidates.get(index).copied() else { return };
         let whole = reply.packet_bytes as usize == candidate as usize + DATA_OVERHEAD_BYTES_MAX;
@@ -193,8 +190,8 @@ impl Prober {
         self.rtt.on_sample(now_ns, now_ns.saturating_sub(reply.echo_ns));
     }
 
-    /// The next control packet to send on a channel that `owns` says is the
-    /// caller's, and that channel.
+    /// The next control packet to send, and its channel, among the channels for which `owns` is
+    /// true.
     pub fn poll_control<'w>(
         &mut self,
         now_ns: u64,

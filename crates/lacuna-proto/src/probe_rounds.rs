@@ -1,30 +1,32 @@
-//! Asking which packets pass: rounds of packets of given sizes on each channel, repeated until the
-//! peer has answered (packetisation-layer path MTU discovery, RFC 8899, section 4.3).
+//! Rounds of probes that find out which packet sizes pass: on each channel probes of given sizes,
+//! repeated until the peer has answered (packetisation-layer path MTU discovery, RFC 8899, section
+//! 4.3).
 //!
-//! Two searches are made of it. Before a queue pair exists, [`crate::probe`] asks with all sizes that
-//! a connection could use; afterwards the queue pair asks with full packets alone, to prove the
-//! size that was agreed on (`qp/proof.rs`). Both have the same rounds: some follow each other quickly,
-//! because the peer may not listen yet when the first one comes and any packet may be lost; later
-//! ones are seldom, because a path that is dark must not be flooded.
+//! Two searches use it. Before a queue pair exists, [`crate::probe`] sends probes of all sizes that
+//! a connection could use; afterwards the queue pair sends full packets alone, to prove the size
+//! that was agreed on (`qp/proof.rs`). Both have the same rounds: the first ones follow each other
+//! quickly, because the peer may not listen yet and any packet may be lost; later ones are rare, so
+//! that a dark path is not flooded.
 //!
-//! A size is known here by its number: 0 is the largest. How long packets of a size are, how a
-//! question and its answer look, and what follows from the outcome is the owner's business.
+//! Sizes are numbers here, 0 for the largest. The owner decides how long the packets of a size are,
+//! how a probe and its answer look, and what follows from the outcome.
 //!
-//! Invariants: a channel on which a size was answered is not asked for that size or a smaller one
-//! again; a round asks at most once for each channel and size, the first one as often as it is told.
+//! Invariants: on a channel, a size that was answered is not probed again, nor is a smaller one; a
+//! round sends at most one probe for each channel and size, except for the copies that its caller
+//! asks for.
 
 use std::collections::VecDeque;
 
-/// Time between the first rounds, and between later ones (judgements): a lost packet costs little, and a
-/// dark path gets ten packets a second and channel at most.
+/// Time between the first rounds, and between later ones (judgements): a lost packet costs little,
+/// and a dark path gets at most ten packets a second on each channel.
 const ROUND_NS: (u64, u64) = (25_000_000, 100_000_000);
-/// Rounds that follow each other quickly.
+/// Rounds with the short time between them.
 pub(crate) const QUICK_ROUNDS: u32 = 4;
 
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct ProbeRounds {
-    /// How many sizes are asked for.
+    /// Number of sizes.
     sizes: usize,
     since_ns: u64,
     gives_up_ns: u64,
@@ -33,13 +35,12 @@ pub(crate) struct ProbeRounds {
     begun: u32,
     /// The largest size that was answered, per channel.
     answered: Vec<Option<usize>>,
-    /// Questions of this round that are still to be sent: channel and size.
+    /// Probes of this round still to be sent: channel and size.
     to_send: VecDeque<(u8, usize)>,
 }
 
 impl ProbeRounds {
-    /// Asks for `sizes` sizes on each of `channels` channels, from now on until `patience_ns` have
-    /// passed.
+    /// Probes `sizes` sizes on each channel, from now until `patience_ns` have passed.
     pub(crate) fn new(now_ns: u64, channels: u8, sizes: usize, patience_ns: u64) -> Self {
         Self {
             sizes,
@@ -62,17 +63,18 @@ impl ProbeRounds {
         self.next_round_ns <= now_ns
     }
 
-    /// Whether no more is to be waited for.
+    /// Whether the time limit has passed.
     pub(crate) fn is_over(&self, now_ns: u64) -> bool {
         self.gives_up_ns <= now_ns
     }
 
-    /// How long it may wait in all.
+    /// The time limit.
     pub(crate) fn patience_ns(&self) -> u64 {
         self.gives_up_ns - self.since_ns
     }
 
-    /// Begins the next round, `copies` times. It replaces what was not sent of the one before.
+    /// Begins the next round with `copies` of each probe. Probes of the round before that were not
+    /// sent are dropped.
     pub(crate) fn begin_round(&mut self, now_ns: u64, rtt_ns: u64, copies: usize) {
         let round_ns = if self.begun < QUICK_ROUNDS { ROUND_NS.0 } else { ROUND_NS.1 };
         self.begun += 1;
@@ -80,8 +82,8 @@ impl ProbeRounds {
         self.fill(copies);
     }
 
-    /// Forgets the answers and asks again, as the sizes are others now. What follows is the rounds
-    /// that were left.
+    /// Forgets the answers and begins again, because the sizes have changed. The count of rounds
+    /// goes on.
     pub(crate) fn restart(&mut self, now_ns: u64) {
         self.answered.fill(None);
         self.next_round_ns = now_ns + ROUND_NS.0;
@@ -98,14 +100,13 @@ impl ProbeRounds {
         }
     }
 
-    /// The next question to send on a channel that `owns` says is the caller's; it counts as sent.
+    /// The next probe to send on a channel for which `owns` is true; it counts as sent.
     pub(crate) fn take(&mut self, owns: impl Fn(u8) -> bool) -> Option<(u8, usize)> {
         let next = self.to_send.iter().position(|(channel, _)| owns(*channel))?;
         self.to_send.remove(next)
     }
 
-    /// A packet of this size was answered. Sizes and channels that there are not are ignored; returns
-    /// whether it is one.
+    /// A probe of this size was answered. Returns whether size and channel exist.
     pub(crate) fn on_answer(&mut self, channel: usize, size: usize) -> bool {
         let answered = self.answered.get_mut(channel).filter(|_| size < self.sizes);
         let Some(answered) = answered else { return false };
@@ -120,17 +121,17 @@ impl ProbeRounds {
         &self.answered
     }
 
-    /// How many channels have answered.
+    /// Number of channels with an answer.
     pub(crate) fn answered_channels(&self) -> u32 {
         self.answered.iter().flatten().count() as u32
     }
 
-    /// How many channels there are.
+    /// Number of channels.
     pub(crate) fn channels(&self) -> u8 {
         self.answered.len() as u8
     }
 
-    /// When the owner of the channels whose bits are set has a question to send, or a round begins.
+    /// When the worker with these channels (a mask) has a probe to send, or a round begins.
     pub(crate) fn poll_timeout(&self, channels: u32) -> u64 {
         if self.to_send.iter().any(|(channel, _)| channels >> channel & 1 == 1) {
             return 0;
@@ -138,7 +139,7 @@ impl ProbeRounds {
         self.next_round_ns
     }
 
-    /// When no more is to be waited for.
+    /// When the time limit passes.
     pub(crate) fn gives_up_ns(&self) -> u64 {
         self.gives_up_ns
     }

@@ -1,28 +1,28 @@
 //! The accepting end of the handshake.
 //!
-//! It hears the hello and gives it to the owner, who welcomes the peer or refuses it. A peer of another
-//! version is refused here.
+//! It reads the peer's hello and hands it to the owner, who welcomes the peer or refuses it. This
+//! machine itself refuses a peer of another version.
 
 use super::goodbye::Goodbye;
 use super::message_reader::{MessageReader, Unreadable};
 use super::messages::{AnyHello, Hello, PROTOCOL_VERSION, Welcome, agent, opening, printable};
 use super::{MessageError, check_version, parse, patience_ns};
 
-/// What the owner is to do.
+/// The next step of the owner.
 #[derive(Debug)]
 pub enum AcceptStep {
     /// Judge the hello, and then [`Accept::welcome`] the peer or [`Accept::refuse`] it.
     Judge(Box<Hello>),
-    /// It is done: the welcome was sent.
+    /// The handshake is done: the welcome was sent.
     Welcomed,
-    /// It has failed; the peer was told what it can be told.
+    /// The handshake has failed. The peer was told why if it could be told.
     Failed(AcceptError),
 }
 
-/// What a peer is welcomed with.
+/// Contents of the welcome.
 #[derive(Debug)]
 pub struct Welcoming {
-    /// Whether either end has given the packet size.
+    /// Whether either end's configuration fixes the packet size.
     pub is_mtu_given: bool,
     /// The queue pair's info, as bytes.
     pub info: Vec<u8>,
@@ -33,22 +33,22 @@ pub struct Welcoming {
 /// Why accepting has failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AcceptError {
-    /// The peer's time is over.
+    /// The deadline has passed.
     #[error("timed out while {doing}")]
     TimedOut {
-        /// At which step.
+        /// Step of the handshake.
         doing: &'static str,
     },
     /// The control connection broke or was closed; the owner knows how.
     #[error("the control connection broke while {doing}")]
     Broken {
-        /// At which step.
+        /// Step of the handshake.
         doing: &'static str,
     },
     /// The peer does not speak this protocol, or this version of it.
     #[error(transparent)]
     Message(#[from] MessageError),
-    /// The peer asked for what cannot be, and was told so.
+    /// The peer asked for something that this end cannot do, and was told so.
     #[error("unacceptable: {0}")]
     Unacceptable(String),
 }
@@ -59,7 +59,7 @@ pub struct Accept {
     deadline_ns: u64,
     stage: Stage,
     reader: MessageReader,
-    /// What is still to be sent.
+    /// Bytes still to be sent.
     outgoing: Vec<u8>,
     step: Option<AcceptStep>,
 }
@@ -70,13 +70,13 @@ enum Stage {
     /// The owner judges the hello.
     Judging,
     Welcoming,
-    /// What is said when the refusal was sent.
+    /// The error to end with once the refusal was sent.
     Refusing(AcceptError),
     Ended,
 }
 
 impl Accept {
-    /// Waits for the hello. By `deadline_ns` it has ended.
+    /// Waits for the hello. The handshake ends by `deadline_ns`.
     pub fn new(deadline_ns: u64) -> Self {
         Self {
             deadline_ns,
@@ -87,13 +87,13 @@ impl Accept {
         }
     }
 
-    /// The same on a control connection that is reused, of whose last use this much of the peer's
-    /// goodbye has come.
+    /// As [`Accept::new`], on a control connection that is reused: `goodbye` is what has come of
+    /// the peer's goodbye to its last use.
     pub fn behind(goodbye: Goodbye, deadline_ns: u64) -> Self {
         Self { reader: MessageReader::behind(goodbye), ..Self::new(deadline_ns) }
     }
 
-    /// What it is about, for errors.
+    /// What the machine is doing, for errors.
     pub fn doing(&self) -> &'static str {
         match self.stage {
             Stage::Welcoming => "sending the welcome",
@@ -101,7 +101,7 @@ impl Accept {
         }
     }
 
-    /// Whether the peer has said all that it says, or what cannot be.
+    /// Whether the peer's message was read whole, or was found unreadable.
     pub fn has_heard(&self) -> bool {
         !matches!(self.stage, Stage::Hearing)
     }
@@ -111,22 +111,22 @@ impl Accept {
         self.reader.has_begun()
     }
 
-    /// When the peer's time is over.
+    /// When the handshake ends at the latest.
     pub fn deadline_ns(&self) -> u64 {
         self.deadline_ns
     }
 
-    /// How long proving that packets pass may take.
+    /// Time for proving that packets pass.
     pub fn patience_ns(&self, now_ns: u64) -> u64 {
         patience_ns(now_ns, self.deadline_ns)
     }
 
-    /// Bytes to read next at most; none are once the hello has come.
+    /// Most bytes to read next; 0 once the hello has come.
     pub fn wanted(&self) -> usize {
         if self.has_heard() { 0 } else { self.reader.wanted() }
     }
 
-    /// Takes in what the peer has said; how many bytes of it are for this machine.
+    /// Takes in bytes from the control connection. Returns how many of them belong to this machine.
     pub fn on_bytes(&mut self, _now_ns: u64, bytes: &[u8]) -> usize {
         if self.has_heard() {
             return 0;
@@ -150,7 +150,7 @@ impl Accept {
                 }
                 Err(error @ MessageError::Version { .. }) => {
                     let reason = format!("this end speaks version {PROTOCOL_VERSION}");
-                    self.say_no(reason, error.into());
+                    self.refuse_with(reason, error.into());
                 }
                 Err(error) => self.end(AcceptStep::Failed(error.into())),
             }
@@ -158,14 +158,14 @@ impl Accept {
         taken
     }
 
-    /// The peer has closed the control connection, or that has failed.
+    /// The peer has closed the control connection, or the connection has failed.
     pub fn on_broken(&mut self) {
         if !matches!(self.stage, Stage::Ended) {
             self.end(AcceptStep::Failed(AcceptError::Broken { doing: self.doing() }));
         }
     }
 
-    /// The owner has made everything ready for the peer.
+    /// Welcomes the peer: the owner has everything ready for it.
     pub fn welcome(&mut self, welcoming: Welcoming) {
         if !matches!(self.stage, Stage::Judging) {
             return;
@@ -176,25 +176,25 @@ impl Accept {
         self.stage = Stage::Welcoming;
     }
 
-    /// The owner will not have the peer.
+    /// Refuses the peer.
     pub fn refuse(&mut self, reason: String) {
         if matches!(self.stage, Stage::Judging) {
             let error = AcceptError::Unacceptable(printable(&reason));
-            self.say_no(reason, error);
+            self.refuse_with(reason, error);
         }
     }
 
-    fn say_no(&mut self, reason: String, error: AcceptError) {
+    fn refuse_with(&mut self, reason: String, error: AcceptError) {
         self.outgoing = opening(&Welcome::Refused { version: PROTOCOL_VERSION, reason });
         self.stage = Stage::Refusing(error);
     }
 
-    /// What is to be sent next.
+    /// Bytes to send next.
     pub fn poll_bytes(&self) -> &[u8] {
         &self.outgoing
     }
 
-    /// So many bytes of it were sent.
+    /// `count` of these bytes were sent.
     pub fn on_sent(&mut self, count: usize) {
         self.outgoing.drain(..count);
         if !self.outgoing.is_empty() {
@@ -212,14 +212,14 @@ impl Accept {
         (!matches!(self.stage, Stage::Ended)).then_some(self.deadline_ns)
     }
 
-    /// Time has come.
+    /// Fails if the deadline has passed.
     pub fn on_timeout(&mut self, now_ns: u64) {
         if now_ns >= self.deadline_ns && !matches!(self.stage, Stage::Ended) {
             self.end(AcceptStep::Failed(AcceptError::TimedOut { doing: self.doing() }));
         }
     }
 
-    /// What the owner is to do, if there is something.
+    /// The next step of the owner, if there is one.
     pub fn poll(&mut self) -> Option<AcceptStep> {
         self.step.take()
     }

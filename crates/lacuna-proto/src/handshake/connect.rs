@@ -1,8 +1,8 @@
 //! The connecting end of the handshake.
 //!
-//! It says its hello, hears the welcome, and lets the owner probe which packets pass. On a control
-//! connection that is reused it also finds out whether that is dead: a hello that is not acknowledged
-//! in time, or any failure before the welcome, says so, and the owner takes a new one.
+//! It sends the hello, reads the welcome, and has the owner probe which packets pass. A control
+//! connection that is reused may be dead: if the hello is not acknowledged in time, or anything
+//! fails before the welcome, this machine says so and the owner takes a new connection.
 
 use super::goodbye::{self, Goodbye};
 use super::info::{Disagreement, check_agreement, peer_of};
@@ -18,73 +18,75 @@ use lacuna_path::report_policy::ReportPolicy;
 use lacuna_place::geometry::{Geometry, GeometryError};
 use lacuna_wire::{InfoError, QpInfo};
 
-/// How long the hello may take at least over a control connection that is reused, before that is
-/// taken for dead: a segment may be lost, and TCP sends it again after a round trip and
-/// 200 ms. A hello that has arrived is waited with like any other, as the listener may
-/// have others to serve first.
+/// Time after which a reused control connection counts as dead if TCP has not acknowledged the
+/// hello: at least this long, and four round trips more, because a segment may be lost and TCP
+/// sends it again after a round trip and 200 ms. The wait for the welcome itself has the ordinary
+/// deadline, since the listener may have others to serve first.
 const PROBATION_NS_MIN: u64 = 1_000_000_000;
 const PROBATION_RTTS: u64 = 4;
-/// Longest time between two looks at the prober; answers bring on earlier ones.
+/// Longest time between two looks at the prober (a judgement); an answer brings the next look
+/// forward.
 const LOOK_EVERY_NS: u64 = 20_000_000;
 
-/// What the connecting end says of itself and of what it wants.
+/// What the connecting end offers in its hello.
 #[derive(Debug)]
 pub struct Offer {
-    /// What it wants.
+    /// The parameters that it wants.
     pub wishes: Wishes,
-    /// How to reach it; with the ports of all its channels.
+    /// How to reach this end, with the ports of all its channels.
     pub end: End,
-    /// Longest IP packet that its TCP would send, if known.
+    /// Longest IP packet that this end's TCP would send, if known.
     pub packet_bytes: Option<u32>,
     /// Whether the control connection may be reused afterwards.
     pub keeps: bool,
 }
 
-/// What the owner is to do.
+/// The next step of the owner.
 #[derive(Debug)]
 pub enum ConnectStep {
-    /// Say whether the peer's kernel has all that was sent ([`Connect::on_delivery`]).
+    /// Find out whether the peer's kernel has acknowledged everything that was sent, and call
+    /// [`Connect::on_delivery`].
     AskDelivery,
-    /// Begin to probe and say so ([`Connect::on_probing`]), then show the prober whenever it has news
-    /// ([`Connect::on_probe`]).
+    /// Begin to probe and call [`Connect::on_probing`], then [`Connect::on_probe`] whenever the
+    /// prober's state has changed.
     Probe(ProbePlan),
-    /// It is done.
+    /// The handshake is done.
     Connected(Box<Agreed>),
-    /// Packets of the size that was agreed on do not pass, of this payload do. The goodbye was sent: the
-    /// same is to be done again, with this size.
+    /// Packets of the agreed size do not pass, packets of this payload do. The goodbye was sent;
+    /// the owner is to connect again with this size.
     Smaller {
         /// Payload bytes of a packet.
         mtu_bytes: u32,
     },
-    /// The control connection was reused and is dead: the same is to be done on another.
+    /// The reused control connection is dead; the owner is to connect over another one.
     Stale(ConnectError),
-    /// It has failed.
+    /// The handshake has failed.
     Failed(ConnectError),
 }
 
-/// What is to be probed.
+/// What the owner is to probe.
 #[derive(Debug, Clone)]
 pub struct ProbePlan {
-    /// Whose packets.
+    /// The peer's queue pair.
     pub peer: Peer,
     /// The peer's channels.
     pub ports: Vec<u16>,
     /// Payload sizes, the largest first.
     pub candidates: Vec<u32>,
-    /// How long to try.
+    /// Time limit of the search.
     pub patience_ns: u64,
 }
 
 /// What both ends have agreed on.
 #[derive(Debug)]
 pub struct Agreed {
-    /// As they hold.
+    /// The parameters that hold now.
     pub wishes: Wishes,
-    /// What the queue pairs are made with.
+    /// Geometry of both queue pairs.
     pub geometry: Geometry,
     /// The peer's queue pair.
     pub peer: Peer,
-    /// When the peer wants reports, if not by the default.
+    /// The peer's report policy, if not the default.
     pub reports: Option<ReportPolicy>,
     /// The peer's channels.
     pub ports: Vec<u16>,
@@ -99,16 +101,16 @@ pub struct Agreed {
 /// Why connecting has failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// The time for it is over.
+    /// The deadline has passed.
     #[error("timed out while {doing}")]
     TimedOut {
-        /// At which step.
+        /// Step of the handshake.
         doing: &'static str,
     },
     /// The control connection broke or was closed; the owner knows how.
     #[error("the control connection broke while {doing}")]
     Broken {
-        /// At which step.
+        /// Step of the handshake.
         doing: &'static str,
     },
     /// The peer is no listener of this protocol.
@@ -134,7 +136,7 @@ pub enum ConnectError {
     NoUdp {
         /// Channels that got an answer.
         answered: u32,
-        /// Channels there are.
+        /// All channels.
         channels: u32,
         /// How long it was tried.
         waited_ns: u64,
@@ -145,28 +147,28 @@ pub enum ConnectError {
 #[derive(Debug)]
 pub struct Connect {
     wishes: Wishes,
-    /// This end's.
+    /// Channels of this end.
     channels: u8,
     deadline_ns: u64,
-    /// When it is asked whether the hello has arrived, on a control connection that is reused.
+    /// When to ask whether the hello has arrived, on a reused control connection.
     probation_ns: Option<u64>,
     is_reused: bool,
     asked_ns: u64,
     stage: Stage,
     reader: MessageReader,
-    /// What is still to be sent.
+    /// Bytes still to be sent.
     outgoing: Vec<u8>,
     step: Option<ConnectStep>,
 }
 
 #[derive(Debug)]
 enum Stage {
-    /// The hello is under way, or heard and not answered.
+    /// The hello was sent, or is being sent, and is not answered.
     Asking,
     /// The owner is about to probe.
     Welcomed(Welcomed),
     Probing(Probing),
-    /// Says goodbye, and then that smaller packets are to be used.
+    /// The goodbye is being sent; then the owner connects again with this smaller payload.
     Closing(u32),
     Ended,
 }
@@ -187,17 +189,18 @@ struct Welcomed {
 #[derive(Debug)]
 struct Probing {
     welcomed: Welcomed,
-    /// What the exchange has shown of the round trip.
+    /// Round trip by the exchange over TCP.
     rtt: Rtt,
-    /// Packets of the peer that come later than this show that TCP takes another path.
+    /// If the peer's packets come later than this, TCP takes another path than UDP.
     lag_end_ns: u64,
     gives_up_ns: u64,
     looks_ns: u64,
 }
 
 impl Connect {
-    /// Begins with the hello; by `deadline_ns` it has ended. On a control connection that is reused
-    /// there is what came of the peer's goodbye of its last use, and the round-trip time that TCP knows.
+    /// Begins with the hello, and ends by `deadline_ns`. For a reused control connection, `reused`
+    /// has what came of the peer's goodbye to its last use, and the round-trip time that TCP has
+    /// measured.
     pub fn new(
         now_ns: u64,
         offer: Offer,
@@ -242,7 +245,7 @@ impl Connect {
         }
     }
 
-    /// What it is about, for errors.
+    /// What the machine is doing, for errors.
     pub fn doing(&self) -> &'static str {
         match self.stage {
             Stage::Asking if !self.outgoing.is_empty() => "introducing itself",
@@ -251,7 +254,7 @@ impl Connect {
         }
     }
 
-    /// Bytes to read next at most; none are once the welcome has come.
+    /// Most bytes to read next; 0 once the welcome has come.
     pub fn wanted(&self) -> usize {
         match self.stage {
             Stage::Asking => self.reader.wanted(),
@@ -259,7 +262,7 @@ impl Connect {
         }
     }
 
-    /// Takes in what the peer has said; how many bytes of it are for this machine.
+    /// Takes in bytes from the control connection. Returns how many of them belong to this machine.
     pub fn on_bytes(&mut self, now_ns: u64, bytes: &[u8]) -> usize {
         if self.wanted() == 0 {
             return 0;
@@ -281,12 +284,12 @@ impl Connect {
         taken
     }
 
-    /// The peer has closed the control connection, or that has failed.
+    /// The peer has closed the control connection, or the connection has failed.
     pub fn on_broken(&mut self, now_ns: u64) {
         let error = ConnectError::Broken { doing: self.doing() };
         match self.stage {
             Stage::Ended => {}
-            // The peer is gone before it has heard the goodbye.
+            // The peer left before it read the goodbye.
             Stage::Closing(mtu_bytes) => self.end(ConnectStep::Smaller { mtu_bytes }),
             _ if self.is_on_probation() && now_ns < self.deadline_ns => {
                 self.end(ConnectStep::Stale(error));
@@ -295,8 +298,8 @@ impl Connect {
         }
     }
 
-    /// Something came behind the welcome: a goodbye, as there is nothing else. The peer has agreed, and
-    /// gone since; what is done with the connection says so.
+    /// Bytes came after the welcome, which can only be a goodbye: the peer has agreed and has left
+    /// since. The connection is made all the same, and its use reports that the peer is gone.
     pub fn on_goodbye(&mut self) {
         if let Stage::Probing(probing) = &self.stage {
             let rtt = probing.rtt;
@@ -304,12 +307,12 @@ impl Connect {
         }
     }
 
-    /// What is to be sent next.
+    /// Bytes to send next.
     pub fn poll_bytes(&self) -> &[u8] {
         &self.outgoing
     }
 
-    /// So many bytes of it were sent.
+    /// `count` of these bytes were sent.
     pub fn on_sent(&mut self, count: usize) {
         self.outgoing.drain(..count);
         if let Stage::Closing(mtu_bytes) = self.stage
@@ -319,7 +322,7 @@ impl Connect {
         }
     }
 
-    /// When to call [`Connect::on_timeout`], while probing also [`Connect::on_probe`].
+    /// When to call [`Connect::on_timeout`], and while probing [`Connect::on_probe`].
     pub fn poll_timeout(&self) -> Option<u64> {
         match &self.stage {
             Stage::Ended => None,
@@ -329,13 +332,13 @@ impl Connect {
         }
     }
 
-    /// Time has come.
+    /// Handles the timers that are due.
     pub fn on_timeout(&mut self, now_ns: u64) {
         match self.stage {
             Stage::Closing(mtu_bytes) if self.deadline_ns <= now_ns => {
                 self.end(ConnectStep::Smaller { mtu_bytes });
             }
-            // Who probes has a patience of its own.
+            // The prober has a time limit of its own.
             Stage::Probing(_) | Stage::Closing(_) | Stage::Ended => {}
             Stage::Asking | Stage::Welcomed(_) if self.deadline_ns <= now_ns => {
                 self.end(ConnectStep::Failed(ConnectError::TimedOut { doing: self.doing() }));
@@ -375,8 +378,8 @@ impl Connect {
         });
     }
 
-    /// The prober may have news: ends once it is known which packets pass, and if the peer's own came
-    /// late, how long a round trip over UDP takes.
+    /// Looks at the prober. The handshake ends once it is known which packets pass and, if the
+    /// peer's own probes came late, how long a round trip over UDP takes.
     pub fn on_probe(&mut self, now_ns: u64, prober: &Prober) {
         let Stage::Probing(probing) = &mut self.stage else { return };
         probing.looks_ns = now_ns.saturating_add(LOOK_EVERY_NS);
@@ -400,12 +403,12 @@ impl Connect {
         }
     }
 
-    /// What the owner is to do, if there is something; what it is to send goes first.
+    /// The next step of the owner, if there is one. Bytes of [`Connect::poll_bytes`] go first.
     pub fn poll(&mut self) -> Option<ConnectStep> {
         self.step.take()
     }
 
-    /// Whether it waits for the prober.
+    /// Whether the machine waits for the prober.
     pub fn is_probing(&self) -> bool {
         matches!(self.stage, Stage::Probing(_))
     }
@@ -481,7 +484,7 @@ impl Connect {
         })
     }
 
-    /// Ends with packets of `found` bytes, or of the size that was agreed on.
+    /// Ends with packets of `found` payload bytes, or of the agreed size if that is `None`.
     fn agree(&mut self, found: Option<u32>, rtt: Rtt) {
         let stage = std::mem::replace(&mut self.stage, Stage::Ended);
         let Stage::Probing(Probing { welcomed, .. }) = stage else { return };

@@ -1,23 +1,23 @@
-//! What an end says last on a control connection, once for each connection that it has
-//! served: a length of four bytes and its last words, a control packet's body or nothing.
-//! No byte behind it is taken: it may be of the next connection, which reuses the stream.
+//! The goodbye: the last message of each connection on its control connection. It is a length of
+//! four bytes and the *last words*, which are the body of a control packet or nothing. The reader
+//! takes no byte after it, which may belong to the next connection on a reused stream.
 
-/// Longest last words: one control packet.
+/// Longest last words: those of one control packet.
 const WORDS_BYTES_MAX: usize = 16 << 10;
 
-/// A peer's goodbye, as far as it has come.
+/// A peer's goodbye, as far as it was read.
 #[derive(Debug, Default)]
 pub struct Goodbye(Vec<u8>);
 
-/// Its length makes it none.
+/// The length is more than a goodbye's can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a goodbye of {bytes} bytes, at most {WORDS_BYTES_MAX} expected")]
 pub struct TooLong {
-    /// The length that it claims.
+    /// The claimed length.
     pub bytes: u32,
 }
 
-/// One to send.
+/// Encodes a goodbye.
 pub fn message(last_words: &[u8]) -> Vec<u8> {
     [&(last_words.len() as u32).to_be_bytes(), last_words].concat()
 }
@@ -29,12 +29,12 @@ impl Goodbye {
         words.get(..u32::from_be_bytes(*length) as usize)
     }
 
-    /// Whether nothing of it has come.
+    /// Whether no byte of it was read.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Bytes to read next; 0 once it is whole.
+    /// Bytes to read next; 0 once the goodbye is whole.
     pub fn wanted(&self) -> usize {
         let Some((length, words)) = self.0.split_first_chunk() else {
             return size_of::<u32>() - self.0.len();
@@ -43,10 +43,9 @@ impl Goodbye {
         length.min(WORDS_BYTES_MAX).saturating_sub(words.len())
     }
 
-    /// Takes what was read, no more than was wanted.
+    /// Takes in bytes, no more than [`Goodbye::wanted`] says.
     ///
-    /// # Errors
-    /// When it is too long to be one.
+    /// If the length is more than a goodbye's can be.
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
         debug_assert!(bytes.len() <= self.wanted(), "what follows is for somebody else");
         self.0.extend_from_slice(bytes);

@@ -1,4 +1,5 @@
-//! What the ends tell each other of their queue pairs, and whether it fits.
+//! The info that the ends exchange about their queue pairs, and the check that both have the same
+//! parameters.
 
 use crate::qp::{Peer, QpConfig};
 use core::net::SocketAddr;
@@ -9,7 +10,7 @@ use lacuna_wire::{CodeInfo, ImmediateSplit, QpInfo};
 /// The two ends were made with different parameters.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Disagreement {
-    /// One of the numbers.
+    /// A number differs.
     #[error("the ends do not agree on {what}: {here} here, {there} at the peer")]
     Number {
         /// Which parameter.
@@ -19,7 +20,7 @@ pub enum Disagreement {
         /// The peer's.
         there: u64,
     },
-    /// The erasure code.
+    /// The erasure code differs.
     #[error(
         "the ends do not agree on the erasure code: {here} here, {there} at the peer; give both the same mode"
     )]
@@ -31,7 +32,7 @@ pub enum Disagreement {
     },
 }
 
-/// What the peer is told of a queue pair, with the channels at `addresses`.
+/// The info of a queue pair whose channels are at these addresses.
 pub fn info_of(config: &QpConfig, channels: Vec<SocketAddr>) -> QpInfo {
     let geometry = config.geometry.config();
     QpInfo {
@@ -52,7 +53,7 @@ pub fn info_of(config: &QpConfig, channels: Vec<SocketAddr>) -> QpInfo {
     }
 }
 
-/// The peer whose queue pair this is.
+/// The peer's end, from its info.
 pub fn peer_of(info: &QpInfo) -> Peer {
     Peer {
         queue_pair: info.queue_pair,
@@ -63,7 +64,7 @@ pub fn peer_of(info: &QpInfo) -> Peer {
     }
 }
 
-/// A code as the info has it.
+/// The code as it travels in the info.
 fn code_info(geometry: &GeometryConfig) -> Option<CodeInfo> {
     let code = geometry.code?;
     let kind = match code.kind() {
@@ -75,7 +76,7 @@ fn code_info(geometry: &GeometryConfig) -> Option<CodeInfo> {
     Some(CodeInfo { kind, data_chunks, parity_chunks, interleave: geometry.interleave.max(1) })
 }
 
-/// The same for people, but for how its chunks lie.
+/// The code as text, without its interleaving.
 fn show_code(code: CodeInfo) -> String {
     let CodeInfo { kind, data_chunks: k, parity_chunks: m, interleave: _ } = code;
     let kind = match kind {
@@ -86,7 +87,7 @@ fn show_code(code: CodeInfo) -> String {
     format!("{kind}:{k}:{m}")
 }
 
-/// Compares what both ends must have in common.
+/// Compares the parameters that both ends must have in common.
 ///
 /// # Errors
 /// The first thing that differs.

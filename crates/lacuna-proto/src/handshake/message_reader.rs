@@ -1,8 +1,8 @@
-//! The peer's first message on a control connection, as it comes in: magic, length, body; and in front
-//! of it, on a connection that is reused, what is left of the goodbye of its last use.
+//! Reads the peer's first message from a control connection: magic, length, body. On a reused
+//! connection the rest of the goodbye to its last use comes before it.
 //!
-//! It takes no byte behind the message: what follows is read by whoever watches the connection later.
-//! Nothing is allocated by a length that a stranger claims before that is judged.
+//! It takes no byte after the message, which belongs to whoever watches the connection later. It
+//! judges the length that a stranger claims before it allocates anything for it.
 
 use super::goodbye::Goodbye;
 use super::messages::{MAGIC, MESSAGE_BYTES_MAX};
@@ -13,27 +13,27 @@ const HEAD_BYTES: usize = MAGIC.len() + size_of::<u32>();
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct MessageReader {
-    /// Until all of it has come.
+    /// `None` once it was read whole.
     goodbye: Option<Goodbye>,
     received: Vec<u8>,
 }
 
-/// What came is no message of the exchange.
+/// The bytes are not a message of the handshake.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
-    /// The goodbye of the last use is none.
+    /// The goodbye to the last use is too long.
     Goodbye,
-    /// Why it is none.
+    /// The message is wrong; says why.
     Message(String),
 }
 
 impl MessageReader {
-    /// Behind a goodbye of which this much has come.
+    /// Reads a message that follows a goodbye, of which this much was read.
     pub(super) fn behind(goodbye: Goodbye) -> Self {
         Self { goodbye: Some(goodbye).filter(|goodbye| goodbye.wanted() > 0), received: Vec::new() }
     }
 
-    /// Whether a byte of the message has come.
+    /// Whether a byte of the message was read.
     pub(super) fn has_begun(&self) -> bool {
         !self.received.is_empty()
     }
@@ -50,7 +50,7 @@ impl MessageReader {
         (HEAD_BYTES + length.min(MESSAGE_BYTES_MAX)).saturating_sub(self.received.len())
     }
 
-    /// Takes in what came, as far as it is part of the message; how many bytes that were.
+    /// Takes in the bytes that are part of the message and returns how many those are.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<usize, Unreadable> {
         let mut taken = 0;
         loop {
@@ -92,7 +92,7 @@ impl MessageReader {
         Some(u32::from_be_bytes(*length) as usize)
     }
 
-    /// The message's body, once all of it has come.
+    /// The message's body, once it was read whole.
     pub(super) fn body(&self) -> Option<&[u8]> {
         self.received.get(HEAD_BYTES..)?.get(..self.length()?)
     }

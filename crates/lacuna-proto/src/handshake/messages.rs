@@ -1,35 +1,35 @@
-//! What the ends say to each other over TCP, and how to read it: a length and
-//! JSON, so that a capture reads well and fields may be added. Everything here
-//! comes from a stranger and is judged before it is used.
+//! The messages of the handshake over TCP. Each is a magic, a length and JSON, so that a capture is
+//! readable and fields can be added. Everything here comes from a stranger and is checked before it
+//! is used.
 
 use crate::qp::Peer;
 use core::net::SocketAddr;
 use lacuna_wire::Qpn;
 use serde::{Deserialize, Serialize};
 
-/// Opens every control connection.
+/// First bytes of every control connection.
 pub(super) const MAGIC: &[u8; 8] = b"LACUNA\r\n";
 /// Version of the exchange and of everything after it. 2: one message each way. 3: an
 /// acknowledgement may leave out a part of its bitmap in front. 4: a code's chunks may be
 /// several of the bitmap's. 5: a slot is whole chunks. 6: a packet that goes to the place of
 /// its number has no address. 7: packets may come in pieces.
 pub const PROTOCOL_VERSION: u32 = 7;
-/// Longest message: several times what any holds, and little enough for a
-/// thousand peers at once.
+/// Longest message: several times the longest real one, and small enough for a thousand peers at
+/// once.
 pub(super) const MESSAGE_BYTES_MAX: usize = 16 << 10;
 /// Characters of a peer's text that go into an error.
 const QUOTED_CHARS_MAX: usize = 300;
 
-/// What the hello of every version begins with; the rest is that version's own.
+/// The fields that the hello of every version has; the others are each version's own.
 #[derive(Debug, Deserialize)]
 pub(super) struct AnyHello {
     pub(super) version: u32,
 }
 
-/// The connecting end's message: what it wants, and how to reach it.
+/// The connecting end's message: the parameters that it wants, and how to reach it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Hello {
-    /// Of the protocol.
+    /// Version of the protocol.
     pub version: u32,
     /// Name and version of the program, for logs.
     pub agent: String,
@@ -37,7 +37,7 @@ pub struct Hello {
     pub mode: String,
     /// Bytes per chunk.
     pub chunk_bytes: u64,
-    /// Payload bytes of a packet, if they are given.
+    /// Payload bytes of a packet, if this end's configuration fixes them.
     pub mtu_bytes: Option<u32>,
     /// Longest IP packet that this end's TCP would send, if known.
     #[serde(default)]
@@ -48,7 +48,7 @@ pub struct Hello {
     pub split: [u8; 3],
     /// Longest message of a slot; 0 is what the split allows.
     pub max_message_bytes: u64,
-    /// The application's word on what the connection is for.
+    /// The application's number for what the connection is for.
     #[serde(default)]
     pub tag: u64,
     /// Whether the control connection may be reused afterwards.
@@ -69,7 +69,7 @@ pub struct End {
     pub qkey: u32,
     /// First sequence number on each channel.
     pub first_psn: u32,
-    /// What one of its sockets holds for this peer.
+    /// Bytes that one of its sockets holds for this peer.
     pub credit_bytes: u32,
     /// UDP port of each channel.
     pub ports: Vec<u16>,
@@ -100,7 +100,7 @@ pub(super) enum Welcome {
 }
 
 impl End {
-    /// Whether packets can be addressed to it; gives its number of channels.
+    /// Checks that packets can be addressed to this end; returns its number of channels.
     pub(super) fn check(&self) -> Result<u8, String> {
         let (least, most) = (Qpn::QUEUE_PAIR_MIN, Qpn::QUEUE_PAIR_MAX);
         if !(least..=most).contains(&self.queue_pair) {
@@ -118,7 +118,7 @@ impl End {
         }
     }
 
-    /// The same as the protocol knows it.
+    /// This end as the queue pair's [`Peer`].
     pub fn peer(&self) -> Peer {
         Peer {
             queue_pair: self.queue_pair,
@@ -130,7 +130,7 @@ impl End {
     }
 }
 
-/// Where channels at these ports of the peer's host are.
+/// Addresses of channels at these ports of the peer's host.
 pub fn addresses(host: SocketAddr, ports: impl Iterator<Item = u16>) -> Vec<Option<SocketAddr>> {
     let at = |port| {
         let mut address = host;
@@ -140,18 +140,18 @@ pub fn addresses(host: SocketAddr, ports: impl Iterator<Item = u16>) -> Vec<Opti
     ports.map(at).collect()
 }
 
-/// An end's message, with what opens the connection and its length in front.
+/// Encodes a message: magic, length, JSON.
 pub(super) fn opening(message: &impl Serialize) -> Vec<u8> {
     let body = serde_json::to_vec(message).expect("plain data without maps");
     [&MAGIC[..], &(body.len() as u32).to_be_bytes(), &body].concat()
 }
 
-/// What a peer that has said nothing yet is told when there is no room for it.
+/// The answer to a peer that has said nothing yet and for which there is no room.
 pub fn busy(reason: String) -> Vec<u8> {
     opening(&Welcome::Busy { version: PROTOCOL_VERSION, reason })
 }
 
-/// A peer's text as it may be shown: short, and without control characters.
+/// A peer's text made safe to print: short, and without control characters.
 pub(super) fn printable(text: &str) -> String {
     let mut shown = String::new();
     for char in text.chars().take(QUOTED_CHARS_MAX) {
@@ -164,7 +164,7 @@ pub(super) fn printable(text: &str) -> String {
     shown
 }
 
-/// The smaller of two limits, of which either may be absent.
+/// The smaller of two optional limits.
 pub(super) fn smaller(a: Option<u32>, b: Option<u32>) -> Option<u32> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

@@ -1,5 +1,6 @@
-//! The handshake that makes a connection, as two state machines: [`Connect`] and [`Accept`]. Over TCP
-//! the ends say who they are, what both will use, and how to reach their queue pairs.
+//! The handshake of a connection, as two state machines: [`Connect`] and [`Accept`]. Over TCP (the
+//! control connection) the ends agree on parameters and tell each other how to reach their queue
+//! pairs.
 //!
 //! ```text
 //! connecting end                                 accepting end
@@ -9,32 +10,29 @@
 //!   connected: data                      ─────▶          receives posted (clear to send)
 //! ```
 //!
-//! One round trip behind TCP's own, and data right behind it. Four things that
-//! would cost more are taken from elsewhere:
+//! The exchange takes one round trip after TCP's own handshake, and data may follow at once. To get
+//! there it does without four things that would cost more round trips:
 //!
-//! - The control connection may be one that has served before, without TCP's round
-//!   trip: the owner keeps a pool of them.
-//! - The round-trip time is TCP's, which its handshake has measured, if the
-//!   exchange took no longer; else what the exchange took, until there is a
-//!   sample ([`Rtt`]). Only where packets over UDP come later than the welcome is TCP of
-//!   another path, and time is taken to measure.
-//! - The packet size is the largest candidate that both ends' TCP would send.
-//!   That it passes shows by the accepting end's full packets, which come beside
-//!   the welcome; from there on both ends prove it (`qp/proof.rs`).
-//!   Where those do not come, because of address translation, loss or a narrow
-//!   link between, the connecting end probes before it goes on. If only smaller
-//!   packets pass, it says goodbye and connects anew with what does.
-//! - What the peer sends over UDP may overtake its welcome: the owner keeps it
-//!   for the queue pair, since the peer's word that receives are posted may be in it.
+//! - TCP's handshake: the owner keeps a pool of control connections, and may reuse one.
+//! - A measurement of the round trip: TCP has measured one in its handshake. If the exchange took
+//!   much longer than that, the time of the exchange serves until there is a sample ([`Rtt`]). Only
+//!   if packets over UDP come later than the welcome does TCP take another path; then the
+//!   connecting end takes the time to measure.
+//! - A search for the packet size: it is the largest candidate that both ends' TCP would send. The
+//!   accepting end sends full packets together with the welcome, and their arrival shows that the
+//!   size passes; from there on both ends prove it (`qp/proof.rs`). If they do not arrive (address
+//!   translation, loss, a narrow link), the connecting end probes before it goes on. If only
+//!   smaller packets pass, it says goodbye and connects anew with the size that does.
+//! - Order between TCP and UDP: what the peer sends over UDP may overtake its welcome. The owner
+//!   keeps such packets for the queue pair, because they may say that receives are posted.
 //!
-//! The machines hold no socket, clock or thread. Their owner moves bytes between them and the control
-//! connection (`wanted`, `on_bytes`; `poll_bytes`, `on_sent`), calls them when their time has come
-//! (`poll_timeout`, `on_timeout`), and does what they ask for (`poll`). A wrong magic, version or
-//! parameter is an error that says so.
+//! The machines hold no socket, clock or thread. Their owner moves bytes between them and the
+//! control connection (`wanted`, `on_bytes`; `poll_bytes`, `on_sent`), calls them when their timers
+//! are due (`poll_timeout`, `on_timeout`), and takes the steps that they ask for (`poll`).
 //!
-//! Invariants: no byte behind the peer's message is read, because it belongs to whoever watches the
-//! control connection afterwards; each machine ends with exactly one outcome, by its deadline; memory
-//! is bounded by the longest message, whatever a stranger claims.
+//! Invariants: no byte after the peer's message is read, because it belongs to whoever watches the
+//! control connection afterwards; each machine ends with exactly one outcome, by its deadline;
+//! memory is bounded by the longest message, whatever length a stranger claims.
 
 mod accept;
 mod connect;
@@ -57,7 +55,7 @@ pub use wishes::{Host, Wishes};
 use messages::printable;
 use serde::Deserialize;
 
-/// The peer's message is none of this protocol, or of another version of it.
+/// The peer's message is not one of this protocol, or is of another version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// The peer does not speak this protocol.
@@ -82,8 +80,8 @@ fn check_version(there: u32) -> Result<(), MessageError> {
     if there == PROTOCOL_VERSION { Ok(()) } else { Err(MessageError::Version { there }) }
 }
 
-/// The part of what is left until `deadline_ns` that finding out whether packets pass may take: so that
-/// who gives up can still say why.
+/// Time that finding out whether packets pass may take: three quarters of what is left until
+/// `deadline_ns`, so that an end that gives up can still tell the peer why.
 fn patience_ns(now_ns: u64, deadline_ns: u64) -> u64 {
     let left_ns = deadline_ns.saturating_sub(now_ns);
     left_ns - left_ns / 4

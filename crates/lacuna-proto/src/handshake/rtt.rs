@@ -1,22 +1,22 @@
-//! What connecting has shown of the round trip.
+//! The round-trip time as the handshake has found it.
 
-/// What hosts may add to a round trip: wake-ups.
+/// What hosts may add to a round trip by waking up late. A judgement.
 pub(super) const SLACK_NS: u64 = 1_000_000;
 
-/// A round-trip time in nanoseconds, and what is known of it.
+/// A round-trip time in nanoseconds, and how good it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rtt {
-    /// Of packets like those to come.
+    /// Measured on packets that take the same path as the data.
     Measured(u64),
-    /// Of TCP alone, at least and at most: good until there is another, or something
+    /// Known from TCP alone: at least, and at most. It serves until there is a sample, or something
     /// agrees with it.
     Guessed(u64, u64),
 }
 
 impl Rtt {
-    /// The round-trip time of an exchange that took so long, which it took at most: what
-    /// TCP has measured is more where its first packet was lost. Where it is much less, a
-    /// packet of the exchange was lost, or a proxy answers for the peer.
+    /// The round-trip time of an exchange that took `took_ns`, which is an upper bound. TCP's own
+    /// measurement is larger where its first packet was lost. Where it is much smaller, a packet of
+    /// the exchange was lost, or a proxy answers for the peer.
     pub fn of_exchange(tcp_ns: Option<u64>, took_ns: u64) -> Self {
         let least_ns = tcp_ns.unwrap_or(took_ns).min(took_ns);
         if tcp_ns.is_some() && took_ns <= least_ns + least_ns / 2 + SLACK_NS {
@@ -26,7 +26,7 @@ impl Rtt {
         }
     }
 
-    /// At least and at most.
+    /// Lower and upper bound.
     pub fn range_ns(self) -> (u64, u64) {
         match self {
             Self::Measured(ns) => (ns, ns),
@@ -34,7 +34,7 @@ impl Rtt {
         }
     }
 
-    /// At most.
+    /// Upper bound.
     pub fn most_ns(self) -> u64 {
         self.range_ns().1
     }

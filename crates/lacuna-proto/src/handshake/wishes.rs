@@ -1,9 +1,9 @@
-//! What the connecting end wants of a connection, and what follows from it: the geometry of the
-//! queue pairs at both ends.
+//! The parameters that the connecting end wishes for, and the geometry of both queue pairs that
+//! follows from them.
 //!
-//! Both ends compute the geometry by themselves from the same wishes, so that only the wishes travel.
-//! At the accepting end they are a stranger's words: [`Hello::judge`] refuses what cannot be with a
-//! text that has the numbers.
+//! Only the wishes travel; each end computes the geometry by itself. At the accepting end the
+//! wishes are a stranger's: [`Hello::judge`] refuses impossible ones with a text that has the
+//! numbers.
 
 use super::messages::{Hello, smaller};
 use crate::modes::Mode;
@@ -11,19 +11,19 @@ use crate::probe::candidates_within;
 use lacuna_place::geometry::{Geometry, GeometryConfig, GeometryError};
 use lacuna_wire::{ImmediateSplit, Seal};
 
-/// A code's chunks are no shorter: packets lost in a row hit as many of its rows as
-/// they have packets. Measured: M-handshake-2.
+/// Least bytes in a chunk of the erasure code. A chunk of several packets spreads packets lost in a
+/// row over as many rows of the code. Measured: M-handshake-2.
 const CODE_CHUNK_BYTES: u64 = 4 << 10;
 
-/// The connecting end's choices, which hold for both.
+/// The connecting end's parameters, which hold for both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wishes {
     /// Reliability of all messages, in both directions.
     pub mode: Mode,
     /// Bytes per chunk: rounded up to whole packets.
     pub chunk_bytes: u64,
-    /// Payload bytes of a packet; `None` finds the largest that passes. The only one that the accepting
-    /// end may have a word on: of two that are given the smaller holds.
+    /// Payload bytes of a packet; `None` finds the largest that passes. The accepting end may give
+    /// a size too, as for no other parameter; then the smaller one holds.
     pub mtu_bytes: Option<u32>,
     /// How the 32-bit immediate is divided.
     pub split: ImmediateSplit,
@@ -32,14 +32,14 @@ pub struct Wishes {
     /// Longest message of one slot, rounded up to whole chunks; 0 means what the
     /// split allows.
     pub max_message_bytes: u64,
-    /// The application's word on what the connection is for.
+    /// The application's number for what the connection is for.
     pub tag: u64,
 }
 
-/// What the accepting end is, for judging a hello.
+/// Limits of the accepting end, for judging a hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Host {
-    /// Payload bytes of a packet, if this end gives them too.
+    /// Payload bytes of a packet, if this end's configuration fixes them.
     pub mtu_bytes: Option<u32>,
     /// Longest IP packet that this end's TCP would send, if known.
     pub packet_bytes: Option<u32>,
@@ -52,20 +52,19 @@ pub struct Host {
 impl Wishes {
     /// The geometry that follows for a packet size and a number of channels.
     ///
-    /// # Errors
-    /// When there is none, with the numbers.
+    /// If there is no such geometry, with the numbers.
     pub fn geometry(&self, mtu_bytes: u32, channels: u8) -> Result<Geometry, GeometryError> {
         let mtu = u64::from(mtu_bytes.max(1));
         let code = self.mode.code();
-        // As many packets as the split has numbers for each chunk of a submessage.
+        // Packet numbers that the split has for each chunk of a submessage, parity included.
         let room_packets = code.map(|code| {
             let numbers = self.split.packets().saturating_sub(self.split.fragments());
             numbers / code.chunks() as u32
         });
         let asked_packets = self.chunk_bytes.div_ceil(mtu).min(1 << 30) as u32;
         let asked_packets = match room_packets {
-            // Who did not ask for a code did not choose its chunk either: one that
-            // leaves no room for a submessage and its parity is cut.
+            // The user of `auto` did not choose a code, and so not its chunk either: shorten a
+            // chunk that leaves no room for a submessage and its parity.
             Some(room_packets) if self.mode == Mode::Auto => asked_packets.min(room_packets).max(1),
             _ => asked_packets,
         };
@@ -73,20 +72,20 @@ impl Wishes {
         let code_packets = asked_packets.saturating_mul(interleave);
         let limit_packets = Geometry::limit_packets(self.split, code_packets, code);
         let limit_bytes = u64::from(limit_packets) * mtu;
-        // A longest message that the smaller packets cannot number is cut:
-        // the message takes more slots then.
+        // If smaller packets cannot number the longest message, shorten it: the message takes
+        // several slots then.
         let max_message_bytes = self.max_message_bytes.min(limit_bytes);
         let slot_packets = match max_message_bytes {
             0 => u64::from(limit_packets),
             bytes => bytes.div_ceil(mtu),
         };
         let chunk_packets = match code {
-            // The chunk of a code is made of it: it is taken as it is or refused.
+            // Chunks of the code are made of this chunk, so it is taken as it is or refused.
             Some(_) if self.mode != Mode::Auto => asked_packets,
-            // A short slot is one chunk.
+            // A slot shorter than a chunk is one chunk.
             _ => u64::from(asked_packets).min(slot_packets) as u32,
         };
-        // A stripe fills one segmentation-offloaded send.
+        // A stripe fills one send with segmentation offload: 65,507 bytes of UDP payload.
         let seal = Seal::default();
         let packet_bytes = mtu_bytes.saturating_add(seal.overhead_bytes(false) as u32);
         let bundle_packets = 65_507 / packet_bytes.max(1);
@@ -105,8 +104,8 @@ impl Wishes {
     }
 }
 
-/// Chunks in a chunk of the code, which take its submessages in turn: as many as make it
-/// [`CODE_CHUNK_BYTES`], as far as there is room for so many packets.
+/// How many chunks interleave into one chunk of the code: as many as make it [`CODE_CHUNK_BYTES`],
+/// within the packet numbers that there are.
 fn interleave(chunk_packets: u32, mtu: u64, room_packets: u32) -> u32 {
     let chunk_packets = chunk_packets.max(1);
     let chunk_bytes = mtu * u64::from(chunk_packets);
@@ -115,11 +114,11 @@ fn interleave(chunk_packets: u32, mtu: u64, room_packets: u32) -> u32 {
 }
 
 impl Hello {
-    /// What the connecting end wants, as far as `host` can do it, and the geometry that follows: with the
-    /// largest packets that both ends' TCP would send, unless an end gives a size.
+    /// The parameters that the connecting end gets from `host`, and the geometry that follows.
+    /// Unless an end fixes the packet size, it is the largest candidate that both ends' TCP would
+    /// send.
     ///
-    /// # Errors
-    /// What cannot be, in words for the peer.
+    /// Says what is impossible, in words for the peer.
     pub fn judge(&self, host: &Host) -> Result<(Wishes, Geometry), String> {
         let mode: Mode = self.mode.parse().map_err(|error| format!("{error}"))?;
         let [message_bits, packet_bits, user_bits] = self.split;

@@ -1,5 +1,5 @@
-//! What the peer is known to have of one message, from its acknowledgements: a
-//! bit per chunk, and how far the newest acknowledgement describes them.
+//! Sender's record of what the peer has acknowledged of one message: a bit per chunk, and how far
+//! the newest acknowledgement describes the message.
 
 use super::MessageShape;
 use lacuna_path::small_vec::SmallVec;
@@ -10,17 +10,17 @@ use std::ops::Range;
 #[derive(Debug)]
 pub(super) struct Acked {
     chunks: u32,
-    /// Fragments of the immediate that there are.
+    /// Fragments of the message's user immediate; 0 without one.
     fragments_max: u32,
     /// One bit per chunk that the peer has.
     bits: SmallVec<u64>,
     count: u32,
     /// Fragments of the immediate that the peer has.
     fragments: u32,
-    /// Control packet that the newest acknowledgement came with.
+    /// Sequence number of the control packet that brought the newest acknowledgement.
     sequence: u64,
-    /// Chunks that the bitmap of the newest acknowledgement describes, as it does
-    /// those before its cumulative count.
+    /// Chunks that the bitmap of the newest acknowledgement describes. It describes those before
+    /// its cumulative count too.
     covered_chunks: Range<u32>,
     cumulative: u32,
 }
@@ -39,8 +39,8 @@ impl Acked {
         }
     }
 
-    /// Takes in an acknowledgement that came with control packet `sequence`.
-    /// Returns whether it is as new as any before it.
+    /// Takes in an acknowledgement of control packet `sequence`. Returns whether none before it was
+    /// newer.
     pub(super) fn on_ack(&mut self, sequence: u64, ack: &Ack<'_>) -> bool {
         let cumulative = ack.cumulative.min(self.chunks);
         self.set(0..cumulative);
@@ -65,8 +65,8 @@ impl Acked {
         true
     }
 
-    /// Whether these chunks are described by an acknowledgement as new as control
-    /// packet `sequence`.
+    /// Whether an acknowledgement at least as new as control packet `sequence` describes these
+    /// chunks.
     pub(super) fn describes(&self, sequence: u64, chunks: &Range<u32>) -> bool {
         let Range { start, end } = self.covered_chunks;
         let is_covered = chunks.start.max(self.cumulative) >= start && chunks.end <= end;
@@ -83,30 +83,30 @@ impl Acked {
         self.count
     }
 
-    /// Whether the peer has the fragment that a packet carries.
+    /// Whether the peer has the fragment of the immediate that this packet carries.
     pub(super) fn has_fragment(&self, packet: u32) -> bool {
         self.fragments_max == 0 || self.fragments >> (packet % self.fragments_max) & 1 == 1
     }
 
-    /// The first of these packets in a row that the peer is not known to have; all, if they are
-    /// parity.
+    /// The first packets in a row, among these, that the peer is not known to have. Parity is never
+    /// acknowledged, so of parity it is all.
     pub(super) fn missing(&self, shape: &MessageShape, packets: Range<u32>) -> Range<u32> {
         if packets.start >= shape.total_packets {
             return packets;
         }
         let Range { start, end } = packets;
-        // A chunk that was repaired brought no fragment of the immediate.
+        // Of a chunk repaired from parity the peer has no fragments of the immediate.
         let has = |packet: u32| {
             let is_data = packet < shape.data_packets;
             self.has_fragment(packet) && (!is_data || self.has(packet / shape.chunk_packets))
         };
         let start = (start..end).find(|packet| !has(*packet)).unwrap_or(end);
-        // Longer runs than this are not worth the look.
+        // Bounds the scan: what lies further is asked for again with the next run.
         let end = end.min(start.saturating_add(Self::LOOKED_AT));
         start..(start..end).find(|packet| has(*packet)).unwrap_or(end)
     }
 
-    /// Packets that [`Acked::missing`] looks at behind the first.
+    /// Packets that [`Acked::missing`] scans after the first missing one.
     const LOOKED_AT: u32 = 256;
 
     fn set(&mut self, chunks: Range<u32>) {
@@ -121,7 +121,7 @@ impl Acked {
         }
     }
 
-    /// Sets the chunks from `first` on whose bits are set, as far as the message has them.
+    /// Sets those chunks from `first` on whose bits are set, ignoring bits past the message's end.
     fn set_bits(&mut self, first: u64, bits: u64) {
         let count = u64::from(self.chunks).saturating_sub(first).min(64);
         if count == 0 {

@@ -1,10 +1,9 @@
-//! Reliability modes: what to do about the gaps.
+//! Reliability modes: what the sender does about gaps.
 //!
-//! A mode is a folder of the same shape: `send.rs` and `recv.rs` hold the two
-//! state machines, with the same verbs in every mode. They are fed with time,
-//! acknowledgements and what the path says of each run of packets, and answer
-//! with runs to put on the wire and the time to be called again. They know
-//! neither sockets nor sequence numbers.
+//! Every mode is a folder of the same shape: `send.rs` and `recv.rs` hold the state machines of one
+//! message, with the same verbs in every mode. The machines are given time, acknowledgements and
+//! what the path finds out about each run of packets. They answer with runs to send and the time of
+//! the next call. They know neither sockets nor sequence numbers.
 //!
 //! Adding a mode takes:
 //!
@@ -15,9 +14,9 @@
 //! 4. an entry of [`TABLE`].
 //!
 //! Nothing outside of this folder matches on a mode, with two exceptions. `auto` decides by the
-//! path, of which no machine knows: `qp/send/parity.rs` asks its chooser and hands the answer to
-//! [`SendMachine::deferred`]. And who makes the geometry of a connection (`lacuna/config.rs`) sizes
-//! chunks for `auto`.
+//! state of the path, which no machine knows: `qp/send/parity.rs` asks its chooser and gives the
+//! answer to [`SendMachine::deferred`]. And `lacuna/config.rs`, which makes the geometry of a
+//! connection, sizes chunks for `auto`.
 
 mod acked;
 pub mod auto;
@@ -42,12 +41,11 @@ pub enum Mode {
     SelectiveRepeat(sr::Config),
     /// Erasure coding with selective repeat behind it, SDR-RDMA 4.1.2.
     Erasure(ec::Config),
-    /// Selective repeat with as much parity for the end of each message as the
-    /// path calls for.
+    /// Selective repeat, with parity for the end of each message: as much as the path needs.
     Auto,
 }
 
-/// One line per mode: how it is written and what it is.
+/// All modes: name, summary, value.
 pub const TABLE: &[ModeEntry] = &[
     ModeEntry {
         name: "auto",
@@ -75,7 +73,7 @@ pub const TABLE: &[ModeEntry] = &[
 /// An entry of [`TABLE`].
 #[derive(Debug, Clone, Copy)]
 pub struct ModeEntry {
-    /// As on the command line.
+    /// Name on the command line.
     pub name: &'static str,
     /// One sentence.
     pub summary: &'static str,
@@ -99,7 +97,7 @@ impl Mode {
         }
     }
 
-    /// The sending machine of one message.
+    /// Sending machine of one message.
     pub fn sender(&self, shape: MessageShape) -> SendMachine {
         match self {
             Self::Raw => SendMachine::Raw(raw::Sender::new(shape)),
@@ -125,12 +123,12 @@ impl Mode {
         }
     }
 
-    /// What chooses how much parity a message gets, where that is not fixed.
+    /// The chooser of a message's parity, in the mode where that is not fixed.
     pub(crate) fn chooser(&self, policy: auto::Policy) -> Option<auto::Chooser> {
         (*self == Self::Auto).then(|| auto::Chooser::new(policy))
     }
 
-    /// Whether a message is held until the peer has all of it.
+    /// Whether the sender keeps a message until the peer has all of it.
     pub fn is_reliable(&self) -> bool {
         !matches!(self, Self::Raw)
     }
@@ -146,16 +144,16 @@ impl fmt::Display for Mode {
     }
 }
 
-/// A text that names no mode. The caller's fault.
+/// A text is not the name of a mode. The caller's fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModeError {
-    /// It is in no table.
+    /// The name is not in [`TABLE`].
     #[error("unknown mode \"{name}\": one of {}, ec:CODE:K:M", TABLE.iter().map(|e| e.name).collect::<Vec<_>>().join(", "))]
     Unknown {
         /// What was asked for.
         name: String,
     },
-    /// Its parameters make no erasure code.
+    /// The parameters are not those of an erasure code.
     #[error("mode \"{name}\": {source}")]
     Code {
         /// What was asked for.
@@ -184,19 +182,19 @@ impl FromStr for Mode {
     }
 }
 
-/// A message as its mode sees it.
+/// Packets and chunks of a message, as its mode sees them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageShape {
     /// Packets per chunk.
     pub chunk_packets: u32,
     /// Packets that carry data (one for an empty message).
     pub data_packets: u32,
-    /// All packets: a message with fewer packets than its immediate has
-    /// fragments is followed by empty ones.
+    /// All packets. A message with fewer packets than its immediate has fragments is followed by
+    /// empty ones.
     pub total_packets: u32,
     /// Fragments of the immediate that the peer must have; 0 without one.
     pub fragments: u32,
-    /// Where the parity of messages stands, if they may carry any.
+    /// Numbering of parity packets, if the message may carry parity.
     pub layout: Option<Layout>,
 }
 
@@ -212,7 +210,7 @@ impl MessageShape {
         first..(first + self.chunk_packets).min(self.data_packets)
     }
 
-    /// Chunks that are judged by a run of packets: those whose last packet is in it.
+    /// Chunks that this run decides: those whose last packet is in it.
     pub fn judged_chunks(&self, packets: &Range<u32>) -> Range<u32> {
         let data = packets.start.min(self.data_packets)..packets.end;
         let end = if data.end >= self.data_packets {
@@ -231,7 +229,7 @@ impl MessageShape {
     }
 }
 
-/// What the path says of one run of packets that was sent.
+/// A run of packets that was sent, as the path judges it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentRun {
     /// Packets of the message.
@@ -240,7 +238,7 @@ pub struct SentRun {
     pub sent_ns: u64,
 }
 
-/// What a sending machine counts. A mode fills in what it has.
+/// Counters of a sending machine. A mode sets those that it has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Chunks put on the wire again.
@@ -249,8 +247,8 @@ pub struct Counts {
     pub fallbacks: u64,
 }
 
-/// Sending machines. They lie in their messages, which stand one behind the other; but for the
-/// one that has much to remember.
+/// Sending machines. They are stored inline in their messages, which lie in one array, except for
+/// the large one.
 #[derive(Debug)]
 pub enum SendMachine {
     /// See [`raw::Sender`].
@@ -261,7 +259,7 @@ pub enum SendMachine {
     Erasure(Box<ec::Sender>),
 }
 
-/// Calls the same verb on whichever machine it is.
+/// Calls the same verb on the machine of either kind.
 macro_rules! each {
     ($self:expr, $machine:ident => $call:expr) => {
         match $self {
@@ -283,19 +281,19 @@ impl SendMachine {
         each!(self, machine => machine.on_ack(sequence, ack));
     }
 
-    /// Later packets than this run came, says control packet `sequence`: what
-    /// the peer lacks of it is lost. `rto_ns` is the timeout of now.
+    /// Control packet `sequence` reports packets sent after this run, so what the peer lacks of the
+    /// run is lost. `rto_ns` is the current retransmission timeout.
     pub fn on_passed(&mut self, sequence: u64, run: SentRun, rto_ns: u64) {
         each!(self, machine => machine.on_passed(sequence, run, rto_ns));
     }
 
-    /// Nothing was heard of this run for a whole timeout.
+    /// The retransmission timeout of this run has expired without a report of it.
     pub fn on_expired(&mut self, run: SentRun) {
         each!(self, machine => machine.on_expired(run));
     }
 
-    /// Of a run that is to go out again, the first packets in a row that the peer is not known to
-    /// have; all of what no acknowledgement speaks of. Empty if it has all.
+    /// Of a run that is to be sent again, the first packets in a row that the peer is not known to
+    /// have; empty if it has all. Packets that no acknowledgement describes count as missing.
     pub fn missing(&self, packets: Range<u32>) -> Range<u32> {
         each!(self, machine => machine.missing(packets))
     }
@@ -305,18 +303,17 @@ impl SendMachine {
         each!(self, machine => machine.poll_timeout())
     }
 
-    /// Time has come. Returns how many runs are sent again because their
-    /// timeout has expired.
+    /// Handles expired timeouts. Returns how many runs are sent again because of them.
     pub fn on_timeout(&mut self, now_ns: u64) -> u64 {
         each!(self, machine => machine.on_timeout(now_ns))
     }
 
-    /// What it did beyond sending each packet once.
+    /// Counters of what was done beyond sending each packet once.
     pub fn counts(&self) -> Counts {
         each!(self, machine => machine.counts())
     }
 
-    /// The machine whose parity [`Mode::Auto`] chooses once all data were given out.
+    /// The machine whose parity [`Mode::Auto`] chooses once all data were sent.
     pub fn deferred(&mut self) -> Option<&mut ec::Sender> {
         match self {
             Self::Erasure(machine) => Some(machine),
@@ -324,7 +321,7 @@ impl SendMachine {
         }
     }
 
-    /// Whether the message needs the peer's word that it has everything.
+    /// Whether the message ends only when the peer says that it has everything.
     pub fn awaits_peer(&self) -> bool {
         each!(self, machine => machine.awaits_peer())
     }
@@ -347,7 +344,7 @@ pub enum RecvMachine {
 }
 
 impl RecvMachine {
-    /// The acknowledgement that the sender needs now, its bitmap written to `scratch`.
+    /// The acknowledgement that the sender needs now; its bitmap is written to `scratch`.
     pub fn poll_ack<'s>(&mut self, receive: &Receive, scratch: &'s mut [u8]) -> Option<Ack<'s>> {
         each!(self, machine => machine.poll_ack(receive, scratch))
     }

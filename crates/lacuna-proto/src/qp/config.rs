@@ -8,13 +8,13 @@ use lacuna_place::geometry::Geometry;
 /// What a queue pair is made with.
 #[derive(Debug, Clone)]
 pub struct QpConfig {
-    /// Numbers that both ends agree on.
+    /// Geometry that both ends agree on.
     pub geometry: Geometry,
     /// Reliability of all messages, both directions.
     pub mode: Mode,
-    /// What the mode `auto` chooses by: [`auto::plan`].
+    /// Policy of the mode `auto`: [`auto::plan`].
     pub policy: auto::Policy,
-    /// How fast to send.
+    /// Congestion controller.
     pub controller: ControllerConfig,
     /// Retransmission timeout.
     pub rto: RtoConfig,
@@ -26,8 +26,7 @@ pub struct QpConfig {
     pub qkey: u32,
     /// First sequence number of every channel, both directions.
     pub first_psn: u32,
-    /// What one of this end's sockets can hold for this peer, in the kernel's
-    /// accounting.
+    /// Bytes that one of this end's sockets can hold for this peer, in the kernel's accounting.
     pub credit_bytes: u32,
     /// Silence after which the peer counts as gone, if it owes an answer.
     pub silence_max_ns: u64,
@@ -44,6 +43,6 @@ pub struct Peer {
     pub qkey: u32,
     /// First sequence number of its channels.
     pub first_psn: u32,
-    /// What one of its sockets can hold for us.
+    /// Bytes that one of its sockets can hold for this end.
     pub credit_bytes: u32,
 }

@@ -1,14 +1,12 @@
-//! Control packets of a queue pair: what goes into one, and what is done with
-//! one that came.
+//! Control packets of a queue pair: writes them, and acts on those that come.
 //!
-//! Frames carry state, never deltas, so losing one costs time and nothing
-//! else. Control packets are numbered; state older than what was taken in is
-//! ignored. When everything was sent and not everything is answered, the
-//! sender asks with a flush, whose times are in `flush.rs`. What was asked in vain is
-//! answered with as many packets as it was asked with.
+//! Frames carry state, never deltas, so a lost one costs time and nothing else. Control packets are
+//! numbered, and state older than the newest is ignored. When everything was sent and something is
+//! not answered, the sender asks with a flush (`flush.rs` has the times). The receiver answers with
+//! as many packets as the flush was sent in, because a repeated flush means that answers get lost.
 //!
-//! A path may be so narrow that the questions pass and long answers do not. Who is asked again
-//! and again, and has answered at length, answers in packets that pass everywhere from then on.
+//! A path may be so narrow that flushes pass and long answers do not. If the peer asks again and
+//! again after long answers, this end answers in packets that pass everywhere from then on.
 
 use super::flush::{FlushPolicy, FlushTimer};
 use super::{Changes, QueuePair};
@@ -19,17 +17,17 @@ use lacuna_wire::{
 };
 use std::collections::VecDeque;
 
-/// Length of control packets that pass everywhere: IP's least datagram that every host takes, 576
-/// bytes, less its longest header and UDP's (RFC 791).
+/// Longest UDP payload that passes everywhere: the smallest datagram that every host must take, 576
+/// bytes, less the longest IPv4 header and UDP's (RFC 791).
 const SHORT_BYTES: usize = 508;
-/// Long answers that the peer asked again for a round trip later, nothing else having come, until
-/// they are short.
+/// After this many long answers in a row after which the peer asked again, a round trip later and
+/// without sending data, answers become short.
 const LONG_UNANSWERED_MAX: u32 = 2;
-/// Of a time in which nobody looked at a queue pair whose peer owes an answer, no more counts as
-/// silence. It is looked at ten times a second at least, unless its process or host was stopped:
-/// then the peer may have answered, or may have been stopped as well, and is asked once more.
+/// Longest time without a call that counts as the peer's silence. A queue pair whose peer owes an
+/// answer is called ten times a second at least, unless its process or host was stopped; then the
+/// peer may have answered, or may have been stopped too, and is asked once more.
 const UNATTENDED_NS_MAX: u64 = 2_000_000_000;
-/// Probe replies owed at once; a peer that asks for more is flooding.
+/// Most probe replies waiting to be sent; a peer that asks for more is flooding.
 const REPLIES_MAX: usize = 32;
 
 /// A control packet that cannot be used. The peer's fault; it is counted and
@@ -48,19 +46,19 @@ pub enum ControlError {
 #[derive(Debug)]
 pub(super) struct Control {
     next_sequence: u64,
-    /// Newest control packet whose state was taken in.
+    /// Sequence number of the newest control packet that was taken in.
     seen_sequence: u64,
     heard_ns: u64,
-    /// Since when the peer owes an answer without interruption; `None` while
-    /// it owes none.
+    /// Since when the peer has owed an answer without interruption; `None` while it owes none.
     owed_since_ns: Option<u64>,
-    /// When that was last looked at.
+    /// When `owed_since_ns` was last updated.
     tracked_ns: u64,
     /// Per channel.
     flushes: SmallVec<FlushTimer>,
-    /// The channel on which the peer asked first since the last report, and how often.
+    /// The channel of the peer's first flush since the last report, and how many flushes came on
+    /// it.
     asked_on: Option<(u8, u32)>,
-    /// Reports that are to go out besides, answers as well.
+    /// Further copies of the last report to send.
     copies_left: u32,
     replies: VecDeque<ProbeReply>,
     probes: VecDeque<Probe>,
@@ -69,23 +67,23 @@ pub(super) struct Control {
     answer_length: AnswerLength,
 }
 
-/// How long answers may be.
+/// Limit on the length of answers; see the module's text.
 #[derive(Debug, Default)]
 struct AnswerLength {
-    /// When a long one was sent that data has not come since.
+    /// When a long answer was sent, if no data have come since.
     long_ns: Option<u64>,
-    /// Long ones in a row that the peer asked again after.
+    /// Long answers in a row after which the peer asked again.
     unanswered: u32,
     are_short: bool,
 }
 
 impl AnswerLength {
-    /// Data came: the peer goes on.
+    /// Data came, so the peer has had an answer.
     fn on_data(&mut self) {
         (self.long_ns, self.unanswered) = (None, 0);
     }
 
-    /// The peer asks; an answer takes a round trip to show.
+    /// The peer asks. An answer takes a round trip to show.
     fn on_asked(&mut self, now_ns: u64, srtt_ns: u64) {
         if self.long_ns.is_some_and(|long_ns| now_ns > long_ns + srtt_ns) {
             self.long_ns = None;
@@ -125,7 +123,7 @@ impl Control {
         self.answer_length.on_data();
     }
 
-    /// This host has refused a control packet as too large.
+    /// This host refused to send a control packet because it is too large.
     pub(super) fn on_too_large(&mut self) {
         self.answer_length.are_short = true;
     }
@@ -134,17 +132,17 @@ impl Control {
         self.heard_ns = now_ns;
     }
 
-    /// The peer asks on a channel.
+    /// A flush came on a channel.
     fn on_asked(&mut self, channel: u8) {
         match &mut self.asked_on {
             None => self.asked_on = Some((channel, 1)),
             Some((first, times)) if *first == channel => *times = times.saturating_add(1),
-            // Each channel asks for itself, and one answer is for all.
+            // Each channel asks for itself, but one answer speaks of all channels.
             Some(_) => {}
         }
     }
 
-    /// A report goes out, of one or more packets; and as many more as were asked for.
+    /// A report is sent; counts the copies that are to follow it.
     fn on_report(&mut self) {
         self.copies_left = match self.asked_on.take() {
             Some((_, times)) => times.min(FlushPolicy::DEFAULT.copies_max) - 1,
@@ -156,27 +154,28 @@ impl Control {
         self.flushes[channel] = FlushTimer::on_sent(now_ns, srtt_ns);
     }
 
-    /// When to poll again for what is no flush.
+    /// When to poll again for anything but a flush.
     pub(super) fn poll_timeout(&self) -> Option<u64> {
         (!self.is_idle()).then_some(0)
     }
 
-    /// When a channel that asks is to ask next.
+    /// When the next flush of a channel is due.
     pub(super) fn flush_due_ns(&self, channel: usize) -> u64 {
         self.flushes[channel].due_ns()
     }
 
-    /// Whether something is left of a report: the state of receives and messages.
+    /// Whether a part of the last report is still to be sent: the state of receives or
+    /// acknowledgements.
     fn has_state_left(&self) -> bool {
         self.receives_unfinished || self.acks_unfinished
     }
 
-    /// Whether nothing is left of a report, and nothing is to be answered.
+    /// Whether nothing but reports and flushes is to be sent.
     fn is_idle(&self) -> bool {
         !self.has_state_left() && self.replies.is_empty() && self.probes.is_empty()
     }
 
-    /// Notes whether the peer owes an answer: silence counts from then on, not
+    /// Notes whether the peer owes an answer. Silence counts from the time when it began to, not
     /// from when an idle peer was last heard.
     pub(super) fn track_silence(&mut self, now_ns: u64, owes: bool) {
         let unattended_ns =
@@ -191,7 +190,7 @@ impl Control {
         };
     }
 
-    /// How long the peer owes an answer and nothing was heard of it.
+    /// How long the peer has owed an answer without being heard.
     pub(super) fn silent_ns(&self, now_ns: u64) -> u64 {
         self.owed_since_ns
             .map_or(0, |owed_since_ns| now_ns.saturating_sub(owed_since_ns.max(self.heard_ns)))
@@ -203,9 +202,8 @@ impl Control {
 }
 
 impl QueuePair {
-    /// Takes in the body of a control packet of `packet_bytes` that came on
-    /// `channel` and carried this queue pair's key. Returns whether it is newer
-    /// than all before it.
+    /// Takes in the body of a control packet of `packet_bytes` that came on `channel` with this
+    /// queue pair's key. Returns whether it is newer than all before it.
     pub fn on_control(
         &mut self,
         now_ns: u64,
@@ -269,8 +267,8 @@ impl QueuePair {
             self.control.answer_length.on_asked(now_ns, srtt_ns);
         }
         if has_report {
-            // Judging what it passed comes last: the acknowledgements of the same
-            // packet describe the same moment.
+            // Judge the passed runs last, because acknowledgements in the same packet describe the
+            // same moment.
             while let Some(record) = self.path.pop_passed() {
                 self.send.on_passed(sequence, record, self.path.rto_ns());
             }
@@ -283,15 +281,14 @@ impl QueuePair {
         Ok(is_newest)
     }
 
-    /// Asks the peer for a sign of life and a round-trip sample.
+    /// Sends the peer a probe, for a sign of life and a round-trip sample.
     pub fn probe(&mut self, now_ns: u64) {
         if self.control.probes.len() < REPLIES_MAX {
             self.control.probes.push_back(Probe { id: 0, sent_ns: now_ns });
         }
     }
 
-    /// Writes the next control packet that is due; `None` if none is. It goes
-    /// out on `channel`.
+    /// Writes the next control packet that is due on `channel`; `None` if none is.
     pub fn poll_control<'w>(
         &mut self,
         now_ns: u64,
@@ -334,12 +331,14 @@ impl QueuePair {
         let seal = self.config.geometry.seal();
         writer.start(&header, sequence as u32, seal);
         if self.control.answer_length.are_short {
-            // As long as the counts of all channels need it to be, which go together.
+            // The counts of all channels go into one frame, which may need more than the short
+            // length.
             let counts_bytes = self.channels.len() * ChannelReport::BYTES + FRAME_HEADER_BYTES;
             writer.keep_within(SHORT_BYTES.max(seal.control_overhead_bytes() + counts_bytes));
         }
         if let Some(pieces) = probe_pieces {
-            // By itself: what else there is to tell must not depend on its size.
+            // The probe has a packet of its own, because everything else must arrive even if this
+            // size does not pass.
             self.write_mtu_probe(now_ns, channel, pieces, writer);
             return Some(writer.finish());
         }
@@ -364,7 +363,7 @@ impl QueuePair {
         if reports {
             let is_first = writer.is_empty();
             if !writer.push(&Frame::Report(self.arrivals.report(now_ns))) && !is_first {
-                // It goes with the next packet.
+                // The report goes into the next packet.
                 self.arrivals.request(now_ns);
             } else {
                 self.control.on_report();

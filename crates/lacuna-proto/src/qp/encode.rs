@@ -1,8 +1,7 @@
-//! Parity of a submessage, computed when its packets are built.
+//! Parity of a submessage, computed while its packets are built.
 //!
-//! All parity packets of a submessage that are sent are computed at once, and
-//! kept until the last of them was built: a run of parity may be cut into
-//! several, as window and pacing allow.
+//! All parity packets of a submessage that will be sent are computed at once, and kept until the
+//! last of them was built: window and pacing may cut a run of parity into several.
 
 use crate::buffer::SendBuffer;
 use lacuna_code::{Chunked, ChunkedMut, Codec};
@@ -11,8 +10,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Submessages whose parity is kept at once: more than channels, each of which
-/// builds the packets of one at a time.
+/// Most submessages whose parity is kept at once: at least one for each channel, which builds the
+/// packets of one submessage at a time.
 const CACHED_MAX: usize = 32;
 const _: () = assert!(CACHED_MAX >= lacuna_wire::CHANNELS_MAX);
 
@@ -20,7 +19,7 @@ const _: () = assert!(CACHED_MAX >= lacuna_wire::CHANNELS_MAX);
 #[derive(Debug)]
 pub(crate) struct Parity {
     bytes: Vec<u8>,
-    /// Where in `bytes` it begins, so that chunks are aligned.
+    /// Offset of the first chunk in `bytes`, which aligns the chunks.
     start: usize,
     /// Bytes of each parity chunk.
     chunk_bytes: usize,
@@ -28,13 +27,13 @@ pub(crate) struct Parity {
     stride_bytes: usize,
 }
 
-/// The codec is fastest with chunks that begin at multiples of it.
+/// Chunks begin at multiples of this: a cache line, and the longest vector of the codec.
 const ALIGN_BYTES: usize = 64;
 
 impl Parity {
-    /// The parity of a submessage, whose data are `data`.
+    /// Computes the parity of a submessage with these data.
     fn new(codec: &Codec, parity_chunks: usize, data: &[u8], chunk_bytes: usize) -> Self {
-        // As long as the first chunk, which is the longest.
+        // A parity chunk is as long as the first data chunk, which is the longest.
         let parity_bytes = data.len().min(chunk_bytes);
         let stride_bytes = parity_bytes.next_multiple_of(ALIGN_BYTES);
         let mut bytes = vec![0; stride_bytes * parity_chunks + ALIGN_BYTES - 1];
@@ -50,7 +49,7 @@ impl Parity {
         Self { bytes, start, chunk_bytes: parity_bytes, stride_bytes }
     }
 
-    /// Bytes `range`, as far as there are, of a parity chunk.
+    /// Bytes of a parity chunk: the range, cut at the chunk's end.
     pub(crate) fn chunk(&self, parity: u32, range: Range<usize>) -> &[u8] {
         let base = self.start + parity as usize * self.stride_bytes;
         &self.bytes
@@ -66,14 +65,13 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    /// An encoder of a message with the codec of whole submessages.
+    /// An encoder with the codec of whole submessages.
     pub(crate) fn new(codec: Arc<Codec>) -> Self {
         Self { codec, cached: Mutex::new(VecDeque::new()) }
     }
 
-    /// The parity of a submessage of the message `data`, in packets of
-    /// `mtu_bytes`: the first `count` chunks of it. `is_last` says that nobody
-    /// will ask for it again.
+    /// The first `count` parity chunks of a submessage of the message `data`, in packets of
+    /// `mtu_bytes`. `is_last` says that nobody will ask for them again.
     pub(crate) fn parity(
         &self,
         layout: &Layout,

@@ -1,12 +1,12 @@
-//! What can go wrong with a queue pair's operations, one enum per operation,
-//! with the numbers. `is_retryable` says whether calling again later can help.
+//! Errors of a queue pair's operations: one enum per operation, with the numbers. `is_retryable`
+//! tells whether calling again later can help.
 
 use lacuna_wire::CancelReason;
 
 /// Posting a receive failed. The caller's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PostReceiveError {
-    /// All slots that it would need are in use.
+    /// Not enough slots are free.
     #[error(
         "no free slot: the receive needs {needed}, and {open} of {slots} are open; complete one first"
     )]
@@ -48,7 +48,7 @@ pub enum PostSendError {
     /// The queue pair is not connected yet. The caller's fault.
     #[error("the queue pair is not connected: hand it the peer's info first")]
     NotConnected,
-    /// The peer has not posted the receive that this send would land in.
+    /// The peer has not posted the receive of this send.
     #[error("the peer has posted no receive for message {number} (posted so far: {posted})")]
     Unposted {
         /// Number of the message.
@@ -56,7 +56,7 @@ pub enum PostSendError {
         /// Receives that the peer has posted, as far as known.
         posted: u64,
     },
-    /// The message does not fit the receive that it would land in.
+    /// The message does not fit the peer's receive.
     #[error(
         "a message of {len_bytes} bytes does not fit the posted receive of {capacity_bytes} bytes"
     )]
@@ -66,7 +66,7 @@ pub enum PostSendError {
         /// Bytes of the receive.
         capacity_bytes: u64,
     },
-    /// This division of the immediate has no bits for the user.
+    /// The split of the immediate has no bits for the user.
     #[error("the queue pair's immediate split leaves no bits for a user immediate")]
     NoImmediate,
     /// Too many sends wait already.
@@ -102,7 +102,7 @@ impl PostSendError {
     }
 }
 
-/// What an operation was waiting for when its time was over.
+/// What an operation was waiting for when its deadline passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitedFor {
     /// The peer to post a receive.
@@ -126,7 +126,7 @@ impl std::fmt::Display for WaitedFor {
 /// A send ended without success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendFailure {
-    /// Its deadline came.
+    /// The deadline passed.
     #[error(
         "deadline passed with {acked_bytes} of {len_bytes} bytes acknowledged, waiting for {waited_for}{}",
         silence(*silent_ms)
@@ -136,19 +136,19 @@ pub enum SendFailure {
         acked_bytes: u64,
         /// Bytes of the message.
         len_bytes: u64,
-        /// What it waited for.
+        /// What the send was waiting for.
         waited_for: WaitedFor,
-        /// How long nothing had been heard of the peer although it owed an
-        /// answer, if that was longer than answers take: else 0.
+        /// Time without a sign of life from a peer that owed an answer, if longer than answers
+        /// take; else 0.
         silent_ms: u64,
     },
-    /// The application cancelled it.
+    /// The application cancelled the send.
     #[error("cancelled")]
     Cancelled,
-    /// The peer completed its receive before everything had come.
+    /// The peer closed its receive before everything had come.
     #[error("the peer closed its receive before the message was complete")]
     ClosedByPeer,
-    /// The message does not fit the receive that it was to land in.
+    /// The message does not fit the peer's receive.
     #[error(
         "a message of {len_bytes} bytes does not fit the posted receive of {capacity_bytes} bytes"
     )]
@@ -170,7 +170,7 @@ fn silence(silent_ms: u64) -> String {
     }
 }
 
-/// A receive will not be completed by its sender.
+/// A receive will never be complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReceiveFailure {
     /// The sender gave up.
@@ -195,13 +195,13 @@ pub enum Failure {
     /// The peer's process or host is gone.
     #[error("the peer is gone: {0}")]
     PeerGone(Gone),
-    /// Nothing was heard of the peer although there was something to answer.
+    /// The peer owed an answer and sent nothing.
     #[error("nothing heard of the peer for {silent_ms} ms")]
     Silent {
         /// For how long.
         silent_ms: u64,
     },
-    /// TCP works, but full packets over UDP get no answer.
+    /// Full packets over UDP get no answer, although TCP works.
     #[error(
         "no answer to packets of {packet_bytes} bytes over UDP on {} of {channels} channels within {waited_ms} ms: is UDP between the ends blocked, or the MTU too large?",
         channels - answered
@@ -209,27 +209,27 @@ pub enum Failure {
     NoUdp {
         /// Channels that got an answer.
         answered: u32,
-        /// Channels there are.
+        /// All channels.
         channels: u32,
         /// UDP payload of a full packet.
         packet_bytes: u32,
-        /// How long it tried.
+        /// Time spent on trying.
         waited_ms: u64,
     },
     /// Closed by this end.
     #[error("the connection was closed")]
     Closed,
-    /// A thread that makes progress has panicked: a bug of this library.
+    /// A worker thread has panicked: a bug of this library.
     #[error("a worker of this context panicked; please report what it printed")]
     WorkerPanicked,
 }
 
-/// How the peer's end was noticed.
+/// How this end noticed that the peer is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gone {
     /// It closed the connection in good order.
     Closed,
-    /// Its control connection ended without a goodbye: its process did.
+    /// Its control connection ended without a goodbye, as when its process dies.
     Broken,
     /// Its host, or the way there, no longer answers on the control connection.
     Unreachable,

@@ -1,8 +1,10 @@
-//! What happened to a queue pair: what its owner is told, who may have somebody waiting for it.
+//! Events of a queue pair, which its owner polls in order to wake threads that wait for an
+//! operation.
 //!
-//! Events say of what kind it was, not which operation it was about: each kind is told once however
-//! often it happened since it was told last, so what is not told yet takes no room. (The shape is that
-//! of quinn's `Connection::poll`.) Whoever waits looks at his operation's state.
+//! An event tells a kind of change and not which operation it was about; it is reported once,
+//! however often the change happened since the last report. So pending events take no room, and a
+//! thread that wakes looks at the state of its own operation. (The shape is that of quinn's
+//! `Connection::poll`.)
 
 use super::{Failure, Narrowed, QueuePair};
 use crate::modes::auto;
@@ -10,7 +12,7 @@ use crate::modes::auto;
 /// Something that happened to a queue pair.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// Operations that somebody may wait for.
+    /// Operations have changed that threads may wait for.
     Changed(Changes),
     /// The queue pair cannot go on.
     Failed(Failure),
@@ -20,27 +22,27 @@ pub enum Event {
     Narrowed(Narrowed),
 }
 
-/// What may be different for those who wait: kinds of changes, any of them together.
+/// A set of kinds of changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Changes(u8);
 
 impl Changes {
     /// A send has ended, well or not.
     pub const SEND_ENDED: Self = Self(1);
-    /// The peer's posted receives are others: a send may be posted that could not be before.
+    /// The peer's posted receives have changed: a send may be posted that could not be before.
     pub const RECEIVES_POSTED: Self = Self(2);
     /// A receive has ended: its message is complete, its sender has given it up, or the application
     /// has closed it.
     pub const RECEIVE_ENDED: Self = Self(4);
 
-    /// Whether all of these are among them.
+    /// Whether the set has all of these.
     #[inline]
     pub fn contains(self, others: Self) -> bool {
         self.0 & others.0 == others.0
     }
 }
 
-/// What was not told yet.
+/// Events that the owner has not polled yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct PendingEvents {
     changes: Changes,
@@ -59,7 +61,7 @@ impl PendingEvents {
 }
 
 impl QueuePair {
-    /// What happened since it was last asked, one event at a time.
+    /// The next pending event.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         let changes = self.pending_events.changes.0 | self.send.pending_events.changes.0;

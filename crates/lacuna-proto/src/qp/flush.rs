@@ -1,50 +1,52 @@
-//! When a sender asks the peer what has come.
+//! When a sender asks the peer what has come (a probe for tail loss, like TCP's TLP, RFC 8985).
 //!
-//! A flush says "I have sent all before this number" and asks for a report. The sender asks when
-//! everything was sent and not everything is answered: first soon, then more and more seldom. So a
-//! lost tail shows a round trip later, and not after a timeout. A question that was asked in vain is
-//! asked with twice as many packets the next time: losses that come in bursts end with the packets
-//! that they take, and one packet in a round trip would need as many round trips.
+//! A flush says "I have sent everything before this number" and asks for a report. The sender asks
+//! when everything was sent and something is not answered: soon at first, then less and less often.
+//! So a lost tail shows after a round trip instead of a timeout. A flush that had no answer is sent
+//! in twice as many packets the next time: bursts of losses end with the packets that they take,
+//! and one packet per round trip would take as many round trips.
 //!
-//! A flush speaks only of the channel that it travels on, behind that channel's data, because
-//! channels keep no order among each other. So there is one [`FlushTimer`] per channel.
+//! A flush speaks only of the channel that it travels on, where it follows that channel's data,
+//! because channels keep no order among each other. So there is one [`FlushTimer`] per channel.
 
-/// The numbers of the questions.
+/// Times and counts of flushes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FlushPolicy {
     /// Shortest and longest time from the last packet to the first flush.
     pub(super) delay_ns: (u64, u64),
-    /// Part of the round trip that this time is, between the two.
+    /// Between these two, the time is the round trip divided by this.
     pub(super) delay_rtt_part: u64,
     /// Time between flushes while the round trip is not known.
     pub(super) interval_ns: u64,
     /// Longest time between flushes.
     pub(super) interval_ns_max: u64,
-    /// The same while nothing is heard of the peer.
+    /// Longest time between flushes while the path is dark.
     pub(super) dark_interval_ns_max: u64,
-    /// Flushes with the same time between them before it doubles,
+    /// Flushes with the same time between them before the time doubles, once it has reached
+    /// `repeats_from_ns`.
     pub(super) repeats: u32,
-    /// once that time is this long. A path with a shorter round trip is a *short* one.
+    /// Least time between flushes that is repeated. A path with a shorter round trip is a *short*
+    /// one.
     pub(super) repeats_from_ns: u64,
-    /// Packets of a question that was asked in vain, at most, and of its answer.
+    /// Most packets of a flush that is sent again, and of its answer.
     pub(super) copies_max: u32,
-    /// The same while nothing is heard of the peer, since questions follow each other closely then.
+    /// The same while the path is dark, where flushes follow each other closely.
     pub(super) dark_copies_max: u32,
 }
 
 impl FlushPolicy {
     pub(super) const DEFAULT: Self = Self {
-        // Mostly the peer's report comes first: it has waited for 50 us to 1 ms as well
-        // (`ReportPolicy`), and the flush is not needed.
+        // The peer's report mostly comes first, because the peer has waited for 50 us to 1 ms as
+        // well (`ReportPolicy`), and no flush is needed.
         delay_ns: (50_000, 1_000_000),
         delay_rtt_part: 32,
         interval_ns: 10_000_000,
         interval_ns_max: 100_000_000,
-        // Repairs arrive one and a half round trips after the first flush that gets through, and a
-        // transfer is to resume within one round trip and 200 ms on any path of up to 300 ms.
+        // Repairs arrive one and a half round trips after the first flush that gets through. On any
+        // path of up to 300 ms a transfer is to resume within one round trip and 200 ms.
         dark_interval_ns_max: 25_000_000,
-        // Where losses come in bursts an answer is as likely to be lost as the one before, and only
-        // more packets end the burst. Measured: M-path-3.
+        // In a burst of losses an answer is as likely to be lost as the one before, and only more
+        // packets end the burst. Measured: M-path-3.
         repeats: 8,
         repeats_from_ns: 1_000_000,
         // Measured: M-path-4.
@@ -55,29 +57,29 @@ impl FlushPolicy {
 
 const POLICY: FlushPolicy = FlushPolicy::DEFAULT;
 
-/// When a channel's next flush is due, and how long after it the next.
+/// Timer of one channel's flushes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FlushTimer {
     due_ns: u64,
     interval_ns: u64,
-    /// Flushes sent with this time between them.
+    /// Flushes sent with this interval.
     repeats: u32,
-    /// The path is so short that a missing answer is late rather than lost.
+    /// The path is so short that a missing answer is rather late than lost.
     is_short: bool,
-    /// When the last question was sent, and how many in a row nothing was heard after.
+    /// When the last flush was sent, and how many in a row had no answer.
     asked_ns: u64,
     unanswered: u32,
-    /// Copies of the last question that are to go out yet.
+    /// Copies of the last flush still to be sent.
     copies_left: u32,
 }
 
 impl FlushTimer {
-    /// Of a channel on which nothing was sent.
+    /// The timer of a channel on which nothing was sent.
     pub(super) fn idle() -> Self {
         Self::new(0, POLICY.interval_ns)
     }
 
-    /// Packets were sent over a path with this smoothed round trip, 0 if it is not known.
+    /// Packets were sent over a path with this smoothed round trip; 0 if not known.
     pub(super) fn on_sent(now_ns: u64, srtt_ns: u64) -> Self {
         let (least_ns, most_ns) = POLICY.delay_ns;
         let due_ns = now_ns + (srtt_ns / POLICY.delay_rtt_part).clamp(least_ns, most_ns);
@@ -106,7 +108,7 @@ impl FlushTimer {
         self.copies_left > 0 || self.due_ns <= now_ns
     }
 
-    /// A question was sent, or a copy of one. The peer was last heard of at `heard_ns`.
+    /// A flush was sent, or a copy of one. The peer was last heard at `heard_ns`.
     pub(super) fn on_asked(&mut self, now_ns: u64, heard_ns: u64, is_dark: bool) {
         if self.copies_left > 0 {
             self.copies_left -= 1;
@@ -127,15 +129,15 @@ impl FlushTimer {
         self.next(now_ns, is_dark);
     }
 
-    /// Sets when to ask again.
+    /// Sets the time of the next flush.
     fn next(&mut self, now_ns: u64, is_dark: bool) {
         if is_dark {
-            // Darkness does not start a new row of longer and longer pauses.
+            // While the path is dark the interval is short from the start.
             self.interval_ns = self.interval_ns.min(POLICY.dark_interval_ns_max);
         }
         self.due_ns = now_ns + self.interval_ns;
         self.repeats += 1;
-        // A longer pause, after the round trip of a longer path, comes down to the longest at once.
+        // An interval above the longest, from a long round trip, drops to the longest at once.
         let is_repeated =
             (POLICY.repeats_from_ns..=POLICY.interval_ns_max).contains(&self.interval_ns);
         if !is_repeated || self.repeats >= POLICY.repeats {

@@ -1,12 +1,10 @@
 //! A queue pair: the protocol of one connection without its sockets.
 //!
-//! The owner feeds it with time, control packets and summaries of placed
-//! bursts, and asks it for runs of data packets, control packets, and the time
-//! to be called again. Everything is here but the copying of payloads, which
-//! the workers do without any lock through their [`ChannelWriter`]s.
+//! The owner gives it time, control packets and summaries of placed bursts, and asks it for runs of
+//! data packets, control packets, and the time of the next call. The one thing done elsewhere is
+//! copying payloads, which workers do without a lock through their [`ChannelWriter`]s.
 //!
-//! The order of the calls is the only thing this file knows; each mechanism
-//! has a file of its own.
+//! This file has the order of the calls; each mechanism has a file of its own.
 
 mod config;
 mod control;
@@ -62,11 +60,11 @@ use recv::RecvSide;
 use send::SendSide;
 use std::sync::{Arc, OnceLock};
 
-/// What may come on top of a round trip until a peer that is asked has answered:
-/// the time to the next question, and hosts that are busy.
+/// Slack on top of two round trips before a peer that was asked counts as silent: the time to the
+/// next flush, and busy hosts. A judgement.
 const ANSWER_SLACK_NS: u64 = 100_000_000;
 
-/// What the path's books take of a burst.
+/// The counts of a burst that the path needs.
 fn arrived(burst: &BurstSummary) -> ArrivedBurst {
     ArrivedBurst {
         packets: burst.packets + burst.duplicates + burst.discarded[Discard::Late.index()],
@@ -92,15 +90,15 @@ pub struct QueuePair {
     path: Path,
     arrivals: Arrivals,
     control: Control,
-    /// Until full packets are known to pass.
+    /// `None` once full packets are known to pass.
     proof: Option<proof::Proof>,
     mtu: pmtu::PathMtu,
     failure: Arc<OnceLock<Failure>>,
     channels: SmallVec<ChannelStats>,
     timeouts: u64,
-    /// Channels that runs were polled for and whose books are to be kept, a mask.
+    /// Channels for which runs were polled since [`QueuePair::on_polled`]; a mask.
     polled_on: u32,
-    /// What happened that the owner was not told.
+    /// Events that the owner has not polled yet.
     pending_events: PendingEvents,
 }
 
@@ -113,7 +111,7 @@ impl QueuePair {
         let geometry = config.geometry;
         let code = config.mode.code();
         assert_eq!(code, geometry.config().code, "the geometry is made for the mode's code");
-        // Whoever forces an engine that there is not was told when connecting.
+        // An engine that is forced and missing was reported when connecting.
         let engine = || Engine::chosen().unwrap_or_else(|_| Engine::fastest());
         let codec = code.map(|code| Codec::shared(code, engine()));
         let (rkey, first_psn) = (config.rkey, config.first_psn);
@@ -124,7 +122,7 @@ impl QueuePair {
         let packet_bytes = u64::from(geometry.mtu_bytes() + geometry.overhead_bytes(false));
         let setup = Setup {
             packet_bytes: packet_bytes + IP_UDP_BYTES,
-            // Random where it matters, and the same in a replay.
+            // Different for each connection, and the same in a replay.
             seed: u64::from(config.rkey) << 32 | u64::from(config.qkey),
         };
         let controller = config.controller.build(setup);
@@ -148,7 +146,7 @@ impl QueuePair {
         }
     }
 
-    /// Learns the peer's end. May be called once.
+    /// Connects the queue pair to the peer's. To be called once.
     pub fn connect(&mut self, now_ns: u64, peer: Peer) {
         debug_assert!(self.peer.is_none(), "a queue pair has one peer");
         self.peer = Some(peer);
@@ -163,95 +161,95 @@ impl QueuePair {
         self.arrivals = Arrivals::new(channels, peer.first_psn);
         self.arrivals.set_credit(self.config.credit_bytes);
         self.control.heard(now_ns);
-        // Receives posted before the peer was known are told now.
+        // Report the receives that were posted before the peer was known.
         self.arrivals.request(now_ns);
     }
 
-    /// When the peer is to report to this end's congestion controller.
+    /// The report policy that this end's congestion controller wants of the peer.
     pub fn report_policy(&self) -> ReportPolicy {
         self.config.controller.report_policy()
     }
 
-    /// Reports as the peer's congestion controller wants it. To be called after
-    /// [`QueuePair::connect`], if the peer asks for anything but the default.
+    /// Sets the report policy that the peer's congestion controller wants. To be called after
+    /// [`QueuePair::connect`], if it is not the default.
     pub fn set_report_policy(&mut self, policy: ReportPolicy) {
         self.arrivals.set_policy(policy);
         self.arrivals.set_credit(self.config.credit_bytes);
     }
 
-    /// Whether the receive of the next send is posted, as far as known. If not,
-    /// the peer is asked until it is.
+    /// Whether the receive of the next send is posted, as far as known. If not, this end asks the
+    /// peer until it is.
     pub fn is_clear_to_send(&mut self) -> bool {
         self.send.next_receive().is_ok()
     }
 
-    /// Whether the peer is being asked for a receive to send into.
+    /// Whether this end asks the peer for a receive to send to.
     pub fn asks_for_receives(&self) -> bool {
         self.send.wants_receive()
     }
 
-    /// Why a send would not start now, if only for want of a receive.
+    /// The error of a send for which no receive is posted.
     pub fn unposted(&self) -> PostSendError {
         self.send.unposted()
     }
 
-    /// Whether all sends have ended.
+    /// Whether no send is waiting or in progress.
     pub fn is_idle(&self) -> bool {
         !self.send.awaits_peer()
     }
 
-    /// Whether the peer's end is known.
+    /// Whether [`QueuePair::connect`] was called.
     pub fn is_connected(&self) -> bool {
         self.peer.is_some()
     }
 
-    /// Makes the next control packet a report of everything that is known here.
+    /// Makes the next control packet a full report.
     pub fn request_report(&mut self, now_ns: u64) {
         self.arrivals.request(now_ns);
     }
 
-    /// Takes a round-trip time measured before the queue pair was connected.
+    /// Takes in a round-trip time measured before the queue pair was connected.
     pub fn on_rtt_sample(&mut self, now_ns: u64, sample_ns: u64) {
         self.path.on_rtt_sample(now_ns, sample_ns);
     }
 
-    /// Takes a round-trip time that may be of another path: for timeouts, until
-    /// there is a sample.
+    /// Takes in a round-trip time that may be of another path; timeouts use it until there is a
+    /// sample.
     pub fn on_rtt_guess(&mut self, guess_ns: u64) {
         self.path.on_rtt_guess(guess_ns);
     }
 
-    /// Begins at a rate that is known from elsewhere. To be called after the
-    /// first round-trip sample and before anything is sent.
+    /// Starts at a rate known from elsewhere. To be called after the first round-trip sample and
+    /// before anything is sent.
     pub fn start_at(&mut self, now_ns: u64, start: StartRate) {
         self.path.start_at(now_ns, start);
     }
 
-    /// Begins with what is remembered of the path's losses, in a record of this
-    /// age. To be called before anything is sent.
+    /// Starts with the remembered losses of the path, of a record of this age. To be called before
+    /// anything is sent.
     pub fn remember_losses(&mut self, losses: &PathLosses, age_s: u64) {
         let packets = losses.evidence_packets(age_s);
         self.path.loss_mut().start_at(losses.loss(), losses.burst_packets(), packets);
     }
 
-    /// What the path was found to be like, for its memory, saved at `now_s`.
+    /// What was found out about the path, for the memory of paths, saved at `now_s`.
     pub fn path_record(&self, now_s: u64) -> Option<PathRecord> {
         let (rate_bits_per_s, min_rtt_ns) = self.path.found()?;
         let losses = Some(PathLosses::of(self.path.loss()));
         Some(PathRecord { rate_bits_per_s, min_rtt_ns, saved_s: now_s, losses })
     }
 
-    /// Sets this queue pair's part of what it shares with others of its owner:
-    /// what one of this end's sockets can hold for its peer.
+    /// Sets this queue pair's share of its sockets' receive buffers: the bytes that one socket can
+    /// hold for this peer.
     pub fn set_share(&mut self, now_ns: u64, credit_bytes: u32) {
         self.config.credit_bytes = credit_bytes;
         self.arrivals.set_credit(credit_bytes);
         self.arrivals.request(now_ns);
     }
 
-    /// Shares with others what is shared: the room in the peer's sockets with
-    /// those that send there too, by channel, and the caches of this host with
-    /// all of the owner. To be called before anything is sent.
+    /// Joins what this queue pair shares with others: per channel, the credit of the peer's socket
+    /// with all that send to it, and the number of senders with all queue pairs of the owner,
+    /// because they share this host's caches. To be called before anything is sent.
     pub fn share(&mut self, pools: Vec<Arc<Pool>>, senders: Arc<Senders>) {
         for (channel, pool) in pools.into_iter().enumerate().take(self.channels.len()) {
             self.path.join(channel, pool);
@@ -259,13 +257,13 @@ impl QueuePair {
         self.path.count_among(senders);
     }
 
-    /// How many packets the datapath sends in one piece: runs that the window
-    /// cuts off end with a whole one. 1 if it has no such thing.
+    /// Sets how many packets the datapath sends in one call (a bundle; 1 if it cannot send
+    /// several). Runs that the window cuts off end with a whole bundle.
     pub fn set_bundle(&mut self, packets: u32) {
         self.path.set_bundle(packets);
     }
 
-    /// The right to place packets of each channel; to be taken once, after
+    /// The writers of all channels, which place its packets. To be taken once, after
     /// [`QueuePair::connect`].
     pub fn take_writers(&mut self) -> Vec<ChannelWriter> {
         std::mem::take(&mut self.writers)
@@ -276,19 +274,18 @@ impl QueuePair {
         &self.table
     }
 
-    /// What it was made with.
+    /// Its configuration.
     pub fn config(&self) -> &QpConfig {
         &self.config
     }
 
-    /// Why it cannot go on, if so.
+    /// Why the queue pair has failed, if it has.
     pub fn failure(&self) -> Option<Failure> {
-        // Every call asks: what lies here is at hand, the cell is not.
+        // Every call asks this. The copy here is in cache, the cell is elsewhere.
         self.recv.failure()
     }
 
-    /// The same for those who look without holding the queue pair: filled when it
-    /// fails.
+    /// The failure for readers without the queue pair's lock; set when it fails.
     pub fn failure_cell(&self) -> &Arc<OnceLock<Failure>> {
         &self.failure
     }
@@ -310,20 +307,19 @@ impl QueuePair {
         Ok(posted)
     }
 
-    /// When the peer is to hear of what this end has to tell. A receive may change that;
-    /// whoever takes or posts one compares, and calls the owner if it did.
+    /// When the next report to the peer is due. A receive may change it; whoever posts or closes
+    /// one compares, and calls the owner if it did.
     pub fn report_due_ns(&self) -> Option<u64> {
         self.arrivals.due_ns()
     }
 
-    /// Why a receive will never be complete, if so.
+    /// Why a receive will never be complete, if that is known.
     pub fn receive_failure(&self, posted: &PostedReceive) -> Option<ReceiveFailure> {
         self.recv.failure_of(posted)
     }
 
-    /// Tells the peer of receives whose slots the application has closed
-    /// ([`RecvTable::close`], which waits for workers, comes first and needs
-    /// no lock).
+    /// Reports to the peer that the application has closed these slots. ([`RecvTable::close`],
+    /// which waits for workers, comes first and needs no lock.)
     pub fn on_receive_closed(&mut self, now_ns: u64, posted: &PostedReceive) {
         if self.recv.on_closed(posted) {
             self.arrivals.request(now_ns);
@@ -333,26 +329,26 @@ impl QueuePair {
 
     // ---- sends ----
 
-    /// Takes a send of any length; it waits for its receive if need be.
+    /// Queues a send of any length; it waits until its receive is posted.
     pub fn queue_send(&mut self, request: SendRequest) -> Result<SendId, PostSendError> {
         self.check()?;
         self.send.queue(request)
     }
 
-    /// Takes a send of any length if its receive is posted.
+    /// Starts a send of any length, if its receive is posted.
     pub fn post_send(&mut self, request: SendRequest) -> Result<SendId, PostSendError> {
         self.check()?;
         self.send.post(request)
     }
 
-    /// Opens a streaming send in the next posted receive. It knows no
-    /// reliability: what goes out when is the caller's.
+    /// Opens a streaming send to the next posted receive. It has no reliability: the caller decides
+    /// what is sent when.
     pub fn open_stream(&mut self, immediate: Option<u32>) -> Result<SendId, PostSendError> {
         self.check()?;
         self.send.open_stream(immediate)
     }
 
-    /// Puts data into a stream at a chunk's offset: any chunk, any order, again.
+    /// Sends data of a stream at a chunk's offset: any chunk, in any order, again if wanted.
     pub fn push_stream(
         &mut self,
         id: SendId,
@@ -370,12 +366,12 @@ impl QueuePair {
         self.send.end_stream(id)
     }
 
-    /// Where a send stands; `None` once it was released.
+    /// State of a send; `None` once it was released.
     pub fn send_status(&self, id: SendId) -> Option<SendStatus> {
         self.send.status(id)
     }
 
-    /// Forgets a send as soon as it has ended.
+    /// Forgets a send, at its end if it is in progress.
     pub fn release_send(&mut self, id: SendId) {
         self.send.release(id);
     }
@@ -394,8 +390,8 @@ impl QueuePair {
 
     // ---- the worker's calls ----
 
-    /// A worker has placed a burst. Returns when the peer is to hear of it: nothing else that
-    /// this end has to do becomes due by it.
+    /// A worker has placed a burst. Returns when the next report is due; nothing else becomes due
+    /// by a burst.
     pub fn on_burst(&mut self, now_ns: u64, channel: u8, burst: &BurstSummary) -> Option<u64> {
         if burst.is_of_the_peer() {
             self.control.heard(now_ns);
@@ -421,8 +417,8 @@ impl QueuePair {
         if let Some((low, high)) = burst.touched
             && self.recv.on_touched(low, high)
         {
-            // Without reliability nobody waits for the word that it is complete,
-            // and the report of what came says so soon enough.
+            // Without reliability the sender does not wait to hear that the message is complete,
+            // and the next report says so soon enough.
             if self.config.mode.is_reliable() {
                 self.arrivals.request(now_ns);
             }
@@ -443,16 +439,16 @@ impl QueuePair {
         transmit
     }
 
-    /// The same for an owner who calls [`QueuePair::on_polled`] once what it polled is on
-    /// the wire, which need not wait for what that does.
+    /// As [`QueuePair::poll_transmit`], for an owner that calls [`QueuePair::on_polled`] itself,
+    /// once what it polled is on the wire: sending need not wait for that work.
     pub fn poll_run(&mut self, now_ns: u64, channel: u8, packets_max: u32) -> Option<Transmit> {
         let transmit = self.send.poll_transmit(now_ns, channel, packets_max, &mut self.path)?;
         self.polled_on |= 1 << channel;
         Some(transmit)
     }
 
-    /// Keeps the books of what was polled: which sends have nothing left to wait for, when
-    /// the peer is to be asked, and whether there would be room for more.
+    /// Accounts for the runs polled since: which sends have nothing left to send, when the next
+    /// flush is due, and whether the path has room for more.
     pub fn on_polled(&mut self, now_ns: u64) {
         self.send.on_polled(&mut self.path);
         if self.polled_on == 0 {
@@ -467,20 +463,20 @@ impl QueuePair {
         self.control.track_silence(now_ns, owes);
     }
 
-    /// Everything before sequence number `psn` of `channel` has left this
-    /// process. To be kept up by owners that send what they polled only later,
-    /// as several workers do: a flush must not overtake the data it speaks of.
+    /// Everything before sequence number `psn` of `channel` has left this process. For owners that
+    /// send polled runs later, as several workers do: a flush must not overtake the data it speaks
+    /// of.
     pub fn on_handed(&mut self, channel: u8, psn: u64) {
         self.path.on_handed(usize::from(channel), psn);
     }
 
-    /// Whether data is on its way or waits for it.
+    /// Whether data are in flight or queued.
     pub fn is_sending(&self) -> bool {
         self.path.in_flight_bytes() > 0 || self.send.has_queued()
     }
 
-    /// Whether what comes next decides how it goes on: its window is full, or only acknowledgements
-    /// are waited for.
+    /// Whether sending depends on the peer's next packet: the window is full, or everything was
+    /// sent and only acknowledgements are missing.
     #[inline]
     pub fn awaits_answer(&self) -> bool {
         self.path.is_blocked() || (self.is_sending() && !self.send.has_queued())
@@ -492,7 +488,7 @@ impl QueuePair {
         self.path.rtt()
     }
 
-    /// Whether no more than `bytes` are left of a message that is being sent or received.
+    /// Whether at most `bytes` are left of some message that is being sent or received.
     pub fn is_near_end(&self, bytes: u64) -> bool {
         self.send.is_near_end(bytes) || self.recv.is_near_end(bytes)
     }
@@ -507,13 +503,12 @@ impl QueuePair {
         self.send.has_queued_on(usize::from(channel))
     }
 
-    /// Packets that wait for `channel`, not counted further than it takes to see that
-    /// they are more than `most`.
+    /// Packets that wait for `channel`, counted only until they are more than `most`.
     pub fn queued_packets_on(&self, channel: u8, most: u32) -> u32 {
         self.send.queued_packets_on(usize::from(channel), most)
     }
 
-    /// Time has come.
+    /// Handles the timers that are due.
     pub fn on_timeout(&mut self, now_ns: u64) {
         if self.failure().is_some() || self.peer.is_none() {
             return;
@@ -545,9 +540,8 @@ impl QueuePair {
         }
     }
 
-    /// Whether the peer is to be asked for its state on this channel: all that
-    /// may be sent was, and something of it is not answered; or, on the first
-    /// channel, nothing is in flight and the peer's word is waited for.
+    /// Whether this channel sends flushes: everything that may be sent was, and something of it is
+    /// not answered; or, on the first channel, nothing is in flight and the peer owes an answer.
     fn asks_on(&self, channel: usize) -> bool {
         let is_idle = !self.send.has_queued() || self.path.is_blocked();
         let waits = match self.path.in_flight_bytes() {
@@ -562,8 +556,8 @@ impl QueuePair {
         self.path.in_flight_bytes() > 0 || self.send.awaits_peer() || self.send.wants_receive()
     }
 
-    /// How long nothing has been heard of a peer that owes an answer, if that is
-    /// longer than it takes: it is asked every now and then. Else 0.
+    /// Time without a sign of life from a peer that owes an answer, if longer than answers take;
+    /// else 0.
     fn silent_ms(&self, now_ns: u64) -> u64 {
         let answer_ns = 2 * self.path.rtt().smoothed_ns().unwrap_or(0) + ANSWER_SLACK_NS;
         let silent_ns = self.control.silent_ns(now_ns);
@@ -574,7 +568,7 @@ impl QueuePair {
         self.control.silence_ends_ns(self.config.silence_max_ns)
     }
 
-    /// Ends everything: all operations get this failure.
+    /// Ends all operations with this failure.
     pub fn fail(&mut self, failure: Failure) {
         if self.failure.set(failure).is_ok() {
             self.send.fail(failure);

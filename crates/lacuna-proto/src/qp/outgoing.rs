@@ -1,5 +1,5 @@
-//! Messages on their way, each with its mode's machine: whose timeout expires
-//! next, and which were given up, so that the peer is to be told.
+//! Messages in flight, each with the machine of its mode: which one's timeout expires next, and
+//! which were given up, of which the peer is to be told.
 
 use super::queues::{Position, Queues};
 use super::transmit::Segment;
@@ -10,23 +10,24 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Cancelled messages told in one packet: as many as surely fit.
+/// Most Cancel frames in one packet, all of which fit.
 const CANCELS_TOLD_MAX: usize = 32;
 
-/// One message on its way.
+/// A message in flight.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) send: SendId,
     pub(super) machine: SendMachine,
-    /// What a one-shot message consists of; a stream brings its segments one by one.
+    /// Data of the message; a stream brings its segments one by one.
     pub(super) segment: Option<Arc<Segment>>,
     /// Entries of this message in the channels' queues.
     pub(super) queued: u32,
     pub(super) injected: bool,
     pub(super) len_bytes: u64,
-    /// Set once given up: the peer is told until it has closed its receive.
+    /// Set once the message was given up: Cancel frames are sent until the peer has closed its
+    /// receive.
     pub(super) cancelled: Option<CancelReason>,
-    /// When the machine wants to be called, as `Messages::timers` has it.
+    /// Entry of this message in `Messages::timers`.
     timer_ns: Option<u64>,
 }
 
@@ -50,7 +51,7 @@ impl Outgoing {
         }
     }
 
-    /// Moves what the machine wants sent to the channels' queues.
+    /// Moves the runs that the machine wants sent to the channels' queues.
     pub(super) fn enqueue_runs(&mut self, queues: &mut Queues, position: Position) {
         let Some(segment) = &self.segment else { return };
         while let Some(packets) = self.machine.poll_transmit() {
@@ -62,12 +63,12 @@ impl Outgoing {
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
-    /// In order of their numbers, in which they start and mostly end too.
+    /// In order of their numbers, which is the order of their starts and mostly of their ends.
     by_number: VecDeque<(u64, Outgoing)>,
-    /// Timeouts of the machines, the next one first.
+    /// Timeouts of the machines, with message numbers; the next one first.
     timers: BTreeSet<(u64, u64)>,
     cancel_due_ns: Option<u64>,
-    /// Message that the next packet of cancels goes on with.
+    /// Message with which the next packet of Cancel frames goes on.
     cancel_next: u64,
 }
 
@@ -76,11 +77,11 @@ impl Messages {
         self.by_number.is_empty()
     }
 
-    /// Where a message is.
+    /// Index of a message.
     fn position(&self, number: u64) -> Option<usize> {
         let first = self.by_number.front()?.0;
         let near = usize::try_from(number.checked_sub(first)?).ok()?;
-        // Most often none between is missing.
+        // Mostly no message in between is missing.
         if self.by_number.get(near).is_some_and(|(found, _)| *found == number) {
             return Some(near);
         }
@@ -91,13 +92,12 @@ impl Messages {
         self.position(number).map(|at| &self.by_number[at].1)
     }
 
-    /// Its machine may want to be called at another time afterwards:
-    /// [`Messages::update_timer`].
+    /// The caller calls [`Messages::update_timer`] if the machine's timeout may have changed.
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Outgoing> {
         self.position(number).map(|at| &mut self.by_number[at].1)
     }
 
-    /// Those of a send.
+    /// Messages of a send, by their numbers.
     pub(super) fn of(&self, numbers: &Range<u64>) -> impl Iterator<Item = &Outgoing> {
         let start = self.by_number.partition_point(|(number, _)| *number < numbers.start);
         let from = self.by_number.range(start..);
@@ -105,10 +105,10 @@ impl Messages {
         from.take_while(move |(number, _)| *number < end).map(|(_, outgoing)| outgoing)
     }
 
-    /// The first of these.
+    /// The first message with one of these numbers.
     pub(super) fn first_of(&self, numbers: Range<u64>) -> Option<u64> {
         let is_before = |(number, _): &(u64, Outgoing)| *number < numbers.start;
-        // Mostly it is the first of all.
+        // Mostly it is the first message of all.
         let at = match self.by_number.front() {
             Some(first) if is_before(first) => self.by_number.partition_point(is_before),
             _ => 0,
@@ -117,7 +117,7 @@ impl Messages {
         numbers.contains(number).then_some(*number)
     }
 
-    /// Begins a message, whose number is higher than all before it.
+    /// Adds a message with a higher number than all before it.
     #[inline]
     pub(super) fn push(&mut self, number: u64, outgoing: Outgoing) -> &mut Outgoing {
         debug_assert!(self.by_number.back().is_none_or(|(last, _)| *last < number));
@@ -133,7 +133,7 @@ impl Messages {
         Some(outgoing)
     }
 
-    /// Nothing more of these is sent, and the peer is told so.
+    /// Gives messages up: nothing more of them is sent, and the peer is told.
     pub(super) fn give_up(&mut self, now_ns: u64, numbers: Range<u64>, reason: CancelReason) {
         for number in numbers {
             if let Some(outgoing) = self.get_mut(number) {
@@ -145,7 +145,7 @@ impl Messages {
         }
     }
 
-    /// Keeps `timers` as the machine of a message says.
+    /// Updates the entry in `timers` after a call to a message's machine.
     pub(super) fn update_timer(&mut self, number: u64) {
         let Some(at) = self.position(number) else { return };
         let outgoing = &mut self.by_number[at].1;
@@ -166,13 +166,13 @@ impl Messages {
         machine.into_iter().chain(self.cancel_due_ns).min()
     }
 
-    /// A message whose timeout has expired.
+    /// A message whose timeout has expired, if there is one.
     pub(super) fn due(&self, now_ns: u64) -> Option<u64> {
         self.timers.first().filter(|timer| timer.0 <= now_ns).map(|(_, number)| *number)
     }
 
-    /// Cancel frames that are due, until the peer has closed those receives:
-    /// rounds through all of them, one packet's worth a call.
+    /// Cancel frames that are due. They repeat until the peer has closed the receives: rounds
+    /// through all messages, one packet's worth a call.
     pub(super) fn poll_cancels(&mut self, now_ns: u64, rto_ns: u64) -> Vec<Cancel> {
         if self.cancel_due_ns.is_none_or(|due| due > now_ns) {
             return Vec::new();

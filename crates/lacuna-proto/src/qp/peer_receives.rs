@@ -1,15 +1,14 @@
-//! The sender's picture of the peer's receives: clear to send (SDR-RDMA 3.2.3).
+//! The peer's posted receives as the sender knows them: clear to send (SDR-RDMA 3.2.3).
 //!
-//! The peer tells its state whole: which messages are finished, how many
-//! receives are posted and how long each is. Any such frame may be lost; the
-//! next one says all of it again.
+//! Each Receives frame has the whole state: which messages are finished, how many receives are
+//! posted and how long each is. Any frame may be lost; the next one says all of it again.
 
 use lacuna_wire::{Receives, Run};
 
-/// Runs kept of one frame; what lies beyond counts as not posted yet.
+/// Most runs kept of one frame; receives beyond them count as not posted yet.
 const RUNS_MAX: usize = 256;
-/// Message numbers beyond it are nonsense: a queue pair that starts one message
-/// a nanosecond gets there in a century. Keeps sums from overflowing.
+/// Highest plausible message number: a queue pair that starts one message a nanosecond gets there
+/// in a century. Keeps sums from overflowing.
 const NUMBER_MAX: u64 = 1 << 62;
 
 /// See the module's text.
@@ -24,7 +23,7 @@ pub(crate) struct PeerReceives {
     runs: Vec<Run>,
 }
 
-/// What the peer says of a message.
+/// State of a message at the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeerStatus {
     /// Open or not posted.
@@ -33,12 +32,12 @@ pub(crate) enum PeerStatus {
     Complete,
     /// The peer closed it incomplete.
     Incomplete,
-    /// The peer is done with it, too long ago to say how: so many receives
-    /// were closed incomplete since then that the list of them is cut.
+    /// The peer is done with it, but does not say how: too many receives were closed incomplete
+    /// since then for the list.
     Unknown,
 }
 
-/// A receive that a message can land in.
+/// The peer's receive for the next send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NextReceive {
     /// Message number of its first slot.
@@ -48,7 +47,7 @@ pub(crate) struct NextReceive {
 }
 
 impl PeerReceives {
-    /// Takes in the peer's newest frame; one with absurd numbers is ignored.
+    /// Takes in the peer's newest frame. A frame with impossible numbers is ignored.
     pub(crate) fn update(&mut self, frame: &Receives<'_>) {
         if frame.base > frame.posted || frame.posted > NUMBER_MAX {
             return;
@@ -70,12 +69,12 @@ impl PeerReceives {
         self.posted
     }
 
-    /// Messages from here on are open or not posted.
+    /// All messages from here on are open or not posted.
     pub(crate) fn finished_end(&self) -> u64 {
         self.base.saturating_add(8 * self.finished.len() as u64)
     }
 
-    /// What became of message `number`.
+    /// State of message `number`.
     pub(crate) fn status_of(&self, number: u64) -> PeerStatus {
         let finished = match number.checked_sub(self.base) {
             None => true,
@@ -95,8 +94,7 @@ impl PeerReceives {
         }
     }
 
-    /// The first receive at or after message `next` that begins there, if the
-    /// whole of it is posted.
+    /// The first receive that begins at or after message `next`, if all of it is posted.
     pub(crate) fn next_receive(&self, next: u64) -> Option<NextReceive> {
         let mut number = self.base;
         let mut receive: Option<NextReceive> = None;
@@ -115,14 +113,14 @@ impl PeerReceives {
                     let first = number.max(next);
                     receive = Some(NextReceive { first, capacity_bytes: run.capacity_bytes });
                     if end > first + 1 {
-                        // The next one of the run begins a receive of its own.
+                        // The next slot of the run begins another receive.
                         return receive;
                     }
                 }
             }
             number = number.saturating_add(u64::from(run.count));
         }
-        // The last receive's continuation may be cut off with the frame.
+        // The frame may be cut before the last receive's further slots.
         receive.filter(|_| number >= self.posted)
     }
 }

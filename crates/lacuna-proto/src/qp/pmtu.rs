@@ -1,51 +1,52 @@
-//! What is done when the path becomes too narrow for full packets: they go in pieces.
+//! Path MTU discovery during a connection: finds the size that passes when full packets do not any
+//! more, and cuts full packets into pieces of that size.
 //!
-//! The size of packets is agreed on when two ends connect, and records, slots and chunks are made
-//! by it for the connection's life. Paths change meanwhile: a tunnel comes up, a route moves. So
-//! what is in doubt is looked at again. Three things tell:
+//! The ends agree on a packet size when they connect, and all records, slots and chunks depend on
+//! it for the connection's life. But paths change: a tunnel comes up, a route moves. Three things
+//! raise the suspicion that full packets do not pass:
 //!
-//! - the peer's counts, by which no full packet comes any more (`lacuna-path/src/passage.rs`);
-//! - this host's own refusal of a packet as too large;
-//! - full packets that were to prove the path and were not answered (`proof.rs`).
+//! - the peer's counts, which show that no full packet arrives (`lacuna-path/src/passage.rs`);
+//! - this host's refusal to send a packet because it is too large;
+//! - full packets that are to prove the path and are not answered (`proof.rs`).
 //!
-//! Two ways lead to the size that passes. The owner is asked for what the host knows of the route:
-//! routers that said by ICMP that a packet was too large have told the host. And, as not all do
-//! (RFC 8899: such messages may be lost or forged, a search has to do without), probes of each
-//! size that pieces of a packet can have go out together; the largest that is answered is taken.
-//! A round without an answer goes on with smaller ones. Once a size is taken, those before it are
-//! tried once more, because a probe may have been lost as anything may.
+//! There are two ways to find the size that passes. The owner is asked what the host knows of the
+//! route, which routers have told it by ICMP. As such messages may be lost or forged (RFC 8899 does
+//! without them), probes of each size that pieces can have are sent together too, and the largest
+//! that is answered is taken. A round without an answer goes on with smaller sizes. Once a size is
+//! taken, the larger ones are tried once more, because a probe may have been lost by chance.
 //!
-//! From then on full packets go in that many pieces (`pieces.rs`); all else stays as it was, in
-//! all modes: messages under way come through. That the path becomes wider again is left to later
-//! connections.
+//! From then on a full packet is sent in that many pieces (`pieces.rs`). Nothing else changes, in
+//! any mode: messages in flight come through. A path that becomes wider again is used by later
+//! connections only.
 //!
-//! Invariants: a packet is never cut on the word of others alone, so that who forges an ICMP message
-//! narrows nothing through which packets pass; a search ends with a size, with a full packet that
-//! came, or after some seconds of which nothing was answered.
+//! Invariants: packets are not cut because of an ICMP message alone, so a forged one does not
+//! narrow a path through which packets pass; a search ends with a size, with a full packet that
+//! came, or after some seconds without any answer.
 
 use super::QueuePair;
 use lacuna_wire::{ControlWriter, Frame, Probe};
 
-/// Set in the ids of probes for this and for the proof; above the channel stand the pieces.
+/// Set in the ids of probes of this file and of `proof.rs`. Bits 0 to 7 of an id are the channel,
+/// those above them the pieces.
 const ID_BIT: u32 = 1 << 31;
 const PIECES_SHIFT: u32 = 8;
-/// Pieces are not cut shorter than this: IPv4 promises that 576 bytes pass some way (RFC 791), and
-/// every link there is carries more than half of that.
+/// Shortest piece. IPv4 promises that a datagram of 576 bytes arrives somehow (RFC 791), and every
+/// real link carries more than half of that.
 const PIECE_BYTES_MIN: u32 = 128;
-/// What is as long may be an answer: IPv6's smallest link takes it (RFC 8200, section 5), so it is
-/// no longer anywhere.
+/// Longest packet that may be an answer to a flush: IPv6's smallest link takes it (RFC 8200,
+/// section 5).
 const ANSWER_BYTES_MAX: u32 = 1280 - 48;
-/// Sizes that are tried in one round, beside that of today.
+/// Smaller sizes tried in one round, besides the current one.
 const SIZES_MAX: usize = 9;
-/// A round lasts for this much more than a round trip: for hosts that are busy.
+/// A round lasts 1.25 round trips and this much longer, for busy hosts. A judgement.
 const ROUND_SLACK_NS: u64 = 15_000_000;
-/// Rounds of which nothing is answered are so many times as long as the one before, and behind the
-/// longest there is none: a path that is dark is not to be flooded. What the peer says next, or the
-/// next packet that is refused, begins a new search if there is reason.
+/// Once all sizes were tried without an answer, the rounds begin anew and last this many times as
+/// long, up to the longest; after that the search ends, so that a dark path is not flooded. The
+/// next report, or the next packet that is refused, begins a new search if there is reason.
 const ROUND_GROWTH: u64 = 4;
 const ROUND_NS_MAX: u64 = 1_000_000_000;
-/// What is larger than the first that is answered was sent before it; it gets such a part of a round
-/// trip more, and at least so long.
+/// Time for larger sizes to be answered after the first answer, since their probes may be
+/// overtaken: a part of a round trip, and at least two milliseconds. Judgements.
 const OVERTAKEN_RTT_PART: u64 = 8;
 const OVERTAKEN_NS_MIN: u64 = 2_000_000;
 
@@ -53,36 +54,36 @@ const OVERTAKEN_NS_MIN: u64 = 2_000_000;
 #[derive(Debug, Default)]
 pub(super) struct PathMtu {
     search: Option<Search>,
-    /// The owner is to be asked what the host knows.
+    /// The owner is to be asked what the host knows of the route.
     asks_host: bool,
-    /// The size has changed, and nobody was told yet.
+    /// A change of the size that the owner has not polled yet.
     pub(super) narrowed: Option<Narrowed>,
 }
 
-/// Packets go in pieces, or in others than before.
+/// The longest packet has become shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Narrowed {
-    /// UDP payload of the longest packet until now.
+    /// UDP payload of the longest packet before.
     pub before_bytes: u32,
-    /// The same from now on.
+    /// UDP payload of the longest packet from now on.
     pub packet_bytes: u32,
 }
 
 #[derive(Debug)]
 struct Search {
-    /// Sizes still to be tried in this round, as pieces, the fewest first.
+    /// Sizes still to be probed in this round, as numbers of pieces; the fewest first.
     to_send: Vec<u32>,
     /// The most pieces that were tried.
     tried: u32,
-    /// The fewest of which a probe was answered.
+    /// The fewest pieces of which a probe was answered.
     answered: Option<u32>,
     round_ns: u64,
     round_ends_ns: u64,
-    /// A size was taken; this is the second chance of the larger ones.
+    /// A size was taken; the larger ones are tried once more.
     is_second: bool,
 }
 
-/// Sizes to try behind that of `from` pieces: closely at first, then by a quarter more pieces.
+/// Sizes to try after `from` pieces: one piece more at first, later a quarter more.
 fn sizes(from: u32, pieces_max: u32) -> impl Iterator<Item = u32> {
     let next = |pieces: &u32| Some((pieces + 1).max(pieces * 5 / 4));
     std::iter::successors(next(&from), next).take_while(move |pieces| *pieces <= pieces_max)
@@ -94,8 +95,8 @@ impl QueuePair {
         (self.config.geometry.mtu_bytes() / PIECE_BYTES_MIN).max(1)
     }
 
-    /// UDP payload of a full packet's pieces, if there are so many; of the packet itself, with an
-    /// address, if it is one.
+    /// UDP payload of each piece of a full packet cut into `pieces`; of the whole packet, with an
+    /// address, for 1.
     fn packet_bytes_of(&self, pieces: u32) -> u32 {
         let geometry = &self.config.geometry;
         let payload_bytes = geometry.mtu_bytes().div_ceil(pieces);
@@ -107,25 +108,25 @@ impl QueuePair {
         self.packet_bytes_of(self.send.pieces())
     }
 
-    /// Payload bytes of a full packet on the wire: less than the geometry's where the path has
+    /// Payload bytes of a full packet on the wire: less than the geometry's on a path that has
     /// become narrower.
     pub fn payload_bytes_max(&self) -> u32 {
         self.send.payload_bytes_max()
     }
 
-    /// Whether the owner is asked for what the host knows of the route.
+    /// Whether [`QueuePair::take_route_question`] is true.
     #[inline]
     pub fn asks_host(&self) -> bool {
         self.mtu.asks_host
     }
 
-    /// Whether the owner is to say what the host knows of the route to the peer, with
-    /// [`QueuePair::on_route_mtu`]: once for each doubt.
+    /// Whether the owner is to find out what the host knows of the route and call
+    /// [`QueuePair::on_route_mtu`]; once for each suspicion.
     pub fn take_route_question(&mut self) -> bool {
         std::mem::take(&mut self.mtu.asks_host)
     }
 
-    /// The host takes packets of no more than `packet_bytes` UDP payload for the route to the peer.
+    /// For the route to the peer, the host takes packets of at most `packet_bytes` UDP payload.
     pub fn on_route_mtu(&mut self, now_ns: u64, packet_bytes: u32) {
         let has_reason = self.mtu.search.is_some() || self.path.is_narrow();
         if !has_reason || packet_bytes >= self.full_packet_bytes() {
@@ -138,7 +139,7 @@ impl QueuePair {
         self.cut(now_ns, pieces);
     }
 
-    /// This host has refused a packet of `packet_bytes` as too large.
+    /// This host refused a packet of `packet_bytes` because it is too large.
     pub fn on_too_large(&mut self, now_ns: u64, packet_bytes: u32) {
         if packet_bytes <= ANSWER_BYTES_MAX {
             self.control.on_too_large();
@@ -148,7 +149,7 @@ impl QueuePair {
         }
     }
 
-    /// Looks for the size that passes.
+    /// Begins a search for the size that passes.
     pub(super) fn search(&mut self, now_ns: u64) {
         let pieces = self.send.pieces();
         if self.failure().is_some() || pieces >= self.pieces_max() {
@@ -166,12 +167,12 @@ impl QueuePair {
         self.begin_round(now_ns);
     }
 
-    /// Sends the next smaller sizes, behind that of today.
+    /// Begins a round: probes of the current size and of the next smaller ones.
     fn begin_round(&mut self, now_ns: u64) {
         let (pieces, most) = (self.send.pieces(), self.pieces_max());
         let Some(search) = &mut self.mtu.search else { return };
         if search.tried >= most {
-            // All were lost, or the path is dark: from the start.
+            // All probes were lost, or the path is dark: begin anew.
             search.tried = pieces;
             search.round_ns *= ROUND_GROWTH;
             if search.round_ns > ROUND_NS_MAX {
@@ -190,10 +191,10 @@ impl QueuePair {
         srtt_ns + srtt_ns / 4 + ROUND_SLACK_NS
     }
 
-    /// A report was taken in: begins to search, or ends it where a full packet came.
+    /// Begins or ends a search after a report: a full packet that came ends it.
     pub(super) fn watch_mtu(&mut self, now_ns: u64) {
         if self.path.take_full_came() {
-            // What larger packets do is for the second round to find out.
+            // The second try asks about larger packets than this one; it goes on.
             self.mtu.search.take_if(|search| !search.is_second);
         }
         if self.path.is_narrow() && self.mtu.search.as_ref().is_none_or(|search| search.is_second) {
@@ -201,15 +202,15 @@ impl QueuePair {
         }
     }
 
-    /// When there is something to do for the owner of the channels whose bits are set.
+    /// When the worker with these channels (a mask) has something to do.
     pub(super) fn mtu_timeout_ns(&self, channels: u32) -> Option<u64> {
         let search = self.mtu.search.as_ref()?;
-        // Probes go out on the first channel: all lead to the same host.
+        // Probes are sent on the first channel, because all channels lead to the same host.
         let sends = channels & 1 == 1 && !search.to_send.is_empty();
         Some(if sends { 0 } else { search.round_ends_ns })
     }
 
-    /// Ends the round whose time is over.
+    /// Ends a round whose time is over.
     pub(super) fn on_mtu_timeout(&mut self, now_ns: u64) {
         let pieces = self.send.pieces();
         let Some(search) = self.mtu.search.as_ref().filter(|s| s.round_ends_ns <= now_ns) else {
@@ -231,7 +232,7 @@ impl QueuePair {
         }
     }
 
-    /// Takes a size, and tries the larger ones once more.
+    /// Takes a size and tries the larger ones once more.
     fn take_size(&mut self, now_ns: u64, answered: u32) {
         let before = self.send.pieces();
         self.cut(now_ns, answered);
@@ -246,7 +247,7 @@ impl QueuePair {
         });
     }
 
-    /// Full packets go in so many pieces from now on.
+    /// Sends full packets in so many pieces from now on.
     fn cut(&mut self, now_ns: u64, pieces: u32) {
         let before_bytes = self.full_packet_bytes();
         self.send.cut(pieces);
@@ -258,13 +259,13 @@ impl QueuePair {
         self.restart_proof(now_ns);
     }
 
-    /// The size that a probe of this channel is to have, as pieces; counts it as sent.
+    /// The number of pieces whose size the next probe on this channel has; counts it as sent.
     pub(super) fn take_mtu_probe(&mut self, channel: u8) -> Option<u32> {
         let search = self.mtu.search.as_mut().filter(|_| channel == 0)?;
         (!search.to_send.is_empty()).then(|| search.to_send.remove(0))
     }
 
-    /// Fills a packet that was started with a probe as long as a full packet in so many pieces.
+    /// Writes a probe as long as a piece of a full packet in so many pieces.
     pub(super) fn write_mtu_probe(
         &self,
         now_ns: u64,
@@ -277,7 +278,7 @@ impl QueuePair {
         writer.pad_to(self.packet_bytes_of(pieces) as usize);
     }
 
-    /// A probe was answered that had arrived with `packet_bytes`.
+    /// A probe was answered; it had arrived with `packet_bytes`.
     pub(super) fn on_mtu_probe(&mut self, now_ns: u64, id: u32, packet_bytes: u32) {
         if id & ID_BIT == 0 {
             return;

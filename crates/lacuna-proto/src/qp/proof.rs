@@ -1,19 +1,18 @@
-//! Proof that full packets pass to the peer, on every channel: a queue pair that
-//! was just connected sends some and waits for their answers.
+//! Proof that full packets pass to the peer on every channel: after connecting, a queue pair sends
+//! some and waits for the answers.
 //!
-//! The ends agree on a packet size before any packet was sent (`probe.rs` says
-//! how it is guessed), and the accepting end gives its word at once. So both ask:
-//! probes of the full size, two at first since either may be lost, then a round
-//! now and then until each channel has answered. It costs no time, data goes
-//! meanwhile. The first ones tell the connecting end, beside the peer's welcome,
-//! that UDP passes; and if no answer comes for the time that connecting may take,
-//! the queue pair ends with an error that says so and not with a silence. Where the quick
-//! rounds are not answered, a size that passes is looked for (`pmtu.rs`), and proved instead.
+//! The ends agree on a packet size before any packet was sent (`probe.rs` says how it is guessed).
+//! So both ends send probes of the full size: two at first, because either may be lost, then rounds
+//! until each channel has answered. This costs no time, because data are sent meanwhile. The
+//! accepting end's first probes, which arrive with the welcome, show the connecting end that UDP
+//! passes. If no answer comes within the time limit of connecting, the queue pair fails with an
+//! error that says so, instead of being silent. If the quick rounds have no answer, a size that
+//! passes is searched (`pmtu.rs`) and proved instead.
 
 use super::{Failure, QueuePair};
 use crate::probe_rounds::{ProbeRounds, QUICK_ROUNDS};
 
-/// Probes of the first round, per channel.
+/// Copies of each probe in the first round.
 const FIRST_ROUND: usize = 2;
 
 /// See the module's text.
@@ -21,8 +20,7 @@ const FIRST_ROUND: usize = 2;
 pub(super) struct Proof(ProbeRounds);
 
 impl Proof {
-    /// When there is something to do for the owner of the channels whose bits
-    /// are set.
+    /// When the worker with these channels (a mask) has something to do.
     pub(super) fn poll_timeout(&self, channels: u32) -> u64 {
         self.0.poll_timeout(channels).min(self.0.gives_up_ns())
     }
@@ -38,16 +36,16 @@ impl Proof {
 }
 
 impl QueuePair {
-    /// Sends full packets until the peer has answered one on every channel; if
-    /// that does not come about within `patience_ns`, the queue pair fails with
-    /// [`Failure::NoUdp`]. To be called once it is connected.
+    /// Sends full packets until the peer has answered one on every channel. If that takes longer
+    /// than `patience_ns`, the queue pair fails with [`Failure::NoUdp`]. To be called once it is
+    /// connected.
     pub fn prove(&mut self, now_ns: u64, patience_ns: u64) {
         let mut rounds = ProbeRounds::new(now_ns, self.channels.len() as u8, 1, patience_ns);
         rounds.begin_round(now_ns, 0, FIRST_ROUND);
         self.proof = Some(Proof(rounds));
     }
 
-    /// Begins the next round, or gives up.
+    /// Begins the next round, or fails after the time limit.
     pub(super) fn on_proof_timeout(&mut self, now_ns: u64) {
         let packet_bytes = self.full_packet_bytes();
         let rtt_ns = self.path.rtt().smoothed_ns().unwrap_or(0);
@@ -70,14 +68,14 @@ impl QueuePair {
         proof.0.take(|asked| asked == channel).is_some()
     }
 
-    /// Full packets are of another size now: that they pass is to be seen once more.
+    /// Full packets have another size now, and that they pass has to be shown again.
     pub(super) fn restart_proof(&mut self, now_ns: u64) {
         if let Some(proof) = &mut self.proof {
             proof.0.restart(now_ns);
         }
     }
 
-    /// A probe of `channel` was answered that was as long as a full packet in so many pieces.
+    /// A probe on `channel` was answered, as long as a piece of a full packet in so many pieces.
     pub(super) fn on_proof(&mut self, channel: usize, pieces: u32) {
         let is_full = pieces <= self.send.pieces();
         let Some(proof) = self.proof.as_mut().filter(|_| is_full) else { return };

@@ -1,9 +1,8 @@
-//! Runs that wait to be put on the wire, per channel.
+//! Send queues: the runs that wait to be sent, per channel.
 //!
-//! A run is queued for each channel that has packets of it, and cut into what
-//! one channel may take in a row only when that channel asks. Repairs go before
-//! what is new: a message that waits for one chunk is nearer to its end than
-//! any other.
+//! A run is queued on each channel that has packets of it. It is cut into what one channel may send
+//! in a row only when that channel asks. Repairs go first: a message that waits for one chunk is
+//! nearer to its end than any other.
 
 use super::transmit::Segment;
 use lacuna_path::small_vec::SmallVec;
@@ -13,7 +12,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Runs that [`Queues::has_packets`] looks at.
+/// Most runs that [`Queues::has_packets`] looks at.
 const RUNS_LOOKED_AT: usize = 8;
 
 /// See the module's text.
@@ -32,22 +31,22 @@ struct Channel {
 #[derive(Debug)]
 struct Queued {
     segment: Arc<Segment>,
-    /// Not yet cut to the channel: the first packet is the channel's own.
+    /// Not cut to the channel yet; only the first packet is surely the channel's.
     packets: Range<u32>,
 }
 
-/// Where a run is queued.
+/// Where in a queue a run is inserted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Position {
-    /// With the repairs.
+    /// After the other repairs, before all new data.
     Repair,
-    /// Behind everything that is new.
+    /// At the end of the new data.
     Last,
-    /// Behind what is queued of its message, before later messages.
+    /// After the queued runs of its own message, before later messages.
     AfterOwn,
 }
 
-/// What a channel takes next.
+/// What a channel sends next.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) segment: Arc<Segment>,
@@ -55,7 +54,7 @@ pub(super) struct Taken {
     /// End of the run that was queued.
     pub(super) whole_end: u32,
     pub(super) is_repair: bool,
-    /// Nothing of the queued run is left for this channel.
+    /// Nothing else of the queued run is the channel's.
     pub(super) is_last: bool,
 }
 
@@ -71,7 +70,7 @@ impl Queues {
         Self { geometry, channels }
     }
 
-    /// Queues a run at its place; returns for how many channels.
+    /// Queues a run; returns on how many channels.
     pub(super) fn push(
         &mut self,
         segment: &Arc<Segment>,
@@ -98,7 +97,7 @@ impl Queues {
         count
     }
 
-    /// Packets in a row that [`Queues::take`] would give `channel` at most.
+    /// Most packets in a row that [`Queues::take`] would give `channel`.
     pub(super) fn next_packets(&self, channel: u8) -> u32 {
         let queue = &self.channels[usize::from(channel)];
         let Some(queued) = queue.repairs.front().or(queue.fresh.front()) else { return 0 };
@@ -107,7 +106,8 @@ impl Queues {
         run.map_or(0, |run| run.end - run.start)
     }
 
-    /// What [`Queues::take`] would give `channel` at most, if it is a repair, and of which message.
+    /// The message and the most packets that [`Queues::take`] would give `channel`, if that is a
+    /// repair.
     pub(super) fn next_repair(&self, channel: u8) -> Option<(u64, Range<u32>)> {
         let queued = self.channels[usize::from(channel)].repairs.front()?;
         let number = queued.segment.number;
@@ -144,8 +144,7 @@ impl Queues {
         Some(Taken { segment, packets, whole_end, is_repair, is_last })
     }
 
-    /// Keeps only runs of messages that `keep` says; it is asked once per run
-    /// and channel.
+    /// Keeps only runs of messages for which `keep` is true; it is called once per run and channel.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(u64) -> bool) {
         for channel in self.channels.iter_mut() {
             channel.repairs.retain(|queued| keep(queued.segment.number));
@@ -153,8 +152,8 @@ impl Queues {
         }
     }
 
-    /// Whether at least so many packets wait, as far as a look at the first runs
-    /// tells: what is much is so in long runs.
+    /// Whether at least this many packets wait, judged by the first runs of one channel: where much
+    /// waits, runs are long.
     pub(super) fn has_packets(&self, packets: u32) -> bool {
         // A run is queued on each channel that has a part in it.
         let Some(channel) = self.channels.iter().find(|channel| !channel.is_empty()) else {
@@ -165,9 +164,8 @@ impl Queues {
         counts.fold(0, u32::saturating_add) >= packets
     }
 
-    /// Packets that wait for `channel`, not counted further than it takes to see
-    /// that they are more than `most`. Of a run that other channels have a part in
-    /// all packets count.
+    /// Packets that wait for `channel`, counted only until they are more than `most`. A run counts
+    /// whole, though other channels have a part in it.
     pub(super) fn packets_on(&self, channel: usize, most: u32) -> u32 {
         let Channel { repairs, fresh } = &self.channels[channel];
         let mut packets = 0_u32;
@@ -180,17 +178,17 @@ impl Queues {
         packets
     }
 
-    /// Whether nothing waits for some channel.
+    /// Whether some channel's queue is empty.
     pub(super) fn has_empty(&self) -> bool {
         self.channels.iter().any(Channel::is_empty)
     }
 
-    /// Whether anything waits.
+    /// Whether all queues are empty.
     pub(super) fn is_empty(&self) -> bool {
         self.channels.iter().all(Channel::is_empty)
     }
 
-    /// Whether nothing waits for `channel`.
+    /// Whether the queue of `channel` is empty.
     pub(super) fn is_empty_on(&self, channel: usize) -> bool {
         self.channels[channel].is_empty()
     }

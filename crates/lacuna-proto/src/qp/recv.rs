@@ -1,10 +1,9 @@
-//! Receiving side of a queue pair: posted receives in order, which of them are
-//! finished, and the frames that tell the sender so.
+//! Receiving side of a queue pair: the posted receives in order, which of them are finished, and
+//! the frames that tell the sender so.
 //!
-//! A receive longer than one slot takes several in a row. A receive is
-//! *finished* when all of its message came or the application closed it; the
-//! sender is told, and needs to send nothing more for it. It is *closed* when
-//! the application took its buffer back; then its slot is free.
+//! A receive longer than one slot takes several slots in a row. A receive is *finished* when all of
+//! its message came or the application closed it; the sender is told, and sends nothing more for
+//! it. It is *closed* when the application took its buffer back; then its slots are free.
 
 use super::error::{Failure, PostReceiveError, ReceiveFailure};
 use crate::modes::{Mode, RecvMachine};
@@ -18,21 +17,21 @@ use lacuna_wire::{Ack, CancelReason, ControlWriter, Frame, Receives, Run, RunLis
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Incomplete messages remembered. As many as a split has slots at most are
-/// open at the sender; with 16 message bits a sender may miss the oldest.
+/// Most incomplete messages remembered. That is as many as a usual split has slots, and so as the
+/// sender can have open; with 16 message bits a sender may miss the oldest.
 const FAILED_MAX: usize = 1024;
-/// Incomplete messages told in one frame: the newest; 8 bytes each. A sender
-/// that hears of an older one no more judges by what was acknowledged.
+/// Most incomplete messages in one frame, 8 bytes each; the newest are sent. A sender that never
+/// hears of an older one judges by the acknowledgements.
 const FAILED_TOLD_MAX: usize = 64;
-/// Runs of receives told in one frame.
+/// Most runs of receives in one frame.
 const RUNS_TOLD_MAX: usize = 16;
 /// Bytes of a run in the frame.
 const RUN_BYTES: usize = 13;
 
-/// Messages under way at once from which on each counts as short.
+/// With this many messages in progress at once, each counts as near its end.
 const BEGUN_MESSAGES_MAX: u64 = 8;
 
-/// A posted receive: one record per slot it takes.
+/// A posted receive, with one record per slot.
 #[derive(Debug)]
 pub struct PostedReceive {
     /// Number of its first message.
@@ -42,8 +41,8 @@ pub struct PostedReceive {
 }
 
 impl PostedReceive {
-    /// The memory again, once every part's slot was closed and the queue pair
-    /// was told; `None` for foreign memory, or while anyone else holds a part.
+    /// Returns the memory, once every part's slot was closed and the queue pair was told. `None`
+    /// for foreign memory, or while anybody else holds a part.
     pub fn into_vec(self) -> Option<Vec<u8>> {
         let mut placement = None;
         for part in self.parts {
@@ -52,8 +51,7 @@ impl PostedReceive {
         placement?.into_vec().ok()
     }
 
-    /// Whether the message is complete: every part up to the one that holds
-    /// its end.
+    /// Whether the message is complete: every part up to the one with the message's end.
     pub fn is_complete(&self) -> bool {
         for part in &self.parts {
             if !part.is_complete() {
@@ -66,8 +64,8 @@ impl PostedReceive {
         true
     }
 
-    /// Bytes of the message, once its end is known; of the buffer if the
-    /// message filled it without saying where it ends.
+    /// Length of the message, once its end is known; the length of the buffer if the message filled
+    /// it without an end mark.
     pub fn length_bytes(&self) -> Option<u64> {
         let mut before = 0;
         for part in &self.parts {
@@ -79,7 +77,7 @@ impl PostedReceive {
         self.is_complete().then_some(before)
     }
 
-    /// The user immediate, once it is whole; it travels with the first part.
+    /// The user immediate, once all of its fragments came; it travels with the first part.
     pub fn immediate(&self) -> Option<u32> {
         self.parts.first()?.immediate()
     }
@@ -93,7 +91,7 @@ enum State {
 
 #[derive(Debug)]
 struct Incoming {
-    /// Given up when the application closes it, so that its memory is free.
+    /// `None` once the application closed it, so that its memory is free.
     receive: Option<Arc<Receive>>,
     machine: RecvMachine,
     continues: bool,
@@ -109,15 +107,15 @@ pub(crate) struct RecvSide {
     mode: Mode,
     table: Arc<RecvTable>,
     posted: u64,
-    /// Of those, how many the peer was told.
+    /// Of those, how many the peer was told of.
     told: u64,
-    /// Messages before it are finished.
+    /// All messages before this one are finished.
     base: u64,
     /// Number of the first entry of `incoming`.
     first: u64,
     incoming: VecDeque<Incoming>,
-    /// The receives from `base` on as the peer is told of them, neighbours of
-    /// one kind in one run: a report must not look at every receive.
+    /// The receives from `base` on as the peer is told of them, equal neighbours in one run, so
+    /// that a report need not look at every receive.
     runs: VecDeque<Run>,
     /// One past the last message that is finished.
     finished_end: u64,
@@ -126,9 +124,9 @@ pub(crate) struct RecvSide {
     failed_from: u64,
     /// Highest message that the sender is known to have started.
     highest: Option<u64>,
-    /// Highest message of which anything came.
+    /// Highest message of which a packet came.
     touched: u64,
-    /// Where the next acknowledging packet goes on.
+    /// Message with which the next control packet of acknowledgements goes on.
     ack_next: u64,
     failure: Option<Failure>,
     pub(crate) messages: u64,
@@ -196,16 +194,16 @@ impl RecvSide {
         Ok(PostedReceive { first: numbers.start, parts })
     }
 
-    /// Whether the sender may soon want for receives that it was not told of:
-    /// more than half of the open ones, by what is known of it.
+    /// Whether the sender may soon run out of receives that it was told of: it has started more
+    /// than half of those that are open, as far as is known.
     pub(crate) fn sender_runs_short(&self) -> bool {
         let started = self.highest.map_or(0, |highest| highest + 1);
         let left = self.told.saturating_sub(started);
         left * 2 < self.posted - started.min(self.posted)
     }
 
-    /// Whether a message that has begun lacks less than this, as far as its receive
-    /// tells: where it ends itself is known with its last packets only.
+    /// Whether a message that has begun lacks less than this of its receive. Where the message
+    /// itself ends is known only with its last packets.
     pub(crate) fn is_near_end(&self, bytes: u64) -> bool {
         if self.touched.saturating_sub(self.base) >= BEGUN_MESSAGES_MAX {
             return true;
@@ -231,8 +229,8 @@ impl RecvSide {
         posted.parts.iter().find_map(cancelled).or_else(failed)
     }
 
-    /// The application has taken these messages' slots back (`RecvTable::close`
-    /// was called for each). Returns whether the sender must hear of it.
+    /// The application has closed these slots (with `RecvTable::close`). Returns whether the sender
+    /// must hear of it.
     pub(crate) fn on_closed(&mut self, posted: &PostedReceive) -> bool {
         let mut has_changed = false;
         for part in &posted.parts {
@@ -251,12 +249,12 @@ impl RecvSide {
             }
         }
         self.advance();
-        // Applications take them back in order.
+        // Applications mostly close receives in order.
         self.prefetch(posted.first + posted.parts.len() as u64);
         has_changed
     }
 
-    /// Asks for the memory of a receive that is looked at soon.
+    /// Prefetches a receive that is looked at soon.
     fn prefetch(&self, number: u64) {
         if let Some(Incoming { receive: Some(receive), .. }) = self.entry(number) {
             prefetch_value(&**receive);
@@ -308,8 +306,7 @@ impl RecvSide {
                 }
             }
         }
-        // Once the sender uses a slot again it knows what became of the message
-        // that had the slot before.
+        // A sender that uses a slot again knows what became of the slot's last message.
         let reused = self.highest.and_then(|n| n.checked_sub(u64::from(self.geometry.slots())));
         if let Some(known) = reused
             && self.failed.first().is_some_and(|oldest| *oldest <= known)
@@ -325,8 +322,7 @@ impl RecvSide {
 
     // ---- what comes from the peer ----
 
-    /// Packets were placed for messages `low..=high`; returns whether any
-    /// became complete by it.
+    /// Packets were placed for messages `low..=high`. Returns whether any of them became complete.
     pub(crate) fn on_touched(&mut self, low: u64, high: u64) -> bool {
         self.highest = self.highest.max(Some(high));
         self.touched = self.touched.max(high);
@@ -350,7 +346,8 @@ impl RecvSide {
         has_changed
     }
 
-    /// The message ended before the receive's last slots: nothing will come there.
+    /// The message ended before the receive's last slots: closes them, because nothing will come
+    /// there.
     fn finish_unused(&mut self, mut number: u64) {
         if !self.entry(number).is_some_and(|incoming| incoming.continues) {
             return;
@@ -372,7 +369,7 @@ impl RecvSide {
         self.highest = self.highest.max(posted.checked_sub(1));
     }
 
-    /// The sender gave a message up. Returns whether that is news.
+    /// The sender gave a message up. Returns whether this is new and matters.
     pub(crate) fn on_cancel(&mut self, number: u64, reason: CancelReason) -> bool {
         match self.entry_mut(number) {
             Some(incoming) if incoming.state == State::Open && incoming.cancelled.is_none() => {
@@ -383,7 +380,7 @@ impl RecvSide {
         }
     }
 
-    /// Why the queue pair cannot go on, if so.
+    /// Why the queue pair has failed, if it has.
     pub(crate) fn failure(&self) -> Option<Failure> {
         self.failure
     }
@@ -394,8 +391,8 @@ impl RecvSide {
 
     // ---- frames ----
 
-    /// Writes the state of all receives. `false` if it did not fit behind what
-    /// the packet has already; in a packet of its own it is cut until it fits.
+    /// Writes the state of all receives. Returns `false` if it did not fit after other frames;
+    /// alone in a packet it is cut until it fits.
     pub(crate) fn write_receives(&mut self, writer: &mut ControlWriter) -> bool {
         let mut finished: Vec<u8> = Vec::new();
         for number in self.base..self.finished_end {
@@ -405,7 +402,7 @@ impl RecvSide {
                 finished[index / 8] |= 1 << (index % 8);
             }
         }
-        // The list covers a prefix without holes.
+        // The list of runs covers the first receives without holes, so it can be cut anywhere.
         let mut told = [Run::default(); RUNS_TOLD_MAX];
         told.iter_mut().zip(&self.runs).for_each(|(told, run)| *told = *run);
         let mut runs = &told[..self.runs.len().min(RUNS_TOLD_MAX)];
@@ -434,8 +431,8 @@ impl RecvSide {
         if is_written {
             self.told = self.base + runs.iter().map(|run| u64::from(run.count)).sum::<u64>();
         }
-        // Control packets too small even for the fixed part have no use, but
-        // must not be tried for ever.
+        // A control packet too small even for the fixed part is of no use, but must not be tried
+        // for ever.
         is_written || is_first
     }
 
@@ -474,10 +471,10 @@ impl RecvSide {
     }
 }
 
-/// So many ahead a receive is asked for before it is acknowledged. A judgement: one comes from
-/// memory while two are written.
+/// How many messages ahead a receive is prefetched before it is acknowledged (a judgement): one
+/// comes from memory while two are written.
 const PREFETCH_AHEAD: u64 = 2;
-/// Room below which an acknowledgement waits for the next packet.
+/// With less room than this in a packet, an acknowledgement waits for the next one.
 const ACK_ROOM_MIN: usize = 64;
-/// Bitmap bytes of one acknowledgement: 8192 chunks.
+/// Most bitmap bytes of one acknowledgement: 8,192 chunks.
 const ACK_BITMAP_MAX: usize = 1024;

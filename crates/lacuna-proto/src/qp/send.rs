@@ -1,9 +1,8 @@
-//! Sending side of a queue pair: from a user's send to its messages, from a
-//! message's machine to runs on the wire, from the peer's word to the outcome.
+//! Sending side of a queue pair: turns an application's send into messages, a message's machine
+//! into runs to transmit, and the peer's frames into the send's outcome.
 //!
-//! A send of any length becomes one message per slot it needs; the n-th send
-//! lands in the n-th posted receive (SDR-RDMA 3.1.3). A send whose receive is
-//! not posted yet waits in order.
+//! A send of any length becomes one message per slot that it needs; the n-th send goes to the n-th
+//! posted receive (SDR-RDMA 3.1.3). A send whose receive is not posted yet waits in order.
 
 mod assign;
 mod parity;
@@ -29,36 +28,37 @@ use lacuna_wire::{Ack, Cancel, CancelReason, Receives};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Sends that may wait for the peer's receives.
+/// Most sends that may wait for the peer's receives. A judgement.
 const WAITING_MAX: usize = 65_536;
 
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct SendSide {
     geometry: Geometry,
-    /// Payload of a packet on the wire at most, and pieces that a full packet goes in for it.
+    /// Longest payload of a packet on the wire, and the pieces that a full packet is cut into for
+    /// it.
     payload_bytes_max: u32,
     pieces: u32,
     mode: Mode,
-    /// Of a mode with a code.
+    /// `None` in a mode without a code.
     codec: Option<Arc<Codec>>,
     peer: Option<(u32, u32)>,
     pub(crate) peer_receives: PeerReceives,
     next_number: u64,
     waiting: Waiting,
-    /// Sends whose messages have numbers and are not made yet.
+    /// Sends whose messages have numbers and are not built yet.
     assigned: Assigned,
     messages: Messages,
     sends: UserSends,
     queues: Queues,
-    /// Messages of which a channel has nothing left to send, as runs were polled.
+    /// Messages of which a polled run was the last on its channel.
     polled: Vec<u64>,
-    /// Of the mode `auto`.
+    /// Only in the mode `auto`.
     chooser: Option<Chooser>,
-    /// What happened that the owner was not told.
+    /// Events that the owner has not polled yet.
     pub(super) pending_events: PendingEvents,
-    /// The application wants to send and cannot for want of a receive: the
-    /// peer is asked, because the frame that told of one may have been lost.
+    /// The application wants to send and no receive is posted. The peer is asked, because the frame
+    /// that told of a receive may have been lost.
     wants_receive: bool,
     pub(crate) stats: SendStats,
 }
@@ -70,15 +70,16 @@ pub struct SendStats {
     pub packets: u64,
     /// Payload bytes put on the wire, repairs included.
     pub bytes: u64,
-    /// Of the packets, those sent as repairs.
+    /// Of the packets, repairs.
     pub retransmitted_packets: u64,
-    /// Chunks queued to be sent again; what is acknowledged before it leaves is not sent.
+    /// Chunks queued to be sent again. A chunk acknowledged before it leaves is counted but not
+    /// sent.
     pub retransmitted_chunks: u64,
-    /// Of the packets, those of parity.
+    /// Of the packets, parity.
     pub parity_packets: u64,
-    /// Payload bytes of those.
+    /// Payload bytes of the parity packets.
     pub parity_bytes: u64,
-    /// Time that computing it took, as far as the owner measures it.
+    /// Time spent on encoding, as far as the owner measures it.
     pub encode_ns: u64,
     /// Submessages of finished messages whose parity did not suffice.
     pub fallbacks: u64,
@@ -121,7 +122,7 @@ impl SendSide {
 
     // ---- the application's calls ----
 
-    /// Takes a send; it waits if its receive is not posted yet.
+    /// Queues a send; it waits until its receive is posted.
     pub(crate) fn queue(&mut self, request: SendRequest) -> Result<SendId, PostSendError> {
         self.check(request.immediate)?;
         if self.waiting.len() >= WAITING_MAX {
@@ -136,7 +137,7 @@ impl SendSide {
         Ok(id)
     }
 
-    /// Takes a send only if it can start now.
+    /// Starts a send, if its receive is posted.
     pub(crate) fn post(&mut self, request: SendRequest) -> Result<SendId, PostSendError> {
         self.check(request.immediate)?;
         let receive = self.next_receive()?;
@@ -173,20 +174,20 @@ impl SendSide {
         })
     }
 
-    /// The application has no interest any more; a send that goes on is finished.
+    /// The application will not ask for the outcome any more. A send in progress goes on.
     pub(crate) fn release(&mut self, id: SendId) {
         self.sends.release(id);
     }
 
-    /// Gives a send up. The peer's receive is told to fail.
+    /// Gives a send up; the peer is told, and its receive fails.
     pub(crate) fn cancel(&mut self, now_ns: u64, id: SendId) {
         if self.end(now_ns, id, CancelReason::Cancelled, SendFailure::Cancelled) {
             self.drop_queued();
         }
     }
 
-    /// A send's time is over; nothing has been heard of the peer for so long. The
-    /// rest as [`SendSide::end`].
+    /// A send's deadline has passed; the peer has been silent for `silent_ms`. Returns the same as
+    /// [`SendSide::end`].
     fn on_deadline(&mut self, now_ns: u64, id: SendId, silent_ms: u64) -> bool {
         let Some(send) = self.sends.get(id) else { return false };
         let failure = SendFailure::Deadline {
@@ -198,8 +199,9 @@ impl SendSide {
         self.end(now_ns, id, CancelReason::Deadline, failure)
     }
 
-    /// Ends a send, but for its queued runs: many sends may end at once, and the
-    /// queues are looked through once for all. Says whether it may have some.
+    /// Ends a send, but leaves its queued runs: many sends may end at once, and
+    /// [`SendSide::drop_queued`] looks through the queues once for all. Returns whether the send
+    /// may have queued runs.
     fn end(&mut self, now_ns: u64, id: SendId, reason: CancelReason, failure: SendFailure) -> bool {
         let send = self.sends.get(id).filter(|send| send.outcome.is_none());
         let Some(numbers) = send.map(|send| send.numbers.clone()) else { return false };
@@ -233,26 +235,26 @@ impl SendSide {
         send.acked_bytes + live
     }
 
-    /// Full packets go in so many pieces from now on, or in fewer if those are no longer.
+    /// Cuts full packets into so many pieces from now on, or into fewer of the same length.
     pub(crate) fn cut(&mut self, pieces: u32) {
         let mtu_bytes = self.geometry.mtu_bytes();
         self.payload_bytes_max = mtu_bytes.div_ceil(pieces);
         self.pieces = mtu_bytes.div_ceil(self.payload_bytes_max);
     }
 
-    /// Pieces that a full packet goes in.
+    /// Pieces that a full packet is cut into.
     pub(crate) fn pieces(&self) -> u32 {
         self.pieces
     }
 
-    /// Payload of a packet on the wire at most.
+    /// Longest payload of a packet on the wire.
     pub(crate) fn payload_bytes_max(&self) -> u32 {
         self.payload_bytes_max
     }
 
     // ---- queues of runs ----
 
-    /// Moves what the message's machine wants sent to the channels' queues.
+    /// Moves the runs that the message's machine wants sent to the channels' queues.
     fn collect_runs(&mut self, number: u64, position: Position) {
         if let Some(outgoing) = self.messages.get_mut(number) {
             outgoing.enqueue_runs(&mut self.queues, position);
@@ -265,35 +267,35 @@ impl SendSide {
         }
     }
 
-    /// Messages before this number are some send's, made yet or not.
+    /// Number of the next message: all before it belong to some send, built yet or not.
     pub(crate) fn started(&self) -> u64 {
         self.next_number
     }
 
-    /// Whether anything waits to be put on the wire.
+    /// Whether anything is queued.
     pub(crate) fn has_queued(&self) -> bool {
         !self.queues.is_empty()
     }
 
-    /// Whether what waits to be put on the wire, if anything, is less than this.
+    /// Whether something is queued, and less than `bytes`.
     pub(crate) fn is_near_end(&self, bytes: u64) -> bool {
         let packets = bytes / u64::from(self.geometry.mtu_bytes());
         let packets = packets.saturating_sub(self.assigned.packets());
         self.has_queued() && !self.queues.has_packets(packets as u32)
     }
 
-    /// Whether anything waits for this channel.
+    /// Whether anything is queued for this channel.
     pub(crate) fn has_queued_on(&self, channel: usize) -> bool {
         !self.queues.is_empty_on(channel)
     }
 
-    /// See [`Queues::packets_on`]; all packets that are not queued yet count, too.
+    /// See [`Queues::packets_on`]. All packets of messages that are not built yet count, too.
     pub(crate) fn queued_packets_on(&self, channel: usize, most: u32) -> u32 {
         let assigned = self.assigned.packets().min(u64::from(u32::MAX)) as u32;
         self.queues.packets_on(channel, most).saturating_add(assigned)
     }
 
-    /// Forgets queued runs of messages that are no more or were given up.
+    /// Drops the queued runs of messages that have ended or were given up.
     fn drop_queued(&mut self) {
         let messages = &mut self.messages;
         self.queues.retain(|number| match messages.get_mut(number) {
@@ -331,7 +333,7 @@ impl SendSide {
         }
         let allowed = match pieces {
             1 => allowed.min(waiting),
-            // Those of a packet go together.
+            // The pieces of one packet are sent together.
             _ => (allowed / pieces).clamp(1, waiting),
         };
         let taken = self.queues.take(channel, allowed)?;
@@ -360,7 +362,7 @@ impl SendSide {
         Some(transmit)
     }
 
-    /// Nothing is left of a queued run.
+    /// The last packet of a queued run was taken from its queue.
     fn on_last_taken(&mut self, number: u64, path: &Path) {
         if let Some(outgoing) = self.messages.get_mut(number) {
             outgoing.queued -= 1;
@@ -369,7 +371,7 @@ impl SendSide {
         self.polled.push(number);
     }
 
-    /// What was polled since is about to be on the wire, or is.
+    /// Accounts for the runs polled since the last call.
     pub(crate) fn on_polled(&mut self, path: &mut Path) {
         while let Some(number) = self.polled.pop() {
             self.check_injected(number);
@@ -379,7 +381,7 @@ impl SendSide {
         }
     }
 
-    /// Notes when all of a message was put on the wire once.
+    /// Notes when all of a message was sent once.
     fn check_injected(&mut self, number: u64) {
         let Some(outgoing) = self.messages.get_mut(number) else { return };
         if outgoing.injected || outgoing.queued > 0 {
@@ -393,7 +395,7 @@ impl SendSide {
         outgoing.injected = true;
         send.uninjected -= 1;
         if !outgoing.machine.awaits_peer() {
-            // Nothing of it will be sent again: the memory is free.
+            // Nothing will be sent again, so the application may have its memory back.
             outgoing.segment = None;
             if send.uninjected == 0 {
                 self.settle(id, Ok(()));
@@ -403,7 +405,7 @@ impl SendSide {
 
     // ---- what the peer says ----
 
-    /// Takes in the peer's window.
+    /// Takes in the state of the peer's receives.
     pub(crate) fn on_receives(&mut self, frame: &Receives<'_>) {
         let posted = self.peer_receives.posted();
         self.peer_receives.update(frame);
@@ -411,7 +413,7 @@ impl SendSide {
         if self.peer_receives.posted() != posted {
             self.pending_events.add(Changes::RECEIVES_POSTED);
         }
-        // The peer may be done with what it was not sent: it has given up.
+        // The peer may have closed receives of messages that are not built yet.
         self.build_before(self.peer_receives.finished_end());
         let (mut next, mut were_queued) = (0, false);
         while let Some(number) = self.messages.first_of(next..self.peer_receives.finished_end()) {
@@ -430,7 +432,8 @@ impl SendSide {
         self.assign_waiting();
     }
 
-    /// Says whether other messages were given up with it, whose runs may be queued.
+    /// Ends a message. Returns whether other messages were given up with it, whose runs may be
+    /// queued.
     fn finish(&mut self, number: u64, status: PeerStatus) -> bool {
         let Some(outgoing) = self.messages.remove(number) else { return false };
         let counts = outgoing.machine.counts();
@@ -455,7 +458,7 @@ impl SendSide {
             send.acked_bytes += outgoing.len_bytes;
         }
         if !is_complete && outgoing.machine.awaits_peer() {
-            // The other messages of the same send have no use any more.
+            // The other messages of the same send are of no use any more.
             self.messages.give_up(0, send.numbers.clone(), CancelReason::Cancelled);
             self.settle(id, Err(SendFailure::ClosedByPeer));
             return true;
@@ -501,8 +504,8 @@ impl SendSide {
         self.messages.poll_timeout().into_iter().chain(self.sends.next_deadline_ns()).min()
     }
 
-    /// Returns how many runs a mode sends again because their timeout has expired.
-    /// Nothing has been heard of the peer for `silent_ms`, 0 if it is not silent.
+    /// Handles the timeouts that are due. Returns how many runs a mode sends again because their
+    /// timeout has expired. The peer has been silent for `silent_ms`, 0 if it is not silent.
     pub(crate) fn on_timeout(&mut self, now_ns: u64, silent_ms: u64) -> u64 {
         let mut expired = 0;
         let mut were_queued = false;
@@ -526,18 +529,18 @@ impl SendSide {
         self.messages.poll_cancels(now_ns, rto_ns)
     }
 
-    /// Whether the application waits for a receive to send into.
+    /// Whether the application waits for a receive to send to.
     pub(crate) fn wants_receive(&self) -> bool {
         self.wants_receive
     }
 
-    /// Whether the peer owes an answer: something waits for its receives or
-    /// for its word that a message is finished.
+    /// Whether something waits for the peer: for its receives, or to hear that a message is
+    /// finished.
     pub(crate) fn awaits_peer(&self) -> bool {
         !self.waiting.is_empty() || !self.messages.is_empty()
     }
 
-    /// Ends everything.
+    /// Ends all sends.
     pub(crate) fn fail(&mut self, failure: Failure) {
         self.waiting.clear();
         self.assigned = Assigned::default();

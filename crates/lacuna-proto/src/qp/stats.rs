@@ -8,33 +8,33 @@ use lacuna_place::discard::Discard;
 /// Counters of one channel's receiving side.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ChannelStats {
-    /// Data packets placed, and parity packets that came.
+    /// Data packets placed, and parity packets received.
     pub packets: u64,
     /// Payload bytes placed.
     pub bytes: u64,
     /// Chunks completed.
     pub chunks: u64,
-    /// Of the packets, those of parity.
+    /// Of the packets, parity packets.
     pub parity_packets: u64,
-    /// Payload bytes of those.
+    /// Payload bytes of the parity packets.
     pub parity_bytes: u64,
     /// Packets that never came and were computed from parity.
     pub repaired_packets: u64,
-    /// Of the chunks, those that were completed by that.
+    /// Of the chunks, those completed with parity.
     pub repaired_chunks: u64,
-    /// Time that it took, as far as the owner measures it.
+    /// Time spent on decoding, as far as the owner measures it.
     pub decode_ns: u64,
-    /// Packets that were here already.
+    /// Packets received more than once.
     pub duplicates: u64,
     /// Packets thrown away, by [`Discard::index`].
     pub discarded: [u64; Discard::ALL.len()],
     /// Packets with a congestion mark.
     pub marked: u64,
-    /// Sequence numbers seen or told of, present or not: what the peer has sent.
+    /// Sequence numbers that the peer has used, as far as known, received or not.
     pub span: u64,
 }
 
-/// Everything countable about a queue pair.
+/// Counters and state of a queue pair.
 #[derive(Debug, Clone, Default)]
 pub struct QpStats {
     /// Sending side.
@@ -49,18 +49,18 @@ pub struct QpStats {
     pub in_flight_bytes: u64,
     /// Congestion window.
     pub window_bytes: u64,
-    /// Rate of the controller, if it paces.
+    /// Pacing rate of the controller, if it paces.
     pub rate_bits_per_s: Option<u64>,
     /// Runs whose timeout expired: nothing was heard of them, or the mode waits
     /// for the timeout before it repairs.
     pub timeouts: u64,
-    /// Repairs whose original had come, or another copy of it: packets that the peer had already, as
-    /// many as were sent as repairs. Copies that the network made count among them.
+    /// Repairs that were not needed: packets that the peer had already, but not more than were sent
+    /// as repairs. Copies made by the network count too.
     pub spurious_repairs: u64,
-    /// What the mode `auto` has chosen, if it is that.
+    /// Choices of the mode `auto`, if this is the mode.
     pub auto: Option<AutoStats>,
-    /// Payload bytes of a full packet on the wire: less than agreed where the path has
-    /// become narrower.
+    /// Payload bytes of a full packet on the wire: less than agreed on a path that has become
+    /// narrower.
     pub payload_bytes_max: u32,
 }
 
@@ -76,8 +76,8 @@ impl QpStats {
 }
 
 impl QueuePair {
-    /// Counts what the peer is known to have sent: up to the last packet that
-    /// came, or as far as it said, so that a lost tail counts too.
+    /// Updates `span` to what the peer is known to have sent: up to the last packet that came, or
+    /// as far as a flush said, so that a lost tail counts too.
     pub(super) fn update_span(&mut self, channel: u8) {
         let first_psn = self.peer.map_or(0, |peer| u64::from(peer.first_psn));
         let sent_psn = self.arrivals.sent_psn(channel);
@@ -86,7 +86,7 @@ impl QueuePair {
         }
     }
 
-    /// Counters of now.
+    /// Current values.
     pub fn stats(&self) -> QpStats {
         QpStats {
             send: self.send.stats,

@@ -1,32 +1,32 @@
-//! The timers of a queue pair: which is due next, and what for.
+//! The timers of a queue pair: which one is due next.
 //!
-//! The deadlines are kept by the mechanisms that they belong to. This file asks all of them, so that
-//! a trace or a test can say why a queue pair wakes up.
+//! Each mechanism keeps its own deadline. This file asks all of them, so that a trace or a test can
+//! say why a queue pair wakes up.
 
 use super::QueuePair;
 
-/// What a queue pair waits for.
+/// A timer of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timer {
-    /// A message: a repair that its mode has put off, or a deadline of the application.
+    /// A message: the timeout of its mode's machine, or the application's deadline.
     Send,
     /// A report of what came.
     Report,
-    /// The end of the oldest run in flight of which nothing was heard.
+    /// The retransmission timeout of the oldest run in flight.
     Expiry,
     /// The congestion controller.
     Controller,
-    /// The end of a peer of which nothing was heard.
+    /// The longest silence of a peer that owes an answer.
     Silence,
     /// Control frames that are due at once.
     Control,
-    /// The next packets that prove the agreed packet size.
+    /// The next round of the proof of the packet size.
     Proof,
-    /// The next probes of a path that has become narrow.
+    /// The next round of probes of a path that has become narrow.
     Mtu,
     /// The pace at which this channel may send.
     Pace(u8),
-    /// The next question to the peer on this channel.
+    /// The next flush on this channel.
     Flush(u8),
 }
 
@@ -36,16 +36,16 @@ impl QueuePair {
         self.poll_timeout_on(u32::MAX)
     }
 
-    /// The same for one of several workers, which owns the channels whose bits
-    /// are set in `channels`: what only another can send is not its business.
+    /// As [`QueuePair::poll_timeout`], for one of several workers, which owns the channels in this
+    /// mask. Timers for what only another worker can send are left out.
     pub fn poll_timeout_on(&self, channels: u32) -> Option<u64> {
         let mut next_ns = u64::MAX;
         self.each_timer(channels, |_, due_ns| next_ns = next_ns.min(due_ns.unwrap_or(u64::MAX)));
         (next_ns < u64::MAX).then_some(next_ns)
     }
 
-    /// The timer that [`QueuePair::poll_timeout_on`] tells the time of, for those who want to know
-    /// why; of several due at the same time the first in the order of [`Timer`].
+    /// The timer behind [`QueuePair::poll_timeout_on`]; of several due at the same time, the first
+    /// in the order of [`Timer`].
     pub fn next_timer(&self, channels: u32) -> Option<(u64, Timer)> {
         let mut next = None;
         self.each_timer(channels, |timer, due_ns| {
@@ -58,7 +58,7 @@ impl QueuePair {
         next
     }
 
-    /// Inlined, so that who asks for the time alone pays for nothing else.
+    /// Inlined, so that a caller who asks only for the time pays for nothing else.
     #[inline(always)]
     fn each_timer(&self, channels: u32, mut each: impl FnMut(Timer, Option<u64>)) {
         if self.failure().is_some() || self.peer.is_none() {

@@ -1,12 +1,11 @@
-//! A run of packets ready for the wire: the headers follow from it by
-//! arithmetic, the payload is borrowed from the sender's memory. Parity is
-//! computed when it is first asked for, and is the run's own.
+//! A run of packets ready to be sent. Headers follow from the run by arithmetic, payloads are
+//! borrowed from the sender's memory, and parity is computed on first use.
 //!
-//! On a path that has become too narrow each packet of a run goes in as many
-//! pieces (`pieces.rs`), each with a sequence number of its own.
+//! On a path that has become too narrow, each packet of a run is sent in several pieces
+//! (`pieces.rs`), each with a sequence number of its own.
 //!
-//! The queue pair hands these out under its lock; building the packets, with
-//! the parity and the checksum over every byte, happens outside of it.
+//! The queue pair hands out runs under its lock. Building the packets, with the parity and a
+//! checksum over every byte, happens outside of it.
 
 use super::encode::{Encoder, Parity};
 use crate::buffer::SendBuffer;
@@ -17,7 +16,7 @@ use lacuna_wire::{DataHeader, ImmediateFields, Qpn, Seal, psn};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// Data of one message, or of a part that a streaming send added to it.
+/// The data of a message, or a part that a streaming send has pushed.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) geometry: Geometry,
@@ -30,7 +29,7 @@ pub(crate) struct Segment {
     pub(crate) immediate: Option<u32>,
     pub(crate) peer_queue_pair: u32,
     pub(crate) rkey: u32,
-    /// If the message carries parity; it is whole then, not a part of a stream.
+    /// `Some` if the message carries parity; the segment is the whole message then.
     pub(crate) encoder: Option<Encoder>,
 }
 
@@ -39,12 +38,13 @@ impl Segment {
         u64::from(self.geometry.mtu_bytes())
     }
 
-    /// Where in the message the data end.
+    /// Offset in the message of the end of the data.
     fn end_bytes(&self) -> u64 {
         u64::from(self.first_packet) * self.mtu_bytes() + self.data.len() as u64
     }
 
-    /// Where in the data a packet begins: at their end, if it is behind them.
+    /// Offset in the data of a packet's first byte; the end of the data for empty packets after
+    /// them.
     #[inline]
     fn data_at(&self, packet: u32) -> usize {
         let place = u64::from(packet) * self.mtu_bytes();
@@ -52,7 +52,7 @@ impl Segment {
         (place - base).min(self.data.len() as u64) as usize
     }
 
-    /// The packets of this segment as its mode sees them.
+    /// The shape of this segment.
     pub(crate) fn shape(&self) -> MessageShape {
         let data_packets = self.geometry.packets(self.data.len() as u64);
         let fragments = match self.immediate {
@@ -68,7 +68,7 @@ impl Segment {
         }
     }
 
-    /// Payload of a packet.
+    /// Payload bytes of a packet.
     fn payload_bytes(&self, packet: u32) -> u64 {
         if self.geometry.is_parity(packet) {
             return self.parity_bytes(packet);
@@ -77,7 +77,7 @@ impl Segment {
         self.end_bytes().saturating_sub(start).min(self.mtu_bytes())
     }
 
-    /// The longest payload of some packets in a row.
+    /// Longest payload of these packets.
     fn longest_bytes(&self, packets: &Range<u32>) -> u64 {
         if !self.geometry.is_parity(packets.start) {
             return self.payload_bytes(packets.start);
@@ -85,13 +85,13 @@ impl Segment {
         packets.clone().map(|packet| self.parity_bytes(packet)).max().unwrap_or(0)
     }
 
-    /// Pieces that each of some packets in a row goes in, so that none is longer than this.
+    /// Pieces to cut each of these packets into, so that no piece has a longer payload than this.
     #[cold]
     fn pieces(&self, packets: &Range<u32>, payload_bytes_max: u32) -> u32 {
         self.longest_bytes(packets).div_ceil(payload_bytes_max.into()).max(1) as u32
     }
 
-    /// Bytes of parity packet `packet`.
+    /// Payload bytes of a parity packet.
     fn parity_bytes(&self, packet: u32) -> u64 {
         let Some(layout) = self.geometry.layout() else { return 0 };
         let bytes = self.data.len() as u64;
@@ -99,7 +99,7 @@ impl Segment {
         layout.parity_bytes(layout.locate(packet), bytes, packets, self.geometry.mtu_bytes())
     }
 
-    /// What parity packet `packet` is, and where it goes: behind the data.
+    /// Which parity a packet carries, and its offset in the message, which is after the data.
     fn parity_place(&self, packet: u32) -> Option<(ParityPacket, u64)> {
         let layout = self.geometry.layout().filter(|layout| layout.is_parity(packet))?;
         let ahead = u64::from(packet - layout.base()) * u64::from(self.geometry.mtu_bytes());
@@ -113,20 +113,21 @@ pub struct Transmit {
     pub(crate) segment: Arc<Segment>,
     /// Packet indices within the message.
     pub(crate) packets: Range<u32>,
-    /// Pieces that each goes in: 1 if it goes whole.
+    /// Pieces that each packet is cut into; 1 if it is sent whole.
     pub(crate) pieces: u32,
     pub(crate) channel: u8,
     pub(crate) first_psn: u64,
-    /// End of the run that this one was cut from: parity that the message's mode
-    /// sends of one submessage.
+    /// End of the run that this one was cut from, which is all parity that the mode sends of one
+    /// submessage.
     whole_end: u32,
     pub(crate) takes_marks: bool,
-    /// Of a run of parity, once it was asked for.
+    /// Parity of a run of parity, once it was asked for.
     parity: OnceLock<Arc<Parity>>,
 }
 
 impl Transmit {
-    /// A run whose packets go whole if their payloads are no longer than `payload_bytes_max`.
+    /// A run whose packets are cut into pieces if their payloads are longer than
+    /// `payload_bytes_max`.
     #[inline]
     pub(super) fn new(
         segment: Arc<Segment>,
@@ -151,13 +152,13 @@ impl Transmit {
         }
     }
 
-    /// Whether the run is of parity.
+    /// Whether this is a run of parity.
     pub fn is_parity(&self) -> bool {
         self.segment.geometry.is_parity(self.packets.start)
     }
 
-    /// Computes the parity of a run of parity, unless that was done. Asking for
-    /// a packet does so too; this is for a caller who wants to take the time.
+    /// Computes the parity of a run of parity, if that was not done yet. Asking for a packet does
+    /// it too; this is for a caller who measures the time.
     pub fn prepare(&self) {
         if self.is_parity() {
             self.parity();
@@ -182,18 +183,18 @@ impl Transmit {
         self.segment.number
     }
 
-    /// Channel that the run belongs to.
+    /// Channel of the run.
     pub fn channel(&self) -> u8 {
         self.channel
     }
 
-    /// How its packets are sealed.
+    /// Seal of its packets.
     #[inline]
     pub fn seal(&self) -> Seal {
         self.segment.geometry.seal()
     }
 
-    /// Whether its packets may say that their sender answers to congestion marks.
+    /// Whether its packets may be marked as ECN-capable.
     pub fn takes_marks(&self) -> bool {
         self.takes_marks
     }
@@ -230,8 +231,8 @@ impl Transmit {
         (first..self.len()).map(move |index| template.packet(index))
     }
 
-    /// The headers of the run's packets from `first` on, for who needs no bytes: neither memory nor
-    /// parity is touched. Each says how long its payload is.
+    /// Headers of the run's packets from `first` on, without touching memory or parity, for a
+    /// caller who needs no bytes. Each has its payload's length.
     #[inline]
     pub fn headers_from(&self, first: usize) -> impl Iterator<Item = DataHeader> {
         let template = self.template_of(self.data_range(), &[]);
@@ -244,7 +245,7 @@ impl Transmit {
         self.template_of(start..end, self.segment.data.range(start, end - start))
     }
 
-    /// What of the segment's data the run carries.
+    /// The range of the segment's data that the run carries.
     #[inline]
     fn data_range(&self) -> Range<usize> {
         match self.is_parity() {
@@ -255,7 +256,8 @@ impl Transmit {
         }
     }
 
-    /// With the run's range of the segment's data, and those, if they are wanted.
+    /// Template for this range of the segment's data; `data` are its bytes, or empty if only
+    /// headers are wanted.
     #[inline]
     fn template_of<'t>(&'t self, range: Range<usize>, data: &'t [u8]) -> Template<'t> {
         let segment = &*self.segment;
@@ -270,7 +272,7 @@ impl Transmit {
             pieces: self.pieces,
             is_parity: self.is_parity(),
             mtu_bytes: segment.mtu_bytes(),
-            // The rest is each packet's own.
+            // The fields left at zero are each packet's own.
             header: DataHeader {
                 dest: Qpn::new(segment.peer_queue_pair, self.channel, generation),
                 psn: 0,
@@ -286,7 +288,7 @@ impl Transmit {
         }
     }
 
-    /// What the run is on the wire.
+    /// Bytes of the run on the wire.
     #[inline]
     pub(crate) fn measure(&self) -> Measured {
         let segment = &*self.segment;
@@ -295,7 +297,7 @@ impl Transmit {
         if self.pieces > 1 || runs_to >= end + mtu_bytes || self.is_parity() {
             return self.measure_each();
         }
-        // Full packets, and one at most that the data end in.
+        // Only full packets, and at most one short packet at the end of the data.
         let start = u64::from(self.packets.start) * mtu_bytes;
         Measured {
             padded_bytes: (runs_to.min(end) - start).next_multiple_of(4),
@@ -304,7 +306,7 @@ impl Transmit {
         }
     }
 
-    /// The same of a run of any kind, packet by packet.
+    /// Measures a run of any kind, packet by packet.
     #[cold]
     fn measure_each(&self) -> Measured {
         let segment = &*self.segment;
@@ -314,7 +316,7 @@ impl Transmit {
             let bytes = segment.payload_bytes(packet);
             run.padded_bytes += padded(bytes, self.pieces);
             run.short += if bytes < segment.mtu_bytes() { self.pieces } else { 0 };
-            // Empty packets behind the data stand at its end.
+            // An empty packet after the data is addressed to their end, not to its own place.
             let is_elsewhere = u64::from(packet) * segment.mtu_bytes() > segment.end_bytes();
             let overhead_bytes = segment.geometry.overhead_bytes(has_addresses || is_elsewhere);
             run.overhead_bytes += u64::from(self.pieces) * u64::from(overhead_bytes);
@@ -323,36 +325,36 @@ impl Transmit {
     }
 }
 
-/// What a run is on the wire.
+/// Bytes of a run on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Measured {
     /// Bytes of payload and padding.
     pub(crate) padded_bytes: u64,
     /// Bytes of headers and trailers.
     pub(crate) overhead_bytes: u64,
-    /// Packets that are shorter than they can be: those that the data end in, and empty ones.
+    /// Packets that are not full: the one in which the data end, and empty ones.
     pub(crate) short: u32,
 }
 
-/// The bytes of one piece of a payload: all are equally long, but for a byte.
+/// Byte range of one piece of a payload. Pieces differ by at most a byte.
 fn piece(bytes: usize, pieces: usize, index: usize) -> Range<usize> {
     bytes * index / pieces..bytes * (index + 1) / pieces
 }
 
-/// Bytes of a payload and the padding of its pieces.
+/// Bytes of a payload with the padding of its pieces.
 fn padded(bytes: u64, pieces: u32) -> u64 {
     let pieces = pieces as usize;
     let lengths = (0..pieces).map(|index| piece(bytes as usize, pieces, index).len());
     lengths.map(|length| length.next_multiple_of(4) as u64).sum()
 }
 
-/// What the packets of a run have in common, worked out once.
+/// What the packets of a run have in common, computed once.
 #[derive(Debug, Clone, Copy)]
 struct Template<'t> {
     run: &'t Transmit,
-    /// The data of the run, if they are wanted.
+    /// The data of the run; empty if only headers are wanted.
     data: &'t [u8],
-    /// Where in the message they begin, and how many they are.
+    /// Offset of the run's data in the message.
     base: u64,
     data_bytes: usize,
     pieces: u32,
@@ -363,7 +365,7 @@ struct Template<'t> {
 }
 
 impl<'t> Template<'t> {
-    // It has two callers, for which the compiler does not inline it by itself.
+    // The compiler does not inline this into its two callers by itself.
     #[inline(always)]
     fn packet(&self, index: usize) -> (DataHeader, &'t [u8]) {
         if self.pieces > 1 {
@@ -386,8 +388,8 @@ impl<'t> Template<'t> {
         (header, &self.whole_with_bytes(packet, index).1[part])
     }
 
-    /// The packet on the wire with this index, which is a piece: of which packet, its header, and the
-    /// part of the packet's payload that it carries.
+    /// The piece with this index on the wire: its packet, its header, and the part of the packet's
+    /// payload that it carries.
     #[cold]
     fn piece(&self, index: usize) -> (u32, DataHeader, Range<usize>) {
         let pieces = self.pieces as usize;
@@ -398,8 +400,8 @@ impl<'t> Template<'t> {
         let geometry = &self.run.segment.geometry;
         let place = geometry.slot_address(self.slot) + u64::from(packet) * self.mtu_bytes;
         let address = match self.is_parity {
-            // The address of parity says how long the message is; the bytes that are left say
-            // the rest.
+            // The address of parity encodes the message's length; `behind`, the bytes that are
+            // left, tells where the piece belongs.
             true => header.address,
             false => Some(header.address.unwrap_or(place) + start as u64),
         };
@@ -407,7 +409,7 @@ impl<'t> Template<'t> {
         (packet, DataHeader { address, length, behind, ..header }, start..end)
     }
 
-    /// A packet, whose first or only sequence number is that of this index.
+    /// A whole packet; its first sequence number is that of `index`.
     #[inline(always)]
     fn whole_with_bytes(&self, packet: u32, index: usize) -> (DataHeader, &'t [u8]) {
         let (offset, payload) = match self.is_parity {
@@ -420,7 +422,7 @@ impl<'t> Template<'t> {
         (self.header_of(packet, index, offset, payload.len()), payload)
     }
 
-    /// Its header alone.
+    /// The header of a whole packet.
     fn whole(&self, packet: u32, index: usize) -> DataHeader {
         let (offset, length) = match self.is_parity {
             true => self.parity_place(packet),
@@ -432,14 +434,14 @@ impl<'t> Template<'t> {
         self.header_of(packet, index, offset, length)
     }
 
-    /// The header of a packet of `length` bytes that goes to `offset` in its message, or slot.
+    /// Header of a packet of `length` bytes at `offset` of its message (of its slot, for parity).
     #[inline(always)]
     fn header_of(&self, packet: u32, index: usize, offset: u64, length: usize) -> DataHeader {
         let segment = &*self.run.segment;
         let geometry = &segment.geometry;
-        // Its own place is told by its number.
+        // A packet at the place of its number needs no address.
         let is_elsewhere = self.is_parity || offset != u64::from(packet) * self.mtu_bytes;
-        // Parity says it of the whole message.
+        // Every parity packet of a message that ends in this slot has the mark.
         let ends_message = match self.is_parity {
             true => segment.message_end.is_some(),
             false => segment.message_end == Some(offset + length as u64),
@@ -459,8 +461,8 @@ impl<'t> Template<'t> {
         }
     }
 
-    /// Where in the message a data packet goes, and where its bytes begin and end in the run's data.
-    /// Empty packets behind all data stand at their end.
+    /// Offset of a data packet in the message, and begin and end of its bytes in the run's data.
+    /// Empty packets after the data have the offset of their end.
     #[inline(always)]
     fn data_place(&self, packet: u32) -> (u64, usize, usize) {
         let place = u64::from(packet) * self.mtu_bytes;
@@ -469,7 +471,7 @@ impl<'t> Template<'t> {
         (self.base + start as u64, start, end)
     }
 
-    /// Where in the slot a packet of parity goes, and how long it is.
+    /// Offset in the slot and length of a parity packet.
     fn parity_place(&self, packet: u32) -> (u64, usize) {
         let segment = &*self.run.segment;
         let offset = segment.parity_place(packet).map_or(0, |(_, offset)| offset);

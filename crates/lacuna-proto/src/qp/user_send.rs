@@ -1,5 +1,5 @@
-//! Sends as the application knows them: any length, one outcome, however many
-//! messages it became; and whose deadline is the next.
+//! Sends as the application knows them: of any length, with one outcome however many messages they
+//! became, and perhaps a deadline.
 
 use super::error::{PostSendError, SendFailure};
 use crate::buffer::SendBuffer;
@@ -8,12 +8,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
-/// Names a send of this queue pair.
+/// Identifies a send of this queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SendId {
-    /// Counts all sends: later ones are greater.
+    /// Number of the send; later ones are greater.
     serial: u64,
-    /// Its place in the table.
+    /// Index in the table.
     index: u32,
 }
 
@@ -24,20 +24,21 @@ pub struct SendRequest {
     pub data: SendBuffer,
     /// User immediate to go with it.
     pub immediate: Option<u32>,
-    /// When to give up, on the caller's clock.
+    /// Deadline, on the caller's clock.
     pub deadline_ns: Option<u64>,
 }
 
-/// Where a send stands.
+/// State of a send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendStatus {
-    /// Everything was put on the wire once.
+    /// Everything was sent once.
     pub injected: bool,
-    /// The peer said that its receive is finished, complete or not.
+    /// The peer has finished its receive, complete or not.
     pub finished: bool,
     /// How it ended, for this queue pair's mode; `None` while it goes on.
     pub outcome: Option<Result<(), SendFailure>>,
-    /// Chunks queued to be sent again; what is acknowledged before it leaves is not sent.
+    /// Chunks queued to be sent again. A chunk acknowledged before it leaves is counted but not
+    /// sent.
     pub retransmitted_chunks: u64,
 }
 
@@ -45,7 +46,7 @@ pub struct SendStatus {
 #[derive(Debug)]
 pub(super) struct UserSend {
     pub(super) len_bytes: u64,
-    /// Messages it became; empty while it waits.
+    /// Numbers of its messages; empty while it waits for its receive.
     pub(super) numbers: Range<u64>,
     /// Of those, how many are not injected and not finished.
     pub(super) uninjected: u64,
@@ -53,12 +54,12 @@ pub(super) struct UserSend {
     pub(super) acked_bytes: u64,
     pub(super) retransmitted_chunks: u64,
     pub(super) outcome: Option<Result<(), SendFailure>>,
-    /// A stream stays open until it is ended.
+    /// It is a stream that was not ended.
     pub(super) streaming: bool,
-    /// It was a stream, and the peer has its message whole before it was ended:
-    /// what is still put into it has no use and is no mistake.
+    /// It was a stream whose message the peer had whole before the application ended it. Pushing
+    /// more is of no use, and no mistake.
     pub(super) stream_is_whole: bool,
-    /// Nobody will ask for the outcome: forget it when it is known.
+    /// Nobody will ask for the outcome; forget the send at its end.
     detached: bool,
 }
 
@@ -79,7 +80,7 @@ impl UserSend {
         }
     }
 
-    /// It became the messages from `first` on.
+    /// The send has become `count` messages from `first` on.
     pub(super) fn start(&mut self, first: u64, count: u64) {
         self.numbers = first..first + count;
         self.uninjected = count;
@@ -90,27 +91,26 @@ impl UserSend {
 /// The sends of a queue pair until their end, and after it for as long as
 /// somebody may ask for the outcome.
 ///
-/// A table with places that are used again: a send is entered and found without
-/// a search, and a table that is warm allocates nothing. Each of some million
-/// messages a second passes here.
+/// A table whose entries are used again: entering and finding a send takes no search, and a warm
+/// table allocates nothing. Some million messages a second pass here.
 #[derive(Debug, Default)]
 pub(super) struct UserSends {
     table: Vec<Option<(u64, UserSend)>>,
-    /// Places without a send.
+    /// Indices of empty entries.
     free: Vec<u32>,
     next_serial: u64,
-    /// Sends that go on.
+    /// Number of sends without an outcome.
     open: usize,
-    /// Deadlines, the next one first; that one is of a send that goes on, others
-    /// may be of sends that have ended.
+    /// Deadlines, the next one first. The first is that of an open send; others may be those of
+    /// ended ones.
     deadlines: BinaryHeap<Reverse<(u64, SendId)>>,
 }
 
-/// Deadlines of ended sends that are kept beside as many as there are open sends.
+/// Deadlines of ended sends that are kept, besides as many as there are open sends. A judgement.
 const ENDED_DEADLINES_MAX: usize = 64;
 
 impl UserSends {
-    /// Takes a send, which waits for its receive.
+    /// Enters a send that waits for its receive.
     pub(super) fn admit(&mut self, len_bytes: u64, deadline_ns: Option<u64>) -> SendId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.table.push(None);
@@ -126,7 +126,7 @@ impl UserSends {
         id
     }
 
-    /// Asks for the memory of a send that is looked at soon.
+    /// Prefetches a send that is looked at soon.
     #[inline]
     pub(super) fn prefetch(&self, id: SendId) {
         if let Some(send) = self.table.get(id.index as usize) {
@@ -144,7 +144,7 @@ impl UserSends {
         (*serial == id.serial).then_some(send)
     }
 
-    /// A stream that goes on; `None` if the peer has its message whole already.
+    /// An open stream; `None` if the peer has its message whole already.
     pub(super) fn stream(&mut self, id: SendId) -> Result<Option<&mut UserSend>, PostSendError> {
         match self.get_mut(id) {
             Some(send) if send.streaming => Ok(Some(send)),
@@ -153,7 +153,7 @@ impl UserSends {
         }
     }
 
-    /// Those that go on, in the order in which they were taken.
+    /// The sends without an outcome, in the order in which they were entered.
     pub(super) fn open(&self) -> Vec<SendId> {
         let open = self.table.iter().enumerate().filter_map(|(index, entry)| {
             let (serial, send) = entry.as_ref()?;
@@ -169,13 +169,13 @@ impl UserSends {
         self.deadlines.peek().map(|Reverse((deadline_ns, _))| *deadline_ns)
     }
 
-    /// A send that goes on though its deadline has passed.
+    /// An open send whose deadline has passed.
     pub(super) fn overdue(&self, now_ns: u64) -> Option<SendId> {
         let Reverse((deadline_ns, id)) = *self.deadlines.peek()?;
         (deadline_ns <= now_ns).then_some(id)
     }
 
-    /// Ends a send; `false` if it has ended before.
+    /// Ends a send. Returns `false` if it had ended before.
     pub(super) fn settle(&mut self, id: SendId, outcome: Result<(), SendFailure>) -> bool {
         let Some(send) = self.get_mut(id).filter(|send| send.outcome.is_none()) else {
             return false;
@@ -205,7 +205,7 @@ impl UserSends {
         }
     }
 
-    /// Drops the deadlines of ended sends that come first, and all if they are many.
+    /// Drops deadlines of ended sends: those that come first, and all if there are too many.
     fn tidy_deadlines(&mut self) {
         let mut deadlines = std::mem::take(&mut self.deadlines);
         let is_open = |id: SendId| self.get(id).is_some_and(|send| send.outcome.is_none());

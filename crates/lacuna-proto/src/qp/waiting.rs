@@ -1,22 +1,21 @@
-//! Sends that wait for the peer's receives, in the order in which they were made.
+//! Queue of sends that wait for the peer's receives, in the order in which they were made.
 
 use super::user_send::{SendId, SendRequest};
 use std::collections::VecDeque;
 
-/// Empty places that are kept beside as many as there are sends.
+/// Empty entries that are kept, besides as many as there are sends. A judgement.
 const EMPTY_MAX: usize = 64;
 
 /// See the module's text.
 ///
-/// Most leave from the front, as receives are posted. One that is cancelled or
-/// whose deadline passes leaves from anywhere, and all may at once: each costs a
-/// binary search and leaves an empty place, which goes when the front comes to it
-/// or when there are as many empty ones as others.
+/// Most sends leave at the front, as receives are posted. A send that is cancelled or whose
+/// deadline passes leaves from anywhere, and all may at once: each costs a binary search and leaves
+/// an empty entry, which goes when it is at the front or when empty entries outnumber the others.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    /// Ascending. The first place is not empty.
+    /// In ascending order. The first entry is not empty.
     entries: VecDeque<(SendId, Option<SendRequest>)>,
-    /// Places that are not empty.
+    /// Entries that are not empty.
     count: usize,
 }
 
@@ -29,22 +28,22 @@ impl Waiting {
         self.count == 0
     }
 
-    /// Takes in a send that was made after all others.
+    /// Adds a send that is newer than all others.
     pub(super) fn push(&mut self, id: SendId, request: SendRequest) {
         debug_assert!(self.entries.back().is_none_or(|(last, _)| *last < id));
         self.entries.push_back((id, Some(request)));
         self.count += 1;
     }
 
-    /// The send whose turn it is.
+    /// Takes the first send.
     pub(super) fn pop(&mut self) -> Option<(SendId, SendRequest)> {
         let (id, request) = self.entries.pop_front()?;
         self.count -= 1;
         self.tidy();
-        Some((id, request.expect("the first place is not empty")))
+        Some((id, request.expect("the first entry is not empty")))
     }
 
-    /// Lets go of a send and its memory, if it waits.
+    /// Drops a send and its memory, if it waits.
     pub(super) fn remove(&mut self, id: SendId) {
         let Ok(at) = self.entries.binary_search_by_key(&id, |(waiting, _)| *waiting) else {
             return;

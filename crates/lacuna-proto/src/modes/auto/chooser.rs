@@ -1,14 +1,14 @@
-//! Asks the policy for each message, keeps to its last choice unless another is
-//! worth changing for, and remembers what it was asked and why it answered.
+//! Asks the policy for each message, with hysteresis: the last choice stays unless another one is
+//! clearly better. Keeps the last question and answer for the statistics.
 
 use super::{Choice, Estimate, Policy, Question, cost};
 use std::fmt;
 
-/// A question counts as the one before it if nothing in it moved by more than
-/// this part: planning costs some microseconds, and short messages come often.
+/// Two questions count as the same if no number differs by more than this part (a judgement):
+/// planning costs some microseconds, and short messages come often.
 const SAME_PART: f64 = 0.1;
-/// A choice is kept while it costs no more than the best one and this part of
-/// the message's time.
+/// The last choice stays while it costs no more than the best one and this part of the message's
+/// time (a judgement).
 const KEPT_PART: f64 = 0.02;
 
 /// See the module's text.
@@ -24,30 +24,29 @@ pub(crate) struct Chooser {
     unreported: Option<Chosen>,
 }
 
-/// A choice and what it was made for.
+/// A choice, and the question that it answers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Chosen {
     /// It differs from the one before it.
     pub is_new: bool,
-    /// What was asked.
+    /// The question.
     pub question: Question,
-    /// What was chosen.
+    /// The answer.
     pub choice: Choice,
 }
 
-/// What a connection's messages got.
+/// Statistics of a connection's choices.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AutoStats {
-    /// The path as it is known now.
+    /// The current estimate of the path.
     pub estimate: Estimate,
-    /// The newest choice and what it was made for.
+    /// The newest choice.
     pub last: Option<Chosen>,
     /// Choices that differed from the one before them.
     pub changes: u64,
-    /// Messages for which it was chosen: a message of several slots counts as
-    /// several.
+    /// Messages for which a choice was made; a message of several slots counts as several.
     pub messages: u64,
-    /// Of those, the ones that got parity.
+    /// Of those, the messages with parity.
     pub coded_messages: u64,
 }
 
@@ -76,7 +75,7 @@ impl Chooser {
         let before = self.last.replace((question, choice));
         let is_new = before.is_none_or(|(_, before)| before != choice);
         self.changes += u64::from(is_new && before.is_some());
-        // Of several that nobody asked for in time, a change is worth telling.
+        // The owner reads one of several choices: keep a change rather than a repetition.
         if is_new || !self.unreported.is_some_and(|unreported| unreported.is_new) {
             self.unreported = Some(Chosen { is_new, question, choice });
         }
@@ -87,10 +86,10 @@ impl Chooser {
         self.asked = Some(*question);
         let best = (self.policy)(question);
         match self.last {
-            // One copy is for another kind of path.
+            // One copy and several are for different kinds of path; do not mix them.
             Some((_, last)) if (last.repair_copies > 1) == (best.repair_copies > 1) => Choice {
                 parity: self.kept(question, last.parity, best.parity),
-                // One more than needed is not worth a change.
+                // One copy more than needed is not worth a change.
                 repair_copies: match last.repair_copies.checked_sub(best.repair_copies) {
                     Some(1) => last.repair_copies,
                     _ => best.repair_copies,
@@ -108,7 +107,7 @@ impl Chooser {
         let took_ns =
             question.estimate.rtt_ns as f64 + packet_ns * f64::from(question.message_packets);
         let gain_ns = cost(question, last) - cost(question, best);
-        // Parity that does nothing is not kept for its being cheap.
+        // Do not keep parity of no use just because it is cheap.
         if gain_ns > KEPT_PART * took_ns || best == 0 { best } else { last }
     }
 
@@ -128,7 +127,7 @@ impl Chooser {
     }
 }
 
-/// Whether two questions are alike enough to have one answer.
+/// Whether two questions are alike enough for the same answer.
 fn is_same(a: &Question, b: &Question) -> bool {
     let close = |a: f64, b: f64| (a - b).abs() <= SAME_PART * a.abs().min(b.abs());
     let (x, y) = (&a.estimate, &b.estimate);
@@ -145,7 +144,7 @@ fn is_same(a: &Question, b: &Question) -> bool {
         && close(x.rate_bits_per_s as f64, y.rate_bits_per_s as f64)
 }
 
-/// One sentence: what, and why.
+/// One sentence: the choice and its reason.
 impl fmt::Display for Chosen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { question, choice, .. } = self;

@@ -1,41 +1,37 @@
-//! The mode that chooses: selective repeat for all that can be repaired while
-//! later data still go out, parity for the end of a message, as much as the path
-//! calls for.
+//! The mode `auto`: selective repeat for everything that can be repaired while later data are still
+//! being sent, and parity for the end of a message, as much as the path needs.
 //!
 //! # Agreement without a round trip
 //!
-//! On the wire it is an erasure layout with the MDS code k = 32, m = 16. A
-//! parity packet's number says its submessage, its parity chunk and its row, the
-//! code is systematic, and any part of its parity is a code of its own. So the
-//! receiver repairs with whatever came, and the sender alone decides, for each
-//! submessage, how much of the parity it sends: none, which is selective repeat,
-//! or up to all of it. Nothing has to be told. m = 16 leaves two thirds of a
-//! slot's packet numbers to data. Single losses ask for up to 8 (`plan.txt`);
-//! bursts of 8 at one per cent reach 15, where more might help a little.
+//! On the wire a message of `auto` has the layout of the MDS code with k = 32, m = 16. A parity
+//! packet's number tells its submessage, its parity chunk and its row; the code is systematic, and
+//! any part of its parity is a code of its own. So the receiver repairs with whatever came, and the
+//! sender alone decides how much parity it sends of each submessage: none, which is selective
+//! repeat, or up to all of it. It need not tell the receiver. m = 16 leaves two thirds of a slot's
+//! packet numbers to data. Single losses need up to 8 parity chunks (`plan.txt`); bursts of 8 at a
+//! loss of 1 % need 15, where more might help a little.
 //!
 //! # What parity is for
 //!
-//! A lost packet is sent again one round trip later. If data still go out then,
-//! that costs the packet's own time on the wire and nothing else, and parity
-//! would cost more. Only what is lost in the last round trip lengthens a message,
-//! by up to a round trip. So all data go out first, as in selective repeat. When
-//! the last of them has left, the submessages of which nothing was judged yet
-//! are by themselves what was sent in the last round trip: neither rate nor round
-//! trip enter. That is the *tail*; its parity follows now. Behind all data it
-//! costs nothing where nothing was lost, because the message is complete before
-//! the parity comes, and what there is to know of the path is known by then, of
-//! a first message too if it is long enough.
+//! A lost packet is sent again one round trip later. While data are still being sent, this costs
+//! the packet's own time on the wire and nothing else; parity would cost more. Only losses in the
+//! last round trip make a message longer, by up to a round trip. So the sender sends all data
+//! first, as in selective repeat. When the last of them has left, the submessages of which nothing
+//! was judged yet are those of the last round trip, whatever rate and round trip are: the *tail*.
+//! Its parity follows. After all data it costs nothing where nothing was lost, because the message
+//! is complete before the parity comes. And by then the sender knows the path as well as it can,
+//! even in a first message if that is long enough.
 //!
-//! A repair that is lost again would cost a round trip more. Once the data are
-//! on the wire, repairs may go out several times: few packets, on a wire that is idle.
-//! Those that went out between the last data go out as often behind the parity.
+//! A repair that is lost again costs another round trip. Once the data are on the wire, repairs may
+//! be sent several times: they are few packets, and the wire is idle. Repairs sent between the last
+//! data get their further copies after the parity.
 //!
 //! # Who chooses
 //!
-//! `plan.rs` has the formulas: an [`Estimate`] of the path and the size of the
-//! tail in, a [`Choice`] out. It is a plain function, given to the queue pair by
-//! its owner, so a test or a simulation may give another. `chooser.rs` asks it,
-//! with hysteresis, and says why.
+//! `plan.rs` has the formulas: from an [`Estimate`] of the path and the size of the tail to a
+//! [`Choice`]. It is a plain function that the queue pair's owner passes in, so a test or a
+//! simulation may pass another. `chooser.rs` calls it, adds hysteresis, and keeps the reason for
+//! the statistics.
 
 mod chooser;
 mod plan;
@@ -49,29 +45,29 @@ pub use plan::{cost, plan};
 use lacuna_code::Code;
 use lacuna_path::loss::LossEstimate;
 
-/// The code that messages carry parts of.
+/// The code whose parity messages carry in part.
 pub const CODE: Code = Code::MDS_32_16;
 
-/// What is known of the path.
+/// Estimate of the path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
-    /// Packets, as many as the evidence is worth, that `loss` was seen in.
+    /// Weight of the evidence in packets, the assumptions made beforehand included.
     pub evidence_packets: f64,
-    /// Packets that were seen in fact: what is believed beforehand is less.
+    /// Of those, packets that were seen; the rest is the prior.
     pub seen_packets: f64,
-    /// Losses in the evidence.
+    /// Lost packets among `evidence_packets`.
     pub lost_packets: f64,
     /// Mean packets lost in a row.
     pub burst_packets: f64,
-    /// Round-trip time, and how much later than it a loss shows.
+    /// Time until a loss shows: the round trip, and what comes on top of it.
     pub rtt_ns: u64,
     /// Wire bits per second; 0 if not known.
     pub rate_bits_per_s: u64,
 }
 
 impl Estimate {
-    /// What a connection believes of a path over which so many packets went, of which this share was lost
-    /// in runs of this mean length: for those who plan.
+    /// The estimate of a connection that has sent `packets` over a path with this loss, in bursts
+    /// of this mean length. For planners.
     pub fn of_known_path(
         loss: f64,
         burst_packets: f64,
@@ -97,30 +93,30 @@ impl Estimate {
     }
 }
 
-/// What is to be decided.
+/// What the policy is asked: how much parity a message's tail gets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Question {
-    /// The path.
+    /// Estimate of the path.
     pub estimate: Estimate,
     /// Packets of the message.
     pub message_packets: u32,
-    /// Packets of its tail: sent and not judged.
+    /// Packets of its tail: sent, and not judged yet.
     pub tail_packets: u32,
-    /// Rows of the code in a submessage: losses in a row hit as many.
+    /// Rows of the code in a submessage. Packets lost in a row hit different rows.
     pub rows: u32,
     /// Wire bytes of a packet.
     pub packet_bytes: u64,
-    /// Other data wait behind this message: its parity would delay them, and
-    /// what is lost of it is repaired while they go out.
+    /// Other data wait to be sent after this message: its parity would delay them, and its losses
+    /// are repaired while they are sent.
     pub is_followed: bool,
 }
 
-/// What is decided for the tail of a message.
+/// The policy's answer for the tail of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
     /// Parity chunks for each submessage, as far as a short one has so many.
     pub parity: u8,
-    /// How often repairs go out from now on, at least once.
+    /// Copies of each repair from now on, at least one.
     pub repair_copies: u8,
 }
 
@@ -131,5 +127,5 @@ impl Default for Choice {
     }
 }
 
-/// Decides; a plain function, so that whoever owns a queue pair may bring another.
+/// The decision: a plain function, so that the owner of a queue pair may pass another.
 pub type Policy = fn(&Question) -> Choice;

@@ -1,75 +1,68 @@
-//! How much parity the tail of a message gets: closed forms for the time that a
-//! loss in it costs, as in `lacuna-model`, with bursts and with what is not known
-//! of the path.
+//! How much parity the tail of a message gets: closed forms for the time that a loss in it costs,
+//! as in `lacuna-model`, with bursts and with the uncertainty of the estimate.
 //!
 //! # The cost of a choice
 //!
-//! The time from the last data packet to the end of the message, beyond the way
-//! that every message takes, for q parity chunks per submessage:
+//! The cost of q parity chunks per submessage is the time from the last data packet to the end of
+//! the message, beyond what every message takes:
 //!
 //! - mean + p99 / 2 + wire / 4.
-//! - *wire* is the time that the parity takes. Where something was lost, the
-//!   message waits for it; where nothing was, it is complete before. A quarter of
-//!   it counts in any case: somebody else may want the link. That is a judgement.
-//! - Where the parity does not suffice, or there is none, a round trip more.
-//! - The p99 counts half: who waits for a message mostly waits for many, and the
-//!   last of them decides. A judgement too; with weights from 1/4 to 1 the
-//!   choice changes by one parity chunk.
+//! - *wire* is the time that the parity takes on the wire. Where something was lost, the message
+//!   waits for the parity; where nothing was, it is complete before. A quarter counts in any case,
+//!   because somebody else may want the link (a judgement).
+//! - Where the parity does not suffice, or there is none, add a round trip.
+//! - The p99 counts half: an application that waits for a message mostly waits for many, and the
+//!   last of them decides. A judgement too; with weights from 1/4 to 1 the choice changes by one
+//!   parity chunk.
 //!
 //! # Losses
 //!
-//! Bursts come by chance (Poisson) and are of geometric length. Losses in a row
-//! hit as many rows of the code as a submessage has, so a row sees bursts that
-//! are shorter by that factor. The number of losses in a row is then a sum of
-//! geometric numbers (Polya-Aeppli); its distribution comes from Panjer's
-//! recursion, exact and in a few dozen operations.
+//! Bursts arrive as a Poisson process and have geometric lengths. Packets lost in a row hit
+//! different rows of the code, as many as a submessage has, so one row sees bursts that are shorter
+//! by this factor. The number of losses in a row of the code is then a sum of geometric numbers
+//! (Polya-Aeppli); Panjer's recursion gives its distribution exactly, in a few dozen operations.
 //!
-//! The rate of losses itself is known only as well as the evidence is long: a
-//! Gamma distribution, taken here as two rates of the same mean and variance. A
-//! path on which a thousand packets came whole may still lose one in a thousand.
-//! And a path of which nothing is known may be bad. That makes a first message
-//! hedge.
+//! The loss rate is known only as well as the evidence is long: it has a Gamma distribution, taken
+//! here as two rates with the same mean and variance. A path on which a thousand packets came whole
+//! may still lose one in a thousand, and a path of which nothing is known may be bad. So a first
+//! message is hedged.
 //!
 //! # Repairs
 //!
-//! What of a message lies before its tail has no parity. The last of it that is lost is
-//! repaired in the last round trip, and a repair that is lost again costs another. They
-//! are few, so each goes out as often as makes that rare. The costs above are of parity,
-//! and reckon with repairs that go out once.
+//! The part of a message before its tail has no parity. Its last losses are repaired in the last
+//! round trip, and a repair that is lost again costs another round trip. Such repairs are few, so
+//! each is sent as often as makes this rare. The costs above are those of parity, with repairs that
+//! are sent once.
 //!
-//! Floating point: this is a planner, asked once per message. The same inputs
-//! give the same choice on one machine; no packet's content depends on it.
+//! Floating point is allowed here, because this is a planner that is asked once per message. The
+//! same inputs give the same choice on one machine, and no packet's content depends on it.
 
 use super::{CODE, Choice, Estimate, Question};
 
-/// Round trips below which a tail is not worth its parity: everything in flight
-/// is in a socket buffer, and a repair is quicker than the code.
+/// Round trips below which a tail gets no parity: everything in flight is in a socket buffer, and a
+/// repair is quicker than the code.
 const SHORT_RTT_NS: u64 = lacuna_path::controller::SHORT_PATH_NS;
-/// What a millisecond of the wire, of the p99 is worth, in milliseconds of the
-/// mean.
+/// Weights of the wire time and of the p99, relative to the mean.
 const WIRE_WEIGHT: f64 = 0.25;
 const P99_WEIGHT: f64 = 0.5;
-/// The share of messages that the p99 leaves out.
+/// Share of messages beyond the p99.
 const P99: f64 = 0.01;
-/// Of paths that nothing is known of, one in twelve is bad: it loses three packets
-/// in a hundred. A message sent whole before anything is heard meets that at its
-/// full price, and the parity against it costs little. Both numbers were set with
-/// the grid of `tests/auto_grid.rs` in view, so its first messages are no
-/// independent check of them; see there for one.
+/// Prior of an unknown path: one in twelve is bad and loses three packets in a hundred. A message
+/// that is sent whole before anything is heard meets such a path at its full price, and the parity
+/// against it costs little. Both numbers were set with the grid of `tests/auto_grid.rs` in view, so
+/// its first messages are no independent check of them; the same file has one.
 const BAD_SHARE: f64 = 0.08;
 const BAD_LOSS: f64 = 0.03;
-/// No rate of losses is taken for higher.
+/// Largest loss rate that is assumed.
 const LOSS_MAX: f64 = 0.5;
-/// Losses in a row from which on copies of a repair, sent together, are lost
-/// together.
+/// Mean burst length from which on copies of a repair are useless, because they are lost together.
 const BURST_PACKETS_MAX: f64 = 3.0;
-/// Copies of a repair, at most; and the share of messages in which all of one may
-/// be lost: a tenth of what the p99 leaves out. Judgements both; at a loss of 10 % it
-/// is the first that binds.
+/// Most copies of a repair, and the share of messages in which all copies of one may be lost: a
+/// tenth of what the p99 leaves out. Both are judgements; at a loss of 10 % the first one binds.
 const REPAIR_COPIES_MAX: u8 = 4;
 const REPAIRS_FAIL: f64 = 1e-3;
 
-/// The parity of least cost, and copies of repairs as they are needed.
+/// The choice of least cost.
 pub fn plan(question: &Question) -> Choice {
     let most = CODE.parity_chunks() as u8;
     let (mut parity, mut least) = (0, cost(question, 0));
@@ -85,10 +78,10 @@ pub fn plan(question: &Question) -> Choice {
     Choice { parity, repair_copies: repair_copies(question) }
 }
 
-/// Copies of each repair with which the last ones of a message hardly ever all get
-/// lost: of the data before the tail, which parity does not cover, and which the last
-/// round trip repairs. They are few packets: 33 for 8 MiB over 40 ms at a loss of 1 %,
-/// where one message in a hundred took a round trip more with two copies.
+/// Copies of each repair, so many that the last repairs of a message hardly ever all get lost:
+/// those of the data before the tail, which parity does not cover and which the last round trip
+/// repairs. They are few packets: 33 for 8 MiB over 40 ms at a loss of 1 %, where one message in a
+/// hundred took a round trip more with two copies.
 fn repair_copies(question: &Question) -> u8 {
     let estimate = &question.estimate;
     let is_long = estimate.rtt_ns >= SHORT_RTT_NS;
@@ -103,7 +96,7 @@ fn repair_copies(question: &Question) -> u8 {
     (2..REPAIR_COPIES_MAX).find(|copies| !fails(*copies)).unwrap_or(REPAIR_COPIES_MAX)
 }
 
-/// What a choice costs in nanoseconds; see the module's text.
+/// Cost of a choice in nanoseconds; see the module's text.
 pub fn cost(question: &Question, parity: u8) -> f64 {
     let estimate = &question.estimate;
     let is_short = estimate.rtt_ns < SHORT_RTT_NS || estimate.rate_bits_per_s == 0;
@@ -120,12 +113,12 @@ pub fn cost(question: &Question, parity: u8) -> f64 {
         let bursts = tail.packets * loss / tail.burst;
         let some = -(-bursts).exp_m1();
         let (fail, late_ns) = match parity {
-            // Losses lie anywhere in the tail, and the last of them decides. So
-            // much earlier than the tail's end is it on average, and seen.
+            // Losses lie anywhere in the tail, and the last of them decides. On average it lies
+            // this much before the tail's end, and shows that much earlier.
             0 => (some, -(tail_ns * mean_after_last(bursts))),
             _ => (tail.fails(parity, loss), 0.0),
         };
-        // Where repairs are lost again, the round trip counts once more.
+        // A repair that is lost again costs another round trip.
         let again = -(-tail.packets * loss * loss).exp_m1() * fail;
         mean_ns += share * (some * wire_ns + fail * rtt_ns + late_ns + again * rtt_ns / 2.0);
         any += share * some;
@@ -136,7 +129,7 @@ pub fn cost(question: &Question, parity: u8) -> f64 {
         (true, false) => wire_ns,
         (false, false) => 0.0,
     };
-    // More parity than changes anything costs a little, so that ties are none.
+    // One nanosecond per parity chunk breaks ties in favour of less parity.
     mean_ns + P99_WEIGHT * p99_ns + WIRE_WEIGHT * wire_ns + f64::from(parity)
 }
 
@@ -146,15 +139,15 @@ fn wire_ns(question: &Question, parity: u8) -> f64 {
     Tail::new(question).parity_packets(parity) * question.packet_bytes as f64 * 8e9 / rate
 }
 
-/// The part of the tail that lies behind the last of a Poisson number of losses,
-/// 0 where there is none: the mean of 1 / (n + 1) over n >= 1.
+/// Mean part of the tail after the last of a Poisson number of losses, 0 where there is none: the
+/// mean of 1 / (n + 1) over n >= 1.
 fn mean_after_last(bursts: f64) -> f64 {
     if bursts < 1e-9 { 0.0 } else { -(-bursts).exp_m1() / bursts - (-bursts).exp() }
 }
 
-/// Rates that the path may lose at, and their shares: two with the mean and the
-/// variance of the Gamma distribution that so many losses leave, and that of a
-/// bad path while hardly anything was seen.
+/// Possible loss rates of the path with their probabilities: two that have the mean and the
+/// variance of the Gamma distribution after so many losses, and the rate of a bad path, whose
+/// probability falls as packets are seen.
 fn rates(estimate: &Estimate) -> [(f64, f64); 3] {
     let (loss, losses) = (estimate.loss(), estimate.lost_packets.max(1e-9));
     let bad = BAD_SHARE * (-BAD_LOSS * estimate.seen_packets).exp();
@@ -170,19 +163,19 @@ fn rates(estimate: &Estimate) -> [(f64, f64); 3] {
     }
 }
 
-/// The tail as the code sees it.
+/// The tail in the terms of the code.
 struct Tail {
     packets: f64,
     /// Data chunks of a submessage.
     data: f64,
     /// Most parity chunks that a submessage has.
     most: f64,
-    /// Rows of the code in all of it.
+    /// Rows of the code in the whole tail.
     rows: f64,
     /// Mean losses in a row, on the wire and within a row of the code.
     burst: f64,
     burst_in_row: f64,
-    /// Rows that one burst hits: they fail together.
+    /// Rows that one burst hits, and that fail together.
     rows_together: f64,
 }
 
@@ -208,7 +201,7 @@ impl Tail {
         f64::from(parity).min(self.most) * self.packets / self.data
     }
 
-    /// The chance that some row misses more than so much parity repairs.
+    /// The probability that some row misses more than this much parity repairs.
     fn fails(&self, parity: u8, loss: f64) -> f64 {
         let parity = f64::from(parity).min(self.most);
         let missing = missing_more(self.data + parity, parity as usize, loss, self.burst_in_row);
@@ -216,11 +209,11 @@ impl Tail {
     }
 }
 
-/// The chance that of `chunks` in a row of the code more than `most` are lost.
+/// The probability that more than `most` of the `chunks` in a row of the code are lost.
 fn missing_more(chunks: f64, most: usize, loss: f64, burst: f64) -> f64 {
     let bursts = chunks * loss / burst;
     let stays = 1.0 - 1.0 / burst;
-    // Panjer's recursion: chance[n] of n losses.
+    // Panjer's recursion: chance[n] is the probability of n losses.
     let mut chance = [0.0; CODE_PARITY_MAX + 1];
     chance[0] = (-bursts).exp();
     let mut missing = -(-bursts).exp_m1();
@@ -237,7 +230,7 @@ fn missing_more(chunks: f64, most: usize, loss: f64, burst: f64) -> f64 {
         chance[n] = bursts / n as f64 * sum;
         missing -= chance[n];
     }
-    // By subtraction, the last digits of a small chance are noise.
+    // After the subtractions, the last digits of a small probability are noise.
     if missing < 1e-12 { 0.0 } else { missing }
 }
 
@@ -246,5 +239,5 @@ pub(super) fn row_fails(data: u32, parity: u8, loss: f64) -> f64 {
     missing_more(f64::from(data) + f64::from(parity), usize::from(parity), loss, 1.0)
 }
 
-/// As many as the code has.
+/// Parity chunks of [`CODE`].
 const CODE_PARITY_MAX: usize = 16;

@@ -1,5 +1,5 @@
-//! Receiver side: selective repeat's acknowledgements. Repaired chunks are in
-//! the bitmap like those that came; the repairing is the channels' work.
+//! Receiver side: selective repeat's acknowledgements. Chunks repaired from parity are in the
+//! bitmap like those that came; the channel writers repair them (`lacuna_place`).
 
 use crate::modes::sr::BitmapCursor;
 use lacuna_place::receive::Receive;

@@ -1,19 +1,18 @@
-//! Sender side: submessages with their parity once, then the chunks of those
-//! that parity could not repair.
+//! Sender side: sends each submessage with its parity once, then the chunks that parity could not
+//! repair.
 //!
-//! A submessage is judged once, when its last parity packet is: all its packets
-//! are on one channel, parity last, so everything before it was judged too. If
-//! the peer still lacks chunks of it, it has *fallen back*: the chunks go out
-//! again, and each run of them is judged as in selective repeat. Of a
-//! submessage that has not fallen back no run of data is judged.
+//! A submessage is judged once, when its last parity packet is: all its packets are on one channel
+//! with the parity last, so everything before it was judged too. If the peer still lacks chunks,
+//! the submessage has *fallen back*: its missing chunks are sent again, and each run of them is
+//! judged as in selective repeat. Runs of data of a submessage that has not fallen back are not
+//! judged.
 //!
-//! A sender of the mode `auto` is *deferred*: it sends all data first, and
-//! nothing of it is coded, so every submessage is judged as one that has fallen
-//! back. Once the data are on the wire, those submessages of which nothing was
-//! judged yet are the message's *tail*, and are given as much parity as
-//! [`Sender::choose`] says. `modes/auto` tells why. That parity trails behind all
-//! data, so a submessage that misses more than it can repair is not left waiting
-//! for it: it falls back once its data were passed.
+//! A sender of the mode `auto` is *deferred*: it sends all data first, without parity, and judges
+//! every submessage as one that has fallen back. Once all data are on the wire, the submessages of
+//! which no packet was judged yet are the message's *tail*, and get as much parity as
+//! [`Sender::choose`] says; `modes/auto` tells why. This parity comes after all data, so a
+//! submessage that misses more than it can repair does not wait for it: it falls back once its data
+//! were passed.
 
 use super::Config;
 use crate::modes::acked::Acked;
@@ -23,8 +22,8 @@ use lacuna_wire::Ack;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-/// Runs that wait for an acknowledgement newer than the report that passed
-/// them, as in selective repeat.
+/// Most runs that wait for an acknowledgement newer than the report that passed them, as in
+/// selective repeat.
 const UNDECIDED_MAX: usize = 4096;
 
 /// See the module's text.
@@ -33,37 +32,37 @@ pub struct Sender {
     shape: MessageShape,
     layout: Layout,
     acked: Acked,
-    /// First transmissions of the submessage before `next`.
+    /// Runs of the submessage before `next` that were not sent yet.
     first: VecDeque<Range<u32>>,
-    /// Next submessage to go out for the first time.
+    /// Next submessage to send for the first time.
     next: u32,
     repairs: VecDeque<Range<u32>>,
-    /// Repairs that go out again, behind the first copies.
+    /// Further copies of repairs, sent after the first ones.
     copies: VecDeque<Range<u32>>,
-    /// Chunks whose repair is on its way, and how often, where it may go out more
-    /// than once.
+    /// Chunks with repairs in flight and how many copies are, kept where there may be several.
     repairs_in_flight: BTreeMap<u32, u32>,
-    /// How often repairs go out.
+    /// Copies of each repair.
     repair_copies: u8,
-    /// Parity chunks that each submessage goes out with.
+    /// Parity chunks that are sent of each submessage.
     parity: Vec<u8>,
-    /// It is not chosen yet how much parity the tail gets.
+    /// The parity of the tail is not chosen yet.
     is_deferred: bool,
-    /// The parity goes out behind all data, not behind its submessage.
+    /// The parity is sent after all data of the message, not after its own submessage.
     parity_trails: bool,
-    /// Data packets before it were judged, or came on another channel than some
-    /// that were not.
+    /// Data packets before this one were judged, or went on another channel than some that were
+    /// not.
     judged_packets: u32,
-    /// Runs passed by a report without an acknowledgement as new as it.
+    /// Runs that a report has passed before an acknowledgement as new as the report came: the
+    /// report's control packet, the run, and the timeout of that time.
     undecided: VecDeque<(u64, SentRun, u64)>,
     /// One bit per submessage that has fallen back.
     fallen: Vec<u64>,
     fallbacks: u64,
-    /// Submessages with parity, and those of them that were not judged yet.
+    /// Submessages with parity.
     coded: u32,
-    /// See `coded`.
+    /// Of `coded`, those that were not judged yet.
     unjudged: u32,
-    /// Fragments of the immediate that were sent again and not judged since.
+    /// Fragments of the immediate that were sent again and are not judged since; a mask.
     fragments_resent: u32,
     retransmitted_chunks: u64,
 }
@@ -71,8 +70,7 @@ pub struct Sender {
 impl Sender {
     /// Sends a message of this shape.
     ///
-    /// # Panics
-    /// If the shape says nothing of parity: the geometry was made without a code.
+    /// If the shape has no parity layout: the geometry was made without a code.
     pub fn new(config: Config, shape: MessageShape) -> Self {
         let layout = shape.layout.expect("the geometry of a coded message has a layout");
         debug_assert_eq!(layout.code(), config.code);
@@ -103,7 +101,7 @@ impl Sender {
         }
     }
 
-    /// Sends the data of a message of this shape, and of the parity what
+    /// Sends the data of a message of this shape first, and then as much parity as
     /// `choose` says.
     ///
     /// # Panics
@@ -119,8 +117,8 @@ impl Sender {
         sender
     }
 
-    /// What of the message is still to be judged, if that is to be known now: a
-    /// deferred sender whose data are on the wire.
+    /// The message's tail, once [`Sender::choose`] is due: this sender is deferred and all its data
+    /// are on the wire.
     pub(crate) fn tail(&self) -> Option<Range<u32>> {
         let is_due = self.is_deferred && self.first.is_empty();
         let first = self.judged_packets.div_ceil(self.layout.data_packets());
@@ -128,11 +126,10 @@ impl Sender {
         is_due.then_some(start..self.shape.data_packets)
     }
 
-    /// Gives each submessage of the tail as many parity chunks as `parity_of`
-    /// says, as far as it has them. From now on, repairs go out `repair_copies` times;
-    /// those that are on their way go out as often, the others behind the
-    /// parity: of what was lost in the last round trip but one, too, the last round
-    /// trip is the last chance.
+    /// Gives each submessage of the tail as many parity chunks as `parity_of` says, as far as it
+    /// has them. From now on each repair is sent `repair_copies` times. Copies of repairs already
+    /// in flight are sent too, after the parity: what was lost in the last round trip but one has
+    /// its last chance in the last round trip.
     pub(crate) fn choose(&mut self, parity_of: impl Fn(u32) -> u8, repair_copies: u8) {
         let Some(tail) = self.tail() else { return };
         self.is_deferred = false;
@@ -167,7 +164,8 @@ impl Sender {
         if self.first.is_empty() && self.next < self.layout.submessages(packets) {
             let mut data = self.layout.data_of(self.next, packets);
             if data.end == packets {
-                // The empty packets of a message shorter than its immediate.
+                // A message with fewer packets than its immediate has fragments ends with empty
+                // packets.
                 data.end = self.shape.total_packets;
             }
             self.first.push_back(data);
@@ -205,8 +203,8 @@ impl Sender {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
-        // An undecided run whose acknowledgement never comes ages like one
-        // that nothing was heard of.
+        // An undecided run whose acknowledgement never comes expires like one of which nothing was
+        // heard.
         self.undecided.front().map(|(_, run, rto_ns)| run.sent_ns + rto_ns)
     }
 
@@ -244,7 +242,7 @@ impl Sender {
         }
     }
 
-    /// The submessage that this run of parity is the end of.
+    /// The submessage that this run of parity ends, if it does.
     fn ended_by(&self, packets: &Range<u32>) -> Option<u32> {
         let last = packets.end.checked_sub(1).filter(|last| self.layout.is_parity(*last))?;
         let submessage = self.layout.locate(last).submessage;
@@ -271,13 +269,13 @@ impl Sender {
         (0..self.shape.fragments).all(|packet| self.acked.has_fragment(packet))
     }
 
-    /// Chunks that judging this run asks for.
+    /// Chunks that have to be described before this run can be judged.
     fn chunks_judged_by(&self, packets: &Range<u32>) -> Range<u32> {
         match self.ended_by(packets) {
             Some(submessage) => self.chunks_of(submessage),
             None if self.layout.is_parity(packets.start) => 0..0,
             None => {
-                // A submessage that ends here is judged as a whole.
+                // A submessage that ends in this run is judged as a whole.
                 let first = packets.start / self.layout.data_packets() * self.layout.data_packets();
                 let chunks = self.shape.judged_chunks(packets);
                 chunks.start.min(first / self.shape.chunk_packets)..chunks.end
@@ -285,7 +283,7 @@ impl Sender {
         }
     }
 
-    /// Whether judging this run cannot find anything missing.
+    /// Whether the peer has everything that judging this run would look for.
     fn is_settled(&self, packets: &Range<u32>) -> bool {
         let has_chunks = match self.ended_by(packets) {
             Some(submessage) => {
@@ -302,8 +300,8 @@ impl Sender {
         has_chunks && self.has_fragments()
     }
 
-    /// All packets of this run have come, been repaired, or are lost: what is
-    /// missing for it goes out again.
+    /// Judges a run: each of its packets has come, was repaired, or is lost, and what the peer
+    /// lacks by it is sent again.
     fn judge(&mut self, packets: &Range<u32>) {
         if let Some(submessage) = self.ended_by(packets) {
             self.unjudged = self.unjudged.saturating_sub(1);
@@ -327,8 +325,8 @@ impl Sender {
         self.repair(self.chunks_of(submessage));
     }
 
-    /// Submessages that end in this run of data and miss more than the parity
-    /// that trails can repair: it repairs its number of packets in each row.
+    /// Submessages that end in this run of data and miss more packets than the trailing parity can
+    /// repair, which is its number of chunks in each row.
     fn beyond_repair(&self, packets: &Range<u32>) -> impl Iterator<Item = u32> + '_ {
         let all = self.shape.data_packets;
         let count = |end: u32| {
@@ -345,9 +343,9 @@ impl Sender {
         })
     }
 
-    /// Sends what is missing of chunks whose submessage has fallen back again,
-    /// neighbours together. Copies go round by round, so that one burst of losses does not
-    /// take all of a chunk's.
+    /// Sends the missing ones of these chunks again if their submessage has fallen back, neighbours
+    /// in one run. Copies are sent round by round, so that one burst of losses does not take all
+    /// copies of a chunk.
     fn repair(&mut self, chunks: Range<u32>) {
         let mut lost = VecDeque::new();
         for chunk in chunks {
@@ -367,8 +365,7 @@ impl Sender {
         lost.into_iter().for_each(|run| push(&mut self.repairs, run));
     }
 
-    /// A transmission of this chunk was judged. Whether another one is still on
-    /// its way.
+    /// Counts one transmission of the chunk as judged. Returns whether another one is in flight.
     fn count_judged(&mut self, chunk: u32) -> bool {
         let Some(count) = self.repairs_in_flight.get_mut(&chunk) else { return false };
         *count -= 1;
@@ -379,8 +376,8 @@ impl Sender {
         false
     }
 
-    /// Empty packets of the run whose fragment is missing go out again; once
-    /// all submessages were judged, so does a packet for every other fragment.
+    /// Sends again the empty packets of the run whose fragment is missing and, once all submessages
+    /// were judged, a packet for each other missing fragment.
     fn repair_immediate(&mut self, packets: &Range<u32>) {
         let fragments = self.shape.fragments;
         for packet in packets.clone().take(fragments as usize) {
@@ -401,7 +398,7 @@ impl Sender {
     }
 }
 
-/// Queues a run behind the others, as one with the last if that ends there.
+/// Queues a run, joined to the last one if that ends where this begins.
 fn push(runs: &mut VecDeque<Range<u32>>, run: Range<u32>) {
     match runs.back_mut() {
         Some(last) if last.end == run.start => last.end = run.end,

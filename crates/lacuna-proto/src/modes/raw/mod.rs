@@ -1,6 +1,5 @@
-//! No reliability: each packet goes out once, and the receiver's bitmap says
-//! what came. The paper's benchmark runs so (SDR-RDMA 5.4.1), and an
-//! application that brings its own scheme starts here.
+//! No reliability: each packet is sent once, and the receiver's bitmap tells what came. The paper's
+//! benchmark works so (SDR-RDMA 5.4.1), and an application with a scheme of its own starts here.
 
 mod recv;
 mod send;

@@ -1,5 +1,5 @@
-//! Receiver side: says nothing of gaps; that a message is finished is said for
-//! every mode by the queue pair.
+//! Receiver side: sends no acknowledgements. The queue pair itself tells the sender that a receive
+//! is finished, in every mode.
 
 use lacuna_place::receive::Receive;
 use lacuna_wire::Ack;

@@ -1,4 +1,4 @@
-//! Sender side: the whole message once, nothing after.
+//! Sender side: sends the whole message once.
 
 use crate::modes::{Counts, MessageShape, SentRun};
 use lacuna_wire::Ack;

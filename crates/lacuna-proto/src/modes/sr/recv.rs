@@ -1,9 +1,9 @@
 //! Receiver side: turns the live bitmap into acknowledgements.
 //!
-//! An acknowledgement is the state of now: the cumulative count and as much of
-//! the bitmap behind it as fits (4.1.1). Losing one costs nothing but time. Where
-//! more has come than one has room for, they take turns: parts of the bitmap that
-//! overlap by half, so that any run of packets lies within one of them.
+//! An acknowledgement is the current state: the cumulative count, and as much of the bitmap after
+//! it as fits (4.1.1). Losing one costs time and nothing else. If more of the bitmap is set than
+//! fits into one, successive acknowledgements carry parts that overlap by half, so that each run of
+//! packets lies within one of the parts.
 
 use lacuna_place::receive::Receive;
 use lacuna_wire::Ack;
@@ -24,33 +24,34 @@ impl Receiver {
     }
 }
 
-/// Which part of the bitmap is told next.
+/// The part of the bitmap that the next acknowledgement carries.
 #[derive(Debug, Default)]
 pub(in crate::modes) struct BitmapCursor {
     skipped_bytes: u32,
 }
 
 impl BitmapCursor {
-    /// The state of a message as an acknowledgement, its bitmap in `scratch`.
+    /// The message's state as an acknowledgement, its bitmap in `scratch`.
     pub(in crate::modes) fn ack<'s>(
         &mut self,
         receive: &Receive,
         scratch: &'s mut [u8],
     ) -> Ack<'s> {
-        // Before the bits are read: what comes meanwhile is told next time.
+        // Read the counts before the bits: what comes in between goes into the next
+        // acknowledgement.
         let done = receive.chunks_done();
         let cumulative = receive.cumulative();
         let room = scratch.len();
         let mut skipped_bytes = std::mem::take(&mut self.skipped_bytes);
         let first = |skipped_bytes: u32| cumulative.saturating_add(skipped_bytes.saturating_mul(8));
-        // All that came came in order, which is to say mostly: most messages that a
-        // report speaks of have not begun yet.
+        // Skip reading the bitmap if everything came in order, or nothing came: most messages in a
+        // report have not begun yet.
         let mut used = match done > cumulative {
             true => receive.copy_chunk_bits(first(skipped_bytes), scratch),
             false => 0,
         };
         if used <= room / 2 && skipped_bytes > 0 {
-            // Nothing that the part before it had not told.
+            // This part has nothing that the part before it did not have.
             scratch.fill(0);
             skipped_bytes = 0;
             used = receive.copy_chunk_bits(cumulative, scratch);
@@ -66,7 +67,7 @@ impl BitmapCursor {
             immediate_fragments: receive.fragments(),
             truncated,
             skipped_bytes,
-            // A truncated bitmap keeps its zeros: its length says how far it goes.
+            // A truncated bitmap keeps its trailing zeros, because its length says how far it goes.
             chunks: if truncated { &scratch[..room] } else { &scratch[..used] },
         }
     }

@@ -1,9 +1,9 @@
-//! Sender side: remembers which chunks the peer has, and decides for every run
-//! that the path has judged which of its chunks go out again.
+//! Sender side: keeps which chunks the peer has, and decides for every run that the path has judged
+//! which of its chunks are sent again.
 //!
-//! No state per packet and no timer per chunk: one bit per chunk, and entries
-//! only for runs that lost something. Those are apart, so that a message that loses
-//! nothing is two cache lines of its sender's, without a heap piece of its own.
+//! There is no state per packet and no timer per chunk: one bit per chunk, and entries only for
+//! runs that lost something. Those are in a separate box, so that a message without losses takes
+//! two cache lines of the sender's memory and no allocation of its own.
 
 use super::Config;
 use crate::modes::acked::Acked;
@@ -12,9 +12,9 @@ use lacuna_wire::Ack;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Runs that wait for an acknowledgement newer than the report that passed
-/// them. The path has at most this many in flight per message between two
-/// acknowledgements; beyond it the oldest is judged by what is known.
+/// Most runs that wait for an acknowledgement newer than the report that passed them. Between two
+/// acknowledgements the path has at most this many in flight per message; past it, a run is judged
+/// by what is known.
 const UNDECIDED_MAX: usize = 4096;
 
 /// See the module's text.
@@ -23,7 +23,7 @@ pub struct Sender {
     config: Config,
     shape: MessageShape,
     acked: Acked,
-    /// All of it, until it was taken.
+    /// The whole message, until it was handed out.
     fresh: Option<Range<u32>>,
     /// `None` until something may have been lost.
     losses: Option<Box<Losses>>,
@@ -31,11 +31,12 @@ pub struct Sender {
 
 #[derive(Debug, Default)]
 struct Losses {
-    /// What is to be sent again.
+    /// Runs to be sent again.
     transmit: VecDeque<Range<u32>>,
-    /// Runs passed by a report without an acknowledgement as new as it.
+    /// Runs that a report has passed before an acknowledgement as new as the report came: the
+    /// report's control packet, the run, and the timeout of that time.
     undecided: VecDeque<(u64, SentRun, u64)>,
-    /// Runs that lost something and wait for their timeout (without NACK).
+    /// Without NACK: runs that lost something, with the time when their timeout expires.
     aging: VecDeque<(u64, SentRun)>,
     retransmitted_chunks: u64,
 }
@@ -97,8 +98,8 @@ impl Sender {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
-        // An undecided run whose acknowledgement never comes ages like one
-        // that nothing was heard of.
+        // An undecided run whose acknowledgement never comes expires like one of which nothing was
+        // heard.
         let losses = self.losses.as_ref()?;
         let undecided = losses.undecided.front().map(|(_, run, rto_ns)| run.sent_ns + rto_ns);
         let aging = losses.aging.front().map(|(due_ns, _)| *due_ns);
@@ -108,7 +109,7 @@ impl Sender {
     pub(crate) fn on_timeout(&mut self, now_ns: u64) -> u64 {
         let mut expired = 0;
         while let Some(run) = self.pop_due(now_ns) {
-            // What was acknowledged meanwhile has not expired.
+            // A run that was acknowledged meanwhile does not count as expired.
             expired += u64::from(!self.has_all(&run.packets));
             self.repair(&run.packets);
         }
@@ -144,7 +145,7 @@ impl Sender {
             && self.shape.immediate_packets(packets).all(|packet| self.acked.has_fragment(packet))
     }
 
-    /// Puts the missing parts of a run on the wire again, neighbours together.
+    /// Queues the missing parts of a run to be sent again, neighbours in one run.
     fn repair(&mut self, packets: &Range<u32>) {
         for chunk in self.shape.judged_chunks(packets) {
             if !self.acked.has(chunk) {

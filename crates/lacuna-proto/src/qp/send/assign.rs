@@ -1,13 +1,13 @@
-//! From a send to its messages.
+//! Assigns sends to the peer's receives, and builds their messages.
 //!
-//! A send *lands* when its receive is posted: from then on its messages have their numbers, and
-//! nobody else's can come before them. They are made (the machine that judges what was lost, the
-//! segment that packets are cut from) only when a channel would have nothing left to send: who has
-//! a thousand queue pairs, each with a megabyte that may go, else writes all of that into memory
-//! that is in no cache any more when its turn comes.
+//! A send is *assigned* when its receive is posted: from then on its messages have their numbers,
+//! and no other send's come before them. The messages are *built* (the machine that judges what was
+//! lost, the segment that packets are cut from) only when a channel has nothing else left to send.
+//! With a thousand queue pairs of a megabyte each, building them at once would write memory that
+//! has left all caches when a queue pair's turn comes.
 //!
-//! Invariants: messages are made in the order of their numbers; while sends are assigned, every
-//! channel has something queued.
+//! Invariants: messages are built in the order of their numbers; while a send is assigned and not
+//! built, every channel has something queued.
 
 use super::super::encode::Encoder;
 use super::super::error::{PostSendError, SendFailure};
@@ -23,7 +23,7 @@ use lacuna_place::prefetch::prefetch_value;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Sends whose messages have numbers and are not made yet, in their order.
+/// Sends whose messages have numbers and are not built yet, in order, with their first number.
 #[derive(Debug, Default)]
 pub(super) struct Assigned {
     sends: VecDeque<(SendId, SendRequest, u64)>,
@@ -45,7 +45,7 @@ impl Assigned {
         self.sends.push_back((id, request, first));
     }
 
-    /// Takes the first, if its messages begin before number `end`.
+    /// Takes the first send, if its messages begin before number `end`.
     fn pop_before(&mut self, geometry: &Geometry, end: u64) -> Option<(SendId, SendRequest, u64)> {
         self.sends.front().filter(|(.., first)| *first < end)?;
         let send = self.sends.pop_front()?;
@@ -57,13 +57,13 @@ impl Assigned {
     }
 }
 
-/// Packets of a send: one at least.
+/// Packets of a send, at least one.
 fn packets(geometry: &Geometry, request: &SendRequest) -> u64 {
     (request.data.len() as u64).div_ceil(u64::from(geometry.mtu_bytes())).max(1)
 }
 
 impl SendSide {
-    /// The receive that the next send lands in.
+    /// The peer's receive for the next send.
     pub(crate) fn next_receive(&mut self) -> Result<NextReceive, PostSendError> {
         let receive =
             self.peer_receives.next_receive(self.next_number).filter(|_| self.waiting.is_empty());
@@ -101,7 +101,7 @@ impl SendSide {
     pub(super) fn assign(&mut self, id: SendId, request: SendRequest, receive: NextReceive) {
         let count = self.geometry.slots_for(request.data.len() as u64);
         self.take_numbers(id, receive.first, count);
-        // Mostly it goes on at once, without a move into the list and out of it.
+        // Mostly the send is built at once, without a move into the list and out of it.
         if self.assigned.is_empty() && self.queues.has_empty() {
             self.build(id, request, receive.first);
         } else {
@@ -116,8 +116,8 @@ impl SendSide {
         }
     }
 
-    /// Makes messages until each channel has something to send. To be called when a queue has become
-    /// shorter.
+    /// Builds messages until each channel has something to send. To be called when a queue has
+    /// become shorter.
     #[inline]
     pub(super) fn build_next(&mut self) {
         while !self.assigned.is_empty() && self.queues.has_empty() {
@@ -125,7 +125,7 @@ impl SendSide {
         }
     }
 
-    /// Makes the messages before number `end`: something else is to happen to them.
+    /// Builds the messages before number `end`, because a later step needs them.
     pub(super) fn build_before(&mut self, end: u64) {
         while self.build_first(end) {}
     }
@@ -138,7 +138,7 @@ impl SendSide {
     }
 
     fn build(&mut self, id: SendId, request: SendRequest, first: u64) {
-        // Looked at when the last of it is on its way.
+        // Needed when the last packet of the send is polled.
         self.sends.prefetch(id);
         let SendRequest { mut data, mut immediate, .. } = request;
         let slot_bytes = self.geometry.max_message_bytes() as usize;
@@ -164,7 +164,8 @@ impl SendSide {
         let encoder = self.codec.clone().map(Encoder::new);
         let segment = self.segment(number, data, 0, end_bytes, immediate, encoder);
         let machine = self.mode.sender(segment.shape());
-        // Each move of these is a copy that waits for the one before it: none to spare.
+        // Each move of these is a copy that waits for the one before it, so the order here avoids
+        // moves.
         let outgoing = self.messages.push(number, Outgoing::new(id, machine, segment, len_bytes));
         outgoing.enqueue_runs(&mut self.queues, Position::Last);
     }

@@ -1,5 +1,5 @@
-//! How much parity a message gets in the mode `auto`: chosen when all of its data
-//! are on the wire, by what is known of the path then.
+//! Chooses a message's parity in the mode `auto`, once all of its data are on the wire, by the
+//! current estimate of the path.
 
 use super::{Position, SendSide};
 use crate::modes::auto::{AutoStats, Chooser, Chosen, Estimate, Question};
@@ -8,8 +8,7 @@ use lacuna_path::{IP_UDP_BYTES, Path};
 use lacuna_place::parity::Layout;
 
 impl SendSide {
-    /// Chooses the parity of a message whose data are on the wire, if its mode
-    /// wants that.
+    /// Chooses the parity of a message, if its mode is `auto` and all of its data are on the wire.
     pub(super) fn choose(&mut self, number: u64, path: &Path) {
         let (Some(chooser), Some(outgoing)) = (&mut self.chooser, self.messages.get_mut(number))
         else {
@@ -34,18 +33,18 @@ impl SendSide {
         self.collect_runs(number, Position::AfterOwn);
     }
 
-    /// What the mode `auto` has chosen, if it is that.
+    /// Choices of the mode `auto`, if this is the mode.
     pub(crate) fn auto_stats(&self, path: &Path) -> Option<AutoStats> {
         self.chooser.as_ref().map(|chooser| chooser.stats(estimate(path)))
     }
 
-    /// The newest choice, once.
+    /// The newest choice, if it was not taken yet.
     pub(crate) fn take_choice(&mut self) -> Option<Chosen> {
         self.chooser.as_mut().and_then(Chooser::take_chosen)
     }
 }
 
-/// What is known of the path.
+/// The current estimate of the path.
 fn estimate(path: &Path) -> Estimate {
     let (loss, limits) = (path.loss(), path.limits());
     let rtt_ns = path.loss_shows_ns();

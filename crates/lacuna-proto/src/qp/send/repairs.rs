@@ -1,14 +1,15 @@
-//! Repairs that wait to be put on the wire, and are acknowledged meanwhile: they are not sent.
+//! Drops queued repairs that were acknowledged before they were sent.
 //!
-//! In the dark everything on its way expires, and waits for the window to open again. What the peer's
-//! first word then says it has, because only its reports were lost, is up to half of a round trip of
-//! the rate; it all went out again before anything new.
+//! On a dark path everything in flight expires and is queued, until the window opens again. The
+//! peer's first report may then show that it has much of it, because only its reports were lost: up
+//! to what is sent in half a round trip. Without this, all of it would be sent again before
+//! anything new.
 
 use super::SendSide;
 use lacuna_path::Path;
 
 impl SendSide {
-    /// Packets in a row that `channel` has to send next, once what was acknowledged is forgotten.
+    /// Packets in a row that `channel` has to send next, after dropping what was acknowledged.
     pub(super) fn next_packets(&mut self, channel: u8, path: &Path) -> u32 {
         while let Some((number, run)) = self.queues.next_repair(channel) {
             let Some(outgoing) = self.messages.get_mut(number) else { break };

@@ -1,6 +1,6 @@
-//! Sends whose bytes come one by one: any chunk of the message, in any order,
-//! again if wanted (SDR-RDMA 3.1.2). Nothing of a stream is repaired here; what
-//! to send again is the application's choice.
+//! Streaming sends: the application sends any chunk of the message, in any order, again if it wants
+//! (SDR-RDMA 3.1.2). Nothing of a stream is repaired here; the application chooses what to send
+//! again.
 
 use super::{Outgoing, Position, SendSide};
 use crate::buffer::SendBuffer;
@@ -9,7 +9,7 @@ use crate::qp::error::PostSendError;
 use crate::qp::user_send::SendId;
 
 impl SendSide {
-    /// Opens a streaming send in the next receive.
+    /// Opens a streaming send to the next receive.
     pub(crate) fn open_stream(&mut self, immediate: Option<u32>) -> Result<SendId, PostSendError> {
         self.check(immediate)?;
         let receive = self.next_receive()?;
@@ -27,8 +27,8 @@ impl SendSide {
         Ok(id)
     }
 
-    /// Puts `data` at `offset_bytes` of a stream's message; any chunk, in any
-    /// order, again if wanted. `ends_message` says that the message ends there.
+    /// Sends `data` at `offset_bytes` of a stream's message: any chunk, in any order, again if
+    /// wanted. `ends_message` says that the message ends there.
     pub(crate) fn push_stream(
         &mut self,
         id: SendId,
@@ -57,8 +57,8 @@ impl SendSide {
         }
         let first_packet = (offset_bytes / u64::from(geometry.mtu_bytes())) as u32;
         if first_packet >= geometry.split().packets() {
-            // The empty end of a message that fills its slot to the last packet
-            // is no packet; the receiver knows by its buffer.
+            // An empty end after the slot's last packet has no packet number. The receiver knows
+            // the end by its buffer.
             return Ok(());
         }
         send.len_bytes = send.len_bytes.max(end_bytes);
@@ -69,14 +69,15 @@ impl SendSide {
         let shape = segment.shape();
         let mut end = segment.first_packet + shape.data_packets;
         if ends_message {
-            // A message shorter than its immediate is followed by empty packets.
+            // A message with fewer packets than its immediate has fragments ends with empty
+            // packets.
             end = end.max(shape.fragments);
         }
         self.enqueue(&segment, &(segment.first_packet..end), Position::Last);
         Ok(())
     }
 
-    /// Ends a stream: what was put into it still goes out.
+    /// Ends a stream; what was pushed is still sent.
     pub(crate) fn end_stream(&mut self, id: SendId) -> Result<(), PostSendError> {
         let Some(send) = self.sends.stream(id)? else { return Ok(()) };
         send.streaming = false;
