@@ -2,16 +2,17 @@
 //!
 //! A report carries state (highest number, totals, credit), never deltas, so any may be lost. A
 //! report is due after enough bytes, after enough time, soon after a gap opened, and at once when a
-//! message is complete or the peer asked. The numbers are a [`ReportPolicy`]. Reports that only time
-//! asks for take a share of what came at most: the way back may be a tenth as wide, or less.
+//! message is complete or the peer asked. The thresholds are those of a [`ReportPolicy`]. Reports
+//! that only time asks for take at most a fixed share of the bytes received, because the reverse
+//! path may have a tenth of the bandwidth or less.
 
 use crate::report_policy::ReportPolicy;
 use crate::small_vec::SmallVec;
 use lacuna_wire::{ChannelReport, Report, psn};
 
-/// Numbers before the highest that count as announced without a flush: far more
-/// than may come late, and far from half the number space, beyond which an old
-/// announcement would be taken for one of numbers to come.
+/// Numbers so far before the highest count as announced without a flush: far more than may come
+/// late, and far less than half the number space, past which an old announcement would count as a
+/// new one.
 const FLUSHED_BEHIND: u64 = 1 << 20;
 
 /// A burst of packets that came on one channel.
@@ -25,7 +26,7 @@ pub struct ArrivedBurst {
     pub marked_packets: u64,
     /// Payload bytes that came for the first time.
     pub bytes: u64,
-    /// The same of repair packets.
+    /// Payload bytes of repair packets that came for the first time.
     pub repair_bytes: u64,
     /// One past the highest sequence number after the burst.
     pub next_psn: u64,
@@ -52,14 +53,14 @@ struct ChannelArrivals {
 #[derive(Debug)]
 pub struct Arrivals {
     channels: SmallVec<ChannelArrivals>,
-    /// What the peer asked for; the default if `None`.
+    /// The peer's policy; the default if `None`.
     policy: Option<Box<ReportPolicy>>,
     unreported_bytes: u64,
     report_bytes: u64,
     /// When a report is due; `None` when everything was reported.
     due_ns: Option<u64>,
     reported_ns: u64,
-    /// What the last report took, with all that went out beside it.
+    /// Bytes of the last report, with all control packets sent for it.
     reported_bytes: u64,
 }
 
@@ -82,7 +83,7 @@ impl Arrivals {
         }
     }
 
-    /// Reports as the peer asks, from the next [`Arrivals::set_credit`] on.
+    /// Sets the peer's policy; it applies from the next [`Arrivals::set_credit`] on.
     pub fn set_policy(&mut self, policy: ReportPolicy) {
         self.policy = (policy != ReportPolicy::DEFAULT).then(|| Box::new(policy));
     }
@@ -92,7 +93,7 @@ impl Arrivals {
         self.policy.as_deref().unwrap_or(&ReportPolicy::DEFAULT)
     }
 
-    /// Sets what the local sockets can hold for this peer, each.
+    /// Sets what each local socket can hold for this peer.
     pub fn set_credit(&mut self, credit_bytes: u32) {
         for channel in self.channels.iter_mut() {
             channel.credit_bytes = credit_bytes;
@@ -102,8 +103,8 @@ impl Arrivals {
         self.report_bytes = bytes_max.min(u64::from(credit_bytes) / 8).max(1);
     }
 
-    /// Takes in a burst. `srtt_ns` decides how long its report may wait: the longest time while
-    /// it is not known.
+    /// Takes in a burst. Its report may wait for a part of `srtt_ns`, or for the longest time while
+    /// that is not known.
     pub fn on_burst(
         &mut self,
         now_ns: u64,
@@ -138,7 +139,7 @@ impl Arrivals {
         self.due_ns = Some(self.due_ns.map_or(due_ns, |due| due.min(due_ns)));
     }
 
-    /// How long after the last report the next is due, if time alone asks for it.
+    /// Time from the last report to the next, if time alone asks for it.
     #[inline]
     fn wait_ns(
         &self,
@@ -149,20 +150,20 @@ impl Arrivals {
     ) -> u64 {
         let delay_ns_max = u64::from(policy.delay_ns_max);
         let Some(srtt_ns) = srtt_ns else { return delay_ns_max };
-        let trickle = &policy.trickle;
+        let trickle = &policy.ping_pong;
         let is_little = burst_bytes < u64::from(trickle.bytes)
             && self.unreported_bytes < self.report_bytes / u64::from(trickle.part);
         let delay_ns_min = match is_little && pause_ns < u64::from(trickle.pause_ns) {
             true => u64::from(trickle.delay_ns),
             false => u64::from(policy.delay_ns_min),
         };
-        let scant = &policy.scant;
+        let scant = &policy.slow_path;
         let is_scant = self.unreported_bytes < u64::from(scant.share) * self.reported_bytes;
         let (per_rtt, delay_ns_max) = match is_scant {
             true => (scant.per_rtt, u64::from(scant.delay_ns_max)),
             false => (policy.per_rtt, delay_ns_max),
         };
-        // A trickle waits longer than a peer may allow.
+        // The delay of a ping-pong may be more than the peer's longest.
         (srtt_ns / u64::from(per_rtt)).clamp(delay_ns_min, delay_ns_max.max(delay_ns_min))
     }
 
@@ -182,14 +183,14 @@ impl Arrivals {
         state.map_or(0, |state| state.next_psn.max(state.flushed_psn))
     }
 
-    /// A report is due now: something happened that the peer waits for.
+    /// Makes a report due now, because the peer waits for it.
     #[inline]
     pub fn request(&mut self, now_ns: u64) {
         self.due_ns = Some(now_ns);
     }
 
-    /// A report is due some time: what happened is no news that the peer waits
-    /// for, and goes with the next that is.
+    /// Makes a report due within the longest delay: what happened does not hurry, and may go with
+    /// an earlier report.
     #[inline]
     pub fn request_some_time(&mut self, now_ns: u64) {
         let delay_ns = u64::from(self.policy().delay_ns_max);
@@ -202,7 +203,7 @@ impl Arrivals {
         self.due_ns
     }
 
-    /// The report of now.
+    /// The current report.
     pub fn report(&mut self, now_ns: u64) -> Report {
         let mut report = Report::new();
         for (channel, state) in self.channels.iter().enumerate() {
@@ -227,7 +228,7 @@ impl Arrivals {
         report
     }
 
-    /// A packet with a report, or with what belongs to the last one, takes so much.
+    /// Counts the bytes of a control packet sent for the last report.
     #[inline]
     pub fn on_report_bytes(&mut self, packet_bytes: usize) {
         self.reported_bytes += packet_bytes as u64;

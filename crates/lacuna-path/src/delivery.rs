@@ -17,22 +17,22 @@
 //!
 //! All bytes are *wire bytes*: UDP payload and 28 bytes of headers a packet, as a link counts them.
 
-/// What was known when a run left.
+/// Totals at the time when a run was sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stamp {
-    /// Bytes delivered by then, and when the last of them had come.
+    /// Bytes delivered by then.
     pub delivered_bytes: u64,
-    /// See `delivered_bytes`.
+    /// When the last of them had arrived.
     pub delivered_ns: u64,
-    /// When the run had left that was the newest one delivered.
+    /// When the newest run delivered by then had been sent.
     pub first_sent_ns: u64,
-    /// By how much the host was late in all: by then, and when that run left.
+    /// Total lateness of the host: by then, and when that newest run was sent.
     pub late_ns: (u64, u64),
     /// Bytes lost by then.
     pub lost_bytes: u64,
     /// Bytes in flight, this run among them.
     pub in_flight_bytes: u64,
-    /// The application had nothing more to send, within the round trip before.
+    /// The application had nothing more to send, within the last round trip.
     pub is_app_limited: bool,
 }
 
@@ -52,7 +52,7 @@ pub struct RateSample {
     pub in_flight_bytes: u64,
     /// The application, not the path, may have set the rate.
     pub is_app_limited: bool,
-    /// By how much the sender's host was late in all when the run left.
+    /// Total lateness of the sender's host when the run was sent.
     pub late_ns: u64,
 }
 
@@ -62,8 +62,7 @@ pub(super) struct Delivery {
     delivered_bytes: u64,
     delivered_ns: u64,
     first_sent_ns: u64,
-    /// By how much the host was late in all: by now, and when the newest run
-    /// delivered had left.
+    /// Total lateness of the host: by now, and when the newest run delivered was sent.
     late_ns: (u64, u64),
     lost_bytes: u64,
     /// Runs sent before this total is delivered are limited by the application;
@@ -79,7 +78,7 @@ impl Delivery {
     /// A run leaves; `in_flight_bytes` includes it.
     pub(super) fn on_sent(&mut self, now_ns: u64, bytes: u64, in_flight_bytes: u64) -> Stamp {
         if in_flight_bytes <= bytes {
-            // Nothing was in flight: a pause is no part of any interval.
+            // Nothing was in flight, so the pause before this run is no part of any interval.
             self.first_sent_ns = now_ns;
             self.delivered_ns = now_ns;
             self.late_ns.1 = self.late_ns.0;
@@ -100,13 +99,13 @@ impl Delivery {
         self.app_limited_end_bytes = (self.delivered_bytes + in_flight_bytes).max(1);
     }
 
-    /// The host let the sender run so much too late, and the path was idle.
+    /// The host let the sender run too late by `late_ns`, while the path was idle.
     pub(super) fn on_late(&mut self, late_ns: u64) {
         self.late_ns.0 += late_ns;
     }
 
-    /// So many bytes had come by `arrived_ns`, on the clock of the sender: a way
-    /// back later than they did.
+    /// `bytes` had arrived by `arrived_ns` plus the time that the report took back, on the sender's
+    /// clock.
     pub(super) fn on_delivered(&mut self, arrived_ns: u64, bytes: u64) {
         self.delivered_bytes += bytes;
         self.delivered_ns = self.delivered_ns.max(arrived_ns);
@@ -140,7 +139,7 @@ impl Delivery {
     }
 }
 
-/// Bytes per second; a time of nothing counts as a nanosecond.
+/// Bytes per second; a time of 0 counts as a nanosecond.
 pub(super) fn rate_of(bytes: u64, time_ns: u64) -> u64 {
     let rate = u128::from(bytes) * 1_000_000_000 / u128::from(time_ns.max(1));
     u64::try_from(rate).unwrap_or(u64::MAX)

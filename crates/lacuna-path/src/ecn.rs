@@ -1,42 +1,41 @@
-//! Whether packets may say that their sender answers to congestion marks (ECN).
+//! Whether packets are sent as ECN-capable (ECN, RFC 3168): such a packet tells routers that its
+//! sender reacts to congestion marks.
 //!
-//! Some paths lose every packet that says so, because of a broken router or a careless filter. A
-//! sender has to find that out (RFC 9000, 13.4.2). While no packet that said so has come, the loss of
-//! all of them counts as the path's answer, and later packets do not say so. Control packets never
-//! say so and still pass, so the sign is: the peer is heard, and all data are missing.
+//! Some paths lose every ECN-capable packet, because of a broken router or a careless filter, and a
+//! sender has to find that out (RFC 9000, 13.4.2). If none of the first ECN-capable packets
+//! arrives, the path counts as such a path, and later packets are sent without. Control packets are
+//! never ECN-capable and still pass, so the sign is: the peer is heard, and all data are missing.
 //!
-//! A path that clears the marks does no harm: none are seen, and the controller has its other
-//! signals. A path that begins to lose such packets later gets more time, since a dark spell looks
+//! A path that clears the marks does no harm: the controller sees none and has its other signals. A
+//! path that begins to lose ECN-capable packets later gets more time, because a dark spell looks
 //! the same for a report or two.
 
-/// Reports one after the other, each of packets that left after the one before
-/// it came, that show losses and nothing delivered: before anything was ever
-/// delivered, and after that.
-const BARREN_REPORTS: (u32, u32) = (2, 4);
-/// As many packets as RFC 9000, A.4, tests a path with: if all of them are lost
-/// and none was delivered before, that is enough.
+/// Reports in a row that show losses and no delivery, each about packets sent after the one before
+/// it came: before the first delivery, and after it.
+const ALL_LOST_REPORTS: (u32, u32) = (2, 4);
+/// RFC 9000, A.4, tests a path with this many packets: it is enough if all of them are lost and
+/// none was delivered before.
 const TESTED_PACKETS: u64 = 10;
 
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct Ecn {
-    /// Something that said it was delivered.
+    /// An ECN-capable packet was delivered.
     is_capable: bool,
     has_failed: bool,
-    barren_reports: u32,
+    all_lost_reports: u32,
     lost_packets: u64,
-    /// When the last of the barren reports came.
-    barren_ns: u64,
+    /// When the last of those reports came.
+    all_lost_ns: u64,
 }
 
 impl Ecn {
-    /// Whether packets that leave now may say it.
+    /// Whether packets sent now are ECN-capable.
     pub(super) fn is_allowed(&self) -> bool {
         !self.has_failed
     }
 
-    /// Takes in what a report shows of packets, the newest of which was sent at
-    /// `sent_ns`.
+    /// Takes in the counts of a report, whose newest packet was sent at `sent_ns`.
     pub(super) fn on_report(
         &mut self,
         now_ns: u64,
@@ -46,7 +45,7 @@ impl Ecn {
     ) {
         if has_delivered {
             self.is_capable = true;
-            self.barren_reports = 0;
+            self.all_lost_reports = 0;
             self.lost_packets = 0;
             return;
         }
@@ -54,13 +53,13 @@ impl Ecn {
             return;
         }
         self.lost_packets += lost_packets;
-        if self.barren_reports == 0 || sent_ns > self.barren_ns {
-            self.barren_reports += 1;
-            self.barren_ns = now_ns;
+        if self.all_lost_reports == 0 || sent_ns > self.all_lost_ns {
+            self.all_lost_reports += 1;
+            self.all_lost_ns = now_ns;
         }
-        let enough = if self.is_capable { BARREN_REPORTS.1 } else { BARREN_REPORTS.0 };
+        let enough = if self.is_capable { ALL_LOST_REPORTS.1 } else { ALL_LOST_REPORTS.0 };
         let is_tested = !self.is_capable && self.lost_packets >= TESTED_PACKETS;
-        self.has_failed |= self.barren_reports >= enough || is_tested;
+        self.has_failed |= self.all_lost_reports >= enough || is_tested;
     }
 }
 

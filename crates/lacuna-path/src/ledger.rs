@@ -1,10 +1,10 @@
 //! The runs in flight on one channel, in the order of their sequence numbers.
 //!
-//! The ledger has one record per run and not per packet, so a burst without loss costs one entry that
-//! is pushed and popped once. A run leaves the ledger in one of two ways: the peer reports packets
-//! that were sent after it (the run was *passed*, and what is still missing of it is lost), or the
-//! run is older than the retransmission timeout (it *expired*). The reliability mode decides what
-//! either means for the message.
+//! The ledger has one entry per run and not per packet, so a burst without loss costs one entry
+//! that is pushed and popped once. A run leaves the ledger in one of two ways: the peer reports
+//! packets that were sent after it (the run was *passed*, and what is still missing of it is lost),
+//! or the run is older than the retransmission timeout (it *expired*). The reliability mode decides
+//! what either means for the message.
 //!
 //! The ledger remembers for a while when an expired run was sent. Each number is sent once, so a late
 //! report of it still tells the round-trip time; on a path whose round trip has become longer than
@@ -15,19 +15,18 @@ use super::delivery::Stamp;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Expired runs that are remembered. A path that has become longer reports the oldest of them
-/// first.
+/// Most expired runs remembered. A path that has become longer reports the oldest of them first.
 const EXPIRED_MAX: usize = 64;
 
-/// A run of packets that is put on the wire together. Number and packets are the owner's: the path
-/// only hands them back when the run is judged.
+/// A run of packets that is sent together. Number and packets have a meaning for the owner only;
+/// the path hands them back when the run is judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
-    /// What the packets are of: a message's number.
+    /// Number of the message.
     pub number: u64,
-    /// Which packets of it.
+    /// Packets of the message.
     pub packets: Range<u32>,
-    /// Pieces that each packet goes in: 1 if it goes whole.
+    /// Pieces that each packet is cut into; 1 if it is sent whole.
     pub pieces: u32,
     /// Of the packets on the wire, those at the end that are shorter than full ones.
     pub short: u32,
@@ -43,14 +42,14 @@ impl Sent {
     }
 }
 
-/// A run that was put on the wire.
+/// A run in flight.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
-    /// What it is.
+pub struct LedgerEntry {
+    /// The run.
     pub sent: Sent,
     /// One past the sequence number of the last packet.
     pub psn_end: u64,
-    /// What the run may cost in the peer's socket buffer, see [`charge`].
+    /// Charge of the run in the peer's socket buffer, see [`charge`].
     pub charge: u64,
     /// When it was sent.
     pub sent_ns: u64,
@@ -58,11 +57,11 @@ pub struct Record {
     pub wire_end: u64,
     /// Short packets of all runs of the channel up to this one's end.
     pub short_end: u64,
-    /// What was known when it was sent: the base of a delivery-rate sample.
+    /// Totals when it was sent: the base of a delivery-rate sample.
     pub stamp: Stamp,
 }
 
-impl Record {
+impl LedgerEntry {
     /// Packets on the wire.
     #[inline]
     pub fn count(&self) -> u64 {
@@ -82,8 +81,8 @@ impl Record {
     }
 }
 
-/// What `packets` packets of `bytes` UDP payload each may cost in a receiver's
-/// socket buffer, in the kernel's own unit.
+/// Upper bound on what `packets` packets with `bytes` of UDP payload in all are charged in a
+/// receiver's socket buffer, in the kernel's own unit.
 ///
 /// Linux charges each packet's buffer (`truesize`), not its payload: a linear
 /// buffer is rounded up to a power of two (4,132 B to 8,192) and carries about
@@ -98,7 +97,7 @@ pub fn charge(packets: u64, bytes: u64) -> u64 {
 #[derive(Debug)]
 pub struct Ledger {
     next_psn: u64,
-    records: VecDeque<Record>,
+    records: VecDeque<LedgerEntry>,
     /// Expired runs: their numbers, and when they were sent.
     expired: VecDeque<(Range<u64>, u64)>,
     in_flight_bytes: u64,
@@ -158,9 +157,8 @@ impl Ledger {
         self.short_packets
     }
 
-    /// Notes a run; its `psn_end`, `wire_end` and `short_end` are set here. Returns
-    /// its first number.
-    pub fn push(&mut self, mut record: Record) -> u64 {
+    /// Adds a run and sets its `psn_end`, `wire_end` and `short_end`. Returns its first number.
+    pub fn push(&mut self, mut record: LedgerEntry) -> u64 {
         let first_psn = self.next_psn;
         self.next_psn += record.count();
         record.psn_end = self.next_psn;
@@ -182,14 +180,14 @@ impl Ledger {
 
     /// Takes the oldest run if all of it is before `psn`.
     #[inline]
-    pub fn pop_passed(&mut self, psn: u64) -> Option<Record> {
+    pub fn pop_passed(&mut self, psn: u64) -> Option<LedgerEntry> {
         self.pop_if(|record| record.psn_end <= psn)
     }
 
     /// Takes the oldest run if it was sent at or before `sent_ns`.
-    pub fn pop_expired(&mut self, sent_ns: u64) -> Option<Record> {
+    pub fn pop_expired(&mut self, sent_ns: u64) -> Option<LedgerEntry> {
         let record = self.pop_if(|record| record.sent_ns <= sent_ns)?;
-        // Of a run of expired runs the first ones are kept: they are heard of first.
+        // Keep the oldest expired runs, because they are reported first.
         if self.expired.len() < EXPIRED_MAX {
             let psns = record.psn_end - record.count()..record.psn_end;
             self.expired.push_back((psns, record.sent_ns));
@@ -197,8 +195,8 @@ impl Ledger {
         Some(record)
     }
 
-    /// A report says that `psn` has come, which is in no run in flight: when it
-    /// was sent, if its run has expired. What lies before is forgotten.
+    /// A report says that `psn` has come, which is in no run in flight: returns when it was sent,
+    /// if its run has expired. Forgets everything before.
     pub fn take_expired(&mut self, psn: u64) -> Option<u64> {
         let before = self.expired.partition_point(|(psns, _)| psns.end <= psn);
         self.expired.drain(..before);
@@ -206,7 +204,7 @@ impl Ledger {
         psns.contains(&psn).then_some(*sent_ns)
     }
 
-    fn pop_if(&mut self, due: impl FnOnce(&Record) -> bool) -> Option<Record> {
+    fn pop_if(&mut self, due: impl FnOnce(&LedgerEntry) -> bool) -> Option<LedgerEntry> {
         if !self.records.front().is_some_and(due) {
             return None;
         }
@@ -217,7 +215,7 @@ impl Ledger {
     }
 
     /// The run that holds sequence number `psn`, if it is still in flight.
-    pub fn find(&self, psn: u64) -> Option<&Record> {
+    pub fn find(&self, psn: u64) -> Option<&LedgerEntry> {
         let index = self.records.partition_point(|record| record.psn_end <= psn);
         let record = self.records.get(index)?;
         (record.psn_end - record.count() <= psn).then_some(record)
@@ -228,8 +226,8 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    fn record(packets: Range<u32>, sent_ns: u64) -> Record {
-        Record {
+    fn record(packets: Range<u32>, sent_ns: u64) -> LedgerEntry {
+        LedgerEntry {
             sent: Sent { number: 1, packets, pieces: 1, short: 0, bytes: 1000 },
             psn_end: 0,
             charge: 2000,

@@ -1,31 +1,31 @@
-//! How often the path loses packets, and how many in a row. The estimate comes from the peer's counts,
-//! whether parity or a retransmission repaired the loss.
+//! Estimates how often the path loses packets, and how many in a row. The estimate comes from the
+//! peer's counts, whether or not parity or a retransmission repaired the loss.
 //!
-//! Evidence has two parts: *recent*, the last few thousand packets, and *past*. While they agree, both
-//! count, and recent is added to past when it is full. While recent differs from past by more than
-//! chance allows, recent counts alone, and past is forgotten if the difference stays. So the estimate
-//! of a steady path becomes better and better, and a change shows within one part. Past fades with
-//! time, because a path that was not used may have changed unseen.
+//! Evidence has two parts: *recent*, the last few thousand packets, and *past*. While they agree,
+//! both count, and recent is added to past when it is full. While recent differs from past by more
+//! than chance allows, recent counts alone, and past is forgotten if the difference stays. So the
+//! estimate of a steady path becomes better and better, and a change shows within one part. Past
+//! fades with time, because an unused path may change unseen.
 //!
 //! Losses in a row: each report that shows losses is one event, since a gap makes the peer report
 //! soon. Some reports cover several bursts; their number is computed from the packets that the report
 //! covers and from how often bursts come.
 //!
-//! A late packet counted as missing for a short time. The totals may fall again, and the lower number
-//! is believed then.
+//! A late packet counts as missing for a short time. The total of losses may fall again, and the
+//! estimate follows it.
 
-/// Packets of a part.
+/// Packets of the recent part.
 const RECENT_PACKETS: f64 = 4096.0;
-/// Most packets that past counts as: a change to twice the loss shows anyway, and
-/// more would only make it slower to notice a drift.
+/// Largest weight of the past, in packets. A change to twice the loss shows at this weight anyway;
+/// a larger one would only hide a drift for longer.
 const PAST_PACKETS_MAX: f64 = 1e6;
-/// What is believed of a path of which nothing is known: a quarter of a loss in
-/// five hundred packets. Most paths lose nothing, some lose one in a hundred.
+/// Prior of an unknown path: a quarter of a loss in five hundred packets. Most paths lose nothing,
+/// some lose one in a hundred.
 const PRIOR_LOST: f64 = 0.25;
 const PRIOR_PACKETS: f64 = 500.0;
 /// Time in which past loses half of its weight.
 const HALF_LIFE_NS: f64 = 30e9;
-/// Standard deviations, and losses besides, by which recent may differ.
+/// Difference between recent and past that chance allows: standard deviations, and bursts besides.
 const CHANCE_DEVIATIONS: f64 = 4.0;
 const CHANCE_LOSSES: f64 = 3.0;
 
@@ -51,12 +51,13 @@ impl Evidence {
         self.bursts += other.bursts;
     }
 
-    /// Mean losses in a row; one, once, is believed beforehand.
+    /// Mean losses in a row, with a prior of one burst of one loss.
     fn burst_packets(&self) -> f64 {
         (self.lost + 1.0) / (self.bursts.min(self.lost) + 1.0)
     }
 
-    /// So many of the losses were none. Returns how many are left of them.
+    /// Takes losses back whose packets came late. Returns how many could not be taken from this
+    /// part.
     fn take_back(&mut self, lost: f64) -> f64 {
         let taken = lost.min(self.lost);
         if taken > 0.0 {
@@ -76,15 +77,14 @@ impl Evidence {
 }
 
 impl LossEstimate {
-    /// Begins with what is remembered of the path, as if `packets` packets had
-    /// shown it.
+    /// Starts with remembered losses, as if `packets` packets had shown them.
     pub fn start_at(&mut self, loss: f64, burst_packets: f64, packets: f64) {
         let lost = loss.clamp(0.0, 1.0) * packets;
         self.past = Evidence { packets, lost, bursts: lost / burst_packets.max(1.0) };
     }
 
-    /// A report covers `packets` more than the one before, and `lost` more of all
-    /// are lost, or fewer.
+    /// A report covers `packets` more than the one before, and the total of losses has changed by
+    /// `lost`.
     pub(super) fn on_report(&mut self, now_ns: u64, packets: u64, lost: i64) {
         self.fade(now_ns);
         self.recent.packets += packets as f64;
@@ -94,7 +94,7 @@ impl LossEstimate {
             // Mean number of bursts in a report that has any.
             let bursts = if x < 1e-6 { 1.0 } else { x / -(-x).exp_m1() };
             self.recent.lost += lost;
-            // Of a report alone, more than its losses; of all of them, right.
+            // This may exceed one report's losses, but it is right for the sum of many reports.
             self.recent.bursts = (self.recent.bursts + bursts).min(self.recent.lost);
         } else if lost < 0 {
             let left = self.recent.take_back(-lost as f64);
@@ -123,8 +123,8 @@ impl LossEstimate {
         }
         let burst = self.past.burst_packets().max(self.recent.burst_packets());
         let expected = self.recent.packets * self.past.lost / self.past.packets;
-        // Losses in bursts scatter more by the length of the bursts, and what is
-        // expected is known only as well as past is long.
+        // The variance grows with the length of the bursts, and the expected value has one of its
+        // own, which falls with the weight of the past.
         let variance = expected * burst * (1.0 + self.recent.packets / self.past.packets);
         let by_chance = CHANCE_DEVIATIONS * variance.sqrt() + CHANCE_LOSSES * burst;
         (self.recent.lost - expected).abs() > by_chance
@@ -132,7 +132,7 @@ impl LossEstimate {
 
     fn fade(&mut self, now_ns: u64) {
         let since_ns = now_ns.saturating_sub(self.faded_ns);
-        // Not for each report: the sums would wear off by rounding.
+        // Not for each report, because rounding errors would add up.
         if since_ns as f64 > HALF_LIFE_NS / 64.0 {
             if self.faded_ns > 0 {
                 self.past.scale((-(since_ns as f64) / HALF_LIFE_NS).exp2());
@@ -145,7 +145,7 @@ impl LossEstimate {
         (PRIOR_LOST + self.counted().bursts) / self.evidence_packets()
     }
 
-    /// What counts now.
+    /// The evidence that counts now.
     fn counted(&self) -> Evidence {
         let mut counted = self.recent;
         if !self.is_of_another_kind() {
@@ -154,22 +154,22 @@ impl LossEstimate {
         counted
     }
 
-    /// Packets of evidence, the prior's among them.
+    /// Weight of the evidence in packets, the prior included.
     pub fn evidence_packets(&self) -> f64 {
         PRIOR_PACKETS + self.seen_packets()
     }
 
-    /// The same without the prior.
+    /// Weight of the evidence in packets, without the prior.
     pub fn seen_packets(&self) -> f64 {
         self.counted().packets
     }
 
-    /// Losses in them.
+    /// Lost packets among [`LossEstimate::evidence_packets`], the prior's included.
     pub fn lost_packets(&self) -> f64 {
         PRIOR_LOST + self.counted().lost
     }
 
-    /// Share of packets lost, of those that were seen.
+    /// Share of lost packets, without the prior.
     pub fn loss(&self) -> f64 {
         let counted = self.counted();
         if counted.packets > 0.0 { counted.lost / counted.packets } else { 0.0 }
@@ -180,8 +180,8 @@ impl LossEstimate {
         self.counted().burst_packets()
     }
 
-    /// The same without what is believed beforehand: what is remembered again and again
-    /// must not take that in each time.
+    /// Mean losses in a row without the prior, for the memory of paths: what is stored again and
+    /// again must not take the prior in each time.
     pub fn seen_burst_packets(&self) -> f64 {
         let Evidence { lost, bursts, .. } = self.counted();
         if bursts > 0.0 { (lost / bursts).max(1.0) } else { 1.0 }

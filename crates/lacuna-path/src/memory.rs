@@ -1,12 +1,12 @@
-//! What a path was like, so that the next flow over it need not find out: the
-//! observed parameters of Careful Resume (RFC 9959, section 3.1).
+//! Memory of paths, so that the next flow over a path need not measure it: the observed parameters
+//! of Careful Resume (RFC 9959, section 3.1).
 //!
-//! A record is the rate that the path took in (what arrives, and what the path loses of its own), the
-//! smallest round trip, and the time. How much of a record is believed depends on its age and on
-//! whether the round trip, measured while connecting, is still the same: another path, or one with a
-//! queue, does not get the whole rate. The RFC jumps to half of the rate at most. Here a record of
-//! the last minutes over the same round trip is believed as a whole; `controller/bbr/start.rs` says
-//! why that is no more than slow start does.
+//! A record has the rate that the path took in (what arrives, and what the path loses of its own),
+//! the smallest round trip, and the time. How much of a record is believed depends on its age and
+//! on whether the round trip measured while connecting is still the same: another path, or one with
+//! a queue, does not get the whole rate. The RFC jumps to half of the rate at most. Here a record
+//! of the last minutes with the same round trip is believed as a whole; `controller/bbr/start.rs`
+//! says why that is no more than slow start does.
 //!
 //! The caller gives the time and stores the text. The text comes from a file that anybody may have
 //! edited, so each line is checked by itself, and a wrong line is left out.
@@ -16,59 +16,59 @@ use super::loss::LossEstimate;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Age up to which a record is believed as a whole: what shares a path with one
-/// changes within minutes.
+/// Age up to which a record is believed as a whole: other flows on a path change within minutes. A
+/// judgement.
 const FRESH_S: u64 = 600;
-/// Age beyond which it is not believed at all.
+/// Age beyond which a record is ignored. A judgement.
 const AGE_S_MAX: u64 = 24 * 3600;
 /// A round trip longer by more than one part in so many, and by more than hosts take
 /// while they connect, is not the same. Measured: M-path-5.
 const SAME_RTT_PART: u64 = 8;
 const SAME_RTT_NS: u64 = 1_000_000;
-/// RFC 9959, 3.5: beyond these times the saved round trip it is another path.
+/// RFC 9959, 3.5: a round trip below half or above ten times the saved one is another path.
 const RTT_TIMES: (u64, u64) = (2, 10);
-/// What one of many may begin with in a round trip, unless the path is known to carry less:
-/// the ten packets that RFC 6928 gives to who knows nothing.
+/// What one of many flows may begin with per round trip, unless the path is known to carry less:
+/// the initial window of RFC 6928.
 const INITIAL_WINDOW_BYTES: u64 = 10 * 1500;
-/// For so long, what one of several flows finds does not lower the rate that the path is known to
-/// carry: it found a share. Measured: M-path-6.
+/// For this time, the rate that one of several flows found does not lower the path's known rate: it
+/// is a share. Measured: M-path-6.
 const SHARED_S: u64 = 60;
-/// Packets that remembered losses are worth as evidence at most: enough to have seen a
-/// dozen bursts of eight at a loss of one in a thousand. Measured: M-path-7.
+/// Largest weight of remembered losses, in packets: enough to have seen a dozen bursts of eight at
+/// a loss of one in a thousand. Measured: M-path-7.
 const EVIDENCE_PACKETS_MAX: f64 = 100_000.0;
-/// Evidence for each burst that was seen, besides what is kept: many packets without a loss show
-/// less than one message with some.
+/// Weight for each burst that was seen, on top of [`EVIDENCE_PACKETS_KEPT`]: many packets without a
+/// loss show less than one message with some.
 const EVIDENCE_PACKETS_PER_BURST: f64 = 8000.0;
-/// In such a time the evidence halves, as within a flow (`loss.rs`), but to no less than so many
-/// packets while the record is fresh, and a quarter of them later.
+/// Time in which the weight halves, as within a flow (`loss.rs`), and the least weight while the
+/// record is fresh; a quarter of it later.
 const EVIDENCE_HALF_LIFE_S: f64 = 30.0;
 const EVIDENCE_PACKETS_KEPT: f64 = 4000.0;
-/// Records kept; the oldest goes.
+/// Most records; the oldest is dropped.
 const RECORDS_MAX: usize = 1024;
 /// Longest key in a text.
 const KEY_BYTES_MAX: usize = 64;
 
-/// What a path was like.
+/// What is remembered of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathRecord {
     /// Wire bits per second that the path took in without a queue.
     pub rate_bits_per_s: u64,
     /// Smallest round trip.
     pub min_rtt_ns: u64,
-    /// When, in seconds since 1970.
+    /// When it was saved, in seconds since 1970.
     pub saved_s: u64,
-    /// How it loses, if that is known.
+    /// Its losses, if known.
     pub losses: Option<PathLosses>,
 }
 
 /// How a path loses packets, in whole numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathLosses {
-    /// Packets lost of a thousand million.
+    /// Lost packets in 10^9.
     pub lost_ppb: u32,
     /// Mean packets lost in a row, in thousandths.
     pub burst_thousandths: u32,
-    /// Packets that this was seen in.
+    /// Number of packets observed.
     pub packets: u32,
 }
 
@@ -100,7 +100,7 @@ impl PathRecord {
 }
 
 impl PathLosses {
-    /// Of a share of packets lost, so many in a row, seen in so many packets.
+    /// A share of lost packets, in bursts of this mean length, observed in this many packets.
     pub fn new(loss: f64, burst_packets: f64, packets: f64) -> Self {
         // Casts from floating point stay within the bounds of the integer.
         Self {
@@ -110,7 +110,7 @@ impl PathLosses {
         }
     }
 
-    /// Of what was found.
+    /// The observed part of an estimate.
     pub fn of(found: &LossEstimate) -> Self {
         Self::new(found.loss(), found.seen_burst_packets(), found.seen_packets())
     }
@@ -125,8 +125,8 @@ impl PathLosses {
         (f64::from(self.burst_thousandths) / 1e3).max(1.0)
     }
 
-    /// Packets that it is worth as evidence now, at the age of its record: what a
-    /// message shows of the path soon counts for more.
+    /// Weight as evidence at this age of the record, in packets. It is bounded, because a message
+    /// soon shows more about the path itself.
     pub fn evidence_packets(&self, age_s: u64) -> f64 {
         let packets = f64::from(self.packets);
         let bursts = packets * self.loss() / self.burst_packets();
@@ -144,7 +144,7 @@ impl PathLosses {
 }
 
 impl PathMemory {
-    /// Keeps a record of now, in place of the one that there is of the same path.
+    /// Stores a new record in place of the path's old one.
     pub fn save(&mut self, key: &str, record: PathRecord) {
         if !is_key(key) {
             return;
@@ -158,8 +158,8 @@ impl PathMemory {
         }
     }
 
-    /// Keeps what one of several flows has found that share a path: that is its own share at
-    /// least, and of a path that is known to carry more, no news.
+    /// Stores what one of several flows on a path has found. That is at least its own share, and
+    /// says nothing new of a path that is known to carry more.
     pub fn save_share(&mut self, key: &str, record: PathRecord) {
         let known = self.get(key).filter(|known| {
             known.rate_bits_per_s > record.rate_bits_per_s
@@ -167,7 +167,7 @@ impl PathMemory {
                 && known.start_rate(record.saved_s, record.min_rtt_ns, 1).is_some()
         });
         let record = match known {
-            // The round trip of one that was never alone is one with a queue.
+            // A flow that was never alone has measured the round trip with a queue.
             Some(&PathRecord { rate_bits_per_s, saved_s, min_rtt_ns, .. }) => {
                 let min_rtt_ns = min_rtt_ns.min(record.min_rtt_ns);
                 PathRecord { rate_bits_per_s, saved_s, min_rtt_ns, ..record }
@@ -182,8 +182,8 @@ impl PathMemory {
         self.records.get(key)
     }
 
-    /// Takes over what another memory has newer, at `now_s`. What a clock that was ahead
-    /// has saved is of no known age, and would be the newest for as long: it is left out.
+    /// Takes over newer records of another memory, at `now_s`. Records from the future, of a clock
+    /// that was ahead, are left out: their age is unknown, and they would stay the newest.
     pub fn merge(&mut self, other: &Self, now_s: u64) {
         for (key, record) in &other.records {
             let is_newer = self.get(key).is_none_or(|kept| kept.saved_s < record.saved_s);
@@ -211,7 +211,7 @@ impl PathMemory {
         text
     }
 
-    /// Reads what [`PathMemory::to_text`] wrote; also, how many lines made no sense.
+    /// Reads the text of [`PathMemory::to_text`]. Returns also how many lines were wrong.
     pub fn from_text(text: &str) -> (Self, usize) {
         let mut memory = Self::default();
         let mut refused = 0;

@@ -12,24 +12,23 @@ pub(super) struct Missing {
     /// Least that was missing since `since_ns`.
     least_packets: u64,
     since_ns: u64,
-    /// Packets that were given up for the silence of the peer and not counted
-    /// yet, and the number after the last of them: silence is no loss that a
-    /// rate could answer for.
+    /// Packets whose runs expired and that are not counted yet, and the number after the last of
+    /// them. They are excused: the peer's silence is no loss that a rate could answer for.
     expired_packets: u64,
     expired_psn: u64,
-    /// Of those lost, how many were given up so.
+    /// Of `lost_packets`, those that are excused.
     excused_packets: u64,
 }
 
 impl Missing {
-    /// A run was given up since nothing was heard.
+    /// A run has expired.
     pub(super) fn on_expired(&mut self, packets: u64, psn_end: u64) {
         self.expired_packets += packets;
         self.expired_psn = self.expired_psn.max(psn_end);
     }
 
-    /// Of all before number `psn`, so many packets have not come. Returns how
-    /// many more are lost than before.
+    /// `missing_packets` of all packets before `psn` have not come. Returns how many more are lost
+    /// than before.
     pub(super) fn on_report(
         &mut self,
         now_ns: u64,
@@ -58,8 +57,7 @@ impl Missing {
         lost - excused
     }
 
-    /// How many are lost in all, but for those that were given up in silence.
-    /// Falls when packets come after all.
+    /// Packets lost in all, without excused ones. Falls when packets come after all.
     pub(super) fn lost_packets(&self) -> u64 {
         self.lost_packets.saturating_sub(self.excused_packets)
     }

@@ -7,21 +7,21 @@
 //! next such time. The pacer tells how much it does not make up for: the path was idle then, and that
 //! time must not be part of a rate sample.
 
-/// Unused time that may be made up for. One millisecond: the granularity at
-/// which the rate should be exact, and far more than a wake-up takes.
+/// Unused time that may be made up for (a judgement): the granularity at which the rate should be
+/// exact, and far more than a wake-up takes.
 pub const QUANTUM_NS: u64 = 1_000_000;
-/// The most on a long path: some time slices of a host.
+/// The same on a long path, at most: some time slices of a host.
 const LATE_NS_MAX: u64 = 20_000_000;
 
 /// Paces one queue pair.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Pacer {
-    /// When the wire is free again, were it as fast as the rate.
+    /// When a wire of this rate would be free again.
     free_ns: u64,
-    /// Data has waited since the pace last held it back: what is late is late by
-    /// the host, not for want of data.
+    /// Data have waited since the pace last held them back, so a late burst is late because of the
+    /// host.
     is_awaited: bool,
-    /// What may be made up for then.
+    /// Time that may be made up for then.
     late_ns: u64,
 }
 
@@ -31,7 +31,8 @@ impl Pacer {
         self.late_ns = (min_rtt_ns / 4).clamp(QUANTUM_NS, LATE_NS_MAX);
     }
 
-    /// Something else than the pace holds data back: there is none, or the congestion window is full.
+    /// Something other than the pace holds data back: there are none, or the congestion window is
+    /// full.
     #[inline]
     pub fn on_other_limit(&mut self) {
         self.is_awaited = false;
@@ -53,9 +54,8 @@ impl Pacer {
         bytes_in(idle_ns, rate_bits_per_s).saturating_add(burst_bytes).max(1)
     }
 
-    /// Counts a burst that left. Returns how late it was, beyond what is made up
-    /// for, if that was the host's doing; `queued_ns` is what the path's queue
-    /// holds besides, so that the path was not idle for as long.
+    /// Counts a burst that was sent. Returns by how much the host was late beyond what is made up
+    /// for. `queued_ns` is the time that the path's queue holds, in which the path was not idle.
     pub fn on_sent(
         &mut self,
         now_ns: u64,
@@ -89,7 +89,7 @@ pub fn time_of(bytes: u64, rate_bits_per_s: u64) -> u64 {
 /// Bytes that fit into a time at a rate.
 #[inline]
 pub fn bytes_in(time_ns: u64, rate_bits_per_s: u64) -> u64 {
-    // Almost always: a second at 18 Gbit/s.
+    // The product almost always fits 64 bits: a second at 18 Gbit/s does.
     match time_ns.checked_mul(rate_bits_per_s) {
         Some(bits) => bits / 8_000_000_000,
         None => (u128::from(time_ns) * u128::from(rate_bits_per_s) / 8_000_000_000) as u64,

@@ -1,7 +1,7 @@
 //! The grace for reordering: how long later packets may overtake one before it counts as lost. RACK
 //! calls it the reordering window (RFC 8985, section 6.2, step 4). It is kept per queue pair.
 //!
-//! The grace is zero while the peer has seen every packet come in order: the first packet behind a
+//! The grace is zero while the peer has seen every packet come in order: the first packet after a
 //! gap proves the loss, and repair costs one round trip. After reordering was seen, the grace is a
 //! quarter of the smallest round trip. It grows by as much in each round trip in which packets
 //! arrived twice (the sign of needless repairs, RFC 8985's DSACK), up to the smoothed round trip.
@@ -23,9 +23,8 @@ pub(super) struct Reordering {
 }
 
 impl Reordering {
-    /// Takes in what a report says of one channel: the largest distance by
-    /// which packets came late so far, and whether packets came twice since
-    /// the last report.
+    /// Takes in a report of one channel: the largest distance so far by which packets came late,
+    /// and whether packets came twice since the last report.
     pub(super) fn on_report(
         &mut self,
         now_ns: u64,
@@ -47,7 +46,7 @@ impl Reordering {
         }
     }
 
-    /// The grace of now; 0 while everything came in order.
+    /// The current grace; 0 while everything came in order.
     pub(super) fn grace_ns(&self, rtt: &RttEstimator) -> u64 {
         if !self.is_seen {
             return 0;

@@ -1,21 +1,21 @@
-//! When a receiver reports, as numbers.
+//! The report policy: when a receiver sends reports (acknowledgements), as numbers.
 //!
-//! Reports serve the congestion controller of the peer, which sends: bbr wants some per round trip,
-//! a controller for short paths may want one for every 16 KiB or at once after a mark. So the
-//! sender's controller chooses the policy ([`ControllerConfig::report_policy`]), and the queue
-//! pair's description carries it to the receiver; none there means [`ReportPolicy::DEFAULT`].
+//! Reports serve the sender's congestion controller: bbr wants some per round trip, a controller
+//! for short paths may want one for every 16 KiB or at once after a mark. So the sender's
+//! controller chooses the policy ([`ControllerConfig::report_policy`]), and the queue pair's info
+//! carries it to the receiver; without one there the policy is [`ReportPolicy::DEFAULT`].
 //!
-//! A receiver believes no number that would cost it more than a report per
+//! A receiver clamps the numbers of its peer, so that it never sends more than a report per
 //! `BYTES_LEAST` or per `DELAY_NS_LEAST` ([`ReportPolicy::of_peer`]).
 //!
 //! [`ControllerConfig::report_policy`]: crate::controller::ControllerConfig::report_policy
 
 use lacuna_wire::ReportsInfo;
 
-/// No peer gets a report for less than a few full packets.
+/// Least bytes of a peer's policy for one report: a few full packets.
 const BYTES_LEAST: u32 = 4 << 10;
-/// No peer gets reports closer together, but those for bytes: a report takes a processor some
-/// microseconds.
+/// Least time of a peer's policy between reports, except those for bytes: a report takes some
+/// microseconds of processor time.
 const DELAY_NS_LEAST: u32 = 10_000;
 
 /// See the module's text. Times are between an arrival, or the last report, and the next report.
@@ -23,47 +23,47 @@ const DELAY_NS_LEAST: u32 = 10_000;
 pub struct ReportPolicy {
     /// Unreported bytes after which a report is due, unless the credit is small.
     pub bytes_max: u32,
-    /// Shortest time between two reports that nothing but time asks for.
+    /// Shortest time between two reports that only time asks for.
     pub delay_ns_min: u32,
     /// Longest time between an arrival and its report.
     pub delay_ns_max: u32,
-    /// Shortest time between a report and the next for the sake of a gap: reordering must not
-    /// make every packet a report.
+    /// Shortest time between a report and the next one because of a gap: reordering must not make
+    /// every packet a report.
     pub gap_delay_ns_min: u32,
     /// Reports per round trip that time alone asks for.
     pub per_rtt: u32,
-    /// Whether a congestion mark is reported as soon as a gap is.
+    /// Whether a congestion mark is reported as soon as a gap.
     pub on_mark: bool,
-    /// What small messages to and fro change.
-    pub trickle: Trickle,
-    /// What a slow path changes.
-    pub scant: Scant,
+    /// Delays of small messages that go to and fro.
+    pub ping_pong: PingPong,
+    /// Limits on a slow path.
+    pub slow_path: SlowPath,
 }
 
-/// Small messages to and fro on a short path. A report after each would delay them by more than
-/// half of what a message takes.
+/// Ping-pong: small messages to and fro on a short path. A report after each would delay them by
+/// more than half of what a message takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Trickle {
-    /// Shortest time between two reports then.
+pub struct PingPong {
+    /// Shortest time between two reports of a ping-pong.
     pub delay_ns: u32,
-    /// Packets belong to a trickle if the pause before them is shorter. After a longer one a report
-    /// goes at once, and no timer has to wake anybody.
+    /// Packets belong to a ping-pong if the pause before them is shorter than this. After a longer
+    /// one a report is sent at once, without waking anybody by a timer.
     pub pause_ns: u32,
-    /// A burst of a trickle has fewer bytes: no full packet, so that a controller hears of a bulk
-    /// transfer as often as ever.
+    /// A burst of a ping-pong has fewer bytes than this: less than a full packet, so that a
+    /// controller hears of a bulk transfer as often as ever.
     pub bytes: u32,
-    /// And unreported is less than this part of the bytes after which a report is due.
+    /// And fewer bytes are unreported than `bytes_max` divided by this.
     pub part: u32,
 }
 
-/// A path so slow that a report stands for few bytes.
+/// A path so slow that a report stands for few bytes received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Scant {
-    /// A report that time asks for stands for so many times its own bytes, or waits longer.
+pub struct SlowPath {
+    /// A report that only time asks for waits until this many times its own bytes were received.
     pub share: u32,
-    /// Reports per round trip of less than that.
+    /// Reports per round trip with fewer bytes than that.
     pub per_rtt: u32,
-    /// The longest wait for one.
+    /// Longest wait for such a report.
     pub delay_ns_max: u32,
 }
 
@@ -73,32 +73,34 @@ impl ReportPolicy {
         // A report costs a packet at both ends: this is one per two full bundles of segmentation
         // offload.
         bytes_max: 128 << 10,
-        // A peer that waits for a report asks after as long (`FlushPolicy::delay_ns`).
+        // A peer that waits for a report sends a flush after the same time
+        // (`FlushPolicy::delay_ns`).
         delay_ns_min: 50_000,
         delay_ns_max: 1_000_000,
         gap_delay_ns_min: 20_000,
         // A judgement: a controller sees a change within a sixteenth of a round trip.
         per_rtt: 16,
         on_mark: false,
-        trickle: Trickle {
+        ping_pong: PingPong {
             delay_ns: 250_000,
-            // Less than the time after which the peer asks.
+            // Less than the time after which the peer sends a flush.
             pause_ns: 40_000,
             bytes: 1024,
             part: 16,
         },
-        scant: Scant {
+        slow_path: SlowPath {
             // TCP's acknowledgements take a 56th: 52 bytes for two full packets. Measured: M-path-1.
             share: 64,
-            // Where a congestion window is so small, a longer wait would be much of each round trip.
+            // The congestion window of such a path is small, and a longer wait would be much of a
+            // round trip.
             per_rtt: 4,
-            // On a way back so narrow that reports queue, round trips become longer, and reports
-            // fewer. Measured: M-path-2.
+            // On a reverse path so narrow that reports queue, round trips become longer and reports
+            // rarer. Measured: M-path-2.
             delay_ns_max: 100_000_000,
         },
     };
 
-    /// What the peer is to be told, which reports by the default if it is told nothing.
+    /// The policy for the info; `None` if it is the default.
     pub fn to_peer(&self) -> Option<ReportsInfo> {
         (*self != Self::DEFAULT).then_some(ReportsInfo {
             bytes_max: self.bytes_max,
@@ -110,10 +112,10 @@ impl ReportPolicy {
         })
     }
 
-    /// What the peer asks for, within what this host grants.
+    /// The peer's policy, clamped to what this host grants.
     pub fn of_peer(info: &ReportsInfo) -> Self {
-        // A sender that hears nothing for longer believes the path dark.
-        let delay_ns_most = Self::DEFAULT.scant.delay_ns_max;
+        // A sender that hears nothing for longer takes the path for dark.
+        let delay_ns_most = Self::DEFAULT.slow_path.delay_ns_max;
         let delay_ns_min = info.delay_ns_min.clamp(DELAY_NS_LEAST, delay_ns_most);
         Self {
             bytes_max: info.bytes_max.max(BYTES_LEAST),
@@ -168,6 +170,6 @@ mod tests {
         };
         let policy = ReportPolicy::of_peer(&patient);
         assert!(policy.delay_ns_min <= policy.delay_ns_max);
-        assert_eq!(policy.delay_ns_max, ReportPolicy::DEFAULT.scant.delay_ns_max);
+        assert_eq!(policy.delay_ns_max, ReportPolicy::DEFAULT.slow_path.delay_ns_max);
     }
 }

@@ -19,7 +19,7 @@ use lacuna_datapath::{
     Capabilities, Datapath, MemNetwork, Offload, Udp, UdpConfig, Waiter, thread,
 };
 use lacuna_engine::Counters;
-use lacuna_path::pool::{Pool, Senders};
+use lacuna_path::shared_credit::{Senders, SharedCredit};
 use lacuna_wire::{CHANNELS_MAX, RejectKind};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -186,7 +186,7 @@ struct Inner {
     control_pool: Arc<reuse::ControlPool>,
     paths: Paths,
     /// Credit for each remote socket, shared by the queue pairs that send to it.
-    credit_pools: Mutex<HashMap<SocketAddr, Weak<Pool>>>,
+    credit_pools: Mutex<HashMap<SocketAddr, Weak<SharedCredit>>>,
     senders: Arc<Senders>,
     roster: Arc<Roster>,
     /// When manual progress polls the control connections next.
@@ -421,7 +421,7 @@ impl Context {
     }
 
     /// The credit for a remote socket.
-    pub(crate) fn credit_pool(&self, peer: SocketAddr) -> Arc<Pool> {
+    pub(crate) fn credit_pool(&self, peer: SocketAddr) -> Arc<SharedCredit> {
         let mut credit_pools = lock(&self.inner.credit_pools);
         if let Some(pool) = credit_pools.get(&peer).and_then(Weak::upgrade) {
             return pool;
@@ -430,7 +430,7 @@ impl Context {
         if credit_pools.len() == credit_pools.capacity() {
             credit_pools.retain(|_, pool| pool.strong_count() > 0);
         }
-        let pool = Arc::new(Pool::new());
+        let pool = Arc::new(SharedCredit::new());
         credit_pools.insert(peer, Arc::downgrade(&pool));
         pool
     }

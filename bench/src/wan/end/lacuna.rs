@@ -5,8 +5,8 @@
 use super::{Line, Message, Order, Reuse, Task, crowd, now_ns, say, thread, watch};
 use anyhow::{Context as _, Result, bail};
 use lacuna::{
-    Connection, ConnectionConfig, Context, ContextConfig, ControllerKind, Listener, Mode, RecvHandle, ScopedIp,
-    SendBuffer,
+    Connection, ConnectionConfig, Context, ContextConfig, ControllerKind, Listener, Mode,
+    RecvHandle, ScopedIp, SendBuffer,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;

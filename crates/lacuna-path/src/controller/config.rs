@@ -1,19 +1,19 @@
-//! Which controller to use: kinds, their table, and the text form.
+//! Configuration of the congestion controller: the kinds, their table, and their text form.
 
 use super::{AnyController, Bbr, Cubic, Fixed};
 use crate::report_policy::ReportPolicy;
 use std::str::FromStr;
 
-/// What a controller is made with.
+/// Parameters of a new controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setup {
     /// Bytes of a full packet.
     pub packet_bytes: u64,
-    /// Of what it draws: flows that probe at the same times disturb each other.
+    /// Seed of its random numbers: flows that probe at the same times disturb each other.
     pub seed: u64,
 }
 
-/// The controllers by name.
+/// The kinds of controllers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// See [`Bbr`].
@@ -24,7 +24,7 @@ pub enum Kind {
     Fixed,
 }
 
-/// One line per controller, in the order of the enum: how it is written, what it is and what it wants.
+/// One entry per controller, in the order of the enum.
 pub const TABLE: &[KindEntry] = &[
     KindEntry {
         kind: Kind::Bbr,
@@ -52,7 +52,7 @@ pub const TABLE: &[KindEntry] = &[
 /// An entry of [`TABLE`].
 #[derive(Debug, Clone, Copy)]
 pub struct KindEntry {
-    /// Which it is.
+    /// The kind.
     pub kind: Kind,
     /// As on the command line.
     pub name: &'static str,
@@ -108,7 +108,7 @@ pub enum ControllerConfig {
     },
 }
 
-/// Why there is no such controller. The caller's fault.
+/// A text names no controller. The caller's fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// No controller has this name.
@@ -117,10 +117,10 @@ pub enum ConfigError {
         /// As it was given.
         name: String,
     },
-    /// `fixed` finds no rate.
+    /// `fixed` without a rate.
     #[error("the controller fixed needs a rate")]
     NoRate,
-    /// A rate that is no number, or 0.
+    /// The rate is not a number, or is 0.
     #[error("{text:?} is no rate in bits per second")]
     Rate {
         /// As it was given.
@@ -152,8 +152,8 @@ impl FromStr for ControllerConfig {
 }
 
 impl ControllerConfig {
-    /// The controller that a kind and a rate ask for. A rate alone asks for `fixed`; beside another
-    /// kind it is only where that one begins ([`super::Signal::Start`]).
+    /// The configuration for a kind and a rate. A rate alone means `fixed`; with another kind it is
+    /// only the rate to start at ([`super::Signal::Start`]).
     pub fn of(kind: Option<Kind>, rate_bits_per_s: Option<u64>) -> Result<Self, ConfigError> {
         match (kind, rate_bits_per_s) {
             (Some(Kind::Fixed) | None, Some(rate_bits_per_s)) => {
@@ -164,7 +164,7 @@ impl ControllerConfig {
         }
     }
 
-    /// Which controller it is.
+    /// The kind of controller.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Bbr => Kind::Bbr,
@@ -173,7 +173,7 @@ impl ControllerConfig {
         }
     }
 
-    /// When the peer is to report to this controller.
+    /// The report policy that this controller wants of the peer.
     pub fn report_policy(&self) -> ReportPolicy {
         self.kind().entry().reports
     }
@@ -183,7 +183,7 @@ impl ControllerConfig {
         self.kind().name()
     }
 
-    /// The controller.
+    /// Makes the controller.
     pub fn build(&self, setup: Setup) -> AnyController {
         match *self {
             Self::Bbr => AnyController::Bbr(Bbr::new(setup)),

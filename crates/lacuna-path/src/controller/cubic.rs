@@ -1,17 +1,17 @@
-//! CUBIC (RFC 9438) with HyStart++ (RFC 9406): a window that grows by a cubic
-//! function of the time since the last loss, and leaves slow start when round
-//! trips grow. To compare with, and for paths that are shared with TCP: it takes
-//! every loss for congestion, so it is slow where paths lose for other reasons.
+//! CUBIC (RFC 9438) with HyStart++ (RFC 9406): a window that grows by a cubic function of the time
+//! since the last loss, and leaves slow start when round trips grow. For comparison, and for paths
+//! shared with TCP. It takes every loss for congestion, so it is slow on paths that lose packets
+//! for other reasons.
 //!
-//! It paces, unlike TCP's: at twice the window per round trip in slow start, at
-//! 1.2 times in congestion avoidance (RFC 9002, section 7.7), because a window
-//! opened by one report of 128 KiB would else leave as one burst.
+//! Unlike TCP's it paces: at twice the window per round trip in slow start, at 1.2 times in
+//! congestion avoidance (RFC 9002, section 7.7), because one report of 128 KiB would otherwise open
+//! the window for one burst of as many bytes.
 //!
 //! Bytes are wire bytes. Growth is computed with integers.
 
 use super::{Controller, Limits, SHORT_PATH_NS, Sample, Setup, Signal, StartRate};
 
-/// As [`super::Bbr`]'s: enough to fill segmentation offload.
+/// As in [`super::Bbr`]: enough to fill segmentation offload.
 const INITIAL_WINDOW_BYTES: u64 = 128 << 10;
 /// Smallest window, packets.
 const MIN_PACKETS: u64 = 2;
@@ -40,15 +40,15 @@ const CSS_ROUNDS: u32 = 5;
 pub struct Cubic {
     packet_bytes: u64,
     window_bytes: u64,
-    /// Slow start below it.
+    /// Below this window, slow start.
     threshold_bytes: u64,
     /// Window before the last reduction.
     max_bytes: u64,
     /// Congestion avoidance since the last reduction.
     epoch: Option<Epoch>,
     hystart: HyStart,
-    /// Reductions answer to losses of packets sent after this total was
-    /// delivered: one per round trip.
+    /// The next reduction answers to losses of packets sent after this total was delivered: one
+    /// reduction per round trip.
     recovers_at_bytes: u64,
     min_rtt_ns: u64,
     smoothed_rtt_ns: u64,
@@ -59,9 +59,9 @@ pub struct Cubic {
 #[derive(Debug, Clone, Copy)]
 struct Epoch {
     began_ns: u64,
-    /// `K`: time until the window is what it was.
+    /// `K`: time until the window is as large as before the reduction.
     k_ms: u64,
-    /// `W_est`: what Reno would have.
+    /// `W_est`: the window that Reno would have.
     reno_bytes: u64,
 }
 
@@ -77,7 +77,7 @@ struct HyStart {
 }
 
 impl Cubic {
-    /// Knows nothing of the path.
+    /// A controller that knows nothing of the path.
     pub fn new(setup: Setup) -> Self {
         Self {
             packet_bytes: setup.packet_bytes,
@@ -104,8 +104,8 @@ impl Cubic {
     /// RFC 9438, 4.6 and 4.7.
     fn reduce(&mut self, delivered_bytes: u64) {
         let window = self.window_bytes;
-        // Fast convergence: leave more to others if the last maximum was not
-        // reached again.
+        // Fast convergence: leave more to others if the window did not reach its last maximum
+        // again.
         self.max_bytes = match window < self.max_bytes {
             true => window / 200 * (100 + BETA_PERCENT),
             false => window,
@@ -164,8 +164,8 @@ impl Cubic {
         }
     }
 
-    /// As RFC 9959 has it for a window: half of what is known, and no loss needed
-    /// to end there.
+    /// Jumps as RFC 9959 says for a window: to half of what is known. Slow start may end there
+    /// without a loss.
     fn start_at(&mut self, start: StartRate) {
         if !self.has_sent && self.min_rtt_ns > 0 {
             let known = crate::pacer::bytes_in(self.min_rtt_ns, start.rate_bits_per_s);
@@ -173,7 +173,7 @@ impl Cubic {
         }
     }
 
-    /// RFC 9438, 4.8. The path lets little out until something is heard.
+    /// RFC 9438, 4.8. The path itself sends little until something is heard.
     fn on_silence(&mut self) {
         self.threshold_bytes =
             (self.window_bytes / 100 * BETA_PERCENT).max(self.min_window_bytes());
@@ -182,7 +182,7 @@ impl Cubic {
         self.epoch = None;
     }
 
-    /// Paces where the path is long enough.
+    /// Pacing rate, if the path is not short.
     fn rate_bits_per_s(&self) -> Option<u64> {
         if self.smoothed_rtt_ns == 0 || self.min_rtt_ns < SHORT_PATH_NS {
             return None;
@@ -216,7 +216,7 @@ impl HyStart {
             return is_over;
         }
         match (self.css, self.last_rtt_ns) {
-            // It grew for another reason: on as before.
+            // The growth was no queue: back to slow start.
             (Some((baseline_ns, _)), _) if rtt_ns < baseline_ns => self.css = None,
             (None, Some(last_ns)) => {
                 let thresh = (last_ns / MIN_RTT_DIVISOR).clamp(RTT_THRESH_NS.0, RTT_THRESH_NS.1);
@@ -236,7 +236,8 @@ impl Controller for Cubic {
         if in_flight_bytes == 0
             && let Some(epoch) = &mut self.epoch
         {
-            // A pause is no growth (RFC 9438, 5.8): time goes on from here.
+            // The window does not grow during a pause (RFC 9438, 5.8): the epoch's time goes on
+            // from here.
             epoch.began_ns = epoch.began_ns.max(now_ns.saturating_sub(epoch.k_ms * 1_000_000));
         }
     }

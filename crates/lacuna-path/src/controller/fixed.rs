@@ -1,6 +1,5 @@
-//! A given rate, for a link that is the user's own: the pacer does all the work.
-//! Neither loss nor marks nor delay change the rate, and only the receiver's credit
-//! bounds what is in flight.
+//! A fixed rate, for a link that is the user's own: the pacer does all the work. Neither loss nor
+//! marks nor delay change the rate, and only the receiver's credit bounds what is in flight.
 
 use super::{Controller, Limits, SHORT_PATH_NS, Sample, Signal};
 use crate::pacer::bytes_in;

@@ -1,13 +1,13 @@
-//! Congestion controllers: how fast, how much at once, and in how large bursts.
+//! Congestion controllers: window, pacing rate and size of bursts.
 //!
-//! A controller is told of each burst that leaves, of each report that comes, of a few signals
-//! beside them, and of the time if it asks for it; never of a single packet. It answers with
-//! [`Limits`]. Time is an argument. It hears of losses that a reliability mode repairs, but they
-//! are no signal by themselves: each controller decides what they mean.
+//! A controller is told of each burst that is sent, of each report that comes, of a few other
+//! signals, and of the time if it has a timer; never of a single packet. It answers with
+//! [`Limits`]. Time is an argument. Losses that a reliability mode repairs are reported too, but
+//! each controller decides what they mean.
 //!
-//! Each controller is a sibling of the same shape. Adding one touches its file, `config.rs` (kind,
-//! configuration, how it is built, a line of [`TABLE`]) and the enum and its macro below. An enum and
-//! not a boxed trait, because a queue pair asks it for each burst.
+//! All controllers have the same shape. Adding one touches its file, `config.rs` (kind,
+//! configuration, how it is built, a line of [`TABLE`]) and the enum and its macro below. It is an
+//! enum and not a boxed trait, because a queue pair asks it for each burst.
 //!
 //! All bytes are wire bytes: UDP payload and 28 bytes of IP and UDP headers a packet.
 
@@ -24,12 +24,13 @@ pub use cubic::Cubic;
 pub use fixed::Fixed;
 pub use sample::{RateSample, RoundTrips, Sample, Shares, Signal, StartRate};
 
-/// A round trip below which a path holds nothing worth counting: what is in flight is in a socket
-/// buffer. Loopback and one switch are below, the next building is above. The controllers here do
-/// not pace on such a path, since a wake-up takes longer than what it would pace.
+/// A path with a shorter round trip than this (a judgement) holds nothing worth counting: what is
+/// in flight is in a socket buffer. Loopback and one switch are below, the next building is above.
+/// The controllers here do not pace on such a path, because a wake-up takes longer than the time to
+/// pace.
 pub const SHORT_PATH_NS: u64 = 500_000;
 
-/// What a controller allows now.
+/// What a controller allows at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes that may be in flight: the congestion window.
@@ -41,54 +42,52 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// A window alone.
+    /// A window without pacing.
     pub fn unpaced(window_bytes: u64) -> Self {
         Self { window_bytes, rate_bits_per_s: None, burst_bytes: u64::MAX }
     }
 
-    /// A window, and a rate with bursts of what it carries in a quarter of a millisecond.
+    /// A window, and a pacing rate with bursts of a quarter of a millisecond.
     pub fn paced(window_bytes: u64, rate_bits_per_s: u64) -> Self {
         let burst_bytes = burst_of(rate_bits_per_s);
         Self { window_bytes, rate_bits_per_s: Some(rate_bits_per_s), burst_bytes }
     }
 }
 
-/// What every controller can do.
+/// The verbs of every controller.
 pub trait Controller {
-    /// A burst leaves; `in_flight_bytes` does not include it.
+    /// A burst is sent; `in_flight_bytes` does not include it.
     fn on_sent(&mut self, now_ns: u64, bytes: u64, in_flight_bytes: u64);
 
     /// Takes in a report.
     fn on_report(&mut self, sample: &Sample);
 
-    /// Takes in what is told beside the reports.
+    /// Takes in a signal other than a report.
     fn on_signal(&mut self, now_ns: u64, signal: Signal);
 
-    /// When [`Controller::on_timeout`] is to be called, if time alone changes anything.
+    /// When to call [`Controller::on_timeout`], if time alone changes anything.
     fn poll_timeout(&self) -> Option<u64> {
         None
     }
 
-    /// That time has come.
+    /// The controller's timer is due.
     fn on_timeout(&mut self, _now_ns: u64) {}
 
-    /// What may be sent. Only the calls above change it: whoever asks per burst keeps it between
-    /// them.
+    /// What may be sent. Only the calls above change it, so a caller may keep it between them.
     fn limits(&self) -> Limits;
 
-    /// Bytes that a path with this smallest round trip itself holds, which the peer's socket need
-    /// not have room for. 0 on a path so short that all in flight may be in that socket.
+    /// Bytes that the path itself holds at this smallest round trip, for which the peer's socket
+    /// needs no room. 0 on a path so short that everything in flight may be in that socket.
     fn path_bytes(&self, min_rtt_ns: u64) -> u64;
 
-    /// Bits per second that the path was found to carry: for the next flow.
+    /// Bits per second that the path was found to carry, for the next flow.
     fn found_bits_per_s(&self) -> Option<u64> {
         None
     }
 }
 
-/// What a rate carries in a quarter of a millisecond: long enough to fill
-/// segmentation offload, short enough not to look like a burst to a queue
-/// (draft-ietf-ccwg-bbr-05, 5.6.3, allows a whole one).
+/// Bytes in a quarter of a millisecond at a rate: enough to fill segmentation offload, and too few
+/// to look like a burst to a queue (draft-ietf-ccwg-bbr-05, 5.6.3, allows a whole millisecond).
 fn burst_of(rate_bits_per_s: u64) -> u64 {
     crate::pacer::bytes_in(250_000, rate_bits_per_s).max(1)
 }
@@ -105,7 +104,7 @@ pub enum AnyController {
     Cubic(Cubic),
 }
 
-/// Calls the same verb on whichever controller it is.
+/// Calls the same verb on the controller of any kind.
 macro_rules! each {
     ($self:expr, $controller:ident => $call:expr) => {
         match $self {

@@ -1,4 +1,4 @@
-//! What a controller is told: samples with each report, and signals beside them.
+//! What a controller is told: a sample for each report, and signals.
 
 pub use crate::delivery::RateSample;
 
@@ -11,17 +11,17 @@ pub struct RoundTrips {
     pub min_ns: u64,
     /// The longest.
     pub max_ns: u64,
-    /// How many.
+    /// Number of round trips.
     pub count: u32,
 }
 
 impl RoundTrips {
-    /// One alone.
+    /// A single round trip.
     pub fn one(rtt_ns: u64) -> Self {
         Self { newest_ns: rtt_ns, min_ns: rtt_ns, max_ns: rtt_ns, count: 1 }
     }
 
-    /// Adds one that is newer than all before.
+    /// Adds a newer round trip.
     pub fn add(&mut self, rtt_ns: u64) {
         self.newest_ns = rtt_ns;
         self.min_ns = self.min_ns.min(rtt_ns);
@@ -30,30 +30,30 @@ impl RoundTrips {
     }
 }
 
-/// What a report says.
+/// The sums of a report.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sample {
     /// When the report came.
     pub now_ns: u64,
-    /// When the newest packet that it speaks of had come, a way back later.
+    /// When the newest reported packet arrived, plus the time that the report took back.
     pub arrived_ns: u64,
-    /// When the newest run that it speaks of had left.
+    /// When the newest reported run was sent.
     pub sent_ns: u64,
     /// Bytes delivered with this report.
     pub newly_delivered_bytes: u64,
     /// Bytes delivered in all.
     pub delivered_bytes: u64,
-    /// Bytes that this report shows to be lost.
+    /// Bytes lost, by this report.
     pub newly_lost_bytes: u64,
     /// Of the bytes delivered with this report, those with a congestion mark.
     pub newly_marked_bytes: u64,
-    /// Delivery rate of the newest run that this report speaks of.
+    /// Delivery-rate sample of the newest reported run.
     pub rate: Option<RateSample>,
-    /// Round-trip times of the newest packets that this report speaks of, one per channel. The time
-    /// that the peer held them is no part of these.
+    /// Round-trip times of the newest reported packets, one per channel, without the time that the
+    /// peer held them.
     pub round_trips: Option<RoundTrips>,
-    /// How long the peer had held the newest packet when it reported it: from its arrival at the
-    /// host to the report. 0 without a round-trip time.
+    /// How long the peer held the newest packet: from its arrival at the host to the report. 0
+    /// without a round-trip time.
     pub endpoint_ns: u64,
     /// Smallest round-trip time of the last ten seconds; 0 before the first.
     pub min_rtt_ns: u64,
@@ -61,31 +61,31 @@ pub struct Sample {
     pub smoothed_rtt_ns: u64,
     /// Bytes in flight now.
     pub in_flight_bytes: u64,
-    /// Whether the congestion window, not the application, had held the sender back since
-    /// the last report.
+    /// Whether the congestion window, and not the application, held the sender back since the last
+    /// report.
     pub is_window_limited: bool,
 }
 
 impl Sample {
-    /// Round-trip time of the newest packet that this report speaks of.
+    /// Round-trip time of the newest reported packet.
     #[inline]
     pub fn rtt_ns(&self) -> Option<u64> {
         self.round_trips.map(|round_trips| round_trips.newest_ns)
     }
 }
 
-/// What a controller is told beside the reports.
+/// What a controller is told besides reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
-    /// Round-trip times from elsewhere, as before the first byte.
+    /// Round-trip times not from a report, as before the first byte.
     RoundTrips(RoundTrips),
-    /// A rate that is known from elsewhere, to begin at. It comes after the first round-trip time
-    /// and before anything is sent, and is ignored later.
+    /// A known rate to start at. It comes after the first round-trip time and before anything is
+    /// sent, and is ignored later.
     Start(StartRate),
-    /// Nothing was heard for a whole timeout: what was in flight is gone. How little goes out
-    /// meanwhile is the path's decision.
+    /// Nothing was heard for a whole timeout: what was in flight is gone. The path itself decides
+    /// how little is sent meanwhile.
     Silence,
-    /// How many queue pairs share the way out; with each report, before its sample.
+    /// How many queue pairs share host and path; with each report, before its sample.
     Shares(Shares),
 }
 
@@ -99,9 +99,9 @@ pub struct StartRate {
 /// Queue pairs of this owner that have anything in flight, this one among them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shares {
-    /// To any peer. The smallest window on a short path is divided among them.
+    /// Those that send to any peer. The smallest window on a short path is divided among them.
     pub host: u32,
-    /// To the same peer.
+    /// Those that send to the same peer.
     pub path: u32,
 }
 

@@ -1,83 +1,83 @@
 //! The rate of a path from the dispersion of a packet train: packets that leave together arrive spread
 //! out by the slowest link (Keshav 1991; Dovrolis, Ramanathan and Moore 2001, section 4).
 //!
-//! The train is what a flow sends first. A report says how much of it had come, and when. The rate is
-//! the bytes after the first report divided by the time after it; the first report's own bytes are left
-//! out, since their beginning is not known. A train that is sent more slowly than the path carries shows
-//! the sender's rate. So a train never says less than was sent, nor more than the path carries, but for
-//! what hosts do to times. Cross traffic between the packets counts in part as slowness of the path, so
-//! the rate has to be validated.
+//! The train is the first flight of a flow. Reports say how much of it had arrived, and when. The
+//! rate is the bytes after the first report divided by the time after it; the first report's own
+//! bytes are left out, because the beginning of their arrival is not known. A train sent more
+//! slowly than the path carries shows the sender's rate. So a train never shows less than the rate
+//! of sending, nor more than the path carries, except for errors of the hosts' clocks. Cross
+//! traffic between the packets makes the path look slower, so the rate has to be validated.
 //!
-//! The link, or a host without a clock of its own, may stand still while a train arrives. Then nothing
-//! comes for a while, and what waited comes at once. A slow path shows no such gap: reports come every
-//! millisecond, and if packets come in bunches, the bunches are alike. So a path with a gap carries what
-//! the train says, and maybe several times as much. The parts before and behind the gap are not believed
-//! instead: where many share the air, packets come that way, too.
+//! The link, or a host, may stand still while a train arrives. Then nothing arrives for a while,
+//! and what waited arrives at once. A slow path shows no such gap: reports come every millisecond,
+//! and if packets arrive in bunches, the bunches are alike. So after a gap the path carries the
+//! train's rate at least, and maybe several times as much. The parts before and after the gap are
+//! not believed instead: on a shared radio link, packets arrive in such parts, too.
 
 use super::super::delivery::rate_of;
 
-/// What hosts may take off a train's time where no kernel notes arrivals: a
-/// wake-up of the receiver before its first packet.
+/// Error of a train's time on a host without kernel timestamps of arrivals: a wake-up of the
+/// receiver before the first packet.
 const WAKE_UP_NS: u64 = 25_000;
-/// Shortest train that says anything: several wake-ups.
+/// Shortest spread that is measured: several wake-ups.
 const SPREAD_NS_MIN: u64 = 150_000;
-/// Spread from which on what hosts take off is no reason not to jump: a path that is taken for faster
-/// than it is shows a queue at once. Measured: M-bbr-13.
+/// Spread from which on this error is no reason not to jump: a rate that is too high shows as a
+/// queue at once. Measured: M-bbr-13.
 const SPREAD_NS_EXACT: u64 = 250_000;
-/// A host takes so long to send a train.
+/// Longest time that a host takes to send a train.
 const SENT_TOGETHER_NS: u64 = 200_000;
-/// Bytes after the first report that say anything.
+/// Fewest bytes after the first report for an estimate.
 const BYTES_MIN: u64 = 16 << 10;
 
-/// Nothing came for so long, longer than a report waits for, and for such a part of the
-/// train's time: that may be a gap.
+/// Shortest time without arrivals that may be a gap: longer than a report waits, and this part of
+/// the train's time.
 const GAP_NS_MIN: u64 = 1_500_000;
 const GAP_PERCENT: u64 = 67;
-/// And it is one if so many times as much came behind it as with the first report, or
-/// what came before it came so many times as fast as all of it.
+/// It is a gap if this many times as many bytes came after it as with the first report, or if what
+/// came before it came this many times as fast as the whole.
 const GAP_TIMES: u64 = 2;
 
-/// Before so much has come, of the 128 KiB that a first train has, what is a gap now may
-/// be none when the rest has come as slowly.
+/// A gap is judged only after this many of the first train's 128 KiB: the rest may arrive as
+/// slowly.
 const WHOLE_BYTES: u64 = 96 << 10;
 
 /// A train that is arriving.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Train {
-    /// When its first packets had left.
+    /// When its first packets were sent.
     sent_ns: u64,
-    /// Delivered before its first report.
+    /// Bytes delivered before its first report.
     from_bytes: u64,
     /// Arrival and total delivered of its first report, and of the latest.
     first: Option<(u64, u64)>,
     last: (u64, u64),
-    /// The longest time between two reports' arrivals, and the earlier of them.
+    /// The longest time between the arrivals of two reports, and the earlier one.
     gap_ns: u64,
     before_gap: (u64, u64),
 }
 
-/// What a train says.
+/// The rate that a train shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Estimate {
     /// Bytes per second.
     pub(super) rate: u64,
-    /// Whether the train was long enough to believe it closely.
+    /// Whether the train was long enough for an exact rate.
     pub(super) is_exact: bool,
-    /// Something stood still, and the path may carry much more.
+    /// There was a gap, and the path may carry much more.
     pub(super) is_doubtful: bool,
 }
 
 impl Train {
-    /// Whether what arrived by `arrived_ns` had left with the train: packets that
-    /// left later show the sender's pauses, not the path.
+    /// Whether packets sent at `sent_ns` that arrived by `arrived_ns` belong to the train: later
+    /// ones show the sender's pauses, not the path.
     pub(super) fn holds(&self, sent_ns: u64, arrived_ns: u64) -> bool {
         let Some((first_ns, _)) = self.first else { return true };
         let left_ns = sent_ns.saturating_sub(self.sent_ns);
         left_ns <= SENT_TOGETHER_NS.max(arrived_ns.saturating_sub(first_ns) / 4)
     }
 
-    /// So many bytes in all had been delivered by `arrived_ns`, so many of them since the last
-    /// report, the newest of which had left at `sent_ns`.
+    /// Takes in a report: `delivered_bytes` in all had arrived by `arrived_ns`, of which the newest
+    /// were sent at `sent_ns`.
     pub(super) fn on_report(
         &mut self,
         sent_ns: u64,
@@ -110,7 +110,7 @@ impl Train {
         Some(Estimate { is_doubtful: self.has_gap(estimate.rate), ..estimate })
     }
 
-    /// Whether there is one in a train that seems to have arrived at this rate.
+    /// Whether there is a gap in a train that seems to have arrived at this rate.
     fn has_gap(&self, rate: u64) -> bool {
         let Some((first_ns, first_bytes)) = self.first else { return false };
         if self.last.1.saturating_sub(self.from_bytes) < WHOLE_BYTES {

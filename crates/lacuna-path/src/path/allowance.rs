@@ -1,24 +1,25 @@
-//! How many packets may leave now: by the congestion window, the peer's credit and the pace.
+//! How many packets may be sent now, by the congestion window, the peer's credit and the pace.
 
 use super::{IP_UDP_BYTES, Path};
+use crate::black_hole::SUSPECTED_PACKETS;
 use crate::controller::{Controller, Limits};
 use crate::ledger::charge;
-use crate::passage::DOUBTED_PACKETS;
 
 /// More than any path holds (a second at 100 Tbit/s); keeps sums from overflowing.
 const PATH_BYTES_MAX: u64 = 1 << 44;
 
-/// What may be in flight while nothing is heard of the peer.
+/// Most bytes in flight on a dark path. A judgement.
 const DARK_BYTES: u64 = 64 << 10;
 
 impl Path {
-    /// Of the `waiting` packets of `packet_bytes` of UDP payload, how many may be sent on
-    /// `channel` now.
+    /// Number of the `waiting` packets, with `packet_bytes` of UDP payload each, that may be sent
+    /// on `channel` now.
     ///
-    /// Where congestion window and credit do not let all packets go, whole bundles go while others
-    /// are in flight: the report that lets one packet go lets more go soon, and a piece of one packet
-    /// costs as much as a full one (RFC 9293, 3.8.6.2.1, "silly window syndrome"). Where two bundles
-    /// have no room, halves of the room go: else both ends would take turns.
+    /// Where congestion window and credit do not allow all packets, whole bundles are sent while
+    /// others are in flight: the report that allows one packet allows more soon, and a call for one
+    /// packet costs as much as a full one (RFC 9293, 3.8.6.2.1, "silly window syndrome"). Where
+    /// there is no room for two bundles, halves of the room are sent; otherwise both ends would
+    /// wait for each other in turn.
     pub fn allowance_packets(
         &mut self,
         now_ns: u64,
@@ -46,8 +47,8 @@ impl Path {
         packets.min(u64::from(waiting)) as u32
     }
 
-    /// Of the `waiting` packets, how many congestion window, credit and doubts about the path leave
-    /// room for.
+    /// Number of the `waiting` packets that fit congestion window, credit, and the limits of a path
+    /// in doubt.
     #[inline]
     fn packets_that_fit(&self, channel: usize, packet_bytes: u64, waiting: u64) -> u64 {
         let state = &self.channels[channel];
@@ -55,7 +56,8 @@ impl Path {
         let window_bytes = self.limits.window_bytes;
         let window_left = window_bytes.saturating_sub(self.in_flight_wire_bytes);
         let held = state.ledger.in_flight_charge();
-        let credit_left = state.pool.room(state.credit, held, self.path_charge(packet_bytes));
+        let credit_left =
+            state.shared_credit.room(state.credit, held, self.path_charge(packet_bytes));
         let doubt_left = self.doubt_left(packet_bytes);
         let all_fit = |left: u64, unit: u64| waiting * unit <= left;
         if all_fit(window_left, wire_bytes)
@@ -67,20 +69,20 @@ impl Path {
         let packets = (window_left / wire_bytes)
             .min(credit_left / packet_charge)
             .min(doubt_left / packet_bytes);
-        // The pacer sends no larger pieces. Waiting for room for a larger one would leave a
-        // small congestion window half empty.
+        // The pacer sends no larger bursts. Waiting for room for a larger one would leave a small
+        // congestion window half empty.
         let paced = self.limits.burst_bytes / wire_bytes;
         let room = (window_bytes / wire_bytes).min((held + credit_left) / packet_charge);
         let bundle = u64::from(self.bundle_packets).min(room / 2).min(paced).max(1);
         let mut whole = packets - packets % bundle;
         if bundle < u64::from(self.bundle_packets) {
-            // One bundle at a time: the datapath would put several into one piece, and the rest
-            // into another, shorter than any of them.
+            // One bundle at a time: the datapath would put several into one call, and the rest into
+            // another, shorter than any of them.
             whole = whole.min(bundle);
         }
         match state.ledger.in_flight_bytes() > 0 || whole > 0 {
             true => whole,
-            // However small the peer's buffer: one packet at a time goes.
+            // One packet at a time is allowed, however small the peer's buffer is.
             false => packets.max(1),
         }
     }
@@ -96,16 +98,16 @@ impl Path {
         }
     }
 
-    /// Bytes that may be sent into a path of which it is not known whether anything passes.
+    /// Bytes that may be sent to a path that may carry nothing, or no full packet.
     #[inline]
     fn doubt_left(&self, packet_bytes: u64) -> u64 {
-        match (self.is_dark(), self.passage.is_doubted()) {
-            // Nothing is heard: the path is dark or the peer stands still. Some packets, and the
-            // questions behind them, find out when that ends. Sending all of the congestion window
-            // again and again would only be load.
+        match (self.is_dark(), self.black_hole.is_suspected()) {
+            // The path is dark, or the peer stands still. A few packets, and the flushes after
+            // them, find out when that ends. Sending the whole congestion window again and again
+            // would only be load.
             (true, _) => DARK_BYTES.saturating_sub(self.in_flight_bytes),
-            // No full packet seems to pass: the same, and less of it.
-            (_, true) => (DOUBTED_PACKETS * packet_bytes).saturating_sub(self.in_flight_bytes),
+            // Full packets seem not to pass: a few of them find out.
+            (_, true) => (SUSPECTED_PACKETS * packet_bytes).saturating_sub(self.in_flight_bytes),
             (false, false) => u64::MAX,
         }
     }

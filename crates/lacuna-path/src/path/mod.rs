@@ -1,5 +1,5 @@
-//! The sender's books of the path to one peer, shared by all messages of a queue pair: what is in
-//! flight, how long a round trip takes, how fast and how much may be sent.
+//! The sender's state of the path to one peer, shared by all messages of a queue pair: what is in
+//! flight, round trips, and how fast and how much may be sent.
 //!
 //! Two bounds hold at once. The *congestion window* comes from the congestion controller. The
 //! *credit* comes from the peer: it says for each channel what the peer's socket buffer can hold. On
@@ -8,8 +8,8 @@
 //! way, so the bytes that the path itself holds (rate times smallest round trip) come on top of the
 //! credit.
 //!
-//! `allowance.rs` says how much may leave, `report.rs` takes in what the peer says, `timeout.rs` what
-//! happens if it says nothing.
+//! `allowance.rs` computes how much may be sent, `report.rs` takes in the peer's reports, and
+//! `timeout.rs` acts when there are none.
 
 mod allowance;
 mod report;
@@ -17,17 +17,17 @@ mod timeout;
 
 pub use timeout::RtoConfig;
 
+use crate::black_hole::{BlackHoleDetector, Watch};
 use crate::controller::{AnyController, Controller, Limits, RoundTrips, Signal, StartRate};
 use crate::delivery::Delivery;
 use crate::ecn::Ecn;
-use crate::ledger::{Ledger, Record, Sent, charge};
+use crate::ledger::{Ledger, LedgerEntry, Sent, charge};
 use crate::loss::LossEstimate;
 use crate::missing::Missing;
 use crate::pacer::Pacer;
-use crate::passage::{Passage, Watch};
-use crate::pool::{Pool, Senders};
 use crate::reordering::Reordering;
 use crate::rtt::RttEstimator;
+use crate::shared_credit::{Senders, SharedCredit};
 use crate::small_vec::SmallVec;
 use report::ReportSums;
 use std::sync::Arc;
@@ -35,22 +35,21 @@ use std::sync::Arc;
 /// IPv4 and UDP headers, which a link carries too.
 pub const IP_UDP_BYTES: u64 = 28;
 
-/// Sender's view of one channel.
+/// The sender's state of one channel.
 #[derive(Debug)]
 struct ChannelPath {
     ledger: Ledger,
-    /// Charge that the peer's socket of this channel can hold for us.
+    /// Charge that the peer's socket of this channel can hold for this queue pair.
     credit: u64,
-    /// Shared with those that send to the same socket.
-    pool: Arc<Pool>,
+    /// Shared with all queue pairs that send to the same socket.
+    shared_credit: Arc<SharedCredit>,
     /// Everything before this number was passed.
     passed_psn: u64,
-    /// Largest report taken in, to tell new ones.
+    /// One past the highest number reported.
     reported_psn: u64,
     /// Number of the first packet.
     first_psn: u64,
-    /// Packets that the peer has counted, and of those the ones it had already
-    /// and those with a congestion mark.
+    /// Packets that the peer has counted.
     received_packets: u64,
     /// See `received_packets`.
     duplicate_packets: u64,
@@ -58,28 +57,26 @@ struct ChannelPath {
     marked_packets: u64,
     missing: Missing,
     watch: Watch,
-    /// How far the estimate of losses has gone: number, and losses before it.
+    /// What the loss estimate has taken in: the packets before this number, and losses among them.
     judged_psn: u64,
     judged_lost: u64,
-    /// Packets before `reported_psn` that did not come, and their wire bytes as
-    /// far as can be told.
+    /// Packets before `reported_psn` that have not come.
     missing_packets: u64,
-    /// See `missing_packets`.
+    /// Their wire bytes, as far as can be told.
     missing_bytes: i128,
     /// Wire bytes of all packets before `reported_psn`.
     reported_bytes: u64,
-    /// Of those, the ones that came.
+    /// Of those, the ones that have come.
     delivered_bytes: u64,
     /// Wire bytes of a packet of the newest run reported.
     packet_bytes: u64,
-    /// Everything before this number was handed to the datapath: what was
-    /// polled but not sent yet must not be called sent. Unlimited for owners
-    /// that send what they poll before anything else.
+    /// Everything before this number was handed to the datapath. A flush must not call what was
+    /// polled and not sent yet sent. Unlimited for owners that send what they poll at once.
     handed_psn: u64,
-    /// When the newest packet that was reported had been sent.
+    /// When the newest reported packet was sent.
     reported_sent_ns: u64,
-    /// Whether the pacer held it back when it was last asked: the pacer then
-    /// decides when to ask again.
+    /// Whether the pacer held the channel back at the last attempt; the pacer then decides when to
+    /// ask again.
     paced: bool,
 }
 
@@ -90,26 +87,26 @@ pub struct Path {
     rtt: RttEstimator,
     rto: RtoConfig,
     back_off: u32,
-    /// If that is not 0: since when it is not.
+    /// Since when `back_off` is not 0.
     dark_since_ns: u64,
     reordering: Reordering,
     loss: LossEstimate,
-    passage: Passage,
+    black_hole: BlackHoleDetector,
     controller: AnyController,
-    /// What it allows, as of the last time that it was told anything.
+    /// The controller's limits, as of the last event.
     limits: Limits,
     pacer: Pacer,
     delivery: Delivery,
     ecn: Ecn,
-    /// What the report that is being taken in said so far.
+    /// Sums of the current report.
     report: ReportSums,
-    /// Whether a send was refused for the congestion window or the credit since the last report.
+    /// Whether the congestion window or the credit held back a send since the last report.
     window_limited: bool,
     /// Whether the congestion window or the credit was used up at the last attempt: only a report or
     /// a timeout can end that.
     is_blocked: bool,
     in_flight_bytes: u64,
-    /// The same with the headers of IP and UDP.
+    /// Wire bytes in flight: with the headers of IP and UDP.
     in_flight_wire_bytes: u64,
     bundle_packets: u32,
     senders: Arc<Senders>,
@@ -123,7 +120,7 @@ impl Path {
                 .map(|_| ChannelPath {
                     ledger: Ledger::new(first_psn),
                     credit: 0,
-                    pool: Arc::new(Pool::new()),
+                    shared_credit: Arc::new(SharedCredit::new()),
                     passed_psn: u64::from(first_psn),
                     reported_psn: u64::from(first_psn),
                     first_psn: u64::from(first_psn),
@@ -150,7 +147,7 @@ impl Path {
             dark_since_ns: 0,
             reordering: Reordering::default(),
             loss: LossEstimate::default(),
-            passage: Passage::default(),
+            black_hole: BlackHoleDetector::default(),
             limits: controller.limits(),
             controller,
             pacer: Pacer::default(),
@@ -172,21 +169,21 @@ impl Path {
         &self.rtt
     }
 
-    /// How often packets are lost.
+    /// Loss estimate of the path.
     #[inline]
     pub fn loss(&self) -> &LossEstimate {
         &self.loss
     }
 
-    /// Begins with what is remembered of the path's losses.
+    /// Loss estimate, for starting with remembered losses.
     pub fn loss_mut(&mut self) -> &mut LossEstimate {
         &mut self.loss
     }
 
-    /// How long it takes until a loss shows: a round trip, and what reordering
-    /// and the peer's reports add. 0 before the first sample.
+    /// Time until a loss is detected: a round trip, and what reordering and the peer's reports add.
+    /// 0 before the first sample.
     #[inline]
-    pub fn loss_shows_ns(&self) -> u64 {
+    pub fn loss_detection_ns(&self) -> u64 {
         let rtt_ns = self.rtt.smoothed_ns().unwrap_or(0);
         rtt_ns + self.reordering.grace_ns(&self.rtt)
     }
@@ -203,12 +200,12 @@ impl Path {
         self.signal(now_ns, Signal::RoundTrips(RoundTrips::one(sample_ns)));
     }
 
-    /// Takes a round-trip time that may be of another path.
+    /// Takes a round-trip time that may be that of another path.
     pub fn on_rtt_guess(&mut self, guess_ns: u64) {
         self.rtt.guess(guess_ns);
     }
 
-    /// Begins at a rate that is known from elsewhere.
+    /// Starts at a rate known from elsewhere.
     pub fn start_at(&mut self, now_ns: u64, start: StartRate) {
         self.signal(now_ns, Signal::Start(start));
     }
@@ -218,7 +215,7 @@ impl Path {
         self.limits = self.controller.limits();
     }
 
-    /// What the congestion controller allows.
+    /// Limits of the congestion controller.
     #[inline]
     pub fn limits(&self) -> Limits {
         self.limits
@@ -230,7 +227,7 @@ impl Path {
         self.controller.poll_timeout()
     }
 
-    /// Time has come for the congestion controller, if it asked for it.
+    /// Calls the congestion controller, if its timer is due.
     pub fn on_timeout(&mut self, now_ns: u64) {
         if self.controller_timeout_ns().is_some_and(|due_ns| due_ns <= now_ns) {
             self.controller.on_timeout(now_ns);
@@ -238,40 +235,39 @@ impl Path {
         }
     }
 
-    /// Packets that the peer has counted as there already: needless repairs, and copies that the
-    /// network made.
+    /// Packets that the peer received more than once: needless repairs, and copies made by the
+    /// network.
     pub fn duplicate_packets(&self) -> u64 {
         self.channels.iter().map(|channel| channel.duplicate_packets).sum()
     }
 
-    /// What the path was found to be like, for its memory: rate and smallest
-    /// round trip.
+    /// Rate and smallest round trip that were found, for the memory of paths.
     pub fn found(&self) -> Option<(u64, u64)> {
         Some((self.controller.found_bits_per_s()?, self.rtt.min_ns()?))
     }
 
-    /// Shares a channel's credit with the others of `pool`. To be called before
-    /// anything is sent.
-    pub fn join(&mut self, channel: usize, pool: Arc<Pool>) {
+    /// Joins the credit of a channel's socket with that of the other queue pairs that send to it.
+    /// To be called before anything is sent.
+    pub fn join(&mut self, channel: usize, shared_credit: Arc<SharedCredit>) {
         let state = &mut self.channels[channel];
         debug_assert_eq!(state.ledger.in_flight_charge(), 0);
-        state.pool.change_part(state.credit, 0);
-        pool.change_part(0, state.credit);
-        state.pool = pool;
+        state.shared_credit.change_part(state.credit, 0);
+        shared_credit.change_part(0, state.credit);
+        state.shared_credit = shared_credit;
     }
 
-    /// Counts itself among those of its owner that have anything in flight. To be
-    /// called before anything is sent.
+    /// Counts this path among its owner's senders while it has anything in flight. To be called
+    /// before anything is sent.
     pub fn count_among(&mut self, senders: Arc<Senders>) {
         debug_assert_eq!(self.in_flight_wire_bytes, 0);
         self.senders = senders;
     }
 
-    /// Sets what the peer's socket of a channel holds.
+    /// Sets the charge that the peer's socket of a channel can hold.
     #[inline]
     pub fn set_credit(&mut self, channel: usize, credit: u64) {
         let state = &mut self.channels[channel];
-        state.pool.change_part(state.credit, credit);
+        state.shared_credit.change_part(state.credit, credit);
         state.credit = credit;
     }
 
@@ -293,12 +289,12 @@ impl Path {
         self.channels[channel].ledger.in_flight_bytes()
     }
 
-    /// How many packets the datapath sends in one piece, for the price of one.
+    /// Sets how many packets the datapath sends in one call, for about the price of one.
     pub fn set_bundle(&mut self, packets: u32) {
         self.bundle_packets = packets.max(1);
     }
 
-    /// Counts a run that goes out now; returns its first sequence number.
+    /// Counts a run that is sent now; returns its first sequence number.
     pub fn on_sent(&mut self, now_ns: u64, channel: usize, sent: Sent) -> u64 {
         let (count, bytes) = (sent.count(), sent.bytes);
         let wire_bytes = bytes + count * IP_UDP_BYTES;
@@ -321,8 +317,8 @@ impl Path {
         let stamp = self.delivery.on_sent(now_ns, wire_bytes, self.in_flight_wire_bytes);
         let charge = charge(count, bytes);
         let state = &mut self.channels[channel];
-        state.pool.take(charge);
-        state.ledger.push(Record {
+        state.shared_credit.take(charge);
+        state.ledger.push(LedgerEntry {
             sent,
             psn_end: 0,
             charge,
@@ -333,8 +329,8 @@ impl Path {
         })
     }
 
-    /// The owner has nothing to send: until that is delivered which is in
-    /// flight now, rates say more of the application than of the path.
+    /// The owner has nothing to send. Until everything now in flight is delivered, rate samples say
+    /// more of the application than of the path.
     #[inline]
     pub fn on_out_of_data(&mut self) {
         self.pacer.on_other_limit();
@@ -343,51 +339,51 @@ impl Path {
         }
     }
 
-    /// A run is in flight no more.
-    fn note_gone(&mut self, channel: usize, record: &Record) {
+    /// Removes a run from what is in flight.
+    fn remove_in_flight(&mut self, channel: usize, record: &LedgerEntry) {
         self.in_flight_bytes -= record.sent.bytes;
         self.in_flight_wire_bytes -= record.wire_bytes();
-        self.channels[channel].pool.give_back(record.charge);
+        self.channels[channel].shared_credit.give_back(record.charge);
         if self.in_flight_wire_bytes == 0 {
             self.end_sending();
         }
     }
 
-    /// Something is in flight: those who share with this one count it. Its first channel
-    /// stands for the way to the peer.
+    /// Something is in flight: counts this path among the senders. Its first channel stands for the
+    /// path to the peer.
     fn begin_sending(&self) {
         self.senders.begin();
-        self.channels[0].pool.senders().begin();
+        self.channels[0].shared_credit.senders().begin();
     }
 
-    /// Nothing is any more.
+    /// Nothing is in flight any more.
     fn end_sending(&self) {
         self.senders.end();
-        self.channels[0].pool.senders().end();
+        self.channels[0].shared_credit.senders().end();
     }
 
-    /// Whether data packets may say that their sender answers to congestion marks.
+    /// Whether data packets are sent as ECN-capable.
     #[inline]
     pub fn takes_marks(&self) -> bool {
         self.ecn.is_allowed()
     }
 
-    /// Whether full packets do not seem to pass any more, though short ones do. Only a few are
-    /// sent then.
+    /// Whether full packets seem not to pass any more, though short ones do. Only a few are sent
+    /// then.
     #[inline]
     pub fn is_narrow(&self) -> bool {
-        self.passage.is_doubted()
+        self.black_hole.is_suspected()
     }
 
-    /// Whether a full packet is known to have come since this was last asked.
+    /// Whether a full packet is known to have come since the last call.
     #[inline]
     pub fn take_full_came(&mut self) -> bool {
-        self.passage.take_came()
+        self.black_hole.take_full_arrived()
     }
 
-    /// What was lost so far says nothing of full packets: they are of another size from now on.
+    /// Full packets have another size from now on: forgets the losses of those so far.
     pub fn on_new_size(&mut self) {
-        self.passage.restart();
+        self.black_hole.restart();
         for state in self.channels.iter_mut() {
             let ledger = &state.ledger;
             let (next_psn, short_packets) = (ledger.next_psn(), ledger.short_packets());
@@ -409,8 +405,8 @@ impl Path {
         }
     }
 
-    /// Up to where a flush may say that everything was sent and would have come
-    /// by now: the number after the last packet that was sent a grace ago.
+    /// The number up to which a flush may announce packets as sent: they were sent a grace ago, so
+    /// they would have come by now.
     pub fn flush_psn(&self, now_ns: u64, channel: usize) -> u64 {
         let state = &self.channels[channel];
         let psn = match self.reordering.grace_ns(&self.rtt) {
@@ -427,8 +423,8 @@ impl Path {
 impl Drop for Path {
     fn drop(&mut self) {
         for state in &self.channels {
-            state.pool.give_back(state.ledger.in_flight_charge());
-            state.pool.change_part(state.credit, 0);
+            state.shared_credit.give_back(state.ledger.in_flight_charge());
+            state.shared_credit.change_part(state.credit, 0);
         }
         if self.in_flight_wire_bytes > 0 {
             self.end_sending();

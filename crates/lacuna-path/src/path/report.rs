@@ -1,20 +1,20 @@
-//! What a report of the peer changes in the sender's books.
+//! Takes in the peer's reports.
 //!
-//! A report has one part per channel. Each part moves the channel's books on: how far numbers came, how
-//! many packets came, which runs were passed. The sums over the channels become one sample for the
-//! congestion controller, after the runs that the report passed were judged.
+//! A report has one part per channel. Each part updates the channel's state: how far numbers came,
+//! how many packets came, which runs were passed. The sums over the channels become one sample for
+//! the congestion controller, once the runs that the report passed were judged.
 //!
 //! Invariant: a report never counts more than was sent, whatever the peer says.
 
 use super::Path;
+use crate::black_hole::ChannelCounts;
 use crate::controller::{Controller, RoundTrips, Sample, Shares, Signal};
 use crate::delivery::Stamp;
-use crate::ledger::Record;
-use crate::passage::Told;
+use crate::ledger::LedgerEntry;
 use lacuna_wire::{ChannelReport, psn};
 
-/// After runs have expired the peer is asked, and answers within a round trip and a half and this
-/// time for busy hosts, unless the path is dark.
+/// After runs have expired, the peer's answer to a flush takes at most a round trip and a half and
+/// this time for busy hosts, unless the path is dark. A judgement.
 const ANSWERED_SLACK_NS: u64 = 30_000_000;
 
 /// Sums of one report over its channels.
@@ -26,11 +26,11 @@ pub(super) struct ReportSums {
     marked_bytes: u64,
     arrived_ns: u64,
     round_trips: Option<RoundTrips>,
-    /// How long the peer held what the newest of those tells of.
+    /// How long the peer held the newest packet of those.
     endpoint_ns: u64,
-    /// When the newest run that was passed had left, on any channel.
+    /// When the newest passed run was sent, on any channel.
     passed_sent_ns: u64,
-    /// When the newest run had left, and its stamp.
+    /// When the newest run was sent, and its stamp.
     newest: Option<(u64, Stamp)>,
 }
 
@@ -45,15 +45,15 @@ impl ReportSums {
 }
 
 impl Path {
-    /// Takes in one channel's part of a report. After all of them, and after
-    /// the runs that they passed, comes [`Path::end_report`].
+    /// Takes in one channel's part of a report. After all parts, and after the runs that they
+    /// passed were taken, [`Path::end_report`] is called.
     pub fn on_report(&mut self, now_ns: u64, report: &ChannelReport) {
         let Some(state) = self.channels.get_mut(usize::from(report.channel)) else { return };
         let sent_psn = state.ledger.next_psn();
         let credit = u64::from(report.credit_bytes);
-        state.pool.change_part(state.credit, credit);
+        state.shared_credit.change_part(state.credit, credit);
         state.credit = credit;
-        // A report may name no number that was not sent: it is not ours then.
+        // A report with a number that was never sent is not for this queue pair.
         let next_psn = psn::unwrap(report.next_psn, state.reported_psn);
         let flushed_psn = psn::unwrap(report.flushed_psn, state.reported_psn);
         if next_psn > sent_psn || flushed_psn > sent_psn {
@@ -63,8 +63,7 @@ impl Path {
             self.end_darkness(now_ns);
         }
         let state = &mut self.channels[usize::from(report.channel)];
-        // A caller's clock that was read a moment ago may lie before the sending
-        // by another thread: no sample then.
+        // The caller may have read its clock before another thread sent the packet: no sample then.
         let arrived_ns = now_ns.saturating_sub(u64::from(report.delay_ns));
         let mut short_packets = (0, state.ledger.short_packets());
         if next_psn > state.reported_psn {
@@ -89,7 +88,7 @@ impl Path {
             } else {
                 let bytes = (next_psn - state.reported_psn) * state.packet_bytes;
                 state.reported_bytes += bytes;
-                // Given up too early: the next timeouts are longer.
+                // The run expired too early; this sample makes the next timeouts longer.
                 let sent_ns = state.ledger.take_expired(next_psn - 1);
                 if let Some(sample_ns) = sent_ns.and_then(|ns| arrived_ns.checked_sub(ns)) {
                     self.rtt.on_sample(now_ns, sample_ns);
@@ -99,8 +98,8 @@ impl Path {
             state.reported_bytes = state.reported_bytes.min(state.ledger.wire_bytes());
             state.reported_psn = next_psn;
         }
-        // In order, the last packet to come proves that those before it are
-        // lost or here; otherwise only of those that were sent a grace earlier.
+        // Without reordering, the last packet that came proves that those before it have come or
+        // are lost; with it, only those that were sent a grace earlier.
         let has_duplicates = report.duplicate_packets > state.duplicate_packets;
         state.duplicate_packets = state.duplicate_packets.max(report.duplicate_packets);
         self.reordering.on_report(now_ns, report.reorder_packets, has_duplicates, &self.rtt);
@@ -112,17 +111,17 @@ impl Path {
                 state.ledger.psn_sent_by(sent_ns).map_or(0, |psn| psn.min(next_psn))
             }
         };
-        // A flush names only what was sent a grace before it.
+        // A flush only announces what was sent a grace before.
         state.passed_psn = state.passed_psn.max(overtaken_psn).max(flushed_psn);
         self.count(now_ns, arrived_ns, grace_ns, report, flushed_psn);
         let state = &mut self.channels[usize::from(report.channel)];
         let came_packets = state.received_packets;
-        let told = Told { psn: state.reported_psn, came_packets, short_packets };
-        self.passage.on_report(&mut state.watch, told);
+        let counts = ChannelCounts { psn: state.reported_psn, came_packets, short_packets };
+        self.black_hole.on_report(&mut state.watch, counts);
     }
 
-    /// Counts what came and what is lost, for the controller. Never more than
-    /// was sent, whatever the peer says.
+    /// Counts delivered and lost bytes for the controller, never more than was sent, whatever the
+    /// peer says.
     fn count(
         &mut self,
         now_ns: u64,
@@ -134,8 +133,8 @@ impl Path {
         let state = &mut self.channels[usize::from(report.channel)];
         state.received_packets = state.received_packets.max(report.received_packets);
         let missing = |psn: u64| (psn - state.first_psn).saturating_sub(state.received_packets);
-        // Change by change: packets differ in size, and the size of today's times
-        // all that was ever missing would be anything.
+        // Add up the changes: packets differ in size, so the current size times the total of
+        // missing packets would be meaningless.
         let missing_packets = missing(state.reported_psn);
         let more = i128::from(missing_packets) - i128::from(state.missing_packets);
         state.missing_packets = missing_packets;
@@ -147,22 +146,22 @@ impl Path {
             self.report.arrived_ns = self.report.arrived_ns.max(arrived_ns);
             state.delivered_bytes = delivered_bytes;
         }
-        let told_psn = state.reported_psn.max(flushed_psn);
-        let missing_packets = missing(told_psn);
-        let lost = state.missing.on_report(now_ns, told_psn, missing_packets, grace_ns);
+        let known_psn = state.reported_psn.max(flushed_psn);
+        let missing_packets = missing(known_psn);
+        let lost = state.missing.on_report(now_ns, known_psn, missing_packets, grace_ns);
         self.report.lost_bytes += lost * state.packet_bytes;
         let lost_packets = state.missing.lost_packets();
         let more = lost_packets as i64 - state.judged_lost as i64;
-        self.loss.on_report(now_ns, told_psn.saturating_sub(state.judged_psn), more);
-        (state.judged_psn, state.judged_lost) = (state.judged_psn.max(told_psn), lost_packets);
+        self.loss.on_report(now_ns, known_psn.saturating_sub(state.judged_psn), more);
+        (state.judged_psn, state.judged_lost) = (state.judged_psn.max(known_psn), lost_packets);
         self.report.lost_packets += lost;
         let marked = report.marked_packets.saturating_sub(state.marked_packets);
         state.marked_packets = state.marked_packets.max(report.marked_packets);
         self.report.marked_bytes += marked.min(state.reported_psn) * state.packet_bytes;
     }
 
-    /// Something is heard again, or for the first time since runs have expired. What was lost
-    /// in the dark says nothing of the path's width.
+    /// Ends a dark time, at the first report since runs have expired. Losses during it say nothing
+    /// of the path's width.
     fn end_darkness(&mut self, now_ns: u64) {
         self.back_off = 0;
         let srtt_ns = self.rtt.smoothed_ns().unwrap_or(0);
@@ -173,23 +172,23 @@ impl Path {
     }
 
     /// Takes the next run that reports have passed. Call until `None`.
-    pub fn pop_passed(&mut self) -> Option<Record> {
+    pub fn pop_passed(&mut self) -> Option<LedgerEntry> {
         let channels = self.channels.iter_mut().enumerate();
         let mut popped =
             channels.filter_map(|(at, c)| Some((at, c.ledger.pop_passed(c.passed_psn)?)));
         let (channel, record) = popped.next()?;
         self.report.passed_sent_ns = self.report.passed_sent_ns.max(record.sent_ns);
         let watch = &self.channels[channel].watch;
-        self.passage.on_judged(watch, &record);
-        self.note_gone(channel, &record);
+        self.black_hole.on_judged(watch, &record);
+        self.remove_in_flight(channel, &record);
         Some(record)
     }
 
-    /// A report was taken in: tells the controller.
+    /// Ends a report: tells the controller.
     pub fn end_report(&mut self, now_ns: u64) {
-        self.passage.end_report();
+        self.black_hole.end_report();
         let report = std::mem::take(&mut self.report);
-        let path = self.channels[0].pool.senders().count();
+        let path = self.channels[0].shared_credit.senders().count();
         let shares = Shares { host: self.senders.count(), path };
         self.controller.on_signal(now_ns, Signal::Shares(shares));
         let has_delivered = report.delivered_bytes > 0;

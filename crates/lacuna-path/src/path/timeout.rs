@@ -1,13 +1,14 @@
-//! Runs of which nothing is heard: when they expire, and what is in flight until something is heard.
+//! Retransmission timeout: when a run expires of which nothing is heard, and the dark time that
+//! follows.
 //!
 //! The timeout is that of SDR-RDMA (4.1.1) with the lower bound and the back-off of RFC 6298.
 
 use super::Path;
 use crate::controller::Signal;
-use crate::ledger::Record;
+use crate::ledger::LedgerEntry;
 
-/// Shortest time after which a run expires of which nothing was heard: a few time slices of a loaded
-/// host (Linux: 4 ms each, and several tasks).
+/// Shortest timeout of a run: a few time slices of a loaded host (Linux: 4 ms each, and several
+/// tasks).
 const UNHEARD_NS_MIN: u64 = 50_000_000;
 
 /// How the retransmission timeout follows the round-trip time.
@@ -15,11 +16,11 @@ const UNHEARD_NS_MIN: u64 = 50_000_000;
 pub struct RtoConfig {
     /// `alpha` of RTO = RTT + alpha RTT (SDR-RDMA 4.1.1), in hundredths.
     pub alpha_percent: u32,
-    /// Never shorter: a host may take a core away for milliseconds.
+    /// Lower bound, because a host may take a core away for milliseconds.
     pub min_ns: u64,
-    /// Back-off makes it no longer than this; a round trip that is longer does.
+    /// Upper bound of back-off; a longer round trip makes the timeout longer still.
     pub max_ns: u64,
-    /// Before the first sample.
+    /// Timeout before the first sample.
     pub initial_ns: u64,
 }
 
@@ -48,8 +49,8 @@ impl Path {
             }
         };
         let base = base.max(self.rto.min_ns);
-        // The bound is on the back-off: a timeout below the round trip would
-        // send everything twice for ever.
+        // The upper bound limits only the back-off: a timeout below the round trip would send
+        // everything twice for ever.
         (base << self.back_off.min(16)).min(self.rto.max_ns.max(base))
     }
 
@@ -60,22 +61,21 @@ impl Path {
         Some(oldest + self.unheard_ns())
     }
 
-    /// How long nothing may be heard of a run. By then the peer was asked
-    /// several times, so on a short path a silence says more of a busy host
-    /// than of the path.
+    /// Time from sending a run to its expiry. The peer was asked several times by then, so on a
+    /// short path the silence is rather that of a busy host than of the path.
     fn unheard_ns(&self) -> u64 {
         self.rto_ns().max(UNHEARD_NS_MIN)
     }
 
-    /// Takes the next run that nothing was heard of for too long.
-    pub fn pop_expired(&mut self, now_ns: u64) -> Option<Record> {
+    /// Takes the next expired run.
+    pub fn pop_expired(&mut self, now_ns: u64) -> Option<LedgerEntry> {
         let sent_before_ns = now_ns.checked_sub(self.unheard_ns())?;
         for channel in 0..self.channels.len() {
             let state = &mut self.channels[channel];
             if let Some(record) = state.ledger.pop_expired(sent_before_ns) {
                 state.missing.on_expired(record.count(), record.psn_end);
-                self.passage.on_judged(&state.watch, &record);
-                self.note_gone(channel, &record);
+                self.black_hole.on_judged(&state.watch, &record);
+                self.remove_in_flight(channel, &record);
                 return Some(record);
             }
         }
@@ -92,7 +92,7 @@ impl Path {
         self.back_off = (self.back_off + 1).min(16);
     }
 
-    /// Whether what was sent last has expired, and nothing was heard since.
+    /// Whether the path is dark: runs have expired and no report came since.
     #[inline]
     pub fn is_dark(&self) -> bool {
         self.back_off > 0

@@ -8,7 +8,7 @@ use lacuna_link::SplitMix64;
 use lacuna_path::arrivals::{Arrivals, ArrivedBurst};
 use lacuna_path::controller::{ControllerConfig, Setup, StartRate};
 use lacuna_path::ledger::Sent;
-use lacuna_path::pool::{Pool, Senders};
+use lacuna_path::shared_credit::{Senders, SharedCredit};
 use lacuna_path::{IP_UDP_BYTES, Path, RtoConfig};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -181,7 +181,7 @@ pub(crate) struct Bottleneck {
     pub(crate) link: Link,
     pub(crate) flows: Vec<Flow>,
     /// What flows of one owner share, once they are; else they are strangers.
-    owner: Option<(Arc<Pool>, Arc<Senders>)>,
+    owner: Option<(Arc<SharedCredit>, Arc<Senders>)>,
     /// A neighbour with TCP and BBR version 1.
     pub(crate) tcp: Option<TcpBbr>,
     tcp_due_ns: u64,

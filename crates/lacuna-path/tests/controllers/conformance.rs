@@ -5,7 +5,7 @@
 
 use crate::bottleneck::{MS, SECOND, US, WIRE_BYTES, run};
 use lacuna_path::controller::{Controller, ControllerConfig, Setup, StartRate, TABLE};
-use lacuna_path::pool::Senders;
+use lacuna_path::shared_credit::Senders;
 use lacuna_path::{IP_UDP_BYTES, Path, RtoConfig};
 use lacuna_wire::ChannelReport;
 use proptest::prelude::*;

@@ -269,8 +269,8 @@ impl QueuePair {
         if has_report {
             // Judge the passed runs last, because acknowledgements in the same packet describe the
             // same moment.
-            while let Some(record) = self.path.pop_passed() {
-                self.send.on_passed(sequence, record, self.path.rto_ns());
+            while let Some(entry) = self.path.pop_passed() {
+                self.send.on_passed(sequence, entry, self.path.rto_ns());
             }
             self.path.end_report(now_ns);
             self.watch_mtu(now_ns);

@@ -46,9 +46,9 @@ use lacuna_code::{Codec, Engine};
 use lacuna_path::arrivals::{Arrivals, ArrivedBurst};
 use lacuna_path::controller::{Setup, StartRate};
 use lacuna_path::memory::{PathLosses, PathRecord};
-use lacuna_path::pool::{Pool, Senders};
 use lacuna_path::report_policy::ReportPolicy;
 use lacuna_path::rtt::RttEstimator;
+use lacuna_path::shared_credit::{Senders, SharedCredit};
 use lacuna_path::small_vec::SmallVec;
 use lacuna_path::{IP_UDP_BYTES, Path};
 use lacuna_place::discard::Discard;
@@ -250,9 +250,11 @@ impl QueuePair {
     /// Joins what this queue pair shares with others: per channel, the credit of the peer's socket
     /// with all that send to it, and the number of senders with all queue pairs of the owner,
     /// because they share this host's caches. To be called before anything is sent.
-    pub fn share(&mut self, pools: Vec<Arc<Pool>>, senders: Arc<Senders>) {
-        for (channel, pool) in pools.into_iter().enumerate().take(self.channels.len()) {
-            self.path.join(channel, pool);
+    pub fn share(&mut self, shared_credits: Vec<Arc<SharedCredit>>, senders: Arc<Senders>) {
+        for (channel, shared_credit) in
+            shared_credits.into_iter().enumerate().take(self.channels.len())
+        {
+            self.path.join(channel, shared_credit);
         }
         self.path.count_among(senders);
     }
@@ -530,10 +532,10 @@ impl QueuePair {
 
     fn expire(&mut self, now_ns: u64) {
         let mut any = false;
-        while let Some(record) = self.path.pop_expired(now_ns) {
+        while let Some(entry) = self.path.pop_expired(now_ns) {
             any = true;
             self.timeouts += 1;
-            self.send.on_expired(record);
+            self.send.on_expired(entry);
         }
         if any {
             self.path.on_expired(now_ns);

@@ -5,7 +5,7 @@
 //! it for the connection's life. But paths change: a tunnel comes up, a route moves. Three things
 //! raise the suspicion that full packets do not pass:
 //!
-//! - the peer's counts, which show that no full packet arrives (`lacuna-path/src/passage.rs`);
+//! - the peer's counts, which show that no full packet arrives (`lacuna-path/src/black_hole.rs`);
 //! - this host's refusal to send a packet because it is too large;
 //! - full packets that are to prove the path and are not answered (`proof.rs`).
 //!

@@ -22,7 +22,7 @@ use crate::modes::{Mode, SentRun};
 use assign::Assigned;
 use lacuna_code::Codec;
 use lacuna_path::Path;
-use lacuna_path::ledger::{Record, Sent};
+use lacuna_path::ledger::{LedgerEntry, Sent};
 use lacuna_place::geometry::Geometry;
 use lacuna_wire::{Ack, Cancel, CancelReason, Receives};
 use std::ops::Range;
@@ -477,20 +477,20 @@ impl SendSide {
         }
     }
 
-    pub(crate) fn on_passed(&mut self, sequence: u64, record: Record, rto_ns: u64) {
-        let number = record.sent.number;
+    pub(crate) fn on_passed(&mut self, sequence: u64, entry: LedgerEntry, rto_ns: u64) {
+        let number = entry.sent.number;
         if let Some(outgoing) = self.messages.get_mut(number) {
-            let run = SentRun { packets: record.sent.packets, sent_ns: record.sent_ns };
+            let run = SentRun { packets: entry.sent.packets, sent_ns: entry.sent_ns };
             outgoing.machine.on_passed(sequence, run, rto_ns);
             self.collect_runs(number, Position::Repair);
             self.messages.update_timer(number);
         }
     }
 
-    pub(crate) fn on_expired(&mut self, record: Record) {
-        let number = record.sent.number;
+    pub(crate) fn on_expired(&mut self, entry: LedgerEntry) {
+        let number = entry.sent.number;
         if let Some(outgoing) = self.messages.get_mut(number) {
-            let run = SentRun { packets: record.sent.packets, sent_ns: record.sent_ns };
+            let run = SentRun { packets: entry.sent.packets, sent_ns: entry.sent_ns };
             outgoing.machine.on_expired(run);
             self.collect_runs(number, Position::Repair);
             self.messages.update_timer(number);

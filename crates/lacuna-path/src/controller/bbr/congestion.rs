@@ -1,65 +1,66 @@
-//! Whether a loss or a mark is a sign of congestion.
+//! Decides whether losses and marks are a sign of congestion.
 //!
 //! The draft takes 2 % of loss in a round trip for too much in flight [5.5.10.2]. Here that alone is
 //! only the sign of a path that loses packets. Congestion is one of:
 //!
-//! - *Loss with a queue*: more than 2 % is lost beyond the path's own loss while round trips are longer
-//!   than the path. A queue that overflows is full, so the packets around a drop have waited in it,
-//!   however long it is. Packets around a loss on the way have not.
+//! - *Loss with a queue*: more than 2 % is lost beyond the path's own loss while round trips are
+//!   longer than the path's. A queue that overflows is full, so the packets around a drop have
+//!   waited in it, however long it is. Packets around a loss elsewhere have not.
 //! - *Loss that grows with what is sent*: a queue too short to be seen, or a policer without one, drops
 //!   what is sent too fast. The sign is more than 2 % beyond the own loss in one round of probing
 //!   upwards, or in two rounds in a row at any other time: a burst of losses passes, an overflow stays.
-//! - *Marks*: more than 2 % of a round carry "congestion experienced". Whoever marks has a queue.
-//! - *Heavy loss*: a fifth of a thousand packets and of a round trip. No sender should run through it.
+//! - *Marks*: more than 2 % of a round carry "congestion experienced". A router that marks has a
+//!   queue.
+//! - *Heavy loss*: a fifth of a thousand packets and of a round trip. No sender should go on
+//!   through it.
 //!
-//! The path's *own loss* is what stays when less is sent than the path carries. Only rounds with less
-//! (Down, and after a cut) raise it, and it is believed for a while then; any round may lower it. So an
-//! overflow is not taken for the path's own loss. A path that begins to lose packets costs one cut,
-//! which shows that sending less does not help; Down lasts some rounds longer to see that. "More"
-//! leaves three standard deviations of independent losses to chance: of 128 packets at 5 %, ten are
-//! often lost.
+//! The path's *own loss* is the loss that remains when less is sent than the path carries. Only
+//! rounds with less (Down, and after a cut) raise it, and it is believed for a while then; any
+//! round may lower it. So an overflow does not count as own loss. A path that begins to lose
+//! packets costs one cut, which shows that sending less does not help; Down lasts some rounds
+//! longer to see that. "More" leaves three standard deviations of independent losses to chance: of
+//! 128 packets at 5 %, ten are often lost.
 
 use crate::controller::{RateSample, Sample};
 
 /// `LossThresh` [2.9], parts per million.
 const THRESHOLD_PPM: u64 = 20_000;
-/// The same of a whole cycle of probing beside others who keep a queue, which drops little at a
-/// time. Measured: M-bbr-15.
+/// The same for a whole cycle of probing beside competing flows that keep a queue, which drops
+/// little at a time. Measured: M-bbr-15.
 const CYCLE_THRESHOLD_PPM: u64 = 2_500;
 /// Loss that is congestion without any other sign.
 const HEAVY_PPM: u64 = 200_000;
-/// What a path may lose of its own, at most; what is more is not excused.
+/// Largest own loss; more is not excused.
 const OWN_LOSS_PPM_MAX: u64 = 150_000;
-/// Own loss that is looked at again now and then, and how often: routes change.
+/// Own loss from which on it is measured again, and how often, because routes change.
 const WORTH_PPM: u64 = 10_000;
 const BELIEVED_NS: u64 = 10_000_000_000;
-/// Packets in flight that the threshold counts at least: of a handful, one is
-/// no rate.
+/// The threshold is computed on at least this many packets: one of a handful is no rate.
 const FEW_PACKETS: u64 = 128;
-/// Packets that tell the path's own loss from chance.
+/// Packets needed to tell the path's own loss from chance.
 const LEARN_PACKETS: u64 = 512;
 /// Weight of the past in the mean of the own loss.
 const LEARN_TIMES: u64 = 8;
-/// Rounds in turn that lose more than the path's own, and are no burst.
+/// Rounds in a row with more than the own loss that are not a burst any more.
 const SUSPECT_ROUNDS: u32 = 2;
-/// A round trip is longer than the path if it is so by one part in 16,
+/// A round trip shows a queue if it is longer than the smallest one by a sixteenth,
 const QUEUE_PART: u64 = 16;
-/// by a fifth of a millisecond, which the hosts' scheduling takes (measured: M-bbr-9),
+/// by a fifth of a millisecond, which hosts' scheduling takes (measured: M-bbr-9),
 const QUEUE_NS_MIN: u64 = 200_000;
-/// and so are this many samples in turn: jitter is not. A round trip has some 16
-/// reports, or one per millisecond.
+/// and this many samples in a row are: jitter does not last. A round trip has some 16 reports, or
+/// one per millisecond.
 const QUEUE_SAMPLES: u32 = 8;
 
-/// How much is sent, as far as a report can tell: it is of a round trip ago.
+/// How much was sent when the reported packets left, a round trip ago.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Load {
-    /// Nobody knows yet.
+    /// Not known yet.
     Start,
-    /// Less than the path is believed to carry.
+    /// Less than the estimate of the path.
     Low,
-    /// As much.
+    /// As much as the estimate.
     Even,
-    /// More.
+    /// More than the estimate.
     Probing,
 }
 
@@ -67,15 +68,13 @@ pub(super) enum Load {
 #[derive(Debug, Clone)]
 pub(super) struct Congestion {
     packet_bytes: u64,
-    /// Round trips in turn that were longer than the path.
+    /// Samples in a row that showed a queue.
     queued_samples: u32,
-    /// Mean of what the path loses by itself; how often it was learnt, and when
-    /// under little load.
+    /// Mean of the path's own loss.
     own_loss_ppm: u64,
     learnt: u64,
     seen_ns: Option<u64>,
-    /// What is no sign of congestion beside a queue: the own loss, and more after
-    /// a burst.
+    /// Loss that is no sign of congestion beside a queue: the own loss, and more after a burst.
     excused_ppm: u64,
     /// Sums since the own loss was last learnt, over whole rounds.
     delivered_bytes: u64,
@@ -86,16 +85,16 @@ pub(super) struct Congestion {
     round_delivered_bytes: u64,
     round_lost_bytes: u64,
     round_marked_bytes: u64,
-    /// Rounds in turn that lost more than the path's own.
+    /// Rounds in a row that lost more than the own loss.
     suspect_rounds: u32,
-    /// There was one since the own loss was last seen.
+    /// There was such a round since the own loss was last measured.
     is_doubted: bool,
-    /// The latest round was one too many.
+    /// The latest round was one too many of them.
     is_suspect: bool,
     is_heavy: bool,
     /// The latest report is a sign of congestion.
     is_now: bool,
-    /// One of the round's reports was.
+    /// One of the round's reports was such a sign.
     in_round: bool,
 }
 
@@ -143,7 +142,7 @@ impl Congestion {
             self.learn(sample.now_ns, load);
         }
         if load == Load::Low && !self.was_low {
-            // What is of before tells nothing of little load.
+            // Samples from before say nothing about low load.
             self.restart_learning();
         }
         self.was_low = load == Load::Low;
@@ -155,24 +154,23 @@ impl Congestion {
         let is_marked = exceeds(self.round_marked_bytes, self.round_delivered_bytes, THRESHOLD_PPM);
         let overflows = sample.rate.as_ref().is_some_and(|rate| self.overflows(rate));
         self.is_now = is_marked || self.is_heavy || self.is_suspect || overflows;
-        // What is told again of an older loss was answered already.
+        // A loss that is reported again was answered already.
         self.in_round |= self.is_now && (sample.newly_lost_bytes > 0 || is_marked);
     }
 
-    /// Whether a queue stands, by the latest samples.
+    /// Whether the latest samples show a queue.
     pub(super) fn has_queue(&self) -> bool {
         self.queued_samples >= QUEUE_SAMPLES
     }
 
-    /// Whether more was lost of a round trip than the path loses by itself, with
-    /// a queue.
+    /// Whether more of a round trip was lost, with a queue, than the path loses by itself.
     fn overflows(&self, rate: &RateSample) -> bool {
         let sent = rate.in_flight_bytes.max(FEW_PACKETS * self.packet_bytes);
         let allowed_ppm = THRESHOLD_PPM + self.excused_ppm;
         self.has_queue() && self.differs(rate.lost_bytes, sent, allowed_ppm)
     }
 
-    /// At the start of a round: whether the last lost more than the path's own.
+    /// At the start of a round: whether the last one lost more than the own loss.
     fn suspect(&mut self, load: Load) {
         let sent = self.round_delivered_bytes + self.round_lost_bytes;
         if sent < FEW_PACKETS * self.packet_bytes {
@@ -188,22 +186,22 @@ impl Congestion {
         self.round_lost_bytes = 0;
     }
 
-    /// Whether a queue has dropped so much of a cycle of probing, on a path that
-    /// loses that much by itself.
+    /// Whether losses of a cycle of probing are more than a path with this own loss has: a queue
+    /// has dropped packets.
     pub(super) fn is_overflow(&self, lost_bytes: u64, sent_bytes: u64, own_ppm: u64) -> bool {
         self.differs(lost_bytes, sent_bytes, own_ppm + CYCLE_THRESHOLD_PPM)
     }
 
-    /// Whether so much lost is more than that share, and not by chance.
+    /// Whether the losses are more than this share, and not by chance.
     fn differs(&self, lost_bytes: u64, sent_bytes: u64, share_ppm: u64) -> bool {
         let (lost, sent) = (lost_bytes / self.packet_bytes, sent_bytes / self.packet_bytes);
         let expected = u128::from(sent) * u128::from(share_ppm);
-        // Three standard deviations, of millionths of packets.
+        // Three standard deviations, in millionths of packets.
         let chance = 3 * (expected * 1_000_000).isqrt();
         u128::from(lost) * 1_000_000 > expected + chance
     }
 
-    /// At the start of a round: what of the last ones was the path's own loss.
+    /// At the start of a round: learns the path's own loss from the last rounds.
     fn learn(&mut self, now_ns: u64, load: Load) {
         self.is_heavy = false;
         let sent = self.delivered_bytes + self.lost_bytes;
@@ -236,14 +234,14 @@ impl Congestion {
             {
                 self.own_loss_ppm = step(self.own_loss_ppm, self.learnt);
             }
-            // Losses come in bursts: excused soon, and for a while.
+            // Losses come in bursts: excuse them soon, and for a while.
             let part = if loss_ppm > self.excused_ppm { 2 } else { LEARN_TIMES };
             self.excused_ppm = step(self.excused_ppm, part);
         }
         self.restart_learning();
     }
 
-    /// What was lost so far was lost for another reason, and is known.
+    /// Forgets the losses so far, whose reason is known.
     pub(super) fn forgive(&mut self) {
         *self = Self { queued_samples: self.queued_samples, ..Self::new(self.packet_bytes) };
     }
@@ -254,17 +252,17 @@ impl Congestion {
         self.had_queue = false;
     }
 
-    /// Whether so much is lost that nobody would run through it.
+    /// Whether loss is heavy.
     pub(super) fn is_heavy(&self) -> bool {
         self.is_heavy
     }
 
-    /// What the path loses without any queue.
+    /// The path's own loss.
     pub(super) fn own_loss_ppm(&self) -> u64 {
         self.own_loss_ppm
     }
 
-    /// Whether to send less for some rounds, to see what the path loses then.
+    /// Whether to send less for some rounds, to measure the own loss.
     pub(super) fn wants_low_load(&self, now_ns: u64) -> bool {
         let is_old =
             self.seen_ns.is_none_or(|seen_ns| now_ns.saturating_sub(seen_ns) > BELIEVED_NS);
@@ -276,7 +274,7 @@ impl Congestion {
         self.is_now
     }
 
-    /// Whether there was congestion since this was last asked.
+    /// Whether there was congestion since the last call.
     pub(super) fn take_round(&mut self) -> bool {
         std::mem::take(&mut self.in_round)
     }

@@ -1,6 +1,6 @@
 //! BBR, version 3 (draft-ietf-ccwg-bbr-05): a model of the path (its rate, its smallest round trip,
-//! what it holds) made of delivery-rate and round-trip samples, and a state machine that probes for
-//! changes of either. Numbers in brackets are sections of the draft.
+//! what it holds) from delivery-rate and round-trip samples, and a state machine that probes for
+//! changes. Numbers in brackets are sections of the draft.
 //!
 //! Where this differs from the draft, and why:
 //!
@@ -11,67 +11,68 @@
 //! - *The pacing rate makes up for the path's own loss*, up to 6 % [5.6.2]. The delivery rate is what
 //!   arrives; pacing at it would lose the same share again in every round. It does so while a queue
 //!   stands, too, which drains by the gain of cruising.
-//! - *There is no packet conservation in recovery* [5.6.4.4]. Repairs are sent under the same window
-//!   and rate as everything else. After silence the path itself lets little out.
+//! - *There is no packet conservation in recovery* [5.6.4.4]. Repairs are sent under the same
+//!   window and rate as everything else. After silence the path itself sends little.
 //! - *Probing upwards ends when a queue of a quarter of the path stands*, as in version 2
 //!   (draft-cardwell-iccrg-bbr-congestion-control-02, 4.3.3.6), and not only after three rounds
 //!   without growth [5.3.3.4]. On a path of 250 ms those rounds alone would keep a queue of half the
 //!   path.
-//! - *Time in which the host did not let the sender run is no part of a rate* [4.1.2]. See
+//! - *Time in which the host did not let the sender run is left out of a rate* [4.1.2]. See
 //!   `delivery.rs`.
 //! - *After the start, the rate of a round is the mean of its samples* and not the largest [5.5.5].
-//!   Packets that come late and in a bunch make some samples too large, and the largest of forty is
-//!   the worst of them. Draining begins a mean of its own: what arrives then was sent while probing,
-//!   and is its answer. Measured: M-bbr-12.
+//!   Packets that arrive late and in a bunch make some samples too large, and the largest of forty
+//!   is the worst of them. Drain begins a mean of its own: what arrives then was sent while
+//!   probing, and is its answer. Measured: M-bbr-12.
 //! - *A flow alone waits 200 ms between probings* where 63 round trips are less [5.3.3.5.1].
 //! - *A rate is forgotten only after a queue was seen* [5.5.6]. A path that became slower shows one. A
 //!   sender that its host kept from sending for some milliseconds of every round shows none, and
 //!   would believe itself slow.
-//! - *A flow does not give way for ever to others who keep a queue.* A queue that stays for five rounds
-//!   of sending no more than arrives is not the flow's own. Then draining ends [5.3.3.2 waits for what
-//!   is in flight to fall, and it does not]. Probing upwards comes more often, lasts a whole round,
-//!   and ends when the queue has grown, not because there is one. The windows allow for the time in
-//!   that queue, so that the pace decides and not a window. One cut answers what such a queue drops,
-//!   not one per round. Beside TCP with version 1, whose window keeps the queue full, a flow would
-//!   else end at a fiftieth of the path. How much is left to the others, and how often the flow
-//!   probes, depends on whether they yield: see `crowd.rs`.
-//! - *A queue that came at once is drained at once.* See `surge.rs`.
+//! - *A flow does not give way for ever to competing flows that keep a queue.* A queue that stays
+//!   for five rounds of sending no more than arrives is not the flow's own. Then draining ends
+//!   [5.3.3.2 waits for what is in flight to fall, and it does not]. Probing upwards comes more
+//!   often, lasts a whole round, and ends when the queue has grown, not because there is one. The
+//!   windows allow for the time in that queue, so that the pace decides and not a window. The flow
+//!   cuts once per cycle for what such a queue drops, not once per round. Otherwise, beside TCP
+//!   with version 1, whose window keeps the queue full, it would end at a fiftieth of the path. How
+//!   much the flow leaves to the others, and how often it probes, depends on whether they yield:
+//!   see `competing_flows.rs`.
+//! - *A queue that came within one round trip is drained at once.* See `sudden_queue.rs`.
 //! - *When half of the flows from this host to the same peer have finished, a flow probes at once*,
 //!   and beside siblings no flow is slower than the smallest window in a round trip. See
 //!   `sibling_flows.rs`.
-//! - *Cruising gives way to a queue*, a little. A largest rate of several seconds is too large because
-//!   of what hosts do to times. Where the draft lets a flow's own queue grow up to the window, here it
-//!   drains.
-//! - *The pacing margin* is a fifth of the draft's 1 % [5.6.2] where no queue was seen to overflow and
-//!   no others keep one: the margin is paid all the time, and probing drains anyway.
+//! - *Cruising gives way to a queue*, a little. The largest rate of several seconds is too large,
+//!   because hosts disturb the times. Where the draft lets a flow's own queue grow up to the
+//!   window, here it drains.
+//! - *The pacing margin* is a fifth of the draft's 1 % [5.6.2] where no queue was seen to overflow
+//!   and no competitors keep one: the margin costs rate all the time, and probing drains anyway.
 //! - *A round trip within 1/32 of the smallest renews it*, so that a path whose queue is empty now and
 //!   then is not slowed down to see that [5.3.4].
 //! - *The start is not blind* where a rate is known or can be measured. See `start.rs`.
-//! - *On a short path there is no pacing* ([`super::SHORT_PATH_NS`]), no draining and no probing of the
-//!   round trip: what is in flight there is in the hosts, and their scheduling takes longer than the
+//! - *On a short path there is no pacing* ([`super::SHORT_PATH_NS`]), no draining and no probing of
+//!   the round trip: what is in flight is in the hosts, and their scheduling takes longer than the
 //!   path.
 //!
-//! Several queue pairs between the same hosts are flows of their own that share like strangers. Only
-//! the smallest window on a short path, which stands for a host and not for a path, is divided among
-//! them.
+//! Several queue pairs between the same hosts are separate flows that share the path like
+//! strangers. Only the smallest window on a short path, which belongs to the host and not to the
+//! path, is divided among them.
 //!
 //! Rates are bytes per second, bytes are wire bytes, gains are per cent. There are no floats: a run
 //! replays exactly.
 
+mod competing_flows;
 mod congestion;
-mod crowd;
 mod model;
 mod probe_bw;
 mod probe_rtt;
 mod sibling_flows;
 mod start;
 mod startup;
-mod surge;
+mod sudden_queue;
 mod verdict;
 
 use super::{Controller, Limits, SHORT_PATH_NS, Sample, Setup, Signal, StartRate};
+use competing_flows::Competitors;
 use congestion::Load;
-use crowd::Others;
 use model::{ExtraAcked, Latest, MaxBandwidth, MinRtt, RoundMean, Rounds, times};
 use probe_bw::Cycle;
 use probe_rtt::ProbeRtt;
@@ -79,43 +80,43 @@ use start::Start;
 use startup::FullBandwidth;
 use verdict::{Judge, Verdict};
 
-/// Enough to fill segmentation offload from the first burst on, and a train long enough to measure.
-/// Many flows of one owner do not divide it among them. Measured: M-bbr-2.
+/// Initial window: enough to fill segmentation offload from the first burst on, and a train long
+/// enough to measure. Flows of one owner do not divide it. Measured: M-bbr-2.
 const INITIAL_WINDOW_BYTES: u64 = 128 << 10;
 /// `MinPipeCwnd` [2.7].
 const MIN_PACKETS: u64 = 4;
-/// Part of the estimate that is paced, so that a queue drains: all but `PacingMarginPercent` [2.5]
-/// where a queue was seen to overflow, or there is none (a policer), and where others keep one.
-/// Elsewhere the drains between two probings are nearly enough. Measured: M-bbr-3.
+/// Part of the estimate to pace at, so that a queue drains: all but `PacingMarginPercent` [2.5]
+/// where a queue was seen to overflow, where there is none (a policer), and where competitors keep
+/// one. Elsewhere the drains between two probings are nearly enough. Measured: M-bbr-3.
 const PACING_PERMILLE: (u64, u64) = (990, 998);
 /// `Beta` [2.9].
 const BETA_PERCENT: u64 = 70;
-/// The same beside others who keep the queue full, of the largest rate and not of the bound before:
-/// one cut per cycle is an answer, and one per round would hand them the path.
-const CROWDED_BETA_PERCENT: u64 = 85;
-/// `Headroom` [2.9], the part that is used.
+/// The same beside competitors that keep the queue full, applied to the largest rate and not to the
+/// bound before: one cut per cycle is an answer, and one per round would hand them the path.
+const COMPETING_BETA_PERCENT: u64 = 85;
+/// `Headroom` [2.9], as the part that is used.
 const HEADROOM_PERCENT: u64 = 85;
-/// Gain of pacing while cruising behind a queue: the estimates of a busy host are 2 to 3 % too large.
-/// Measured: M-bbr-4.
+/// Pacing gain while cruising behind a queue, because the estimates of a busy host are 2 to 3 % too
+/// large. Measured: M-bbr-4.
 const QUEUED_CRUISE_GAIN: u64 = 94;
-/// Gain of pacing while a queue that came at once drains, which takes five round
-/// trips if it is as long as the path.
-const SURGE_GAIN: u64 = 80;
-/// Gains beside others who yield, cruising and probing upwards: they leave bandwidth for the others to
-/// come back. Measured: M-bbr-5.
+/// Pacing gain while a sudden queue drains, which takes five round trips if the queue is as long as
+/// the path.
+const SUDDEN_QUEUE_GAIN: u64 = 80;
+/// Pacing gains of cruising and of probing upwards beside competitors that yield: they leave
+/// bandwidth for the others to come back. Measured: M-bbr-5.
 const YIELDING_GAINS: (u64, u64) = (92, 118);
-/// Load at which a path that is believed to carry so much overflows nowhere.
+/// Load, relative to the estimate, at which no queue of the path overflows.
 const LOW_LOAD_PERCENT: u64 = 95;
-/// Loss of the path's own that is made up for, at most: beyond it, sending more
-/// may be what causes it.
+/// Most of the path's own loss that is made up for: beyond it, sending more may be what causes it.
 const OWN_LOSS_PPM_MAX: u64 = 60_000;
 
-/// On a short path, what the smallest window lasts at the measured rate: more
-/// than a host's scheduling takes, mostly.
+/// On a short path, the time that the smallest window lasts at the measured rate: mostly more than
+/// a host's scheduling takes.
 const SHORT_WINDOW_NS: u64 = 2_000_000;
-/// And its bounds. At least a bundle of segmentation offload, so that the cost of a packet does not
-/// grow. At most four turns of the largest packets: with two both ends wait for each other in turn,
-/// with eight the second-level caches no longer hold what is in flight. Measured: M-bbr-6.
+/// Bounds of that window. At least a bundle of segmentation offload, so that the cost per packet
+/// does not grow. At most four turns of the largest packets: with two, both ends wait for each
+/// other in turn; with eight, the second-level caches no longer hold what is in flight. Measured:
+/// M-bbr-6.
 const SHORT_WINDOW_BYTES: (u64, u64) = (64 << 10, 2 << 20);
 /// No window is larger than a second at 100 Tbit/s, whatever a peer reports.
 const WINDOW_BYTES_MAX: u64 = 1 << 44;
@@ -187,21 +188,20 @@ pub struct Bbr {
     /// `inflight_longterm` [2.10].
     longterm_bytes: Option<u64>,
     window_bytes: u64,
-    /// Window to return to after probing the round trip.
+    /// Window to restore after ProbeRTT.
     prior_window_bytes: u64,
-    /// Paced at, 0 before anything is known.
+    /// Pacing rate; 0 before anything is known.
     pacing_rate: u64,
-    /// Sending goes on after a pause: at the estimate, not above [5.4.1].
+    /// Sending restarts after a pause: at the estimate, not above it [5.4.1].
     restarts: bool,
     /// Smoothed round trip, as of the latest report.
     smoothed_rtt_ns: u64,
-    /// Since this total was delivered, what comes was sent at less than the path
-    /// is believed to carry.
+    /// What arrives after this total was sent at less than the estimate of the path.
     low_from_bytes: Option<u64>,
 }
 
 impl Bbr {
-    /// Knows nothing of the path.
+    /// A controller that knows nothing of the path.
     pub fn new(setup: Setup) -> Self {
         let initial = INITIAL_WINDOW_BYTES.max(MIN_PACKETS * setup.packet_bytes);
         Self {
@@ -233,7 +233,7 @@ impl Bbr {
 
     // ---- the model ----
 
-    /// `BBR.bw` [5.5.4]: what is believed now, 0 before anything is known.
+    /// `BBR.bw` [5.5.4]: the current estimate; 0 before anything is known.
     fn rate(&self) -> u64 {
         let rate = self.max_bandwidth.get();
         self.shortterm_rate.map_or(rate, |bound| bound.min(rate))
@@ -261,7 +261,7 @@ impl Bbr {
         match self.pacing_rate {
             0 => self.packet_bytes,
             rate => {
-                // No larger part of the path than an eighth either.
+                // At most an eighth of what the path holds.
                 let part = times(rate, self.min_rtt.get().unwrap_or(0) / 8);
                 let part = u64::try_from(part).unwrap_or(u64::MAX);
                 super::burst_of(bits(rate)).min(part).max(2 * self.packet_bytes)
@@ -283,29 +283,28 @@ impl Bbr {
         self.path_times(self.max_bandwidth.get(), 100).min(self.window_bytes)
     }
 
-    /// The long-term bound, or a part of it in per cent; `BBRInflightWithHeadroom`
-    /// [5.5.10.1] leaves room for others so. Never below what the path holds and
-    /// what its reports are late by: the pacing rate leaves no queue then, and a
-    /// loss that was taken for an overflow must not leave the path half empty.
+    /// The long-term bound, or a part of it in per cent: `BBRInflightWithHeadroom` [5.5.10.1]
+    /// leaves room for others in this way. Never below what the path holds and what its reports are
+    /// late by: the pacing rate leaves no queue then, and a loss taken for an overflow must not
+    /// leave the path half empty.
     fn longterm_bound(&self, percent: u64) -> Option<u64> {
         let bytes = self.longterm_bytes? / 100 * percent;
         let rate = match self.state {
-            // Among others a bound from a loss that was theirs must not keep the
-            // probing from showing.
+            // Beside competitors, a bound from a loss of theirs must not hide the effect of
+            // probing.
             State::Up if self.verdict().has_others() => self.max_bandwidth.get() / 100 * 125,
             _ => self.max_bandwidth.get(),
         };
         Some(bytes.max(self.needed_bytes(rate)))
     }
 
-    /// The short-term bound. Not below what its rate needs either: the pace slows
-    /// the flow down, evenly, and a window would do so in bursts.
+    /// The short-term bound, but not below what its rate needs: pacing slows the flow down evenly,
+    /// where a window would do so in bursts.
     fn shortterm_bound(&self) -> Option<u64> {
         Some(self.shortterm_bytes?.max(self.needed_bytes(self.rate())))
     }
 
-    /// What is in flight at a rate, what of it is lost besides, and what its
-    /// reports are late by.
+    /// Bytes in flight at a rate, with the packets that get lost and with what reports are late by.
     fn needed_bytes(&self, rate: u64) -> u64 {
         let others = u64::try_from(times(rate, self.others_ns())).unwrap_or(u64::MAX);
         let path = self.quantized(self.path_times(rate, 100)).saturating_add(others);
@@ -313,7 +312,7 @@ impl Bbr {
         sent.saturating_add(self.extra_acked.get()).saturating_add(2 * self.quantum_bytes())
     }
 
-    /// How long packets wait behind those of others who keep a queue.
+    /// Time that packets wait in the queue of competitors.
     fn others_ns(&self) -> u64 {
         let min_rtt_ns = self.min_rtt.get().unwrap_or(0);
         match self.verdict().has_others() {
@@ -322,14 +321,14 @@ impl Bbr {
         }
     }
 
-    /// What has to be sent for so much to arrive. The estimates are of what
-    /// arrives, and would shrink with each round.
+    /// Bytes to send for this many to arrive. The estimates are of what arrives, and would shrink
+    /// with each round.
     fn with_own_loss(&self, arrives: u64) -> u64 {
         let sent = u128::from(arrives) * 1_000_000 / u128::from(1_000_000 - self.own_loss_ppm());
         u64::try_from(sent).unwrap_or(u64::MAX)
     }
 
-    /// What arrives of so much that is sent.
+    /// Bytes that arrive of those sent.
     fn without_own_loss(&self, sent: u64) -> u64 {
         let arrives = u128::from(sent) * u128::from(1_000_000 - self.own_loss_ppm()) / 1_000_000;
         u64::try_from(arrives).unwrap_or(u64::MAX)
@@ -343,7 +342,7 @@ impl Bbr {
         self.judge.verdict()
     }
 
-    /// Whether it doubles now, in whichever state.
+    /// Whether the flow is doubling, in any state.
     fn is_doubling(&self) -> bool {
         self.state == State::Startup || self.judge.is_doubling()
     }
@@ -385,7 +384,7 @@ impl Bbr {
         );
     }
 
-    /// Of how much load a report is.
+    /// The load that a report is about.
     fn load(&self, sample: &Sample) -> Load {
         if !self.full.is_reached() || self.start.is_active() {
             Load::Start
@@ -398,7 +397,7 @@ impl Bbr {
         }
     }
 
-    /// Notes from when on the load is low.
+    /// Notes since when the load is low.
     fn note_load(&mut self, sample: &Sample) {
         let gain = self.gain();
         let paced = u128::from(self.rate()) * u128::from(gain);
@@ -416,7 +415,7 @@ impl Bbr {
             return;
         }
         let congested = self.judge.take_round();
-        // Draining is an answer already.
+        // Draining is already an answer to congestion.
         let is_answered = self.state == State::Drain || self.start.is_active();
         if !congested || self.state.is_probing() || is_answered {
             return;
@@ -424,7 +423,7 @@ impl Bbr {
         let rate = self.shortterm_rate.unwrap_or_else(|| self.max_bandwidth.get());
         let bytes = self.shortterm_bytes.unwrap_or(self.window_bytes);
         let least = match self.verdict().has_others() {
-            true => self.max_bandwidth.get() / 100 * CROWDED_BETA_PERCENT,
+            true => self.max_bandwidth.get() / 100 * COMPETING_BETA_PERCENT,
             false => rate / 100 * BETA_PERCENT,
         };
         self.shortterm_rate = Some(self.latest.rate().max(least));
@@ -447,16 +446,18 @@ impl Bbr {
         let verdict = self.verdict();
         match (self.state, verdict.others) {
             (state, _) if self.restarts && state.is_probe_bw() => 100,
-            (State::Down | State::Cruise, Others::Unseen) if verdict.is_surging => SURGE_GAIN,
-            (State::Cruise, Others::Yielding) => YIELDING_GAINS.0,
-            (State::Up, Others::Yielding) => YIELDING_GAINS.1,
-            (State::Up, Others::Unseen) if self.is_doubling() => State::Startup.pacing_gain(),
-            (State::Cruise, Others::Unseen) if verdict.has_queue => QUEUED_CRUISE_GAIN,
+            (State::Down | State::Cruise, Competitors::Unseen) if verdict.has_sudden_queue => {
+                SUDDEN_QUEUE_GAIN
+            }
+            (State::Cruise, Competitors::Yielding) => YIELDING_GAINS.0,
+            (State::Up, Competitors::Yielding) => YIELDING_GAINS.1,
+            (State::Up, Competitors::Unseen) if self.is_doubling() => State::Startup.pacing_gain(),
+            (State::Cruise, Competitors::Unseen) if verdict.has_queue => QUEUED_CRUISE_GAIN,
             (state, _) => state.pacing_gain(),
         }
     }
 
-    /// Whether the start decides, which it does then.
+    /// Sets the start's pacing rate. Returns whether the start decides.
     fn set_start_pacing_rate(&mut self) -> bool {
         let Some(rate) = self.start.pacing_rate() else { return false };
         self.pacing_rate = rate;
@@ -485,7 +486,7 @@ impl Bbr {
     /// `BBRSetCwnd` [5.6.4.6].
     fn set_window(&mut self, newly_delivered_bytes: u64) {
         let gain = match self.state {
-            // Twice the path is a standstill where others have filled its queue.
+            // Twice what the path holds leads to a standstill where others have filled its queue.
             State::Startup if self.start.met_queue() => State::Startup.pacing_gain(),
             State::Up if self.is_doubling() => State::Startup.window_gain(),
             state => state.window_gain(),
@@ -514,7 +515,7 @@ impl Bbr {
         self.window_bytes = self.window_bytes.min(WINDOW_BYTES_MAX).max(self.short_floor_bytes());
     }
 
-    /// On a short path, what the window is never made smaller than.
+    /// On a short path, the smallest window.
     fn short_floor_bytes(&self) -> u64 {
         if !self.is_short() {
             return 0;

@@ -7,12 +7,12 @@ use crate::controller::{RateSample, Sample};
 const MIN_RTT_LASTS_NS: u64 = 10_000_000_000;
 /// `ProbeRTTInterval` [2.15].
 const PROBE_RTT_EVERY_NS: u64 = 5_000_000_000;
-/// How much longer a round trip may be that renews the smallest: one part in 32.
+/// A round trip renews the smallest one if it is longer by at most one part in 32.
 const RENEWS_PART: u64 = 32;
-/// What reports may run ahead by, at most: 100 ms at the rate, as in Linux.
+/// Most that deliveries may run ahead of the rate: 100 ms at the rate, as in Linux.
 const EXTRA_NS_MAX: u64 = 100_000_000;
 
-/// Bytes at a rate in a time.
+/// Bytes that a rate carries in a time.
 pub(super) fn times(rate: u64, time_ns: u64) -> u128 {
     u128::from(rate) * u128::from(time_ns) / 1_000_000_000
 }
@@ -69,7 +69,7 @@ impl MaxBandwidth {
         }
     }
 
-    /// Forgets all and believes this.
+    /// Replaces the estimate.
     pub(super) fn set(&mut self, rate: u64) {
         *self = Self { before: 0, now: rate };
     }
@@ -79,7 +79,7 @@ impl MaxBandwidth {
     }
 }
 
-/// Mean of the delivery rates of a round, weighted with what was delivered.
+/// Mean of the delivery rates of a round, weighted with the bytes delivered.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RoundMean {
     weighted: u128,
@@ -88,8 +88,8 @@ pub(super) struct RoundMean {
 }
 
 impl RoundMean {
-    /// Takes a sample; returns the mean of the round that it ends, and whether
-    /// that was limited by the application.
+    /// Takes in a sample. Returns the mean of the round that it ends, and whether that was limited
+    /// by the application.
     pub(super) fn on_report(
         &mut self,
         sample: &Sample,
@@ -104,7 +104,7 @@ impl RoundMean {
         ended
     }
 
-    /// The mean so far, if there is any; another begins.
+    /// Ends the mean and returns it, if there is one; another begins.
     pub(super) fn end(&mut self) -> Option<(u64, bool)> {
         let ended = std::mem::take(self);
         let mean = ended.weighted.checked_div(u128::from(ended.bytes))?;
@@ -117,12 +117,12 @@ impl RoundMean {
     }
 }
 
-/// Smallest round trip, and when it is to be looked for again [5.5.7, 5.3.4.3].
+/// The smallest round trip, and when to probe for it again [5.5.7, 5.3.4.3].
 #[derive(Debug, Clone, Default)]
 pub(super) struct MinRtt {
-    /// Used by the model, and when it was seen.
+    /// The value that the model uses, and when it was measured.
     min: Option<(u64, u64)>,
-    /// Smallest since the last probing, and when it was seen.
+    /// The smallest since the last ProbeRTT, and when it was measured.
     probed: Option<(u64, u64)>,
     is_expired: bool,
 }
@@ -147,14 +147,14 @@ impl MinRtt {
         });
     }
 
-    /// The round trip was probed: not again for a while.
+    /// A ProbeRTT has ended.
     pub(super) fn on_probed(&mut self, now_ns: u64) {
         if let Some(probed) = &mut self.probed {
             probed.1 = now_ns;
         }
     }
 
-    /// Whether the smallest was not seen for a while, as of the latest report.
+    /// Whether it is time for a ProbeRTT, as of the latest report.
     pub(super) fn is_expired(&self) -> bool {
         self.is_expired
     }
@@ -211,14 +211,14 @@ impl Latest {
     }
 }
 
-/// By how much deliveries run ahead of the rate in bunches [5.5.9]: what the
-/// window needs beyond the path so as not to run dry between reports.
+/// By how much deliveries in bunches run ahead of the rate [5.5.9], which the window needs beyond
+/// the path so as not to run dry between reports.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ExtraAcked {
     since_ns: u64,
     delivered_bytes: u64,
-    /// Largest of the recent rounds, and its round; the window slides by
-    /// halves: the best of each.
+    /// The largest of the recent rounds, with its round. The window slides by halves: the best of
+    /// each.
     best: [(u64, u64); 2],
 }
 

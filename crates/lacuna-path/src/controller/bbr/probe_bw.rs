@@ -1,36 +1,35 @@
-//! ProbeBW [5.3.3]: a cycle of sending less (Down), as much as arrives (Cruise), filling the path
-//! (Refill) and sending more (Up).
+//! ProbeBW [5.3.3]: the cycle of sending less (Down), sending as much as arrives (Cruise), filling
+//! the path (Refill) and sending more (Up).
 
-use super::{BETA_PERCENT, Bbr, HEADROOM_PERCENT, Others, Sample, State, times};
+use super::{BETA_PERCENT, Bbr, Competitors, HEADROOM_PERCENT, Sample, State, times};
 use lacuna_link::SplitMix64;
 
-/// Time between two probings [5.3.3.5.3]: this, and up to as much again of
-/// `WAIT_SPREAD_NS`, drawn, so that flows do not probe together.
+/// Time between two probings [5.3.3.5.3]: this, and up to `WAIT_SPREAD_NS` more at random, so that
+/// flows do not probe together.
 const WAIT_NS_MIN: u64 = 2_000_000_000;
 const WAIT_SPREAD_NS: u64 = 1_000_000_000;
 /// Rounds after which Reno would have probed [5.3.3.5.1].
 const RENO_ROUNDS_MAX: u64 = 63;
-/// And the time that they take at least, where nobody else keeps a queue: over 1 ms
-/// probing would else be a fifth of the time, and its queue stands as long.
+/// Shortest time of these rounds without competitors: over 1 ms, probing would otherwise take a
+/// fifth of the time, and its queue stands as long.
 const ROUNDS_NS_MIN: u64 = 200_000_000;
-/// Rounds in which Down drains a quarter of the path at the latest. A queue that
-/// is still there is another's, which sending less would only leave room for.
+/// Most rounds that Down needs to drain a quarter of the path. A queue that is still there is that
+/// of competitors, and sending less would only leave room for them.
 const DRAIN_ROUNDS: u64 = 5;
-/// Rounds between two probings beside such a queue: of who yields, and of who does
-/// not. Version 1 has cycles of eight.
+/// Rounds between two probings beside competitors: yielding and unyielding ones. Version 1 has
+/// cycles of eight.
 const YIELDING_ROUNDS: u64 = 16;
-const UNMOVED_ROUNDS: u64 = 8;
-/// Rounds that Down takes at most to see what the path loses under little load:
-/// one until it shows, and some to count.
+const UNYIELDING_ROUNDS: u64 = 8;
+/// Most rounds of Down to measure the path's own loss: one until it shows, and some to count.
 const LOOK_ROUNDS: u64 = 5;
 /// Doublings of the growth per round in Up [5.3.3.6].
 const UP_ROUNDS_MAX: u32 = 30;
-/// What may be in flight when probing upwards ends, per cent of the path.
+/// Bytes in flight at which probing upwards ends, in per cent of the path.
 const UP_PERCENT: u64 = 125;
-/// And by how much round trips are longer then, at least: this part of the path.
+/// And the least growth of round trips at its end: this part of the smallest one.
 const UP_QUEUE_PART: u64 = 8;
 
-/// `ack_phase` [5.3.3.6]: what the reports of now are of.
+/// `ack_phase` [5.3.3.6]: the phase that current reports are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Acks {
     Refilling,
@@ -40,7 +39,7 @@ enum Acks {
     Idle,
 }
 
-/// Where the cycle is.
+/// State of the cycle.
 #[derive(Debug, Clone)]
 pub(super) struct Cycle {
     random: SplitMix64,
@@ -49,12 +48,12 @@ pub(super) struct Cycle {
     /// Rounds since the last probing.
     rounds: u64,
     acks: Acks,
-    /// `bw_probe_samples`: losses of now are an answer to the probing.
+    /// `bw_probe_samples`: current losses are an answer to the probing.
     is_answer: bool,
     up_rounds: u32,
-    /// How long a queue of others was when probing upwards began.
+    /// Length of the competitors' queue when probing upwards began.
     queued_ns: u64,
-    /// There was a queue, or congestion, since the largest rate was last forgotten.
+    /// There was a queue, or congestion, since the largest rate was last dropped.
     saw_queue: bool,
     /// Bytes by which the long-term bound grows per window acknowledged.
     up_growth_bytes: u64,
@@ -93,12 +92,12 @@ impl Cycle {
         now_ns.saturating_sub(self.began_ns)
     }
 
-    /// Reports are of what was sent while probing upwards.
+    /// Whether current reports are about packets sent while probing upwards.
     pub(super) fn is_answered(&self) -> bool {
         self.acks == Acks::Feedback
     }
 
-    /// Reports are of no probing any more, as in ProbeRTT.
+    /// Current reports are not about probing any more, as in ProbeRTT.
     pub(super) fn stop(&mut self) {
         self.acks = Acks::Stopping;
         self.is_answer = false;
@@ -106,7 +105,7 @@ impl Cycle {
 }
 
 impl Bbr {
-    /// Begins to double if siblings have left room.
+    /// Begins to double if sibling flows have left room.
     pub(super) fn check_sibling_flows(&mut self, sample: &Sample) {
         let is_beginning = !self.full.is_reached() || self.start.is_active();
         self.judge.note_siblings(self.state == State::Up, is_beginning);
@@ -172,7 +171,7 @@ impl Bbr {
         self.state = State::Down;
     }
 
-    /// What was sent from here on is paced otherwise: it gets a mean of its own.
+    /// Packets sent from here on are paced otherwise, so they get a mean of their own.
     fn end_mean(&mut self) {
         let half = self.path_times(self.max_bandwidth.get(), 50);
         if !self.verdict().has_others()
@@ -198,13 +197,13 @@ impl Bbr {
         self.cycle.raise_slope(self.packet_bytes);
     }
 
-    /// `BBRIsTimeToProbeBW` [5.3.3.5.3]: begins to, if so.
+    /// `BBRIsTimeToProbeBW` [5.3.3.5.3]. Begins to probe and returns true if it is time.
     fn check_refill(&mut self, sample: &Sample) -> bool {
         let reno_rounds = (self.target_bytes() / self.packet_bytes).min(RENO_ROUNDS_MAX);
         let rounds = match self.verdict().others {
-            Others::Unseen => reno_rounds,
-            Others::Yielding => reno_rounds.min(YIELDING_ROUNDS),
-            Others::Unmoved => reno_rounds.min(UNMOVED_ROUNDS),
+            Competitors::Unseen => reno_rounds,
+            Competitors::Yielding => reno_rounds.min(YIELDING_ROUNDS),
+            Competitors::Unyielding => reno_rounds.min(UNYIELDING_ROUNDS),
         };
         let is_time = self.cycle.elapsed_ns(sample.now_ns) > self.cycle.wait_ns
             || (self.cycle.rounds >= rounds.max(1)
@@ -223,9 +222,9 @@ impl Bbr {
     /// `BBRIsTimeToCruise`.
     fn is_time_to_cruise(&self, sample: &Sample) -> bool {
         let rounds = match self.verdict().others {
-            Others::Unseen | Others::Yielding => DRAIN_ROUNDS,
-            // Who takes any room at once leaves none to see the queue drain by.
-            Others::Unmoved => 1,
+            Competitors::Unseen | Competitors::Yielding => DRAIN_ROUNDS,
+            // Unyielding competitors fill any room at once, so the queue does not drain.
+            Competitors::Unyielding => 1,
         };
         if self.cycle.rounds >= rounds {
             return true;
@@ -234,20 +233,20 @@ impl Bbr {
         sample.in_flight_bytes <= headroom && sample.in_flight_bytes <= self.inflight(100)
     }
 
-    /// Whether to stay in Down, to see what the path loses under little load.
+    /// Whether to stay in Down, to measure the path's own loss.
     fn looks(&self, sample: &Sample) -> bool {
         self.cycle.rounds < LOOK_ROUNDS && self.judge.wants_low_load(sample.now_ns)
     }
 
-    /// `BBRIsTimeToGoDown`, and the deviation that the module's text names.
+    /// `BBRIsTimeToGoDown`, with the deviation that the text of `mod.rs` describes.
     fn is_time_to_go_down(&mut self, sample: &Sample) -> bool {
         let is_bounded = self.longterm_bytes.is_some_and(|bytes| self.window_bytes >= bytes);
         if sample.is_window_limited && is_bounded {
-            // The bound, not the path, sets the rate: it has to grow first.
+            // The bound and not the path limits the rate, so the bound has to grow first.
             self.full.restart(sample.rate.map_or(0, |rate| rate.rate));
             return false;
         }
-        // Beside others, what more is sent shows in a whole round or not at all.
+        // Beside competitors, sending more shows after a whole round or not at all.
         let round_ns = match self.verdict().has_others() {
             true => sample.smoothed_rtt_ns,
             false => self.min_rtt.get().unwrap_or(0),
@@ -256,9 +255,9 @@ impl Bbr {
         let others = times(self.max_bandwidth.get(), self.cycle.queued_ns);
         let others = u64::try_from(others).unwrap_or(u64::MAX);
         let full = self.inflight(UP_PERCENT).saturating_add(others);
-        // What is in flight tells of a queue only if the rate is right; and some
-        // milliseconds of a queue may be the host's doing. Beside others there is
-        // one anyway, and to wait for more of it would be taking.
+        // What is in flight shows a queue only if the rate is right, and some milliseconds of a
+        // queue may be the host's doing. Beside competitors there is a queue anyway, and waiting
+        // for more of it would take bandwidth from them.
         let min_rtt_ns = self.min_rtt.get().unwrap_or(0);
         let longer_ns = if self.verdict().has_others() { 0 } else { min_rtt_ns / UP_QUEUE_PART };
         let least_ns = min_rtt_ns.saturating_add(longer_ns);

@@ -1,15 +1,15 @@
-//! ProbeRTT [5.3.4]: for a fifth of a second so little is in flight that the flow's own queue drains,
-//! and the path's round trip shows again.
+//! ProbeRTT [5.3.4]: for a fifth of a second so little is in flight that the flow's own queue
+//! drains, and the path's smallest round trip shows again.
 
 use super::{Bbr, Sample, State};
 
 /// `ProbeRTTDuration` [2.15].
 const DURATION_NS: u64 = 200_000_000;
 
-/// How far a probing is.
+/// State of a ProbeRTT.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ProbeRtt {
-    /// When it may end: set once little is in flight.
+    /// When it may end; set once little is in flight.
     done_ns: Option<u64>,
     is_round_done: bool,
 }

@@ -2,15 +2,15 @@
 //!
 //! A flow that starts with many siblings finds its share of the path. After they have finished,
 //! ordinary probing asks for a quarter more every few dozen round trips, which takes long for the
-//! last of a thousand (Measured: M-bbr-1). The host knows how many siblings have data in flight. When
-//! half of those are gone that there were at the flow's last doubling, and no queue stands, the flow
-//! probes upwards at once [5.3.3] and doubles as in Startup [5.3.1], until a queue stands or the rate
-//! stops growing.
+//! last of a thousand (Measured: M-bbr-1). The host knows how many siblings have data in flight.
+//! When this number is half of that at the flow's last doubling, and there is no queue, the flow
+//! probes upwards at once [5.3.3] and doubles as in Startup [5.3.1], until there is a queue or the
+//! rate stops growing.
 //!
-//! Two rules keep this from disturbing others. Siblings that send little now and then free nothing:
-//! a flow that has probed beside as few siblings, and found less than twice its rate, does not
-//! double. And siblings that come back would find their share taken each time: beside as many as at
-//! its last doubling, a flow waits as long as between two probings.
+//! Two rules keep this from disturbing others. Siblings that now and then send a little free no
+//! bandwidth: a flow that has probed beside as few siblings, and found less than twice its rate,
+//! does not double. And siblings that come back would find their share taken each time: beside as
+//! many as at its last doubling, a flow waits as long as between two probings.
 
 /// Time between two doublings beside as many others: as between two probings [5.3.3.5.3].
 const AGAIN_NS: u64 = 2_000_000_000;
@@ -22,9 +22,9 @@ pub(super) struct SiblingFlows {
     flows: u32,
     /// The most of them since this one last doubled.
     flows_max: u32,
-    /// What probing has found, and beside how few of them.
+    /// The rate that probing has found, and the smallest number of flows then.
     found: Option<(u64, u32)>,
-    /// When it last doubled, and beside how many.
+    /// When it last doubled, and the number of flows then.
     last: Option<(u64, u32)>,
     is_doubling: bool,
 }
@@ -44,12 +44,12 @@ impl SiblingFlows {
         self.is_doubling
     }
 
-    /// Whether there are any.
+    /// Whether there are siblings.
     pub(super) fn has_any(&self) -> bool {
         self.flows > 1
     }
 
-    /// Probing upwards has come to its end.
+    /// Probing upwards has ended with this rate.
     pub(super) fn on_probed(&mut self, rate: u64) {
         self.is_doubling = false;
         self.found = Some(match self.found {
@@ -60,14 +60,14 @@ impl SiblingFlows {
         });
     }
 
-    /// Takes in a report, `is_probing_up` or not. A flow that begins doubles anyway.
+    /// Takes in a report. A flow that is still beginning doubles anyway.
     pub(super) fn on_report(&mut self, is_probing_up: bool, is_beginning: bool) {
         self.is_doubling &= is_probing_up;
         let anew = is_beginning || self.is_doubling;
         self.flows_max = if anew { self.flows } else { self.flows_max.max(self.flows) };
     }
 
-    /// Whether there may be twice the rate to have.
+    /// Whether twice the rate may be free.
     pub(super) fn have_left_room(&self, now_ns: u64, rate: u64) -> bool {
         let is_known =
             self.found.is_some_and(|(found, beside)| self.flows >= beside && rate > found / 2);

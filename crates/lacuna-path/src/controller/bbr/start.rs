@@ -1,84 +1,82 @@
-//! How a flow begins: at a rate that is known, or measured with the first bytes, instead of doubling
-//! from nothing.
+//! How a flow starts: at a known rate, or at a rate measured with its first bytes, instead of
+//! doubling from nothing.
 //!
 //! The phases are those of Careful Resume (RFC 9959, section 3):
 //!
-//! - *Reconnaissance*: the initial window leaves at once. It is a train whose spread at the peer says
-//!   what the path carries (`train.rs`); a train without a spread is followed by a longer one. A flow
-//!   with a known rate (from the configuration or the path's memory) skips this phase: the round trip
-//!   that the phase is to confirm was measured while connecting.
-//! - *Unvalidated*: the flow sends at that rate, with a window of what the path would hold. At a known
-//!   rate, an eighth of a round trip leaves faster, as in probing upwards: the path may carry more by
-//!   now, and a message may be over before anything else would tell. At a rate from a train in which
-//!   something stood still, which may be a quarter of the path's, another train leaves first, at once.
-//! - *Validating*: what was sent at that rate is arriving. When all of it has arrived, the rate that
-//!   was delivered is the estimate, or the known rate if it met no queue, and the flow goes on to probe
-//!   for more.
-//! - *Safe retreat*: there was congestion, or a queue while less arrives than was sent. The rate falls
-//!   to what arrives, and the queue is drained.
+//! - *Reconnaissance*: the initial window is sent at once. It is a train whose spread at the peer
+//!   shows the rate of the path (`train.rs`); a train without a spread is followed by a longer one.
+//!   A flow with a known rate (from the configuration or the path's memory) skips this phase,
+//!   because the round trip that the phase is to confirm was measured while connecting.
+//! - *Unvalidated*: the flow jumps to that rate (the *jump rate*), with a window of what the path
+//!   would hold. At a known rate, an eighth of a round trip is sent faster, as in probing upwards:
+//!   the path may carry more by now, and a message may be over before anything else would tell. If
+//!   the train had a gap, its rate may be a quarter of the path's, and another train is sent first,
+//!   at once.
+//! - *Validating*: what was sent at the jump rate is arriving. When all of it has arrived, the
+//!   delivered rate is the estimate, or the known rate if it met no queue, and the flow goes on to
+//!   probe for more.
+//! - *Safe retreat*: there was congestion, or a queue while less arrives than was sent. The rate
+//!   falls to the delivered one, and the queue is drained.
 //!
-//! The RFC jumps to half of the remembered rate. Half a window, sent at the full rate, stands still for
-//! half a round trip, which is too long for one message. `memory.rs` decides how much of a record to
-//! believe. Here a wrong rate shows as soon as a millisecond of its packets has arrived; until then the
-//! flow does to the path what the last round of slow start does.
+//! The RFC jumps to half of the remembered window. Half a window, sent at the full rate, stands
+//! still for half a round trip, which is too long for one message. `memory.rs` decides how much of
+//! a record to believe. Here a wrong rate shows as soon as a millisecond of its packets has
+//! arrived; until then the flow loads the path no more than the last round of slow start does.
 //!
-//! A known rate that met no queue stays the estimate, whatever arrived: less arrives where the path
-//! loses packets or a host stood still, and a series of short messages would hand on a falling rate.
-//! Measured: M-bbr-11.
+//! A known rate that met no queue remains the estimate, whatever arrived: less arrives where the
+//! path loses packets or a host stood still, and a series of short messages would hand on a falling
+//! rate. Measured: M-bbr-11.
 
 use super::{Bbr, FullBandwidth, Sample, StartRate, State, times};
 use crate::controller::train::{Estimate, Train};
 use crate::delivery::rate_of;
 
-/// Flights after which measuring trains is given up: the flow is past its start.
+/// Most flights in which a train is looked for; after them the flow is past its start.
 const FLIGHTS_MAX: u32 = 4;
-/// Bytes that make a flight. An application may begin with a few words; nothing
-/// is learnt from those, least of all a rate to pace at.
+/// Fewest bytes of a flight. An application may begin with a few words, from which no rate can be
+/// measured.
 const FLIGHT_BYTES_MIN: u64 = 32 << 10;
-/// A train is no reason to send more than so many times of it in a round trip:
-/// one that is believed closely, and another.
+/// Most that a train justifies sending in a round trip, in multiples of the initial window: an
+/// exact train, and another.
 const JUMP_TIMES: (u64, u64) = (512, 64);
-/// A first flight that came in no time, from so many bytes on, is of a path too
-/// fast for it: so many times as much goes out then, which takes half a
-/// millisecond at 10 Gbit/s.
+/// If this much of the first flight arrived without a measurable spread, the path is too fast for
+/// it. Then this many times as much is sent, which takes half a millisecond at 10 Gbit/s.
 const TOO_SHORT_BYTES: u64 = 48 << 10;
 const LONGER_TIMES: u64 = 5;
-/// What may be in flight, per cent of what the path would hold, and for how long
-/// besides: reports come some part of a round trip late, and hosts take their time.
-/// Measured: M-bbr-14.
+/// Window, in per cent of what the path would hold at the jump rate, and in time on top: reports
+/// come some part of a round trip late, and hosts take their time. Measured: M-bbr-14.
 const WINDOW_PERCENT: u64 = 125;
 const WINDOW_NS: u64 = 1_000_000;
-/// Rounds of probing upwards after which the rate shows whether the path has
-/// more: what was sent in the first is reported in the second.
+/// Rounds of probing upwards after which the rate shows whether the path carries more: what was
+/// sent in the first is reported in the second.
 const DOUBT_ROUNDS: u64 = 2;
-/// Growth that shows it, per cent; probing sends a quarter more.
+/// Growth that shows it, in per cent; probing sends a quarter more.
 const GROWN_PERCENT: u64 = 115;
-/// A first round trip longer than those of connecting by more than this part of
-/// them, and by more than the first packets of a train wait for each other, has met a
-/// queue.
+/// The first round trip has met a queue if it is longer than those of connecting by more than this
+/// part of them, and by more than the first packets of a train wait for each other.
 const MET_QUEUE_PART: u64 = 4;
 const MET_QUEUE_NS_MIN: u64 = 1_000_000;
-/// The first part of a flight at a known rate, of a round trip, and how fast it
-/// leaves, per cent: it makes a queue of a 32nd at most, too little to be seen.
-const ASKING_PART: u64 = 8;
-const ASKING_PERCENT: u64 = 125;
-/// The same of a rate that a train leaves in doubt: half of what the path would hold,
-/// which is a queue of so much if it carries no more, and no longer a train than others.
+/// At a known rate, the first part of a round trip that is sent faster, and how fast, in per cent:
+/// it makes a queue of a 32nd at most, too little to be seen.
+const PROBE_PART: u64 = 8;
+const PROBE_PERCENT: u64 = 125;
+/// The same after a train with a gap: half of what the path would hold, which is a queue as long if
+/// the path carries no more, and no longer a train than others.
 const DOUBTFUL_PART: u64 = 2;
-/// More than was hoped for by so much, per cent, is no noise.
+/// A delivered rate above the jump rate by this much, in per cent, is no noise.
 const CARRIES_MORE_PERCENT: u64 = 103;
-/// Less than so much of what was sent arrives: the path is slower than hoped.
+/// If less than this part arrives of what was sent, the path is slower than the jump rate.
 const SHORTFALL_PERCENT: u64 = 80;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Phase {
     #[default]
     Reconnaissance,
-    /// Bytes after this total are sent at the hoped-for rate.
+    /// Bytes after this total are sent at the jump rate.
     Unvalidated {
         from_bytes: u64,
     },
-    /// They are arriving; all of them have at this total.
+    /// They are arriving; all of them have arrived at this total.
     Validating {
         end_bytes: u64,
     },
@@ -94,48 +92,48 @@ enum Phase {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Start {
     phase: Phase,
-    /// Hoped for, bytes per second.
+    /// The jump rate, bytes per second.
     rate: u64,
-    /// What the train said, which may be too much for one jump; 0 without one.
+    /// The rate of the train, which may be too much for one jump; 0 without one.
     goal: u64,
-    /// Believed closely.
+    /// The train was exact.
     is_exact: bool,
     train: Train,
-    /// Flights that a train was looked for in.
+    /// Flights in which a train was looked for.
     flights: u32,
-    /// The second is a longer train.
+    /// The second flight is a longer train.
     is_repeated: bool,
-    /// What was lost of the first.
+    /// Bytes lost of the first flight.
     lost_bytes: u64,
-    /// A queue of others stood when its first packets arrived.
+    /// Competitors had a queue when its first packets arrived.
     met_queue: bool,
     has_heard: bool,
     has_sent: bool,
-    /// Asks whether the path carries more than is known.
-    asking: Asking,
-    /// A train that left a doubt was followed by another.
-    is_asked: bool,
-    /// The answer was that it does.
+    /// Finds out whether the path carries more than is known.
+    probe: RateProbe,
+    /// A train with a gap was followed by another.
+    is_probed: bool,
+    /// The probe has found more.
     is_raised: bool,
-    /// There was a queue since the rate was hoped for.
+    /// There was a queue since the jump.
     saw_queue: bool,
-    /// What was hoped for has arrived: the largest rate is the path's.
+    /// The jump rate was delivered: the largest rate is the path's.
     is_valid: bool,
 }
 
-/// The part of a flight that leaves faster than it is hoped that the path carries.
+/// The part of a flight that is sent faster than the jump rate.
 #[derive(Debug, Clone, Copy, Default)]
-enum Asking {
+enum RateProbe {
     #[default]
     No,
-    /// Leaving, behind so many bytes of the flow: so many have.
+    /// It is being sent, after this many bytes of the flow; this much of it was sent.
     Leaving { from_bytes: u64, sent_bytes: u64 },
-    /// Arriving: all of it has at this total.
+    /// It is arriving; all of it has arrived at this total.
     Arriving { end_bytes: u64 },
 }
 
 impl Start {
-    /// Whether the hoped-for rate is in force.
+    /// Whether the jump rate is in force.
     pub(super) fn is_active(&self) -> bool {
         matches!(self.phase, Phase::Unvalidated { .. } | Phase::Validating { .. })
     }
@@ -144,18 +142,18 @@ impl Start {
         self.is_active().then_some(self.rate)
     }
 
-    /// What to send at.
+    /// Pacing rate of the start, if it decides.
     pub(super) fn pacing_rate(&self) -> Option<u64> {
         let rate = self.rate()?;
-        Some(match self.asking {
-            Asking::Leaving { .. } if self.is_known() => percent_of(rate, ASKING_PERCENT),
-            // At once.
-            Asking::Leaving { .. } => 0,
-            Asking::No | Asking::Arriving { .. } => rate,
+        Some(match self.probe {
+            RateProbe::Leaving { .. } if self.is_known() => percent_of(rate, PROBE_PERCENT),
+            // Unpaced.
+            RateProbe::Leaving { .. } => 0,
+            RateProbe::No | RateProbe::Arriving { .. } => rate,
         })
     }
 
-    /// Whether the rate is known from elsewhere.
+    /// Whether the jump rate was known beforehand.
     fn is_known(&self) -> bool {
         self.goal == 0
     }
@@ -168,15 +166,15 @@ impl Start {
         self.is_valid
     }
 
-    /// Whether the first flight is still to be seen: it leaves at once.
+    /// Whether the first flight is being sent, which is not paced.
     pub(super) fn is_unpaced(&self) -> bool {
         self.phase == Phase::Reconnaissance && self.flights == 0
     }
 
-    /// What the start has shown of the path, if the flow ends with it: too little
-    /// was sent then for any sample to be more than the sender's own rate. The
-    /// train of the first flight is the path's; and a rate that was known is
-    /// still right if what was sent so arrives as fast; more, if that was the answer.
+    /// The rate that the start has found, for a flow that ends with it. Any sample of so few bytes
+    /// is no more than the sender's own rate. The train of the first flight shows the path's rate;
+    /// and a known rate is still right if what was sent at it arrives as fast, or more if the probe
+    /// found more.
     pub(super) fn found(&self) -> Option<u64> {
         let arriving = || self.train.estimate().filter(|estimate| estimate.is_exact);
         match self.phase {
@@ -209,7 +207,7 @@ impl Start {
         );
     }
 
-    /// Hopes for what a train says, as far as one jump may go.
+    /// Sets the jump rate to that of a train, as far as one jump may go.
     fn believe(&mut self, estimate: Estimate, min_rtt_ns: u64) {
         let times = if estimate.is_exact { JUMP_TIMES.0 } else { JUMP_TIMES.1 };
         let rate_max = rate_of(times * super::INITIAL_WINDOW_BYTES, min_rtt_ns);
@@ -218,27 +216,27 @@ impl Start {
         self.goal = estimate.rate;
     }
 
-    /// What leaves from here on does so at the hoped-for rate; behind so many bytes.
+    /// Sends at the jump rate from here on. Returns the total before that.
     fn expect(&mut self, sample: &Sample) -> u64 {
         let from_bytes = sample.delivered_bytes + sample.in_flight_bytes;
         self.phase = Phase::Unvalidated { from_bytes };
         from_bytes
     }
 
-    /// So much leaves, on a path that holds so much at the hoped-for rate.
+    /// A burst is sent; `path_bytes` is what the path holds at the jump rate.
     pub(super) fn on_sent(&mut self, bytes: u64, path_bytes: u64) {
         self.has_sent = true;
-        if let Asking::Leaving { from_bytes, sent_bytes } = self.asking {
+        if let RateProbe::Leaving { from_bytes, sent_bytes } = self.probe {
             let sent_bytes = sent_bytes.saturating_add(bytes);
             let most_bytes = match self.is_known() {
-                true => percent_of(path_bytes / ASKING_PART, ASKING_PERCENT),
+                true => percent_of(path_bytes / PROBE_PART, PROBE_PERCENT),
                 false => {
                     (path_bytes / DOUBTFUL_PART).min(LONGER_TIMES * super::INITIAL_WINDOW_BYTES)
                 }
             };
-            self.asking = match sent_bytes >= most_bytes {
-                true => Asking::Arriving { end_bytes: from_bytes.saturating_add(sent_bytes) },
-                false => Asking::Leaving { from_bytes, sent_bytes },
+            self.probe = match sent_bytes >= most_bytes {
+                true => RateProbe::Arriving { end_bytes: from_bytes.saturating_add(sent_bytes) },
+                false => RateProbe::Leaving { from_bytes, sent_bytes },
             };
         }
     }
@@ -249,7 +247,7 @@ fn percent_of(value: u64, percent: u64) -> u64 {
 }
 
 impl Bbr {
-    /// Begins at a rate that is known from elsewhere.
+    /// Starts at a known rate.
     pub(super) fn jump(&mut self, start: StartRate) {
         if self.start.has_sent {
             return;
@@ -257,12 +255,12 @@ impl Bbr {
         self.start.rate = (start.rate_bits_per_s / 8).max(1);
         self.start.is_exact = true;
         self.start.phase = Phase::Unvalidated { from_bytes: 0 };
-        self.start.asking = Asking::Leaving { from_bytes: 0, sent_bytes: 0 };
+        self.start.probe = RateProbe::Leaving { from_bytes: 0, sent_bytes: 0 };
         self.set_pacing_rate();
         self.set_window(0);
     }
 
-    /// The window while the hoped-for rate is in force.
+    /// The window while the jump rate is in force.
     pub(super) fn start_window_bytes(&self) -> Option<u64> {
         if self.start.is_too_short() {
             return Some(LONGER_TIMES * super::INITIAL_WINDOW_BYTES);
@@ -298,8 +296,8 @@ impl Bbr {
         if self.start.is_unpaced() {
             self.start.lost_bytes += sample.newly_lost_bytes;
             if self.start.lost_bytes >= FLIGHT_BYTES_MIN {
-                // Too much at once for the queue, which says nothing of the rate:
-                // from here on it is doubled, and paced.
+                // The flight overflowed a queue, which says nothing of the rate. From here on the
+                // flow doubles, and is paced.
                 self.start.flights = 1;
                 self.judge.forgive();
             }
@@ -323,7 +321,7 @@ impl Bbr {
                 }
             }
             Phase::Validating { end_bytes } => {
-                if self.hears_more(sample) {
+                if self.probe_found_more(sample) {
                     self.start.expect(sample);
                 } else {
                     self.validate(sample, end_bytes);
@@ -344,47 +342,47 @@ impl Bbr {
         }
         self.start.is_repeated |= self.start.is_too_short();
         self.believe_train(sample);
-        // A train in whose middle the path was not even full says nothing new.
+        // A train slower than the largest sample says nothing new.
         if self.start.rate > self.max_bandwidth.get() {
             self.start.expect(sample);
         }
     }
 
-    /// Takes what the train of the first flights says, and asks again if that leaves a doubt.
+    /// Takes the rate of the first flights' train, and probes again if it had a gap.
     fn believe_train(&mut self, sample: &Sample) {
         let (Some(estimate), Some(min_rtt_ns)) = (self.start.train.estimate(), self.min_rtt.get())
         else {
             return;
         };
-        // Later trains are paced: they may show the sender's own rate.
+        // Later trains are paced, so they may show the sender's own rate.
         let unpaced_flights = if self.start.is_repeated { 2 } else { 1 };
         let is_unpaced = self.start.flights < unpaced_flights;
         let is_exact = estimate.is_exact && is_unpaced && !estimate.is_doubtful;
         let is_active = self.start.is_active();
         if estimate.is_doubtful && is_active && self.start.is_exact {
-            // What has come before stood still is better.
+            // The earlier estimate, from before the gap, is better.
             return;
         }
         self.start.believe(Estimate { is_exact, ..estimate }, min_rtt_ns);
         let is_news = is_active || self.start.rate > self.max_bandwidth.get();
-        if estimate.is_doubtful && is_unpaced && is_news && !self.start.is_asked {
-            self.start.is_asked = true;
+        if estimate.is_doubtful && is_unpaced && is_news && !self.start.is_probed {
+            self.start.is_probed = true;
             let from_bytes = self.start.expect(sample);
-            self.start.asking = Asking::Leaving { from_bytes, sent_bytes: 0 };
-        } else if is_exact && matches!(self.start.asking, Asking::Leaving { sent_bytes: 0, .. }) {
-            // Nothing is left to ask.
-            self.start.asking = Asking::No;
+            self.start.probe = RateProbe::Leaving { from_bytes, sent_bytes: 0 };
+        } else if is_exact && matches!(self.start.probe, RateProbe::Leaving { sent_bytes: 0, .. }) {
+            // An exact train leaves nothing to probe for.
+            self.start.probe = RateProbe::No;
         }
     }
 
-    /// Once all that asked has come: if it came faster than was hoped for, so is the
-    /// rest sent.
-    fn hears_more(&mut self, sample: &Sample) -> bool {
-        let Asking::Arriving { end_bytes } = self.start.asking else { return false };
+    /// Once all of the probe has arrived: if it arrived faster than the jump rate, sends the rest
+    /// as fast.
+    fn probe_found_more(&mut self, sample: &Sample) -> bool {
+        let RateProbe::Arriving { end_bytes } = self.start.probe else { return false };
         if sample.delivered_bytes < end_bytes {
             return false;
         }
-        self.start.asking = Asking::No;
+        self.start.probe = RateProbe::No;
         let rate = self.start.rate;
         let is_more = |found: &Estimate| {
             found.is_exact && found.rate > percent_of(rate, CARRIES_MORE_PERCENT)
@@ -397,7 +395,7 @@ impl Bbr {
                 true
             }
             Some(found) if !self.start.met_queue => {
-                self.start.rate = found.rate.min(percent_of(rate, ASKING_PERCENT));
+                self.start.rate = found.rate.min(percent_of(rate, PROBE_PERCENT));
                 self.start.is_raised = true;
                 true
             }
@@ -411,29 +409,29 @@ impl Bbr {
         }
         let Some(rate) = &sample.rate else { return };
         if rate.is_app_limited || self.start.goal > self.start.rate {
-            // Too little was sent to tell: the hope goes on with the next. Or
-            // the first jump is safe, and here is the second.
+            // Too little was sent to tell: validate with the next flight. Or the first jump was
+            // safe, and this is the second.
             self.start.rate = self.start.rate.max(self.start.goal);
             self.start.expect(sample);
             return;
         }
         self.start.phase = Phase::Done;
-        // A whole flight is a long train: closer than the largest sample.
-        // And what was hoped for, if samples came up to it or nothing waited.
+        // A whole flight is a long train, more exact than the largest sample. And the jump rate is
+        // right if samples came up to it or nothing waited.
         let rate = match self.start.is_known() && !self.start.saw_queue {
             true => self.without_own_loss(self.start.rate),
             false => self.max_bandwidth.get().min(self.start.rate),
         };
         let arrived = self.start.train.estimate().map_or(0, |estimate| estimate.rate);
-        // No more arrives than was sent: more is what hosts do to times.
+        // No more can arrive than was sent: a higher rate is an error of the hosts' times.
         let sent = match self.start.is_known() {
-            true => percent_of(self.start.rate, ASKING_PERCENT),
+            true => percent_of(self.start.rate, PROBE_PERCENT),
             false => self.start.rate,
         };
         self.max_bandwidth.set(rate.max(arrived.min(sent)));
         if self.start.met_queue {
-            // The train lay between the packets of others: what it says is what
-            // they left, and the share has yet to be found.
+            // The train lay between the packets of competitors: it shows what they left, and the
+            // flow's share has yet to be found.
             self.full = FullBandwidth::default();
             return;
         }
@@ -445,7 +443,7 @@ impl Bbr {
     }
 
     /// The path may carry much more than the train or the memory said: if probing upwards meets no
-    /// end, the flow doubles after all.
+    /// limit, the flow doubles after all.
     fn doubt(&mut self, rate: u64, rounds: u64) {
         if self.state != State::Up || self.verdict().has_queue {
             self.start.phase = Phase::Done;
@@ -460,7 +458,7 @@ impl Bbr {
         }
     }
 
-    /// Whether less arrives than is sent, and waits.
+    /// Whether less arrives than is sent, and a queue grows.
     fn is_too_fast(&self) -> bool {
         let falls_short = || {
             let Phase::Validating { .. } = self.start.phase else { return false };
@@ -478,7 +476,7 @@ impl Bbr {
         let is_measured = self.start.goal > 0 && self.start.is_exact;
         let arriving = match self.start.train.estimate() {
             Some(estimate) if estimate.is_exact => estimate.rate,
-            // Too much at once, but at a rate that the path itself has shown.
+            // The burst was too large, but the path itself has shown the rate.
             _ if is_measured => self.start.rate,
             _ => 0,
         };
@@ -490,7 +488,7 @@ impl Bbr {
         self.state = State::Drain;
     }
 
-    /// Nothing is heard: what was hoped for is not believed any longer.
+    /// Nothing is heard: gives the jump rate up.
     pub(super) fn on_start_silence(&mut self) {
         if self.start.is_active() {
             self.start.phase = Phase::Done;

@@ -1,14 +1,14 @@
 //! Startup and Drain [5.3.1, 5.3.2]: the flow doubles until the rate stops growing, then drains the
-//! queue that this has made.
+//! queue that it has made.
 
 use super::{Bbr, Sample, State};
 use crate::controller::RateSample;
 
-/// Growth that a round must show, per cent [5.3.1.2]. Less is enough in Up: the
-/// mean of a round follows what is sent with a delay.
+/// Growth that a round must show, in per cent [5.3.1.2]. Up needs less, because the mean of a round
+/// follows what is sent with a delay.
 const GROWTH_PERCENT: u64 = 125;
 const UP_GROWTH_PERCENT: u64 = 110;
-/// Rounds without it after which the path counts as full [5.3.1.2].
+/// Rounds without such growth after which the path counts as full [5.3.1.2].
 const FULL_ROUNDS: u32 = 3;
 
 /// Whether the rate has stopped growing: `BBRCheckFullBWReached` [5.3.1.2].
@@ -37,7 +37,7 @@ impl FullBandwidth {
         *self = Self { rate, rounds: 0, is_now: false, is_reached: self.is_reached };
     }
 
-    /// The path is full, however that was found.
+    /// The path is full, as another mechanism has found.
     pub(super) fn set_reached(&mut self) {
         self.is_reached = true;
     }
@@ -61,9 +61,8 @@ impl Bbr {
         if self.state != State::Startup {
             return;
         }
-        // [5.3.1.3]. Who met a full queue at once will see it overflow, whatever
-        // it does, and has no share of the path yet: while its rate grows, it
-        // goes on.
+        // [5.3.1.3]. A flow that met a full queue at once will see it overflow whatever it does,
+        // and has no share of the path yet: it goes on while its rate grows.
         let grows = self.start.met_queue() && self.full.rounds == 0;
         let is_ours = !grows || self.verdict().is_heavy;
         if self.verdict().is_congested && is_ours && !self.full.is_reached() {

@@ -1,72 +1,73 @@
-//! What the reports say of the path: one verdict, which the rest of bbr reads.
+//! The verdict: what the reports say about the path, computed in one place for all of bbr.
 //!
 //! | from | the verdict says |
 //! |---|---|
 //! | `congestion.rs` | whether a queue stands, whether too much was lost or marked, what the path loses by itself |
-//! | `crowd.rs` | whether the queue is that of other flows, and whether they yield |
-//! | `surge.rs` | whether a queue that came at once is being drained |
+//! | `competing_flows.rs` | whether the queue is that of other flows, and whether they yield |
+//! | `sudden_queue.rs` | whether a queue that came at once is being drained |
 //! | `sibling_flows.rs` | whether flows of this host to the same peer have left room |
 //!
-//! The verdict is made anew with each report, before anything else of bbr looks at that report. Two
-//! events change a part of it later in the same report, both in the cycle of probing: a round that
-//! has ended tells whose queue stands, and a cycle that has ended tells whether the others yield.
+//! The verdict is computed anew with each report, before anything else of bbr looks at that report.
+//! Two events change a part of it later in the same report, both in the cycle of probing: the end
+//! of a round tells whose queue there is, and the end of a cycle tells whether the competitors
+//! yield.
 //!
 //! Invariant: [`Judge::verdict`] is what the four observers say now. No other file asks them.
 
+use super::competing_flows::{CompetingFlows, Competitors};
 use super::congestion::{Congestion, Load};
-use super::crowd::{Crowd, Others};
 use super::sibling_flows::SiblingFlows;
-use super::surge::Surge;
+use super::sudden_queue::SuddenQueue;
 use super::{MIN_PACKETS, Sample};
 use crate::delivery::rate_of;
 
 /// See the module's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// A queue stands, by the latest round trips.
+    /// The latest round trips show a queue.
     pub(super) has_queue: bool,
-    /// Other flows that keep a queue.
-    pub(super) others: Others,
-    /// A queue that came at once is being drained.
-    pub(super) is_surging: bool,
+    /// Competing flows that keep a queue.
+    pub(super) others: Competitors,
+    /// A sudden queue is being drained.
+    pub(super) has_sudden_queue: bool,
     /// The latest report is a sign of congestion: `IsInflightTooHigh` [5.5.10.2].
     pub(super) is_congested: bool,
-    /// So much is lost that nobody would run through it.
+    /// Loss is heavy.
     pub(super) is_heavy: bool,
-    /// What the path loses without any queue, parts per million.
+    /// The path's own loss, parts per million.
     pub(super) own_loss_ppm: u64,
 }
 
 impl Verdict {
-    /// Whether other flows keep a queue.
+    /// Whether competing flows keep a queue.
     pub(super) fn has_others(&self) -> bool {
-        self.others != Others::Unseen
+        self.others != Competitors::Unseen
     }
 }
 
-/// The four observers and what they say.
+/// The four observers, and the verdict.
 #[derive(Debug, Clone)]
 pub(super) struct Judge {
     congestion: Congestion,
-    crowd: Crowd,
-    surge: Surge,
+    competing: CompetingFlows,
+    sudden_queue: SuddenQueue,
     siblings: SiblingFlows,
     verdict: Verdict,
 }
 
 impl Judge {
     pub(super) fn new(packet_bytes: u64) -> Self {
-        let (congestion, crowd) = (Congestion::new(packet_bytes), Crowd::default());
-        let (surge, siblings) = (Surge::default(), SiblingFlows::default());
-        let verdict = verdict_of(&congestion, &crowd, &surge);
-        Self { congestion, crowd, surge, siblings, verdict }
+        let (congestion, competing) = (Congestion::new(packet_bytes), CompetingFlows::default());
+        let (sudden_queue, siblings) = (SuddenQueue::default(), SiblingFlows::default());
+        let verdict = verdict_of(&congestion, &competing, &sudden_queue);
+        Self { congestion, competing, sudden_queue, siblings, verdict }
     }
 
     pub(super) fn verdict(&self) -> &Verdict {
         &self.verdict
     }
 
-    /// Takes in a report, of so much `load`. `is_drained`: no more is in flight than the path holds.
+    /// Takes in a report about this load. `is_drained`: no more is in flight than the path holds.
     pub(super) fn on_report(
         &mut self,
         sample: &Sample,
@@ -78,42 +79,42 @@ impl Judge {
         self.congestion.on_report(sample, min_rtt_ns, is_round_start, load);
         let has_queue = self.congestion.has_queue();
         let rtt_ns = sample.rtt_ns();
-        self.surge.on_report(rtt_ns, min_rtt_ns, is_round_start, has_queue, is_drained);
+        self.sudden_queue.on_report(rtt_ns, min_rtt_ns, is_round_start, has_queue, is_drained);
         self.judge();
     }
 
     // ---- the cycle of probing ----
 
-    /// A round of the cycle has ended, `is_even` if no more was sent in it than arrives.
+    /// A round of the cycle has ended. `is_even`: no more was sent in it than arrives.
     pub(super) fn on_round(&mut self, is_even: bool) {
-        let is_even = is_even && !self.verdict.is_surging;
-        self.crowd.on_round(self.verdict.has_queue, is_even, self.verdict.own_loss_ppm);
+        let is_even = is_even && !self.verdict.has_sudden_queue;
+        self.competing.on_round(self.verdict.has_queue, is_even, self.verdict.own_loss_ppm);
         self.judge();
     }
 
-    /// A report of the cycle: so much came, and so much was lost.
+    /// Counts a report's bytes for the cycle.
     pub(super) fn on_cycle_report(&mut self, delivered_bytes: u64, lost_bytes: u64) {
-        self.crowd.on_report(delivered_bytes, lost_bytes);
+        self.competing.on_report(delivered_bytes, lost_bytes);
     }
 
     /// A cycle of probing has ended.
     pub(super) fn on_cycle(&mut self) {
         let congestion = &self.congestion;
-        self.crowd.on_cycle(|lost, sent, own_ppm| congestion.is_overflow(lost, sent, own_ppm));
+        self.competing.on_cycle(|lost, sent, own_ppm| congestion.is_overflow(lost, sent, own_ppm));
         self.judge();
     }
 
-    /// Whether to send less for some rounds, to see what the path loses then.
+    /// Whether to send less for some rounds, to measure the path's own loss.
     pub(super) fn wants_low_load(&self, now_ns: u64) -> bool {
         self.congestion.wants_low_load(now_ns)
     }
 
-    /// Whether there was congestion since this was last asked.
+    /// Whether there was congestion since the last call.
     pub(super) fn take_round(&mut self) -> bool {
         self.congestion.take_round()
     }
 
-    /// What was lost so far was lost for another reason, and is known.
+    /// Forgets the losses so far, whose reason is known.
     pub(super) fn forgive(&mut self) {
         self.congestion.forgive();
         self.judge();
@@ -121,42 +122,41 @@ impl Judge {
 
     // ---- siblings ----
 
-    /// So many flows to the same peer have anything in flight, this one among them.
+    /// Sets the number of flows to the same peer with anything in flight, this one included.
     pub(super) fn set_flows(&mut self, flows: u32) {
         self.siblings.set_flows(flows);
     }
 
-    /// A report of a flow that is in the middle of doubling, or of its beginning, or neither.
+    /// Takes in a report for the observer of sibling flows.
     pub(super) fn note_siblings(&mut self, is_probing_up: bool, is_beginning: bool) {
         self.siblings.on_report(is_probing_up, is_beginning);
     }
 
-    /// Whether siblings have left room, and no queue of anybody speaks against taking it, for a flow
-    /// of this rate.
+    /// Whether siblings have left room and there is no queue, for a flow of this rate.
     pub(super) fn have_siblings_left_room(&self, now_ns: u64, rate: u64) -> bool {
         let is_quiet = !self.verdict.has_queue && !self.verdict.has_others();
         is_quiet && self.siblings.have_left_room(now_ns, rate)
     }
 
-    /// The flow doubles, into the room that siblings have left.
+    /// Begins to double into the room that siblings have left.
     pub(super) fn begin_doubling(&mut self, now_ns: u64) {
         self.siblings.begin_doubling(now_ns);
     }
 
-    /// Whether it does.
+    /// Whether the flow is doubling.
     pub(super) fn is_doubling(&self) -> bool {
         self.siblings.is_doubling()
     }
 
-    /// Probing upwards has come to its end, and found this rate.
+    /// Probing upwards has ended and found this rate.
     pub(super) fn on_probed(&mut self, rate: u64) {
         self.siblings.on_probed(rate);
     }
 
-    /// The lowest rate that a flow with siblings is paced at: the smallest window [2.7] in a round
-    /// trip, the queue counted, so that many siblings slow themselves down. The estimate falls
-    /// below that rate where their queue overflows again and again, and one packet in a round trip
-    /// finds no bandwidth. 0 without siblings.
+    /// Lowest pacing rate of a flow with siblings: the smallest window [2.7] per round trip, its
+    /// queue included, so that many siblings slow themselves down. Where their queue overflows
+    /// again and again, the estimate falls below that rate, and one packet per round trip finds no
+    /// bandwidth. 0 without siblings.
     pub(super) fn rate_min(&self, packet_bytes: u64, smoothed_rtt_ns: u64) -> u64 {
         match self.siblings.has_any() && smoothed_rtt_ns > 0 {
             true => rate_of(MIN_PACKETS * packet_bytes, smoothed_rtt_ns),
@@ -165,15 +165,19 @@ impl Judge {
     }
 
     fn judge(&mut self) {
-        self.verdict = verdict_of(&self.congestion, &self.crowd, &self.surge);
+        self.verdict = verdict_of(&self.congestion, &self.competing, &self.sudden_queue);
     }
 }
 
-fn verdict_of(congestion: &Congestion, crowd: &Crowd, surge: &Surge) -> Verdict {
+fn verdict_of(
+    congestion: &Congestion,
+    competing: &CompetingFlows,
+    sudden_queue: &SuddenQueue,
+) -> Verdict {
     Verdict {
         has_queue: congestion.has_queue(),
-        others: crowd.others(),
-        is_surging: surge.is_draining(),
+        others: competing.others(),
+        has_sudden_queue: sudden_queue.is_draining(),
         is_congested: congestion.is_now(),
         is_heavy: congestion.is_heavy(),
         own_loss_ppm: congestion.own_loss_ppm(),

@@ -47,7 +47,7 @@ impl SendSide {
 /// The current estimate of the path.
 fn estimate(path: &Path) -> Estimate {
     let (loss, limits) = (path.loss(), path.limits());
-    let rtt_ns = path.loss_shows_ns();
+    let rtt_ns = path.loss_detection_ns();
     let by_window = || {
         let bits = u128::from(limits.window_bytes) * 8_000_000_000;
         u64::try_from(bits / u128::from(rtt_ns.max(1))).unwrap_or(u64::MAX)

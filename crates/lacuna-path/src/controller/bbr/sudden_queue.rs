@@ -1,31 +1,32 @@
 //! Drains a queue that came within one round trip.
 //!
-//! Such a queue means that a host stood still: the sender's, which then made up for it, or one on the
-//! way, behind which packets gathered. No flow that probes makes a queue of half the path within a
-//! round trip, so the queue is nobody's share, and the flow drains it at once and for a few rounds. A
-//! queue that grew may be that of other flows. It is left to the cycle of probing and to `crowd.rs`,
-//! which would take a queue that came at once for that of others, too. Measured: M-bbr-10.
+//! Such a queue means that a host stood still: the sender's, which then made up for it, or one on
+//! the path, where packets gathered. No flow that probes makes a queue of half the path within a
+//! round trip, so the queue is nobody's share, and the flow drains it at once, for a few rounds. A
+//! queue that grew slowly may be that of other flows: it is left to the cycle of probing and to
+//! `competing_flows.rs`, which would take a sudden queue for that of competitors, too. Measured:
+//! M-bbr-10.
 
-/// By how much a round trip is longer at once, in parts of the path.
-const SURGE_PART: u64 = 2;
-/// Rounds in which it drains at the latest; what is left then is another's.
+/// A sudden queue makes a round trip longer, within two rounds, by more than half of the path's
+const SUDDEN_QUEUE_PART: u64 = 2;
+/// Most rounds that it takes to drain; what is left then is that of competitors.
 const ROUNDS_MAX: u32 = 6;
-/// Rounds within which a queue shows, where round trips became longer for good and
-/// not only those of a bunch of reports that came late.
+/// Rounds within which a sustained queue must show: then round trips stay longer, and it was not
+/// only a bunch of late reports.
 const SHOWS_ROUNDS: u32 = 3;
 
 /// See the module's text.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Surge {
-    /// The shortest round trip of this round and of the one before.
+pub(super) struct SuddenQueue {
+    /// The shortest round trip of this round, and of the one before.
     least_ns: (Option<u64>, Option<u64>),
-    /// Rounds since round trips became longer at once.
+    /// Rounds since round trips suddenly became longer.
     came: Option<u32>,
     /// Rounds since the queue began to drain.
     drains: Option<u32>,
 }
 
-impl Surge {
+impl SuddenQueue {
     /// `is_drained`: no more is in flight than the path holds.
     pub(super) fn on_report(
         &mut self,
@@ -43,7 +44,7 @@ impl Surge {
         }
         if let Some(rtt_ns) = rtt_ns {
             let least_ns = self.least_ns.0.into_iter().chain(self.least_ns.1).min();
-            if least_ns.is_some_and(|least_ns| rtt_ns > least_ns + min_rtt_ns / SURGE_PART) {
+            if least_ns.is_some_and(|least_ns| rtt_ns > least_ns + min_rtt_ns / SUDDEN_QUEUE_PART) {
                 self.came = Some(0);
             }
             self.least_ns.0 = Some(self.least_ns.0.map_or(rtt_ns, |least_ns| least_ns.min(rtt_ns)));
@@ -69,7 +70,7 @@ mod tests {
     /// A flow over a path of [`PATH_NS`] that takes three long round trips for a queue.
     #[derive(Default)]
     struct Flow {
-        surge: Surge,
+        sudden_queue: SuddenQueue,
         queued_samples: u32,
     }
 
@@ -78,7 +79,7 @@ mod tests {
             self.queued_samples = if rtt_us > 1200 { self.queued_samples + 1 } else { 0 };
             let has_queue = self.queued_samples >= 3;
             let rtt_ns = Some(rtt_us * 1000);
-            self.surge.on_report(rtt_ns, PATH_NS, is_round_start, has_queue, is_drained);
+            self.sudden_queue.on_report(rtt_ns, PATH_NS, is_round_start, has_queue, is_drained);
         }
 
         /// A round of four reports; whether the queue drains then.
@@ -86,7 +87,7 @@ mod tests {
             for report in 0..4 {
                 self.report(rtt_us, report == 0, false);
             }
-            self.surge.is_draining()
+            self.sudden_queue.is_draining()
         }
     }
 
@@ -131,6 +132,6 @@ mod tests {
         flow.round(1000);
         assert!(flow.round(2000));
         flow.report(2000, false, true);
-        assert!(!flow.surge.is_draining());
+        assert!(!flow.sudden_queue.is_draining());
     }
 }
