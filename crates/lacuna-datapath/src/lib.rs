@@ -1,15 +1,15 @@
-//! Datapaths of the Lacuna transport: what carries packets between two ends.
+//! Datapaths of the Lacuna transport: UDP sockets, an in-process network, and wrappers around them.
 //!
-//! A [`Datapath`] moves bursts of packets and says in its [`Capabilities`] what it can do. It knows
-//! nothing of messages, bitmaps or reliability: it may lose, repeat and reorder packets, and the
-//! layers above live with that.
+//! A [`Datapath`] sends and receives bursts of packets; its [`Capabilities`] list its limits and
+//! offloads. It knows nothing of messages, bitmaps or reliability: it may lose, repeat and reorder
+//! packets, and the layers above repair that.
 //!
 //! | datapath | what it is |
 //! |---|---|
 //! | [`udp`] | sockets: segmentation offload and coalescing on Linux, one packet a call elsewhere |
 //! | [`mem`] | endpoints joined inside one process, for tests and simulation |
-//! | [`impair`] | a wrapper that behaves like a bad link: loss, delay, rate, reordering and more |
-//! | [`pcap`] | a wrapper that writes what passes to a capture file that Wireshark decodes |
+//! | [`impair`] | a wrapper that emulates a bad link: loss, delay, rate, reordering and more |
+//! | [`pcap`] | a wrapper that writes all packets to a capture file that Wireshark decodes |
 //!
 //! All of them pass the same conformance suite (`tests/conformance.rs`). Adding one means a folder
 //! of the same shape and a line in that suite.
@@ -20,8 +20,8 @@
 //!   backwards. Nothing here reads a clock, so everything runs on a fake one too. (A [`Waiter`]
 //!   sleeps in real time; a test on a fake clock does not use one.)
 //! * Randomness comes from a seed: the same seed and the same calls give the same packets.
-//! * Nothing blocks except [`Waiter::wait`], and nothing allocates per packet once it is warm.
-//! * Unsafe code is confined to `process/single.rs`, `process/descriptors.rs` and to the
+//! * Nothing blocks except [`Waiter::wait`]. After the first bursts nothing allocates per packet.
+//! * Unsafe code is confined to `process/per_process.rs`, `process/descriptors.rs` and to the
 //!   files named after system calls, `limit/syscall.rs`, `process/syscall.rs`, `tcp/syscall.rs`,
 //!   `thread/syscall.rs`, `udp/syscall.rs`, `wait/syscall.rs` and `wait/syscall_poll.rs`.
 

@@ -1,7 +1,7 @@
-//! Local ports of one's choice: a range of them, and the first that is free.
+//! Ranges of local ports, and binding to the first free port of one.
 //!
-//! Whoever opens ports in a firewall, or needs one that a peer expects (4791 of RoCEv2), wants sockets
-//! at ports that are known. A range serves several sockets, each of which takes the next free one.
+//! Users behind a firewall, or whose peer expects a certain port (4791 of RoCEv2), need sockets at
+//! known ports. Several sockets can share a range: each takes the next free port.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,19 +17,19 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// From `first` to `last`; `None` if that is no port or includes 0, which is none.
+    /// From `first` to `last`; `None` if the range is empty or includes 0.
     #[must_use]
     pub const fn new(first: u16, last: u16) -> Option<Self> {
         if first == 0 || first > last { None } else { Some(Self { first, last }) }
     }
 
-    /// All of them, in ascending order.
+    /// All ports, in ascending order.
     pub fn iter(self) -> impl Iterator<Item = u16> {
         self.first..=self.last
     }
 }
 
-/// One port as its number, several as `4791-4799`.
+/// One port as `4791`, several as `4791-4799`.
 impl fmt::Display for PortRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -39,30 +39,30 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// What is no range of ports.
+/// The text is not a range of ports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{0}\" is neither a port nor a range of them, as in 4791-4799")]
-pub struct NoPorts(String);
+pub struct PortRangeError(String);
 
 impl FromStr for PortRange {
-    type Err = NoPorts;
+    type Err = PortRangeError;
 
-    fn from_str(text: &str) -> Result<Self, NoPorts> {
+    fn from_str(text: &str) -> Result<Self, PortRangeError> {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         let ports = match (first.trim().parse(), last.trim().parse()) {
             (Ok(first), Ok(last)) => Self::new(first, last),
             _ => None,
         };
-        ports.ok_or_else(|| NoPorts(text.to_owned()))
+        ports.ok_or_else(|| PortRangeError(text.to_owned()))
     }
 }
 
-/// Binds something by `bind` at the first port of `ports` that is free, at the IP address of `local`;
-/// tells which ports before it were taken.
+/// Calls `bind` for each port of `ports` at the IP address of `local` until one is free. Returns the
+/// result and the ports before it, which were taken.
 ///
 /// # Errors
 ///
-/// [`BindError::AllInUse`] when all of them are taken; any other error of `bind` at once.
+/// [`BindError::AllInUse`] when all ports are taken; any other error of `bind` at once.
 pub fn bind_in<D>(
     local: SocketAddr,
     ports: PortRange,

@@ -1,12 +1,9 @@
-//! What TCP has measured of a path (`TCP_INFO`): its round trip and the packet size that both ends'
-//! links take; and the shortest retransmission timeout of a TCP connection.
+//! TCP sockets of the control connections: listening, the path's round trip and packet size from
+//! `TCP_INFO`, and the minimum retransmission timeout.
 //!
-//! A connection's control channel is TCP, and its handshake has measured both by the time that the
-//! first packet of anything else could leave. The packet size is that of the longest segment: both
-//! ends' links and what middle boxes have made of it (MSS clamping), but not a narrower link further
-//! on that nobody has told of. So it is a good first guess and no proof.
-//!
-//! And listening for such connections, at `[::]` in both protocols (`wildcard.rs`).
+//! The TCP handshake has measured both before the first data packet could leave. The packet size
+//! follows from the MSS: it respects both ends' links and MSS clamping by middleboxes, but not a
+//! narrower link in between that has not sent an ICMP error. So it is a first guess and no proof.
 
 #[cfg(target_os = "linux")]
 mod syscall;
@@ -17,15 +14,15 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::wildcard::{lacks_zone, or_ipv4, speak_both};
+use crate::wildcard::{lacks_zone, set_dual_stack, with_ipv4_fallback};
 
 /// Listens at `address` with a queue of `backlog` connections, or as many as the system allows.
-/// `[::]` takes IPv4 too, and is `0.0.0.0` on a host without IPv6.
+/// `[::]` takes IPv4 too, and becomes `0.0.0.0` on a host without IPv6 (`wildcard.rs`).
 ///
 /// # Errors
 ///
-/// When the address cannot be had, as the system says it; [`io::ErrorKind::InvalidInput`] for a
-/// link-local address without its interface.
+/// The system's error when it refuses the address; [`io::ErrorKind::InvalidInput`] for a link-local
+/// address without its interface.
 pub fn listen(address: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
     if lacks_zone(address) {
         let text = "a link-local address needs its interface, as in fe80::1%eth0";
@@ -33,19 +30,19 @@ pub fn listen(address: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
     }
     let listen = |local: SocketAddr| {
         let socket = Socket::new(Domain::for_address(local), Type::STREAM, Some(Protocol::TCP))?;
-        // Old connections that have not timed out do not keep the port. (Elsewhere than on Unix
-        // this would let others take it.)
+        // Connections in TIME_WAIT do not keep the port. (On Windows the option would let other
+        // sockets take it.)
         #[cfg(unix)]
         socket.set_reuse_address(true)?;
-        speak_both(&socket, local);
+        set_dual_stack(&socket, local);
         socket.bind(&local.into())?;
         socket.listen(backlog)?;
         Ok(TcpListener::from(socket))
     };
-    or_ipv4(address, listen, |error| error)
+    with_ipv4_fallback(address, listen, |error| error)
 }
 
-/// What [`tcp_path`] finds.
+/// A path as TCP has measured it; see [`tcp_path`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpPath {
     /// Smoothed round-trip time; at least one sample.
@@ -56,7 +53,7 @@ pub struct TcpPath {
     pub is_acknowledged: bool,
 }
 
-/// Asks the kernel; `None` where it does not tell, or has not measured yet.
+/// Reads the connection's `TCP_INFO`; `None` if the system has none, or has not measured yet.
 #[cfg(target_os = "linux")]
 #[must_use]
 pub fn tcp_path(stream: &TcpStream) -> Option<TcpPath> {
@@ -87,17 +84,18 @@ pub fn tcp_path(stream: &TcpStream) -> Option<TcpPath> {
     })
 }
 
-/// Asks the kernel; `None` where it does not tell, or has not measured yet.
+/// This system has no `TCP_INFO`.
 #[cfg(not(target_os = "linux"))]
 #[must_use]
 pub fn tcp_path(_stream: &TcpStream) -> Option<TcpPath> {
     None
 }
 
-/// Has the kernel send again after a round trip and `least`, or four times how far round trips vary,
-/// where it otherwise waits 200 ms: those are for peers that delay their acknowledgements, and on a
-/// connection whose messages are answered at once nearly all of a lost packet's cost. Whether the
-/// kernel takes it: Linux does since 6.15, between some milliseconds and 200.
+/// Sets the connection's minimum retransmission timeout beyond the round trip (default: 200 ms; the
+/// kernel uses four times the round trip's variation where that is longer). The default allows for
+/// delayed acknowledgements; where every message is answered at once, it is nearly all of the cost
+/// of a lost packet. Returns whether the kernel accepts `least`: Linux does since 6.15, from some
+/// milliseconds to 200.
 #[cfg(target_os = "linux")]
 pub fn set_tcp_rto_min(stream: &TcpStream, least: Duration) -> bool {
     use std::os::fd::AsFd;
@@ -154,8 +152,8 @@ mod tests {
         }
     }
 
-    /// What the kernel does with it is seen over lossy paths alone; here, that it knows the option
-    /// by this number, or none.
+    /// The effect shows on lossy paths only. This test checks that the option has this number, or is
+    /// unknown to the kernel.
     #[test]
     fn the_least_time_to_a_retransmission_is_set_or_refused() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,5 +1,5 @@
-//! A datapath around a datapath for tests: what happens to a burst is up to a closure, so that
-//! packets of a test's choice are lost or refused. All else is the datapath inside.
+//! A wrapper for tests whose `send` is a closure, so that a test can lose or refuse the packets that
+//! it chooses. Everything else goes to the datapath inside.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,14 +24,14 @@ where
         Self { inner, send, drops: 0 }
     }
 
-    /// Says that its own receive queue has dropped so many packets, on top of the truth.
+    /// Adds `drops` to the packets that the receive queue reports as dropped.
     #[must_use]
     pub fn with_drops(self, drops: u64) -> Self {
         Self { drops, ..self }
     }
 }
 
-/// A datapath that loses what `passes` does not let pass, packet by packet.
+/// A datapath that loses each packet for which `passes` returns false.
 pub fn judged(
     inner: Box<dyn Datapath>,
     mut passes: impl FnMut(&[u8]) -> bool + Send,

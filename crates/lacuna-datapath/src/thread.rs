@@ -1,12 +1,13 @@
-//! Threads of a library: signals are for the program's own threads.
+//! Starts the library's threads with all signals blocked, so that signals reach the program's own
+//! threads.
 //!
-//! A signal to a process goes to any thread that does not block it. A program that blocks one to
-//! wait for it (`sigwait`, `signalfd`, the mask of `ppoll`) counts on there being no other; a
-//! handler counts on a thread that may take a while. So threads that a library starts block them
-//! all, from their first instruction on: a new thread has the mask of the one that makes it.
-//! (`libfabric` and `librdkafka` do the same.) Left as they are: signals that an instruction of the
-//! thread itself raises, since a handler of those makes a report, and SIGPROF, which profilers send
-//! to every thread.
+//! The kernel delivers a process's signal to any thread that does not block it. A program that blocks
+//! a signal to wait for it (`sigwait`, `signalfd`, the mask of `ppoll`) relies on all threads blocking
+//! it, and a slow handler must not delay a thread of the library. A new thread inherits the mask of
+//! the thread that makes it, so signals are blocked from its first instruction on. (`libfabric` and
+//! `librdkafka` do the same.) Not blocked are the signals that an instruction of the thread itself
+//! raises, because their handlers write crash reports, and SIGPROF, which profilers send to every
+//! thread.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
@@ -14,16 +15,16 @@ use std::thread::{Builder, JoinHandle};
 #[cfg(unix)]
 mod syscall;
 
-/// Starts a thread that takes no signals of the program's.
+/// Starts a thread that blocks all signals of the program.
 ///
 /// # Errors
-/// When the system has no thread to give.
+/// When the system refuses the thread.
 pub fn start<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
     let builder = Builder::new().name(name.to_owned());
     #[cfg(unix)]
-    let _blocked = syscall::Blocked::new()?;
+    let _blocked = syscall::SignalsBlocked::new()?;
     builder.spawn(run)
 }

@@ -1,49 +1,47 @@
-//! What an impaired link is asked to do.
+//! The settings of an impaired link, and their validation.
 
 use lacuna_link::{Chances, Fraction, Loss, PipeConfig};
 
 /// What a link does to packets. The default does nothing.
 #[derive(Clone, Debug)]
 pub struct Impairment {
-    /// Which packets are lost, before anything else happens to them.
+    /// The loss model. Losses come before all other impairments.
     pub loss: Loss,
-    /// How long the path is.
+    /// One-way propagation delay.
     pub delay_ns: u64,
-    /// Up to this much is added to the delay, uniformly. Packets keep their order: one that would
-    /// overtake arrives together with the one before it.
+    /// Added to the delay: uniform from 0 to this. Packets keep their order: one that would overtake
+    /// arrives together with the one before it.
     pub jitter_ns: u64,
     /// The rate of the link; `None` for no limit.
     pub rate_bits_per_s: Option<u64>,
-    /// What may wait in front of the link, as the link charges it (see below). What arrives at a
-    /// full queue is dropped. Without a rate nothing ever waits.
+    /// Size of the drop-tail queue in front of the link, overhead included (see below). Without a rate
+    /// no packet ever waits.
     pub queue_bytes: u64,
-    /// What the link charges a packet besides its bytes. The default is 28, the headers of IPv4 and
-    /// UDP.
+    /// Bytes that the link charges per packet besides its own. The default is 28, the headers of IPv4
+    /// and UDP.
     pub per_packet_overhead_bytes: u32,
-    /// How many packets are held back for others to pass, …
+    /// Fraction of packets that are held back, so that later ones overtake them, …
     pub reorder: Fraction,
-    /// … and how long.
+    /// … and for how long.
     pub reorder_delay_ns: u64,
-    /// How many packets arrive twice, the copy right behind the original.
+    /// Fraction of packets that arrive twice, the copy right behind the original.
     pub duplicate: Fraction,
-    /// How many packets have one bit flipped. Of a packet that is also duplicated, only the
-    /// original.
+    /// Fraction of packets with one bit flipped. Of a duplicated packet, only the original.
     pub corrupt: Fraction,
 }
 
 impl Impairment {
-    /// What a link may hold in flight: bytes of packets, and some bookkeeping for each. More than
-    /// that is dropped and counted as [`queue_dropped`](super::ImpairCounters::queue_dropped). A
-    /// link with a rate holds no more than its queue and its rate times its delay, so it gets here
-    /// only with very small packets or a datapath inside that blocks; [`Impairment::validate`] sees
-    /// to that.
+    /// Bound on the memory of packets in flight, with some bookkeeping for each. Packets beyond it are
+    /// dropped and counted as [`queue_dropped`](super::ImpairCounters::queue_dropped). A link with a
+    /// rate holds at most its queue plus rate times delay, and [`Impairment::validate`] keeps that
+    /// within the bound; so only very small packets or a blocked inner datapath reach it.
     pub const HELD_BYTES_MAX: u64 = 1 << 30;
 
-    /// Whether such a link can be.
+    /// Checks that such a link is possible.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// The first setting that is wrong.
     pub fn validate(&self) -> Result<(), ImpairmentError> {
         let Some(rate) = self.rate_bits_per_s else { return Ok(()) };
         if rate == 0 {
@@ -77,7 +75,7 @@ impl Impairment {
         }
     }
 
-    /// Whether such a link does nothing at all.
+    /// Whether such a link has no effect at all.
     pub(super) fn is_transparent(&self) -> bool {
         self.loss.is_none()
             && self.delay_ns == 0
@@ -107,10 +105,10 @@ impl Default for Impairment {
     }
 }
 
-/// What is wrong with an [`Impairment`]. The caller's choice of numbers is at fault.
+/// Why an [`Impairment`] is refused. The caller's choice of numbers is at fault.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ImpairmentError {
-    /// A link of rate 0 delivers nothing; a loss of 1 says so more clearly.
+    /// A link of rate 0 delivers nothing; use a loss of 1 instead.
     #[error("a link cannot have a rate of 0 bits/s")]
     ZeroRate,
     /// Queue and path together hold more than this process should.

@@ -1,9 +1,9 @@
-//! What the impaired link did to the packets, readable from other threads while it runs.
+//! Counters of an impaired link, readable from other threads while it runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What an impaired link has done so far.
+/// The counters of an impaired link so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ImpairCounters {
@@ -15,12 +15,12 @@ pub struct ImpairCounters {
     pub queue_dropped: u64,
     /// Packets delivered twice.
     pub duplicated: u64,
-    /// Packets held back for others to pass.
+    /// Packets held back, so that later ones overtook them.
     pub reordered: u64,
     /// Packets with a bit flipped.
     pub corrupted: u64,
-    /// Packets that came out at the far end of the link and that the datapath inside then refused
-    /// to send: too large for the path, or no route.
+    /// Packets that the inner datapath refused to send when they were released: too large for the
+    /// path, or no route.
     pub refused: u64,
 }
 
@@ -29,7 +29,7 @@ pub struct ImpairCounters {
 pub struct ImpairCountersHandle(pub(super) Arc<SharedCounters>);
 
 impl ImpairCountersHandle {
-    /// What the link has done so far. Packets under way in another thread may be counted in part.
+    /// The counters so far. A packet that another thread is sending may be counted in some of them.
     #[must_use]
     pub fn read(&self) -> ImpairCounters {
         self.0.read()

@@ -1,19 +1,20 @@
-//! A datapath around a datapath that behaves like a bad link.
+//! Link emulation: a wrapper around a datapath that loses, delays, reorders, duplicates and corrupts
+//! packets, like `netem`.
 //!
-//! It impairs what this end *sends*; for both directions, wrap both ends. A packet passes
+//! It impairs the packets that this end *sends*; for both directions, wrap both ends. A packet passes
 //!
 //! ```text
 //! loss -> queue, rate -> delay, jitter -> reordering, duplication, corruption -> inner datapath
 //! ```
 //!
-//! Packets in flight are copies, held in order of their release and handed to the inner datapath
-//! when their time has come: in `send`, in `receive`, and nowhere else, so the caller has to come
-//! back at [`next_event_ns`](Datapath::next_event_ns). They go out in bursts, so that segmentation
-//! offload keeps working. An impairment that does nothing passes bursts straight through.
+//! Packets in flight are copies, held in order of their release times. `send` and `receive`, and
+//! nothing else, hand due packets to the inner datapath, so the caller must call one of them at
+//! [`next_event_ns`](Datapath::next_event_ns). Due packets leave in bursts, so that segmentation
+//! offload keeps working. An impairment without effect passes bursts straight through.
 //!
-//! All randomness comes from the seed: the n-th packet has the same luck in every run with the same
-//! seed, and what the queue does to it depends on when it is sent. The parts of the model are those
-//! of [`lacuna_link`], so the same seed means the same losses in every emulator that uses them.
+//! All randomness comes from the seed: the n-th packet has the same random draws in every run with
+//! the same seed; what the queue does to it depends on when it is sent. The models are those of
+//! [`lacuna_link`], so the same seed means the same losses in every emulator that uses them.
 //!
 //! What is not modelled: reordering and duplication cost the link no capacity, and the queue is
 //! drop-tail only.
@@ -36,7 +37,7 @@ use lacuna_link::{Pipe, Schedule, SlotIndex, charge_bytes};
 use crate::EventSources;
 use crate::{Burst, BurstBuffers, Capabilities, Datapath, Placer, SendError, TxPacket};
 
-/// Where a packet in flight goes, and how.
+/// Destination and options of a packet in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Outgoing {
     destination: SocketAddr,
@@ -51,14 +52,14 @@ pub struct Impair<D> {
     is_transparent: bool,
     packet_bytes_max: usize,
     pipe: Pipe,
-    /// Packets in flight, with where they go.
+    /// Packets in flight.
     schedule: Schedule<Outgoing>,
-    /// What they may be charged together: [`Impairment::HELD_BYTES_MAX`].
+    /// Bound on their charged bytes: [`Impairment::HELD_BYTES_MAX`].
     held_bytes_max: u64,
-    /// Packets that have left the schedule because their time has come, and that the inner datapath
-    /// has not taken yet. Empty between calls unless it blocks.
+    /// Due packets, in order, that the inner datapath has not taken yet. Empty between calls unless it
+    /// blocks.
     due: VecDeque<SlotIndex>,
-    /// The latest time seen. A clock that steps back is taken to stand still.
+    /// The latest time seen; if the caller's clock steps back, time stands still.
     now_ns: u64,
     buffers: BurstBuffers,
     counters: Arc<SharedCounters>,
@@ -69,7 +70,7 @@ impl<D: Datapath> Impair<D> {
     ///
     /// # Panics
     ///
-    /// When [`Impairment::validate`] has something against the link.
+    /// When [`Impairment::validate`] returns an error.
     pub fn new(inner: D, impairment: Impairment, seed: u64) -> Self {
         if let Err(error) = impairment.validate() {
             panic!("{error}");
@@ -78,7 +79,7 @@ impl<D: Datapath> Impair<D> {
             is_transparent: impairment.is_transparent(),
             packet_bytes_max: inner.capabilities().packet_bytes_max,
             inner,
-            // The first stream is part of what a seed means: never change it.
+            // Never change the stream number: it is part of what a seed means.
             pipe: Pipe::new(impairment.pipe(), seed, 0),
             schedule: Schedule::default(),
             held_bytes_max: Impairment::HELD_BYTES_MAX,
@@ -131,7 +132,7 @@ impl<D: Datapath> Impair<D> {
         }
     }
 
-    /// Hands packets whose time has come to the inner datapath, as far as it takes them.
+    /// Hands due packets to the inner datapath, as far as it takes them.
     fn release(&mut self) {
         while let Some(slot) = self.schedule.pop_due(self.now_ns) {
             self.due.push_back(slot);
@@ -153,7 +154,7 @@ impl<D: Datapath> Impair<D> {
                 Ok(0) => return,
                 Ok(taken) => taken,
                 Err(_) => {
-                    // A link has nobody to complain to.
+                    // The sender's call returned long ago, so the error can only be counted.
                     self.counters.refused.add(1);
                     1
                 }
@@ -174,8 +175,8 @@ impl<D: Datapath> Datapath for Impair<D> {
         self.inner.local_addr()
     }
 
-    /// Takes all packets, unless one is too large for the inner datapath. Whether the path beyond
-    /// takes that size shows only when a packet is released, and then as a loss.
+    /// Takes all packets up to one that is too large for the inner datapath. A packet that is too
+    /// large for the path beyond is lost when it is released.
     fn send(&mut self, now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
         if self.is_transparent {
             let taken = self.inner.send(now_ns, burst)?;
@@ -189,7 +190,7 @@ impl<D: Datapath> Datapath for Impair<D> {
         if fitting == 0 && !burst.is_empty() {
             return Err(SendError::PacketTooLarge { packet_bytes: burst.packet_bytes(0) });
         }
-        // Room first: what is due has left the link.
+        // Make room first: due packets have left the link.
         self.release();
         for packet in burst.packets().take(fitting) {
             self.on_packet(burst.destination(), burst.takes_marks(), packet);
@@ -206,8 +207,8 @@ impl<D: Datapath> Datapath for Impair<D> {
     }
 
     fn next_event_ns(&self) -> Option<u64> {
-        // While the inner datapath blocks, there is nothing to do at any time: only when it has
-        // room.
+        // While the inner datapath blocks, time changes nothing: the caller waits for its event
+        // source.
         let own = if self.due.is_empty() { self.schedule.next_ns() } else { None };
         own.into_iter().chain(self.inner.next_event_ns()).min()
     }

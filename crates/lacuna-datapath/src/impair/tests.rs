@@ -13,7 +13,7 @@ struct Path {
     now_ns: u64,
 }
 
-/// What arrived, and when.
+/// Packets that arrived, and when.
 #[derive(Default)]
 struct Arrivals {
     packets: Vec<Vec<u8>>,
@@ -56,8 +56,8 @@ impl Path {
         arrivals.packets
     }
 
-    /// Goes from event to event until the link is empty; the packets and the times of their
-    /// arrival.
+    /// Advances from event to event until the link is empty. Returns the packets with their arrival
+    /// times.
     fn drain(&mut self) -> Vec<(u64, Vec<u8>)> {
         let mut all = Vec::new();
         loop {
@@ -98,7 +98,7 @@ fn times_of(arrivals: &[(u64, Vec<u8>)]) -> Vec<u64> {
     arrivals.iter().map(|(time_ns, _)| *time_ns).collect()
 }
 
-/// A link on which everything happens.
+/// A link with all impairments.
 fn rough() -> Impairment {
     Impairment {
         loss: Loss::bursts(0.05, 4.0).unwrap(),
@@ -152,7 +152,7 @@ fn the_rate_is_exact_and_charges_headers() {
     path.send(&numbered(5, 972));
     let expected: Vec<u64> = (1..=5).map(|i| 100 * MS + i * MS).collect();
     assert_eq!(times_of(&path.drain()), expected);
-    // An idle link saves nothing up.
+    // An idle link accumulates no credit.
     path.now_ns = 200 * MS;
     path.send(&numbered(2, 972));
     assert_eq!(times_of(&path.drain()), [301 * MS, 302 * MS]);
@@ -316,7 +316,7 @@ fn an_effect_turned_on_leaves_the_others_as_they_were() {
     };
     let loss = || Loss::Independent(Fraction::from_f64(0.1));
     let alone = lost(Impairment { loss: loss(), ..Impairment::default() });
-    // Corruption stays off: it may hit the number by which a packet is known.
+    // Corruption stays off: it may change the number that identifies a packet.
     let together = lost(Impairment { loss: loss(), corrupt: Fraction::never(), ..rough() });
     assert_eq!(alone, together);
 }
@@ -439,7 +439,7 @@ fn what_the_inner_datapath_does_not_take_waits_and_keeps_its_order() {
         if arrivals.packets.len() == packets.len() {
             break;
         }
-        // Time does not help, room does: nothing to do until the datapath inside has some.
+        // Nothing to do at any time until the inner datapath has room.
         assert_eq!(near.next_event_ns(), None);
         assert!(near.send_blocked());
         near.inner.opening = 7;

@@ -1,27 +1,26 @@
-//! Limits of this machine: which of them a system call has met, and what to do about it.
+//! Resource limits of this machine: which limit a failed system call has hit, and how to raise it.
 //!
-//! The system's own words ("Too many open files") name neither the limit nor who sets it, and what
-//! is this machine's is easily taken for the network's: opening a socket is the first step of
-//! reaching anyone.
+//! The system's text ("Too many open files") names neither the limit nor the setting. Opening a
+//! socket is the first step of connecting, so users easily take such an error for one of the network.
 
 #[cfg(unix)]
 mod syscall;
 
 use std::{fmt, io};
 
-/// What there is no more of.
+/// A resource that ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// Descriptors of this process, of which it may have so many if that is known.
+    /// File descriptors of this process, with their limit if known.
     Descriptors(Option<u64>),
-    /// Descriptors of all processes together.
+    /// File descriptors of all processes together.
     AllDescriptors,
-    /// Memory, or the part of it that is for sockets.
+    /// Memory, or memory for sockets.
     Memory,
 }
 
 impl Limit {
-    /// The limit that an error is about, if it is about one.
+    /// The limit behind an error; `None` for other errors.
     #[cfg(unix)]
     #[must_use]
     pub fn of(error: &io::Error) -> Option<Self> {
@@ -33,19 +32,19 @@ impl Limit {
         }
     }
 
-    /// Other systems have words of their own for it.
+    /// The limit behind an error; other systems report only memory.
     #[cfg(not(unix))]
     #[must_use]
     pub fn of(error: &io::Error) -> Option<Self> {
         (error.kind() == io::ErrorKind::OutOfMemory).then_some(Self::Memory)
     }
 
-    /// Whether this process could not open `count` more descriptors: what needs some on the way, such
-    /// as looking up a name, fails with errors that say nothing of them.
+    /// Checks that this process can open `count` more descriptors. Name lookup, for example, needs
+    /// some and fails without mentioning them.
     ///
     /// # Errors
     ///
-    /// The one of opening them.
+    /// The error of opening them.
     pub fn check_descriptors(count: usize) -> io::Result<()> {
         #[cfg(unix)]
         (0..count)
@@ -77,7 +76,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// An error as the system says it, with the limit that it is about.
+/// Displays a system error together with the limit behind it, if any.
 #[derive(Clone, Copy, Debug)]
 pub struct Said<'e>(pub &'e io::Error);
 
@@ -90,7 +89,8 @@ impl fmt::Display for Said<'_> {
     }
 }
 
-/// Why there was no thread to be had. The system's word for it is the one for "try again".
+/// Displays the error of starting a thread: at the limit of threads the system returns `EAGAIN`,
+/// whose text ("try again") is misleading.
 #[derive(Clone, Copy, Debug)]
 pub struct NoThread<'e>(pub &'e io::Error);
 

@@ -1,8 +1,8 @@
-//! The call that tells a process's limits.
+//! The system call for a process's resource limits (`getrlimit`).
 
 #![allow(unsafe_code)]
 
-/// How many descriptors this process may have.
+/// How many file descriptors this process may have open.
 pub(super) fn descriptors_max() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the limit outlives the call, which writes to nothing else.

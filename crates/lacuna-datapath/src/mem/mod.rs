@@ -1,12 +1,13 @@
-//! Endpoints joined inside one process: a network without a kernel.
+//! An in-process network for tests and simulation: endpoints that exchange packets through queues in
+//! memory.
 //!
-//! It behaves like UDP where that matters to the layers above: packets to nobody vanish, a full
-//! receive queue drops and counts, and packets of a burst that have one size arrive as one batch,
-//! as coalescing would deliver them. It is otherwise perfect: in order, without loss, at once, with
-//! no time of its own. Put [`impair`](crate::impair) around it for anything worse.
+//! It behaves like UDP where the layers above notice: packets to an unknown address vanish, a full
+//! receive queue drops and counts, and packets of one size in a burst arrive as one batch, like
+//! packets coalesced by GRO. Otherwise it is perfect: in order, without loss, without delay. Wrap it
+//! in [`impair`](crate::impair) for anything worse.
 //!
-//! Each endpoint has one queue under one lock. Senders copy packets once, straight into a batch
-//! that the receiver hands to its placer; the emptied storage goes back to the queue it came from.
+//! Each endpoint has one queue under one lock. A sender copies each packet once, into a batch that
+//! the receiver hands to its placer; the storage then returns to the queue.
 
 mod queue;
 
@@ -28,13 +29,13 @@ use crate::{
 /// worker comes back to its timers soon).
 const RECEIVE_BATCHES_MAX: usize = 8;
 
-/// Ports given to those who ask for port 0: the dynamic range of RFC 6335.
+/// Ports for endpoints that ask for port 0: the dynamic range of RFC 6335.
 const DYNAMIC_PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
 /// A network inside the process; clones are the same network.
 #[derive(Clone, Debug, Default)]
 pub struct MemNetwork {
-    /// Only ever looked up, so its order does not matter.
+    /// Used for lookups only, never iterated, so its random order does not matter.
     endpoints: Arc<RwLock<HashMap<SocketAddr, Arc<Queue>>>>,
 }
 
@@ -123,7 +124,7 @@ impl Datapath for Mem {
     fn receive(&mut self, _now_ns: u64, placer: &mut dyn Placer) -> io::Result<usize> {
         self.queue.take(RECEIVE_BATCHES_MAX, &mut self.taken);
         let mut packets = 0;
-        // The queue is not locked here: a placer may send, even to this endpoint.
+        // The queue must not be locked here: a placer may send, even to this endpoint.
         let ip = self.local.ip();
         let local = (!ip.is_unspecified()).then_some(ip);
         for batch in &mut self.taken {

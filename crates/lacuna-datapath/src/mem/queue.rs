@@ -1,8 +1,8 @@
 //! The receive queue of an in-process endpoint: batches in order of arrival, bounded in bytes.
 //!
-//! The event source is made when it is first asked for, so that an endpoint that is only ever
-//! looked at costs no file descriptor and no system calls. It is level-correct: readable exactly
-//! while the queue holds something, because it changes under the queue's lock only.
+//! The event source is made at its first use, so that an endpoint that is only polled needs no file
+//! descriptor and no system calls. It is level-triggered: it changes under the queue's lock only, so
+//! it is readable exactly while the queue holds a batch.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -20,9 +20,9 @@ use crate::{Burst, PACKET_BYTES_MAX};
 /// `UDP_MAX_SEGMENTS`) and the bytes of one UDP packet.
 const BATCH_PACKETS_MAX: usize = 64;
 
-/// Storage of emptied batches kept for reuse: as many as a burst can make, and so many bytes (a
-/// judgement: a few bursts of the usual packets).
+/// Empty buffers kept for reuse: at most as many as one burst can need.
 const SPARES_MAX: usize = Burst::PACKETS_MAX;
+/// Most bytes of their capacities together (a judgement: a few bursts of usual packets).
 const SPARE_BYTES_MAX: usize = 4 << 20;
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct Batch {
     pub(super) source: SocketAddr,
     pub(super) segment_bytes: usize,
     pub(super) bytes: Vec<u8>,
-    /// What the packets of this batch were charged against the bound of the queue.
+    /// Bytes that this batch counts against the queue's bound.
     charge_bytes: usize,
 }
 
@@ -71,16 +71,16 @@ impl Queue {
         self.lock().drops
     }
 
-    /// Appends the first `packets` packets of the burst, less those that find no room.
+    /// Appends the first `packets` packets of the burst; drops those that do not fit.
     pub(super) fn push(&self, source: SocketAddr, burst: &Burst<'_, '_>, packets: usize) {
         let mut inner = self.lock();
         let inner = &mut *inner;
         let was_empty = inner.batches.is_empty();
-        // Packets join the last batch as long as they have its packets' size; a shorter one closes
-        // it.
+        // Packets in the batch that can still grow, 0 if none can: a packet joins it if it has the
+        // batch's packet size, and a shorter one closes it.
         let mut open_packets = 0;
         for packet in burst.packets().take(packets) {
-            // An empty packet is charged a byte, so that a flood of them has a bound.
+            // An empty packet counts as one byte, so that a flood of them is bounded.
             let charge_bytes = packet.len().max(1);
             if inner.charge_bytes + charge_bytes > self.bytes_max {
                 inner.drops += 1;
@@ -114,7 +114,7 @@ impl Queue {
 
     /// Moves up to `batches_max` batches to `taken`.
     pub(super) fn take(&self, batches_max: usize, taken: &mut Vec<Batch>) {
-        // A placer that panicked left what it was about to be handed.
+        // Left over if a placer panicked.
         taken.clear();
         let mut inner = self.lock();
         if inner.batches.is_empty() {
@@ -128,7 +128,7 @@ impl Queue {
         }
     }
 
-    /// Takes back the storage of batches that were handed over.
+    /// Keeps the buffers of delivered batches for reuse.
     pub(super) fn give_back(&self, taken: &mut Vec<Batch>) {
         if taken.is_empty() {
             return;
@@ -149,8 +149,8 @@ impl Queue {
         if let Some(signal) = self.signal.get() {
             return Some(signal.as_fd());
         }
-        // The lock is held from the look at the queue to the signal's appearance, so that no packet
-        // slips in between without setting it.
+        // The lock is held until the signal is published, so that no packet arrives in between
+        // without setting it.
         let inner = self.lock();
         let signal = Signal::new().ok()?;
         if !inner.batches.is_empty() {
@@ -159,7 +159,7 @@ impl Queue {
         Some(self.signal.get_or_init(|| signal).as_fd())
     }
 
-    /// To be called with the lock held.
+    /// The caller holds the lock.
     fn signal(&self, readable: bool) {
         #[cfg(unix)]
         if let Some(signal) = self.signal.get() {
@@ -169,7 +169,8 @@ impl Queue {
         let _ = readable;
     }
 
-    /// Nothing that runs under the lock panics half-way, so a poisoned lock guards a sound queue.
+    /// Nothing panics in the middle of a change under the lock, so a poisoned lock still guards a
+    /// consistent queue.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,5 +1,5 @@
-//! Tests of what is particular to the in-process network; what every datapath does is in the
-//! conformance suite.
+//! Tests that are particular to the in-process network; the conformance suite tests what every
+//! datapath does.
 
 use super::*;
 use crate::BurstBuffers;

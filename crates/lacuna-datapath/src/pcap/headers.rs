@@ -1,11 +1,11 @@
-//! The frames that a capture shows: IP and UDP headers made up around a packet.
+//! The frames of a capture: IP and UDP headers, rebuilt around a packet.
 //!
-//! A socket never sees the headers of its packets, so they are rebuilt: addresses and source port
-//! as they are, everything else as a RoCEv2 sender without options would write it. The UDP
+//! A socket never sees the headers of its packets, so they are rebuilt: with the true addresses and
+//! source port, and otherwise as a RoCEv2 sender without options would write them. The UDP
 //! destination port is always that of RoCEv2 (4791), in both directions, so that Wireshark decodes
-//! what is in the packet; the true destination port is lost. The packet's trailer becomes the
-//! invariant CRC that belongs to these headers, whatever seal of its length the two ends really use. Packets that
-//! are not RoCEv2's keep their port and all of their bytes.
+//! the packet; the true one is lost. The last 4 bytes, the packet's trailer, are replaced by the
+//! invariant CRC of these headers, whatever seal of that length the two ends really use. Packets that
+//! are not RoCEv2 packets keep their port and all their bytes.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,22 +18,22 @@ const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 const UDP_BYTES: usize = 8;
 
-/// Below this there is no base transport header with a CRC behind it, so there is no trailer.
+/// A base transport header and an ICRC; a shorter packet has no trailer.
 const SHORTEST_ROCE_BYTES: usize = 12 + ICRC_BYTES;
 
 const PROTOCOL_UDP: u8 = 17;
 const HOP_LIMIT: u8 = 64;
 
-/// What the UDP header and the trailer are made to be.
+/// How the UDP destination port and the trailer appear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dress {
-    /// Those of RoCEv2.
+pub(super) enum Framing {
+    /// As those of RoCEv2.
     Roce,
-    /// What they are.
+    /// As they are.
     Plain,
 }
 
-/// Where a packet came from and went to.
+/// Source and destination of packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
     pub(super) source: SocketAddr,
@@ -42,9 +42,13 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Puts headers in front of the packet that `fill` appends, a trailer behind it, and all of it
-    /// into `frame`, which is overwritten.
-    pub(super) fn frame(&self, dress: Dress, frame: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
+    /// Overwrites `frame` with headers, the packet that `fill` appends, and its trailer.
+    pub(super) fn frame(
+        &self,
+        framing: Framing,
+        frame: &mut Vec<u8>,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) {
         frame.clear();
         let (source, destination) = same_family(self.source.ip(), self.destination.ip());
         let udp_start = match source {
@@ -54,15 +58,15 @@ impl Flow {
         let packet_start = udp_start + UDP_BYTES;
         frame.resize(packet_start, 0);
         fill(frame);
-        // Nothing that UDP carries over IP is longer, but whoever hands packets over may not know.
+        // The length field of IP has 16 bits; the datapath inside may not check that.
         frame.truncate(usize::from(u16::MAX));
 
         let udp_bytes = frame.len() - udp_start;
         let udp = &mut frame[udp_start..];
         put_u16(udp, 0, self.source.port());
-        let destination_port = match dress {
-            Dress::Roce => ROCE_PORT,
-            Dress::Plain => self.destination.port(),
+        let destination_port = match framing {
+            Framing::Roce => ROCE_PORT,
+            Framing::Plain => self.destination.port(),
         };
         put_u16(udp, 2, destination_port);
         put_u16(udp, 4, udp_bytes as u16);
@@ -74,7 +78,7 @@ impl Flow {
                 self.put_ipv6(frame, v6_octets(source), v6_octets(destination))
             }
         };
-        if dress == Dress::Roce && frame.len() >= packet_start + SHORTEST_ROCE_BYTES {
+        if framing == Framing::Roce && frame.len() >= packet_start + SHORTEST_ROCE_BYTES {
             put_icrc(frame, udp_start);
         }
         let length = udp_bytes as u32 + u32::from(PROTOCOL_UDP);
@@ -86,7 +90,7 @@ impl Flow {
         put_u16(&mut frame[udp_start..], 6, checksum);
     }
 
-    /// Writes the header and returns the sum of the addresses.
+    /// Writes the header and returns the sum of the addresses, for the pseudo-header.
     fn put_ipv4(&self, frame: &mut [u8], source: [u8; 4], destination: [u8; 4]) -> u64 {
         /// Don't fragment.
         const FLAGS: u16 = 0x4000;
@@ -105,7 +109,7 @@ impl Flow {
         sum(&ip[12..])
     }
 
-    /// Writes the header and returns the sum of the addresses.
+    /// Writes the header and returns the sum of the addresses, for the pseudo-header.
     fn put_ipv6(&self, frame: &mut [u8], source: [u8; 16], destination: [u8; 16]) -> u64 {
         let bytes = (frame.len() - IPV6_BYTES) as u16;
         let ip = &mut frame[..IPV6_BYTES];
@@ -159,7 +163,7 @@ fn put_u16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-/// The sum of the 16-bit words (RFC 1071), carries and all.
+/// The sum of the 16-bit words (RFC 1071), carries not folded.
 fn sum(bytes: &[u8]) -> u64 {
     let (words, odd) = bytes.as_chunks::<2>();
     let last = odd.first().map_or(0, |byte| u64::from(*byte) << 8);

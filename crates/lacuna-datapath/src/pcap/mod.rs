@@ -1,10 +1,10 @@
-//! A datapath around a datapath that writes every packet to a capture file.
+//! Packet capture: a wrapper around a datapath that writes every packet to a pcap file.
 //!
-//! The file shows what this end sends and receives, at the moment when the datapath inside takes it
-//! or hands it over: put the wrapper outside an impairment to see what the application sends,
-//! inside to see what survives. Packets are dressed as the RoCEv2 packets that they resemble (see
-//! `headers.rs`), so that Wireshark decodes them as InfiniBand. An end that is bound to all addresses
-//! appears with the one that the system's routes give it towards its peer (`local.rs`).
+//! The file shows the packets that this end sends and receives, at the moment when the inner datapath
+//! takes or delivers them: put the wrapper outside an impairment to see what the application sends,
+//! inside to see what survives. Packets get the headers of the RoCEv2 packets that they resemble
+//! (`headers.rs`), so that Wireshark decodes them as InfiniBand. An end that is bound to all addresses
+//! appears with the source address of its route to the peer (`local.rs`).
 
 mod headers;
 mod local;
@@ -14,7 +14,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use headers::Flow;
-use local::Local;
+use local::LocalAddress;
 use writer::Direction;
 pub use writer::{PcapOptions, PcapSummary, PcapTime, PcapWriter};
 
@@ -26,14 +26,14 @@ use crate::{Burst, Capabilities, Datapath, Placer, ReceivedBatch, SendError};
 #[derive(Debug)]
 pub struct Pcap<D> {
     inner: D,
-    local: Local,
+    local: LocalAddress,
     writer: PcapWriter,
 }
 
 impl<D: Datapath> Pcap<D> {
-    /// Captures what passes through `inner`. One writer serves any number of datapaths.
+    /// Captures the packets of `inner`. One writer serves any number of datapaths.
     pub fn new(inner: D, writer: PcapWriter) -> Self {
-        Self { local: Local::new(inner.local_addr()), inner, writer }
+        Self { local: LocalAddress::new(inner.local_addr()), inner, writer }
     }
 }
 
@@ -88,11 +88,11 @@ impl<D: Datapath> Datapath for Pcap<D> {
     }
 }
 
-/// The placer handed to the inner datapath: it writes the packets down and passes them on.
+/// The placer for the inner datapath: it captures the packets and passes them on.
 struct Capturing<'a> {
     placer: &'a mut dyn Placer,
     now_ns: u64,
-    local: &'a mut Local,
+    local: &'a mut LocalAddress,
     writer: &'a PcapWriter,
 }
 

@@ -1,5 +1,5 @@
-//! Tests of captures: the file is read back by a parser that shares nothing with the writer, and
-//! its checksums are checked the receiver's way.
+//! Tests of captures: the file is read back by a parser that shares no code with the writer, and its
+//! checksums are verified as a receiver does.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -223,7 +223,7 @@ fn congestion_marks_are_shown() {
         Capturing {
             placer: &mut Nobody,
             now_ns: 0,
-            local: &mut Local::new(address.parse().unwrap()),
+            local: &mut LocalAddress::new(address.parse().unwrap()),
             writer: &writer,
         }
         .on_packets(ReceivedBatch {
@@ -252,7 +252,7 @@ fn a_bounded_file_stops_growing_at_a_packet() {
     writer.on_end(move |end| told.lock().unwrap().push((end.ok(), asked.summary().left_out)));
     send(&mut a, 0, b.local_addr(), &packets(&[100; 6]));
     assert!(ends.lock().unwrap().is_empty());
-    // What is shorter would fit, but a capture with a hole in it misleads.
+    // A shorter packet would fit, but a capture with a hole misleads.
     send(&mut a, 0, b.local_addr(), &packets(&[200, 20]));
     send(&mut a, 0, b.local_addr(), &packets(&[20; 12]));
     let summary = writer.finish().unwrap();
@@ -264,7 +264,7 @@ fn a_bounded_file_stops_growing_at_a_packet() {
     assert_eq!(*ends.lock().unwrap(), [(Some(at_end), 2)], "told once, when it was full");
 }
 
-/// Keeps what each write brings.
+/// Keeps the bytes of each write.
 #[derive(Clone, Default)]
 struct Writes(Arc<Mutex<Vec<Vec<u8>>>>);
 
@@ -401,7 +401,7 @@ fn on_a_full_disk_the_file_ends_with_a_whole_record() {
     let path = std::env::temp_dir().join(format!("lacuna-pcap-full-{}", std::process::id()));
     let file = std::fs::File::create(&path).unwrap();
     let full = Full { file: file.try_clone().unwrap(), left: 24 + 3 * 144 + 10 };
-    let writer = PcapWriter::over(Box::new(full), Some(file), PcapOptions::default()).unwrap();
+    let writer = PcapWriter::with_file(Box::new(full), Some(file), PcapOptions::default()).unwrap();
     let [mut a, b] = pair(["10.0.0.1:1", "10.0.0.2:2"], &writer);
     for _ in 0..2 {
         send(&mut a, 0, b.local_addr(), &packets(&[100; 5]));

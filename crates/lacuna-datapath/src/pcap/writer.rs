@@ -1,12 +1,12 @@
 //! The capture file: the classic pcap format with nanoseconds and raw IP frames.
 //!
-//! The format is that of libpcap (`pcap-savefile(5)`). The writer is shared by all channels of a
-//! context, and by any number of contexts. What goes wrong with the file never disturbs the traffic:
-//! it is remembered, nothing more is written, and [`PcapWriter::finish`] tells.
+//! The format is that of libpcap (`pcap-savefile(5)`). All channels of a context share the writer, and
+//! any number of contexts can. An error of the file never disturbs the traffic: the writer keeps it,
+//! writes nothing more, and returns it from [`PcapWriter::finish`].
 //!
-//! The file can be read at any time, also after its process was killed: nothing is kept back, each
-//! burst goes out in one write of whole records, and the header is never touched again. After a write
-//! that failed half way (a full disk) the file is cut to its last whole record.
+//! The file can be read at any time, also after its process was killed: each burst is written at once
+//! in one call of whole records, and the header is never changed. After a partial write (a full disk)
+//! the file is cut to its last whole record.
 
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -15,12 +15,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::headers::{Dress, Flow};
+use super::headers::{Flow, Framing};
 
 /// Nanosecond timestamps, in the byte order of the writer; here always little-endian.
 const MAGIC: u32 = 0xa1b2_3c4d;
 const VERSION: (u16, u16) = (2, 4);
-/// The longest frame: what an IP packet can be.
+/// The longest frame: the longest IP packet.
 const SNAPSHOT_BYTES: u32 = 65_535;
 /// `LINKTYPE_RAW`: frames begin with an IPv4 or IPv6 header.
 const LINK_TYPE: u32 = 101;
@@ -34,26 +34,25 @@ pub struct PcapWriter {
     shared: Arc<Mutex<Shared>>,
 }
 
-/// What to capture, and how to date it.
+/// Options of a capture.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PcapOptions {
-    /// Whose time packets are dated with.
+    /// Clock of the timestamps.
     pub time: PcapTime,
-    /// The file does not become larger than this: the first packet that does not fit ends the
-    /// capture, and from there on packets are only counted.
+    /// Largest size of the file: the first packet that does not fit ends the capture, and later
+    /// packets are only counted.
     pub bytes_max: Option<u64>,
-    /// Packets that are no RoCEv2 packets: the UDP destination port is the true one, not that of
-    /// RoCEv2, and their bytes are left as they are.
+    /// The packets are not RoCEv2 packets: they keep their UDP destination port and all their bytes.
     pub is_foreign: bool,
 }
 
-/// Whose time packets of a capture are dated with.
+/// Clock of the timestamps of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PcapTime {
-    /// The datapath's clock, and what it showed as 0, in nanoseconds of Unix time. The default is 0,
-    /// which dates packets to 1970: right for a fake clock.
+    /// The datapath's clock plus this many nanoseconds: the Unix time at which it showed 0. The
+    /// default is 0, which dates packets to 1970, as suits a fake clock.
     Since(u64),
-    /// The system's clock, for datapaths whose clocks began at different times.
+    /// The system's clock, for datapaths whose clocks started at different times.
     System,
 }
 
@@ -63,7 +62,7 @@ impl Default for PcapTime {
     }
 }
 
-/// What a capture file holds, and what came past.
+/// Contents of a capture file, and counts of all packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PcapSummary {
     /// Packets in the file.
@@ -74,41 +73,40 @@ pub struct PcapSummary {
     pub sent: u64,
     /// Packets that were received, whether in the file or not.
     pub received: u64,
-    /// Packets that are not in the file, because it would have become too large or could not be
-    /// written.
+    /// Packets that are not in the file, because it was full or could not be written.
     pub left_out: u64,
-    /// Whether the file has become as large as it may.
+    /// Whether the file has reached its largest size.
     pub is_full: bool,
 }
 
-/// Which way packets went.
+/// Direction of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     Sent,
     Received,
 }
 
-/// Told of the end of a capture.
+/// Callback for the end of a capture.
 type OnEnd = Box<dyn FnOnce(Result<PcapSummary, &io::Error>) + Send>;
 
 struct Shared {
     output: Box<dyn Write + Send>,
-    /// The same file, to cut off a record that was not written as a whole.
+    /// The same file, to cut off a partial record.
     file: Option<File>,
     options: PcapOptions,
     summary: PcapSummary,
-    /// Why nothing is written any more.
+    /// The first error; nothing is written after it.
     error: Option<io::Error>,
     on_end: Option<OnEnd>,
     is_closed: bool,
     /// The frame being built.
     frame: Vec<u8>,
-    /// Whole records on their way to the file.
+    /// Whole records that are to be written.
     records: Vec<u8>,
 }
 
 impl PcapWriter {
-    /// Creates the file, or empties it. No bound, and times as the datapath's clock shows them.
+    /// Creates or truncates the file, without a bound, with timestamps of the datapath's clock.
     ///
     /// # Errors
     ///
@@ -123,7 +121,7 @@ impl PcapWriter {
     ///
     /// When the file cannot be created, or another writer is capturing to it.
     pub fn create_with(path: impl AsRef<Path>, options: PcapOptions) -> io::Result<Self> {
-        // Emptied only once it is known that nobody is writing to it.
+        // Truncated only when no other writer has it.
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
         if !file.metadata()?.is_file() {
             return Self::new(Box::new(file), options);
@@ -135,19 +133,19 @@ impl PcapWriter {
         }
         file.set_len(0)?;
         let same = file.try_clone()?;
-        Self::over(Box::new(file), Some(same), options)
+        Self::with_file(Box::new(file), Some(same), options)
     }
 
-    /// A capture that goes anywhere.
+    /// A capture to any output.
     ///
     /// # Errors
     ///
     /// When the file header cannot be written.
     pub fn new(output: Box<dyn Write + Send>, options: PcapOptions) -> io::Result<Self> {
-        Self::over(output, None, options)
+        Self::with_file(output, None, options)
     }
 
-    pub(super) fn over(
+    pub(super) fn with_file(
         mut output: Box<dyn Write + Send>,
         file: Option<File>,
         options: PcapOptions,
@@ -170,22 +168,22 @@ impl PcapWriter {
         Ok(Self { shared: Arc::new(Mutex::new(shared)) })
     }
 
-    /// Has `tell` called once, by whoever sends or receives, when nothing more is written although
-    /// there are more packets: with what the file holds if it is full, else with what went wrong.
-    pub fn on_end(&self, tell: impl FnOnce(Result<PcapSummary, &io::Error>) + Send + 'static) {
-        self.lock().on_end = Some(Box::new(tell));
+    /// Sets a callback for the end of the capture: full file or error. The thread that sends or
+    /// receives the first packet that is left out calls it, once.
+    pub fn on_end(&self, callback: impl FnOnce(Result<PcapSummary, &io::Error>) + Send + 'static) {
+        self.lock().on_end = Some(Box::new(callback));
     }
 
-    /// What the file holds by now, and what came past. Other clones may go on writing.
+    /// The counts so far. Other clones may go on writing.
     pub fn summary(&self) -> PcapSummary {
         self.lock().summary
     }
 
-    /// The same, or what went wrong.
+    /// The counts so far, or the error.
     ///
     /// # Errors
     ///
-    /// The first error that this file has ever met. What was captured before it is in the file.
+    /// The file's first error. The packets captured before it are in the file.
     pub fn finish(&self) -> io::Result<PcapSummary> {
         let shared = self.lock();
         match &shared.error {
@@ -194,8 +192,8 @@ impl PcapWriter {
         }
     }
 
-    /// Ends the capture, so that what this says of the file stays true: what comes past from now on is
-    /// neither written nor counted.
+    /// Ends the capture: later packets are neither written nor counted, so the returned counts are
+    /// final.
     ///
     /// # Errors
     ///
@@ -205,8 +203,8 @@ impl PcapWriter {
         self.finish()
     }
 
-    /// Writes packets of one flow, all of the same moment. `next` appends a packet to what it is
-    /// handed, and says whether it did.
+    /// Writes packets of one flow with one timestamp. `next` appends the next packet to its argument;
+    /// false: there is none.
     pub(super) fn write(
         &self,
         now_ns: u64,
@@ -218,12 +216,12 @@ impl PcapWriter {
         if shared.is_closed {
             return;
         }
-        let dress = if shared.options.is_foreign { Dress::Plain } else { Dress::Roce };
+        let framing = if shared.options.is_foreign { Framing::Plain } else { Framing::Roce };
         let mut frame = std::mem::take(&mut shared.frame);
         let time_ns = shared.options.time.of(now_ns);
         loop {
             let mut is_packet = false;
-            flow.frame(dress, &mut frame, |frame| is_packet = next(frame));
+            flow.frame(framing, &mut frame, |frame| is_packet = next(frame));
             if !is_packet {
                 break;
             }
@@ -235,12 +233,12 @@ impl PcapWriter {
         }
         shared.frame = frame;
         shared.write_out();
-        let tell = if shared.has_ended() { shared.on_end.take() } else { None };
-        let Some(tell) = tell else { return };
+        let callback = if shared.has_ended() { shared.on_end.take() } else { None };
+        let Some(callback) = callback else { return };
         let ended = shared.error.as_ref().map_or(Ok(shared.summary), |error| Err(copy(error)));
-        // Whoever is told may ask this writer.
+        // The callback may use this writer.
         drop(shared);
-        tell(ended.as_ref().copied());
+        callback(ended.as_ref().copied());
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -265,7 +263,7 @@ impl Shared {
         self.summary.is_full || self.error.is_some()
     }
 
-    /// Puts a frame behind those that are to be written, if there is room in the file.
+    /// Appends a frame to the records, if the file has room for it.
     fn add(&mut self, time_ns: u64, frame: &[u8]) {
         let bytes = self.summary.bytes + RECORD_HEADER_BYTES + frame.len() as u64;
         self.summary.is_full |= self.options.bytes_max.is_some_and(|max| bytes > max);
@@ -296,14 +294,15 @@ impl Shared {
             }
         };
         if let Err(error) = result {
-            self.keep_whole(written);
+            self.cut_partial_record(written);
             self.error = Some(error);
         }
         self.records.clear();
     }
 
-    /// What is in the file after only `written` bytes of the records got there.
-    fn keep_whole(&mut self, written: usize) {
+    /// After a write of only the first `written` bytes of the records: corrects the counts and cuts the
+    /// file to its last whole record.
+    fn cut_partial_record(&mut self, written: usize) {
         let bytes_before = self.summary.bytes - self.records.len() as u64;
         let (mut whole, mut lost) = (0, 0);
         let mut at = 0;
@@ -321,13 +320,13 @@ impl Shared {
         self.summary.left_out += lost;
         self.summary.bytes = bytes_before + whole as u64;
         if let Some(file) = &self.file {
-            // What cannot be cut off either stays: readers stop in front of it.
+            // If that fails too, readers stop at the partial record.
             let _ = file.set_len(self.summary.bytes);
         }
     }
 }
 
-/// Errors cannot be cloned.
+/// `io::Error` is not `Clone`.
 fn copy(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), error.to_string())
 }
@@ -355,7 +354,7 @@ fn record_header(time_ns: u64, frame_bytes: usize) -> [u8; RECORD_HEADER_BYTES a
     header
 }
 
-/// Bytes of the frame behind a header of a record.
+/// Length of the frame that follows a record header.
 fn record_bytes(header: &[u8; RECORD_HEADER_BYTES as usize]) -> usize {
     u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize
 }

@@ -1,37 +1,36 @@
 //! Fork detection: which process made an object.
 //!
 //! A child made by `fork` has a copy of the memory, shares the open descriptors with its parent, and
-//! has none of the parent's threads but the one that forked. So what it has inherited is of no use to
-//! it: locks may be held for ever by threads that are not there, and each byte that it sends goes out
-//! on the parent's connections. All that a child can do with it is to close the descriptors. For
-//! that each object notes the process that made it ([`Process`], [`Own`]), and each descriptor is
-//! noted by its number ([`descriptors`]).
+//! has only the thread that forked. It cannot use the objects that it inherits: locks may be held by
+//! threads that do not exist in the child, and bytes that it sends go out on the parent's
+//! connections. All it can do is close the descriptors. For that, each object records the process
+//! that made it ([`Process`], [`Own`]), and a table records each open descriptor ([`descriptors`]).
 //!
-//! The check must cost nothing, as it stands in front of calls that take some 20 ns. On Linux it is
-//! a word on a page that the kernel empties in each child (`MADV_WIPEONFORK`, Linux 4.14): it notices
-//! `clone` without the C library too, which handlers of `pthread_atfork` do not. Elsewhere it is the
-//! process's number, which costs a system call.
+//! The check stands in front of calls that take some 20 ns, so it must be cheap. On Linux it reads a
+//! word on a page that the kernel zeroes in each child (`MADV_WIPEONFORK`, Linux 4.14). That detects
+//! a raw `clone` too, which `pthread_atfork` handlers miss. Elsewhere it asks for the process ID,
+//! which costs a system call.
 
 pub mod descriptors;
-mod single;
+mod per_process;
 mod syscall;
 
-pub use single::PerProcess;
+pub use per_process::PerProcess;
 
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A process, told apart from those that it descends from.
+/// Identifies a process among its ancestors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process(u64);
 
-/// Processes of this line of descent so far. A child inherits it, so that no number comes twice in a
-/// line; that siblings have the same does not matter, as neither has anything of the other's.
+/// Processes of this line of descent so far. A child inherits the count, so a number is unique among
+/// a process and its ancestors. Siblings may share one: neither has objects of the other.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
 impl Process {
-    /// The process that asks.
+    /// The calling process.
     #[must_use]
     pub fn current() -> Self {
         let Some(word) = syscall::wiped_word() else { return Self(std::process::id().into()) };
@@ -44,7 +43,7 @@ impl Process {
         Self(first.map_or_else(|known| known, |_| next))
     }
 
-    /// Whether it is the process that asks.
+    /// Whether this is the calling process.
     #[inline]
     #[must_use]
     pub fn is_current(self) -> bool {
@@ -55,22 +54,22 @@ impl Process {
     }
 }
 
-/// A value that ends in the process that made it. Where a child process drops what it has inherited,
-/// the value is left as it is, memory and all, as threads that are not there may have been in the
-/// middle of changing it; and all inherited descriptors are closed.
+/// A value that only the process that made it drops. When a child drops an inherited `Own`, it leaks
+/// the value, because a thread of the parent may have been changing it during the fork, and closes
+/// all inherited descriptors.
 pub struct Own<T> {
-    /// There until it is dropped.
+    /// `Some` until `drop`.
     value: Option<T>,
     process: Process,
 }
 
 impl<T> Own<T> {
-    /// Made by the process that asks.
+    /// A value of the calling process.
     pub fn new(value: T) -> Self {
         Self { value: Some(value), process: Process::current() }
     }
 
-    /// Whether another process made it.
+    /// Whether another process made the value.
     pub fn is_inherited(&self) -> bool {
         !self.process.is_current()
     }
@@ -78,7 +77,7 @@ impl<T> Own<T> {
 
 impl<T: Clone> Clone for Own<T> {
     fn clone(&self) -> Self {
-        // A child's copy of what it has inherited is inherited, too.
+        // A child's clone of an inherited value counts as inherited, too.
         Self { value: self.value.clone(), process: self.process }
     }
 }

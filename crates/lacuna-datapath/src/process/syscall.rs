@@ -1,5 +1,5 @@
-//! The system's part in telling processes apart: a word that a child finds empty, what a descriptor
-//! is, and closing one that nothing in this process owns.
+//! System calls of fork detection: a word that is zero in each child, the identity of a descriptor's
+//! file, and closing a descriptor by number.
 
 #![allow(unsafe_code)]
 
@@ -7,8 +7,7 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::AtomicU64;
 
-/// A word that is as it was left in the process that changed it last, and 0 in each child of that;
-/// `None` where the system has none.
+/// A word that the kernel zeroes in each child process; `None` where the system has none.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn wiped_word() -> Option<&'static AtomicU64> {
     None
@@ -21,10 +20,10 @@ pub(super) fn wiped_word() -> Option<&'static AtomicU64> {
     use std::ptr;
     use std::sync::atomic::{AtomicPtr, Ordering};
 
-    /// Null until somebody asks. No lock guards it: a child may have inherited one from a thread
-    /// that is not there.
+    /// Null until the first call. No lock guards it: a child may inherit a lock that is held by a
+    /// thread that does not exist there.
     static WORD: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
-    /// Stands for a system that has none.
+    /// Marks a system that has no such memory.
     static NONE: AtomicU64 = AtomicU64::new(0);
 
     #[cold]
@@ -55,7 +54,7 @@ pub(super) fn wiped_word() -> Option<&'static AtomicU64> {
     (!ptr::eq(word, &raw const NONE)).then(|| unsafe { &*word })
 }
 
-/// What the descriptor with this number is: file system and inode. `None` if it is closed.
+/// The file behind a descriptor: file system and inode. `None` if the descriptor is closed.
 #[cfg(unix)]
 pub(super) fn identity(number: RawFd) -> Option<(u64, u64)> {
     // SAFETY: a stat is integers, for all of which zero is a value.

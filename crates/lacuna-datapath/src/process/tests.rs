@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Runs `child` in a child process; whether it said that all is right.
+/// Runs `child` in a child process and returns its result.
 fn forked(child: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child runs code of this file that takes no lock which another test could hold, but
     // those of the memory allocator, which the C library frees in a child.
@@ -39,9 +39,9 @@ fn a_child_is_another_process_and_so_is_its_child() {
     assert!(parent.is_current());
 }
 
-/// As `_Fork` and `clone` do, of which no handler of the C library hears.
+/// Forks by the system call, as `_Fork` and `clone` do: no `pthread_atfork` handler runs.
 #[test]
-fn a_child_that_the_c_library_does_not_know_of_is_noticed() {
+fn a_child_made_without_the_c_library_is_noticed() {
     let parent = Process::current();
     // SAFETY: as `fork`, by its system call; the child only loads and exits.
     let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
@@ -57,7 +57,7 @@ fn a_child_that_the_c_library_does_not_know_of_is_noticed() {
 }
 
 #[test]
-fn what_a_child_has_inherited_ends_in_the_parent_alone() {
+fn an_inherited_value_is_dropped_in_the_parent_alone() {
     struct Ends(Arc<AtomicBool>);
     impl Drop for Ends {
         fn drop(&mut self) {
@@ -86,7 +86,7 @@ fn what_a_child_has_inherited_ends_in_the_parent_alone() {
 fn a_child_closes_what_it_has_inherited_and_nothing_else() {
     let noted = UdpSocket::bind("127.0.0.1:0").unwrap();
     descriptors::note(&noted);
-    // The number is somebody else's by the time that the child asks.
+    // The child reuses this number for another socket.
     let replaced = UdpSocket::bind("127.0.0.1:0").unwrap();
     descriptors::note(&replaced);
     let given_away = UdpSocket::bind("127.0.0.1:0").unwrap();

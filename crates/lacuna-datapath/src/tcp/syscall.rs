@@ -1,6 +1,4 @@
-//! The Linux calls behind [`tcp_path`](super::tcp_path) and
-//! [`set_tcp_rto_min`](super::set_tcp_rto_min): the socket options `TCP_INFO` and `TCP_RTO_MIN_US`,
-//! which the safe libraries that this crate stands on do not have.
+//! The socket options `TCP_INFO` and `TCP_RTO_MIN_US` of Linux, which `socket2` does not offer.
 
 #![allow(unsafe_code)]
 
@@ -10,7 +8,7 @@ use std::{io, mem};
 /// Of `linux/tcp.h`.
 const TCP_RTO_MIN_US: libc::c_int = 45;
 
-/// What the kernel tells of a TCP connection. What an older kernel does not know stays zero.
+/// Reads `TCP_INFO`. Fields that an older kernel does not know stay zero.
 pub(super) fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<libc::tcp_info> {
     // SAFETY: a tcp_info is integers, for all of which zero is a value.
     let mut info: libc::tcp_info = unsafe { mem::zeroed() };
@@ -28,7 +26,7 @@ pub(super) fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<libc::tcp_info> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(info) }
 }
 
-/// Sets the least time to a retransmission besides the round trip.
+/// Sets the minimum retransmission timeout beyond the round trip.
 pub(super) fn set_tcp_rto_min_us(socket: BorrowedFd<'_>, least_us: u32) -> io::Result<()> {
     // SAFETY: the value outlives the call, and its size is that which is given.
     let result = unsafe {
@@ -43,7 +41,7 @@ pub(super) fn set_tcp_rto_min_us(socket: BorrowedFd<'_>, least_us: u32) -> io::R
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The least time to a retransmission besides the round trip.
+/// Reads it back.
 #[cfg(test)]
 pub(super) fn tcp_rto_min_us(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut least_us = 0u32;

@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::{io, ptr};
 
-/// Not blocked: see the text of the module above.
-const LEFT: [libc::c_int; 8] = [
+/// Signals that are not blocked; the module above says why.
+const NOT_BLOCKED: [libc::c_int; 8] = [
     libc::SIGABRT,
     libc::SIGBUS,
     libc::SIGFPE,
@@ -18,14 +18,14 @@ const LEFT: [libc::c_int; 8] = [
     libc::SIGTRAP,
 ];
 
-/// While it is there the calling thread takes no signals.
-pub(super) struct Blocked {
+/// A guard: the calling thread blocks signals until it is dropped.
+pub(super) struct SignalsBlocked {
     before: libc::sigset_t,
-    /// It is the mask of one thread.
+    /// The mask belongs to one thread, so the guard must not move to another (`!Send`).
     _thread: PhantomData<*const ()>,
 }
 
-impl Blocked {
+impl SignalsBlocked {
     pub(super) fn new() -> io::Result<Self> {
         let mut blocked = MaybeUninit::uninit();
         // SAFETY: the call writes a whole set.
@@ -33,7 +33,7 @@ impl Blocked {
             libc::sigfillset(blocked.as_mut_ptr());
             blocked.assume_init_mut()
         };
-        for signal in LEFT {
+        for signal in NOT_BLOCKED {
             // SAFETY: the set was written above, and outlives the call.
             unsafe { libc::sigdelset(blocked, signal) };
         }
@@ -48,7 +48,7 @@ impl Blocked {
     }
 }
 
-impl Drop for Blocked {
+impl Drop for SignalsBlocked {
     fn drop(&mut self) {
         // SAFETY: the set was written by the system and outlives the call; null asks for nothing.
         let error = unsafe {

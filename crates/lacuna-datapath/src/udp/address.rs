@@ -21,7 +21,7 @@ pub(super) struct RawAddress {
 }
 
 impl RawAddress {
-    /// The address, and how many bytes of it count.
+    /// The address and its length in the kernel's layout.
     pub(super) fn from_socket_addr(address: SocketAddr) -> (Self, usize) {
         let mut raw = Self::default();
         raw.bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
@@ -41,8 +41,8 @@ impl RawAddress {
         }
     }
 
-    /// The address that the kernel wrote, of which it says that `bytes` count. `None` when it is of
-    /// neither family.
+    /// Parses an address that the kernel wrote with length `bytes`. `None` when the family is neither
+    /// IPv4 nor IPv6, or the address is too short.
     pub(super) fn to_socket_addr(self, bytes: usize) -> Option<SocketAddr> {
         fn at<const N: usize>(raw: &RawAddress, from: usize) -> [u8; N] {
             *raw.bytes[from..].first_chunk().expect("all fields lie within the address")

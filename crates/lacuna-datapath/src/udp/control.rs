@@ -1,7 +1,8 @@
-//! Control messages: what travels beside a UDP message, in the kernel's layout (`cmsghdr`).
+//! Control messages (ancillary data) of UDP messages, in the kernel's layout (`cmsghdr`).
 //!
-//! Two go out, the segment size and a traffic class; four come in, the segment size, the traffic
-//! class, when the message came and the address that it came to. Both directions work on bytes, so a malformed message can at worst be ignored.
+//! Sent are the segment size and a traffic class; received are the segment size, the traffic class,
+//! the arrival time and the destination address. Both directions work on bytes, without pointers: a
+//! malformed message is ignored.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -10,22 +11,22 @@ use std::time::Duration;
 const HEADER_BYTES: usize = size_of::<usize>() + 8;
 const _: () = assert!(HEADER_BYTES == size_of::<libc::cmsghdr>());
 
-/// Messages begin at multiples of a word.
+/// Alignment of control messages: a word.
 const ALIGN: usize = size_of::<usize>();
 
-/// Of a `struct timespec` as the kernel writes it.
+/// Size of `struct timespec`.
 const TIMESPEC_BYTES: usize = size_of::<libc::timespec>();
 
-/// Two messages whose data fit a word.
+/// Two messages, each with data of up to a word.
 const SEND_BYTES: usize = 2 * (HEADER_BYTES + ALIGN);
 
-/// Of a `struct in_pktinfo`, whose last four bytes are the destination in the packet's header.
+/// Size of `struct in_pktinfo`; its last four bytes are the packet's destination address.
 const PKTINFO_V4_BYTES: usize = size_of::<libc::in_pktinfo>();
-/// Of a `struct in6_pktinfo`, which begins with that.
+/// Size of `struct in6_pktinfo`, which begins with the destination address.
 const PKTINFO_V6_BYTES: usize = size_of::<libc::in6_pktinfo>();
 
-/// What a receive asks the kernel for: the segment size, the traffic class and the address of IPv4
-/// and of IPv6 (a dual-stack socket may see either), a time, with room to spare.
+/// Room for all that a socket asks for: the segment size, the traffic class and the address of both
+/// IPv4 and IPv6 (a dual-stack socket may see either), and a time.
 const RECEIVE_BYTES: usize = 192;
 const _: () = assert!(
     6 * HEADER_BYTES
@@ -36,7 +37,7 @@ const _: () = assert!(
         <= RECEIVE_BYTES
 );
 
-/// What one message that is sent carries: nothing, the segment size, a traffic class, or both.
+/// Control messages of one sent message: segment size, traffic class, both or none.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub(super) struct SendControl {
@@ -49,12 +50,12 @@ impl SendControl {
         Self { bytes: [0; SEND_BYTES], used: 0 }
     }
 
-    /// `UDP_SEGMENT`: cut the message into packets of this many bytes.
+    /// `UDP_SEGMENT`: the kernel cuts the message into packets of `segment_bytes`.
     pub(super) fn segment(&mut self, segment_bytes: u16) {
         self.add(libc::SOL_UDP, libc::UDP_SEGMENT, &segment_bytes.to_ne_bytes());
     }
 
-    /// This traffic class in place of the socket's.
+    /// The message's traffic class, in place of the socket's.
     pub(super) fn class(&mut self, class: u8, is_v6: bool) {
         let (level, name) = match is_v6 {
             true => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
@@ -70,12 +71,11 @@ impl SendControl {
         self.used += HEADER_BYTES + ALIGN;
     }
 
-    /// Where its bytes are.
     pub(super) fn as_mut_ptr(&mut self) -> *mut u8 {
         self.bytes.as_mut_ptr()
     }
 
-    /// How many of them the kernel is to read.
+    /// Length in bytes for the kernel (`msg_controllen`).
     pub(super) fn used(&self) -> usize {
         self.used
     }
@@ -88,7 +88,7 @@ fn write_header(header: &mut [u8], data_bytes: usize, level: i32, kind: i32) {
     rest[4..8].copy_from_slice(&kind.to_ne_bytes());
 }
 
-/// Room for what comes with one received message.
+/// Buffer for the control messages of one received message.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub(super) struct ReceiveControl {
@@ -101,23 +101,23 @@ impl Default for ReceiveControl {
     }
 }
 
-/// What the kernel says of a received message.
+/// The parsed control messages of a received message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Received {
-    /// The size of the coalesced packets; `None` for a message of one packet.
+    /// Size of the coalesced packets; `None` for a message of one packet.
     pub(super) segment_bytes: Option<usize>,
     pub(super) congestion_experienced: bool,
     /// The traffic class, 0 if unknown.
     #[cfg(test)]
     pub(super) traffic_class: i32,
-    /// The address of this host that it came to.
+    /// The packet's destination: an address of this host.
     pub(super) local: Option<IpAddr>,
-    /// When the message came to this host, since the epoch of the system's clock.
-    pub(super) came: Option<Duration>,
+    /// Arrival time at this host, since the Unix epoch.
+    pub(super) arrival: Option<Duration>,
 }
 
 impl ReceiveControl {
-    /// Reads the first `bytes` bytes, which the kernel filled.
+    /// Parses the first `bytes` bytes, which the kernel filled.
     pub(super) fn parse(&self, bytes: usize) -> Received {
         let mut received = Received::default();
         let mut rest = &self.bytes[..bytes.min(RECEIVE_BYTES)];
@@ -128,7 +128,7 @@ impl ReceiveControl {
             else {
                 break;
             };
-            received.note(int(&kind[..4]), int(&kind[4..]), data);
+            received.read(int(&kind[..4]), int(&kind[4..]), data);
             rest = rest.get(length.next_multiple_of(ALIGN)..).unwrap_or_default();
         }
         received
@@ -136,13 +136,13 @@ impl ReceiveControl {
 }
 
 impl Received {
-    fn note(&mut self, level: i32, kind: i32, data: &[u8]) {
+    fn read(&mut self, level: i32, kind: i32, data: &[u8]) {
         match (level, kind) {
             (libc::SOL_UDP, libc::UDP_GRO) => {
                 self.segment_bytes = usize::try_from(int(data)).ok().filter(|bytes| *bytes > 0);
             }
-            // One byte from IPv4, an int from IPv6; the low byte of either is the traffic class,
-            // whose last two bits are ECN (RFC 3168, section 5).
+            // IPv4 gives one byte, IPv6 an int; the low byte is the traffic class, whose last two
+            // bits are ECN (RFC 3168, section 5).
             (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
                 self.congestion_experienced = int(data) & 0b11 == 0b11;
                 #[cfg(test)]
@@ -152,7 +152,7 @@ impl Received {
             }
             (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS) if data.len() == TIMESPEC_BYTES => {
                 let (seconds, rest) = data.split_at(TIMESPEC_BYTES / 2);
-                self.came = Some(Duration::new(word(seconds) as u64, int(rest).unsigned_abs()));
+                self.arrival = Some(Duration::new(word(seconds) as u64, int(rest).unsigned_abs()));
             }
             (libc::IPPROTO_IP, libc::IP_PKTINFO) if data.len() == PKTINFO_V4_BYTES => {
                 self.local = data.last_chunk().map(|ip: &[u8; 4]| Ipv4Addr::from(*ip).into());
@@ -170,7 +170,7 @@ fn word(bytes: &[u8]) -> usize {
     bytes.first_chunk().map_or(0, |bytes| usize::from_ne_bytes(*bytes))
 }
 
-/// An int, or the byte that stands for one.
+/// An int, or a single byte widened to one.
 fn int(bytes: &[u8]) -> i32 {
     match (bytes.first_chunk(), bytes.first()) {
         (Some(bytes), _) => i32::from_ne_bytes(*bytes),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_the_kernel_says_is_read() {
+    fn all_control_messages_are_read() {
         let (raw, bytes) = control(&[
             (libc::IPPROTO_IP, libc::IP_TOS, &[3]),
             (libc::SOL_SOCKET, 12345, &[1, 2, 3]),
@@ -211,7 +211,7 @@ mod tests {
             congestion_experienced: true,
             traffic_class: 3,
             local: None,
-            came: Some(Duration::new(7, 9)),
+            arrival: Some(Duration::new(7, 9)),
         };
         assert_eq!(raw.parse(bytes), expected);
         let (raw, bytes) = control(&[(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &2i32.to_ne_bytes())]);

@@ -1,15 +1,17 @@
-//! UDP sockets.
+//! The UDP datapath: one socket per datapath, with segmentation offload (GSO) and receive coalescing
+//! (GRO) on Linux.
 //!
-//! On Linux ([`Offload::Auto`]) a burst leaves in as few pieces as it has runs of one packet size:
-//! the kernel, or the network card, cuts each piece into packets (`UDP_SEGMENT`), and what arrives
-//! together is received in one piece (`UDP_GRO`). A packet that the kernel handles alone costs its
-//! sender some 3 us, whatever its size; a segment of a piece costs a tenth of that. Payloads are
-//! gathered from where they lie. Elsewhere, and with [`Offload::Plain`], it is one packet a call.
+//! With [`Offload::Auto`] on Linux, consecutive packets of one size in a burst form a bundle: one
+//! message, which the kernel or the network card cuts into packets (`UDP_SEGMENT`). Packets that
+//! arrive together are received as one message (`UDP_GRO`). A packet that the kernel handles alone
+//! costs its sender some 3 us, whatever its size; a packet of a bundle costs a tenth of that. The
+//! kernel gathers payloads from the caller's memory. Elsewhere, and with [`Offload::Plain`], each
+//! packet takes one call.
 //!
-//! A socket is not connected: packets come from anyone and go to anyone. (On Linux there may be a
-//! connected one beside it, for the peer that receives nearly all packets: `connected.rs`; what is
-//! read when and how is decided in `receive`.) An IPv6 socket bound to the unspecified address also
-//! speaks IPv4; IPv4 peers appear by their IPv4 addresses.
+//! The first socket is not connected: it sends to any peer and receives from any peer. On Linux a
+//! connected socket may exist beside it, for the peer that receives nearly all packets
+//! (`connected.rs`); `receive` decides which socket is read, when and how. An IPv6 socket bound to the
+//! unspecified address also takes IPv4; IPv4 peers appear with their IPv4 addresses.
 
 #[cfg(target_os = "linux")]
 mod address;
@@ -50,20 +52,19 @@ pub struct UdpConfig {
     /// The address to bind to; port 0 for any. [`Udp::bind_in`] takes the first free port of a range.
     pub local: SocketAddr,
     /// The receive buffer to ask for. The kernel clamps it (on Linux to `net.core.rmem_max`, unless
-    /// the process has `CAP_NET_ADMIN`); [`Capabilities::receive_buffer_bytes`] says what was got.
+    /// the process has `CAP_NET_ADMIN`); [`Capabilities::receive_buffer_bytes`] is the actual size.
     pub receive_buffer_bytes: usize,
     /// The send buffer to ask for, clamped likewise.
     pub send_buffer_bytes: usize,
-    /// What to use of the kernel's offloads.
+    /// Which of the kernel's offloads to use.
     pub offload: Offload,
-    /// Whether packets say that their sender answers to marks of congestion (ECN). Without
-    /// offloads they never do.
+    /// Whether packets are marked as ECN-capable, ECT(0). Without offloads they never are.
     pub ecn: bool,
-    /// The class of service of all packets. Only Linux says so.
+    /// The class of service of all packets. Only set on Linux.
     pub dscp: Dscp,
     /// Whether a peer that receives nearly all packets gets a connected socket, which makes each
-    /// packet to it cheaper. Its packets have IP identifications that count up. Receive batching and
-    /// plain reads of small packets come with it. Linux only, with offloads.
+    /// packet to it cheaper. Such packets have IP identifications that count up. Receive batching and
+    /// plain reads of small packets need a connected socket. Linux only, with offloads.
     pub connects_peer: bool,
     /// Whether [`ReceivedBatch::local`](crate::ReceivedBatch::local) is filled in. Linux only, except
     /// for a socket that is bound to one address.
@@ -71,11 +72,11 @@ pub struct UdpConfig {
 }
 
 impl UdpConfig {
-    /// The default: 10 Gbit/s over 25 ms, or 100 Gbit/s over 2.5 ms, before the receiver has to
-    /// drop anything because its thread was away.
+    /// The default: a receiving thread can pause for 25 ms at 10 Gbit/s, or 2.5 ms at 100 Gbit/s,
+    /// before the socket drops packets.
     pub const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
-    /// The default: some bursts. What waits here waits in front of the pacing, so more is not
-    /// better.
+    /// The default: some bursts. Packets in this buffer have passed the pacer, so a larger one only
+    /// adds delay.
     pub const SEND_BUFFER_BYTES: usize = 4 << 20;
 
     /// The defaults, bound to `local`.
@@ -108,21 +109,21 @@ impl Dscp {
         if number < 64 { Some(Self(number)) } else { None }
     }
 
-    /// The traffic class with nothing said of congestion marks (RFC 3168, section 5: Not-ECT).
-    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux is told"))]
+    /// The traffic class of this code point without ECN (RFC 3168, section 5: Not-ECT).
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only set on Linux"))]
     fn traffic_class(self) -> u8 {
         self.0 << 2
     }
 }
 
-/// What to use of the kernel's offloads.
+/// Which of the kernel's offloads to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Offload {
-    /// What the system has: segmentation, coalescing, several messages a call, congestion marks.
+    /// All that the system has: segmentation, coalescing, several messages a call, congestion marks.
     #[default]
     Auto,
-    /// One packet a call, through the standard library. For comparison, and for systems that have
-    /// nothing better. Packets above the path's MTU may be fragmented by IP rather than refused.
+    /// None: one packet a call, through the standard library. For comparison, and for systems
+    /// without offloads. IP may fragment packets above the path's MTU rather than refuse them.
     Plain,
 }
 
@@ -142,7 +143,7 @@ impl Udp {
     ///
     /// # Errors
     ///
-    /// When the address cannot be had; the error says which and why.
+    /// When the system refuses the address; the error says which and why.
     pub fn bind(config: UdpConfig) -> Result<Self, BindError> {
         Ok(Self(match config.offload {
             #[cfg(target_os = "linux")]
@@ -151,7 +152,7 @@ impl Udp {
         }))
     }
 
-    /// Binds a socket, for those who pick their datapath at run time.
+    /// Binds a socket and boxes it, for callers that choose their datapath at run time.
     ///
     /// # Errors
     ///
@@ -164,19 +165,19 @@ impl Udp {
         })
     }
 
-    /// Binds a socket to the first port of `ports` that is free, and tells which before it were
-    /// taken.
+    /// Binds a socket to the first free port of `ports`. Returns it and the ports before it, which
+    /// were taken.
     ///
     /// # Errors
     ///
-    /// [`BindError::AllInUse`] when all of them are taken, else as [`Udp::bind`].
+    /// [`BindError::AllInUse`] when all ports are taken, else as [`Udp::bind`].
     pub fn bind_in(config: UdpConfig, ports: PortRange) -> Result<(Self, Vec<u16>), BindError> {
         bind_in(config.local, ports, |local| Self::bind(UdpConfig { local, ..config }))
     }
 
-    /// Errors that earlier packets provoked in the network (such as "connection refused" by a peer
-    /// that has gone) and that the system reported on a later, unrelated call. They are of no use
-    /// to a transport that detects loss by itself, so they are counted and otherwise ignored.
+    /// ICMP errors that earlier packets caused (such as "connection refused" by a peer that has gone)
+    /// and that the system reported on a later, unrelated call. The transport detects loss by itself,
+    /// so they are counted and otherwise ignored.
     #[must_use]
     pub fn absorbed_errors(&self) -> u64 {
         match &self.0 {
@@ -242,8 +243,8 @@ impl Datapath for Udp {
     }
 }
 
-/// Errors of earlier packets that one call absorbs before it gives up and reports the next (a
-/// judgement; without a bound a broken socket could keep a worker for ever).
+/// Most errors of earlier packets that one call ignores before it reports the next (a judgement;
+/// without a bound, a broken socket could hold a worker for ever).
 const ABSORBED_PER_CALL_MAX: u32 = 16;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! UDP with what Linux offers: segmentation out, coalescing in, several messages a call.
+//! UDP with the offloads of Linux: segmentation (GSO), coalescing (GRO), several messages a call.
 //!
 //! Idea and system interface: Willem de Bruijn, "Optimizing UDP for content delivery: GSO, pacing
-//! and zerocopy" (2018); `udp(7)`. Offloads are probed when the socket is bound. Segmentation may
-//! still be refused later by the device that a route leads to; the socket then goes on without.
+//! and zerocopy" (2018); `udp(7)`. Offloads are probed when the socket is bound. The device of a route
+//! may still refuse segmentation later; the socket then goes on without it.
 //!
-//! Sockets set "don't fragment" and ignore what the kernel believes about the path's MTU
-//! (`IP_PMTUDISC_PROBE`), so that the layer above can probe it: too large for the first hop is an
-//! error here, too large for a later one is loss.
+//! Sockets set "don't fragment" and ignore the kernel's estimate of the path MTU
+//! (`IP_PMTUDISC_PROBE`), so that the layer above can probe it: a packet too large for the first hop
+//! is an error here, and one too large for a later hop is lost.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -15,17 +15,16 @@ use std::{fmt, io};
 use super::connected::Connector;
 use super::options::Granted;
 use super::receive::Receiver;
-use super::segments::RUN_PACKETS_MAX;
-use super::syscall::{self, SendArrays, Way};
+use super::syscall::{self, SendArrays, Target};
 use super::{ABSORBED_PER_CALL_MAX, UdpConfig, route, setup};
 use crate::{
-    BindError, Burst, Capabilities, Datapath, EventSource, EventSources, PACKET_BYTES_MAX, Placer,
-    SendError, TrailerOffload,
+    BUNDLE_PACKETS_MAX, BindError, Burst, Capabilities, Datapath, EventSource, EventSources,
+    PACKET_BYTES_MAX, Placer, SendError, TrailerOffload,
 };
 
-/// So often in a row a run goes packet by packet before segmentation is taken to be refused by the
-/// device. A route that swallowed packets a moment ago looks the same, once (a judgement).
-const RUN_REFUSALS_MAX: u32 = 3;
+/// Refused bundles in a row, whose packets then went one by one, after which the device is taken to
+/// refuse segmentation (a judgement). A route that was a black hole a moment ago looks the same once.
+const BUNDLE_REFUSALS_MAX: u32 = 3;
 
 /// Which socket had no room for the last burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,17 +36,17 @@ enum Full {
 
 pub(super) struct Offloaded {
     config: UdpConfig,
-    /// The first socket: what it takes comes from anyone, what it sends goes anywhere.
+    /// The first socket, which is not connected: it sends to and receives from any peer.
     socket: UdpSocket,
     granted: Granted,
     connector: Connector,
     receiver: Receiver,
     local: SocketAddr,
     send_arrays: SendArrays,
-    /// Packets in a message: 1 when segmentation is not to be had.
-    run_packets_max: usize,
-    /// Times in a row that a run was refused in one piece and went packet by packet.
-    run_refusals: u32,
+    /// Most packets of one message: 1 without segmentation.
+    bundle_packets_max: usize,
+    /// Bundles in a row that the device refused and whose packets then went one by one.
+    bundle_refusals: u32,
     receive_buffer_bytes: usize,
     full: Full,
     absorbed_errors: u64,
@@ -57,14 +56,14 @@ impl Offloaded {
     pub(super) fn bind(config: UdpConfig) -> Result<Self, BindError> {
         let socket = setup::bind(&config)?;
         let local = setup::local_addr(&socket, &config)?;
-        let granted = Granted::ask(&socket, &config);
+        let granted = Granted::request(&socket, &config);
         Ok(Self {
             connector: Connector::new(&config),
             receiver: Receiver::new(&config, local),
             local,
             send_arrays: SendArrays::new(),
-            run_packets_max: if granted.segmentation { RUN_PACKETS_MAX } else { 1 },
-            run_refusals: 0,
+            bundle_packets_max: if granted.segmentation { BUNDLE_PACKETS_MAX } else { 1 },
+            bundle_refusals: 0,
             receive_buffer_bytes: setup::receive_buffer_bytes(&socket),
             full: Full::Neither,
             absorbed_errors: 0,
@@ -91,13 +90,13 @@ impl Datapath for Offloaded {
             name: "udp",
             packet_bytes_max: PACKET_BYTES_MAX,
             burst_packets_max: Burst::PACKETS_MAX,
-            segmentation_offload: self.run_packets_max > 1,
+            segmentation_offload: self.bundle_packets_max > 1,
             receive_coalescing: self.granted.coalescing,
             congestion_marks: match self.local.is_ipv6() {
                 true => self.granted.marks_v6,
                 false => self.granted.marks_v4,
             },
-            timestamps: self.granted.times,
+            timestamps: self.granted.timestamps,
             trailer: TrailerOffload::None,
             receive_buffer_bytes: self.receive_buffer_bytes,
         }
@@ -108,32 +107,32 @@ impl Datapath for Offloaded {
     }
 
     fn send(&mut self, now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
-        let to = setup::to_wire(burst.destination(), self.local.is_ipv6());
+        let to = setup::to_socket_family(burst.destination(), self.local.is_ipv6());
         self.full = Full::Neither;
         if self.connector.wants(now_ns, to) {
             self.connect(now_ns, to);
         }
-        let mut connected = self.connector.towards(now_ns, to);
+        let mut connected = self.connector.socket_to(now_ns, to);
         let takes_marks = burst.takes_marks() || !self.config.ecn;
         let class = (!takes_marks).then(|| self.config.dscp.traffic_class());
         let mut sent = 0;
         let mut absorbed = 0;
-        let mut run_packets_max = self.run_packets_max;
-        let mut is_run_refused = false;
+        let mut bundle_packets_max = self.bundle_packets_max;
+        let mut is_bundle_refused = false;
         while sent < burst.len() {
             let socket = connected.unwrap_or(self.socket.as_fd());
-            let way = Way { socket, to, is_connected: connected.is_some() };
-            let result = self.send_arrays.send(way, burst, sent, run_packets_max, class);
+            let target = Target { socket, to, is_connected: connected.is_some() };
+            let result = self.send_arrays.send(target, burst, sent, bundle_packets_max, class);
             let error = match result {
                 Ok(packets) => {
-                    if std::mem::take(&mut is_run_refused) {
-                        // What was refused in one piece has gone packet by packet.
-                        self.run_refusals += 1;
-                        if self.run_refusals == RUN_REFUSALS_MAX {
-                            self.run_packets_max = run_packets_max;
+                    if std::mem::take(&mut is_bundle_refused) {
+                        // The refused bundle's packets went one by one.
+                        self.bundle_refusals += 1;
+                        if self.bundle_refusals == BUNDLE_REFUSALS_MAX {
+                            self.bundle_packets_max = bundle_packets_max;
                         }
-                    } else if packets > 1 && run_packets_max > 1 {
-                        self.run_refusals = 0;
+                    } else if packets > 1 && bundle_packets_max > 1 {
+                        self.bundle_refusals = 0;
                     }
                     sent += packets;
                     continue;
@@ -150,20 +149,20 @@ impl Datapath for Offloaded {
                     };
                     return Ok(sent);
                 }
-                // A connected socket tells more of what earlier packets met. Whether it is about
-                // this one the first socket knows.
+                // A connected socket reports more errors of earlier packets. The first socket is
+                // tried next; it shows whether the error is about this packet.
                 _ if connected.take().is_some() => self.absorbed_errors += 1,
-                Some(code) if is_echo(code) && absorbed < ABSORBED_PER_CALL_MAX => {
+                Some(code) if is_of_earlier_packet(code) && absorbed < ABSORBED_PER_CALL_MAX => {
                     absorbed += 1;
                     self.absorbed_errors += 1;
                 }
-                // EIO: the device computes no checksums, or the route encrypts. EINVAL: on older
-                // kernels also that the packet is too large, which trying it alone will tell, and of
-                // a route that swallows packets.
-                Some(libc::EIO | libc::EINVAL) if run_packets_max > 1 => {
-                    (run_packets_max, is_run_refused) = (1, true);
+                // EIO: the device computes no checksums, or the route encrypts. EINVAL: older kernels
+                // also return it for a packet that is too large, which sending it alone will show,
+                // and for a blackhole route.
+                Some(libc::EIO | libc::EINVAL) if bundle_packets_max > 1 => {
+                    (bundle_packets_max, is_bundle_refused) = (1, true);
                 }
-                // The next call begins with this packet and finds the same.
+                // The next call begins with this packet and gets the same error.
                 _ if sent > 0 => return Ok(sent),
                 Some(libc::EMSGSIZE) => {
                     return Err(SendError::PacketTooLarge {
@@ -192,7 +191,7 @@ impl Datapath for Offloaded {
         let wants_room = match self.full {
             Full::Neither => false,
             Full::First => true,
-            // It may have gone meanwhile.
+            // The connected socket may have been closed meanwhile.
             Full::Connected => connected.is_none(),
         };
         EventSources::two(EventSource { descriptor: self.socket.as_fd(), wants_room }, connected)
@@ -212,9 +211,9 @@ impl Datapath for Offloaded {
     }
 }
 
-/// What an earlier packet met in the network, by way of an ICMP message, reported here (`ip(7)`,
-/// "Error handling"). It says nothing about the packet at hand.
-fn is_echo(code: i32) -> bool {
+/// Whether the error comes from an ICMP message about an earlier packet (`ip(7)`, "Error handling").
+/// It says nothing about the packet at hand.
+fn is_of_earlier_packet(code: i32) -> bool {
     matches!(code, libc::ECONNREFUSED | libc::ECONNRESET | libc::EHOSTDOWN | libc::EPROTO)
 }
 
@@ -222,7 +221,7 @@ impl fmt::Debug for Offloaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Offloaded")
             .field("local", &self.local)
-            .field("run_packets_max", &self.run_packets_max)
+            .field("bundle_packets_max", &self.bundle_packets_max)
             .field("granted", &self.granted)
             .field("absorbed_errors", &self.absorbed_errors())
             .finish_non_exhaustive()

@@ -1,5 +1,5 @@
-//! What a socket asks the kernel for, and what of it was granted: offloads, traffic class, and what
-//! the kernel tells beside each message.
+//! Socket options: offloads, traffic class, and the control messages that the kernel adds to each
+//! received message; and which of them the kernel granted.
 
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
@@ -9,22 +9,23 @@ use super::{UdpConfig, setup, syscall};
 /// ECT(0) in the traffic class (RFC 3168, section 5).
 const ECN_CAPABLE: u8 = 0b10;
 
-/// What the kernel has of what a socket asks for.
+/// The options that the kernel granted to a socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Granted {
     pub(super) segmentation: bool,
     pub(super) coalescing: bool,
     pub(super) marks_v4: bool,
     pub(super) marks_v6: bool,
-    pub(super) times: bool,
+    pub(super) timestamps: bool,
 }
 
 impl Granted {
-    /// Asks for everything that `socket` is to have.
-    pub(super) fn ask(socket: &UdpSocket, config: &UdpConfig) -> Self {
+    /// Sets all options of `socket`.
+    pub(super) fn request(socket: &UdpSocket, config: &UdpConfig) -> Self {
         let set = |level, name, value| set(socket, level, name, value);
         if config.receive_buffer_bytes > setup::receive_buffer_bytes(socket) / 2 {
-            // The kernel clamped it, and doubled it for its bookkeeping. The privileged may insist.
+            // The kernel clamps the size, and reports twice the size for its bookkeeping. A privileged
+            // process may exceed the limit.
             let bytes = config.receive_buffer_bytes.try_into().unwrap_or(i32::MAX / 2);
             set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes);
         }
@@ -37,31 +38,30 @@ impl Granted {
             set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1);
         }
         Self {
-            // It is asked for message by message; a socket-wide size of 0 (off) is the probe.
+            // Each message has its own segment size; setting the socket's to 0 (off) only probes.
             segmentation: set(libc::SOL_UDP, libc::UDP_SEGMENT, 0),
             coalescing: set(libc::SOL_UDP, libc::UDP_GRO, 1),
             marks_v4: set(libc::IPPROTO_IP, libc::IP_RECVTOS, 1),
             marks_v6: set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1),
-            // The kernel notes when a message came, so that it does not matter how late this
-            // process looks.
-            times: set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1),
+            // With the arrival time, a late read does not distort round-trip samples.
+            timestamps: set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1),
         }
     }
 
-    /// Switches what costs time beside each message: coalescing, the time of arrival, marks. The
-    /// kernel refuses nothing here that it has granted before. It still notes when a message came,
-    /// for whoever asks for it afterwards.
+    /// Switches the options that cost time per message: coalescing, arrival timestamps, ECN marks. The
+    /// kernel does not refuse what it has granted before. It still records arrival timestamps, which can
+    /// be read afterwards (`SIOCGSTAMPNS`).
     #[cold]
-    pub(super) fn tell(self, socket: &UdpSocket, is_on: bool) {
+    pub(super) fn set_control_messages(self, socket: &UdpSocket, is_on: bool) {
         if self.coalescing {
             set(socket, libc::SOL_UDP, libc::UDP_GRO, i32::from(is_on));
         }
         set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, i32::from(is_on));
-        self.tell_marks(socket, is_on);
+        self.set_mark_reports(socket, is_on);
     }
 
-    /// Switches marks alone.
-    pub(super) fn tell_marks(self, socket: &UdpSocket, is_on: bool) {
+    /// Switches ECN marks alone.
+    pub(super) fn set_mark_reports(self, socket: &UdpSocket, is_on: bool) {
         if self.marks_v4 {
             set(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, i32::from(is_on));
         }
@@ -71,14 +71,13 @@ impl Granted {
     }
 }
 
-/// The traffic class of all packets of a socket: DSCP (RFC 2474) and, if its sender answers to marks
-/// of congestion, ECT(0).
+/// The traffic class of all packets of a socket: DSCP (RFC 2474) and, if ECN is on, ECT(0).
 fn traffic_class(config: &UdpConfig) -> u8 {
     let ecn = if config.ecn { ECN_CAPABLE } else { 0 };
     config.dscp.traffic_class() | ecn
 }
 
-/// Packets of `socket` get this traffic class.
+/// Sets the traffic class of all packets of `socket`.
 pub(super) fn set_class(socket: &UdpSocket, class: u8) {
     if class != 0 {
         set(socket, libc::IPPROTO_IP, libc::IP_TOS, class.into());
@@ -86,7 +85,7 @@ pub(super) fn set_class(socket: &UdpSocket, class: u8) {
     }
 }
 
-/// Whether the kernel took it.
+/// Sets an option and returns whether the kernel accepted it.
 fn set(socket: &UdpSocket, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> bool {
     syscall::set_option(socket.as_fd(), level, name, value).is_ok()
 }

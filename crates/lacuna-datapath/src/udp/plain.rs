@@ -1,4 +1,4 @@
-//! UDP by the standard library alone: one packet a call, copied into one buffer first.
+//! UDP through the standard library alone: one packet a call, copied into one buffer first.
 //!
 //! It runs anywhere, and it is the reference against which the offloads are tested.
 
@@ -22,9 +22,10 @@ const RECEIVE_PACKETS_MAX: usize = 32;
 pub(super) struct Plain {
     socket: UdpSocket,
     local: SocketAddr,
-    /// What packets come to, if that is to be told and is one address.
+    /// Destination of received packets, if the configuration asks for it and the socket is bound to
+    /// one address.
     local_ip: Option<IpAddr>,
-    /// The packet on its way in or out.
+    /// The packet being sent or received.
     packet: Vec<u8>,
     receive_buffer_bytes: usize,
     blocked: bool,
@@ -40,7 +41,7 @@ impl Plain {
         #[cfg(target_os = "linux")]
         super::options::set_class(&socket, config.dscp.traffic_class());
         let receive_buffer_bytes = setup::receive_buffer_bytes(&socket);
-        // One byte more than a packet can have, so that none is cut off without notice.
+        // One byte longer than the longest packet, so that truncation is noticed.
         let packet = vec![0; PACKET_BYTES_MAX + 1];
         Ok(Self {
             socket,
@@ -57,7 +58,7 @@ impl Plain {
         self.absorbed_errors
     }
 
-    /// Sends what is in `self.packet[..bytes]`; false when the socket would block.
+    /// Sends `self.packet[..bytes]`; false when the socket would block.
     fn send_packet(&mut self, to: SocketAddr, bytes: usize) -> Result<bool, SendError> {
         let mut absorbed = 0;
         loop {
@@ -68,7 +69,7 @@ impl Plain {
                 Err(error) if is_too_large(&error) => {
                     return Err(SendError::PacketTooLarge { packet_bytes: bytes });
                 }
-                Err(error) if is_echo(&error) && absorbed < ABSORBED_PER_CALL_MAX => {
+                Err(error) if is_of_earlier_packet(&error) && absorbed < ABSORBED_PER_CALL_MAX => {
                     absorbed += 1;
                     self.absorbed_errors += 1;
                 }
@@ -99,7 +100,7 @@ impl Datapath for Plain {
 
     fn send(&mut self, _now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError> {
         self.blocked = false;
-        let to = setup::to_wire(burst.destination(), self.local.is_ipv6());
+        let to = setup::to_socket_family(burst.destination(), self.local.is_ipv6());
         for (sent, packet) in burst.packets().enumerate() {
             let result = if packet.len() > PACKET_BYTES_MAX {
                 Err(SendError::PacketTooLarge { packet_bytes: packet.len() })
@@ -118,7 +119,7 @@ impl Datapath for Plain {
                     self.blocked = true;
                     return Ok(sent);
                 }
-                // The next call begins with this packet and finds the same.
+                // The next call begins with this packet and gets the same error.
                 Err(_) if sent > 0 => return Ok(sent),
                 Err(error) => return Err(error),
             }
@@ -131,12 +132,12 @@ impl Datapath for Plain {
         let mut packets = 0;
         while packets < RECEIVE_PACKETS_MAX {
             match self.socket.recv_from(&mut self.packet) {
-                // Longer than a packet can be: a datapath of some other kind, not ours.
+                // Longer than any packet of ours: from a foreign sender.
                 Ok((bytes, _)) if bytes > PACKET_BYTES_MAX => {}
                 Ok((bytes, source)) => {
                     packets += 1;
                     placer.on_packets(ReceivedBatch {
-                        source: setup::from_wire(source),
+                        source: setup::unmapped(source),
                         local: self.local_ip,
                         bytes: &mut self.packet[..bytes],
                         segment_bytes: bytes,
@@ -147,7 +148,7 @@ impl Datapath for Plain {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if packets == 0 && ends_socket(&error).is_some() => return Err(error),
-                // It passes, or the next call finds it.
+                // Temporary, or the next call reports it again.
                 Err(_) => {
                     self.absorbed_errors += 1;
                     absorbed += 1;
@@ -173,7 +174,7 @@ impl Datapath for Plain {
         self.blocked
     }
 
-    /// The standard library has no way to ask; where the system has one, it is asked.
+    /// The standard library has no call for this; Linux has.
     fn receive_drops(&self) -> u64 {
         #[cfg(target_os = "linux")]
         return super::syscall::drops(self.socket.as_fd()).map_or(0, u64::from);
@@ -187,8 +188,8 @@ impl Datapath for Plain {
     }
 }
 
-/// What an earlier packet met in the network, reported here (RFC 1122, section 4.1.3.3).
-fn is_echo(error: &io::Error) -> bool {
+/// Whether the error comes from an ICMP message about an earlier packet (RFC 1122, section 4.1.3.3).
+fn is_of_earlier_packet(error: &io::Error) -> bool {
     use io::ErrorKind;
     matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset)
 }

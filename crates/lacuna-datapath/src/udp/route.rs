@@ -1,9 +1,9 @@
-//! The path MTU that the kernel knows of the route to a peer.
+//! The kernel's path MTU of the route to a peer.
 //!
-//! That is the first hop's, or less where a router further on has said by ICMP that a packet was too
-//! long for what lies behind it (RFC 1191, RFC 8201). The kernel keeps it by destination, for ten
-//! minutes or so, whoever's packet it was; a socket that is connected there may ask. The sockets of
-//! this datapath send full packets all the same (`offload.rs`), so somebody has to ask.
+//! This is the first hop's MTU, or less after a router has sent an ICMP "packet too big" (RFC 1191,
+//! RFC 8201). The kernel caches it per destination for about ten minutes, for all sockets; a connected
+//! socket can read it. The sockets of this datapath ignore it when they send (`offload.rs`), so the
+//! layer above asks for it here.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -13,13 +13,13 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::syscall;
 
-/// Bytes of UDP payload that a packet from `local` to `to` may have.
+/// Largest UDP payload, in bytes, of a packet from `local` to `to` within the path MTU.
 pub(super) fn packet_bytes(local: SocketAddr, to: SocketAddr) -> io::Result<usize> {
-    let to = super::setup::from_wire(to);
+    let to = super::setup::unmapped(to);
     let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?;
     let local_ip = local.ip().to_canonical();
     if !local_ip.is_unspecified() && local_ip.is_ipv4() == to.is_ipv4() {
-        let mut from = super::setup::from_wire(local);
+        let mut from = super::setup::unmapped(local);
         from.set_port(0);
         socket.bind(&from.into())?;
     }
@@ -42,7 +42,7 @@ mod tests {
         let any = SocketAddr::from(([0, 0, 0, 0], 0));
         let to = SocketAddr::from(([127, 0, 0, 1], 9));
         let link_bytes = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
-        // IP has no longer packets.
+        // An IP packet cannot be longer.
         let link_bytes = link_bytes.trim().parse::<usize>().unwrap().min(65_535);
         assert_eq!(packet_bytes(any, to).unwrap(), link_bytes - 28);
         assert_eq!(packet_bytes(to, to).unwrap(), link_bytes - 28);

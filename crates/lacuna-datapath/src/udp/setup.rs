@@ -1,5 +1,5 @@
-//! Makes and binds sockets, the same for every kind of UDP datapath, and converts addresses of IPv4
-//! to the mapped form that a socket of both protocols uses, and back.
+//! Makes and binds the sockets of all UDP datapaths, and converts IPv4 addresses to and from the
+//! IPv4-mapped form of dual-stack sockets.
 
 use std::io;
 #[cfg(target_os = "linux")]
@@ -12,14 +12,16 @@ use super::UdpConfig;
 use crate::BindError;
 #[cfg(target_os = "linux")]
 use crate::wildcard::is_wildcard;
-use crate::wildcard::{lacks_zone, or_ipv4, speak_both};
+pub(super) use crate::wildcard::unmapped;
+use crate::wildcard::{lacks_zone, set_dual_stack, with_ipv4_fallback};
 
-/// A bound, non-blocking socket with the buffers asked for, as far as the kernel grants them.
+/// Makes a bound, non-blocking socket with the configured buffers, as far as the kernel grants them.
 pub(super) fn bind(config: &UdpConfig) -> Result<UdpSocket, BindError> {
     if lacks_zone(config.local) {
         return Err(BindError::NoZone(config.local));
     }
-    let bound = or_ipv4(config.local, |local| bind_at(local, config), |(_, error)| error);
+    let bound =
+        with_ipv4_fallback(config.local, |local| bind_at(local, config), |(_, error)| error);
     bound.map_err(|(doing, error)| BindError::from_io(config.local, doing, error))
 }
 
@@ -28,23 +30,23 @@ fn bind_at(local: SocketAddr, config: &UdpConfig) -> Result<UdpSocket, (&'static
     let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))
         .map_err(step("cannot make a socket"))?;
     socket.set_nonblocking(true).map_err(step("cannot make the socket non-blocking"))?;
-    speak_both(&socket, local);
-    grow(config.receive_buffer_bytes, &|bytes| socket.set_recv_buffer_size(bytes));
-    grow(config.send_buffer_bytes, &|bytes| socket.set_send_buffer_size(bytes));
+    set_dual_stack(&socket, local);
+    set_buffer(config.receive_buffer_bytes, &|bytes| socket.set_recv_buffer_size(bytes));
+    set_buffer(config.send_buffer_bytes, &|bytes| socket.set_send_buffer_size(bytes));
     socket.bind(&local.into()).map_err(step("the system refuses"))?;
-    note(&socket);
+    record(&socket);
     Ok(socket.into())
 }
 
-/// So that a child process can close it.
-fn note(socket: &Socket) {
+/// Records the descriptor so that a child process can close it.
+fn record(socket: &Socket) {
     #[cfg(unix)]
     crate::process::descriptors::note(socket);
     #[cfg(not(unix))]
     let _ = socket;
 }
 
-/// The source that the route to `to` says.
+/// The source address of the route to `to`.
 #[cfg(target_os = "linux")]
 pub(super) fn source_towards(to: SocketAddr) -> io::Result<IpAddr> {
     let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?;
@@ -52,10 +54,10 @@ pub(super) fn source_towards(to: SocketAddr) -> io::Result<IpAddr> {
     Ok(UdpSocket::from(socket).local_addr()?.ip())
 }
 
-/// A socket on the port of `first` beside it, for `peer`. Ports are shared only while this goes on;
-/// what comes to either meanwhile is read. For a peer of IPv4 it is one of IPv4, also beside one that
-/// speaks both: the kernel looks up a route for each message from one of IPv6 to there, connected or
-/// not. Measured: M-udp-4.
+/// Makes a second socket on the port of `first`, to be connected to `peer`. The port is shareable only
+/// during this call; packets that arrive at either socket meanwhile are read. An IPv4 peer gets an
+/// IPv4 socket even if `first` is dual-stack, because the kernel looks up the route of every message
+/// from an IPv6 socket to an IPv4 peer, connected or not. Measured: M-udp-4.
 #[cfg(target_os = "linux")]
 pub(super) fn bind_beside(
     first: &UdpSocket,
@@ -70,13 +72,13 @@ pub(super) fn bind_beside(
     let bind = || {
         let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
         socket.set_nonblocking(true)?;
-        speak_both(&socket, local);
-        grow(config.receive_buffer_bytes, &|bytes| socket.set_recv_buffer_size(bytes));
-        grow(config.send_buffer_bytes, &|bytes| socket.set_send_buffer_size(bytes));
+        set_dual_stack(&socket, local);
+        set_buffer(config.receive_buffer_bytes, &|bytes| socket.set_recv_buffer_size(bytes));
+        set_buffer(config.send_buffer_bytes, &|bytes| socket.set_send_buffer_size(bytes));
         socket.set_reuse_address(true)?;
         socket.bind(&local.into())?;
         socket.set_reuse_address(false)?;
-        note(&socket);
+        record(&socket);
         Ok(socket.into())
     };
     share(true)?;
@@ -85,9 +87,10 @@ pub(super) fn bind_beside(
     bound
 }
 
-/// Asks for a buffer, and for half as often as needed where the system refuses rather than clamps.
-fn grow(bytes: usize, set: &dyn Fn(usize) -> io::Result<()>) {
-    /// No system refuses this much; below it, what the system gives by itself is good enough.
+/// Sets a buffer size. Where the system refuses rather than clamps, the size is halved until the
+/// system accepts it.
+fn set_buffer(bytes: usize, set: &dyn Fn(usize) -> io::Result<()>) {
+    /// No system refuses this size; below it, the system's default is good enough.
     const BYTES_MIN: usize = 64 << 10;
     let mut bytes = bytes;
     while set(bytes).is_err() && bytes > BYTES_MIN {
@@ -105,24 +108,13 @@ pub(super) fn local_addr(socket: &UdpSocket, config: &UdpConfig) -> Result<Socke
         .map_err(|error| BindError::from_io(config.local, "cannot read back the address", error))
 }
 
-/// The address as this socket has to say it: an IPv6 socket reaches IPv4 peers by mapped addresses
+/// The address in the socket's family: an IPv6 socket reaches IPv4 peers by IPv4-mapped addresses
 /// (RFC 4291, section 2.5.5.2).
-pub(super) fn to_wire(address: SocketAddr, socket_is_v6: bool) -> SocketAddr {
+pub(super) fn to_socket_family(address: SocketAddr, socket_is_v6: bool) -> SocketAddr {
     match address {
         SocketAddr::V4(v4) if socket_is_v6 => {
             SocketAddr::V6(SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0))
         }
         _ => address,
-    }
-}
-
-/// The address as everyone else says it.
-pub(super) fn from_wire(address: SocketAddr) -> SocketAddr {
-    match address {
-        SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
-            Some(v4) => SocketAddr::from((v4, v6.port())),
-            None => address,
-        },
-        SocketAddr::V4(_) => address,
     }
 }

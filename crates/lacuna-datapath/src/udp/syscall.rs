@@ -1,15 +1,14 @@
-//! The Linux calls of the UDP datapath: `sendmmsg`, `recvmmsg` (for a lone message `sendmsg` and
-//! `recvmsg`, which cost less, and for a lone packet in one piece `sendto`) and socket options.
+//! The Linux system calls of the UDP datapath: `sendmmsg` and `recvmmsg`; the cheaper `sendmsg` and
+//! `recvmsg` for a single message; `sendto` for a single packet in one buffer; and socket options.
 //!
-//! Where a system has no calls for several messages, or a sandbox does not let them through, messages
-//! go one by one.
+//! Where the system lacks `sendmmsg` or `recvmmsg`, or a sandbox forbids them, messages go one by one.
 //!
-//! Those for a lone message go past the C library's functions, in which a thread may be cancelled:
-//! with several threads that costs two atomic operations a call, some 0.03 us.
+//! The calls for a single message bypass the C library, whose functions are cancellation points: in a
+//! multi-threaded process that costs two atomic operations per call, some 0.03 us.
 //!
-//! All pointers handed to the kernel are made and used within one function here, so a reader can
-//! check each against what it points to without leaving the page. The arrays that hold them are
-//! kept from call to call only to save their allocation.
+//! Each pointer handed to the kernel is made and used within one function here, so a reader can check
+//! it against its target on one page. The arrays that hold the pointers are kept from call to call
+//! only to save allocations.
 
 #![allow(unsafe_code)]
 
@@ -20,14 +19,13 @@ use std::{io, mem, ptr};
 
 use super::address::RawAddress;
 use super::control::{ReceiveControl, Received, SendControl};
-use super::segments::{RUN_PACKETS_MAX, Run};
-use crate::Burst;
+use super::segments::Bundle;
+use crate::{BUNDLE_PACKETS_MAX, Burst};
 
-/// A burst in the worst case: no two packets share a message, so each has three pieces.
-const PIECES_MAX: usize = 3 * Burst::PACKETS_MAX;
+/// Iovecs of a burst in the worst case: each packet is a message of its own with three iovecs.
+const IOVECS_MAX: usize = 3 * Burst::PACKETS_MAX;
 
-/// Room for one message to receive: what UDP can carry, rounded up to 64 KiB, the most that the
-/// kernel coalesces.
+/// Receive buffer of one message: 64 KiB, the most that the kernel coalesces.
 pub(super) const SLOT_BYTES: usize = 64 << 10;
 
 /// Sets a socket option that is an int.
@@ -71,16 +69,15 @@ pub(super) fn option(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }
 
-/// The kernel's count of packets that the socket dropped for want of room; `None` before Linux
-/// 4.12.
+/// Packets that the socket dropped because its buffer was full; `None` before Linux 4.12.
 pub(super) fn drops(socket: BorrowedFd<'_>) -> Option<u32> {
     /// `SK_MEMINFO_DROPS` of `linux/sock_diag.h`.
     const DROPS: usize = 8;
     memory(socket).map(|info| info[DROPS])
 }
 
-/// What waits to be received, by the kernel's accounting. What was taken may be in it for a while
-/// where the socket was not found empty since.
+/// Bytes that wait to be received, by the kernel's accounting. Until the socket is read empty, the
+/// figure may include bytes that were already read.
 pub(super) fn queued_bytes(socket: BorrowedFd<'_>) -> Option<u64> {
     /// `SK_MEMINFO_RMEM_ALLOC` of `linux/sock_diag.h`.
     const RECEIVE_ALLOCATED: usize = 0;
@@ -90,7 +87,7 @@ pub(super) fn queued_bytes(socket: BorrowedFd<'_>) -> Option<u64> {
 /// `SK_MEMINFO_VARS` of `linux/sock_diag.h`.
 const MEMORY_VARS: usize = 9;
 
-/// What a socket's memory is used for.
+/// The socket's memory use (`SO_MEMINFO`).
 fn memory(socket: BorrowedFd<'_>) -> Option<[u32; MEMORY_VARS]> {
     let mut info = [0u32; MEMORY_VARS];
     let mut bytes = size_of_val(&info) as libc::socklen_t;
@@ -116,10 +113,10 @@ pub(super) fn is_empty(socket: BorrowedFd<'_>) -> bool {
     result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)
 }
 
-/// When the message that was received last had come, by the system's clock: for a socket that does
-/// not tell it beside the message any more.
-pub(super) fn last_came(socket: BorrowedFd<'_>) -> Option<Duration> {
-    /// Of `asm-generic/sockios.h`. Where it is another number the call fails, and nothing is known.
+/// Arrival time of the last received message, by the system's clock: for a socket whose control
+/// messages do not include it.
+pub(super) fn last_arrival(socket: BorrowedFd<'_>) -> Option<Duration> {
+    /// Of `asm-generic/sockios.h`. On systems with another number the call fails and returns `None`.
     const SIOCGSTAMPNS: u32 = 0x8907;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes one timespec, which outlives it.
@@ -130,62 +127,62 @@ pub(super) fn last_came(socket: BorrowedFd<'_>) -> Option<Duration> {
     Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
 }
 
-/// By which socket to send where.
+/// A socket and the destination to send to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way<'s> {
+pub(super) struct Target<'s> {
     pub(super) socket: BorrowedFd<'s>,
     pub(super) to: SocketAddr,
-    /// The socket goes there and nowhere else.
+    /// The socket is connected to `to`.
     pub(super) is_connected: bool,
 }
 
-/// The arrays of a send.
+/// The arrays of a send call.
 pub(super) struct SendArrays {
-    /// The run of each message and the number of its pieces.
-    runs: Vec<(Run, usize)>,
-    pieces: Vec<libc::iovec>,
+    /// The bundle of each message and the number of its iovecs.
+    bundles: Vec<(Bundle, usize)>,
+    iovecs: Vec<libc::iovec>,
     controls: Vec<SendControl>,
     messages: Vec<libc::mmsghdr>,
-    /// There is no call for several messages.
+    /// `sendmmsg` is not available.
     is_one_by_one: bool,
 }
 
-// SAFETY: the raw pointers in `pieces` and `messages` are leftovers of the last call; every call
+// SAFETY: the raw pointers in `iovecs` and `messages` are leftovers of the last call; every call
 // clears the arrays before it fills and uses them.
 unsafe impl Send for SendArrays {}
 
 impl SendArrays {
     pub(super) fn new() -> Self {
         Self {
-            runs: Vec::with_capacity(Burst::PACKETS_MAX),
-            pieces: Vec::with_capacity(PIECES_MAX),
+            bundles: Vec::with_capacity(Burst::PACKETS_MAX),
+            iovecs: Vec::with_capacity(IOVECS_MAX),
             controls: Vec::with_capacity(Burst::PACKETS_MAX),
             messages: Vec::with_capacity(Burst::PACKETS_MAX),
             is_one_by_one: false,
         }
     }
 
-    /// Sends the packets of `burst` from `start` on in one call, in runs of up to
-    /// `run_packets_max`, in this traffic `class` or the socket's, and returns how many packets the
-    /// kernel took. An error is about the first run.
+    /// Sends the packets of `burst` from `start` on in one call, in bundles of up to
+    /// `bundle_packets_max` packets, with traffic class `class` or else the socket's. Returns how many
+    /// packets the kernel took. An error is about the first bundle.
     pub(super) fn send(
         &mut self,
-        way: Way<'_>,
+        target: Target<'_>,
         burst: &Burst<'_, '_>,
         start: usize,
-        run_packets_max: usize,
+        bundle_packets_max: usize,
         class: Option<u8>,
     ) -> io::Result<usize> {
-        debug_assert!((1..=RUN_PACKETS_MAX).contains(&run_packets_max));
-        let Way { socket, to, is_connected } = way;
-        // A connected socket that is told the address looks up the route again.
+        debug_assert!((1..=BUNDLE_PACKETS_MAX).contains(&bundle_packets_max));
+        let Target { socket, to, is_connected } = target;
+        // With an address, a connected socket would look up the route again.
         let address = (!is_connected).then(|| RawAddress::from_socket_addr(to));
         let (name, name_bytes) = match &address {
             None => (ptr::null(), 0),
             Some((address, bytes)) => (ptr::from_ref(address), *bytes as libc::socklen_t),
         };
-        // A lone packet in one piece, as small ones are, goes without any list: over loopback that
-        // spares the kernel 0.18 of 2.6 us: M-udp-4.
+        // A single packet in one buffer, as small ones are, needs no list: over loopback that saves
+        // 0.18 of 2.6 us. Measured: M-udp-4.
         if class.is_none()
             && burst.len() - start == 1
             && let Some(packet) = burst.whole_packet(start)
@@ -204,30 +201,30 @@ impl SendArrays {
             };
             return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(1) };
         }
-        self.runs.clear();
-        self.pieces.clear();
+        self.bundles.clear();
+        self.iovecs.clear();
         self.controls.clear();
         self.messages.clear();
-        // A mapped address is one of IPv4, on whatever socket.
+        // An IPv4-mapped address is sent as IPv4, whatever the socket's family.
         let is_v6 = to.ip().to_canonical().is_ipv6();
 
-        // First everything that is pointed to, each array to its end, so that none moves any more.
+        // First fill all arrays that are pointed to, so that none is reallocated afterwards.
         let mut next = start;
         while next < burst.len() {
-            let run = Run::starting_at(next, burst, run_packets_max);
-            let first_piece = self.pieces.len();
-            burst.for_each_piece(next..next + run.packets, |piece| {
-                let base = piece.as_ptr().cast_mut().cast();
-                self.pieces.push(libc::iovec { iov_base: base, iov_len: piece.len() });
+            let bundle = Bundle::starting_at(next, burst, bundle_packets_max);
+            let first_iovec = self.iovecs.len();
+            burst.for_each_piece(next..next + bundle.packets, |iovec| {
+                let base = iovec.as_ptr().cast_mut().cast();
+                self.iovecs.push(libc::iovec { iov_base: base, iov_len: iovec.len() });
             });
             // SAFETY: an all-zero mmsghdr is valid: null pointers, and lengths of 0.
             let mut message: libc::mmsghdr = unsafe { mem::zeroed() };
-            let pieces = self.pieces.len() - first_piece;
-            message.msg_hdr.msg_iovlen = pieces as _;
+            let iovecs = self.iovecs.len() - first_iovec;
+            message.msg_hdr.msg_iovlen = iovecs as _;
             self.messages.push(message);
             let mut control = SendControl::new();
-            if let Ok(bytes) = u16::try_from(run.segment_bytes)
-                && run.packets > 1
+            if let Ok(bytes) = u16::try_from(bundle.segment_bytes)
+                && bundle.packets > 1
             {
                 control.segment(bytes);
             }
@@ -235,32 +232,32 @@ impl SendArrays {
                 control.class(class, is_v6);
             }
             self.controls.push(control);
-            next += run.packets;
-            self.runs.push((run, pieces));
+            next += bundle.packets;
+            self.bundles.push((bundle, iovecs));
         }
 
-        // Then the pointers.
-        let mut first_piece = 0;
-        for ((message, control), (_, pieces)) in
-            self.messages.iter_mut().zip(&mut self.controls).zip(&self.runs)
+        // Then set the pointers.
+        let mut first_iovec = 0;
+        for ((message, control), (_, iovecs)) in
+            self.messages.iter_mut().zip(&mut self.controls).zip(&self.bundles)
         {
             let header = &mut message.msg_hdr;
             header.msg_name = name.cast_mut().cast();
             header.msg_namelen = name_bytes;
-            header.msg_iov = self.pieces[first_piece..].as_mut_ptr();
-            first_piece += pieces;
+            header.msg_iov = self.iovecs[first_iovec..].as_mut_ptr();
+            first_iovec += iovecs;
             if control.used() > 0 {
                 header.msg_controllen = control.used() as _;
                 header.msg_control = control.as_mut_ptr().cast();
             }
         }
 
-        // A lone message, as small ones are: spares the kernel the list.
+        // `sendmsg` costs less than `sendmmsg` for a single message.
         if self.messages.len() == 1 || self.is_one_by_one {
             return self.send_first(socket);
         }
         // SAFETY: the call only reads. Each message points to the address on this stack, to its own
-        // range of `pieces` and to its control message, all of which outlive the call; the pieces
+        // range of `iovecs` and to its control message, all of which outlive the call; the iovecs
         // point into `burst`, which is borrowed during the call.
         let sent = unsafe {
             libc::sendmmsg(
@@ -271,48 +268,48 @@ impl SendArrays {
             )
         };
         if let Ok(sent) = usize::try_from(sent) {
-            return Ok(self.runs[..sent].iter().map(|(run, _)| run.packets).sum());
+            return Ok(self.bundles[..sent].iter().map(|(bundle, _)| bundle.packets).sum());
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::ENOSYS) => self.is_one_by_one = true,
-            // A firewall's word on the first message, or a sandbox's on the call: the other call tells.
+            // A firewall refused the first message, or a sandbox the call: `sendmsg` shows which.
             Some(libc::EPERM) => {}
             _ => return Err(error),
         }
         self.send_first(socket)
     }
 
-    /// Sends the first message alone: of its run, how many packets the kernel took.
+    /// Sends the first message alone; returns the packets of its bundle.
     fn send_first(&self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         let header = &raw const self.messages[0].msg_hdr;
         // SAFETY: as for the call for several, of the first message.
         let sent = unsafe { libc::syscall(libc::SYS_sendmsg, socket.as_raw_fd(), header, 0) };
-        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(self.runs[0].0.packets) }
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(self.bundles[0].0.packets) }
     }
 }
 
-/// The arrays of a receive, and the buffers.
+/// The arrays and buffers of a receive call.
 pub(super) struct ReceiveArrays {
     bytes: Box<[u8]>,
     addresses: Box<[RawAddress]>,
     controls: Box<[ReceiveControl]>,
-    pieces: Box<[libc::iovec]>,
+    iovecs: Box<[libc::iovec]>,
     messages: Box<[libc::mmsghdr]>,
     /// How many messages the last call received.
     received: usize,
-    /// There is no call for several messages.
+    /// `recvmmsg` is not available.
     is_one_by_one: bool,
 }
 
-// SAFETY: the raw pointers in `pieces` and `messages` point into the other arrays of this struct,
+// SAFETY: the raw pointers in `iovecs` and `messages` point into the other arrays of this struct,
 // on the heap, and are written anew by every call.
 unsafe impl Send for ReceiveArrays {}
 
 /// One received message.
 pub(super) struct Message<'a> {
     pub(super) bytes: &'a mut [u8],
-    /// `None` when the kernel named no address that we know, or was not asked.
+    /// `None` for an unknown address family, and for a connected socket.
     pub(super) source: Option<SocketAddr>,
     pub(super) control: Received,
     /// The message was longer than its slot.
@@ -320,16 +317,16 @@ pub(super) struct Message<'a> {
 }
 
 impl ReceiveArrays {
-    /// Room for `slots` messages. The memory is touched as far as messages fill it.
+    /// Room for `slots` messages. Memory is committed only as far as messages fill it.
     pub(super) fn new(slots: usize) -> Self {
-        let no_piece = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+        let no_iovec = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
         // SAFETY: an all-zero mmsghdr is valid: null pointers, and lengths of 0.
         let no_message: libc::mmsghdr = unsafe { mem::zeroed() };
         Self {
             bytes: vec![0; slots * SLOT_BYTES].into(),
             addresses: vec![RawAddress::default(); slots].into(),
             controls: vec![ReceiveControl::default(); slots].into(),
-            pieces: vec![no_piece; slots].into(),
+            iovecs: vec![no_iovec; slots].into(),
             messages: vec![no_message; slots].into(),
             received: 0,
             is_one_by_one: false,
@@ -341,8 +338,8 @@ impl ReceiveArrays {
         if self.is_one_by_one { 1 } else { self.messages.len() }
     }
 
-    /// Receives up to `slots` messages in one call and returns their number. Who sent them is not
-    /// asked of a connected socket.
+    /// Receives up to `slots` messages in one call and returns their number. A connected socket is not
+    /// asked for source addresses.
     pub(super) fn receive(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -353,10 +350,10 @@ impl ReceiveArrays {
         let slots = slots.min(self.slots());
         let buffers = self.bytes.chunks_exact_mut(SLOT_BYTES);
         let beside = self.addresses.iter_mut().zip(&mut self.controls);
-        let arrays = self.messages.iter_mut().zip(&mut self.pieces).zip(buffers).zip(beside);
-        for (((message, piece), buffer), (address, control)) in arrays.take(slots) {
-            piece.iov_base = buffer.as_mut_ptr().cast();
-            piece.iov_len = buffer.len();
+        let arrays = self.messages.iter_mut().zip(&mut self.iovecs).zip(buffers).zip(beside);
+        for (((message, iovec), buffer), (address, control)) in arrays.take(slots) {
+            iovec.iov_base = buffer.as_mut_ptr().cast();
+            iovec.iov_len = buffer.len();
             let header = &mut message.msg_hdr;
             (header.msg_name, header.msg_namelen) = match is_connected {
                 true => (ptr::null_mut(), 0),
@@ -364,7 +361,7 @@ impl ReceiveArrays {
                     (ptr::from_mut(address).cast(), size_of::<RawAddress>() as libc::socklen_t)
                 }
             };
-            header.msg_iov = piece;
+            header.msg_iov = iovec;
             header.msg_iovlen = 1;
             header.msg_control = ptr::from_mut(control).cast();
             header.msg_controllen = size_of::<ReceiveControl>() as _;
@@ -402,7 +399,7 @@ impl ReceiveArrays {
             return Ok(received);
         }
         let error = io::Error::last_os_error();
-        // The second is a sandbox's: no firewall keeps anybody from asking.
+        // EPERM comes from a sandbox: firewalls do not affect receive calls.
         if let Some(libc::ENOSYS | libc::EPERM) = error.raw_os_error() {
             self.is_one_by_one = true;
             return self.receive(socket, is_connected, 1);
@@ -410,7 +407,7 @@ impl ReceiveArrays {
         Err(error)
     }
 
-    /// Receives one message and returns its bytes; what the kernel could tell besides is not asked.
+    /// Receives one message without source address or control messages, and returns its bytes.
     pub(super) fn receive_plain(&mut self, socket: BorrowedFd<'_>) -> io::Result<&mut [u8]> {
         self.received = 0;
         let buffer = &mut self.bytes[..SLOT_BYTES];

@@ -1,4 +1,4 @@
-//! Tests of what is particular to UDP; what every datapath does is in the conformance suite.
+//! Tests that are particular to UDP; the conformance suite tests what every datapath does.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -164,11 +164,11 @@ mod linux {
     #[test]
     fn segmentation_refused_by_the_device_is_done_without() {
         let (mut a, mut b) = (udp(Offload::Auto), udp(Offload::Auto));
-        // The kernel does not segment without checksums, and says so as it does for a device that
+        // The kernel refuses segmentation without checksums with the same error as for a device that
         // cannot compute them.
         let fd = a.event_sources().iter().next().unwrap().descriptor;
         syscall::set_option(fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
-        // A run of one shows nothing; the first real run does.
+        // A bundle of one packet needs no segmentation; larger ones do.
         send(&mut a, b.local_addr(), &packets(&[7]));
         assert!(a.capabilities().segmentation_offload);
         for burst in 1..=4 {
@@ -178,7 +178,8 @@ mod linux {
         assert_eq!(bytes_of(&receive(&mut b, 21)).len(), 21);
     }
 
-    /// A route that swallows packets for a moment says what a device says that cannot segment.
+    /// A route that is a black hole for a moment causes the same error as a device without
+    /// segmentation.
     #[test]
     fn a_refusal_that_passes_does_not_cost_the_offload() {
         let (mut a, mut b) = (udp(Offload::Auto), udp(Offload::Auto));
@@ -243,12 +244,12 @@ mod linux {
     }
 
     #[test]
-    fn packets_say_that_their_sender_answers_to_marks_unless_they_are_not_to() {
+    fn packets_are_ecn_capable_unless_refused() {
         for (ecn, refuses) in [(true, false), (true, true), (false, false), (false, true)] {
             let mut sender = Udp::bind(UdpConfig { ecn, ..UdpConfig::new(LOCALHOST) }).unwrap();
             let receiver = UdpSocket::bind(LOCALHOST).unwrap();
             syscall::set_option(receiver.as_fd(), libc::IPPROTO_IP, libc::IP_RECVTOS, 1).unwrap();
-            // As one bundle and a lone packet: both ways to say it.
+            // A lone packet and a bundle set the mark in different ways.
             for sizes in [&[100][..], &[100, 100]] {
                 let mut buffers = BurstBuffers::new();
                 let all = packets(sizes);
@@ -270,7 +271,7 @@ mod linux {
     }
 
     #[test]
-    fn packets_have_the_class_of_service_asked_for_whatever_they_say_of_marks() {
+    fn packets_have_the_class_of_service_asked_for_with_and_without_ecn() {
         assert_eq!((Dscp::new(63), Dscp::new(64)), (Some(Dscp(63)), None));
         for (offload, refuses, class) in [
             (Offload::Auto, false, 46 << 2 | 0b10),
@@ -328,7 +329,7 @@ mod linux {
         let small = UdpConfig { receive_buffer_bytes: 64 << 10, ..UdpConfig::new(LOCALHOST) };
         let mut b = Udp::bind(small).unwrap();
         let mut sent = 0;
-        // Drops are known while nobody receives. A dropped run may count once or by its packets.
+        // Drops are known while nobody receives. A dropped bundle may count once or by its packets.
         while b.receive_drops() < 10 {
             send(&mut a, b.local_addr(), &packets(&[1400; PACKETS as usize]));
             sent += PACKETS;
@@ -346,7 +347,7 @@ mod linux {
         assert!((missing.div_ceil(PACKETS)..=missing).contains(&drops), "{drops} of {missing}");
     }
 
-    /// More bursts than it takes until there is a socket for their destination.
+    /// More bursts than a connected socket needs.
     const MANY: usize = 100;
 
     fn send_many(from: &mut Udp, to: SocketAddr) {
@@ -360,11 +361,11 @@ mod linux {
     }
 
     #[test]
-    fn the_peer_that_everything_goes_to_has_a_socket_of_its_own_and_nobody_notices() {
+    fn the_peer_that_receives_all_packets_has_a_connected_socket_and_nobody_notices() {
         let [mut a, mut b, mut c] = [(); 3].map(|()| udp(Offload::Auto));
         let (to_a, to_b, to_c) = (a.local_addr(), b.local_addr(), c.local_addr());
         for (peer, other) in [(to_b, to_c), (to_c, to_b)] {
-            // What comes before, while and after it appears, from both.
+            // Packets of both arrive before, while and after the connected socket appears.
             for _ in 0..MANY {
                 send(&mut a, peer, &packets(&[100]));
                 send(&mut b, to_a, &packets(&[200]));
@@ -378,9 +379,9 @@ mod linux {
                 assert_eq!(packets.len(), MANY);
                 assert!(packets.iter().all(|packet| packet.len() == size));
             }
-            // The port is nobody else's meanwhile.
+            // No other socket can take the port.
             assert!(matches!(Udp::bind(UdpConfig::new(to_a)), Err(BindError::InUse(_))));
-            // One that is not everybody's peer any more goes when it is empty.
+            // The connected socket is closed when most packets go elsewhere and it is empty.
             send_many(&mut a, other);
             assert!(has_second_socket(&a));
             let mut none = Batches::default();
@@ -395,7 +396,7 @@ mod linux {
     }
 
     #[test]
-    fn what_came_before_a_peer_had_its_socket_is_read_before_what_comes_to_it() {
+    fn packets_that_came_before_the_connected_socket_are_read_first() {
         let (mut a, mut b) = (udp(Offload::Auto), udp(Offload::Auto));
         // More than one receive takes, so that there are several to get out of order.
         let sizes: Vec<_> = (1..=2 * MANY).collect();
@@ -437,48 +438,48 @@ mod linux {
             assert_eq!(a.receive(0, &mut none).unwrap(), 0);
         }
         assert!(a.absorbed_errors() > 0);
-        // Whoever has the port now is reached.
+        // A new owner of the port is reached.
         let mut b = Udp::bind(UdpConfig::new(to_b)).unwrap();
         send(&mut a, to_b, &packets(&[7]));
         assert_eq!(bytes_of(&receive(&mut b, 1)), packets(&[7]));
     }
 
-    /// How far apart somebody looks who looks all the time, on the clock that `receive` is told.
-    const LOOK_NS: u64 = 300;
+    /// Interval between two reads of a polling receiver.
+    const READ_NS: u64 = 300;
 
-    /// A socket that looks all the time, and its peer.
-    struct Looking {
+    /// A socket that is polled, and its peer.
+    struct Polling {
         udp: Udp,
         peer: Udp,
         now_ns: u64,
     }
 
-    impl Looking {
-        /// Both have a socket for each other.
+    impl Polling {
+        /// Both have a connected socket for each other.
         fn new() -> Self {
             let (mut udp, mut peer) = (udp(Offload::Auto), udp(Offload::Auto));
             send_many(&mut udp, peer.local_addr());
             send_many(&mut peer, udp.local_addr());
-            let mut looking = Self { udp, peer, now_ns: 0 };
-            assert!(has_second_socket(&looking.udp) && has_second_socket(&looking.peer));
-            assert_eq!(bytes_of(&looking.until_empty()).len(), MANY);
-            looking
+            let mut polling = Self { udp, peer, now_ns: 0 };
+            assert!(has_second_socket(&polling.udp) && has_second_socket(&polling.peer));
+            assert_eq!(bytes_of(&polling.until_empty()).len(), MANY);
+            polling
         }
 
-        /// What is there now, looked for until there is nothing more.
+        /// Receives until both sockets are empty.
         fn until_empty(&mut self) -> Vec<Batch> {
             let mut batches = Batches::default();
-            // Not every look is for packets of the peer.
+            // One read may go to the first socket.
             let mut empty = 0;
             while empty < 2 {
-                self.now_ns += LOOK_NS;
+                self.now_ns += READ_NS;
                 let packets = self.udp.receive(self.now_ns, &mut batches).unwrap();
                 empty = if packets == 0 { empty + 1 } else { 0 };
             }
             batches.0
         }
 
-        /// Packets come, one after the other, each after looks that found nothing.
+        /// Packets arrive one by one, each after reads that returned nothing.
         fn lone(&mut self, count: usize) -> Vec<Batch> {
             let to = self.udp.local_addr();
             let mut batches = Vec::new();
@@ -492,7 +493,7 @@ mod linux {
             batches
         }
 
-        /// Packets come that can leave in one piece.
+        /// Packets arrive that left as one bundle.
         fn bulk(&mut self) -> Vec<Batch> {
             send(&mut self.peer, self.udp.local_addr(), &packets(&[1400; 30]));
             self.until_empty()
@@ -500,16 +501,16 @@ mod linux {
     }
 
     #[test]
-    fn what_comes_in_one_piece_behind_lone_packets_is_told_apart_and_coalesced_again() {
-        let mut looking = Looking::new();
-        if !looking.udp.capabilities().receive_coalescing {
+    fn bulk_behind_lone_packets_is_separated_and_coalesced_again() {
+        let mut polling = Polling::new();
+        if !polling.udp.capabilities().receive_coalescing {
             eprintln!("not tested: this system has no offloads");
             return;
         }
         for _ in 0..3 {
-            assert_eq!(looking.bulk().len(), 1, "coalesced");
-            looking.lone(MANY);
-            let batches = looking.bulk();
+            assert_eq!(polling.bulk().len(), 1, "coalesced");
+            polling.lone(MANY);
+            let batches = polling.bulk();
             assert_eq!(bytes_of(&batches), packets(&[1400; 30]));
             assert_eq!(batches.len(), 30, "not coalesced among lone ones");
         }
@@ -517,71 +518,71 @@ mod linux {
 
     #[test]
     fn one_in_five_that_comes_with_another_leaves_the_others_lone() {
-        let mut looking = Looking::new();
-        let to = looking.udp.local_addr();
+        let mut polling = Polling::new();
+        let to = polling.udp.local_addr();
         for _ in 0..MANY {
-            looking.lone(3);
+            polling.lone(3);
             // A report and its message.
-            send(&mut looking.peer, to, &packets(&[80]));
-            send(&mut looking.peer, to, &packets(&[100]));
-            assert_eq!(bytes_of(&looking.until_empty()).len(), 2);
+            send(&mut polling.peer, to, &packets(&[80]));
+            send(&mut polling.peer, to, &packets(&[100]));
+            assert_eq!(bytes_of(&polling.until_empty()).len(), 2);
         }
-        assert_eq!(looking.bulk().len(), 30, "not coalesced among lone ones");
+        assert_eq!(polling.bulk().len(), 30, "not coalesced among lone ones");
     }
 
     #[test]
     fn small_packets_that_follow_each_other_at_once_are_no_lone_ones() {
-        let mut looking = Looking::new();
-        looking.lone(MANY);
+        let mut polling = Polling::new();
+        polling.lone(MANY);
         for _ in 0..2 {
-            send(&mut looking.peer, looking.udp.local_addr(), &packets(&[100; 30]));
-            assert_eq!(bytes_of(&looking.until_empty()), packets(&[100; 30]));
+            send(&mut polling.peer, polling.udp.local_addr(), &packets(&[100; 30]));
+            assert_eq!(bytes_of(&polling.until_empty()), packets(&[100; 30]));
         }
-        send(&mut looking.peer, looking.udp.local_addr(), &packets(&[100; 30]));
-        assert_eq!(looking.until_empty().len(), 1, "coalesced");
+        send(&mut polling.peer, polling.udp.local_addr(), &packets(&[100; 30]));
+        assert_eq!(polling.until_empty().len(), 1, "coalesced");
     }
 
     #[test]
-    fn of_lone_packets_one_in_sixteen_is_asked_for_its_mark_and_of_others_all() {
+    fn one_lone_packet_in_sixteen_and_all_bulk_is_read_with_its_mark() {
         const CONGESTION_EXPERIENCED: i32 = 3;
-        let mut looking = Looking::new();
-        let socket = looking.peer.event_sources().iter().nth(1).unwrap().descriptor;
+        let mut polling = Polling::new();
+        let socket = polling.peer.event_sources().iter().nth(1).unwrap().descriptor;
         syscall::set_option(socket, libc::IPPROTO_IP, libc::IP_TOS, CONGESTION_EXPERIENCED)
             .unwrap();
         let marked =
             |batches: &[Batch]| batches.iter().filter(|b| b.congestion_experienced).count();
-        assert_eq!(marked(&looking.bulk()), 1);
-        looking.lone(MANY);
-        assert_eq!(marked(&looking.lone(4 * 16)), 4);
-        looking.bulk();
-        assert_eq!(marked(&looking.bulk()), 1);
+        assert_eq!(marked(&polling.bulk()), 1);
+        polling.lone(MANY);
+        assert_eq!(marked(&polling.lone(4 * 16)), 4);
+        polling.bulk();
+        assert_eq!(marked(&polling.bulk()), 1);
     }
 
     #[test]
-    fn when_a_packet_among_lone_ones_came_that_nobody_waited_for_is_known() {
-        let mut looking = Looking::new();
-        let lone = looking.lone(2 * MANY);
+    fn the_arrival_of_a_lone_packet_that_nobody_polled_for_is_known() {
+        let mut polling = Polling::new();
+        let lone = polling.lone(2 * MANY);
         assert_eq!(lone[MANY].waited_ns, 0, "just now");
         let before = std::time::Instant::now();
-        send(&mut looking.peer, looking.udp.local_addr(), &packets(&[100]));
-        looking.now_ns += 1_000_000;
-        let batches = looking.until_empty();
+        send(&mut polling.peer, polling.udp.local_addr(), &packets(&[100]));
+        polling.now_ns += 1_000_000;
+        let batches = polling.until_empty();
         let at_most_ns = before.elapsed().as_nanos() as u64;
         assert!((1..=at_most_ns).contains(&batches[0].waited_ns), "{}", batches[0].waited_ns);
     }
 
     #[test]
-    fn somebody_who_looks_for_lone_packets_all_the_time_hears_of_others_within_microseconds() {
-        let mut looking = Looking::new();
-        looking.lone(MANY);
+    fn a_receiver_that_polls_for_lone_packets_reads_the_first_socket_within_microseconds() {
+        let mut polling = Polling::new();
+        polling.lone(MANY);
         let mut other = udp(Offload::Auto);
-        send(&mut other, looking.udp.local_addr(), &packets(&[7]));
-        let (mut batches, start_ns) = (Batches::default(), looking.now_ns);
-        while looking.udp.receive(looking.now_ns, &mut batches).unwrap() == 0 {
-            looking.now_ns += LOOK_NS;
+        send(&mut other, polling.udp.local_addr(), &packets(&[7]));
+        let (mut batches, start_ns) = (Batches::default(), polling.now_ns);
+        while polling.udp.receive(polling.now_ns, &mut batches).unwrap() == 0 {
+            polling.now_ns += READ_NS;
         }
         assert_eq!(batches.0[0].source, other.local_addr());
-        assert!(looking.now_ns - start_ns <= 20_000 + LOOK_NS);
+        assert!(polling.now_ns - start_ns <= 20_000 + READ_NS);
     }
 
     #[test]
@@ -594,7 +595,7 @@ mod linux {
             let mut b = udp(Offload::Auto);
             send_many(&mut a, b.local_addr());
             assert!(has_second_socket(&a));
-            // It is told and answered as before.
+            // The peer sees the same address as before, and can answer.
             let batches = receive(&mut b, MANY);
             let to_a = SocketAddr::from((Ipv4Addr::LOCALHOST, a.local_addr().port()));
             assert!(batches.iter().all(|batch| batch.source == to_a));
@@ -604,8 +605,8 @@ mod linux {
     }
 }
 
-/// Has the kernel refuse a system call to the thread that runs `test`, as sandboxes do, and systems
-/// that have it not.
+/// Has the kernel refuse a system call to the thread that runs `test`, as in a sandbox or on a system
+/// without the call.
 #[cfg(target_os = "linux")]
 fn where_refused(call: libc::c_long, errno: libc::c_int, test: impl FnOnce() + Send) {
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
@@ -631,7 +632,7 @@ fn packets_pass_where_there_is_no_call_for_several_messages() {
             where_refused(call, errno, || {
                 let (mut from, mut to) = (udp(Offload::Auto), udp(Offload::Auto));
                 for _ in 0..3 {
-                    // No two that could share a message.
+                    // No two of these packets can share a message.
                     let sent = packets(&[10, 700, 20, 1300, 30, 900, 40]);
                     send(&mut from, to.local_addr(), &sent);
                     assert_eq!(bytes_of(&receive(&mut to, sent.len())), sent);

@@ -1,5 +1,5 @@
-//! Sleeping where there are no file descriptors to poll: short sleeps that a waker can cut short.
-//! Datapaths are looked at after each, because nothing tells when they have something.
+//! Sleeping on systems without file descriptors to poll: short timed waits on a condition variable.
+//! The caller polls its datapaths after each, because nothing reports their packets.
 
 use std::io;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::BLIND_SLEEP_MAX;
 use crate::Datapath;
 
-/// What a waker rings.
+/// The flag that a waker sets to end a sleep.
 #[derive(Debug)]
 pub(super) struct Alarm {
     rung: Mutex<bool>,
@@ -51,7 +51,7 @@ impl Poller {
             let limit = if blind { BLIND_SLEEP_MAX } else { Duration::MAX };
             let timeout = timeout.unwrap_or(limit).min(limit);
             if !*rung {
-                // Returning early, for whatever reason, is allowed.
+                // Spurious wake-ups are allowed.
                 let (guard, _) = alarm
                     .changed
                     .wait_timeout(rung, timeout)

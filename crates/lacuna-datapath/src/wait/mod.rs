@@ -38,9 +38,9 @@ const RUNNING: u8 = 0;
 const SLEEPING: u8 = 1;
 const WOKEN: u8 = 2;
 
-/// A datapath without an event source, or a system that cannot sleep on several things at once, is
-/// looked at this often (a judgement: short against any round trip worth software reliability, long
-/// against the cost of a wake-up).
+/// Longest sleep when a datapath has no event source, or the system cannot wait for several at once;
+/// then the datapaths are polled (a judgement: short against any round trip worth software
+/// reliability, long against the cost of a wake-up).
 const BLIND_SLEEP_MAX: Duration = Duration::from_millis(1);
 
 /// Wakes the [`Waiter`] that it came with, from any thread.
@@ -73,7 +73,7 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// A waiter, and the first of its wakers.
+    /// A waiter and its first waker.
     ///
     /// # Errors
     ///
@@ -89,12 +89,11 @@ impl Waiter {
     /// given, room for more; until a waker wakes; or until `timeout` has passed (`None`: no limit).
     /// It may return early without a reason.
     ///
-    /// What a datapath wants done at [`Datapath::next_event_ns`] is the caller's to put into
-    /// `timeout`: the caller has the clock.
+    /// The caller, which has the clock, must include [`Datapath::next_event_ns`] in `timeout`.
     ///
     /// # Errors
     ///
-    /// When the system cannot wait, which no well-formed call causes.
+    /// The system's error of waiting; no well-formed call causes one.
     pub fn wait<'d>(
         &mut self,
         sources: impl IntoIterator<Item = &'d dyn Datapath>,
@@ -104,13 +103,14 @@ impl Waiter {
         let went_to_sleep =
             state.compare_exchange(RUNNING, SLEEPING, Ordering::AcqRel, Ordering::Acquire);
         if went_to_sleep.is_err() {
-            // Woken since the last wait. The waker saw that nobody slept and rang no alarm.
+            // Woken since the last wait. The waker saw that this thread did not sleep and made no
+            // system call.
             state.swap(RUNNING, Ordering::AcqRel);
             return Ok(());
         }
         let result = self.poller.sleep(&self.shared.alarm, sources, timeout);
-        // A waker may be between its swap and its ring just now. Then the alarm rings later and the
-        // next wait, which silences it, returns early: allowed.
+        // A waker may be between its swap and `ring` now. Then the alarm is set after this wait, and
+        // the next wait clears it and returns early, which is allowed.
         state.swap(RUNNING, Ordering::AcqRel);
         result
     }

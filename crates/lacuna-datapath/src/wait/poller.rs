@@ -14,7 +14,7 @@ mod syscall;
 #[cfg(target_os = "linux")]
 use super::syscall;
 
-/// What a waker rings.
+/// The flag that a waker sets to end a sleep.
 #[derive(Debug)]
 pub(super) struct Alarm {
     signal: Signal,
@@ -37,7 +37,7 @@ impl Alarm {
     }
 }
 
-/// The list of what to poll, kept so that a wait allocates nothing.
+/// The poll set, kept from call to call so that a wait allocates nothing.
 #[derive(Debug)]
 pub(super) struct Poller {
     entries: Vec<libc::pollfd>,

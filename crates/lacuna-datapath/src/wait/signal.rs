@@ -1,8 +1,8 @@
-//! A flag that can be polled: a file descriptor that is readable while the flag is set.
+//! A flag with a file descriptor that is readable while the flag is set, for `poll` and `epoll`.
 //!
-//! An eventfd on Linux, a pair of connected sockets on other Unix systems. Setting a flag that is
-//! set and clearing one that is clear are harmless. Neither can fail in a way that matters: the
-//! descriptor is non-blocking, and the only refusal is "already so".
+//! It is an eventfd on Linux and a pair of connected sockets on other Unix systems. Setting a set flag
+//! and clearing a clear one do nothing. Both calls ignore errors: the descriptor is non-blocking, and
+//! its only error means that the flag already has the wanted state.
 
 use crate::process::descriptors;
 use std::io::{self, Read, Write};
@@ -19,7 +19,7 @@ pub struct Signal {
 
 #[cfg(target_os = "linux")]
 impl Signal {
-    /// A flag that is clear.
+    /// A cleared flag.
     ///
     /// # Errors
     ///
@@ -32,13 +32,13 @@ impl Signal {
 
     /// Sets it.
     pub fn set(&self) {
-        // Fails only when the counter is about to overflow: then it is set.
+        // Fails only when the counter is about to overflow, and then the flag is set.
         let _ = (&self.event).write(&1u64.to_ne_bytes());
     }
 
     /// Clears it.
     pub fn clear(&self) {
-        // One read takes the whole counter; it fails only when the counter is 0.
+        // One read resets the counter; it fails only when the counter is 0.
         let _ = (&self.event).read(&mut [0; 8]);
     }
 
@@ -66,7 +66,7 @@ impl Signal {
 
     /// Sets it.
     pub fn set(&self) {
-        // Fails only when the buffer is full: then it is set.
+        // Fails only when the buffer is full, and then the flag is set.
         let _ = (&self.ends.0).write(&[1]);
     }
 

@@ -36,16 +36,16 @@ pub(super) fn poll(entries: &mut [libc::pollfd], timeout: Option<Duration>) -> i
     if ready < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The kernel may end a sleep 50 us late (its default) to batch wake-ups. A paced sender waits for
-/// less than that, so each thread that waits asks for 1 ns, once.
+/// The kernel may end a sleep 50 us late (its default timer slack) to batch wake-ups. A paced sender
+/// sleeps for less than that, so each waiting thread sets its slack to 1 ns, once.
 fn tighten_timer_slack() {
     thread_local! {
         static TIGHT: Cell<bool> = const { Cell::new(false) };
     }
     if !TIGHT.replace(true) {
         let slack_ns: libc::c_ulong = 1;
-        // SAFETY: the call takes a number and changes a setting of the calling thread. Should it
-        // fail, sleeps stay less precise.
+        // SAFETY: the call takes a number and changes a setting of the calling thread. If it fails,
+        // sleeps are less precise.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, slack_ns) };
     }
 }

@@ -1,12 +1,12 @@
-//! The call behind waiting on Unix systems without `ppoll` in nanoseconds.
+//! `poll`, for Unix systems without `ppoll`: timeouts in milliseconds.
 
 #![allow(unsafe_code)]
 
 use std::io;
 use std::time::Duration;
 
-/// Waits until an entry has an event, or the timeout is over: rounded up to milliseconds, so that
-/// the caller does not come back before its time and spin.
+/// Waits until an entry has an event or the timeout is over. The timeout is rounded up to
+/// milliseconds: if it were rounded down, the caller would return too early and spin.
 pub(super) fn poll(entries: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<()> {
     let timeout_ms = timeout.map_or(-1, |timeout| {
         libc::c_int::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX)

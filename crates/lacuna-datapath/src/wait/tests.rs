@@ -1,5 +1,4 @@
-//! Tests of waiting. None of them takes a time as proof of anything; a wake-up that goes missing
-//! shows as a test that does not end.
+//! Tests of waiting. None of them measures time; a lost wake-up shows as a test that does not end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -78,7 +77,7 @@ fn a_wake_without_a_sleeper_makes_no_system_call() {
 #[test]
 fn an_alarm_that_rings_late_costs_one_early_return() {
     let (mut waiter, waker) = Waiter::new().unwrap();
-    // What a waker does that was interrupted between its swap and its ring.
+    // A waker was interrupted between its swap and `ring`.
     waker.shared.alarm.ring();
     waiter.wait(nothing(), None).unwrap();
     assert!(!waiter.shared.alarm.is_ringing());

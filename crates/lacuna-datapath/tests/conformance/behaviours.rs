@@ -1,4 +1,4 @@
-//! What every datapath does.
+//! The behaviours that every datapath must have.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ pub(crate) fn mixed_sizes_keep_order_and_boundaries(world: &World) {
     let (mut a, mut b) = (world.end(), world.end());
     let mut numbers = SplitMix64::new(3);
     for _ in 0..50 {
-        // Few sizes, so that there are runs, with shorter and longer packets in between.
+        // Few sizes, so that there are bundles, with shorter and longer packets in between.
         let sizes = [2000, 2000, 300, 1].map(|bound| numbers.below(bound) as usize);
         let packets: Vec<_> = (0..numbers.below(100))
             .map(|_| {
@@ -120,7 +120,7 @@ pub(crate) fn a_packet_too_large_is_refused_and_disturbs_no_other(world: &World)
     for packet_bytes in [PACKET_BYTES_MAX + 1, PACKET_BYTES_MAX + 100, 1 << 20] {
         let large = numbers.bytes(packet_bytes);
         let burst = [&small[..], &[large], &small[..]].concat();
-        // What comes before it is taken, perhaps in several turns; then the error is about it
+        // The packets before it are taken, perhaps in several calls; then the error is about it
         // alone.
         let mut taken = 0;
         while taken < small.len() {
@@ -167,7 +167,7 @@ pub(crate) fn a_full_receiver_drops_whole_packets_and_no_others_suffer(world: &W
     if world.counts_drops {
         assert!(b.datapath.receive_drops() > 0);
     }
-    // What arrived is what was sent, less some packets.
+    // The packets that arrived were sent in this order; some may be missing.
     let mut rest = sent.iter();
     for packet in &arrived {
         assert!(rest.any(|sent| sent == packet), "a packet that was never sent, or out of order");
@@ -236,7 +236,7 @@ pub(crate) fn an_arrival_wakes_a_waiter(world: &World) {
         a.send(to, &[vec![7; 10]]);
         a
     });
-    // Without a wake-up this takes until patience is at its end, and fails.
+    // Without a wake-up this lasts until the time limit, and fails.
     b.expect(from, &[vec![7; 10]]);
     drop(sender.join().unwrap());
 }
@@ -299,7 +299,7 @@ pub(crate) fn a_waker_wakes_a_waiter_with_sources(world: &World) {
 
 pub(crate) fn a_batch_tells_the_address_that_it_came_to(world: &World) {
     let (mut a, mut b) = (world.end(), world.end());
-    // Until there is every socket that there may be, and afterwards.
+    // Before and after a connected socket appears.
     for _ in 0..100 {
         a.send(b.addr, &[vec![1; 10], vec![2; 10]]);
         b.expect(a.addr, &[vec![1; 10], vec![2; 10]]);

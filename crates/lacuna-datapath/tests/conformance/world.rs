@@ -1,5 +1,5 @@
-//! What a test needs to talk to datapaths: a way to make ends that reach each other, and an end
-//! that sends everything, receives what it waits for, and gives up loudly.
+//! The fixtures of the conformance tests: makes ends that reach each other. An end sends all packets,
+//! waits for those that it expects, and panics when they do not arrive in time.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 type Wrap = fn(Box<dyn Datapath>) -> Box<dyn Datapath>;
 
-/// Where ends of one kind live.
+/// A place for ends of one kind of datapath.
 pub(crate) struct World {
     kind: Kind,
     wrap: Wrap,
@@ -28,8 +28,8 @@ pub(crate) struct World {
     pub(crate) largest: usize,
     /// Whether the datapath knows what its receive queue dropped.
     pub(crate) counts_drops: bool,
-    /// Whether an end for any address learns which one a packet came to; `None` if there is no such
-    /// end that can be reached.
+    /// Whether an end for any address learns the destination of a packet; `None` if no such end can
+    /// be reached.
     pub(crate) any_learns_local: Option<bool>,
 }
 
@@ -148,7 +148,7 @@ pub(crate) struct End {
 #[derive(Default)]
 struct Inbox {
     packets: VecDeque<(SocketAddr, Vec<u8>)>,
-    /// What the last batch came to.
+    /// Destination of the last batch.
     local: Option<IpAddr>,
 }
 
@@ -206,7 +206,7 @@ impl End {
         }
     }
 
-    /// Sends one burst of packets and says what the datapath says.
+    /// Sends one burst of packets and returns the datapath's result.
     pub(crate) fn try_send(
         &mut self,
         to: SocketAddr,
@@ -240,7 +240,7 @@ impl End {
         packets
     }
 
-    /// What the last packet received came to.
+    /// Destination of the last packet received.
     pub(crate) fn last_local(&self) -> Option<IpAddr> {
         self.inbox.local
     }
@@ -259,7 +259,7 @@ impl End {
         }
     }
 
-    /// Waits for the datapath, not at all exactly.
+    /// Waits for the datapath, roughly.
     pub(crate) fn wait(&mut self) {
         let source: &dyn Datapath = &*self.datapath;
         self.waiter.wait([source], Some(PATIENCE)).expect("waiting works");
@@ -292,7 +292,7 @@ impl End {
     }
 }
 
-/// Takes packets as who decrypts in place does: each is written over and handed on.
+/// Takes packets like a receiver that decrypts in place: each is overwritten and passed on.
 #[derive(Default)]
 pub(crate) struct Inverting {
     pub(crate) packets: Vec<Vec<u8>>,

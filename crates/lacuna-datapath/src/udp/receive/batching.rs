@@ -1,73 +1,74 @@
-//! Receive batching: delays reading a socket that a fast flow was caught up with, so that one look
-//! brings much.
+//! Receive batching: delays reading a socket that a fast flow keeps filling, so that one read returns
+//! many packets.
 //!
-//! A receiver that keeps up with its sender takes every bundle as it comes, and the kernel hands the
-//! pages just freed to the sender's next bundle. Their lines are then in both cores' caches, and to
-//! write them the sender has to take them away from the receiver, which on AMD Zen 4 costs more than
-//! to fetch them from the third-level cache. A receiver that is a step behind makes the ring of pages
-//! larger. Measured: M-udp-2.
+//! A receiver that keeps up with its sender reads each bundle as it arrives, and the kernel reuses the
+//! pages just freed for the sender's next bundle. Their cache lines are then in the receiver's core,
+//! and the sender must invalidate them there before it can write; on AMD Zen 4 that costs more than
+//! fetching other lines from the L3 cache. If the receiver lags one batch behind, the kernel cycles
+//! through more pages. Measured: M-udp-2.
 //!
-//! Nobody must wait for it at the end of a flow. So only a flow that has brought much, fast, is left
-//! in the socket; the socket is asked how much lies there, and when that stops growing it is read at
-//! once, and the flow trusted less from then on.
+//! The end of a flow must not wait. So only a flow that has delivered many bytes at a high rate is
+//! delayed. While a batch grows, the kernel is asked how much the socket holds; when that stops
+//! growing, the socket is read at once, and the flow must deliver more bytes before the next batch.
 
-/// A flow has to bring so much before any of it is left in the socket: a message of a few megabytes
-/// is over before.
+/// Bytes that a new flow must deliver before it is delayed, so that messages of a few megabytes never
+/// are.
 const FLOW_BYTES: u64 = 4 << 20;
-/// From batch to batch, with each that became as large as it was to be half of that, down to this;
-const BETWEEN_BYTES: u64 = 128 << 10;
-/// with each that stopped growing eight times as much, up to this. So few messages of a megabyte that
-/// are waited for one by one come late: one in 600 in the test below. A flow that goes on after all
-/// has to bring 2 GiB until it is trusted as before, half a second at 35 Gbit/s.
+/// Each batch that reaches its size halves the bytes to deliver before the next one, down to this.
+const FLOW_BYTES_MIN: u64 = 128 << 10;
+/// Each batch that stops growing multiplies them by 8, up to this. So few messages of 1 MiB that are
+/// sent one by one arrive late: one in 600 in the test below. A flow that continues must then deliver
+/// 2 GiB until it is back at the minimum, 0.5 s at 35 Gbit/s.
 const FLOW_BYTES_MAX: u64 = 1 << 30;
-/// A slower flow is read as it comes: its sender has other costs. 8 Gbit/s.
+/// A flow slower than this, 8 Gbit/s, is never delayed: other costs limit its sender.
 const BYTES_PER_US_MIN: u64 = 1000;
-/// How large a batch is to be, by the kernel's accounting. A MiB is no better. Measured: M-udp-2.
+/// Wanted size of a batch, by the kernel's accounting. 1 MiB is no better. Measured: M-udp-2.
 const BATCH_BYTES: u64 = 512 << 10;
-/// And in parts of the socket's buffer, of which the rest is for what comes meanwhile.
-const BUFFER_PART: u64 = 8;
-/// A batch that would be smaller than that is not worth it.
+/// A batch is at most this fraction of the socket's buffer (1/8); the rest is for packets that arrive
+/// until it is read.
+const BATCHES_PER_BUFFER: u64 = 8;
+/// A smaller batch is not worth the delay.
 const BATCH_BYTES_MIN: u64 = 256 << 10;
-/// The longest that anything is left in the socket.
+/// Longest delay.
 const WAIT_NS_MAX: u64 = 350_000;
-/// In the time that the flow takes for so many bytes a batch has to grow: five bundles of
-/// segmentation offload. With two and a half, of which two leave together, one batch in four was
-/// taken for the end of a flow that had none.
-const GROWS_BYTES: u64 = 320 << 10;
+/// A batch must grow within the time that the flow takes to deliver this many bytes: five bundles of
+/// segmentation offload. With two and a half, one batch in four was mistaken for the end of a flow,
+/// because two bundles leave together.
+const GROWTH_BYTES: u64 = 320 << 10;
 
-/// See the module's text.
+/// Decides how long the connected socket is left unread; see the module's text.
 #[derive(Debug)]
 pub(super) struct Batching {
     batch_bytes: u64,
-    /// What the flow has to bring before its packets are left in the socket.
+    /// Bytes that the flow must deliver before the next batch.
     wanted_bytes: u64,
-    /// Since when it is counted, and what it has brought.
+    /// Start of the period over which `bytes` is counted.
     began_ns: u64,
     bytes: u64,
-    waiting: Option<Waiting>,
+    growing: Option<GrowingBatch>,
 }
 
 /// A batch that grows in the socket.
 #[derive(Debug)]
-struct Waiting {
+struct GrowingBatch {
     since_ns: u64,
-    /// When the batch was last seen to have grown, and how large it was then.
+    /// When the batch was last seen to have grown, and its size then.
     grown_ns: u64,
     queued_bytes: u64,
-    /// In how long it has to grow.
-    patience_ns: u64,
-    /// When to ask again.
-    look_ns: u64,
+    /// It must grow within this time.
+    growth_timeout_ns: u64,
+    /// When to ask the kernel for its size again.
+    next_check_ns: u64,
 }
 
 impl Batching {
-    /// For a socket with a buffer of `buffer_bytes` by the kernel's accounting.
+    /// `buffer_bytes` is the socket's receive buffer by the kernel's accounting.
     pub(super) fn new(buffer_bytes: usize) -> Self {
-        let batch_bytes = (buffer_bytes as u64 / BUFFER_PART).min(BATCH_BYTES);
-        Self { batch_bytes, wanted_bytes: FLOW_BYTES, began_ns: 0, bytes: 0, waiting: None }
+        let batch_bytes = (buffer_bytes as u64 / BATCHES_PER_BUFFER).min(BATCH_BYTES);
+        Self { batch_bytes, wanted_bytes: FLOW_BYTES, began_ns: 0, bytes: 0, growing: None }
     }
 
-    /// So many bytes were taken, and that was all if `is_drained`.
+    /// `bytes` were read from the socket; it was empty afterwards if `is_drained`.
     pub(super) fn on_taken(&mut self, now_ns: u64, bytes: usize, is_drained: bool) {
         if self.batch_bytes < BATCH_BYTES_MIN {
             return;
@@ -75,50 +76,50 @@ impl Batching {
         self.bytes += bytes as u64;
         let took_ns = now_ns.saturating_sub(self.began_ns);
         if self.bytes < took_ns / 1000 * BYTES_PER_US_MIN {
-            // Too slow, or it has paused.
+            // Too slow, or the flow has paused.
             (self.began_ns, self.bytes) = (now_ns, 0);
             return;
         }
         if is_drained && self.bytes >= self.wanted_bytes {
             let bytes_per_us = self.bytes / (took_ns / 1000 + 1);
-            let patience_ns = GROWS_BYTES * 1000 / bytes_per_us.max(1);
-            self.waiting = Some(Waiting {
+            let growth_timeout_ns = GROWTH_BYTES * 1000 / bytes_per_us.max(1);
+            self.growing = Some(GrowingBatch {
                 since_ns: now_ns,
                 grown_ns: now_ns,
                 queued_bytes: 0,
-                patience_ns,
-                look_ns: now_ns + patience_ns / 4,
+                growth_timeout_ns,
+                next_check_ns: now_ns + growth_timeout_ns / 4,
             });
             (self.began_ns, self.bytes) = (now_ns, 0);
         }
     }
 
-    /// Whether to leave what is there. `queued_bytes` asks the socket how much that is.
-    pub(super) fn waits(
+    /// Whether to leave the socket unread for now. `queued_bytes` asks the kernel how much it holds.
+    pub(super) fn delays_read(
         &mut self,
         now_ns: u64,
         queued_bytes: impl FnOnce() -> Option<u64>,
     ) -> bool {
-        let Some(waiting) = &mut self.waiting else { return false };
-        if now_ns < waiting.look_ns {
+        let Some(growing) = &mut self.growing else { return false };
+        if now_ns < growing.next_check_ns {
             return true;
         }
         let queued_bytes = queued_bytes().unwrap_or(u64::MAX);
-        if queued_bytes > waiting.queued_bytes {
-            (waiting.grown_ns, waiting.queued_bytes) = (now_ns, queued_bytes);
+        if queued_bytes > growing.queued_bytes {
+            (growing.grown_ns, growing.queued_bytes) = (now_ns, queued_bytes);
         }
         let is_enough = queued_bytes >= self.batch_bytes
-            || now_ns.saturating_sub(waiting.since_ns) >= WAIT_NS_MAX;
-        let is_over = now_ns.saturating_sub(waiting.grown_ns) >= waiting.patience_ns;
+            || now_ns.saturating_sub(growing.since_ns) >= WAIT_NS_MAX;
+        let is_over = now_ns.saturating_sub(growing.grown_ns) >= growing.growth_timeout_ns;
         if is_enough {
-            self.wanted_bytes = (self.wanted_bytes / 2).max(BETWEEN_BYTES);
+            self.wanted_bytes = (self.wanted_bytes / 2).max(FLOW_BYTES_MIN);
         } else if is_over {
             self.wanted_bytes = (self.wanted_bytes * 8).min(FLOW_BYTES_MAX);
         } else {
-            waiting.look_ns = now_ns + waiting.patience_ns / 4;
+            growing.next_check_ns = now_ns + growing.growth_timeout_ns / 4;
             return true;
         }
-        self.waiting = None;
+        self.growing = None;
         false
     }
 }
@@ -132,12 +133,13 @@ mod tests {
     const BUNDLE_BYTES: usize = 61_800;
     const BUNDLE_NS: u64 = 16_000;
 
-    /// Takes bundles one by one until some are left in the socket; when that is, or `None` if not within `bytes`.
+    /// Reads bundles one by one until the flow is delayed; returns when, or `None` if not within
+    /// `bytes`.
     fn flow(batching: &mut Batching, mut now_ns: u64, bundle_ns: u64, bytes: u64) -> Option<u64> {
         for _ in 0..bytes / BUNDLE_BYTES as u64 {
-            assert!(!batching.waits(now_ns, || panic!("not asked while nothing waits")));
+            assert!(!batching.delays_read(now_ns, || panic!("not asked while nothing waits")));
             batching.on_taken(now_ns, BUNDLE_BYTES, true);
-            if batching.waiting.is_some() {
+            if batching.growing.is_some() {
                 return Some(now_ns);
             }
             now_ns += bundle_ns;
@@ -145,12 +147,12 @@ mod tests {
         None
     }
 
-    /// Looks every microsecond while a batch grows by `bundles` and then no more; how long it
-    /// waited, and how large it was.
+    /// Polls every microsecond while a batch grows by `bundles` and then no more. Returns how long it
+    /// waited and how large it became.
     fn batch(batching: &mut Batching, since_ns: u64, bundles: u64) -> (u64, u64) {
         for now_ns in (since_ns..).step_by(1000) {
             let queued = ((now_ns - since_ns) / BUNDLE_NS).min(bundles) * BUNDLE_BYTES as u64;
-            if !batching.waits(now_ns, || Some(queued)) {
+            if !batching.delays_read(now_ns, || Some(queued)) {
                 return (now_ns - since_ns, queued);
             }
         }
@@ -165,7 +167,7 @@ mod tests {
         let mut brought = Vec::new();
         for _ in 0..6 {
             let (waited_ns, large) = batch(&mut batching, since_ns, u64::MAX);
-            let slack = 2 * GROWS_BYTES;
+            let slack = 2 * GROWTH_BYTES;
             assert!((BATCH_BYTES..BATCH_BYTES + slack).contains(&large), "{large} bytes");
             assert!(waited_ns <= WAIT_NS_MAX);
             let taken_ns = since_ns + waited_ns;
@@ -181,22 +183,22 @@ mod tests {
         let mut batching = Batching::new(BUFFER_BYTES);
         let since_ns = flow(&mut batching, 0, BUNDLE_NS, 2 * FLOW_BYTES).unwrap();
         let (waited_ns, _) = batch(&mut batching, since_ns, 1);
-        assert!(waited_ns < 2 * GROWS_BYTES * BUNDLE_NS / BUNDLE_BYTES as u64, "{waited_ns} ns");
+        assert!(waited_ns < 2 * GROWTH_BYTES * BUNDLE_NS / BUNDLE_BYTES as u64, "{waited_ns} ns");
         assert_eq!(
             flow(&mut batching, since_ns + waited_ns, BUNDLE_NS, 2 * FLOW_BYTES - (1 << 20)),
             None
         );
     }
 
-    /// Messages of so many bundles, each sent when the one before is there; how many of them came
-    /// late, as what they end with waited longer than it took to come.
+    /// Sends messages of `bundles` bundles, each when the one before has arrived. Returns how many
+    /// arrived late: their last batch waited longer than it took to arrive.
     fn late(messages: u32, bundles: u64) -> u32 {
         let mut batching = Batching::new(BUFFER_BYTES);
         let (mut now_ns, mut late) = (0, 0);
         for _ in 0..messages {
             let mut left = bundles;
             while left > 0 {
-                if batching.waiting.is_none() {
+                if batching.growing.is_none() {
                     now_ns += BUNDLE_NS;
                     left -= 1;
                     batching.on_taken(now_ns, BUNDLE_BYTES, true);
@@ -221,7 +223,7 @@ mod tests {
             let late = late(10_000, bundles);
             assert!(late <= late_max, "{late} of {bundles} bundles");
         }
-        // What long ones gain by batches is worth more than that each of them ends with one.
+        // A long message may end with one wait: the batches before have saved more.
         assert!(late(100, 136) > 0);
     }
 
@@ -232,9 +234,9 @@ mod tests {
         let mut queued = 0;
         let mut looks = (since_ns..).step_by(1000).take_while(|now_ns| {
             queued += 1;
-            batching.waits(*now_ns, || Some(queued))
+            batching.delays_read(*now_ns, || Some(queued))
         });
-        let longest_ns = WAIT_NS_MAX + GROWS_BYTES * 3 * BUNDLE_NS / BUNDLE_BYTES as u64;
+        let longest_ns = WAIT_NS_MAX + GROWTH_BYTES * 3 * BUNDLE_NS / BUNDLE_BYTES as u64;
         assert!(looks.by_ref().last().unwrap() - since_ns < longest_ns);
     }
 
@@ -246,7 +248,8 @@ mod tests {
         for message in 0..100 {
             assert_eq!(flow(&mut batching, message * 20_000_000, BUNDLE_NS, 2 << 20), None);
         }
-        let mut batching = Batching::new(BATCH_BYTES_MIN as usize * BUFFER_PART as usize - 1);
+        let mut batching =
+            Batching::new(BATCH_BYTES_MIN as usize * BATCHES_PER_BUFFER as usize - 1);
         assert_eq!(flow(&mut batching, 0, BUNDLE_NS, 1 << 30), None);
     }
 
@@ -266,6 +269,6 @@ mod tests {
     fn a_socket_that_does_not_tell_is_taken_at_the_first_look() {
         let mut batching = Batching::new(BUFFER_BYTES);
         let since_ns = flow(&mut batching, 0, BUNDLE_NS, 2 * FLOW_BYTES).unwrap();
-        assert!(!batching.waits(since_ns + WAIT_NS_MAX, || None));
+        assert!(!batching.delays_read(since_ns + WAIT_NS_MAX, || None));
     }
 }

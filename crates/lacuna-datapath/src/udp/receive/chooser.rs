@@ -1,109 +1,110 @@
-//! Decides which socket is read next, how, and whether to leave what is there for a while.
+//! Decides which socket is read next, and how, or whether reading is delayed.
 //!
-//! There may be two sockets: the first, which takes packets from anyone, and one that is connected to
-//! the peer that nearly all packets come from ([`connected`](super::super::connected)). Without a
-//! connected socket the first is read, always whole. With one:
+//! There may be two sockets: the first, which receives from any peer, and one that is connected to the
+//! peer that nearly all packets come from ([`connected`](super::super::connected)). Without a
+//! connected socket, the first is always read with all control messages. With one:
 //!
-//! * The first is read until it was found empty once, since it may hold packets of the peer that are
-//!   older; then once in a number of looks. A look costs some 0.3 us, which the peer's packets should
-//!   not wait for.
-//! * The connected one is read plainly while small packets come one by one ([`small`](super::small)).
-//! * It is left alone for a while when a fast flow was caught up with ([`batching`](super::batching)).
+//! * The first is read until it was empty once, because it may hold older packets of the peer. From
+//!   then on it is read once per [`FIRST_EVERY_READS`] reads of the connected one: a read costs some
+//!   0.3 us, which would delay the peer's packets.
+//! * The connected one is read without control messages while small packets arrive one by one
+//!   ([`small`](super::small)).
+//! * Reading it is delayed while a fast flow fills it ([`batching`](super::batching)).
 //!
-//! Pure: it is told what was taken, and knows no socket and no clock.
+//! It does no I/O and reads no clock: the caller reports what it read.
 
 use super::batching::Batching;
 use super::small::{SmallPackets, Switch};
 
-/// The first socket is read after so many looks at the connected one that brought something, or half
+/// The first socket is read after this many reads of the connected one that returned packets, or half
 /// as many that did not (a judgement).
-const OTHERS_EVERY: u32 = 32;
+const FIRST_EVERY_READS: u32 = 32;
 
-/// While small packets come one by one, which is when somebody polls and does nothing else, it is
-/// read when that was so long ago, …
-const OTHERS_EVERY_NS: u64 = 20_000;
-/// … or after so many looks, for those whose clock stands still (judgements).
-const OTHERS_EVERY_SMALL: u32 = 8 * OTHERS_EVERY;
+/// While small packets arrive one by one, the caller polls all the time. Then the first socket is
+/// read this long after its last read, …
+const FIRST_EVERY_NS: u64 = 20_000;
+/// … or after this many reads, for callers whose clock stands still (judgements).
+const FIRST_EVERY_READS_SMALL: u32 = 8 * FIRST_EVERY_READS;
 
 /// What to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::udp) enum Next {
-    /// Read the first socket, whole.
+    /// Read the first socket, with all control messages.
     First,
     /// Read the connected socket.
     Connected(How),
-    /// Leave what is there.
+    /// Read nothing.
     Wait,
 }
 
 /// How to read a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::udp) enum How {
-    /// Any number of packets, and all that there is to know of them.
+    /// Any number of packets, with all control messages.
     Whole,
-    /// One packet and its mark.
+    /// One packet with its ECN mark.
     Marked,
-    /// One packet. It came just now.
+    /// One packet without control messages; it arrived just now.
     Plain,
-    /// One packet, and when it came.
+    /// One packet and its arrival time.
     Timed,
 }
 
-/// What a look found.
+/// What a read returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::udp) struct Taken {
     pub(in crate::udp) packets: usize,
     pub(in crate::udp) bytes: usize,
-    /// There was no more.
+    /// The socket was empty afterwards.
     pub(in crate::udp) is_drained: bool,
 }
 
-/// See the module's text.
+/// Chooses the next read; see the module's text.
 #[derive(Debug, Default)]
 pub(in crate::udp) struct Chooser {
-    connected: Option<OfConnected>,
+    connected: Option<ConnectedState>,
 }
 
-/// What is known of the connected socket.
+/// State while there is a connected socket.
 #[derive(Debug)]
-struct OfConnected {
+struct ConnectedState {
     small: SmallPackets,
     batching: Batching,
-    /// Looks at it since the first socket was read; those that found nothing count twice.
-    looks: u32,
-    /// When the first socket was read.
-    others_ns: u64,
-    /// The first socket was not found empty since there are two.
+    /// Reads of it since the first socket was read; those that returned nothing count twice.
+    reads: u32,
+    /// When the first socket was read last.
+    first_read_ns: u64,
+    /// The first socket was not yet empty since the connected one exists.
     may_hold_older: bool,
 }
 
 impl Chooser {
-    /// There is a connected socket from now on, with a buffer of so many bytes by the kernel's
-    /// accounting; or, with `None`, there is none any more.
+    /// A connected socket was made, with a receive buffer of `buffer_bytes` by the kernel's
+    /// accounting; `None`: it was closed.
     pub(in crate::udp) fn on_connected(&mut self, buffer_bytes: Option<usize>) {
-        self.connected = buffer_bytes.map(|buffer_bytes| OfConnected {
+        self.connected = buffer_bytes.map(|buffer_bytes| ConnectedState {
             small: SmallPackets::default(),
             batching: Batching::new(buffer_bytes),
-            looks: 0,
-            others_ns: 0,
+            reads: 0,
+            first_read_ns: 0,
             may_hold_older: true,
         });
     }
 
-    /// What to do now. `queued_bytes` asks how much lies in the connected socket, by the kernel's
-    /// accounting; it is asked only when that decides.
+    /// What to do now. `queued_bytes` asks the kernel how much the connected socket holds, by its
+    /// accounting; it is called only when the answer decides.
     pub(in crate::udp) fn next(
         &mut self,
         now_ns: u64,
         queued_bytes: impl FnOnce() -> Option<u64>,
     ) -> Next {
         let Some(connected) = &mut self.connected else { return Next::First };
-        if connected.is_others_turn(now_ns) {
-            (connected.looks, connected.others_ns) = (0, now_ns);
+        if connected.is_first_due(now_ns) {
+            (connected.reads, connected.first_read_ns) = (0, now_ns);
             return Next::First;
         }
         let how = connected.small.how(now_ns);
-        if how == How::Whole && connected.batching.waits(now_ns, queued_bytes) {
+        if how == How::Whole && connected.batching.delays_read(now_ns, queued_bytes) {
             return Next::Wait;
         }
         Next::Connected(how)
@@ -116,7 +117,7 @@ impl Chooser {
         }
     }
 
-    /// The connected socket was read in this way; what to change of its options.
+    /// The connected socket was read in the way `how`. Returns the change of its options that is due.
     pub(in crate::udp) fn on_taken(
         &mut self,
         now_ns: u64,
@@ -125,7 +126,7 @@ impl Chooser {
     ) -> Option<Switch> {
         let connected = self.connected.as_mut()?;
         let is_empty = taken.packets == 0;
-        connected.looks += if is_empty { 2 } else { 1 };
+        connected.reads += if is_empty { 2 } else { 1 };
         connected.batching.on_taken(now_ns, taken.bytes, is_empty || taken.is_drained);
         match is_empty {
             true => connected.small.on_empty(now_ns),
@@ -133,7 +134,7 @@ impl Chooser {
         }
     }
 
-    /// [`Switch::ToPlain`] found that something lay in the socket.
+    /// After [`Switch::ToPlain`] the socket was not empty, so the switch was undone.
     pub(in crate::udp) fn on_switch_failed(&mut self) {
         if let Some(connected) = &mut self.connected {
             connected.small.on_switch_failed();
@@ -141,13 +142,13 @@ impl Chooser {
     }
 }
 
-impl OfConnected {
-    fn is_others_turn(&self, now_ns: u64) -> bool {
+impl ConnectedState {
+    fn is_first_due(&self, now_ns: u64) -> bool {
         let is_due = match self.small.is_on() {
-            false => self.looks >= OTHERS_EVERY,
+            false => self.reads >= FIRST_EVERY_READS,
             true => {
-                self.looks >= OTHERS_EVERY_SMALL
-                    || now_ns.saturating_sub(self.others_ns) >= OTHERS_EVERY_NS
+                self.reads >= FIRST_EVERY_READS_SMALL
+                    || now_ns.saturating_sub(self.first_read_ns) >= FIRST_EVERY_NS
             }
         };
         is_due || self.may_hold_older
@@ -166,7 +167,7 @@ mod tests {
         panic!("not asked")
     }
 
-    /// With a connected socket, and the first one found empty.
+    /// A chooser with a connected socket, and with the first socket found empty.
     fn chooser() -> Chooser {
         let mut chooser = Chooser::default();
         chooser.on_connected(Some(32 << 20));
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_is_read_before_the_connected_socket() {
+    fn older_packets_are_read_before_the_connected_socket() {
         let mut chooser = Chooser::default();
         chooser.on_connected(Some(32 << 20));
         for now_ns in 0..100 {
@@ -199,11 +200,11 @@ mod tests {
     }
 
     #[test]
-    fn the_first_socket_is_read_after_a_number_of_looks_sooner_if_they_bring_nothing() {
-        for (taken, looks) in [(ONE, OTHERS_EVERY), (EMPTY, OTHERS_EVERY / 2)] {
+    fn the_first_socket_is_read_after_a_number_of_reads_sooner_if_they_return_nothing() {
+        for (taken, reads) in [(ONE, FIRST_EVERY_READS), (EMPTY, FIRST_EVERY_READS / 2)] {
             let mut chooser = chooser();
             for _ in 0..3 {
-                for _ in 0..looks {
+                for _ in 0..reads {
                     assert_eq!(chooser.next(0, unasked), WHOLE);
                     chooser.on_taken(0, How::Whole, taken);
                 }
@@ -216,19 +217,19 @@ mod tests {
     #[test]
     fn among_small_packets_time_decides_when_the_first_socket_is_read() {
         let mut chooser = chooser();
-        let (mut now_ns, mut others_ns) = (0, 0);
+        let (mut now_ns, mut first_read_ns) = (0, 0);
         let mut is_plain = false;
         for _ in 0..2000 {
             now_ns += 300;
             match chooser.next(now_ns, unasked) {
                 Next::First => {
-                    assert!(!is_plain || now_ns - others_ns >= OTHERS_EVERY_NS);
-                    others_ns = now_ns;
+                    assert!(!is_plain || now_ns - first_read_ns >= FIRST_EVERY_NS);
+                    first_read_ns = now_ns;
                     chooser.on_first_empty();
                 }
                 Next::Connected(how) => {
-                    assert!(!is_plain || now_ns - others_ns < OTHERS_EVERY_NS);
-                    // Every other look finds a packet.
+                    assert!(!is_plain || now_ns - first_read_ns < FIRST_EVERY_NS);
+                    // Every other read returns a packet.
                     let taken = if now_ns % 600 == 0 { ONE } else { EMPTY };
                     is_plain |= chooser.on_taken(now_ns, how, taken) == Some(Switch::ToPlain);
                 }
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_flow_that_was_caught_up_with_is_left_alone_and_asked_for() {
+    fn a_fast_flow_is_delayed_and_its_queue_is_asked_for() {
         let mut chooser = chooser();
         let bundle = Taken { packets: 15, bytes: 61_800, is_drained: true };
         let mut asked = 0;

@@ -1,9 +1,9 @@
-//! Reading what has come: one door for all the ways in which that is done.
+//! The receive side of the UDP datapath on Linux.
 //!
-//! [`Chooser`] decides which socket is read next, how, and whether to leave what is there for a while.
-//! The ways are [`whole`] (messages with all that the kernel tells) and [`plain`] (one packet, nothing
-//! beside it); the reasons for anything but the first are in `small.rs` and `batching.rs`. What is
-//! here carries out what was decided, and tells the chooser what came of it.
+//! [`Chooser`] decides which socket is read next, how, and whether reading is delayed. There are two
+//! ways to read: [`whole`] (several messages with their control messages) and [`plain`] (one packet
+//! without them); `small.rs` and `batching.rs` say when and why anything but an immediate whole read
+//! pays. [`Receiver`] carries out the decision and reports the result to the chooser.
 
 mod batching;
 mod chooser;
@@ -25,18 +25,18 @@ use super::syscall::{self, ReceiveArrays};
 use super::{ABSORBED_PER_CALL_MAX, UdpConfig};
 use crate::{Placer, ends_socket};
 
-/// The most messages of one call. Uncoalesced packets cost a system call divided by this.
+/// Most messages of one call. Each uncoalesced packet costs at least one such part of a system call.
 const MESSAGES_MAX: usize = 32;
 
-/// Longest time that a message is believed to have waited.
+/// Longest wait of a message in the socket that is believed; see [`waited_ns`].
 const WAITED_MAX: Duration = Duration::from_millis(200);
 
-/// What is known of all packets of a socket, without asking the kernel.
+/// Addresses that all packets of a socket share, so the kernel is not asked for them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// Who sent them.
+    /// Source of the packets.
     peer: Option<SocketAddr>,
-    /// The address that they came to.
+    /// Their destination.
     local: Option<IpAddr>,
 }
 
@@ -44,9 +44,9 @@ struct Known {
 pub(super) struct Receiver {
     arrays: ReceiveArrays,
     chooser: Chooser,
-    /// Of the first socket.
+    /// Known addresses of the first socket.
     known: Known,
-    /// How many messages to ask for next, of the first socket and of the connected one.
+    /// Messages to request with the next read of the first socket, and of the connected one.
     ask: Ask,
     connected_ask: Ask,
     absorbed_errors: u64,
@@ -70,15 +70,15 @@ impl Receiver {
         self.absorbed_errors
     }
 
-    /// There is a connected socket from now on, with such a buffer; with `None`, none any more.
+    /// A connected socket was made, with a receive buffer of `buffer_bytes`; `None`: it was closed.
     #[cold]
     pub(super) fn on_connected(&mut self, buffer_bytes: Option<usize>) {
         self.chooser.on_connected(buffer_bytes);
         self.connected_ask = Ask::ONE;
     }
 
-    /// Takes one bounded batch from one of the sockets; 0 when nothing was found or all is left where
-    /// it is.
+    /// Reads one bounded batch from one of the sockets and returns its packets; 0 when the sockets are
+    /// empty or reading is delayed.
     pub(super) fn receive(
         &mut self,
         now_ns: u64,
@@ -94,10 +94,10 @@ impl Receiver {
             }
             next = self.choose(now_ns, connector);
         }
-        match (next, connector.made()) {
+        match (next, connector.connected()) {
             (Next::Connected(how), Some(connected)) => {
                 let packets = self.take_connected(now_ns, how, connected, placer);
-                if packets == Some(0) && connector.drop_if_over() {
+                if packets == Some(0) && connector.close_if_unused() {
                     self.on_connected(None);
                 }
                 Ok(packets.unwrap_or(0))
@@ -122,7 +122,7 @@ impl Receiver {
                     return Ok(taken.packets);
                 }
                 Err(error) if ends_socket(&error).is_some() => return Err(error),
-                // It passes, and says nothing of what waits here.
+                // An error of an earlier packet; the next call may succeed.
                 Err(_) => self.absorbed_errors += 1,
             }
         }
@@ -147,7 +147,7 @@ impl Receiver {
             How::Timed => plain::take(socket, *peer, *local, true, arrays, placer),
         };
         let Ok(taken) = taken else {
-            // A connected socket tells of earlier packets only. What is there is found next time.
+            // Errors of a connected socket concern earlier packets. The next call reads the packets.
             self.absorbed_errors += 1;
             return None;
         };
@@ -159,12 +159,12 @@ impl Receiver {
 
     fn switch(&mut self, Connected { socket, granted, .. }: &Connected, switch: Switch) {
         match switch {
-            Switch::ToWhole => granted.tell(socket, true),
-            Switch::Marks(are_told) => granted.tell_marks(socket, are_told),
+            Switch::ToWhole => granted.set_control_messages(socket, true),
+            Switch::Marks(are_told) => granted.set_mark_reports(socket, are_told),
             Switch::ToPlain => {
-                granted.tell(socket, false);
+                granted.set_control_messages(socket, false);
                 if !syscall::is_empty(socket.as_fd()) {
-                    granted.tell(socket, true);
+                    granted.set_control_messages(socket, true);
                     self.chooser.on_switch_failed();
                 }
             }
@@ -172,14 +172,14 @@ impl Receiver {
     }
 }
 
-/// The time by the system's clock, by which the kernel notes arrivals.
+/// The system clock's time; the kernel stamps arrivals with the same clock.
 fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// How long a message had waited. The system's clock may have been set meanwhile: what is more than
-/// any thread stays away is no waiting.
-fn waited_ns(now: Duration, came: Option<Duration>) -> u64 {
-    let waited = came.and_then(|came| now.checked_sub(came)).unwrap_or_default();
+/// How long a message waited in the socket. A wait above [`WAITED_MAX`] counts as 0: no thread stays
+/// away that long, so the system's clock was probably set meanwhile.
+fn waited_ns(now: Duration, arrival: Option<Duration>) -> u64 {
+    let waited = arrival.and_then(|arrival| now.checked_sub(arrival)).unwrap_or_default();
     if waited <= WAITED_MAX { waited.as_nanos() as u64 } else { 0 }
 }

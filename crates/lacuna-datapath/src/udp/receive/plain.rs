@@ -1,4 +1,4 @@
-//! Reads one packet with nothing of what the kernel could tell beside it.
+//! Reads one packet without control messages (`recvfrom`).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -9,7 +9,8 @@ use super::{now, waited_ns};
 use crate::udp::syscall::{self, ReceiveArrays};
 use crate::{Placer, ReceivedBatch};
 
-/// Takes one packet from a socket that is connected to `peer`; `is_timed`: and asks when it came.
+/// Reads one packet from a socket that is connected to `peer`. With `is_timed`, asks the kernel
+/// afterwards for the packet's arrival time.
 pub(super) fn take(
     socket: &UdpSocket,
     peer: SocketAddr,
@@ -28,7 +29,8 @@ pub(super) fn take(
             },
         }
     };
-    let waited_ns = if is_timed { waited_ns(now(), syscall::last_came(socket.as_fd())) } else { 0 };
+    let waited_ns =
+        if is_timed { waited_ns(now(), syscall::last_arrival(socket.as_fd())) } else { 0 };
     let taken = Taken { packets: 1, bytes: bytes.len(), is_drained: false };
     placer.on_packets(ReceivedBatch {
         source: peer,

@@ -1,96 +1,96 @@
-//! Small packets that come one by one to somebody who polls: whether the connected socket is read
-//! without what the kernel tells beside a message.
+//! Small packets that arrive one by one at a polling receiver: when the connected socket is read
+//! without control messages.
 //!
-//! That (how large its packets are, how it is marked, when it came) is hardly news for a lone packet:
-//! it is alone, and it came just now, since the look before found nothing. So after a row of lone
-//! packets the socket is asked for bytes and nothing else (`recv`). For a packet that was not waited
-//! for, the time of arrival is asked for afterwards. Marks of congestion are asked for with one packet
-//! in sixteen: so little is in flight that a controller has nothing to take back.
-//! Measured: M-udp-1.
+//! For a lone packet the control messages carry hardly any news: there is one packet, and it arrived
+//! just now, because the read before returned nothing. So after a row of lone packets the socket is
+//! read without control messages. If the receiver did not poll just before, it asks for the arrival
+//! time afterwards. One packet in sixteen is read with its ECN mark: with so little in flight, a
+//! congestion controller has nothing to reduce. Measured: M-udp-1.
 //!
-//! Packets that were coalesced cannot be told apart without their size. So coalescing is switched
-//! off meanwhile, and the socket must be found empty afterwards before it is read plainly. What the
-//! kernel is about to queue in those nanoseconds, coalesced before, is one packet with a wrong
-//! trailer to whoever takes it: a loss.
+//! Coalesced packets cannot be separated without their size. So coalescing is switched off meanwhile,
+//! and the socket must then be found empty before plain reads begin. Packets that the kernel
+//! coalesced before and queues after that check are read as one packet with a wrong trailer: a loss.
 //!
-//! Pure: what has to be done with the socket's options is answered as a [`Switch`].
+//! It does no I/O: changes of socket options are returned as a [`Switch`].
 
 use super::chooser::{How, Taken};
 
-/// A row of so many lone packets is sure to be followed by more: some 0.5 ms of small messages to
-/// and fro (a judgement).
-const SURE: u32 = 64;
+/// Score at which plain reads begin: 64 lone packets in a row, some 0.5 ms of small messages to and
+/// fro (a judgement).
+const SCORE_MAX: u32 = 64;
 
-/// What a look takes back that found a packet that was not waited for, or several: a burst is noticed
-/// after some 30. A peer's report goes just before its message, so one in 15 small messages to and
-/// fro is no lone one where all is well, and more on a machine that is busy.
-const DOUBT: u32 = 2;
+/// A read that returns several packets, or one that was not polled for, lowers the score by this, so
+/// a burst ends plain reads after some 30 packets. It must be small: a peer's report leaves just
+/// before its message, so even on an idle machine one in 15 small messages to and fro is not alone.
+const SCORE_PENALTY: u32 = 2;
 
-/// More at once is bulk, which is to be coalesced from its second packet on.
+/// More bytes in one read are bulk, which should be coalesced from its second packet on.
 const SMALL_BYTES: usize = 1024;
 
-/// Longest time between two looks of somebody who polls, and so the error of a lone packet's time of
-/// arrival. A look takes some 0.3 us.
-const POLLED_NS: u64 = 2_000;
+/// Longest time between two reads of a polling receiver, and so the error of a lone packet's arrival
+/// time. A read takes some 0.3 us.
+const POLL_INTERVAL_NS_MAX: u64 = 2_000;
 
-/// Packets in a row that are read plainly before one is read with its mark (a judgement).
-const PLAIN_ROW: u32 = 15;
+/// Plain reads in a row before one that asks for the ECN mark (a judgement).
+const PLAIN_READS_MAX: u32 = 15;
 
-/// How the packets of the connected socket come; see the module's text.
+/// Detects small packets on the connected socket; see the module's text.
 #[derive(Debug, Default)]
 pub(super) struct SmallPackets {
-    /// Goes up with lone packets and down with others, up to [`SURE`].
+    /// Rises with lone packets up to [`SCORE_MAX`], falls with others.
     score: u32,
     is_on: bool,
-    /// When the socket was found empty, if it was when it was last looked at.
+    /// When the last read found the socket empty; `None` if it returned packets.
     empty_ns: Option<u64>,
-    /// Looks that found something since the last that asked for marks.
-    plain: u32,
-    /// While on: whether the kernel tells marks.
+    /// Reads that returned a packet since the last one that asked for marks.
+    plain_reads: u32,
+    /// While on: whether the kernel reports ECN marks.
     tells_marks: bool,
 }
 
 /// What to change of the socket's options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::udp) enum Switch {
-    /// Nothing is told beside a message any more. If the socket turns out not to be empty then, all
-    /// is told again, and [`Chooser::on_switch_failed`](super::Chooser::on_switch_failed) called.
+    /// Switch coalescing and all control messages off. If the socket is not empty afterwards, the
+    /// caller switches them on again and calls
+    /// [`Chooser::on_switch_failed`](super::Chooser::on_switch_failed).
     ToPlain,
-    /// All is told beside each message.
+    /// Switch coalescing and all control messages on.
     ToWhole,
-    /// Marks alone are told, or not.
+    /// Switch ECN marks alone on or off.
     Marks(bool),
 }
 
 impl SmallPackets {
-    /// Whether packets come one by one.
+    /// Whether packets arrive one by one.
     pub(super) fn is_on(&self) -> bool {
         self.is_on
     }
 
     pub(super) fn how(&self, now_ns: u64) -> How {
-        match (self.is_on, self.is_awaited(now_ns)) {
+        match (self.is_on, self.was_polled_for(now_ns)) {
             (false, _) => How::Whole,
             (true, false) => How::Timed,
-            (true, true) if self.plain < PLAIN_ROW => How::Plain,
+            (true, true) if self.plain_reads < PLAIN_READS_MAX => How::Plain,
             (true, true) => How::Marked,
         }
     }
 
-    /// Somebody polls, and found nothing so far.
-    fn is_awaited(&self, now_ns: u64) -> bool {
-        self.empty_ns.is_some_and(|empty_ns| now_ns.saturating_sub(empty_ns) <= POLLED_NS)
+    /// The receiver polls, and its last read returned nothing.
+    fn was_polled_for(&self, now_ns: u64) -> bool {
+        self.empty_ns
+            .is_some_and(|empty_ns| now_ns.saturating_sub(empty_ns) <= POLL_INTERVAL_NS_MAX)
     }
 
-    /// A look found nothing.
+    /// A read returned nothing.
     pub(super) fn on_empty(&mut self, now_ns: u64) -> Option<Switch> {
         self.empty_ns = Some(now_ns);
-        if self.score == SURE && !self.is_on {
-            (self.is_on, self.plain, self.tells_marks) = (true, 0, false);
+        if self.score == SCORE_MAX && !self.is_on {
+            (self.is_on, self.plain_reads, self.tells_marks) = (true, 0, false);
             return Some(Switch::ToPlain);
         }
-        // Now that nothing is there that would wait for it.
-        let tells_marks = self.plain >= PLAIN_ROW;
+        // Changed only while the socket is empty, so that no packet waits for the system call.
+        let tells_marks = self.plain_reads >= PLAIN_READS_MAX;
         if !self.is_on || tells_marks == self.tells_marks {
             return None;
         }
@@ -98,15 +98,14 @@ impl SmallPackets {
         Some(Switch::Marks(tells_marks))
     }
 
-    /// A look found something.
+    /// A read returned packets.
     pub(super) fn on_packets(&mut self, now_ns: u64, how: How, taken: Taken) -> Option<Switch> {
-        // Marks are told beside one packet in a row.
-        self.plain = if how == How::Marked { 0 } else { self.plain.saturating_add(1) };
-        let is_awaited = self.is_awaited(now_ns);
+        self.plain_reads = if how == How::Marked { 0 } else { self.plain_reads.saturating_add(1) };
+        let was_polled_for = self.was_polled_for(now_ns);
         self.empty_ns = None;
         self.score = match taken.bytes <= SMALL_BYTES {
-            true if taken.packets == 1 && is_awaited => SURE.min(self.score + 1),
-            true => self.score.saturating_sub(DOUBT),
+            true if taken.packets == 1 && was_polled_for => SCORE_MAX.min(self.score + 1),
+            true => self.score.saturating_sub(SCORE_PENALTY),
             false => 0,
         };
         if self.score > 0 || !self.is_on {
@@ -116,7 +115,7 @@ impl SmallPackets {
         Some(Switch::ToWhole)
     }
 
-    /// The socket was not empty when the last switch was made.
+    /// The socket was not empty after the last switch, which was undone.
     pub(super) fn on_switch_failed(&mut self) {
         (self.is_on, self.score) = (false, 0);
     }
@@ -126,12 +125,12 @@ impl SmallPackets {
 mod tests {
     use super::*;
 
-    const LOOK_NS: u64 = 300;
+    const READ_NS: u64 = 300;
 
-    /// One packet after a look that found nothing; what was to be switched.
+    /// One packet after a read that returned nothing. Returns the switches that were due.
     fn lone(small: &mut SmallPackets, now_ns: &mut u64) -> Vec<Switch> {
         let mut switches = Vec::from_iter(small.on_empty(*now_ns));
-        *now_ns += LOOK_NS;
+        *now_ns += READ_NS;
         let taken = Taken { packets: 1, bytes: 100, is_drained: true };
         switches.extend(small.on_packets(*now_ns, small.how(*now_ns), taken));
         switches
@@ -139,7 +138,7 @@ mod tests {
 
     fn on(now_ns: &mut u64) -> SmallPackets {
         let mut small = SmallPackets::default();
-        for _ in 0..SURE {
+        for _ in 0..SCORE_MAX {
             assert_eq!(lone(&mut small, now_ns), []);
             assert_eq!(small.how(*now_ns), How::Whole);
         }
@@ -164,7 +163,7 @@ mod tests {
         let mut small = on(&mut now_ns);
         let follows = Taken { packets: 1, bytes: 100, is_drained: false };
         let looks = (1..).find(|_| small.on_packets(now_ns, How::Timed, follows).is_some());
-        assert_eq!(looks, Some(SURE / DOUBT));
+        assert_eq!(looks, Some(SCORE_MAX / SCORE_PENALTY));
     }
 
     #[test]
@@ -184,8 +183,8 @@ mod tests {
         let mut now_ns = 0;
         let mut small = on(&mut now_ns);
         assert_eq!(small.on_empty(now_ns), None);
-        assert_eq!(small.how(now_ns + POLLED_NS), How::Plain);
-        assert_eq!(small.how(now_ns + POLLED_NS + 1), How::Timed);
+        assert_eq!(small.how(now_ns + POLL_INTERVAL_NS_MAX), How::Plain);
+        assert_eq!(small.how(now_ns + POLL_INTERVAL_NS_MAX + 1), How::Timed);
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! Reads what has come with all that the kernel tells beside it: several messages a call, each of
-//! packets that were coalesced.
+//! Reads several messages per call, each of coalesced packets and with its control messages.
 
 use std::io;
 use std::net::UdpSocket;
@@ -11,20 +10,20 @@ use crate::udp::setup;
 use crate::udp::syscall::{ReceiveArrays, SLOT_BYTES};
 use crate::{Placer, ReceivedBatch};
 
-/// How much one look is meant to take, so that what it hands over is still in the second-level cache
-/// when the placer reads it. One to 16 slots make no difference: M-udp-5.
+/// Wanted bytes of one read, so that they are still in the L2 cache when the placer reads them. One to
+/// 16 slots make no difference. Measured: M-udp-5.
 const BYTES_TARGET: usize = 4 * SLOT_BYTES;
 
-/// How many messages to ask for next: twice what the last call found if that was all it asked for,
-/// and not more than fit [`BYTES_TARGET`] at their size. One that is asked for and not there costs as
-/// much as an empty call, some 0.4 us, which a lone packet should not wait for.
+/// How many messages to request next: twice as many as the last call returned if it returned all that
+/// it requested, within [`BYTES_TARGET`] at their size. Requesting one message more than there are
+/// costs as much as an empty call, some 0.4 us, which would delay a lone packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask(usize);
 
 impl Ask {
     pub(super) const ONE: Self = Self(1);
 
-    /// After a call that found so many messages, of up to so many bytes each.
+    /// The next request after a call that returned `messages` messages of up to `bytes_max` bytes.
     fn after(self, messages: usize, bytes_max: usize, slots: usize) -> Self {
         let most = (BYTES_TARGET / bytes_max).clamp(1, slots);
         let is_all = messages == self.0.min(slots);
@@ -32,7 +31,7 @@ impl Ask {
     }
 }
 
-/// Takes what has come to a socket, of whose packets this much is `known`.
+/// Reads a socket whose packets share the `known` addresses.
 pub(super) fn take(
     socket: &UdpSocket,
     known: Known,
@@ -57,8 +56,8 @@ pub(super) fn take(
     for message in arrays.messages() {
         messages += 1;
         bytes_max = bytes_max.max(message.bytes.len());
-        let source = known.peer.or_else(|| message.source.map(setup::from_wire));
-        // Neither happens with UDP over IP: no message is longer than a slot, all have a source.
+        let source = known.peer.or_else(|| message.source.map(setup::unmapped));
+        // Neither skip happens with UDP over IP: no message exceeds a slot, and all have a source.
         let (Some(source), false) = (source, message.truncated) else { continue };
         let batch = ReceivedBatch {
             source,
@@ -66,7 +65,7 @@ pub(super) fn take(
             segment_bytes: message.control.segment_bytes.unwrap_or(message.bytes.len()),
             bytes: message.bytes,
             congestion_experienced: message.control.congestion_experienced,
-            waited_ns: waited_ns(now, message.control.came),
+            waited_ns: waited_ns(now, message.control.arrival),
         };
         taken.packets += batch.len();
         taken.bytes += batch.bytes.len();

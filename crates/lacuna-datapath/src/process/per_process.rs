@@ -1,5 +1,5 @@
-//! A value of which each process has one: what is global must not be inherited, as its locks may be
-//! held by threads that a child does not have.
+//! A global value that each process makes anew. A child must not inherit one: its locks may be held
+//! by threads that do not exist in the child.
 
 #![allow(unsafe_code)]
 
@@ -7,22 +7,22 @@ use super::Process;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A value that is made anew in each process that asks for it. Those of processes that this one
-/// descends from stay where they are, for the objects that use them.
+/// A global value that each process makes at its first use. The values of ancestor processes are
+/// leaked, because inherited objects may still point to them.
 #[derive(Debug)]
 pub struct PerProcess<T: 'static> {
-    /// That of the process that asked last.
+    /// The value of the process that used it last.
     latest: AtomicPtr<(Process, T)>,
 }
 
 impl<T: Send + Sync> PerProcess<T> {
-    /// Nobody has asked yet.
+    /// No value yet.
     #[must_use]
     pub const fn new() -> Self {
         Self { latest: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// The value of the process that asks, made if it has none.
+    /// The value of the calling process, made now if there is none.
     pub fn get_or_make(&self, make: impl FnOnce() -> T) -> &'static T {
         let mut known = self.latest.load(Ordering::Acquire);
         // SAFETY: null, or a box that was leaked below.
