@@ -7,24 +7,23 @@
 //! bit is set after the bits of its packets.
 //!
 //! A *plain* packet is full, does not end its message, and carries no fragment of an immediate that is
-//! still wanted. The fast path copies it and computes its checksum in one pass, before the checksum is
-//! known to be right. Nobody reads the place of a packet whose bit is clear, and the place is cleared
-//! if the checksum is wrong.
+//! still incomplete. The fast path copies it and computes its checksum in one pass. If the checksum is
+//! wrong, the bytes are zeroed; nobody reads them before the packet's bit is set.
 //!
-//! Every other packet goes to `Receive::place`, which makes all checks. What was gathered is published
-//! before, so that it sees all packets that came.
+//! All other packets go to `Receive::place`, which makes all checks. Gathered bits are published first,
+//! so that it sees all packets that arrived.
 //!
-//! Parity packets go to the receive's record. What they make repairable is repaired when the burst is
-//! over (`repairs.rs`).
+//! Parity packets go to the receive's record. Rows that they make repairable are repaired at the end of
+//! the burst (`repairs.rs`).
 //!
-//! A packet that was placed by others is only noted ([`BurstPlacer::note`]): hardware has put its bytes
-//! where they belong, or a simulation has none.
+//! [`BurstPlacer::note`] records a packet without copying it: hardware has placed its bytes, or a
+//! simulation has none.
 //!
 //! Cost of a plain packet, in order, 64 payload bytes, one core: see
 //! `bench/README.md`, "engine". No allocation, no lock, no system call.
 //!
-//! Invariants: a slot stays pinned until the bits of what was written into it
-//! are published; a bit is published after the bytes are written.
+//! Invariants: a slot stays pinned until the bits of all packets written into it are published; a bit is
+//! published after the bytes are written.
 
 #![allow(unsafe_code)]
 
@@ -34,8 +33,8 @@ mod repairs;
 pub(crate) use repairs::Repairs;
 
 use crate::discard::Discard;
-use crate::parity::Taken;
-use crate::payload::{Noted, Payload};
+use crate::parity::ParityOutcome;
+use crate::payload::{LengthOnly, Payload};
 use crate::pieces::{Piece, Pieces};
 use crate::prefetch::prefetch_value;
 use crate::receive::{Placed, Position, Receive};
@@ -45,8 +44,8 @@ use current::Current;
 use lacuna_wire::{DataHeader, ImmediateSplit, PacketError, Seal, psn};
 use std::ops::Range;
 
-/// The most by which a packet that placed nothing may move the highest sequence number on: more than
-/// any burst of loss between two packets that did.
+/// The most by which a packet that is not new may raise the highest sequence number (a judgement: more
+/// than any burst of losses between two new packets).
 const STRAY_AHEAD_MAX: u64 = 1 << 16;
 
 /// Places the packets of one burst; see the module's text.
@@ -58,32 +57,32 @@ pub struct BurstPlacer<'w> {
     seal: Seal,
     channel: u8,
     next_psn: &'w mut u64,
-    /// Packets of the current message that are known to belong to the channel.
+    /// A stripe of the current message that belongs to this channel.
     stripe: Range<u32>,
-    /// The slot of the last packet.
+    /// The message of the last packet.
     current: Option<Current<'w>>,
     repairs: Repairs<'w>,
     pieces: &'w mut Pieces,
     summary: &'w mut BurstSummary,
 }
 
-/// What a packet's headers name.
+/// The message and packet that a packet's headers name.
 #[derive(Debug, Clone, Copy)]
-struct Named {
+struct PacketId {
     slot: u32,
     generation: u8,
     packet: u32,
     fragment: u32,
 }
 
-/// What became of a packet that may be plain.
+/// Outcome of the fast path for one packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plain {
-    /// It was, and is placed.
+    /// The packet was plain and is placed.
     Placed,
-    /// It was, and who wrote it found it bad: nothing is left of it.
+    /// The packet was plain, but `write` found it invalid; its bytes were removed again.
     Refused,
-    /// It is none, or not of the current message and stripe. Nothing was done.
+    /// The packet is not plain, or not of the current message and stripe. Nothing was done.
     Other,
 }
 
@@ -112,13 +111,13 @@ impl<'w> BurstPlacer<'w> {
         }
     }
 
-    /// How the packets are sealed.
+    /// The packets' trailer.
     #[inline]
     pub fn seal(&self) -> Seal {
         self.seal
     }
 
-    /// Places one packet whose trailer was found good, as far as that tells without the key.
+    /// Places one packet whose trailer was checked, except for the remote key.
     #[inline]
     pub fn place(&mut self, header: &DataHeader, payload: &[u8], marked: bool) {
         let has_key = header.rkey == self.table.rkey();
@@ -132,9 +131,9 @@ impl<'w> BurstPlacer<'w> {
         }
     }
 
-    /// Checks the trailer of one packet, from which `header` was read, and places it. The payload
-    /// of a plain packet is read once, summed on its way to where it belongs; if the trailer then
-    /// speaks against it, nothing is left of it there.
+    /// Checks the trailer of one packet, from which `header` was read, and places it. The payload of a
+    /// plain packet is read once: it is copied and summed in one pass, and zeroed again if the trailer
+    /// does not match.
     ///
     /// # Errors
     /// When the trailer does not match ([`Seal::check`]).
@@ -162,14 +161,14 @@ impl<'w> BurstPlacer<'w> {
             }
             is_good
         };
-        // With an address the key stands in front of the payload. Without, it is in the trailer, and
-        // `write` judges it.
+        // With an address, the key is in the header. Without one it is part of the trailer, which
+        // `write` checks.
         if header.address.is_none_or(|_| header.rkey == rkey) {
             let mut placed = self.place_plain(header, payload.len(), marked, &mut write);
-            // It may be the first packet of a message or a stripe. If it turns out bad, its slot was
-            // pinned in vain, which does no harm.
+            // It may be the first packet of a message or stripe. If it is invalid, its slot was pinned
+            // in vain, which does no harm.
             let is_full = payload.len() as u64 == u64::from(self.mtu_bytes);
-            if placed == Plain::Other && is_full && !header.ends_message && self.follow(header) {
+            if placed == Plain::Other && is_full && !header.ends_message && self.switch_to(header) {
                 placed = self.place_plain(header, payload.len(), marked, &mut write);
             }
             match placed {
@@ -188,11 +187,11 @@ impl<'w> BurstPlacer<'w> {
         Ok(())
     }
 
-    /// Takes notice of one packet of so many payload bytes that was placed by others, by a network
-    /// card or in a simulation: the same books as for [`BurstPlacer::place`], and nothing is copied.
+    /// Records one packet of `payload_bytes` that a network card has placed, or that a simulation sends
+    /// without bytes. It keeps the same record as [`BurstPlacer::place`] and copies nothing.
     ///
-    /// Who calls this over memory says that the bytes are there. Parity of which only the length is
-    /// known repairs nothing there, but does where the receive has no memory either
+    /// If the receive has memory, the caller asserts that the bytes are in it. A parity packet of which
+    /// only the length is known repairs nothing then; it does in a receive without memory
     /// ([`Placement::phantom`](crate::placement::Placement::phantom)).
     #[inline]
     pub fn note(&mut self, header: &DataHeader, payload_bytes: u32, marked: bool) {
@@ -205,9 +204,9 @@ impl<'w> BurstPlacer<'w> {
     }
 
     #[inline(always)]
-    fn named(&self, header: &DataHeader) -> Named {
+    fn packet_id(&self, header: &DataHeader) -> PacketId {
         let fields = self.split.unpack(header.immediate);
-        Named {
+        PacketId {
             slot: fields.message,
             generation: header.dest.generation(),
             packet: fields.packet,
@@ -215,12 +214,12 @@ impl<'w> BurstPlacer<'w> {
         }
     }
 
-    /// Places a plain packet of the current message, as far as `write` finds it good. Its key is
-    /// not looked at.
+    /// Places a plain packet of the current message by `write`, which gets the packet's offset and
+    /// returns whether the packet is valid. Does not check the remote key.
     ///
-    /// What this promises to `write`, which is told where the packet goes: the slot is pinned, the
-    /// packet belongs to this channel, whose only writer `self` borrows, and its bit is clear, so
-    /// nobody else reads or writes these bytes before the bit is published.
+    /// Promise to `write`: the slot is pinned, the packet belongs to this channel, whose only writer
+    /// `self` borrows, and its bit is clear, so nobody else reads or writes these bytes before the bit
+    /// is published.
     #[inline(always)]
     fn place_plain(
         &mut self,
@@ -229,11 +228,11 @@ impl<'w> BurstPlacer<'w> {
         marked: bool,
         write: impl FnOnce(&Receive, u64) -> bool,
     ) -> Plain {
-        let named = self.named(header);
+        let id = self.packet_id(header);
         let Some(current) = self.current.as_mut() else { return Plain::Other };
         let mtu_bytes = u64::from(self.mtu_bytes);
-        let offset = u64::from(named.packet) * mtu_bytes;
-        let is_plain = current.is(named)
+        let offset = u64::from(id.packet) * mtu_bytes;
+        let is_plain = current.is(id)
             && payload_bytes as u64 == mtu_bytes
             && header
                 .address
@@ -241,11 +240,11 @@ impl<'w> BurstPlacer<'w> {
             && offset + mtu_bytes <= current.limit_bytes
             && !header.ends_message
             && (!header.carries_immediate || current.has_immediate)
-            && self.stripe.contains(&named.packet);
+            && self.stripe.contains(&id.packet);
         if !is_plain {
             return Plain::Other;
         }
-        let (word, bit) = (named.packet / 64, 1u64 << (named.packet % 64));
+        let (word, bit) = (id.packet / 64, 1u64 << (id.packet % 64));
         if word != current.word {
             current.publish(self.channel, &mut self.repairs, self.summary);
             current.gather(word);
@@ -269,36 +268,36 @@ impl<'w> BurstPlacer<'w> {
         Plain::Placed
     }
 
-    /// Moves on to the message and the stripe of this packet; `false` if they are the current ones
-    /// or not to be had.
+    /// Switches to the message and the stripe of this packet; `false` if they are the current ones, are
+    /// not for this channel, or the message's slot is not open.
     #[inline(never)]
-    fn follow(&mut self, header: &DataHeader) -> bool {
+    fn switch_to(&mut self, header: &DataHeader) -> bool {
         let geometry = self.table.geometry();
-        let named = self.named(header);
-        let is_current = self.is_current(named);
-        if is_current && self.stripe.contains(&named.packet)
-            || geometry.is_parity(named.packet)
-            || geometry.channel_of(named.slot, named.packet) != self.channel
-            || !is_current && !self.enter(named)
+        let id = self.packet_id(header);
+        let is_current = self.is_current(id);
+        if is_current && self.stripe.contains(&id.packet)
+            || geometry.is_parity(id.packet)
+            || geometry.channel_of(id.slot, id.packet) != self.channel
+            || !is_current && !self.enter(id)
         {
             return false;
         }
-        self.stripe = geometry.stripe_of(named.packet);
+        self.stripe = geometry.stripe_of(id.packet);
         true
     }
 
-    fn is_current(&self, named: Named) -> bool {
-        self.current.as_ref().is_some_and(|current| current.is(named))
+    fn is_current(&self, id: PacketId) -> bool {
+        self.current.as_ref().is_some_and(|current| current.is(id))
     }
 
-    /// Leaves the current message for that of a packet; `false` if it is not open.
-    fn enter(&mut self, Named { slot, generation, .. }: Named) -> bool {
+    /// Unpins the current message and pins that of a packet; `false` if its slot is not open.
+    fn enter(&mut self, PacketId { slot, generation, .. }: PacketId) -> bool {
         self.leave();
         let pinned = self.table.pin(slot, generation);
         self.current = pinned.map(|pinned| Current::new(self.channel, slot, generation, pinned));
         self.stripe = 0..0;
-        // The next message mostly comes next, if there is one channel; of several it may be another
-        // worker's. The pin is needed to read from the slot where the record is. Measured: M-place-1.
+        // With one channel, packets of the next message mostly follow; with several, that message may
+        // be for another worker. The pin is needed to read the record's address. Measured: M-place-1.
         if self.current.is_some()
             && self.table.geometry().channels() == 1
             && let Some(next) = self.table.pin((slot + 1) % self.split.messages(), generation)
@@ -311,17 +310,17 @@ impl<'w> BurstPlacer<'w> {
     /// Places a packet of any kind.
     #[inline(never)]
     fn place_any(&mut self, header: &DataHeader, payload: &[u8], marked: bool) {
-        self.take_any(header, payload, marked);
+        self.handle_any(header, payload, marked);
     }
 
-    /// Takes notice of a packet of any kind.
+    /// Records a packet of any kind without its bytes.
     #[inline(never)]
     fn note_any(&mut self, header: &DataHeader, payload_bytes: usize, marked: bool) {
-        self.take_any(header, Noted(payload_bytes), marked);
+        self.handle_any(header, LengthOnly(payload_bytes), marked);
     }
 
     #[inline(always)]
-    fn take_any(&mut self, header: &DataHeader, payload: impl Payload, marked: bool) {
+    fn handle_any(&mut self, header: &DataHeader, payload: impl Payload, marked: bool) {
         let mut is_new = false;
         match self.try_place(header, payload) {
             Ok(Placed::New { chunk }) => {
@@ -339,14 +338,14 @@ impl<'w> BurstPlacer<'w> {
                 self.summary.packets += 1;
                 self.summary.bytes += payload.len() as u64;
             }
-            Ok(Placed::Parity(taken)) => {
-                is_new = self.summary.count_parity(taken, payload.len() as u64);
+            Ok(Placed::Parity(outcome)) => {
+                is_new = self.summary.count_parity(outcome, payload.len() as u64);
             }
             Err(reason) => {
                 self.summary.discarded[reason.index()] += 1;
                 self.summary.late |= reason == Discard::Late;
                 if reason != Discard::Late {
-                    // It may not be from the peer, so its sequence number is ignored.
+                    // The packet may not be from the peer, so its sequence number is ignored.
                     return;
                 }
             }
@@ -360,17 +359,17 @@ impl<'w> BurstPlacer<'w> {
         if header.rkey != self.table.rkey() {
             return Err(Discard::Key);
         }
-        let named = self.named(header);
-        let Named { slot, packet, .. } = named;
+        let id = self.packet_id(header);
+        let PacketId { slot, packet, .. } = id;
         if geometry.channel_of(slot, packet) != self.channel {
             return Err(Discard::Channel);
         }
         let offset = geometry.offset_of(slot, packet, header.address);
         let offset = offset.ok_or(Discard::Inconsistent)?;
         let is_parity = geometry.is_parity(packet);
-        if !self.is_current(named) && !self.enter(named) {
-            // The parity of a message that was complete without it, mostly.
-            let parity = Ok(Placed::Parity(Taken::Finished));
+        if !self.is_current(id) && !self.enter(id) {
+            // Mostly parity of a message that was complete without it.
+            let parity = Ok(Placed::Parity(ParityOutcome::Finished));
             return if is_parity { parity } else { Err(Discard::Late) };
         }
         let Some(current) = &mut self.current else { return Err(Discard::Late) };
@@ -381,12 +380,12 @@ impl<'w> BurstPlacer<'w> {
             offset,
             ends_message: header.ends_message,
             carries_immediate: header.carries_immediate,
-            fragment: named.fragment,
+            fragment: id.fragment,
         };
-        let books = ((slot, named.generation, packet), &mut *self.pieces);
+        let pieces = ((slot, id.generation, packet), &mut *self.pieces);
         let receive = &**current.receive;
         let placed = if is_parity {
-            receive.take_parity(self.channel, position, (payload, header.behind), books)
+            receive.take_parity(self.channel, position, (payload, header.behind), pieces)
         } else {
             match piece_of(position, self.mtu_bytes, payload.len(), header.behind) {
                 // SAFETY: the slot is pinned. `self` exists through the only writer of
@@ -395,15 +394,15 @@ impl<'w> BurstPlacer<'w> {
                 None => unsafe { receive.place(position, payload) },
                 // SAFETY: the same.
                 Some((position, piece)) => unsafe {
-                    receive.place_piece(position, piece, payload, books)
+                    receive.place_piece(position, piece, payload, pieces)
                 },
             }
         };
         current.refresh();
         let placed = placed?;
         self.summary.touch(current.receive.number());
-        if let Placed::Parity(taken) = placed {
-            self.repairs.on_parity(current, packet, taken);
+        if let Placed::Parity(outcome) = placed {
+            self.repairs.on_parity(current, packet, outcome);
         } else {
             self.repairs.on_data(current, self.channel, packet);
             self.stripe = geometry.stripe_of(packet);
@@ -415,22 +414,21 @@ impl<'w> BurstPlacer<'w> {
     fn note_psn(&mut self, wire: u32, is_new: bool) {
         let psn = psn::unwrap(wire, *self.next_psn);
         if !is_new && psn > *self.next_psn + STRAY_AHEAD_MAX {
-            // A copy half the number space old looks as far ahead. It placed
-            // nothing, so it proves nothing.
+            // A copy that is half the number space old looks as if it were far ahead.
             return;
         }
         if psn >= *self.next_psn {
             self.summary.gap |= psn > *self.next_psn;
             *self.next_psn = psn + 1;
         } else if is_new {
-            // Only a packet that was waited for shows how far the path reorders:
-            // a stray copy of an old one may come at any time.
+            // Only a missing packet shows how far the path reorders: a copy of an old one may arrive at
+            // any time.
             let late_by = *self.next_psn - psn - 1;
             self.summary.reorder_packets = self.summary.reorder_packets.max(late_by);
         }
     }
 
-    /// Publishes what was gathered, and unpins.
+    /// Publishes the gathered bits and unpins the slot.
     fn leave(&mut self) {
         if let Some(current) = &mut self.current {
             current.publish(self.channel, &mut self.repairs, self.summary);
@@ -438,19 +436,18 @@ impl<'w> BurstPlacer<'w> {
         self.current = None;
     }
 
-    /// Whether the burst has made something repairable.
+    /// Whether the burst has made rows repairable.
     #[inline]
     pub fn has_repairs(&mut self) -> bool {
-        // What was gathered may complete a row too.
+        // Gathered packets may make a row repairable, too.
         if self.repairs.are_possible() {
             self.leave();
         }
         self.repairs.has_rows()
     }
 
-    /// Repairs what can be repaired. [`BurstPlacer::finish`] does so if it was
-    /// not done before; a caller with a clock takes the time and tells it with
-    /// [`BurstPlacer::note_decoding`].
+    /// Repairs all repairable rows. [`BurstPlacer::finish`] does so if the caller did not; a caller with
+    /// a clock measures the time and reports it by [`BurstPlacer::note_decoding`].
     #[inline(never)]
     pub fn repair(&mut self) {
         self.leave();
@@ -458,19 +455,19 @@ impl<'w> BurstPlacer<'w> {
         unsafe { self.repairs.run(self.table, self.channel, self.summary) };
     }
 
-    /// The repairing took so long.
+    /// Adds the time of the repairs to the summary.
     pub fn note_decoding(&mut self, took_ns: u64) {
         self.summary.decode_ns += took_ns;
     }
 
-    /// Ends the burst: unpins, and says what it did.
+    /// Ends the burst and returns its counts.
     #[inline]
     pub fn finish(mut self) -> BurstSummary {
         self.end().clone()
     }
 
-    /// The same for whoever only looks at what it did: many small messages come in a
-    /// burst each, and the summary is not small.
+    /// Ends the burst and borrows its counts, without a copy: many small messages arrive in a burst of
+    /// their own, and the summary is large.
     #[inline]
     pub fn end(&mut self) -> &BurstSummary {
         self.leave();
@@ -482,16 +479,16 @@ impl<'w> BurstPlacer<'w> {
     }
 }
 
-/// If a payload is a piece of its packet: where that begins, and what of it this is.
+/// For a payload that is a piece of its packet: the packet's position and the piece's.
 fn piece_of(at: Position, mtu_bytes: u32, bytes: usize, behind: u32) -> Option<(Position, Piece)> {
     let begin = u64::from(at.packet) * u64::from(mtu_bytes);
-    // Empty packets behind all data stand before the place of their number.
+    // Empty packets after all data have an offset before that of their number.
     let start = at.offset.checked_sub(begin)?;
     if behind == 0 && (start == 0 || bytes == 0) {
         return None;
     }
     let whole_bytes = (start + bytes as u64).checked_add(u64::from(behind))?;
-    // What is longer than any packet can be is refused by its length.
+    // An impossible length is refused later.
     let whole_bytes = u32::try_from(whole_bytes).unwrap_or(u32::MAX);
     let piece = Piece { start: u32::try_from(start).unwrap_or(u32::MAX), whole_bytes };
     Some((Position { offset: begin, ..at }, piece))

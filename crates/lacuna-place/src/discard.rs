@@ -1,17 +1,17 @@
 //! Reasons for discarding a data packet. Each has a counter in the statistics.
 
-/// A reason to throw a data packet away.
+/// A reason for discarding a data packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Discard {
-    /// The slot is closed or in another generation: the packet came after the
-    /// receive was completed (SDR-RDMA 3.3).
+    /// The slot is closed or in another generation: the packet arrived after its receive was completed
+    /// (SDR-RDMA 3.3).
     Late,
-    /// The remote key is not this queue pair's; or the packet was damaged, if it has the key in its
-    /// trailer (`lacuna_wire::DataHeader::check`).
+    /// The remote key is not that of this queue pair. If the key is part of the trailer, the packet may
+    /// be damaged instead (`lacuna_wire::DataHeader::check`).
     Key,
-    /// The packet came on another channel than its offset belongs to.
+    /// The packet arrived on another channel than that of its offset.
     Channel,
-    /// It reaches past the posted buffer.
+    /// The packet reaches past the end of the posted buffer.
     OutOfRange,
     /// Immediate, address and length contradict each other or an earlier packet.
     Inconsistent,

@@ -1,30 +1,27 @@
-//! The numbers that both ends of a queue pair must agree on, and the
-//! arithmetic that follows from them.
+//! The numbers that both ends of a queue pair agree on, and the arithmetic that maps messages to slots,
+//! packets, chunks and channels.
 //!
-//! A message is a run of packets of `mtu_bytes` payload each (the last may be
-//! shorter); `chunk_packets` packets make a chunk, the unit of the bitmap that
-//! the application sees (SDR-RDMA 3.1.1); `stripe_packets` packets in a row go
-//! to one channel (3.4.1). Message number `n` uses slot `n mod slots` in
-//! generation `n / slots mod generations` (3.3.2), and slot `i` backs the
+//! A message consists of packets of `mtu_bytes` payload each (the last may be shorter);
+//! `chunk_packets` packets make a chunk, the unit of the bitmap that the application sees
+//! (SDR-RDMA 3.1.1); `stripe_packets` packets in a row go to one channel (3.4.1). Message number `n`
+//! uses slot `n mod slots` in generation `n / slots mod generations` (3.3.2), and slot `i` backs the
 //! offsets `[iM, iM + M)` of the receiver's zero-based root key (figure 5).
 //!
-//! With an erasure code, parity packets have numbers and offsets behind those of
-//! the data (`parity/layout.rs`), and a stripe is a whole number of submessages
-//! with their parity.
+//! With an erasure code, parity packets have numbers and offsets after those of the data
+//! (`parity/layout.rs`), and a stripe is a whole number of submessages with their parity.
 //!
 //! Invariants:
-//! - a stripe is a whole number of chunks, so all packets of a chunk travel on
-//!   one channel and its bits have one writer;
-//! - the channel is a function of slot and packet alone, for first
-//!   transmissions and repairs alike, so each byte of a buffer has exactly one
-//!   worker that may write it.
+//! - a stripe is a whole number of chunks, so all packets of a chunk travel on one channel and its bits
+//!   have one writer;
+//! - slot and packet number alone determine the channel, of first transmissions and repairs alike, so
+//!   exactly one worker may write each byte of a buffer.
 
 use crate::parity::{Layout, data_packets_limit};
 use lacuna_code::Code;
 use lacuna_wire::{CHANNELS_MAX, DATA_HEADER_BYTES_MAX, GENERATIONS_MAX, ImmediateSplit, Seal};
 use std::ops::Range;
 
-/// What a queue pair is asked to use; [`Geometry::new`] checks it.
+/// The requested numbers of a queue pair; [`Geometry::new`] checks them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GeometryConfig {
     /// Payload bytes of a full packet. A multiple of 4, so that only the last
@@ -36,7 +33,7 @@ pub struct GeometryConfig {
     pub stripe_packets: u32,
     /// Channels: sockets, each with its own worker.
     pub channels: u8,
-    /// Generations a slot passes through before its first one comes back.
+    /// Generations of a slot before the first one is used again.
     pub generations: u8,
     /// How the 32-bit immediate is divided.
     pub split: ImmediateSplit,
@@ -45,10 +42,9 @@ pub struct GeometryConfig {
     pub max_message_bytes: u64,
     /// The code whose parity messages may carry, if any.
     pub code: Option<Code>,
-    /// Blocks of the code that take a submessage's chunks in turn: losses in a row
-    /// hit as many of them. 0 is taken for 1.
+    /// Interleaving depth: chunks of the bitmap that make up one chunk of the code. 0 is taken as 1.
     pub interleave: u32,
-    /// How packets are sealed.
+    /// The packets' trailer.
     pub seal: Seal,
 }
 
@@ -60,9 +56,8 @@ impl GeometryConfig {
 }
 
 impl Default for GeometryConfig {
-    /// 4 KiB packets and 64 KiB chunks, as in the paper's evaluation (figures
-    /// 11, 14, 16), one channel, 4 generations (3.3.2), the 10 + 18 + 4 split,
-    /// the seal between plain sockets.
+    /// 4 KiB packets and 64 KiB chunks, as in the paper's evaluation (figures 11, 14, 16), one channel,
+    /// 4 generations (3.3.2), the 10 + 18 + 4 split, the default seal.
     fn default() -> Self {
         Self {
             mtu_bytes: 4096,
@@ -158,8 +153,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Checks and completes a configuration: stripe and longest message become
-    /// whole numbers of chunks, a message length of 0 the longest possible.
+    /// Checks and completes a configuration: rounds the stripe and the longest message up to whole
+    /// chunks, and replaces a message length of 0 by the longest possible.
     pub fn new(mut config: GeometryConfig) -> Result<Self, GeometryError> {
         let GeometryConfig {
             mtu_bytes, chunk_packets, stripe_packets, channels, generations, ..
@@ -200,11 +195,11 @@ impl Geometry {
         if chunk_packets == 0 || chunk_packets > packets_max {
             return Err(GeometryError::Chunk { chunk_packets, packets_max });
         }
-        // Whole chunks, so that each chunk of a message of several slots begins at a
-        // multiple of its length.
+        // Whole chunks, so that in a message of several slots each chunk starts at a multiple of the
+        // chunk length.
         let packets_max = match packets_max.next_multiple_of(chunk_packets) {
             whole if whole <= limit_packets => whole,
-            // The split numbers no second chunk.
+            // The split has too few packet numbers for another whole chunk.
             _ => packets_max,
         };
         config.max_message_bytes = u64::from(packets_max) * u64::from(mtu_bytes);
@@ -212,7 +207,7 @@ impl Geometry {
         let layout = match config.code {
             None => None,
             Some(code) => {
-                // Behind the empty packets, too, that carry an immediate.
+                // Also after the numbers of empty packets that carry fragments of an immediate.
                 let base = packets_max.max(config.split.fragments());
                 let packet_bits = config.split.packet_bits();
                 let no_room =
@@ -230,9 +225,8 @@ impl Geometry {
         Ok(Self { config, layout, slot_bytes })
     }
 
-    /// Packets of the longest message that a split can number along with its
-    /// parity, over chunks of the code of `code_packets`; whole chunks, if it is
-    /// longer than one.
+    /// Data packets of the longest message that a split can number together with its parity, if a chunk
+    /// of the code has `code_packets` packets. Rounded down to whole chunks unless it is less than one.
     pub fn limit_packets(split: ImmediateSplit, code_packets: u32, code: Option<Code>) -> u32 {
         let code_packets = code_packets.max(1);
         let limit_packets = match code {
@@ -267,13 +261,13 @@ impl Geometry {
         self.config.chunk_packets
     }
 
-    /// Where parity stands, if messages may carry any.
+    /// The numbering of parity packets, if messages may carry parity.
     #[inline]
     pub fn layout(&self) -> Option<&Layout> {
         self.layout.as_ref()
     }
 
-    /// Whether a packet number is parity's.
+    /// Whether the number is that of a parity packet.
     #[inline]
     pub fn is_parity(&self, packet: u32) -> bool {
         self.layout.is_some_and(|layout| layout.is_parity(packet))
@@ -297,7 +291,7 @@ impl Geometry {
         self.config.split
     }
 
-    /// How packets are sealed.
+    /// The packets' trailer.
     #[inline]
     pub fn seal(&self) -> Seal {
         self.config.seal
@@ -339,7 +333,7 @@ impl Geometry {
     pub fn packets(&self, bytes: u64) -> u32 {
         debug_assert!(bytes <= self.max_message_bytes());
         let mtu_bytes = u64::from(self.config.mtu_bytes);
-        // A small message asks some ten times on its way: without a division.
+        // Called some ten times per message; a small message needs no division.
         if bytes <= mtu_bytes { 1 } else { bytes.div_ceil(mtu_bytes) as u32 }
     }
 
@@ -361,8 +355,8 @@ impl Geometry {
 
     /// The channel of a packet.
     ///
-    /// Messages start on different channels, so that many one-stripe messages
-    /// spread as one long message does.
+    /// Consecutive messages start on different channels, so that many messages of one stripe spread
+    /// like one long message.
     #[inline]
     pub fn channel_of(&self, slot: u32, packet: u32) -> u8 {
         let channels = u32::from(self.config.channels);
@@ -373,9 +367,8 @@ impl Geometry {
         ((slot % channels + (packet - first) / stripe_packets % channels) % channels) as u8
     }
 
-    /// Number of the first packet, and packets per stripe, of what a packet
-    /// belongs to: the data or the parity. Parity goes in stripes of its own
-    /// length, so that it is on the channel of its data.
+    /// The first packet number and the packets per stripe of the data, or of the parity if `packet` is
+    /// parity. Parity has a stripe length of its own, so that it travels on the channel of its data.
     #[inline]
     fn stripes(&self, packet: u32) -> (u32, u32) {
         match &self.layout {
@@ -387,8 +380,7 @@ impl Geometry {
         }
     }
 
-    /// The data packets that share their channel with `packet` for being in its
-    /// stripe.
+    /// The data packets of the stripe of `packet`, which share its channel.
     #[inline]
     pub fn stripe_of(&self, packet: u32) -> Range<u32> {
         let end = self.layout.map_or(u32::MAX, |layout| layout.base());
@@ -399,9 +391,8 @@ impl Geometry {
         start..start.saturating_add(self.config.stripe_packets).min(end)
     }
 
-    /// The next run of packets of `range` that travels on `channel`: the first
-    /// such packet and those after it up to the end of the stripe or the range.
-    /// A range is of data or of parity, not of both.
+    /// The next run of packets in `range` that travels on `channel`: from the first such packet to the
+    /// end of its stripe or of the range. The range must not contain both data and parity.
     #[inline]
     pub fn next_run(&self, slot: u32, channel: u8, range: Range<u32>) -> Option<Range<u32>> {
         if range.is_empty() {
@@ -433,9 +424,9 @@ impl Geometry {
         u64::from(slot) * self.slot_bytes()
     }
 
-    /// Where in its slot a packet begins: where its address says, or where its number does if it has
-    /// none. `None` if a packet of its kind cannot be there: one of data behind the longest message;
-    /// and parity without an address, which says how long the message is.
+    /// Offset of a packet in its slot: from its address, or from its number if it has none. `None` if
+    /// the offset is invalid: data after the end of the longest message, or parity without an address,
+    /// from which the receiver computes the message's length.
     #[inline]
     pub fn offset_of(&self, slot: u32, packet: u32, address: Option<u64>) -> Option<u64> {
         let is_parity = self.is_parity(packet);

@@ -1,32 +1,32 @@
-//! Placement: packets that say where they belong, put there in any order, and the record of what
-//! came. No message order, no mode and no path; no socket, thread or clock.
+//! Packet placement: each packet names its offset in the receiver's buffer and is written there, in any
+//! order of arrival; a bitmap records which packets arrived. There is no socket, thread or clock here.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `geometry` | the numbers that both ends agree on: packets, chunks, stripes, slots, and where each lies |
-//! | `placement` | the memory of one receive, as the workers see it |
-//! | `slot` | who may touch a buffer when: pins, generations, and the end of both |
+//! | `geometry` | the numbers that both ends agree on: packets, chunks, stripes, slots, and their offsets |
+//! | `placement` | the memory of one receive, shared by several workers |
+//! | `slot` | an entry of the root key: pins and generations, so that nothing writes after a close |
 //! | `receive` | the record of one receive: packet bits, chunk bits, end, immediate |
 //! | `table` | the slots of one queue pair |
-//! | `writer` | the right to place packets of one channel |
-//! | `burst`, `summary` | placing a burst of packets, the fast path; and what it did |
-//! | `pieces`, `payload` | packets that come in pieces; and those of which only the length is known |
-//! | `parity` | where parity stands, what of it is kept, and the repair of what was lost |
-//! | `discard` | why a packet set no bit |
-//! | `prefetch` | asking for memory ahead of its use |
+//! | `writer` | the exclusive right to place packets of one channel |
+//! | `burst`, `summary` | the fast path: placing a burst of packets; and its counts |
+//! | `pieces`, `payload` | packets that arrive in pieces; packets of which only the length is known |
+//! | `parity` | the numbers of parity packets, the parity that is kept, and repairs with it |
+//! | `discard` | the reasons why a packet was not placed |
+//! | `prefetch` | software prefetch |
 //!
-//! What is to be done about the gaps, in which order messages are sent and received, and how fast
-//! packets travel is decided by the crates above, which read the record.
+//! The crates above read the record. They decide how gaps are repaired, in which order messages are
+//! sent and received, and how fast packets are sent.
 //!
 //! Invariants:
-//! - bytes are where they belong or their bit is clear, and a bit is set only once they are there;
-//! - each byte has one writer, the worker of its channel, because the channel follows from the place;
-//! - once a slot is closed nothing writes to its buffer any more.
+//! - a bit is set only after its bytes were written;
+//! - each byte has one writer, the worker of its channel, because a packet's offset determines its
+//!   channel;
+//! - once a slot is closed, nothing writes to its buffer any more.
 //!
-//! All unsafe code of the transport that is about memory which several threads share is here, and
-//! is tested with loom: `slot.rs`, `placement.rs`, and their users `receive.rs`, `burst.rs` and
-//! `burst/repairs.rs`, which state why the contracts hold. `prefetch.rs` asks for memory and touches
-//! none.
+//! All of the transport's unsafe code for memory that threads share is here, and is tested with loom:
+//! `slot.rs`, `placement.rs`, and their users `receive.rs`, `receive/parity.rs`, `burst.rs` and
+//! `burst/repairs.rs`, which state why the contracts hold. `prefetch.rs` only issues prefetch hints.
 
 #![deny(unsafe_code)]
 

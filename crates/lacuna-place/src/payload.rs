@@ -1,10 +1,9 @@
-//! The payload of a packet, as the books see it: either bytes to copy, or only their number.
+//! The payload of a packet: either bytes to copy, or only their number.
 //!
-//! Only the number is known of a packet that hardware has placed by itself, or that a simulation sends
-//! without bytes. The code that keeps the books is generic over the two, so packets with bytes pay
-//! nothing for the other kind.
+//! Only the number is known if hardware has placed the packet, or a simulation sends no bytes. The code
+//! that keeps the record is generic over the two, so packets with bytes pay nothing for the other kind.
 
-/// See the module's text.
+/// A payload, with or without bytes.
 pub(crate) trait Payload: Copy {
     /// Bytes of the payload.
     fn len(self) -> usize;
@@ -25,11 +24,11 @@ impl Payload for &[u8] {
     }
 }
 
-/// So many bytes, which are not at hand.
+/// A payload of which only the number of bytes is known.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Noted(pub(crate) usize);
+pub(crate) struct LengthOnly(pub(crate) usize);
 
-impl Payload for Noted {
+impl Payload for LengthOnly {
     #[inline(always)]
     fn len(self) -> usize {
         self.0

@@ -1,10 +1,9 @@
-//! The memory of one receive, as the workers see it: payloads are copied to it without a lock, and
-//! only bounds are checked. A receive may have no memory, in a simulation.
+//! The memory of one receive. Workers copy payloads into it without a lock; only bounds are checked.
+//! In a simulation a receive may have no memory.
 //!
-//! Safe code cannot hold a `&mut [u8]` here: several workers write disjoint
-//! parts at once while the application reads the parts that are complete. What
-//! makes that sound is said at `Placement::write`; who guarantees it is
-//! `table.rs` (one writer per byte) and `slot.rs` (no writer after `retire`).
+//! A `&mut [u8]` is not possible here: several workers write disjoint parts at once while the
+//! application reads the complete parts. `Placement::write` states the contract that makes this sound;
+//! `writer.rs` (one writer per byte) and `slot.rs` (no writer after `retire`) guarantee it.
 
 #![allow(unsafe_code)]
 
@@ -15,30 +14,31 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Memory that payloads are placed into: all of a buffer or a part of it.
+/// Memory for payloads: a buffer or a part of one.
 ///
-/// Outside of this crate it can be made and posted once, not shared: two slots
-/// over the same bytes would be two writers.
+/// Other crates can make a placement and post it once, but not share it: with two slots over the same
+/// bytes, the bytes would have two writers.
 pub struct Placement {
     /// `None` if there is no memory.
     start: Option<NonNull<u8>>,
     len: usize,
-    hold: Hold,
+    owner: Owner,
     shadow: Shadow,
 }
 
-/// Keeps the bytes alive.
-enum Hold {
-    /// By the only placement over them.
-    Alone(Memory),
-    /// By parts; the last to go frees what is owned.
+/// Keeps the memory alive.
+enum Owner {
+    /// The only placement over the memory.
+    Unique(Memory),
+    /// One of several parts; the last one frees owned memory.
     Shared(Arc<Memory>),
 }
 
-/// Bytes, freed with it if they are owned.
+/// The memory; freed on drop if it is owned.
 enum Memory {
-    /// A vector taken apart: start, length, capacity.
+    /// The raw parts of a vector: start, length, capacity.
     Owned(*mut u8, usize, usize),
+    /// Memory of the caller.
     Foreign,
 }
 
@@ -53,19 +53,19 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Placement {
-    /// Takes a vector's memory; [`Placement::into_vec`] gives it back.
+    /// Takes a vector's memory; [`Placement::into_vec`] returns it.
     #[inline]
     pub fn from_vec(buffer: Vec<u8>) -> Self {
         let mut buffer = ManuallyDrop::new(buffer);
         let (start, len) = (buffer.as_mut_ptr(), buffer.len());
-        let hold = Hold::Alone(Memory::Owned(start, len, buffer.capacity()));
-        Self { start: NonNull::new(start), len, hold, shadow: Shadow::new(len) }
+        let owner = Owner::Unique(Memory::Owned(start, len, buffer.capacity()));
+        Self { start: NonNull::new(start), len, owner, shadow: Shadow::new(len) }
     }
 
-    /// A receive of `len` bytes without memory, for a simulation: what is placed in it goes nowhere,
-    /// its record is like any other's, and its chunks cannot be read.
+    /// A receive of `len` bytes without memory, for a simulation: payloads are not stored, the record is
+    /// kept as usual, and chunks cannot be read.
     pub fn phantom(len: usize) -> Self {
-        Self { start: None, len, hold: Hold::Alone(Memory::Foreign), shadow: Shadow::new(0) }
+        Self { start: None, len, owner: Owner::Unique(Memory::Foreign), shadow: Shadow::new(0) }
     }
 
     /// Whether there is no memory behind it.
@@ -74,23 +74,22 @@ impl Placement {
         self.start.is_none()
     }
 
-    /// Borrows foreign memory: the door for callers that keep the memory alive
-    /// themselves (the C library, blocking calls on a borrowed slice).
+    /// Borrows memory that the caller keeps alive (the C library, blocking calls on a borrowed slice).
     ///
     /// # Safety
     /// `start..start + len` is valid for reads and writes, and nobody else
     /// accesses bytes whose chunk is not complete, until every slot that this
     /// placement is posted in was retired and every clone is dropped.
     pub unsafe fn from_raw(start: *mut u8, len: usize) -> Self {
-        // A slice of no bytes may be given as a null pointer in C; it is no phantom for it.
+        // C callers may pass a null pointer with a length of 0; that is not a phantom.
         let start = Some(NonNull::new(start).unwrap_or(NonNull::dangling()));
-        Self { start, len, hold: Hold::Alone(Memory::Foreign), shadow: Shadow::new(len) }
+        Self { start, len, owner: Owner::Unique(Memory::Foreign), shadow: Shadow::new(len) }
     }
 
-    /// Parts of the same memory, of `part_bytes` each but the last: one at least.
+    /// Splits the memory into parts of `part_bytes`; the last may be shorter, and there is at least one.
     ///
     /// # Panics
-    /// If parts have no bytes and the whole has some.
+    /// If `part_bytes` is 0 and the memory is not empty.
     #[inline]
     pub fn into_parts(self, part_bytes: usize) -> impl Iterator<Item = Self> {
         let (whole, divided) = match self.len <= part_bytes {
@@ -107,14 +106,14 @@ impl Placement {
             // SAFETY: the part begins within the memory, which is one piece.
             start: start.map(|start| unsafe { start.add(offset) }),
             len: part_bytes.min(len - offset),
-            hold: Hold::Shared(memory.clone()),
+            owner: Owner::Shared(memory.clone()),
             shadow: shadow.part(offset),
         };
         (0..len).step_by(part_bytes).map(part)
     }
 
-    /// A second placement over all of it, which proves by [`Placement::into_vec`] that
-    /// the first is gone.
+    /// Two placements over the same memory: [`Placement::into_vec`] of one shows that the other is
+    /// dropped.
     #[cfg(test)]
     pub(crate) fn twice(self) -> [Self; 2] {
         let (start, len, shadow) = (self.start, self.len, self.shadow.clone());
@@ -122,25 +121,25 @@ impl Placement {
         [(); 2].map(|()| Self {
             start,
             len,
-            hold: Hold::Shared(memory.clone()),
+            owner: Owner::Shared(memory.clone()),
             shadow: shadow.clone(),
         })
     }
 
     fn share(self) -> Arc<Memory> {
-        match self.hold {
-            Hold::Alone(memory) => Arc::new(memory),
-            Hold::Shared(memory) => memory,
+        match self.owner {
+            Owner::Unique(memory) => Arc::new(memory),
+            Owner::Shared(memory) => memory,
         }
     }
 
-    /// Bytes that can be placed.
+    /// Length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no room at all.
+    /// Whether the length is 0.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -166,7 +165,7 @@ impl Placement {
         }
     }
 
-    /// The same, and takes the bytes into a checksum on the way, behind those of `before`.
+    /// Copies `bytes` to `offset` and adds `before` and then `bytes` to the checksum, in one pass.
     ///
     /// # Panics
     /// If the bytes do not fit.
@@ -188,7 +187,7 @@ impl Placement {
         unsafe { sum.copy_to(before, bytes, start.as_ptr().add(offset)) };
     }
 
-    /// Clears a range.
+    /// Zeroes a range.
     ///
     /// # Panics
     /// If it is out of bounds.
@@ -221,31 +220,33 @@ impl Placement {
     }
 
     fn memory(&self) -> &Memory {
-        match &self.hold {
-            Hold::Alone(memory) => memory,
-            Hold::Shared(memory) => memory,
+        match &self.owner {
+            Owner::Unique(memory) => memory,
+            Owner::Shared(memory) => memory,
         }
     }
 
-    /// Whether this is the only handle on the memory: all parts are gone.
+    /// Whether all other parts of the memory are dropped.
     #[inline]
     pub fn is_unique(&self) -> bool {
-        match &self.hold {
-            Hold::Alone(_) => true,
-            Hold::Shared(memory) => Arc::strong_count(memory) == 1,
+        match &self.owner {
+            Owner::Unique(_) => true,
+            Owner::Shared(memory) => Arc::strong_count(memory) == 1,
         }
     }
 
-    /// The whole vector again, or the placement while other parts live, or the
-    /// memory is foreign or none.
+    /// Returns the whole vector; or the placement if other parts exist, or the memory is foreign or a
+    /// phantom.
     #[inline]
     pub fn into_vec(self) -> Result<Vec<u8>, Self> {
-        let Self { start, len, hold, shadow } = self;
-        let memory = match hold {
-            Hold::Alone(memory) => memory,
-            Hold::Shared(memory) => match Arc::try_unwrap(memory) {
+        let Self { start, len, owner, shadow } = self;
+        let memory = match owner {
+            Owner::Unique(memory) => memory,
+            Owner::Shared(memory) => match Arc::try_unwrap(memory) {
                 Ok(memory) => memory,
-                Err(memory) => return Err(Self { start, len, hold: Hold::Shared(memory), shadow }),
+                Err(memory) => {
+                    return Err(Self { start, len, owner: Owner::Shared(memory), shadow });
+                }
             },
         };
         match *ManuallyDrop::new(memory) {
@@ -254,12 +255,14 @@ impl Placement {
                 // this was the last handle and `Memory` is not dropped.
                 Ok(unsafe { Vec::from_raw_parts(start, len, capacity) })
             }
-            Memory::Foreign => Err(Self { start, len, hold: Hold::Alone(Memory::Foreign), shadow }),
+            Memory::Foreign => {
+                Err(Self { start, len, owner: Owner::Unique(Memory::Foreign), shadow })
+            }
         }
     }
 }
 
-/// What [`Placement::write_summed`] does without memory.
+/// [`Placement::write_summed`] without memory.
 #[cold]
 fn sum_only(sum: &mut Crc32c, before: &[u8], bytes: &[u8]) {
     sum.update(before);

@@ -1,24 +1,23 @@
-//! Software prefetch: asks for the cache lines of a value before they are needed.
+//! Software prefetch: loads the cache lines of a value before they are needed.
 //!
-//! With a thousand queue pairs the state of none is in a cache when its turn comes, and the processor
-//! would wait for each line of it. Whoever walks a list of queue pairs or messages therefore asks for
-//! the element one or two ahead. The checksum asks for payloads itself (`lacuna-crc`).
+//! With a thousand queue pairs, the state of a queue pair has left the cache when its turn comes, and
+//! the processor would wait for each of its lines. So code that walks a list of queue pairs or messages
+//! prefetches the element one or two ahead. The checksum prefetches payloads itself (`lacuna-crc`).
 //! Measured: M-place-1.
 
 #![allow(unsafe_code, reason = "the intrinsic takes a pointer, though it reads nothing")]
 
-/// Bytes of a cache line, or fewer: asking twice for a line does no harm.
+/// Bytes of a cache line or fewer: prefetching a line twice does no harm.
 #[cfg(target_arch = "x86_64")]
 const LINE_BYTES: usize = 64;
 
-/// Asks for all of `value` to be brought into the cache. A hint: it changes nothing that a program
-/// can see.
+/// Prefetches all of `value` into the cache. This is a hint without visible effect.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn prefetch_value<T>(value: &T) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     let start = std::ptr::from_ref(value).cast::<i8>();
-    // Counted from the line that it begins in: it may end in one more than its size tells.
+    // From the start of its first line: an unaligned value may touch one line more than its size.
     let skipped = start.addr() % LINE_BYTES;
     for at in (0..skipped + size_of::<T>()).step_by(LINE_BYTES) {
         let line = start.wrapping_sub(skipped).wrapping_add(at);
@@ -27,7 +26,7 @@ pub fn prefetch_value<T>(value: &T) {
     }
 }
 
-/// Asks for nothing: there is no way to here.
+/// Does nothing on this processor.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
 pub fn prefetch_value<T>(_value: &T) {}

@@ -1,24 +1,23 @@
-//! The record of one posted receive: which packets came, which chunks are complete, where the message
-//! ends, and its immediate.
+//! The record of one posted receive: the packets that arrived, the complete chunks, the message's end,
+//! and its immediate.
 //!
-//! Every reliability mode is built on this one record. Workers set packet bits
-//! with a `fetch_or` per packet or per word of them (`burst.rs`); the worker that
-//! sets the last packet bit of a chunk sets the chunk's bit (SDR-RDMA 3.2.1, 3.4.2). Readers, the
-//! application and the acknowledging side alike, look at chunk bits without
-//! locks while the message is in flight.
+//! All reliability modes use this record. Workers set packet bits with one `fetch_or` per packet or per
+//! word of packets (`burst.rs`); the worker that sets the last packet bit of a chunk sets the chunk's
+//! bit (SDR-RDMA 3.2.1, 3.4.2). The application and the sender of acknowledgements read chunk bits
+//! without locks while the message is in flight.
 //!
-//! Parity is not part of the buffer: `parity/held.rs` keeps what of it is needed. Packets that were
-//! repaired with it are placed like others.
+//! Parity is not part of the buffer: `parity/store.rs` keeps the parity packets that are needed.
+//! Repaired packets are placed like others.
 //!
-//! A message may be shorter than the buffer: the packet that ends it says so
-//! (the solicited-event bit), and the length is known from its offset.
+//! A message may be shorter than the buffer: its last packet has the solicited-event bit, and its length
+//! follows from that packet's offset.
 //!
 //! Invariants:
-//! - a chunk bit is set only after all bytes of the chunk were written, by a
-//!   release that the reader's acquire sees; never a set bit over wrong bytes;
-//! - bytes under a set packet bit are not written again;
-//! - all packets of a chunk come through one writer (`geometry.rs`), so "the
-//!   last packet of this chunk" is decided by one thread.
+//! - a chunk bit is set only after all bytes of the chunk were written, by a release that the reader's
+//!   acquire sees;
+//! - bytes whose packet bit is set are not written again;
+//! - one thread places all packets of a chunk (`geometry.rs`), so it alone decides which packet
+//!   completes the chunk.
 
 #![allow(unsafe_code)]
 
@@ -26,78 +25,78 @@ mod parity;
 
 use crate::discard::Discard;
 use crate::geometry::Geometry;
-use crate::parity::{Held, Taken};
+use crate::parity::{ParityOutcome, ParityStore};
 use crate::payload::Payload;
-use crate::pieces::{Came, Key, Piece, Pieces};
+use crate::pieces::{Key, Piece, Pieces, Progress};
 use crate::placement::Placement;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use lacuna_crc::Crc32c;
 
 /// One posted receive of one slot.
 ///
-/// Padding keeps the two parts on cache lines of their own, not alignment: glibc does not reuse heap
-/// pieces that are aligned to a cache line as it does others, and each message takes one.
+/// Padding instead of alignment keeps the two parts on separate cache lines: each message allocates one,
+/// and glibc does not reuse cache-line-aligned heap blocks as well as others.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Receive {
     number: u64,
     geometry: Geometry,
     placement: Placement,
-    /// The bitmaps, unless they are so short that they lie in `live`.
+    /// The bitmaps; `None` if they have one word, which is then in `live`.
     packet_bits: Option<Box<[AtomicU64]>>,
     chunk_bits: Option<Box<[AtomicU64]>>,
-    /// If messages carry parity.
-    held: Option<Box<Held>>,
-    /// A cache line begins in it or right behind it, wherever the heap put the whole.
-    _apart: [u64; 7],
+    /// `Some` if messages carry parity.
+    parity: Option<Box<ParityStore>>,
+    /// Long enough that a cache line begins in it or right after it, wherever the heap puts the struct.
+    _padding: [u64; 7],
     live: Live,
 }
 
-/// What changes while packets come. Not on the cache lines of the fields before it,
-/// which are read for every packet by every worker.
+/// The fields that change while packets arrive. They share no cache line with the fields before, which
+/// every worker reads for every packet.
 #[derive(Debug)]
 struct Live {
     /// Chunk bits set so far.
     chunks_done: AtomicU32,
-    /// Fragments of the user immediate seen, a mask.
+    /// Fragments of the user immediate that have arrived, a mask.
     fragments: AtomicU32,
-    /// User immediate as far as its fragments came; valid under `fragments`.
+    /// Those fragments' bits of the user immediate.
     immediate: AtomicU64,
-    /// 0 while unknown, then 1 + length in bytes.
+    /// 0 while the length is unknown, then 1 + length in bytes.
     end: AtomicU64,
-    /// 1 once a packet said that the message carries a user immediate.
+    /// 1 once a packet carried a fragment of a user immediate.
     carries_immediate: AtomicU32,
-    /// A bitmap of one word.
+    /// The bitmaps, if they have one word.
     packet_word: AtomicU64,
     chunk_word: AtomicU64,
 }
 
-/// A bitmap that is no single word.
+/// A bitmap of `bits` bits; `None` if it has one word.
 fn long_bitmap(bits: u32) -> Option<Box<[AtomicU64]>> {
     let words = bits.div_ceil(64);
     (words != 1).then(|| (0..words).map(|_| AtomicU64::new(0)).collect())
 }
 
-/// What placing one packet did.
+/// Outcome of placing one packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placed {
-    /// First copy of this packet; `chunk` is set when it completed one.
+    /// First copy of this packet.
     New {
-        /// The chunk whose bit this packet set.
+        /// The chunk that this packet completed, if any.
         chunk: Option<u32>,
     },
     /// The packet's bit was set already; nothing was written.
     Duplicate {
-        /// The chunk that is whole now: only this copy said where the message ends.
+        /// The chunk that is complete now because this copy, unlike the first, ended the message.
         chunk: Option<u32>,
     },
-    /// A piece of a packet that is not whole by it.
+    /// A piece of a packet that is still incomplete.
     Part,
     /// A parity packet; nothing was written.
-    Parity(Taken),
+    Parity(ParityOutcome),
 }
 
-/// A packet's place in its message, as its headers say.
+/// A packet's position in its message, from its headers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Position {
     pub(crate) packet: u32,
@@ -117,17 +116,17 @@ impl Receive {
         let capacity_bytes = placement.len() as u64;
         assert!(capacity_bytes <= geometry.max_message_bytes());
         let packets = geometry.packets(capacity_bytes);
-        let held = geometry
+        let parity = geometry
             .layout()
-            .map(|layout| Box::new(Held::new(*layout, packets, geometry.channels())));
+            .map(|layout| Box::new(ParityStore::new(*layout, packets, geometry.channels())));
         Self {
             number,
             geometry,
             packet_bits: long_bitmap(packets),
             chunk_bits: long_bitmap(geometry.chunks(capacity_bytes)),
             placement,
-            held,
-            _apart: [0; 7],
+            parity,
+            _padding: [0; 7],
             live: Live {
                 chunks_done: AtomicU32::new(0),
                 fragments: AtomicU32::new(0),
@@ -151,7 +150,7 @@ impl Receive {
         self.number
     }
 
-    /// The numbers both ends agreed on.
+    /// The geometry that both ends agreed on.
     #[inline]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -184,8 +183,8 @@ impl Receive {
         let only_immediate = length == 0 && at.packet != 0;
         self.admit(at, length, only_immediate)?;
         if only_immediate {
-            // A message with fewer packets than its immediate has fragments is
-            // followed by empty packets that carry the rest.
+            // If a message has fewer packets than its immediate has fragments, empty packets after its
+            // data carry the rest.
             return Ok(Placed::New { chunk: None });
         }
         if let Some(duplicate) = self.duplicate(at) {
@@ -200,7 +199,7 @@ impl Receive {
         Ok(self.set_packet(at.packet))
     }
 
-    /// Places one piece of a packet that begins at `at`, of whose pieces `pieces` keeps the books.
+    /// Places one piece of the packet at `at`; `pieces` tracks the packet's pieces.
     ///
     /// # Safety
     /// As for [`Receive::place`].
@@ -211,7 +210,7 @@ impl Receive {
         payload: impl Payload,
         (key, pieces): (Key, &mut Pieces),
     ) -> Result<Placed, Discard> {
-        // What reaches behind its packet is none of it.
+        // A piece must not reach past the end of its packet.
         let end = u64::from(piece.start) + payload.len() as u64;
         if end > u64::from(piece.whole_bytes) {
             return Err(Discard::Inconsistent);
@@ -226,13 +225,14 @@ impl Receive {
             unsafe { self.placement.write(offset, bytes) };
         }
         Ok(match pieces.take(key, piece, payload.len() as u32) {
-            Came::Before => Placed::Duplicate { chunk: None },
-            Came::Part => Placed::Part,
-            Came::Whole => self.set_packet(at.packet),
+            Progress::Duplicate => Placed::Duplicate { chunk: None },
+            Progress::Part => Placed::Part,
+            Progress::Whole => self.set_packet(at.packet),
         })
     }
 
-    /// Checks where a packet of `length` bytes lies, and takes in what it says of its message.
+    /// Checks the position of a packet of `length` bytes, and records the message's end and the fragment
+    /// of the immediate that it carries.
     #[inline(always)]
     fn admit(&self, at: Position, length: u64, only_immediate: bool) -> Result<(), Discard> {
         let mtu_bytes = u64::from(self.geometry.mtu_bytes());
@@ -240,8 +240,8 @@ impl Receive {
         if end > self.capacity_bytes() {
             return Err(Discard::OutOfRange);
         }
-        // A packet longer than the MTU would reach into bytes of other packets,
-        // which may be here already or belong to another channel's worker.
+        // A packet longer than the MTU would reach into bytes of other packets, which may have arrived
+        // already or belong to another channel's worker.
         if !only_immediate
             && (at.offset != u64::from(at.packet) * mtu_bytes
                 || length > mtu_bytes
@@ -253,7 +253,7 @@ impl Receive {
             self.learn_end(end)?;
         }
         if at.carries_immediate {
-            self.note_fragment(at.packet, at.fragment);
+            self.add_fragment(at.packet, at.fragment);
         }
         match self.length_bytes() {
             Some(known) if !only_immediate && end > known => Err(Discard::Inconsistent),
@@ -261,20 +261,20 @@ impl Receive {
         }
     }
 
-    /// What a packet does that is here.
+    /// The outcome for a packet that has arrived before; `None` if it has not.
     #[inline(always)]
     fn duplicate(&self, at: Position) -> Option<Placed> {
         let now = self.packet_word(at.packet / 64);
         if now & 1 << (at.packet % 64) == 0 {
             return None;
         }
-        // A stream may send its last packets again to say that they end the
-        // message: a short last chunk is whole only now.
+        // A stream may send its last packets again to mark the end of the message; only then is a
+        // short last chunk complete.
         let chunk = if at.ends_message { self.finish_chunk(at.packet, now) } else { None };
         Some(Placed::Duplicate { chunk })
     }
 
-    /// Sets the bit of a packet whose bytes are all there, and its chunk's if it is whole by it.
+    /// Sets the bit of a packet whose bytes were written, and its chunk's bit if that is complete now.
     #[inline(always)]
     fn set_packet(&self, packet: u32) -> Placed {
         let bit = 1u64 << (packet % 64);
@@ -292,8 +292,7 @@ impl Receive {
         self.packet_bits()[word as usize].load(Ordering::Relaxed)
     }
 
-    /// Bytes that full packets may fill: the buffer, or the message if its end
-    /// is known.
+    /// Length of the message if its end is known, else of the buffer.
     #[inline]
     pub(crate) fn limit_bytes(&self) -> u64 {
         self.length_bytes().unwrap_or_else(|| self.capacity_bytes())
@@ -313,8 +312,8 @@ impl Receive {
         unsafe { self.placement.write(offset as usize, payload) };
     }
 
-    /// The same, and takes headers and payload into the sum on the way: whose it is says the
-    /// trailer, which comes last. If it is nobody's, [`Receive::clear`].
+    /// Writes a packet's payload and adds headers and payload to the checksum, in one pass. If the
+    /// trailer then does not match, the caller must call [`Receive::clear`].
     ///
     /// # Panics
     /// If it does not fit the buffer.
@@ -333,7 +332,7 @@ impl Receive {
         unsafe { self.placement.write_summed(offset as usize, sum, headers, payload) };
     }
 
-    /// Clears where a packet was written that must not have been.
+    /// Zeroes the bytes of a packet whose trailer was wrong.
     ///
     /// # Panics
     /// If it does not fit the buffer.
@@ -346,9 +345,8 @@ impl Receive {
         unsafe { self.placement.clear(offset as usize, len) };
     }
 
-    /// Sets the bits `fresh` of a word, whose packets this worker has written
-    /// and which were clear, and the bits of the chunks that are whole by them.
-    /// Returns how many those are.
+    /// Sets the clear bits `fresh` of a word, whose packets this worker has written, and the bits of the
+    /// chunks that are complete now. Returns the number of those chunks.
     pub(crate) fn publish(&self, word: u32, fresh: u64) -> u64 {
         let now = self.packet_bits()[word as usize].fetch_or(fresh, Ordering::AcqRel) | fresh;
         let chunk_packets = self.geometry.chunk_packets();
@@ -356,17 +354,17 @@ impl Receive {
             return u64::from(self.set_chunks(word, fresh));
         }
         if now == u64::MAX && chunk_packets <= 64 && chunk_packets.is_power_of_two() {
-            // All packets of some chunks, as in bulk.
+            // The word consists of complete chunks, as in bulk.
             let chunks = 64 >> chunk_packets.trailing_zeros();
             let first = word * chunks;
             let bits = (u64::MAX >> (64 - chunks)) << (first % 64);
             return u64::from(self.set_chunks(first / 64, bits));
         }
-        // Of several short chunks the bits go a word at a time, too.
+        // The bits of several short chunks are gathered and set a word at a time.
         let (mut done, mut bits, mut chunk_word) = (0, 0, 0);
         let mut rest = fresh;
         while rest != 0 {
-            // The last packet that is new of the first chunk that has any.
+            // The last new packet of the first chunk that has new packets.
             let first = word * 64 + rest.trailing_zeros();
             let next_chunk = (first / chunk_packets + 1) * chunk_packets;
             let ahead = u64::MAX.checked_shl(next_chunk - word * 64).unwrap_or(0);
@@ -383,14 +381,14 @@ impl Receive {
         u64::from(done + self.set_chunks(chunk_word, bits))
     }
 
-    /// The packet's chunk, if it is whole by what the packet's word `now` reads.
+    /// The packet's chunk, if it is complete; `now` is the value of the packet's word.
     #[inline]
     fn whole_chunk(&self, packet: u32, now: u64) -> Option<u32> {
         let chunk_packets = self.geometry.chunk_packets();
         let chunk = packet / chunk_packets;
         let first = chunk * chunk_packets;
-        // Another worker may have learnt an end before this packet since it was
-        // checked (a sender that contradicts itself): the chunk is not cut below it.
+        // Since the check of this packet, another worker may have learned an end before it (from a
+        // sender that contradicts itself). The chunk includes this packet nevertheless.
         let last = (first + chunk_packets).min(self.packets()).max(packet + 1) - 1;
         let is_whole = if first / 64 == last / 64 {
             let mask = (u64::MAX >> (63 - (last - first))) << (first % 64);
@@ -406,7 +404,7 @@ impl Receive {
         is_whole.then_some(chunk)
     }
 
-    /// Sets these bits of a word of the chunk bitmap. Returns how many were clear.
+    /// Sets bits of a word of the chunk bitmap. Returns how many of them were clear.
     #[inline]
     fn set_chunks(&self, word: u32, bits: u64) -> u32 {
         if bits == 0 {
@@ -420,13 +418,15 @@ impl Receive {
         done
     }
 
-    /// Sets the chunk's bit if `packet`, whose word now reads `now`, was its last.
+    /// Sets the bit of the packet's chunk and returns it, if `packet` completed it; `now` is the value of
+    /// the packet's word.
     #[inline]
     fn finish_chunk(&self, packet: u32, now: u64) -> Option<u32> {
         let chunk = self.whole_chunk(packet, now)?;
         (self.set_chunks(chunk / 64, 1 << (chunk % 64)) == 1).then_some(chunk)
     }
 
+    /// Records the message's end; an error if it contradicts an earlier packet.
     fn learn_end(&self, end: u64) -> Result<(), Discard> {
         match self.live.end.load(Ordering::Relaxed) {
             0 if self.has_packets_from(end.div_ceil(u64::from(self.geometry.mtu_bytes()))) => {
@@ -447,7 +447,7 @@ impl Receive {
         }
     }
 
-    /// Whether any packet from `first` on is here: asked once per message.
+    /// Whether any packet from `first` on has arrived; called once per message.
     fn has_packets_from(&self, first: u64) -> bool {
         let words = self.packet_bits().iter().enumerate().skip((first / 64) as usize);
         words.map(|(index, word)| (index as u64, word.load(Ordering::Relaxed))).any(
@@ -458,7 +458,8 @@ impl Receive {
         )
     }
 
-    fn note_fragment(&self, packet: u32, fragment: u32) {
+    /// Records a fragment of the user immediate.
+    fn add_fragment(&self, packet: u32, fragment: u32) {
         let split = self.geometry.split();
         if split.fragments() == 0 {
             return;
@@ -472,31 +473,31 @@ impl Receive {
         }
     }
 
-    /// Length of the message, once the packet that ends it came.
+    /// Length of the message, once a packet with its end has arrived.
     #[inline]
     pub fn length_bytes(&self) -> Option<u64> {
         self.live.end.load(Ordering::Acquire).checked_sub(1)
     }
 
-    /// Packets of the message as far as known: of the buffer until the end came.
+    /// Packets of the message if its end is known, else of the buffer.
     #[inline]
     pub(crate) fn packets(&self) -> u32 {
         self.geometry.packets(self.length_bytes().unwrap_or_else(|| self.capacity_bytes()))
     }
 
-    /// Chunks of the message as far as known: of the buffer until the end came.
+    /// Chunks of the message if its end is known, else of the buffer.
     #[inline]
     pub fn chunks(&self) -> u32 {
         self.geometry.chunks(self.length_bytes().unwrap_or_else(|| self.capacity_bytes()))
     }
 
-    /// Chunks that are complete.
+    /// Number of complete chunks.
     #[inline]
     pub fn chunks_done(&self) -> u32 {
         self.live.chunks_done.load(Ordering::Acquire)
     }
 
-    /// Whether a chunk is complete. Out of range is never complete.
+    /// Whether a chunk is complete; `false` out of range.
     #[inline]
     pub fn has_chunk(&self, chunk: u32) -> bool {
         self.chunk_bits()
@@ -510,8 +511,7 @@ impl Receive {
         self.chunk_bits.as_deref().unwrap_or(std::slice::from_ref(&self.live.chunk_word))
     }
 
-    /// The packets of one chunk, one bit each, for chunks of up to 64 packets;
-    /// of longer chunks the first 64.
+    /// The packet bits of one chunk; of a chunk with more than 64 packets, the first 64.
     pub fn chunk_packets(&self, chunk: u32) -> u64 {
         let first = chunk.saturating_mul(self.geometry.chunk_packets());
         let count = self.geometry.chunk_packets().min(64);
@@ -519,7 +519,7 @@ impl Receive {
             .fold(0, |bits, i| bits | u64::from(self.has_packet(first.saturating_add(i))) << i)
     }
 
-    /// Whether a packet came.
+    /// Whether a packet has arrived.
     #[inline]
     pub fn has_packet(&self, packet: u32) -> bool {
         self.packet_bits()
@@ -527,7 +527,7 @@ impl Receive {
             .is_some_and(|word| word.load(Ordering::Acquire) >> (packet % 64) & 1 == 1)
     }
 
-    /// Chunks before the first missing one.
+    /// Number of chunks before the first missing one: the cumulative acknowledgement.
     #[inline]
     pub fn cumulative(&self) -> u32 {
         let chunks = self.chunks();
@@ -540,9 +540,8 @@ impl Receive {
         chunks
     }
 
-    /// Writes the chunk bits from `first` on into `out`, least significant bit
-    /// first, as the acknowledgement carries them; returns the bytes up to the
-    /// last that has a set bit.
+    /// Writes the chunk bits from `first` on into `out`, least significant bit first, as in an
+    /// acknowledgement. Returns the number of bytes up to the last one with a set bit.
     pub fn copy_chunk_bits(&self, first: u32, out: &mut [u8]) -> usize {
         let load = |word: usize| {
             self.chunk_bits().get(word).map_or(0, |word| word.load(Ordering::Acquire))
@@ -567,13 +566,13 @@ impl Receive {
         used
     }
 
-    /// Fragments of the user immediate that came, a mask.
+    /// Fragments of the user immediate that have arrived, a mask.
     #[inline]
     pub fn fragments(&self) -> u32 {
         self.live.fragments.load(Ordering::Acquire)
     }
 
-    /// The user immediate, once all its fragments came (3.2.4).
+    /// The user immediate, once all its fragments have arrived (3.2.4).
     #[inline]
     pub fn immediate(&self) -> Option<u32> {
         let fragments = self.geometry.split().fragments();
@@ -582,24 +581,22 @@ impl Receive {
             .then(|| self.live.immediate.load(Ordering::Relaxed) as u32)
     }
 
-    /// Whether everything came: all chunks up to the end, and the immediate if
-    /// the message carries one.
+    /// Whether all chunks up to the end have arrived, and the immediate if the message carries one.
     #[inline]
     pub fn is_complete(&self) -> bool {
-        // `chunks_done` first: the worker that learnt the end did so before it
-        // counted its chunk.
+        // `chunks_done` first: a worker records the end before it counts its chunk.
         let done = self.chunks_done();
         let chunks = self.chunks();
-        // The count says cheaply that it is not complete. A sender that moves
-        // the end before chunks that are here cannot make up for others by them.
+        // The count is a cheap first test. It is not sufficient: a sender that moves the end may have
+        // sent chunks after it, which must not stand for missing ones.
         done >= chunks
             && self.cumulative() == chunks
             && (self.live.carries_immediate.load(Ordering::Acquire) == 0
                 || self.immediate().is_some())
     }
 
-    /// The bytes of a complete chunk, up to the end of the message; `None` of any other, and of all
-    /// chunks of a receive without memory ([`Placement::phantom`]).
+    /// The bytes of a complete chunk, up to the end of the message; `None` if it is incomplete, or the
+    /// receive has no memory ([`Placement::phantom`]).
     pub fn chunk(&self, chunk: u32) -> Option<&[u8]> {
         if !self.has_chunk(chunk) {
             return None;
@@ -616,7 +613,7 @@ impl Receive {
         unsafe { self.placement.read(start as usize, (end - start) as usize) }
     }
 
-    /// The memory, when no clone of this record is left.
+    /// The memory.
     #[inline]
     pub fn into_placement(self) -> Placement {
         self.placement

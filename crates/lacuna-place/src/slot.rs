@@ -1,17 +1,15 @@
-//! One entry of the root key: a value that workers may pin while they use it,
-//! and that nobody can touch once it was retired.
+//! One entry of the root key: a value that workers pin while they use it, and that no worker can reach
+//! once it is retired.
 //!
-//! This is the two-stage late-packet protection of SDR-RDMA 3.3.2 in software.
-//! A posted slot is *live* in one generation. A worker that wants to place a
-//! packet pins the slot, naming the packet's generation; a slot that is not
-//! live (the NULL key) or lives in another generation refuses. Retiring clears
-//! the live bit and advances the generation, so that no new pin succeeds, then
-//! waits until the pins that were taken before are gone. After that the value
-//! belongs to the caller alone: *nothing writes to the buffer after retire
-//! returns*.
+//! This is the two-stage protection against late packets of SDR-RDMA 3.3.2, in software. A posted slot
+//! is *live* in one generation. To place a packet, a worker pins the slot with the packet's generation;
+//! a slot that is not live (the NULL key) or is live in another generation refuses the pin. Retiring
+//! clears the live bit and advances the generation, so that no new pin succeeds, and then waits for the
+//! pins that are still held. After that the caller alone owns the value: *nothing writes to the buffer
+//! after `retire` returns*.
 //!
-//! All state is one word, so that "live, in this generation, and pinned" is one
-//! atomic step:
+//! All state is in one word, so that checking liveness and generation and taking a pin are one atomic
+//! step:
 //!
 //! ```text
 //!  63    62    47..32       31..0
@@ -22,8 +20,8 @@
 //! - the cell is written only by the thread that holds `busy`;
 //! - the cell is read only under a pin whose `fetch_add` saw `live` and the
 //!   right generation;
-//! - a refused pin leaves no trace: it looks before it adds, so a flood of late
-//!   packets cannot keep `retire` waiting.
+//! - a pin loads the word before it adds to it, so a flood of late packets, which are refused, cannot
+//!   keep `retire` waiting.
 
 #![allow(unsafe_code)]
 
@@ -37,7 +35,7 @@ const GENERATION_SHIFT: u32 = 32;
 const GENERATION_MASK: u64 = 0xFFFF << GENERATION_SHIFT;
 const PINS_MASK: u64 = 0xFFFF_FFFF;
 
-/// A slot; see the module's text.
+/// A slot of the root key; see the module's text.
 pub struct Slot<T> {
     word: AtomicU64,
     cell: UnsafeCell<Option<T>>,
@@ -75,8 +73,8 @@ impl<T> Slot<T> {
             if word & (LIVE | BUSY) != 0 {
                 return Err(Occupied);
             }
-            // The pin count may flicker under us (a worker that looked before
-            // the last retire); such pins touch nothing and are kept as they are.
+            // The pin count may change meanwhile: a worker that loaded the word before the last
+            // `retire` adds a pin and removes it again. Such pins access nothing.
             match self.word.compare_exchange_weak(
                 word,
                 word | BUSY,
@@ -122,13 +120,12 @@ impl<T> Slot<T> {
         Ok(Pinned { slot: self })
     }
 
-    /// Takes the value of `generation` out: the slot answers as the NULL key
-    /// from now on, in the next generation, and no pin is left when this
-    /// returns. `None` when nothing is posted in that generation.
+    /// Takes the value of `generation` out: from now on the slot is the NULL key in the next
+    /// generation, and no pin is left when this returns. `None` when nothing is posted in that
+    /// generation.
     ///
-    /// Waits for the pins, which are held for the placing of one burst at most;
-    /// if another thread is retiring the slot, for that thread to be done. `yield_now` gives the
-    /// core away meanwhile.
+    /// Waits for all pins, which are held for one burst at most, and for another thread that is
+    /// retiring the slot. Meanwhile it calls `yield_now`.
     pub fn retire(&self, generation: u8, generations: u8, yield_now: Yield) -> Option<T> {
         let wanted = LIVE | (u64::from(generation) << GENERATION_SHIFT);
         let mut word = self.word.load(Ordering::Acquire);

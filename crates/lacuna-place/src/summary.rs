@@ -1,24 +1,24 @@
-//! What one burst did: the counts that the placer hands to the queue pair.
+//! The counts of one burst, which the placer hands to the queue pair.
 
 use crate::discard::Discard;
-use crate::parity::Taken;
+use crate::parity::ParityOutcome;
 
-/// What one burst of packets of one queue pair on one channel did.
+/// The counts of one burst of packets of one queue pair on one channel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BurstSummary {
-    /// Packets that came for the first time, parity included.
+    /// Packets that arrived for the first time, parity included.
     pub packets: u64,
     /// Payload bytes placed for the first time.
     pub bytes: u64,
-    /// Of the packets, those of parity.
+    /// Parity packets among `packets`.
     pub parity_packets: u64,
-    /// Payload bytes of those.
+    /// Payload bytes of the parity packets.
     pub parity_bytes: u64,
     /// Packets that were lost and repaired with parity.
     pub repaired_packets: u64,
-    /// Chunks completed by that; they count among `chunks` too.
+    /// Chunks completed by repairs; `chunks` includes them.
     pub repaired_chunks: u64,
-    /// Time that the repairing took, as whoever has a clock measured it.
+    /// Time of the repairs, measured by the caller, which has a clock.
     pub decode_ns: u64,
     /// Chunks completed.
     pub chunks: u64,
@@ -26,23 +26,23 @@ pub struct BurstSummary {
     pub duplicates: u64,
     /// Packets with a congestion mark.
     pub marked: u64,
-    /// Packets thrown away, by [`Discard::index`].
+    /// Discarded packets, by [`Discard::index`].
     pub discarded: [u64; Discard::ALL.len()],
     /// One past the highest sequence number after the burst.
     pub next_psn: u64,
-    /// Sequence numbers that were skipped when the highest moved on: a gap.
+    /// Whether the burst skipped sequence numbers.
     pub gap: bool,
-    /// Largest distance by which a packet that was missing came after a later
-    /// one, in packets.
+    /// Reordering distance: the most packets by which a missing packet arrived after a later one.
     pub reorder_packets: u64,
-    /// Highest message number that a packet was placed for, and the lowest.
+    /// Lowest and highest number of the messages that packets were placed for.
     pub touched: Option<(u64, u64)>,
-    /// Whether a late packet came: the peer has not heard of a completion.
+    /// Whether a late packet arrived: the peer has not learned of a completion.
     pub late: bool,
 }
 
 impl BurstSummary {
-    /// Whether any packet had the key. What has none may be noise, and is no sign of life.
+    /// Whether any packet had the remote key. Packets without it may come from a third party, so they
+    /// do not show that the peer is alive.
     #[inline]
     pub fn is_of_the_peer(&self) -> bool {
         let discarded: u64 = self.discarded.iter().sum();
@@ -50,7 +50,7 @@ impl BurstSummary {
         self.packets + self.duplicates + with_the_key > 0
     }
 
-    /// A packet was placed for this message.
+    /// Counts a message that a packet was placed for.
     #[inline]
     pub(crate) fn touch(&mut self, number: u64) {
         self.touched = Some(match self.touched {
@@ -59,17 +59,16 @@ impl BurstSummary {
         });
     }
 
-    /// A parity packet of so many bytes came. Whether it came for the first time, as far as that
-    /// is known.
-    pub(crate) fn count_parity(&mut self, taken: Taken, bytes: u64) -> bool {
-        if taken == Taken::Duplicate {
+    /// Counts a parity packet of `bytes` bytes. Returns whether it is known to be the first copy.
+    pub(crate) fn count_parity(&mut self, outcome: ParityOutcome, bytes: u64) -> bool {
+        if outcome == ParityOutcome::Duplicate {
             self.duplicates += 1;
             return false;
         }
         self.packets += 1;
         self.parity_packets += 1;
         self.parity_bytes += bytes;
-        // Of a finished message it is not known whether it came before.
-        taken != Taken::Finished
+        // The record of a finished message is gone, so duplicates cannot be told.
+        outcome != ParityOutcome::Finished
     }
 }

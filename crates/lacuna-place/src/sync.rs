@@ -1,8 +1,7 @@
-//! The one door to atomics and cells, so that loom can stand in for them.
+//! Atomics, locks and cells, from the standard library or from loom.
 //!
-//! Every lock-free type of the crate imports from here. Under `--cfg loom` the
-//! same code runs against loom's model of memory, which explores all
-//! interleavings of a small case.
+//! Every lock-free type of the crate imports them from here. Under `--cfg loom` the same code runs
+//! against loom's memory model, which explores all interleavings of a small case.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -41,13 +40,12 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// How a thread gives its core away, for whoever owns threads to say: `std::thread::yield_now`, or
-/// `core::hint::spin_loop` where there is one thread.
+/// A function that yields the core to other threads: `std::thread::yield_now`, or
+/// `core::hint::spin_loop` where there is only one thread. The owner of the threads chooses.
 pub type Yield = fn();
 
-/// Waits a little for another thread. The first rounds only hint to the
-/// processor; after that the thread gives its core away, because on a machine
-/// with fewer cores than workers the awaited thread may not be running.
+/// Waits a little for another thread. The first 64 rounds spin; later ones yield the core, because on a
+/// machine with fewer cores than workers the other thread may not be running.
 #[inline]
 pub(crate) fn back_off(round: u32, yield_now: Yield) {
     #[cfg(not(loom))]
@@ -63,9 +61,8 @@ pub(crate) fn back_off(round: u32, yield_now: Yield) {
     }
 }
 
-/// What loom knows of plain memory: a cell for every 64 bytes,
-/// touched along with them, so that loom reports a read or write that is not
-/// ordered after another. Without loom it is nothing.
+/// Shadows plain memory for loom: a cell for every 64 bytes, accessed along with them, so that loom
+/// reports unordered reads and writes. Without loom it is empty.
 #[cfg(not(loom))]
 #[derive(Debug, Clone)]
 pub(crate) struct Shadow;

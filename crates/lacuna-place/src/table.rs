@@ -1,7 +1,7 @@
 //! The receive side of a queue pair's root key: all its slots.
 //!
-//! [`RecvTable`] is shared by everyone. Who may place into it is said by the one writer that each
-//! channel has (`writer.rs`).
+//! All threads share [`RecvTable`]. Only the one writer of each channel may place packets through it
+//! (`writer.rs`).
 
 use crate::geometry::Geometry;
 use crate::placement::Placement;
@@ -15,9 +15,9 @@ use std::sync::{Arc, OnceLock};
 pub struct RecvTable {
     geometry: Geometry,
     rkey: u32,
-    /// Made at the first post: a queue pair that only sends has none.
+    /// Allocated by the first post, so a queue pair that only sends has none.
     slots: OnceLock<Box<[Slot<Arc<Receive>>]>>,
-    /// How whoever closes a slot gives its core away to those who still write to it.
+    /// Called by a thread that closes a slot, while workers still write to it.
     yield_now: OnceLock<Yield>,
 }
 
@@ -27,20 +27,20 @@ impl RecvTable {
         Self { geometry, rkey, slots: OnceLock::new(), yield_now: OnceLock::new() }
     }
 
-    /// Says how a thread that closes a slot gives its core away while it waits for others. Until it
-    /// is said, such a thread spins. The first word stands.
+    /// Sets the function that a thread calls to yield its core while it waits to close a slot. Without
+    /// one it spins. Only the first call has an effect.
     pub fn yield_by(&self, yield_now: Yield) {
-        // An error says that it was said before.
+        // An error means that it was set before.
         _ = self.yield_now.set(yield_now);
     }
 
-    /// The numbers both ends agreed on.
+    /// The geometry that both ends agreed on.
     #[inline]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// The key that the peer's packets carry.
+    /// The remote key that the peer's packets must carry.
     #[inline]
     pub fn rkey(&self) -> u32 {
         self.rkey
@@ -51,8 +51,7 @@ impl RecvTable {
         self.slots.get_or_init(|| (0..self.geometry.slots()).map(|_| Slot::new()).collect())
     }
 
-    /// Pins a slot for the length of a burst; `None` if it is closed, or open in
-    /// another generation.
+    /// Pins a slot for one burst; `None` if it is closed, or open in another generation.
     #[inline]
     pub(crate) fn pin(&self, slot: u32, generation: u8) -> Option<Pinned<'_, Arc<Receive>>> {
         self.slots.get()?[slot as usize].pin(generation).ok()
@@ -69,9 +68,9 @@ impl RecvTable {
         self.slot(number).is_free()
     }
 
-    /// Opens the slot of message `number` over `placement`, and gives its record. `None` if the slot
-    /// is occupied. The record is made here, so that none is ever in two slots, which would be two
-    /// writers of the same bytes.
+    /// Opens the slot of message `number` over `placement` and returns its record; `None` if the slot is
+    /// occupied. The record is made here, so that none is ever in two slots: then the same bytes would
+    /// have two writers.
     ///
     /// # Panics
     /// If the placement is longer than one slot allows.
@@ -82,13 +81,11 @@ impl RecvTable {
         self.slot(number).post(generation, receive.clone()).is_ok().then_some(receive)
     }
 
-    /// Closes the slot of message `number`: once this returns no byte of the
-    /// buffer changes any more. `None` if it was closed already: also then no
-    /// byte changes, a close under way is waited for. A number whose slot went
-    /// on to another generation closes nothing.
+    /// Closes the slot of message `number`: once this returns, no byte of the buffer changes any more.
+    /// Returns `None` if the slot was closed already, after waiting for a close in progress, or if it
+    /// is in another generation.
     ///
-    /// Waits for workers that are placing into it; must not be called by a
-    /// worker in the middle of a burst.
+    /// Waits for workers that are placing into the slot; a worker must not call it during a burst.
     #[inline]
     pub fn close(&self, number: u64) -> Option<Arc<Receive>> {
         let generation = self.geometry.generation_of(number);

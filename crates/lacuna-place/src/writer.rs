@@ -1,8 +1,7 @@
-//! The right to place packets of one channel.
+//! The exclusive right to place packets of one channel.
 //!
-//! It exists once per channel and is handed to the worker that owns the channel. Because a packet's
-//! channel is a function of its place, that makes each byte's writer unique, by construction rather
-//! than by care.
+//! There is one [`ChannelWriter`] per channel, owned by the channel's worker. A packet's offset
+//! determines its channel, so each byte has only one writer, and the type system enforces it.
 
 use crate::burst::{BurstPlacer, Repairs};
 use crate::geometry::Geometry;
@@ -13,24 +12,24 @@ use crate::table::RecvTable;
 use lacuna_code::Codec;
 use std::sync::Arc;
 
-/// The right to place packets of one channel.
+/// The exclusive right to place packets of one channel.
 #[derive(Debug)]
 pub struct ChannelWriter {
     table: Arc<RecvTable>,
     channel: u8,
-    /// One past the highest packet sequence number that came.
+    /// One past the highest packet sequence number that arrived.
     next_psn: u64,
-    /// If messages carry parity.
+    /// `Some` if messages carry parity.
     repairer: Option<Box<Repairer>>,
-    /// Of packets that come in pieces.
+    /// Incomplete packets that arrive in pieces.
     pieces: Pieces,
-    /// What the last burst did so far.
+    /// Counts of the last burst.
     summary: BurstSummary,
 }
 
 impl ChannelWriter {
-    /// A table without posted receives whose packets must carry `rkey`, and
-    /// the one writer of each channel, which repairs with `codec`.
+    /// Makes a table without posted receives, whose packets must carry `rkey`, and the one writer of
+    /// each channel. The writers repair with `codec`.
     pub fn of_table(
         geometry: Geometry,
         rkey: u32,
@@ -51,13 +50,13 @@ impl ChannelWriter {
         (table, writers)
     }
 
-    /// The channel this is the writer of.
+    /// The channel of this writer.
     #[inline]
     pub fn channel(&self) -> u8 {
         self.channel
     }
 
-    /// The slots that it writes to.
+    /// The slots that this writer places into.
     #[cfg(test)]
     pub(crate) fn table(&self) -> &RecvTable {
         &self.table
@@ -69,15 +68,15 @@ impl ChannelWriter {
         self.next_psn = u64::from(first_psn);
     }
 
-    /// Begins a burst; the slots it touches stay pinned until it is dropped.
+    /// Begins a burst, which keeps one slot at a time pinned until it is dropped.
     #[inline]
     pub fn burst(&mut self) -> BurstPlacer<'_> {
         self.summary = BurstSummary { next_psn: self.next_psn, ..BurstSummary::default() };
         self.resume()
     }
 
-    /// Goes on with the last burst, whose slots were let go meanwhile: for packets that came with
-    /// it and are taken later.
+    /// Continues the last burst, which was dropped and so has unpinned its slot: for packets that
+    /// arrived with it and are placed later.
     #[inline]
     pub fn resume(&mut self) -> BurstPlacer<'_> {
         let repairs = Repairs::new(self.repairer.as_deref_mut());
@@ -85,13 +84,13 @@ impl ChannelWriter {
         BurstPlacer::new(&self.table, self.channel, next_psn, repairs, pieces, &mut self.summary)
     }
 
-    /// Whether the last burst left something to repair ([`BurstPlacer::repair`]).
+    /// Whether the last burst left rows to repair ([`BurstPlacer::repair`]).
     #[inline]
     pub fn has_repairs(&self) -> bool {
         self.repairer.as_deref().is_some_and(Repairer::has_rows)
     }
 
-    /// What the last burst did, which is over.
+    /// The counts of the last burst, which has ended.
     #[inline]
     pub fn summary(&mut self) -> &BurstSummary {
         self.summary.next_psn = self.next_psn;

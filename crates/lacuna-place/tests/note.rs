@@ -1,6 +1,6 @@
-//! Packets that are only noted have the books of packets that are placed: any list of them, with
-//! duplicates, stale generations, wrong slots, keys and channels, contradictions, pieces and parity,
-//! gives the same summaries and the same records, with memory behind the receive and without.
+//! Packets that are only noted lead to the same record as packets that are placed: any list of them,
+//! with duplicates, stale generations, wrong slots, keys and channels, contradictions, pieces and
+//! parity, gives the same summaries and records, for receives with and without memory.
 
 use lacuna_code::{Code, Codec};
 use lacuna_place::geometry::{Geometry, GeometryConfig};
@@ -45,7 +45,7 @@ enum Fault {
     Channel,
     Generation,
     Slot,
-    /// Its number, by so many packets: into the message, behind it, and into parity.
+    /// A wrong packet number, by this many packets: in the message, after it, or in the parity.
     Number(u32),
     Address(u32),
     NoAddress,
@@ -73,7 +73,7 @@ enum Step {
     Repost,
 }
 
-/// One step, and what else is drawn for it.
+/// One step and its random parameters.
 #[derive(Debug, Clone, Copy)]
 struct Drawn {
     step: Step,
@@ -139,7 +139,7 @@ fn data(g: &Geometry, packet: u32) -> (u32, u64, u64) {
     (packet, offset, (MESSAGE_BYTES - offset).min(MTU))
 }
 
-/// The same of a parity packet, if messages carry any.
+/// Number, offset in the slot and bytes of a parity packet, if messages carry any.
 fn parity(g: &Geometry, index: u32) -> Option<(u32, u64, u64)> {
     let (layout, packets) = (g.layout()?, g.packets(MESSAGE_BYTES));
     let submessages = 0..layout.submessages(packets);
@@ -168,7 +168,7 @@ fn packet(g: &Geometry, number: u64, index: u32, drawn: &Drawn) -> Option<Packet
         has_address = true;
         match half {
             0 => (behind, bytes) = ((bytes - front) as u32, front),
-            // Of parity the bytes that are left say where a piece begins.
+            // The bytes after a piece of parity determine where it begins.
             _ if is_parity => bytes -= front,
             _ => (offset, bytes) = (offset + front, bytes - front),
         }
@@ -203,7 +203,7 @@ fn packet(g: &Geometry, number: u64, index: u32, drawn: &Drawn) -> Option<Packet
     Some(Packet { channel, header, payload, marked: drawn.marked })
 }
 
-/// What a record says.
+/// The contents of a record.
 #[derive(Debug, PartialEq, Eq)]
 struct Record {
     number: u64,
@@ -233,7 +233,7 @@ impl Record {
     }
 }
 
-/// How packets are taken, and what is behind the receives.
+/// How packets are handed over, and whether receives have memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     PlacedInMemory,
@@ -309,7 +309,7 @@ impl Receiver {
         (0..SLOTS as usize).for_each(|slot| self.close(slot));
     }
 
-    /// Closes a receive and keeps what its record says.
+    /// Closes a receive and keeps the contents of its record.
     fn close(&mut self, slot: usize) {
         let receive = &self.receives[slot];
         self.table.close(receive.number()).unwrap();
@@ -387,8 +387,7 @@ fn parity_that_is_only_noted_repairs_nothing_in_memory() {
     }
 }
 
-/// What the lists of the property reach: a test that never comes to the interesting states proves
-/// nothing.
+/// Checks that the random lists reach the interesting states; otherwise the property proves nothing.
 #[test]
 fn lists_of_packets_reach_every_kind_of_outcome() {
     use proptest::strategy::ValueTree;

@@ -1,14 +1,14 @@
-//! Repairs of one burst. While packets are placed, rows that have become repairable are noted. When the
-//! burst is over they are computed, before anybody is told of it (`parity/mod.rs`).
+//! Repairs of one burst. While packets are placed, rows that have become repairable are collected. They
+//! are repaired at the end of the burst, before its counts are reported (`parity/mod.rs`).
 
 #![allow(unsafe_code)]
 
 use super::current::Current;
-use crate::parity::{Repairer, RowAt, Taken};
+use crate::parity::{ParityOutcome, Repairer, RowId};
 use crate::summary::BurstSummary;
 use crate::table::RecvTable;
 
-/// The repairs of one burst: none, if messages carry no parity.
+/// The repairs of one burst; `None` if messages carry no parity.
 #[derive(Debug)]
 pub(crate) struct Repairs<'w>(Option<&'w mut Repairer>);
 
@@ -23,36 +23,41 @@ impl<'w> Repairs<'w> {
         self.0.is_some()
     }
 
-    /// Whether there is anything to repair.
+    /// Whether there are rows to repair.
     #[inline]
     pub(super) fn has_rows(&self) -> bool {
         self.0.as_deref().is_some_and(Repairer::has_rows)
     }
 
-    /// A data packet came: parity that waits for its row may suffice now.
+    /// A data packet has arrived: the stored parity of its row may suffice now.
     #[inline]
     pub(super) fn on_data(&mut self, current: &Current<'_>, channel: u8, packet: u32) {
-        if current.has_held
-            && let (Some(held), Some(repairer)) = (current.receive.held(), &mut self.0)
-            && let Some(row) = held.row_of(channel, packet)
+        if current.has_parity
+            && let (Some(parity), Some(repairer)) = (current.receive.parity(), &mut self.0)
+            && let Some(row) = parity.row_of(channel, packet)
         {
-            repairer.note(RowAt { slot: current.slot, generation: current.generation, row });
+            repairer.push(RowId { slot: current.slot, generation: current.generation, row });
         }
     }
 
-    /// A parity packet came.
-    pub(super) fn on_parity(&mut self, current: &mut Current<'_>, packet: u32, taken: Taken) {
-        current.has_held |= matches!(taken, Taken::Kept { .. });
-        if let (Taken::Kept { enough: true }, Some(layout), Some(repairer)) =
-            (taken, current.receive.geometry().layout(), &mut self.0)
+    /// A parity packet has arrived.
+    pub(super) fn on_parity(
+        &mut self,
+        current: &mut Current<'_>,
+        packet: u32,
+        outcome: ParityOutcome,
+    ) {
+        current.has_parity |= matches!(outcome, ParityOutcome::Kept { .. });
+        if let (ParityOutcome::Kept { enough: true }, Some(layout), Some(repairer)) =
+            (outcome, current.receive.geometry().layout(), &mut self.0)
         {
             let at = layout.locate(packet);
             let row = (at.submessage, at.row);
-            repairer.note(RowAt { slot: current.slot, generation: current.generation, row });
+            repairer.push(RowId { slot: current.slot, generation: current.generation, row });
         }
     }
 
-    /// Repairs what can be repaired of the rows that were noted.
+    /// Repairs the collected rows, as far as possible.
     ///
     /// # Safety
     /// The caller is the only one that places packets of this channel in the table.
@@ -66,9 +71,9 @@ impl<'w> Repairs<'w> {
         let mtu_bytes = u64::from(table.geometry().mtu_bytes());
         while let Some(at) = repairer.pop() {
             let Some(receive) = table.pin(at.slot, at.generation) else { continue };
-            let Some(held) = receive.held() else { continue };
+            let Some(parity) = receive.parity() else { continue };
             let packets = receive.packets();
-            let repaired = repairer.repair(&**receive, held, channel, at.row, packets);
+            let repaired = repairer.repair(&**receive, parity, channel, at.row, packets);
             for (packet, bytes) in repaired.packets() {
                 let offset = u64::from(packet) * mtu_bytes;
                 // SAFETY: the slot is pinned until the bit is published. The

@@ -1,24 +1,22 @@
-//! Where the parity of a message stands: arithmetic that both ends share.
+//! Numbering of parity packets: arithmetic that both ends share.
 //!
-//! Packets of the message are numbered as in every mode. Parity has numbers of
-//! its own behind all that a slot's data can have: submessage `s` owns
-//! `m * chunk_packets` of them from `base + s * m * chunk_packets` on, chunk
-//! after chunk. So a parity packet's number says which submessage, which of its
-//! parity chunks and which packet of that, whatever the message's length.
+//! Data packets are numbered as in every mode. Parity packets are numbered after all numbers that data
+//! of a slot can have: submessage `s` owns `m * chunk_packets` numbers from `base + s * m *
+//! chunk_packets` on, chunk after chunk. So a parity packet's number determines its submessage, its
+//! parity chunk and its packet in that chunk, whatever the message's length.
 //!
-//! Chunks here are the code's: as long as the bitmap's, or several of those.
-//! A *row* is the packets with the same place in the chunks of a submessage.
-//! Packet `r` of parity chunk `i` is parity `i` of row `r`: each row is a block
-//! of the code for itself.
+//! Chunks here are chunks of the code: one or several chunks of the bitmap. A *row* consists of the
+//! packets with the same position in the chunks of a submessage. Packet `r` of parity chunk `i` is
+//! parity `i` of row `r`: each row is a codeword.
 //!
-//! The last submessage may be shorter: `t` chunks, the last of them with fewer
-//! packets. It has `ceil(t m / k)` parity chunks (the paper leaves it open;
-//! this keeps the share), each as long as its first data chunk.
+//! The last submessage may be shorter: `t` chunks, the last of them with fewer packets. It has
+//! `ceil(t m / k)` parity chunks (the paper leaves this open; the overhead stays the same), each as
+//! long as its first data chunk.
 
 use lacuna_code::{Code, CodeKind};
 use std::ops::Range;
 
-/// See the module's text.
+/// The numbering of parity packets; see the module's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     code: Code,
@@ -26,7 +24,7 @@ pub struct Layout {
     base: u32,
 }
 
-/// What a parity packet's number says.
+/// A parity packet, decoded from its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParityPacket {
     /// Submessage of the message.
@@ -37,14 +35,14 @@ pub struct ParityPacket {
     pub row: u32,
 }
 
-/// The data packets of one row: `first`, and `count - 1` more, a chunk apart.
+/// The data packets of one row: `first`, and `count - 1` more at intervals of `chunk_packets`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// The first packet of the message.
+    /// Number of the row's first packet.
     pub first: u32,
-    /// How many.
+    /// Number of packets.
     pub count: u32,
-    /// Packets from one to the next.
+    /// Distance between them.
     pub chunk_packets: u32,
 }
 
@@ -57,12 +55,12 @@ impl Row {
     }
 }
 
-/// Most packets of a submessage; keeps sums from overflowing.
+/// Most packets of a submessage, so that sums do not overflow.
 const SUBMESSAGE_PACKETS_MAX: u64 = 1 << 28;
 
 impl Layout {
-    /// The layout of `code` with parity numbered from `base` on; `None` if a
-    /// submessage would be absurdly long.
+    /// The layout of `code` with parity numbered from `base` on; `None` if chunks are empty or a
+    /// submessage would have more than [`SUBMESSAGE_PACKETS_MAX`] packets.
     pub fn new(code: Code, chunk_packets: u32, base: u32) -> Option<Self> {
         let packets = code.chunks() as u64 * u64::from(chunk_packets);
         (chunk_packets > 0 && packets <= SUBMESSAGE_PACKETS_MAX).then_some(Self {
@@ -78,9 +76,9 @@ impl Layout {
         self.code
     }
 
-    /// The code of a submessage of `chunks` data chunks. The MDS code serves
-    /// short ones as it is. Of the XOR code's groups a short one has as many as
-    /// it has parity, so that they still cover all data.
+    /// The code of a submessage of `chunks` data chunks. The MDS code needs no change for a short one.
+    /// For the XOR code, a short submessage has as many groups as it has parity chunks, so that the
+    /// groups still cover all data.
     #[inline]
     pub fn code_of(&self, chunks: u32) -> Code {
         let is_short = (chunks as usize) < self.code.data_chunks();
@@ -97,13 +95,13 @@ impl Layout {
         self.chunk_packets
     }
 
-    /// The first number that is parity's.
+    /// The first number of a parity packet.
     #[inline]
     pub fn base(&self) -> u32 {
         self.base
     }
 
-    /// Whether a packet number is parity's.
+    /// Whether the number is that of a parity packet.
     #[inline]
     pub fn is_parity(&self, packet: u32) -> bool {
         packet >= self.base
@@ -115,7 +113,7 @@ impl Layout {
         self.code.data_chunks() as u32 * self.chunk_packets
     }
 
-    /// Numbers that the parity of a submessage owns.
+    /// Packet numbers reserved for the parity of a submessage.
     #[inline]
     pub fn parity_packets(&self) -> u32 {
         self.code.parity_chunks() as u32 * self.chunk_packets
@@ -127,7 +125,7 @@ impl Layout {
         packets.div_ceil(self.data_packets())
     }
 
-    /// Numbers that the parity of a message of `packets` data packets owns.
+    /// Packet numbers reserved for the parity of a message of `packets` data packets.
     #[inline]
     pub fn numbers(&self, packets: u32) -> u64 {
         u64::from(self.submessages(packets)) * u64::from(self.parity_packets())
@@ -139,7 +137,7 @@ impl Layout {
         packet / self.data_packets()
     }
 
-    /// What a parity packet's number says. The packet must be parity's.
+    /// Decodes the number of a parity packet.
     #[inline]
     pub fn locate(&self, packet: u32) -> ParityPacket {
         debug_assert!(self.is_parity(packet));
@@ -190,8 +188,8 @@ impl Layout {
         Row { first, count, chunk_packets: self.chunk_packets }
     }
 
-    /// The parity packets of a submessage of a message of `packets`: runs of
-    /// numbers, one unless the only data chunk is a short one.
+    /// The parity packets of a submessage of a message of `packets`: ranges of numbers, only one unless
+    /// the submessage's only data chunk is short.
     pub fn parity_of(
         &self,
         submessage: u32,
@@ -201,8 +199,7 @@ impl Layout {
         self.first_parity_of(submessage, packets, count)
     }
 
-    /// The same of only the first `count` parity chunks, which is at most as
-    /// many as the submessage has.
+    /// The packets of the first `count` parity chunks of a submessage, which must have that many.
     pub fn first_parity_of(
         &self,
         submessage: u32,
@@ -220,9 +217,8 @@ impl Layout {
         })
     }
 
-    /// Bytes of a parity packet, by its row, of a message of `packets` and
-    /// `bytes` in packets of `mtu_bytes`: as many as the first data packet of
-    /// its row.
+    /// Bytes of a parity packet: as many as the first data packet of its row has, in a message of `bytes`
+    /// in `packets` packets of `mtu_bytes`.
     #[inline]
     pub fn parity_bytes(&self, at: ParityPacket, bytes: u64, packets: u32, mtu_bytes: u32) -> u64 {
         let mtu_bytes = u64::from(mtu_bytes);
@@ -231,8 +227,7 @@ impl Layout {
     }
 }
 
-/// Data packets of the longest message whose numbers, parity's included, are
-/// less than `numbers`, if the code is `code`.
+/// Data packets of the longest message that needs at most `numbers` packet numbers, parity included.
 pub(crate) fn data_packets_limit(numbers: u32, chunk_packets: u32, code: Code) -> u32 {
     let data = code.data_chunks() as u64 * u64::from(chunk_packets);
     let parity = code.parity_chunks() as u64 * u64::from(chunk_packets);

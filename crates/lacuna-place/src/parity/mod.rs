@@ -1,81 +1,78 @@
-//! Parity as the receiving side sees it (SDR-RDMA 4.1.2): where its packets stand, which of them are
-//! kept, and what is repaired with them. A sender asks only for the layout.
+//! Parity at the receiver (SDR-RDMA 4.1.2): the numbering of parity packets, the store of those that
+//! are still needed, and repairs with them. A sender uses only the numbering.
 //!
-//! # Where parity travels
+//! # Parity packets
 //!
-//! The paper sends data and parity as messages of their own, 2L of them, more
-//! than a queue pair has ids for. Here parity is further packets of the same
-//! message, so there is one slot, one record and one generation, and late
-//! packets of either kind are refused alike. `layout.rs` says how its packets
-//! are numbered: by submessage alone, behind all that the data of a slot can
-//! have. Data keep their places and arrive where the application reads them.
+//! The paper sends data and parity as separate messages, 2L of them, more than a queue pair has message
+//! ids for. Here parity packets are further packets of the same message, so there is one slot, one
+//! record and one generation, and late packets of either kind are refused alike. Their numbers depend
+//! only on the submessage and come after all numbers that a slot's data can have (`layout.rs`). Data
+//! packets keep their offsets in the application's buffer.
 //!
-//! A parity packet says for itself how long its message is. Parity lies right
-//! behind the data in the slot's part of the root key, so the address in its
-//! RETH less its place among the parity is the message's length; the
-//! solicited-event bit says, as on a data packet, that the message ends in this
-//! slot. One parity packet tells the receiver the shape of the message, also
-//! if the packet that ends it is lost; no frame announces anything.
+//! The receiver learns the message's length from any parity packet. In the slot's part of the root key,
+//! parity follows the data, so the address in the RETH minus the packet's offset among the parity is
+//! the message's length. The solicited-event bit means, as on a data packet, that the message ends in
+//! this slot. So no frame has to announce the length, even if the packet that ends the message is lost.
 //!
 //! # Rows
 //!
-//! Bytes of equal place in the chunks make a codeword, so packets of equal
-//! place in them, a *row*, are a block of the code for themselves. The receiver
-//! repairs row by row: a chunk of 16 packets that misses one costs one packet of
-//! parity, and losses in different rows do not add up. With m losses per row,
-//! not per submessage, a large chunk is as robust as a small one.
+//! Bytes at equal positions in the chunks of a submessage form a codeword. So the packets at equal
+//! positions, a *row*, are coded independently of other rows, and the receiver repairs row by row: a
+//! chunk of 16 packets that misses one costs one parity packet, and losses in different rows do not
+//! add up. Since m losses per row are repairable, not per submessage, a large chunk is as robust as a
+//! small one.
 //!
-//! # Who writes
+//! # One writer
 //!
-//! A stripe is whole submessages, and parity is on the channel of its data
-//! (`geometry.rs`). So one worker, the channel's, gets all of a submessage, and
-//! it repairs what is missing itself, when its burst is over, with the slot
-//! pinned. A byte has one writer, as without a code; what comes late finds its
-//! packet's bit set; nothing is written once the slot is closed. The price is a
-//! coarser spread of a message over channels.
+//! A stripe consists of whole submessages, and parity travels on the channel of its data
+//! (`geometry.rs`). So the channel's worker receives all packets of a submessage, and repairs the
+//! missing ones itself at the end of its burst, with the slot pinned. As without a code, each byte has
+//! one writer, a late copy finds its packet's bit set, and nothing is written once the slot is closed.
+//! The price: a message spreads over channels in larger units.
 //!
-//! Without loss nothing is decoded and nothing is copied: parity for a row that
-//! is complete is counted and dropped. Parity is kept only for rows that miss
-//! more than it can repair, so a peer cannot make it take more memory than the
-//! buffer itself (`held.rs`).
+//! Without loss nothing is decoded or copied: parity of a complete row is counted and dropped. Parity is
+//! stored only for rows that miss more data than the store has parity for, so a peer cannot make it
+//! take more memory than the buffer itself (`store.rs`).
 //!
-//! This folder knows no record, slot or burst: it asks for the data through the trait `DataPackets`.
+//! This folder does not know records, slots or bursts: it reads the data through the trait
+//! `DataPackets`.
 
-mod held;
 mod layout;
 mod repair;
+mod store;
 
-pub(crate) use held::Held;
-pub use held::Taken;
 pub(crate) use layout::data_packets_limit;
 pub use layout::{Layout, ParityPacket, Row};
-pub(crate) use repair::{Repairer, RowAt};
+pub(crate) use repair::{Repairer, RowId};
+pub use store::ParityOutcome;
+pub(crate) use store::ParityStore;
 
 use lacuna_code::{Code, Codec};
 use std::ops::Range;
 
-/// The data packets of one message, as far as they came.
+/// The data packets of one message that have arrived.
 pub(crate) trait DataPackets {
     /// Payload bytes of a full packet.
     fn mtu_bytes(&self) -> u32;
 
-    /// Whether a packet came.
+    /// Whether a packet has arrived.
     fn has(&self, packet: u32) -> bool;
 
-    /// Whether the chunks of these packets are complete. One look for many packets.
+    /// Whether the chunks of these packets are complete; cheaper than asking for each packet.
     fn has_chunks_of(&self, packets: Range<u32>) -> bool;
 
-    /// Payload bytes of a packet, as far as the end of the message is known.
+    /// Payload bytes of a packet; of a full packet if the end of the message is unknown.
     fn bytes_of(&self, packet: u32) -> usize;
 
-    /// The payload of a packet that came; none has any if they are phantom.
+    /// The payload of a packet that has arrived; always `None` for a phantom receive.
     fn payload(&self, packet: u32) -> Option<&[u8]>;
 
-    /// Whether they have no memory: what can be repaired counts as repaired, and nothing is computed.
+    /// Whether the receive is a phantom, without memory: repairs are counted and not computed.
     fn are_phantom(&self) -> bool;
 }
 
-/// A codec with the same engine for the tail of an XOR code, which has no tables and costs nothing.
+/// A codec with the same SIMD back end as `codec` for the short last submessage of an XOR code. It is
+/// cheap to make, because an XOR code has no tables.
 pub fn codec_like(codec: &Codec, code: Code) -> Codec {
     Codec::with_engine(code, codec.engine())
 }

@@ -1,34 +1,35 @@
-//! Repairs rows: the list of rows that can be repaired, and the codec and memory that one channel's
-//! worker needs for it.
+//! Repairs rows: the list of repairable rows, and the codec and memory that one channel's worker needs
+//! for them.
 //!
-//! The result is computed into memory of the repairer's own. The caller, who
-//! has the right to place the channel's packets, places it as if the packets
-//! had come.
+//! Repaired packets are computed into the repairer's own memory. The caller, who has the right to place
+//! the channel's packets, places them like packets that arrived.
 
-use super::held::{Held, Kept, missing_of, repairable};
+use super::store::{Kept, ParityStore, missing_of, repairable};
 use super::{DataPackets, Row, codec_like};
 use lacuna_code::{ChunkSet, Code, CodeKind, Codec, Workspace};
 use std::sync::Arc;
 
-/// A row in which something can be repaired.
+/// A row of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RowAt {
+pub(crate) struct RowId {
     pub(crate) slot: u32,
     pub(crate) generation: u8,
+    /// Submessage, and row in it.
     pub(crate) row: (u32, u32),
 }
 
-/// See the module's text.
+/// Repairs the rows of one channel; see the module's text.
 #[derive(Debug)]
 pub(crate) struct Repairer {
     codec: Arc<Codec>,
-    /// Made at the first loss.
+    /// Allocated at the first loss.
     workspace: Option<Workspace>,
-    rows: Vec<RowAt>,
+    /// Rows to be repaired at the end of the burst.
+    rows: Vec<RowId>,
     scratch: Vec<u8>,
 }
 
-/// A packet to be repaired: its place in the row, its number and its bytes.
+/// A packet to be repaired: its index in the row, its number and its length.
 #[derive(Debug, Clone, Copy)]
 struct Lost {
     index: usize,
@@ -36,17 +37,17 @@ struct Lost {
     len: usize,
 }
 
-/// Packets that were repaired, and their bytes one after the other.
+/// Repaired packets, and their bytes at intervals of `mtu_bytes`.
 #[derive(Debug)]
 pub(crate) struct Repaired<'r> {
     mtu_bytes: usize,
     packets: Vec<Lost>,
-    /// Empty, if there is no memory to repair.
+    /// Empty for a phantom receive.
     bytes: &'r [u8],
 }
 
 impl Repaired<'_> {
-    /// Packet number and payload of each.
+    /// Number and payload of each packet.
     pub(crate) fn packets(&self) -> impl Iterator<Item = (u32, &[u8])> {
         self.packets.iter().enumerate().map(|(position, lost)| {
             let start = position * self.mtu_bytes;
@@ -60,41 +61,41 @@ impl Repairer {
         Self { codec, workspace: None, rows: Vec::new(), scratch: Vec::new() }
     }
 
-    /// Something of this row can be repaired when the burst is over.
-    pub(crate) fn note(&mut self, row: RowAt) {
+    /// Adds a row to be repaired at the end of the burst.
+    pub(crate) fn push(&mut self, row: RowId) {
         if !self.rows.contains(&row) {
             self.rows.push(row);
         }
     }
 
-    /// Whether there is anything to repair.
+    /// Whether there are rows to repair.
     pub(crate) fn has_rows(&self) -> bool {
         !self.rows.is_empty()
     }
 
     /// The next row to be repaired.
-    pub(crate) fn pop(&mut self) -> Option<RowAt> {
+    pub(crate) fn pop(&mut self) -> Option<RowId> {
         self.rows.pop()
     }
 
-    /// Computes what can be had of a row of a message of `packets`. Parity that
-    /// still waits for more is kept; parity that does not fit is dropped.
+    /// Repairs a row of a message of `packets` data packets as far as possible. Parity that is still
+    /// needed stays in the store; parity that contradicts the message's length is dropped.
     pub(crate) fn repair(
         &mut self,
         data: &impl DataPackets,
-        held: &Held,
+        store: &ParityStore,
         channel: u8,
         row: (u32, u32),
         packets: u32,
     ) -> Repaired<'_> {
         let mtu_bytes = data.mtu_bytes() as usize;
-        let layout = *held.layout();
-        let mut kept = held.remove(channel, row);
+        let layout = *store.layout();
+        let mut kept = store.remove(channel, row);
         let missing = missing_of(data, &layout, row, packets);
         let code = layout.code_of(layout.chunks_of(row.0, packets));
         let wanted = repairable(code, &missing, &kept);
-        let cells = layout.row(row.0, row.1, packets);
-        let lost = cells.packets().enumerate();
+        let packets_of_row = layout.row(row.0, row.1, packets);
+        let lost = packets_of_row.packets().enumerate();
         let lost = lost.filter(|(index, _)| wanted.contains(*index));
         let lost = lost.map(|(index, packet)| Lost { index, packet, len: data.bytes_of(packet) });
         let mut lost: Vec<Lost> = lost.collect();
@@ -102,9 +103,9 @@ impl Repairer {
             self.scratch.resize(self.scratch.len().max(lost.len() * mtu_bytes), 0);
         }
         let is_repaired = lost.is_empty()
-            || self.compute(data, (code, cells), (&kept, &missing), &lost).is_some();
+            || self.compute(data, (code, packets_of_row), (&kept, &missing), &lost).is_some();
         match code.kind() {
-            // All of the row was repaired, or nothing fitted.
+            // The row was not repaired because its parity contradicts the message.
             _ if !is_repaired => kept.clear(),
             CodeKind::Mds if !lost.is_empty() || missing.is_empty() => kept.clear(),
             CodeKind::Mds => {}
@@ -116,7 +117,7 @@ impl Repairer {
                 kept.retain(|kept| waits(kept.parity));
             }
         }
-        held.put_back(channel, row, kept);
+        store.put_back(channel, row, kept);
         if !is_repaired {
             lost.clear();
         }
@@ -135,14 +136,14 @@ impl Repairer {
         let mtu_bytes = packets.mtu_bytes() as usize;
         let first_bytes = packets.bytes_of(row.first);
         if kept.iter().any(|kept| kept.len != first_bytes) {
-            // The sender has moved the end of the message since.
+            // The sender has changed the end of the message since.
             return None;
         }
         if first_bytes == 0 || packets.are_phantom() {
             return Some(());
         }
         if kept.iter().any(|kept| kept.bytes.is_none()) {
-            // Of parity that was only noted nothing can be computed.
+            // Parity without bytes repairs nothing.
             return None;
         }
         let data = row.packets().enumerate().filter(|(index, _)| !missing.contains(*index));

@@ -1,24 +1,24 @@
-//! Parity of one receive: checks what a parity packet says of its message, and hands it to what is
-//! kept. The record gives the data that repairs are made from.
+//! Parity of one receive: checks a parity packet against the message and hands it to the store. The
+//! record provides the data packets for repairs.
 
 #![allow(unsafe_code)]
 
 use super::{Placed, Position, Receive};
 use crate::discard::Discard;
-use crate::parity::{DataPackets, Held, Taken};
-use crate::payload::{Noted, Payload};
-use crate::pieces::{Came, Key, Piece, Pieces};
+use crate::parity::{DataPackets, ParityOutcome, ParityStore};
+use crate::payload::{LengthOnly, Payload};
+use crate::pieces::{Key, Piece, Pieces, Progress};
 use crate::sync::Ordering;
 use std::ops::Range;
 
 impl Receive {
-    /// Parity that has come, where messages carry any.
-    pub(crate) fn held(&self) -> Option<&Held> {
-        self.held.as_deref()
+    /// The parity store; `None` if messages carry no parity.
+    pub(crate) fn parity(&self) -> Option<&ParityStore> {
+        self.parity.as_deref()
     }
 
-    /// Takes one parity packet, or a piece of one with `behind` bytes of it still to come. Its
-    /// address says how long the message is: parity lies behind the data.
+    /// Takes one parity packet, or a piece of one that is followed by `behind` bytes of other pieces. The
+    /// message's length follows from its address, since parity lies after the data.
     pub(crate) fn take_parity(
         &self,
         channel: u8,
@@ -26,8 +26,8 @@ impl Receive {
         (payload, behind): (impl Payload, u32),
         (key, pieces): (Key, &mut Pieces),
     ) -> Result<Placed, Discard> {
-        let held = self.held.as_deref().ok_or(Discard::Inconsistent)?;
-        let layout = held.layout();
+        let store = self.parity.as_deref().ok_or(Discard::Inconsistent)?;
+        let layout = store.layout();
         let mtu_bytes = self.geometry.mtu_bytes();
         let ahead = u64::from(at.packet - layout.base()) * u64::from(mtu_bytes);
         let length = at.offset.checked_sub(ahead).ok_or(Discard::Inconsistent)?;
@@ -35,7 +35,7 @@ impl Receive {
             return Err(Discard::OutOfRange);
         }
         if !at.ends_message && length != self.geometry.max_message_bytes() {
-            // Only a message that goes on in the next slot does not end here.
+            // Only a message that continues in the next slot does not end here, and it fills this one.
             return Err(Discard::Inconsistent);
         }
         let packets = self.geometry.packets(length);
@@ -58,25 +58,27 @@ impl Receive {
             return Err(Discard::Inconsistent);
         }
         if at.carries_immediate {
-            self.note_fragment(at.packet, at.fragment);
+            self.add_fragment(at.packet, at.fragment);
         }
         if start == 0 && behind == 0 {
-            let taken = held.take(self, channel, at.packet, packets, payload);
-            return Ok(Placed::Parity(taken));
+            let outcome = store.take(self, channel, at.packet, packets, payload);
+            return Ok(Placed::Parity(outcome));
         }
-        if held.has(at.packet) {
-            return Ok(Placed::Parity(Taken::Duplicate));
+        if store.has(at.packet) {
+            return Ok(Placed::Parity(ParityOutcome::Duplicate));
         }
         let piece = Piece { start, whole_bytes: whole_bytes as u32 };
         Ok(Placed::Parity(match pieces.take_parity(key, piece, payload) {
-            Ok(Some(whole)) => held.take(self, channel, at.packet, packets, &*whole),
-            Ok(None) => held.take(self, channel, at.packet, packets, Noted(whole_bytes as usize)),
-            Err(Came::Before) => Taken::Duplicate,
-            Err(_) => Taken::Part,
+            Ok(Some(whole)) => store.take(self, channel, at.packet, packets, &*whole),
+            Ok(None) => {
+                store.take(self, channel, at.packet, packets, LengthOnly(whole_bytes as usize))
+            }
+            Err(Progress::Duplicate) => ParityOutcome::Duplicate,
+            Err(_) => ParityOutcome::Part,
         }))
     }
 
-    /// Whether all chunks of a range are complete.
+    /// Whether all chunks of a range are complete; tests a word of the bitmap at a time.
     fn has_chunks(&self, chunks: Range<u32>) -> bool {
         let mut chunk = chunks.start;
         while chunk < chunks.end {

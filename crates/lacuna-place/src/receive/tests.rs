@@ -1,5 +1,5 @@
-//! The bitmap against a plain list of booleans: any geometry of chunks and words, any order,
-//! duplicates, messages shorter than the buffer; and what contradictory packets cannot do.
+//! Compares the bitmaps with a plain list of booleans: any geometry of chunks and words, any order,
+//! duplicates, messages shorter than the buffer; and tests packets that contradict each other.
 
 #![allow(unsafe_code)]
 
@@ -28,7 +28,7 @@ fn place(receive: &Receive, packet: u32, payload: &[u8], ends: bool) -> Result<P
     unsafe { receive.place(at, payload) }
 }
 
-/// What must be known after some packets came, computed the slow way.
+/// The expected record after some packets have arrived, computed the slow way.
 struct Oracle {
     chunk_packets: usize,
     /// Packets of the message; of the buffer while its end is unknown.
@@ -235,14 +235,14 @@ fn a_chunk_that_no_message_has_holds_no_packet() {
 
 #[test]
 fn what_changes_per_packet_shares_no_cache_line_with_what_is_read() {
-    // Wherever a piece of the heap begins: at a multiple of 8 bytes at least.
-    let read = std::mem::offset_of!(Receive, _apart);
+    // For any start of the heap block: a multiple of 8 bytes.
+    let read = std::mem::offset_of!(Receive, _padding);
     for start in (0..64).step_by(8) {
         let (last_read, first_live) =
             (start + read - 1, start + std::mem::offset_of!(Receive, live));
         assert!(last_read / 64 < first_live / 64);
     }
-    assert!(std::mem::align_of::<Receive>() <= 16, "the heap has pieces of more seldom");
+    assert!(std::mem::align_of::<Receive>() <= 16, "glibc reuses such heap blocks");
     assert_eq!(std::mem::size_of::<Receive>(), 256);
 }
 

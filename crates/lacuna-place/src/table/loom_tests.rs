@@ -59,7 +59,7 @@ fn place(writer: &mut ChannelWriter, packet: u32) -> u64 {
     placer.finish().packets
 }
 
-/// Says to loom that the memory is this thread's alone, and gives its first bytes.
+/// Tells loom that this thread alone owns the memory, and returns its first bytes.
 fn own(memory: &Placement) -> [u8; 2] {
     // SAFETY: the tests are about whether nobody else accesses it; loom reports if one does.
     unsafe {
@@ -69,8 +69,8 @@ fn own(memory: &Placement) -> [u8; 2] {
     }
 }
 
-/// A table with message 0 posted over two packets that one channel carries along with a parity
-/// packet, by which either of them is repaired.
+/// A table with message 0 posted over two packets. One channel carries them and a parity packet that
+/// can repair either of them.
 fn coded() -> (Arc<RecvTable>, ChannelWriter, Arc<Receive>, Placement) {
     let code = Code::mds(2, 1).unwrap();
     let config = GeometryConfig { code: Some(code), channels: 1, ..*geometry().config() };
@@ -110,7 +110,7 @@ fn place_and_repair(writer: &mut ChannelWriter) -> u64 {
     placer.finish().repaired_packets
 }
 
-/// A thread that does so, with more stack than loom gives: the codec lists a block's chunks there.
+/// Spawns a thread with more stack than loom gives: the codec lists a block's chunks on it.
 fn repairing(mut writer: ChannelWriter) -> thread::JoinHandle<u64> {
     let thread = thread::Builder::new().stack_size(1 << 20);
     thread.spawn(move || place_and_repair(&mut writer)).unwrap()
@@ -206,7 +206,7 @@ fn nothing_is_repaired_after_close_returned() {
 
 #[test]
 fn who_closes_second_may_have_the_buffer_too_when_close_returns() {
-    // With more, loom follows two waiting threads that give way to each other for ever.
+    // With more, loom explores two waiting threads that yield to each other for ever.
     model(2, || {
         let (table, mut writers, _receive, memory) = posted();
         let mut writer = writers.swap_remove(0);
@@ -227,7 +227,7 @@ fn who_finds_it_closed_may_have_the_buffer() {
     loom::model(|| {
         let (table, mut writers, _receive, memory) = posted();
         let mut writer = writers.swap_remove(0);
-        // Orders nothing: it only makes loom look at a close after the other.
+        // Orders nothing: it only makes loom explore one close after the other.
         let is_closed = Arc::new(AtomicU32::new(0));
         let other = {
             let (table, is_closed) = (table.clone(), is_closed.clone());

@@ -44,7 +44,7 @@ fn header(geometry: &Geometry, number: u64, packet: u32, packets: u32) -> DataHe
         psn: packet,
         ends_message: packet + 1 == packets,
         carries_immediate: false,
-        // Both kinds of packets are one to the table.
+        // The table treats data and parity packets alike.
         address: packet
             .is_multiple_of(3)
             .then_some(geometry.slot_address(slot) + u64::from(packet) * MTU as u64),
@@ -124,7 +124,7 @@ fn nothing_is_written_after_close_while_workers_go_on_placing() {
     let geometry = geometry(2);
     let (table, mut writers) = ChannelWriter::of_table(geometry, 7, 0, None);
     let stop = AtomicBool::new(false);
-    // Packets that each worker brought too late.
+    // Late packets of each worker.
     let late = [const { AtomicU64::new(0) }; 2];
     std::thread::scope(|scope| {
         for writer in &mut writers {
@@ -157,7 +157,7 @@ fn nothing_is_written_after_close_while_workers_go_on_placing() {
                 assert!(bytes[range].iter().all(|b| *b == expected), "{number} {packet}");
             }
             bytes.fill(0xAA);
-            // Now and then until each worker has brought something too late, whenever it runs.
+            // Closes now and then until each worker has had late packets.
             let tried = || late.each_ref().map(|late| late.load(Ordering::Relaxed));
             let before = tried();
             let have_tried = || tried().into_iter().zip(before).all(|(now, before)| now > before);

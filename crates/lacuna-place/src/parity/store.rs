@@ -1,12 +1,12 @@
-//! The parity packets of one receive: a bit for each that came, and the bytes of those that may still
-//! repair something.
+//! The parity store of one receive: a bit for each parity packet that arrived, and the bytes of those
+//! that may still be needed.
 //!
-//! Parity is kept only while its row misses more data than parity is there for.
-//! So the bytes kept are fewer than the bytes missing, whatever a peer sends.
+//! A parity packet is kept only if its row misses more data packets than the store has parity for. So
+//! it never holds more bytes than are missing, whatever a peer sends.
 //!
 //! Invariants:
-//! - the rows of a submessage are touched by the one worker of its channel; the
-//!   locks, one per channel, are never waited for and only make that safe;
+//! - only the worker of a channel uses the rows of its submessages; so the locks, one per channel, are
+//!   never contended and only make the sharing safe;
 //! - a bit is set once, for the first copy of a parity packet.
 
 use super::{DataPackets, Layout, ParityPacket};
@@ -16,52 +16,52 @@ use lacuna_code::{ChunkSet, Code, CodeKind};
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
-/// What became of a parity packet.
+/// What was done with a parity packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taken {
-    /// A copy came before.
+pub enum ParityOutcome {
+    /// A copy had arrived before.
     Duplicate,
-    /// It is a piece of one that is not whole yet.
+    /// It was a piece; the parity packet is still incomplete.
     Part,
-    /// Its row has all data, or will have by what is kept.
+    /// Its row is complete, or already has enough parity.
     Unneeded,
-    /// It is kept; `enough` if something can be repaired with it now.
+    /// It is kept.
     Kept {
-        /// See above.
+        /// Whether something can be repaired with it now.
         enough: bool,
     },
-    /// The message is finished, as is usual when the last parity comes.
+    /// The message was finished before, as is usual for the last parity packets.
     Finished,
 }
 
-/// A parity packet that is kept.
+/// A stored parity packet.
 #[derive(Debug)]
 pub(crate) struct KeptPacket {
-    /// Its parity chunk.
+    /// Index of its parity chunk.
     pub(super) parity: u32,
     pub(super) len: usize,
-    /// Unless only the length is known, or there is no memory to repair.
+    /// `None` if only the length is known, or the receive has no memory to repair.
     pub(super) bytes: Option<Box<[u8]>>,
 }
 
-/// Parity packets of a row that are kept.
+/// The stored parity packets of a row.
 pub(crate) type Kept = Vec<KeptPacket>;
 
-/// What is kept, by submessage and row.
+/// Stored parity, by submessage and row.
 type Rows = BTreeMap<(u32, u32), Kept>;
 
-/// See the module's text.
+/// The parity of one receive; see the module's text.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct ParityStore {
     layout: Layout,
-    /// By number less the layout's base.
+    /// Parity packets that arrived: bit `number - layout.base()`.
     bits: Box<[AtomicU64]>,
-    /// Per channel.
+    /// By channel.
     rows: Box<[Mutex<Rows>]>,
 }
 
-impl Held {
-    /// For a receive of `packets` data packets.
+impl ParityStore {
+    /// An empty store for a receive of `packets` data packets.
     pub(crate) fn new(layout: Layout, packets: u32, channels: u8) -> Self {
         let words = layout.numbers(packets).div_ceil(64);
         Self {
@@ -71,8 +71,8 @@ impl Held {
         }
     }
 
-    /// Takes a parity packet of a message of `packets`. The caller has checked
-    /// that the message has such a packet, of this length.
+    /// Takes a parity packet of a message of `packets` data packets. The caller has checked that the
+    /// message has a parity packet with this number and length.
     pub(crate) fn take(
         &self,
         data: &impl DataPackets,
@@ -80,11 +80,11 @@ impl Held {
         number: u32,
         packets: u32,
         payload: impl Payload,
-    ) -> Taken {
+    ) -> ParityOutcome {
         let index = number - self.layout.base();
         let bit = 1 << (index % 64);
         if self.bits[(index / 64) as usize].fetch_or(bit, Ordering::Relaxed) & bit != 0 {
-            return Taken::Duplicate;
+            return ParityOutcome::Duplicate;
         }
         let at = self.layout.locate(number);
         let missing = self.missing(data, at, packets);
@@ -98,57 +98,57 @@ impl Held {
             }
         };
         if wanted == 0 {
-            return Taken::Unneeded;
+            return ParityOutcome::Unneeded;
         }
         let mut rows = self.rows_of(channel);
         let kept = rows.entry((at.submessage, at.row)).or_default();
         if code.kind() == CodeKind::Mds && kept.len() >= wanted {
-            return Taken::Unneeded;
+            return ParityOutcome::Unneeded;
         }
         let bytes = payload.bytes().filter(|_| !data.are_phantom()).map(Into::into);
         kept.push(KeptPacket { parity: at.parity, len: payload.len(), bytes });
-        Taken::Kept { enough: !repairable(code, &missing, kept).is_empty() }
+        ParityOutcome::Kept { enough: !repairable(code, &missing, kept).is_empty() }
     }
 
-    /// Whether a parity packet has come.
+    /// Whether a parity packet has arrived.
     pub(crate) fn has(&self, number: u32) -> bool {
         let index = number - self.layout.base();
         self.bits[(index / 64) as usize].load(Ordering::Relaxed) >> (index % 64) & 1 == 1
     }
 
-    /// Whether nothing is kept on a channel.
+    /// Whether no parity of a channel is stored.
     pub(crate) fn is_empty(&self, channel: u8) -> bool {
         self.rows_of(channel).is_empty()
     }
 
-    /// The row of a data packet that just came, if parity is kept for it:
-    /// something of it may be repairable now.
+    /// The row of a data packet that just arrived, if parity is stored for it: the row may be repairable
+    /// now.
     pub(crate) fn row_of(&self, channel: u8, packet: u32) -> Option<(u32, u32)> {
         let data = packet % self.layout.data_packets();
         let row = (self.layout.submessage_of(packet), data % self.layout.chunk_packets());
         self.rows_of(channel).contains_key(&row).then_some(row)
     }
 
-    /// Takes what is kept for a row.
+    /// Takes out the parity of a row.
     pub(crate) fn remove(&self, channel: u8, row: (u32, u32)) -> Kept {
         self.rows_of(channel).remove(&row).unwrap_or_default()
     }
 
-    /// Gives back what still waits.
+    /// Puts back the parity that is still needed.
     pub(crate) fn put_back(&self, channel: u8, row: (u32, u32), kept: Kept) {
         if !kept.is_empty() {
             self.rows_of(channel).insert(row, kept);
         }
     }
 
-    /// Where parity stands.
+    /// The numbering of parity packets.
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The data packets of a row that are not here, by their chunk's index.
+    /// The missing data packets of a row, by the index of their chunk.
     fn missing(&self, data: &impl DataPackets, at: ParityPacket, packets: u32) -> ChunkSet {
-        // Without loss this is all that is looked at.
+        // Without loss this check is enough.
         if data.has_chunks_of(self.layout.data_of(at.submessage, packets)) {
             return ChunkSet::new();
         }
@@ -160,7 +160,7 @@ impl Held {
     }
 }
 
-/// The data packets of a row that are not here, by their chunk's index.
+/// The missing data packets of a row, by the index of their chunk.
 pub(super) fn missing_of(
     data: &impl DataPackets,
     layout: &Layout,
@@ -172,8 +172,8 @@ pub(super) fn missing_of(
     row.packets().enumerate().filter(missing).map(|(index, _)| index).collect()
 }
 
-/// Which of the missing packets of a row the kept parity gives: with MDS all or
-/// none, with XOR the only missing one of a group.
+/// The missing packets of a row that the kept parity can repair: with an MDS code all or none, with an
+/// XOR code the single missing one of each group.
 pub(super) fn repairable(code: Code, missing: &ChunkSet, kept: &Kept) -> ChunkSet {
     match code.kind() {
         CodeKind::Mds if missing.len() <= kept.len() => *missing,
