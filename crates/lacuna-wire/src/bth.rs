@@ -38,12 +38,12 @@ const SOLICITED: u8 = 0x80;
 const ACK_REQUEST: u8 = 0x80;
 const PAD_SHIFT: u32 = 4;
 const VERSION_MASK: u8 = 0x0f;
-/// Of the first word, what must match: all but solicited event, MigReq and pad count.
+/// Bits of the first word that must match: all but solicited event, MigReq and pad count.
 const FIRST_MASK: u32 = 0xff0f_ffff;
 
 pub(crate) type Bytes = [u8; BYTES];
 
-/// What a BTH's first word must be, under [`FIRST_MASK`], for the given opcode.
+/// The value of a BTH's first word, under [`FIRST_MASK`], for the given opcode.
 pub(crate) const fn accepted(opcode: u8) -> u32 {
     (opcode as u32) << 24 | PARTITION_KEY as u32
 }
@@ -94,7 +94,7 @@ pub(crate) fn set_ack_request(bth: &mut Bytes) {
     bth[field::SEQUENCE.start] |= ACK_REQUEST;
 }
 
-/// Fills in the pad count, which is known only when the payload is.
+/// Sets the pad count, which is known only once the payload is.
 #[inline]
 pub(crate) fn set_pad(bth: &mut Bytes, pad: usize) {
     debug_assert!(pad <= PAD_MAX);
@@ -105,9 +105,9 @@ pub(crate) fn set_pad(bth: &mut Bytes, pad: usize) {
 /// Cuts a packet into its headers, of `HEADER` bytes from the BTH on, and its payload without
 /// pad and trailer. Always inlined: for most packets the trailer's length is a constant.
 ///
-/// The pad count is subtracted with care: it comes from the peer and may exceed what is there (a
-/// short packet that announces a pad has underflowed the payload length of other stacks).
-/// What the pad bytes hold is not looked at, as in those stacks: the trailer covers them.
+/// The pad count comes from the peer and may exceed the bytes that there are (a short packet with a
+/// pad count has underflowed the payload length of other stacks), so it is subtracted with a check.
+/// The contents of the pad are ignored, as in those stacks, because the trailer covers them.
 #[inline(always)]
 pub(crate) fn split<const HEADER: usize>(
     packet: &[u8],
@@ -130,7 +130,7 @@ pub(crate) fn split<const HEADER: usize>(
     Ok((header, &rest[..length]))
 }
 
-/// Why a first word that [`accepted`] no packet is wrong.
+/// The error of a first word that [`accepted`] no packet.
 #[cold]
 pub(crate) fn reason(bth: &Bytes) -> PacketError {
     let [opcode, flags, key @ ..] = word(bth, field::FIRST).to_be_bytes();

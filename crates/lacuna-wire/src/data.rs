@@ -1,5 +1,5 @@
-//! A data packet, whole in one packet: an unreliable RDMA Write with immediate, or, where the
-//! immediate alone says where the payload goes, an unreliable Send with immediate.
+//! A data packet: an unreliable RDMA Write with immediate in one packet or, where the immediate
+//! alone tells the payload's place, an unreliable Send with immediate.
 //!
 //! ```text
 //! Write:  BTH 12 | RETH 16 | ImmDt 4 | payload | pad 0-3 | trailer 4        opcode 0x2B
@@ -13,14 +13,15 @@
 //! a channel; nothing is dropped for being out of order.
 //!
 //! Packet `p` of a message mostly goes to `p` times the packet's size, so a receiver that is no
-//! network card needs no RETH: without it a packet of 1,500 bytes carries 1.1 % more. Of what the
-//! RETH says, the address follows from the immediate and the length from the datagram; the remote
-//! key, which strangers cannot guess, is laid over the trailer by exclusive or and comes out of the
-//! receiver's checksum ([`Seal::check`](crate::Seal::check)). A damaged packet has a wrong key then.
+//! network card needs no RETH; a packet of 1,500 bytes carries 1.1 % more without it. Of the RETH's
+//! fields, the address follows from the immediate and the length from the datagram. The remote key,
+//! which strangers cannot guess, is combined with the trailer by exclusive or, and the receiver's
+//! checksum gives it back ([`Seal::check`](crate::Seal::check)). A damaged packet then has a wrong
+//! key.
 //!
-//! Where the path has become too narrow for whole packets, a packet goes in *pieces*: Writes with
-//! the packet's immediate, each with a part of its payload. The RETH's length then counts what is
-//! left of the packet from this piece on, as that of a first packet of several counts the whole
+//! Where the path has become too narrow for whole packets, a packet is sent in *pieces*: Writes
+//! with the packet's immediate, each with a part of its payload. The RETH's length then counts what
+//! is left of the packet from this piece on, as that of a first packet of several counts the whole
 //! (InfiniBand volume 1, section 9.4.3), so a receiver knows the place of each piece in its packet.
 
 use crate::bth::{self, PAD_MAX};
@@ -63,15 +64,16 @@ pub struct DataHeader {
     /// BTH acknowledge request: the message carries a user immediate, so its receiver needs all
     /// fragments of it. Unreliable services ignore the bit; the immediate itself is full.
     pub carries_immediate: bool,
-    /// Where in the key's address space the payload goes; without one, to the place of the
-    /// packet that the immediate names.
+    /// Address of the payload in the key's address space. Without one, the payload goes to the
+    /// place of the packet that the immediate names.
     pub address: Option<u64>,
-    /// The remote key. Of a packet without an address, [`Seal::check`](crate::Seal::check) finds it.
+    /// The remote key. For a packet without an address, [`Seal::check`](crate::Seal::check) finds
+    /// it.
     pub rkey: u32,
     /// Bytes of payload.
     pub length: u32,
-    /// Bytes of the packet that lie behind this payload and come in other pieces. 0 of a packet
-    /// that comes whole, and always without an address.
+    /// Bytes of the packet after this payload, which come in other pieces. 0 for a whole packet,
+    /// and always without an address.
     pub behind: u32,
     /// The immediate; [`ImmediateSplit`](crate::ImmediateSplit) says what it means.
     pub immediate: u32,
@@ -118,8 +120,8 @@ impl DataHeader {
         }
     }
 
-    /// Reads a Write whose opcode, version and partition key were found to be right. Always
-    /// inlined for the sake of [`parse_data`](crate::parse_data), as is the next.
+    /// Reads a Write whose opcode, version and partition key are right. Always inlined, as the
+    /// next, for the sake of [`parse_data`](crate::parse_data).
     #[inline(always)]
     pub(crate) fn parse_write(
         packet: &[u8],
@@ -141,7 +143,7 @@ impl DataHeader {
         Ok((read, payload))
     }
 
-    /// The same of a Send.
+    /// Reads a Send whose opcode, version and partition key are right.
     #[inline(always)]
     pub(crate) fn parse_send(
         packet: &[u8],

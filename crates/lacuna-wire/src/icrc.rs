@@ -12,8 +12,8 @@
 //! | UDP | checksum |
 //! | BTH | byte 4: FECN, BECN, six reserved bits |
 //!
-//! Whoever sends must therefore know the packet's addresses, ports, lengths (with the ICRC
-//! counted in) and, over IPv4, its identification, exactly as they arrive.
+//! So a sender must know the packet's addresses, ports, lengths (with the ICRC included) and, over
+//! IPv4, its identification, exactly as they arrive.
 
 use crc_fast::{CrcAlgorithm, Digest};
 

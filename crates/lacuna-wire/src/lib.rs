@@ -13,19 +13,20 @@
 //! | `icrc` | the trailer of RoCE, over headers that only a datapath knows |
 //! | `info` | the queue pair's description that is exchanged before the first packet |
 //!
-//! All packets are RoCEv2 bit for bit, so that captures decode in Wireshark and a real RDMA NIC
-//! can be the other end, of Writes. A datagram passes three gates, each of its own cost and its own error:
+//! All packets are RoCEv2 bit for bit, so captures decode in Wireshark, and a real RDMA NIC can be
+//! the other end of Writes. A datagram passes three checks, each with its own cost and its own
+//! error:
 //!
-//! 1. [`parse`] judges the layout in a few nanoseconds and borrows the payload;
-//! 2. the [`Seal`] judges every byte ([`parse_checked`]: both).
-//!    Of a Send it is the remote key that is found so: damage makes it another, refused above;
-//! 3. [`ControlBody`] judges the frames, of control packets only.
+//! 1. [`parse`] checks the layout in a few nanoseconds and borrows the payload;
+//! 2. the [`Seal`] checks every byte ([`parse_checked`] does both). For a Send it yields the remote
+//!    key; a damaged packet has a wrong key, which the crates above refuse;
+//! 3. [`ControlBody`] checks the frames, of control packets only.
 //!
-//! What the values *mean* (is this queue pair known, does this message exist, is this sequence
-//! new) is judged above, in the protocol. What this crate promises, for any bytes whatever: no
-//! panic, no allocation that the input can make grow, no loop longer than the input, and a
-//! rejection that names its reason and its numbers. Reserved bits are sent as zero and ignored on
-//! receipt, the convention of the InfiniBand specification and of the IETF alike.
+//! The protocol above decides what the values *mean* (is this queue pair known, does this message
+//! exist, is this sequence new). For any bytes whatever this crate promises: no panic, no
+//! allocation that the input can make grow, no loop longer than the input, and an error that names
+//! its reason and its numbers. Reserved bits are sent as zero and ignored on receipt, the
+//! convention of the InfiniBand specification and of the IETF alike.
 //!
 //! Multi-byte fields are big-endian, except the trailers, which are little-endian as in
 //! InfiniBand.

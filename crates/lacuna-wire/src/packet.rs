@@ -1,11 +1,11 @@
-//! Which kind of packet a datagram is. This runs once per datagram, before anything is known
-//! about it, and often on bytes that were never meant for us.
+//! Finds out which kind of packet a datagram is. This runs once per datagram, before anything is
+//! known about it, and often on bytes that were never meant for Lacuna.
 //!
 //! Budget: a few nanoseconds, no loop, no allocation, no byte of the payload touched. One masked
-//! comparison of the first word accepts opcode, transport version and partition key together; the
-//! question which of them was wrong is asked only of a packet that is already lost. The trailer
-//! is not checked here: how depends on the path, and over 4 KiB it costs some fifteen times as much
-//! (`cargo bench -p lacuna-wire`).
+//! comparison of the first word accepts opcode, transport version and partition key together; only
+//! for a refused packet is it asked which of them was wrong. The trailer is not checked here,
+//! because the seal depends on the queue pair, and over 4 KiB the check costs some fifteen times as
+//! much (`cargo bench -p lacuna-wire`).
 
 use crate::{ControlHeader, DataHeader, PacketError, Qpn, Seal, bth};
 
@@ -22,8 +22,8 @@ const WRITE: u32 = bth::accepted(bth::OPCODE_WRITE);
 const SEND: u32 = bth::accepted(bth::OPCODE_SEND);
 const CONTROL: u32 = bth::accepted(bth::OPCODE_CONTROL);
 
-/// The seal whose trailers the functions below take for granted. It is the one that all ends know,
-/// and the most used: its length is a constant in the loop over packets.
+/// The seal that the functions below assume. All ends know it and most use it, so its length is a
+/// constant in the loop over packets.
 const COMMON: Seal = Seal::Crc32c;
 
 /// [`Seal::parse`] of a packet that is sealed by CRC32C.
@@ -44,20 +44,21 @@ pub fn parse_checked(packet: &[u8]) -> Result<Packet<'_>, PacketError> {
     COMMON.parse_checked(packet)
 }
 
-/// Reads the layout of a data packet with a trailer of CRC32C's length; `None` for anything else,
-/// which [`parse`] tells apart. Whose queue pair has another seal reads it again ([`Seal::has_common_length`]).
+/// Reads the layout of a data packet with a trailer as long as CRC32C's; `None` for anything else,
+/// which [`parse`] tells apart. If the queue pair turns out to have another seal, the caller reads
+/// the packet again ([`Seal::has_common_length`]).
 ///
 /// For a loop over packets that are expected to be data. Always inlined, so that the headers stay
 /// in registers: as a value that is returned and moved, they are stored in small pieces and loaded
-/// in larger ones, which waits until all stores before them have left the processor, payloads in
-/// flight to memory included. That wait was half of a receiver's time at 1,400 bytes.
+/// in larger ones, and such a load waits until all earlier stores have left the processor, payloads
+/// on their way to memory included. That wait was half of a receiver's time at 1,400 bytes.
 #[inline(always)]
 #[must_use]
 pub fn parse_data(packet: &[u8]) -> Option<(DataHeader, &[u8])> {
     data(packet, COMMON.bytes())
 }
 
-/// Where a packet of any kind and seal goes, if it is one.
+/// Destination of a packet of any kind and seal, if it is one.
 #[inline]
 #[must_use]
 pub fn destination(packet: &[u8]) -> Option<Qpn> {
@@ -97,8 +98,8 @@ impl Seal {
         }
     }
 
-    /// The same, and checks the trailer; of a Send it reads the remote key from there, which damage
-    /// makes another: whoever knows the key refuses it.
+    /// As [`Seal::parse`], and checks the trailer. The trailer of a Send yields the remote key;
+    /// damage makes it a wrong one, which the owner of the key refuses.
     ///
     /// # Errors
     /// Also when a control packet, or a data packet with an address, does not match its trailer.
@@ -112,8 +113,8 @@ impl Seal {
         Ok(parsed)
     }
 
-    /// Whether [`parse_data`], which takes all trailers to be as long as CRC32C's, reads the layout
-    /// of packets with this one right. If not, [`Seal::cut`] does.
+    /// Whether [`parse_data`], which assumes trailers as long as CRC32C's, reads packets with this
+    /// seal correctly. If not, [`Seal::cut`] does.
     #[inline]
     #[must_use]
     pub const fn has_common_length(self) -> bool {

@@ -22,7 +22,7 @@ pub fn unwrap(wire: u32, near: u64) -> u64 {
     if ahead < 1 << (BITS - 1) {
         near + ahead
     } else {
-        // Behind; a number before the first one cannot be, so stay ahead then.
+        // The number is before `near`; but none can be before the first, then it is ahead.
         near.checked_sub((1 << BITS) - ahead).unwrap_or(near + ahead)
     }
 }

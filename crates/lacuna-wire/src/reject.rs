@@ -1,5 +1,5 @@
-//! Why a datagram is not a packet of ours, with the numbers, and the short list of kinds under
-//! which such datagrams are counted.
+//! Errors of datagrams that are no packets of Lacuna, with the numbers, and the short list of kinds
+//! under which such datagrams are counted.
 //!
 //! All of these come from bytes of the network: none is a fault of the caller, none is worth
 //! retrying, and any of them may be provoked by anyone who can send a datagram to the port.
@@ -68,7 +68,7 @@ pub enum PacketError {
 }
 
 impl PacketError {
-    /// Under which counter this goes.
+    /// The counter of this error.
     #[must_use]
     pub const fn kind(&self) -> RejectKind {
         match self {
@@ -120,7 +120,7 @@ impl RejectKind {
     /// How many kinds there are: the length of a table of counters.
     pub const COUNT: usize = Self::Trailer.as_index() + 1;
 
-    /// Where this kind's counter lies, below [`COUNT`](Self::COUNT).
+    /// Index of this kind's counter, below [`COUNT`](Self::COUNT).
     #[inline]
     #[must_use]
     pub const fn as_index(self) -> usize {

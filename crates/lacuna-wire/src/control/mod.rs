@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The papers leave control to "a UC or UD queue pair" (SDR-RDMA 4.1). Here it is UD SEND Only, so
-//! that on a NIC one datagram queue pair serves all peers. Nothing of it is retransmitted: frames
-//! carry state, and the sequence number of the body says which of two states is newer.
+//! that on a NIC one datagram queue pair serves all peers. Control packets are not retransmitted:
+//! frames carry state, and the body's sequence number tells which of two states is newer.
 
 mod body;
 mod writer;
@@ -46,10 +46,10 @@ mod field {
 pub struct ControlHeader {
     /// Where the packet goes.
     pub dest: Qpn,
-    /// Packet sequence number of the BTH, 24 bits. InfiniBand datagrams have one but no use for
-    /// it; the order of states is told by the body's sequence.
+    /// Packet sequence number of the BTH, 24 bits. InfiniBand datagrams have one without using it;
+    /// the body's sequence orders the states.
     pub psn: u32,
-    /// The receiver's queue key, which a stray packet would not know.
+    /// The receiver's queue key, which a stray packet does not have.
     pub qkey: u32,
     /// Where the packet comes from.
     pub source: Qpn,

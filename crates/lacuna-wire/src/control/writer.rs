@@ -1,9 +1,9 @@
 //! Writing a control packet, frame by frame, into one buffer that is used again and again.
 //!
-//! A frame goes in whole or not at all, so the caller can offer what it has in order of importance
-//! and send when the answer is no. The buffer holds headers, body header and frames; pad and
-//! trailer are appended by [`finish`](ControlWriter::finish) and cut off again by whatever comes
-//! next, so finishing twice does no harm.
+//! A frame is added whole or not at all, so a caller can offer frames in order of importance and
+//! send the packet when one does not fit. The buffer holds headers, body header and frames;
+//! [`finish`](ControlWriter::finish) appends pad and trailer, and the next call cuts them off
+//! again, so finishing twice does no harm.
 
 use super::{CONTROL_HEADER_BYTES, CONTROL_VERSION, ControlHeader, FRAMES_AT, field};
 use crate::{FRAME_HEADER_BYTES, Frame, Seal, bth, pad_bytes};
@@ -14,15 +14,15 @@ const PAYLOAD_MAX: usize = u16::MAX as usize;
 /// Builds one control packet at a time.
 #[derive(Clone, Debug)]
 pub struct ControlWriter {
-    /// Up to `end`: headers, body header, frames. Behind it: pad and trailer, once finished.
+    /// Up to `end`: headers, body header, frames. After it: pad and trailer, once finished.
     packet: Vec<u8>,
     /// Where the next frame goes; 0 until the first packet is started.
     end: usize,
-    /// What [`ControlWriter::push`] keeps packets within, trailer included; a multiple of 4.
+    /// Longest packet that [`ControlWriter::push`] makes, trailer included; a multiple of 4.
     max_packet_bytes: usize,
-    /// The same of this packet.
+    /// Limit of the current packet.
     limit_bytes: usize,
-    /// How this packet is sealed.
+    /// Seal of the current packet.
     seal: Seal,
 }
 
@@ -61,13 +61,12 @@ impl ControlWriter {
         self.seal = seal;
     }
 
-    /// Keeps the packet that was started within `packet_bytes`, if that is less than all are kept
-    /// within.
+    /// Limits the current packet to `packet_bytes`, if that is less than the limit of all packets.
     pub fn keep_within(&mut self, packet_bytes: usize) {
         self.limit_bytes = self.max_packet_bytes.min(packet_bytes & !3);
     }
 
-    /// Adds a frame if it fits; if not, says `false` and changes nothing.
+    /// Adds a frame if it fits. If not, returns `false` and changes nothing.
     pub fn push(&mut self, frame: &Frame<'_>) -> bool {
         let bytes = FRAME_HEADER_BYTES + frame.payload_bytes();
         if bytes > self.space() || frame.payload_bytes() > PAYLOAD_MAX {
@@ -78,8 +77,8 @@ impl ControlWriter {
     }
 
     /// Fills the packet up with [`Frame::Padding`] so that, finished, it has exactly
-    /// `packet_bytes`, a multiple of 4. This may exceed the limit given to [`new`](Self::new): it
-    /// is how a larger one is tried. A packet that is that large already stays as it is.
+    /// `packet_bytes`, a multiple of 4. This may exceed the limit given to [`new`](Self::new), in
+    /// order to probe a larger size. A packet that is already as large remains as it is.
     pub fn pad_to(&mut self, packet_bytes: usize) {
         debug_assert!(self.end >= FRAMES_AT, "no packet was started");
         debug_assert!(packet_bytes.is_multiple_of(4), "packets are whole words");
@@ -103,7 +102,7 @@ impl ControlWriter {
         self.end <= FRAMES_AT
     }
 
-    /// Adds pad and trailer, and gives the whole packet, from BTH to trailer.
+    /// Adds pad and trailer, and returns the whole packet, from BTH to trailer.
     pub fn finish(&mut self) -> &[u8] {
         assert!(self.end >= FRAMES_AT, "no packet was started");
         let pad = pad_bytes(self.end);
@@ -126,14 +125,15 @@ impl ControlWriter {
     }
 
     fn append(&mut self, frame: &Frame<'_>, bytes: usize) {
-        // What may lie there from an earlier `finish` is written over: a frame writes every byte.
+        // A frame writes every byte, so leftovers of an earlier `finish` disappear.
         self.packet.resize(self.end + bytes, 0);
         frame.emit(&mut self.packet[self.end..]);
         self.end += bytes;
     }
 }
 
-// The pad is reckoned from the start of the packet, the same as from the start of the body.
+// The pad is computed from the start of the packet, which gives the same as from the start of the
+// body.
 const _: () = assert!(CONTROL_HEADER_BYTES.is_multiple_of(4));
 
 #[cfg(test)]

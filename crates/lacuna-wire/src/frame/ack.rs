@@ -1,9 +1,10 @@
-//! Ack: which chunks of one message are here.
+//! Ack: which chunks of one message have come.
 //!
 //! SDR-RDMA 4.1.1: a cumulative count and, from there on, as much of the bitmap as fits. Trailing
-//! zero bytes are left out, so what the bitmap does not cover is missing; unless the bitmap was
-//! truncated for want of room, then it is not described. Nor is what is left out in front of it,
-//! where acknowledgements take turns in describing parts of a bitmap too long for one.
+//! zero bytes are left out, so chunks past the bitmap are missing; unless the bitmap is marked as
+//! truncated for lack of room, then they are not described. Bytes skipped in front are not
+//! described either: acknowledgements take turns in describing parts of a bitmap that is too long
+//! for one.
 //!
 //! ```text
 //! | message 8 | cumulative 4 | immediate_fragments 4 | truncated 1 | skipped 3 | bitmap, to the end |
@@ -17,22 +18,23 @@ use super::cursor::{Reader, Writer};
 pub struct Ack<'a> {
     /// The message, counted from the start of the queue pair.
     pub message: u64,
-    /// Every chunk before this one is here.
+    /// Every chunk before this one has come.
     pub cumulative: u32,
-    /// Which fragments of the user immediate are here: bit `i` for fragment `i`.
+    /// Fragments of the user immediate that have come: bit `i` for fragment `i`.
     pub immediate_fragments: u32,
-    /// The bitmap was cut off: chunks behind it are not described.
+    /// The bitmap was cut off: chunks after it are not described.
     pub truncated: bool,
-    /// Bytes of the bitmap that are left out in front, and not described; less than 2^24.
+    /// Bytes of the bitmap skipped in front and not described; less than 2^24.
     pub skipped_bytes: u32,
-    /// Bit `i`, least significant first, is set if chunk `cumulative + 8 skipped_bytes + i` is here.
+    /// Bit `i`, least significant first, is set if chunk `cumulative + 8 skipped_bytes + i` has
+    /// come.
     pub chunks: &'a [u8],
 }
 
 impl<'a> Ack<'a> {
     /// Bytes of payload in front of the bitmap.
     pub const FIXED_BYTES: usize = 20;
-    /// What three bytes count to: more than any bitmap has.
+    /// The largest number of three bytes: more than any bitmap has.
     pub const SKIPPED_BYTES_MAX: u32 = (1 << 24) - 1;
 
     pub(super) fn bytes(&self) -> usize {

@@ -1,8 +1,8 @@
 //! A cursor over a frame's payload, for reading and for writing.
 //!
-//! The reader knows which frame it reads, so that a field that is not there becomes an error with
-//! the frame's name and length, without each frame saying so. The writer is given a slice of the
-//! frame's exact size; running over it, or not filling it, is a mistake in this crate.
+//! The reader knows which frame it reads, so a missing field becomes an error with the frame's name
+//! and length, without code for it in each frame. The writer gets a slice of the frame's exact
+//! size; running over it, or not filling it, is a bug of this crate.
 
 use super::{FrameError, FrameKind};
 

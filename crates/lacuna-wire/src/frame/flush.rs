@@ -1,8 +1,8 @@
-//! Flush: up to where the sender has sent, per channel.
+//! Flush: how far the sender has sent, per channel.
 //!
-//! The last packets of a burst have nothing behind them whose arrival would betray their loss. A
-//! flush says that everything before a sequence number is on its way; what is still missing a
-//! reordering time later is lost, and can be reported at once instead of at a timeout.
+//! No later packets show the loss of the last packets of a burst. A flush says that everything
+//! before a sequence number was sent; what is still missing a reordering time later is lost, and
+//! can be reported at once instead of at a timeout.
 //!
 //! ```text
 //! | started 8 | per channel: | channel 1 | next_psn 3 |
@@ -15,8 +15,8 @@ use super::per_channel::{PerChannel, mark, parse_mark};
 /// What was sent, for up to [`CHANNELS_MAX`](crate::CHANNELS_MAX) channels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flush {
-    /// Every message before this one has been started: the peer tells of each
-    /// of them that is open, also if none of its packets came.
+    /// Every message before this one was started: the peer reports each of them that is open, even
+    /// if none of its packets came.
     pub started: u64,
     marks: PerChannel<FlushMark>,
 }

@@ -5,13 +5,13 @@
 //! ```
 //!
 //! Frames carry state, never a change of state: "I have finished all before 17", not "one more is
-//! finished". So any of them may be lost, repeated or overtaken, and the next one mends it. One
-//! file per frame below; each frame's payload ends exactly where its fields end.
+//! finished". So any of them may be lost, repeated or overtaken, and the next one mends it. Each
+//! frame has a file below; its payload ends exactly where its fields end.
 //!
 //! A receiver skips a frame of an unknown type whose high bit is set, and rejects the rest of the
-//! body at any other unknown type: a later version marks with that bit what an earlier one may
-//! ignore. Whether a value makes sense (is this message in the window?) is the protocol's to say;
-//! only what could index a table out of range, the channel, is judged here.
+//! body at any other unknown type: with that bit, a later version marks what an earlier one may
+//! ignore. The protocol decides whether a value makes sense (is this message in the window?); only
+//! the channel, which could index a table out of range, is checked here.
 
 mod ack;
 mod cancel;
@@ -38,7 +38,7 @@ use cursor::{Reader, Writer};
 /// Bytes of type, reserved byte and length in front of a frame's payload.
 pub const FRAME_HEADER_BYTES: usize = 4;
 
-/// Set in the type of a frame that a receiver who does not know it may skip.
+/// Set in the type of a frame that may be skipped by a receiver that does not know it.
 const SKIPPABLE: u8 = 0x80;
 
 /// One control frame.
@@ -47,7 +47,7 @@ const SKIPPABLE: u8 = 0x80;
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Frame<'a> {
-    /// So many bytes of no meaning; for packets that must have a certain size.
+    /// This many bytes without a meaning, for packets that must have a certain size.
     Padding(u16),
     /// A question whose answer tells the round-trip time, and that a packet of this size passes.
     Probe(Probe),
@@ -57,9 +57,9 @@ pub enum Frame<'a> {
     Report(Report),
     /// Which receives are posted and which are finished.
     Receives(Receives<'a>),
-    /// Which chunks of one message are here.
+    /// Which chunks of one message have come.
     Ack(Ack<'a>),
-    /// Up to where packets have been sent, per channel.
+    /// How far packets have been sent, per channel.
     Flush(Flush),
     /// A message was given up.
     Cancel(Cancel),

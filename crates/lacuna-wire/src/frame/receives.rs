@@ -1,8 +1,8 @@
 //! Receives: which receives are posted, how long they are, and which are finished.
 //!
-//! This is clear-to-send and completion in one: the sender's window is what is posted, and a slot
-//! is free for the next message once its receive is finished. Messages are counted from the start
-//! of the queue pair and never wrap, so the frame says the same whenever it arrives.
+//! This is clear-to-send and completion in one: posted receives open the sender's window, and a
+//! slot is free for the next message once its receive is finished. Messages are counted from the
+//! start of the queue pair and never wrap, so the frame means the same whenever it arrives.
 //!
 //! ```text
 //! | base 8 | posted 8 | failed_from 8 | finished, bytes 2 | failed, entries 2 |
@@ -33,7 +33,7 @@ pub struct Receives<'a> {
 /// Consecutive messages whose receives are of equal length.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Run {
-    /// How many.
+    /// Number of messages.
     pub count: u32,
     /// Bytes that each of them can take.
     pub capacity_bytes: u64,
@@ -51,7 +51,8 @@ impl<'a> Receives<'a> {
     }
 
     pub(super) fn emit(&self, out: &mut Writer<'_>) {
-        // Both counts fit, for what they count has fitted into a payload with a 16-bit length.
+        // Both counts fit, because the things that they count have fitted into a payload with a
+        // 16-bit length.
         let short = |count| u16::try_from(count).expect("a part of a frame is not longer than it");
         out.u64(self.base);
         out.u64(self.posted);

@@ -1,6 +1,6 @@
 //! Report: what one end's sockets have received, per channel, and what they can still hold.
 //!
-//! Congestion control, loss estimation and flow control of the *sender* live on this frame. All
+//! The *sender's* congestion control, loss estimation and flow control depend on this frame. All
 //! counters run from the start of the queue pair, so two reports give the rates between them and a
 //! lost report costs nothing.
 //!
@@ -41,7 +41,7 @@ pub struct ChannelReport {
     pub reorder_packets: u32,
     /// Time since packet `next_psn - 1` came, in nanoseconds; 2^32 - 1 stands for all above.
     pub delay_ns: u32,
-    /// What this channel's socket can hold for the sender, in bytes.
+    /// Credit: bytes that this channel's socket can hold for the sender.
     pub credit_bytes: u32,
 }
 

@@ -1,4 +1,4 @@
-//! The fields of a queue pair's description by name, and why bytes are not such a description.
+//! The fields of a queue pair's description by name, and the errors of reading one.
 
 use std::fmt;
 
@@ -37,7 +37,8 @@ pub enum InfoField {
     Channels = 12,
     /// [`QpInfo::code`]; only there if there is one.
     Code = 13,
-    /// [`QpInfo::reports`]; only there if it is not the default, and skipped by who does not know it.
+    /// [`QpInfo::reports`]; only there if it is not the default. A reader that does not know it
+    /// skips it.
     Reports = SKIPPABLE | 1,
 }
 

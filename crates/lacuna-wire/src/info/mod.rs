@@ -6,15 +6,14 @@
 //! field: | tag 2 | length 2 | value |
 //! ```
 //!
-//! Fields may come in any order, each at most once, and all of this version's must be there, except
-//! the erasure code, which is there if one is used, and the reports that are wished for, which are
-//! there if they are not the default. A tag that is not known is skipped if its high
-//! bit is set, otherwise it is an error: so a later version can add what an earlier one may ignore,
-//! and only that. The whole is bounded by
-//! [`QpInfo::BYTES_MAX`]; a reader needs no larger buffer.
+//! Fields may come in any order, each at most once. All fields of this version must be there,
+//! except the erasure code, which is there if one is used, and the report policy, which is there if
+//! it is not the default. A tag that is not known is skipped if its high bit is set, otherwise it
+//! is an error: so a later version can add what an earlier one may ignore, and only that. The whole
+//! is bounded by [`QpInfo::BYTES_MAX`]; a reader needs no larger buffer.
 //!
-//! Each value is judged by itself here, with an error that names the field. Whether the two ends'
-//! values agree, and how values of one end relate to each other, is judged by the handshake.
+//! Each value is checked by itself here, with an error that names the field. The handshake checks
+//! whether the values of both ends agree, and how the values of one end relate to each other.
 
 mod error;
 
@@ -33,7 +32,7 @@ const MAGIC: [u8; 4] = *b"LCQP";
 const VERSION: u16 = 3;
 const HEADER_BYTES: usize = 8;
 const FIELD_HEADER_BYTES: usize = 4;
-/// Set in the tag of a field that a reader who does not know it may skip.
+/// Set in the tag of a field that may be skipped by a reader that does not know it.
 const SKIPPABLE: u16 = 0x8000;
 
 /// The most payload a data packet can have: UDP over IPv4 carries 65507 bytes, and the packet is
@@ -82,12 +81,12 @@ pub struct QpInfo {
     pub channels: Vec<SocketAddr>,
     /// The erasure code of its messages, if they have one.
     pub code: Option<CodeInfo>,
-    /// When the peer is to report what it received, if not by the default.
+    /// The report policy that this end wants of the peer, if not the default.
     pub reports: Option<ReportsInfo>,
 }
 
-/// When a receiver is to report, as the congestion controller of the sender wants it. Which numbers
-/// are sensible, and which a receiver grants, is the protocol's to say.
+/// The report policy that the sender's congestion controller wants of the receiver. The protocol
+/// decides which numbers are sensible, and which a receiver grants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReportsInfo {
     /// Unreported bytes after which a report is due.
@@ -96,11 +95,11 @@ pub struct ReportsInfo {
     pub delay_ns_min: u32,
     /// Longest time between an arrival and its report.
     pub delay_ns_max: u32,
-    /// Shortest time between a report and the next for the sake of a gap.
+    /// Shortest time between a report and the next one because of a gap.
     pub gap_delay_ns_min: u32,
     /// Reports per round trip.
     pub per_rtt: u32,
-    /// Whether a congestion mark is reported as soon as a gap is.
+    /// Whether a congestion mark is reported as soon as a gap.
     pub on_mark: bool,
 }
 
@@ -143,8 +142,8 @@ pub struct CodeInfo {
     pub data_chunks: u8,
     /// Parity chunks of a submessage.
     pub parity_chunks: u8,
-    /// Chunks of the bitmap in a chunk of the code; they lie in turn, so that a burst of losses
-    /// meets many.
+    /// Chunks of the bitmap in a chunk of the code. They are interleaved, so that a burst of losses
+    /// hits many.
     pub interleave: u32,
 }
 

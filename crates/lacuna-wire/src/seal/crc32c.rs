@@ -4,14 +4,14 @@
 //! BTH … payload, pad | CRC32C, little-endian
 //! ```
 //!
-//! Over that of a data packet without RETH the remote key is laid by exclusive or (`data.rs`).
+//! For a data packet without RETH the remote key is combined with it by exclusive or (`data.rs`).
 //!
-//! RoCE's own trailer, the ICRC, also covers IP addresses, ports and the IP identification. A
-//! plain socket behind address translation neither knows the addresses its packets end up with
-//! nor, in general, the identification the kernel gives them, so the ICRC is kept for peers that
-//! need it ([`icrc_ipv4`](crate::icrc_ipv4)). What lies between our own sockets is protected by
-//! what both ends see alike: the UDP payload. No byte of it is exempt: on such a path nobody
-//! rewrites the congestion bits of a BTH.
+//! RoCE's own trailer, the ICRC, also covers IP addresses, ports and the IP identification. A plain
+//! socket behind address translation knows neither the addresses that its packets end up with nor,
+//! in general, the identification that the kernel gives them, so the ICRC is kept for peers that
+//! need it ([`icrc_ipv4`](crate::icrc_ipv4)). Between Lacuna's own sockets CRC32C protects what
+//! both ends see alike, the UDP payload. No byte of it is exempt: on such a path nobody rewrites
+//! the congestion bits of a BTH.
 //!
 //! CRC32C (Castagnoli, RFC 3720 appendix B.4) detects every burst of up to 32 bits, and is the
 //! polynomial that processors have an instruction for. The UDP checksum is no substitute: it
@@ -77,14 +77,14 @@ impl Arm for Castagnoli {
     }
 }
 
-/// The trailer of a data packet, by the sum of what it covers.
+/// The trailer of a data packet, from the sum of the bytes that it covers.
 #[inline]
 fn keyed(header: &DataHeader, sum: Crc32c) -> [u8; BYTES] {
     let key = if header.address.is_some() { 0 } else { header.rkey };
     (sum.value() ^ key).to_le_bytes()
 }
 
-/// The remote key of a data packet, by the sum of what its trailer covers and the trailer.
+/// The remote key of a data packet, from the sum of the covered bytes and the trailer.
 #[inline]
 fn key_of(header: &DataHeader, expected: u32, found: u32) -> Result<u32, PacketError> {
     match header.address {
@@ -110,7 +110,7 @@ fn sum_of(pieces: &[&[u8]]) -> Crc32c {
     sum
 }
 
-/// The CRC32C of bytes that are given in order, little-endian: for formats that end as ours do.
+/// The CRC32C of these bytes in order, little-endian, for formats that end with one.
 #[inline]
 #[must_use]
 pub fn crc32c(pieces: &[&[u8]]) -> [u8; BYTES] {

@@ -1,26 +1,27 @@
-//! The seal: the trailer that ends a packet, and by which its receiver judges all bytes before it.
+//! The seal: the trailer of a packet, by which the receiver checks all bytes before it.
 //!
 //! ```text
 //! BTH … payload or body, pad | trailer
 //! ```
 //!
-//! [`Seal`] is a closed enum with a table ([`SEALS`]). Whoever needs the length of a trailer, makes
-//! one or judges one asks it. Both ends of a queue pair use the same seal from its first control
-//! packet on; it is part of their geometry. Packets to numbers that nobody has are judged by CRC32C.
+//! [`Seal`] is a closed enum with a table ([`SEALS`]), and knows the length of a trailer, how it is
+//! made and how it is checked. Both ends of a queue pair use the same seal from its first control
+//! packet on; it is part of their geometry. Packets to unknown numbers are checked as CRC32C.
 //!
-//! Adding a seal takes its file here with a type that is an [`Arm`], an arm of the enum and of the
-//! macro `each!`, and a line of the table. With one arm the enum has no bytes and costs nothing.
+//! Adding a seal takes a file here with a type that implements [`Arm`], an arm of the enum and of
+//! the macro `each!`, and a line of the table. With one arm the enum has no bytes and costs
+//! nothing.
 //!
-//! Of a data packet without an address every seal carries the remote key as well, which strangers
-//! cannot guess: a receiver finds the key by [`Seal::check`], and damage makes it another.
+//! In a data packet without an address, every seal carries the remote key as well, which strangers
+//! cannot guess: [`Seal::check`] gives it back, and damage makes it a wrong one.
 //!
 //! RoCE's own trailer, the ICRC (`icrc.rs`), also covers addresses and the IP identification, which
-//! only the datapath knows. An arm for it will leave its four bytes free, and a queue pair will use it
-//! only over a datapath that promises to fill them: `lacuna_burst::TrailerOffload::Icrc`. RDMA cards
-//! know no key in a trailer, so all of its packets will have addresses.
+//! only the datapath knows. An arm for it will leave its four bytes free, and a queue pair will use
+//! it only over a datapath that promises to fill them: `lacuna_burst::TrailerOffload::Icrc`. RDMA
+//! cards know no key in a trailer, so all packets with this seal will have addresses.
 //!
-//! Invariants: a seal covers every byte in front of its trailer, but for what an ICRC exempts; a
-//! trailer is a whole number of words; the length of a trailer is the seal's alone.
+//! Invariants: a seal covers every byte before its trailer, except those that an ICRC exempts; a
+//! trailer is a whole number of words; the length of a trailer depends on the seal alone.
 
 mod crc32c;
 #[cfg(test)]
@@ -33,7 +34,7 @@ use crate::{DATA_HEADER_BYTES, DATA_HEADER_BYTES_MAX, DataHeader, PacketError, p
 
 pub use crc32c::{check_crc32c, crc32c};
 
-/// How the packets of a queue pair are sealed.
+/// Seal of a queue pair's packets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Seal {
     /// CRC32C over the UDP payload, between plain sockets.
@@ -74,9 +75,9 @@ pub struct SealEntry {
     pub summary: &'static str,
 }
 
-/// What a seal can do. Its trailers are as long as the table says.
+/// The verbs of a seal. Its trailers are as long as the table says.
 trait Arm {
-    /// Whether nothing of a packet is read before it was judged ([`Seal::check_while`]).
+    /// Whether a packet is checked before anything of it is read ([`Seal::check_while`]).
     const JUDGES_FIRST: bool;
 
     /// Copies a payload behind its headers, and writes pad and trailer.
@@ -85,10 +86,10 @@ trait Arm {
     /// Writes the trailer of a data packet whose headers, payload and pad are given in order.
     fn make(header: &DataHeader, pieces: &[&[u8]], trailer: &mut [u8]);
 
-    /// Judges a data packet, and returns its remote key.
+    /// Checks a data packet, and returns its remote key.
     fn judge(header: &DataHeader, covered: &[u8], trailer: &[u8]) -> Result<u32, PacketError>;
 
-    /// The same, while `take` reads the payload; says whether the key is `rkey`
+    /// Checks a data packet while `take` reads the payload. Returns whether the key is `rkey`
     /// ([`Seal::check_while`]).
     fn judge_while(
         header: &DataHeader,
@@ -100,11 +101,11 @@ trait Arm {
     /// Writes the trailer of a control packet.
     fn make_of_control(covered: &[u8], trailer: &mut [u8]);
 
-    /// Judges a control packet.
+    /// Checks a control packet.
     fn judge_control(covered: &[u8], trailer: &[u8]) -> Result<(), PacketError>;
 }
 
-/// Where the parts of a data packet go. The headers are written.
+/// The parts of a data packet to be written, with the headers already written.
 struct Room<'o> {
     headers: &'o [u8],
     payload: &'o mut [u8],
@@ -112,7 +113,7 @@ struct Room<'o> {
     trailer: &'o mut [u8],
 }
 
-/// The parts of a data packet that came.
+/// The parts of a received data packet.
 struct Cut<'p> {
     headers: &'p [u8],
     payload: &'p [u8],
@@ -162,7 +163,7 @@ impl Seal {
         self.bytes() + if has_address { DATA_HEADER_BYTES_MAX } else { DATA_HEADER_BYTES }
     }
 
-    /// The most of these.
+    /// The largest overhead of a data packet.
     #[inline]
     #[must_use]
     pub const fn overhead_bytes_max(self) -> usize {
@@ -211,7 +212,7 @@ impl Seal {
     }
 
     /// Checks the trailer of the whole packet that `header` was read from. A header without an
-    /// address has its key from there: of a damaged packet that is a wrong one.
+    /// address gets its key from there; that of a damaged packet is wrong.
     ///
     /// # Errors
     /// When the trailer of a packet with an address does not match the bytes before it, or there
@@ -223,15 +224,14 @@ impl Seal {
         Ok(())
     }
 
-    /// The same, while `take` reads headers and payload, in this order; says whether the remote key
-    /// is `rkey`.
+    /// As [`Seal::check`], while `take` reads headers and payload, in this order. Returns whether
+    /// the remote key is `rkey`.
     ///
-    /// With a sum, `take` takes all of both into it, in order and once, and what it reads has yet to
-    /// be judged. A seal that [judges first](Self::judges_first) gives none, and calls `take` only for
-    /// a good packet with that key.
+    /// If `take` gets a sum, it adds all of both to it, in order and once, and what it reads is not
+    /// checked yet. A seal that [judges first](Self::judges_first) passes no sum, and calls `take`
+    /// only for a good packet with that key.
     ///
-    /// # Errors
-    /// Those of [`check`](Self::check), and if the packet is none that the header was read from.
+    /// Those of [`check`](Self::check), and if the header was not read from this packet.
     #[inline]
     pub fn check_while(
         self,
@@ -252,15 +252,15 @@ impl Seal {
         each!(self, A => A::judge_while(header, cut, rkey, take))
     }
 
-    /// Whether nothing of a packet is read before it was judged: what is refused was not written
-    /// anywhere.
+    /// Whether a packet is checked before anything of it is read, so that nothing of a refused
+    /// packet was written anywhere.
     #[inline]
     #[must_use]
     pub const fn judges_first(self) -> bool {
         each!(self, A => A::JUDGES_FIRST)
     }
 
-    /// Writes the trailer of the control packet in front of it.
+    /// Writes the trailer of the control packet before it.
     #[inline]
     pub(crate) fn emit_control_trailer(self, covered: &[u8], out: &mut [u8]) {
         each!(self, A => A::make_of_control(covered, out));
@@ -276,7 +276,7 @@ impl Seal {
         each!(self, A => A::judge_control(covered, trailer))
     }
 
-    /// What a whole packet's trailer covers, and the trailer.
+    /// Splits a whole packet into covered bytes and trailer.
     #[inline]
     fn split(self, packet: &[u8]) -> Result<(&[u8], &[u8]), PacketError> {
         let (needed, found) = (self.bytes(), packet.len());
