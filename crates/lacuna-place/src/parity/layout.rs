@@ -60,7 +60,7 @@ const SUBMESSAGE_PACKETS_MAX: u64 = 1 << 28;
 
 impl Layout {
     /// The layout of `code` with parity numbered from `base` on; `None` if chunks are empty or a
-    /// submessage would have more than [`SUBMESSAGE_PACKETS_MAX`] packets.
+    /// submessage would have more than 2^28 packets.
     pub fn new(code: Code, chunk_packets: u32, base: u32) -> Option<Self> {
         let packets = code.chunks() as u64 * u64::from(chunk_packets);
         (chunk_packets > 0 && packets <= SUBMESSAGE_PACKETS_MAX).then_some(Self {
