@@ -16,7 +16,7 @@ use crate::qp::Peer;
 use core::net::SocketAddr;
 use lacuna_path::report_policy::ReportPolicy;
 use lacuna_place::geometry::{Geometry, GeometryError};
-use lacuna_wire::{InfoError, QpInfo};
+use lacuna_wire::{InfoError, QpInfo, ReportsInfo};
 
 /// Time after which a reused control connection counts as dead if TCP has not acknowledged the
 /// hello: at least this long, and four round trips more, because a segment may be lost and TCP
@@ -39,6 +39,8 @@ pub struct Offer {
     pub packet_bytes: Option<u32>,
     /// Whether the control connection may be reused afterwards.
     pub keeps: bool,
+    /// The report policy that this end's congestion controller wants, if not the usual one.
+    pub reports: Option<ReportsInfo>,
 }
 
 /// The next step of the owner.
@@ -207,7 +209,7 @@ impl Connect {
         deadline_ns: u64,
         reused: Option<(Goodbye, u64)>,
     ) -> Self {
-        let Offer { wishes, end, packet_bytes, keeps } = offer;
+        let Offer { wishes, end, packet_bytes, keeps, reports } = offer;
         let channels = end.ports.len() as u8;
         let Wishes { mode, chunk_bytes, mtu_bytes, split, generations, max_message_bytes, tag } =
             wishes;
@@ -223,6 +225,7 @@ impl Connect {
             max_message_bytes,
             tag,
             keeps,
+            reports: reports.map(Into::into),
             end,
         };
         let probation_ns = reused.as_ref().map(|(_, rtt_ns)| {

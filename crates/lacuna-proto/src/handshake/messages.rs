@@ -4,7 +4,8 @@
 
 use crate::qp::Peer;
 use core::net::SocketAddr;
-use lacuna_wire::Qpn;
+use lacuna_path::report_policy::ReportPolicy;
+use lacuna_wire::{Qpn, ReportsInfo};
 use serde::{Deserialize, Serialize};
 
 /// First bytes of every control connection.
@@ -54,8 +55,61 @@ pub struct Hello {
     /// Whether the control connection may be reused afterwards.
     #[serde(default)]
     pub keeps: bool,
+    /// The report policy that this end's congestion controller wants, if not the usual one. Older
+    /// peers do not read it, and report as usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) reports: Option<HelloReports>,
     /// How to reach it.
     pub end: End,
+}
+
+/// A report policy in the hello; in the welcome it is part of the queue pair's info.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct HelloReports {
+    bytes_max: u32,
+    delay_ns_min: u32,
+    delay_ns_max: u32,
+    gap_delay_ns_min: u32,
+    per_rtt: u32,
+    on_mark: bool,
+}
+
+impl From<ReportsInfo> for HelloReports {
+    fn from(info: ReportsInfo) -> Self {
+        let ReportsInfo {
+            bytes_max,
+            delay_ns_min,
+            delay_ns_max,
+            gap_delay_ns_min,
+            per_rtt,
+            on_mark,
+        } = info;
+        Self { bytes_max, delay_ns_min, delay_ns_max, gap_delay_ns_min, per_rtt, on_mark }
+    }
+}
+
+impl Hello {
+    /// When the connecting end wants reports, if not by the default; clamped to what this end grants.
+    pub fn reports(&self) -> Option<ReportPolicy> {
+        self.reports.map(|wanted| {
+            let HelloReports {
+                bytes_max,
+                delay_ns_min,
+                delay_ns_max,
+                gap_delay_ns_min,
+                per_rtt,
+                on_mark,
+            } = wanted;
+            ReportPolicy::of_peer(&ReportsInfo {
+                bytes_max,
+                delay_ns_min,
+                delay_ns_max,
+                gap_delay_ns_min,
+                per_rtt,
+                on_mark,
+            })
+        })
+    }
 }
 
 /// How to reach the connecting end's channels.

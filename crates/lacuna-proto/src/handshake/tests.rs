@@ -10,7 +10,7 @@ use core::net::{Ipv4Addr, SocketAddr};
 use lacuna_path::RtoConfig;
 use lacuna_path::controller::ControllerConfig;
 use lacuna_place::geometry::Geometry;
-use lacuna_wire::{ControlWriter, ImmediateSplit, Packet};
+use lacuna_wire::{ControlWriter, ImmediateSplit, Packet, ReportsInfo};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -39,7 +39,8 @@ fn end_with(ports: &[u16]) -> End {
 }
 
 fn offer(wishes: Wishes) -> Offer {
-    Offer { wishes, end: end_with(&[9, 10]), packet_bytes: Some(1500), keeps: true }
+    let end = end_with(&[9, 10]);
+    Offer { wishes, end, packet_bytes: Some(1500), keeps: true, reports: None }
 }
 
 fn connect(now_ns: u64) -> Connect {
@@ -746,6 +747,27 @@ fn a_refusal_over_a_reused_connection_is_a_refusal() {
     let said = [&[0; 4][..], &message(refusal.to_string().as_bytes())].concat();
     assert_eq!(connect.on_bytes(1, &said), said.len());
     assert!(matches!(connect.poll(), Some(ConnectStep::Failed(ConnectError::Refused(_)))));
+}
+
+#[test]
+fn an_accepting_end_reports_as_the_connecting_ends_controller_wants() {
+    let wanted = ReportsInfo {
+        bytes_max: 16 << 10,
+        delay_ns_min: 20_000,
+        delay_ns_max: 100_000,
+        gap_delay_ns_min: 10_000,
+        per_rtt: 4,
+        on_mark: true,
+    };
+    let heard = |reports| {
+        let connect = Connect::new(0, Offer { reports, ..offer(WISHES) }, PATIENCE_NS, None);
+        let mut accept = Accept::new(PATIENCE_NS);
+        accept.on_bytes(1, connect.poll_bytes());
+        let Some(AcceptStep::Judge(hello)) = accept.poll() else { panic!("no hello") };
+        hello.reports()
+    };
+    assert_eq!(heard(Some(wanted)).and_then(|policy| policy.to_peer()), Some(wanted));
+    assert_eq!(heard(None), None);
 }
 
 // ---- anything ----

@@ -180,8 +180,7 @@ impl Incoming {
             config,
             geometry,
             peer: hello.end.peer(),
-            // A hello has no field for it.
-            reports: None,
+            reports: hello.reports(),
             addresses: addresses(peer_host, ports),
             rtt: tcp.map(|path| Rtt::Guessed(path.rtt_ns, path.rtt_ns)),
             patience_ns: self.machine.patience_ns(context.clock().now_ns()),

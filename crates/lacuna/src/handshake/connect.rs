@@ -81,6 +81,7 @@ impl Exchange {
             // Without the kernel's word of what the peer's TCP acknowledged, a dead peer cannot be
             // told from a busy one.
             keeps: tcp.is_some(),
+            reports: config.controller().report_policy().to_peer(),
         };
         let reused = goodbye.map(|goodbye| (goodbye, tcp.map_or(0, |path| path.rtt_ns)));
         let now_ns = context.clock().now_ns();
