@@ -1,18 +1,16 @@
 //! A burst: packets to one destination, gathered for one call.
 //!
-//! A packet is a header, a payload and a trailer. Headers and trailers are small, made for this
-//! packet and copied into an arena; payloads are large, lie in the application's memory and are
-//! only referenced. In the arena the trailer of packet i and the header of packet i+1 lie side by
-//! side:
+//! A packet is a header, a payload and a trailer. Headers and trailers are small and are copied into an
+//! arena; payloads are large, stay in the application's memory and are only referenced. In the arena
+//! the trailer of packet i and the header of packet i+1 are adjacent:
 //!
 //! ```text
-//! arena:  | H0 | T0 H1 | T1 H2 | T2 |    pieces for the kernel:  H0, P0, T0H1, P1, T1H2, P2, T2
+//! arena:  | H0 | T0 H1 | T1 H2 | T2 |    gather list:  H0, P0, T0H1, P1, T1H2, P2, T2
 //! ```
 //!
-//! so that a gather list has two pieces per packet, not three. A payload may be copied, too, by
-//! whoever makes the packet ([`Burst::push_whole`]): such packets are whole in the arena, and as
-//! many as follow each other are one piece. The storage ([`BurstBuffers`]) is
-//! reused, so a warm sender allocates nothing.
+//! so a gather list (iovec) has two slices per packet, not three. [`Burst::push_whole`] copies the
+//! payload into the arena, too; consecutive such packets are one slice. The storage ([`BurstBuffers`])
+//! is reused, so after the first bursts a sender allocates nothing.
 
 mod raw;
 
@@ -24,17 +22,17 @@ use raw::{SliceList, SliceStorage};
 /// Reusable storage for bursts; one per sending thread is enough.
 #[derive(Debug)]
 pub struct BurstBuffers {
-    /// Grows to what bursts need and is not cleared between them.
+    /// Grows as bursts need it, and keeps old bytes between bursts.
     arena: Vec<u8>,
     packets: Vec<Entry>,
     payloads: SliceStorage,
 }
 
-/// Where the parts of a packet are. Its header begins where the trailer before it ends.
+/// Positions of a packet's parts in the arena. Its header begins where the trailer before it ends.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     header_start: usize,
-    /// Also the end of the header: nothing lies between the two in the arena.
+    /// Also the end of the header: the two are adjacent in the arena.
     trailer_start: usize,
     trailer_end: usize,
 }
@@ -43,8 +41,8 @@ impl BurstBuffers {
     /// Storage for bursts of up to [`Burst::PACKETS_MAX`] packets.
     #[must_use]
     pub fn new() -> Self {
-        /// Header and trailer of a Lacuna packet (36 bytes at most, and room for an AEAD tag). The
-        /// arena grows when they are larger.
+        /// Header and trailer of a Lacuna packet (at most 36 bytes, and room for an AEAD tag). The
+        /// arena grows if they are larger.
         const ARENA_BYTES_PER_PACKET: usize = 64;
         Self {
             arena: vec![0; ARENA_BYTES_PER_PACKET * Burst::PACKETS_MAX],
@@ -53,7 +51,7 @@ impl BurstBuffers {
         }
     }
 
-    /// Begins a burst; what was in the storage before is forgotten.
+    /// Begins a burst in this storage; the burst before is dropped.
     pub fn start<'b, 'p>(&'b mut self, destination: SocketAddr) -> Burst<'b, 'p> {
         self.packets.clear();
         Burst {
@@ -82,16 +80,16 @@ pub struct Burst<'b, 'p> {
     packets: &'b mut Vec<Entry>,
     payloads: SliceList<'b, 'p>,
     takes_marks: bool,
-    /// Packets before this one were taken by a datapath; see [`Burst::advance`].
+    /// A datapath has taken the packets before this one; see [`Burst::advance`].
     first: usize,
-    /// Of the packets from `first` on.
+    /// Bytes of the packets from `first` on.
     bytes: usize,
 }
 
 impl<'p> Burst<'_, 'p> {
-    /// The most packets a burst holds. At 1,400 bytes that is about 5 messages of segmentation
-    /// offload, at 4,096 about 17: enough to make the cost of a system call vanish, and small
-    /// enough for gather lists to stay in the first-level cache (a judgement).
+    /// The most packets that a burst holds. At 1,400 bytes they are about 5 bundles, at 4,096 bytes about
+    /// 17: enough to make the cost of a system call negligible, and few enough for gather lists to stay
+    /// in the L1 cache (a judgement).
     pub const PACKETS_MAX: usize = 256;
 
     /// Adds a packet. Header and trailer are copied, the payload is referenced.
@@ -106,8 +104,8 @@ impl<'p> Burst<'_, 'p> {
         });
     }
 
-    /// Adds a packet whose header and trailer `fill` writes in place, every byte of them: it is
-    /// handed what earlier packets left there. Padding between payload and trailer counts as trailer.
+    /// Adds a packet whose header and trailer `fill` writes in place. It must write every byte: the
+    /// storage holds bytes of earlier packets. Padding between payload and trailer counts as trailer.
     ///
     /// # Panics
     ///
@@ -125,8 +123,8 @@ impl<'p> Burst<'_, 'p> {
         self.enter(start, header_bytes, payload, trailer_bytes);
     }
 
-    /// Adds a packet that `fill` writes in one piece, payload and all, every byte of it: it is handed
-    /// what earlier packets left there.
+    /// Adds a packet that `fill` writes in place, payload included. It must write every byte: the storage
+    /// holds bytes of earlier packets.
     ///
     /// # Panics
     ///
@@ -137,7 +135,7 @@ impl<'p> Burst<'_, 'p> {
         self.enter(start, packet_bytes, &[], 0);
     }
 
-    /// Where the next packet begins, and its room. Packets lie side by side.
+    /// The arena position and the room of the next packet, right after the last one.
     fn begin_packet(&mut self, bytes: usize) -> (usize, &mut [u8]) {
         assert!(
             self.packets.len() < Self::PACKETS_MAX,
@@ -151,7 +149,7 @@ impl<'p> Burst<'_, 'p> {
         (start, &mut self.arena[start..end])
     }
 
-    /// Bytes of the packets' copied parts: headers, trailers, and packets that are whole.
+    /// Bytes of the packets' copied parts: headers, trailers, and packets of `push_whole`.
     #[must_use]
     pub fn arena_bytes(&self) -> usize {
         self.packets.last().map_or(0, |entry| entry.trailer_end)
@@ -165,20 +163,19 @@ impl<'p> Burst<'_, 'p> {
         self.bytes += header + payload.len() + trailer;
     }
 
-    /// The packets do not say that their sender answers to marks of congestion (ECN), whatever the
-    /// datapath was told: for what is no data, and for paths that lose packets that do.
+    /// Sends the packets without ECN (Not-ECT), whatever the datapath's configuration: for packets
+    /// without data, and for paths that lose ECN-capable packets.
     pub fn refuse_marks(&mut self) {
         self.takes_marks = false;
     }
 
-    /// Whether the packets may say that their sender answers to marks of congestion.
+    /// Whether the packets may be marked as ECN-capable (ECT).
     #[must_use]
     pub fn takes_marks(&self) -> bool {
         self.takes_marks
     }
 
-    /// Forgets the first `packets` packets: those that [`Datapath::send`](crate::Datapath::send)
-    /// took.
+    /// Drops the first `packets` packets, which [`Datapath::send`](crate::Datapath::send) has taken.
     ///
     /// # Panics
     ///
@@ -192,19 +189,19 @@ impl<'p> Burst<'_, 'p> {
         self.first += packets;
     }
 
-    /// Where the packets go.
+    /// The packets' destination.
     #[must_use]
     pub fn destination(&self) -> SocketAddr {
         self.destination
     }
 
-    /// How many packets there are.
+    /// How many packets are left.
     #[must_use]
     pub fn len(&self) -> usize {
         self.packets.len() - self.first
     }
 
-    /// Whether there is none.
+    /// Whether none is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -216,7 +213,7 @@ impl<'p> Burst<'_, 'p> {
         self.bytes
     }
 
-    /// Packet `i`, counted from the first that is left.
+    /// Packet `i`, counted from the first one left.
     ///
     /// # Panics
     ///
@@ -243,7 +240,7 @@ impl<'p> Burst<'_, 'p> {
         entry.trailer_end - entry.header_start + self.payloads.get(self.first + i).len()
     }
 
-    /// The bytes of packet `i` if they lie in one piece.
+    /// The bytes of packet `i`, if they are contiguous.
     #[inline]
     pub fn whole_packet(&self, i: usize) -> Option<&[u8]> {
         let Entry { header_start, trailer_end, .. } = self.packets[self.first + i];
@@ -253,16 +250,16 @@ impl<'p> Burst<'_, 'p> {
         }
     }
 
-    /// The pieces of the packets in `range` one after the other, without empty ones, what lies side
-    /// by side in the arena as one: what a gather list needs. At most `2 * range.len() + 1` pieces.
+    /// Calls `slice` for the gather list of the packets in `range`: their bytes in order, without empty
+    /// slices, adjacent parts of the arena as one slice. At most `2 * range.len() + 1` slices.
     #[inline]
-    pub fn for_each_piece<'s>(&'s self, range: Range<usize>, mut piece: impl FnMut(&'s [u8])) {
+    pub fn for_each_slice<'s>(&'s self, range: Range<usize>, mut slice: impl FnMut(&'s [u8])) {
         if range.is_empty() {
             return;
         }
-        let mut piece = |bytes: &'s [u8]| {
+        let mut slice = |bytes: &'s [u8]| {
             if !bytes.is_empty() {
-                piece(bytes);
+                slice(bytes);
             }
         };
         let entries = &self.packets[self.first..][range.clone()];
@@ -270,24 +267,24 @@ impl<'p> Burst<'_, 'p> {
         for (i, entry) in range.zip(entries) {
             let payload = self.payloads.get(self.first + i);
             if !payload.is_empty() {
-                piece(&self.arena[start..entry.trailer_start]);
-                piece(payload);
+                slice(&self.arena[start..entry.trailer_start]);
+                slice(payload);
                 start = entry.trailer_start;
             }
             end = entry.trailer_end;
         }
-        piece(&self.arena[start..end]);
+        slice(&self.arena[start..end]);
     }
 }
 
 /// One packet of a burst.
 #[derive(Clone, Copy, Debug)]
 pub struct TxPacket<'a> {
-    /// Comes first on the wire.
+    /// Sent first.
     pub header: &'a [u8],
     /// The application's bytes.
     pub payload: &'a [u8],
-    /// Comes last, padding included.
+    /// Sent last; includes the padding.
     pub trailer: &'a [u8],
 }
 

@@ -1,9 +1,8 @@
-//! The trait that every datapath implements, what a datapath says of itself, and the trait of those
-//! who take what arrives.
+//! The trait [`Datapath`], its [`Capabilities`], and the trait [`Placer`] of the receiver of packets.
 //!
-//! The shape follows from segmentation offload: a [`Burst`] to one destination goes out in a call,
-//! a [`ReceivedBatch`] from one source comes in. A datapath never calls back into its user except
-//! through [`Placer`], and never starts a thread.
+//! The interface follows from segmentation offload and coalescing: one call sends a [`Burst`] to one
+//! destination, and packets are received as a [`ReceivedBatch`] from one source. A datapath calls its
+//! user only through [`Placer`], and never starts a thread.
 
 use core::net::SocketAddr;
 use std::io;
@@ -12,38 +11,37 @@ use std::os::fd::BorrowedFd;
 
 use crate::{BUNDLE_PACKETS_MAX, Burst, PACKET_BYTES_MAX, ReceivedBatch, SendError};
 
-/// What a datapath can do, for those who size packets, bursts and windows by it.
+/// The limits and offloads of a datapath; its user sizes packets, bursts and windows by them.
 ///
-/// A wrapper reports what the datapath inside it reports.
+/// A wrapper reports those of its inner datapath.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Which datapath this is: `"udp"`, `"udp-plain"`, `"mem"`. For logs and start-up messages.
+    /// Name of the datapath, for logs: `"udp"`, `"udp-plain"`, `"mem"`.
     pub name: &'static str,
-    /// The largest packet (UDP payload) that `send` can ever take. The path may carry less, which
-    /// shows as [`SendError::PacketTooLarge`] or as loss.
+    /// The largest packet (UDP payload) that `send` can take. The path may carry less, which shows as
+    /// [`SendError::PacketTooLarge`] or as loss.
     pub packet_bytes_max: usize,
     /// The most packets worth putting into one burst.
     pub burst_packets_max: usize,
-    /// Whether runs of packets of one size leave in one piece. It may turn false while running,
-    /// when the device turns out not to support it.
+    /// Whether consecutive packets of one size leave as a bundle. It may become false while running,
+    /// when the device refuses bundles.
     pub segmentation_offload: bool,
-    /// Whether packets that arrive together may be received in one piece.
+    /// Whether packets that arrive together may be received as one batch.
     pub receive_coalescing: bool,
-    /// Whether [`ReceivedBatch::congestion_experienced`] means something.
+    /// Whether [`ReceivedBatch::congestion_experienced`] is reported.
     pub congestion_marks: bool,
-    /// Whether [`ReceivedBatch::waited_ns`] means something.
+    /// Whether [`ReceivedBatch::waited_ns`] is reported.
     pub timestamps: bool,
-    /// Which trailers `send` fills in by itself.
+    /// Which trailers `send` fills in.
     pub trailer: TrailerOffload,
-    /// What the receive buffer may hold by the datapath's own accounting. For UDP that is the
-    /// kernel's (`SO_RCVBUF` as read back), which charges bookkeeping besides payload: a packet may
-    /// cost twice its size or more.
+    /// Size of the receive buffer, by the datapath's own accounting. For UDP that is the kernel's
+    /// (`SO_RCVBUF` as read back), which includes bookkeeping: a packet may cost twice its size or more.
     pub receive_buffer_bytes: usize,
 }
 
 impl Capabilities {
-    /// Packets of `packet_bytes` that leave in one piece, the burst allowing: one system call and
-    /// one way through the network stack for all of them. 1 without segmentation offload.
+    /// Most packets of `packet_bytes` in one bundle, which passes the network stack as one. 1 without
+    /// segmentation offload.
     #[must_use]
     pub fn bundle_packets(&self, packet_bytes: usize) -> usize {
         match self.segmentation_offload {
@@ -53,22 +51,20 @@ impl Capabilities {
     }
 }
 
-/// Which trailer of a packet a datapath fills in by itself: the last four bytes of the packet, which
-/// whoever makes it leaves free.
+/// Which trailer a datapath fills in: the last four bytes of a packet, which the sender leaves free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TrailerOffload {
-    /// None: packets leave as they are.
+    /// None: packets are sent unchanged.
     #[default]
     None,
-    /// The invariant CRC of InfiniBand, which covers headers of IP and UDP that only the datapath
-    /// knows.
+    /// The invariant CRC of InfiniBand, which covers IP and UDP headers that only the datapath knows.
     Icrc,
 }
 
-/// What to poll of a datapath: nothing, or up to two descriptors.
+/// The descriptors of a datapath to poll: up to two, or none.
 ///
-/// (One epoll descriptor for both makes each packet that arrives dearer. Measured: M-udp-6.)
+/// (One epoll descriptor for both makes each arriving packet more expensive. Measured: M-udp-6.)
 #[cfg(unix)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EventSources<'d>([Option<EventSource<'d>>; 2]);
@@ -77,15 +73,15 @@ pub struct EventSources<'d>([Option<EventSource<'d>>; 2]);
 #[cfg(unix)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventSource<'d> {
-    /// What to poll.
+    /// The descriptor to poll for input.
     pub descriptor: BorrowedFd<'d>,
-    /// The last `send` found no room here: poll for that, too.
+    /// The last `send` found its buffer full: poll for output, too.
     pub wants_room: bool,
 }
 
 #[cfg(unix)]
 impl<'d> EventSources<'d> {
-    /// Nothing to poll: the datapath has to be looked at from time to time.
+    /// Nothing to poll: the caller must call `receive` from time to time.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
@@ -103,7 +99,7 @@ impl<'d> EventSources<'d> {
         Self([Some(first), second])
     }
 
-    /// All of them.
+    /// All descriptors.
     pub fn iter(&self) -> impl Iterator<Item = EventSource<'d>> + use<'d> {
         self.0.into_iter().flatten()
     }
@@ -115,58 +111,55 @@ impl<'d> EventSources<'d> {
     }
 }
 
-/// Something that moves bursts of packets; see the [crate's page](crate) for the rules.
+/// Sends and receives bursts of packets; see the [crate's page](crate) for the rules.
 pub trait Datapath: Send {
-    /// What this datapath can do.
+    /// The limits and offloads of this datapath.
     fn capabilities(&self) -> Capabilities;
 
     /// The address that this end is bound to, with the port filled in.
     fn local_addr(&self) -> SocketAddr;
 
-    /// Sends the packets of the burst in order and returns how many were taken, a prefix.
+    /// Sends the packets of the burst in order and returns how many were taken: a prefix.
     ///
-    /// Fewer than all means that the datapath would block or that the next packet is in trouble:
-    /// drop the prefix from the burst ([`Burst::advance`]) and call again, after a wait if nothing
-    /// was taken. A packet taken is not a packet delivered.
+    /// Fewer than all means that the datapath would block or that the next packet causes an error: drop
+    /// the prefix from the burst ([`Burst::advance`]) and call again, after a wait if nothing was taken.
+    /// A packet that was taken may still be lost.
     ///
     /// # Errors
     ///
-    /// The error is about the first packet of the burst, none was taken, and later packets are
-    /// unaffected.
+    /// The error concerns the first packet of the burst only; no packet was taken.
     fn send(&mut self, now_ns: u64, burst: &Burst<'_, '_>) -> Result<usize, SendError>;
 
-    /// Takes one bounded batch of what has arrived, hands it to the placer and returns the number
-    /// of packets; 0 when it found nothing. Where there are several places to look, not every call
-    /// looks at each, and what comes fast may be left there for a fraction of a millisecond, until
-    /// it is worth a call. Never blocks.
+    /// Receives a bounded number of packets, hands them to the placer and returns their number; 0 when
+    /// it found none. With several sockets, a call may read only one of them, and packets of a fast flow
+    /// may be left unread for a fraction of a millisecond, so that one call returns many. Never blocks.
     ///
     /// # Errors
     ///
-    /// When the datapath itself is broken. What the network does to it is absorbed and counted.
+    /// When the datapath itself is broken. Errors of the network are counted and ignored.
     fn receive(&mut self, now_ns: u64, placer: &mut dyn Placer) -> io::Result<usize>;
 
-    /// When this datapath wants `receive` or `send` to be called even if nothing arrives, because
-    /// it holds packets back. A time already past means at once.
+    /// When the caller must call `receive` or `send` even if nothing arrives, because the datapath
+    /// delays packets. A time in the past means at once.
     fn next_event_ns(&self) -> Option<u64>;
 
-    /// What to poll. A datapath that has nothing to poll has to be looked at from time to time.
+    /// The descriptors to poll. If there is none, the caller must call `receive` from time to time.
     #[cfg(unix)]
     fn event_sources(&self) -> EventSources<'_>;
 
-    /// Whether the last `send` took less than it was given because the way out was full. A
-    /// thread that sleeps then wakes up, too, when there is room again.
+    /// Whether the last `send` took fewer packets than it was given because its buffer was full. A
+    /// [waiting](EventSource::wants_room) thread is then woken when there is room again, too.
     fn send_blocked(&self) -> bool {
         false
     }
 
-    /// Packets that this end's own receive queue has dropped for want of room, cumulative. Packets
-    /// that arrived in one piece may count once: Linux does not count the segments of a piece it
-    /// drops.
+    /// Packets that this end's receive queue has dropped because it was full, cumulative. Packets that
+    /// arrived as one bundle may count once: Linux does not count the segments of a dropped bundle.
     fn receive_drops(&self) -> u64;
 
-    /// The longest packet (UDP payload) that the host believes to pass on the route to `to`. `send`
-    /// takes longer ones, if the first hop does: only who doubts that they arrive has to ask. `None`
-    /// where the host does not tell.
+    /// The largest packet (UDP payload) within the host's path MTU of the route to `to`. `send` takes
+    /// larger ones if the first hop does; this method is for callers that doubt whether they arrive.
+    /// `None` where the host does not report it.
     fn route_packet_bytes(&self, to: SocketAddr) -> Option<usize> {
         let _ = to;
         None
@@ -212,10 +205,10 @@ impl<D: Datapath + ?Sized> Datapath for Box<D> {
     }
 }
 
-/// Takes what arrives.
+/// Takes received packets.
 ///
-/// The bytes belong to the datapath and are good for the length of the call only; the placer may write
-/// to them, to decrypt in place for instance.
+/// The bytes belong to the datapath and are valid only during the call; the placer may write to them, to
+/// decrypt in place for instance.
 pub trait Placer {
     /// Packets from one source, in the order of their arrival.
     fn on_packets(&mut self, batch: ReceivedBatch<'_>);

@@ -1,4 +1,4 @@
-//! What can go wrong when a datapath sends.
+//! Errors of sending by a datapath.
 //!
 //! Receiving has no error type of its own: the network cannot make it fail, and a broken socket is
 //! an [`io::Error`].
@@ -8,22 +8,21 @@ use std::io;
 /// Why the first packet of a burst was not sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// The packet is larger than the datapath or the path's first hop takes. Trying again does not
-    /// help; a smaller packet does.
+    /// The packet is larger than the datapath or the path's first hop takes. Retrying does not help; a
+    /// smaller packet does.
     #[error("a packet of {packet_bytes} bytes is larger than the path takes")]
     PacketTooLarge {
         /// The size of the packet that was refused.
         packet_bytes: usize,
     },
-    /// The system refused. Trying again helps if [`SendError::is_transient`] says so.
+    /// The system refused. Retrying helps if [`SendError::is_transient`].
     #[error("cannot send: {0}")]
     Io(#[from] io::Error),
 }
 
 impl SendError {
-    /// Whether the same packet may go through later. Nearly everything that a system says when it
-    /// refuses a packet passes; what does not is in the table behind
-    /// [`ends_socket`](crate::ends_socket).
+    /// Whether the same packet may be sent later. Nearly all errors of a refused packet are transient;
+    /// the table of [`ends_socket`](crate::ends_socket) has those that are not.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {

@@ -1,22 +1,22 @@
-//! Which errors end a socket: the one table that everything asks that sends, receives or accepts.
+//! Fatal errors: the one table of system errors after which a socket is unusable.
 //!
-//! A host refuses packets for many reasons, and nearly all of them pass: a firewall rule or a full
-//! connection table (`EPERM`), a route that prohibits, swallows or is missing (`EACCES`, `EINVAL`,
-//! `EHOSTUNREACH`, `ENETUNREACH`), an address or interface that is away for a moment
-//! (`EADDRNOTAVAIL`, `ENETDOWN`), want of memory or descriptors (`ENOBUFS`, `EMFILE`). A list of those
-//! is never complete: kernels and security modules add to it. So the table has the few that cannot
-//! mend. Any other error costs the packet, or the connection, that it is about and nothing else.
+//! A host refuses packets for many reasons, and nearly all of them are temporary: a firewall rule or a
+//! full connection table (`EPERM`), a prohibiting, blackhole or missing route (`EACCES`, `EINVAL`,
+//! `EHOSTUNREACH`, `ENETUNREACH`), an address or interface that is down for a moment (`EADDRNOTAVAIL`,
+//! `ENETDOWN`), no memory or descriptors (`ENOBUFS`, `EMFILE`). A list of temporary errors is never
+//! complete: kernels and security modules add to it. So the table has the few permanent ones. Any other
+//! error costs only the packet or the connection that it is about.
 
 use std::io;
 
-/// The numbers of the errors.
+/// The error numbers.
 #[cfg(unix)]
 mod code {
     pub(super) use libc::{
         EAFNOSUPPORT, EBADF, EFAULT, EINVAL, ENOSYS, ENOTSOCK, EOPNOTSUPP, EPIPE,
     };
 }
-/// The same of Winsock.
+/// The error numbers of Winsock.
 #[cfg(not(unix))]
 mod code {
     pub(super) const EBADF: i32 = 10_009;
@@ -29,39 +29,39 @@ mod code {
     pub(super) const ENOSYS: i32 = 10_092;
 }
 
-/// What an error ends.
+/// The kind of socket that an error makes unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ends {
-    /// A socket of any kind.
+    /// Any socket.
     Any,
-    /// One that carries packets.
+    /// A datagram socket.
     Packets,
-    /// One that accepts connections.
+    /// A listening socket.
     Listener,
 }
 
-/// See the module's text.
+/// The fatal errors; see the module's text.
 const TABLE: &[(i32, Ends, &str)] = &[
     (code::EBADF, Ends::Any, "its descriptor is closed"),
     (code::ENOTSOCK, Ends::Any, "its descriptor is something else now"),
     (code::EFAULT, Ends::Any, "the system cannot reach the memory that it was given"),
     (code::ENOSYS, Ends::Any, "the system does not know the call"),
-    // Of a route that swallows packets, too, so it passes where packets are sent.
+    // A blackhole route causes it, too, so it is temporary for datagram sockets.
     (code::EINVAL, Ends::Listener, "it does not listen any more"),
-    // Linux also hands on by `accept` what happened to the connection at hand (`accept(2)`), and
-    // this is among it.
+    // `accept` of Linux also returns errors of the new connection (`accept(2)`), this one among them, so
+    // it is temporary for listeners.
     (code::EOPNOTSUPP, Ends::Packets, "the system does not offer the call for it"),
     (code::EAFNOSUPPORT, Ends::Packets, "it does not speak the protocol of that address"),
     (code::EPIPE, Ends::Packets, "it was shut down"),
 ];
 
-/// Why a socket that carries packets is of no use after this error; `None` if the error passes.
+/// Why a datagram socket is unusable after this error; `None` if the error is temporary.
 #[must_use]
 pub fn ends_socket(error: &io::Error) -> Option<&'static str> {
     reason(error, Ends::Packets)
 }
 
-/// Why nothing can be accepted any more after this error; `None` if the error passes.
+/// Why a listening socket is unusable after this error; `None` if the error is temporary.
 #[must_use]
 pub fn ends_listener(error: &io::Error) -> Option<&'static str> {
     reason(error, Ends::Listener)
@@ -102,7 +102,7 @@ mod tests {
             libc::ECONNREFUSED,
             libc::ECONNABORTED,
             libc::ETIMEDOUT,
-            // One that no system has yet.
+            // A number that no system uses.
             4000,
         ] {
             assert_eq!(ends_socket(&error(code)), None, "{}", error(code));
@@ -140,7 +140,7 @@ mod tests {
         assert!(ends_socket(&error(libc::EPIPE)).is_some());
     }
 
-    /// The system's own answers, from sockets that are in such a state.
+    /// A real answer of the system.
     #[test]
     fn a_socket_of_the_other_protocol_never_gets_there() {
         let v4 = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

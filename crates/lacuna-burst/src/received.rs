@@ -1,18 +1,18 @@
-//! What arrives: packets of one source that lie one behind the other in one buffer.
+//! A batch of received packets: packets from one source, one after the other in one buffer.
 //!
-//! This is the shape in which a kernel with receive coalescing hands packets over, and the shape in
-//! which they left a sender with segmentation offload. A packet received alone is a batch of one.
+//! A kernel with receive coalescing (GRO) delivers packets in this form, and a sender with segmentation
+//! offload (GSO) has sent them in it. A packet that is received alone is a batch of one.
 
 use core::net::{IpAddr, SocketAddr};
 
-/// Packets from one source, side by side in one buffer. A batch holds at least one packet; a packet
-/// without a single byte is always alone in its batch.
+/// Packets from one source, adjacent in one buffer. A batch holds at least one packet; an empty packet
+/// is always alone in its batch.
 #[derive(Debug)]
 pub struct ReceivedBatch<'a> {
-    /// Who sent them. An IPv4 sender seen by an IPv6 socket appears by its IPv4 address.
+    /// The sender. An IPv4 sender appears with its IPv4 address, also at an IPv6 socket.
     pub source: SocketAddr,
-    /// The address of this host that they came to; `None` where the datapath does not know it, or was
-    /// not asked to tell (of UDP: `UdpConfig::tells_local`).
+    /// The packets' destination, an address of this host; `None` where the datapath does not know it, or
+    /// was not asked for it (of UDP: `UdpConfig::tells_local`).
     pub local: Option<IpAddr>,
     /// All packets, in the order of their arrival.
     pub bytes: &'a mut [u8],
@@ -20,11 +20,11 @@ pub struct ReceivedBatch<'a> {
     pub segment_bytes: usize,
     /// Whether a router on the path marked the batch "congestion experienced" (RFC 3168).
     pub congestion_experienced: bool,
-    /// How long ago the batch had come to this host, in nanoseconds: the difference of two readings of
-    /// the system's clock (`CLOCK_REALTIME`), the kernel's at the arrival and the datapath's as it
-    /// hands the batch over. 0 if the datapath does not know it
-    /// ([`Capabilities::timestamps`](crate::Capabilities::timestamps)). Whoever measures the path is
-    /// not to measure his own sleep.
+    /// How long the batch waited at this host, in nanoseconds: the difference of two readings of the
+    /// system's clock (`CLOCK_REALTIME`), the kernel's at the arrival and the datapath's when it delivers
+    /// the batch. 0 if the datapath does not know it
+    /// ([`Capabilities::timestamps`](crate::Capabilities::timestamps)). Round-trip samples subtract it,
+    /// so that they do not include the receiver's sleep.
     pub waited_ns: u64,
 }
 
@@ -34,7 +34,7 @@ impl ReceivedBatch<'_> {
         Packets { rest: &*self.bytes, segment_bytes: self.segment_bytes, packets: self.len() }
     }
 
-    /// The packets, one by one, to be written to.
+    /// The packets, one by one, mutable.
     pub fn packets_mut(&mut self) -> PacketsMut<'_> {
         let (segment_bytes, packets) = (self.segment_bytes, self.len());
         PacketsMut { rest: &mut *self.bytes, segment_bytes, packets }
@@ -44,7 +44,7 @@ impl ReceivedBatch<'_> {
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a batch is never empty")]
     pub fn len(&self) -> usize {
-        // The last may be empty only where it is the only one.
+        // The last packet can be empty only if it is the only one.
         match self.segment_bytes {
             0 => 1,
             segment_bytes if self.bytes.len() <= segment_bytes => 1,
@@ -80,7 +80,7 @@ impl<'a> Iterator for Packets<'a> {
 
 impl ExactSizeIterator for Packets<'_> {}
 
-/// The packets of a batch, to be written to.
+/// The packets of a batch, mutable.
 #[derive(Debug)]
 pub struct PacketsMut<'a> {
     rest: &'a mut [u8],

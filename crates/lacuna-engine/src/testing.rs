@@ -9,7 +9,7 @@ use crate::event::Event;
 use crate::harness::{Flights, Handle, Held, Net, Packet as Flown, Place, Sent, Wire};
 use crate::kinds::{Early, Machine};
 pub use lacuna_link::SplitMix64 as Rng;
-use lacuna_link::{Chances, Dice, Fraction, Loss, Pipe, PipeConfig};
+use lacuna_link::{Chances, FaultGenerator, Fraction, Loss, Pipe, PipeConfig};
 use lacuna_path::RtoConfig;
 use lacuna_path::controller::ControllerConfig;
 use lacuna_place::geometry::{Geometry, GeometryConfig};
@@ -254,7 +254,7 @@ impl Pair {
         let mut net = Net::new();
         let hosts = [(); 2].map(|()| net.add_host(geometry.channels()));
         let [a, b] = net.connect(hosts, [1, 2].map(qp_config)).map(|handle| End {
-            pipe: Pipe::new(link.pipe(), config.seed, handle.host as u64 * Dice::STREAMS),
+            pipe: Pipe::new(link.pipe(), config.seed, handle.host as u64 * FaultGenerator::STREAMS),
             handle,
             burst_ends_ns: 0,
             data_packets: 0,
@@ -435,13 +435,13 @@ impl Wire for Effects<'_> {
         end.data_packets += u64::from(is_data);
         end.control_packets += u64::from(!is_data);
         if end.burst_ends_ns <= now_ns {
-            end.pipe.dice_mut().end_burst();
+            end.pipe.faults_mut().end_burst();
         }
-        let mut luck = end.pipe.throw(bytes.len() as u64);
-        end.burst_ends_ns = if luck.is_lost { now_ns + BURST_NS_MAX } else { 0 };
-        let is_held_back = std::mem::replace(&mut luck.is_held_back, false);
+        let mut faults = end.pipe.draw(bytes.len() as u64);
+        end.burst_ends_ns = if faults.is_lost { now_ns + BURST_NS_MAX } else { 0 };
+        let is_held_back = std::mem::replace(&mut faults.is_held_back, false);
         // What is lost takes its time on the link too: who loses it is further on.
-        let passed = end.pipe.pass(now_ns, bytes.len() as u64, &luck);
+        let passed = end.pipe.pass(now_ns, bytes.len() as u64, &faults);
         if side == Side::A
             && let Some(loses) = &self.drop_data
             && let Ok(Packet::Data(header, _)) = seal.parse(&bytes)
@@ -460,16 +460,16 @@ impl Wire for Effects<'_> {
             end.too_long += 1;
             return;
         }
-        let Some(passed) = passed.filter(|_| !luck.is_lost && !link.dark) else { return };
+        let Some(passed) = passed.filter(|_| !faults.is_lost && !link.dark) else { return };
         let mut due_ns = passed.release_ns;
         if is_held_back {
             due_ns += self.rng.below(link.reorder_ns);
         }
-        if luck.is_duplicated {
+        if faults.is_duplicated {
             let again_ns = due_ns + self.rng.below(1 + link.reorder_ns);
             flights.fly(again_ns, from, to, Flown::Bytes(bytes.clone()), false);
         }
-        if let Some(bit) = luck.flipped_bit {
+        if let Some(bit) = faults.flipped_bit {
             bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
         }
         flights.fly(due_ns, from, to, Flown::Bytes(bytes), false);

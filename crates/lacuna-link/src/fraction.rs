@@ -1,13 +1,13 @@
 //! Probabilities as exact integers.
 //!
-//! A decision compares 64 random bits with a threshold out of 2^64, so it is the same on every
-//! machine; a floating-point probability enters once, when the threshold is made.
+//! A draw compares 64 random bits with a threshold out of 2^64, so it gives the same result on every
+//! machine. Floating point is used only once, to compute the threshold.
 
 use std::fmt;
 
 use crate::Prng;
 
-/// 2^64, the whole.
+/// 2^64: the threshold of probability 1.
 const ONE: u128 = 1 << 64;
 
 /// A probability in units of 2^-64, from 0 to 1 inclusive.
@@ -30,7 +30,7 @@ impl Fraction {
         Self { threshold: ONE }
     }
 
-    /// Parts per million.
+    /// A probability in parts per million.
     ///
     /// # Panics
     ///
@@ -45,7 +45,7 @@ impl Fraction {
     ///
     /// # Panics
     ///
-    /// When it is not within 0 to 1; [`Fraction::checked_from_f64`] tells.
+    /// When it is not within 0 to 1; [`Fraction::checked_from_f64`] returns `None` instead.
     #[must_use]
     pub fn from_f64(probability: f64) -> Self {
         Self::checked_from_f64(probability)
@@ -55,7 +55,7 @@ impl Fraction {
     /// A probability as a number; `None` when it is not within 0 to 1.
     #[must_use]
     pub fn checked_from_f64(probability: f64) -> Option<Self> {
-        // Scaling by a power of two is exact; what lies below 2^-64 is cut off.
+        // Scaling by a power of two is exact; bits below 2^-64 are cut off.
         let whole = ONE as f64;
         let is_probability = (0.0..=1.0).contains(&probability);
         is_probability.then_some(Self { threshold: (probability * whole) as u128 })

@@ -1,32 +1,30 @@
 //! A transmitter of fixed rate with a drop-tail queue in front of it.
 //!
-//! It is computed, not run: a packet's departure follows from when the transmitter will be free, so
-//! nothing has to happen at the moment a packet leaves. Times are exact: what a nanosecond count
-//! cannot hold of a departure is carried to the next one, so a long run of packets takes as long as
-//! its bits, to the nanosecond.
+//! A packet's departure is computed at its arrival, from when the transmitter will be free, so the link
+//! needs no timer. Times are exact: the fraction of a nanosecond of a departure is carried to the next
+//! one, so a long run of packets takes exactly as long as its bits.
 
 use std::collections::VecDeque;
 
 const NS_PER_S: u128 = 1_000_000_000;
 
-/// See the module's text.
+/// A transmitter with its queue; see the module's text.
 #[derive(Debug)]
 pub struct Link {
     rate_bits_per_s: u64,
     queue_bytes_max: u64,
-    /// When the transmitter has sent all that was admitted: `free_ns + free_rest /
-    /// rate_bits_per_s`.
+    /// The transmitter has sent all admitted packets at `free_ns + free_rest / rate_bits_per_s`.
     free_ns: u64,
-    /// Less than the rate.
+    /// The fraction of a nanosecond; less than the rate.
     free_rest: u64,
-    /// Admitted packets whose transmission has not begun: when it begins, and their bytes.
+    /// Queued packets: start of their transmission, and their bytes.
     waiting: VecDeque<(u64, u64)>,
     /// Sum over `waiting`; at most `queue_bytes_max`.
     waiting_bytes: u64,
 }
 
 impl Link {
-    /// An idle link. `queue_bytes_max` bounds what waits, not what is being transmitted.
+    /// An idle link. `queue_bytes_max` bounds the queue without the packet in transmission.
     ///
     /// # Panics
     ///
@@ -44,8 +42,8 @@ impl Link {
         }
     }
 
-    /// A packet of `bytes` on the wire arrives at the queue. Returns when its last bit leaves, or
-    /// `None` when the queue has no room. The packet being transmitted is not in the queue.
+    /// A packet of `bytes` on the wire arrives. Returns when its last bit leaves, or `None` if the queue
+    /// is full. The packet in transmission is not in the queue.
     pub fn admit(&mut self, now_ns: u64, bytes: u64) -> Option<u64> {
         self.begin_until(now_ns);
         let starts_ns = self.free_at_ns();
@@ -59,7 +57,7 @@ impl Link {
         }
         let rate = u128::from(self.rate_bits_per_s);
         let work = u128::from(bytes) * 8 * NS_PER_S + u128::from(self.free_rest);
-        // What a packet can have fits in 64 bits, where division is many times as fast.
+        // Real packets fit in 64 bits, where division is many times as fast.
         let (takes_ns, rest) = match u64::try_from(work) {
             Ok(work) => (work / self.rate_bits_per_s, work % self.rate_bits_per_s),
             Err(_) => (u64::try_from(work / rate).unwrap_or(u64::MAX), (work % rate) as u64),
@@ -69,13 +67,13 @@ impl Link {
         Some(self.free_at_ns())
     }
 
-    /// Bytes that wait at this time, without the packet that is being transmitted.
+    /// Bytes in the queue, without the packet in transmission.
     pub fn waiting_bytes(&mut self, now_ns: u64) -> u64 {
         self.begin_until(now_ns);
         self.waiting_bytes
     }
 
-    /// Gives the link another rate and queue. What was admitted before leaves when it was told to.
+    /// Changes rate and queue. Packets that were admitted before keep their departure times.
     ///
     /// # Panics
     ///
@@ -88,7 +86,7 @@ impl Link {
         self.queue_bytes_max = queue_bytes_max;
     }
 
-    /// Takes out of the queue what is in transmission by now.
+    /// Removes packets from the queue whose transmission has begun.
     fn begin_until(&mut self, now_ns: u64) {
         while let Some((_, bytes)) = self.waiting.front().filter(|(starts, _)| *starts <= now_ns) {
             self.waiting_bytes -= bytes;

@@ -1,23 +1,22 @@
-//! Which packets are lost: at random, in bursts, or as recorded.
+//! Loss models: independent, in bursts, or from a trace.
 //!
-//! The burst model is the two-state Markov chain of Gilbert and Elliott, as LoWAR uses it in its
-//! figure 11 (loss 0 in the low state, 0.3 or 0.7 in the high one, 0.01 % from low to high).
+//! The burst model is the two-state Markov chain of Gilbert and Elliott, as in figure 11 of LoWAR (loss
+//! 0 in the low state, 0.3 or 0.7 in the high one, 0.01 % from low to high).
 
 use std::sync::Arc;
 
 use crate::{Fraction, Prng};
 
-/// Which packets are lost.
+/// A loss model.
 #[derive(Clone, Debug, Default)]
 pub enum Loss {
-    /// None.
+    /// No loss.
     #[default]
     None,
-    /// Each packet with this probability, whatever happened to the others.
+    /// Each packet is lost with this probability, independently of the others.
     Independent(Fraction),
-    /// A link that is in one of two states. For each packet it first changes its state, or does
-    /// not, and then loses the packet with the probability of the state it is in. It starts in the
-    /// low state.
+    /// Two states (Gilbert-Elliott), starting in the low one. Each packet first draws whether the state
+    /// changes, and is then lost with the probability of the current state.
     Gilbert {
         /// Loss in the low state.
         low: Fraction,
@@ -28,22 +27,22 @@ pub enum Loss {
         /// Per packet in the high state: the probability of going to the low state.
         high_to_low: Fraction,
     },
-    /// The n-th packet is lost where the n-th entry is true. After the last entry comes the first.
+    /// The n-th packet is lost if the n-th entry is true. The trace repeats.
     Trace(Arc<[bool]>),
 }
 
 impl Loss {
-    /// Losses that come in bursts: a fraction `mean_loss` of all packets, in runs of
-    /// `mean_burst_packets` on average, whose lengths are geometrically distributed.
+    /// Burst losses: a fraction `mean_loss` of all packets is lost, in bursts of `mean_burst_packets` on
+    /// average, whose lengths are geometrically distributed.
     ///
     /// # Errors
     ///
-    /// [`LossError::ImpossibleBursts`] when no such chain exists: loss not within 0 to 1 (1
-    /// itself excluded), bursts shorter than a packet, or so much loss in so short bursts that the
-    /// gaps between them would have to be shorter than a packet.
+    /// [`LossError::ImpossibleBursts`] when no such chain exists: `mean_loss` not in `0..1`, bursts
+    /// shorter than a packet, or so much loss in so short bursts that the gaps between them would be
+    /// shorter than a packet.
     pub fn bursts(mean_loss: f64, mean_burst_packets: f64) -> Result<Self, LossError> {
-        // The high state loses everything and lasts 1 / high_to_low packets; the share of packets
-        // in it is low_to_high / (low_to_high + high_to_low).
+        // The high state loses all packets and lasts 1 / high_to_low packets; the fraction of packets in
+        // it is low_to_high / (low_to_high + high_to_low).
         let high_to_low = Fraction::checked_from_f64(1.0 / mean_burst_packets);
         let low_to_high =
             Fraction::checked_from_f64(mean_loss / (1.0 - mean_loss) / mean_burst_packets);
@@ -96,7 +95,7 @@ impl Loss {
     }
 }
 
-/// Why there is no such [`Loss`]. The caller's choice of numbers is at fault.
+/// Why a [`Loss`] is impossible. The caller's choice of numbers is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum LossError {
     /// No two-state chain loses this much in bursts of this length.
@@ -111,31 +110,31 @@ pub enum LossError {
     },
 }
 
-/// A [`Loss`] as it runs.
+/// A running [`Loss`] model.
 #[derive(Clone, Debug)]
 pub struct LossProcess {
     loss: Loss,
     prng: Prng,
-    /// Of a Gilbert link.
+    /// Gilbert: in the high state.
     is_high: bool,
-    /// The next entry of a trace.
+    /// Trace: the next entry.
     next: usize,
 }
 
 impl LossProcess {
-    /// The process that draws from `prng`, before its first packet.
+    /// A process in its initial state that draws from `prng`.
     #[must_use]
     pub fn new(loss: Loss, prng: Prng) -> Self {
         Self { loss, prng, is_high: false, next: 0 }
     }
 
-    /// Begins another process, which draws the numbers that come next.
+    /// Replaces the model by `loss`, in its initial state; the random numbers continue.
     pub fn change(&mut self, loss: Loss) {
         (self.loss, self.is_high, self.next) = (loss, false, 0);
     }
 
-    /// Puts a Gilbert link into its low state. Its states change with packets, not with time; for
-    /// who knows that no packet came for longer than a burst lasts.
+    /// Puts a Gilbert link into its low state. The state changes per packet, not with time, so a caller
+    /// can call this after a pause that is longer than a burst.
     pub fn end_burst(&mut self) {
         self.is_high = false;
     }

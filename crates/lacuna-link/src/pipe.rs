@@ -1,42 +1,41 @@
-//! One direction of a path, packet by packet: what chance does to it, how long it waits and travels,
-//! and what is dropped.
+//! One direction of a path: loss, queue, rate, delay and faults, packet by packet.
 //!
 //! ```text
 //! loss -> queue (marks), rate -> delay, jitter -> reordering, duplication, corruption
 //! ```
 //!
 //! Named after dummynet's pipe (Rizzo, "Dummynet: a simple approach to the evaluation of network
-//! protocols", 1997). It is told what enters and when, and says when that comes out. Holding the
-//! packet until then, copying it and flipping its bits is its user's work, and so is counting.
+//! protocols", 1997). The caller tells when a packet enters, and the pipe computes when it comes out.
+//! The caller holds the packet until then, copies it, flips its bits and counts.
 //!
-//! A packet passes in two steps, so that its user can still refuse it between them:
-//! [`throw`](Pipe::throw) draws, [`pass`](Pipe::pass) lets through what is not lost. Duplicates and
-//! packets that are held back cost the link nothing more.
+//! A packet passes in two steps, so that the caller can still refuse it between them:
+//! [`draw`](Pipe::draw) draws its faults, and [`pass`](Pipe::pass) sends it unless it is lost. Duplicates
+//! and reordering take no capacity of the link.
 
-use crate::{Chances, Dice, Link, Loss, Luck, Order};
+use crate::{Chances, FaultGenerator, Faults, Link, Loss, Order};
 
-/// Bytes of IPv4 and UDP headers, which take their time on a link too.
+/// Bytes of IPv4 and UDP headers, which take time on a link too.
 const IP_UDP_BYTES: u32 = 28;
 
-/// What a pipe does to packets.
+/// The settings of a pipe.
 #[derive(Clone, Debug)]
 pub struct PipeConfig {
     /// One-way delay.
     pub delay_ns: u64,
-    /// Rate; `None` is unlimited, and nothing ever waits.
+    /// Rate; `None` is unlimited, and no packet ever waits.
     pub rate_bits_per_s: Option<u64>,
-    /// What may wait, as the link charges it. What arrives at a full queue is dropped.
+    /// Size of the drop-tail queue, overhead included.
     pub queue_bytes: u64,
-    /// What the link charges a packet besides its bytes.
+    /// Bytes that the link charges per packet besides its own.
     pub overhead_bytes: u32,
-    /// Packets that arrive while more than this waits are marked, as DCTCP's switches do (RFC
-    /// 8257); `None` for none.
+    /// Packets that arrive when the queue is longer than this are marked "congestion experienced", as
+    /// switches for DCTCP do (RFC 8257); `None`: no marks by the queue.
     pub mark_above_bytes: Option<u64>,
-    /// Which packets are lost, before anything else happens to them.
+    /// The loss model. Losses come before all else.
     pub loss: Loss,
-    /// What else chance does.
+    /// Probabilities of the other faults.
     pub chances: Chances,
-    /// How long a packet is held back for others to pass, if it is.
+    /// How long a reordered packet is held back.
     pub reorder_delay_ns: u64,
 }
 
@@ -56,38 +55,38 @@ impl Default for PipeConfig {
     }
 }
 
-/// How a packet passed.
+/// A packet's passage through the pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
-    /// When it comes out. Of a packet that arrives twice, both copies.
+    /// When the packet comes out, and its duplicate if it has one.
     pub release_ns: u64,
-    /// How long the link let it wait before its first bit left.
+    /// Time in the queue.
     pub waited_ns: u64,
-    /// What waited in front of it, without the packet in transmission.
+    /// Bytes in the queue at its arrival, without the packet in transmission.
     pub waiting_bytes: u64,
-    /// It is marked: by the queue or by chance.
+    /// Marked by the queue or by a fault.
     pub is_marked: bool,
 }
 
-/// See the module's text.
+/// One direction of a path; see the module's text.
 #[derive(Debug)]
 pub struct Pipe {
     delay_ns: u64,
     /// `None` when the rate is unlimited.
     link: Option<Link>,
-    /// When the link has sent all that it has taken.
+    /// When the link has sent all packets that it has taken.
     link_free_ns: u64,
     overhead_bytes: u32,
     mark_above_bytes: Option<u64>,
     chances: Chances,
-    dice: Dice,
+    faults: FaultGenerator,
     order: Order,
     reorder_delay_ns: u64,
 }
 
 impl Pipe {
-    /// A pipe that nothing has entered yet. Its dice draw from the [`Dice::STREAMS`] streams of
-    /// `seed` from `first_stream` on.
+    /// An empty pipe. It draws from the [`FaultGenerator::STREAMS`] streams of `seed` from `first_stream`
+    /// on.
     ///
     /// # Panics
     ///
@@ -101,14 +100,15 @@ impl Pipe {
             overhead_bytes: config.overhead_bytes,
             mark_above_bytes: config.mark_above_bytes,
             chances: config.chances,
-            dice: Dice::new(config.loss, seed, first_stream),
+            faults: FaultGenerator::new(config.loss, seed, first_stream),
             order: Order::default(),
             reorder_delay_ns: config.reorder_delay_ns,
         }
     }
 
-    /// Makes it another pipe for all that enters from now on. What is under way comes out as it
-    /// would have, and still comes out first. Its dice go on, the loss process as one that begins.
+    /// Changes the settings for packets that enter from now on. Packets in flight keep their release
+    /// times and still come out first. Random numbers continue; the loss model starts in its initial
+    /// state.
     ///
     /// # Panics
     ///
@@ -122,50 +122,50 @@ impl Pipe {
         self.overhead_bytes = config.overhead_bytes;
         self.mark_above_bytes = config.mark_above_bytes;
         self.chances = config.chances;
-        self.dice.set_loss(config.loss);
+        self.faults.set_loss(config.loss);
         self.reorder_delay_ns = config.reorder_delay_ns;
     }
 
-    /// What draws for it.
-    pub fn dice_mut(&mut self) -> &mut Dice {
-        &mut self.dice
+    /// The generator of its faults.
+    pub fn faults_mut(&mut self) -> &mut FaultGenerator {
+        &mut self.faults
     }
 
-    /// What waits in front of the link, as the link charges it.
+    /// Bytes in the queue, overhead included.
     pub fn waiting_bytes(&mut self, now_ns: u64) -> u64 {
         self.link.as_mut().map_or(0, |link| link.waiting_bytes(now_ns))
     }
 
-    /// What a packet of this size is charged by the link.
+    /// Bytes that the link charges for a packet of this size.
     #[must_use]
     pub fn charge_bytes(&self, packet_bytes: u64) -> u64 {
         packet_bytes + u64::from(self.overhead_bytes)
     }
 
-    /// When something comes out that arrives at this time by itself and that neither chance nor
-    /// the link touch: not before what entered before.
+    /// Release time of a packet without faults that bypasses the link and arrives at `arrival_ns`: not
+    /// before packets that entered earlier.
     pub fn release_ns(&mut self, arrival_ns: u64) -> u64 {
         self.order.release_ns(arrival_ns, None)
     }
 
-    /// Draws for the next packet.
-    pub fn throw(&mut self, packet_bytes: u64) -> Luck {
-        self.dice.throw(&self.chances, packet_bytes)
+    /// Draws the faults of the next packet.
+    pub fn draw(&mut self, packet_bytes: u64) -> Faults {
+        self.faults.draw(&self.chances, packet_bytes)
     }
 
-    /// A packet with this luck, which is not lost, enters; `None` if its queue is full. Times must
+    /// A packet with these faults, which is not lost, enters; `None` if the queue is full. Times must
     /// not run backwards.
-    pub fn pass(&mut self, now_ns: u64, packet_bytes: u64, luck: &Luck) -> Option<Passed> {
+    pub fn pass(&mut self, now_ns: u64, packet_bytes: u64, faults: &Faults) -> Option<Passed> {
         let delay_ns = self.delay_ns;
-        self.pass_delayed(now_ns, packet_bytes, luck, |_| delay_ns)
+        self.pass_delayed(now_ns, packet_bytes, faults, |_| delay_ns)
     }
 
-    /// The same where the delay depends on when the packet has left the link.
+    /// As [`Pipe::pass`], with a delay that depends on when the packet leaves the link.
     pub fn pass_delayed(
         &mut self,
         now_ns: u64,
         packet_bytes: u64,
-        luck: &Luck,
+        faults: &Faults,
         delay_ns: impl FnOnce(u64) -> u64,
     ) -> Option<Passed> {
         let charge_bytes = self.charge_bytes(packet_bytes);
@@ -178,10 +178,10 @@ impl Pipe {
         }
         let is_queue_long = self.mark_above_bytes.is_some_and(|above| waiting_bytes > above);
         let arrival_ns =
-            departure_ns.saturating_add(delay_ns(departure_ns)).saturating_add(luck.jitter_ns);
-        let held_back_ns = luck.is_held_back.then_some(self.reorder_delay_ns);
+            departure_ns.saturating_add(delay_ns(departure_ns)).saturating_add(faults.jitter_ns);
+        let held_back_ns = faults.is_held_back.then_some(self.reorder_delay_ns);
         let release_ns = self.order.release_ns(arrival_ns, held_back_ns);
-        let is_marked = luck.is_marked || is_queue_long;
+        let is_marked = faults.is_marked || is_queue_long;
         Some(Passed { release_ns, waited_ns, waiting_bytes, is_marked })
     }
 }
@@ -203,9 +203,9 @@ mod tests {
     }
 
     fn enter(pipe: &mut Pipe, now_ns: u64) -> Option<Passed> {
-        let luck = pipe.throw(100);
-        assert!(!luck.is_lost);
-        pipe.pass(now_ns, 100, &luck)
+        let faults = pipe.draw(100);
+        assert!(!faults.is_lost);
+        pipe.pass(now_ns, 100, &faults)
     }
 
     #[test]
@@ -230,6 +230,6 @@ mod tests {
         assert_eq!(enter(&mut pipe, 10).map(|passed| passed.release_ns), Some(6000));
         assert_eq!(enter(&mut pipe, 7000).map(|passed| passed.release_ns), Some(7000));
         pipe.change(PipeConfig { loss: Loss::Independent(Fraction::always()), ..slow() });
-        assert!(pipe.throw(100).is_lost);
+        assert!(pipe.draw(100).is_lost);
     }
 }

@@ -1,9 +1,9 @@
 //! The random generator: xoshiro256++, seeded by SplitMix64.
 //!
 //! Both by David Blackman and Sebastiano Vigna ("Scrambled linear pseudorandom number generators",
-//! 2021; prng.di.unimi.it). They are here, and not a dependency, so that a seed gives the same
-//! packets for ever. Each effect draws from a stream of its own, so that turning one on leaves the
-//! others as they were.
+//! 2021; prng.di.unimi.it). They are implemented here, without a dependency, so that a seed gives the
+//! same packets for ever. Each fault draws from a stream of its own, so that turning one on does not
+//! change the others.
 
 use crate::SplitMix64;
 
@@ -14,14 +14,14 @@ pub struct Prng {
 }
 
 impl Prng {
-    /// The stream of this number under this seed.
+    /// Stream number `stream` of `seed`.
     #[must_use]
     pub fn new(seed: u64, stream: u64) -> Self {
         // Two rounds, so that neighbouring seeds and streams have nothing in common.
         Self::from_seed(SplitMix64::new(seed).next_u64() ^ stream)
     }
 
-    /// The stream of this seed, for who needs one: seeded as the authors say.
+    /// The only stream of `seed`, seeded as the authors recommend.
     #[must_use]
     pub fn from_seed(seed: u64) -> Self {
         let mut mix = SplitMix64::new(seed);
@@ -43,8 +43,7 @@ impl Prng {
         result
     }
 
-    /// A number from 0 to `max` inclusive. Values differ in probability by at most 2^-64 times
-    /// their number, which no test will ever see.
+    /// A number from 0 to `max` inclusive. The bias is at most 2^-64 per value, which no test can see.
     pub fn up_to(&mut self, max: u64) -> u64 {
         let values = u128::from(max) + 1;
         ((u128::from(self.next_u64()) * values) >> 64) as u64

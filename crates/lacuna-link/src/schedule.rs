@@ -1,39 +1,39 @@
-//! Packets in flight: copies, each with the time of its release. Those of equal time come out in
-//! the order in which they went in.
+//! Packets in flight: copies, in order of their release times; packets of equal time come out in order
+//! of insertion.
 //!
-//! The heap orders small keys; the packets lie in slots that are reused with their storage, so a
+//! The heap orders small keys. The packets are in slots that are reused with their storage, so a
 //! schedule that has reached its working size allocates nothing.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What a packet in flight is charged besides its bytes: its slot, its key and slack of its storage
-/// (a judgement), so that a bound in bytes also bounds a flood of empty packets.
+/// Bytes charged for a packet in flight besides its own: its slot, its key and slack of its storage (a
+/// judgement). So a bound in bytes also bounds a flood of empty packets.
 pub const PACKET_CHARGE_BYTES: u64 = 128;
 
 /// A packet in flight.
 #[derive(Debug)]
-pub struct Held<T> {
-    /// What its owner knows of it, such as where it goes.
+pub struct InFlight<T> {
+    /// The caller's data, such as the destination.
     pub tag: T,
-    /// Its bytes.
+    /// The packet's bytes.
     pub bytes: Vec<u8>,
 }
 
-/// Which slot a packet is in.
+/// Index of a packet's slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlotIndex(usize);
 
-/// See the module's text.
+/// The packets in flight; see the module's text.
 #[derive(Debug)]
 pub struct Schedule<T> {
     /// Time of release, number of insertion, slot.
     heap: BinaryHeap<Reverse<(u64, u64, SlotIndex)>>,
-    slots: Vec<Held<T>>,
+    slots: Vec<InFlight<T>>,
     free: Vec<SlotIndex>,
     /// Breaks ties between equal times.
     inserted: u64,
-    /// Sum over all held packets of their bytes and [`PACKET_CHARGE_BYTES`].
+    /// Sum of [`charge_bytes`] over all packets.
     charge_bytes: u64,
 }
 
@@ -50,13 +50,13 @@ impl<T> Default for Schedule<T> {
 }
 
 impl<T> Schedule<T> {
-    /// What all packets in flight are charged together: see [`charge_bytes`].
+    /// Sum of [`charge_bytes`] over all packets in flight.
     #[must_use]
     pub fn charge_bytes(&self) -> u64 {
         self.charge_bytes
     }
 
-    /// Takes a packet whose bytes `fill` writes into an empty buffer.
+    /// Inserts a packet whose bytes `fill` writes into an empty buffer.
     pub fn insert(&mut self, release_ns: u64, tag: T, fill: impl FnOnce(&mut Vec<u8>)) {
         let index = match self.free.pop() {
             Some(index) => {
@@ -64,24 +64,24 @@ impl<T> Schedule<T> {
                 index
             }
             None => {
-                self.slots.push(Held { tag, bytes: Vec::new() });
+                self.slots.push(InFlight { tag, bytes: Vec::new() });
                 SlotIndex(self.slots.len() - 1)
             }
         };
-        let held = &mut self.slots[index.0];
-        fill(&mut held.bytes);
-        self.charge_bytes += charge_bytes(held.bytes.len());
+        let packet = &mut self.slots[index.0];
+        fill(&mut packet.bytes);
+        self.charge_bytes += charge_bytes(packet.bytes.len());
         self.heap.push(Reverse((release_ns, self.inserted, index)));
         self.inserted += 1;
     }
 
-    /// The next time of release.
+    /// The next release time.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((release_ns, ..))| *release_ns)
     }
 
-    /// The next packet whose time has come. It stays in its slot until [`Schedule::remove`].
+    /// Takes the next due packet. It stays in its slot until [`Schedule::remove`].
     pub fn pop_due(&mut self, now_ns: u64) -> Option<SlotIndex> {
         if self.next_ns()? > now_ns {
             return None;
@@ -89,23 +89,22 @@ impl<T> Schedule<T> {
         self.heap.pop().map(|Reverse((.., index))| index)
     }
 
-    /// The packet in a slot that was popped and not removed yet.
+    /// A packet that was popped and not removed yet.
     #[must_use]
-    pub fn packet(&self, index: SlotIndex) -> &Held<T> {
+    pub fn packet(&self, index: SlotIndex) -> &InFlight<T> {
         &self.slots[index.0]
     }
 
     /// Frees the slot of a packet that was popped.
     pub fn remove(&mut self, index: SlotIndex) {
-        let held = &mut self.slots[index.0];
-        self.charge_bytes -= charge_bytes(held.bytes.len());
-        held.bytes.clear();
+        let packet = &mut self.slots[index.0];
+        self.charge_bytes -= charge_bytes(packet.bytes.len());
+        packet.bytes.clear();
         self.free.push(index);
     }
 }
 
-/// What a packet of this size is charged while it is in flight: its bytes and
-/// [`PACKET_CHARGE_BYTES`].
+/// Bytes charged for a packet of this size in flight: its own and [`PACKET_CHARGE_BYTES`].
 #[must_use]
 pub fn charge_bytes(packet_bytes: usize) -> u64 {
     packet_bytes as u64 + PACKET_CHARGE_BYTES

@@ -1,11 +1,11 @@
 //! The small generator: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
 //! generators", 2014).
 //!
-//! One word of state, which the seed is: the same seed gives the same numbers for ever. For what must
-//! differ between flows and replay exactly, such as when a controller probes, for the bytes and
-//! choices of tests, and to seed [`Prng`](crate::Prng). Not for keys.
+//! Its state is one word, the seed: the same seed gives the same numbers for ever. It is used for
+//! decisions that must differ between flows and replay exactly, such as when a controller probes; for
+//! the data and choices of tests; and to seed [`Prng`](crate::Prng). Not for keys.
 
-/// See the module's text.
+/// A SplitMix64 generator.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
 
@@ -25,8 +25,8 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; 0 if there is none. The remainder of a division: for a bound of the
-    /// size of 2^64 small numbers would come more often.
+    /// A number below `bound`; 0 if `bound` is 0. It is a remainder, so small numbers are more frequent
+    /// when `bound` is near 2^64.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next_u64() % bound.max(1)

@@ -1,9 +1,8 @@
 //! A list of borrowed slices whose storage outlives the borrow.
 //!
-//! A burst borrows the payloads of its packets for `'p`, but the list that holds those borrows is
-//! reused from burst to burst, each with a `'p` of its own. A `Vec<&'p [u8]>` cannot do that, so
-//! the list keeps address and length, and gives the slices back only under the lifetime they came
-//! with.
+//! A burst borrows the payloads of its packets for `'p`, but the list of those borrows is reused from
+//! burst to burst, each with a `'p` of its own. A `Vec<&'p [u8]>` cannot do that, so the list keeps
+//! addresses and lengths, and returns the slices only with the lifetime that they were pushed with.
 
 #![allow(unsafe_code)]
 
@@ -39,7 +38,7 @@ impl SliceStorage {
 #[derive(Debug)]
 pub(super) struct SliceList<'b, 'p> {
     storage: &'b mut SliceStorage,
-    // As in a `Vec<&'p [u8]>`: what was pushed lives at least for 'p.
+    // As in a `Vec<&'p [u8]>`: the pushed slices live at least for 'p.
     lifetime: PhantomData<&'p [u8]>,
 }
 

@@ -1,4 +1,4 @@
-//! Tests of bursts: the packets that come out are those that went in, however they are looked at.
+//! Tests of bursts: the packets that come out equal those that went in, through every accessor.
 
 use super::*;
 
@@ -18,14 +18,14 @@ fn bytes_of(burst: &Burst<'_, '_>) -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn pieces_of<'s>(burst: &'s Burst<'_, '_>, range: Range<usize>) -> Vec<&'s [u8]> {
-    let mut pieces = Vec::new();
-    burst.for_each_piece(range, |piece| pieces.push(piece));
-    pieces
+fn slices_of<'s>(burst: &'s Burst<'_, '_>, range: Range<usize>) -> Vec<&'s [u8]> {
+    let mut slices = Vec::new();
+    burst.for_each_slice(range, |slice| slices.push(slice));
+    slices
 }
 
 #[test]
-fn a_gather_list_has_two_pieces_per_packet() {
+fn a_gather_list_has_two_slices_per_packet() {
     let mut buffers = BurstBuffers::new();
     let mut burst = buffers.start(destination());
     burst.push(b"H0", b"payload 0", b"T0");
@@ -34,29 +34,29 @@ fn a_gather_list_has_two_pieces_per_packet() {
         trailer.copy_from_slice(b"T1");
     });
     burst.push(b"H2", b"payload 2", b"T2");
-    let pieces: [&[u8]; 7] =
+    let slices: [&[u8]; 7] =
         [b"H0", b"payload 0", b"T0H1", b"payload 1", b"T1H2", b"payload 2", b"T2"];
-    assert_eq!(pieces_of(&burst, 0..3), pieces);
-    let pieces: [&[u8]; 3] = [b"H1", b"payload 1", b"T1"];
-    assert_eq!(pieces_of(&burst, 1..2), pieces);
-    assert!(pieces_of(&burst, 1..1).is_empty());
+    assert_eq!(slices_of(&burst, 0..3), slices);
+    let slices: [&[u8]; 3] = [b"H1", b"payload 1", b"T1"];
+    assert_eq!(slices_of(&burst, 1..2), slices);
+    assert!(slices_of(&burst, 1..1).is_empty());
 }
 
 #[test]
-fn empty_parts_make_no_pieces() {
+fn empty_parts_make_no_slices() {
     let mut buffers = BurstBuffers::new();
     let mut burst = buffers.start(destination());
     burst.push(b"", b"", b"");
     burst.push(b"", b"p", b"");
     burst.push(b"h", b"", b"t");
-    let pieces: [&[u8]; 2] = [b"p", b"ht"];
-    assert_eq!(pieces_of(&burst, 0..3), pieces);
+    let slices: [&[u8]; 2] = [b"p", b"ht"];
+    assert_eq!(slices_of(&burst, 0..3), slices);
     assert!(burst.packet(0).is_empty());
     assert_eq!(burst.bytes(), 3);
 }
 
 #[test]
-fn whole_packets_side_by_side_are_one_piece() {
+fn whole_packets_side_by_side_are_one_slice() {
     let mut buffers = BurstBuffers::new();
     let mut burst = buffers.start(destination());
     let whole = |packet: &mut [u8], byte| packet.fill(byte);
@@ -65,8 +65,8 @@ fn whole_packets_side_by_side_are_one_piece() {
     burst.push(b"H", b"payload", b"T");
     burst.push_whole(1, |packet| whole(packet, b'c'));
     burst.push(b"", b"all payload", b"");
-    let pieces: [&[u8]; 4] = [b"aaabbH", b"payload", b"Tc", b"all payload"];
-    assert_eq!(pieces_of(&burst, 0..5), pieces);
+    let slices: [&[u8]; 4] = [b"aaabbH", b"payload", b"Tc", b"all payload"];
+    assert_eq!(slices_of(&burst, 0..5), slices);
     assert_eq!(burst.bytes(), 3 + 2 + 9 + 1 + 11);
     let wholes = (0..5).map(|i| burst.whole_packet(i)).collect::<Vec<_>>();
     let expected: [Option<&[u8]>; 5] =
@@ -85,7 +85,7 @@ fn an_advanced_burst_is_the_rest() {
     assert_eq!(burst.len(), 3);
     assert_eq!(burst.bytes(), 15);
     assert_eq!(bytes_of(&burst)[0], [2, 100, 101, 2, 2]);
-    assert_eq!(pieces_of(&burst, 0..1), [&[2][..], &[100, 101], &[2, 2]]);
+    assert_eq!(slices_of(&burst, 0..1), [&[2][..], &[100, 101], &[2, 2]]);
     burst.push(b"x", b"", b"");
     assert_eq!(bytes_of(&burst)[3], b"x");
     burst.advance(4);
@@ -145,9 +145,9 @@ proptest::proptest! {
         proptest::prop_assert_eq!(burst.bytes(), expected.concat().len());
         for start in 0..expected.len() {
             for end in start..=expected.len() {
-                let pieces = pieces_of(&burst, start..end);
-                proptest::prop_assert!(pieces.len() <= 2 * (end - start) + 1);
-                proptest::prop_assert_eq!(pieces.concat(), expected[start..end].concat());
+                let slices = slices_of(&burst, start..end);
+                proptest::prop_assert!(slices.len() <= 2 * (end - start) + 1);
+                proptest::prop_assert_eq!(slices.concat(), expected[start..end].concat());
             }
         }
     }

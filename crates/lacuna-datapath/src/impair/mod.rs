@@ -102,31 +102,31 @@ impl<D: Datapath> Impair<D> {
 
     /// One packet enters the link.
     fn on_packet(&mut self, destination: SocketAddr, takes_marks: bool, packet: TxPacket<'_>) {
-        let luck = self.pipe.throw(packet.len() as u64);
-        if luck.is_lost {
+        let faults = self.pipe.draw(packet.len() as u64);
+        if faults.is_lost {
             self.counters.lost.add(1);
             return;
         }
-        let held_bytes = charge_bytes(packet.len()) * (1 + u64::from(luck.is_duplicated));
+        let held_bytes = charge_bytes(packet.len()) * (1 + u64::from(faults.is_duplicated));
         if self.schedule.charge_bytes() + held_bytes > self.held_bytes_max {
             self.counters.queue_dropped.add(1);
             return;
         }
-        let Some(passed) = self.pipe.pass(self.now_ns, packet.len() as u64, &luck) else {
+        let Some(passed) = self.pipe.pass(self.now_ns, packet.len() as u64, &faults) else {
             self.counters.queue_dropped.add(1);
             return;
         };
         let release_ns = passed.release_ns;
-        self.counters.reordered.add(u64::from(luck.is_held_back));
+        self.counters.reordered.add(u64::from(faults.is_held_back));
         let outgoing = Outgoing { destination, takes_marks };
         self.schedule.insert(release_ns, outgoing, |bytes| {
             packet.copy_to(bytes);
-            if let Some(bit) = luck.flipped_bit {
+            if let Some(bit) = faults.flipped_bit {
                 bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
             }
         });
-        self.counters.corrupted.add(u64::from(luck.flipped_bit.is_some()));
-        if luck.is_duplicated {
+        self.counters.corrupted.add(u64::from(faults.flipped_bit.is_some()));
+        if faults.is_duplicated {
             self.counters.duplicated.add(1);
             self.schedule.insert(release_ns, outgoing, |bytes| packet.copy_to(bytes));
         }

@@ -213,7 +213,7 @@ impl SendArrays {
         while next < burst.len() {
             let bundle = Bundle::starting_at(next, burst, bundle_packets_max);
             let first_iovec = self.iovecs.len();
-            burst.for_each_piece(next..next + bundle.packets, |iovec| {
+            burst.for_each_slice(next..next + bundle.packets, |iovec| {
                 let base = iovec.as_ptr().cast_mut().cast();
                 self.iovecs.push(libc::iovec { iov_base: base, iov_len: iovec.len() });
             });

@@ -2,7 +2,7 @@
 //! [`lacuna_link::Pipe`] of its own, with a rate and a queue, a delay, losses and the rest.
 
 use super::{Flights, Packet, Sent, Wire};
-use lacuna_link::{Dice, Pipe, PipeConfig};
+use lacuna_link::{FaultGenerator, Pipe, PipeConfig};
 use std::collections::BTreeMap;
 
 /// The hosts at both ends of a link, sender first.
@@ -47,7 +47,7 @@ impl Links {
 
     fn pipe(&mut self, ends: Ends) -> &mut Pipe {
         self.pipes.entry(ends).or_insert_with(|| {
-            let first_stream = ((ends.0 as u64) << 32 | ends.1 as u64) * Dice::STREAMS;
+            let first_stream = ((ends.0 as u64) << 32 | ends.1 as u64) * FaultGenerator::STREAMS;
             Pipe::new(self.default.clone(), self.seed, first_stream)
         })
     }
@@ -58,18 +58,18 @@ impl Wire for Links {
         let Sent { from, to, takes_marks, mut packet } = sent;
         let packet_bytes = packet.len() as u64;
         let pipe = self.pipe((from.host, to.host));
-        let luck = pipe.throw(packet_bytes);
-        if luck.is_lost {
+        let faults = pipe.draw(packet_bytes);
+        if faults.is_lost {
             self.lost += 1;
             return;
         }
-        let Some(passed) = pipe.pass(now_ns, packet_bytes, &luck) else {
+        let Some(passed) = pipe.pass(now_ns, packet_bytes, &faults) else {
             self.overflowed += 1;
             return;
         };
         let (due_ns, is_marked) = (passed.release_ns, passed.is_marked && takes_marks);
-        let copy = luck.is_duplicated.then(|| packet.clone());
-        match (&mut packet, luck.flipped_bit) {
+        let copy = faults.is_duplicated.then(|| packet.clone());
+        match (&mut packet, faults.flipped_bit) {
             // Its receiver's check would refuse it: that packet is lost.
             (Packet::Header(_), Some(_)) => self.lost += 1,
             (Packet::Bytes(bytes), Some(bit)) => {

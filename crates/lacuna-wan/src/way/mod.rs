@@ -16,7 +16,7 @@ mod config;
 mod counters;
 mod trace;
 
-use lacuna_link::{Dice, Pipe, Prng};
+use lacuna_link::{FaultGenerator, Pipe, Prng};
 
 pub use config::{Delay, WayConfig, WayError};
 pub use counters::WayCounters;
@@ -69,7 +69,7 @@ impl Way {
         }
         // The numbers are part of what a seed means: never change them. The first way's are those
         // of the datapath `impair`.
-        let first = number * Dice::STREAMS;
+        let first = number * FaultGenerator::STREAMS;
         Self {
             treats_packets_alike: config.treats_packets_alike(),
             seed,
@@ -95,7 +95,7 @@ impl Way {
         self.pipe.change(config.pipe());
         // A stream of its own for each change, far from those of the ways.
         let prng = Prng::new(self.seed, self.stream + (self.changes << 32));
-        self.pipe.dice_mut().change_loss(config.loss.clone(), prng);
+        self.pipe.faults_mut().change_loss(config.loss.clone(), prng);
         self.treats_packets_alike = config.treats_packets_alike();
         self.config = config;
         Ok(())
@@ -202,15 +202,15 @@ impl Way {
     /// One packet enters. `None` when it never comes out.
     fn fate(&mut self, now_ns: u64, bytes: u32, is_ecn_capable: bool) -> Option<Fate> {
         let bytes = u64::from(bytes);
-        let luck = self.pipe.throw(bytes);
-        let was_lost = std::mem::replace(&mut self.was_lost, luck.is_lost);
-        if luck.is_lost {
+        let faults = self.pipe.draw(bytes);
+        let was_lost = std::mem::replace(&mut self.was_lost, faults.is_lost);
+        if faults.is_lost {
             self.counters.lost += 1;
             self.counters.loss_bursts += u64::from(!was_lost);
             return None;
         }
         let delay = &self.config.delay;
-        let passed = self.pipe.pass_delayed(now_ns, bytes, &luck, |left_ns| delay.at_ns(left_ns));
+        let passed = self.pipe.pass_delayed(now_ns, bytes, &faults, |left_ns| delay.at_ns(left_ns));
         let Some(passed) = passed else {
             self.counters.queue_dropped += 1;
             return None;
@@ -222,16 +222,16 @@ impl Way {
         self.queue_bytes_max = self.queue_bytes_max.max(waiting_bytes);
         self.counters.queue_bytes_max = self.counters.queue_bytes_max.max(waiting_bytes);
         let is_marked = passed.is_marked && is_ecn_capable;
-        self.counters.reordered += u64::from(luck.is_held_back);
+        self.counters.reordered += u64::from(faults.is_held_back);
         self.counters.marked += u64::from(is_marked);
-        self.counters.duplicated += u64::from(luck.is_duplicated);
-        self.counters.corrupted += u64::from(luck.flipped_bit.is_some());
+        self.counters.duplicated += u64::from(faults.is_duplicated);
+        self.counters.corrupted += u64::from(faults.flipped_bit.is_some());
         Some(Fate {
             release_ns: passed.release_ns,
             is_marked,
-            is_held_back: luck.is_held_back,
-            is_duplicated: luck.is_duplicated,
-            flipped_bit: luck.flipped_bit.map(|bit| bit as u32),
+            is_held_back: faults.is_held_back,
+            is_duplicated: faults.is_duplicated,
+            flipped_bit: faults.flipped_bit.map(|bit| bit as u32),
         })
     }
 }

@@ -1,46 +1,46 @@
-//! What chance does to one packet: all draws for it, made at once.
+//! Random faults of packets: loss, jitter, reordering, duplication, corruption, ECN marks.
 //!
-//! Every effect draws from a stream of its own, for every packet that enters: turning one effect on
-//! or off, or losing a packet, does not change what the others do to which packet. The n-th packet
-//! has the same luck in every run with the same seed.
+//! All faults of a packet are drawn at once, each from a random stream of its own: turning one fault on
+//! or off, or losing a packet, does not change which packets the others hit. The n-th packet has the
+//! same faults in every run with the same seed.
 
 use crate::{Fraction, Loss, LossProcess, Prng};
 
-/// How likely each effect is, besides loss. The default is none at all.
+/// The probability of each fault except loss. The default is no faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Chances {
-    /// The most that is added to the delay, uniformly from 0.
+    /// Jitter: uniform from 0 to this.
     pub jitter_ns: u64,
-    /// Packets that are held back for others to pass.
+    /// Packets that are held back, so that later ones overtake them.
     pub reorder: Fraction,
     /// Packets that arrive twice.
     pub duplicate: Fraction,
-    /// Packets of which one bit is flipped.
+    /// Packets with one bit flipped.
     pub corrupt: Fraction,
     /// Packets that are marked "congestion experienced" (RFC 3168).
     pub mark: Fraction,
 }
 
-/// What happens to one packet.
+/// The faults of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Luck {
-    /// It never arrives.
+pub struct Faults {
+    /// The packet never arrives.
     pub is_lost: bool,
-    /// What is added to its delay.
+    /// Added to its delay.
     pub jitter_ns: u64,
-    /// It is held back for others to pass.
+    /// It is held back, so that later ones overtake it.
     pub is_held_back: bool,
     /// It arrives twice.
     pub is_duplicated: bool,
-    /// This bit of it is flipped.
+    /// Index of its flipped bit.
     pub flipped_bit: Option<u64>,
-    /// It is marked.
+    /// It is marked "congestion experienced".
     pub is_marked: bool,
 }
 
-/// The generators behind a link's effects.
+/// The random generators of a link's faults.
 #[derive(Clone, Debug)]
-pub struct Dice {
+pub struct FaultGenerator {
     loss: LossProcess,
     jitter: Prng,
     reorder: Prng,
@@ -49,14 +49,14 @@ pub struct Dice {
     mark: Prng,
 }
 
-impl Dice {
-    /// Streams of random numbers that one link may draw from, two of them unused.
+impl FaultGenerator {
+    /// Random streams reserved for one link; two of them are unused.
     pub const STREAMS: u64 = 8;
 
-    /// The dice of a link that draws from the streams of `seed` from `first_stream` on.
+    /// The generator of a link, with the streams of `seed` from `first_stream` on.
     #[must_use]
     pub fn new(loss: Loss, seed: u64, first_stream: u64) -> Self {
-        // The numbers are part of what a seed means: never change them.
+        // Never change the stream numbers: they are part of what a seed means.
         let stream = |number| Prng::new(seed, first_stream + number);
         Self {
             loss: LossProcess::new(loss, stream(0)),
@@ -68,13 +68,12 @@ impl Dice {
         }
     }
 
-    /// Replaces the loss process by one that draws from `prng`; the other effects go on.
+    /// Replaces the loss process by one that draws from `prng`; the other faults continue.
     pub fn change_loss(&mut self, loss: Loss, prng: Prng) {
         self.loss = LossProcess::new(loss, prng);
     }
 
-    /// Replaces the loss process by one that begins, with the numbers that come next; the other
-    /// effects go on.
+    /// Replaces the loss model by `loss`, in its initial state; all random numbers continue.
     pub fn set_loss(&mut self, loss: Loss) {
         self.loss.change(loss);
     }
@@ -84,8 +83,8 @@ impl Dice {
         self.loss.end_burst();
     }
 
-    /// Draws for the next packet, of `packet_bytes` bytes.
-    pub fn throw(&mut self, chances: &Chances, packet_bytes: u64) -> Luck {
+    /// Draws the faults of the next packet, of `packet_bytes` bytes.
+    pub fn draw(&mut self, chances: &Chances, packet_bytes: u64) -> Faults {
         let is_lost = self.loss.loses();
         let jitter_ns = match chances.jitter_ns {
             0 => 0,
@@ -100,25 +99,25 @@ impl Dice {
             _ => None,
         };
         let is_marked = draw(chances.mark, &mut self.mark);
-        Luck { is_lost, jitter_ns, is_held_back, is_duplicated, flipped_bit, is_marked }
+        Faults { is_lost, jitter_ns, is_held_back, is_duplicated, flipped_bit, is_marked }
     }
 }
 
-/// Draws, unless the answer is known. No other effect misses the number: each has its own stream.
+/// Draws unless the probability is 0. Skipping a draw is safe, because each fault has its own stream.
 fn draw(chance: Fraction, prng: &mut Prng) -> bool {
     !chance.is_never() && chance.draw(prng)
 }
 
-/// Keeps packets in the order in which they entered, except those that are held back.
+/// Keeps packets in their order of entry, except those that are held back.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Order {
-    /// The latest release of a packet that was not held back: no later one is released before.
+    /// The latest release of a packet that was not held back; later packets are not released before.
     released_ns: u64,
 }
 
 impl Order {
-    /// When the next packet is released that would arrive at `arrival_ns` by itself. One that would
-    /// overtake is released together with the one before it, one that is held back so much later.
+    /// Release time of the next packet, which alone would arrive at `arrival_ns`. A packet that would
+    /// overtake is released together with the one before it; with `held_back_ns`, that much later.
     pub fn release_ns(&mut self, arrival_ns: u64, held_back_ns: Option<u64>) -> u64 {
         let release_ns = arrival_ns.max(self.released_ns);
         match held_back_ns {
@@ -140,30 +139,32 @@ mod tests {
         Chances { jitter_ns: 1000, reorder: some, duplicate: some, corrupt: some, mark: some }
     }
 
-    fn run(loss: Loss, chances: Chances) -> Vec<Luck> {
-        let mut dice = Dice::new(loss, 7, 0);
-        (0..1000u64).map(|packet| dice.throw(&chances, packet % 3)).collect()
+    fn run(loss: Loss, chances: Chances) -> Vec<Faults> {
+        let mut faults = FaultGenerator::new(loss, 7, 0);
+        (0..1000u64).map(|packet| faults.draw(&chances, packet % 3)).collect()
     }
 
     #[test]
-    fn an_effect_that_is_off_leaves_the_luck_of_the_others() {
+    fn a_fault_that_is_off_leaves_the_others_as_they_were() {
         let all = run(Loss::Independent(Fraction::from_f64(0.2)), rough());
         let without = run(Loss::None, Chances { reorder: Fraction::never(), ..rough() });
         for (with, without) in all.iter().zip(&without) {
             assert_eq!(
-                Luck { is_lost: false, is_held_back: false, ..*with },
-                Luck { is_lost: false, ..*without }
+                Faults { is_lost: false, is_held_back: false, ..*with },
+                Faults { is_lost: false, ..*without }
             );
             assert!(!without.is_held_back);
         }
-        assert!(all.iter().any(|luck| luck.is_lost) && all.iter().any(|luck| luck.is_held_back));
+        assert!(
+            all.iter().any(|faults| faults.is_lost) && all.iter().any(|faults| faults.is_held_back)
+        );
     }
 
     #[test]
     fn a_flipped_bit_is_one_of_the_packets_and_an_empty_packet_has_none() {
-        for (packet, luck) in run(Loss::None, rough()).iter().enumerate() {
+        for (packet, faults) in run(Loss::None, rough()).iter().enumerate() {
             let bits = packet as u64 % 3 * 8;
-            assert!(luck.flipped_bit.is_none_or(|bit| bit < bits), "{luck:?} of {bits} bits");
+            assert!(faults.flipped_bit.is_none_or(|bit| bit < bits), "{faults:?} of {bits} bits");
         }
     }
 
