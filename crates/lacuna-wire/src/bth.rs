@@ -1,18 +1,18 @@
-//! Base Transport Header: the twelve bytes that open every packet.
+//! Base Transport Header: the first twelve bytes of every packet.
 //!
-//! InfiniBand Architecture Specification, volume 1, section 9.2. Lacuna fills it as a RoCE NIC
-//! would: default partition key, transport version 0, no migration. On receipt, MigReq, the congestion
-//! bits (FECN, BECN) and the reserved bits are ignored: NICs set MigReq when they like, and switches
-//! on the path may set the congestion bits.
+//! InfiniBand Architecture Specification, volume 1, section 9.2. Lacuna sets it as a RoCE NIC
+//! would: default partition key, transport version 0, no migration. On receipt MigReq, the
+//! congestion bits (FECN, BECN) and the reserved bits are ignored: NICs may set MigReq, and
+//! switches the congestion bits.
 
 use std::ops::Range;
 
 use crate::{PSN_MASK, PacketError, Qpn};
 
 pub(crate) const BYTES: usize = 12;
-/// The only partition Lacuna speaks in: the default one, full member.
+/// The only partition of Lacuna: the default one, full member.
 pub(crate) const PARTITION_KEY: u16 = 0xffff;
-/// `padcount` is two bits wide.
+/// The largest pad count of two bits.
 pub(crate) const PAD_MAX: usize = 3;
 
 /// Unreliable Connection (0b001 in the top bits), RDMA WRITE Only with Immediate.
@@ -43,12 +43,12 @@ const FIRST_MASK: u32 = 0xff0f_ffff;
 
 pub(crate) type Bytes = [u8; BYTES];
 
-/// The value of a BTH's first word, under [`FIRST_MASK`], for the given opcode.
+/// The first word of a valid BTH with this opcode, under [`FIRST_MASK`].
 pub(crate) const fn accepted(opcode: u8) -> u32 {
     (opcode as u32) << 24 | PARTITION_KEY as u32
 }
 
-/// The part of a received first word that [`accepted`] is compared with.
+/// The masked first word, for comparison with [`accepted`].
 #[inline]
 pub(crate) fn first(bth: &Bytes) -> u32 {
     word(bth, field::FIRST) & FIRST_MASK
@@ -94,7 +94,7 @@ pub(crate) fn set_ack_request(bth: &mut Bytes) {
     bth[field::SEQUENCE.start] |= ACK_REQUEST;
 }
 
-/// Sets the pad count, which is known only once the payload is.
+/// Sets the pad count.
 #[inline]
 pub(crate) fn set_pad(bth: &mut Bytes, pad: usize) {
     debug_assert!(pad <= PAD_MAX);
@@ -102,12 +102,12 @@ pub(crate) fn set_pad(bth: &mut Bytes, pad: usize) {
         bth[field::FLAGS] & !((PAD_MAX as u8) << PAD_SHIFT) | (pad as u8) << PAD_SHIFT;
 }
 
-/// Cuts a packet into its headers, of `HEADER` bytes from the BTH on, and its payload without
-/// pad and trailer. Always inlined: for most packets the trailer's length is a constant.
+/// Splits a packet into its headers, of `HEADER` bytes from the BTH on, and its payload without pad
+/// and trailer. Always inlined: for most packets the trailer's length is a constant.
 ///
-/// The pad count comes from the peer and may exceed the bytes that there are (a short packet with a
-/// pad count has underflowed the payload length of other stacks), so it is subtracted with a check.
-/// The contents of the pad are ignored, as in those stacks, because the trailer covers them.
+/// The pad count comes from the peer and may exceed the packet, so the subtraction is checked
+/// (other stacks had underflows here). The contents of the pad bytes are not checked: the trailer
+/// covers them.
 #[inline(always)]
 pub(crate) fn split<const HEADER: usize>(
     packet: &[u8],
@@ -130,7 +130,7 @@ pub(crate) fn split<const HEADER: usize>(
     Ok((header, &rest[..length]))
 }
 
-/// The error of a first word that [`accepted`] no packet.
+/// Why [`accepted`] does not match the first word.
 #[cold]
 pub(crate) fn reason(bth: &Bytes) -> PacketError {
     let [opcode, flags, key @ ..] = word(bth, field::FIRST).to_be_bytes();
@@ -143,7 +143,7 @@ pub(crate) fn reason(bth: &Bytes) -> PacketError {
     }
 }
 
-/// A big-endian word of any header; `at` is one of the named ranges.
+/// A big-endian word of any header; `at` is one of the constants in `field`.
 #[inline]
 pub(crate) fn word<const N: usize>(header: &[u8; N], at: Range<usize>) -> u32 {
     u32::from_be_bytes(header[at].try_into().expect("a word has four bytes"))

@@ -1,28 +1,28 @@
-//! A data packet: an unreliable RDMA Write with immediate in one packet or, where the immediate
-//! alone tells the payload's place, an unreliable Send with immediate.
+//! Data packets: an unreliable RDMA Write with immediate, or an unreliable Send with immediate if
+//! the immediate alone gives the payload's place.
 //!
 //! ```text
 //! Write:  BTH 12 | RETH 16 | ImmDt 4 | payload | pad 0-3 | trailer 4        opcode 0x2B
 //! Send:   BTH 12 |           ImmDt 4 | payload | pad 0-3 | trailer 4 ^ key  opcode 0x25
 //! ```
 //!
-//! SDR-RDMA 3.2.1: a Write of several packets would be dropped whole at the first gap in the
-//! sequence numbers, so every packet is a Write of its own. The RETH says where the payload goes
-//! (in the zero-based root key of the queue pair: message slot `i` backs `[i*M, (i+1)*M)`), the
-//! immediate says which packet of which message it was. The sequence number counts the packets of
-//! a channel; nothing is dropped for being out of order.
+//! Every packet is a Write of its own (SDR-RDMA 3.2.1), because a NIC drops a Write of several
+//! packets at the first gap in the sequence numbers. The RETH gives the payload's place in the
+//! zero-based root key of the queue pair, in which message slot `i` has addresses `[i*M, (i+1)*M)`.
+//! The immediate says which packet of which message it is. The sequence number counts the packets
+//! of a channel; nothing is dropped for being out of order.
 //!
-//! Packet `p` of a message mostly goes to `p` times the packet's size, so a receiver that is no
-//! network card needs no RETH; a packet of 1,500 bytes carries 1.1 % more without it. Of the RETH's
-//! fields, the address follows from the immediate and the length from the datagram. The remote key,
-//! which strangers cannot guess, is combined with the trailer by exclusive or, and the receiver's
-//! checksum gives it back ([`Seal::check`](crate::Seal::check)). A damaged packet then has a wrong
-//! key.
+//! Packet `p` of a message usually goes to `p` times the packet size, so a software receiver needs
+//! no RETH: without it a packet of 1,500 bytes carries 1.1 % more. The immediate replaces the
+//! address, and the datagram's length the RETH's. The remote key, a secret between the ends, is
+//! combined with the trailer by exclusive or, and the receiver's checksum recovers it
+//! ([`Seal::check`](crate::Seal::check)). A damaged packet gives a wrong key.
 //!
-//! Where the path has become too narrow for whole packets, a packet is sent in *pieces*: Writes
-//! with the packet's immediate, each with a part of its payload. The RETH's length then counts what
-//! is left of the packet from this piece on, as that of a first packet of several counts the whole
-//! (InfiniBand volume 1, section 9.4.3), so a receiver knows the place of each piece in its packet.
+//! If the path no longer passes whole packets, a packet is sent in *pieces*: Writes with the
+//! packet's immediate, each with a part of the payload. The RETH's length then counts the bytes
+//! from this piece to the end of the packet, as the first packet of a long Write counts the whole
+//! (InfiniBand volume 1, section 9.4.3). From it a receiver computes the piece's place in the
+//! packet.
 
 use crate::bth::{self, PAD_MAX};
 use crate::{PacketError, Qpn};
@@ -44,7 +44,7 @@ mod field {
     pub(super) const IMMEDIATE_OF_SEND: Range<usize> = 12..16;
 }
 
-/// How many zero bytes follow a payload so that the packet is a whole number of words.
+/// Zero bytes after a payload that make the packet a whole number of 4-byte words.
 #[inline]
 #[must_use]
 pub const fn pad_bytes(length: usize) -> usize {
@@ -54,26 +54,26 @@ pub const fn pad_bytes(length: usize) -> usize {
 /// The headers of a data packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct DataHeader {
-    /// Where the packet goes: queue pair, channel and generation.
+    /// Queue pair, channel and generation.
     pub dest: Qpn,
     /// Packet sequence number, 24 bits, counted per channel.
     pub psn: u32,
-    /// BTH solicited event: set on the last packet of a message, so that a receiver that sleeps
-    /// may choose to be woken by that one only.
+    /// BTH solicited event: set on the last packet of a message, so that a sleeping receiver may be
+    /// woken by this packet only.
     pub ends_message: bool,
-    /// BTH acknowledge request: the message carries a user immediate, so its receiver needs all
-    /// fragments of it. Unreliable services ignore the bit; the immediate itself is full.
+    /// BTH acknowledge request: the message carries a user immediate, so the receiver needs all its
+    /// fragments. Unreliable services ignore the bit, and the immediate has no bit left.
     pub carries_immediate: bool,
-    /// Address of the payload in the key's address space. Without one, the payload goes to the
-    /// place of the packet that the immediate names.
+    /// Place of the payload in the key's address space; `None` is the place of the packet that the
+    /// immediate names.
     pub address: Option<u64>,
-    /// The remote key. For a packet without an address, [`Seal::check`](crate::Seal::check) finds
-    /// it.
+    /// The remote key. In a packet without an address, [`Seal::check`](crate::Seal::check) fills it
+    /// in.
     pub rkey: u32,
     /// Bytes of payload.
     pub length: u32,
-    /// Bytes of the packet after this payload, which come in other pieces. 0 for a whole packet,
-    /// and always without an address.
+    /// Bytes of the packet after this payload, which come in other pieces. 0 in a whole packet, and
+    /// in any packet without an address.
     pub behind: u32,
     /// The immediate; [`ImmediateSplit`](crate::ImmediateSplit) says what it means.
     pub immediate: u32,
@@ -90,7 +90,7 @@ impl DataHeader {
     /// Writes the headers; the pad count follows from [`length`](Self::length).
     ///
     /// # Panics
-    /// If there is no room for [`header_bytes`](Self::header_bytes).
+    /// If `out` is shorter than [`header_bytes`](Self::header_bytes).
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         let at = match self.address {
@@ -120,8 +120,8 @@ impl DataHeader {
         }
     }
 
-    /// Reads a Write whose opcode, version and partition key are right. Always inlined, as the
-    /// next, for the sake of [`parse_data`](crate::parse_data).
+    /// Reads a Write whose first word was accepted. Always inlined, like `parse_send`, for
+    /// [`parse_data`](crate::parse_data).
     #[inline(always)]
     pub(crate) fn parse_write(
         packet: &[u8],
@@ -143,7 +143,7 @@ impl DataHeader {
         Ok((read, payload))
     }
 
-    /// Reads a Send whose opcode, version and partition key are right.
+    /// Reads a Send whose first word was accepted.
     #[inline(always)]
     pub(crate) fn parse_send(
         packet: &[u8],

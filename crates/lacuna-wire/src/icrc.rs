@@ -1,9 +1,9 @@
-//! The invariant CRC of RoCEv2: the trailer a real RDMA NIC computes and expects.
+//! The invariant CRC of RoCEv2: the trailer that RDMA NICs compute and expect.
 //!
-//! It is the CRC-32 of Ethernet over everything that no router may change: eight bytes of ones
-//! where InfiniBand has its local route header, then IP and UDP headers, then the packet from the
-//! BTH to the pad. Fields that routers do change count as ones (InfiniBand Architecture
-//! Specification, volume 1, annex A17):
+//! It is the CRC-32 of Ethernet over all bytes that no router may change: eight bytes of ones in
+//! place of InfiniBand's local route header, then the IP and UDP headers, then the packet from the
+//! BTH to the pad. Fields that routers change count as ones (InfiniBand Architecture Specification,
+//! volume 1, annex A17):
 //!
 //! | header | counted as ones |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | UDP | checksum |
 //! | BTH | byte 4: FECN, BECN, six reserved bits |
 //!
-//! So a sender must know the packet's addresses, ports, lengths (with the ICRC included) and, over
+//! So the sender must know the packet's addresses, ports, lengths (including the ICRC) and, over
 //! IPv4, its identification, exactly as they arrive.
 
 use crc_fast::{CrcAlgorithm, Digest};
@@ -40,9 +40,9 @@ mod field {
     pub(super) const BTH_VARIANT: usize = 4;
 }
 
-/// Ones that stand for the local route header, which RoCE does not have.
+/// Ones in place of the local route header, which RoCE does not have.
 const ROUTE_HEADER_BYTES: usize = 8;
-/// The longest beginning that holds masked bytes: route header, IPv6, UDP, BTH to its variant byte.
+/// The longest prefix with masked bytes: route header, IPv6, UDP, BTH up to its variant byte.
 const MASKED_BYTES_MAX: usize = ROUTE_HEADER_BYTES + 40 + 8 + field::BTH_VARIANT + 1;
 
 /// The ICRC of an IPv4 packet. `ip` and `udp` are the headers as sent, without IP options;
@@ -68,7 +68,7 @@ pub fn icrc_ipv6(ip: &[u8; 40], udp: &[u8; 8], pieces: &[&[u8]]) -> [u8; ICRC_BY
 }
 
 fn icrc(masked_ip: &[u8], udp: &[u8; 8], pieces: &[&[u8]]) -> [u8; ICRC_BYTES] {
-    // Everything that is masked goes into one buffer first: short updates are the slow ones.
+    // Collect the masked prefix in one buffer: short updates of the CRC are slow.
     let mut masked = [0xff; MASKED_BYTES_MAX];
     let mut end = ROUTE_HEADER_BYTES;
     let mut append = |bytes: &[u8]| {
@@ -78,7 +78,7 @@ fn icrc(masked_ip: &[u8], udp: &[u8; 8], pieces: &[&[u8]]) -> [u8; ICRC_BYTES] {
     append(masked_ip);
     append(&udp[..field::UDP_CHECKSUM.start]);
     append(&[0xff; 2]);
-    // The variant byte is found by its distance from the start, however the pieces are cut.
+    // Count bytes to the variant byte, because any piece may hold it.
     let mut until_variant = field::BTH_VARIANT;
     let mut rest = pieces.iter().copied();
     let mut behind_variant: &[u8] = &[];
@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// Bit 0 is the most significant of the first byte, as in header diagrams.
+    /// Bit 0 is the most significant bit of the first byte, as in header diagrams.
     fn flip<const N: usize>(mut bytes: [u8; N], bit: usize) -> [u8; N] {
         bytes[bit / 8] ^= 0x80 >> (bit % 8);
         bytes

@@ -6,12 +6,11 @@
 //! |  message id  |  packet offset  |  user  |     the default split, 10 + 18 + 4
 //! ```
 //!
-//! SDR-RDMA 3.2.4 gives the widths (10 + 18 + 4, or 8 + 22 + 2 for larger messages) but neither
+//! SDR-RDMA 3.2.4 gives the widths (10 + 18 + 4, or 8 + 22 + 2 for larger messages), but neither
 //! the order of the fields nor which fragment a packet carries. Here the message id is in the high
-//! bits, as in the paper's enumeration, and packet `p` carries fragment `p mod F` of the `F`
-//! fragments, so any `F` consecutive packets carry the user immediate whole. A message of fewer
-//! than `F` packets carries only its first fragments: the rest of the immediate must then travel
-//! elsewhere or be zero, which is the protocol's concern.
+//! bits, as the paper lists it first, and packet `p` carries fragment `p mod F` of `F` fragments,
+//! so any `F` consecutive packets carry the whole user immediate. The protocol must send the
+//! fragments that a message of fewer than `F` packets leaves out.
 
 use thiserror::Error;
 
@@ -20,7 +19,7 @@ const MESSAGE_BITS_MAX: u8 = 16;
 const PACKET_BITS_MAX: u8 = 30;
 const USER_BITS_MAX: u8 = 8;
 
-/// How the 32 bits are divided. A value of this type is always a valid division.
+/// Widths of the three fields. A value of this type is always valid.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ImmediateSplit {
     message_bits: u8,
@@ -58,7 +57,7 @@ pub enum SplitError {
     /// The packet offset must have 1 to 30 bits.
     #[error("immediate split gives the packet offset {0} bits, not 1 to 30")]
     PacketBits(u8),
-    /// Fragments must tile the user's 32 bits: 0, 1, 2, 4 or 8 of them at a time.
+    /// The user's 32 bits must divide into fragments of 0, 1, 2, 4 or 8 bits.
     #[error("immediate split gives the user fragment {0} bits, not 0, 1, 2, 4 or 8")]
     UserBits(u8),
 }
@@ -108,21 +107,21 @@ impl ImmediateSplit {
         self.user_bits
     }
 
-    /// How many messages can be told apart: the number of slots.
+    /// Number of message ids, which is the number of slots.
     #[inline]
     #[must_use]
     pub const fn messages(self) -> u32 {
         1 << self.message_bits
     }
 
-    /// How many packets of one message can be told apart.
+    /// Number of packet offsets in a message.
     #[inline]
     #[must_use]
     pub const fn packets(self) -> u32 {
         1 << self.packet_bits
     }
 
-    /// How many fragments make up the user immediate; 0 when none is carried.
+    /// Number of fragments of the user immediate; 0 if none is carried.
     #[inline]
     #[must_use]
     pub const fn fragments(self) -> u32 {
@@ -133,8 +132,8 @@ impl ImmediateSplit {
         }
     }
 
-    /// The immediate of a packet. A part that is too large is a mistake of the caller: it is
-    /// caught in debug builds and otherwise cut to its width.
+    /// Packs the immediate of a packet. A field that is too large is a bug of the caller: debug
+    /// builds panic, release builds cut it to its width.
     #[inline]
     #[must_use]
     pub const fn pack(self, fields: ImmediateFields) -> u32 {
@@ -148,7 +147,7 @@ impl ImmediateSplit {
             | (fields.fragment & self.fragment_mask())
     }
 
-    /// The parts of a packet's immediate. Every 32-bit value has some.
+    /// Unpacks an immediate. Every 32-bit value is valid.
     #[inline]
     #[must_use]
     pub const fn unpack(self, immediate: u32) -> ImmediateFields {
@@ -159,7 +158,7 @@ impl ImmediateSplit {
         }
     }
 
-    /// Which fragment packet `packet` carries; 0 when none is carried.
+    /// Index of the fragment that packet `packet` carries; 0 if none is carried.
     #[inline]
     #[must_use]
     pub const fn fragment_index(self, packet: u32) -> u32 {
@@ -179,8 +178,8 @@ impl ImmediateSplit {
         (user_immediate >> shift) & self.fragment_mask()
     }
 
-    /// The reverse of [`fragment_of`](Self::fragment_of): the fragment that came with packet
-    /// `packet`, shifted to where it belongs in the user immediate. Or the results together.
+    /// The reverse of [`fragment_of`](Self::fragment_of): shifts the fragment of packet `packet` to
+    /// its place in the user immediate. Combine the results with bitwise or.
     #[inline]
     #[must_use]
     pub const fn fragment_placed(self, fragment: u32, packet: u32) -> u32 {

@@ -1,35 +1,33 @@
-//! Packet formats of Lacuna: bytes in, values out, and back. No socket, clock, thread or state.
+//! Packet formats of Lacuna: encoders and decoders. No socket, clock, thread or state.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `qpn` | the destination QPN: queue pair, channel, generation |
 //! | `immediate` | the 32-bit immediate: message id, packet offset, user fragment |
-//! | `bth`, `data` | a data packet: BTH, ImmDt (UC SEND Only with Immediate), or with a RETH between (UC RDMA WRITE) |
-//! | `control` | a control packet: BTH, DETH, then frames (UD SEND Only) |
+//! | `bth`, `data` | data packets: UC SEND or UC RDMA WRITE, Only with Immediate |
+//! | `control` | control packets: UD SEND Only with frames |
 //! | `frame` | the control frames, one file each |
-//! | `packet`, `reject` | which of the two a datagram is, and why it is neither |
-//! | `psn` | packet sequence numbers: 24 bits here, 64 bits above |
-//! | `seal` | the trailer: what its length is, how it is made and judged |
+//! | `packet`, `reject` | the kind of a datagram, and why it is refused |
+//! | `psn` | packet sequence numbers: 24 bits on the wire, 64 bits above |
+//! | `seal` | trailers: length, checksum, check |
 //! | `icrc` | the trailer of RoCE, over headers that only a datapath knows |
-//! | `info` | the queue pair's description that is exchanged before the first packet |
+//! | `info` | the queue pair's description, exchanged before the first packet |
 //!
-//! All packets are RoCEv2 bit for bit, so captures decode in Wireshark, and a real RDMA NIC can be
-//! the other end of Writes. A datagram passes three checks, each with its own cost and its own
-//! error:
+//! All packets are RoCEv2 bit for bit: captures decode in Wireshark, and the peer of Writes can be
+//! a real RDMA NIC. A datagram passes three checks, each with its own cost and errors:
 //!
 //! 1. [`parse`] checks the layout in a few nanoseconds and borrows the payload;
-//! 2. the [`Seal`] checks every byte ([`parse_checked`] does both). For a Send it yields the remote
-//!    key; a damaged packet has a wrong key, which the crates above refuse;
-//! 3. [`ControlBody`] checks the frames, of control packets only.
+//! 2. the [`Seal`] checks every byte ([`parse_checked`] does both). Damage to a Send changes the
+//!    remote key that the check computes; the caller refuses the wrong key;
+//! 3. [`ControlBody`] checks the frames of control packets.
 //!
-//! The protocol above decides what the values *mean* (is this queue pair known, does this message
-//! exist, is this sequence new). For any bytes whatever this crate promises: no panic, no
-//! allocation that the input can make grow, no loop longer than the input, and an error that names
-//! its reason and its numbers. Reserved bits are sent as zero and ignored on receipt, the
-//! convention of the InfiniBand specification and of the IETF alike.
+//! The protocol above decides whether values make sense: whether the queue pair and the message
+//! exist, whether the sequence number is new. For any input this crate guarantees: no panic, no
+//! allocation that grows with the input, no loop longer than the input, and errors with the reason
+//! and its numbers. Reserved bits are sent as zero and ignored on receipt, as InfiniBand and the
+//! IETF do.
 //!
-//! Multi-byte fields are big-endian, except the trailers, which are little-endian as in
-//! InfiniBand.
+//! Multi-byte fields are big-endian, except the trailers, which are little-endian as in InfiniBand.
 
 #![forbid(unsafe_code)]
 

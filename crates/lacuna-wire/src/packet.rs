@@ -1,15 +1,15 @@
-//! Finds out which kind of packet a datagram is. This runs once per datagram, before anything is
-//! known about it, and often on bytes that were never meant for Lacuna.
+//! Parser of a datagram's layout, which finds the kind of packet. It runs once per datagram, on
+//! bytes from anyone.
 //!
-//! Budget: a few nanoseconds, no loop, no allocation, no byte of the payload touched. One masked
+//! Budget: a few nanoseconds, no loop, no allocation, no access to the payload. One masked
 //! comparison of the first word accepts opcode, transport version and partition key together; only
-//! for a refused packet is it asked which of them was wrong. The trailer is not checked here,
-//! because the seal depends on the queue pair, and over 4 KiB the check costs some fifteen times as
-//! much (`cargo bench -p lacuna-wire`).
+//! a refused packet is examined for the wrong one. The trailer is not checked here: the check
+//! depends on the path, and over 4 KiB it costs about fifteen times as much (`cargo bench -p
+//! lacuna-wire`).
 
 use crate::{ControlHeader, DataHeader, PacketError, Qpn, Seal, bth};
 
-/// A packet whose layout is sound. The trailer has yet to be checked.
+/// A packet with a valid layout. Its trailer was not checked yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Packet<'a> {
     /// Headers and payload, without the pad; see [`Seal::check`].
@@ -22,8 +22,8 @@ const WRITE: u32 = bth::accepted(bth::OPCODE_WRITE);
 const SEND: u32 = bth::accepted(bth::OPCODE_SEND);
 const CONTROL: u32 = bth::accepted(bth::OPCODE_CONTROL);
 
-/// The seal that the functions below assume. All ends know it and most use it, so its length is a
-/// constant in the loop over packets.
+/// The seal that the functions below assume. All ends know it and nearly all packets have it, so
+/// that its length is a constant in the loop over packets.
 const COMMON: Seal = Seal::Crc32c;
 
 /// [`Seal::parse`] of a packet that is sealed by CRC32C.
@@ -45,20 +45,20 @@ pub fn parse_checked(packet: &[u8]) -> Result<Packet<'_>, PacketError> {
 }
 
 /// Reads the layout of a data packet with a trailer as long as CRC32C's; `None` for anything else,
-/// which [`parse`] tells apart. If the queue pair turns out to have another seal, the caller reads
-/// the packet again ([`Seal::has_common_length`]).
+/// which [`parse`] then examines. If the queue pair has a seal of another length, the caller must
+/// parse the packet again ([`Seal::has_common_length`]).
 ///
-/// For a loop over packets that are expected to be data. Always inlined, so that the headers stay
-/// in registers: as a value that is returned and moved, they are stored in small pieces and loaded
-/// in larger ones, and such a load waits until all earlier stores have left the processor, payloads
-/// on their way to memory included. That wait was half of a receiver's time at 1,400 bytes.
+/// For loops over packets that are mostly data. Always inlined, so that the headers stay in
+/// registers. As a returned value they are stored in small pieces and loaded in larger ones, which
+/// waits until all earlier stores, payloads included, have left the store buffer (failed store
+/// forwarding). That wait was half of a receiver's time at 1,400 bytes.
 #[inline(always)]
 #[must_use]
 pub fn parse_data(packet: &[u8]) -> Option<(DataHeader, &[u8])> {
     data(packet, COMMON.bytes())
 }
 
-/// Destination of a packet of any kind and seal, if it is one.
+/// The destination QPN of a packet of any kind and seal.
 #[inline]
 #[must_use]
 pub fn destination(packet: &[u8]) -> Option<Qpn> {
@@ -75,11 +75,11 @@ fn data(packet: &[u8], trailer_bytes: usize) -> Option<(DataHeader, &[u8])> {
 }
 
 impl Seal {
-    /// Reads the layout of a datagram, from the BTH to the trailer.
+    /// Reads the layout of a datagram, from the BTH to the trailer. Does not check the trailer.
     ///
     /// # Errors
-    /// When the datagram is too short, is neither a data nor a control packet, or when its lengths
-    /// disagree. It does not say whether the trailer matches.
+    /// When the datagram is too short, is neither a data nor a control packet, or its lengths
+    /// disagree.
     #[inline]
     pub fn parse(self, packet: &[u8]) -> Result<Packet<'_>, PacketError> {
         let trailer_bytes = self.bytes();
@@ -98,11 +98,12 @@ impl Seal {
         }
     }
 
-    /// As [`Seal::parse`], and checks the trailer. The trailer of a Send yields the remote key;
-    /// damage makes it a wrong one, which the owner of the key refuses.
+    /// The same, and checks the trailer. The remote key of a Send comes from the trailer: damage
+    /// gives a wrong key, which the caller must refuse.
     ///
     /// # Errors
-    /// Also when a control packet, or a data packet with an address, does not match its trailer.
+    /// Also when the trailer of a control packet, or of a data packet with an address, does not
+    /// match.
     #[inline]
     pub fn parse_checked(self, packet: &[u8]) -> Result<Packet<'_>, PacketError> {
         let mut parsed = self.parse(packet)?;
@@ -113,15 +114,14 @@ impl Seal {
         Ok(parsed)
     }
 
-    /// Whether [`parse_data`], which assumes trailers as long as CRC32C's, reads packets with this
-    /// seal correctly. If not, [`Seal::cut`] does.
+    /// Whether [`parse_data`] reads packets with this seal correctly. If not, use [`Seal::cut`].
     #[inline]
     #[must_use]
     pub const fn has_common_length(self) -> bool {
         self.bytes() == COMMON.bytes()
     }
 
-    /// Reads the layout of a data packet by the length of its own trailer.
+    /// Reads the layout of a data packet with the length of this seal's trailer.
     ///
     /// # Errors
     /// Those of [`Seal::parse`], and if it is a control packet.
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// A `Packet` is returned by value for every datagram; it should stay within a cache line.
+    /// A `Packet` is returned by value for every datagram.
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn a_packet_fits_in_a_cache_line() {

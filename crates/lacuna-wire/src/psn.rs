@@ -1,9 +1,9 @@
 //! Packet sequence numbers: 24 bits on the wire, 64 bits in the protocol.
 //!
-//! Each transmission on a channel gets a new number, a repair too, so a number
-//! names one transmission for ever. The wire carries the low 24 bits
-//! (InfiniBand's PSN). [`unwrap`] finds the full number nearest to a known one,
-//! which is right while fewer than 2^23 packets are in flight.
+//! Each transmission on a channel gets a new number, retransmissions too, so a number identifies
+//! one transmission for ever. The wire carries the low 24 bits (InfiniBand's PSN). [`unwrap`] finds
+//! the full number nearest to a known one, which is right while fewer than 2^23 packets are in
+//! flight.
 
 /// Bits on the wire.
 pub const BITS: u32 = 24;
@@ -22,7 +22,7 @@ pub fn unwrap(wire: u32, near: u64) -> u64 {
     if ahead < 1 << (BITS - 1) {
         near + ahead
     } else {
-        // The number is before `near`; but none can be before the first, then it is ahead.
+        // An earlier number; if that would be negative, take the later one.
         near.checked_sub((1 << BITS) - ahead).unwrap_or(near + ahead)
     }
 }

@@ -6,17 +6,16 @@
 //! ```
 //!
 //! SDR-RDMA runs several internal QPs per connection: one per channel, so that receive workers
-//! share nothing (3.4.1), and one per generation, so that a packet of a finished message cannot
-//! pass for one of its successor in the same slot (3.3.2). A NIC needs a real QP for each; in
-//! software it is enough that the number says which. Sub-fields are in the low bits, so the QPNs
-//! of one queue pair are contiguous and a table indexed by queue pair is dense.
+//! share nothing (3.4.1), and one per generation, so that a late packet of a finished message is
+//! not taken for the next message in the slot (3.3.2). A NIC needs a real QP for each; in software
+//! the number is enough. The sub-fields are in the low bits, so the QPNs of a queue pair are
+//! contiguous and a table indexed by queue pair is dense.
 
 use std::fmt;
 
-/// The most channels a queue pair may have: what 4 bits can tell apart.
+/// The most channels of a queue pair: 4 bits.
 pub const CHANNELS_MAX: usize = 1 << CHANNEL_BITS;
-/// The most generations a slot may cycle through: what 3 bits can tell apart. The paper's example
-/// uses 4.
+/// The most generations of a slot: 3 bits. SDR-RDMA's example uses 4.
 pub const GENERATIONS_MAX: usize = 1 << GENERATION_BITS;
 
 const CHANNEL_BITS: u32 = 4;
@@ -39,8 +38,8 @@ impl Qpn {
     /// is InfiniBand's multicast QP.
     pub const QUEUE_PAIR_MAX: u32 = (QPN_MASK >> QUEUE_PAIR_SHIFT) - 1;
 
-    /// Composes a QPN. A part that is too large is a mistake of the caller: it is caught in debug
-    /// builds and otherwise cut to its width, so that it cannot spill into its neighbour.
+    /// Packs a QPN. A field that is too large is a bug of the caller: debug builds panic, release
+    /// builds cut it to its width.
     #[inline]
     #[must_use]
     pub const fn new(queue_pair: u32, channel: u8, generation: u8) -> Self {
@@ -50,14 +49,14 @@ impl Qpn {
             .with_generation(generation)
     }
 
-    /// Takes a QPN as it stands in a header; bits above the 24th are dropped.
+    /// The QPN of a header field; bits above the 24th are dropped.
     #[inline]
     #[must_use]
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits & QPN_MASK)
     }
 
-    /// The 24 bits as they stand in a header.
+    /// The 24 bits of the header field.
     #[inline]
     #[must_use]
     pub const fn bits(self) -> u32 {

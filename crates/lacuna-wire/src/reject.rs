@@ -1,8 +1,7 @@
-//! Errors of datagrams that are no packets of Lacuna, with the numbers, and the short list of kinds
-//! under which such datagrams are counted.
+//! Errors of datagrams that are not valid packets, and the kinds under which they are counted.
 //!
-//! All of these come from bytes of the network: none is a fault of the caller, none is worth
-//! retrying, and any of them may be provoked by anyone who can send a datagram to the port.
+//! All of them come from the network: none is the caller's fault, none is worth a retry, and anyone
+//! who can send a datagram to the port can cause them.
 
 use thiserror::Error;
 
@@ -12,36 +11,36 @@ pub enum PacketError {
     /// Shorter than the headers and the trailer of its kind.
     #[error("packet of {found} bytes is shorter than its {needed} bytes of headers and trailer")]
     TooShort {
-        /// The least that its kind needs.
+        /// Least bytes of its kind.
         needed: usize,
-        /// What came.
+        /// Bytes of the datagram.
         found: usize,
     },
-    /// Not a whole number of four-byte words: cut, or never a RoCE packet.
+    /// Not a whole number of 4-byte words: truncated, or not RoCE.
     #[error("packet of {found} bytes is not a whole number of 4-byte words")]
     Unaligned {
-        /// What came.
+        /// Bytes of the datagram.
         found: usize,
     },
     /// Neither a data nor a control packet.
     #[error("opcode {found:#04x} is neither data (0x25, 0x2b) nor control (0x64)")]
     Opcode {
-        /// The BTH opcode that came.
+        /// The BTH opcode.
         found: u8,
     },
     /// The BTH is of a version that does not exist yet.
     #[error("transport header version {found} is not 0")]
     TransportVersion {
-        /// The BTH TVer that came.
+        /// The BTH TVer.
         found: u8,
     },
     /// Addressed to another InfiniBand partition.
     #[error("partition key {found:#06x} is not 0xffff")]
     PartitionKey {
-        /// The BTH P_Key that came.
+        /// The BTH P_Key.
         found: u16,
     },
-    /// More pad bytes than bytes behind the headers.
+    /// More pad bytes than bytes after the headers.
     #[error("pad count {announced} exceeds the {room} bytes between headers and trailer")]
     Pad {
         /// The BTH pad count.
@@ -49,7 +48,7 @@ pub enum PacketError {
         /// Bytes between headers and trailer.
         room: usize,
     },
-    /// The RETH announces another length than came.
+    /// The RETH announces a length other than the payload's.
     #[error("DMA length {announced} disagrees with {found} bytes of payload")]
     Length {
         /// The RETH DMA length.
@@ -57,12 +56,12 @@ pub enum PacketError {
         /// Bytes of payload in the packet.
         found: usize,
     },
-    /// The trailer does not match the bytes before it: damaged on the way, or not for us.
+    /// The trailer does not match the bytes before it: damaged, or not Lacuna.
     #[error("trailer {found:#010x} does not match the bytes before it, {expected:#010x}")]
     Trailer {
-        /// What the bytes give.
+        /// Computed from the bytes.
         expected: u32,
-        /// What the packet carries.
+        /// From the packet.
         found: u32,
     },
 }

@@ -1,15 +1,15 @@
-//! Reading a control packet's body: the sequence, then frames until the bytes end.
+//! Decoder of a control packet's body: a sequence number, then frames to the end.
 
 use std::iter::FusedIterator;
 
 use super::{BODY_HEADER_BYTES, CONTROL_VERSION, field};
 use crate::{Frame, FrameError};
 
-/// A body of the right version. Its frames are read as they are iterated.
+/// A body of the right version. Its frames are decoded during iteration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ControlBody<'a> {
-    /// Rises by one with every control packet of the sender. Of two bodies, the one with the
-    /// later sequence has the newer state.
+    /// Counts the sender's control packets. Of two bodies, the one with the later sequence has the
+    /// newer state.
     pub sequence: u32,
     frames: &'a [u8],
 }
@@ -31,7 +31,7 @@ impl<'a> ControlBody<'a> {
         Ok(Self { sequence: u32::from_be_bytes(sequence), frames })
     }
 
-    /// The frames in order; the first error is the last item.
+    /// The frames in order; an error is the last item.
     #[must_use]
     pub fn frames(&self) -> FrameIter<'a> {
         FrameIter { rest: self.frames }
@@ -40,8 +40,8 @@ impl<'a> ControlBody<'a> {
 
 /// The frames of a [`ControlBody`].
 ///
-/// Ends on any input: a frame or a skipped frame takes its header's bytes at least, and an error
-/// takes all that is left.
+/// Ends for any input: each frame takes at least the bytes of its header, and an error takes all
+/// that is left.
 #[derive(Clone, Debug)]
 pub struct FrameIter<'a> {
     rest: &'a [u8],

@@ -1,13 +1,13 @@
-//! A control packet: an InfiniBand datagram whose payload is a sequence of frames.
+//! Control packets: InfiniBand datagrams with a sequence of frames as payload.
 //!
 //! ```text
 //! BTH 12 | DETH 8 | body | pad 0-3 | trailer 4                       opcode 0x64
 //! body:  | version 1 | reserved 3 | sequence 4 | frames … |
 //! ```
 //!
-//! The papers leave control to "a UC or UD queue pair" (SDR-RDMA 4.1). Here it is UD SEND Only, so
-//! that on a NIC one datagram queue pair serves all peers. Control packets are not retransmitted:
-//! frames carry state, and the body's sequence number tells which of two states is newer.
+//! SDR-RDMA 4.1 uses "a UC or UD queue pair" for control. Lacuna uses UD SEND Only, so that on a
+//! NIC one datagram queue pair serves all peers. Control packets are not retransmitted: frames
+//! carry state, and the body's sequence number says which of two states is newer.
 
 mod body;
 mod writer;
@@ -24,7 +24,7 @@ pub const CONTROL_VERSION: u8 = 1;
 
 /// Bytes of version, reserved bytes and sequence.
 const BODY_HEADER_BYTES: usize = 8;
-/// Where the first frame goes.
+/// Offset of the first frame.
 pub(crate) const FRAMES_AT: usize = CONTROL_HEADER_BYTES + BODY_HEADER_BYTES;
 
 mod field {
@@ -44,14 +44,14 @@ mod field {
 /// The headers of a control packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ControlHeader {
-    /// Where the packet goes.
+    /// The receiver's queue pair, channel and generation.
     pub dest: Qpn,
-    /// Packet sequence number of the BTH, 24 bits. InfiniBand datagrams have one without using it;
-    /// the body's sequence orders the states.
+    /// Packet sequence number of the BTH, 24 bits. InfiniBand datagrams do not use it; the body's
+    /// sequence number orders the states.
     pub psn: u32,
-    /// The receiver's queue key, which a stray packet does not have.
+    /// The receiver's queue key; stray packets do not have it.
     pub qkey: u32,
-    /// Where the packet comes from.
+    /// The sender's queue pair, channel and generation.
     pub source: Qpn,
 }
 
@@ -65,7 +65,7 @@ impl ControlHeader {
         out[field::SOURCE].copy_from_slice(&self.source.bits().to_be_bytes());
     }
 
-    /// Reads a packet whose opcode, version and partition key were found to be right.
+    /// Reads a packet whose first word was accepted.
     #[inline]
     pub(crate) fn parse(packet: &[u8], trailer_bytes: usize) -> Result<(Self, &[u8]), PacketError> {
         let (header, body) = bth::split::<CONTROL_HEADER_BYTES>(packet, trailer_bytes)?;

@@ -1,14 +1,14 @@
-//! Writing a control packet, frame by frame, into one buffer that is used again and again.
+//! Encoder of control packets, frame by frame, into one reused buffer.
 //!
-//! A frame is added whole or not at all, so a caller can offer frames in order of importance and
-//! send the packet when one does not fit. The buffer holds headers, body header and frames;
+//! A frame is added whole or not at all, so the caller can offer frames in order of importance and
+//! send when one does not fit. The buffer holds headers, body header and frames.
 //! [`finish`](ControlWriter::finish) appends pad and trailer, and the next call cuts them off
 //! again, so finishing twice does no harm.
 
 use super::{CONTROL_HEADER_BYTES, CONTROL_VERSION, ControlHeader, FRAMES_AT, field};
 use crate::{FRAME_HEADER_BYTES, Frame, Seal, bth, pad_bytes};
 
-/// The longest payload that a frame's 16-bit length can say.
+/// The largest payload length of 16 bits.
 const PAYLOAD_MAX: usize = u16::MAX as usize;
 
 /// Builds one control packet at a time.
@@ -16,13 +16,13 @@ const PAYLOAD_MAX: usize = u16::MAX as usize;
 pub struct ControlWriter {
     /// Up to `end`: headers, body header, frames. After it: pad and trailer, once finished.
     packet: Vec<u8>,
-    /// Where the next frame goes; 0 until the first packet is started.
+    /// Offset of the next frame; 0 until the first packet is started.
     end: usize,
-    /// Longest packet that [`ControlWriter::push`] makes, trailer included; a multiple of 4.
+    /// Longest packet of [`ControlWriter::push`], trailer included; a multiple of 4.
     max_packet_bytes: usize,
-    /// Limit of the current packet.
+    /// The same for the current packet.
     limit_bytes: usize,
-    /// Seal of the current packet.
+    /// The seal of the current packet.
     seal: Seal,
 }
 
@@ -30,7 +30,7 @@ impl ControlWriter {
     /// A writer of packets of at most `max_packet_bytes`, from BTH to trailer.
     ///
     /// # Panics
-    /// When not even a packet without frames fits, whatever its seal.
+    /// When a packet without frames does not fit, with any seal.
     #[must_use]
     pub fn new(max_packet_bytes: usize) -> Self {
         let least = FRAMES_AT + Seal::BYTES_MAX;
@@ -48,7 +48,7 @@ impl ControlWriter {
         }
     }
 
-    /// Drops what was written and starts a packet without frames.
+    /// Drops the current packet and starts one without frames.
     pub fn start(&mut self, header: &ControlHeader, sequence: u32, seal: Seal) {
         self.packet.clear();
         self.packet.resize(FRAMES_AT, 0);
@@ -61,12 +61,12 @@ impl ControlWriter {
         self.seal = seal;
     }
 
-    /// Limits the current packet to `packet_bytes`, if that is less than the limit of all packets.
+    /// Limits the current packet to `packet_bytes`, if that is below the limit of all packets.
     pub fn keep_within(&mut self, packet_bytes: usize) {
         self.limit_bytes = self.max_packet_bytes.min(packet_bytes & !3);
     }
 
-    /// Adds a frame if it fits. If not, returns `false` and changes nothing.
+    /// Adds a frame if it fits; else returns `false` and changes nothing.
     pub fn push(&mut self, frame: &Frame<'_>) -> bool {
         let bytes = FRAME_HEADER_BYTES + frame.payload_bytes();
         if bytes > self.space() || frame.payload_bytes() > PAYLOAD_MAX {
@@ -76,13 +76,13 @@ impl ControlWriter {
         true
     }
 
-    /// Fills the packet up with [`Frame::Padding`] so that, finished, it has exactly
-    /// `packet_bytes`, a multiple of 4. This may exceed the limit given to [`new`](Self::new), in
-    /// order to probe a larger size. A packet that is already as large remains as it is.
+    /// Adds [`Frame::Padding`] so that the finished packet has exactly `packet_bytes`, a multiple
+    /// of 4. May exceed the limit of [`new`](Self::new), as probes of larger sizes do. Does nothing
+    /// if the packet is that long already.
     pub fn pad_to(&mut self, packet_bytes: usize) {
         debug_assert!(self.end >= FRAMES_AT, "no packet was started");
         debug_assert!(packet_bytes.is_multiple_of(4), "packets are whole words");
-        // Fewer than four bytes cannot be a frame, but the pad after the body can be that many.
+        // Fewer than four bytes cannot be a frame, but the pad after the body fills them.
         let target = packet_bytes.saturating_sub(self.seal.bytes());
         while let Some(gap) = target.saturating_sub(self.end).checked_sub(FRAME_HEADER_BYTES) {
             let payload = gap.min(PAYLOAD_MAX);
@@ -90,7 +90,7 @@ impl ControlWriter {
         }
     }
 
-    /// Bytes of payload that the next frame may have. Zero also when nothing fits at all.
+    /// Payload bytes that the next frame may have; 0 also if no frame fits.
     #[must_use]
     pub fn room(&self) -> usize {
         self.space().saturating_sub(FRAME_HEADER_BYTES).min(PAYLOAD_MAX)
@@ -102,7 +102,7 @@ impl ControlWriter {
         self.end <= FRAMES_AT
     }
 
-    /// Adds pad and trailer, and returns the whole packet, from BTH to trailer.
+    /// Adds pad and trailer, and returns the whole packet.
     pub fn finish(&mut self) -> &[u8] {
         assert!(self.end >= FRAMES_AT, "no packet was started");
         let pad = pad_bytes(self.end);
@@ -125,15 +125,14 @@ impl ControlWriter {
     }
 
     fn append(&mut self, frame: &Frame<'_>, bytes: usize) {
-        // A frame writes every byte, so leftovers of an earlier `finish` disappear.
+        // Every frame writes all its bytes, so remains of an earlier `finish` do not show.
         self.packet.resize(self.end + bytes, 0);
         frame.emit(&mut self.packet[self.end..]);
         self.end += bytes;
     }
 }
 
-// The pad is computed from the start of the packet, which gives the same as from the start of the
-// body.
+// The pad is the same whether counted from the packet's or the body's start.
 const _: () = assert!(CONTROL_HEADER_BYTES.is_multiple_of(4));
 
 #[cfg(test)]
@@ -169,7 +168,7 @@ mod tests {
         })
     }
 
-    /// Reads a finished packet back, down to its frames.
+    /// Decodes a finished packet.
     fn frames(packet: &[u8]) -> Vec<Frame<'_>> {
         let Ok(Packet::Control(HEADER, body)) = parse_checked(packet) else {
             panic!("not our packet")

@@ -1,10 +1,9 @@
-//! Ack: which chunks of one message have come.
+//! Ack: the chunks of one message that have arrived.
 //!
-//! SDR-RDMA 4.1.1: a cumulative count and, from there on, as much of the bitmap as fits. Trailing
-//! zero bytes are left out, so chunks past the bitmap are missing; unless the bitmap is marked as
-//! truncated for lack of room, then they are not described. Bytes skipped in front are not
-//! described either: acknowledgements take turns in describing parts of a bitmap that is too long
-//! for one.
+//! SDR-RDMA 4.1.1: a cumulative count, and the bitmap from there on as far as it fits. Trailing
+//! zero bytes are left out: chunks beyond the bitmap are missing, unless `truncated` says that the
+//! bitmap did not fit. Then the Ack does not describe them, and neither the chunks that it skips:
+//! successive Acks describe successive windows of a long bitmap.
 //!
 //! ```text
 //! | message 8 | cumulative 4 | immediate_fragments 4 | truncated 1 | skipped 3 | bitmap, to the end |
@@ -18,23 +17,22 @@ use super::cursor::{Reader, Writer};
 pub struct Ack<'a> {
     /// The message, counted from the start of the queue pair.
     pub message: u64,
-    /// Every chunk before this one has come.
+    /// All chunks before this one have arrived.
     pub cumulative: u32,
-    /// Fragments of the user immediate that have come: bit `i` for fragment `i`.
+    /// Fragments of the user immediate that have arrived: bit `i` for fragment `i`.
     pub immediate_fragments: u32,
-    /// The bitmap was cut off: chunks after it are not described.
+    /// The bitmap was cut: chunks beyond it are not described.
     pub truncated: bool,
-    /// Bytes of the bitmap skipped in front and not described; less than 2^24.
+    /// Bytes of the bitmap between `cumulative` and its first byte, not described; below 2^24.
     pub skipped_bytes: u32,
-    /// Bit `i`, least significant first, is set if chunk `cumulative + 8 skipped_bytes + i` has
-    /// come.
+    /// Bit `i`, least significant first: chunk `cumulative + 8 skipped_bytes + i` has arrived.
     pub chunks: &'a [u8],
 }
 
 impl<'a> Ack<'a> {
-    /// Bytes of payload in front of the bitmap.
+    /// Payload bytes before the bitmap.
     pub const FIXED_BYTES: usize = 20;
-    /// The largest number of three bytes: more than any bitmap has.
+    /// The largest value of three bytes: more than any bitmap has.
     pub const SKIPPED_BYTES_MAX: u32 = (1 << 24) - 1;
 
     pub(super) fn bytes(&self) -> usize {

@@ -1,4 +1,4 @@
-//! Cancel: the sender gave a message up and will not send the rest.
+//! Cancel: the sender has given up a message and will not send the rest.
 //!
 //! ```text
 //! | message 8 | reason 1 |
@@ -16,15 +16,15 @@ pub struct Cancel {
     pub reason: CancelReason,
 }
 
-/// Why a message was given up. For people: nothing depends on it, so an unknown one is kept.
+/// Why a message was given up. Only for display, so an unknown reason is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CancelReason {
-    /// The application asked for it. Code 1.
+    /// The application cancelled it. Code 1.
     Cancelled,
     /// The deadline of the message passed. Code 2.
     Deadline,
-    /// A reason of a later version. Make it with [`CancelReason::from_code`], which does not
-    /// give this for a code that has a name.
+    /// A reason of a later version. Make it with [`CancelReason::from_code`], which never returns
+    /// it for a known code.
     Other(u8),
 }
 

@@ -1,20 +1,20 @@
-//! A cursor over a frame's payload, for reading and for writing.
+//! Reader and writer of a frame's payload.
 //!
-//! The reader knows which frame it reads, so a missing field becomes an error with the frame's name
-//! and length, without code for it in each frame. The writer gets a slice of the frame's exact
-//! size; running over it, or not filling it, is a bug of this crate.
+//! The reader knows the kind of frame, so a missing field becomes an error with the frame's name
+//! and length. The writer gets a slice of the frame's exact size; to overrun it or not to fill it
+//! is a bug in this crate.
 
 use super::{FrameError, FrameKind};
 
 pub(super) struct Reader<'a> {
     kind: FrameKind,
-    /// Bytes of the whole payload, for messages.
+    /// Bytes of the whole payload, for errors.
     bytes: usize,
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// `payload` must come from a frame: no longer than its 16-bit length can say.
+    /// `payload` must come from a frame: its length must fit into 16 bits.
     pub(super) fn new(kind: FrameKind, payload: &'a [u8]) -> Self {
         Self { kind, bytes: payload.len(), rest: payload }
     }
@@ -45,7 +45,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// All that is left, which must be a whole number of entries of `size` bytes.
+    /// The rest of the payload, which must be a whole number of entries of `size` bytes.
     pub(super) fn rest_of(&mut self, size: usize) -> Result<&'a [u8], FrameError> {
         if !self.rest.len().is_multiple_of(size) {
             return Err(self.wrong_length());
@@ -58,7 +58,7 @@ impl<'a> Reader<'a> {
         u16::try_from(rest.len()).expect("a frame's length has 16 bits")
     }
 
-    /// The payload must end here.
+    /// Checks that the payload ends here.
     pub(super) fn end(&self) -> Result<(), FrameError> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.wrong_length()) }
     }
@@ -107,7 +107,7 @@ impl<'a> Writer<'a> {
         self.space(count).fill(0);
     }
 
-    /// The frame must end here.
+    /// Checks that the frame is filled.
     pub(super) fn end(self) {
         debug_assert!(self.rest.is_empty(), "{} bytes of a frame not written", self.rest.len());
     }

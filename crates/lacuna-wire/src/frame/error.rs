@@ -1,7 +1,7 @@
-//! Why a control packet's body is not a sequence of frames.
+//! Errors in a control packet's body.
 //!
-//! The trailer was right, so these are not damage on the way: the peer is a later version, or
-//! faulty, or malicious. Retrying does not help. Frames before the offending one stand.
+//! The trailer matched, so nothing was damaged: the peer is a later version, faulty or malicious,
+//! and a retry does not help. Frames before the bad one are valid.
 
 use std::fmt;
 
@@ -24,10 +24,10 @@ pub enum FrameError {
     /// The body is of another version.
     #[error("control body has version {found}, not {CONTROL_VERSION}")]
     Version {
-        /// The version that came.
+        /// The version of the body.
         found: u8,
     },
-    /// Some bytes are left, too few for another frame.
+    /// 1 to 3 bytes are left, too few for a frame header.
     #[error("{found} bytes after the last control frame are not a frame header")]
     HeaderTruncated {
         /// Bytes left: 1 to 3.
@@ -40,10 +40,10 @@ pub enum FrameError {
         code: u8,
         /// The length it announces.
         announced: usize,
-        /// Bytes left behind its header.
+        /// Bytes left after its header.
         found: usize,
     },
-    /// A frame of a type that is neither known nor marked as one that may be skipped.
+    /// A frame of an unknown type that is not marked as skippable.
     #[error("control frame of unknown type {code:#04x} must not be skipped")]
     UnknownKind {
         /// The frame's type.
@@ -57,7 +57,7 @@ pub enum FrameError {
         /// Bytes of payload.
         found: usize,
     },
-    /// A frame has an entry for more channels than there can be.
+    /// A frame has entries for too many channels.
     #[error("{frame} frame has entries for {found} channels, more than {CHANNELS_MAX}")]
     TooManyChannels {
         /// Which frame.
@@ -65,12 +65,12 @@ pub enum FrameError {
         /// Entries in its payload.
         found: usize,
     },
-    /// A frame names a channel that cannot be.
+    /// A frame has a channel number out of range.
     #[error("{frame} frame names channel {found}, not one below {CHANNELS_MAX}")]
     Channel {
         /// Which frame.
         frame: FrameKind,
-        /// The channel it names.
+        /// The channel number.
         found: u8,
     },
 }

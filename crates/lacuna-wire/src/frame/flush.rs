@@ -1,8 +1,8 @@
 //! Flush: how far the sender has sent, per channel.
 //!
-//! No later packets show the loss of the last packets of a burst. A flush says that everything
-//! before a sequence number was sent; what is still missing a reordering time later is lost, and
-//! can be reported at once instead of at a timeout.
+//! After the last packets of a burst nothing arrives that would show their loss. A flush says that
+//! everything before a sequence number was sent. Packets that are still missing after the
+//! reordering window are lost, and are reported at once instead of at a timeout.
 //!
 //! ```text
 //! | started 8 | per channel: | channel 1 | next_psn 3 |
@@ -10,13 +10,13 @@
 
 use super::FrameError;
 use super::cursor::{Reader, Writer};
-use super::per_channel::{PerChannel, mark, parse_mark};
+use super::per_channel::{PerChannel, channel_psn, parse_channel_psn};
 
-/// What was sent, for up to [`CHANNELS_MAX`](crate::CHANNELS_MAX) channels.
+/// What was sent, for at most [`CHANNELS_MAX`](crate::CHANNELS_MAX) channels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flush {
-    /// Every message before this one was started: the peer reports each of them that is open, even
-    /// if none of its packets came.
+    /// All messages before this one were started: the peer acknowledges each of them that is open,
+    /// even if none of its packets arrived.
     pub started: u64,
     marks: PerChannel<FlushMark>,
 }
@@ -26,17 +26,17 @@ pub struct Flush {
 pub struct FlushMark {
     /// The channel, below [`CHANNELS_MAX`](crate::CHANNELS_MAX).
     pub channel: u8,
-    /// Every packet before this sequence number, 24 bits, has been sent.
+    /// All packets before this sequence number, 24 bits, were sent.
     pub next_psn: u32,
 }
 
 impl FlushMark {
-    /// Bytes of payload for each channel.
+    /// Payload bytes per channel.
     pub const BYTES: usize = 4;
 }
 
 impl Flush {
-    /// Bytes of payload in front of the channels.
+    /// Payload bytes before the channels.
     pub const FIXED_BYTES: usize = 8;
 
     /// No channels yet.
@@ -66,14 +66,14 @@ impl Flush {
     pub(super) fn emit(&self, out: &mut Writer<'_>) {
         out.u64(self.started);
         for FlushMark { channel, next_psn } in self.marks() {
-            out.u32(mark(*channel, *next_psn));
+            out.u32(channel_psn(*channel, *next_psn));
         }
     }
 
     pub(super) fn parse(payload: &mut Reader<'_>) -> Result<Self, FrameError> {
         let started = payload.u64()?;
         let marks = PerChannel::parse(payload, FlushMark::BYTES, |entry| {
-            parse_mark(entry).map(|(channel, next_psn)| FlushMark { channel, next_psn })
+            parse_channel_psn(entry).map(|(channel, next_psn)| FlushMark { channel, next_psn })
         })?;
         Ok(Self { started, marks })
     }

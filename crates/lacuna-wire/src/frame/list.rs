@@ -1,9 +1,8 @@
-//! A list of equal-sized entries inside a frame, read without copying.
+//! Lists of equal-sized entries in a frame, read without copying.
 //!
-//! It is either a slice of values, to be written, or bytes that came in, decoded as they are
-//! iterated. Both compare and print by their values, so whoever handles a frame need not know
-//! which it is. Every byte pattern decodes to some entry, so a list that is a whole number of
-//! entries long cannot fail later.
+//! A list is either a slice of values to be written, or received bytes that are decoded during
+//! iteration. Both compare and print as their values. Every byte pattern is a valid entry, so a
+//! list of a whole number of entries cannot fail later.
 
 use std::iter::{Copied, FusedIterator};
 use std::{fmt, slice};
@@ -13,15 +12,15 @@ use super::{FrameError, Run};
 
 /// Message numbers.
 pub type U64List<'a> = List<'a, u64>;
-/// Lengths of receives, run-length coded.
+/// Run-length coded capacities of receives.
 pub type RunList<'a> = List<'a, Run>;
 
-/// What a [`List`] may hold: `u64` and [`Run`].
+/// An entry of a [`List`]: `u64` or [`Run`].
 pub trait Entry: Copy + PartialEq + fmt::Debug + sealed::Sealed {
     /// Bytes of an entry in the payload.
     const BYTES: usize;
 
-    /// Writes an entry over `out`, which is [`BYTES`](Self::BYTES) long.
+    /// Writes an entry to `out`, which is [`BYTES`](Self::BYTES) long.
     fn encode(self, out: &mut [u8]);
 
     /// Reads an entry from `bytes`, which is [`BYTES`](Self::BYTES) long.
@@ -62,7 +61,7 @@ impl<'a> RunList<'a> {
 }
 
 impl<'a, T: Entry> List<'a, T> {
-    /// How many entries there are.
+    /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         match self.0 {
@@ -71,7 +70,7 @@ impl<'a, T: Entry> List<'a, T> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,17 +1,17 @@
-//! Control frames: what the two ends of a queue pair tell each other.
+//! Control frames between the two ends of a queue pair.
 //!
 //! ```text
 //! | type 1 | reserved 1 | length 2 | payload, `length` bytes |
 //! ```
 //!
-//! Frames carry state, never a change of state: "I have finished all before 17", not "one more is
-//! finished". So any of them may be lost, repeated or overtaken, and the next one mends it. Each
-//! frame has a file below; its payload ends exactly where its fields end.
+//! Frames carry state, never a change of state: "all messages before 17 are finished", not "one
+//! more is finished". So any frame may be lost, repeated or reordered, and the next one makes up
+//! for it. Each frame has its own file; its payload ends where its fields end.
 //!
-//! A receiver skips a frame of an unknown type whose high bit is set, and rejects the rest of the
-//! body at any other unknown type: with that bit, a later version marks what an earlier one may
-//! ignore. The protocol decides whether a value makes sense (is this message in the window?); only
-//! the channel, which could index a table out of range, is checked here.
+//! A receiver skips a frame of an unknown type whose high bit is set; at any other unknown type it
+//! rejects the rest of the body. So a later version sets this bit on frames that an earlier one may
+//! ignore. The protocol checks values (is this message in the window?). Only the channel is checked
+//! here, because it indexes tables.
 
 mod ack;
 mod cancel;
@@ -35,33 +35,33 @@ pub use report::{ChannelReport, Report};
 
 use cursor::{Reader, Writer};
 
-/// Bytes of type, reserved byte and length in front of a frame's payload.
+/// Bytes of type, reserved byte and length before a frame's payload.
 pub const FRAME_HEADER_BYTES: usize = 4;
 
-/// Set in the type of a frame that may be skipped by a receiver that does not know it.
+/// Set in types that a receiver may skip if it does not know them.
 const SKIPPABLE: u8 = 0x80;
 
 /// One control frame.
-// Reports are large (16 channels, inline) and the rest small; frames live on the stack for the
-// time it takes to write or read one, and boxing would allocate on behalf of the network.
+// Reports are large (16 channels, inline), the others small. Frames live briefly on the stack, and
+// a box would let the network cause allocations.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Frame<'a> {
-    /// This many bytes without a meaning, for packets that must have a certain size.
+    /// This many bytes without meaning, to make a packet a certain size.
     Padding(u16),
-    /// A question whose answer tells the round-trip time, and that a packet of this size passes.
+    /// Asks for a reply, to measure the round-trip time and to prove that this packet size passes.
     Probe(Probe),
-    /// The answer.
+    /// The reply to a probe.
     ProbeReply(ProbeReply),
-    /// What has come in, per channel.
+    /// What was received, per channel.
     Report(Report),
-    /// Which receives are posted and which are finished.
+    /// Receives that are posted, and receives that are finished.
     Receives(Receives<'a>),
-    /// Which chunks of one message have come.
+    /// Chunks of one message that have arrived.
     Ack(Ack<'a>),
-    /// How far packets have been sent, per channel.
+    /// How far packets were sent, per channel.
     Flush(Flush),
-    /// A message was given up.
+    /// A message that was given up.
     Cancel(Cancel),
 }
 
@@ -83,7 +83,7 @@ pub enum FrameKind {
     Flush = 6,
     /// See [`Frame::Cancel`].
     Cancel = 7,
-    /// See [`Frame::Padding`]. Skippable by its nature.
+    /// See [`Frame::Padding`]. Always skippable.
     Padding = SKIPPABLE,
 }
 
@@ -157,8 +157,8 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Writes header and payload. `out` must have their size, and the payload fit the length
-    /// field: [`ControlWriter::push`](crate::ControlWriter::push) sees to both.
+    /// Writes header and payload. `out` must have their size, and the payload must fit the length
+    /// field: [`ControlWriter::push`](crate::ControlWriter::push) ensures both.
     pub(crate) fn emit(&self, out: &mut [u8]) {
         let length = u16::try_from(out.len() - FRAME_HEADER_BYTES).expect("a frame's length fits");
         let mut out = Writer::new(out);
@@ -178,7 +178,7 @@ impl<'a> Frame<'a> {
         out.end();
     }
 
-    /// Takes one frame off the front of `rest`. `Ok(None)` is a frame to be skipped.
+    /// Removes one frame from the front of `rest`. `Ok(None)` is a frame to skip.
     pub(crate) fn take(rest: &mut &'a [u8]) -> Result<Option<Self>, FrameError> {
         let Some(([code, _reserved, length @ ..], behind)) =
             rest.split_first_chunk::<FRAME_HEADER_BYTES>()
@@ -214,13 +214,13 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// What every frame's own tests use: its exact bytes, both ways.
+/// Helpers for the tests of the frames.
 #[cfg(test)]
 pub(crate) mod test {
     use super::*;
 
-    /// The frame must have exactly these bytes, over a buffer in which a forgotten byte shows, and
-    /// these bytes must give the frame.
+    /// Checks that the frame encodes to these bytes, over a buffer that shows bytes not written,
+    /// and that these bytes decode to the frame.
     pub(crate) fn assert_bytes(frame: &Frame<'_>, payload: &[u8]) {
         let mut expected = vec![frame.kind().code(), 0];
         expected.extend(u16::try_from(payload.len()).unwrap().to_be_bytes());
@@ -234,7 +234,7 @@ pub(crate) mod test {
         assert_eq!(Frame::parse(frame.kind(), payload), Ok(*frame));
     }
 
-    /// A payload of this kind must be refused at every length but its own.
+    /// Checks that a payload of this kind is refused at every other length.
     pub(crate) fn assert_only_whole(kind: FrameKind, payload: &[u8]) {
         for cut in 0..payload.len() {
             let error = FrameError::Length { frame: kind, found: cut };

@@ -1,6 +1,5 @@
-//! At most one entry per channel, inline: what a frame about channels holds.
-//!
-//! Bounded by [`CHANNELS_MAX`], so that a frame from the network can be kept without allocating.
+//! At most [`CHANNELS_MAX`] entries, one per channel, stored inline: a frame from the network is
+//! kept without allocating.
 
 use std::fmt;
 
@@ -10,7 +9,7 @@ use crate::{CHANNELS_MAX, PSN_MASK};
 
 #[derive(Clone, Copy)]
 pub(super) struct PerChannel<T> {
-    /// The first `len` entries are in use, the others hold the default.
+    /// The first `len` entries are used, the others are default values.
     entries: [T; CHANNELS_MAX],
     len: u8,
 }
@@ -53,15 +52,14 @@ impl<T: Copy + Default> PerChannel<T> {
     }
 }
 
-/// A channel and a packet sequence number share a word, as channel and QPN do in the BTH.
-pub(super) fn mark(channel: u8, psn: u32) -> u32 {
+/// Packs a channel and a sequence number into a word, like the reserved byte and PSN of the BTH.
+pub(super) fn channel_psn(channel: u8, psn: u32) -> u32 {
     debug_assert!(usize::from(channel) < CHANNELS_MAX && psn <= PSN_MASK);
     u32::from(channel) << 24 | psn & PSN_MASK
 }
 
-/// Takes a [`mark`] apart. The channel is known to be below [`CHANNELS_MAX`] afterwards, so it may
-/// index a table.
-pub(super) fn parse_mark(payload: &mut Reader<'_>) -> Result<(u8, u32), FrameError> {
+/// Unpacks [`channel_psn`]. Checks the channel, so it may index a table.
+pub(super) fn parse_channel_psn(payload: &mut Reader<'_>) -> Result<(u8, u32), FrameError> {
     let word = payload.u32()?;
     let channel = (word >> 24) as u8;
     if usize::from(channel) >= CHANNELS_MAX {

@@ -1,8 +1,8 @@
-//! Probe and its reply: round-trip time, and the size of packet that passes.
+//! Probe and its reply: measure the round-trip time, and prove that a packet size passes.
 //!
-//! The sender's clock travels out and back, so the two clocks need not agree. Padded to a size
-//! (see [`ControlWriter::pad_to`](crate::ControlWriter::pad_to)), a probe also asks whether packets
-//! of that size arrive; the reply says which size did, as seen by the receiver.
+//! The reply echoes the sender's clock, so the two clocks need not agree. A probe may be padded
+//! (see [`ControlWriter::pad_to`](crate::ControlWriter::pad_to)); the reply has the size that
+//! arrived.
 //!
 //! ```text
 //! probe:  | id 4 | sent_ns 8 |
@@ -17,7 +17,7 @@ use super::cursor::{Reader, Writer};
 pub struct Probe {
     /// Chosen by the sender, to tell its probes apart.
     pub id: u32,
-    /// The sender's clock, in nanoseconds since a moment of its own choice.
+    /// The sender's clock in nanoseconds, of any epoch.
     pub sent_ns: u64,
 }
 
@@ -28,7 +28,7 @@ pub struct ProbeReply {
     pub id: u32,
     /// The probe's `sent_ns`, unchanged.
     pub echo_ns: u64,
-    /// The size of the packet that the probe came in, from BTH to trailer.
+    /// Size of the probe's packet, from BTH to trailer.
     pub packet_bytes: u32,
 }
 

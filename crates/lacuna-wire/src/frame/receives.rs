@@ -1,8 +1,8 @@
 //! Receives: which receives are posted, how long they are, and which are finished.
 //!
-//! This is clear-to-send and completion in one: posted receives open the sender's window, and a
-//! slot is free for the next message once its receive is finished. Messages are counted from the
-//! start of the queue pair and never wrap, so the frame means the same whenever it arrives.
+//! Both clear-to-send and completion: the posted receives are the sender's window, and a slot is
+//! free for the next message once its receive is finished. Messages are counted from the start of
+//! the queue pair and never wrap, so an old frame is never misread.
 //!
 //! ```text
 //! | base 8 | posted 8 | failed_from 8 | finished, bytes 2 | failed, entries 2 |
@@ -21,29 +21,29 @@ pub struct Receives<'a> {
     pub posted: u64,
     /// Bit `i`, least significant first, is set if message `base + i` is finished.
     pub finished: &'a [u8],
-    /// From this message on, [`failed`](Self::failed) is complete: a message that is finished and
-    /// not in the list arrived whole. Before it, nothing is said.
+    /// From this message on [`failed`](Self::failed) is complete: a finished message that is not in
+    /// it arrived whole. Earlier messages are not described.
     pub failed_from: u64,
     /// Messages that finished incomplete.
     pub failed: U64List<'a>,
-    /// The lengths of messages `base..posted`, in order. May cover only the first of them.
+    /// Capacities of messages `base..posted`, in order. May cover only the first of them.
     pub runs: RunList<'a>,
 }
 
-/// Consecutive messages whose receives are of equal length.
+/// Consecutive messages whose receives have equal capacity.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Run {
     /// Number of messages.
     pub count: u32,
-    /// Bytes that each of them can take.
+    /// Capacity of each, in bytes.
     pub capacity_bytes: u64,
-    /// These messages continue the receive of the message before them: a receive that is longer
-    /// than a slot allows is several messages.
+    /// These messages belong to the same receive as the message before them: a receive longer than
+    /// a slot allows is several messages.
     pub continues: bool,
 }
 
 impl<'a> Receives<'a> {
-    /// Bytes of payload in front of the bitmap and the lists.
+    /// Payload bytes before the bitmap and the lists.
     pub const FIXED_BYTES: usize = 28;
 
     pub(super) fn bytes(&self) -> usize {
@@ -51,8 +51,7 @@ impl<'a> Receives<'a> {
     }
 
     pub(super) fn emit(&self, out: &mut Writer<'_>) {
-        // Both counts fit, because the things that they count have fitted into a payload with a
-        // 16-bit length.
+        // Both counts fit: they are parts of a payload with a 16-bit length.
         let short = |count| u16::try_from(count).expect("a part of a frame is not longer than it");
         out.u64(self.base);
         out.u64(self.posted);
@@ -162,7 +161,7 @@ mod tests {
             assert_eq!(Frame::parse(FrameKind::Receives, payload), Err(error));
         };
         for cut in 0..PAYLOAD.len() {
-            // Cut between two runs, it is a frame that covers less.
+            // A cut between two runs gives a valid frame with fewer runs.
             if cut + 13 != PAYLOAD.len() && cut + 26 != PAYLOAD.len() {
                 reject(&PAYLOAD[..cut]);
             }

@@ -1,8 +1,8 @@
-//! Report: what one end's sockets have received, per channel, and what they can still hold.
+//! Report: what an end has received, per channel, and what its sockets can still buffer.
 //!
-//! The *sender's* congestion control, loss estimation and flow control depend on this frame. All
-//! counters run from the start of the queue pair, so two reports give the rates between them and a
-//! lost report costs nothing.
+//! The sender's congestion control, loss estimation and flow control depend on this frame. All
+//! counters run from the start of the queue pair: two reports give the rates between them, and a
+//! lost report does no harm.
 //!
 //! ```text
 //! per channel, 44 bytes:
@@ -12,36 +12,36 @@
 
 use super::FrameError;
 use super::cursor::{Reader, Writer};
-use super::per_channel::{PerChannel, mark, parse_mark};
+use super::per_channel::{PerChannel, channel_psn, parse_channel_psn};
 use crate::PSN_MASK;
 
-/// What has come in, for up to [`CHANNELS_MAX`](crate::CHANNELS_MAX) channels.
+/// What was received, for at most [`CHANNELS_MAX`](crate::CHANNELS_MAX) channels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Report {
     channels: PerChannel<ChannelReport>,
 }
 
-/// What has come in on one channel.
+/// What was received on one channel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ChannelReport {
     /// The channel, below [`CHANNELS_MAX`](crate::CHANNELS_MAX).
     pub channel: u8,
     /// One past the largest sequence number received, 24 bits.
     pub next_psn: u32,
-    /// Every packet before this sequence number, 24 bits, was announced as sent by a
-    /// [`Flush`](super::Flush); those that have not come by now are late or lost.
+    /// A [`Flush`](super::Flush) announced all packets before this sequence number, 24 bits, as
+    /// sent; missing ones are late or lost.
     pub flushed_psn: u32,
     /// Packets received with a sequence number not seen before.
     pub received_packets: u64,
     /// Packets received again.
     pub duplicate_packets: u64,
-    /// Packets that came with the mark of congestion (ECN CE).
+    /// Packets received with a congestion mark (ECN CE).
     pub marked_packets: u64,
     /// The largest distance by which a packet came late, in packets.
     pub reorder_packets: u32,
-    /// Time since packet `next_psn - 1` came, in nanoseconds; 2^32 - 1 stands for all above.
+    /// Time since packet `next_psn - 1` arrived, in nanoseconds, at most 2^32 - 1.
     pub delay_ns: u32,
-    /// Credit: bytes that this channel's socket can hold for the sender.
+    /// Bytes that this channel's socket can buffer for the sender.
     pub credit_bytes: u32,
 }
 
@@ -89,12 +89,12 @@ impl Default for Report {
 }
 
 impl ChannelReport {
-    /// Bytes of payload for each channel.
+    /// Payload bytes per channel.
     pub const BYTES: usize = 44;
 
     fn emit(&self, out: &mut Writer<'_>) {
         debug_assert!(self.flushed_psn <= PSN_MASK);
-        out.u32(mark(self.channel, self.next_psn));
+        out.u32(channel_psn(self.channel, self.next_psn));
         out.u32(self.flushed_psn & PSN_MASK);
         out.u64(self.received_packets);
         out.u64(self.duplicate_packets);
@@ -105,7 +105,7 @@ impl ChannelReport {
     }
 
     fn parse(payload: &mut Reader<'_>) -> Result<Self, FrameError> {
-        let (channel, next_psn) = parse_mark(payload)?;
+        let (channel, next_psn) = parse_channel_psn(payload)?;
         Ok(Self {
             channel,
             next_psn,

@@ -1,4 +1,4 @@
-//! The fields of a queue pair's description by name, and the errors of reading one.
+//! Fields of a queue pair's description, and the errors of a malformed one.
 
 use std::fmt;
 
@@ -37,8 +37,7 @@ pub enum InfoField {
     Channels = 12,
     /// [`QpInfo::code`]; only there if there is one.
     Code = 13,
-    /// [`QpInfo::reports`]; only there if it is not the default. A reader that does not know it
-    /// skips it.
+    /// [`QpInfo::reports`]; only there if it is not the default. Readers may skip it.
     Reports = SKIPPABLE | 1,
 }
 
@@ -61,7 +60,7 @@ impl InfoField {
         Self::Reports,
     ];
 
-    /// Where a field's value is kept: its place in [`InfoField::ALL`].
+    /// Index of the field's value, the same as in [`InfoField::ALL`].
     pub(super) const fn index(self) -> usize {
         match self {
             Self::Reports => Self::Code as usize,
@@ -97,8 +96,8 @@ impl InfoField {
     }
 }
 
-// Tags count up from 1 without a gap, and then those that may be skipped, so the last one says how
-// many there are.
+// Tags count up from 1 without a gap, then the skippable ones, so the last one gives the number of
+// fields.
 const _: () = assert!(InfoField::Reports.index() + 1 == InfoField::ALL.len());
 
 impl fmt::Display for InfoField {
@@ -107,25 +106,25 @@ impl fmt::Display for InfoField {
     }
 }
 
-/// Why bytes are not the description of a queue pair. All of these are the peer's doing: it is not
-/// Lacuna, or of a version that does not fit, or faulty. Retrying does not help.
+/// Why bytes are no description of a queue pair. The peer is not Lacuna, of an incompatible
+/// version, or faulty; a retry does not help.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum InfoError {
     /// Longer than any description.
     #[error("queue pair info of {found} bytes exceeds {} bytes", QpInfo::BYTES_MAX)]
     TooLong {
-        /// Bytes that came.
+        /// Bytes of the input.
         found: usize,
     },
-    /// Too short to say what it is.
+    /// Shorter than the header.
     #[error("queue pair info of {found} bytes is shorter than its {needed} bytes of header")]
     TooShort {
         /// Bytes of the header.
         needed: usize,
-        /// Bytes that came.
+        /// Bytes of the input.
         found: usize,
     },
-    /// Not a description of a queue pair at all.
+    /// Does not start with the magic.
     #[error("queue pair info does not start with \"LCQP\" but with {found:02x?}")]
     Magic {
         /// The first bytes.
@@ -134,18 +133,18 @@ pub enum InfoError {
     /// A description of another version.
     #[error("queue pair info has version {found}, not {VERSION}")]
     Version {
-        /// The version that came.
+        /// Its version.
         found: u16,
     },
-    /// The announced length of the fields is not what came.
+    /// The header announces another length of the fields than there is.
     #[error("queue pair info announces {announced} bytes of fields, {found} came")]
     Bytes {
-        /// What the header announces.
+        /// Announced bytes.
         announced: usize,
-        /// What came behind the header.
+        /// Bytes after the header.
         found: usize,
     },
-    /// The last field is cut: fewer bytes are left than its header needs or announces.
+    /// The last field is truncated.
     #[error("queue pair info ends inside a field: {needed} bytes needed, {found} left")]
     Truncated {
         /// Bytes that the field needs.
@@ -153,28 +152,28 @@ pub enum InfoError {
         /// Bytes left.
         found: usize,
     },
-    /// A field that is neither known nor marked as one that may be skipped.
+    /// A field of an unknown tag that is not marked as skippable.
     #[error("queue pair info has a field of unknown tag {tag:#06x} that must not be skipped")]
     UnknownField {
         /// Its tag.
         tag: u16,
     },
-    /// A field came twice.
+    /// A field is there twice.
     #[error("queue pair info has field {field} twice")]
     Duplicate {
-        /// Which.
+        /// The field.
         field: InfoField,
     },
-    /// A field did not come.
+    /// A field is missing.
     #[error("queue pair info lacks field {field}")]
     Missing {
-        /// Which.
+        /// The field.
         field: InfoField,
     },
     /// A field's value has the wrong size.
     #[error("queue pair info has {found} bytes in field {field}, which does not hold its value")]
     Length {
-        /// Which.
+        /// The field.
         field: InfoField,
         /// Bytes of its value.
         found: usize,
@@ -182,9 +181,9 @@ pub enum InfoError {
     /// A field's value is out of its range.
     #[error("queue pair info has {field} = {found}, not within {min} to {max}")]
     Range {
-        /// Which.
+        /// The field.
         field: InfoField,
-        /// The value that came.
+        /// Its value.
         found: u64,
         /// The smallest valid value.
         min: u64,
@@ -197,7 +196,7 @@ pub enum InfoError {
     /// An address is neither IPv4 nor IPv6.
     #[error("queue pair info has a channel address of family {found}, not 4 or 6")]
     AddressFamily {
-        /// The family that came.
+        /// The family.
         found: u8,
     },
 }

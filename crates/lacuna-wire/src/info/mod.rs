@@ -1,19 +1,18 @@
-//! The queue pair's description, exchanged before the first packet over a connection that keeps
-//! order (`qp_info_get` and `qp_connect` of SDR-RDMA, table 1).
+//! Description of a queue pair, exchanged before the first packet over a reliable, ordered
+//! connection (`qp_info_get` and `qp_connect` of SDR-RDMA, table 1).
 //!
 //! ```text
 //! | magic "LCQP" 4 | version 2 | bytes of fields 2 | fields … |
 //! field: | tag 2 | length 2 | value |
 //! ```
 //!
-//! Fields may come in any order, each at most once. All fields of this version must be there,
-//! except the erasure code, which is there if one is used, and the report policy, which is there if
-//! it is not the default. A tag that is not known is skipped if its high bit is set, otherwise it
-//! is an error: so a later version can add what an earlier one may ignore, and only that. The whole
-//! is bounded by [`QpInfo::BYTES_MAX`]; a reader needs no larger buffer.
+//! Fields may come in any order, each at most once. All are required, except the erasure code and
+//! the report policy, which are there if they are not the default. An unknown tag is skipped if its
+//! high bit is set, else it is an error: a later version sets the bit on fields that an earlier one
+//! may ignore. The whole is at most [`QpInfo::BYTES_MAX`] long.
 //!
 //! Each value is checked by itself here, with an error that names the field. The handshake checks
-//! whether the values of both ends agree, and how the values of one end relate to each other.
+//! that the values fit together and that both ends agree.
 
 mod error;
 
@@ -27,21 +26,20 @@ use crate::{
 };
 
 const MAGIC: [u8; 4] = *b"LCQP";
-/// 2: a code tells how many chunks of the bitmap a chunk of it has. 3: a packet that goes to the
-/// place of its number has no address.
+/// 2: the code has an interleave. 3: a packet has no address if its number gives its place.
 const VERSION: u16 = 3;
 const HEADER_BYTES: usize = 8;
 const FIELD_HEADER_BYTES: usize = 4;
-/// Set in the tag of a field that may be skipped by a reader that does not know it.
+/// Set in tags that a reader may skip if it does not know them.
 const SKIPPABLE: u16 = 0x8000;
 
-/// The most payload a data packet can have: UDP over IPv4 carries 65507 bytes, and the packet is
-/// a whole number of words.
+/// The largest payload of a data packet: UDP over IPv4 carries 65507 bytes, and the packet is a
+/// whole number of words.
 const MTU_BYTES_MAX: u32 = (65_507 & !3) - (DATA_HEADER_BYTES_MAX + Seal::BYTES_MAX) as u32;
 
 const FAMILY_IPV4: u8 = 4;
 const FAMILY_IPV6: u8 = 6;
-/// Family, port and the longer kind of address.
+/// Family, port and an IPv6 address.
 const ADDRESS_BYTES_MAX: usize = 1 + 2 + 16;
 /// The values of all fields but the channels: eight of 4 bytes, and 8 + 7 + 3 + 1, and the reports.
 const SCALAR_BYTES: usize = 8 * 4 + 8 + 7 + 3 + 1 + ReportsInfo::BYTES;
@@ -51,55 +49,55 @@ const EMITTED_BYTES_MAX: usize = HEADER_BYTES
     + SCALAR_BYTES
     + CHANNELS_MAX * ADDRESS_BYTES_MAX;
 
-/// What a queue pair tells its peer about itself.
+/// Description of a queue pair for its peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QpInfo {
     /// The queue pair, [`Qpn::QUEUE_PAIR_MIN`] to [`Qpn::QUEUE_PAIR_MAX`].
     pub queue_pair: u32,
-    /// The key under which the peer writes into the message slots.
+    /// The key of the peer's data packets.
     pub rkey: u32,
-    /// The key that the peer puts into control packets.
+    /// The key of the peer's control packets.
     pub qkey: u32,
     /// Bytes of payload in each packet of a message but the last.
     pub mtu_bytes: u32,
     /// Packets in a chunk, the unit of the bitmap that the application sees.
     pub chunk_packets: u32,
-    /// How the immediate is divided.
+    /// Widths of the immediate's fields.
     pub split: ImmediateSplit,
-    /// How many generations a slot cycles through, 1 to [`GENERATIONS_MAX`].
+    /// Number of generations of a slot, 1 to [`GENERATIONS_MAX`].
     pub generations: u8,
     /// Consecutive packets of a message that go to the same channel.
     pub stripe_packets: u32,
-    /// The longest message that a slot can take.
+    /// The longest message of a slot, in bytes.
     pub max_message_bytes: u64,
-    /// The sequence number, 24 bits, that each channel starts with.
+    /// The first sequence number of each channel, 24 bits.
     pub first_psn: u32,
-    /// Bytes that may be in flight before the first report says more.
+    /// Bytes that may be in flight before the first report.
     pub credit_bytes: u32,
-    /// Where to send: one address for each channel, 1 to [`CHANNELS_MAX`] of them. An IPv6 flow
-    /// label and scope mean nothing to the peer and are not sent.
+    /// One address per channel, 1 to [`CHANNELS_MAX`]. IPv6 flow label and scope are local and are
+    /// not sent.
     pub channels: Vec<SocketAddr>,
-    /// The erasure code of its messages, if they have one.
+    /// The erasure code of its messages, if any.
     pub code: Option<CodeInfo>,
-    /// The report policy that this end wants of the peer, if not the default.
+    /// When the peer must report, if not as by default.
     pub reports: Option<ReportsInfo>,
 }
 
-/// The report policy that the sender's congestion controller wants of the receiver. The protocol
-/// decides which numbers are sensible, and which a receiver grants.
+/// When a receiver should report, as the sender's congestion controller wants it. The protocol
+/// checks the values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReportsInfo {
     /// Unreported bytes after which a report is due.
     pub bytes_max: u32,
-    /// Shortest time between two reports that time alone asks for.
+    /// Shortest time between two reports that only a timer causes, in nanoseconds.
     pub delay_ns_min: u32,
-    /// Longest time between an arrival and its report.
+    /// Longest time between an arrival and its report, in nanoseconds.
     pub delay_ns_max: u32,
-    /// Shortest time between a report and the next one because of a gap.
+    /// Shortest time before a report that a gap causes, in nanoseconds.
     pub gap_delay_ns_min: u32,
     /// Reports per round trip.
     pub per_rtt: u32,
-    /// Whether a congestion mark is reported as soon as a gap.
+    /// Whether a congestion mark is reported as early as a gap.
     pub on_mark: bool,
 }
 
@@ -133,7 +131,7 @@ impl ReportsInfo {
     }
 }
 
-/// The erasure code of a queue pair's messages. Which numbers make a code is the protocol's to say.
+/// The erasure code of a queue pair's messages. The protocol checks the values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CodeInfo {
     /// 1 for XOR, 2 for MDS.
@@ -142,8 +140,8 @@ pub struct CodeInfo {
     pub data_chunks: u8,
     /// Parity chunks of a submessage.
     pub parity_chunks: u8,
-    /// Chunks of the bitmap in a chunk of the code. They are interleaved, so that a burst of losses
-    /// hits many.
+    /// Chunks of the bitmap in a chunk of the code, interleaved so that a burst of losses is spread
+    /// over many.
     pub interleave: u32,
 }
 
@@ -165,15 +163,15 @@ impl CodeInfo {
 }
 
 impl QpInfo {
-    /// No description is longer: more than twice what this version writes, to leave room for the
-    /// fields of later ones.
+    /// Longest description: more than twice what this version writes, to leave room for later
+    /// fields.
     pub const BYTES_MAX: usize = 1024;
 
-    /// The bytes to send.
+    /// Encodes the description.
     ///
     /// # Panics
     /// When there is no channel, or more than [`CHANNELS_MAX`]. Other values are not checked: the
-    /// peer's [`parse`](Self::parse) names the one that is out of range.
+    /// peer's [`parse`](Self::parse) names a value that is out of range.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
         assert!(
@@ -225,11 +223,11 @@ impl QpInfo {
         out
     }
 
-    /// Reads what the peer sent, the whole of it.
+    /// Decodes a whole description.
     ///
     /// # Errors
-    /// When the bytes are not a description of this version, or a field is missing, repeated,
-    /// unknown or out of its range.
+    /// When the bytes are no description of this version, or a field is missing, repeated, unknown
+    /// or out of its range.
     pub fn parse(bytes: &[u8]) -> Result<Self, InfoError> {
         use InfoField as F;
 
@@ -263,7 +261,7 @@ impl QpInfo {
 const _: () = assert!(2 * EMITTED_BYTES_MAX <= QpInfo::BYTES_MAX);
 const _: () = assert!(QpInfo::BYTES_MAX <= u16::MAX as usize);
 
-/// Sets the length at `at` to the bytes from `from` on.
+/// Writes the number of bytes from `from` on to the length field at `at`.
 fn set_length(out: &mut [u8], at: usize, from: usize) {
     let length = u16::try_from(out.len() - from).expect("the whole is shorter than that");
     out[at..at + 2].copy_from_slice(&length.to_be_bytes());
@@ -283,7 +281,7 @@ fn emit_address(address: SocketAddr, out: &mut Vec<u8>) {
 
 fn parse_addresses(mut value: &[u8]) -> Result<Vec<SocketAddr>, InfoError> {
     let bad_length = InfoError::Length { field: InfoField::Channels, found: value.len() };
-    // Bounded by the length of the field, and that by `QpInfo::BYTES_MAX`.
+    // The loop is bounded by the field's length, which [`QpInfo::BYTES_MAX`] bounds.
     let mut addresses = Vec::new();
     while let Some(([family, port @ ..], rest)) = value.split_first_chunk::<3>() {
         let (ip, rest) = match *family {
@@ -306,7 +304,7 @@ fn parse_addresses(mut value: &[u8]) -> Result<Vec<SocketAddr>, InfoError> {
     Ok(addresses)
 }
 
-/// The values of the fields, by [`InfoField::index`], before it is known whether all are there.
+/// The values by [`InfoField::index`], before the check that all are there.
 struct Fields<'a> {
     values: [Option<&'a [u8]>; InfoField::ALL.len()],
 }
@@ -371,7 +369,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Takes a field off the front: its tag and value.
+/// Removes a field from the front: its tag and value.
 fn take_field<'a>(rest: &mut &'a [u8]) -> Result<(u16, &'a [u8]), InfoError> {
     let Some(([t0, t1, length @ ..], behind)) = rest.split_first_chunk::<FIELD_HEADER_BYTES>()
     else {

@@ -1,4 +1,4 @@
-//! Exact bytes of a description, and one rejected description for every error.
+//! Exact bytes of a description, and a malformed description for every error.
 
 use super::*;
 
@@ -50,7 +50,7 @@ const BYTES: [u8; 126] = [
                   6, 0x12, 0xb8, 0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2,
 ];
 
-/// The fields alone, to be edited and given to [`parse_fields`].
+/// The encoded fields without header, for tests that edit them and call [`parse_fields`].
 fn fields() -> Vec<u8> {
     BYTES[HEADER_BYTES..].to_vec()
 }
@@ -62,7 +62,7 @@ fn parse_fields(fields: &[u8]) -> Result<QpInfo, InfoError> {
     QpInfo::parse(&bytes)
 }
 
-/// Parses the description with field `field` holding `value`.
+/// Parses the description with `value` in field `field`.
 fn parse_with(field: InfoField, value: &[u8]) -> Result<QpInfo, InfoError> {
     let mut out = Vec::new();
     let mut rest = &BYTES[HEADER_BYTES..];

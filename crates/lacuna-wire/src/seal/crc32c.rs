@@ -1,90 +1,89 @@
-//! The seal between Lacuna's own plain sockets: CRC32C of everything before it.
+//! The seal between plain sockets: CRC32C of all bytes before it.
 //!
 //! ```text
 //! BTH … payload, pad | CRC32C, little-endian
 //! ```
 //!
-//! For a data packet without RETH the remote key is combined with it by exclusive or (`data.rs`).
+//! In a data packet without RETH, the trailer is the CRC32C xor the remote key (`data.rs`).
 //!
 //! RoCE's own trailer, the ICRC, also covers IP addresses, ports and the IP identification. A plain
-//! socket behind address translation knows neither the addresses that its packets end up with nor,
-//! in general, the identification that the kernel gives them, so the ICRC is kept for peers that
-//! need it ([`icrc_ipv4`](crate::icrc_ipv4)). Between Lacuna's own sockets CRC32C protects what
-//! both ends see alike, the UDP payload. No byte of it is exempt: on such a path nobody rewrites
-//! the congestion bits of a BTH.
+//! socket behind NAT does not know its packets' final addresses, nor usually the identification
+//! that the kernel sets, so the ICRC is only for peers that need it
+//! ([`icrc_ipv4`](crate::icrc_ipv4)). CRC32C covers what both ends see alike: the UDP payload,
+//! without exemptions, as no switch changes the congestion bits of this BTH.
 //!
-//! CRC32C (Castagnoli, RFC 3720 appendix B.4) detects every burst of up to 32 bits, and is the
-//! polynomial that processors have an instruction for. The UDP checksum is no substitute: it
-//! misses swapped words, and network cards verify it before the bytes reach memory.
+//! CRC32C (Castagnoli, RFC 3720 appendix B.4) detects every burst of up to 32 bits, and processors
+//! have an instruction for it. The UDP checksum is no substitute: it misses swapped words, and NICs
+//! verify it before the bytes cross the bus to memory.
 
 use lacuna_crc::Crc32c;
 
-use super::{Arm, Cut, Room};
+use super::{PacketParts, PacketPartsMut, SealAlgorithm};
 use crate::{DataHeader, PacketError};
 
 const BYTES: usize = 4;
 
-/// See the module's text.
+/// The algorithm of [`Seal::Crc32c`](super::Seal::Crc32c).
 pub(super) enum Castagnoli {}
 
-impl Arm for Castagnoli {
-    const JUDGES_FIRST: bool = false;
+impl SealAlgorithm for Castagnoli {
+    const VERIFIES_FIRST: bool = false;
 
     #[inline]
-    fn copy(header: &DataHeader, payload: &[u8], room: Room<'_>) {
+    fn copy_and_seal(header: &DataHeader, payload: &[u8], parts: PacketPartsMut<'_>) {
         let mut sum = Crc32c::new();
-        sum.copy(room.headers, payload, room.payload);
-        if !room.pad.is_empty() {
-            room.pad.fill(0);
-            sum.update(room.pad);
+        sum.copy(parts.headers, payload, parts.payload);
+        if !parts.pad.is_empty() {
+            parts.pad.fill(0);
+            sum.update(parts.pad);
         }
-        room.trailer.copy_from_slice(&keyed(header, sum));
+        parts.trailer.copy_from_slice(&trailer_of(header, sum));
     }
 
     #[inline]
-    fn make(header: &DataHeader, pieces: &[&[u8]], trailer: &mut [u8]) {
-        trailer.copy_from_slice(&keyed(header, sum_of(pieces)));
+    fn seal(header: &DataHeader, pieces: &[&[u8]], trailer: &mut [u8]) {
+        trailer.copy_from_slice(&trailer_of(header, sum_of(pieces)));
     }
 
     #[inline]
-    fn judge(header: &DataHeader, covered: &[u8], trailer: &[u8]) -> Result<u32, PacketError> {
+    fn verify(header: &DataHeader, covered: &[u8], trailer: &[u8]) -> Result<u32, PacketError> {
         key_of(header, lacuna_crc::crc32c(covered), word(trailer))
     }
 
     #[inline]
-    fn judge_while(
+    fn verify_while(
         header: &DataHeader,
-        cut: Cut<'_>,
+        parts: PacketParts<'_>,
         rkey: u32,
         take: impl FnOnce(Option<&mut Crc32c>, &[u8], &[u8]),
     ) -> Result<bool, PacketError> {
         let mut sum = Crc32c::new();
-        take(Some(&mut sum), cut.headers, cut.payload);
-        if !cut.pad.is_empty() {
-            sum.update(cut.pad);
+        take(Some(&mut sum), parts.headers, parts.payload);
+        if !parts.pad.is_empty() {
+            sum.update(parts.pad);
         }
-        key_of(header, sum.value(), word(cut.trailer)).map(|key| key == rkey)
+        key_of(header, sum.value(), word(parts.trailer)).map(|key| key == rkey)
     }
 
     #[inline]
-    fn make_of_control(covered: &[u8], trailer: &mut [u8]) {
+    fn seal_control(covered: &[u8], trailer: &mut [u8]) {
         trailer.copy_from_slice(&crc32c(&[covered]));
     }
 
     #[inline]
-    fn judge_control(covered: &[u8], trailer: &[u8]) -> Result<(), PacketError> {
+    fn verify_control(covered: &[u8], trailer: &[u8]) -> Result<(), PacketError> {
         compare(lacuna_crc::crc32c(covered), word(trailer))
     }
 }
 
-/// The trailer of a data packet, from the sum of the bytes that it covers.
+/// The trailer of a data packet; `sum` covers everything before it.
 #[inline]
-fn keyed(header: &DataHeader, sum: Crc32c) -> [u8; BYTES] {
+fn trailer_of(header: &DataHeader, sum: Crc32c) -> [u8; BYTES] {
     let key = if header.address.is_some() { 0 } else { header.rkey };
     (sum.value() ^ key).to_le_bytes()
 }
 
-/// The remote key of a data packet, from the sum of the covered bytes and the trailer.
+/// The remote key of a data packet, from the computed and the received trailer.
 #[inline]
 fn key_of(header: &DataHeader, expected: u32, found: u32) -> Result<u32, PacketError> {
     match header.address {
@@ -110,17 +109,17 @@ fn sum_of(pieces: &[&[u8]]) -> Crc32c {
     sum
 }
 
-/// The CRC32C of these bytes in order, little-endian, for formats that end with one.
+/// The CRC32C of these pieces in order, little-endian: for other formats that end with it.
 #[inline]
 #[must_use]
 pub fn crc32c(pieces: &[&[u8]]) -> [u8; BYTES] {
     sum_of(pieces).value().to_le_bytes()
 }
 
-/// Checks that bytes end with the CRC32C of those before it.
+/// Checks that `bytes` ends with the CRC32C of the bytes before.
 ///
 /// # Errors
-/// When they do not, or are too few.
+/// When it does not, or is too short.
 #[inline]
 pub fn check_crc32c(bytes: &[u8]) -> Result<(), PacketError> {
     let Some((covered, trailer)) = bytes.split_last_chunk::<BYTES>() else {
@@ -152,7 +151,7 @@ mod tests {
         assert_eq!(crc32c(&[&read_command]), [0x56, 0x3a, 0x96, 0xd9]);
     }
 
-    /// Lengths around every change of algorithm inside the library, cut at odd places.
+    /// Lengths around each change of algorithm inside the library, cut at odd offsets.
     #[test]
     fn pieces_give_the_same_as_the_whole() {
         let bytes: Vec<u8> =

@@ -1,27 +1,27 @@
-//! The seal: the trailer of a packet, by which the receiver checks all bytes before it.
+//! Seals: the trailer of a packet, with which the receiver checks all bytes before it.
 //!
 //! ```text
 //! BTH … payload or body, pad | trailer
 //! ```
 //!
-//! [`Seal`] is a closed enum with a table ([`SEALS`]), and knows the length of a trailer, how it is
-//! made and how it is checked. Both ends of a queue pair use the same seal from its first control
-//! packet on; it is part of their geometry. Packets to unknown numbers are checked as CRC32C.
+//! [`Seal`] is a closed enum with a table ([`SEALS`]). It gives the length of a trailer, and writes
+//! and checks trailers. Both ends of a queue pair use the same seal from the first control packet
+//! on; it is part of their geometry. Packets to unknown queue pairs are checked with CRC32C.
 //!
-//! Adding a seal takes a file here with a type that implements [`Arm`], an arm of the enum and of
-//! the macro `each!`, and a line of the table. With one arm the enum has no bytes and costs
-//! nothing.
+//! To add a seal: a file here with a type that implements [`SealAlgorithm`], a variant of the enum
+//! and of the macro `each!`, and a line of the table. With one variant the enum has no bytes and
+//! costs nothing.
 //!
-//! In a data packet without an address, every seal carries the remote key as well, which strangers
-//! cannot guess: [`Seal::check`] gives it back, and damage makes it a wrong one.
+//! In a data packet without an address, every seal also carries the remote key, a secret between
+//! the ends. [`Seal::check`] computes the key; a damaged packet gives another.
 //!
 //! RoCE's own trailer, the ICRC (`icrc.rs`), also covers addresses and the IP identification, which
-//! only the datapath knows. An arm for it will leave its four bytes free, and a queue pair will use
-//! it only over a datapath that promises to fill them: `lacuna_burst::TrailerOffload::Icrc`. RDMA
-//! cards know no key in a trailer, so all packets with this seal will have addresses.
+//! only the datapath knows. A variant for it will leave the four bytes free, for a datapath that
+//! fills them: `lacuna_burst::TrailerOffload::Icrc`. RDMA NICs expect no key in a trailer, so all
+//! its packets will have addresses.
 //!
-//! Invariants: a seal covers every byte before its trailer, except those that an ICRC exempts; a
-//! trailer is a whole number of words; the length of a trailer depends on the seal alone.
+//! Invariants: a seal covers every byte before its trailer, but for what an ICRC exempts; a trailer
+//! is a whole number of words; its length depends on the seal only.
 
 mod crc32c;
 #[cfg(test)]
@@ -34,7 +34,7 @@ use crate::{DATA_HEADER_BYTES, DATA_HEADER_BYTES_MAX, DataHeader, PacketError, p
 
 pub use crc32c::{check_crc32c, crc32c};
 
-/// Seal of a queue pair's packets.
+/// How the packets of a queue pair are checked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Seal {
     /// CRC32C over the UDP payload, between plain sockets.
@@ -50,7 +50,7 @@ pub const SEALS: &[SealEntry] = &[SealEntry {
     summary: "CRC32C of the UDP payload; finds damage, stops nobody",
 }];
 
-/// Calls a verb of the type behind an arm.
+/// Calls a function of the variant's algorithm.
 macro_rules! each {
     ($seal:expr, $arm:ident => $call:expr) => {
         match $seal {
@@ -75,46 +75,46 @@ pub struct SealEntry {
     pub summary: &'static str,
 }
 
-/// The verbs of a seal. Its trailers are as long as the table says.
-trait Arm {
-    /// Whether a packet is checked before anything of it is read ([`Seal::check_while`]).
-    const JUDGES_FIRST: bool;
+/// The implementation of a seal. The length of its trailers is in [`SEALS`].
+trait SealAlgorithm {
+    /// Whether a packet is verified before any of it is read ([`Seal::check_while`]).
+    const VERIFIES_FIRST: bool;
 
-    /// Copies a payload behind its headers, and writes pad and trailer.
-    fn copy(header: &DataHeader, payload: &[u8], room: Room<'_>);
+    /// Copies a payload to its place, and writes pad and trailer.
+    fn copy_and_seal(header: &DataHeader, payload: &[u8], parts: PacketPartsMut<'_>);
 
-    /// Writes the trailer of a data packet whose headers, payload and pad are given in order.
-    fn make(header: &DataHeader, pieces: &[&[u8]], trailer: &mut [u8]);
+    /// Writes the trailer of a data packet. `pieces` are headers, payload and pad, in order.
+    fn seal(header: &DataHeader, pieces: &[&[u8]], trailer: &mut [u8]);
 
-    /// Checks a data packet, and returns its remote key.
-    fn judge(header: &DataHeader, covered: &[u8], trailer: &[u8]) -> Result<u32, PacketError>;
+    /// Verifies a data packet; returns its remote key.
+    fn verify(header: &DataHeader, covered: &[u8], trailer: &[u8]) -> Result<u32, PacketError>;
 
-    /// Checks a data packet while `take` reads the payload. Returns whether the key is `rkey`
+    /// The same, while `take` reads the payload. Returns whether the key is `rkey`
     /// ([`Seal::check_while`]).
-    fn judge_while(
+    fn verify_while(
         header: &DataHeader,
-        cut: Cut<'_>,
+        parts: PacketParts<'_>,
         rkey: u32,
         take: impl FnOnce(Option<&mut Crc32c>, &[u8], &[u8]),
     ) -> Result<bool, PacketError>;
 
     /// Writes the trailer of a control packet.
-    fn make_of_control(covered: &[u8], trailer: &mut [u8]);
+    fn seal_control(covered: &[u8], trailer: &mut [u8]);
 
-    /// Checks a control packet.
-    fn judge_control(covered: &[u8], trailer: &[u8]) -> Result<(), PacketError>;
+    /// Verifies a control packet.
+    fn verify_control(covered: &[u8], trailer: &[u8]) -> Result<(), PacketError>;
 }
 
-/// The parts of a data packet to be written, with the headers already written.
-struct Room<'o> {
+/// Places of a data packet's parts. The headers are already written.
+struct PacketPartsMut<'o> {
     headers: &'o [u8],
     payload: &'o mut [u8],
     pad: &'o mut [u8],
     trailer: &'o mut [u8],
 }
 
-/// The parts of a received data packet.
-struct Cut<'p> {
+/// Parts of a received data packet.
+struct PacketParts<'p> {
     headers: &'p [u8],
     payload: &'p [u8],
     pad: &'p [u8],
@@ -122,7 +122,7 @@ struct Cut<'p> {
 }
 
 impl Seal {
-    /// Bytes of the longest trailer there is.
+    /// Length of the longest trailer.
     pub const BYTES_MAX: usize = {
         let (mut most, mut index) = (0, 0);
         while index < SEALS.len() {
@@ -142,42 +142,41 @@ impl Seal {
         &SEALS[self as usize]
     }
 
-    /// Its name: lower case, stable.
+    /// Name: lower case, stable.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.entry().name
     }
 
-    /// Bytes of its trailers.
+    /// Length of its trailers.
     #[inline]
     #[must_use]
     pub const fn bytes(self) -> usize {
         self.entry().bytes
     }
 
-    /// Bytes of a data packet that are neither payload nor pad, with an address of its own or
-    /// without.
+    /// Bytes of a data packet besides payload and pad, with or without an address.
     #[inline]
     #[must_use]
     pub const fn overhead_bytes(self, has_address: bool) -> usize {
         self.bytes() + if has_address { DATA_HEADER_BYTES_MAX } else { DATA_HEADER_BYTES }
     }
 
-    /// The largest overhead of a data packet.
+    /// The larger of the two.
     #[inline]
     #[must_use]
     pub const fn overhead_bytes_max(self) -> usize {
         self.overhead_bytes(true)
     }
 
-    /// Bytes of a control packet that are neither frames nor pad.
+    /// Bytes of a control packet besides frames and pad.
     #[inline]
     #[must_use]
     pub const fn control_overhead_bytes(self) -> usize {
         FRAMES_AT + self.bytes()
     }
 
-    /// Bytes of the whole packet with these headers.
+    /// Length of the whole packet with these headers.
     #[inline]
     #[must_use]
     pub const fn packet_bytes(self, header: &DataHeader) -> usize {
@@ -188,7 +187,7 @@ impl Seal {
     /// Writes a whole data packet, and reads the payload once.
     ///
     /// # Panics
-    /// If `out` is not as long as the packet, or the payload not as long as the header says.
+    /// If `out` does not have the packet's length, or the payload not the length in the header.
     #[inline]
     pub fn emit_packet(self, header: &DataHeader, out: &mut [u8], payload: &[u8]) {
         assert_eq!(payload.len(), header.length as usize, "the header announces its payload");
@@ -198,40 +197,41 @@ impl Seal {
         let (place, pad) = behind.split_at_mut(payload.len());
         header.emit(headers);
         assert_eq!(pad.len(), pad_bytes(payload.len()), "a packet ends behind its trailer");
-        let room = Room { headers, payload: place, pad, trailer };
-        each!(self, A => A::copy(header, payload, room));
+        let parts = PacketPartsMut { headers, payload: place, pad, trailer };
+        each!(self, A => A::copy_and_seal(header, payload, parts));
     }
 
-    /// Writes the trailer of the data packet whose headers, payload and pad are given in order.
+    /// Writes the trailer of a data packet. `pieces` are headers, payload and pad, in order.
     ///
     /// # Panics
-    /// If `out` is not as long as the trailer.
+    /// If `out` does not have the trailer's length.
     #[inline]
     pub fn emit_trailer(self, header: &DataHeader, pieces: &[&[u8]], out: &mut [u8]) {
-        each!(self, A => A::make(header, pieces, out));
+        each!(self, A => A::seal(header, pieces, out));
     }
 
-    /// Checks the trailer of the whole packet that `header` was read from. A header without an
-    /// address gets its key from there; that of a damaged packet is wrong.
+    /// Checks the trailer of the packet that `header` was read from. If the header has no address,
+    /// sets its remote key from the trailer; a damaged packet gives a wrong key.
     ///
     /// # Errors
-    /// When the trailer of a packet with an address does not match the bytes before it, or there
-    /// is no trailer.
+    /// When the trailer of a packet with an address does not match the bytes before it, or the
+    /// packet is shorter than a trailer.
     #[inline]
     pub fn check(self, header: &mut DataHeader, packet: &[u8]) -> Result<(), PacketError> {
         let (covered, trailer) = self.split(packet)?;
-        header.rkey = each!(self, A => A::judge(header, covered, trailer))?;
+        header.rkey = each!(self, A => A::verify(header, covered, trailer))?;
         Ok(())
     }
 
-    /// As [`Seal::check`], while `take` reads headers and payload, in this order. Returns whether
-    /// the remote key is `rkey`.
+    /// The same, while `take` reads headers and payload, in this order. Returns whether the remote
+    /// key is `rkey`.
     ///
-    /// If `take` gets a sum, it adds all of both to it, in order and once, and what it reads is not
-    /// checked yet. A seal that [judges first](Self::judges_first) passes no sum, and calls `take`
-    /// only for a good packet with that key.
+    /// If `take` gets a sum, it must add all bytes of both to it, in order and once; they are not
+    /// verified yet. A seal that [verifies first](Self::judges_first) passes no sum, and calls
+    /// `take` only for a good packet with this key.
     ///
-    /// Those of [`check`](Self::check), and if the header was not read from this packet.
+    /// # Errors
+    /// Those of [`check`](Self::check), and if `header` was not read from this packet.
     #[inline]
     pub fn check_while(
         self,
@@ -248,35 +248,36 @@ impl Seal {
         let Some((payload, pad)) = behind.split_at_checked(header.length as usize) else {
             return Err(PacketError::Length { announced: header.length, found: behind.len() });
         };
-        let cut = Cut { headers, payload, pad, trailer };
-        each!(self, A => A::judge_while(header, cut, rkey, take))
+        let parts = PacketParts { headers, payload, pad, trailer };
+        each!(self, A => A::verify_while(header, parts, rkey, take))
     }
 
-    /// Whether a packet is checked before anything of it is read, so that nothing of a refused
-    /// packet was written anywhere.
+    /// Whether a packet is verified before any of it is read, so that a refused packet was not
+    /// copied anywhere.
     #[inline]
     #[must_use]
     pub const fn judges_first(self) -> bool {
-        each!(self, A => A::JUDGES_FIRST)
+        each!(self, A => A::VERIFIES_FIRST)
     }
 
-    /// Writes the trailer of the control packet before it.
+    /// Writes the trailer of the control packet `covered`.
     #[inline]
     pub(crate) fn emit_control_trailer(self, covered: &[u8], out: &mut [u8]) {
-        each!(self, A => A::make_of_control(covered, out));
+        each!(self, A => A::seal_control(covered, out));
     }
 
     /// Checks the trailer of a whole control packet.
     ///
     /// # Errors
-    /// When the trailer does not match the bytes before it, or there is no trailer.
+    /// When the trailer does not match the bytes before it, or the packet is shorter than a
+    /// trailer.
     #[inline]
     pub fn check_control(self, packet: &[u8]) -> Result<(), PacketError> {
         let (covered, trailer) = self.split(packet)?;
-        each!(self, A => A::judge_control(covered, trailer))
+        each!(self, A => A::verify_control(covered, trailer))
     }
 
-    /// Splits a whole packet into covered bytes and trailer.
+    /// Splits a packet before its trailer.
     #[inline]
     fn split(self, packet: &[u8]) -> Result<(&[u8], &[u8]), PacketError> {
         let (needed, found) = (self.bytes(), packet.len());

@@ -1,4 +1,4 @@
-//! What every seal of the table has to pass.
+//! Tests that every seal of the table must pass.
 
 use super::*;
 use crate::bth::PAD_MAX;
@@ -26,14 +26,14 @@ fn payload(length: u32) -> Vec<u8> {
     (0..length).map(|i| ((i * 7) >> 3) as u8).collect()
 }
 
-/// A data packet of a seal, written in one go.
+/// A data packet, written in one call.
 fn whole(seal: Seal, header: &DataHeader, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0xa5; seal.packet_bytes(header)];
     seal.emit_packet(header, &mut packet, payload);
     packet
 }
 
-/// A trailer written behind what it covers.
+/// Appends the trailer to a packet.
 fn append(seal: Seal, header: &DataHeader, mut packet: Vec<u8>) -> Vec<u8> {
     let end = packet.len();
     packet.resize(end + seal.bytes(), 0xa5);
@@ -42,7 +42,7 @@ fn append(seal: Seal, header: &DataHeader, mut packet: Vec<u8>) -> Vec<u8> {
     packet
 }
 
-/// As whoever has the key of [`WRITE`] takes a data packet, checked before it is copied and while.
+/// Receives a data packet with the key of [`WRITE`], checked both before and while it is copied.
 fn taken(seal: Seal, packet: &[u8]) -> Result<(DataHeader, Vec<u8>), PacketError> {
     let Packet::Data(mut header, payload) = seal.parse(packet)? else {
         return Err(PacketError::Opcode { found: packet[0] });
@@ -183,7 +183,7 @@ fn without_an_address_the_key_is_in_the_trailer() {
         assert_eq!(header.rkey, 0);
         seal.check(&mut header, &packet).unwrap();
         assert_eq!(header, SEND);
-        // Who knows no key writes none.
+        // A sender that does not know the key.
         packet.truncate(packet.len() - seal.bytes());
         let plain = append(seal, &DataHeader { rkey: 0, ..SEND }, packet);
         seal.check(&mut header, &plain).unwrap();
