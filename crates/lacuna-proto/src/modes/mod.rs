@@ -15,7 +15,7 @@
 //!
 //! Nothing outside of this folder matches on a mode, with two exceptions. `auto` decides by the
 //! state of the path, which no machine knows: `qp/send/parity.rs` asks its chooser and gives the
-//! answer to [`SendMachine::deferred`]. And `lacuna/config.rs`, which makes the geometry of a
+//! answer to [`SendMachine::deferred`]. And `handshake/wishes.rs`, which makes the geometry of a
 //! connection, sizes chunks for `auto`.
 
 mod acked;

@@ -30,8 +30,7 @@ const UNATTENDED_NS_MAX: u64 = 2_000_000_000;
 /// Most probe replies waiting to be sent; a peer that asks for more is flooding.
 const REPLIES_MAX: usize = 32;
 
-/// A control packet that cannot be used. The peer's fault; it is counted and
-/// dropped.
+/// A control packet that cannot be used. The peer's fault; it is logged and dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
     /// A frame does not parse.
