@@ -1,18 +1,18 @@
-//! Where frames in flight lie: where they were read, until the last piece of them was written.
+//! An arena for frames in flight: a frame stays where it was read until its last part is written.
 //!
-//! Blocks of [`BLOCK_BYTES`], filled one after the other; a block whose frames have all been let go
-//! is used again. So reading needs no copy whatever the frame's length turns out to be, a small
-//! packet costs no more memory than it has bytes, and frames may go in any order. A frame that goes
-//! before the next is read leaves its place to it, which keeps a path without delay in the cache.
+//! It consists of blocks of [`BLOCK_BYTES`], filled one after the other; a block is reused when all its
+//! frames are released. So reading needs no copy, a small packet takes only its own bytes, and frames
+//! may be released in any order. If a frame is released before the next is read, the next one reuses
+//! its memory, which keeps a path without delay in the cache.
 
 use crate::bundle::FRAME_BYTES_MAX;
 
-/// Some fifteen full bundles: enough that the rest of a block, too short for another frame, is
-/// little (a judgement).
+/// Some fifteen full bundles, so that the unused rest of a block, too short for another frame, is a
+/// small fraction (a judgement).
 const BLOCK_BYTES: usize = 1 << 20;
 const _: () = assert!(BLOCK_BYTES > 2 * FRAME_BYTES_MAX);
 
-/// Where a frame is.
+/// The position of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     block: u32,
@@ -23,7 +23,7 @@ pub(crate) struct Place {
 #[derive(Debug)]
 struct Block {
     bytes: Box<[u8]>,
-    /// Frames in it.
+    /// Frames in it that are not released.
     live: u32,
 }
 
@@ -32,14 +32,14 @@ pub(crate) struct Arena {
     blocks: Vec<Block>,
     /// Blocks without frames, other than the current one.
     free: Vec<u32>,
-    /// The block that is being filled, and how far it is.
+    /// The block that is being filled, and its used bytes.
     current: usize,
     used_bytes: usize,
     blocks_max: usize,
 }
 
 impl Arena {
-    /// An arena of so many bytes at most, rounded to blocks.
+    /// An arena of at most `bytes_max`, rounded down to blocks.
     pub(crate) fn new(bytes_max: u64) -> Self {
         Self {
             blocks: vec![Block::new()],
@@ -66,7 +66,7 @@ impl Arena {
         Some(&mut self.blocks[self.current].bytes[self.used_bytes..][..FRAME_BYTES_MAX])
     }
 
-    /// Keeps the first bytes of what [`Arena::room`] gave.
+    /// Keeps the first `frame_bytes` of the last [`Arena::room`] as a frame.
     pub(crate) fn keep(&mut self, frame_bytes: usize) -> Place {
         assert!(frame_bytes <= FRAME_BYTES_MAX, "more than there was room for");
         let place = Place {
@@ -83,7 +83,7 @@ impl Arena {
         &self.blocks[place.block as usize].bytes[place.start as usize..][..place.length as usize]
     }
 
-    /// Lets a frame go.
+    /// Releases a frame's memory.
     pub(crate) fn release(&mut self, place: Place) {
         let is_current = place.block as usize == self.current;
         let block = &mut self.blocks[place.block as usize];

@@ -1,9 +1,9 @@
-//! The path as it runs: one thread between the hosts' devices.
+//! The emulator: one thread that forwards frames between the hosts' devices.
 //!
-//! It reads frames, asks the way they are on what becomes of them, and writes the pieces when their
-//! time has come. All decisions are [`crate::way`]'s; here are a clock and system calls. Frames are
-//! read to where they stay until they are written ([`crate::arena`]), and a piece is written from
-//! there with new headers in front, so the payload is copied by the kernel only.
+//! It reads a frame, asks its way how the bundle is cut and when its parts come out, and writes each
+//! part when it is due. [`crate::way`] makes all decisions; this file has the clock and the system
+//! calls. Frames are read into the arena ([`crate::arena`]) and parts are written from it behind new
+//! headers, so only the kernel copies payload.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,34 +16,33 @@ use rustix::io::{Errno, read, write, writev};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::arena::Arena;
-use crate::bundle::{Bundle, FRAME_BYTES_MAX, PieceHeader};
+use crate::bundle::{Bundle, FRAME_BYTES_MAX, PartHeader};
 use crate::flight::Flight;
 use crate::timeline::Timeline;
-use crate::way::{Piece, Way, WayConfig, WayCounters, WayError};
+use crate::way::{Part, Way, WayConfig, WayCounters, WayError};
 
-/// Frames read from one host before the other gets its turn and what is due is written.
+/// Frames read from one host before the other host's turn and before due parts are written.
 const READS_MAX: usize = 16;
 
-/// Pieces are written before their time if the thread is awake anyway: by a hundredth of the delay,
-/// and by this at most. Half of the processor time at 1 Gbit/s is waking up, and what comes close
-/// together then costs one wake-up. A sleeping thread wakes up some tens of microseconds late, so
-/// this errs no more on the other side.
+/// If the thread is awake, it writes parts early: by a hundredth of the delay, at most by this. At
+/// 1 Gbit/s half of the processor time is for wake-ups, and parts close together then share one. A
+/// sleeping thread wakes up some tens of microseconds late, so the error is no larger than without.
 const EARLY_NS_MAX: u64 = 50_000;
 
-/// What others ask of the running path.
+/// Requests of other threads to the emulator.
 pub(crate) enum Request {
-    /// One way is another one from now on.
+    /// Change the settings of a way.
     Change { way: usize, config: Box<WayConfig>, answer: Sender<Result<(), WayError>> },
-    /// What has been so far.
+    /// Read the counters.
     Read { answer: Sender<Progress> },
-    /// An end.
+    /// End the thread.
     Stop,
 }
 
-/// What a path has done so far.
+/// Counters of a path so far.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// Since the path was made.
+    /// Time since the path was made.
     pub elapsed: Duration,
     /// To the server, to the client.
     pub ways: [WayCounters; 2],
@@ -53,24 +52,24 @@ pub struct Progress {
 
 /// The state of the thread.
 pub(crate) struct Emulator {
-    /// Where each way begins, and where it ends.
+    /// Source and destination device of each way.
     ends: [(Arc<OwnedFd>, Arc<OwnedFd>); 2],
     ways: [Way; 2],
     arena: Arena,
     flight: Flight,
     timeline: Timeline,
     requests: Receiver<Request>,
-    /// Readable when there is a request.
-    bell: Arc<OwnedFd>,
-    /// How much before its time a piece may be written.
+    /// An eventfd, readable when there is a request.
+    waker: Arc<OwnedFd>,
+    /// How much too early a part may be written; see [`EARLY_NS_MAX`].
     early_ns: u64,
-    /// The time of the clock at which the path's time is 0.
+    /// Clock time at which the path's time is 0.
     start_ns: u64,
-    /// Whether there may be something to read, per way.
+    /// Whether each way's source may have frames to read.
     is_readable: [bool; 2],
-    // Storage that is kept from frame to frame.
-    pieces: Vec<Piece>,
-    header: PieceHeader,
+    // Buffers that are reused from frame to frame.
+    parts: Vec<Part>,
+    header: PartHeader,
     scratch: Vec<u8>,
 }
 
@@ -81,7 +80,7 @@ impl Emulator {
         ways: [Way; 2],
         timeline: Timeline,
         requests: Receiver<Request>,
-        bell: Arc<OwnedFd>,
+        waker: Arc<OwnedFd>,
     ) -> Self {
         let (server, client) = (Arc::new(server), Arc::new(client));
         Self {
@@ -92,29 +91,29 @@ impl Emulator {
             flight: Flight::default(),
             timeline,
             requests,
-            bell,
+            waker,
             start_ns: clock_ns(),
             is_readable: [true; 2],
-            pieces: vec![],
-            header: PieceHeader::default(),
+            parts: vec![],
+            header: PartHeader::default(),
             scratch: vec![0; FRAME_BYTES_MAX],
         }
     }
 
     /// Runs until it is asked to stop.
     pub(crate) fn run(mut self) -> io::Result<(Progress, Timeline)> {
-        // The default, 50 us, would be the error of every delay.
+        // The default timer slack, 50 us, would be added to every delay.
         if let Some(least) = std::num::NonZeroU64::new(1) {
             rustix::thread::set_current_timer_slack(Some(least))?;
         }
         loop {
             for way in 0..self.ways.len() {
                 if self.is_readable[way] {
-                    self.is_readable[way] = self.take_in(way)?;
+                    self.is_readable[way] = self.read_frames(way)?;
                 }
             }
             let now_ns = self.now_ns();
-            self.put_out(now_ns)?;
+            self.write_due(now_ns)?;
             if now_ns >= self.timeline.next_ns() {
                 self.sample(now_ns);
             }
@@ -127,7 +126,7 @@ impl Emulator {
             if self.is_readable == [false; 2] {
                 self.sleep()?;
             } else {
-                // One is busy and nobody has asked about the other.
+                // One device is busy; the other was not polled.
                 self.is_readable = [true; 2];
             }
         }
@@ -137,12 +136,12 @@ impl Emulator {
         clock_ns() - self.start_ns
     }
 
-    /// Reads what a host has sent, and tells whether there may be more.
-    fn take_in(&mut self, way: usize) -> io::Result<bool> {
+    /// Reads frames that a host has sent; returns whether there may be more.
+    fn read_frames(&mut self, way: usize) -> io::Result<bool> {
         for _ in 0..READS_MAX {
             let source = &self.ends[way].0;
-            // Without room, what comes is read and dropped: a full path loses packets, it does not
-            // stop the host.
+            // Without room, frames are read and dropped: a full path must lose packets and not block
+            // the host.
             let (room, has_room) = match self.arena.room() {
                 Some(room) => (room, true),
                 None => (&mut self.scratch[..], false),
@@ -173,45 +172,45 @@ impl Emulator {
             }
             let is_ecn_capable = bundle.is_ecn_capable(frame);
             let now_ns = clock_ns() - self.start_ns;
-            self.pieces.clear();
-            self.ways[way].on_bundle(now_ns, &bundle, is_ecn_capable, &mut self.pieces);
-            if self.pieces.is_empty() {
+            self.parts.clear();
+            self.ways[way].on_bundle(now_ns, &bundle, is_ecn_capable, &mut self.parts);
+            if self.parts.is_empty() {
                 continue;
             }
             let place = self.arena.keep(frame_bytes);
-            self.flight.insert(place, bundle, way, &self.pieces);
-            // At once what is not delayed, while it is in the cache.
-            self.put_out(now_ns)?;
+            self.flight.insert(place, bundle, way, &self.parts);
+            // Write frames without delay at once, while they are in the cache.
+            self.write_due(now_ns)?;
         }
         Ok(true)
     }
 
-    /// Writes the pieces whose time has come.
-    fn put_out(&mut self, now_ns: u64) -> io::Result<()> {
-        while let Some((held, piece, is_last)) = self.flight.pop_due(now_ns + self.early_ns) {
+    /// Writes the parts that are due.
+    fn write_due(&mut self, now_ns: u64) -> io::Result<()> {
+        while let Some((held, part, is_last)) = self.flight.pop_due(now_ns + self.early_ns) {
             let frame = self.arena.frame(held.place);
             let sink = &self.ends[held.way].1;
-            let packets = piece.start..piece.end;
-            let result = if let Some(bit) = piece.flipped_bit {
+            let packets = part.start..part.end;
+            let result = if let Some(bit) = part.flipped_bit {
                 let out = &mut self.scratch;
-                held.bundle.corrupt(frame, piece.start, piece.is_marked, bit, out);
+                held.bundle.corrupt(frame, part.start, part.is_marked, bit, out);
                 let result = write(sink, out);
                 out.resize(FRAME_BYTES_MAX, 0);
                 result
             } else {
-                match held.bundle.cut(frame, packets.clone(), piece.is_marked, &mut self.header) {
+                match held.bundle.cut(frame, packets.clone(), part.is_marked, &mut self.header) {
                     [whole, []] => write(sink, whole),
                     [head, payload] => writev(sink, &[IoSlice::new(head), IoSlice::new(payload)]),
                 }
             };
-            let count = u64::from(piece.end - piece.start);
+            let count = u64::from(part.end - part.start);
             let counters = self.ways[held.way].counters_mut();
             match result {
                 Ok(_) => {
                     counters.delivered_packets += count;
                     counters.delivered_bytes += held.bundle.wire_bytes_of(packets);
                 }
-                // The device is gone.
+                // The device was removed.
                 Err(error @ (Errno::BADF | Errno::BADFD)) => return Err(error.into()),
                 Err(_) => counters.refused += count,
             }
@@ -231,13 +230,13 @@ impl Emulator {
         self.timeline.push(now_ns, counters, queues);
     }
 
-    /// Answers what was asked, and tells whether to go on.
+    /// Answers requests; returns `false` when the thread is to end.
     fn answer_requests(&mut self) -> bool {
         use std::sync::mpsc::TryRecvError;
         loop {
             match self.requests.try_recv() {
                 Ok(Request::Change { way, config, answer }) => {
-                    // Whoever asked may have gone.
+                    // The requesting thread may have ended.
                     let _ = answer.send(self.ways[way].change(*config));
                     self.early_ns = early_ns(&self.ways);
                 }
@@ -259,7 +258,7 @@ impl Emulator {
         }
     }
 
-    /// Sleeps until something is due, comes or is asked.
+    /// Sleeps until a part or a sample is due, a frame arrives or a request is made.
     fn sleep(&mut self) -> io::Result<()> {
         let sample_ns = self.timeline.next_ns();
         let next_ns = self.flight.next_ns().map_or(sample_ns, |next_ns| next_ns.min(sample_ns));
@@ -272,23 +271,23 @@ impl Emulator {
         let mut fds = [
             PollFd::from_borrowed_fd(to_server.0.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(to_client.0.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN),
         ];
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let [to_server, to_client, bell] = fds.each_ref().map(|fd| !fd.revents().is_empty());
+        let [to_server, to_client, waker] = fds.each_ref().map(|fd| !fd.revents().is_empty());
         self.is_readable = [to_server, to_client];
-        if bell {
+        if waker {
             let mut count = [0; 8];
-            let _ = read(&self.bell, &mut count);
+            let _ = read(&self.waker, &mut count);
         }
         Ok(())
     }
 }
 
-/// See [`EARLY_NS_MAX`]. Both ways wait in one queue, so the shorter one decides.
+/// See [`EARLY_NS_MAX`]. Both ways share one schedule, so the shorter delay decides.
 fn early_ns(ways: &[Way; 2]) -> u64 {
     let hundredths = ways.iter().map(|way| way.config().delay.min_ns() / 100);
     hundredths.min().unwrap_or(0).min(EARLY_NS_MAX)

@@ -1,24 +1,24 @@
-//! Pieces under way, by the time of their release; those of equal time come out in the order in
-//! which they went in.
+//! Parts of bundles in flight, in order of their release times; parts of equal time come out in order of
+//! insertion.
 //!
-//! The heap orders small keys; a bundle lies in a slot, shared by its pieces, until the last of
-//! them is out.
+//! The heap orders small keys. A bundle is in a slot, shared by its parts, until the last of them is
+//! written.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::arena::Place;
 use crate::bundle::Bundle;
-use crate::way::Piece;
+use crate::way::Part;
 
-/// A bundle of which pieces are under way.
+/// A bundle with parts in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     pub(crate) place: Place,
     pub(crate) bundle: Bundle,
-    /// Which of the path's ways it is on.
+    /// Index of its way.
     pub(crate) way: usize,
-    pieces: u32,
+    parts: u32,
 }
 
 #[derive(Debug, Default)]
@@ -30,12 +30,12 @@ pub(crate) struct Flight {
     inserted: u64,
 }
 
-/// Ordered so that the heap's greatest is the next one due.
+/// Ordered so that the greatest element is due next.
 #[derive(Debug)]
 struct Entry {
     key: Reverse<(u64, u64)>,
     slot: u32,
-    piece: Piece,
+    part: Part,
 }
 
 impl Ord for Entry {
@@ -59,10 +59,10 @@ impl PartialEq for Entry {
 }
 
 impl Flight {
-    /// Takes the pieces of a bundle, at least one.
-    pub(crate) fn insert(&mut self, place: Place, bundle: Bundle, way: usize, pieces: &[Piece]) {
-        debug_assert!(!pieces.is_empty(), "a bundle without pieces would never be let go");
-        let held = Held { place, bundle, way, pieces: pieces.len() as u32 };
+    /// Inserts the parts of a bundle, at least one.
+    pub(crate) fn insert(&mut self, place: Place, bundle: Bundle, way: usize, parts: &[Part]) {
+        debug_assert!(!parts.is_empty(), "a bundle without parts would never be released");
+        let held = Held { place, bundle, way, parts: parts.len() as u32 };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = held;
@@ -73,32 +73,32 @@ impl Flight {
                 self.slots.len() as u32 - 1
             }
         };
-        for piece in pieces {
-            let key = Reverse((piece.release_ns, self.inserted));
-            self.heap.push(Entry { key, slot, piece: *piece });
+        for part in parts {
+            let key = Reverse((part.release_ns, self.inserted));
+            self.heap.push(Entry { key, slot, part: *part });
             self.inserted += 1;
         }
     }
 
-    /// When the next piece is due.
+    /// When the next part is due.
     pub(crate) fn next_ns(&self) -> Option<u64> {
-        self.heap.peek().map(|entry| entry.piece.release_ns)
+        self.heap.peek().map(|entry| entry.part.release_ns)
     }
 
-    /// The next piece that is due by this time, and whether it is the last of its bundle, whose
-    /// place is free once the piece is out.
-    pub(crate) fn pop_due(&mut self, now_ns: u64) -> Option<(Held, Piece, bool)> {
+    /// Takes the next part that is due at `now_ns`. The flag tells whether it is the last part of its
+    /// bundle, whose frame the caller releases after writing it.
+    pub(crate) fn pop_due(&mut self, now_ns: u64) -> Option<(Held, Part, bool)> {
         if self.next_ns()? > now_ns {
             return None;
         }
         let entry = self.heap.pop()?;
         let held = &mut self.slots[entry.slot as usize];
-        held.pieces -= 1;
-        let is_last = held.pieces == 0;
+        held.parts -= 1;
+        let is_last = held.parts == 0;
         if is_last {
             self.free.push(entry.slot);
         }
-        Some((*held, entry.piece, is_last))
+        Some((*held, entry.part, is_last))
     }
 }
 
@@ -108,25 +108,25 @@ mod tests {
     use crate::arena::Arena;
     use crate::bundle::tests::{TCP, frame};
 
-    fn piece(release_ns: u64, start: u32) -> Piece {
-        Piece { release_ns, start, end: start + 1, is_marked: false, flipped_bit: None }
+    fn part(release_ns: u64, start: u32) -> Part {
+        Part { release_ns, start, end: start + 1, is_marked: false, flipped_bit: None }
     }
 
     #[test]
-    fn pieces_come_out_by_time_and_then_by_age_and_the_last_says_so() {
+    fn parts_come_out_by_time_and_then_by_age_and_the_last_is_told() {
         let bundle = Bundle::parse(&frame(TCP)).unwrap();
         let mut arena = Arena::new(1 << 20);
         let mut flight = Flight::default();
         for (way, times) in [[30, 10, 20], [10, 40, 5], [30, 10, 1]].into_iter().enumerate() {
             let _ = arena.room();
-            let pieces: Vec<Piece> = (0..).zip(times).map(|(i, t)| piece(t, i)).collect();
-            flight.insert(arena.keep(100), bundle, way, &pieces);
+            let parts: Vec<Part> = (0..).zip(times).map(|(i, t)| part(t, i)).collect();
+            flight.insert(arena.keep(100), bundle, way, &parts);
         }
         assert_eq!(flight.next_ns(), Some(1));
         assert!(flight.pop_due(0).is_none());
         let mut out = vec![];
-        while let Some((held, piece, is_last)) = flight.pop_due(30) {
-            out.push((held.way, piece.start, is_last));
+        while let Some((held, part, is_last)) = flight.pop_due(30) {
+            out.push((held.way, part.start, is_last));
         }
         let expected = [
             (2, 2, false),

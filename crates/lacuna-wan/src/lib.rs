@@ -1,10 +1,10 @@
-//! Two hosts on one machine, joined by an emulated long and lossy path, for any program.
+//! A WAN emulator: two hosts on one machine, joined by an emulated long and lossy path, for any program.
 //!
-//! The hosts are network namespaces; all that leads from one to the other passes this process. It
-//! forwards IP packets of any protocol, and each way by itself has a rate with a bounded queue, a
-//! delay (fixed, with jitter, or recorded), losses (independent, in bursts, or recorded),
-//! reordering, duplication, corruption and ECN marks, all from one seed. Root is not needed where
-//! the system gives users a namespace of their own.
+//! The hosts are network namespaces, and all packets between them pass through this process. It forwards
+//! IP packets of any protocol. Each direction has a rate with a bounded queue, a delay (fixed, with
+//! jitter, or from a trace), losses (independent, in bursts, or from a trace), reordering, duplication,
+//! corruption and ECN marks, all from one seed. It needs no root where the system allows user
+//! namespaces.
 //!
 //! ```no_run
 //! use lacuna_wan::{Delay, Side, Wan, WanConfig, WayConfig};
@@ -33,28 +33,27 @@
 //!
 //! # How it works
 //!
-//! Each host has a TUN device with `IFF_VNET_HDR`, so that the kernel hands over TCP and UDP data
-//! as it would to a network card that segments: in bundles of up to 64 KiB. A bundle stays whole
-//! unless the path treats its packets differently; then it is cut around them ([`bundle`]). That is
-//! what makes it cheap: 1 Gbit/s takes a tenth of a core, 10 Gbit/s half a core.
+//! Each host has a TUN device with `IFF_VNET_HDR`, so the kernel passes TCP and UDP data to it as to a
+//! network card with segmentation offload: in bundles of up to 64 KiB. A bundle stays whole unless the
+//! path treats its packets differently; then it is cut around them ([`bundle`]). So 1 Gbit/s takes only
+//! a tenth of a core, and 10 Gbit/s half a core.
 //!
 //! | module | |
 //! |---|---|
-//! | [`way`] | one direction of the path, a pure state machine: what comes out, and when |
+//! | [`way`] | one direction of the path, a pure state machine: which packets come out, and when |
 //! | [`bundle`] | frames of a TUN device, and how a bundle is cut |
 //! | [`timeline`] | counters over time |
-//! | `arena`, `flight` | where frames lie on their way, and in which order they come out |
-//! | `emulator` | the thread that reads, asks, waits and writes |
+//! | `arena`, `flight` | the memory of frames in flight, and the order in which they come out |
+//! | `emulator` | the thread that reads, delays and writes frames |
 //! | [`host`] | namespaces, devices, programs; the process that cleans up |
-//! | [`wan`] | all of it together |
+//! | [`wan`] | the path and its hosts together |
 //!
 //! The losses, the random generator and the link are those of [`lacuna_link`]: the same
-//! seed and the same order of packets give the same losses there and here.
+//! seed and the same order of packets give the same losses in all its users.
 //!
-//! What is not modelled: reordering and duplication cost the link no capacity; the queue is
-//! drop-tail; a change of the path does not touch what is under way. A host's processor is this
-//! machine's: emulator and programs compete for it, and [`Report::device_drops`] tells when the
-//! emulator came too late.
+//! Not modelled: reordering and duplication take no capacity of the link; the queue is drop-tail; a
+//! change of the path does not affect packets in flight. Emulator and programs share this machine's
+//! processors; [`Report::device_drops`] shows when the emulator was too slow.
 //!
 //! Unsafe code is confined to `host/syscall.rs`. Only the pure parts exist outside of Linux.
 

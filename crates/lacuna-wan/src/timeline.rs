@@ -1,7 +1,7 @@
-//! What happened when: counters and queues over time, in intervals of equal length.
+//! Counters and queue lengths over time, in intervals of equal length.
 //!
-//! It has a bound. When it is full, neighbours are joined and the interval is twice as long from
-//! then on, so a path that runs for a week costs no more than one that runs for an hour.
+//! The time line is bounded. When it is full, neighbouring intervals are merged and the interval
+//! doubles, so a path that runs for a week takes no more memory than one that runs for an hour.
 
 use crate::way::WayCounters;
 
@@ -11,35 +11,35 @@ const SAMPLES_MAX: usize = 1 << 16;
 /// One interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// When it ended, since the start of the path.
+    /// End of the interval, since the start of the path.
     pub end_ns: u64,
-    /// What happened, per way.
+    /// Counters per way.
     pub ways: [WaySample; 2],
 }
 
-/// What happened on one way in an interval. Packets and bytes as in [`WayCounters`].
+/// Counters of one way in an interval. Packets and bytes as in [`WayCounters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaySample {
-    /// What the host sent.
+    /// Bytes that the host sent.
     pub sent_bytes: u64,
-    /// What the other host got.
+    /// Bytes that the other host received.
     pub delivered_bytes: u64,
-    /// The same in packets.
+    /// Packets that the other host received.
     pub delivered_packets: u64,
-    /// Packets lost at random or by the recording.
+    /// Packets lost at random or by the trace.
     pub lost: u64,
-    /// Packets that found the queue full, or the emulator.
+    /// Packets dropped because the queue or the emulator's memory was full.
     pub dropped: u64,
     /// Packets marked with CE.
     pub marked: u64,
-    /// What waited in front of the link at the end.
+    /// Queue length at the end of the interval.
     pub queue_bytes: u64,
-    /// The most that waited.
+    /// Longest queue in the interval.
     pub queue_bytes_max: u64,
 }
 
 impl WaySample {
-    /// What happened between two readings of the counters. The queue is left at 0.
+    /// The difference of two readings of the counters. The queue is left at 0.
     fn between(before: &WayCounters, after: &WayCounters) -> Self {
         let dropped = |counters: &WayCounters| counters.queue_dropped + counters.held_dropped;
         Self {
@@ -54,7 +54,7 @@ impl WaySample {
         }
     }
 
-    /// This interval and the next as one.
+    /// Merges this interval with the next one.
     fn joined(&self, next: &Self) -> Self {
         Self {
             sent_bytes: self.sent_bytes + next.sent_bytes,
@@ -69,7 +69,7 @@ impl WaySample {
     }
 }
 
-/// See the module's text.
+/// The samples of a path; see the module's text.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     interval_ns: u64,
@@ -90,15 +90,15 @@ impl Timeline {
         Self { interval_ns, samples: vec![], counters: Default::default() }
     }
 
-    /// When the next interval ends. Whoever keeps the time line calls [`Timeline::push`] then.
+    /// End of the next interval; the caller calls [`Timeline::push`] then.
     #[must_use]
     pub fn next_ns(&self) -> u64 {
         let last_ns = self.samples.last().map_or(0, |sample| sample.end_ns);
         last_ns - last_ns % self.interval_ns + self.interval_ns
     }
 
-    /// An interval is over. `queues` tells what waits on each way, and the most since the last
-    /// call.
+    /// Adds an interval that ends now. `queues`: queue length of each way now, and the longest since the
+    /// last call.
     pub fn push(&mut self, now_ns: u64, counters: [WayCounters; 2], queues: [(u64, u64); 2]) {
         let mut sample = Sample { end_ns: now_ns, ..Sample::default() };
         for (way, place) in sample.ways.iter_mut().enumerate() {
@@ -112,8 +112,8 @@ impl Timeline {
         }
     }
 
-    /// The intervals, oldest first. The last may be shorter than the others, and one may be longer
-    /// in which the machine was busy elsewhere.
+    /// The intervals, oldest first. The last may be shorter than the others; one may be longer if the
+    /// machine was busy.
     #[must_use]
     pub fn samples(&self) -> &[Sample] {
         &self.samples

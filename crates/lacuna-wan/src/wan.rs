@@ -1,4 +1,4 @@
-//! Both hosts and the path between them: what a benchmark or the command line starts.
+//! The emulated path with its two hosts: the interface for benchmarks and the command line.
 
 use lacuna_datapath::limit::Said;
 use std::io;
@@ -25,7 +25,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Both, in the order of everything that comes in pairs of ways.
+    /// Both, in the order of all pairs of ways here.
     pub const ALL: [Self; 2] = [Self::ToServer, Self::ToClient];
 
     /// Its name in reports.
@@ -38,14 +38,14 @@ impl Direction {
     }
 }
 
-/// What to emulate.
+/// The path to emulate.
 #[derive(Clone, Debug)]
 pub struct WanConfig {
     /// To the server, to the client.
     pub ways: [WayConfig; 2],
     /// Both hosts.
     pub hosts: HostConfig,
-    /// Decides which packets are lost, marked, …
+    /// Seed of all random faults.
     pub seed: u64,
     /// The interval of the time line.
     pub interval: Duration,
@@ -65,29 +65,29 @@ impl Default for WanConfig {
 /// Why a path could not be made, or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum WanError {
-    /// A way that cannot be.
+    /// A way with impossible settings.
     #[error(transparent)]
     Way(#[from] WayError),
     /// A host that could not be made.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// An interval of no time.
+    /// The interval of the time line is 0.
     #[error("the time line's interval must be more than zero")]
     ZeroInterval,
-    /// Something the system did not do.
+    /// Another error of the system.
     #[error("cannot run an emulated path: {why}", why = Said(.0))]
     System(#[from] io::Error),
-    /// The emulator has ended before it was asked to.
+    /// The emulator has ended by itself.
     #[error("the emulated path has ended")]
     Ended,
 }
 
-/// What a path did, and when.
+/// The counters of a path, in total and over time.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The sums.
+    /// The totals.
     pub total: Progress,
-    /// The same over time.
+    /// The counters over time.
     pub timeline: Timeline,
     /// Frames that a host's device dropped because the emulator did not read fast enough: on the
     /// way to the server, to the client. More than a few mean that this machine is too slow for
@@ -95,24 +95,23 @@ pub struct Report {
     pub device_drops: [u64; 2],
 }
 
-/// Two hosts and the path between them. When it is dropped, everything that runs in the hosts is
-/// ended; the same happens when this process dies.
+/// Two hosts and the path between them. When it is dropped, or this process dies, all programs in the
+/// hosts are killed.
 #[derive(Debug)]
 pub struct Wan {
     /// Server, client.
     hosts: [Host; 2],
     requests: Sender<Request>,
-    bell: Arc<OwnedFd>,
+    waker: Arc<OwnedFd>,
     thread: Option<JoinHandle<io::Result<(Progress, Timeline)>>>,
 }
 
 impl Wan {
-    /// Makes the hosts and lets the path run.
+    /// Makes the hosts and starts the path.
     ///
     /// # Errors
     ///
-    /// What is wrong with the configuration, or what the system does not allow and what to do about
-    /// it.
+    /// For wrong settings, or when the system does not allow a step; the error says what to do.
     pub fn start(config: &WanConfig) -> Result<Self, WanError> {
         for way in &config.ways {
             way.validate()?;
@@ -126,8 +125,8 @@ impl Wan {
         let (Some(server), Some(client)) = (server.take_tun(), client.take_tun()) else {
             return Err(WanError::Ended);
         };
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let bell = Arc::new(bell.map_err(io::Error::from)?);
+        let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let waker = Arc::new(waker.map_err(io::Error::from)?);
         let [to_server, to_client] = &config.ways;
         let ways = [
             Way::new(to_server.clone(), config.seed, 0),
@@ -136,14 +135,14 @@ impl Wan {
         let (requests, receiver): (_, Receiver<Request>) = mpsc::channel();
         let timeline = Timeline::new(interval_ns);
         let devices = [server, client];
-        let for_thread = Arc::clone(&bell);
+        let for_thread = Arc::clone(&waker);
         let thread = thread::Builder::new()
             .name("lacuna-wan".to_owned())
             .spawn(move || Emulator::new(devices, ways, timeline, receiver, for_thread).run())?;
-        Ok(Self { hosts, requests, bell, thread: Some(thread) })
+        Ok(Self { hosts, requests, waker, thread: Some(thread) })
     }
 
-    /// A host.
+    /// One of the hosts.
     #[must_use]
     pub fn host(&self, side: Side) -> &Host {
         match side {
@@ -152,11 +151,11 @@ impl Wan {
         }
     }
 
-    /// Makes one way another one, for all that enters it from now on.
+    /// Changes the settings of one way for packets that enter from now on.
     ///
     /// # Errors
     ///
-    /// [`WanError::Way`] when there is no such way; it stays as it is.
+    /// [`WanError::Way`] for impossible settings; the way stays as it is.
     pub fn change(&self, direction: Direction, config: WayConfig) -> Result<(), WanError> {
         let (answer, receiver) = mpsc::channel();
         let way = match direction {
@@ -167,36 +166,36 @@ impl Wan {
         receiver.recv().map_err(|_| WanError::Ended)?.map_err(WanError::Way)
     }
 
-    /// What the path has done so far.
+    /// The path's counters so far.
     ///
     /// # Errors
     ///
-    /// [`WanError::Ended`] when the emulator has failed; [`Wan::stop`] tells why.
+    /// [`WanError::Ended`] when the emulator has failed; [`Wan::stop`] returns its error.
     pub fn progress(&self) -> Result<Progress, WanError> {
         let (answer, receiver) = mpsc::channel();
         self.ask(Request::Read { answer });
         receiver.recv().map_err(|_| WanError::Ended)
     }
 
-    /// Ends the path and everything that runs in the hosts.
+    /// Ends the path and all programs in the hosts.
     ///
     /// # Errors
     ///
-    /// Why the emulator failed, if it did.
+    /// The emulator's error, if it failed.
     pub fn stop(mut self) -> Result<Report, WanError> {
         self.ask(Request::Stop);
         let thread = self.thread.take().ok_or(WanError::Ended)?;
         let (total, timeline) = thread.join().map_err(|_| WanError::Ended)??;
-        // A frame for the server is one that the client's device took.
+        // Frames to the server are sent by the client's device.
         let [server, client] = &self.hosts;
         let device_drops = [client.device_drops(), server.device_drops()];
         Ok(Report { total, timeline, device_drops })
     }
 
     fn ask(&self, request: Request) {
-        // If the thread has ended nobody listens, and the answer never comes.
+        // If the thread has ended, the answer never comes and the caller sees a closed channel.
         let _ = self.requests.send(request);
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
     }
 }
 

@@ -1,7 +1,7 @@
-//! Hosts, devices and the running path, over real namespaces. Where those cannot be had the tests
-//! say so and pass.
+//! Tests of hosts, devices and the running path in real namespaces. Where the system refuses them, the
+//! tests say so and pass.
 //!
-//! What runs in a host is this test program again, as one of the roles below.
+//! The program in a host is this test program again, in one of the roles below.
 
 #![cfg(target_os = "linux")]
 
@@ -54,7 +54,7 @@ fn start_role(wan: &Wan, side: Side, role: &str) -> Child {
     command.spawn().expect("it starts")
 }
 
-/// What a role says behind `result: `.
+/// The text that a role prints after `result: `.
 fn result_of(child: &mut Child) -> String {
     // The pipe stays open for what else it says.
     let mut stdout = BufReader::new(child.stdout.as_mut().expect("piped"));
@@ -74,7 +74,7 @@ fn wait(child: &Child) -> Outcome {
     outcome.expect("it ends")
 }
 
-/// Lets a server and a client role run, and returns what they said.
+/// Runs a server and a client role and returns their results.
 fn run_roles(wan: &Wan, server: &str, client: &str) -> (String, String) {
     let mut server = start_role(wan, Side::Server, server);
     let give_up = Instant::now() + PATIENCE;
@@ -96,7 +96,7 @@ fn monotonic_ns() -> u64 {
 
 // The roles.
 
-/// Not a test by itself: what this program does in a host.
+/// Not a test by itself: the entry of this program in a host.
 #[test]
 fn role() {
     let Ok(role) = env::var(ROLE) else { return };

@@ -8,13 +8,13 @@ pub(super) fn sum(bytes: &[u8]) -> u16 {
     fold(total + odd)
 }
 
-/// A sum that contained `old` and is to contain `new`.
+/// Replaces `old` by `new` in a sum.
 pub(super) fn exchange(sum: u16, old: u32, new: u32) -> u16 {
     // Subtracting is adding the complement.
     fold(u64::from(sum) + u64::from(!fold(u64::from(old))) + u64::from(new))
 }
 
-/// Carries are added to the low end until none is left.
+/// Adds carries to the low end until none is left.
 fn fold(mut total: u64) -> u16 {
     while total > 0xffff {
         total = (total & 0xffff) + (total >> 16);

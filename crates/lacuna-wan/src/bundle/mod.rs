@@ -1,20 +1,19 @@
-//! A frame of a TUN device, which is one IP packet or a bundle of up to some fifty, and how to cut
-//! a bundle.
+//! Frames of a TUN device: an IP packet, or a bundle of some fifty (a GSO super-packet), and cutting
+//! bundles.
 //!
-//! The kernel hands over TCP and UDP data as it would to a network card that segments: one set of
-//! headers, much payload, and the size of the pieces. Cutting it for every packet would cost what
-//! the bundles save, so a path cuts only around what it treats differently: what it loses, marks or
-//! damages. A piece of a bundle is a bundle of its own, with the headers that its packets would
-//! have had:
+//! The kernel passes TCP and UDP data as to a network card with segmentation offload: one set of
+//! headers, a long payload, and the size of a segment. Cutting a bundle into single packets would cost
+//! what bundles save. So a path cuts only around packets that it loses, marks or corrupts. A part of a
+//! bundle is a bundle itself, with the headers that its packets would have:
 //!
-//! * IP: total length; identification counted on from the first packet's (as the kernel does); IPv4
+//! * IP: total length; identification counted from that of the first packet (as the kernel does); IPv4
 //!   header checksum.
 //! * TCP: sequence number; FIN and PSH only on the last packet, CWR only on the first (RFC 3168).
 //! * UDP: length.
-//! * The transport checksum is left to whoever receives the piece, as in the bundle; the field
-//!   holds the sum over the pseudo-header, in which the length changes.
+//! * The transport checksum is left to the receiving kernel, as in the bundle: the field holds the sum
+//!   over the pseudo-header, whose length changes.
 //!
-//! Programs choose what is in a frame, so nothing here trusts it: a frame that makes no sense is
+//! Programs choose the contents of frames, so nothing here trusts them: an inconsistent frame is
 //! [`Malformed`].
 
 mod checksum;
@@ -43,7 +42,7 @@ const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
 
-/// Why a frame is thrown away.
+/// Why a frame is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// Shorter than its headers.
@@ -55,7 +54,7 @@ pub enum Malformed {
     /// Neither IPv4 nor IPv6.
     #[error("IP version {version}")]
     Version {
-        /// What stands where the version should.
+        /// The version field.
         version: u8,
     },
     /// A bundle of a kind that was not asked for, or whose fields contradict each other.
@@ -80,30 +79,30 @@ enum Transport {
     Udp,
 }
 
-/// What a frame is made of. All offsets are within the IP packet, behind the [`VNET_BYTES`].
+/// The parsed headers of a frame. Offsets count from the IP packet, after the [`VNET_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bundle {
     ip: Ip,
-    /// Of a bundle that may be cut; `None` for a single packet of any protocol.
+    /// `None` for a single packet of any protocol, which cannot be cut.
     transport: Option<Transport>,
-    /// Where the transport header starts. 0 for a single packet.
+    /// Offset of the transport header; 0 for a single packet.
     transport_at: usize,
-    /// Headers that each packet has, 0 for a single packet.
+    /// Headers of each packet; 0 for a single packet.
     header_bytes: u32,
-    /// What is behind them.
+    /// Bytes after the headers.
     payload_bytes: u32,
-    /// Of each packet but the last. More than 0 unless the payload is empty.
+    /// Payload of each packet but the last; more than 0 unless the payload is empty.
     segment_bytes: u32,
-    /// One at least.
+    /// At least 1.
     packets: u32,
 }
 
 impl Bundle {
-    /// Reads the headers of a frame.
+    /// Parses the headers of a frame.
     ///
     /// # Errors
     ///
-    /// What makes no sense in it.
+    /// When the frame is too short or its headers are inconsistent.
     pub fn parse(frame: &[u8]) -> Result<Self, Malformed> {
         let short = Malformed::Short { frame_bytes: frame.len() };
         let Some((vnet, packet)) = frame.split_first_chunk::<VNET_BYTES>() else {
@@ -169,19 +168,19 @@ impl Bundle {
         })
     }
 
-    /// How many packets it is on the wire.
+    /// Number of packets on the wire.
     #[must_use]
     pub fn packets(&self) -> u32 {
         self.packets
     }
 
-    /// Bytes of the n-th packet, from its IP header on.
+    /// Bytes of packet `index`, IP header included.
     #[must_use]
     pub fn packet_bytes(&self, index: u32) -> u32 {
         self.wire_bytes_of(index..index + 1) as u32
     }
 
-    /// Bytes of some of the packets together, from their IP headers on.
+    /// Bytes of some packets together, IP headers included.
     #[must_use]
     pub fn wire_bytes_of(&self, packets: Range<u32>) -> u64 {
         let payload = self.payload_of(&packets);
@@ -195,8 +194,7 @@ impl Bundle {
         self.wire_bytes_of(0..self.packets)
     }
 
-    /// Whether the sender understands marks of congestion (RFC 3168: ECT), so that a router may
-    /// mark its packets.
+    /// Whether the packets are ECN-capable (RFC 3168: ECT), so that a router may mark them.
     #[must_use]
     pub fn is_ecn_capable(&self, frame: &[u8]) -> bool {
         matches!(self.ecn(&frame[VNET_BYTES..]), 1 | 2)
@@ -213,8 +211,8 @@ impl Bundle {
         }
     }
 
-    /// The frame of some of the packets: headers of its own, which are written to `header`, and
-    /// payload where it is. `is_marked` sets CE. All packets unmarked are the frame as it is.
+    /// The frame of some of the packets: new headers, which are written to `header`, and payload from
+    /// the frame, uncopied. `is_marked` sets CE. For all packets unmarked, it is the frame itself.
     ///
     /// # Panics
     ///
@@ -225,14 +223,14 @@ impl Bundle {
         frame: &'a [u8],
         packets: Range<u32>,
         is_marked: bool,
-        header: &'a mut PieceHeader,
+        header: &'a mut PartHeader,
     ) -> [&'a [u8]; 2] {
         assert!(packets.start < packets.end && packets.end <= self.packets, "no such packets");
         let is_whole = packets == (0..self.packets);
         if is_whole && !is_marked {
             return [frame, &[]];
         }
-        // Of a single packet only the IP header is touched.
+        // For a single packet only the IP header changes.
         let touched = match self.transport {
             Some(_) => self.header_bytes as usize,
             None if self.ip == Ip::V4 => usize::from(frame[VNET_BYTES] & 0xf) * 4,
@@ -262,14 +260,14 @@ impl Bundle {
         [bytes, &frame[payload]]
     }
 
-    /// One packet as it is on the wire, all checksums complete, with one bit flipped; `bit` counts
-    /// from the start of its IP header. The frame is written to `out`.
+    /// Writes the frame of one packet to `out`, all checksums complete, with one bit flipped; `bit`
+    /// counts from the start of its IP header.
     ///
     /// # Panics
     ///
     /// When there is no such packet or bit.
     pub fn corrupt(&self, frame: &[u8], packet: u32, is_marked: bool, bit: u32, out: &mut Vec<u8>) {
-        let mut header = PieceHeader::default();
+        let mut header = PartHeader::default();
         out.clear();
         for part in self.cut(frame, packet..packet + 1, is_marked, &mut header) {
             out.extend_from_slice(part);
@@ -289,13 +287,13 @@ impl Bundle {
         ip[bit as usize / 8] ^= 1 << (bit % 8);
     }
 
-    /// Where in the payload these packets' is.
+    /// The range of these packets' payload in the bundle's.
     fn payload_of(&self, packets: &Range<u32>) -> Range<u32> {
         let start = (packets.start * self.segment_bytes).min(self.payload_bytes);
         start..packets.end.saturating_mul(self.segment_bytes).min(self.payload_bytes)
     }
 
-    /// Makes the headers of a bundle those of some of its packets.
+    /// Turns the bundle's headers into those of some of its packets.
     fn rewrite(
         &self,
         bytes: &mut [u8],
@@ -345,7 +343,7 @@ impl Bundle {
         }
     }
 
-    /// The ECN field of an IP header.
+    /// Reads the ECN field of an IP header.
     fn ecn(&self, ip: &[u8]) -> u8 {
         match self.ip {
             Ip::V4 => ip[1] & 3,
@@ -353,7 +351,7 @@ impl Bundle {
         }
     }
 
-    /// Sets it to CE.
+    /// Sets the ECN field to CE.
     fn mark(&self, ip: &mut [u8]) {
         match self.ip {
             Ip::V4 => ip[1] |= 3,
@@ -363,7 +361,7 @@ impl Bundle {
 }
 
 impl Transport {
-    /// Where in its header the checksum is.
+    /// Offset of the checksum in the header.
     fn checksum_at(self) -> usize {
         match self {
             Self::Tcp => 16,
@@ -372,13 +370,13 @@ impl Transport {
     }
 }
 
-/// Room for the headers of a piece.
+/// Buffer for the headers of a part of a bundle.
 #[derive(Debug)]
-pub struct PieceHeader {
+pub struct PartHeader {
     bytes: [u8; VNET_BYTES + HEADERS_BYTES_MAX],
 }
 
-impl Default for PieceHeader {
+impl Default for PartHeader {
     fn default() -> Self {
         Self { bytes: [0; VNET_BYTES + HEADERS_BYTES_MAX] }
     }

@@ -1,5 +1,5 @@
 //! The oracle segments a bundle as a network card does, from scratch and one packet at a time; a
-//! bundle and its pieces must come to the same packets.
+//! bundle and its parts must come to the same packets.
 
 use super::*;
 use proptest::prelude::*;
@@ -152,7 +152,7 @@ pub(crate) fn packets_of(frame: &[u8]) -> Vec<Vec<u8>> {
 
 fn cut(frame: &[u8], packets: Range<u32>, is_marked: bool) -> Vec<u8> {
     let bundle = Bundle::parse(frame).unwrap();
-    bundle.cut(frame, packets, is_marked, &mut PieceHeader::default()).concat()
+    bundle.cut(frame, packets, is_marked, &mut PartHeader::default()).concat()
 }
 
 fn recipes() -> impl Strategy<Value = Recipe> {
@@ -171,7 +171,7 @@ fn recipes() -> impl Strategy<Value = Recipe> {
 
 proptest! {
     #[test]
-    fn pieces_come_to_the_packets_of_the_bundle(
+    fn parts_have_the_packets_of_the_bundle(
         recipe in recipes(),
         cuts in proptest::collection::vec(1..200u32, 0..4),
     ) {
@@ -213,9 +213,9 @@ proptest! {
         frame.truncate(keep);
         if let Ok(bundle) = Bundle::parse(&frame) {
             let last = bundle.packets() - 1;
-            let mut header = PieceHeader::default();
-            for piece in [0..1, last..last + 1, 0..last + 1] {
-                let parts = bundle.cut(&frame, piece, marked, &mut header);
+            let mut header = PartHeader::default();
+            for part in [0..1, last..last + 1, 0..last + 1] {
+                let parts = bundle.cut(&frame, part, marked, &mut header);
                 prop_assert!(parts.concat().len() <= frame.len());
             }
             let bits = bundle.packet_bytes(last) * 8;
@@ -229,7 +229,7 @@ proptest! {
 fn an_untouched_bundle_is_the_frame_itself() {
     let frame = frame(TCP);
     let bundle = Bundle::parse(&frame).unwrap();
-    let mut header = PieceHeader::default();
+    let mut header = PartHeader::default();
     let [whole, rest] = bundle.cut(&frame, 0..bundle.packets(), false, &mut header);
     assert!(std::ptr::eq(whole, &raw const frame[..]) && rest.is_empty());
 }

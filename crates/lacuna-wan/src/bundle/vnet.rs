@@ -1,10 +1,10 @@
 //! The header that a TUN device with `IFF_VNET_HDR` puts before each packet: `virtio_net_hdr` of
 //! `linux/virtio_net.h` (virtio 1.2, section 5.1.6), in the machine's byte order.
 //!
-//! It says that the bytes behind it are not one packet but a bundle that is yet to be cut, and that
-//! a checksum is yet to be completed.
+//! It tells whether a bundle follows, which is still to be segmented, and whether a checksum is still
+//! to be completed.
 
-/// Its length, without the field for merged buffers, which TUN devices leave out.
+/// Length of the header, without the field for merged buffers, which TUN devices omit.
 pub const VNET_BYTES: usize = 10;
 
 /// The checksum field holds the sum of the pseudo-header only.
@@ -27,9 +27,9 @@ pub(super) struct Vnet {
     pub(super) hdr_len: u16,
     /// Payload of each packet of a bundle but the last.
     pub(super) gso_size: u16,
-    /// Where the transport header starts, if a checksum is to be completed, …
+    /// Offset of the transport header, if a checksum is to be completed, …
     pub(super) csum_start: u16,
-    /// … and where in it the checksum is.
+    /// … and offset of the checksum in it.
     pub(super) csum_offset: u16,
 }
 

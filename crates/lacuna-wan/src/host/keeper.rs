@@ -1,11 +1,11 @@
-//! The process that makes a host and watches over it.
+//! The keeper: a process that makes a host and cleans it up.
 //!
-//! A host is a network namespace with one TUN device. Only a process of a single thread may enter a
-//! user namespace, and namespaces are a thread's; so a forked child makes them and hands the
-//! descriptors back over a socket. It stays, in the host, and waits for the socket's other end to be
-//! closed: by whoever owns the host, or by the kernel when that process dies in whatever way. Then
-//! it kills everything that lives in the host, and ends; with the last process and descriptor the
-//! namespaces are gone. Nothing has a name, so nothing can be left over.
+//! A host is a network namespace with one TUN device. Only a single-threaded process may enter a user
+//! namespace, and namespaces belong to a thread; so a forked child makes them and passes the descriptors
+//! back over a socket. The child stays in the host and waits until the other end of the socket is
+//! closed: by the host's owner, or by the kernel when that process dies. Then it kills all processes in
+//! the host and ends; the kernel removes the namespaces with the last process and descriptor. The
+//! namespaces have no names, so none can be left over.
 //!
 //! The child runs no code that allocates (see [`super::syscall`]).
 
@@ -34,14 +34,14 @@ use super::{HostError, netlink, syscall};
 pub(super) const DEVICE: &str = "wan0";
 const LOOPBACK: &str = "lo";
 
-/// Frames that may wait to be read: more than a program sends while the emulator sleeps, and no
-/// long queue of its own (a judgement).
+/// Queue of the device: longer than a program sends while the emulator sleeps, and too short to act as a
+/// queue of the path (a judgement).
 const DEVICE_QUEUE_FRAMES: u32 = 2048;
 
-/// Descriptors that a keeper hands back: the device, and its namespaces.
+/// Descriptors that a keeper passes back: the device, and its namespaces.
 const FDS: usize = 3;
 
-/// What a host is to be.
+/// The settings of a host, prepared before the fork.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) ipv4: Ipv4Addr,
@@ -51,14 +51,14 @@ pub(super) struct Plan {
     pub(super) mtu_bytes: u32,
     /// Whether the kernel may hand over bundles.
     pub(super) offload: bool,
-    /// Files below `/proc/sys` and what is written to them, once the device is there.
+    /// Files below `/proc/sys` and their values, to be written when the device exists.
     pub(super) sysctls: Vec<(CString, Vec<u8>)>,
     /// Lines for `/proc/self/uid_map` and `gid_map`: the user is root in the host.
     pub(super) uid_map: Vec<u8>,
     pub(super) gid_map: Vec<u8>,
 }
 
-/// What the making of a host has come to, when something goes wrong.
+/// The steps of making a host, for errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Step {
@@ -90,7 +90,7 @@ impl Step {
         Self::HandOver,
     ];
 
-    /// What could not be done, for a sentence.
+    /// The step as part of a sentence, after "cannot".
     pub(super) fn what(self) -> &'static str {
         match self {
             Self::Session => "start its keeper",
@@ -108,22 +108,22 @@ impl Step {
     }
 }
 
-/// What went wrong in the child.
+/// An error in the child.
 #[derive(Clone, Copy, Debug)]
-struct Trouble {
+struct Failure {
     step: Step,
     errno: Errno,
-    /// Which of the plan's sysctls.
+    /// Index of the plan's sysctl.
     sysctl: u8,
 }
 
-impl Trouble {
+impl Failure {
     fn at(step: Step) -> impl FnOnce(Errno) -> Self {
         move |errno| Self { step, errno, sysctl: 0 }
     }
 }
 
-/// What a host has come to be.
+/// The properties of a host that was made.
 #[derive(Clone, Copy, Debug, Default)]
 struct Made {
     has_user_namespace: bool,
@@ -139,20 +139,20 @@ pub(super) struct Keeper {
     socket: Option<UnixStream>,
     pub(super) tun: Option<OwnedFd>,
     pub(super) net: OwnedFd,
-    /// `None` if the host is in this process' own.
+    /// `None` if the host is in this process' own user namespace.
     pub(super) user: Option<OwnedFd>,
     pub(super) has_udp_offload: bool,
     pub(super) has_ipv6: bool,
 }
 
 impl Keeper {
-    /// Makes a host. `neighbour` is a user namespace that it is to share.
+    /// Makes a host, which shares the user namespace `neighbour` if there is one.
     pub(super) fn start(plan: &Plan, neighbour: Option<BorrowedFd<'_>>) -> Result<Self, HostError> {
         let (own, theirs) = UnixStream::pair().map_err(HostError::Keeper)?;
-        let pid =
-            syscall::fork(|| live(theirs.as_fd(), plan, neighbour)).map_err(HostError::Keeper)?;
+        let pid = syscall::fork(|| run_child(theirs.as_fd(), plan, neighbour))
+            .map_err(HostError::Keeper)?;
         drop(theirs);
-        let (answer, fds) = match take_answer(&own) {
+        let (answer, fds) = match receive_answer(&own) {
             Ok(answer) => answer,
             Err(error) => {
                 drop(own);
@@ -164,11 +164,11 @@ impl Keeper {
             drop(own);
             let _ = waitpid(Some(pid), WaitOptions::empty());
             return Err(match answer {
-                Answer::Trouble(trouble) => HostError::at(trouble.step, trouble.errno, || {
-                    let sysctl = plan.sysctls.get(usize::from(trouble.sysctl));
+                Answer::Failure(failure) => HostError::at(failure.step, failure.errno, || {
+                    let sysctl = plan.sysctls.get(usize::from(failure.sysctl));
                     sysctl.map(|(path, _)| path.to_string_lossy().into_owned()).unwrap_or_default()
                 }),
-                // The system leaves out what this process may not have.
+                // The kernel omits descriptors beyond this process' limit.
                 Answer::Made(_) => HostError::Keeper(Errno::MFILE.into()),
             });
         };
@@ -189,21 +189,21 @@ impl Keeper {
 }
 
 impl Drop for Keeper {
-    /// Returns when nothing lives in the host any more.
+    /// Returns when no process is left in the host.
     fn drop(&mut self) {
         self.socket = None;
         let _ = waitpid(Some(self.pid), WaitOptions::empty());
     }
 }
 
-/// What a keeper says when the host is made, or is not.
+/// The keeper's answer: the host was made, or why not.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     Made(Made),
-    Trouble(Trouble),
+    Failure(Failure),
 }
 
-/// Bytes of an answer: what it is, flags or step, which sysctl, and an error number.
+/// Bytes of an answer: its kind, then flags or step, sysctl and error number.
 const ANSWER_BYTES: usize = 8;
 
 impl Answer {
@@ -214,9 +214,9 @@ impl Answer {
                 let [user, udp, ipv6] = flags.map(u8::from);
                 [1, user, udp, ipv6, 0, 0, 0, 0]
             }
-            Self::Trouble(trouble) => {
-                let [a, b, c, d] = trouble.errno.raw_os_error().to_ne_bytes();
-                [0, trouble.step as u8, trouble.sysctl, 0, a, b, c, d]
+            Self::Failure(failure) => {
+                let [a, b, c, d] = failure.errno.raw_os_error().to_ne_bytes();
+                [0, failure.step as u8, failure.sysctl, 0, a, b, c, d]
             }
         }
     }
@@ -232,12 +232,12 @@ impl Answer {
         }
         let errno = Errno::from_raw_os_error(i32::from_ne_bytes(errno));
         let step = *Step::ALL.iter().find(|step| **step as u8 == x)?;
-        Some(Self::Trouble(Trouble { step, errno, sysctl: y }))
+        Some(Self::Failure(Failure { step, errno, sysctl: y }))
     }
 }
 
-/// Waits for a keeper's answer and takes the descriptors with it.
-fn take_answer(socket: &UnixStream) -> io::Result<(Answer, [Option<OwnedFd>; FDS])> {
+/// Receives a keeper's answer and the descriptors with it.
+fn receive_answer(socket: &UnixStream) -> io::Result<(Answer, [Option<OwnedFd>; FDS])> {
     let mut bytes = [0; ANSWER_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -263,19 +263,19 @@ fn take_answer(socket: &UnixStream) -> io::Result<(Answer, [Option<OwnedFd>; FDS
     answer.map(|answer| (answer, fds)).ok_or_else(|| io::Error::other("its answer is unknown"))
 }
 
-// From here on: the child.
+// From here on: code of the child.
 
-/// A keeper's life.
-fn live(socket: BorrowedFd<'_>, plan: &Plan, neighbour: Option<BorrowedFd<'_>>) {
+/// The main function of the child.
+fn run_child(socket: BorrowedFd<'_>, plan: &Plan, neighbour: Option<BorrowedFd<'_>>) {
     syscall::ignore_signals();
     let _ = rustix::thread::set_name(c"lacuna-wan-host");
-    // The socket becomes number 0, and everything else that was inherited is closed: the keeper
-    // must not hold the pipes and files of the process that started it.
+    // The socket becomes descriptor 0, and all other inherited ones are closed: the keeper must not
+    // keep pipes and files of its parent open.
     if syscall::duplicate_onto(socket, 0).is_err() {
         return;
     }
     let socket = rustix::stdio::stdin();
-    match settle(neighbour, plan).and_then(|has_user| make(plan, has_user)) {
+    match enter_namespaces(neighbour, plan).and_then(|has_user| make(plan, has_user)) {
         Ok((made, tun, net, user)) => {
             let home = rustix::fs::fstat(&net).map(|stat| (stat.st_dev, stat.st_ino));
             if answer(socket, Answer::Made(made), &[tun.as_fd(), net.as_fd(), user.as_fd()])
@@ -289,16 +289,16 @@ fn live(socket: BorrowedFd<'_>, plan: &Plan, neighbour: Option<BorrowedFd<'_>>) 
                 kill_all_in(home);
             }
         }
-        Err(trouble) => {
-            let _ = answer(socket, Answer::Trouble(trouble), &[]);
+        Err(failure) => {
+            let _ = answer(socket, Answer::Failure(failure), &[]);
         }
     }
 }
 
-/// Moves into namespaces of its own, and tells whether a user namespace is among them.
-fn settle(neighbour: Option<BorrowedFd<'_>>, plan: &Plan) -> Result<bool, Trouble> {
-    setsid().map_err(Trouble::at(Step::Session))?;
-    let namespace = |errno| Trouble { step: Step::Namespace, errno, sysctl: 0 };
+/// Enters new namespaces; returns whether a user namespace is among them.
+fn enter_namespaces(neighbour: Option<BorrowedFd<'_>>, plan: &Plan) -> Result<bool, Failure> {
+    setsid().map_err(Failure::at(Step::Session))?;
+    let namespace = |errno| Failure { step: Step::Namespace, errno, sysctl: 0 };
     let has_user = if let Some(neighbour) = neighbour {
         move_into_link_name_space(neighbour, Some(LinkNameSpaceType::User)).map_err(namespace)?;
         syscall::unshare(UnshareFlags::NEWNET).map_err(namespace)?;
@@ -308,56 +308,56 @@ fn settle(neighbour: Option<BorrowedFd<'_>>, plan: &Plan) -> Result<bool, Troubl
     } else {
         syscall::unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNET).map_err(namespace)?;
         // Without this a user may not map a group (user_namespaces(7)).
-        write_file(c"/proc/self/setgroups", b"deny").map_err(Trouble::at(Step::UserMap))?;
-        write_file(c"/proc/self/uid_map", &plan.uid_map).map_err(Trouble::at(Step::UserMap))?;
-        write_file(c"/proc/self/gid_map", &plan.gid_map).map_err(Trouble::at(Step::UserMap))?;
+        write_file(c"/proc/self/setgroups", b"deny").map_err(Failure::at(Step::UserMap))?;
+        write_file(c"/proc/self/uid_map", &plan.uid_map).map_err(Failure::at(Step::UserMap))?;
+        write_file(c"/proc/self/gid_map", &plan.gid_map).map_err(Failure::at(Step::UserMap))?;
         true
     };
     syscall::close_from(1);
     Ok(has_user)
 }
 
-/// Makes the device, and descriptors of it and of the namespaces.
-fn make(plan: &Plan, has_user: bool) -> Result<(Made, OwnedFd, OwnedFd, OwnedFd), Trouble> {
-    // No addresses that nobody asked for, and none of the packets that go with them: they would
-    // take their share of the losses.
+/// Makes the device and returns its descriptor and those of the namespaces.
+fn make(plan: &Plan, has_user: bool) -> Result<(Made, OwnedFd, OwnedFd, OwnedFd), Failure> {
+    // No automatic IPv6 addresses: their packets would be subject to loss and so change which packets
+    // of the programs are lost.
     let _ = write_file(c"/proc/sys/net/ipv6/conf/default/addr_gen_mode", b"1");
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let tun = open(c"/dev/net/tun", flags, Mode::empty()).map_err(Trouble::at(Step::OpenTun))?;
-    syscall::tun_create(tun.as_fd(), DEVICE).map_err(Trouble::at(Step::CreateTun))?;
+    let tun = open(c"/dev/net/tun", flags, Mode::empty()).map_err(Failure::at(Step::OpenTun))?;
+    syscall::tun_create(tun.as_fd(), DEVICE).map_err(Failure::at(Step::CreateTun))?;
     let has_udp_offload = match plan.offload {
-        true => syscall::tun_offload(tun.as_fd()).map_err(Trouble::at(Step::Offload))?,
+        true => syscall::tun_offload(tun.as_fd()).map_err(Failure::at(Step::Offload))?,
         false => false,
     };
     for (index, (path, value)) in plan.sysctls.iter().enumerate() {
-        write_file(path, value).map_err(|errno| Trouble {
+        write_file(path, value).map_err(|errno| Failure {
             step: Step::Sysctl,
             errno,
             sysctl: index as u8,
         })?;
     }
-    let netlink = netlink::open().map_err(Trouble::at(Step::Netlink))?;
+    let netlink = netlink::open().map_err(Failure::at(Step::Netlink))?;
     let netlink = netlink.as_fd();
-    let device = device_index(DEVICE).map_err(Trouble::at(Step::Netlink))?;
-    let loopback = device_index(LOOPBACK).map_err(Trouble::at(Step::Netlink))?;
-    netlink::bring_up(netlink, loopback, None).map_err(Trouble::at(Step::Up))?;
+    let device = device_index(DEVICE).map_err(Failure::at(Step::Netlink))?;
+    let loopback = device_index(LOOPBACK).map_err(Failure::at(Step::Netlink))?;
+    netlink::bring_up(netlink, loopback, None).map_err(Failure::at(Step::Up))?;
     netlink::bring_up(netlink, device, Some((plan.mtu_bytes, DEVICE_QUEUE_FRAMES)))
-        .map_err(Trouble::at(Step::Up))?;
+        .map_err(Failure::at(Step::Up))?;
     netlink::add_address(netlink, device, IpAddr::V4(plan.ipv4), plan.ipv4_prefix_bits)
-        .map_err(Trouble::at(Step::Address))?;
-    // A kernel may be without IPv6, and a device whose MTU is below 1280 is.
+        .map_err(Failure::at(Step::Address))?;
+    // The kernel may lack IPv6, and a device with an MTU below 1280 has none.
     let ipv6 = IpAddr::V6(plan.ipv6);
     let has_ipv6 = netlink::add_address(netlink, device, ipv6, plan.ipv6_prefix_bits).is_ok();
     let link = |path| {
         open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(Trouble::at(Step::HandOver))
+            .map_err(Failure::at(Step::HandOver))
     };
     let (net, user) = (link(c"/proc/self/ns/net")?, link(c"/proc/self/ns/user")?);
     Ok((Made { has_user_namespace: has_user, has_udp_offload, has_ipv6 }, tun, net, user))
 }
 
 fn device_index(device: &str) -> Result<u32, Errno> {
-    // The ioctl behind it takes any socket.
+    // The ioctl works on any socket.
     let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
     name_to_index(&socket, device)
 }
@@ -380,15 +380,15 @@ fn answer(socket: BorrowedFd<'_>, answer: Answer, fds: &[BorrowedFd<'_>]) -> Res
 /// Returns when the other end of the socket is closed.
 fn wait_for_end(socket: BorrowedFd<'_>) {
     let mut byte = [0];
-    // Nothing is ever sent.
+    // The other end never sends a byte.
     while matches!(read(socket, &mut byte), Ok(1..) | Err(Errno::INTR)) {}
 }
 
-/// Rounds of looking for what lives in a host: something that multiplies faster than it is killed
-/// needs more than one (a judgement).
+/// Most scans for processes in a host: processes that fork while they are killed need more than one (a
+/// judgement).
 const ROUNDS_MAX: usize = 1000;
 
-/// Kills every process in this network namespace, but not the one that calls.
+/// Kills all processes in the network namespace except the caller.
 fn kill_all_in(home: (u64, u64)) {
     for _ in 0..ROUNDS_MAX {
         if matches!(kill_round(home), Ok(0) | Err(_)) {
@@ -397,7 +397,7 @@ fn kill_all_in(home: (u64, u64)) {
     }
 }
 
-/// Looks at every process once, and tells how many were killed.
+/// Scans all processes once; returns how many were killed.
 fn kill_round(home: (u64, u64)) -> Result<usize, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let processes = openat(CWD, c"/proc", flags, Mode::empty())?;
@@ -411,8 +411,8 @@ fn kill_round(home: (u64, u64)) -> Result<usize, Errno> {
         if pid == getpid() {
             continue;
         }
-        // The descriptor first: if the number has passed to another process by the time the
-        // namespace is looked at, the signal goes to nobody.
+        // The pidfd first: if the number is reused before the namespace is checked, the signal goes to
+        // no process.
         let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
         let mut path = [0; 32];
         let parts: [&[u8]; 3] = [b"/proc/", name, b"/ns/net"];
@@ -431,7 +431,7 @@ fn kill_round(home: (u64, u64)) -> Result<usize, Errno> {
     Ok(killed)
 }
 
-/// A process of `/proc`.
+/// The process ID of an entry of `/proc`; `None` for other entries.
 fn process_number(name: &[u8]) -> Option<Pid> {
     let number = std::str::from_utf8(name).ok()?.parse().ok()?;
     Pid::from_raw(number)
@@ -449,11 +449,11 @@ mod tests {
         };
         assert!(again.has_user_namespace && !again.has_udp_offload && again.has_ipv6);
         for step in Step::ALL {
-            let trouble = Trouble { step, errno: Errno::PERM, sysctl: 3 };
-            let Some(Answer::Trouble(again)) =
-                Answer::from_bytes(Answer::Trouble(trouble).to_bytes())
+            let failure = Failure { step, errno: Errno::PERM, sysctl: 3 };
+            let Some(Answer::Failure(again)) =
+                Answer::from_bytes(Answer::Failure(failure).to_bytes())
             else {
-                panic!("trouble")
+                panic!("failure")
             };
             assert_eq!((again.step, again.errno, again.sysctl), (step, Errno::PERM, 3));
         }

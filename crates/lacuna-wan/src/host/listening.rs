@@ -1,4 +1,4 @@
-//! What `/proc/net` tells of a host: whether something listens, and what its device dropped.
+//! A host's state from `/proc/net`: whether a program listens, and the device's drops.
 
 /// A table of sockets below `/proc/net`.
 pub(super) struct Table {
@@ -15,7 +15,7 @@ pub(super) const TABLES: [Table; 4] = [
 ];
 
 impl Table {
-    /// Whether a socket in the table waits for others to begin.
+    /// Whether the table has a listening socket.
     pub(super) fn shows_a_listener(&self, text: &str) -> bool {
         // Number, local address, remote address, state; after a line of titles.
         text.lines().skip(1).any(|line| {
@@ -28,7 +28,7 @@ impl Table {
     }
 }
 
-/// Frames that a device dropped instead of sending, out of `/proc/net/dev`.
+/// Frames that a device dropped instead of sending, from the text of `/proc/net/dev`.
 pub(super) fn sent_drops(text: &str, device: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':'))?;
     // Eight fields of what was received; then bytes, packets, errors, drops.

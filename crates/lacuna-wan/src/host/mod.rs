@@ -50,7 +50,7 @@ impl Side {
         }
     }
 
-    /// Its IPv4 address, always the same: each pair of hosts is a world of its own.
+    /// Its IPv4 address, always the same: each pair of hosts has its own namespaces.
     #[must_use]
     pub const fn ipv4(self) -> Ipv4Addr {
         match self {
@@ -69,21 +69,21 @@ impl Side {
     }
 }
 
-/// What hosts are to be like.
+/// The settings of both hosts.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
     /// The longest packet, from its IP header on. Below 1280 there is no IPv6.
     pub mtu_bytes: u32,
-    /// Whether the kernel may hand over bundles of packets. Without them every packet is passed on
-    /// by itself, at about ten times the cost.
+    /// Whether the kernel may pass bundles of packets. Without them packets are forwarded one by one, at
+    /// about ten times the cost.
     pub offload: bool,
-    /// Settings as `sysctl` has them, like `("net.ipv4.tcp_congestion_control", "bbr")`.
+    /// Settings of `sysctl`, like `("net.ipv4.tcp_congestion_control", "bbr")`.
     pub sysctls: Vec<(String, String)>,
 }
 
 impl HostConfig {
-    /// Bounds of [`HostConfig::mtu_bytes`]: what IPv4 requires (RFC 791) and what its length field
-    /// can say.
+    /// Bounds of [`HostConfig::mtu_bytes`]: the minimum that IPv4 requires (RFC 791) and the maximum of its
+    /// length field.
     pub const MTU_BYTES: std::ops::RangeInclusive<u32> = 576..=65_535;
     /// The most settings.
     pub const SYSCTLS_MAX: usize = 255;
@@ -109,7 +109,7 @@ pub enum HostError {
         /// What the system said.
         error: io::Error,
     },
-    /// There is no TUN device to be had.
+    /// `/dev/net/tun` cannot be opened.
     #[error(
         "cannot open /dev/net/tun ({error}): run as root, or make it as most systems have it \
          (modprobe tun; chmod 666 /dev/net/tun; in a container --device /dev/net/tun)"
@@ -118,7 +118,7 @@ pub enum HostError {
         /// What the system said.
         error: io::Error,
     },
-    /// A setting that there is not, or that does not take this value.
+    /// A setting that does not exist, or does not take this value.
     #[error("cannot set {path} in a host ({error}): check the name and the value")]
     Sysctl {
         /// Its file.
@@ -126,7 +126,7 @@ pub enum HostError {
         /// What the system said.
         error: io::Error,
     },
-    /// A setting whose name is no name, or too many of them.
+    /// A setting with an invalid name, or too many settings.
     #[error("\"{name}\" is no setting: use a name like net.ipv4.tcp_rmem, 255 of them at most")]
     SysctlName {
         /// As given.
@@ -138,15 +138,15 @@ pub enum HostError {
         /// As given.
         mtu_bytes: u32,
     },
-    /// Something else the system did not do.
+    /// Another error of the system.
     #[error("cannot make a host: cannot {what}: {}", Said(error))]
     System {
-        /// What, for this sentence.
+        /// The step that failed, for this sentence.
         what: &'static str,
         /// What the system said.
         error: io::Error,
     },
-    /// The process that makes the host.
+    /// The process that makes the host failed.
     #[error("cannot make a host: {why}", why = Said(.0))]
     Keeper(#[source] io::Error),
 }
@@ -155,10 +155,10 @@ impl HostError {
     fn at(step: Step, errno: Errno, sysctl: impl FnOnce() -> String) -> Self {
         let error = io::Error::from(errno);
         match step {
-            // Whoever may have a host lacks something for it.
+            // A resource limit, not a missing right.
             step if Limit::of(&error).is_some() => Self::System { what: step.what(), error },
             Step::Namespace | Step::UserMap => Self::NoNamespace { error },
-            // A user namespace may be given and its rights be withheld (AppArmor).
+            // AppArmor may allow a user namespace but withhold its capabilities.
             Step::CreateTun if errno == Errno::PERM => Self::NoNamespace { error },
             Step::OpenTun => Self::NoTun { error },
             Step::Sysctl => Self::Sysctl { path: sysctl(), error },
@@ -167,7 +167,7 @@ impl HostError {
     }
 }
 
-/// See the module's text. Ends with everything that runs in it when dropped.
+/// A host; see the module's text. When it is dropped, all programs in it are killed.
 #[derive(Debug)]
 pub struct Host {
     side: Side,
@@ -190,12 +190,12 @@ impl Host {
         Ok(Self { side, mtu_bytes: config.mtu_bytes, keeper })
     }
 
-    /// The device's end in this process; the first caller gets it.
+    /// The descriptor of the TUN device; only the first call returns it.
     pub(crate) fn take_tun(&mut self) -> Option<OwnedFd> {
         self.keeper.tun.take()
     }
 
-    /// Which one it is.
+    /// Which of the two hosts this is.
     #[must_use]
     pub fn side(&self) -> Side {
         self.side
@@ -208,8 +208,8 @@ impl Host {
         self.keeper.pid().as_raw_nonzero().get()
     }
 
-    /// Whether it lives in a user namespace, because this process is not root. Programs in it
-    /// believe to be root.
+    /// Whether the host has a user namespace, because this process is not root. Programs in it see
+    /// themselves as root.
     #[must_use]
     pub fn is_rootless(&self) -> bool {
         self.keeper.user.is_some()
@@ -227,7 +227,7 @@ impl Host {
         self.keeper.has_ipv6
     }
 
-    /// Makes a program start in the host, with [`Host::variables`] in its environment.
+    /// Makes `command` start in the host, with [`Host::variables`] in its environment.
     ///
     /// # Errors
     ///
@@ -240,7 +240,7 @@ impl Host {
         Ok(())
     }
 
-    /// What a program in the host finds in its environment:
+    /// Environment variables of programs in the host:
     ///
     /// | variable | |
     /// |---|---|
@@ -270,7 +270,7 @@ impl Host {
         variables
     }
 
-    /// Whether something in the host listens: a TCP socket, or a UDP socket with a port.
+    /// Whether a program in the host listens: a TCP socket, or a UDP socket with a port.
     #[must_use]
     pub fn is_listening(&self) -> bool {
         listening::TABLES.iter().any(|table| {
@@ -279,8 +279,7 @@ impl Host {
         })
     }
 
-    /// Frames that the host's device dropped because the emulator did not read fast enough, since
-    /// it was made.
+    /// Frames that the host's device dropped because the emulator did not read fast enough.
     #[must_use]
     pub fn device_drops(&self) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/net/dev", self.pid())).unwrap_or_default();
@@ -298,7 +297,7 @@ fn plan(side: Side, config: &HostConfig) -> Result<Plan, HostError> {
     }
     let sysctls = config.sysctls.iter().map(|(name, value)| {
         let wrong = || HostError::SysctlName { name: name.clone() };
-        // Only the network's are the host's own: all others would be this machine's.
+        // Only settings of the network belong to the namespace; others would change this machine.
         if !name.starts_with("net.") || name.contains("..") || name.contains('/') {
             return Err(wrong());
         }

@@ -1,7 +1,7 @@
-//! Devices and addresses of a host, set over a routing netlink socket (rtnetlink(7)).
+//! Configures devices and addresses of a host over a routing netlink socket (rtnetlink(7)).
 //!
-//! Unlike the older `ioctl`s, it lets the root of a user namespace do all of it. Messages are put
-//! together on the stack (see [`super::keeper`]: nothing here allocates).
+//! Unlike the older `ioctl`s, netlink allows all of this to the root of a user namespace. Messages are
+//! built on the stack, because the forked child must not allocate (see [`super::keeper`]).
 
 use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -18,9 +18,9 @@ const HEADER_BYTES: usize = 16;
 /// `RTM_NEWLINK` and `RTM_NEWADDR` of `linux/rtnetlink.h`.
 const NEW_LINK: u16 = 16;
 const NEW_ADDRESS: u16 = 20;
-/// `NLMSG_ERROR`; also says that there was none.
+/// `NLMSG_ERROR`, which also reports success.
 const ANSWER: u16 = 2;
-/// `NLM_F_REQUEST | NLM_F_ACK`, and what makes a new object: `NLM_F_CREATE | NLM_F_EXCL`.
+/// `NLM_F_REQUEST | NLM_F_ACK`, and for a new object `NLM_F_CREATE | NLM_F_EXCL`.
 const REQUEST: u16 = 0x1 | 0x4;
 const CREATE: u16 = 0x400 | 0x200;
 
@@ -28,12 +28,12 @@ const CREATE: u16 = 0x400 | 0x200;
 const LINK_MTU: u16 = 4;
 const LINK_QUEUE: u16 = 13;
 const UP: u32 = 1;
-/// `IFA_ADDRESS`, `IFA_LOCAL`, and `IFA_F_NODAD`: there is nobody who could have the same address.
+/// `IFA_ADDRESS`, `IFA_LOCAL`, and `IFA_F_NODAD`: no other host can have the same address.
 const ADDRESS: u16 = 1;
 const LOCAL: u16 = 2;
 const NO_DUPLICATE_DETECTION: u8 = 2;
 
-/// A message as it grows.
+/// A message under construction.
 struct Message {
     bytes: [u8; MESSAGE_BYTES_MAX],
     length: usize,
@@ -47,7 +47,7 @@ impl Message {
         message
     }
 
-    /// Appends bytes, and what aligns the next ones to 4.
+    /// Appends bytes and padding to a multiple of 4.
     fn push(&mut self, bytes: &[u8]) {
         self.bytes[self.length..][..bytes.len()].copy_from_slice(bytes);
         self.length += bytes.len().next_multiple_of(4);
@@ -67,14 +67,14 @@ impl Message {
     }
 }
 
-/// A socket for the other functions.
+/// Opens a netlink socket for the functions below.
 pub(super) fn open() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC;
     // No protocol is NETLINK_ROUTE.
     socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)
 }
 
-/// Brings a device up, and gives it a longest packet and a queue if told so.
+/// Brings a device up; sets its MTU and queue length if `sizes` has them.
 pub(super) fn bring_up(
     socket: BorrowedFd<'_>,
     index: u32,
@@ -93,7 +93,7 @@ pub(super) fn bring_up(
     exchange(socket, &mut message)
 }
 
-/// Gives a device an address, and with it a route to the address' network.
+/// Adds an address to a device, and with it a route to the address' network.
 pub(super) fn add_address(
     socket: BorrowedFd<'_>,
     index: u32,
@@ -117,7 +117,7 @@ pub(super) fn add_address(
     exchange(socket, &mut message)
 }
 
-/// Sends a request and takes the kernel's answer to it.
+/// Sends a request and reads the kernel's answer.
 fn exchange(socket: BorrowedFd<'_>, message: &mut Message) -> Result<(), Errno> {
     write(socket, message.finish())?;
     // A header, an error number, and the request again.
@@ -130,7 +130,7 @@ fn exchange(socket: BorrowedFd<'_>, message: &mut Message) -> Result<(), Errno> 
     let [a, b, c, d] = [answer[16], answer[17], answer[18], answer[19]];
     match i32::from_ne_bytes([a, b, c, d]) {
         0 => Ok(()),
-        // Error numbers come negated.
+        // The kernel negates error numbers.
         error => Err(Errno::from_raw_os_error(error.saturating_neg())),
     }
 }

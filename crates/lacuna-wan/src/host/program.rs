@@ -1,4 +1,4 @@
-//! A program that runs in a host: its end, and what it used.
+//! A program that runs in a host: its exit status and resource usage.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,18 +11,18 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::syscall;
 
-/// How a program ended.
+/// Exit status and resource usage of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
     /// Its exit code or the signal that ended it.
     pub status: ExitStatus,
-    /// From its start to its end.
+    /// Time from its start to its end.
     pub took: Duration,
-    /// Processor time in its own code, with that of its children that it waited for.
+    /// Processor time in user mode, including children that it waited for.
     pub user: Duration,
-    /// The same in the kernel.
+    /// Processor time in the kernel, including children that it waited for.
     pub system: Duration,
-    /// The most memory it had, or one of its children.
+    /// Largest memory of it or one of its children.
     pub memory_kib_max: u64,
 }
 
@@ -37,7 +37,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Takes over a child that nobody else waits for.
+    /// Takes over a child; no other code may wait for it.
     ///
     /// # Errors
     ///
@@ -50,11 +50,11 @@ impl Program {
         Ok(Self { pid, process, started, outcome: None })
     }
 
-    /// Waits for its end, but not longer than this.
+    /// Waits at most `timeout` for its end.
     ///
     /// # Errors
     ///
-    /// When somebody else has waited for the child.
+    /// When other code has waited for the child.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<Option<Outcome>> {
         if self.outcome.is_some() {
             return Ok(self.outcome);
@@ -81,13 +81,13 @@ impl Program {
         Ok(self.outcome)
     }
 
-    /// Asks it to end, as `kill` does.
+    /// Asks the program to end (SIGTERM).
     pub fn terminate(&self) {
         // It may have ended by itself.
         let _ = pidfd_send_signal(&self.process, Signal::TERM);
     }
 
-    /// Ends it.
+    /// Kills the program (SIGKILL).
     pub fn kill(&self) {
         let _ = pidfd_send_signal(&self.process, Signal::KILL);
     }

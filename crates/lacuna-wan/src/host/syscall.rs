@@ -1,9 +1,9 @@
-//! The Linux calls that hosts are made with and that have no safe form: `fork`, `unshare`, the
-//! `ioctl`s of TUN devices, `wait4` with usage, and the hook between `fork` and `exec`.
+//! The Linux system calls for hosts that have no safe wrapper: `fork`, `unshare`, the `ioctl`s of TUN
+//! devices, `wait4` with usage, and the hook between `fork` and `exec`.
 //!
-//! What runs between `fork` and `exec`, or in a child that never calls `exec`, may only do what is
-//! safe in a signal handler: the process may have had other threads, and with them went whatever
-//! they were doing to locks and to the heap. So nothing called from there allocates.
+//! Code between `fork` and `exec`, or in a child that never calls `exec`, may only call functions that
+//! are safe in a signal handler: other threads of the parent may have held locks, such as the heap's,
+//! during the fork. So nothing called from there allocates.
 
 #![allow(unsafe_code)]
 
@@ -45,8 +45,8 @@ pub(super) fn fork(child: impl FnOnce()) -> io::Result<Pid> {
     }
 }
 
-/// Signals that a terminal or a service manager sends to everything it sees do not end this
-/// process, whatever handlers it has inherited.
+/// Ignores the signals that a terminal or a service manager sends to all its processes, whatever
+/// handlers were inherited.
 pub(super) fn ignore_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
         // SAFETY: it installs no handler.
@@ -68,7 +68,7 @@ pub(super) fn close_from(first: libc::c_uint) {
     }
 }
 
-/// `dup2` onto a number that nobody owns.
+/// `dup2` onto a number that no object owns.
 pub(super) fn duplicate_onto(fd: BorrowedFd<'_>, number: RawFd) -> Result<(), Errno> {
     // SAFETY: called in a forked child, where nothing uses the old descriptor of that number.
     if unsafe { libc::dup2(fd.as_raw_fd(), number) } < 0 { Err(last_errno()) } else { Ok(()) }
@@ -99,8 +99,8 @@ pub(super) fn tun_create(tun: BorrowedFd<'_>, device: &str) -> Result<(), Errno>
     if result < 0 { Err(last_errno()) } else { Ok(()) }
 }
 
-/// What a TUN device lets the kernel leave to whoever reads it; `Ok(false)` when UDP bundles, which
-/// Linux knows since 6.2, are not among it.
+/// Allows the kernel to pass bundles and incomplete checksums to the TUN device; `Ok(false)` if it
+/// cannot pass UDP bundles (Linux 6.2).
 pub(super) fn tun_offload(tun: BorrowedFd<'_>) -> Result<bool, Errno> {
     let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
     for (flags, has_udp) in [(tcp | libc::TUN_F_USO4 | libc::TUN_F_USO6, true), (tcp, false)] {
@@ -118,7 +118,7 @@ pub(super) fn tun_offload(tun: BorrowedFd<'_>) -> Result<bool, Errno> {
 /// The namespaces of a host, as descriptors.
 #[derive(Debug)]
 pub(super) struct Namespaces {
-    /// `None` if the host is in this process' own.
+    /// `None` if the host is in this process' own user namespace.
     pub(super) user: Option<OwnedFd>,
     pub(super) net: OwnedFd,
 }
@@ -130,9 +130,8 @@ impl Namespaces {
             move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User))?;
         }
         move_into_link_name_space(self.net.as_fd(), Some(LinkNameSpaceType::Network))?;
-        // `/sys` tells of the network namespace it was mounted in. Programs that look there should
-        // see their own devices; where that is not allowed they see the others', as with other
-        // tools.
+        // `/sys` shows the devices of the network namespace that it was mounted in, so it is mounted
+        // anew. Where that is not allowed, programs see the outer devices, as with other tools.
         if unshare(UnshareFlags::NEWNS).is_ok() {
             use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
             let private = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
@@ -152,7 +151,7 @@ pub(super) fn start_in(command: &mut Command, namespaces: Namespaces) {
     unsafe { command.pre_exec(enter) };
 }
 
-/// How a child ended, and what it used.
+/// Exit status and resource usage of a child.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {
     /// The status as `waitpid` has it.

@@ -1,4 +1,4 @@
-//! What one direction of a path does to packets.
+//! The settings of one direction of a path, and their validation.
 
 use lacuna_link::{Chances, Fraction, Loss, PipeConfig};
 
@@ -6,55 +6,55 @@ use super::trace::DelayTrace;
 
 /// One direction of a path. The default does nothing.
 ///
-/// The same model as that of the datapath `impair`, with marks, recorded delays and changes while it
-/// runs; the same seed means the same losses.
+/// The model is that of the datapath `impair`, with ECN marks, delay traces and changes at run time; the
+/// same seed means the same losses.
 #[derive(Clone, Debug)]
 pub struct WayConfig {
     /// The rate of the link; `None` for no limit.
     pub rate_bits_per_s: Option<u64>,
-    /// What may wait in front of the link, as the link charges it. What arrives at a full queue is
-    /// dropped. Without a rate nothing ever waits.
+    /// Size of the drop-tail queue in front of the link, overhead included. Without a rate no packet
+    /// ever waits.
     pub queue_bytes: u64,
-    /// What the link charges a packet besides its bytes from the IP header on. The default is 14,
-    /// an Ethernet header, as Linux' own shapers charge.
+    /// Bytes that the link charges per packet besides the IP packet. The default is 14, an Ethernet
+    /// header, as Linux' traffic shapers charge.
     pub overhead_bytes: u32,
-    /// How long the way is.
+    /// One-way propagation delay.
     pub delay: Delay,
-    /// Up to this much is added to the delay, uniformly. Packets keep their order: one that would
-    /// overtake arrives together with the one before it.
+    /// Added to the delay: uniform from 0 to this. Packets keep their order: one that would overtake
+    /// arrives together with the one before it.
     pub jitter_ns: u64,
-    /// Which packets are lost, before anything else happens to them.
+    /// The loss model. Losses come before all other faults.
     pub loss: Loss,
-    /// How many packets are held back for others to pass, …
+    /// Fraction of packets that are held back, so that later ones overtake them, …
     pub reorder: Fraction,
-    /// … and how long.
+    /// … and for how long.
     pub reorder_delay_ns: u64,
-    /// How many packets arrive twice, the copy right behind the original.
+    /// Fraction of packets that arrive twice, the copy right behind the original.
     pub duplicate: Fraction,
-    /// How many packets have one bit flipped, anywhere behind what a link's own checksum would have
-    /// caught. Of a packet that is also duplicated, only the original.
+    /// Fraction of packets with one bit flipped, anywhere in the IP packet, undetected by the link's own
+    /// checksum. Of a duplicated packet, only the original.
     pub corrupt: Fraction,
-    /// How many packets are marked as having met congestion (CE of RFC 3168). Like every mark only
-    /// if the sender declared that it understands marks.
+    /// Fraction of packets that are marked "congestion experienced" (CE of RFC 3168). Only ECN-capable
+    /// packets are ever marked.
     pub mark: Fraction,
-    /// Packets that arrive while more than this waits are marked, as DCTCP's switches do (RFC
-    /// 8257); `None` for none.
+    /// Packets that arrive when the queue is longer than this are marked, as switches for DCTCP do (RFC
+    /// 8257); `None`: no marks by the queue.
     pub mark_above_bytes: Option<u64>,
-    /// A bundle is cut so that no packet waits longer than this for the last one of its piece.
-    /// Smaller is truer to a link on which packets come one by one, and costs more. `None` is a
-    /// 25th of the delay, but 100 us at least and 600 us at most: the mean packet waits half of it.
+    /// A bundle is cut so that no packet waits longer than this for the last one of its part. A smaller
+    /// value is closer to a link that delivers packets one by one, and costs more. `None` is a 25th of
+    /// the delay within 100 to 600 us; the mean packet waits half of it.
     pub bundle_ns_max: Option<u64>,
 }
 
 impl WayConfig {
-    /// What both queue and link may hold. The two ways of a path have twice that.
+    /// Bound on queue and link of one way together; a path of two ways may hold twice that.
     pub const HELD_BYTES_MAX: u64 = 1 << 30;
 
-    /// Whether such a way can be.
+    /// Checks that such a way is possible.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// The first setting that is wrong.
     pub fn validate(&self) -> Result<(), WayError> {
         let Some(rate) = self.rate_bits_per_s else { return Ok(()) };
         if rate == 0 {
@@ -69,16 +69,16 @@ impl WayConfig {
         Ok(())
     }
 
-    /// [`WayConfig::bundle_ns_max`] as it is.
-    pub(super) fn piece_ns_max(&self) -> u64 {
-        // 2 % of the delay, in the mean, is what the path promises. Each piece wakes the emulator
-        // and a program, some 50 us of processor time in a virtual machine: more than the shortest
-        // is worth. A full bundle takes 550 us at 1 Gbit/s and need not be cut on a long path.
+    /// [`WayConfig::bundle_ns_max`], or its default.
+    pub(super) fn part_ns_max(&self) -> u64 {
+        // The path promises a mean error of at most 2 % of the delay. Each part wakes the emulator and a
+        // program, some 50 us of processor time in a virtual machine, so parts below 100 us do not pay.
+        // A full bundle takes 550 us at 1 Gbit/s and need not be cut on a long path.
         let share_ns = (self.delay.min_ns() / 25).clamp(100_000, 600_000);
         self.bundle_ns_max.unwrap_or(share_ns)
     }
 
-    /// What happens to each packet by itself, but for a delay that is recorded.
+    /// The settings of the way's pipe; a delay trace is added by the way.
     pub(super) fn pipe(&self) -> PipeConfig {
         PipeConfig {
             delay_ns: self.delay.min_ns(),
@@ -98,7 +98,7 @@ impl WayConfig {
         }
     }
 
-    /// Whether packets of a bundle have to be looked at one by one.
+    /// Whether all packets of a bundle fare alike, so that it need not be cut.
     pub(super) fn treats_packets_alike(&self) -> bool {
         self.loss.is_none()
             && self.rate_bits_per_s.is_none()
@@ -131,17 +131,17 @@ impl Default for WayConfig {
     }
 }
 
-/// How long a way is.
+/// The delay of a way.
 #[derive(Clone, Debug)]
 pub enum Delay {
-    /// Always as long, in nanoseconds.
+    /// Constant, in nanoseconds.
     Fixed(u64),
-    /// As recorded.
+    /// From a trace.
     Trace(DelayTrace),
 }
 
 impl Delay {
-    /// For what leaves the link at this time, on a clock that starts with the path.
+    /// The delay of a packet that leaves the link at `time_ns`, since the start of the path.
     pub(super) fn at_ns(&self, time_ns: u64) -> u64 {
         match self {
             Self::Fixed(delay_ns) => *delay_ns,
@@ -149,7 +149,7 @@ impl Delay {
         }
     }
 
-    /// The shortest.
+    /// The shortest delay.
     #[must_use]
     pub fn min_ns(&self) -> u64 {
         match self {
@@ -158,7 +158,7 @@ impl Delay {
         }
     }
 
-    /// The longest.
+    /// The longest delay.
     #[must_use]
     pub fn max_ns(&self) -> u64 {
         match self {
@@ -168,10 +168,10 @@ impl Delay {
     }
 }
 
-/// What is wrong with a [`WayConfig`]. The caller's choice of numbers is at fault.
+/// Why a [`WayConfig`] is refused. The caller's choice of numbers is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WayError {
-    /// A link of rate 0 delivers nothing; a loss of 1 says so more clearly.
+    /// A link of rate 0 delivers nothing; use a loss of 1 instead.
     #[error("a link cannot have a rate of 0 bits/s; a loss of 1 makes it dark")]
     ZeroRate,
     /// Queue and way together hold more than this process should.

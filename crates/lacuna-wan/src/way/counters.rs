@@ -1,21 +1,21 @@
-//! What one direction of a path did.
+//! Counters of one direction of a path.
 
-/// What one direction of a path has done so far. Packets are those on the wire, not bundles; bytes
-/// count from the IP header on.
+/// Counters of one direction of a path. Packets are those on the wire, not bundles; bytes include the
+/// IP header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WayCounters {
-    /// What the host sent.
+    /// Packets that the host sent.
     pub sent_packets: u64,
-    /// The same in bytes.
+    /// Bytes that the host sent.
     pub sent_bytes: u64,
-    /// What the other host got, copies included.
+    /// Packets that the other host received, duplicates included.
     pub delivered_packets: u64,
-    /// The same in bytes.
+    /// Bytes that the other host received, duplicates included.
     pub delivered_bytes: u64,
-    /// Packets lost at random or by the recording.
+    /// Packets lost at random or by the trace.
     pub lost: u64,
-    /// In how many runs of packets that followed each other.
+    /// Bursts of consecutive losses.
     pub loss_bursts: u64,
     /// Packets that found the queue full.
     pub queue_dropped: u64,
@@ -25,7 +25,7 @@ pub struct WayCounters {
     pub held_dropped: u64,
     /// Packets delivered twice.
     pub duplicated: u64,
-    /// Packets held back for others to pass.
+    /// Packets held back, so that later ones overtook them.
     pub reordered: u64,
     /// Packets with a bit flipped.
     pub corrupted: u64,
@@ -35,13 +35,13 @@ pub struct WayCounters {
     pub refused: u64,
     /// Frames that were no packets or could not be cut.
     pub malformed_frames: u64,
-    /// Packets for neighbours only, which no router forwards. Not part of what was sent.
+    /// Link-local multicast packets, which no router forwards. Not counted as sent.
     pub link_local: u64,
-    /// The most that waited in front of the link, as the link charges it.
+    /// The longest queue, overhead included.
     pub queue_bytes_max: u64,
-    /// How long packets waited in front of the link, together …
+    /// Time that packets waited in the queue: the sum …
     pub queue_ns_sum: u64,
-    /// … and at most.
+    /// … and the longest.
     pub queue_ns_max: u64,
 }
 
@@ -52,7 +52,7 @@ impl WayCounters {
         self.sent_packets - self.lost - self.queue_dropped - self.held_dropped
     }
 
-    /// The mean time a packet waited in front of the link.
+    /// The mean time that a packet waited in the queue.
     #[must_use]
     pub fn queue_ns_mean(&self) -> f64 {
         self.queue_ns_sum as f64 / self.admitted().max(1) as f64

@@ -1,16 +1,14 @@
-//! One direction of a path, as a pure state machine: told what enters it and when, it answers with
-//! what comes out and when.
+//! One direction of a path, as a pure state machine: for each bundle that enters, it computes which
+//! packets come out and when.
 //!
 //! ```text
 //! loss -> queue (marks), rate -> delay, jitter -> reordering, duplication, corruption
 //! ```
 //!
-//! It decides for every packet of a bundle by itself and answers with as few pieces of the bundle
-//! as that allows: a piece ends before a packet that is lost, dropped, marked otherwise, damaged or
-//! held back, after one that is duplicated, and where packets would come too late by waiting for
-//! the last one of the piece. A piece is delivered when its last packet would be.
-//!
-//! What happens to a packet by itself, [`lacuna_link::Pipe`] says.
+//! [`lacuna_link::Pipe`] decides for each packet. The way then joins the packets of a bundle into as few
+//! parts ([`Part`]) as possible. A part ends before a packet that is lost, dropped, corrupted, held back
+//! or differs in its mark, after a duplicated one, and where its first packet would wait too long for
+//! its last one. A part is delivered when its last packet is due.
 
 mod config;
 mod counters;
@@ -26,49 +24,49 @@ use crate::bundle::Bundle;
 
 /// Some packets of a bundle, delivered together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// When.
+pub struct Part {
+    /// When the packets are delivered.
     pub release_ns: u64,
     /// The first packet, …
     pub start: u32,
-    /// … and the one behind the last.
+    /// … and one past the last.
     pub end: u32,
-    /// All of them get CE.
+    /// All packets are marked with CE.
     pub is_marked: bool,
-    /// The piece is one packet, in which this bit is flipped, counted from the IP header.
+    /// A single packet with this bit flipped, counted from the IP header.
     pub flipped_bit: Option<u32>,
 }
 
-/// See the module's text.
+/// One direction of a path; see the module's text.
 #[derive(Debug)]
 pub struct Way {
     config: WayConfig,
     treats_packets_alike: bool,
     seed: u64,
-    /// The first of this way's streams.
+    /// The first of this way's random streams.
     stream: u64,
-    /// How often it has changed.
+    /// How often its settings have changed.
     changes: u64,
     was_lost: bool,
     pipe: Pipe,
     counters: WayCounters,
-    /// The most that has waited since the last call of [`Way::take_queue_bytes_max`].
+    /// The longest queue since the last call of [`Way::take_queue_bytes_max`].
     queue_bytes_max: u64,
 }
 
 impl Way {
-    /// A way that nothing has entered yet. The ways of a path differ in `number`.
+    /// An empty way. The ways of a path have different `number`s.
     ///
     /// # Panics
     ///
-    /// When [`WayConfig::validate`] has something against it.
+    /// When [`WayConfig::validate`] returns an error.
     #[must_use]
     pub fn new(config: WayConfig, seed: u64, number: u64) -> Self {
         if let Err(error) = config.validate() {
             panic!("{error}");
         }
-        // The numbers are part of what a seed means: never change them. The first way's are those
-        // of the datapath `impair`.
+        // Never change the stream numbers: they are part of what a seed means. Those of the first way
+        // are those of the datapath `impair`.
         let first = number * FaultGenerator::STREAMS;
         Self {
             treats_packets_alike: config.treats_packets_alike(),
@@ -83,17 +81,17 @@ impl Way {
         }
     }
 
-    /// Makes it another way for all that enters from now on. What is under way comes out as it
-    /// would have, and still comes out first: a shorter delay does not make packets overtake.
+    /// Changes the settings for packets that enter from now on. Packets in flight keep their release
+    /// times and still come out first: a shorter delay does not make later ones overtake.
     ///
     /// # Errors
     ///
-    /// What is wrong with the way; it stays as it is.
+    /// For impossible settings; the way stays as it is.
     pub fn change(&mut self, config: WayConfig) -> Result<(), WayError> {
         config.validate()?;
         self.changes += 1;
         self.pipe.change(config.pipe());
-        // A stream of its own for each change, far from those of the ways.
+        // Each change has a random stream of its own, far from those of the ways.
         let prng = Prng::new(self.seed, self.stream + (self.changes << 32));
         self.pipe.faults_mut().change_loss(config.loss.clone(), prng);
         self.treats_packets_alike = config.treats_packets_alike();
@@ -101,60 +99,60 @@ impl Way {
         Ok(())
     }
 
-    /// What it is now.
+    /// The current settings.
     #[must_use]
     pub fn config(&self) -> &WayConfig {
         &self.config
     }
 
-    /// What it has done so far.
+    /// The counters so far.
     #[must_use]
     pub fn counters(&self) -> &WayCounters {
         &self.counters
     }
 
-    /// The same, for whoever carries the packets to count what only he knows.
+    /// The counters, for the emulator to count deliveries.
     pub(crate) fn counters_mut(&mut self) -> &mut WayCounters {
         &mut self.counters
     }
 
-    /// What waits in front of the link, as the link charges it.
+    /// Bytes in the queue, overhead included.
     pub fn queue_bytes(&mut self, now_ns: u64) -> u64 {
         self.pipe.waiting_bytes(now_ns)
     }
 
-    /// The most that has waited since the last call, and now.
+    /// The longest queue since the last call.
     pub fn take_queue_bytes_max(&mut self, now_ns: u64) -> u64 {
         let now = self.queue_bytes(now_ns);
         std::mem::replace(&mut self.queue_bytes_max, now).max(now)
     }
 
-    /// A bundle enters. `is_ecn_capable`: its packets may be marked. What comes out of it is added
-    /// to `pieces`. Times must not run backwards.
+    /// A bundle enters; its packets may be marked if `is_ecn_capable`. The parts that come out are added
+    /// to `parts`. Times must not run backwards.
     pub fn on_bundle(
         &mut self,
         now_ns: u64,
         bundle: &Bundle,
         is_ecn_capable: bool,
-        pieces: &mut Vec<Piece>,
+        parts: &mut Vec<Part>,
     ) {
         self.counters.sent_packets += u64::from(bundle.packets());
         self.counters.sent_bytes += bundle.wire_bytes();
         if self.treats_packets_alike {
             let arrival_ns = now_ns.saturating_add(self.config.delay.at_ns(now_ns));
             let (release_ns, end) = (self.pipe.release_ns(arrival_ns), bundle.packets());
-            pieces.push(Piece { release_ns, start: 0, end, is_marked: false, flipped_bit: None });
+            parts.push(Part { release_ns, start: 0, end, is_marked: false, flipped_bit: None });
             return;
         }
-        let piece_ns_max = self.piece_ns(bundle);
+        let part_ns_max = self.part_ns(bundle);
         let mut growing: Option<Growing> = None;
         for index in 0..bundle.packets() {
             let fate = self.fate(now_ns, bundle.packet_bytes(index), is_ecn_capable);
             let Some(fate) = fate else {
-                pieces.extend(growing.take().map(|growing| growing.piece));
+                parts.extend(growing.take().map(|growing| growing.part));
                 continue;
             };
-            let piece = Piece {
+            let part = Part {
                 release_ns: fate.release_ns,
                 start: index,
                 end: index + 1,
@@ -162,44 +160,44 @@ impl Way {
                 flipped_bit: fate.flipped_bit,
             };
             match &mut growing {
-                Some(growing) if growing.takes(&fate, piece_ns_max) => {
-                    growing.piece.end = piece.end;
-                    growing.piece.release_ns = piece.release_ns;
+                Some(growing) if growing.takes(&fate, part_ns_max) => {
+                    growing.part.end = part.end;
+                    growing.part.release_ns = part.release_ns;
                 }
                 _ => {
-                    pieces.extend(growing.take().map(|growing| growing.piece));
+                    parts.extend(growing.take().map(|growing| growing.part));
                     if fate.stands_alone() {
-                        pieces.push(piece);
+                        parts.push(part);
                     } else {
-                        growing = Some(Growing { piece, first_ns: fate.release_ns });
+                        growing = Some(Growing { part, first_ns: fate.release_ns });
                     }
                 }
             }
             if fate.is_duplicated {
-                pieces.extend(growing.take().map(|growing| growing.piece));
-                pieces.push(Piece { flipped_bit: None, ..piece });
+                parts.extend(growing.take().map(|growing| growing.part));
+                parts.push(Part { flipped_bit: None, ..part });
             }
         }
-        pieces.extend(growing.map(|growing| growing.piece));
+        parts.extend(growing.map(|growing| growing.part));
     }
 
-    /// How much later than its first packet a piece of this bundle may be: as much as may be, or
-    /// less if that gives as few pieces of more even length.
-    fn piece_ns(&self, bundle: &Bundle) -> u64 {
-        let most_ns = self.config.piece_ns_max();
+    /// The longest time from the first to the last packet of a part of this bundle: the configured
+    /// bound, or less if that gives as many parts of more even length.
+    fn part_ns(&self, bundle: &Bundle) -> u64 {
+        let most_ns = self.config.part_ns_max();
         let Some(rate) = self.config.rate_bits_per_s else { return most_ns };
         let packets = u64::from(bundle.packets());
         let bits = 8 * (bundle.wire_bytes() + u64::from(self.config.overhead_bytes) * packets);
         // A bundle has some 2^20 bits, so this stays far below 2^64.
         let packet_ns = bits * 1_000_000_000 / rate / packets;
         let Some(gaps) = most_ns.checked_div(packet_ns) else { return most_ns };
-        let pieces = packets.div_ceil(gaps + 1);
-        let gaps = packets.div_ceil(pieces) - 1;
-        // The half is for what rounding and a shorter last packet do to the mean.
+        let parts = packets.div_ceil(gaps + 1);
+        let gaps = packets.div_ceil(parts) - 1;
+        // Half a packet allows for rounding and for a shorter last packet.
         most_ns.min(gaps * packet_ns + packet_ns / 2)
     }
 
-    /// One packet enters. `None` when it never comes out.
+    /// One packet enters; `None` if it never comes out.
     fn fate(&mut self, now_ns: u64, bytes: u32, is_ecn_capable: bool) -> Option<Fate> {
         let bytes = u64::from(bytes);
         let faults = self.pipe.draw(bytes);
@@ -236,7 +234,7 @@ impl Way {
     }
 }
 
-/// What happens to a packet that comes out.
+/// The fate of a packet that comes out.
 #[derive(Clone, Copy, Debug)]
 struct Fate {
     release_ns: u64,
@@ -247,26 +245,26 @@ struct Fate {
 }
 
 impl Fate {
-    /// Whether it cannot share a piece with a later packet.
+    /// Whether the packet must be a part of its own.
     fn stands_alone(&self) -> bool {
         self.is_held_back || self.flipped_bit.is_some()
     }
 }
 
-/// A piece that may take more packets.
+/// A part that may take more packets.
 #[derive(Debug)]
 struct Growing {
-    piece: Piece,
-    /// When its first packet would have come alone.
+    part: Part,
+    /// When its first packet is due.
     first_ns: u64,
 }
 
 impl Growing {
-    /// Whether the next packet of the bundle may come along.
-    fn takes(&self, next: &Fate, piece_ns_max: u64) -> bool {
+    /// Whether the next packet of the bundle may join the part.
+    fn takes(&self, next: &Fate, part_ns_max: u64) -> bool {
         !next.stands_alone()
-            && next.is_marked == self.piece.is_marked
-            && next.release_ns - self.first_ns <= piece_ns_max
+            && next.is_marked == self.part.is_marked
+            && next.release_ns - self.first_ns <= part_ns_max
     }
 }
 

@@ -29,26 +29,26 @@ fn assert_within_2_percent(actual: f64, expected: f64) {
 }
 
 /// Lets bundles enter, one each `gap_ns`, and returns what comes out.
-fn run(way: &mut Way, bundles: u64, packets: usize, gap_ns: u64) -> Vec<Piece> {
+fn run(way: &mut Way, bundles: u64, packets: usize, gap_ns: u64) -> Vec<Part> {
     let bundle = bundle_of(packets);
-    let mut pieces = vec![];
+    let mut parts = vec![];
     for number in 0..bundles {
-        way.on_bundle(number * gap_ns, &bundle, true, &mut pieces);
+        way.on_bundle(number * gap_ns, &bundle, true, &mut parts);
     }
-    pieces
+    parts
 }
 
-fn packets_in(pieces: &[Piece]) -> u64 {
-    pieces.iter().map(|piece| u64::from(piece.end - piece.start)).sum()
+fn packets_in(parts: &[Part]) -> u64 {
+    parts.iter().map(|part| u64::from(part.end - part.start)).sum()
 }
 
 #[test]
 fn a_way_that_does_nothing_passes_bundles_whole_and_at_once() {
     let mut way = Way::new(WayConfig::default(), 1, 0);
-    let pieces = run(&mut way, 3, 40, 10);
+    let parts = run(&mut way, 3, 40, 10);
     let whole =
-        |release_ns| Piece { release_ns, start: 0, end: 40, is_marked: false, flipped_bit: None };
-    assert_eq!(pieces, [whole(0), whole(10), whole(20)]);
+        |release_ns| Part { release_ns, start: 0, end: 40, is_marked: false, flipped_bit: None };
+    assert_eq!(parts, [whole(0), whole(10), whole(20)]);
     assert_eq!(way.counters().sent_packets, 120);
 }
 
@@ -57,11 +57,11 @@ fn the_delay_is_exact() {
     for loss in [Loss::None, Loss::Independent(share(0.1))] {
         let config = WayConfig { delay: Delay::Fixed(20 * MS), loss, ..WayConfig::default() };
         let mut way = Way::new(config, 1, 0);
-        let mut pieces = vec![];
+        let mut parts = vec![];
         for number in 0..1000 {
-            pieces.clear();
-            way.on_bundle(number * 777, &bundle_of(3), true, &mut pieces);
-            assert!(pieces.iter().all(|piece| piece.release_ns == number * 777 + 20 * MS));
+            parts.clear();
+            way.on_bundle(number * 777, &bundle_of(3), true, &mut parts);
+            assert!(parts.iter().all(|part| part.release_ns == number * 777 + 20 * MS));
         }
     }
 }
@@ -79,12 +79,12 @@ fn a_busy_link_delivers_at_its_rate() {
         // Twice what the link takes, for ten seconds of the fake clock at most.
         let gap_ns = 40 * (PACKET_BYTES + 14) * 8 * S / rate / 2;
         let bundles = 4000.min(10 * S / gap_ns);
-        let pieces = run(&mut way, bundles, 40, gap_ns);
-        let last_ns = pieces.last().unwrap().release_ns - 20 * MS;
-        let bits = packets_in(&pieces) * (PACKET_BYTES + 14) * 8;
+        let parts = run(&mut way, bundles, 40, gap_ns);
+        let last_ns = parts.last().unwrap().release_ns - 20 * MS;
+        let bits = packets_in(&parts) * (PACKET_BYTES + 14) * 8;
         let measured = bits as f64 / (last_ns as f64 / S as f64);
         assert!((measured / rate as f64 - 1.0).abs() < 1e-6, "{measured} instead of {rate}");
-        assert_eq!(packets_in(&pieces) + way.counters().queue_dropped, 40 * bundles);
+        assert_eq!(packets_in(&parts) + way.counters().queue_dropped, 40 * bundles);
     }
 }
 
@@ -97,16 +97,16 @@ fn packets_of_a_bundle_come_no_later_than_asked_after_their_time() {
         ..WayConfig::default()
     };
     let mut way = Way::new(config, 1, 0);
-    let pieces = run(&mut way, 1, 10, 0);
-    let of_pieces: Vec<_> = pieces.iter().map(|p| (p.start, p.end, p.release_ns)).collect();
+    let parts = run(&mut way, 1, 10, 0);
+    let of_parts: Vec<_> = parts.iter().map(|p| (p.start, p.end, p.release_ns)).collect();
     let at = |packets: u64| packets * 121_120;
     // The first of four waits 363,360 ns.
-    assert_eq!(of_pieces, [(0, 4, at(4)), (4, 8, at(8)), (8, 10, at(10))]);
+    assert_eq!(of_parts, [(0, 4, at(4)), (4, 8, at(8)), (8, 10, at(10))]);
 }
 
 #[test]
 fn bundles_stay_whole_on_a_long_path_and_are_cut_on_a_short_one() {
-    for (delay_ns, pieces) in [(20 * MS, 1), (10 * MS, 2), (MS, 5)] {
+    for (delay_ns, parts) in [(20 * MS, 1), (10 * MS, 2), (MS, 5)] {
         let config = WayConfig {
             rate_bits_per_s: Some(1_000_000_000),
             delay: Delay::Fixed(delay_ns),
@@ -116,10 +116,10 @@ fn bundles_stay_whole_on_a_long_path_and_are_cut_on_a_short_one() {
         let bundle = bundle_of(45);
         let mut out = vec![];
         Way::new(config, 1, 0).on_bundle(0, &bundle, true, &mut out);
-        let lengths: Vec<u32> = out.iter().map(|piece| piece.end - piece.start).collect();
-        assert_eq!(lengths.len(), pieces, "{lengths:?}");
+        let lengths: Vec<u32> = out.iter().map(|part| part.end - part.start).collect();
+        assert_eq!(lengths.len(), parts, "{lengths:?}");
         let longest = lengths.iter().max().unwrap();
-        assert!(lengths[..pieces - 1].iter().all(|length| length == longest), "{lengths:?}");
+        assert!(lengths[..parts - 1].iter().all(|length| length == longest), "{lengths:?}");
     }
 }
 
@@ -128,9 +128,9 @@ fn independent_losses_are_as_many_as_asked() {
     for loss in [0.05, 0.01, 1e-3] {
         let config = WayConfig { loss: Loss::Independent(share(loss)), ..WayConfig::default() };
         let mut way = Way::new(config, 1, 0);
-        let pieces = run(&mut way, 500_000, 40, 1);
+        let parts = run(&mut way, 500_000, 40, 1);
         let counters = way.counters();
-        assert_eq!(packets_in(&pieces) + counters.lost, counters.sent_packets);
+        assert_eq!(packets_in(&parts) + counters.lost, counters.sent_packets);
         assert_within_2_percent(counters.lost as f64 / counters.sent_packets as f64, loss);
     }
 }
@@ -155,9 +155,9 @@ fn what_the_queue_cannot_hold_is_dropped_packet_by_packet() {
         ..WayConfig::default()
     };
     let mut way = Way::new(config, 1, 0);
-    let pieces = run(&mut way, 1, 40, 0);
+    let parts = run(&mut way, 1, 40, 0);
     // One in transmission, ten waiting.
-    assert_eq!(packets_in(&pieces), 11);
+    assert_eq!(packets_in(&parts), 11);
     assert_eq!(way.counters().queue_dropped, 29);
     assert_eq!(way.counters().queue_bytes_max, 10 * (PACKET_BYTES + 14));
     assert_eq!(way.take_queue_bytes_max(0), 10 * (PACKET_BYTES + 14));
@@ -178,9 +178,9 @@ fn packets_that_meet_a_long_queue_are_marked_if_they_may_be() {
             ..WayConfig::default()
         };
         let mut way = Way::new(config, 1, 0);
-        let mut pieces = vec![];
-        way.on_bundle(0, &bundle_of(40), is_ecn_capable, &mut pieces);
-        let marks: Vec<_> = pieces.iter().map(|p| (p.start, p.end, p.is_marked)).collect();
+        let mut parts = vec![];
+        way.on_bundle(0, &bundle_of(40), is_ecn_capable, &mut parts);
+        let marks: Vec<_> = parts.iter().map(|p| (p.start, p.end, p.is_marked)).collect();
         if is_ecn_capable {
             // The first is in transmission; eleven wait when the thirteenth comes.
             assert_eq!(marks, [(0, 12, false), (12, 40, true)]);
@@ -203,15 +203,15 @@ fn random_effects_are_as_many_as_asked() {
         ..WayConfig::default()
     };
     let mut way = Way::new(config, 3, 1);
-    let pieces = run(&mut way, 100_000, 40, 1);
+    let parts = run(&mut way, 100_000, 40, 1);
     let counters = *way.counters();
     let of_all = |count: u64| count as f64 / counters.sent_packets as f64;
     assert_within_2_percent(of_all(counters.marked), 0.01);
     assert_within_2_percent(of_all(counters.reordered), 0.02);
     assert_within_2_percent(of_all(counters.duplicated), 0.03);
     assert_within_2_percent(of_all(counters.corrupted), 0.04);
-    assert_eq!(packets_in(&pieces), counters.sent_packets + counters.duplicated);
-    let flipped = pieces.iter().filter(|piece| piece.flipped_bit.is_some());
+    assert_eq!(packets_in(&parts), counters.sent_packets + counters.duplicated);
+    let flipped = parts.iter().filter(|part| part.flipped_bit.is_some());
     assert_eq!(flipped.count() as u64, counters.corrupted);
 }
 
@@ -220,23 +220,23 @@ fn jitter_spreads_packets_but_keeps_their_order() {
     let config = WayConfig { jitter_ns: MS, delay: Delay::Fixed(20 * MS), ..WayConfig::default() };
     let mut way = Way::new(config, 1, 0);
     // So far apart that none has to wait for another.
-    let pieces = run(&mut way, 20_000, 1, 2 * MS);
+    let parts = run(&mut way, 20_000, 1, 2 * MS);
     let delays: Vec<u64> =
-        (0..).zip(&pieces).map(|(number, piece)| piece.release_ns - number * 2 * MS).collect();
+        (0..).zip(&parts).map(|(number, part)| part.release_ns - number * 2 * MS).collect();
     assert!(delays.iter().all(|delay| (20 * MS..=21 * MS).contains(delay)));
     let mean = delays.iter().sum::<u64>() as f64 / delays.len() as f64;
     assert_within_2_percent(mean - 20e6, 0.5e6);
 
-    let pieces = run(&mut way, 20_000, 1, MS / 10);
-    assert!(pieces.is_sorted_by_key(|piece| piece.release_ns));
+    let parts = run(&mut way, 20_000, 1, MS / 10);
+    assert!(parts.is_sorted_by_key(|part| part.release_ns));
 }
 
 #[test]
 fn a_recorded_delay_is_followed() {
     let trace = DelayTrace::parse("0 10\n100 30\n200 20").unwrap();
     let mut way = Way::new(WayConfig { delay: Delay::Trace(trace), ..WayConfig::default() }, 1, 0);
-    let pieces = run(&mut way, 5, 1, 70 * MS);
-    let arrivals: Vec<u64> = pieces.iter().map(|piece| piece.release_ns / MS).collect();
+    let parts = run(&mut way, 5, 1, 70 * MS);
+    let arrivals: Vec<u64> = parts.iter().map(|part| part.release_ns / MS).collect();
     assert_eq!(arrivals, [10, 80, 170, 230, 300]);
 }
 
@@ -245,14 +245,14 @@ fn a_way_changes_for_what_enters_afterwards() {
     let mut way =
         Way::new(WayConfig { delay: Delay::Fixed(20 * MS), ..WayConfig::default() }, 1, 0);
     let bundle = bundle_of(10);
-    let mut pieces = vec![];
-    way.on_bundle(0, &bundle, true, &mut pieces);
+    let mut parts = vec![];
+    way.on_bundle(0, &bundle, true, &mut parts);
     let dark = WayConfig { loss: Loss::Independent(Fraction::always()), ..WayConfig::default() };
     way.change(dark).unwrap();
-    way.on_bundle(MS, &bundle, true, &mut pieces);
+    way.on_bundle(MS, &bundle, true, &mut parts);
     way.change(WayConfig::default()).unwrap();
-    way.on_bundle(2 * MS, &bundle, true, &mut pieces);
-    let came: Vec<_> = pieces.iter().map(|p| (p.release_ns, p.end - p.start)).collect();
+    way.on_bundle(2 * MS, &bundle, true, &mut parts);
+    let came: Vec<_> = parts.iter().map(|p| (p.release_ns, p.end - p.start)).collect();
     // The second is lost; the third does not overtake the first.
     assert_eq!(came, [(20 * MS, 10), (20 * MS, 10)]);
     assert_eq!(way.counters().lost, 10);
@@ -304,21 +304,21 @@ proptest! {
         let mut now_ns = 0;
         for (packets, gap_ns) in sizes {
             now_ns += gap_ns;
-            let (mut pieces, mut singles) = (vec![], vec![]);
-            whole.on_bundle(now_ns, &bundle_of(packets), true, &mut pieces);
+            let (mut parts, mut singles) = (vec![], vec![]);
+            whole.on_bundle(now_ns, &bundle_of(packets), true, &mut parts);
             for index in 0..packets as u32 {
                 let mut of_this = vec![];
                 single.on_bundle(now_ns, &bundle_of(1), true, &mut of_this);
-                let at = |piece: Piece| Piece { start: index, end: index + 1, ..piece };
+                let at = |part: Part| Part { start: index, end: index + 1, ..part };
                 singles.extend(of_this.into_iter().map(at));
             }
-            let apart = pieces.iter().flat_map(|piece| {
-                (piece.start..piece.end).map(|start| Piece { start, end: start + 1, ..*piece })
+            let apart = parts.iter().flat_map(|part| {
+                (part.start..part.end).map(|start| Part { start, end: start + 1, ..*part })
             });
-            let apart: Vec<Piece> = apart.collect();
+            let apart: Vec<Part> = apart.collect();
             prop_assert_eq!(apart.len(), singles.len());
             for (of_bundle, alone) in apart.iter().zip(&singles) {
-                prop_assert_eq!(Piece { release_ns: 0, ..*of_bundle }, Piece { release_ns: 0, ..*alone });
+                prop_assert_eq!(Part { release_ns: 0, ..*of_bundle }, Part { release_ns: 0, ..*alone });
                 let late_ns = of_bundle.release_ns.checked_sub(alone.release_ns);
                 prop_assert!(late_ns.is_some_and(|late_ns| late_ns <= bundle_ns_max));
             }

@@ -1,11 +1,11 @@
-//! Recorded losses and delays, from text.
+//! Traces of losses and delays, read from text.
 //!
-//! * Losses: a `0` for each packet that came and a `1` for each that did not.
+//! * Losses: a `0` for each packet that arrived and a `1` for each lost one.
 //! * Delays: a line for each change, `TIME DELAY`, both in milliseconds, separated by blanks or a
 //!   comma. A delay holds until the next line's time. Times count from the first line's.
 //!
-//! Blank lines and what follows a `#` are left out. Both start over at their end; the last delay
-//! holds as long as the one before it did.
+//! Blank lines and text after a `#` are ignored. Traces repeat from their start; the last delay holds
+//! as long as the one before it.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ const ENTRIES_MAX: usize = 1 << 29;
 /// The longest delay or time: a year.
 const MS_MAX: f64 = 366.0 * 24.0 * 3600.0 * 1e3;
 
-/// Why a recording cannot be used.
+/// Why a trace cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TraceError {
-    /// Nothing is in it.
+    /// It has no entries.
     #[error("the recording is empty")]
     Empty,
-    /// More than this process should keep.
+    /// It has too many entries.
     #[error("the recording has more than {ENTRIES_MAX} entries")]
     TooLong,
     /// Neither `0` nor `1`.
@@ -51,11 +51,11 @@ pub enum TraceError {
     },
 }
 
-/// Reads recorded losses.
+/// Parses a loss trace.
 ///
 /// # Errors
 ///
-/// What is wrong, and in which line.
+/// The first error, with its line.
 pub fn parse_losses(text: &str) -> Result<Loss, TraceError> {
     let mut losses = vec![];
     for (line, content) in lines(text) {
@@ -74,21 +74,21 @@ pub fn parse_losses(text: &str) -> Result<Loss, TraceError> {
     }
 }
 
-/// Recorded delays.
+/// A delay trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DelayTrace {
     /// Time since the start and delay, in nanoseconds; the first time is 0, and times grow.
     points: Arc<[(u64, u64)]>,
-    /// When it starts over; 0 if there is one point only.
+    /// When the trace repeats; 0 if there is only one point.
     period_ns: u64,
 }
 
 impl DelayTrace {
-    /// Reads recorded delays.
+    /// Parses a delay trace.
     ///
     /// # Errors
     ///
-    /// What is wrong, and in which line.
+    /// The first error, with its line.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut points: Vec<(u64, u64)> = vec![];
         let mut start_ns = 0;
@@ -139,13 +139,13 @@ impl DelayTrace {
     }
 }
 
-/// Lines with their numbers, without comments and blank ones.
+/// Numbered lines, without comments and blank lines.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let contents = text.lines().map(|line| line.split('#').next().unwrap_or("").trim());
     (1..).zip(contents).filter(|(_, content)| !content.is_empty())
 }
 
-/// Nanoseconds of a number of milliseconds.
+/// Parses milliseconds into nanoseconds.
 fn ns(text: &str) -> Option<u64> {
     let ms: f64 = text.parse().ok()?;
     (0.0..=MS_MAX).contains(&ms).then(|| (ms * 1e6).round() as u64)
