@@ -1,26 +1,26 @@
 //! The receiver's record of a trial.
 //!
-//! Packet `i` of a trial belongs to flow `i % flows`. One bit per packet says that it came; what was
-//! lost, and in which runs, follows from the bits once it is known how many were sent. Reordering is
-//! RFC 4737's, within each flow, because two flows may take two ways: a packet is reordered if one
-//! that was sent later came before it (3.3), and its extent is the number of packets between it and
-//! the first of those (4.2). Jitter is RFC 3550's, as `iperf3` has it.
+//! Packet `i` of a trial belongs to flow `i % flows`. One bit per packet records its arrival; losses and
+//! their bursts follow from the bits once the number of sent packets is known. Reordering is that of
+//! RFC 4737 within each flow, because two flows may take different routes: a packet is reordered if a
+//! later one arrived before it (3.3), and its extent is the number of packets between it and the first
+//! such packet (4.2). Jitter is that of RFC 3550, as in `iperf3`.
 //!
-//! The record is bounded: [`PACKETS_MAX`] bits, and per flow a bounded history of those that came
-//! with a higher number than any before.
+//! The record is bounded: [`PACKETS_MAX`] bits, and per flow a bounded history of packets that arrived
+//! with a higher number than all before.
 
 use crate::counted::{BINS, Counted};
 use crate::wire::TrialPlan;
 use std::collections::VecDeque;
 
-/// Packets of a trial: 32 MiB of bits.
+/// Most packets of a trial: 32 MiB of bits.
 pub const PACKETS_MAX: u32 = 1 << 28;
 
-/// Highest numbers that a flow remembers. A packet that is later than that many others has its
-/// extent counted from the oldest that is known.
+/// Length of a flow's history. The extent of a packet that is later than the whole history is counted
+/// from its oldest entry.
 const HISTORY_MAX: usize = 1024;
 
-/// See the module's text.
+/// The record of a trial; see the module's text.
 #[derive(Debug)]
 pub struct Arrivals {
     bits: Vec<u64>,
@@ -40,16 +40,17 @@ pub struct Arrivals {
 #[derive(Debug, Default)]
 struct Flow {
     received: u64,
-    /// Of each packet that came with a higher number than all before it: its number, how many had
-    /// come before, and when. Ascending in all three.
+    /// Packets that arrived with a higher number than all before: number, count of packets before, and
+    /// arrival time. Ascending in all three.
     highest: VecDeque<(u32, u64, u64)>,
-    /// Arrival less sending time of the last packet, on two clocks: only differences mean anything.
+    /// Arrival time minus sending time of the last packet. The two clocks differ, so only differences
+    /// of transit times are meaningful.
     transit_ns: Option<i128>,
     jitter_ns: f64,
 }
 
 impl Arrivals {
-    /// Before the first packet.
+    /// An empty record.
     #[must_use]
     pub fn new(plan: &TrialPlan) -> Self {
         Self {
@@ -67,7 +68,7 @@ impl Arrivals {
         }
     }
 
-    /// Packet `index` came.
+    /// Packet `index` has arrived.
     pub fn on_packet(&mut self, now_ns: u64, index: u32, sent_ns: u64) {
         if index >= PACKETS_MAX {
             return;
@@ -97,7 +98,7 @@ impl Arrivals {
         }
     }
 
-    /// What came of a trial of `sent` packets; drops of the host are left to the caller.
+    /// The counts of a trial of `sent` packets; the caller adds the host's drops.
     #[must_use]
     pub fn count(&self, sent: u32) -> Counted {
         let jitter_ns: f64 = self.flows.iter().map(|flow| flow.jitter_ns).sum();
@@ -118,7 +119,7 @@ impl Arrivals {
         }
     }
 
-    /// Lost packets of which the one `stride` before was not lost, or was the first of all.
+    /// Starts of loss bursts: lost packets whose predecessor, `stride` before, arrived or does not exist.
     fn bursts(&self, sent: u32, stride: usize) -> u64 {
         let sent = sent.min(PACKETS_MAX) as usize;
         (0..sent.div_ceil(64))
@@ -130,8 +131,8 @@ impl Arrivals {
             .sum()
     }
 
-    /// 64 packets from `first` on, a bit set for each that was sent and lost. Before packet 0 none
-    /// was.
+    /// 64 packets from `first` on: a bit for each that was sent and lost. Packets before 0 count as not
+    /// lost.
     fn lost_from(&self, first: i64, sent: usize) -> u64 {
         let word = |index: i64| {
             let Ok(index) = usize::try_from(index) else { return 0 };
@@ -151,7 +152,7 @@ impl Arrivals {
 }
 
 impl Flow {
-    /// Extent and lateness of a reordered packet; `None` for one in order.
+    /// Extent and late time of a reordered packet; `None` for one in order.
     fn on_packet(&mut self, now_ns: u64, index: u32, sent_ns: u64) -> Option<(u64, u64)> {
         let transit_ns = i128::from(now_ns) - i128::from(sent_ns);
         if let Some(last_ns) = self.transit_ns.replace(transit_ns) {

@@ -1,21 +1,21 @@
-//! A token bucket: when may the next packet go so that a rate is never exceeded?
+//! A token bucket: when the next packet may be sent, so that a rate is never exceeded.
 //!
-//! A packet of `b` bits may go once it is paid for. The bucket is empty at first and holds what
-//! `burst_ns` bring at most (or one packet, if that is more), so
+//! A packet of `b` bits needs `b` tokens. The bucket is empty at first and holds at most the tokens of
+//! `burst_ns` (or of one packet, if that is more), so
 //!
-//! * from the start up to any moment no more has gone than rate times time, and
-//! * within any span no more goes than rate times the span, plus the burst or a packet.
+//! * from the start up to any moment at most rate times time is sent, and
+//! * within any span at most rate times the span is sent, plus the burst or a packet.
 //!
 //! Tokens are counted in bits times nanoseconds per second, so nothing is rounded.
 
 const NS_PER_S: u128 = 1_000_000_000;
 
-/// See the module's text.
+/// A token bucket; see the module's text.
 #[derive(Debug, Clone)]
 pub struct TokenBucket {
     rate_bits_per_s: u64,
     burst_ns: u64,
-    /// What was left at `since_ns`, in bits times [`NS_PER_S`].
+    /// Tokens at `since_ns`, in bits times [`NS_PER_S`].
     left: u128,
     since_ns: u64,
 }
@@ -28,7 +28,7 @@ impl TokenBucket {
         Self { rate_bits_per_s, burst_ns, left: 0, since_ns: now_ns }
     }
 
-    /// Whether a packet of so many bytes may go now; if so, it is paid for.
+    /// Whether a packet of `bytes` may be sent now; if so, takes its tokens.
     pub fn take(&mut self, now_ns: u64, bytes: u64) -> bool {
         let cost = cost(bytes);
         let rate = u128::from(self.rate_bits_per_s);
@@ -43,7 +43,7 @@ impl TokenBucket {
         true
     }
 
-    /// When a packet of so many bytes may go.
+    /// When a packet of `bytes` may be sent.
     #[must_use]
     pub fn ready_ns(&self, bytes: u64) -> u64 {
         let missing = cost(bytes).saturating_sub(self.left);

@@ -1,42 +1,42 @@
-//! What a server counted of a trial, as it goes back to the client: sums and counts, from which the
-//! client computes shares, means and intervals.
+//! The server's counts of a trial, as it reports them to the client, which computes fractions, means and
+//! confidence intervals from them.
 
 use crate::host::HostDrops;
 
-/// Spans that a trial is divided into to see how steady the rate is. With 32, an interval of
-/// Student's distribution is within 4 % of the normal one, and the report fits one packet.
+/// Time bins of a trial, to estimate how steady the rate is. With 32, an interval of Student's
+/// distribution is within 4 % of the normal one, and the report fits one packet.
 pub const BINS: usize = 32;
 
-/// See the module's text. Of a packet that came more than once, the first counts.
+/// The counts of a trial. Only the first copy of a packet counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Different packets that arrived.
     pub received: u64,
     /// Packets that had arrived before.
     pub duplicates: u64,
-    /// Runs of lost packets, in the order of sending over all flows.
+    /// Loss bursts: runs of lost packets, in order of sending over all flows.
     pub bursts: u64,
-    /// The same within each flow.
+    /// Loss bursts within each flow, summed.
     pub flow_bursts: u64,
-    /// Packets that arrived behind one of their flow that was sent later (RFC 4737, 3.3).
+    /// Packets that arrived after a later one of their flow (RFC 4737, 3.3).
     pub reordered: u64,
-    /// Sum over them of the reordering extent: how many packets of the flow came in between
-    /// (RFC 4737, 4.2).
+    /// Sum of their reordering extents: the packets of the flow that arrived in between (RFC 4737,
+    /// 4.2).
     pub extent_sum: u64,
-    /// The largest.
+    /// The largest reordering extent.
     pub extent_max: u64,
-    /// The latest that one of them came behind the first that should have come later (RFC 4737,
-    /// 4.3, late time offset).
+    /// The largest time that a reordered packet arrived after the first later one (RFC 4737, 4.3, late
+    /// time offset).
     pub late_ns_max: u64,
     /// Smoothed difference of transit times, the mean over flows (RFC 3550, 6.4.1).
     pub jitter_ns: u64,
-    /// From the first arrival to the last.
+    /// Time from the first arrival to the last.
     pub span_ns: u64,
     /// Length of a bin; the first begins with the first arrival.
     pub bin_ns: u64,
-    /// Packets that arrived within each bin, repeated ones not counted.
+    /// Packets that arrived in each bin, without duplicates.
     pub bins: [u32; BINS],
-    /// What the server's host dropped by itself meanwhile.
+    /// Packets that the server's host dropped during the trial.
     pub drops: HostDrops,
 }
 
@@ -53,7 +53,7 @@ impl Counted {
         }
     }
 
-    /// From at least [`Counted::BYTES`].
+    /// Parses at least [`Counted::BYTES`].
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let (numbers, rest) = bytes.split_at_checked(8 * NUMBERS)?;
         let mut numbers = numbers
@@ -102,5 +102,5 @@ impl Counted {
     }
 }
 
-/// Numbers of 64 bits.
+/// How many numbers of 64 bits there are.
 const NUMBERS: usize = 14;

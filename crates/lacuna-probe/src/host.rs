@@ -1,29 +1,28 @@
-//! What a host dropped by itself: packets that the path delivered and that nobody got.
+//! Drops of a host: packets that the path delivered and the host dropped.
 //!
-//! A trial during which the receiving host dropped anything says nothing about the path, and is
-//! marked (SDR-RDMA, figure 2, leaves such trials out). Where the counters come from is the
-//! caller's matter; here they are numbers that only grow.
+//! If the receiving host dropped packets during a trial, the trial says nothing about the path and is
+//! marked (SDR-RDMA, figure 2, leaves such trials out). The caller reads the counters, which only grow.
 
 /// Drops of a host so far, or within a span.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostDrops {
-    /// By the socket that receives, for want of room in its buffer. Packets that arrived in one
-    /// piece may count once.
+    /// By the receiving socket, because its buffer was full. Packets that arrived as one bundle may
+    /// count once.
     pub socket: u64,
-    /// Between card and socket: the kernel's queue per processor, or no memory.
+    /// Between card and socket: the kernel's per-processor queue was full, or no memory.
     pub kernel: u64,
-    /// By the network cards, for want of room or of buffers.
+    /// By the network cards, because their buffers were full.
     pub card: u64,
 }
 
 impl HostDrops {
-    /// All together.
+    /// The sum.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.socket.saturating_add(self.kernel).saturating_add(self.card)
     }
 
-    /// What was dropped since `before`. A counter that went back (a card was reset) counts as 0.
+    /// Drops since `before`. A counter that decreased (a card was reset) counts as 0.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {
@@ -34,8 +33,7 @@ impl HostDrops {
     }
 }
 
-/// Reads the counters of the host, which may cost system calls: it is asked at the beginning and at
-/// the end of a trial.
+/// Reads the counters of the host, at the beginning and the end of a trial; this may cost system calls.
 pub trait Host {
     /// Drops so far.
     fn drops(&mut self) -> HostDrops;

@@ -1,13 +1,13 @@
-//! What trials say: each by itself, all of a payload size together, and the path as a whole.
+//! Estimates of a path: per trial, per payload size, and for the path as a whole.
 //!
-//! Trials during which a host dropped packets are left out where there are others, because they do
-//! not speak of the path.
+//! Trials during which a host dropped packets are left out if there are others, because their losses are
+//! not those of the path.
 
 use crate::client::Trial;
 use crate::counted::{BINS, Counted};
 use crate::estimate::{BurstFit, Estimate, LossCounts, Samples, mean, share};
 
-/// Everything that was measured.
+/// All estimates of a measurement.
 #[derive(Debug, Clone)]
 pub struct Summary {
     /// By payload, in the order of the sizes asked for.
@@ -16,7 +16,7 @@ pub struct Summary {
     pub path: Option<PathEstimate>,
 }
 
-/// What trials of one payload size say.
+/// Estimates of the trials of one payload size.
 #[derive(Debug, Clone)]
 pub struct SizeEstimate {
     /// UDP payload.
@@ -27,39 +27,39 @@ pub struct SizeEstimate {
     pub marked: usize,
     /// Whether all were marked, and therefore all were used.
     pub only_marked: bool,
-    /// The numbers.
+    /// The estimates.
     pub path: PathEstimate,
 }
 
-/// The numbers of a path.
+/// Estimates of a path.
 #[derive(Debug, Clone)]
 pub struct PathEstimate {
-    /// Share of packets that were lost.
+    /// Fraction of packets that were lost.
     pub loss: Estimate,
-    /// In which bursts; `None` if nothing was lost, or everything.
+    /// Loss bursts; `None` if no packet was lost, or all were.
     pub bursts: Option<BurstFit>,
-    /// Share of packets that arrived behind one sent later, of those that arrived.
+    /// Fraction of the arrived packets that were reordered.
     pub reordered: Estimate,
-    /// Mean and largest number of packets that these came behind.
+    /// Mean and largest reordering extent, in packets.
     pub reordering_extent: (f64, u64),
-    /// The latest that one of them came, in seconds.
+    /// The largest late time of a reordered packet, in seconds.
     pub reordering_late_s: f64,
-    /// Packets that came again.
+    /// Duplicate packets.
     pub duplicates: u64,
-    /// Bits per second that arrived, headers of IP and UDP included; `None` if nothing did.
+    /// Received bits per second, headers of IP and UDP included; `None` if no packet arrived.
     pub rate_bits_per_s: Option<Estimate>,
     /// Round trips, in seconds; `None` if there were less than two.
     pub rtt: Option<RttEstimate>,
-    /// Jitter as RFC 3550 has it, in seconds.
+    /// Jitter (RFC 3550), in seconds.
     pub jitter_s: f64,
 }
 
 /// Round trips, in seconds.
 #[derive(Debug, Clone, Copy)]
 pub struct RttEstimate {
-    /// How many.
+    /// Number of samples.
     pub samples: usize,
-    /// The shortest, which has no interval: the truth is not longer.
+    /// The shortest, without an interval: an upper bound of the true minimum.
     pub min_s: f64,
     /// The longest.
     pub max_s: f64,
@@ -74,14 +74,14 @@ pub struct RttEstimate {
 }
 
 impl Trial {
-    /// What was lost.
+    /// The trial's losses.
     #[must_use]
     pub fn losses(&self) -> LossCounts {
         let bursts = self.counted.bursts.min(self.counted.flow_bursts);
         LossCounts { sent: self.sent.into(), lost: self.lost(), bursts: bursts.min(self.lost()) }
     }
 
-    /// What it says of the path. A packet has `overhead_bytes` besides its payload.
+    /// Estimates from this trial alone. A packet has `overhead_bytes` besides its payload.
     #[must_use]
     pub fn estimate(&self, overhead_bytes: u32) -> PathEstimate {
         PathEstimate::of(&[self], overhead_bytes)
@@ -89,7 +89,7 @@ impl Trial {
 }
 
 impl Summary {
-    /// Of these trials.
+    /// Estimates from `trials`.
     #[must_use]
     pub fn new(trials: &[Trial], overhead_bytes: u32) -> Self {
         let mut payloads: Vec<u32> = Vec::new();
@@ -148,8 +148,8 @@ impl PathEstimate {
     }
 }
 
-/// Of the bins that lie within a trial, whole ones only. A bin holds whole packets, so it is not
-/// surer than a packet, whatever the bins agree on.
+/// The rate, from the bins that lie completely within a trial. A bin holds whole packets, so the interval
+/// is widened by a packet, even if all bins agree.
 fn rate(trials: &[&Trial], overhead_bytes: u32) -> Option<Estimate> {
     let mut rates = Vec::new();
     let mut packet_bits_per_s: f64 = 0.0;
@@ -175,7 +175,7 @@ fn rate(trials: &[&Trial], overhead_bytes: u32) -> Option<Estimate> {
 impl RttEstimate {
     fn of(trials: &[&Trial]) -> Option<Self> {
         let all = trials.iter().flat_map(|trial| &trial.rtts_ns);
-        // In whole nanoseconds, of which sums are exact.
+        // Whole nanoseconds, so that sums are exact.
         let samples = Samples::new(all.map(|rtt_ns| *rtt_ns as f64).collect());
         Some(Self {
             samples: samples.len(),

@@ -6,14 +6,14 @@
 //! ```
 //!
 //! All numbers are big-endian, except for the trailer, which is that of the transport
-//! ([`lacuna_wire::crc32c`]): what was damaged on the way does not count as arrived. The key is the
-//! client's nonce until the server has given it a token.
+//! ([`lacuna_wire::crc32c`]): a damaged packet does not count as arrived. The key is the client's nonce
+//! until the server has given it a token.
 //!
 //! ```text
 //! client                                  server
 //!   Hello(nonce)                ->
 //!                               <-        Challenge(cookie)
-//!   Open(cookie)                ->                             the address is proved, a seat taken
+//!   Open(cookie)                ->                             address validated, session begins
 //!                               <-        Accepted(token) or Refused
 //!   Probe(trial 0) …            ->                             round trips, and how large a packet
 //!                               <-        Echo …               may be
@@ -27,49 +27,49 @@
 //!                               <-        Closed
 //! ```
 //!
-//! What a client asks is as long as the longest answer ([`CONTROL_BYTES`]), and a probe is longer
-//! than its echo: no answer is longer than its question.
+//! A client's requests are as long as the longest answer ([`CONTROL_BYTES`]), and a probe is not shorter
+//! than its echo: so no answer is longer than its request.
 
 use crate::client::Packet;
 use crate::counted::Counted;
 
-/// What every packet begins with.
+/// First bytes of every packet.
 const MAGIC: [u8; 4] = *b"LPRB";
-/// Of the packets below; another one is not understood.
+/// Version of the packets below; others are refused.
 pub const VERSION: u8 = 1;
-/// In front of every body.
+/// Length of the header.
 pub const HEADER_BYTES: usize = 20;
-/// Of a probe: the header, its number, and when it was sent.
+/// Header of a probe: the header, the probe's number, and its sending time.
 pub const PROBE_HEADER_BYTES: usize = HEADER_BYTES + 4 + 8;
-/// Behind every packet.
+/// Length of the trailer.
 pub const TRAILER_BYTES: usize = lacuna_wire::Seal::Crc32c.bytes();
-/// The answer to a probe: the same numbers, and how long the probe was.
+/// The answer to a probe: a probe header, and the probe's length.
 pub const ECHO_BYTES: usize = PROBE_HEADER_BYTES + 4 + TRAILER_BYTES;
-/// Every packet of the exchange around the probes. It has to pass wherever IPv4 does: the smallest
-/// datagram that every host must take has 576 bytes (RFC 1122, 3.3.2).
+/// Length of all other packets of a client. They must pass any IPv4 path: every host must accept
+/// datagrams of 576 bytes (RFC 1122, 3.3.2).
 pub const CONTROL_BYTES: usize = 480;
 
 const _: () = assert!(CONTROL_BYTES + 28 <= 576);
 const _: () = assert!(HEADER_BYTES + Counted::BYTES + TRAILER_BYTES <= CONTROL_BYTES);
 
-/// Set in the flags of a probe that wants an echo.
+/// Flag of a probe that requests an echo.
 const WANTS_ECHO: u16 = 1;
 
-/// Why a server takes somebody not in, or a trial not.
+/// Why a server refuses a client or a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// It has as many clients as it serves.
+    /// It has its most clients.
     Busy,
-    /// It would take longer than the server's limit, in seconds.
+    /// The measurement would exceed the server's time limit.
     TooLong {
         /// The limit.
         limit_s: u32,
     },
-    /// A trial that cannot be.
+    /// The trial's settings are impossible.
     Impossible,
 }
 
-/// What a trial is going to be.
+/// The settings of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrialPlan {
     /// UDP payload of each packet.
@@ -160,10 +160,10 @@ pub enum Message {
     Closed,
 }
 
-/// Why bytes are no packet of a measurement.
+/// Why bytes are not a packet of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// Some other program's.
+    /// Of another program.
     #[error("not a probe's packet")]
     Foreign,
     /// The other end is of another version.
@@ -172,7 +172,7 @@ pub enum WireError {
         /// Its version.
         found: u8,
     },
-    /// Damaged on the way, or cut off.
+    /// Damaged or truncated.
     #[error("a damaged packet")]
     Damaged,
 }
@@ -251,7 +251,7 @@ impl Message {
         out
     }
 
-    /// The packet in parts, for a burst: the filler is the client's.
+    /// A client's packet in parts, for a burst; the caller adds the filler.
     #[must_use]
     pub fn packet(&self, key: u64, lane: usize, filler: &[u8]) -> Packet {
         let head = self.head(key);
@@ -264,7 +264,7 @@ impl Message {
         Packet { lane, head, filler_bytes, trailer }
     }
 
-    /// An answer, as short as it can be.
+    /// A server's packet, without filler.
     #[must_use]
     pub fn answer(&self, key: u64) -> Vec<u8> {
         let mut out = self.head(key);
@@ -273,11 +273,11 @@ impl Message {
         out
     }
 
-    /// Key and message of a packet.
+    /// Parses a packet into key and message.
     ///
     /// # Errors
     ///
-    /// [`WireError`] when it is none.
+    /// [`WireError`] when it is not a packet of a measurement.
     pub fn parse(packet: &[u8]) -> Result<(u64, Self), WireError> {
         let (content, _) = packet.split_last_chunk::<TRAILER_BYTES>().ok_or(WireError::Foreign)?;
         let mut rest = content.strip_prefix(&MAGIC).ok_or(WireError::Foreign)?;
@@ -317,7 +317,7 @@ impl Message {
                 Self::Start { trial, plan }
             }
             7 => Self::Started { trial },
-            // Shorter than its echo: no client's.
+            // Shorter than its echo: not from our client.
             8 if packet.len() < ECHO_BYTES => return Err(WireError::Damaged),
             8 => Self::Probe {
                 trial,

@@ -1,4 +1,4 @@
-//! What is to be measured, whether that can be, and why it did not come to an end.
+//! The settings of a measurement, their validation, and the errors of a measurement.
 
 use super::LATE_NS;
 use crate::wire::VERSION;
@@ -7,32 +7,32 @@ use crate::{FLOWS_MAX, PACKETS_MAX, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, TRIAL_
 /// The slowest rate: a packet of 1 KiB takes a tenth of a second.
 pub const RATE_BITS_PER_S_MIN: u64 = 80_000;
 
-/// What is to be measured.
+/// The settings of a measurement.
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
     /// A number that no other client has.
     pub nonce: u64,
-    /// Decides which probes are to be answered.
+    /// Seed for choosing the probes that request an echo.
     pub seed: u64,
-    /// Never to be exceeded; headers of IP and UDP count.
+    /// The rate, never exceeded; includes headers of IP and UDP.
     pub rate_bits_per_s: u64,
     /// Bytes of those headers: 28 over IPv4, 48 over IPv6.
     pub overhead_bytes: u32,
-    /// Sockets, besides the one of the exchange.
+    /// Flows, each with a socket, besides the socket for requests.
     pub flows: u16,
-    /// UDP payload of the probes, several to compare.
+    /// UDP payload sizes of the probes.
     pub payloads_bytes: Vec<u32>,
-    /// Trials of each.
+    /// Trials of each size.
     pub trials: u32,
-    /// How long each is.
+    /// Length of a trial.
     pub duration_ns: u64,
     /// The largest UDP payload that the sockets take.
     pub largest_bytes: u32,
-    /// Sizes above the path's MTU are sent all the same: IP cuts them up.
+    /// Send sizes above the path's MTU nevertheless, in IP fragments.
     pub fragments: bool,
 }
 
-/// Why a measurement cannot be.
+/// Why a measurement is impossible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// A payload too short or too long.
@@ -44,19 +44,19 @@ pub enum ConfigError {
     /// No payload at all, or no trial.
     #[error("nothing to measure: choose a payload and a trial at least")]
     Nothing,
-    /// Flows.
+    /// No flow, or too many.
     #[error("{flows} flows: use 1 to {FLOWS_MAX}")]
     Flows {
         /// As asked for.
         flows: u16,
     },
-    /// Too slow.
+    /// The rate is too low.
     #[error("{rate_bits_per_s} bit/s: use at least {RATE_BITS_PER_S_MIN}")]
     Rate {
         /// As asked for.
         rate_bits_per_s: u64,
     },
-    /// Trials of no time, or of too much.
+    /// Trials are too short or too long.
     #[error("trials of {seconds} s: use up to {} s", TRIAL_NS_MAX / 1_000_000_000)]
     Duration {
         /// As asked for.
@@ -72,27 +72,27 @@ pub enum ConfigError {
     },
 }
 
-/// Why a measurement ended before it was done.
+/// Why a measurement failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// Nothing was heard.
+    /// The server is silent.
     #[error("no answer to {asked} within {} s", .waited_ns / 1_000_000_000)]
     Silent {
-        /// What was asked.
+        /// The request.
         asked: &'static str,
         /// For how long.
         waited_ns: u64,
-        /// Whether anything was ever heard.
+        /// Whether the server has ever answered.
         was_heard: bool,
     },
-    /// This host sends nothing.
+    /// This host refuses to send.
     #[error("this host refused each of {packets} packets within {:.1} s", *.refused_ns as f64 / 1e9)]
     Unsendable {
-        /// Since it took one.
+        /// Packets refused in a row.
         packets: u64,
         /// For how long.
         refused_ns: u64,
-        /// Whether anything was ever heard of the server.
+        /// Whether the server has ever answered.
         was_heard: bool,
     },
     /// The server has other clients.
@@ -106,7 +106,7 @@ pub enum ClientError {
         /// The limit.
         limit_s: u32,
     },
-    /// The server does not know such trials.
+    /// The server refused the trial's settings.
     #[error("the server refused the trial")]
     Refused,
     /// No payload fits the path.
@@ -124,11 +124,11 @@ pub enum ClientError {
 }
 
 impl ClientConfig {
-    /// Whether this can be measured.
+    /// Checks the settings.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// The first setting that is wrong.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let payloads = PAYLOAD_BYTES_MIN..=PAYLOAD_BYTES_MAX;
         if let Some(&bytes) = self.payloads_bytes.iter().find(|bytes| !payloads.contains(bytes)) {
@@ -160,7 +160,7 @@ impl ClientConfig {
         u64::try_from(all / (bits * 1_000_000_000)).unwrap_or(u64::MAX)
     }
 
-    /// About how long everything takes at most, in seconds: to be told to a server.
+    /// About how long the measurement takes at most, in seconds; the client tells the server.
     #[must_use]
     pub fn needed_s(&self) -> u32 {
         let trials = self.payloads_bytes.len() as u64 * u64::from(self.trials);

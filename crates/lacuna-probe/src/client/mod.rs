@@ -1,20 +1,19 @@
-//! The client: proves its address, finds the path's round trip and MTU, then sends trials, one after
-//! the other, and asks what came of each.
+//! The client: validates its address, measures the path's round trip and MTU, then sends trials one
+//! after the other and fetches the server's counts of each.
 //!
 //! ```text
 //! hello -> open -> time -> find the MTU -> [ start -> send -> wait -> fetch ]* -> close
 //! ```
 //!
-//! Every packet passes one token bucket, so whatever is asked for, the rate is never exceeded. Every
-//! question is repeated until it is answered, or until the server has said nothing for
-//! [`SILENCE_NS_MAX`]. Trials of all payload sizes take turns, so that a bad quarter of an hour hits
-//! all sizes alike.
+//! All packets pass one token bucket, so the rate is never exceeded. A request is repeated until it is
+//! answered, or until the server has been silent for [`SILENCE_NS_MAX`]. Trials of all payload sizes take
+//! turns, so that a bad quarter of an hour affects all sizes alike.
 
-mod asking;
 mod config;
 mod mtu;
 mod packet;
 mod refusals;
+mod request;
 mod sending;
 #[cfg(test)]
 mod tests;
@@ -26,78 +25,78 @@ use crate::bucket::TokenBucket;
 use crate::counted::Counted;
 use crate::host::Host;
 use crate::wire::{Message, Refusal, TrialPlan};
-use asking::Asking;
 pub use config::{ClientConfig, ClientError, ConfigError, RATE_BITS_PER_S_MIN};
 pub use mtu::PathMtu;
 use mtu::Search;
 pub use packet::{Packet, filler};
 use refusals::{REFUSED_NS_MAX, Refusals};
+use request::Request;
 use sending::Sending;
 use timing::Timing;
 pub use trial::Trial;
 
-/// How long a server may say nothing to a question, besides some round trips.
+/// Longest silence of a server after a request, besides some round trips.
 pub const SILENCE_NS_MAX: u64 = 10_000_000_000;
-/// The same once the user wants to stop.
+/// Longest silence once the user wants to stop.
 const SILENCE_NS_MAX_STOPPED: u64 = 3_000_000_000;
-/// What may go at once when a sender was late: what `iperf3` paces by.
+/// Burst of a late sender; `iperf3` paces at the same interval.
 const BURST_NS: u64 = 1_000_000;
-/// Besides two round trips: how long packets may be late before they count as lost.
+/// How late packets may be before they count as lost, besides two round trips.
 const LATE_NS: u64 = 250_000_000;
 
-/// How far it is.
+/// Progress of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
-    /// What it is doing.
+    /// The current phase.
     pub doing: &'static str,
-    /// Time of trials that is over, and of all.
+    /// Time of trials so far.
     pub done_ns: u64,
-    /// See `done_ns`.
+    /// Time of all trials.
     pub total_ns: u64,
-    /// Trials that are over, and all.
+    /// Finished trials.
     pub trials_done: u32,
-    /// See `trials_done`.
+    /// All trials.
     pub trials: u32,
 }
 
 #[derive(Debug)]
 enum Phase {
-    Hello(Asking),
-    Open(Asking),
-    /// Round trips with nothing else on the way.
+    Hello(Request),
+    Open(Request),
+    /// Round trips without other traffic.
     Timing(Timing),
     Mtu(Box<Search>),
-    Starting(Asking),
+    Starting(Request),
     Sending(Box<Sending>),
-    /// What is late may still come.
+    /// Waiting for late packets.
     Waiting {
         trial: Box<Sending>,
         until_ns: u64,
     },
     Fetching {
         trial: Box<Sending>,
-        asking: Asking,
+        request: Request,
     },
-    Closing(Asking),
+    Closing(Request),
     Done,
 }
 
-/// See the module's text.
+/// The client; see the module's text.
 #[derive(Debug)]
 pub struct Client {
     config: ClientConfig,
     began_ns: u64,
     bucket: TokenBucket,
     phase: Phase,
-    /// The nonce, then the token.
+    /// The nonce; the token once there is one.
     key: u64,
-    /// Sizes that fit the path.
+    /// Payload sizes that fit the path.
     sizes: Vec<u32>,
     /// Trials begun.
     begun: u32,
-    /// When probes that belong to no trial were sent, by number.
+    /// Sending times of probes outside trials, by number.
     lone_probes: Vec<u64>,
-    /// The longest round trip that was seen.
+    /// The longest round trip so far.
     rtt_ns_max: u64,
     refusals: Refusals,
     mtu: Option<PathMtu>,
@@ -112,7 +111,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// What [`ClientConfig::validate`] has against it.
+    /// Those of [`ClientConfig::validate`].
     pub fn new(config: ClientConfig, now_ns: u64) -> Result<Self, ConfigError> {
         config.validate()?;
         let mut sizes: Vec<u32> = Vec::new();
@@ -124,7 +123,7 @@ impl Client {
         Ok(Self {
             began_ns: now_ns,
             bucket: TokenBucket::new(config.rate_bits_per_s, BURST_NS, now_ns),
-            phase: Phase::Hello(Asking::new(Message::Hello, now_ns, 0)),
+            phase: Phase::Hello(Request::new(Message::Hello, now_ns, 0)),
             key: config.nonce,
             sizes,
             begun: 0,
@@ -140,22 +139,21 @@ impl Client {
         })
     }
 
-    /// The next packet that may go now. `host` is asked what it dropped when a trial begins and when
-    /// it ends.
+    /// The next packet that may be sent now. Reads the drops of `host` when a trial begins and ends.
     pub fn poll_transmit(&mut self, now_ns: u64, host: &mut dyn Host) -> Option<Packet> {
         self.on_timeout(now_ns, host);
         match &mut self.phase {
-            Phase::Hello(asking)
-            | Phase::Open(asking)
-            | Phase::Starting(asking)
-            | Phase::Fetching { asking, .. }
-            | Phase::Closing(asking) => {
+            Phase::Hello(request)
+            | Phase::Open(request)
+            | Phase::Starting(request)
+            | Phase::Fetching { request, .. }
+            | Phase::Closing(request) => {
                 let overhead_bytes = self.config.overhead_bytes;
                 let bytes = crate::wire::CONTROL_BYTES as u64 + u64::from(overhead_bytes);
-                if !asking.is_due(now_ns) || !self.bucket.take(now_ns, bytes) {
+                if !request.is_due(now_ns) || !self.bucket.take(now_ns, bytes) {
                     return None;
                 }
-                Some(asking.ask(now_ns, self.key))
+                Some(request.send(now_ns, self.key))
             }
             Phase::Timing(timing) => {
                 timing.next_ns().filter(|next_ns| now_ns >= *next_ns)?;
@@ -192,12 +190,12 @@ impl Client {
         let overhead = u64::from(self.config.overhead_bytes);
         let paid = |bytes: u64| self.bucket.ready_ns(bytes + overhead);
         match &self.phase {
-            Phase::Hello(asking)
-            | Phase::Open(asking)
-            | Phase::Starting(asking)
-            | Phase::Fetching { asking, .. }
-            | Phase::Closing(asking) => {
-                Some(asking.next_ns().max(paid(crate::wire::CONTROL_BYTES as u64)))
+            Phase::Hello(request)
+            | Phase::Open(request)
+            | Phase::Starting(request)
+            | Phase::Fetching { request, .. }
+            | Phase::Closing(request) => {
+                Some(request.next_ns().max(paid(crate::wire::CONTROL_BYTES as u64)))
             }
             Phase::Timing(timing) => Some(match timing.next_ns() {
                 Some(next_ns) => next_ns.max(paid(PAYLOAD_BYTES_MIN.into())),
@@ -215,7 +213,7 @@ impl Client {
         }
     }
 
-    /// A datagram came, on any lane.
+    /// A datagram has arrived, on any lane.
     pub fn on_datagram(&mut self, now_ns: u64, bytes: &[u8]) {
         let (key, message) = match Message::parse(bytes) {
             Ok(parsed) => parsed,
@@ -230,17 +228,17 @@ impl Client {
         self.was_heard = true;
         match message {
             Message::Challenge { cookie } => {
-                if let Phase::Hello(asking) = &self.phase {
-                    self.rtt_ns_max = asking.waited_ns(now_ns);
+                if let Phase::Hello(request) = &self.phase {
+                    self.rtt_ns_max = request.waited_ns(now_ns);
                     let open = Message::Open { cookie, needed_s: self.config.needed_s() };
-                    self.phase = Phase::Open(Asking::new(open, now_ns, self.rtt_ns_max));
+                    self.phase = Phase::Open(Request::new(open, now_ns, self.rtt_ns_max));
                 }
             }
             Message::Accepted { token } => {
                 if let Phase::Open(_) = &self.phase {
                     self.key = token;
                     self.phase = Phase::Timing(Timing::new(now_ns));
-                    // The exchange may have had to be repeated.
+                    // The round trip of a repeated request is not reliable.
                     self.rtt_ns_max = 0;
                 }
             }
@@ -271,14 +269,14 @@ impl Client {
         }
     }
 
-    /// Whether it looks for the MTU now, so that a packet too large for the first hop is an answer
-    /// ([`on_too_large`](Self::on_too_large)) and no refusal like others.
+    /// Whether the client searches for the MTU now: then a packet too large for the first hop is a result
+    /// ([`on_too_large`](Self::on_too_large)) and not a refusal.
     #[must_use]
     pub fn is_finding_mtu(&self) -> bool {
         matches!(self.phase, Phase::Mtu(_))
     }
 
-    /// A packet with so much payload was refused by this host: it is larger than the first hop takes.
+    /// This host refused a packet of `payload_bytes`, because it is larger than the first hop takes.
     pub fn on_too_large(&mut self, payload_bytes: usize) {
         if let Phase::Mtu(search) = &mut self.phase {
             search.on_too_large(payload_bytes);
@@ -290,7 +288,7 @@ impl Client {
         self.refusals.on_taken();
     }
 
-    /// This host refused a packet of this lane, which so did not leave; another may.
+    /// This host refused to send a packet of this lane; a later one may be sent.
     pub fn on_refused(&mut self, now_ns: u64, lane: usize) {
         self.refusals.on_refused(now_ns);
         match &mut self.phase {
@@ -301,18 +299,18 @@ impl Client {
             {
                 trial.refused += 1;
             }
-            Phase::Hello(asking)
-            | Phase::Open(asking)
-            | Phase::Starting(asking)
-            | Phase::Fetching { asking, .. }
-            | Phase::Closing(asking) => asking.on_refused(now_ns),
+            Phase::Hello(request)
+            | Phase::Open(request)
+            | Phase::Starting(request)
+            | Phase::Fetching { request, .. }
+            | Phase::Closing(request) => request.on_refused(now_ns),
             Phase::Timing(timing) => timing.on_refused(now_ns),
             Phase::Mtu(search) => search.on_refused(now_ns),
             Phase::Sending(_) | Phase::Waiting { .. } | Phase::Done => {}
         }
     }
 
-    /// Ends it: the trial that is being sent is cut short and counts.
+    /// Ends the measurement: the current trial is cut short and still counts.
     pub fn stop(&mut self, now_ns: u64) {
         if self.is_stopped {
             return;
@@ -326,43 +324,43 @@ impl Client {
         }
     }
 
-    /// Whether there is nothing more to do.
+    /// Whether the measurement has ended.
     #[must_use]
     pub fn is_done(&self) -> bool {
         matches!(self.phase, Phase::Done)
     }
 
-    /// Why it ended before it was done, if it did.
+    /// Why the measurement failed, if it did.
     #[must_use]
     pub fn error(&self) -> Option<&ClientError> {
         self.error.as_ref()
     }
 
-    /// Whether it was asked to end early.
+    /// Whether [`Client::stop`] was called.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.is_stopped
     }
 
-    /// What was measured so far.
+    /// Finished trials.
     #[must_use]
     pub fn trials(&self) -> &[Trial] {
         &self.trials
     }
 
-    /// How large a packet the path takes, once known.
+    /// The path's MTU, once known.
     #[must_use]
     pub fn path_mtu(&self) -> Option<PathMtu> {
         self.mtu
     }
 
-    /// The payloads that are measured: once the MTU is known, those that fit.
+    /// The payload sizes to measure; once the MTU is known, those that fit.
     #[must_use]
     pub fn payloads_bytes(&self) -> &[u32] {
         &self.sizes
     }
 
-    /// How far it is.
+    /// The progress.
     #[must_use]
     pub fn progress(&self, now_ns: u64) -> Progress {
         let trials = self.sizes.len() as u32 * self.config.trials;
@@ -390,22 +388,22 @@ impl Client {
     }
 
     fn on_timeout(&mut self, now_ns: u64, host: &mut dyn Host) {
-        if self.is_shut_in(now_ns) {
-            return self.silent(now_ns, 0);
+        if self.is_refused_by_host(now_ns) {
+            return self.on_silence(now_ns, 0);
         }
-        // A phase that ends may begin one that ends at once, but never in a circle.
+        // The end of a phase may begin one that ends at once, but never in a cycle.
         match &mut self.phase {
-            Phase::Hello(asking) | Phase::Open(asking) | Phase::Starting(asking) => {
-                let waited_ns = asking.waited_ns(now_ns);
+            Phase::Hello(request) | Phase::Open(request) | Phase::Starting(request) => {
+                let waited_ns = request.waited_ns(now_ns);
                 if waited_ns >= self.patience_ns() {
-                    self.silent(now_ns, waited_ns);
+                    self.on_silence(now_ns, waited_ns);
                 }
             }
             Phase::Timing(timing) => {
                 if timing.is_over(now_ns, self.rtt_ns_max) {
                     let waited_ns = timing.waited_ns(now_ns);
                     if self.rtt_ns_max == 0 {
-                        self.silent(now_ns, waited_ns);
+                        self.on_silence(now_ns, waited_ns);
                     } else {
                         self.find_mtu();
                     }
@@ -420,22 +418,22 @@ impl Client {
             Phase::Sending(sending) => {
                 sending.drops_before.get_or_insert_with(|| host.drops());
                 if now_ns >= sending.ends_ns || sending.is_full() {
-                    self.wait_for_the_late(now_ns);
+                    self.wait_for_late_packets(now_ns);
                 }
             }
             Phase::Waiting { until_ns, .. } if now_ns >= *until_ns => {
                 self.fetch(now_ns, host);
             }
             Phase::Waiting { .. } => {}
-            Phase::Fetching { asking, .. } => {
-                let waited_ns = asking.waited_ns(now_ns);
+            Phase::Fetching { request, .. } => {
+                let waited_ns = request.waited_ns(now_ns);
                 if waited_ns >= self.patience_ns() {
-                    self.silent(now_ns, waited_ns);
+                    self.on_silence(now_ns, waited_ns);
                 }
             }
-            // It is polite, and no more.
-            Phase::Closing(asking) => {
-                if asking.asked() >= 3 && asking.is_due(now_ns) {
+            // Closing is a courtesy: the client does not insist on an answer.
+            Phase::Closing(request) => {
+                if request.sent() >= 3 && request.is_due(now_ns) {
                     self.phase = Phase::Done;
                 }
             }
@@ -443,9 +441,9 @@ impl Client {
         }
     }
 
-    /// Whether this host has refused all packets for so long that nothing is to be expected of it.
-    /// While it sends a trial, it is the trial's loss, and afterwards a matter of the question.
-    fn is_shut_in(&self, now_ns: u64) -> bool {
+    /// Whether this host has refused all packets for so long that the measurement fails. Refusals during
+    /// a trial count in the trial, and afterwards the request times out.
+    fn is_refused_by_host(&self, now_ns: u64) -> bool {
         let Some(refused_ns) = self.refusals.for_ns(now_ns) else { return false };
         match &self.phase {
             Phase::Hello(_) => !self.was_heard && refused_ns >= REFUSED_NS_MAX,
@@ -454,13 +452,13 @@ impl Client {
         }
     }
 
-    /// How long a question may be without an answer.
+    /// How long a request may be without an answer.
     fn patience_ns(&self) -> u64 {
         let silence = if self.is_stopped { SILENCE_NS_MAX_STOPPED } else { SILENCE_NS_MAX };
         silence.saturating_add(4 * self.rtt_ns_max)
     }
 
-    /// A probe that belongs to no trial and wants an echo.
+    /// A probe outside trials, which requests an echo.
     fn lone_probe(&mut self, now_ns: u64, bytes: u32) -> Option<Packet> {
         let charged = u64::from(bytes) + u64::from(self.config.overhead_bytes);
         if !self.bucket.take(now_ns, charged) {
@@ -518,10 +516,10 @@ impl Client {
         }
         self.begun += 1;
         let start = Message::Start { trial: self.begun, plan: self.plan() };
-        self.phase = Phase::Starting(Asking::new(start, now_ns, self.rtt_ns_max));
+        self.phase = Phase::Starting(Request::new(start, now_ns, self.rtt_ns_max));
     }
 
-    /// Of the trial that was begun last.
+    /// The settings of the trial that was begun last.
     fn plan(&self) -> TrialPlan {
         TrialPlan {
             payload_bytes: self.sizes[(self.begun as usize - 1) % self.sizes.len()],
@@ -537,7 +535,7 @@ impl Client {
         self.phase = Phase::Sending(Box::new(sending));
     }
 
-    fn wait_for_the_late(&mut self, now_ns: u64) {
+    fn wait_for_late_packets(&mut self, now_ns: u64) {
         if let Phase::Sending(mut trial) = std::mem::replace(&mut self.phase, Phase::Done) {
             trial.ended_ns = now_ns.min(trial.ends_ns);
             let until_ns = now_ns + 2 * self.rtt_ns_max + LATE_NS;
@@ -550,8 +548,8 @@ impl Client {
             let before = trial.drops_before.unwrap_or_default();
             trial.drops = host.drops().since(&before);
             let fetch = Message::Fetch { trial: trial.number, sent: trial.sent };
-            let asking = Asking::new(fetch, now_ns, self.rtt_ns_max);
-            self.phase = Phase::Fetching { trial, asking };
+            let request = Request::new(fetch, now_ns, self.rtt_ns_max);
+            self.phase = Phase::Fetching { trial, request };
         }
     }
 
@@ -566,7 +564,7 @@ impl Client {
         }
     }
 
-    fn silent(&mut self, now_ns: u64, waited_ns: u64) {
+    fn on_silence(&mut self, now_ns: u64, waited_ns: u64) {
         let asked = match &self.phase {
             Phase::Hello(_) => "the first packet",
             Phase::Open(_) => "the request for a seat",
@@ -575,7 +573,7 @@ impl Client {
             _ => "the start of a trial",
         };
         if self.is_stopped {
-            // Whoever wants to stop gets what there is.
+            // The user wants to stop: end with the finished trials.
             self.phase = Phase::Done;
             return;
         }
@@ -590,7 +588,7 @@ impl Client {
     }
 
     fn close(&mut self, now_ns: u64) {
-        self.phase = Phase::Closing(Asking::new(Message::Close, now_ns, self.rtt_ns_max));
+        self.phase = Phase::Closing(Request::new(Message::Close, now_ns, self.rtt_ns_max));
     }
 
     fn fail(&mut self, error: ClientError) {

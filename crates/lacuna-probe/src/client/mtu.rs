@@ -1,71 +1,70 @@
-//! How large a packet the path takes, found by sending some (RFC 8899's way: no message of a router
-//! is believed or needed).
+//! Path MTU discovery by probe packets (RFC 8899), without ICMP messages of routers.
 //!
-//! Packets are never fragmented, so one that is too large is refused by this host or lost on the way.
-//! A size is taken for too large when none of six comes through: with a loss of 10 % that is
-//! wrong once in a million. Between a size that came through and one that did not, the usual MTUs are
-//! tried first, each with the byte above it, then the middle: on the common path the search is short,
-//! on any other it ends at the byte.
+//! Packets are never fragmented, so one that is too large is refused by this host or lost on the path.
+//! A size counts as too large when none of six packets arrives: at a loss of 10 % that is wrong once in a
+//! million. Between the largest size that passed and the smallest that did not, the search tries the
+//! usual MTUs first, each with the byte above it, then bisects: the search is short on common paths and
+//! exact to the byte on others.
 
-use super::refusals::AGAIN_NS;
+use super::refusals::REFUSED_RETRY_NS;
 
-/// Packets of a size that are sent at once, …
+/// Packets of one size per round, …
 const TRIES_AT_ONCE: u32 = 3;
-/// … and how often.
+/// … and rounds.
 const ROUNDS: u32 = 2;
-/// Besides two round trips: how long a round may take.
+/// Length of a round, besides two round trips.
 const ROUND_NS: u64 = 50_000_000;
 /// Lengths of IP packets: the largest, jumbo frames, Ethernet, PPPoE, IPv6's minimum.
 const USUAL: [u32; 5] = [65_535, 9000, 1500, 1492, 1280];
 
-/// What a path takes.
+/// The MTU of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathMtu {
-    /// The largest UDP payload that came through.
+    /// The largest UDP payload that passed.
     pub payload_bytes: u32,
-    /// The packet that it was in, headers of IP and UDP included.
+    /// The size of that packet, headers of IP and UDP included.
     pub packet_bytes: u32,
-    /// Whether it is the largest that this host sends, so that the path may take more.
+    /// Whether this host sends no larger packets, so that the path may take more.
     pub is_hosts_limit: bool,
 }
 
-/// See the module's text. All sizes are UDP payload.
+/// The search for the MTU; see the module's text. All sizes are UDP payload.
 #[derive(Debug)]
 pub(super) struct Search {
     overhead_bytes: u32,
     largest_bytes: u32,
-    /// Came through.
+    /// The largest size that passed.
     good: u32,
-    /// Did not.
+    /// The smallest size that did not.
     bad: u32,
     trying: Option<Trying>,
-    /// A packet was refused: the next goes not before.
+    /// After a refusal: earliest time of the next packet.
     not_before_ns: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Trying {
     bytes: u32,
-    /// Rounds that are over.
+    /// Finished rounds.
     rounds: u32,
-    /// Packets of the round that goes on.
+    /// Packets sent in the current round.
     sent: u32,
     last_ns: u64,
 }
 
 impl Search {
-    /// What is asked of a server came through already.
+    /// Begins with the size of a request, which has passed already.
     pub(super) fn new(largest_bytes: u32, overhead_bytes: u32) -> Self {
         let good = crate::wire::CONTROL_BYTES as u32;
         let largest_bytes = largest_bytes.min(crate::PAYLOAD_BYTES_MAX);
         let bad = largest_bytes.max(good) + 1;
         let mut search =
             Self { overhead_bytes, largest_bytes, good, bad, trying: None, not_before_ns: 0 };
-        search.go_on();
+        search.next_size();
         search
     }
 
-    /// The size of a packet to send now.
+    /// The size of a packet to send now, if one is due.
     pub(super) fn wants(&self, now_ns: u64) -> Option<u32> {
         self.next().filter(|(next_ns, _)| now_ns >= *next_ns).map(|(_, bytes)| bytes)
     }
@@ -96,14 +95,14 @@ impl Search {
         (trying.rounds, trying.sent) = (trying.rounds + 1, 0);
         if trying.rounds == ROUNDS {
             self.bad = self.bad.min(trying.bytes);
-            self.go_on();
+            self.next_size();
         }
     }
 
     pub(super) fn on_echo(&mut self, bytes: u32) {
         if bytes > self.good && bytes < self.bad {
             self.good = bytes;
-            self.go_on();
+            self.next_size();
         }
     }
 
@@ -111,19 +110,19 @@ impl Search {
         let Ok(bytes) = u32::try_from(bytes) else { return };
         if bytes > self.good && bytes < self.bad {
             self.bad = bytes;
-            self.go_on();
+            self.next_size();
         }
     }
 
-    /// A packet did not leave, which says nothing of its size: another goes in its place.
+    /// This host refused a packet for another reason than its size: send another in its place.
     pub(super) fn on_refused(&mut self, now_ns: u64) {
         if let Some(trying) = &mut self.trying {
             trying.sent = trying.sent.saturating_sub(1);
         }
-        self.not_before_ns = now_ns.saturating_add(AGAIN_NS);
+        self.not_before_ns = now_ns.saturating_add(REFUSED_RETRY_NS);
     }
 
-    /// The answer, once there is nothing between what came through and what did not.
+    /// The MTU, once no size is left between `good` and `bad`.
     pub(super) fn found(&self) -> Option<PathMtu> {
         (self.trying.is_none()).then_some(PathMtu {
             payload_bytes: self.good,
@@ -132,7 +131,7 @@ impl Search {
         })
     }
 
-    fn go_on(&mut self) {
+    fn next_size(&mut self) {
         let is_open = |bytes: &u32| *bytes > self.good && *bytes < self.bad;
         let usual = USUAL
             .iter()

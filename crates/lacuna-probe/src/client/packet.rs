@@ -1,23 +1,23 @@
-//! A packet that is to be sent, in parts, so that a burst of them shares what they are filled with.
+//! A packet to send, in parts, so that the packets of a burst share their filler.
 
 use crate::PAYLOAD_BYTES_MAX;
 use std::sync::OnceLock;
 
-/// A packet to send: `head`, so many bytes of [`filler`], `trailer`.
+/// A packet to send: `head`, `filler_bytes` of [`filler`], `trailer`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
-    /// The socket: 0 for the exchange, from 1 on a flow.
+    /// Index of the socket: 0 for requests, from 1 on for the flows.
     pub lane: usize,
-    /// What comes first.
+    /// Header and body.
     pub head: Vec<u8>,
-    /// How much of [`filler`] comes next.
+    /// Bytes of [`filler`] after the head.
     pub filler_bytes: usize,
-    /// What comes last.
+    /// CRC32C of all before.
     pub trailer: [u8; 4],
 }
 
 impl Packet {
-    /// All of it.
+    /// The whole packet.
     #[must_use]
     pub fn bytes(&self, filler: &[u8]) -> Vec<u8> {
         [&self.head, &filler[..self.filler_bytes], &self.trailer].concat()
@@ -30,8 +30,8 @@ impl Packet {
     }
 }
 
-/// What packets are filled with: bytes without a pattern, so that nothing on the way makes them
-/// shorter. The same at all times.
+/// Filler of packets: pseudo-random bytes, so that no device on the path can compress them. Always the
+/// same.
 pub fn filler() -> &'static [u8] {
     static FILLER: OnceLock<Vec<u8>> = OnceLock::new();
     FILLER.get_or_init(|| {

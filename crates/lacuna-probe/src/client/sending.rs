@@ -1,8 +1,7 @@
-//! A trial that is being sent: which packet is next, which ones are to be answered, and how long
-//! those answers took.
+//! A trial that is being sent: the next packet, the probes that request an echo, and their round trips.
 //!
-//! Answers are asked for at random (RFC 2330, 11.1: what is sampled in step with something else sees
-//! only that), and not more than [`ECHOES_MAX`], so that the way back carries next to nothing.
+//! Echoes are requested at random, because periodic samples may coincide with a periodic disturbance
+//! (RFC 2330, 11.1); and not more than about [`ECHOES_MAX`], so that the reverse path carries little.
 
 use super::Trial;
 use crate::PACKETS_MAX;
@@ -10,33 +9,33 @@ use crate::counted::Counted;
 use crate::host::HostDrops;
 use crate::wire::{Message, TrialPlan};
 
-/// Round trips of a trial, about: enough for the 99.9th percentile.
+/// Round trips per trial, about: enough for the 99.9th percentile.
 const ECHOES_MAX: u64 = 8192;
 
-/// See the module's text.
+/// The current trial; see the module's text.
 #[derive(Debug)]
 pub(super) struct Sending {
     pub(super) number: u32,
     pub(super) plan: TrialPlan,
     pub(super) begins_ns: u64,
-    /// When it is to end, …
+    /// When it should end, …
     pub(super) ends_ns: u64,
     /// … and when it did.
     pub(super) ended_ns: u64,
     pub(super) sent: u32,
     /// Of these, packets that this host refused.
     pub(super) refused: u64,
-    /// Drops of this host so far, when it began.
+    /// This host's drop counters at the beginning.
     pub(super) drops_before: Option<HostDrops>,
-    /// Drops of this host meanwhile, once it is over.
+    /// Drops of this host during the trial, once it is over.
     pub(super) drops: HostDrops,
     echoes: Vec<Echo>,
-    /// A probe is to be answered if its draw out of 2^64 is not above this.
+    /// A probe requests an echo if its random draw of 64 bits is not above this.
     threshold: u64,
     seed: u64,
 }
 
-/// An answer that was asked for.
+/// A requested echo.
 #[derive(Debug)]
 struct Echo {
     index: u32,
@@ -67,7 +66,7 @@ impl Sending {
         }
     }
 
-    /// No server keeps a record of more.
+    /// Whether the trial has its most packets.
     pub(super) fn is_full(&self) -> bool {
         self.sent == PACKETS_MAX
     }
@@ -86,7 +85,7 @@ impl Sending {
         (Message::Probe { trial, index, sent_ns: now_ns, wants_echo, bytes }, lane)
     }
 
-    /// An answer came; false if it was not asked for, or came before.
+    /// An echo has arrived; false if it was not requested, or arrived before.
     pub(super) fn on_echo(&mut self, index: u32, sent_ns: u64, rtt_ns: u64) -> bool {
         let at = self.echoes.binary_search_by_key(&index, |echo| echo.index);
         match at.ok().and_then(|at| self.echoes.get_mut(at)) {

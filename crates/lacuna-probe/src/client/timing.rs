@@ -1,15 +1,15 @@
-//! Round trips before the first trial, with nothing else on the way: how long answers take from now
-//! on is judged by the longest of them.
+//! Measures round trips before the first trial, without other traffic. Later timeouts are based on the
+//! longest of them.
 
 use super::SILENCE_NS_MAX;
-use super::refusals::AGAIN_NS;
+use super::refusals::REFUSED_RETRY_NS;
 
-/// Round trips to begin with.
+/// Number of probes.
 const TIMINGS: u32 = 8;
-/// From one of them to the next.
+/// Interval between them.
 const TIMING_GAP_NS: u64 = 20_000_000;
 
-/// See the module's text.
+/// The phase of round-trip probes.
 #[derive(Debug)]
 pub(super) struct Timing {
     sent: u32,
@@ -31,17 +31,17 @@ impl Timing {
         (self.sent, self.next_ns) = (self.sent + 1, now_ns + TIMING_GAP_NS);
     }
 
-    /// One did not leave: another goes in its place.
+    /// This host refused a probe: send another in its place.
     pub(super) fn on_refused(&mut self, now_ns: u64) {
         self.sent = self.sent.saturating_sub(1);
-        self.next_ns = now_ns.saturating_add(AGAIN_NS);
+        self.next_ns = now_ns.saturating_add(REFUSED_RETRY_NS);
     }
 
     pub(super) fn waited_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.since_ns)
     }
 
-    /// When enough was waited for answers. `rtt_ns_max` is 0 until there was one.
+    /// When the phase ends. `rtt_ns_max` is 0 until the first echo.
     pub(super) fn ends_ns(&self, rtt_ns_max: u64) -> u64 {
         match rtt_ns_max {
             0 => self.since_ns.saturating_add(SILENCE_NS_MAX),

@@ -1,47 +1,47 @@
-//! Loss and its bursts: a Markov chain of two states, "came" and "lost", fitted to what was lost.
+//! Estimates of loss and loss bursts: a two-state Markov chain ("arrived", "lost") is fitted to the
+//! losses.
 //!
-//! The chain that loses everything in its bad state (Gilbert 1960) has two parameters, and their
-//! likeliest values are two fractions: of the packets that came, the share behind which a burst
-//! began, and of the lost ones, the share at which one ended. The mean burst is the inverse of the
-//! latter.
+//! The chain that loses all packets in its bad state (Gilbert 1960) has two parameters, whose maximum
+//! likelihood estimates are two fractions: of the arrived packets, those that are followed by a burst;
+//! and of the lost packets, those that end a burst. The mean burst length is the inverse of the latter.
 //!
-//! Losses in bursts say less about the loss than as many independent ones. The mean of a two-state
-//! chain has the variance of an independent one times `(1 + c) / (1 - c)`, with `c` the correlation
-//! of two packets in a row, one less both parameters; that is the design effect by which the number
-//! of packets is divided for the interval. Where there are several trials, and they differ by more
-//! than that explains, it is multiplied by as much (Pearson's statistic over its degrees of freedom,
-//! as with any overdispersed binomial).
+//! Losses in bursts say less about the loss rate than as many independent ones. The variance of the mean
+//! of a two-state chain is that of independent samples times `(1 + c) / (1 - c)`, where `c`, the
+//! correlation of two consecutive packets, is one minus both parameters. This design effect divides the
+//! number of packets for the interval. If several trials differ by more than it explains, it is
+//! multiplied accordingly (Pearson's statistic over its degrees of freedom, as for any overdispersed
+//! binomial).
 //!
-//! With several flows the bursts are counted twice: in the order in which packets were sent over all
-//! flows, which is right if they share the path, and within each flow, which is right if each has its
-//! own. The other count breaks bursts up, so the longer mean is taken.
+//! With several flows, bursts are counted in two ways: in order of sending over all flows, which is right
+//! if the flows share the path, and within each flow, which is right if each has its own. The wrong count
+//! splits bursts, so the one with the longer mean is used.
 
 use super::{Estimate, share};
 
-/// What was lost in a trial.
+/// Losses of a trial.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LossCounts {
     /// Packets sent.
     pub sent: u64,
     /// Of these, lost.
     pub lost: u64,
-    /// Runs of lost ones, in the order of sending or within the flows, whichever are fewer.
+    /// Loss bursts, in order of sending or within the flows, whichever are fewer.
     pub bursts: u64,
 }
 
 /// The fitted chain.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BurstFit {
-    /// Of the packets behind one that came, the share that is lost.
+    /// Probability that a packet after an arrived one is lost.
     pub begin: Estimate,
-    /// Of the packets behind a lost one, the share that comes.
+    /// Probability that a packet after a lost one arrives.
     pub end: Estimate,
-    /// Mean number of packets that are lost in a row.
+    /// Mean length of a loss burst.
     pub mean_burst_packets: Estimate,
 }
 
 impl LossCounts {
-    /// Several trials as one.
+    /// The sum of several trials.
     #[must_use]
     pub fn sum<'c>(all: impl IntoIterator<Item = &'c Self>) -> Self {
         all.into_iter().fold(Self::default(), |sum, counts| Self {
@@ -51,7 +51,7 @@ impl LossCounts {
         })
     }
 
-    /// The chain; `None` if nothing was lost, or everything.
+    /// Fits the chain; `None` if no packet was lost, or all were.
     #[must_use]
     pub fn fit(&self) -> Option<BurstFit> {
         let came = self.sent.saturating_sub(self.lost);
@@ -68,7 +68,7 @@ impl LossCounts {
         Some(BurstFit { begin, end, mean_burst_packets })
     }
 
-    /// How many packets tell as much as an independent one.
+    /// How many packets are worth one independent packet.
     #[must_use]
     pub fn design_effect(&self) -> f64 {
         let Some(fit) = self.fit() else { return 1.0 };
@@ -82,7 +82,7 @@ impl LossCounts {
         share(self.lost as f64, self.sent as f64, self.design_effect())
     }
 
-    /// The loss that several trials show together.
+    /// The loss of several trials together.
     #[must_use]
     pub fn loss_of_all(all: &[Self]) -> Estimate {
         let sum = Self::sum(all);
@@ -90,7 +90,7 @@ impl LossCounts {
         share(sum.lost as f64, sum.sent as f64, within * Self::dispersion(all, within))
     }
 
-    /// By how much more trials differ than chance within them explains; 1 if it explains all.
+    /// Overdispersion: the variance between trials over that explained within them; at least 1.
     fn dispersion(all: &[Self], within: f64) -> f64 {
         let sum = Self::sum(all);
         let used = all.iter().filter(|counts| counts.sent > 0);

@@ -1,4 +1,4 @@
-//! From counts to numbers with 95 % confidence intervals.
+//! Estimates with 95 % confidence intervals, from counts.
 //!
 //! | number | interval |
 //! |---|---|
@@ -14,15 +14,15 @@ mod samples;
 pub use loss::{BurstFit, LossCounts};
 pub use samples::{Samples, mean, over_batches, quantile};
 
-/// How sure an interval is.
+/// Confidence level of the intervals.
 pub const CONFIDENCE: f64 = 0.95;
-/// Standard deviations of a normal variable that this lies within.
+/// The corresponding number of standard deviations of a normal variable.
 pub(crate) const Z: f64 = 1.959_963_984_540_054;
 
 /// A number and its interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
-    /// What is most likely.
+    /// The most likely value.
     pub value: f64,
     /// Lower end.
     pub low: f64,
@@ -31,24 +31,23 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Whether this is within the interval.
+    /// Whether the interval contains `truth`.
     #[must_use]
     pub fn holds(&self, truth: f64) -> bool {
         (self.low..=self.high).contains(&truth)
     }
 
-    /// The same in another unit.
+    /// Converts to another unit.
     #[must_use]
     pub fn scaled(&self, factor: f64) -> Self {
         Self { value: self.value * factor, low: self.low * factor, high: self.high * factor }
     }
 }
 
-/// A share: `count` out of `of`, each of which tells as much as `1 / design_effect` independent
-/// ones.
+/// A fraction: `count` out of `of`, each worth `1 / design_effect` independent observations.
 ///
-/// The interval is Wilson's (1927), which also holds for small counts, and says something when the
-/// count is 0: not more than about 3.8 out of all.
+/// The interval is Wilson's (1927), which also holds for small counts; for a count of 0 its upper end is
+/// about 3.8 out of all.
 #[must_use]
 pub fn share(count: f64, of: f64, design_effect: f64) -> Estimate {
     if of <= 0.0 {
@@ -65,8 +64,8 @@ pub fn share(count: f64, of: f64, design_effect: f64) -> Estimate {
     Estimate { value, low, high }
 }
 
-/// Student's distribution: how many standard errors 95 % lie within, with so many degrees of
-/// freedom. The expansion is Fisher and Cornish's; below 4 degrees it is not good enough.
+/// Student's distribution: the number of standard errors of a 95 % interval, by degrees of freedom. The
+/// expansion is Fisher and Cornish's; below 4 degrees it is not accurate enough, so a table is used.
 pub(crate) fn student(freedom: f64) -> f64 {
     match freedom {
         f if f < 1.5 => 12.706,

@@ -1,9 +1,9 @@
-//! Means, deviations and quantiles of samples that follow each other, as round trips do: a queue that
-//! was long for one packet is long for the next.
+//! Means, deviations and quantiles of autocorrelated samples, such as round trips: a queue that is long
+//! for one packet is long for the next.
 //!
-//! The samples are cut into batches that are long against such memory; batches are then as good as
-//! independent, and how much they differ says how sure the number is (Schmeiser 1982: 10 to 30
-//! batches do).
+//! The samples are divided into batches that are long against the correlation, so batches are nearly
+//! independent, and their variation gives the confidence interval (batch means; Schmeiser 1982: 10 to 30
+//! batches suffice).
 
 use super::{Estimate, Z, student};
 
@@ -13,14 +13,14 @@ const BATCHES: usize = 20;
 /// Samples in the order in which they were taken, in any unit.
 #[derive(Debug, Clone, Default)]
 pub struct Samples {
-    /// As taken.
+    /// In the order in which they were taken.
     values: Vec<f64>,
     /// Ascending.
     sorted: Vec<f64>,
 }
 
 impl Samples {
-    /// These.
+    /// Sorts a copy of `values`.
     #[must_use]
     pub fn new(values: Vec<f64>) -> Self {
         let mut sorted = values.clone();
@@ -28,7 +28,7 @@ impl Samples {
         Self { values, sorted }
     }
 
-    /// How many.
+    /// Number of samples.
     #[must_use]
     pub fn len(&self) -> usize {
         self.values.len()
@@ -65,7 +65,7 @@ impl Samples {
         Some(Estimate { low: deviation.low.max(0.0), ..deviation })
     }
 
-    /// The value that a share of them is not above.
+    /// The quantile: a fraction `share` of the samples is not above it.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<Estimate> {
         quantile(&self.sorted, share, design_effect(&self.values))
@@ -86,8 +86,8 @@ pub fn mean(values: &[f64]) -> Option<Estimate> {
     Some(Estimate { value, low: value - half, high: value + half })
 }
 
-/// A statistic of samples in order, with an interval from what it is without one batch in turn (the
-/// jackknife). With less than two samples there is none.
+/// A statistic of samples in order, with an interval by the jackknife: the statistic is computed without
+/// each batch in turn. `None` for less than two samples.
 #[must_use]
 pub fn over_batches(values: &[f64], statistic: impl Fn(&[f64]) -> f64) -> Option<Estimate> {
     let batches = BATCHES.min(values.len());
@@ -110,8 +110,8 @@ pub fn over_batches(values: &[f64], statistic: impl Fn(&[f64]) -> f64) -> Option
     Some(Estimate { value, low: value - half, high: value + half })
 }
 
-/// The value that a share of the sorted samples is not above. The ends of the interval are samples,
-/// too: those whose ranks the binomial distribution of an effective number of samples gives.
+/// The quantile of sorted samples. The ends of the interval are samples whose ranks follow from the
+/// binomial distribution of the effective number of samples.
 #[must_use]
 pub fn quantile(sorted: &[f64], share: f64, design_effect: f64) -> Option<Estimate> {
     let n = sorted.len() as f64;
@@ -126,8 +126,8 @@ pub fn quantile(sorted: &[f64], share: f64, design_effect: f64) -> Option<Estima
     })
 }
 
-/// How many samples in order tell as much as an independent one: what the mean of batches varies by,
-/// over what it would vary by.
+/// The design effect: how many samples in order are worth one independent sample. It is the variance of
+/// batch means over that of independent samples.
 fn design_effect(values: &[f64]) -> f64 {
     let variance = deviation_of(values).powi(2);
     let (batches, n) = (BATCHES, values.len());

@@ -1,92 +1,92 @@
-//! The server: takes in clients that proved their address, keeps a record of each one's trial, and
-//! answers nobody else but with a challenge.
+//! The server: admits clients with a validated address, records each one's trial, and answers others
+//! with a challenge only.
 //!
-//! An answer goes out when a packet came in, to where it came from, and is never longer: the server
-//! sends nothing by itself. Seats are few, and each is given back by the client, by silence, or
-//! when the time is up.
+//! The server sends only answers: to the source of a packet, and never longer than it. It has a bounded
+//! number of sessions. A session ends when the client closes it, when the client is silent for too long,
+//! or at its time limit.
 
 mod session;
 #[cfg(test)]
 mod tests;
 
+use crate::address_validation::AddressValidator;
 use crate::host::Host;
-use crate::proof::Proof;
 use crate::wire::{Message, Refusal, WireError};
 use session::Session;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-/// Events that wait to be taken; older ones are forgotten.
+/// Events that wait for the caller; beyond this the oldest are dropped.
 const EVENTS_MAX: usize = 64;
 
-/// How a server behaves.
+/// The settings of a server.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     /// Secret of the server, from a good source of randomness.
     pub key: [u8; 32],
-    /// Clients at a time.
+    /// Most clients at a time.
     pub clients_max: usize,
-    /// How long a client may be served.
+    /// Longest session.
     pub session_ns_max: u64,
-    /// How long a client may say nothing before its seat is free.
+    /// Longest silence of a client before its session ends.
     pub silence_ns_max: u64,
 }
 
-/// Something to tell a user.
+/// An event for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerEvent {
-    /// A client was taken in.
+    /// A client was admitted.
     Opened {
-        /// Where it is.
+        /// Its address.
         peer: SocketAddr,
     },
-    /// A client was told to try again later, or that it takes too long.
+    /// A client was refused: the server is busy, or the client needs too long.
     Refused {
-        /// Where it is.
+        /// Its address.
         peer: SocketAddr,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
-    /// A client's seat is free.
+    /// A client's session has ended.
     Ended {
-        /// Where it was.
+        /// Its address.
         peer: SocketAddr,
-        /// Trials that it has fetched the result of.
+        /// Trials whose result it has fetched.
         trials: u32,
         /// How it ended.
         end: End,
     },
 }
 
-/// How a client's seat got free.
+/// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The client said goodbye.
+    /// The client closed it.
     Closed,
-    /// It said nothing for too long.
+    /// The client was silent for too long.
     Silent,
-    /// Its time was up.
+    /// Its time limit was reached.
     TimeUp,
 }
 
-/// What came and was of no use, for those who wonder.
+/// Counters of ignored packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ignored {
     /// Not packets of a measurement.
     pub foreign: u64,
     /// Of another version.
     pub other_version: u64,
-    /// Damaged on the way.
+    /// Damaged on the path.
     pub damaged: u64,
-    /// From addresses that are not those of a client, or of no trial that runs.
+    /// From an address without a session.
     pub strangers: u64,
 }
 
-/// See the module's text.
+/// The server; see the module's text.
 #[derive(Debug)]
 pub struct Server {
     config: ServerConfig,
-    proof: Proof,
+    validator: AddressValidator,
     /// By token.
     sessions: BTreeMap<u64, Session>,
     events: VecDeque<ServerEvent>,
@@ -98,7 +98,7 @@ impl Server {
     #[must_use]
     pub fn new(config: ServerConfig) -> Self {
         Self {
-            proof: Proof::new(config.key),
+            validator: AddressValidator::new(config.key),
             config,
             sessions: BTreeMap::new(),
             events: VecDeque::new(),
@@ -106,7 +106,7 @@ impl Server {
         }
     }
 
-    /// A datagram came. The answer, if there is one, goes to where it came from.
+    /// A datagram has arrived. Returns the answer to its source, if there is one.
     pub fn on_datagram(
         &mut self,
         now_ns: u64,
@@ -128,22 +128,22 @@ impl Server {
         };
         let answer = match message {
             Message::Hello => {
-                let cookie = self.proof.cookie(now_ns, from, key);
+                let cookie = self.validator.cookie(now_ns, from, key);
                 Some(Message::Challenge { cookie })
             }
             Message::Open { cookie, needed_s }
-                if self.proof.is_valid(now_ns, from, key, cookie) =>
+                if self.validator.is_valid(now_ns, from, key, cookie) =>
             {
                 Some(self.open(now_ns, from, key, needed_s))
             }
             message => self.for_session(now_ns, from, key, message, host),
         };
         let answer = answer?.answer(key);
-        // Our clients' questions are longer than any answer; others may ask shortly.
+        // Requests of our clients are longer than any answer; those of others may be short.
         (answer.len() <= bytes.len()).then_some(answer)
     }
 
-    /// Takes seats back whose time has come.
+    /// Ends sessions that are silent or over their time limit.
     pub fn on_timeout(&mut self, now_ns: u64) {
         let over: Vec<(u64, End)> = self
             .sessions
@@ -161,27 +161,27 @@ impl Server {
         self.sessions.values().map(Session::ends_ns).min()
     }
 
-    /// The next thing to tell.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<ServerEvent> {
         self.events.pop_front()
     }
 
-    /// Clients that are served.
+    /// Number of sessions.
     #[must_use]
     pub fn clients(&self) -> usize {
         self.sessions.len()
     }
 
-    /// What came and was of no use.
+    /// Counters of ignored packets.
     #[must_use]
     pub fn ignored(&self) -> Ignored {
         self.ignored
     }
 
     fn open(&mut self, now_ns: u64, from: SocketAddr, nonce: u64, needed_s: u32) -> Message {
-        let token = self.proof.token(from, nonce);
+        let token = self.validator.token(from, nonce);
         if self.sessions.contains_key(&token) {
-            // The answer to the first try was lost.
+            // The client repeats its request because the answer was lost.
             return Message::Accepted { token };
         }
         let limit_s = self.config.session_ns_max / 1_000_000_000;
@@ -211,8 +211,7 @@ impl Server {
             self.sessions.get_mut(&token).filter(|session| is_same_host(session.peer(), from));
         let Some(session) = session else {
             self.ignored.strangers += 1;
-            // A client that says goodbye again did not hear the first answer; it is not a client any
-            // more, and needs none.
+            // This includes a repeated close whose answer was lost; the client does without.
             return None;
         };
         session.heard(now_ns);
@@ -240,8 +239,8 @@ impl Server {
     }
 }
 
-/// A client's flows come from other ports, never from another host; on another link the same
-/// link-local address is one.
+/// Whether both addresses are of one host: ports may differ, as a client's flows have their own; a
+/// link-local address on another link is another host.
 fn is_same_host(a: SocketAddr, b: SocketAddr) -> bool {
     let zone = |address| match address {
         SocketAddr::V4(_) => 0,

@@ -1,7 +1,7 @@
-//! One client at a server: the record of the trial that runs, and what came of the last.
+//! A client's session at the server: the record of the current trial, and the counts of the last.
 //!
-//! Every request may be repeated, because its answer may have been lost: a trial that has begun is
-//! not begun again, and one that was counted is not counted again.
+//! A client repeats a request if its answer is lost, so requests are idempotent: a trial that has begun
+//! does not begin again, and its counts do not change once they were fetched.
 
 use super::{End, ServerConfig};
 use crate::arrivals::Arrivals;
@@ -11,7 +11,7 @@ use crate::wire::{Message, Refusal, TrialPlan};
 use crate::{FLOWS_MAX, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, TRIAL_NS_MAX};
 use std::net::SocketAddr;
 
-/// See the module's text.
+/// One client; see the module's text.
 #[derive(Debug)]
 pub(super) struct Session {
     peer: SocketAddr,
@@ -28,7 +28,7 @@ struct Trial {
     plan: TrialPlan,
     arrivals: Arrivals,
     drops_before: HostDrops,
-    /// Once it was asked for.
+    /// `Some` once it was fetched.
     counted: Option<Box<Counted>>,
 }
 
@@ -57,12 +57,12 @@ impl Session {
         self.heard_ns = self.heard_ns.max(now_ns);
     }
 
-    /// When it ends unless something is heard.
+    /// When the session ends unless a packet arrives.
     pub(super) fn ends_ns(&self) -> u64 {
         self.time_up_ns.min(self.heard_ns.saturating_add(self.silence_ns_max))
     }
 
-    /// How it has ended by now, if it has.
+    /// How the session has ended, if it has.
     pub(super) fn end(&self, now_ns: u64) -> Option<End> {
         if now_ns >= self.time_up_ns {
             Some(End::TimeUp)
@@ -93,7 +93,7 @@ impl Session {
     fn start(&mut self, number: u32, plan: TrialPlan, host: &mut dyn Host) -> Option<Message> {
         let last = self.trial.as_ref().map_or(0, |trial| trial.number);
         if number < last || number == 0 {
-            // Left over from a trial that has ended.
+            // A late copy of an earlier trial's start.
             return None;
         }
         let is_possible = (PAYLOAD_BYTES_MIN..=PAYLOAD_BYTES_MAX).contains(&plan.payload_bytes)
@@ -118,7 +118,7 @@ impl Session {
         let Some(running) = self.trial.as_mut().filter(|running| running.number == trial) else {
             return;
         };
-        // What comes after the result was fetched is lost for it.
+        // Packets that arrive after the result was fetched count as lost.
         if running.counted.is_none() && running.plan.payload_bytes == bytes {
             running.arrivals.on_packet(now_ns, index, sent_ns);
         }
