@@ -1,6 +1,5 @@
-//! A set of chunks of one block, by index: data chunks 0 to k - 1, then parity
-//! chunks k to k + m - 1. Four words, so that it is copied, compared and
-//! counted without allocation; a receiver builds it from its chunk bitmap.
+//! A set of chunks of one block, by index: data chunks 0 to k - 1, then parity chunks k to k + m - 1. It is
+//! a bitmap of four words, so it needs no allocation; a receiver makes it from its chunk bitmap.
 
 use std::fmt;
 
@@ -21,8 +20,7 @@ impl ChunkSet {
         Self { words: [0; WORDS] }
     }
 
-    /// The set whose bit i of word i / 64 says whether chunk i is in it, as a
-    /// bitmap has it.
+    /// The set of a bitmap: chunk i is bit i mod 64 of word i / 64.
     pub const fn from_words(words: [u64; WORDS]) -> Self {
         Self { words }
     }
@@ -41,7 +39,7 @@ impl ChunkSet {
         self.words[index / 64] |= 1 << (index % 64);
     }
 
-    /// Takes a chunk out.
+    /// Removes a chunk.
     ///
     /// # Panics
     /// If the index is 256 or more.
@@ -50,7 +48,7 @@ impl ChunkSet {
         self.words[index / 64] &= !(1 << (index % 64));
     }
 
-    /// Whether the chunk is in the set. Nothing is beyond the capacity.
+    /// Whether the chunk is in the set; `false` beyond the capacity.
     #[inline]
     pub fn contains(&self, index: usize) -> bool {
         self.words.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)

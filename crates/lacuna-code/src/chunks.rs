@@ -1,16 +1,14 @@
-//! Where the chunks of a block lie: views that the transport builds on the
-//! stack, without a list of slices.
+//! Views of the chunks of a block, without a list of slices.
 //!
-//! [`Chunked`] and [`ChunkedMut`] cut one buffer into chunks at equal distance,
-//! the last one as long as what is left. Slices of anything that is bytes
-//! (`[Vec<u8>]`, `[&[u8]]`, `[&mut [u8]]`) serve as well, one element a chunk.
+//! [`Chunked`] and [`ChunkedMut`] divide one buffer into chunks at equal distances; the last one may be
+//! shorter. Slices of byte containers (`[Vec<u8>]`, `[&[u8]]`, `[&mut [u8]]`) are views, too, with one
+//! element per chunk.
 
 /// Chunks to read, numbered from 0.
 ///
-/// All have the same length but the last, which may be shorter; it then counts
-/// as filled up with zeros.
+/// All have the same length except the last, which may be shorter and then counts as padded with zeros.
 pub trait Chunks {
-    /// How many.
+    /// Number of chunks.
     fn count(&self) -> usize;
 
     /// The bytes of one.
@@ -22,8 +20,7 @@ pub trait Chunks {
 
 /// Chunks to write, of lengths as in [`Chunks`].
 pub trait ChunksMut: Chunks {
-    /// All of them at once, ascending: what the borrow rules need to read some
-    /// while others are written.
+    /// All chunks at once, ascending, so that some can be read while others are written.
     fn chunks_mut(&mut self) -> impl Iterator<Item = &mut [u8]>;
 }
 
@@ -57,14 +54,13 @@ pub struct StrideError {
 }
 
 impl<'b> Chunked<'b> {
-    /// Chunks of `chunk_bytes` one after the other; the last is what is left.
+    /// Chunks of `chunk_bytes` one after the other; the last may be shorter.
     pub fn new(bytes: &'b [u8], chunk_bytes: usize) -> Result<Self, StrideError> {
         Self::with_stride(bytes, chunk_bytes, chunk_bytes)
     }
 
-    /// Chunks of `chunk_bytes` that start every `stride_bytes`. What lies
-    /// between them is not touched: `with_stride(&buffer[offset..], piece, chunk)`
-    /// is a piece of each chunk.
+    /// Chunks of `chunk_bytes` that start every `stride_bytes`. The bytes between them are not used:
+    /// `with_stride(&buffer[offset..], part, chunk)` is a part of each chunk.
     pub fn with_stride(
         bytes: &'b [u8],
         chunk_bytes: usize,
@@ -99,7 +95,7 @@ fn check(chunk_bytes: usize, stride_bytes: usize) -> Result<(), StrideError> {
     Ok(())
 }
 
-/// The chunk at `index` of a buffer, or none if it starts past the end.
+/// The chunk at `index` of a buffer; `None` if it starts past the end.
 fn cut(bytes: &[u8], index: usize, chunk_bytes: usize, stride_bytes: usize) -> Option<&[u8]> {
     let rest = bytes.get(index.checked_mul(stride_bytes)?..)?;
     (!rest.is_empty()).then(|| &rest[..chunk_bytes.min(rest.len())])

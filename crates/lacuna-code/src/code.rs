@@ -1,4 +1,4 @@
-//! Which code: XOR or MDS, and its two numbers (SDR-RDMA 5.1.1).
+//! The codes: XOR or MDS, with k data and m parity chunks (SDR-RDMA 5.1.1).
 //!
 //! A block is k data chunks and m parity chunks of equal length.
 //!
@@ -7,12 +7,10 @@
 //! - MDS (maximum distance separable): parity i is the sum over j of c(i, j)
 //!   times data chunk j in GF(2^8). It repairs any m lost chunks.
 //!
-//! The coefficients are a Cauchy matrix, c(i, j) = 1 / ((k + i) XOR j), that of
-//! ISA-L's `gf_gen_cauchy1_matrix`: every square part of it can be inverted,
-//! for every k + m up to 256, which a Vandermonde matrix does not offer.
-//! Because parts of it have that property too, a block may be short: with fewer
-//! than k data chunks, the absent ones count as zeros that everybody knows, and
-//! with fewer than m parity chunks, the absent ones count as lost.
+//! The coefficients are the Cauchy matrix c(i, j) = 1 / ((k + i) XOR j) of ISA-L's
+//! `gf_gen_cauchy1_matrix`: every square submatrix is invertible, for every k + m up to 256, which does
+//! not hold for a Vandermonde matrix. Submatrices have that property too, so a block may be short: absent
+//! data chunks count as known zeros, and absent parity chunks count as lost.
 
 use crate::chunk_set::ChunkSet;
 use crate::gf;
@@ -35,7 +33,7 @@ pub struct Code {
     parity_chunks: u8,
 }
 
-/// What kind of code.
+/// The kind of a code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CodeKind {
     /// Parity i is the XOR of the data chunks j with j mod m = i.
@@ -44,7 +42,7 @@ pub enum CodeKind {
     Mds,
 }
 
-/// Numbers that make no code. The caller's fault.
+/// Why there is no such code. The caller's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodeError {
@@ -132,8 +130,8 @@ impl Code {
         self.data_chunks() + self.parity_chunks()
     }
 
-    /// Whether the data of a block can be had without the chunks in `lost`.
-    /// Absent data chunks of a short block are not lost; absent parity is.
+    /// Whether the data of a block can be repaired without the chunks in `lost`. Absent data chunks of a
+    /// short block do not count as lost; absent parity does.
     pub fn can_recover(&self, lost: &ChunkSet) -> bool {
         let (k, m) = (self.data_chunks(), self.parity_chunks());
         match self.kind {
@@ -153,7 +151,7 @@ impl Code {
         }
     }
 
-    /// How much of data chunk `column` is in parity chunk `row`.
+    /// The coefficient of data chunk `column` in parity chunk `row`.
     pub(crate) fn coefficient(&self, row: usize, column: usize) -> u8 {
         debug_assert!(row < self.parity_chunks() && column < self.data_chunks());
         match self.kind {

@@ -1,5 +1,4 @@
-//! A code at work on one engine: parity from data, whole blocks or as they
-//! pass, and the check of one against the other.
+//! The codec: computes parity, of whole blocks or incrementally, and verifies data against parity.
 
 use crate::chunk_set::ChunkSet;
 use crate::chunks::{Chunks, ChunksMut};
@@ -9,44 +8,42 @@ use crate::shape::{ShapeError, check_data, check_parity};
 use crate::slice_array::{SliceArray, SliceArrayMut};
 use crate::spread::Spread;
 
-/// Blocks of up to this shape name their chunks in small lists on the stack;
-/// clearing lists for 255 chunks costs as much as folding in a small packet.
+/// Blocks of up to this shape use small lists of chunks on the stack: clearing lists for 255 chunks costs
+/// as much as an update with a small packet.
 const SMALL_DATA: usize = 64;
 const SMALL_PARITY: usize = 16;
 
-/// Bytes of each parity chunk that [`Codec::verify`] computes at a time: with
-/// eight rows a sixth of a first-level cache.
+/// Bytes of each parity chunk that [`Codec::verify`] computes at a time: with eight rows, a sixth of an L1
+/// cache of 48 KiB.
 const VERIFY_BYTES: usize = 1024;
 
-/// A code, its coefficients in an engine's layout, and the operations.
+/// A code with its coefficients in an engine's layout.
 ///
-/// It is made once, does not change, and allocates nothing after that; threads
-/// may share it. Repairing needs a [`Workspace`](crate::Workspace) per thread besides.
+/// A codec does not change and allocates nothing once it is made; threads may share it. Repairs need a
+/// [`Workspace`](crate::Workspace) per thread.
 ///
-/// A block may be short: an operation takes 1 to k data chunks (the absent ones
-/// are zeros) and 1 to m parity chunks (the absent ones are not sent). All have
-/// the length of the parity chunks, any number of bytes, but the block's last
-/// data chunk may be shorter.
+/// A block may be short: an operation takes 1 to k data chunks (the absent ones are zeros) and 1 to m
+/// parity chunks (the absent ones are not sent). All chunks have the length of the parity chunks, any
+/// number of bytes; only the block's last data chunk may be shorter.
 ///
-/// Chunks may lie anywhere; those that start at multiples of 64 bytes are a little
-/// faster from cache, and almost twice as fast to fold into.
+/// Chunks need no alignment. Those aligned to 64 bytes are a little faster from cache, and almost twice as
+/// fast to update.
 #[derive(Debug, Clone)]
 pub struct Codec {
     pub(crate) code: Code,
     pub(crate) engine: Engine,
-    /// m rows of k coefficients; none for XOR, which needs no products.
+    /// m rows of k coefficients; `None` for XOR, which needs no products.
     generator: Option<Plan>,
 }
 
-/// Parity that does not belong to its data, or chunks that cannot be checked.
+/// Parity that does not match its data, or chunks that cannot be verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// The chunks do not fit.
+    /// The chunks do not fit the code.
     #[error(transparent)]
     Shape(#[from] ShapeError),
-    /// A parity chunk, or data that it covers, is wrong. Which of them cannot
-    /// be told.
+    /// A parity chunk, or data that it covers, is wrong; it is unknown which.
     #[error("parity chunk {parity} does not match the data at byte {offset_bytes}")]
     Mismatch {
         /// The first parity chunk that does not match, from 0.
@@ -57,8 +54,7 @@ pub enum VerifyError {
 }
 
 impl Codec {
-    /// A codec on the engine that [`Engine::chosen`] gives: the fastest, or
-    /// the one that the environment names.
+    /// A codec on the engine of [`Engine::chosen`]: the fastest, or the one that the environment names.
     pub fn new(code: Code) -> Result<Self, EngineError> {
         Ok(Self::with_engine(code, Engine::chosen()?))
     }
@@ -87,8 +83,7 @@ impl Codec {
         self.engine
     }
 
-    /// Computes the parity of a block. What the parity chunks held is
-    /// overwritten.
+    /// Computes the parity of a block and overwrites the parity chunks.
     pub fn encode<D, P>(&self, data: &D, parity: &mut P) -> Result<(), ShapeError>
     where
         D: Chunks + ?Sized,
@@ -97,10 +92,8 @@ impl Codec {
         self.fold(data, 0, parity, false, Spread::Caller)
     }
 
-    /// As [`Codec::encode`], over the threads of the rayon pool that this is
-    /// called in: each thread takes a range of every chunk's bytes. It pays from
-    /// about a megabyte; with many small blocks, give each thread whole blocks
-    /// instead.
+    /// As [`Codec::encode`], on the threads of the caller's rayon pool: each thread takes a range of every
+    /// chunk's bytes. It pays from about 1 MB; for many small blocks, give each thread whole blocks instead.
     #[cfg(feature = "rayon")]
     pub fn encode_parallel<D, P>(&self, data: &D, parity: &mut P) -> Result<(), ShapeError>
     where
@@ -110,18 +103,15 @@ impl Codec {
         self.fold(data, 0, parity, false, Spread::Pool)
     }
 
-    /// Folds a piece of data chunk `index`, from byte `offset_bytes` on, into
-    /// all parity chunks: what an application's write costs while its data is
-    /// in cache.
+    /// Adds a part of data chunk `index`, from byte `offset_bytes` on, to all parity chunks: so parity can
+    /// be computed while the data is in the cache.
     ///
-    /// The parity chunks are zero before the first piece. Once every piece of
-    /// every chunk went in, once and in any order, they hold what
-    /// [`Codec::encode`] would have computed; a piece that goes in twice is out
+    /// The parity chunks must be zero before the first part. Once all parts of all chunks were added, each
+    /// once and in any order, they hold the result of [`Codec::encode`]; adding a part twice removes it
     /// again.
     ///
-    /// Each piece reads and writes m times its bytes of parity, so it is fast
-    /// while the pieces of the parity that are worked on stay in the first-level
-    /// cache; [`Codec::update_many`] does that once for several chunks.
+    /// Each call reads and writes m times as many bytes of parity, so it is fast while they stay in the L1
+    /// cache; [`Codec::update_many`] does so only once for several chunks.
     pub fn update<P>(
         &self,
         parity: &mut P,
@@ -149,7 +139,7 @@ impl Codec {
                     self.engine.xor(&[piece], &mut parity[range], true);
                 }
             }
-            // In groups of rows, so that the list is short.
+            // In groups of rows, to keep the list short.
             Some(plan) => {
                 let mut parities = parity.chunks_mut();
                 for first_row in (0..m).step_by(ROW_GROUP) {
@@ -164,9 +154,8 @@ impl Codec {
         Ok(())
     }
 
-    /// Folds whole data chunks, `first_index` and following, into all parity
-    /// chunks in one pass: as [`Codec::update`] for each, but the parity is
-    /// read and written once, not once per chunk. The last chunk may be shorter.
+    /// Adds whole data chunks, `first_index` and following, to all parity chunks: as [`Codec::update`] for
+    /// each, but reads and writes the parity only once. The last chunk may be shorter.
     pub fn update_many<D, P>(
         &self,
         parity: &mut P,
@@ -180,7 +169,7 @@ impl Codec {
         self.fold(data, first_index, parity, true, Spread::Caller)
     }
 
-    /// Whether the parity belongs to the data. Nothing is written.
+    /// Checks that the parity matches the data. Nothing is written.
     pub fn verify<D, P>(&self, data: &D, parity: &P) -> Result<(), VerifyError>
     where
         D: Chunks + ?Sized,
@@ -237,7 +226,8 @@ impl Codec {
         Ok(())
     }
 
-    /// Adds data chunks, `first` and following, to the parity or replaces it.
+    /// Computes the parity of data chunks `first` and following; adds it to the parity chunks if
+    /// `accumulate`, else overwrites them.
     fn fold<D, P>(
         &self,
         data: &D,
@@ -285,8 +275,7 @@ impl Codec {
         });
     }
 
-    /// Parity rows `first_row` and following of the data chunks `first_column`
-    /// and following.
+    /// Computes parity rows `first_row` and following from data chunks `first_column` and following.
     fn apply(
         &self,
         inputs: &[&[u8]],

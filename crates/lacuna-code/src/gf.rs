@@ -2,10 +2,9 @@
 //! x^8 + x^4 + x^3 + x^2 + 1 (0x11d), the polynomial of ISA-L and of most
 //! Reed-Solomon codes in storage. Addition is XOR.
 //!
-//! This is the arithmetic of single coefficients, for building matrices; what
-//! touches chunks is in `engine`.
+//! This file computes with single coefficients, for matrices; `engine` computes with chunks.
 
-/// The polynomial without its x^8 term: what a carry out of bit 7 adds back.
+/// The polynomial without its x^8 term: a carry out of bit 7 adds it back.
 pub(crate) const POLYNOMIAL_LOW: u8 = 0x1d;
 
 /// Order of the multiplicative group; x (2) generates it.

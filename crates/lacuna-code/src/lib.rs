@@ -1,13 +1,12 @@
-//! Erasure codes of Lacuna: parity for blocks of chunks, and lost chunks from
-//! the others. No socket, clock, thread or state of a connection.
+//! Erasure codes: computes the parity of blocks of chunks, and lost chunks from the others. There is no
+//! socket, clock, thread or connection state here.
 //!
-//! A block is k data chunks and m parity chunks (SDR-RDMA 4.1.2 and 5.1.1);
-//! [`Code`] says which parity: XOR, cheap, one loss per group, or MDS, any m
-//! losses. A [`Codec`] computes it, whole ([`Codec::encode`]) or folded in as
-//! the data passes ([`Codec::update`]); with a [`Workspace`] it computes what was
-//! lost ([`Codec::reconstruct_data`]). Chunks are named where they lie
-//! ([`Chunked`], or any list of slices); nothing is copied, and nothing is
-//! allocated once codec and workspace are made.
+//! A block has k data chunks and m parity chunks (SDR-RDMA 4.1.2 and 5.1.1). [`Code`] chooses the parity:
+//! XOR is cheap and repairs one loss per group, MDS repairs any m losses. A [`Codec`] computes the parity
+//! of a whole block ([`Codec::encode`]), or incrementally as the data passes ([`Codec::update`]); with a
+//! [`Workspace`] it computes lost chunks ([`Codec::reconstruct_data`]). Chunks are used in place
+//! ([`Chunked`], or any list of slices): nothing is copied, and nothing is allocated once codec and
+//! workspace are made.
 //!
 //! ```
 //! use lacuna_code::{ChunkSet, Chunked, ChunkedMut, Code, Codec, Workspace};
@@ -28,17 +27,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The arithmetic is done by an [`Engine`], the fastest that the processor can
-//! run; the environment variable `LACUNA_EC_ENGINE` forces one.
+//! An [`Engine`], a SIMD back end, does the arithmetic: the fastest that the processor can run, unless
+//! the environment variable `LACUNA_EC_ENGINE` names another.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `code` | which code, its shape, its coefficients |
-//! | `chunks`, `chunk_set`, `shape` | where chunks lie, sets of them, what fits |
-//! | `codec`, `shared` | encode, update, verify; one codec for all who use a code |
-//! | `reconstruct`, `repair_matrix`, `workspace` | repair, its matrices, those kept |
-//! | `engine` | products and sums of chunks on a ladder of engines |
-//! | `gf`, `slice_array`, `spread` | the field; lists on the stack; threads |
+//! | `code` | the codes, their shapes and coefficients |
+//! | `chunks`, `chunk_set`, `shape` | views of chunks, sets of chunks, checks of counts and lengths |
+//! | `codec`, `shared` | encode, update, verify; codecs shared in a process |
+//! | `reconstruct`, `repair_matrix`, `workspace` | repair, its matrices, and their cache |
+//! | `engine` | products and sums of chunks, by instruction set |
+//! | `gf`, `slice_array`, `spread` | GF(2^8); lists on the stack; work on several threads |
 
 #![deny(unsafe_code)]
 

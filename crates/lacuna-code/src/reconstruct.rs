@@ -1,8 +1,7 @@
-//! Repair: lost chunks computed from the others, straight into their places.
+//! Repair: computes lost chunks from the others, in place.
 //!
-//! The receiver's application buffer is the block: the chunks that arrived are
-//! read where they lie, the missing ones are written where they belong, and
-//! nothing is copied.
+//! The application's receive buffer is the block: present chunks are read from it, missing ones are
+//! written to it, and nothing is copied.
 
 use crate::chunk_set::ChunkSet;
 use crate::chunks::{Chunks, ChunksMut};
@@ -14,8 +13,8 @@ use crate::slice_array::{SliceArray, SliceArrayMut};
 use crate::spread::Spread;
 use crate::workspace::Workspace;
 
-/// Blocks of codes of up to this many chunks list them in small arrays on the
-/// stack: clearing arrays for 255 chunks takes as long as repairing a packet.
+/// Blocks of up to this many chunks use small lists on the stack: clearing lists for 255 chunks takes as
+/// long as the repair of a packet.
 const SMALL_BLOCK: usize = 64;
 
 /// Why nothing was repaired.
@@ -25,13 +24,12 @@ pub enum ReconstructError {
     /// The chunks do not fit. The caller's fault.
     #[error(transparent)]
     Shape(#[from] ShapeError),
-    /// More data chunks are lost than parity chunks are there. More chunks
-    /// have to arrive.
+    /// More data chunks are lost than parity chunks are present. More chunks have to arrive.
     #[error("{lost} data chunks are lost and {parity} parity chunks are there: {} more are needed", lost - parity)]
     TooManyLost {
-        /// Data chunks that are not there.
+        /// Lost data chunks.
         lost: usize,
-        /// Parity chunks that are.
+        /// Present parity chunks.
         parity: usize,
     },
     /// An XOR group has lost more than one chunk. One of them has to arrive.
@@ -41,18 +39,16 @@ pub enum ReconstructError {
         group: usize,
         /// The chunk that was to be repaired.
         chunk: usize,
-        /// Another one that is not there.
+        /// Another lost one.
         other: usize,
     },
-    /// Verification was asked for, but the repair takes all parity there is and
-    /// leaves none to check it with. Nothing was written.
+    /// Verification was requested, but the repair needs all present parity. Nothing was written.
     #[error("no parity is left to verify with: all that is there goes into {lost} lost chunks")]
     Unverifiable {
-        /// Data chunks that are not there.
+        /// Lost data chunks.
         lost: usize,
     },
-    /// The chunks that are there contradict each other: one of them is wrong.
-    /// The lost chunks were filled with zeros.
+    /// The present chunks contradict each other: one of them is wrong. The lost chunks were zeroed.
     #[error(
         "the chunks contradict each other: parity chunk {parity} differs at byte {offset_bytes}"
     )]
@@ -67,8 +63,7 @@ pub enum ReconstructError {
     Workspace,
 }
 
-/// The chunks of one block, each there, missing or neither, and how long they
-/// are.
+/// The chunks of one block: each is present, missing (to be computed) or neither.
 struct Block<'p, 'o, const N: usize> {
     data_chunks: usize,
     present: [&'p [u8]; N],
@@ -78,10 +73,10 @@ struct Block<'p, 'o, const N: usize> {
 }
 
 impl Codec {
-    /// Computes the lost data chunks of a block into their places.
+    /// Computes the lost data chunks of a block in place.
     ///
-    /// `lost` names them by index, and the parity chunks that did not arrive
-    /// from k on; what lost chunks hold is not read. Parity is not repaired.
+    /// `lost` has their indices, and those of lost parity chunks, from k on. The contents of lost chunks
+    /// are not read. Parity is not repaired.
     pub fn reconstruct_data<D, P>(
         &self,
         workspace: &mut Workspace,
@@ -96,8 +91,8 @@ impl Codec {
         self.repair_data(workspace, data, parity, lost, Spread::Caller)
     }
 
-    /// As [`Codec::reconstruct_data`], over the threads of the rayon pool that
-    /// this is called in; see [`Codec::encode_parallel`].
+    /// As [`Codec::reconstruct_data`], on the threads of the caller's rayon pool; see
+    /// [`Codec::encode_parallel`].
     #[cfg(feature = "rayon")]
     pub fn reconstruct_data_parallel<D, P>(
         &self,
@@ -113,12 +108,11 @@ impl Codec {
         self.repair_data(workspace, data, parity, lost, Spread::Pool)
     }
 
-    /// As [`Codec::reconstruct_data`], but repairs only what it can check.
+    /// As [`Codec::reconstruct_data`], but verifies the result.
     ///
-    /// The parity that the repair does not need is compared with the result.
-    /// With s such chunks, wrong bytes in up to s chunks are noticed for
-    /// certain. If there are none, as always where XOR repairs, the answer is
-    /// [`ReconstructError::Unverifiable`].
+    /// The spare parity, which the repair does not need, is compared with the result. With s spare chunks,
+    /// errors in up to s chunks are always detected. Without spare parity, as always when an XOR code
+    /// repairs, the error is [`ReconstructError::Unverifiable`].
     pub fn reconstruct_data_verified<D, P>(
         &self,
         workspace: &mut Workspace,
@@ -158,7 +152,7 @@ impl Codec {
         }
     }
 
-    /// Computes all lost chunks of a block, data and parity, into their places.
+    /// Computes all lost chunks of a block, data and parity, in place.
     pub fn reconstruct<D, P>(
         &self,
         workspace: &mut Workspace,
@@ -181,9 +175,8 @@ impl Codec {
     /// are pairs of index (data from 0, parity from k) and bytes. Chunks in
     /// neither list are lost as well, and not repaired.
     ///
-    /// This is for memory that others use at the same time: nothing is borrowed
-    /// but what is read and what is written. `data_chunks` is how many the block
-    /// has, k or less.
+    /// For memory that other threads use at the same time: only the chunks that are read or written are
+    /// borrowed. `data_chunks` is the number of the block's data chunks, at most k.
     pub fn reconstruct_listed<'p, 'o>(
         &self,
         workspace: &mut Workspace,
@@ -314,8 +307,7 @@ impl Codec {
         let used_parity = block.present_set.iter().filter(|index| *index >= k).take(lost).collect();
         let pattern = Pattern { lost_data, used_parity, wanted: block.missing_set };
         let plan = workspace.plan(&pattern);
-        // The order of rows and columns is `RepairMatrix`'s. It puts the last
-        // data chunk last, the only one that may be shorter.
+        // The order of `RepairMatrix`. The last data chunk, the only one that may be shorter, is last.
         let mut inputs = SliceArray::<N>::new();
         for index in pattern.used_parity.iter() {
             inputs.push(block.present[index]);
@@ -345,7 +337,7 @@ impl Codec {
         let (k, m) = (self.code.data_chunks(), self.code.parity_chunks());
         let wanted = block.missing_set;
         let group_of = |index: usize| if index < k { index % m } else { index - k };
-        // The parity first: the last data chunk, which may be shorter, is last.
+        // Parity first, so that the last data chunk, which may be shorter, is last.
         let members =
             |group: usize| std::iter::once(k + group).chain((group..block.data_chunks).step_by(m));
         for chunk in wanted.iter() {

@@ -1,32 +1,31 @@
-//! How lost chunks follow from others, for the MDS code.
+//! The matrix that computes lost chunks from present ones, for the MDS code.
 //!
-//! Let L be the e lost data chunks, P the e parity chunks used in their place,
-//! S the data chunks that are there, and C the coefficients. Each parity is a
-//! sum over all data, so
+//! Let L be the e lost data chunks, P the e parity chunks used in their place, S the present data chunks,
+//! and C the coefficients. Each parity chunk is a sum over all data, so
 //!
 //! ```text
 //! C[P,L] x(L) = y(P) + C[P,S] x(S)
 //! ```
 //!
-//! and C[P,L], a square part of a Cauchy matrix, has an inverse: e by e, not k
-//! by k. Lost parity follows from the data so found.
+//! and C[P,L], a square submatrix of a Cauchy matrix, has an inverse: e by e, not k by k. Lost parity is
+//! then computed from the data.
 
 use crate::chunk_set::ChunkSet;
 use crate::code::Code;
 use crate::gf;
 
-/// What is lost of a block, what stands in for it, and what is wanted.
+/// An erasure pattern: lost data, the parity used in its place, and the chunks to compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pattern {
-    /// Data chunks that are not there, indices below k.
+    /// Lost data chunks, indices below k.
     pub(crate) lost_data: ChunkSet,
-    /// As many parity chunks that are, indices from k on.
+    /// As many present parity chunks, indices from k on.
     pub(crate) used_parity: ChunkSet,
     /// Chunks to compute: some of the lost data, any parity.
     pub(crate) wanted: ChunkSet,
 }
 
-/// Room for the computation, allocated once.
+/// Memory for the computation, allocated once.
 #[derive(Debug)]
 pub(crate) struct RepairMatrix {
     code: Code,
@@ -34,7 +33,7 @@ pub(crate) struct RepairMatrix {
     inverse: Vec<u8>,
     /// Rows of the lost data in terms of `P` and `S`; e by k.
     lost_rows: Vec<u8>,
-    /// The answer; wanted by k.
+    /// The result; wanted by k.
     wanted_rows: Vec<u8>,
 }
 
@@ -50,9 +49,8 @@ impl RepairMatrix {
         }
     }
 
-    /// The wanted chunks, parity first, then data, each ascending, in terms of
-    /// the used parity, ascending, then the data that is there, ascending: k
-    /// columns, row by row.
+    /// The repair matrix, row by row. Rows: the wanted chunks, parity first, then data, each ascending.
+    /// Columns, k of them: the used parity, then the present data, each ascending.
     pub(crate) fn compute(&mut self, pattern: &Pattern) -> &[u8] {
         let (code, k) = (self.code, self.code.data_chunks());
         let lost_count = pattern.lost_data.len();
@@ -90,7 +88,7 @@ impl RepairMatrix {
         &self.wanted_rows
     }
 
-    /// C[P,L] inverse, by elimination beside the unit matrix.
+    /// Inverts C[P,L] by Gauss-Jordan elimination beside the unit matrix.
     fn invert(&mut self, pattern: &Pattern) {
         let (code, k) = (self.code, self.code.data_chunks());
         let count = pattern.lost_data.len();
@@ -102,8 +100,7 @@ impl RepairMatrix {
             work.extend((0..count).map(|column| u8::from(column == row)));
         }
         for pivot in 0..count {
-            // Every leading square part of a Cauchy matrix can be inverted, so
-            // elimination in order never meets a zero here.
+            // Every leading submatrix of a Cauchy matrix is invertible, so the pivot is never zero.
             let scale = gf::inverse(work[pivot * width + pivot]);
             for value in &mut work[pivot * width..][..width] {
                 *value = gf::mul(*value, scale);
@@ -126,7 +123,7 @@ impl RepairMatrix {
     }
 }
 
-/// The data chunks that are there, ascending.
+/// The present data chunks, ascending.
 fn there(pattern: &Pattern, k: usize) -> impl Iterator<Item = usize> {
     let lost = pattern.lost_data;
     (0..k).filter(move |index| !lost.contains(*index))

@@ -1,5 +1,4 @@
-//! What fits a code and what does not: numbers and lengths of the chunks that
-//! an operation is given.
+//! Checks the numbers and lengths of an operation's chunks against the code.
 
 use crate::chunks::Chunks;
 
@@ -13,7 +12,7 @@ pub enum ShapeError {
     DataChunks {
         /// How many were given.
         have: usize,
-        /// k, or what is left of it behind the first index.
+        /// k minus the first index.
         max: usize,
     },
     /// No parity chunk, or more than the code has.

@@ -1,8 +1,8 @@
-//! One codec for all who use the same code: its tables do not change, and take up to some tens of
-//! kilobytes (32+8 without GFNI: 16), which is more than a queue pair takes besides.
+//! Shared codecs: all queue pairs of a process with the same code share one. Its tables do not change and
+//! take up to some tens of KiB (32+8 without GFNI: 16), more than the rest of a queue pair.
 //!
-//! Invariant: the list holds no codec alive, and has no more entries than there are, or were when
-//! it was last added to, codes in use.
+//! Invariant: the list keeps no codec alive, and has at most as many entries as codecs were in use when it
+//! was last added to.
 
 use crate::code::Code;
 use crate::codec::Codec;
@@ -12,8 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 static CODECS: Mutex<Vec<Weak<Codec>>> = Mutex::new(Vec::new());
 
 impl Codec {
-    /// The codec of a code on an engine, the same for all of this process who ask while it is
-    /// in use.
+    /// The codec of a code on an engine, shared in this process while it is in use.
     pub fn shared(code: Code, engine: Engine) -> Arc<Self> {
         let Some(mut codecs) = list() else { return Arc::new(Self::with_engine(code, engine)) };
         let mut in_use = codecs.iter().filter_map(Weak::upgrade);
@@ -28,15 +27,15 @@ impl Codec {
     }
 }
 
-/// The list; `None` if it cannot be had. A process that was forked may have inherited its lock from
-/// a thread that is not there, and then each who asks there has a codec of his own.
+/// Locks the list; `None` if it stays locked. A forked child may inherit the lock from a thread that does
+/// not exist there; its codecs are then not shared.
 fn list() -> Option<MutexGuard<'static, Vec<Weak<Codec>>>> {
-    /// Far more than whoever has it needs, also if it has to wait for a core.
-    const LOOKS: u32 = 1000;
-    for _ in 0..LOOKS {
+    /// Far more than a lock holder needs, even if it waits for a core.
+    const TRIES_MAX: u32 = 1000;
+    for _ in 0..TRIES_MAX {
         match CODECS.try_lock() {
             Ok(codecs) => return Some(codecs),
-            // A list is whole at any time: a panic elsewhere leaves nothing half done.
+            // The list is consistent at any time, also after a panic.
             Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => std::thread::yield_now(),
         }

@@ -1,5 +1,4 @@
-//! Lists of slices on the stack: an operation names its chunks to the engine
-//! without allocating.
+//! Lists of slices on the stack, to pass chunks to an engine without allocation.
 
 /// Up to `N` slices to read.
 pub(crate) struct SliceArray<'b, const N: usize> {

@@ -1,22 +1,22 @@
-//! Who computes: the calling thread, or the threads of a rayon pool, each a
-//! range of every chunk's bytes.
+//! Runs an operation on the calling thread, or on a rayon pool, where each thread takes a range of every
+//! chunk's bytes.
 
 #[cfg(feature = "rayon")]
 use crate::code::CHUNKS_MAX;
 #[cfg(feature = "rayon")]
 use crate::slice_array::{SliceArray, SliceArrayMut};
 
-/// Bytes, of inputs and outputs together, that are not split further. Smaller
-/// pieces cost more in hand-over (microseconds) than they take to compute (ten
-/// microseconds); a judgement, not measured on many cores.
+/// Bytes of inputs and outputs together below which work is not split. They take some ten microseconds to
+/// compute, and handing them to another thread takes some microseconds (a judgement, not measured on many
+/// cores).
 #[cfg(feature = "rayon")]
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Splits are at multiples of this: a cache line has one writer.
+/// Splits are at multiples of a cache line, so that each line has one writer.
 #[cfg(feature = "rayon")]
 const LINE_BYTES: usize = 64;
 
-/// Where the work of one operation is done.
+/// The threads that an operation runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spread {
     /// On the calling thread.
@@ -27,8 +27,8 @@ pub(crate) enum Spread {
 }
 
 impl Spread {
-    /// Calls `work` for all bytes of inputs and outputs, in one or more ranges.
-    /// Afterwards the list of outputs is of no use any more.
+    /// Calls `work` for all bytes of inputs and outputs, in one or more ranges. May leave empty slices in
+    /// the list of outputs.
     pub(crate) fn columns<'o>(
         self,
         inputs: &[&[u8]],

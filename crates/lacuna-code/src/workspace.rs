@@ -1,43 +1,41 @@
-//! What repairing keeps between calls: the matrices of the erasure patterns
-//! seen last, since losses come in bursts and a pattern is often met again.
-//! One per thread.
+//! A cache of repair matrices, by erasure pattern: losses come in bursts, so patterns repeat. Each thread
+//! has its own.
 
 use crate::code::{Code, CodeKind};
 use crate::codec::Codec;
 use crate::engine::{Engine, Matrix, Plan};
 use crate::repair_matrix::{Pattern, RepairMatrix};
 
-/// Patterns kept, if they are small: every single loss of a block of 32 and as
-/// many others. Searching them takes less than a tenth of a microsecond.
+/// Most patterns in the cache: all single losses of a block of 32 and as many others. A search takes less
+/// than 0.1 us.
 const PATTERNS_MAX: usize = 64;
 
-/// Memory for patterns, unless one alone is larger: the largest code takes half
-/// a megabyte per pattern on some engines.
+/// Memory for patterns; the cache holds at least one. The largest code takes 0.5 MiB per pattern on some
+/// engines.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Room for repairs with one codec, allocated once: the matrices of the last
-/// erasure patterns.
+/// Memory for repairs with one codec, allocated once: the matrices of the last erasure patterns.
 #[derive(Debug)]
 pub struct Workspace {
     pub(crate) code: Code,
     pub(crate) engine: Engine,
     matrix: RepairMatrix,
     kept: Vec<Kept>,
-    /// Counts uses, for the age of patterns.
+    /// Count of uses, to find the least recently used pattern.
     uses: u64,
     misses: u64,
 }
 
 #[derive(Debug)]
 struct Kept {
-    /// None before the first use.
+    /// `None` before the first use.
     pattern: Option<Pattern>,
     plan: Plan,
     used_at: u64,
 }
 
 impl Workspace {
-    /// Room for repairs with `codec` and others like it.
+    /// A workspace for `codec` and others of the same code and engine.
     pub fn new(codec: &Codec) -> Self {
         let (code, engine) = (codec.code(), codec.engine());
         let (k, m) = (code.data_chunks(), code.parity_chunks());
@@ -51,13 +49,12 @@ impl Workspace {
         Self { code, engine, matrix: RepairMatrix::new(code), kept, uses: 0, misses: 0 }
     }
 
-    /// How many patterns had to be computed rather than remembered.
+    /// How many patterns were not in the cache.
     pub fn misses(&self) -> u64 {
         self.misses
     }
 
-    /// The plan of a pattern: remembered, or computed in place of the one that
-    /// was not used for longest.
+    /// The plan of a pattern, from the cache or computed; then it replaces the least recently used one.
     pub(crate) fn plan(&mut self, pattern: &Pattern) -> &Plan {
         self.uses += 1;
         let found = self.kept.iter().position(|kept| kept.pattern.as_ref() == Some(pattern));

@@ -1,4 +1,4 @@
-//! Bytes per second of the chosen engine and of `crc-fast`: from the second-level cache, and copied
+//! Bytes per second of the chosen kernel and of `crc-fast`: from the L2 cache, and copied
 //! into memory. `cargo bench -p lacuna-crc`.
 
 use lacuna_crc::Crc32c;

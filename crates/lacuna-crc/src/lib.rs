@@ -1,26 +1,23 @@
-//! CRC32C (Castagnoli, RFC 3720 appendix B.4), as the trailer of a packet needs it: over bytes that
-//! are read anyway, because they are copied to where they belong.
+//! CRC32C (Castagnoli, RFC 3720 appendix B.4), computed while the bytes are copied.
 //!
-//! Who sums a payload and copies it afterwards reads it twice. [`Crc32c::copy`] does both in one
-//! pass, which costs what the copy costs: on a processor with AVX2 and carry-less products of 256 bits
-//! (Zen 3) 13 GB/s out of the second-level cache into memory, as a receiver does it, where a checksum
-//! and a copy one after the other make 7; and 15 GB/s out of memory into the cache, as a sender does.
+//! A checksum followed by a copy reads a payload twice. [`Crc32c::copy`] does both in one pass, at the cost
+//! of the copy alone. Measured: M-crc-1.
 //!
-//! | engine | what it is |
+//! | kernel | instructions |
 //! |---|---|
-//! | `library` | `crc-fast`'s, whatever the processor has; the copy is a second pass |
-//! | `sse` | carry-less products of four registers, any x86-64 since 2010, and three streams of words beside them |
-//! | `avx2` | the same, of twice the width |
-//! | `avx512` | of four times the width |
+//! | `library` | those of the crate `crc-fast`; the copy is a second pass |
+//! | `sse` | carry-less products in four registers, any x86-64 since 2010, and three streams of CRC32C instructions beside them |
+//! | `avx2` | the same with registers of twice the width |
+//! | `avx512` | the same with registers of four times the width |
 //!
-//! All engines give the same sums (`engine/tests.rs`). The fastest that the processor can run is
-//! chosen at the first use.
+//! All kernels give the same sums (`kernel/tests.rs`). The fastest that the processor can run is chosen at
+//! the first use.
 
-mod engine;
+mod kernel;
 
-use engine::Engine;
+use kernel::Kernel;
 
-/// A checksum under way.
+/// A checksum being computed.
 ///
 /// ```
 /// let mut sum = lacuna_crc::Crc32c::new();
@@ -30,34 +27,34 @@ use engine::Engine;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crc32c {
-    /// The shift register: reflected, as it is before the last inversion.
+    /// The shift register, reflected, before the final inversion.
     register: u32,
 }
 
 impl Crc32c {
-    /// Of no bytes yet.
+    /// The checksum of no bytes.
     #[inline]
     #[must_use]
     pub const fn new() -> Self {
         Self { register: u32::MAX }
     }
 
-    /// Takes bytes in.
+    /// Adds bytes.
     #[inline]
     pub fn update(&mut self, bytes: &[u8]) {
-        self.register = Engine::chosen().update(self.register, bytes);
+        self.register = Kernel::chosen().update(self.register, bytes);
     }
 
-    /// Takes in the few bytes of `before`, a header, and then those of `from`, which it copies.
+    /// Adds the few bytes of `before`, a header, and then those of `from`, which it copies to `to`.
     ///
     /// # Panics
     /// If `to` is not as long as `from`.
     #[inline]
     pub fn copy(&mut self, before: &[u8], from: &[u8], to: &mut [u8]) {
-        self.register = Engine::chosen().copy(self.register, before, from, to);
+        self.register = Kernel::chosen().copy(self.register, before, from, to);
     }
 
-    /// The same to memory that cannot be borrowed.
+    /// As [`Crc32c::copy`], to memory that cannot be borrowed.
     ///
     /// # Safety
     /// `from.len()` bytes at `to` are valid for writes, nobody else reads or writes them during the
@@ -66,10 +63,10 @@ impl Crc32c {
     #[inline]
     pub unsafe fn copy_to(&mut self, before: &[u8], from: &[u8], to: *mut u8) {
         // SAFETY: this function's own contract.
-        self.register = unsafe { Engine::chosen().copy_to(self.register, before, from, to) };
+        self.register = unsafe { Kernel::chosen().copy_to(self.register, before, from, to) };
     }
 
-    /// The checksum of all that was taken in.
+    /// The checksum of all bytes added.
     #[inline]
     #[must_use]
     pub const fn value(self) -> u32 {
@@ -83,7 +80,7 @@ impl Default for Crc32c {
     }
 }
 
-/// The checksum of these bytes.
+/// The checksum of `bytes`.
 #[inline]
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {

@@ -6,8 +6,7 @@ use crate::gf;
 /// Words of a coefficient.
 pub(super) const FACTOR_WORDS: usize = 1;
 
-/// Writes the matrix: byte 7 - i of the word says which bits of the input make
-/// bit i of the product.
+/// Writes the matrix: byte 7 - i of the word is the mask of input bits whose sum is bit i of the product.
 pub(super) fn write_factor(coefficient: u8, words: &mut [u64]) {
     let columns: [u8; 8] = std::array::from_fn(|bit| gf::mul(coefficient, 1 << bit));
     words[0] = (0..8).fold(0, |matrix, i| {

@@ -1,5 +1,5 @@
-//! The arithmetic over chunks, on a ladder of engines: the same two operations
-//! by ever wider instructions, chosen once at run time.
+//! SIMD back ends ("engines"): the arithmetic over chunks, with ever wider instructions; one is chosen once
+//! at run time.
 //!
 //! | engine | idea |
 //! |---|---|
@@ -8,16 +8,14 @@
 //! | `ssse3`, `avx2` | products by two 16-entry tables in registers (`pshufb`), ISA-L's way |
 //! | `avx2-gfni`, `avx512-gfni` | a product is one instruction (`gf2p8affineqb`) |
 //!
-//! The operations are `mul`, outputs = matrix times inputs, and `xor`, output =
-//! sum of inputs, both optionally added to what the outputs hold. This file
-//! holds the choice of the engine, the checks that the engines rely on, and
-//! what they need not know: chunks of unequal length.
+//! The operations are `mul`, outputs = matrix times inputs, and `xor`, output = sum of inputs; both can
+//! add to the outputs instead of overwriting them. This file chooses the engine, makes the checks that
+//! the engines rely on, and handles chunks of unequal length for them.
 //!
-//! Unsafe code is in the files of the vector engines and in `vector.rs`. An
-//! engine's value is the proof that this processor has its instructions.
+//! Unsafe code is in the files of the vector engines and in `vector.rs`. A value of an engine's type
+//! proves that this processor has its instructions.
 
-/// Calls the kernel that an engine stands for. Before the modules, which see it
-/// only then.
+/// Calls an engine's kernel. Defined before the modules that use it.
 macro_rules! each {
     ($engine:expr, $kernel:ident => $call:expr) => {
         match $engine.0 {
@@ -64,8 +62,7 @@ use std::sync::OnceLock;
 /// The environment variable that forces an engine.
 pub const ENGINE_VARIABLE: &str = "LACUNA_EC_ENGINE";
 
-/// The first row of a multiplication is a multiple of this: the widest group of
-/// rows that an engine keeps in registers.
+/// Largest number of rows that an engine keeps in registers; multiplications start at a multiple of it.
 pub(crate) const ROW_GROUP: usize = 8;
 
 /// An engine that this processor can run.
@@ -90,7 +87,7 @@ pub enum EngineKind {
     Avx512Gfni,
 }
 
-/// Why an engine cannot be had. Retrying does not help.
+/// Why an engine is not available. Retrying does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
@@ -111,19 +108,17 @@ pub enum EngineError {
     },
 }
 
-/// What an engine provides. `columns` is inside of every slice, the task's rows
-/// and columns inside of its matrix; an engine panics where they are not.
+/// The operations of an engine. `columns` must be within every slice, and the task's rows and columns
+/// within its matrix; otherwise an engine panics.
 trait Kernel: Copy {
     /// Words that a matrix of this shape takes in the engine's own layout.
     fn plan_words(self, rows: usize, columns: usize) -> usize;
 
-    /// Writes the matrix into the engine's layout: all of `words`, which are
-    /// as many as `plan_words` says.
+    /// Writes the matrix in the engine's layout: all of `words`, which has `plan_words` words.
     fn write_plan(self, matrix: &Matrix<'_>, words: &mut [u64]);
 
-    /// For the bytes in `columns`: output r = sum over i of
-    /// matrix(first_row + r, first_column + i) times input i, added to what the
-    /// output holds if `accumulate`.
+    /// For the bytes in `columns`: output r = sum over i of matrix(first_row + r, first_column + i) times
+    /// input i, added to the output if `accumulate`.
     fn mul(
         self,
         task: &Task<'_>,
@@ -133,8 +128,7 @@ trait Kernel: Copy {
         accumulate: bool,
     );
 
-    /// For the bytes in `columns`: output = sum of the inputs, added to what the
-    /// output holds if `accumulate`.
+    /// For the bytes in `columns`: output = sum of the inputs, added to the output if `accumulate`.
     fn xor(self, inputs: &[&[u8]], output: &mut [u8], columns: Range<usize>, accumulate: bool);
 }
 
@@ -153,7 +147,7 @@ enum Inner {
 }
 
 impl Engine {
-    /// The engine, or none if this processor lacks its instructions.
+    /// The engine; `None` if this processor lacks its instructions.
     pub fn new(kind: EngineKind) -> Option<Self> {
         let inner = match kind {
             EngineKind::Naive => Some(Inner::Naive(naive::Naive)),
@@ -172,8 +166,8 @@ impl Engine {
         inner.map(Self)
     }
 
-    /// The one that [`ENGINE_VARIABLE`] names, else the fastest one that this
-    /// processor can run. The choice is made once per process.
+    /// The engine that [`ENGINE_VARIABLE`] names, else the fastest that this processor can run. The choice
+    /// is made once per process.
     pub fn chosen() -> Result<Self, EngineError> {
         static CHOICE: OnceLock<Result<Engine, EngineError>> = OnceLock::new();
         CHOICE
@@ -184,7 +178,7 @@ impl Engine {
             .clone()
     }
 
-    /// The fastest that this processor can run, whatever the environment says.
+    /// The fastest that this processor can run, regardless of the environment.
     pub fn fastest() -> Self {
         Self::available().last().unwrap_or(Self(Inner::Portable(portable::Portable)))
     }
@@ -194,7 +188,7 @@ impl Engine {
         EngineKind::ALL.iter().copied().filter_map(Self::new)
     }
 
-    /// Which one it is.
+    /// The engine's kind.
     pub fn kind(&self) -> EngineKind {
         match self.0 {
             Inner::Naive(_) => EngineKind::Naive,
@@ -217,12 +211,11 @@ impl Engine {
         Self::new(kind).ok_or(EngineError::Unsupported { kind })
     }
 
-    /// Output r = sum over i of plan(first_row + r, first_column + i) times
-    /// input i, added to what it holds if `accumulate`.
+    /// Output r = sum over i of plan(first_row + r, first_column + i) times input i, added to the output if
+    /// `accumulate`.
     ///
-    /// All slices are equally long, but the last input and the last output may
-    /// be shorter: the input counts as filled up with zeros, the output's rest
-    /// is not computed.
+    /// All slices have the same length except the last input and the last output, which may be shorter:
+    /// the input counts as padded with zeros, and the output's missing bytes are not computed.
     ///
     /// # Panics
     /// If the slices' lengths or numbers do not fit the plan, or `first_row` is
@@ -259,9 +252,8 @@ impl Engine {
         }
     }
 
-    /// Output = sum of the inputs, added to what it holds if `accumulate`. All
-    /// are as long as the output, but the last input may be shorter and counts
-    /// as filled up with zeros.
+    /// Output = sum of the inputs, added to the output if `accumulate`. All are as long as the output,
+    /// except the last input, which may be shorter and counts as padded with zeros.
     ///
     /// # Panics
     /// If the lengths do not fit.
@@ -277,9 +269,8 @@ impl Engine {
     }
 }
 
-/// Every slice has `len` bytes but the last, which has at most that. The callers
-/// have answered anything else with an error; that no kernel reads or writes out
-/// of bounds is its own check.
+/// Every slice has `len` bytes, except the last, which has at most that. The callers return errors for
+/// anything else; each kernel checks bounds itself.
 fn debug_assert_lengths(lengths: impl ExactSizeIterator<Item = usize>, len: usize) {
     if cfg!(debug_assertions) {
         let last = lengths.len().wrapping_sub(1);

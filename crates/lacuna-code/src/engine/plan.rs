@@ -1,5 +1,5 @@
-//! A coefficient matrix in the layout that an engine reads: made at set-up or
-//! for a new erasure pattern, then only read.
+//! A coefficient matrix in an engine's layout: written at set-up or for a new erasure pattern, then only
+//! read.
 
 use super::{Engine, Inner, Kernel, ROW_GROUP};
 
@@ -49,7 +49,7 @@ impl Plan {
         Self { engine, words: Vec::with_capacity(words), rows: 0, columns: 0 }
     }
 
-    /// Takes over a matrix.
+    /// Replaces the plan by that of a matrix.
     pub(crate) fn set(&mut self, matrix: &Matrix<'_>) {
         (self.rows, self.columns) = (matrix.rows(), matrix.columns);
         each!(self.engine, kernel => {
@@ -64,7 +64,7 @@ impl Plan {
         each!(engine, kernel => kernel.plan_words(rows, columns)) * size_of::<u64>()
     }
 
-    /// A part of the matrix, checked: what the kernels rely on.
+    /// A part of the matrix, with the checks that kernels rely on.
     pub(super) fn task(
         &self,
         engine: Engine,

@@ -1,5 +1,4 @@
-//! The engine for any processor: safe code over blocks of fixed length, in a form
-//! that compilers turn into whatever vector instructions there are.
+//! The engine for any processor: safe code over blocks of fixed length that compilers can vectorise.
 //!
 //! A product by a constant needs a table lookup per byte, which no compiler
 //! vectorises. But the sum of products over all inputs can be ordered by the
@@ -11,14 +10,12 @@
 //! s(b)   = sum of the inputs j whose c(j) has bit b
 //! ```
 //!
-//! That is plain XOR of half of the inputs per bit, and seven multiplications
-//! by x per output, whatever the number of inputs. With fewer inputs than
-//! outputs, as when one chunk is folded in, the multiplications are done to the
-//! inputs instead. The plan is, per row and bit, the set of columns.
+//! That takes an XOR of half of the inputs per bit, and seven multiplications by x per output, whatever the
+//! number of inputs. With fewer inputs than outputs, as in an update with one chunk, the inputs are
+//! multiplied instead. The plan is, per row and bit, the set of columns.
 //!
-//! The inputs of a block of columns are copied side by side first: chunks of a
-//! power-of-two length otherwise drive each other out of the first-level cache
-//! before the next row reads them again.
+//! The inputs of a block of columns are first copied side by side: chunks of a power-of-two length would
+//! otherwise evict each other from the L1 cache before the next row reads them again.
 
 use super::Kernel;
 use super::plan::{Matrix, Task};
@@ -97,8 +94,8 @@ impl Kernel for Portable {
     }
 }
 
-/// The multiplication for few inputs: each one's eight products by powers of x,
-/// of which every output takes some.
+/// The multiplication for few inputs: computes each input's products with eight powers of x and adds them
+/// to the outputs.
 fn mul_few(
     task: &Task<'_>,
     inputs: &[&[u8]],
@@ -144,7 +141,7 @@ fn row_of_block(task: &Task<'_>, row: usize, blocks: &[[u8; BLOCK]]) -> [u8; BLO
             while rest != 0 {
                 let column = index * 64 + rest.trailing_zeros() as usize;
                 rest &= rest - 1;
-                // Columns before the first or past the last input are not asked for.
+                // Skip columns before the first or past the last input.
                 if let Some(block) = blocks.get(column.wrapping_sub(task.first_column)) {
                     add(&mut sum, block);
                 }

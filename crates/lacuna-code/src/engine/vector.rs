@@ -1,69 +1,38 @@
-//! The two operations written once over a vector type, for the engines that
-//! name their instructions.
+//! The two operations of all vector engines, written once over a vector type.
 //!
-//! A step takes a few vectors of every input and keeps all its rows' sums in
-//! registers: each input byte is read once and each output byte written once,
-//! whatever the number of inputs. More rows than fit the registers are done in
-//! groups, tile by tile, so that the tile's inputs come from the cache from the
-//! second group on.
+//! A step takes a few vectors of every input and keeps the sums of all its rows in registers: each input
+//! byte is read once and each output byte written once, whatever the number of inputs. If there are more
+//! rows than fit the registers, they are computed in groups, tile by tile, so that groups after the first
+//! read the tile's inputs from the cache.
 //!
-//! What decides the speed from memory is not the arithmetic but that k chunks of
-//! a power-of-two length start in the same set of every cache. Hence the
-//! software prefetch: [`PREFETCH_BYTES`] ahead, into the second level. On a
-//! Zen 5 core (48 KiB and 12 ways, 1 MiB and 16 ways) with (32, 8) and chunks of
-//! 64 KiB in 128 MiB, tries in one run, GB/s of data on pages of 4 KiB and of
-//! 2 MiB; ISA-L 2.30 did 6.0 and 6.2:
-//!
-//! | | 4 KiB | 2 MiB |
-//! |---|---|---|
-//! | no prefetch, steps of one vector, of two | 11, 14 | 11, 16 |
-//! | prefetch 512 bytes ahead to the first level, steps of one, of two | 13, 19 | 13, 19 |
-//! | to the second level, steps of one, of two | 20, 24 | 22, 27 |
-//! | that, 128, 256, 1024 and 1536 bytes ahead | 19, 22, 24, 24 | 21, 26, 28, 27 |
-//! | that, and non-temporal stores | 26 | 31 |
-//! | each tile of 0.25 to 4 KiB of all chunks copied side by side first | 13-15 | 14-15 |
-//! | that, copying the next tile between the products of one | 10-19 | 12-21 |
-//! | four or eight inputs at a time, the sums of a tile in cache | 8-15 | 13-18 |
-//!
-//! So the simplest loop is the fastest. The engines of 16 and 32 bytes read each
-//! line in several steps, between which other chunks drive it out of the first
-//! level; copying tiles side by side, eight inputs at a time with the sums in
-//! memory, and four rows at a time with steps of a line gained a tenth in one
-//! shape and lost it in another.
-//!
-//! Non-temporal stores are left out all the
-//! same: who computes parity sends it next, and would have to fetch it back from
-//! memory.
+//! From memory, cache conflicts limit the speed, not the arithmetic: k chunks of a power-of-two length
+//! start in the same set of every cache. Hence the software prefetch, [`PREFETCH_BYTES`] ahead into the L2
+//! cache. Measured: M-code-1, with the variants that were slower. Non-temporal stores would be faster,
+//! but the sender of the parity would have to fetch it back from memory.
 
 #![allow(unsafe_code)]
-// The loops over arrays of registers are unrolled whole; indices say which
-// register meets which.
+// Loops over arrays of registers are completely unrolled; indices are clearer than iterators there.
 #![allow(clippy::needless_range_loop)]
 
 use super::plan::{Matrix, Task};
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 use std::ops::Range;
 
-/// How far ahead each of many inputs is fetched: from 384 bytes on it makes no
-/// difference in the table above, and a chunk's last ones are fetched in vain.
+/// Prefetch distance of each of many inputs: from 384 bytes on a larger one makes no difference, and the
+/// last bytes of a chunk are prefetched in vain. Measured: M-code-1.
 const PREFETCH_BYTES: usize = 512;
 
-/// How far ahead one or two inputs are, together: they are walked through so
-/// much faster that 512 bytes would come too late. It is a packet: what follows
-/// the piece that is folded in is mostly the next one. Folding (32, 8) in from
-/// memory by pieces of 4 KiB goes from 6.2 to 10.6 GB/s with chunks of 64 KiB,
-/// from 6.8 to 12 with chunks of 4 KiB; 8 KiB ahead are no better, and for sums
-/// of four inputs 512 bytes each are.
+/// Prefetch distance of one or two inputs, together: they are read so much faster that 512 bytes ahead
+/// would be too late. 4 KiB is a packet; mostly the next packet follows. Measured: M-code-2.
 const PREFETCH_FEW_BYTES: usize = 4096;
 
 /// Bytes of a cache line, and of the widest vector.
 const LINE_BYTES: usize = 64;
 
-/// Bytes of all inputs in a tile, if there are several groups of rows: half of a
-/// first-level cache of 32 KiB.
+/// Bytes of all inputs in a tile, if there are several groups of rows: half of an L1 cache of 32 KiB.
 const TILE_BYTES: usize = 16 << 10;
 
-/// Shortest tile, and what all are multiples of: two steps of the widest engine.
+/// Shortest tile; all are multiples of it. Two steps of the widest engine.
 const TILE_BYTES_MIN: usize = 256;
 
 /// A register full of bytes, and how to multiply it by a constant.
@@ -73,7 +42,7 @@ const TILE_BYTES_MIN: usize = 256;
 /// that the implementing file names. Pointers need no alignment and are valid
 /// for as many bytes as the function moves.
 pub(super) unsafe trait Vector: Copy {
-    /// Bytes in it; at most `LINE_BYTES`.
+    /// Bytes of a vector; at most `LINE_BYTES`.
     const BYTES: usize;
     /// Rows whose sums fit the registers; a divisor of `ROW_GROUP`.
     const ROWS: usize;
@@ -86,7 +55,7 @@ pub(super) unsafe trait Vector: Copy {
 
     /// Writes a coefficient into the plan: `FACTOR_WORDS` words.
     fn write_factor(coefficient: u8, words: &mut [u64]);
-    /// Reads it from there.
+    /// Reads a coefficient from the plan.
     unsafe fn factor(words: *const u64) -> Self::Factor;
     /// All zeros.
     unsafe fn zero() -> Self;
@@ -147,8 +116,7 @@ pub(super) const fn plan_words<V: Vector>(rows: usize, columns: usize) -> usize 
     rows.div_ceil(V::ROWS) * columns * V::ROWS * V::FACTOR_WORDS
 }
 
-/// Lays a matrix out so. The rows that the last group lacks stay as they are:
-/// they are never read.
+/// Writes a matrix in this layout. Missing rows of the last group are not written: they are never read.
 pub(super) fn write_plan<V: Vector>(matrix: &Matrix<'_>, words: &mut [u64]) {
     for row in 0..matrix.rows() {
         for (column, coefficient) in matrix.row(row).iter().enumerate() {
@@ -205,13 +173,13 @@ pub(super) unsafe fn mul<V: Vector>(
 }
 
 impl Group<'_> {
-    /// How many inputs.
+    /// Number of inputs.
     #[inline(always)]
     pub(super) fn input_count(&self) -> usize {
         self.inputs.len()
     }
 
-    /// The same without its first rows.
+    /// The group without its first rows.
     ///
     /// # Panics
     /// If it has no more rows than that.
@@ -389,7 +357,7 @@ unsafe fn xor_step<V: Vector, const W: usize>(
     }
 }
 
-/// How far ahead each input is fetched.
+/// Prefetch distance of each input.
 #[inline(always)]
 fn prefetch_bytes(inputs: usize) -> usize {
     match inputs {
@@ -398,7 +366,7 @@ fn prefetch_bytes(inputs: usize) -> usize {
     }
 }
 
-/// Fetches what a later step of `W` vectors will read: one hint per line.
+/// Prefetches the lines that a later step of `W` vectors will read.
 #[inline(always)]
 fn prefetch<V: Vector, const W: usize>(from: *const u8, ahead_bytes: usize) {
     let mut offset = 0;

@@ -13,7 +13,7 @@ pub(super) fn is_available() -> bool {
 }
 
 /// # Safety
-/// The engine [is available](is_available).
+/// The kernel [is available](is_available).
 #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
 pub(super) unsafe fn update(register: u32, bytes: &[u8]) -> u32 {
     // SAFETY: this function has the instructions enabled.
@@ -21,7 +21,7 @@ pub(super) unsafe fn update(register: u32, bytes: &[u8]) -> u32 {
 }
 
 /// # Safety
-/// As for `Crc32c::copy_to`, and the engine [is available](is_available).
+/// As for `Crc32c::copy_to`, and the kernel [is available](is_available).
 #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
 pub(super) unsafe fn copy_to(register: u32, before: &[u8], from: &[u8], to: *mut u8) -> u32 {
     // SAFETY: this function has the instructions enabled; else its own contract.
@@ -75,8 +75,8 @@ impl Lanes for Bytes64 {
             let third = _mm512_extracti32x4_epi32::<2>(self.0);
             let fourth = _mm512_extracti32x4_epi32::<3>(self.0);
             let first = _mm512_castsi512_si128(self.0);
-            let two = fold::fold_piece(first, near, second);
-            fold::fold_piece(fold::fold_piece(two, near, third), near, fourth)
+            let two = fold::fold_lane(first, near, second);
+            fold::fold_lane(fold::fold_lane(two, near, third), near, fourth)
         }
     }
 }

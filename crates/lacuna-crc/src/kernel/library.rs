@@ -1,4 +1,4 @@
-//! What `crc-fast` has for this processor; a copy is a pass of its own.
+//! The kernel of the crate `crc-fast`, for any processor; the copy is a second pass.
 
 #![allow(unsafe_code)]
 

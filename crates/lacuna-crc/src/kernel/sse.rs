@@ -10,7 +10,7 @@ pub(super) fn is_available() -> bool {
 }
 
 /// # Safety
-/// The engine [is available](is_available).
+/// The kernel [is available](is_available).
 #[target_feature(enable = "pclmulqdq,sse4.2")]
 pub(super) unsafe fn update(register: u32, bytes: &[u8]) -> u32 {
     // SAFETY: this function has the instructions enabled.
@@ -18,7 +18,7 @@ pub(super) unsafe fn update(register: u32, bytes: &[u8]) -> u32 {
 }
 
 /// # Safety
-/// As for `Crc32c::copy_to`, and the engine [is available](is_available).
+/// As for `Crc32c::copy_to`, and the kernel [is available](is_available).
 #[target_feature(enable = "pclmulqdq,sse4.2")]
 pub(super) unsafe fn copy_to(register: u32, before: &[u8], from: &[u8], to: *mut u8) -> u32 {
     // SAFETY: this function has the instructions enabled; else its own contract.
@@ -53,7 +53,7 @@ impl Lanes for Bytes16 {
     #[inline(always)]
     unsafe fn fold(self, keys: Keys, onto: Self) -> Self {
         // SAFETY: by contract the instructions are there.
-        unsafe { Self(fold::fold_piece(self.0, keys, onto.0)) }
+        unsafe { Self(fold::fold_lane(self.0, keys, onto.0)) }
     }
 
     #[inline(always)]

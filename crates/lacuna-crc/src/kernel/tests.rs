@@ -1,6 +1,6 @@
-//! Every engine against the definition, and against known answers.
+//! Every kernel against the definition, and against known answers.
 
-use super::Engine;
+use super::Kernel;
 use proptest::prelude::*;
 
 /// Bit by bit.
@@ -33,9 +33,9 @@ fn known_answers() {
         (&ascending, 0x46dd_794e),
         (b"123456789", 0xe306_9283),
     ];
-    for engine in Engine::available() {
+    for kernel in Kernel::available() {
         for (data, expected) in answers {
-            assert_eq!(!engine.update(u32::MAX, data), expected, "{engine:?}");
+            assert_eq!(!kernel.update(u32::MAX, data), expected, "{kernel:?}");
         }
     }
 }
@@ -44,36 +44,36 @@ fn known_answers() {
 const BESIDE: usize = 128;
 
 #[test]
-fn every_length_is_summed_and_copied_by_every_engine() {
+fn every_length_is_summed_and_copied_by_every_kernel() {
     for len in (0..700).chain([1400, 1416, 4096, 4112, 8973, 65_507]) {
         let data = bytes(len);
         let expected = naive(0x1234_5678, &data);
-        for engine in Engine::available() {
-            assert_eq!(engine.update(0x1234_5678, &data), expected, "{engine:?}, {len}");
+        for kernel in Kernel::available() {
+            assert_eq!(kernel.update(0x1234_5678, &data), expected, "{kernel:?}, {len}");
             // All of it, and what is behind a header.
             for before_bytes in [0, len.min(20)] {
                 let mut copy = vec![0xa5; BESIDE + len + BESIDE];
                 let (before, from) = data.split_at(before_bytes);
                 let end = BESIDE + from.len();
-                let after = engine.copy(0x1234_5678, before, from, &mut copy[BESIDE..end]);
-                assert_eq!(after, expected, "{engine:?}, {len}");
-                assert_eq!(&copy[BESIDE..end], from, "{engine:?}, {len}");
+                let after = kernel.copy(0x1234_5678, before, from, &mut copy[BESIDE..end]);
+                assert_eq!(after, expected, "{kernel:?}, {len}");
+                assert_eq!(&copy[BESIDE..end], from, "{kernel:?}, {len}");
                 let mut beside = copy[..BESIDE].iter().chain(&copy[end..]);
-                assert!(beside.all(|byte| *byte == 0xa5), "{engine:?}, {len}: nothing beside it");
+                assert!(beside.all(|byte| *byte == 0xa5), "{kernel:?}, {len}: nothing beside it");
             }
         }
     }
 }
 
 #[test]
-fn the_chosen_engine_is_the_fastest_that_there_is() {
-    assert_eq!(Some(Engine::chosen()), Engine::available().last());
-    assert_eq!(Engine::chosen(), Engine::chosen());
+fn the_chosen_kernel_is_the_fastest_available() {
+    assert_eq!(Some(Kernel::chosen()), Kernel::available().last());
+    assert_eq!(Kernel::chosen(), Kernel::chosen());
 }
 
 proptest! {
     #[test]
-    fn pieces_at_any_address_sum_up_to_the_whole(
+    fn parts_at_any_address_sum_up_to_the_whole(
         data in prop::collection::vec(any::<u8>(), 0..3000),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..5),
         register in any::<u32>(),
@@ -85,19 +85,19 @@ proptest! {
         cuts.sort_unstable();
         let mut shifted = vec![0; shift];
         shifted.extend(&data);
-        for engine in Engine::available() {
+        for kernel in Kernel::available() {
             let mut sum = register;
             let mut copy = vec![0; data.len()];
             for (index, cut) in cuts.windows(2).enumerate() {
-                let piece = &shifted[shift + cut[0]..shift + cut[1]];
+                let lane = &shifted[shift + cut[0]..shift + cut[1]];
                 sum = match index % 2 {
-                    0 => engine.update(sum, piece),
-                    _ => engine.copy(sum, &[], piece, &mut copy[cut[0]..cut[1]]),
+                    0 => kernel.update(sum, lane),
+                    _ => kernel.copy(sum, &[], lane, &mut copy[cut[0]..cut[1]]),
                 };
             }
-            prop_assert_eq!(sum, expected, "{:?}", engine);
+            prop_assert_eq!(sum, expected, "{:?}", kernel);
             for cut in cuts.windows(2).skip(1).step_by(2) {
-                prop_assert_eq!(&copy[cut[0]..cut[1]], &data[cut[0]..cut[1]], "{:?}", engine);
+                prop_assert_eq!(&copy[cut[0]..cut[1]], &data[cut[0]..cut[1]], "{:?}", kernel);
             }
         }
     }
@@ -106,10 +106,10 @@ proptest! {
     fn one_changed_bit_changes_the_sum(len in 1..5000usize, bit in any::<prop::sample::Index>()) {
         let mut data = bytes(len);
         let bit = bit.index(8 * len);
-        for engine in Engine::available() {
-            let before = engine.update(u32::MAX, &data);
+        for kernel in Kernel::available() {
+            let before = kernel.update(u32::MAX, &data);
             data[bit / 8] ^= 1 << (bit % 8);
-            prop_assert_ne!(engine.update(u32::MAX, &data), before);
+            prop_assert_ne!(kernel.update(u32::MAX, &data), before);
         }
     }
 }

@@ -13,7 +13,7 @@ pub(super) fn is_available() -> bool {
 }
 
 /// # Safety
-/// The engine [is available](is_available).
+/// The kernel [is available](is_available).
 #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
 pub(super) unsafe fn update(register: u32, bytes: &[u8]) -> u32 {
     // SAFETY: this function has the instructions enabled.
@@ -21,7 +21,7 @@ pub(super) unsafe fn update(register: u32, bytes: &[u8]) -> u32 {
 }
 
 /// # Safety
-/// As for `Crc32c::copy_to`, and the engine [is available](is_available).
+/// As for `Crc32c::copy_to`, and the kernel [is available](is_available).
 #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
 pub(super) unsafe fn copy_to(register: u32, before: &[u8], from: &[u8], to: *mut u8) -> u32 {
     // SAFETY: this function has the instructions enabled; else its own contract.
@@ -70,7 +70,7 @@ impl Lanes for Bytes32 {
         // SAFETY: by contract the instructions are there.
         unsafe {
             let first = _mm256_castsi256_si128(self.0);
-            fold::fold_piece(first, near, _mm256_extracti128_si256::<1>(self.0))
+            fold::fold_lane(first, near, _mm256_extracti128_si256::<1>(self.0))
         }
     }
 }

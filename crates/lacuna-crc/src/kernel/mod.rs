@@ -1,5 +1,5 @@
-//! Which instructions compute the sum. Siblings of one shape: a register and bytes in, the register
-//! after them out, and the bytes copied if asked for.
+//! The kernels, one per instruction set, all with the same functions: they take a CRC register and bytes,
+//! and return the register after them; `copy_to` copies the bytes, too.
 
 #![allow(unsafe_code)]
 
@@ -17,11 +17,11 @@ mod tests;
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// An engine that this processor can run.
+/// A kernel that this processor can run.
 ///
-/// Only [`Engine::available`] makes them, so that one is the proof of its instructions.
+/// Only [`Kernel::available`] makes values, so a value proves that the processor has the instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Engine(Kind);
+pub(crate) struct Kernel(Kind);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -35,8 +35,8 @@ enum Kind {
     Avx512 = 4,
 }
 
-impl Engine {
-    /// All that this processor can run, the fastest last.
+impl Kernel {
+    /// All kernels that this processor can run, the fastest last.
     pub(crate) fn available() -> impl Iterator<Item = Self> {
         let kinds = [
             Some(Kind::Library),
@@ -50,7 +50,7 @@ impl Engine {
         kinds.into_iter().flatten().map(Self)
     }
 
-    /// The fastest. What the processor has is asked once.
+    /// The fastest kernel. The processor's features are queried once.
     #[inline]
     pub(crate) fn chosen() -> Self {
         /// A [`Kind`], or 0 before the first use.
@@ -76,13 +76,13 @@ impl Engine {
     pub(crate) fn update(self, register: u32, bytes: &[u8]) -> u32 {
         match self.0 {
             Kind::Library => library::update(register, bytes),
-            // SAFETY: the engine proves the instructions.
+            // SAFETY: the kernel proves the instructions.
             #[cfg(target_arch = "x86_64")]
             Kind::Sse => unsafe { sse::update(register, bytes) },
-            // SAFETY: the engine proves the instructions.
+            // SAFETY: the kernel proves the instructions.
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => unsafe { avx2::update(register, bytes) },
-            // SAFETY: the engine proves the instructions.
+            // SAFETY: the kernel proves the instructions.
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => unsafe { avx512::update(register, bytes) },
         }
@@ -109,13 +109,13 @@ impl Engine {
         match self.0 {
             // SAFETY: this function's own contract.
             Kind::Library => unsafe { library::copy_to(register, before, from, to) },
-            // SAFETY: the engine proves the instructions; else this function's own contract.
+            // SAFETY: the kernel proves the instructions; else this function's own contract.
             #[cfg(target_arch = "x86_64")]
             Kind::Sse => unsafe { sse::copy_to(register, before, from, to) },
-            // SAFETY: the engine proves the instructions; else this function's own contract.
+            // SAFETY: the kernel proves the instructions; else this function's own contract.
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => unsafe { avx2::copy_to(register, before, from, to) },
-            // SAFETY: the engine proves the instructions; else this function's own contract.
+            // SAFETY: the kernel proves the instructions; else this function's own contract.
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => unsafe { avx512::copy_to(register, before, from, to) },
         }

@@ -1,22 +1,22 @@
-//! The sum by carry-less products, for vectors of any width: Gopal et al., "Fast CRC Computation for
-//! Generic Polynomials Using PCLMULQDQ Instruction" (Intel, 2009), with the end left to the
-//! processor's own CRC32C instruction.
+//! CRC32C by folding with carry-less products, for vectors of any width: Gopal et al., "Fast CRC
+//! Computation for Generic Polynomials Using PCLMULQDQ Instruction" (Intel, 2009). The last reduction uses
+//! the processor's CRC32C instruction.
 //!
-//! Bytes are a polynomial over GF(2), the first bit of highest degree; the sum is its remainder. A
-//! piece of 128 bits that lies `d` bits before another may be moved onto it if it is multiplied by
-//! x^d, of which the remainder suffices: 32 bits. So four vectors walk the bytes side by side, each
-//! moved onto what lies four vectors further on, are moved onto the last of them, and that is cut
-//! into pieces of 128 bits that are moved onto the last. Its remainder takes two instructions.
+//! Bytes are a polynomial over GF(2) whose first bit has the highest degree; the checksum is its remainder.
+//! A block of 128 bits that lies `d` bits before another can be folded onto it: multiplied by x^d (of which
+//! the 32-bit remainder suffices) and added. So four vectors walk over the bytes side by side, each folded
+//! onto the one four vectors further on. At the end they are folded onto the last of them, and its 128-bit
+//! blocks onto the last block, whose remainder takes two instructions.
 //!
-//! The processor's CRC32C instruction, 64 bits a cycle, stands in nobody's way, so it takes a share
-//! as long as its time allows: a block is three streams of words, each with a sum of its own, and
-//! four vectors behind them. A sum that is to be continued is a register that lies over the next four
-//! bytes; moved over the streams behind it, by a product again, it lies over the first vector's
-//! sixteen. The idea is Peter Cawley's ("Faster CRC32-C on x86", 2023).
+//! The CRC32C instruction (64 bits per cycle) does not compete with the products, so it processes a part of the
+//! bytes meanwhile: a block of the loop is three streams of words, each with a sum of its own, followed by
+//! four vectors. To continue a sum, its register is added to the next four bytes. To continue it behind the
+//! later streams, the register is multiplied and added to the first 16 bytes of the vectors. The idea is
+//! Peter Cawley's ("Faster CRC32-C on x86", 2023).
 //!
-//! Bits are reflected: the lowest bit of a piece has the highest degree, its lower half stands
-//! before the upper. The product of two reflected halves is reflected, too, but for one bit: it reads
-//! as their product times x. The keys take that into account.
+//! Bits are reflected: the lowest bit of a block has the highest degree, and its lower half comes before
+//! the upper. The product of two reflected halves is reflected except for a shift by one bit: it reads as
+//! their product times x. The keys compensate for that.
 
 #![allow(unsafe_code)]
 
@@ -25,10 +25,10 @@ use std::arch::x86_64::*;
 /// CRC32C's polynomial without its highest term, reflected.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-/// What the two halves of 128 bits are multiplied by to be moved by so many bytes.
+/// Multipliers that fold the two halves of 128 bits over some distance.
 #[derive(Clone, Copy)]
 pub(super) struct Keys {
-    /// Of the lower half, which stands 64 bits before the upper.
+    /// For the lower half, which comes 64 bits before the upper.
     pub(super) low: i64,
     pub(super) high: i64,
 }
@@ -36,13 +36,13 @@ pub(super) struct Keys {
 impl Keys {
     pub(super) const fn of_bytes(bytes: usize) -> Self {
         let bits = 8 * bytes as u32;
-        // One less: a product reads as that much more.
+        // One less, because a product reads as multiplied by x.
         Self { low: power(bits + 63), high: power(bits - 1) }
     }
 }
 
-/// What a sum's register is multiplied by to be moved by so many bytes: laid over the first bytes of
-/// 128 bits it stands 96 bits before their end, and in the lower half 32 before that of the half.
+/// The multiplier that moves a CRC register over `bytes`: added to the first bytes of 128 bits, the
+/// register is 96 bits before their end, and in the lower half 32 bits before its end.
 const fn register_key(bytes: usize) -> i64 {
     power(8 * bytes as u32 + 96 - 32 - 1)
 }
@@ -63,42 +63,38 @@ const fn power(n: u32) -> i64 {
     ((remainder as u64) << 32) as i64
 }
 
-/// A register of some times 128 bits.
+/// A vector register of one or several 128-bit lanes.
 ///
 /// # Safety
-/// All functions need the instructions that the implementing engine has proven.
+/// All functions need the instructions of the implementing kernel.
 pub(super) trait Lanes: Copy {
     /// Bytes of a register.
     const BYTES: usize;
-    /// Words of each stream beside four registers, which should take as long as the registers' eight
-    /// products.
+    /// Words of each stream per four registers: they should take as long as the registers' eight products.
     const WORDS: usize;
 
-    /// The bytes at `at`, which are valid for reads.
+    /// Reads the bytes at `at`, which are valid for reads.
     unsafe fn load(at: *const u8) -> Self;
 
-    /// Writes them to `at`, where as many are valid for writes.
+    /// Writes the bytes to `at`, where as many are valid for writes.
     unsafe fn store(self, at: *mut u8);
 
-    /// Lays what was summed before over the first sixteen bytes.
+    /// Adds the sum of the bytes before to the first 16 bytes.
     unsafe fn begin(self, before: __m128i) -> Self;
 
-    /// Moves each piece by the keys' distance, onto those of `onto`.
+    /// Folds each lane by the keys' distance onto that of `onto`.
     unsafe fn fold(self, keys: Keys, onto: Self) -> Self;
 
-    /// All pieces moved onto the last.
+    /// Folds all lanes onto the last.
     unsafe fn narrow(self) -> __m128i;
 }
 
-/// Registers that go side by side: a product takes four cycles, and one or two begin in each.
+/// Registers in parallel: a product has a latency of four cycles, and one or two start per cycle.
 const SIDE_BY_SIDE: usize = 4;
-/// Streams of words that go beside them: an instruction takes three cycles, and one begins in each.
+/// Streams of words in parallel: a CRC32C instruction has a latency of three cycles, and one starts per
+/// cycle.
 const STREAMS: usize = 3;
-/// How far ahead memory is asked for. A processor's own foresight ends with a page; with this a sum
-/// costs what reading costs, and a copy out of memory into the cache what a copy without a sum does
-/// (Zen 3: 15 GB/s; 12.7 without; twice as far is no better). Asking for what a copy out of the cache
-/// writes to gained 3 %: left out. So are stores past the cache, with vectors alone as lines must be
-/// whole: a receiver, which copies out of the cache into memory, took as long (Zen 5).
+/// Prefetch distance. The processor's own prefetcher stops at a page boundary. Measured: M-crc-2.
 const AHEAD_BYTES: usize = 2048;
 
 /// The register after `from`; copies the bytes to `to` if it `COPIES`.
@@ -125,7 +121,7 @@ pub(super) unsafe fn run<L: Lanes, const COPIES: bool>(
         if len >= step {
             let mut side: [L; SIDE_BY_SIDE];
             if len >= block {
-                bytes.expect::<L>(AHEAD_BYTES);
+                bytes.prefetch::<L>(AHEAD_BYTES);
                 let before = bytes.streams::<L>(0, register);
                 side = std::array::from_fn(|index| bytes.lanes(block - step + index * L::BYTES));
                 side[0] = side[0].begin(before);
@@ -136,7 +132,7 @@ pub(super) unsafe fn run<L: Lanes, const COPIES: bool>(
                 at = step;
             }
             while at + block <= len {
-                bytes.expect::<L>(at + AHEAD_BYTES);
+                bytes.prefetch::<L>(at + AHEAD_BYTES);
                 let before = bytes.streams::<L>(at, 0);
                 at += block;
                 for (index, lanes) in side.iter_mut().enumerate() {
@@ -144,9 +140,9 @@ pub(super) unsafe fn run<L: Lanes, const COPIES: bool>(
                 }
                 side[0] = side[0].begin(before);
             }
-            bytes.expect::<L>(at + AHEAD_BYTES);
-            // What is left is less than a block. Of loops that copy so little the compiler makes
-            // calls, with all registers put aside: of each packet of 4,096 bytes three, 30 ns.
+            bytes.prefetch::<L>(at + AHEAD_BYTES);
+            // Less than a block is left. No loop here: the compiler turns such short copying loops into
+            // calls and spills all registers, three times or 30 ns per packet of 4,096 bytes.
             const { assert!(block_bytes::<L>() <= 3 * SIDE_BY_SIDE * L::BYTES) };
             bytes.side_if_left::<L>(&mut at, &mut side);
             bytes.side_if_left::<L>(&mut at, &mut side);
@@ -156,10 +152,10 @@ pub(super) unsafe fn run<L: Lanes, const COPIES: bool>(
             bytes.lanes_if_left(&mut at, &mut last);
             bytes.lanes_if_left(&mut at, &mut last);
             bytes.lanes_if_left(&mut at, &mut last);
-            let piece = last.narrow();
-            let sum = _mm_crc32_u64(0, _mm_cvtsi128_si64(piece) as u64);
-            register = _mm_crc32_u64(sum, _mm_extract_epi64::<1>(piece) as u64) as u32;
-            // The few bytes behind are copied with some before them.
+            let lane = last.narrow();
+            let sum = _mm_crc32_u64(0, _mm_cvtsi128_si64(lane) as u64);
+            register = _mm_crc32_u64(sum, _mm_extract_epi64::<1>(lane) as u64) as u32;
+            // The last bytes are copied as a whole vector that overlaps earlier ones.
             bytes.lanes::<L>(len - L::BYTES);
             return Bytes::<false> { from: bytes.from, to, len }.few(register, at, len);
         }
@@ -178,7 +174,7 @@ pub(super) unsafe fn words(register: u32, bytes: &[u8]) -> u32 {
     unsafe { all.few(register, 0, bytes.len()) }
 }
 
-/// What is summed and, if it `COPIES`, where it goes.
+/// The bytes to sum and, if it `COPIES`, their destination.
 ///
 /// # Safety
 /// All functions need the processor to have SSE4.2 and, of `L`, what it needs; what they take lies
@@ -190,8 +186,8 @@ struct Bytes<const COPIES: bool> {
     len: usize,
 }
 
-// Always inlined: else the instructions would become calls, as what is generic over them is built
-// without them. The same for closures, which cannot be told to be.
+// Always inlined: generic code is compiled without the vector instructions, so each would become a call.
+// There are no closures here, because they cannot be marked so.
 impl<const COPIES: bool> Bytes<COPIES> {
     #[inline(always)]
     unsafe fn lanes<L: Lanes>(self, at: usize) -> L {
@@ -205,7 +201,7 @@ impl<const COPIES: bool> Bytes<COPIES> {
         }
     }
 
-    /// Moves four registers on by their own length, if there is as much behind `at`.
+    /// Folds four registers onto the next four, if there are as many bytes left.
     #[inline(always)]
     unsafe fn side_if_left<L: Lanes>(self, at: &mut usize, side: &mut [L; SIDE_BY_SIDE]) {
         let far = const { Keys::of_bytes(SIDE_BY_SIDE * L::BYTES) };
@@ -218,7 +214,7 @@ impl<const COPIES: bool> Bytes<COPIES> {
         }
     }
 
-    /// Moves a register on by its own length, if there is as much behind `at`.
+    /// Folds a register onto the next one, if there are as many bytes left.
     #[inline(always)]
     unsafe fn lanes_if_left<L: Lanes>(self, at: &mut usize, last: &mut L) {
         let near = const { Keys::of_bytes(L::BYTES) };
@@ -253,7 +249,7 @@ impl<const COPIES: bool> Bytes<COPIES> {
         }
     }
 
-    /// The register after what lies from `at` to `end`, a few bytes.
+    /// The CRC register after the few bytes from `at` to `end`.
     #[inline(always)]
     unsafe fn few(self, mut register: u32, mut at: usize, end: usize) -> u32 {
         // SAFETY: by contract.
@@ -270,7 +266,7 @@ impl<const COPIES: bool> Bytes<COPIES> {
         register
     }
 
-    /// What the streams at `at` lay over the bytes behind them.
+    /// The sum of the streams at `at`, to be added to the first bytes after them.
     #[inline(always)]
     unsafe fn streams<L: Lanes>(self, at: usize, register: u32) -> __m128i {
         let far = const { register_key(2 * 8 * L::WORDS) };
@@ -290,9 +286,9 @@ impl<const COPIES: bool> Bytes<COPIES> {
         }
     }
 
-    /// Asks for a block at `at`, which may lie anywhere.
+    /// Prefetches a block at `at`, which may be out of bounds.
     #[inline(always)]
-    unsafe fn expect<L: Lanes>(self, at: usize) {
+    unsafe fn prefetch<L: Lanes>(self, at: usize) {
         for line in (0..block_bytes::<L>()).step_by(64) {
             // SAFETY: nothing is read, and nothing happens where nothing is.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(self.from.wrapping_add(at + line).cast()) }
@@ -300,27 +296,27 @@ impl<const COPIES: bool> Bytes<COPIES> {
     }
 }
 
-/// Streams, and the vectors behind them.
+/// Bytes of a block of the loop: the streams, and the vectors after them.
 const fn block_bytes<L: Lanes>() -> usize {
     STREAMS * L::WORDS * 8 + SIDE_BY_SIDE * L::BYTES
 }
 
-/// Moves a piece of 128 bits by the keys' distance, onto another.
+/// Folds a lane of 128 bits by the keys' distance onto another.
 ///
 /// # Safety
 /// The processor has PCLMULQDQ.
 #[inline(always)]
-pub(super) unsafe fn fold_piece(piece: __m128i, keys: Keys, onto: __m128i) -> __m128i {
+pub(super) unsafe fn fold_lane(lane: __m128i, keys: Keys, onto: __m128i) -> __m128i {
     // SAFETY: this function's own contract.
     unsafe {
         let keys = _mm_set_epi64x(keys.high, keys.low);
-        let low = _mm_clmulepi64_si128::<0x00>(piece, keys);
-        let high = _mm_clmulepi64_si128::<0x11>(piece, keys);
+        let low = _mm_clmulepi64_si128::<0x00>(lane, keys);
+        let high = _mm_clmulepi64_si128::<0x11>(lane, keys);
         _mm_xor_si128(_mm_xor_si128(low, high), onto)
     }
 }
 
-/// Moves a sum's register, which lies over the bytes behind it, by the key's distance.
+/// Moves a CRC register by the key's distance.
 ///
 /// # Safety
 /// The processor has PCLMULQDQ.
