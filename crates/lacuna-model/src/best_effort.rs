@@ -1,6 +1,6 @@
-//! Best effort with a deadline (OptiNIC 3.1.2, Celeris): every chunk goes out once, and the
-//! receive ends when it is complete or at its deadline, whichever is first. What is missing then
-//! stays missing; how much is the question.
+//! Best effort with a deadline (OptiNIC 3.1.2, Celeris): every chunk is sent once, and the receive ends
+//! when it is complete or at its deadline, whichever is first. The model gives the fraction that is missing
+//! then.
 //!
 //! Chunk `i` is with the receiver at `i T + RTT / 2`. Of `M` chunks the first
 //! `n = floor((deadline - RTT / 2) / T)` can be in time, and each of these is missing with

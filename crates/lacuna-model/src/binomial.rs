@@ -1,4 +1,5 @@
-//! The binomial distribution where it is hard: tails down to 1e-300 and tables of 2^24 draws.
+//! The binomial distribution in its numerically difficult ranges: tails down to 1e-300 and tables of 2^24
+//! draws.
 //!
 //! A tail is summed from its largest term outwards, so nothing is subtracted and it is as good as
 //! that term. The term comes from the saddle-point form of Loader ("Fast and accurate computation

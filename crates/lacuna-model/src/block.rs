@@ -1,10 +1,10 @@
 //! A submessage under bursts, as a step of the link's chain.
 //!
-//! What a submessage meets hangs on what the one before it met: a burst that is longer than a submessage
-//! takes several in a row, and as many independent ones would fail more often by as much. So a
-//! submessage is two matrices over (state of the link before its first chunk, state after its last):
-//! `ok`, it can be repaired, and `lost`, it cannot. They compose as those of chunks do ([`Step`]), and
-//! all of `L` submessages can be repaired with `pi ok^L 1`: exact, at `log L` products.
+//! The losses of a submessage depend on those of the one before: a burst longer than a submessage hits
+//! several in a row, so all succeed more often than if they were independent. So a submessage is two
+//! matrices over (state of the link before its first chunk, state after its last): `ok`, it can be
+//! repaired, and `lost`, it cannot. They compose like those of chunks ([`Step`]), and all of `L` submessages
+//! can be repaired with probability `pi ok^L 1`: exact, at `log L` products.
 //!
 //! - MDS: `sum_n D_n Q_j` over `n` lost data chunks and `j` lost parity chunks, whose matrices come
 //!   from a walk over (losses, state).

@@ -1,5 +1,5 @@
-//! Erasure codes, as far as their chances go: which losses of a submessage can be repaired
-//! (SDR-RDMA 4.1.2, 5.1.1).
+//! The repair probabilities of erasure codes: which losses of a submessage can be repaired (SDR-RDMA 4.1.2,
+//! 5.1.1).
 //!
 //! A submessage is `k` data and `m` parity chunks.
 //!

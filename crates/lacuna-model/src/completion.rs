@@ -1,4 +1,4 @@
-//! What every model answers: a distribution of completion times.
+//! The trait of all models: a distribution of completion times.
 
 /// A distribution of completion times, in seconds.
 pub trait Completion {
@@ -14,8 +14,8 @@ pub trait Completion {
         1.0 - self.cdf(time_s)
     }
 
-    /// Says that [`Self::survival`] will be asked for at many times: what they have in common may be
-    /// reckoned in advance. Changes no answer beyond rounding.
+    /// Announces many calls of [`Self::survival`], so that their common part can be computed in advance.
+    /// Changes results only by rounding.
     fn prepare(&self) {}
 
     /// The first time by which the message is done with at least this probability. 0 and less give
@@ -23,7 +23,7 @@ pub trait Completion {
     fn quantile_s(&self, probability: f64) -> f64;
 }
 
-/// Relative precision of a quantile that is found by halving.
+/// Relative precision of a quantile found by bisection.
 const PRECISION: f64 = 1e-12;
 
 /// How much more than allowed may survive, as a fraction of it. A mixture of two halves that have
@@ -31,9 +31,9 @@ const PRECISION: f64 = 1e-12;
 /// any time of that while, as rounding has it, and not the first.
 const SLACK: f64 = 1e-12;
 
-/// The smallest time at which `survival` has fallen to `1 - probability`, between a time at which
-/// it has not and infinity, to 1e-12 of itself. For distributions that have no better way. The
-/// search begins at `likely_s`, where the time is thought to be.
+/// The smallest time at which `survival` has fallen to `1 - probability`, between a time at which it has
+/// not and infinity, to a relative precision of 1e-12. For distributions without a better method. The
+/// search begins at the guess `likely_s`.
 ///
 /// The bracket is narrowed by ITP (Oliveira and Takahashi, "An enhancement of the bisection method
 /// average performance preserving minmax optimality", 2020): a handful of evaluations where the

@@ -1,13 +1,13 @@
-//! Where along an axis something changes: the place is enclosed from both sides and halved, in logarithms,
-//! because the axes of this crate (sizes, losses, times, distances) are positive and span decades.
+//! Bisection: finds where a condition changes along an axis. It works in logarithms, because the axes of
+//! this crate (sizes, losses, times, distances) are positive and span decades.
 
-/// The place between `near`, where `holds` is true, and `far`, where it is false, at which that changes, to
-/// the fraction `precision` of itself. `near` and `far` are more than zero and in any order. If it changes
-/// several times between them, one of these places.
+/// Finds where `holds` changes between `near`, where it is true, and `far`, where it is false, to a
+/// relative precision of `precision`. `near` and `far` are positive and in any order. If it changes several
+/// times between them, the result is one of these places.
 ///
 /// # Errors
 ///
-/// What `holds` answers with.
+/// The first error of `holds`.
 pub fn crossing<E>(
     mut near: f64,
     mut far: f64,

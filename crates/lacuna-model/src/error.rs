@@ -1,9 +1,9 @@
-//! What makes a question meaningless. All of it is the caller's fault, none of it can be retried.
+//! Errors of invalid arguments. All are the caller's fault; retrying does not help.
 
 /// Why a model cannot be built from these numbers.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum ModelError {
-    /// An argument lies outside of what the formulas hold for.
+    /// An argument is outside the range of the formulas.
     #[error("{argument} is {value}: must be {accepted}")]
     OutOfRange {
         /// The argument's name, as in the command line without dashes.
@@ -13,7 +13,7 @@ pub enum ModelError {
         /// What is accepted.
         accepted: &'static str,
     },
-    /// Losses so dense and so short that no chain of two states has them.
+    /// No two-state chain has this much loss in bursts this short.
     #[error(
         "burst is {mean_burst_packets} packets at loss {loss}: must be at least 1 and at least loss / (1 - loss)"
     )]

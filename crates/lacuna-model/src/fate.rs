@@ -1,6 +1,5 @@
-//! The fate of chunks under one loss: the rounds of repair and the outcomes of codes, each reckoned
-//! once and remembered. Messages of several sizes and schemes ask for the same ones, and a plan asks
-//! for thousands.
+//! A cache of results under one loss: the rounds of repair and the outcomes of codes. Messages of several
+//! sizes and schemes need the same ones, and a plan needs thousands.
 
 use crate::Code;
 use crate::block::{Block, Parity};
@@ -12,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// See the module's text.
+/// The cached results under one loss.
 #[derive(Debug)]
 pub(crate) struct Fate {
     loss: ChunkLoss,

@@ -1,10 +1,10 @@
-//! How long a message takes over a long, lossy path: exact distributions of completion times after
-//! SDR-RDMA section 4.2, simulations beside them, and which scheme to choose.
+//! Completion-time models of messages over long, lossy paths: exact distributions after SDR-RDMA section
+//! 4.2, simulations to check them, and a planner that chooses a reliability scheme.
 //!
-//! Pure functions: no input or output, no clock, no thread, no global randomness. Times are
-//! seconds, rates bits per second, sizes bytes, losses probabilities. An answer costs microseconds,
-//! and where thousands of submessages may fail a fraction of a millisecond, whatever the size of the
-//! message, so it can be asked for while a connection runs.
+//! All functions are pure: no I/O, no clock, no thread, no global randomness. Times are in seconds, rates
+//! in bits per second, sizes in bytes, losses are probabilities. An evaluation costs microseconds, or a
+//! fraction of a millisecond where thousands of submessages may fail, whatever the message's size; so it
+//! is cheap enough for a running connection.
 //!
 //! ```
 //! use lacuna_model::*;

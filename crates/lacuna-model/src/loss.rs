@@ -1,4 +1,4 @@
-//! What a path loses, and what that means for a chunk.
+//! Loss models of a path, and the loss of a chunk of several packets.
 //!
 //! The paper's model takes one number, the probability that a chunk is lost, and draws it for
 //! every transmission anew (4.2.1). Its evaluation speaks of packets (2.1, 5.4.2), and a chunk of
@@ -19,11 +19,11 @@ use crate::ModelError;
 use crate::error::check;
 use crate::gilbert::{ChunkChain, Gilbert};
 
-/// Most loss of a chunk that the models take. Beyond it a message of any length needs thousands
-/// of rounds, and the sums over rounds would be as long.
+/// Largest loss of a chunk that the models accept. Beyond it any message needs thousands of rounds, and
+/// the sums over rounds would be as long.
 pub const CHUNK_LOSS_MAX: f64 = 0.999;
 
-/// What a path loses.
+/// The loss model of a path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Loss {
     /// Each transmission of a chunk, whatever its length: 4.2.1.
@@ -91,8 +91,8 @@ impl Loss {
     }
 }
 
-/// What a path does to chunks: the probability that one is lost, and, if losses come in bursts,
-/// how one chunk's fate hangs on that of the chunk before it.
+/// The loss of chunks: the probability that one is lost and, if losses come in bursts, its dependence on
+/// the chunk before.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ChunkLoss {
     probability: f64,

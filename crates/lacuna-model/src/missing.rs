@@ -1,5 +1,5 @@
-//! What a submessage misses when its parity does not suffice: how many of its data chunks have to go
-//! out again, and how they fare.
+//! Submessages whose parity does not suffice: how many data chunks must be sent again, and when they
+//! arrive.
 //!
 //! A part is what is repaired or not by itself: a submessage of an MDS code, a group of an XOR code.
 //! `n` of `k` data chunks are missing for good if more than `m - n` parity chunks are too; `n = 1` of a

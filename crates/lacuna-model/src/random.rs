@@ -1,5 +1,4 @@
-//! The random numbers of the simulations: draws from real-valued distributions, of the generator
-//! that every emulator uses.
+//! Random numbers of the simulations: real-valued draws from the generator of `lacuna-link`.
 
 use lacuna_link::Prng;
 
@@ -30,8 +29,8 @@ impl Random {
         self.unit() <= probability
     }
 
-    /// Trials that fail before the first that succeeds, where `ln_failure` is the logarithm of the
-    /// probability to fail: -inf for none. Infinite if none ever succeeds.
+    /// A geometric draw: failures before the first success. `ln_failure` is the logarithm of the failure
+    /// probability, -inf for 0; the result is infinite if the probability is 1.
     pub(crate) fn failures(&mut self, ln_failure: f64) -> f64 {
         if ln_failure == 0.0 { f64::INFINITY } else { (self.unit().ln() / ln_failure).floor() }
     }

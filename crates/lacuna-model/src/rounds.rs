@@ -1,5 +1,5 @@
-//! How a message's chunks fare over the rounds of repair: `ln a_q`, the logarithm of the
-//! probability that a chunk came through within its first `q` transmissions.
+//! The rounds of repair of a message's chunks: `ln a_q`, the logarithm of the probability that a chunk
+//! arrives within its first `q` transmissions.
 //!
 //! Independent losses: `a_q = 1 - p^q`, whatever the message (4.2.2).
 //!

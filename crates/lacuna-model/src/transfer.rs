@@ -9,7 +9,7 @@ use crate::ModelError;
 use crate::error::check;
 use crate::loss::{ChunkLoss, Loss};
 
-/// Longest message in chunks: beyond it a chunk's index is no exact `f64` any more.
+/// Longest message in chunks: `f64` represents larger indices inexactly.
 const CHUNKS_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// A path between two endpoints.

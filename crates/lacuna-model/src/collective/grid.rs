@@ -8,7 +8,7 @@ use crate::Completion;
 /// The grid ends where a stage is still unfinished with this probability.
 const CUT: f64 = 1e-9;
 
-/// See the module's text.
+/// A distribution on a grid; see the module's text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Grid {
     start_s: f64,

@@ -1,15 +1,16 @@
-//! What becomes of the submessages of a message whose parity follows all of its data.
+//! Failures of submessages in a message whose parity follows all of its data.
 //!
-//! Under bursts a burst takes several submessages in a row. Whether all can be repaired is exact
-//! ([`Block`]). How many fail if some do is taken from as many draws as make that probability, `L'`, each
-//! of `L / L'` submessages that fail or do not together:
+//! A burst can hit several submessages in a row. The probability that all can be repaired is exact
+//! ([`Block`]). The number of failures is approximated by `L'` independent draws with the same
+//! probability, each of `L / L'` submessages that fail together:
 //!
 //! ```text
 //! L' = ln P(all can be repaired) / ln P(one can be)      f ~ L / L' Bin(L', 1 - P_EC)
 //! ```
 //!
-//! Right are the probability of any and the mean number; the longest bursts are longer than that, so
-//! high percentiles are too early where a burst takes as long to send as a round trip.
+//! The probability of any failure and the mean number of failures are correct. The longest bursts are
+//! longer than in this approximation, so high percentiles are too low where a burst takes as long to send
+//! as a round trip.
 
 use super::Early;
 use crate::Code;

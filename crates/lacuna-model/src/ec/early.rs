@@ -1,4 +1,4 @@
-//! How many parity chunks a receiver waits for that answers as soon as it can.
+//! Early acknowledgement: how many parity chunks a receiver waits for if it answers as soon as it can.
 //!
 //! `R(s)` is the probability that a submessage is repairable with its first `s` parity chunks.
 //! All data come first, then the parity of submessage 1, 2, ..., `L`, and of a short one at the

@@ -1,4 +1,4 @@
-//! How many chunks fall back, and sums over it.
+//! The number of chunks that fall back to selective repeat, and sums over its distribution.
 //!
 //! `f` of `L` submessages of `k` chunks fail, and so may the short one at the end. The weights
 //! that matter are few when `f` is rare or certain; between, there are as many as `sqrt(L)` says.

@@ -1,4 +1,4 @@
-//! Sums over the failures, for many times at once: what a quantile asks for some dozens of times.
+//! Prepared sums over the failures, for many times: a quantile needs some dozens of them.
 //!
 //! Over a range of lengths `ln P(done)` is a straight line `d + b (i - a)` ([`Slowest::lines`]), and
 //! its slope `b` depends on the round alone, not on the time. So with

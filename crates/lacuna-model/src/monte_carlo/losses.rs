@@ -1,4 +1,4 @@
-//! Which chunks of a run are lost.
+//! Draws the lost chunks of a run.
 
 use crate::Random;
 use crate::gilbert::ChunkChain;

@@ -1,4 +1,4 @@
-//! Simulation beside the exact values: the same completion times, drawn.
+//! Monte Carlo simulation: draws the completion times that the models compute.
 //!
 //! A trial touches lost chunks only. Between them it jumps by geometric gaps, so a message of 2^24
 //! chunks at a loss of 1e-5 costs some hundred draws, and selective repeat with independent losses

@@ -1,4 +1,4 @@
-//! Selective repeat, drawn.
+//! Draws completion times of selective repeat.
 //!
 //! The message is done at the largest `i T + c O` over chunks `i` that were lost `c` times. For
 //! each `c` only the last such chunk matters. With independent losses these last chunks follow

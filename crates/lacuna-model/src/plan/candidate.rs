@@ -1,4 +1,4 @@
-//! A scheme with its parameters, and what to expect of it.
+//! A candidate: a scheme with its parameters, and its expected completion times.
 
 use super::{Fates, Objective, Question};
 use crate::fate::Fate;

@@ -1,11 +1,10 @@
-//! Whether coding or repeating is done earlier, at as little cost as that allows: the search for
-//! flips asks it some sixty times.
+//! Compares coding with repeating cheaply: the search for flips does so some sixty times.
 //!
-//! Three things make an answer cheap. What a code takes at least, its injection and with it a repair
-//! near the end where that is likely, costs next to nothing; if a repeater is done by then, no code
-//! needs to be looked at. Whether somebody is done *by* a time is cheaper than *when*: a
-//! distribution function instead of its inverse. And of a mixture the parts with the largest losses
-//! mostly decide, so they are asked first, and the rest only as long as it matters.
+//! Three things make a comparison cheap. A lower bound of a code's time (its injection, and a repair near
+//! the end where that is likely) costs next to nothing; if a repeater is done by then, no code is
+//! evaluated. Whether a scheme is done *by* a time is cheaper than *when*: a distribution function instead
+//! of its inverse. In a mixture the parts with the largest losses mostly decide, so they are evaluated
+//! first, and the others only if they matter.
 
 use super::candidate::{Candidate, Model, Scheme};
 use super::{Fates, Objective, Question, TIE};

@@ -1,5 +1,5 @@
-//! Which scheme for this path? Every candidate's completion time, the one to take, where that
-//! choice flips, and why.
+//! The planner: computes the completion time of every candidate scheme on a path, recommends one, gives the
+//! reason, and finds where the choice flips.
 //!
 //! The candidates are this project's modes with the parameters that make a difference: selective
 //! repeat with repairs after one round trip and after a timeout, and erasure coding with MDS and
@@ -37,7 +37,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Candidates within this of the best are as good as it.
+/// Candidates within this fraction of the best count as equally good.
 pub const TIE: f64 = 0.02;
 
 /// A code is recommended only if it is as good as others at this times the loss, too: a path's loss
@@ -50,7 +50,7 @@ pub const DOES_NOT_MATTER: f64 = 0.05;
 /// Losses that stand for a range of them.
 const RANGE_LOSSES: usize = 8;
 
-/// What a plan makes small.
+/// The quantity that a plan minimises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Objective {
     /// The mean completion time.

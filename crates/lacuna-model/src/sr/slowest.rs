@@ -312,8 +312,8 @@ fn lost_near_one(x: f64) -> f64 {
     -x * (1.0 + x / 2.0 * (1.0 + x / 3.0 * (1.0 + x / 4.0 * (1.0 + x / 5.0 * (1.0 + x / 6.0)))))
 }
 
-/// The whole number next to `x` towards zero, or one beyond 2^62 if `x` is. Without an instruction set
-/// that rounds, the library's functions are calls, and a plan makes a hundred thousand of them.
+/// Truncates `x` towards zero; beyond 2^62 the result is some number beyond 2^62. Without rounding
+/// instructions the library's functions are calls, and a plan makes a hundred thousand of them.
 fn truncated(x: f64) -> f64 {
     x as i64 as f64
 }

@@ -1,8 +1,8 @@
 //! A distribution whose logarithm rises in straight ramps: that of the last of many things, where the
 //! things of a group are alike and reach their next stage one behind the other at a steady pace.
 //!
-//! What is still to rise is kept, not what has risen: near certainty these are small numbers, which a
-//! difference of large ones would not be.
+//! The file stores how much the logarithm still has to rise: near certainty that is a small number, which
+//! a difference of large ones would lose.
 
 use crate::completion::quantile_between;
 
