@@ -71,8 +71,8 @@ pub struct Prober {
     replies: VecDeque<(u8, ProbeReply)>,
     first_answer_ns: Option<u64>,
     /// Per channel: whether a probe of the largest size came from the peer.
-    heard_whole: Vec<bool>,
-    heard_ns: Option<u64>,
+    probed_full: Vec<bool>,
+    peer_probed_ns: Option<u64>,
     rtt: RttEstimator,
     sequence: u32,
 }
@@ -86,17 +86,17 @@ impl Prober {
         peer: (u32, u32),
         channels: u8,
         candidates: Vec<u32>,
-        patience_ns: u64,
+        probe_timeout_ns: u64,
     ) -> Self {
         Self {
             local,
             peer,
-            rounds: ProbeRounds::new(now_ns, channels, candidates.len(), patience_ns),
+            rounds: ProbeRounds::new(now_ns, channels, candidates.len(), probe_timeout_ns),
             candidates,
             replies: VecDeque::new(),
             first_answer_ns: None,
-            heard_whole: vec![false; usize::from(channels)],
-            heard_ns: None,
+            probed_full: vec![false; usize::from(channels)],
+            peer_probed_ns: None,
             rtt: RttEstimator::default(),
             sequence: 0,
         }
@@ -123,8 +123,8 @@ impl Prober {
     }
 
     /// When the peer's probe of the largest size came on the last channel to have one.
-    pub fn heard_ns(&self) -> Option<u64> {
-        self.heard_ns
+    pub fn peer_probed_ns(&self) -> Option<u64> {
+        self.peer_probed_ns
     }
 
     /// State of the search.
@@ -132,7 +132,7 @@ impl Prober {
         let passed = self.rounds.answered();
         let is_whole = |(heard, passed): (&bool, &Option<usize>)| *heard || *passed == Some(0);
         if let Some(mtu_bytes) = self.candidates.first().copied()
-            && self.heard_whole.iter().zip(passed).all(is_whole)
+            && self.probed_full.iter().zip(passed).all(is_whole)
         {
             return ProbeOutcome::Settled { mtu_bytes };
         }
@@ -160,10 +160,10 @@ impl Prober {
                 Ok(Frame::Probe(probe)) => {
                     let largest = self.largest() as usize;
                     let is_whole = packet_bytes == largest + DATA_OVERHEAD_BYTES_MAX;
-                    let heard = self.heard_whole.get_mut(usize::from(channel));
+                    let heard = self.probed_full.get_mut(usize::from(channel));
                     if let Some(heard) = heard.filter(|heard| is_whole && !**heard) {
                         *heard = true;
-                        self.heard_ns = self.heard_ns.max(Some(now_ns));
+                        self.peer_probed_ns = self.peer_probed_ns.max(Some(now_ns));
                     }
                     if self.replies.len() < REPLIES_MAX {
                         let (id, echo_ns) = (probe.id, probe.sent_ns);

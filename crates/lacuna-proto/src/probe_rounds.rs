@@ -40,12 +40,12 @@ pub(crate) struct ProbeRounds {
 }
 
 impl ProbeRounds {
-    /// Probes `sizes` sizes on each channel, from now until `patience_ns` have passed.
-    pub(crate) fn new(now_ns: u64, channels: u8, sizes: usize, patience_ns: u64) -> Self {
+    /// Probes `sizes` sizes on each channel, from now until `probe_timeout_ns` have passed.
+    pub(crate) fn new(now_ns: u64, channels: u8, sizes: usize, probe_timeout_ns: u64) -> Self {
         Self {
             sizes,
             since_ns: now_ns,
-            gives_up_ns: now_ns.saturating_add(patience_ns),
+            gives_up_ns: now_ns.saturating_add(probe_timeout_ns),
             next_round_ns: now_ns,
             begun: 0,
             answered: vec![None; usize::from(channels)],
@@ -69,7 +69,7 @@ impl ProbeRounds {
     }
 
     /// The time limit.
-    pub(crate) fn patience_ns(&self) -> u64 {
+    pub(crate) fn probe_timeout_ns(&self) -> u64 {
         self.gives_up_ns - self.since_ns
     }
 
@@ -207,6 +207,6 @@ mod tests {
     fn patience_without_end_does_not_overflow() {
         let rounds = ProbeRounds::new(7, 1, 1, u64::MAX);
         assert!(!rounds.is_over(u64::MAX - 1));
-        assert_eq!(rounds.patience_ns(), u64::MAX - 7);
+        assert_eq!(rounds.probe_timeout_ns(), u64::MAX - 7);
     }
 }

@@ -2,7 +2,7 @@
 
 mod checks;
 
-use lacuna_proto::handshake::{Accept, AcceptStep, Connect, Host, Welcoming, info_of};
+use lacuna_proto::handshake::{Accept, AcceptStep, Connect, HostLimits, Welcoming, info_of};
 use lacuna_proto::modes::auto;
 use lacuna_proto::qp::QpConfig;
 use std::fs;
@@ -34,12 +34,13 @@ fn write_seeds() {
     let hello = connect.poll_bytes();
     let mut accept = Accept::new(u64::MAX);
     accept.on_bytes(0, hello);
-    let Some(AcceptStep::Judge(asked)) = accept.poll() else { panic!("no hello") };
-    let host = Host { mtu_bytes: None, packet_bytes: Some(1500), header_bytes: 28, channels: 2 };
-    let (wishes, geometry) = asked.judge(&host).expect("a geometry");
+    let Some(AcceptStep::Decide(asked)) = accept.poll() else { panic!("no hello") };
+    let host =
+        HostLimits { mtu_bytes: None, packet_bytes: Some(1500), header_bytes: 28, channels: 2 };
+    let (parameters, geometry) = asked.negotiate(&host).expect("a geometry");
     let config = QpConfig {
         geometry,
-        mode: wishes.mode,
+        mode: parameters.mode,
         policy: auto::plan,
         controller: Default::default(),
         rto: Default::default(),

@@ -5,7 +5,7 @@ use crate::error::QueuePairError;
 use lacuna_path::RtoConfig;
 use lacuna_path::controller::{ControllerConfig, Kind as ControllerKind, StartRate};
 use lacuna_place::geometry::{Geometry, GeometryError};
-use lacuna_proto::handshake::Wishes;
+use lacuna_proto::handshake::Parameters;
 use lacuna_proto::modes::Mode;
 use lacuna_wire::ImmediateSplit;
 use std::time::Duration;
@@ -83,12 +83,12 @@ impl Default for ConnectionConfig {
 impl ConnectionConfig {
     /// The geometry for a packet size and a number of channels.
     pub fn geometry(&self, mtu_bytes: u32, channels: u8) -> Result<Geometry, GeometryError> {
-        self.wishes().geometry(mtu_bytes, channels)
+        self.parameters().geometry(mtu_bytes, channels)
     }
 
     /// The fields that the connecting end chooses for both.
-    pub(crate) fn wishes(&self) -> Wishes {
-        Wishes {
+    pub(crate) fn parameters(&self) -> Parameters {
+        Parameters {
             mode: self.mode,
             chunk_bytes: self.chunk_bytes,
             mtu_bytes: self.mtu_bytes,
@@ -99,10 +99,10 @@ impl ConnectionConfig {
         }
     }
 
-    /// This end's own fields, with `wishes` for those that the connecting end chooses.
-    pub(crate) fn with(&self, wishes: &Wishes) -> Self {
-        let Wishes { mode, chunk_bytes, mtu_bytes, split, generations, max_message_bytes, tag } =
-            *wishes;
+    /// This end's own fields, with `parameters` for those that the connecting end chooses.
+    pub(crate) fn with(&self, parameters: &Parameters) -> Self {
+        let Parameters { mode, chunk_bytes, mtu_bytes, split, generations, max_message_bytes, tag } =
+            *parameters;
         Self { mode, chunk_bytes, mtu_bytes, split, generations, max_message_bytes, tag, ..*self }
     }
 

@@ -1,21 +1,21 @@
 //! The accepting end of the handshake.
 //!
-//! It reads the peer's hello and hands it to the owner, who welcomes the peer or refuses it. This
-//! machine itself refuses a peer of another version.
+//! It reads the peer's hello and hands it to the owner, who answers with a welcome or a refusal. A
+//! peer of another version is refused without asking the owner.
 
 use super::goodbye::Goodbye;
 use super::message_reader::{MessageReader, Unreadable};
-use super::messages::{AnyHello, Hello, PROTOCOL_VERSION, Welcome, agent, opening, printable};
-use super::{MessageError, check_version, parse, patience_ns};
+use super::messages::{AnyHello, Hello, PROTOCOL_VERSION, Welcome, agent, encode, printable};
+use super::{MessageError, check_version, parse, probe_timeout_ns};
 
 /// The next step of the owner.
 #[derive(Debug)]
 pub enum AcceptStep {
-    /// Judge the hello, and then [`Accept::welcome`] the peer or [`Accept::refuse`] it.
-    Judge(Box<Hello>),
+    /// Decide on the hello: call [`Accept::welcome`] or [`Accept::refuse`].
+    Decide(Box<Hello>),
     /// The handshake is done: the welcome was sent.
     Welcomed,
-    /// The handshake has failed. The peer was told why if it could be told.
+    /// The handshake has failed. The peer was told why, if possible.
     Failed(AcceptError),
 }
 
@@ -26,7 +26,7 @@ pub struct Welcoming {
     pub is_mtu_given: bool,
     /// The queue pair's info, as bytes.
     pub info: Vec<u8>,
-    /// Whether the control connection is reused afterwards.
+    /// Whether the control connection is reused afterwards (HTTP's keep-alive).
     pub keeps: bool,
 }
 
@@ -53,7 +53,7 @@ pub enum AcceptError {
     Unacceptable(String),
 }
 
-/// See the module's text.
+/// State machine of the accepting end.
 #[derive(Debug)]
 pub struct Accept {
     deadline_ns: u64,
@@ -66,12 +66,12 @@ pub struct Accept {
 
 #[derive(Debug)]
 enum Stage {
-    Hearing,
-    /// The owner judges the hello.
-    Judging,
-    Welcoming,
-    /// The error to end with once the refusal was sent.
-    Refusing(AcceptError),
+    AwaitingHello,
+    /// The owner decides on the hello.
+    Deciding,
+    SendingWelcome,
+    /// Holds the error to end with once the refusal was sent.
+    SendingRefusal(AcceptError),
     Ended,
 }
 
@@ -80,33 +80,33 @@ impl Accept {
     pub fn new(deadline_ns: u64) -> Self {
         Self {
             deadline_ns,
-            stage: Stage::Hearing,
+            stage: Stage::AwaitingHello,
             reader: MessageReader::default(),
             outgoing: Vec::new(),
             step: None,
         }
     }
 
-    /// As [`Accept::new`], on a control connection that is reused: `goodbye` is what has come of
-    /// the peer's goodbye to its last use.
-    pub fn behind(goodbye: Goodbye, deadline_ns: u64) -> Self {
-        Self { reader: MessageReader::behind(goodbye), ..Self::new(deadline_ns) }
+    /// As [`Accept::new`], on a reused control connection. `goodbye` is the peer's goodbye to the
+    /// connection before, as far as it was read.
+    pub fn after_goodbye(goodbye: Goodbye, deadline_ns: u64) -> Self {
+        Self { reader: MessageReader::after_goodbye(goodbye), ..Self::new(deadline_ns) }
     }
 
     /// What the machine is doing, for errors.
     pub fn doing(&self) -> &'static str {
         match self.stage {
-            Stage::Welcoming => "sending the welcome",
+            Stage::SendingWelcome => "sending the welcome",
             _ => "waiting for the hello",
         }
     }
 
-    /// Whether the peer's message was read whole, or was found unreadable.
-    pub fn has_heard(&self) -> bool {
-        !matches!(self.stage, Stage::Hearing)
+    /// Whether the hello was read, or found unreadable.
+    pub fn has_read_hello(&self) -> bool {
+        !matches!(self.stage, Stage::AwaitingHello)
     }
 
-    /// Whether the peer has begun to speak.
+    /// Whether any byte of the hello was read.
     pub fn has_begun(&self) -> bool {
         self.reader.has_begun()
     }
@@ -116,19 +116,19 @@ impl Accept {
         self.deadline_ns
     }
 
-    /// Time for proving that packets pass.
-    pub fn patience_ns(&self, now_ns: u64) -> u64 {
-        patience_ns(now_ns, self.deadline_ns)
+    /// Time limit for proving that packets pass.
+    pub fn probe_timeout_ns(&self, now_ns: u64) -> u64 {
+        probe_timeout_ns(now_ns, self.deadline_ns)
     }
 
     /// Most bytes to read next; 0 once the hello has come.
     pub fn wanted(&self) -> usize {
-        if self.has_heard() { 0 } else { self.reader.wanted() }
+        if self.has_read_hello() { 0 } else { self.reader.wanted() }
     }
 
     /// Takes in bytes from the control connection. Returns how many of them belong to this machine.
     pub fn on_bytes(&mut self, _now_ns: u64, bytes: &[u8]) -> usize {
-        if self.has_heard() {
+        if self.has_read_hello() {
             return 0;
         }
         let taken = match self.reader.take(bytes) {
@@ -145,8 +145,8 @@ impl Accept {
         if let Some(body) = self.reader.body() {
             match read_hello(body, self.doing()) {
                 Ok(hello) => {
-                    self.stage = Stage::Judging;
-                    self.step = Some(AcceptStep::Judge(Box::new(hello)));
+                    self.stage = Stage::Deciding;
+                    self.step = Some(AcceptStep::Decide(Box::new(hello)));
                 }
                 Err(error @ MessageError::Version { .. }) => {
                     let reason = format!("this end speaks version {PROTOCOL_VERSION}");
@@ -165,28 +165,28 @@ impl Accept {
         }
     }
 
-    /// Welcomes the peer: the owner has everything ready for it.
+    /// Sends the welcome. The queue pair must be ready to receive.
     pub fn welcome(&mut self, welcoming: Welcoming) {
-        if !matches!(self.stage, Stage::Judging) {
+        if !matches!(self.stage, Stage::Deciding) {
             return;
         }
         let Welcoming { is_mtu_given, info, keeps } = welcoming;
         let (version, agent) = (PROTOCOL_VERSION, agent());
-        self.outgoing = opening(&Welcome::Accepted { version, agent, is_mtu_given, info, keeps });
-        self.stage = Stage::Welcoming;
+        self.outgoing = encode(&Welcome::Accepted { version, agent, is_mtu_given, info, keeps });
+        self.stage = Stage::SendingWelcome;
     }
 
-    /// Refuses the peer.
+    /// Sends a refusal.
     pub fn refuse(&mut self, reason: String) {
-        if matches!(self.stage, Stage::Judging) {
+        if matches!(self.stage, Stage::Deciding) {
             let error = AcceptError::Unacceptable(printable(&reason));
             self.refuse_with(reason, error);
         }
     }
 
     fn refuse_with(&mut self, reason: String, error: AcceptError) {
-        self.outgoing = opening(&Welcome::Refused { version: PROTOCOL_VERSION, reason });
-        self.stage = Stage::Refusing(error);
+        self.outgoing = encode(&Welcome::Refused { version: PROTOCOL_VERSION, reason });
+        self.stage = Stage::SendingRefusal(error);
     }
 
     /// Bytes to send next.
@@ -201,8 +201,8 @@ impl Accept {
             return;
         }
         match std::mem::replace(&mut self.stage, Stage::Ended) {
-            Stage::Welcoming => self.end(AcceptStep::Welcomed),
-            Stage::Refusing(error) => self.end(AcceptStep::Failed(error)),
+            Stage::SendingWelcome => self.end(AcceptStep::Welcomed),
+            Stage::SendingRefusal(error) => self.end(AcceptStep::Failed(error)),
             other => self.stage = other,
         }
     }

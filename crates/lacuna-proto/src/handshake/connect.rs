@@ -1,16 +1,16 @@
 //! The connecting end of the handshake.
 //!
-//! It sends the hello, reads the welcome, and has the owner probe which packets pass. A control
-//! connection that is reused may be dead: if the hello is not acknowledged in time, or anything
-//! fails before the welcome, this machine says so and the owner takes a new connection.
+//! It sends the hello, reads the welcome, and has the owner probe which packets pass. A reused
+//! control connection may be dead: if TCP does not acknowledge the hello in time, or anything fails
+//! before the welcome, the outcome is [`ConnectStep::Stale`] and the owner opens a new connection.
 
 use super::goodbye::{self, Goodbye};
 use super::info::{Disagreement, check_agreement, peer_of};
 use super::message_reader::{MessageReader, Unreadable};
-use super::messages::{End, Hello, PROTOCOL_VERSION, Welcome, agent, opening, printable};
+use super::messages::{End, Hello, PROTOCOL_VERSION, Welcome, agent, encode, printable};
+use super::parameters::Parameters;
 use super::rtt::{Rtt, SLACK_NS};
-use super::wishes::Wishes;
-use super::{MessageError, check_version, parse, patience_ns};
+use super::{MessageError, check_version, parse, probe_timeout_ns};
 use crate::probe::{MTU_CANDIDATES, ProbeOutcome, Prober};
 use crate::qp::Peer;
 use core::net::SocketAddr;
@@ -18,21 +18,19 @@ use lacuna_path::report_policy::ReportPolicy;
 use lacuna_place::geometry::{Geometry, GeometryError};
 use lacuna_wire::{InfoError, QpInfo, ReportsInfo};
 
-/// Time after which a reused control connection counts as dead if TCP has not acknowledged the
-/// hello: at least this long, and four round trips more, because a segment may be lost and TCP
-/// sends it again after a round trip and 200 ms. The wait for the welcome itself has the ordinary
-/// deadline, since the listener may have others to serve first.
+/// A reused control connection counts as dead if TCP has not acknowledged the hello after this time
+/// plus four round trips. That is enough for a lost segment, which TCP retransmits after a round trip
+/// and 200 ms. The wait for the welcome has the ordinary deadline, since the listener may be busy.
 const PROBATION_NS_MIN: u64 = 1_000_000_000;
 const PROBATION_RTTS: u64 = 4;
-/// Longest time between two looks at the prober (a judgement); an answer brings the next look
-/// forward.
-const LOOK_EVERY_NS: u64 = 20_000_000;
+/// Interval of checking the prober's outcome (a judgement). An answer brings the next check forward.
+const CHECK_INTERVAL_NS: u64 = 20_000_000;
 
-/// What the connecting end offers in its hello.
+/// Contents of the hello.
 #[derive(Debug)]
 pub struct Offer {
-    /// The parameters that it wants.
-    pub wishes: Wishes,
+    /// The proposed parameters.
+    pub parameters: Parameters,
     /// How to reach this end, with the ports of all its channels.
     pub end: End,
     /// Longest IP packet that this end's TCP would send, if known.
@@ -48,15 +46,15 @@ pub struct Offer {
 pub enum ConnectStep {
     /// Find out whether the peer's kernel has acknowledged everything that was sent, and call
     /// [`Connect::on_delivery`].
-    AskDelivery,
+    CheckDelivery,
     /// Begin to probe and call [`Connect::on_probing`], then [`Connect::on_probe`] whenever the
     /// prober's state has changed.
     Probe(ProbePlan),
     /// The handshake is done.
     Connected(Box<Agreed>),
-    /// Packets of the agreed size do not pass, packets of this payload do. The goodbye was sent;
-    /// the owner is to connect again with this size.
-    Smaller {
+    /// Connect again with this packet size: packets of the agreed size do not pass, these do. The
+    /// goodbye was sent.
+    Reconnect {
         /// Payload bytes of a packet.
         mtu_bytes: u32,
     },
@@ -66,7 +64,7 @@ pub enum ConnectStep {
     Failed(ConnectError),
 }
 
-/// What the owner is to probe.
+/// Arguments for the owner's [`Prober`].
 #[derive(Debug, Clone)]
 pub struct ProbePlan {
     /// The peer's queue pair.
@@ -76,14 +74,14 @@ pub struct ProbePlan {
     /// Payload sizes, the largest first.
     pub candidates: Vec<u32>,
     /// Time limit of the search.
-    pub patience_ns: u64,
+    pub probe_timeout_ns: u64,
 }
 
-/// What both ends have agreed on.
+/// The outcome of a successful handshake.
 #[derive(Debug)]
 pub struct Agreed {
-    /// The parameters that hold now.
-    pub wishes: Wishes,
+    /// The agreed parameters.
+    pub parameters: Parameters,
     /// Geometry of both queue pairs.
     pub geometry: Geometry,
     /// The peer's queue pair.
@@ -92,12 +90,12 @@ pub struct Agreed {
     pub reports: Option<ReportPolicy>,
     /// The peer's channels.
     pub ports: Vec<u16>,
-    /// What is known of the round trip.
+    /// The round-trip time.
     pub rtt: Rtt,
     /// Whether the control connection is reused afterwards.
     pub keeps: bool,
-    /// How long to prove that packets pass.
-    pub patience_ns: u64,
+    /// Time limit for proving that packets pass.
+    pub probe_timeout_ns: u64,
 }
 
 /// Why connecting has failed.
@@ -145,17 +143,18 @@ pub enum ConnectError {
     },
 }
 
-/// See the module's text.
+/// State machine of the connecting end.
 #[derive(Debug)]
 pub struct Connect {
-    wishes: Wishes,
+    parameters: Parameters,
     /// Channels of this end.
     channels: u8,
     deadline_ns: u64,
-    /// When to ask whether the hello has arrived, on a reused control connection.
+    /// On a reused control connection: when to check that TCP has delivered the hello.
     probation_ns: Option<u64>,
     is_reused: bool,
-    asked_ns: u64,
+    /// When the hello was sent.
+    hello_ns: u64,
     stage: Stage,
     reader: MessageReader,
     /// Bytes still to be sent.
@@ -165,9 +164,9 @@ pub struct Connect {
 
 #[derive(Debug)]
 enum Stage {
-    /// The hello was sent, or is being sent, and is not answered.
-    Asking,
-    /// The owner is about to probe.
+    /// The hello was sent, or is being sent.
+    AwaitingWelcome,
+    /// The welcome was read; the owner is to begin probing.
     Welcomed(Welcomed),
     Probing(Probing),
     /// The goodbye is being sent; then the owner connects again with this smaller payload.
@@ -175,7 +174,7 @@ enum Stage {
     Ended,
 }
 
-/// What the peer has agreed to.
+/// Contents of the welcome.
 #[derive(Debug)]
 struct Welcomed {
     is_mtu_given: bool,
@@ -184,35 +183,37 @@ struct Welcomed {
     peer: Peer,
     reports: Option<ReportPolicy>,
     ports: Vec<u16>,
-    patience_ns: u64,
-    answered_ns: u64,
+    probe_timeout_ns: u64,
+    /// When the welcome came.
+    welcome_ns: u64,
 }
 
 #[derive(Debug)]
 struct Probing {
     welcomed: Welcomed,
-    /// Round trip by the exchange over TCP.
+    /// Round-trip time from the exchange over TCP.
     rtt: Rtt,
-    /// If the peer's packets come later than this, TCP takes another path than UDP.
-    lag_end_ns: u64,
+    /// If the peer's UDP packets come later than this, UDP takes a slower path than TCP.
+    udp_due_ns: u64,
+    /// When to stop waiting for a round-trip time over UDP.
     gives_up_ns: u64,
-    looks_ns: u64,
+    /// When to check the prober's outcome again.
+    next_check_ns: u64,
 }
 
 impl Connect {
-    /// Begins with the hello, and ends by `deadline_ns`. For a reused control connection, `reused`
-    /// has what came of the peer's goodbye to its last use, and the round-trip time that TCP has
-    /// measured.
+    /// Sends the hello. The handshake ends by `deadline_ns`. For a reused control connection, `reused`
+    /// is the peer's goodbye to its last use, as far as it was read, and TCP's round-trip time.
     pub fn new(
         now_ns: u64,
         offer: Offer,
         deadline_ns: u64,
         reused: Option<(Goodbye, u64)>,
     ) -> Self {
-        let Offer { wishes, end, packet_bytes, keeps, reports } = offer;
+        let Offer { parameters, end, packet_bytes, keeps, reports } = offer;
         let channels = end.ports.len() as u8;
-        let Wishes { mode, chunk_bytes, mtu_bytes, split, generations, max_message_bytes, tag } =
-            wishes;
+        let Parameters { mode, chunk_bytes, mtu_bytes, split, generations, max_message_bytes, tag } =
+            parameters;
         let hello = Hello {
             version: PROTOCOL_VERSION,
             agent: agent(),
@@ -234,16 +235,17 @@ impl Connect {
             now_ns + probation_ns.min(deadline_ns.saturating_sub(now_ns) / 3)
         });
         Self {
-            wishes,
+            parameters,
             channels,
             deadline_ns,
             probation_ns,
             is_reused: reused.is_some(),
-            asked_ns: now_ns,
-            stage: Stage::Asking,
-            reader: reused
-                .map_or_else(MessageReader::default, |(goodbye, _)| MessageReader::behind(goodbye)),
-            outgoing: opening(&hello),
+            hello_ns: now_ns,
+            stage: Stage::AwaitingWelcome,
+            reader: reused.map_or_else(MessageReader::default, |(goodbye, _)| {
+                MessageReader::after_goodbye(goodbye)
+            }),
+            outgoing: encode(&hello),
             step: None,
         }
     }
@@ -251,8 +253,8 @@ impl Connect {
     /// What the machine is doing, for errors.
     pub fn doing(&self) -> &'static str {
         match self.stage {
-            Stage::Asking if !self.outgoing.is_empty() => "introducing itself",
-            Stage::Asking => "waiting for the welcome",
+            Stage::AwaitingWelcome if !self.outgoing.is_empty() => "introducing itself",
+            Stage::AwaitingWelcome => "waiting for the welcome",
             _ => "probing the path",
         }
     }
@@ -260,7 +262,7 @@ impl Connect {
     /// Most bytes to read next; 0 once the welcome has come.
     pub fn wanted(&self) -> usize {
         match self.stage {
-            Stage::Asking => self.reader.wanted(),
+            Stage::AwaitingWelcome => self.reader.wanted(),
             _ => 0,
         }
     }
@@ -293,7 +295,7 @@ impl Connect {
         match self.stage {
             Stage::Ended => {}
             // The peer left before it read the goodbye.
-            Stage::Closing(mtu_bytes) => self.end(ConnectStep::Smaller { mtu_bytes }),
+            Stage::Closing(mtu_bytes) => self.end(ConnectStep::Reconnect { mtu_bytes }),
             _ if self.is_on_probation() && now_ns < self.deadline_ns => {
                 self.end(ConnectStep::Stale(error));
             }
@@ -301,8 +303,8 @@ impl Connect {
         }
     }
 
-    /// Bytes came after the welcome, which can only be a goodbye: the peer has agreed and has left
-    /// since. The connection is made all the same, and its use reports that the peer is gone.
+    /// Bytes came after the welcome, which can only be a goodbye: the peer has closed the connection
+    /// since. The handshake succeeds; the first use of the connection reports the close.
     pub fn on_goodbye(&mut self) {
         if let Stage::Probing(probing) = &self.stage {
             let rtt = probing.rtt;
@@ -321,7 +323,7 @@ impl Connect {
         if let Stage::Closing(mtu_bytes) = self.stage
             && self.outgoing.is_empty()
         {
-            self.end(ConnectStep::Smaller { mtu_bytes });
+            self.end(ConnectStep::Reconnect { mtu_bytes });
         }
     }
 
@@ -329,8 +331,10 @@ impl Connect {
     pub fn poll_timeout(&self) -> Option<u64> {
         match &self.stage {
             Stage::Ended => None,
-            Stage::Asking => Some(self.probation_ns.unwrap_or(u64::MAX).min(self.deadline_ns)),
-            Stage::Probing(probing) => Some(probing.looks_ns),
+            Stage::AwaitingWelcome => {
+                Some(self.probation_ns.unwrap_or(u64::MAX).min(self.deadline_ns))
+            }
+            Stage::Probing(probing) => Some(probing.next_check_ns),
             Stage::Welcomed(_) | Stage::Closing(_) => Some(self.deadline_ns),
         }
     }
@@ -339,23 +343,23 @@ impl Connect {
     pub fn on_timeout(&mut self, now_ns: u64) {
         match self.stage {
             Stage::Closing(mtu_bytes) if self.deadline_ns <= now_ns => {
-                self.end(ConnectStep::Smaller { mtu_bytes });
+                self.end(ConnectStep::Reconnect { mtu_bytes });
             }
             // The prober has a time limit of its own.
             Stage::Probing(_) | Stage::Closing(_) | Stage::Ended => {}
-            Stage::Asking | Stage::Welcomed(_) if self.deadline_ns <= now_ns => {
+            Stage::AwaitingWelcome | Stage::Welcomed(_) if self.deadline_ns <= now_ns => {
                 self.end(ConnectStep::Failed(ConnectError::TimedOut { doing: self.doing() }));
             }
-            Stage::Asking if self.probation_ns.is_some_and(|end_ns| end_ns <= now_ns) => {
-                self.step = Some(ConnectStep::AskDelivery);
+            Stage::AwaitingWelcome if self.probation_ns.is_some_and(|end_ns| end_ns <= now_ns) => {
+                self.step = Some(ConnectStep::CheckDelivery);
             }
-            Stage::Asking | Stage::Welcomed(_) => {}
+            Stage::AwaitingWelcome | Stage::Welcomed(_) => {}
         }
     }
 
-    /// The owner's answer to [`ConnectStep::AskDelivery`].
+    /// The owner's answer to [`ConnectStep::CheckDelivery`].
     pub fn on_delivery(&mut self, is_acknowledged: bool) {
-        if !matches!(self.stage, Stage::Asking) {
+        if !matches!(self.stage, Stage::AwaitingWelcome) {
             return;
         }
         self.probation_ns = None;
@@ -371,26 +375,27 @@ impl Connect {
             self.stage = stage;
             return;
         };
-        let rtt = Rtt::of_exchange(tcp_rtt_ns, welcomed.answered_ns.saturating_sub(self.asked_ns));
+        let rtt = Rtt::of_exchange(tcp_rtt_ns, welcomed.welcome_ns.saturating_sub(self.hello_ns));
         self.stage = Stage::Probing(Probing {
             rtt,
-            lag_end_ns: welcomed.answered_ns.saturating_add(rtt.most_ns() / 2 + SLACK_NS),
-            gives_up_ns: now_ns.saturating_add(welcomed.patience_ns),
-            looks_ns: now_ns,
+            udp_due_ns: welcomed.welcome_ns.saturating_add(rtt.most_ns() / 2 + SLACK_NS),
+            gives_up_ns: now_ns.saturating_add(welcomed.probe_timeout_ns),
+            next_check_ns: now_ns,
             welcomed,
         });
     }
 
-    /// Looks at the prober. The handshake ends once it is known which packets pass and, if the
-    /// peer's own probes came late, how long a round trip over UDP takes.
+    /// Checks the prober's outcome. The handshake ends once the prober knows which packets pass and,
+    /// if the peer's own probes came late, the round-trip time over UDP.
     pub fn on_probe(&mut self, now_ns: u64, prober: &Prober) {
         let Stage::Probing(probing) = &mut self.stage else { return };
-        probing.looks_ns = now_ns.saturating_add(LOOK_EVERY_NS);
+        probing.next_check_ns = now_ns.saturating_add(CHECK_INTERVAL_NS);
         match prober.outcome(now_ns) {
             ProbeOutcome::Settled { mtu_bytes } => {
                 let measured = prober.rtt().min_ns().map(Rtt::Measured);
-                let heard_ns = prober.heard_ns();
-                let is_late = heard_ns.is_none_or(|heard_ns| heard_ns > probing.lag_end_ns);
+                let peer_probed_ns = prober.peer_probed_ns();
+                let is_late =
+                    peer_probed_ns.is_none_or(|peer_probed_ns| peer_probed_ns > probing.udp_due_ns);
                 if !is_late || measured.is_some() || now_ns >= probing.gives_up_ns {
                     let rtt = measured.unwrap_or(probing.rtt);
                     self.agree(Some(mtu_bytes), rtt);
@@ -398,7 +403,7 @@ impl Connect {
             }
             ProbeOutcome::NoAnswer { answered } => {
                 let channels = u32::from(prober.channels());
-                let waited_ns = probing.welcomed.patience_ns;
+                let waited_ns = probing.welcomed.probe_timeout_ns;
                 let error = ConnectError::NoUdp { answered, channels, waited_ns };
                 self.end(ConnectStep::Failed(error));
             }
@@ -418,7 +423,7 @@ impl Connect {
 
     /// Whether a failure means that the control connection was dead from the start.
     fn is_on_probation(&self) -> bool {
-        self.is_reused && matches!(self.stage, Stage::Asking)
+        self.is_reused && matches!(self.stage, Stage::AwaitingWelcome)
     }
 
     fn end(&mut self, step: ConnectStep) {
@@ -441,7 +446,7 @@ impl Connect {
                     peer: welcomed.peer,
                     ports: welcomed.ports.clone(),
                     candidates,
-                    patience_ns: welcomed.patience_ns,
+                    probe_timeout_ns: welcomed.probe_timeout_ns,
                 }));
                 self.stage = Stage::Welcomed(welcomed);
             }
@@ -449,7 +454,7 @@ impl Connect {
         }
     }
 
-    fn read_welcome(&self, answered_ns: u64) -> Result<Welcomed, ConnectError> {
+    fn read_welcome(&self, welcome_ns: u64) -> Result<Welcomed, ConnectError> {
         let body = self.reader.body().unwrap_or_default();
         let (is_mtu_given, info, keeps) = match parse(body, self.doing())? {
             Welcome::Refused { version, reason } => {
@@ -470,9 +475,9 @@ impl Connect {
             return Err(MessageError::NotLacuna(why).into());
         }
         let channels = info.channels.len().min(usize::from(self.channels)) as u8;
-        let geometry = self.wishes.geometry(info.mtu_bytes, channels)?;
+        let geometry = self.parameters.geometry(info.mtu_bytes, channels)?;
         check_agreement(&geometry, &info)?;
-        let patience_ns = patience_ns(answered_ns, self.deadline_ns);
+        let probe_timeout_ns = probe_timeout_ns(welcome_ns, self.deadline_ns);
         let (peer, ports) = (peer_of(&info), info.channels.iter().map(SocketAddr::port).collect());
         let reports = info.reports.as_ref().map(ReportPolicy::of_peer);
         Ok(Welcomed {
@@ -482,8 +487,8 @@ impl Connect {
             peer,
             reports,
             ports,
-            patience_ns,
-            answered_ns,
+            probe_timeout_ns,
+            welcome_ns,
         })
     }
 
@@ -491,16 +496,19 @@ impl Connect {
     fn agree(&mut self, found: Option<u32>, rtt: Rtt) {
         let stage = std::mem::replace(&mut self.stage, Stage::Ended);
         let Stage::Probing(Probing { welcomed, .. }) = stage else { return };
-        let Welcomed { is_mtu_given, keeps, geometry, peer, reports, ports, patience_ns, .. } =
-            welcomed;
+        let Welcomed {
+            is_mtu_given, keeps, geometry, peer, reports, ports, probe_timeout_ns, ..
+        } = welcomed;
         let agreed_bytes = geometry.mtu_bytes();
         if let Some(mtu_bytes) = found.filter(|found| *found < agreed_bytes) {
             self.outgoing = goodbye::message(&[]);
             self.stage = Stage::Closing(mtu_bytes);
             return;
         }
-        let wishes = Wishes { mtu_bytes: is_mtu_given.then_some(agreed_bytes), ..self.wishes };
-        let agreed = Agreed { wishes, geometry, peer, reports, ports, rtt, keeps, patience_ns };
+        let parameters =
+            Parameters { mtu_bytes: is_mtu_given.then_some(agreed_bytes), ..self.parameters };
+        let agreed =
+            Agreed { parameters, geometry, peer, reports, ports, rtt, keeps, probe_timeout_ns };
         self.end(ConnectStep::Connected(Box::new(agreed)));
     }
 }

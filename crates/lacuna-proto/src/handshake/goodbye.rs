@@ -1,15 +1,15 @@
-//! The goodbye: the last message of each connection on its control connection. It is a length of
-//! four bytes and the *last words*, which are the body of a control packet or nothing. The reader
-//! takes no byte after it, which may belong to the next connection on a reused stream.
+//! The goodbye: the close message of a connection on its control connection. It is a length of four
+//! bytes and the *last words*: the body of the final control packet, or nothing. The reader takes no
+//! byte after it, because the next connection may reuse the stream.
 
 /// Longest last words: those of one control packet.
 const WORDS_BYTES_MAX: usize = 16 << 10;
 
-/// A peer's goodbye, as far as it was read.
+/// Reader of a peer's goodbye: the bytes read so far.
 #[derive(Debug, Default)]
 pub struct Goodbye(Vec<u8>);
 
-/// The length is more than a goodbye's can be.
+/// The announced length exceeds the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a goodbye of {bytes} bytes, at most {WORDS_BYTES_MAX} expected")]
 pub struct TooLong {
@@ -43,9 +43,10 @@ impl Goodbye {
         length.min(WORDS_BYTES_MAX).saturating_sub(words.len())
     }
 
-    /// Takes in bytes, no more than [`Goodbye::wanted`] says.
+    /// Takes in at most [`Goodbye::wanted`] bytes.
     ///
-    /// If the length is more than a goodbye's can be.
+    /// # Errors
+    /// If the announced length exceeds the limit.
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
         debug_assert!(bytes.len() <= self.wanted(), "what follows is for somebody else");
         self.0.extend_from_slice(bytes);
@@ -60,7 +61,7 @@ impl Goodbye {
 mod tests {
     use super::*;
 
-    /// Takes what it wants, piece by piece; what it left.
+    /// Feeds `bytes` to the reader; returns those that it left.
     fn take<'b>(goodbye: &mut Goodbye, mut bytes: &'b [u8]) -> Result<&'b [u8], TooLong> {
         while goodbye.wanted() > 0 && !bytes.is_empty() {
             let (now, later) = bytes.split_at(goodbye.wanted().min(bytes.len()));

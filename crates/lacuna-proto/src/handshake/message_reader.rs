@@ -1,19 +1,19 @@
 //! Reads the peer's first message from a control connection: magic, length, body. On a reused
 //! connection the rest of the goodbye to its last use comes before it.
 //!
-//! It takes no byte after the message, which belongs to whoever watches the connection later. It
-//! judges the length that a stranger claims before it allocates anything for it.
+//! It reads no byte after the message: the connection's monitor reads those. It checks the announced
+//! length before it allocates memory for the message.
 
 use super::goodbye::Goodbye;
 use super::messages::{MAGIC, MESSAGE_BYTES_MAX};
 
 /// Magic and length.
-const HEAD_BYTES: usize = MAGIC.len() + size_of::<u32>();
+const HEADER_BYTES: usize = MAGIC.len() + size_of::<u32>();
 
-/// See the module's text.
+/// Reader of one message.
 #[derive(Debug, Default)]
 pub(super) struct MessageReader {
-    /// `None` once it was read whole.
+    /// The goodbye to the last use; `None` once it was read whole.
     goodbye: Option<Goodbye>,
     received: Vec<u8>,
 }
@@ -23,13 +23,13 @@ pub(super) struct MessageReader {
 pub(super) enum Unreadable {
     /// The goodbye to the last use is too long.
     Goodbye,
-    /// The message is wrong; says why.
+    /// The message is invalid, for this reason.
     Message(String),
 }
 
 impl MessageReader {
-    /// Reads a message that follows a goodbye, of which this much was read.
-    pub(super) fn behind(goodbye: Goodbye) -> Self {
+    /// Reads a message that follows this goodbye, which may be partly read.
+    pub(super) fn after_goodbye(goodbye: Goodbye) -> Self {
         Self { goodbye: Some(goodbye).filter(|goodbye| goodbye.wanted() > 0), received: Vec::new() }
     }
 
@@ -43,11 +43,11 @@ impl MessageReader {
         if let Some(goodbye) = &self.goodbye {
             return goodbye.wanted();
         }
-        let Some(length) = self.received.get(MAGIC.len()..HEAD_BYTES) else {
-            return HEAD_BYTES - self.received.len();
+        let Some(length) = self.received.get(MAGIC.len()..HEADER_BYTES) else {
+            return HEADER_BYTES - self.received.len();
         };
         let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
-        (HEAD_BYTES + length.min(MESSAGE_BYTES_MAX)).saturating_sub(self.received.len())
+        (HEADER_BYTES + length.min(MESSAGE_BYTES_MAX)).saturating_sub(self.received.len())
     }
 
     /// Takes in the bytes that are part of the message and returns how many those are.
@@ -94,6 +94,6 @@ impl MessageReader {
 
     /// The message's body, once it was read whole.
     pub(super) fn body(&self) -> Option<&[u8]> {
-        self.received.get(HEAD_BYTES..)?.get(..self.length()?)
+        self.received.get(HEADER_BYTES..)?.get(..self.length()?)
     }
 }

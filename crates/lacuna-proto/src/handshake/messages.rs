@@ -1,6 +1,5 @@
 //! The messages of the handshake over TCP. Each is a magic, a length and JSON, so that a capture is
-//! readable and fields can be added. Everything here comes from a stranger and is checked before it
-//! is used.
+//! readable and fields can be added. All fields are untrusted, and are checked before they are used.
 
 use crate::qp::Peer;
 use core::net::SocketAddr;
@@ -10,18 +9,18 @@ use serde::{Deserialize, Serialize};
 
 /// First bytes of every control connection.
 pub(super) const MAGIC: &[u8; 8] = b"LACUNA\r\n";
-/// Version of the exchange and of everything after it. 2: one message each way. 3: an
-/// acknowledgement may leave out a part of its bitmap in front. 4: a code's chunks may be
-/// several of the bitmap's. 5: a slot is whole chunks. 6: a packet that goes to the place of
-/// its number has no address. 7: packets may come in pieces.
+/// Version of the handshake and of the protocol after it. 2: one message each way. 3: an
+/// acknowledgement may omit the front of its bitmap. 4: a chunk of the code may be several chunks of
+/// the bitmap. 5: a slot is whole chunks. 6: a packet whose offset follows from its number has no
+/// address. 7: packets may come in pieces.
 pub const PROTOCOL_VERSION: u32 = 7;
 /// Longest message: several times the longest real one, and small enough for a thousand peers at
 /// once.
 pub(super) const MESSAGE_BYTES_MAX: usize = 16 << 10;
-/// Characters of a peer's text that go into an error.
+/// Most characters of a peer's text in an error.
 const QUOTED_CHARS_MAX: usize = 300;
 
-/// The fields that the hello of every version has; the others are each version's own.
+/// The fields that the hello of every version has.
 #[derive(Debug, Deserialize)]
 pub(super) struct AnyHello {
     pub(super) version: u32,
@@ -49,7 +48,7 @@ pub struct Hello {
     pub split: [u8; 3],
     /// Longest message of a slot; 0 is what the split allows.
     pub max_message_bytes: u64,
-    /// The application's number for what the connection is for.
+    /// The application's number for the purpose of the connection.
     #[serde(default)]
     pub tag: u64,
     /// Whether the control connection may be reused afterwards.
@@ -89,7 +88,8 @@ impl From<ReportsInfo> for HelloReports {
 }
 
 impl Hello {
-    /// When the connecting end wants reports, if not by the default; clamped to what this end grants.
+    /// The report policy that the connecting end asks for, if not the default; clamped to the limits of
+    /// this end.
     pub fn reports(&self) -> Option<ReportPolicy> {
         self.reports.map(|wanted| {
             let HelloReports {
@@ -134,11 +134,11 @@ pub(super) enum Welcome {
     Accepted {
         version: u32,
         agent: String,
-        /// Whether either end has given the packet size: no other is tried then.
+        /// Whether either end's configuration fixes the packet size; if so, no other size is tried.
         is_mtu_given: bool,
-        /// The queue pair's blob, with the packet size.
+        /// The queue pair's description as bytes ([`lacuna_wire::QpInfo`]), with the packet size.
         info: Vec<u8>,
-        /// Whether the control connection is reused, as the hello has offered.
+        /// Whether the control connection is reused, which the hello must have offered.
         #[serde(default)]
         keeps: bool,
     },
@@ -195,14 +195,14 @@ pub fn addresses(host: SocketAddr, ports: impl Iterator<Item = u16>) -> Vec<Opti
 }
 
 /// Encodes a message: magic, length, JSON.
-pub(super) fn opening(message: &impl Serialize) -> Vec<u8> {
+pub(super) fn encode(message: &impl Serialize) -> Vec<u8> {
     let body = serde_json::to_vec(message).expect("plain data without maps");
     [&MAGIC[..], &(body.len() as u32).to_be_bytes(), &body].concat()
 }
 
-/// The answer to a peer that has said nothing yet and for which there is no room.
+/// The refusal of a peer for lack of room, sent before its hello is read.
 pub fn busy(reason: String) -> Vec<u8> {
-    opening(&Welcome::Busy { version: PROTOCOL_VERSION, reason })
+    encode(&Welcome::Busy { version: PROTOCOL_VERSION, reason })
 }
 
 /// A peer's text made safe to print: short, and without control characters.

@@ -1,38 +1,37 @@
 //! The handshake of a connection, as two state machines: [`Connect`] and [`Accept`]. Over TCP (the
-//! control connection) the ends agree on parameters and tell each other how to reach their queue
-//! pairs.
+//! control connection) the ends agree on parameters and exchange the addresses and keys of their
+//! queue pairs, as RDMA CM does with its REQ and REP.
 //!
 //! ```text
 //! connecting end                                 accepting end
-//!   hello (wishes, ports, keys)          ─────▶  connected: posts receives
+//!   hello (parameters, ports, keys)          ─────▶  connected: posts receives
 //!                                        ◀─────  welcome (packet size, info) or refusal
 //!                                        ◀─────  over UDP: full packets, each channel;
 //!   connected: data                      ─────▶          receives posted (clear to send)
 //! ```
 //!
-//! The exchange takes one round trip after TCP's own handshake, and data may follow at once. To get
-//! there it does without four things that would cost more round trips:
+//! The exchange takes one round trip after TCP's own handshake, and data may follow at once. Four
+//! things that would cost further round trips are avoided:
 //!
 //! - TCP's handshake: the owner keeps a pool of control connections, and may reuse one.
 //! - A measurement of the round trip: TCP has measured one in its handshake. If the exchange took
-//!   much longer than that, the time of the exchange serves until there is a sample ([`Rtt`]). Only
-//!   if packets over UDP come later than the welcome does TCP take another path; then the
-//!   connecting end takes the time to measure.
+//!   much longer, its duration is used until there is a sample ([`Rtt`]). If UDP packets come later
+//!   than the welcome, TCP takes another path than UDP; only then the connecting end measures.
 //! - A search for the packet size: it is the largest candidate that both ends' TCP would send. The
 //!   accepting end sends full packets together with the welcome, and their arrival shows that the
 //!   size passes; from there on both ends prove it (`qp/proof.rs`). If they do not arrive (address
-//!   translation, loss, a narrow link), the connecting end probes before it goes on. If only
-//!   smaller packets pass, it says goodbye and connects anew with the size that does.
-//! - Order between TCP and UDP: what the peer sends over UDP may overtake its welcome. The owner
-//!   keeps such packets for the queue pair, because they may say that receives are posted.
+//!   translation, loss, a smaller path MTU), the connecting end probes before it goes on. If only
+//!   smaller packets pass, it sends a goodbye and connects again with the size that passes.
+//! - Order between TCP and UDP: the peer's UDP packets may overtake its welcome. The owner keeps
+//!   them for the queue pair, because they may say that receives are posted.
 //!
 //! The machines hold no socket, clock or thread. Their owner moves bytes between them and the
 //! control connection (`wanted`, `on_bytes`; `poll_bytes`, `on_sent`), calls them when their timers
 //! are due (`poll_timeout`, `on_timeout`), and takes the steps that they ask for (`poll`).
 //!
-//! Invariants: no byte after the peer's message is read, because it belongs to whoever watches the
-//! control connection afterwards; each machine ends with exactly one outcome, by its deadline;
-//! memory is bounded by the longest message, whatever length a stranger claims.
+//! Invariants: no byte after the peer's message is read, because the connection's monitor reads it;
+//! each machine ends with exactly one outcome, by its deadline; memory is bounded by the longest
+//! message, whatever length the peer announces.
 
 mod accept;
 mod connect;
@@ -40,17 +39,17 @@ pub mod goodbye;
 mod info;
 mod message_reader;
 mod messages;
+mod parameters;
 mod rtt;
 #[cfg(test)]
 mod tests;
-mod wishes;
 
 pub use accept::{Accept, AcceptError, AcceptStep, Welcoming};
 pub use connect::{Agreed, Connect, ConnectError, ConnectStep, Offer, ProbePlan};
 pub use info::{Disagreement, check_agreement, info_of, peer_of};
 pub use messages::{End, Hello, PROTOCOL_VERSION, addresses, busy};
+pub use parameters::{HostLimits, Parameters};
 pub use rtt::Rtt;
-pub use wishes::{Host, Wishes};
 
 use messages::printable;
 use serde::Deserialize;
@@ -80,9 +79,9 @@ fn check_version(there: u32) -> Result<(), MessageError> {
     if there == PROTOCOL_VERSION { Ok(()) } else { Err(MessageError::Version { there }) }
 }
 
-/// Time that finding out whether packets pass may take: three quarters of what is left until
-/// `deadline_ns`, so that an end that gives up can still tell the peer why.
-fn patience_ns(now_ns: u64, deadline_ns: u64) -> u64 {
+/// Time limit for probing the path: three quarters of the time until `deadline_ns`, so that an end
+/// that gives up can still tell the peer why.
+fn probe_timeout_ns(now_ns: u64, deadline_ns: u64) -> u64 {
     let left_ns = deadline_ns.saturating_sub(now_ns);
     left_ns - left_ns / 4
 }

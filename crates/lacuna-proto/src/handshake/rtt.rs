@@ -1,22 +1,22 @@
 //! The round-trip time as the handshake has found it.
 
-/// What hosts may add to a round trip by waking up late. A judgement.
+/// Delay that hosts may add to a round trip by waking up late. A judgement.
 pub(super) const SLACK_NS: u64 = 1_000_000;
 
-/// A round-trip time in nanoseconds, and how good it is.
+/// A round-trip time in nanoseconds, and how well it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rtt {
     /// Measured on packets that take the same path as the data.
     Measured(u64),
-    /// Known from TCP alone: at least, and at most. It serves until there is a sample, or something
-    /// agrees with it.
+    /// Lower and upper bound, from TCP alone. Used until there is a sample, or another estimate
+    /// agrees.
     Guessed(u64, u64),
 }
 
 impl Rtt {
-    /// The round-trip time of an exchange that took `took_ns`, which is an upper bound. TCP's own
-    /// measurement is larger where its first packet was lost. Where it is much smaller, a packet of
-    /// the exchange was lost, or a proxy answers for the peer.
+    /// The round-trip time from an exchange that took `took_ns`, which is an upper bound. TCP's own
+    /// measurement is larger if TCP's first packet was lost. It is much smaller if a packet of the
+    /// exchange was lost, or a proxy answers for the peer.
     pub fn of_exchange(tcp_ns: Option<u64>, took_ns: u64) -> Self {
         let least_ns = tcp_ns.unwrap_or(took_ns).min(took_ns);
         if tcp_ns.is_some() && took_ns <= least_ns + least_ns / 2 + SLACK_NS {

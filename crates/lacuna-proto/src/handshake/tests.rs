@@ -1,7 +1,7 @@
 //! Both ends of the handshake in virtual time, over a link that delays, cuts and ends what they say;
 //! and each end against peers that are not what they should be.
 
-use super::messages::{MAGIC, opening};
+use super::messages::{MAGIC, encode};
 use super::*;
 use crate::modes::{Mode, auto};
 use crate::probe::Prober;
@@ -18,9 +18,9 @@ const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
 /// From one end to the other.
 const DELAY_NS: u64 = 20 * MS;
-const PATIENCE_NS: u64 = 10 * SECOND;
+const DEADLINE_AFTER_NS: u64 = 10 * SECOND;
 
-const WISHES: Wishes = Wishes {
+const PARAMETERS: Parameters = Parameters {
     mode: Mode::Auto,
     chunk_bytes: 1,
     mtu_bytes: None,
@@ -30,21 +30,21 @@ const WISHES: Wishes = Wishes {
     tag: 0,
 };
 
-const HOST: Host =
-    Host { mtu_bytes: None, packet_bytes: Some(1500), header_bytes: 28, channels: 2 };
+const HOST: HostLimits =
+    HostLimits { mtu_bytes: None, packet_bytes: Some(1500), header_bytes: 28, channels: 2 };
 
 fn end_with(ports: &[u16]) -> End {
     let ports = ports.to_vec();
     End { queue_pair: 1, rkey: 6, qkey: 7, first_psn: 8, credit_bytes: 1 << 20, ports }
 }
 
-fn offer(wishes: Wishes) -> Offer {
+fn offer(parameters: Parameters) -> Offer {
     let end = end_with(&[9, 10]);
-    Offer { wishes, end, packet_bytes: Some(1500), keeps: true, reports: None }
+    Offer { parameters, end, packet_bytes: Some(1500), keeps: true, reports: None }
 }
 
 fn connect(now_ns: u64) -> Connect {
-    Connect::new(now_ns, offer(WISHES), now_ns + PATIENCE_NS, None)
+    Connect::new(now_ns, offer(PARAMETERS), now_ns + DEADLINE_AFTER_NS, None)
 }
 
 /// What an accepting end with this geometry says of its queue pair.
@@ -73,7 +73,7 @@ struct Pair {
     now_ns: u64,
     connect: Connect,
     accept: Accept,
-    host: Host,
+    host: HostLimits,
     probers: [Option<Prober>; 2],
     /// What is on its way by TCP: when it arrives, at the accepting end or not, and what it is.
     stream: Vec<(u64, bool, Vec<u8>)>,
@@ -94,7 +94,7 @@ impl Pair {
         Self {
             now_ns: SECOND,
             connect: connect(SECOND),
-            accept: Accept::new(SECOND + PATIENCE_NS),
+            accept: Accept::new(SECOND + DEADLINE_AFTER_NS),
             host: HOST,
             probers: [None, None],
             stream: Vec::new(),
@@ -158,15 +158,15 @@ impl Pair {
 
     fn serve_accept(&mut self) {
         match self.accept.poll() {
-            Some(AcceptStep::Judge(hello)) => {
-                let judged = hello.judge(&self.host);
+            Some(AcceptStep::Decide(hello)) => {
+                let judged = hello.negotiate(&self.host);
                 let judged = judged.and_then(|judged| match self.takes {
                     true => Ok(judged),
                     false => Err("not today\u{1b}".to_owned()),
                 });
                 match judged {
                     Err(reason) => self.accept.refuse(reason),
-                    Ok((wishes, geometry)) => {
+                    Ok((parameters, geometry)) => {
                         // Its full packets go out beside the welcome.
                         self.probers[1] = Some(Prober::new(
                             self.now_ns,
@@ -174,10 +174,10 @@ impl Pair {
                             (hello.end.queue_pair, hello.end.qkey),
                             geometry.channels(),
                             vec![geometry.mtu_bytes()],
-                            PATIENCE_NS,
+                            DEADLINE_AFTER_NS,
                         ));
-                        let is_mtu_given = wishes.mtu_bytes.is_some();
-                        let info = info(wishes.mode, geometry);
+                        let is_mtu_given = parameters.mtu_bytes.is_some();
+                        let info = info(parameters.mode, geometry);
                         self.accept.welcome(Welcoming { is_mtu_given, info, keeps: hello.keeps });
                     }
                 }
@@ -192,9 +192,9 @@ impl Pair {
             Some(ConnectStep::Probe(plan)) => {
                 let peer = (plan.peer.queue_pair, plan.peer.qkey);
                 let channels = plan.ports.len() as u8;
-                let (candidates, patience_ns) = (plan.candidates, plan.patience_ns);
+                let (candidates, probe_timeout_ns) = (plan.candidates, plan.probe_timeout_ns);
                 let mut prober =
-                    Prober::new(self.now_ns, (1, 7), peer, channels, candidates, patience_ns);
+                    Prober::new(self.now_ns, (1, 7), peer, channels, candidates, probe_timeout_ns);
                 for (_, _, channel, body, length) in
                     self.packets.extract_if(.., |(at_ns, to, ..)| !*to && *at_ns <= self.now_ns)
                 {
@@ -288,12 +288,15 @@ fn of_two_sizes_that_are_given_the_smaller_holds() {
         [(Some(1200), None, 1200), (None, Some(1000), 1000), (Some(1200), Some(1000), 1000)]
     {
         let mut pair = Pair::new();
-        let wishes = Wishes { mtu_bytes: here, ..WISHES };
-        pair.connect = Connect::new(SECOND, offer(wishes), SECOND + PATIENCE_NS, None);
+        let parameters = Parameters { mtu_bytes: here, ..PARAMETERS };
+        pair.connect = Connect::new(SECOND, offer(parameters), SECOND + DEADLINE_AFTER_NS, None);
         pair.host.mtu_bytes = there;
         pair.run();
         let (_, agreed) = pair.agreed();
-        assert_eq!((agreed.geometry.mtu_bytes(), agreed.wishes.mtu_bytes), (chosen, Some(chosen)));
+        assert_eq!(
+            (agreed.geometry.mtu_bytes(), agreed.parameters.mtu_bytes),
+            (chosen, Some(chosen))
+        );
     }
 }
 
@@ -302,23 +305,23 @@ fn a_path_that_is_narrower_than_tcp_knows_ends_in_a_goodbye_and_the_size_that_pa
     let mut pair = Pair::new();
     pair.packet_bytes_max = 1400;
     pair.run();
-    assert!(matches!(pair.connected, Some((_, ConnectStep::Smaller { mtu_bytes: 1360 }))));
+    assert!(matches!(pair.connected, Some((_, ConnectStep::Reconnect { mtu_bytes: 1360 }))));
 }
 
 #[test]
 fn a_size_that_is_given_and_does_not_pass_is_no_answer() {
     let mut pair = Pair::new();
-    let wishes = Wishes { mtu_bytes: Some(1436), ..WISHES };
-    pair.connect = Connect::new(SECOND, offer(wishes), SECOND + PATIENCE_NS, None);
+    let parameters = Parameters { mtu_bytes: Some(1436), ..PARAMETERS };
+    pair.connect = Connect::new(SECOND, offer(parameters), SECOND + DEADLINE_AFTER_NS, None);
     pair.packet_bytes_max = 1400;
     pair.run();
     let Some((at_ns, ConnectStep::Failed(error))) = &pair.connected else {
         panic!("{:?}", pair.connected)
     };
     // Three quarters of what was left when the welcome came.
-    let waited_ns = (PATIENCE_NS - 2 * DELAY_NS) * 3 / 4;
+    let waited_ns = (DEADLINE_AFTER_NS - 2 * DELAY_NS) * 3 / 4;
     assert_eq!(*error, ConnectError::NoUdp { answered: 0, channels: 2, waited_ns });
-    assert!(*at_ns >= SECOND + 2 * DELAY_NS + waited_ns && *at_ns < SECOND + PATIENCE_NS);
+    assert!(*at_ns >= SECOND + 2 * DELAY_NS + waited_ns && *at_ns < SECOND + DEADLINE_AFTER_NS);
 }
 
 #[test]
@@ -355,7 +358,7 @@ fn the_hello_is_these_bytes() {
 fn the_answers_are_these_bytes() {
     let mut accept = Accept::new(SECOND);
     accept.on_bytes(0, connect(0).poll_bytes());
-    assert!(matches!(accept.poll(), Some(AcceptStep::Judge(_))));
+    assert!(matches!(accept.poll(), Some(AcceptStep::Decide(_))));
     accept.welcome(Welcoming { is_mtu_given: false, info: vec![1, 2], keeps: true });
     let body = format!(
         "{{\"Accepted\":{{\"version\":7,\"agent\":\"lacuna/{}\",\"is_mtu_given\":false,\
@@ -404,8 +407,8 @@ fn accept_from(bytes: &[u8]) -> (Option<AcceptStep>, Vec<u8>) {
         rest = later;
     }
     let mut asked = accept.poll();
-    if let Some(AcceptStep::Judge(hello)) = &asked
-        && let Err(reason) = hello.judge(&HOST)
+    if let Some(AcceptStep::Decide(hello)) = &asked
+        && let Err(reason) = hello.negotiate(&HOST)
     {
         accept.refuse(reason);
     }
@@ -451,7 +454,7 @@ fn a_message_that_ends_anywhere_is_a_broken_connection() {
     for length in 0..whole.len() {
         let mut accept = Accept::new(SECOND);
         assert_eq!(accept.on_bytes(0, &whole[..length]), length);
-        assert!(accept.poll().is_none() && !accept.has_heard());
+        assert!(accept.poll().is_none() && !accept.has_read_hello());
         assert_eq!(accept.has_begun(), length > 0);
         accept.on_broken();
         let doing = "waiting for the hello";
@@ -467,7 +470,7 @@ fn a_message_that_ends_anywhere_is_a_broken_connection() {
     accept.poll();
     accept.welcome(Welcoming {
         is_mtu_given: false,
-        info: info(Mode::Auto, WISHES.geometry(1436, 2).unwrap()),
+        info: info(Mode::Auto, PARAMETERS.geometry(1436, 2).unwrap()),
         keeps: false,
     });
     let welcome = accept.poll_bytes().to_vec();
@@ -500,9 +503,9 @@ fn nothing_behind_the_message_is_taken() {
             goodbye.take(&rest[taken..taken + 1]).unwrap();
             taken += 1;
         }
-        let mut second = Accept::behind(goodbye, SECOND);
+        let mut second = Accept::after_goodbye(goodbye, SECOND);
         assert_eq!(second.on_bytes(0, &rest[cut..]), rest.len() - cut);
-        assert!(matches!(second.poll(), Some(AcceptStep::Judge(_))), "{cut}");
+        assert!(matches!(second.poll(), Some(AcceptStep::Decide(_))), "{cut}");
     }
 }
 
@@ -523,7 +526,7 @@ fn another_version_is_told_apart_from_nonsense() {
 }
 
 #[test]
-fn wishes_that_make_no_sense_are_refused_with_the_numbers() {
+fn impossible_parameters_are_refused_with_the_numbers() {
     let cases = [
         ("mtu_bytes", json!(u32::MAX), "mtu of 4294967295 bytes"),
         ("mtu_bytes", json!(1), "mtu of 1 bytes"),
@@ -583,14 +586,14 @@ fn absurd_lengths_are_cut_and_overflow_nothing() {
             hello[field] = json!(value);
             let (asked, _) = accept_from(&message(hello.to_string().as_bytes()));
             match asked {
-                Some(AcceptStep::Judge(_)) => {}
+                Some(AcceptStep::Decide(_)) => {}
                 // It has 32 bits.
                 other => assert!(field == "packet_bytes" && not_lacuna(other).contains("u32")),
             }
         }
     }
-    assert!(WISHES.geometry(u32::MAX, 1).is_err());
-    assert!(WISHES.geometry(0, 1).is_err());
+    assert!(PARAMETERS.geometry(u32::MAX, 1).is_err());
+    assert!(PARAMETERS.geometry(0, 1).is_err());
 }
 
 #[test]
@@ -647,19 +650,19 @@ fn a_listener_that_is_something_else_is_named() {
     let error = connect_to(&accepted([&b"LCQP"[..], &[0; 60]].concat()));
     assert!(matches!(error, ConnectError::Info(_)), "{error}");
 
-    // Another geometry than this end's wishes make.
-    let other = Wishes { generations: 2, ..WISHES }.geometry(1436, 2).unwrap();
+    // Another geometry than this end's parameters make.
+    let other = Parameters { generations: 2, ..PARAMETERS }.geometry(1436, 2).unwrap();
     let error = connect_to(&accepted(info(Mode::Auto, other)));
     let what = "the number of generations";
     assert_eq!(error, ConnectError::Disagreement(Disagreement::Number { what, here: 4, there: 2 }));
-    let more = Wishes { mode: Mode::SR, ..WISHES }.geometry(1436, 2).unwrap();
+    let more = Parameters { mode: Mode::SR, ..PARAMETERS }.geometry(1436, 2).unwrap();
     let error = connect_to(&accepted(info(Mode::SR, more)));
     assert!(matches!(error, ConnectError::Disagreement(Disagreement::Code { .. })), "{error}");
 }
 
 #[test]
 fn a_channel_at_port_0_is_no_channel() {
-    let geometry = WISHES.geometry(1436, 2).unwrap();
+    let geometry = PARAMETERS.geometry(1436, 2).unwrap();
     let mut info = lacuna_wire::QpInfo::parse(&info(Mode::Auto, geometry)).unwrap();
     info.channels[1].set_port(0);
     let accepted = json!({ "Accepted": { "version": PROTOCOL_VERSION, "agent": "test",
@@ -673,18 +676,18 @@ fn a_listener_that_says_nothing_is_waited_for_until_the_deadline() {
     let mut connect = connect(0);
     assert_eq!(connect.doing(), "introducing itself");
     connect.on_sent(connect.poll_bytes().len());
-    connect.on_timeout(PATIENCE_NS - 1);
+    connect.on_timeout(DEADLINE_AFTER_NS - 1);
     assert!(connect.poll().is_none());
-    assert_eq!(connect.poll_timeout(), Some(PATIENCE_NS));
-    connect.on_timeout(PATIENCE_NS);
+    assert_eq!(connect.poll_timeout(), Some(DEADLINE_AFTER_NS));
+    connect.on_timeout(DEADLINE_AFTER_NS);
     let error = ConnectError::TimedOut { doing: "waiting for the welcome" };
     assert!(matches!(connect.poll(), Some(ConnectStep::Failed(failed)) if failed == error));
 }
 
 #[test]
 fn a_goodbye_behind_the_welcome_ends_the_search() {
-    let geometry = WISHES.geometry(1436, 2).unwrap();
-    let welcome = opening(&messages::Welcome::Accepted {
+    let geometry = PARAMETERS.geometry(1436, 2).unwrap();
+    let welcome = encode(&messages::Welcome::Accepted {
         version: PROTOCOL_VERSION,
         agent: "test".to_owned(),
         is_mtu_given: false,
@@ -705,7 +708,7 @@ fn a_goodbye_behind_the_welcome_ends_the_search() {
 
 fn reused(rtt_ns: u64) -> Connect {
     let reused = Some((goodbye::Goodbye::default(), rtt_ns));
-    let mut connect = Connect::new(0, offer(WISHES), PATIENCE_NS, reused);
+    let mut connect = Connect::new(0, offer(PARAMETERS), DEADLINE_AFTER_NS, reused);
     connect.on_sent(connect.poll_bytes().len());
     connect
 }
@@ -724,7 +727,7 @@ fn a_reused_connection_that_breaks_or_acknowledges_nothing_is_dead() {
     let mut connect = reused(50 * MS);
     assert_eq!(connect.poll_timeout(), Some(SECOND + 200 * MS));
     connect.on_timeout(SECOND + 200 * MS);
-    assert!(matches!(connect.poll(), Some(ConnectStep::AskDelivery)));
+    assert!(matches!(connect.poll(), Some(ConnectStep::CheckDelivery)));
     connect.on_delivery(false);
     assert!(matches!(connect.poll(), Some(ConnectStep::Stale(ConnectError::TimedOut { .. }))));
 }
@@ -733,10 +736,10 @@ fn a_reused_connection_that_breaks_or_acknowledges_nothing_is_dead() {
 fn a_hello_that_has_arrived_is_waited_with() {
     let mut connect = reused(0);
     connect.on_timeout(SECOND);
-    assert!(matches!(connect.poll(), Some(ConnectStep::AskDelivery)));
+    assert!(matches!(connect.poll(), Some(ConnectStep::CheckDelivery)));
     connect.on_delivery(true);
-    assert_eq!((connect.poll().is_none(), connect.poll_timeout()), (true, Some(PATIENCE_NS)));
-    connect.on_timeout(PATIENCE_NS);
+    assert_eq!((connect.poll().is_none(), connect.poll_timeout()), (true, Some(DEADLINE_AFTER_NS)));
+    connect.on_timeout(DEADLINE_AFTER_NS);
     assert!(matches!(connect.poll(), Some(ConnectStep::Failed(ConnectError::TimedOut { .. }))));
 }
 
@@ -760,10 +763,11 @@ fn an_accepting_end_reports_as_the_connecting_ends_controller_wants() {
         on_mark: true,
     };
     let heard = |reports| {
-        let connect = Connect::new(0, Offer { reports, ..offer(WISHES) }, PATIENCE_NS, None);
-        let mut accept = Accept::new(PATIENCE_NS);
+        let connect =
+            Connect::new(0, Offer { reports, ..offer(PARAMETERS) }, DEADLINE_AFTER_NS, None);
+        let mut accept = Accept::new(DEADLINE_AFTER_NS);
         accept.on_bytes(1, connect.poll_bytes());
-        let Some(AcceptStep::Judge(hello)) = accept.poll() else { panic!("no hello") };
+        let Some(AcceptStep::Decide(hello)) = accept.poll() else { panic!("no hello") };
         hello.reports()
     };
     assert_eq!(heard(Some(wanted)).and_then(|policy| policy.to_peer()), Some(wanted));
@@ -787,7 +791,7 @@ proptest! {
     ) {
         let said = [&head[..], &length.to_be_bytes(), &body].concat();
         let mut accept = if is_reused {
-            Accept::behind(goodbye::Goodbye::default(), SECOND)
+            Accept::after_goodbye(goodbye::Goodbye::default(), SECOND)
         } else {
             Accept::new(SECOND)
         };

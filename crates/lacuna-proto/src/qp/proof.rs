@@ -30,17 +30,17 @@ impl Proof {
             answered: self.0.answered_channels(),
             channels: self.0.channels().into(),
             packet_bytes,
-            waited_ms: self.0.patience_ns() / 1_000_000,
+            waited_ms: self.0.probe_timeout_ns() / 1_000_000,
         }
     }
 }
 
 impl QueuePair {
     /// Sends full packets until the peer has answered one on every channel. If that takes longer
-    /// than `patience_ns`, the queue pair fails with [`Failure::NoUdp`]. To be called once it is
+    /// than `probe_timeout_ns`, the queue pair fails with [`Failure::NoUdp`]. To be called once it is
     /// connected.
-    pub fn prove(&mut self, now_ns: u64, patience_ns: u64) {
-        let mut rounds = ProbeRounds::new(now_ns, self.channels.len() as u8, 1, patience_ns);
+    pub fn prove(&mut self, now_ns: u64, probe_timeout_ns: u64) {
+        let mut rounds = ProbeRounds::new(now_ns, self.channels.len() as u8, 1, probe_timeout_ns);
         rounds.begin_round(now_ns, 0, FIRST_ROUND);
         self.proof = Some(Proof(rounds));
     }

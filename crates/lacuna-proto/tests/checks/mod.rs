@@ -4,7 +4,7 @@
 
 use lacuna_proto::handshake::goodbye::Goodbye;
 use lacuna_proto::handshake::{
-    Accept, AcceptStep, Connect, ConnectStep, End, Host, Offer, Welcoming, Wishes,
+    Accept, AcceptStep, Connect, ConnectStep, End, HostLimits, Offer, Parameters, Welcoming,
 };
 use lacuna_proto::modes::Mode;
 use lacuna_wire::ImmediateSplit;
@@ -31,7 +31,7 @@ fn parts(said: &[u8], part_bytes: usize) -> impl Iterator<Item = &[u8]> {
 
 fn accept(said: &[u8], is_reused: bool, part_bytes: usize, is_fixed: bool) {
     let mut accept = match is_reused {
-        true => Accept::behind(Goodbye::default(), DEADLINE_NS),
+        true => Accept::after_goodbye(Goodbye::default(), DEADLINE_NS),
         false => Accept::new(DEADLINE_NS),
     };
     for part in parts(said, part_bytes) {
@@ -40,7 +40,7 @@ fn accept(said: &[u8], is_reused: bool, part_bytes: usize, is_fixed: bool) {
         let taken = accept.on_bytes(SECOND, part);
         assert!(taken <= part.len() && (wanted > 0 || taken == 0));
     }
-    let host = Host {
+    let host = HostLimits {
         mtu_bytes: is_fixed.then_some(1024),
         packet_bytes: (!is_fixed).then_some(1500),
         header_bytes: 28,
@@ -49,7 +49,7 @@ fn accept(said: &[u8], is_reused: bool, part_bytes: usize, is_fixed: bool) {
     let mut outcomes = 0;
     loop {
         match accept.poll() {
-            Some(AcceptStep::Judge(hello)) => match hello.judge(&host) {
+            Some(AcceptStep::Decide(hello)) => match hello.negotiate(&host) {
                 Ok((_, geometry)) => {
                     assert!((1..=4).contains(&geometry.channels()));
                     let _ = (hello.end.peer(), hello.reports());
@@ -108,7 +108,7 @@ fn connect(said: &[u8], is_reused: bool, part_bytes: usize, is_late: bool) {
 /// What the owner does; 1 if that was the outcome.
 fn on_step(connect: &mut Connect, step: ConnectStep, now_ns: u64) -> usize {
     match step {
-        ConnectStep::AskDelivery => connect.on_delivery(true),
+        ConnectStep::CheckDelivery => connect.on_delivery(true),
         ConnectStep::Probe(plan) => {
             assert!(!plan.candidates.is_empty() && !plan.ports.is_empty());
             connect.on_probing(now_ns, Some(20_000_000));
@@ -117,14 +117,14 @@ fn on_step(connect: &mut Connect, step: ConnectStep, now_ns: u64) -> usize {
             assert_eq!(agreed.ports.len(), usize::from(agreed.geometry.channels()));
             return 1;
         }
-        ConnectStep::Smaller { .. } | ConnectStep::Stale(_) | ConnectStep::Failed(_) => return 1,
+        ConnectStep::Reconnect { .. } | ConnectStep::Stale(_) | ConnectStep::Failed(_) => return 1,
     }
     0
 }
 
 /// What the connecting end of all inputs says of itself.
 pub(crate) fn offer() -> Offer {
-    let wishes = Wishes {
+    let parameters = Parameters {
         mode: Mode::Auto,
         chunk_bytes: 1,
         mtu_bytes: None,
@@ -141,5 +141,5 @@ pub(crate) fn offer() -> Offer {
         credit_bytes: 1 << 20,
         ports: vec![9, 10],
     };
-    Offer { wishes, end, packet_bytes: Some(1500), keeps: true, reports: None }
+    Offer { parameters, end, packet_bytes: Some(1500), keeps: true, reports: None }
 }

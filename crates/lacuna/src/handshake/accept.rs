@@ -14,7 +14,7 @@ use crate::reuse::Origin;
 use lacuna_datapath::tcp_path;
 use lacuna_place::geometry::Geometry;
 use lacuna_proto::handshake::{
-    Accept, AcceptStep, Hello, Host, Rtt, Welcoming, addresses, info_of,
+    Accept, AcceptStep, Hello, HostLimits, Rtt, Welcoming, addresses, info_of,
 };
 use std::net::{SocketAddr, TcpStream};
 use std::ops::ControlFlow;
@@ -72,7 +72,7 @@ impl Incoming {
 
     /// Reads what has arrived, without waiting. `true` once the hello is complete or has failed.
     pub(crate) fn read_hello(&mut self, now_ns: u64) -> bool {
-        if !self.machine.has_heard() {
+        if !self.machine.has_read_hello() {
             self.pump.run(now_ns, &mut self.machine);
         }
         if self.machine.deadline_ns() <= now_ns {
@@ -81,7 +81,7 @@ impl Incoming {
         if self.asked.is_none() {
             self.asked = self.machine.poll();
         }
-        self.machine.has_heard()
+        self.machine.has_read_hello()
     }
 
     /// `self` if the hello is complete, else its error.
@@ -118,14 +118,14 @@ impl Incoming {
         takes: impl FnOnce(u64) -> Result<(), String>,
     ) -> Result<Answer, ConnectError> {
         let hello = match self.asked.take() {
-            Some(AcceptStep::Judge(hello)) => hello,
+            Some(AcceptStep::Decide(hello)) => hello,
             Some(AcceptStep::Failed(error)) => return Err(self.pump.accept_error(error)),
             // Of another version, which the machine has already answered.
             Some(AcceptStep::Welcomed) | None => {
                 return Ok(Answer { pump: self.pump, machine: self.machine, accepted: None });
             }
         };
-        let accepted = match self.judge(context, &hello, config, takes) {
+        let accepted = match self.negotiate(context, &hello, config, takes) {
             Ok((config, geometry, peer_host)) => {
                 Some(self.accept(context, &hello, config, geometry, peer_host, origin)?)
             }
@@ -137,7 +137,7 @@ impl Incoming {
         Ok(Answer { pump: self.pump, machine: self.machine, accepted })
     }
 
-    fn judge(
+    fn negotiate(
         &self,
         context: &Context,
         hello: &Hello,
@@ -145,14 +145,14 @@ impl Incoming {
         takes: impl FnOnce(u64) -> Result<(), String>,
     ) -> Result<(ConnectionConfig, Geometry, SocketAddr), String> {
         let peer_host = host_of(self.pump.peer(), context)?;
-        let host = Host {
+        let host = HostLimits {
             mtu_bytes: config.mtu_bytes,
             packet_bytes: tcp_path(self.pump.stream()).map(|path| path.packet_bytes),
             header_bytes: header_bytes(peer_host),
             channels: context.config().channels,
         };
-        let (wishes, geometry) = hello.judge(&host)?;
-        let config = config.with(&wishes);
+        let (parameters, geometry) = hello.negotiate(&host)?;
+        let config = config.with(&parameters);
         check_config(&config).map_err(|error| error.to_string())?;
         // Last, because the application may allocate something for a peer that it accepts.
         takes(config.tag)?;
@@ -183,7 +183,7 @@ impl Incoming {
             reports: hello.reports(),
             addresses: addresses(peer_host, ports),
             rtt: tcp.map(|path| Rtt::Guessed(path.rtt_ns, path.rtt_ns)),
-            patience_ns: self.machine.patience_ns(context.clock().now_ns()),
+            probe_timeout_ns: self.machine.probe_timeout_ns(context.clock().now_ns()),
         };
         let (queue_pair, chosen) = reservation.into_queue_pair(terms);
         let local = context.addresses()[..usize::from(geometry.channels())].to_vec();

@@ -75,7 +75,7 @@ impl Exchange {
         let reservation = Reservation::new(context)?;
         let tcp = tcp_path(pump.stream());
         let offer = Offer {
-            wishes: config.wishes(),
+            parameters: config.parameters(),
             end: reservation.end(),
             packet_bytes: tcp.map(|path| path.packet_bytes),
             // Without the kernel's word of what the peer's TCP acknowledged, a dead peer cannot be
@@ -108,7 +108,7 @@ impl Exchange {
             }
             let Some(step) = self.machine.poll() else { return ControlFlow::Continue(self) };
             match step {
-                ConnectStep::AskDelivery => {
+                ConnectStep::CheckDelivery => {
                     let path = tcp_path(self.pump.stream());
                     self.machine.on_delivery(path.is_some_and(|path| path.is_acknowledged));
                 }
@@ -150,14 +150,14 @@ impl Exchange {
 
     /// Has the reserved queue pair probe the channels.
     fn probe(&mut self, context: &Context, plan: ProbePlan) {
-        let ProbePlan { peer, ports, candidates, patience_ns } = plan;
+        let ProbePlan { peer, ports, candidates, probe_timeout_ns } = plan;
         let (shared, now_ns) = (self.reservation.shared(), context.clock().now_ns());
         if let Some(on_probed) = self.on_probed.take() {
             shared.on_probed(on_probed);
         }
         let channels = ports.len() as u8;
         let (local, there) = (self.reservation.local(), (peer.queue_pair, peer.qkey));
-        let prober = Prober::new(now_ns, local, there, channels, candidates, patience_ns);
+        let prober = Prober::new(now_ns, local, there, channels, candidates, probe_timeout_ns);
         let is_settled = {
             let mut state = shared.lock();
             state.addresses = addresses(self.peer_host, ports.into_iter()).into_iter().collect();
@@ -201,19 +201,20 @@ impl Exchange {
         match step {
             ConnectStep::Connected(agreed) => {
                 let words::Agreed {
-                    wishes,
+                    parameters,
                     geometry,
                     peer,
                     reports,
                     ports,
                     rtt,
                     keeps,
-                    patience_ns,
+                    probe_timeout_ns,
                 } = *agreed;
-                let config = config.with(&wishes);
+                let config = config.with(&parameters);
                 let addresses = addresses(peer_host, ports.into_iter());
                 let rtt = Some(rtt);
-                let terms = Terms { config, geometry, peer, reports, addresses, rtt, patience_ns };
+                let terms =
+                    Terms { config, geometry, peer, reports, addresses, rtt, probe_timeout_ns };
                 let (queue_pair, chosen) = reservation.into_queue_pair(terms);
                 let origin =
                     keeps.then(|| Origin::Pool(context.control_pool().clone(), pump.peer()));
@@ -221,7 +222,7 @@ impl Exchange {
                 let agreed = Agreed { queue_pair, config, chosen, peer, control, origin };
                 Ok(Connected::Agreed(Box::new(agreed)))
             }
-            ConnectStep::Smaller { mtu_bytes } => {
+            ConnectStep::Reconnect { mtu_bytes } => {
                 let peer = pump.peer();
                 tracing::info!(%peer, mtu_bytes, "the path takes smaller packets than TCP knows");
                 pump.close_in_good_order();
@@ -235,7 +236,7 @@ impl Exchange {
                 Ok(Connected::Stale(error))
             }
             ConnectStep::Failed(error) => Err(pump.connect_error(error)),
-            ConnectStep::AskDelivery | ConnectStep::Probe(_) => unreachable!("these are no ends"),
+            ConnectStep::CheckDelivery | ConnectStep::Probe(_) => unreachable!("these are no ends"),
         }
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Terms {
     pub(super) addresses: Vec<Option<SocketAddr>>,
     pub(super) rtt: Option<Rtt>,
     /// How long the channels may take to prove that packets pass.
-    pub(super) patience_ns: u64,
+    pub(super) probe_timeout_ns: u64,
 }
 
 impl Reservation {
@@ -67,7 +67,7 @@ impl Reservation {
     /// Makes and connects the queue pair that both ends agreed on. It takes the packets that
     /// arrived early.
     pub(super) fn into_queue_pair(self, terms: Terms) -> (QueuePair, Chosen) {
-        let Terms { config, geometry, peer, reports, addresses, rtt, patience_ns } = terms;
+        let Terms { config, geometry, peer, reports, addresses, rtt, probe_timeout_ns } = terms;
         let rtt_ns = rtt.map(Rtt::most_ns);
         let Self { owner, keys } = self;
         let (context, shared) = (&owner.context, &owner.shared);
@@ -83,7 +83,7 @@ impl Reservation {
         if let Some(reports) = reports {
             qp.set_report_policy(reports);
         }
-        qp.prove(now_ns, patience_ns);
+        qp.prove(now_ns, probe_timeout_ns);
         {
             let mut state = shared.lock();
             state.addresses = addresses.into_iter().collect();
