@@ -102,12 +102,12 @@ impl Acked {
         };
         let start = (start..end).find(|packet| !has(*packet)).unwrap_or(end);
         // Bounds the scan: what lies further is asked for again with the next run.
-        let end = end.min(start.saturating_add(Self::LOOKED_AT));
+        let end = end.min(start.saturating_add(Self::SCANNED_MAX));
         start..(start..end).find(|packet| has(*packet)).unwrap_or(end)
     }
 
     /// Packets that [`Acked::missing`] scans after the first missing one.
-    const LOOKED_AT: u32 = 256;
+    const SCANNED_MAX: u32 = 256;
 
     fn set(&mut self, chunks: Range<u32>) {
         let mut chunk = chunks.start;

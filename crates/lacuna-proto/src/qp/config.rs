@@ -1,11 +1,11 @@
-//! What a queue pair is made with, and what it learns of the peer's end.
+//! Configuration of a queue pair, and the parameters of the peer's.
 
 use crate::modes::{Mode, auto};
 use lacuna_path::RtoConfig;
 use lacuna_path::controller::ControllerConfig;
 use lacuna_place::geometry::Geometry;
 
-/// What a queue pair is made with.
+/// Configuration of a queue pair.
 #[derive(Debug, Clone)]
 pub struct QpConfig {
     /// Geometry that both ends agree on.

@@ -1,12 +1,12 @@
-//! Control packets of a queue pair: writes them, and acts on those that come.
+//! Control packets of a queue pair: writes them, and handles received ones.
 //!
 //! Frames carry state, never deltas, so a lost one costs time and nothing else. Control packets are
 //! numbered, and state older than the newest is ignored. When everything was sent and something is
-//! not answered, the sender asks with a flush (`flush.rs` has the times). The receiver answers with
-//! as many packets as the flush was sent in, because a repeated flush means that answers get lost.
+//! not acknowledged, the sender sends a flush (`flush.rs` has the times). The receiver answers with a
+//! report, in as many packets as the flush had, because a repeated flush means that answers get lost.
 //!
-//! A path may be so narrow that flushes pass and long answers do not. If the peer asks again and
-//! again after long answers, this end answers in packets that pass everywhere from then on.
+//! A path MTU may be so small that flushes pass and long answers do not. If the peer keeps sending
+//! flushes after long answers, this end limits its answers to a size that passes everywhere.
 
 use super::flush::{FlushPolicy, FlushTimer};
 use super::{Changes, QueuePair};
@@ -19,13 +19,13 @@ use std::collections::VecDeque;
 
 /// Longest UDP payload that passes everywhere: the smallest datagram that every host must take, 576
 /// bytes, less the longest IPv4 header and UDP's (RFC 791).
-const SHORT_BYTES: usize = 508;
-/// After this many long answers in a row after which the peer asked again, a round trip later and
-/// without sending data, answers become short.
+const SHORT_PACKET_BYTES: usize = 508;
+/// Answers become short after this many long ones in a row that had no effect: a round trip later,
+/// the peer sent another flush and no data.
 const LONG_UNANSWERED_MAX: u32 = 2;
-/// Longest time without a call that counts as the peer's silence. A queue pair whose peer owes an
-/// answer is called ten times a second at least, unless its process or host was stopped; then the
-/// peer may have answered, or may have been stopped too, and is asked once more.
+/// Time between two calls beyond which the peer's silence does not count. A queue pair whose peer
+/// owes an answer is called at least ten times a second, unless its process or host was stopped.
+/// After a stop, the peer's answer may be unread, or the peer was stopped too; so it is asked again.
 const UNATTENDED_NS_MAX: u64 = 2_000_000_000;
 /// Most probe replies waiting to be sent; a peer that asks for more is flooding.
 const REPLIES_MAX: usize = 32;
@@ -41,26 +41,28 @@ pub enum ControlError {
     NotConnected,
 }
 
-/// See the module's text.
+/// State of the control packets in both directions.
 #[derive(Debug)]
 pub(super) struct Control {
     next_sequence: u64,
-    /// Sequence number of the newest control packet that was taken in.
+    /// Sequence number of the newest control packet received.
     seen_sequence: u64,
+    /// When any packet of the peer was last received.
     heard_ns: u64,
     /// Since when the peer has owed an answer without interruption; `None` while it owes none.
     owed_since_ns: Option<u64>,
     /// When `owed_since_ns` was last updated.
     tracked_ns: u64,
-    /// Per channel.
+    /// Flush timers, per channel.
     flushes: SmallVec<FlushTimer>,
-    /// The channel of the peer's first flush since the last report, and how many flushes came on
-    /// it.
-    asked_on: Option<(u8, u32)>,
+    /// Channel of the peer's first flush since the last report, and the number of flushes on it.
+    flushed_on: Option<(u8, u32)>,
     /// Further copies of the last report to send.
     copies_left: u32,
+    /// Replies and probes to send.
     replies: VecDeque<ProbeReply>,
     probes: VecDeque<Probe>,
+    /// Parts of the last report that are still to be sent.
     receives_unfinished: bool,
     acks_unfinished: bool,
     answer_length: AnswerLength,
@@ -71,19 +73,19 @@ pub(super) struct Control {
 struct AnswerLength {
     /// When a long answer was sent, if no data have come since.
     long_ns: Option<u64>,
-    /// Long answers in a row after which the peer asked again.
+    /// Long answers in a row that were followed by another flush.
     unanswered: u32,
     are_short: bool,
 }
 
 impl AnswerLength {
-    /// Data came, so the peer has had an answer.
+    /// Data came, so the peer has received an answer.
     fn on_data(&mut self) {
         (self.long_ns, self.unanswered) = (None, 0);
     }
 
-    /// The peer asks. An answer takes a round trip to show.
-    fn on_asked(&mut self, now_ns: u64, srtt_ns: u64) {
+    /// A flush came. If it came more than a round trip after a long answer, the answer was lost.
+    fn on_flush(&mut self, now_ns: u64, srtt_ns: u64) {
         if self.long_ns.is_some_and(|long_ns| now_ns > long_ns + srtt_ns) {
             self.long_ns = None;
             self.unanswered += 1;
@@ -92,7 +94,7 @@ impl AnswerLength {
     }
 
     fn on_sent(&mut self, now_ns: u64, packet_bytes: usize) {
-        if packet_bytes > SHORT_BYTES {
+        if packet_bytes > SHORT_PACKET_BYTES {
             self.long_ns.get_or_insert(now_ns);
         }
     }
@@ -107,7 +109,7 @@ impl Control {
             owed_since_ns: None,
             tracked_ns: 0,
             flushes: (0..channels).map(|_| FlushTimer::idle()).collect(),
-            asked_on: None,
+            flushed_on: None,
             copies_left: 0,
             replies: VecDeque::new(),
             probes: VecDeque::new(),
@@ -132,18 +134,18 @@ impl Control {
     }
 
     /// A flush came on a channel.
-    fn on_asked(&mut self, channel: u8) {
-        match &mut self.asked_on {
-            None => self.asked_on = Some((channel, 1)),
+    fn on_flush_received(&mut self, channel: u8) {
+        match &mut self.flushed_on {
+            None => self.flushed_on = Some((channel, 1)),
             Some((first, times)) if *first == channel => *times = times.saturating_add(1),
-            // Each channel asks for itself, but one answer speaks of all channels.
+            // Each channel has flushes of its own, but one answer reports on all channels.
             Some(_) => {}
         }
     }
 
-    /// A report is sent; counts the copies that are to follow it.
+    /// A report is sent. Sets the number of copies to follow it.
     fn on_report(&mut self) {
-        self.copies_left = match self.asked_on.take() {
+        self.copies_left = match self.flushed_on.take() {
             Some((_, times)) => times.min(FlushPolicy::DEFAULT.copies_max) - 1,
             None => self.copies_left.saturating_sub(1),
         };
@@ -174,8 +176,8 @@ impl Control {
         !self.has_state_left() && self.replies.is_empty() && self.probes.is_empty()
     }
 
-    /// Notes whether the peer owes an answer. Silence counts from the time when it began to, not
-    /// from when an idle peer was last heard.
+    /// Records whether the peer owes an answer. Silence counts from when it began to owe one, not from
+    /// when an idle peer was last heard.
     pub(super) fn track_silence(&mut self, now_ns: u64, owes: bool) {
         let unattended_ns =
             now_ns.saturating_sub(self.tracked_ns).saturating_sub(UNATTENDED_NS_MAX);
@@ -189,7 +191,7 @@ impl Control {
         };
     }
 
-    /// How long the peer has owed an answer without being heard.
+    /// Time for which the peer has owed an answer and sent nothing.
     pub(super) fn silent_ns(&self, now_ns: u64) -> u64 {
         self.owed_since_ns
             .map_or(0, |owed_since_ns| now_ns.saturating_sub(owed_since_ns.max(self.heard_ns)))
@@ -217,7 +219,7 @@ impl QueuePair {
         let sequence = unwrap_sequence(body.sequence, self.control.seen_sequence);
         let is_newest = sequence > self.control.seen_sequence;
         self.control.heard(now_ns);
-        let (mut has_report, mut is_asked) = (false, false);
+        let (mut has_report, mut has_flush) = (false, false);
         for frame in body.frames() {
             match frame? {
                 Frame::Padding(_) => {}
@@ -249,7 +251,7 @@ impl QueuePair {
                         self.update_span(mark.channel);
                     }
                     self.recv.on_flush(flush.started);
-                    is_asked = true;
+                    has_flush = true;
                     self.arrivals.request(now_ns);
                 }
                 Frame::Cancel(cancel) => {
@@ -260,14 +262,14 @@ impl QueuePair {
                 }
             }
         }
-        if is_asked {
-            self.control.on_asked(channel);
+        if has_flush {
+            self.control.on_flush_received(channel);
             let srtt_ns = self.path.rtt().smoothed_ns().unwrap_or(0);
-            self.control.answer_length.on_asked(now_ns, srtt_ns);
+            self.control.answer_length.on_flush(now_ns, srtt_ns);
         }
         if has_report {
-            // Judge the passed runs last, because acknowledgements in the same packet describe the
-            // same moment.
+            // Handle the passed runs last, because acknowledgements in the same packet describe the
+            // same state.
             while let Some(entry) = self.path.pop_passed() {
                 self.send.on_passed(sequence, entry, self.path.rto_ns());
             }
@@ -303,7 +305,7 @@ impl QueuePair {
         let copies = self.control.copies_left > 0 && !self.control.has_state_left();
         let reports = copies || self.arrivals.due_ns().is_some_and(|due_ns| due_ns <= now_ns);
         let index = usize::from(channel);
-        let asks = self.asks_on(index) && self.control.flushes[index].is_due(now_ns);
+        let sends_flush = self.flushes_on(index) && self.control.flushes[index].is_due(now_ns);
         let pieces = self.send.pieces();
         let probe_pieces =
             self.take_proof(channel).then_some(pieces).or_else(|| self.take_mtu_probe(channel));
@@ -313,7 +315,7 @@ impl QueuePair {
         };
         if probe_pieces.is_none()
             && !reports
-            && !asks
+            && !sends_flush
             && cancels.is_empty()
             && self.control.is_idle()
         {
@@ -333,7 +335,8 @@ impl QueuePair {
             // The counts of all channels go into one frame, which may need more than the short
             // length.
             let counts_bytes = self.channels.len() * ChannelReport::BYTES + FRAME_HEADER_BYTES;
-            writer.keep_within(SHORT_BYTES.max(seal.control_overhead_bytes() + counts_bytes));
+            writer
+                .keep_within(SHORT_PACKET_BYTES.max(seal.control_overhead_bytes() + counts_bytes));
         }
         if let Some(pieces) = probe_pieces {
             // The probe has a packet of its own, because everything else must arrive even if this
@@ -350,14 +353,14 @@ impl QueuePair {
         for cancel in cancels {
             writer.push(&Frame::Cancel(cancel));
         }
-        if asks {
+        if sends_flush {
             let mut flush = Flush::new(self.send.started());
             let next_psn = psn::wrap(self.path.flush_psn(now_ns, index));
             flush.push(FlushMark { channel, next_psn });
             writer.push(&Frame::Flush(flush));
             let is_dark = self.path.is_dark();
             let heard_ns = self.control.heard_ns;
-            self.control.flushes[index].on_asked(now_ns, heard_ns, is_dark);
+            self.control.flushes[index].on_flush_sent(now_ns, heard_ns, is_dark);
         }
         if reports {
             let is_first = writer.is_empty();

@@ -1,7 +1,7 @@
 //! Parity of a submessage, computed while its packets are built.
 //!
-//! All parity packets of a submessage that will be sent are computed at once, and kept until the
-//! last of them was built: window and pacing may cut a run of parity into several.
+//! All parity packets of a submessage that will be sent are computed at once, and cached until the
+//! last of them was built, because window and pacing may split a run of parity.
 
 use crate::buffer::SendBuffer;
 use lacuna_code::{Chunked, ChunkedMut, Codec};
@@ -27,7 +27,7 @@ pub(crate) struct Parity {
     stride_bytes: usize,
 }
 
-/// Chunks begin at multiples of this: a cache line, and the longest vector of the codec.
+/// Alignment of chunks: a cache line, and the longest vector of the codec.
 const ALIGN_BYTES: usize = 64;
 
 impl Parity {
@@ -71,7 +71,7 @@ impl Encoder {
     }
 
     /// The first `count` parity chunks of a submessage of the message `data`, in packets of
-    /// `mtu_bytes`. `is_last` says that nobody will ask for them again.
+    /// `mtu_bytes`. After `is_last` they are not needed again, and are not cached.
     pub(crate) fn parity(
         &self,
         layout: &Layout,

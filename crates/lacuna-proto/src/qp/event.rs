@@ -1,10 +1,9 @@
 //! Events of a queue pair, which its owner polls in order to wake threads that wait for an
 //! operation.
 //!
-//! An event tells a kind of change and not which operation it was about; it is reported once,
-//! however often the change happened since the last report. So pending events take no room, and a
-//! thread that wakes looks at the state of its own operation. (The shape is that of quinn's
-//! `Connection::poll`.)
+//! An event names a kind of change, not the operation that changed, and is reported once however
+//! often the change happened. Pending events therefore need no queue, and a woken thread checks its
+//! own operation. (The interface is that of quinn's `Connection::poll`.)
 
 use super::{Failure, Narrowed, QueuePair};
 use crate::modes::auto;
@@ -18,7 +17,7 @@ pub enum Event {
     Failed(Failure),
     /// The mode `auto` has chosen how to repair.
     Chose(Box<auto::Chosen>),
-    /// The path takes shorter packets only.
+    /// The path MTU has fallen, and packets are shorter now.
     Narrowed(Narrowed),
 }
 
@@ -31,7 +30,7 @@ impl Changes {
     pub const SEND_ENDED: Self = Self(1);
     /// The peer's posted receives have changed: a send may be posted that could not be before.
     pub const RECEIVES_POSTED: Self = Self(2);
-    /// A receive has ended: its message is complete, its sender has given it up, or the application
+    /// A receive has ended: its message is complete, its sender has cancelled it, or the application
     /// has closed it.
     pub const RECEIVE_ENDED: Self = Self(4);
 

@@ -1,20 +1,20 @@
-//! When a sender asks the peer what has come (a probe for tail loss, like TCP's TLP, RFC 8985).
+//! Flush timers: when a sender probes for tail loss, like TCP's TLP (RFC 8985, section 7).
 //!
-//! A flush says "I have sent everything before this number" and asks for a report. The sender asks
-//! when everything was sent and something is not answered: soon at first, then less and less often.
-//! So a lost tail shows after a round trip instead of a timeout. A flush that had no answer is sent
-//! in twice as many packets the next time: bursts of losses end with the packets that they take,
-//! and one packet per round trip would take as many round trips.
+//! A flush says "I have sent everything before this number" and asks for a report. It is sent when
+//! everything was sent and something is not acknowledged: soon at first, then less and less often. A
+//! lost tail is so detected after a round trip instead of a timeout. After a flush without an answer,
+//! the next one is sent in twice as many packets: loss bursts are counted in packets, so with one
+//! packet per round trip a burst of n packets would last n round trips.
 //!
-//! A flush speaks only of the channel that it travels on, where it follows that channel's data,
-//! because channels keep no order among each other. So there is one [`FlushTimer`] per channel.
+//! Channels keep no order among each other, so a flush covers only the channel that it is sent on,
+//! behind that channel's data. There is one [`FlushTimer`] per channel.
 
 /// Times and counts of flushes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FlushPolicy {
     /// Shortest and longest time from the last packet to the first flush.
     pub(super) delay_ns: (u64, u64),
-    /// Between these two, the time is the round trip divided by this.
+    /// Within these limits, that time is the round trip divided by this.
     pub(super) delay_rtt_part: u64,
     /// Time between flushes while the round trip is not known.
     pub(super) interval_ns: u64,
@@ -22,11 +22,9 @@ pub(super) struct FlushPolicy {
     pub(super) interval_ns_max: u64,
     /// Longest time between flushes while the path is dark.
     pub(super) dark_interval_ns_max: u64,
-    /// Flushes with the same time between them before the time doubles, once it has reached
-    /// `repeats_from_ns`.
+    /// Flushes at the same interval before the interval doubles, from `repeats_from_ns` on.
     pub(super) repeats: u32,
-    /// Least time between flushes that is repeated. A path with a shorter round trip is a *short*
-    /// one.
+    /// Shortest interval that is repeated. A path with a shorter round trip is a *short* one.
     pub(super) repeats_from_ns: u64,
     /// Most packets of a flush that is sent again, and of its answer.
     pub(super) copies_max: u32,
@@ -36,17 +34,17 @@ pub(super) struct FlushPolicy {
 
 impl FlushPolicy {
     pub(super) const DEFAULT: Self = Self {
-        // The peer's report mostly comes first, because the peer has waited for 50 us to 1 ms as
-        // well (`ReportPolicy`), and no flush is needed.
+        // The peer's own report mostly comes within this time, which `ReportPolicy` delays by 50 us
+        // to 1 ms as well; then no flush is needed.
         delay_ns: (50_000, 1_000_000),
         delay_rtt_part: 32,
         interval_ns: 10_000_000,
         interval_ns_max: 100_000_000,
-        // Repairs arrive one and a half round trips after the first flush that gets through. On any
-        // path of up to 300 ms a transfer is to resume within one round trip and 200 ms.
+        // Repairs arrive one and a half round trips after the first flush that gets through. The goal
+        // is that a transfer resumes within a round trip plus 200 ms on paths of up to 300 ms.
         dark_interval_ns_max: 25_000_000,
-        // In a burst of losses an answer is as likely to be lost as the one before, and only more
-        // packets end the burst. Measured: M-path-3.
+        // In a loss burst each answer is as likely to be lost as the one before; the burst ends only
+        // after more packets. Measured: M-path-3.
         repeats: 8,
         repeats_from_ns: 1_000_000,
         // Measured: M-path-4.
@@ -64,10 +62,11 @@ pub(super) struct FlushTimer {
     interval_ns: u64,
     /// Flushes sent with this interval.
     repeats: u32,
-    /// The path is so short that a missing answer is rather late than lost.
+    /// The path is so short that a missing answer is more likely late than lost.
     is_short: bool,
-    /// When the last flush was sent, and how many in a row had no answer.
-    asked_ns: u64,
+    /// When the last flush was sent.
+    flushed_ns: u64,
+    /// Flushes in a row without an answer.
     unanswered: u32,
     /// Copies of the last flush still to be sent.
     copies_left: u32,
@@ -94,7 +93,7 @@ impl FlushTimer {
             interval_ns,
             repeats: 0,
             is_short,
-            asked_ns: 0,
+            flushed_ns: 0,
             unanswered: 0,
             copies_left: 0,
         }
@@ -109,22 +108,22 @@ impl FlushTimer {
     }
 
     /// A flush was sent, or a copy of one. The peer was last heard at `heard_ns`.
-    pub(super) fn on_asked(&mut self, now_ns: u64, heard_ns: u64, is_dark: bool) {
+    pub(super) fn on_flush_sent(&mut self, now_ns: u64, heard_ns: u64, is_dark: bool) {
         if self.copies_left > 0 {
             self.copies_left -= 1;
             return;
         }
-        if heard_ns > self.asked_ns {
+        if heard_ns > self.flushed_ns {
             self.unanswered = 0;
         }
         let most = match is_dark {
             true => POLICY.dark_copies_max,
-            // More packets would make the answer later.
+            // The answer is late, not lost; more packets would delay it further.
             false if self.is_short => 1,
             false => POLICY.copies_max,
         };
         self.copies_left = (1 << self.unanswered.min(most.ilog2())) - 1;
-        self.asked_ns = now_ns;
+        self.flushed_ns = now_ns;
         self.unanswered = self.unanswered.saturating_add(1);
         self.next(now_ns, is_dark);
     }
@@ -178,27 +177,27 @@ mod tests {
     }
 
     /// Packets of each of so many questions that nobody answers, over this round trip.
-    fn packets_of_questions(rtt_ns: u64, count: usize) -> Vec<u32> {
+    fn packets_per_flush(rtt_ns: u64, count: usize) -> Vec<u32> {
         let mut timer = FlushTimer::new(rtt_ns, rtt_ns);
-        let mut question = || {
+        let mut flush = || {
             let now_ns = timer.due_ns;
             let mut packets = 0;
             while timer.is_due(now_ns) {
-                timer.on_asked(now_ns, 0, false);
+                timer.on_flush_sent(now_ns, 0, false);
                 packets += 1;
             }
             packets
         };
-        (0..count).map(|_| question()).collect()
+        (0..count).map(|_| flush()).collect()
     }
 
     #[test]
     fn what_is_asked_in_vain_is_asked_with_twice_as_many_packets_but_over_short_paths() {
         for rtt_ns in [40_000_000, 1_000_000] {
-            assert_eq!(packets_of_questions(rtt_ns, 6), [1, 2, 4, 8, 8, 8], "{rtt_ns} ns");
+            assert_eq!(packets_per_flush(rtt_ns, 6), [1, 2, 4, 8, 8, 8], "{rtt_ns} ns");
         }
         for rtt_ns in [400_000, 20_000] {
-            assert_eq!(packets_of_questions(rtt_ns, 12), [1; 12], "{rtt_ns} ns");
+            assert_eq!(packets_per_flush(rtt_ns, 12), [1; 12], "{rtt_ns} ns");
         }
     }
 }

@@ -1,10 +1,11 @@
 //! A queue pair: the protocol of one connection without its sockets.
 //!
-//! The owner gives it time, control packets and summaries of placed bursts, and asks it for runs of
-//! data packets, control packets, and the time of the next call. The one thing done elsewhere is
-//! copying payloads, which workers do without a lock through their [`ChannelWriter`]s.
+//! The owner passes in the time, control packets and summaries of placed bursts, and polls for runs
+//! of data packets, control packets, events and the next timer, as with quinn-proto's `Connection`.
+//! Payloads are copied elsewhere: workers place them through their [`ChannelWriter`]s without the
+//! queue pair's lock.
 //!
-//! This file has the order of the calls; each mechanism has a file of its own.
+//! This file orders the calls; each mechanism has a file of its own.
 
 mod config;
 mod control;
@@ -78,7 +79,7 @@ fn arrived(burst: &BurstSummary) -> ArrivedBurst {
     }
 }
 
-/// See the module's text.
+/// Protocol state of one end of a connection.
 #[derive(Debug)]
 pub struct QueuePair {
     config: QpConfig,
@@ -90,7 +91,7 @@ pub struct QueuePair {
     path: Path,
     arrivals: Arrivals,
     control: Control,
-    /// `None` once full packets are known to pass.
+    /// Proof of the packet size; `None` once full packets are known to pass.
     proof: Option<proof::Proof>,
     mtu: pmtu::PathMtu,
     failure: Arc<OnceLock<Failure>>,
@@ -213,8 +214,8 @@ impl QueuePair {
         self.path.on_rtt_sample(now_ns, sample_ns);
     }
 
-    /// Takes in a round-trip time that may be of another path; timeouts use it until there is a
-    /// sample.
+    /// Takes in an estimate of the round-trip time, maybe of another path; timeouts use it until
+    /// there is a sample.
     pub fn on_rtt_guess(&mut self, guess_ns: u64) {
         self.path.on_rtt_guess(guess_ns);
     }
@@ -225,14 +226,14 @@ impl QueuePair {
         self.path.start_at(now_ns, start);
     }
 
-    /// Starts with the remembered losses of the path, of a record of this age. To be called before
-    /// anything is sent.
+    /// Starts with the loss estimate of an earlier connection, `age_s` seconds old. To be called
+    /// before anything is sent.
     pub fn remember_losses(&mut self, losses: &PathLosses, age_s: u64) {
         let packets = losses.evidence_packets(age_s);
         self.path.loss_mut().start_at(losses.loss(), losses.burst_packets(), packets);
     }
 
-    /// What was found out about the path, for the memory of paths, saved at `now_s`.
+    /// A record of the path for the path memory, with the time `now_s`.
     pub fn path_record(&self, now_s: u64) -> Option<PathRecord> {
         let (rate_bits_per_s, min_rtt_ns) = self.path.found()?;
         let losses = Some(PathLosses::of(self.path.loss()));
@@ -247,9 +248,10 @@ impl QueuePair {
         self.arrivals.request(now_ns);
     }
 
-    /// Joins what this queue pair shares with others: per channel, the credit of the peer's socket
-    /// with all that send to it, and the number of senders with all queue pairs of the owner,
-    /// because they share this host's caches. To be called before anything is sent.
+    /// Sets the state that this queue pair shares with others: per channel, the credit of the peer's
+    /// socket, shared by all queue pairs that send to it; and the number of senders, shared by all
+    /// queue pairs of the owner, because they share this host's caches. To be called before anything
+    /// is sent.
     pub fn share(&mut self, shared_credits: Vec<Arc<SharedCredit>>, senders: Arc<Senders>) {
         for (channel, shared_credit) in
             shared_credits.into_iter().enumerate().take(self.channels.len())
@@ -283,7 +285,7 @@ impl QueuePair {
 
     /// Why the queue pair has failed, if it has.
     pub fn failure(&self) -> Option<Failure> {
-        // Every call asks this. The copy here is in cache, the cell is elsewhere.
+        // Every call checks this. This copy is in cache; the cell is in memory of its own.
         self.recv.failure()
     }
 
@@ -309,8 +311,8 @@ impl QueuePair {
         Ok(posted)
     }
 
-    /// When the next report to the peer is due. A receive may change it; whoever posts or closes
-    /// one compares, and calls the owner if it did.
+    /// When the next report to the peer is due. Posting or closing a receive may bring it forward;
+    /// the caller must then wake the owner.
     pub fn report_due_ns(&self) -> Option<u64> {
         self.arrivals.due_ns()
     }
@@ -343,8 +345,8 @@ impl QueuePair {
         self.send.post(request)
     }
 
-    /// Opens a streaming send to the next posted receive. It has no reliability: the caller decides
-    /// what is sent when.
+    /// Opens a streaming send to the next posted receive. Nothing is retransmitted: the caller
+    /// decides what is sent and when.
     pub fn open_stream(&mut self, immediate: Option<u32>) -> Result<SendId, PostSendError> {
         self.check()?;
         self.send.open_stream(immediate)
@@ -373,12 +375,12 @@ impl QueuePair {
         self.send.status(id)
     }
 
-    /// Forgets a send, at its end if it is in progress.
+    /// Forgets a send once it has ended.
     pub fn release_send(&mut self, id: SendId) {
         self.send.release(id);
     }
 
-    /// Gives a send up and tells the peer.
+    /// Cancels a send and tells the peer.
     pub fn cancel_send(&mut self, now_ns: u64, id: SendId) {
         self.send.cancel(now_ns, id);
     }
@@ -392,8 +394,8 @@ impl QueuePair {
 
     // ---- the worker's calls ----
 
-    /// A worker has placed a burst. Returns when the next report is due; nothing else becomes due
-    /// by a burst.
+    /// A worker has placed a burst. Returns when the next report is due, the only timer that a burst
+    /// changes.
     pub fn on_burst(&mut self, now_ns: u64, channel: u8, burst: &BurstSummary) -> Option<u64> {
         if burst.is_of_the_peer() {
             self.control.heard(now_ns);
@@ -419,8 +421,8 @@ impl QueuePair {
         if let Some((low, high)) = burst.touched
             && self.recv.on_touched(low, high)
         {
-            // Without reliability the sender does not wait to hear that the message is complete,
-            // and the next report says so soon enough.
+            // In an unreliable mode the sender does not wait for this, so the next report is soon
+            // enough.
             if self.config.mode.is_reliable() {
                 self.arrivals.request(now_ns);
             }
@@ -441,16 +443,16 @@ impl QueuePair {
         transmit
     }
 
-    /// As [`QueuePair::poll_transmit`], for an owner that calls [`QueuePair::on_polled`] itself,
-    /// once what it polled is on the wire: sending need not wait for that work.
+    /// As [`QueuePair::poll_transmit`], without [`QueuePair::on_polled`]. The owner calls that once
+    /// the polled runs are on the wire, so that sending does not wait for the accounting.
     pub fn poll_run(&mut self, now_ns: u64, channel: u8, packets_max: u32) -> Option<Transmit> {
         let transmit = self.send.poll_transmit(now_ns, channel, packets_max, &mut self.path)?;
         self.polled_on |= 1 << channel;
         Some(transmit)
     }
 
-    /// Accounts for the runs polled since: which sends have nothing left to send, when the next
-    /// flush is due, and whether the path has room for more.
+    /// Accounts for the runs polled since the last call: updates sends that have nothing left to
+    /// send, flush timers, and whether the sender is out of data.
     pub fn on_polled(&mut self, now_ns: u64) {
         self.send.on_polled(&mut self.path);
         if self.polled_on == 0 {
@@ -465,9 +467,9 @@ impl QueuePair {
         self.control.track_silence(now_ns, owes);
     }
 
-    /// Everything before sequence number `psn` of `channel` has left this process. For owners that
-    /// send polled runs later, as several workers do: a flush must not overtake the data it speaks
-    /// of.
+    /// Everything before sequence number `psn` of `channel` was handed to the kernel. For owners that
+    /// send polled runs later, as several workers do: a flush must not overtake the data that it
+    /// covers.
     pub fn on_handed(&mut self, channel: u8, psn: u64) {
         self.path.on_handed(usize::from(channel), psn);
     }
@@ -500,7 +502,7 @@ impl QueuePair {
         self.send.has_queued()
     }
 
-    /// Whether data waits for `channel`, held back by window or pace.
+    /// Whether data waits for `channel`, held back by window or pacing.
     pub fn has_queued_on(&self, channel: u8) -> bool {
         self.send.has_queued_on(usize::from(channel))
     }
@@ -542,9 +544,9 @@ impl QueuePair {
         }
     }
 
-    /// Whether this channel sends flushes: everything that may be sent was, and something of it is
-    /// not answered; or, on the first channel, nothing is in flight and the peer owes an answer.
-    fn asks_on(&self, channel: usize) -> bool {
+    /// Whether this channel sends flushes: everything that may be sent was sent, and some of it is
+    /// not acknowledged; or, on the first channel, nothing is in flight and the peer owes an answer.
+    fn flushes_on(&self, channel: usize) -> bool {
         let is_idle = !self.send.has_queued() || self.path.is_blocked();
         let waits = match self.path.in_flight_bytes() {
             0 => channel == 0 && self.peer_owes_answer(),
@@ -553,13 +555,13 @@ impl QueuePair {
         is_idle && waits
     }
 
-    /// Whether the peer owes an answer.
+    /// Whether the peer owes an answer: data or messages are unacknowledged, or a send waits for a
+    /// receive.
     fn peer_owes_answer(&self) -> bool {
         self.path.in_flight_bytes() > 0 || self.send.awaits_peer() || self.send.wants_receive()
     }
 
-    /// Time without a sign of life from a peer that owes an answer, if longer than answers take;
-    /// else 0.
+    /// Time in which a peer that owes an answer has sent nothing, if longer than answers take; else 0.
     fn silent_ms(&self, now_ns: u64) -> u64 {
         let answer_ns = 2 * self.path.rtt().smoothed_ns().unwrap_or(0) + ANSWER_SLACK_NS;
         let silent_ns = self.control.silent_ns(now_ns);

@@ -1,5 +1,5 @@
-//! Messages in flight, each with the machine of its mode: which one's timeout expires next, and
-//! which were given up, of which the peer is to be told.
+//! The table of messages in flight, each with the machine of its mode. It orders their timeouts, and
+//! repeats Cancel frames for messages that were cancelled.
 
 use super::queues::{Position, Queues};
 use super::transmit::Segment;
@@ -10,8 +10,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Most Cancel frames in one packet, all of which fit.
-const CANCELS_TOLD_MAX: usize = 32;
+/// Most Cancel frames in one packet; that many always fit.
+const CANCELS_PER_PACKET_MAX: usize = 32;
 
 /// A message in flight.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct Outgoing {
     pub(super) queued: u32,
     pub(super) injected: bool,
     pub(super) len_bytes: u64,
-    /// Set once the message was given up: Cancel frames are sent until the peer has closed its
+    /// Set once the message was cancelled: Cancel frames are sent until the peer has closed its
     /// receive.
     pub(super) cancelled: Option<CancelReason>,
     /// Entry of this message in `Messages::timers`.
@@ -60,15 +60,16 @@ impl Outgoing {
     }
 }
 
-/// See the module's text.
+/// Messages in flight.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
-    /// In order of their numbers, which is the order of their starts and mostly of their ends.
+    /// In order of their numbers. Messages start in this order, and mostly end in it, so lookups are
+    /// mostly at the front.
     by_number: VecDeque<(u64, Outgoing)>,
     /// Timeouts of the machines, with message numbers; the next one first.
     timers: BTreeSet<(u64, u64)>,
     cancel_due_ns: Option<u64>,
-    /// Message with which the next packet of Cancel frames goes on.
+    /// Message with which the next packet of Cancel frames begins.
     cancel_next: u64,
 }
 
@@ -133,8 +134,8 @@ impl Messages {
         Some(outgoing)
     }
 
-    /// Gives messages up: nothing more of them is sent, and the peer is told.
-    pub(super) fn give_up(&mut self, now_ns: u64, numbers: Range<u64>, reason: CancelReason) {
+    /// Cancels messages: nothing more of them is sent, and the peer is told.
+    pub(super) fn cancel(&mut self, now_ns: u64, numbers: Range<u64>, reason: CancelReason) {
         for number in numbers {
             if let Some(outgoing) = self.get_mut(number) {
                 outgoing.cancelled = Some(reason);
@@ -171,8 +172,8 @@ impl Messages {
         self.timers.first().filter(|timer| timer.0 <= now_ns).map(|(_, number)| *number)
     }
 
-    /// Cancel frames that are due. They repeat until the peer has closed the receives: rounds
-    /// through all messages, one packet's worth a call.
+    /// The Cancel frames that are due, at most one packet's worth. They repeat, in rounds over all
+    /// cancelled messages, until the peer has closed the receives.
     pub(super) fn poll_cancels(&mut self, now_ns: u64, rto_ns: u64) -> Vec<Cancel> {
         if self.cancel_due_ns.is_none_or(|due| due > now_ns) {
             return Vec::new();
@@ -184,10 +185,10 @@ impl Messages {
             .filter_map(|(number, outgoing)| {
                 outgoing.cancelled.map(|reason| Cancel { message: *number, reason })
             })
-            .take(CANCELS_TOLD_MAX)
+            .take(CANCELS_PER_PACKET_MAX)
             .collect();
         match cancels.last() {
-            Some(last) if cancels.len() == CANCELS_TOLD_MAX => {
+            Some(last) if cancels.len() == CANCELS_PER_PACKET_MAX => {
                 self.cancel_next = last.message + 1;
                 self.cancel_due_ns = Some(now_ns);
             }

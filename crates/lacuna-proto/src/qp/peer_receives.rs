@@ -1,7 +1,7 @@
 //! The peer's posted receives as the sender knows them: clear to send (SDR-RDMA 3.2.3).
 //!
-//! Each Receives frame has the whole state: which messages are finished, how many receives are
-//! posted and how long each is. Any frame may be lost; the next one says all of it again.
+//! Each Receives frame has the whole state: the finished messages, the number of posted receives and
+//! the length of each. Any frame may be lost; the next one repeats the state.
 
 use lacuna_wire::{Receives, Run};
 
@@ -11,7 +11,7 @@ const RUNS_MAX: usize = 256;
 /// in a century. Keeps sums from overflowing.
 const NUMBER_MAX: u64 = 1 << 62;
 
-/// See the module's text.
+/// The newest Receives frame.
 #[derive(Debug, Default)]
 pub(crate) struct PeerReceives {
     base: u64,
@@ -32,8 +32,8 @@ pub(crate) enum PeerStatus {
     Complete,
     /// The peer closed it incomplete.
     Incomplete,
-    /// The peer is done with it, but does not say how: too many receives were closed incomplete
-    /// since then for the list.
+    /// The peer has finished it, complete or not: too many receives were closed incomplete since
+    /// then, and the list is full.
     Unknown,
 }
 
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receive_of_several_slots_is_one_landing() {
+    fn a_receive_of_several_slots_is_one_receive() {
         let runs = [run(1, 100, false), run(2, 100, true), run(1, 40, true), run(1, 7, false)];
         let receives = receives(0, 5, &[], &[], &runs);
         let at = |next| receives.next_receive(next).map(|l| (l.first, l.capacity_bytes));

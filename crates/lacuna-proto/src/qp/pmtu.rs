@@ -1,27 +1,25 @@
-//! Path MTU discovery during a connection: finds the size that passes when full packets do not any
-//! more, and cuts full packets into pieces of that size.
+//! Path MTU discovery during a connection: when full packets no longer pass, finds the size that does
+//! and cuts full packets into pieces of that size.
 //!
-//! The ends agree on a packet size when they connect, and all records, slots and chunks depend on
-//! it for the connection's life. But paths change: a tunnel comes up, a route moves. Three things
-//! raise the suspicion that full packets do not pass:
+//! The ends agree on a packet size when they connect; records, slots and chunks depend on it for the
+//! connection's life. But paths change: a tunnel comes up, a route moves. Three signs start a search:
 //!
 //! - the peer's counts, which show that no full packet arrives (`lacuna-path/src/black_hole.rs`);
 //! - this host's refusal to send a packet because it is too large;
-//! - full packets that are to prove the path and are not answered (`proof.rs`).
+//! - probes of the full size that are not answered (`proof.rs`).
 //!
-//! There are two ways to find the size that passes. The owner is asked what the host knows of the
-//! route, which routers have told it by ICMP. As such messages may be lost or forged (RFC 8899 does
-//! without them), probes of each size that pieces can have are sent together too, and the largest
-//! that is answered is taken. A round without an answer goes on with smaller sizes. Once a size is
-//! taken, the larger ones are tried once more, because a probe may have been lost by chance.
+//! The size has two sources. One is the host's route cache, which ICMP messages from routers update
+//! and which the owner looks up. Such messages may be lost or forged (RFC 8899 does without them), so
+//! the queue pair also sends probes of every possible size of a piece at once, and takes the largest
+//! that is answered. A round without an answer is followed by one with smaller sizes. Once a size is
+//! taken, the larger ones are tried again, because a probe may have been lost by chance.
 //!
-//! From then on a full packet is sent in that many pieces (`pieces.rs`). Nothing else changes, in
-//! any mode: messages in flight come through. A path that becomes wider again is used by later
-//! connections only.
+//! From then on each full packet is sent in several pieces (`pieces.rs`). Nothing else changes in any
+//! mode, and messages in flight complete. If the path MTU rises again, only later connections use it.
 //!
-//! Invariants: packets are not cut because of an ICMP message alone, so a forged one does not
-//! narrow a path through which packets pass; a search ends with a size, with a full packet that
-//! came, or after some seconds without any answer.
+//! Invariants: an ICMP message alone does not reduce the size, so a forged one has no effect while
+//! full packets pass; a search ends with a size, with a full packet received by the peer, or after
+//! some seconds without any answer.
 
 use super::QueuePair;
 use lacuna_wire::{ControlWriter, Frame, Probe};
@@ -30,8 +28,8 @@ use lacuna_wire::{ControlWriter, Frame, Probe};
 /// those above them the pieces.
 const ID_BIT: u32 = 1 << 31;
 const PIECES_SHIFT: u32 = 8;
-/// Shortest piece. IPv4 promises that a datagram of 576 bytes arrives somehow (RFC 791), and every
-/// real link carries more than half of that.
+/// Shortest piece. Every IPv4 host accepts a datagram of 576 bytes (RFC 791), in fragments of a link's
+/// size if need be, and real links carry more than half of that.
 const PIECE_BYTES_MIN: u32 = 128;
 /// Longest packet that may be an answer to a flush: IPv6's smallest link takes it (RFC 8200,
 /// section 5).
@@ -40,9 +38,9 @@ const ANSWER_BYTES_MAX: u32 = 1280 - 48;
 const SIZES_MAX: usize = 9;
 /// A round lasts 1.25 round trips and this much longer, for busy hosts. A judgement.
 const ROUND_SLACK_NS: u64 = 15_000_000;
-/// Once all sizes were tried without an answer, the rounds begin anew and last this many times as
-/// long, up to the longest; after that the search ends, so that a dark path is not flooded. The
-/// next report, or the next packet that is refused, begins a new search if there is reason.
+/// Once all sizes were tried without an answer, the rounds begin again, each this many times as long,
+/// up to the maximum; then the search ends, so that it does not flood a path with an outage. The next
+/// report, or the next packet that the host refuses, may begin a new search.
 const ROUND_GROWTH: u64 = 4;
 const ROUND_NS_MAX: u64 = 1_000_000_000;
 /// Time for larger sizes to be answered after the first answer, since their probes may be
@@ -50,11 +48,11 @@ const ROUND_NS_MAX: u64 = 1_000_000_000;
 const OVERTAKEN_RTT_PART: u64 = 8;
 const OVERTAKEN_NS_MIN: u64 = 2_000_000;
 
-/// See the module's text.
+/// State of path MTU discovery.
 #[derive(Debug, Default)]
 pub(super) struct PathMtu {
     search: Option<Search>,
-    /// The owner is to be asked what the host knows of the route.
+    /// The owner should look up the route's MTU.
     asks_host: bool,
     /// A change of the size that the owner has not polled yet.
     pub(super) narrowed: Option<Narrowed>,
@@ -79,7 +77,7 @@ struct Search {
     answered: Option<u32>,
     round_ns: u64,
     round_ends_ns: u64,
-    /// A size was taken; the larger ones are tried once more.
+    /// A size was taken, and the larger ones are tried again.
     is_second: bool,
 }
 
@@ -120,13 +118,13 @@ impl QueuePair {
         self.mtu.asks_host
     }
 
-    /// Whether the owner is to find out what the host knows of the route and call
-    /// [`QueuePair::on_route_mtu`]; once for each suspicion.
+    /// Whether the owner should look up the route's MTU on this host and call
+    /// [`QueuePair::on_route_mtu`]; once per search.
     pub fn take_route_question(&mut self) -> bool {
         std::mem::take(&mut self.mtu.asks_host)
     }
 
-    /// For the route to the peer, the host takes packets of at most `packet_bytes` UDP payload.
+    /// The host's MTU of the route to the peer allows packets of at most `packet_bytes` UDP payload.
     pub fn on_route_mtu(&mut self, now_ns: u64, packet_bytes: u32) {
         let has_reason = self.mtu.search.is_some() || self.path.is_narrow();
         if !has_reason || packet_bytes >= self.full_packet_bytes() {
@@ -136,7 +134,7 @@ impl QueuePair {
         let fits = |pieces: &u32| self.packet_bytes_of(*pieces) <= packet_bytes;
         let pieces = (self.send.pieces() + 1..=most).find(fits).unwrap_or(most);
         self.mtu.search = None;
-        self.cut(now_ns, pieces);
+        self.set_pieces(now_ns, pieces);
     }
 
     /// This host refused a packet of `packet_bytes` because it is too large.
@@ -172,7 +170,7 @@ impl QueuePair {
         let (pieces, most) = (self.send.pieces(), self.pieces_max());
         let Some(search) = &mut self.mtu.search else { return };
         if search.tried >= most {
-            // All probes were lost, or the path is dark: begin anew.
+            // All probes were lost, or the path has an outage: begin again.
             search.tried = pieces;
             search.round_ns *= ROUND_GROWTH;
             if search.round_ns > ROUND_NS_MAX {
@@ -194,7 +192,7 @@ impl QueuePair {
     /// Begins or ends a search after a report: a full packet that came ends it.
     pub(super) fn watch_mtu(&mut self, now_ns: u64) {
         if self.path.take_full_came() {
-            // The second try asks about larger packets than this one; it goes on.
+            // A second try probes larger packets than this one, so it goes on.
             self.mtu.search.take_if(|search| !search.is_second);
         }
         if self.path.is_narrow() && self.mtu.search.as_ref().is_none_or(|search| search.is_second) {
@@ -225,17 +223,17 @@ impl QueuePair {
             (Some(answered), false) => self.take_size(now_ns, answered),
             (Some(answered), true) => {
                 self.mtu.search = None;
-                self.cut(now_ns, answered);
+                self.set_pieces(now_ns, answered);
             }
             (None, false) => self.begin_round(now_ns),
             (None, true) => self.mtu.search = None,
         }
     }
 
-    /// Takes a size and tries the larger ones once more.
+    /// Takes a size and tries the larger ones again.
     fn take_size(&mut self, now_ns: u64, answered: u32) {
         let before = self.send.pieces();
-        self.cut(now_ns, answered);
+        self.set_pieces(now_ns, answered);
         let round_ns = self.round_ns();
         self.mtu.search = Some(Search {
             to_send: sizes(before, answered - 1).collect(),
@@ -248,9 +246,9 @@ impl QueuePair {
     }
 
     /// Sends full packets in so many pieces from now on.
-    fn cut(&mut self, now_ns: u64, pieces: u32) {
+    fn set_pieces(&mut self, now_ns: u64, pieces: u32) {
         let before_bytes = self.full_packet_bytes();
-        self.send.cut(pieces);
+        self.send.set_pieces(pieces);
         self.path.on_new_size();
         let packet_bytes = self.full_packet_bytes();
         if before_bytes != packet_bytes {

@@ -1,13 +1,12 @@
-//! Proof that full packets pass to the peer on every channel: after connecting, a queue pair sends
-//! some and waits for the answers.
+//! Proof of the packet size: after connecting, a queue pair probes on every channel that full packets
+//! reach the peer (path validation).
 //!
-//! The ends agree on a packet size before any packet was sent (`probe.rs` says how it is guessed).
-//! So both ends send probes of the full size: two at first, because either may be lost, then rounds
-//! until each channel has answered. This costs no time, because data are sent meanwhile. The
-//! accepting end's first probes, which arrive with the welcome, show the connecting end that UDP
-//! passes. If no answer comes within the time limit of connecting, the queue pair fails with an
-//! error that says so, instead of being silent. If the quick rounds have no answer, a size that
-//! passes is searched (`pmtu.rs`) and proved instead.
+//! The ends agree on a packet size before any packet was sent (`handshake/mod.rs`). So both ends send
+//! probes of the full size: two at first, because one may be lost, then rounds until each channel has
+//! answered. This costs no time, because data are sent meanwhile. The accepting end's first probes,
+//! which arrive with the welcome, show the connecting end that UDP passes. Without an answer in the
+//! quick rounds, a search for a size that passes begins (`pmtu.rs`), and that size is proved instead.
+//! Without an answer within the time limit, the queue pair fails with [`Failure::NoUdp`].
 
 use super::{Failure, QueuePair};
 use crate::probe_rounds::{ProbeRounds, QUICK_ROUNDS};
@@ -15,7 +14,7 @@ use crate::probe_rounds::{ProbeRounds, QUICK_ROUNDS};
 /// Copies of each probe in the first round.
 const FIRST_ROUND: usize = 2;
 
-/// See the module's text.
+/// A proof in progress.
 #[derive(Debug)]
 pub(super) struct Proof(ProbeRounds);
 
@@ -68,14 +67,14 @@ impl QueuePair {
         proof.0.take(|asked| asked == channel).is_some()
     }
 
-    /// Full packets have another size now, and that they pass has to be shown again.
+    /// The size of full packets has changed, so it must be proved again.
     pub(super) fn restart_proof(&mut self, now_ns: u64) {
         if let Some(proof) = &mut self.proof {
             proof.0.restart(now_ns);
         }
     }
 
-    /// A probe on `channel` was answered, as long as a piece of a full packet in so many pieces.
+    /// A probe on `channel` was answered. It was as long as a piece of a full packet cut into `pieces`.
     pub(super) fn on_proof(&mut self, channel: usize, pieces: u32) {
         let is_full = pieces <= self.send.pieces();
         let Some(proof) = self.proof.as_mut().filter(|_| is_full) else { return };

@@ -1,8 +1,8 @@
 //! Send queues: the runs that wait to be sent, per channel.
 //!
-//! A run is queued on each channel that has packets of it. It is cut into what one channel may send
-//! in a row only when that channel asks. Repairs go first: a message that waits for one chunk is
-//! nearer to its end than any other.
+//! A run is queued on each channel that has packets of it, and is cut to the channel's own packets
+//! only when the channel takes them. Repairs go first, because a message that lacks one chunk is
+//! nearest to its end.
 
 use super::transmit::Segment;
 use lacuna_path::small_vec::SmallVec;
@@ -11,10 +11,10 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Most runs that [`Queues::has_packets`] looks at.
-const RUNS_LOOKED_AT: usize = 8;
+/// Most runs that [`Queues::has_packets`] scans.
+const RUNS_SCANNED_MAX: usize = 8;
 
-/// See the module's text.
+/// Send queues of all channels.
 #[derive(Debug)]
 pub(super) struct Queues {
     geometry: Geometry,
@@ -30,7 +30,7 @@ struct Channel {
 #[derive(Debug)]
 struct Queued {
     segment: Arc<Segment>,
-    /// Not cut to the channel yet; only the first packet is surely the channel's.
+    /// May contain packets of other channels; the first packet is the channel's.
     packets: Range<u32>,
 }
 
@@ -45,15 +45,15 @@ pub(super) enum Position {
     AfterOwn,
 }
 
-/// What a channel sends next.
+/// A run taken from a channel's queue.
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) segment: Arc<Segment>,
     pub(super) packets: Range<u32>,
     /// End of the run that was queued.
-    pub(super) whole_end: u32,
+    pub(super) run_end: u32,
     pub(super) is_repair: bool,
-    /// Nothing else of the queued run is the channel's.
+    /// The queued run has no more packets of the channel.
     pub(super) is_last: bool,
 }
 
@@ -126,7 +126,7 @@ impl Queues {
         let run = run.expect("queued only where the channel has packets");
         let packets = run.start..run.end.min(run.start + packets_max);
         let rest = packets.end..queued.packets.end;
-        let whole_end = rest.end;
+        let run_end = rest.end;
         let is_last = match self.geometry.next_run(slot, channel, rest.clone()) {
             Some(next) => {
                 queued.packets = next.start..rest.end;
@@ -137,7 +137,7 @@ impl Queues {
                 true
             }
         };
-        Some(Taken { segment, packets, whole_end, is_repair, is_last })
+        Some(Taken { segment, packets, run_end, is_repair, is_last })
     }
 
     /// Keeps only runs of messages for which `keep` is true; it is called once per run and channel.
@@ -148,14 +148,14 @@ impl Queues {
         }
     }
 
-    /// Whether at least this many packets wait, judged by the first runs of one channel: where much
-    /// waits, runs are long.
+    /// Whether at least this many packets wait. Counts only the first runs of one channel, because
+    /// runs are long if much waits.
     pub(super) fn has_packets(&self, packets: u32) -> bool {
         // A run is queued on each channel that has a part in it.
         let Some(channel) = self.channels.iter().find(|channel| !channel.is_empty()) else {
             return packets == 0;
         };
-        let runs = channel.fresh.iter().chain(&channel.repairs).take(RUNS_LOOKED_AT);
+        let runs = channel.fresh.iter().chain(&channel.repairs).take(RUNS_SCANNED_MAX);
         let counts = runs.map(|run| run.packets.end - run.packets.start);
         counts.fold(0, u32::saturating_add) >= packets
     }
@@ -197,7 +197,7 @@ mod tests {
     use lacuna_place::geometry::GeometryConfig;
 
     #[test]
-    fn what_waits_is_counted_as_far_as_it_matters() {
+    fn queued_packets_are_counted_up_to_a_limit() {
         let geometry = Geometry::new(GeometryConfig::default()).unwrap();
         let segment = Arc::new(Segment {
             geometry,

@@ -2,8 +2,8 @@
 //! the frames that tell the sender so.
 //!
 //! A receive longer than one slot takes several slots in a row. A receive is *finished* when all of
-//! its message came or the application closed it; the sender is told, and sends nothing more for
-//! it. It is *closed* when the application took its buffer back; then its slots are free.
+//! its message came or the application closed it; the sender is told, and sends nothing more for it.
+//! It is *closed* when the application took its buffer back; then its slots are free.
 
 use super::error::{Failure, PostReceiveError, ReceiveFailure};
 use crate::modes::{Mode, RecvMachine};
@@ -16,18 +16,18 @@ use lacuna_wire::{Ack, CancelReason, ControlWriter, Frame, Receives, Run, RunLis
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Most incomplete messages remembered. That is as many as a usual split has slots, and so as the
-/// sender can have open; with 16 message bits a sender may miss the oldest.
+/// Most incomplete messages remembered: as many as the default split has slots, which bounds the
+/// messages that the sender can have open. With 16 message bits a sender may miss the oldest.
 const FAILED_MAX: usize = 1024;
-/// Most incomplete messages in one frame, 8 bytes each; the newest are sent. A sender that never
-/// hears of an older one judges by the acknowledgements.
-const FAILED_TOLD_MAX: usize = 64;
+/// Most incomplete messages in one frame, 8 bytes each; the newest are sent. For an older one, the
+/// sender goes by the acknowledgements.
+const FAILED_PER_FRAME_MAX: usize = 64;
 /// Most runs of receives in one frame.
-const RUNS_TOLD_MAX: usize = 16;
+const RUNS_PER_FRAME_MAX: usize = 16;
 /// Bytes of a run in the frame.
 const RUN_BYTES: usize = 13;
 
-/// With this many messages in progress at once, each counts as near its end.
+/// With this many messages in progress, [`RecvSide::is_near_end`] is true without a scan.
 const BEGUN_MESSAGES_MAX: u64 = 8;
 
 /// A posted receive, with one record per slot.
@@ -40,8 +40,8 @@ pub struct PostedReceive {
 }
 
 impl PostedReceive {
-    /// Returns the memory, once every part's slot was closed and the queue pair was told. `None`
-    /// for foreign memory, or while anybody else holds a part.
+    /// Returns the memory, once every part's slot was closed and the queue pair was told. `None` for
+    /// foreign memory, or while a part has other references.
     pub fn into_vec(self) -> Option<Vec<u8>> {
         let mut placement = None;
         for part in self.parts {
@@ -50,7 +50,7 @@ impl PostedReceive {
         placement?.into_vec().ok()
     }
 
-    /// Whether the message is complete: every part up to the one with the message's end.
+    /// Whether the message is complete: every part up to the one in which the message ends.
     pub fn is_complete(&self) -> bool {
         for part in &self.parts {
             if !part.is_complete() {
@@ -99,22 +99,22 @@ struct Incoming {
     cancelled: Option<CancelReason>,
 }
 
-/// See the module's text.
+/// Receiving side of a queue pair.
 #[derive(Debug)]
 pub(crate) struct RecvSide {
     geometry: Geometry,
     mode: Mode,
     table: Arc<RecvTable>,
     posted: u64,
-    /// Of those, how many the peer was told of.
-    told: u64,
+    /// Receives announced to the peer, counted from the first; at most `posted`.
+    announced: u64,
     /// All messages before this one are finished.
     base: u64,
     /// Number of the first entry of `incoming`.
     first: u64,
     incoming: VecDeque<Incoming>,
-    /// The receives from `base` on as the peer is told of them, equal neighbours in one run, so
-    /// that a report need not look at every receive.
+    /// Lengths of the receives from `base` on, run-length coded as in the frame, so that a report
+    /// need not scan every receive.
     runs: VecDeque<Run>,
     /// One past the last message that is finished.
     finished_end: u64,
@@ -122,10 +122,10 @@ pub(crate) struct RecvSide {
     failed: BTreeSet<u64>,
     failed_from: u64,
     /// Highest message that the sender is known to have started.
-    highest: Option<u64>,
-    /// Highest message of which a packet came.
-    touched: u64,
-    /// Message with which the next control packet of acknowledgements goes on.
+    highest_started: Option<u64>,
+    /// Highest message of which a packet was received.
+    highest_received: u64,
+    /// Message with which the next packet of acknowledgements begins.
     ack_next: u64,
     failure: Option<Failure>,
     pub(crate) messages: u64,
@@ -138,7 +138,7 @@ impl RecvSide {
             mode,
             table,
             posted: 0,
-            told: 0,
+            announced: 0,
             base: 0,
             first: 0,
             incoming: VecDeque::new(),
@@ -146,8 +146,8 @@ impl RecvSide {
             finished_end: 0,
             failed: BTreeSet::new(),
             failed_from: 0,
-            highest: None,
-            touched: 0,
+            highest_started: None,
+            highest_received: 0,
             ack_next: 0,
             failure: None,
             messages: 0,
@@ -193,27 +193,27 @@ impl RecvSide {
         Ok(PostedReceive { first: numbers.start, parts })
     }
 
-    /// Whether the sender may soon run out of receives that it was told of: it has started more
-    /// than half of those that are open, as far as is known.
+    /// Whether the sender may soon run out of announced receives: it has started more than half of
+    /// the open ones, as far as is known.
     pub(crate) fn sender_runs_short(&self) -> bool {
-        let started = self.highest.map_or(0, |highest| highest + 1);
-        let left = self.told.saturating_sub(started);
+        let started = self.highest_started.map_or(0, |highest_started| highest_started + 1);
+        let left = self.announced.saturating_sub(started);
         left * 2 < self.posted - started.min(self.posted)
     }
 
-    /// Whether a message that has begun lacks less than this of its receive. Where the message
-    /// itself ends is known only with its last packets.
+    /// Whether some receive in progress lacks less than `bytes`. (The message may be shorter; its
+    /// last packets tell.)
     pub(crate) fn is_near_end(&self, bytes: u64) -> bool {
-        if self.touched.saturating_sub(self.base) >= BEGUN_MESSAGES_MAX {
+        if self.highest_received.saturating_sub(self.base) >= BEGUN_MESSAGES_MAX {
             return true;
         }
         let chunks = bytes / self.geometry.chunk_bytes();
-        (self.base..=self.touched).any(|number| {
+        (self.base..=self.highest_received).any(|number| {
             let Some(incoming) = self.entry(number) else { return false };
             let goes_on = self.entry(number + 1).is_some_and(|next| next.continues);
-            let lacks = |receive: &Arc<Receive>| receive.chunks() - receive.chunks_done();
-            let lacks = incoming.receive.as_ref().map(lacks);
-            let is_near = lacks.is_some_and(|lacks| u64::from(lacks) < chunks);
+            let missing = |receive: &Arc<Receive>| receive.chunks() - receive.chunks_done();
+            let missing = incoming.receive.as_ref().map(missing);
+            let is_near = missing.is_some_and(|missing| u64::from(missing) < chunks);
             incoming.state == State::Open && is_near && !goes_on
         })
     }
@@ -229,7 +229,7 @@ impl RecvSide {
     }
 
     /// The application has closed these slots (with `RecvTable::close`). Returns whether the sender
-    /// must hear of it.
+    /// must be told.
     pub(crate) fn on_closed(&mut self, posted: &PostedReceive) -> bool {
         let mut has_changed = false;
         for part in &posted.parts {
@@ -296,8 +296,9 @@ impl RecvSide {
                 }
             }
         }
-        // A sender that uses a slot again knows what became of the slot's last message.
-        let reused = self.highest.and_then(|n| n.checked_sub(u64::from(self.geometry.slots())));
+        // A sender that reuses a slot knows the outcome of the slot's last message.
+        let reused =
+            self.highest_started.and_then(|n| n.checked_sub(u64::from(self.geometry.slots())));
         if let Some(known) = reused
             && self.failed.first().is_some_and(|oldest| *oldest <= known)
         {
@@ -310,12 +311,12 @@ impl RecvSide {
         }
     }
 
-    // ---- what comes from the peer ----
+    // ---- packets and frames from the peer ----
 
     /// Packets were placed for messages `low..=high`. Returns whether any of them became complete.
     pub(crate) fn on_touched(&mut self, low: u64, high: u64) -> bool {
-        self.highest = self.highest.max(Some(high));
-        self.touched = self.touched.max(high);
+        self.highest_started = self.highest_started.max(Some(high));
+        self.highest_received = self.highest_received.max(high);
         let mut has_changed = false;
         for number in low.max(self.base)..=high {
             let Some(incoming) = self.entry_mut(number) else { break };
@@ -336,8 +337,7 @@ impl RecvSide {
         has_changed
     }
 
-    /// The message ended before the receive's last slots: closes them, because nothing will come
-    /// there.
+    /// The message ended before the receive's last slots; closes those, because they get no data.
     fn finish_unused(&mut self, mut number: u64) {
         if !self.entry(number).is_some_and(|incoming| incoming.continues) {
             return;
@@ -356,10 +356,10 @@ impl RecvSide {
     /// The sender has started all messages before `started`.
     pub(crate) fn on_flush(&mut self, started: u64) {
         let posted = started.min(self.posted);
-        self.highest = self.highest.max(posted.checked_sub(1));
+        self.highest_started = self.highest_started.max(posted.checked_sub(1));
     }
 
-    /// The sender gave a message up. Returns whether this is new and matters.
+    /// The sender cancelled a message. Returns whether the receive was open.
     pub(crate) fn on_cancel(&mut self, number: u64, reason: CancelReason) -> bool {
         match self.entry_mut(number) {
             Some(incoming) if incoming.state == State::Open && incoming.cancelled.is_none() => {
@@ -381,8 +381,8 @@ impl RecvSide {
 
     // ---- frames ----
 
-    /// Writes the state of all receives. Returns `false` if it did not fit after other frames;
-    /// alone in a packet it is cut until it fits.
+    /// Writes the Receives frame. Returns `false` if it did not fit behind other frames. Alone in a
+    /// packet, the frame is shortened until it fits.
     pub(crate) fn write_receives(&mut self, writer: &mut ControlWriter) -> bool {
         let mut finished: Vec<u8> = Vec::new();
         for number in self.base..self.finished_end {
@@ -392,12 +392,12 @@ impl RecvSide {
                 finished[index / 8] |= 1 << (index % 8);
             }
         }
-        // The list of runs covers the first receives without holes, so it can be cut anywhere.
-        let mut told = [Run::default(); RUNS_TOLD_MAX];
-        told.iter_mut().zip(&self.runs).for_each(|(told, run)| *told = *run);
-        let mut runs = &told[..self.runs.len().min(RUNS_TOLD_MAX)];
+        // The list of runs may end after any receive.
+        let mut first_runs = [Run::default(); RUNS_PER_FRAME_MAX];
+        first_runs.iter_mut().zip(&self.runs).for_each(|(first, run)| *first = *run);
+        let mut runs = &first_runs[..self.runs.len().min(RUNS_PER_FRAME_MAX)];
         let room = writer.room().saturating_sub(Receives::FIXED_BYTES);
-        let failed_max = FAILED_TOLD_MAX.min(self.failed.len());
+        let failed_max = FAILED_PER_FRAME_MAX.min(self.failed.len());
         let wanted = finished.len() + failed_max * 8 + runs.len() * RUN_BYTES;
         let is_first = writer.is_empty();
         if wanted > room && !is_first {
@@ -409,7 +409,7 @@ impl RecvSide {
         runs = &runs[..runs_max.min(runs.len())];
         let mut newest = self.failed.iter().rev().copied();
         let failed: Vec<u64> = newest.by_ref().take(failed_max).collect();
-        let failed_from = newest.next().map_or(self.failed_from, |untold| untold + 1);
+        let failed_from = newest.next().map_or(self.failed_from, |omitted| omitted + 1);
         let is_written = writer.push(&Frame::Receives(Receives {
             base: self.base,
             posted: self.posted,
@@ -419,10 +419,9 @@ impl RecvSide {
             runs: RunList::from_runs(runs),
         }));
         if is_written {
-            self.told = self.base + runs.iter().map(|run| u64::from(run.count)).sum::<u64>();
+            self.announced = self.base + runs.iter().map(|run| u64::from(run.count)).sum::<u64>();
         }
-        // A control packet too small even for the fixed part is of no use, but must not be tried
-        // for ever.
+        // If not even the fixed part fits an empty packet, give up, so that the caller does not loop.
         is_written || is_first
     }
 
@@ -434,8 +433,8 @@ impl RecvSide {
     /// Writes acknowledgements of open messages until the packet is full.
     /// Returns whether the round is over.
     pub(crate) fn write_acks(&mut self, writer: &mut ControlWriter) -> bool {
-        let Some(highest) = self.highest else { return true };
-        while self.ack_next <= highest {
+        let Some(highest_started) = self.highest_started else { return true };
+        while self.ack_next <= highest_started {
             let room = writer.room();
             if room < ACK_ROOM_MIN {
                 return writer.is_empty();

@@ -31,17 +31,18 @@ use std::sync::Arc;
 /// Most sends that may wait for the peer's receives. A judgement.
 const WAITING_MAX: usize = 65_536;
 
-/// See the module's text.
+/// Sending side of a queue pair.
 #[derive(Debug)]
 pub(crate) struct SendSide {
     geometry: Geometry,
-    /// Longest payload of a packet on the wire, and the pieces that a full packet is cut into for
-    /// it.
+    /// Longest payload of a packet on the wire.
     payload_bytes_max: u32,
+    /// Pieces that a full packet is cut into; 1 unless the path MTU has fallen.
     pieces: u32,
     mode: Mode,
     /// `None` in a mode without a code.
     codec: Option<Arc<Codec>>,
+    /// The peer's queue pair and remote key; `None` until connected.
     peer: Option<(u32, u32)>,
     pub(crate) peer_receives: PeerReceives,
     next_number: u64,
@@ -51,14 +52,14 @@ pub(crate) struct SendSide {
     messages: Messages,
     sends: UserSends,
     queues: Queues,
-    /// Messages of which a polled run was the last on its channel.
+    /// Messages of which the last queued run on a channel was polled, for `on_polled`.
     polled: Vec<u64>,
     /// Only in the mode `auto`.
     chooser: Option<Chooser>,
     /// Events that the owner has not polled yet.
     pub(super) pending_events: PendingEvents,
-    /// The application wants to send and no receive is posted. The peer is asked, because the frame
-    /// that told of a receive may have been lost.
+    /// The application wants to send and no receive is posted. Flushes ask the peer for its state,
+    /// because the frame that announced a receive may have been lost.
     wants_receive: bool,
     pub(crate) stats: SendStats,
 }
@@ -174,12 +175,12 @@ impl SendSide {
         })
     }
 
-    /// The application will not ask for the outcome any more. A send in progress goes on.
+    /// Forgets a send once it has ended. A send in progress goes on.
     pub(crate) fn release(&mut self, id: SendId) {
         self.sends.release(id);
     }
 
-    /// Gives a send up; the peer is told, and its receive fails.
+    /// Cancels a send; the peer is told, and its receive fails.
     pub(crate) fn cancel(&mut self, now_ns: u64, id: SendId) {
         if self.end(now_ns, id, CancelReason::Cancelled, SendFailure::Cancelled) {
             self.drop_queued();
@@ -207,7 +208,7 @@ impl SendSide {
         let Some(numbers) = send.map(|send| send.numbers.clone()) else { return false };
         let had_started = !numbers.is_empty();
         self.build_before(numbers.end);
-        self.messages.give_up(now_ns, numbers, reason);
+        self.messages.cancel(now_ns, numbers, reason);
         self.waiting.remove(id);
         self.settle(id, Err(failure));
         had_started
@@ -235,8 +236,9 @@ impl SendSide {
         send.acked_bytes + live
     }
 
-    /// Cuts full packets into so many pieces from now on, or into fewer of the same length.
-    pub(crate) fn cut(&mut self, pieces: u32) {
+    /// Cuts full packets into at most `pieces` pieces from now on: fewer, if the same length of a
+    /// piece allows.
+    pub(crate) fn set_pieces(&mut self, pieces: u32) {
         let mtu_bytes = self.geometry.mtu_bytes();
         self.payload_bytes_max = mtu_bytes.div_ceil(pieces);
         self.pieces = mtu_bytes.div_ceil(self.payload_bytes_max);
@@ -295,7 +297,7 @@ impl SendSide {
         self.queues.packets_on(channel, most).saturating_add(assigned)
     }
 
-    /// Drops the queued runs of messages that have ended or were given up.
+    /// Drops the queued runs of messages that have ended or were cancelled.
     fn drop_queued(&mut self) {
         let messages = &mut self.messages;
         self.queues.retain(|number| match messages.get_mut(number) {
@@ -338,8 +340,8 @@ impl SendSide {
         };
         let taken = self.queues.take(channel, allowed)?;
         let (number, packets) = (taken.segment.number, taken.packets);
-        let (segment, whole_end) = (taken.segment, taken.whole_end);
-        let mut transmit = Transmit::new(segment, packets.clone(), whole_end, channel, most);
+        let (segment, run_end) = (taken.segment, taken.run_end);
+        let mut transmit = Transmit::new(segment, packets.clone(), run_end, channel, most);
         let Measured { padded_bytes: payload_bytes, overhead_bytes, short } = transmit.measure();
         let (bytes, pieces) = (payload_bytes + overhead_bytes, transmit.pieces);
         transmit.takes_marks = path.takes_marks();
@@ -381,7 +383,7 @@ impl SendSide {
         }
     }
 
-    /// Notes when all of a message was sent once.
+    /// Marks a message as injected once all of it was sent once.
     fn check_injected(&mut self, number: u64) {
         let Some(outgoing) = self.messages.get_mut(number) else { return };
         if outgoing.injected || outgoing.queued > 0 {
@@ -403,7 +405,7 @@ impl SendSide {
         }
     }
 
-    // ---- what the peer says ----
+    // ---- frames from the peer ----
 
     /// Takes in the state of the peer's receives.
     pub(crate) fn on_receives(&mut self, frame: &Receives<'_>) {
@@ -432,7 +434,7 @@ impl SendSide {
         self.assign_waiting();
     }
 
-    /// Ends a message. Returns whether other messages were given up with it, whose runs may be
+    /// Ends a message. Returns whether other messages were cancelled with it, whose runs may be
     /// queued.
     fn finish(&mut self, number: u64, status: PeerStatus) -> bool {
         let Some(outgoing) = self.messages.remove(number) else { return false };
@@ -459,7 +461,7 @@ impl SendSide {
         }
         if !is_complete && outgoing.machine.awaits_peer() {
             // The other messages of the same send are of no use any more.
-            self.messages.give_up(0, send.numbers.clone(), CancelReason::Cancelled);
+            self.messages.cancel(0, send.numbers.clone(), CancelReason::Cancelled);
             self.settle(id, Err(SendFailure::ClosedByPeer));
             return true;
         }

@@ -1,7 +1,7 @@
 //! The timers of a queue pair: which one is due next.
 //!
-//! Each mechanism keeps its own deadline. This file asks all of them, so that a trace or a test can
-//! say why a queue pair wakes up.
+//! Each mechanism keeps its own deadline; this file takes the earliest. Timers have names, so that a
+//! trace or a test can tell why a queue pair woke up.
 
 use super::QueuePair;
 
@@ -10,7 +10,7 @@ use super::QueuePair;
 pub enum Timer {
     /// A message: the timeout of its mode's machine, or the application's deadline.
     Send,
-    /// A report of what came.
+    /// A report to the peer.
     Report,
     /// The retransmission timeout of the oldest run in flight.
     Expiry,
@@ -22,9 +22,9 @@ pub enum Timer {
     Control,
     /// The next round of the proof of the packet size.
     Proof,
-    /// The next round of probes of a path that has become narrow.
+    /// The next round of a search for the path MTU.
     Mtu,
-    /// The pace at which this channel may send.
+    /// Pacing: when this channel may send again.
     Pace(u8),
     /// The next flush on this channel.
     Flush(u8),
@@ -76,7 +76,7 @@ impl QueuePair {
             if self.send.has_queued_on(channel) {
                 each(Timer::Pace(channel as u8), self.path.pacing_timeout_ns(channel));
             }
-            if self.asks_on(channel) {
+            if self.flushes_on(channel) {
                 each(Timer::Flush(channel as u8), Some(self.control.flush_due_ns(channel)));
             }
         }

@@ -1,8 +1,8 @@
 //! A run of packets ready to be sent. Headers follow from the run by arithmetic, payloads are
 //! borrowed from the sender's memory, and parity is computed on first use.
 //!
-//! On a path that has become too narrow, each packet of a run is sent in several pieces
-//! (`pieces.rs`), each with a sequence number of its own.
+//! If the path MTU has fallen, each packet of a run is sent in several pieces, each with a sequence
+//! number of its own (see `pmtu.rs`, and `pieces.rs` of `lacuna-place` for the receiver).
 //!
 //! The queue pair hands out runs under its lock. Building the packets, with the parity and a
 //! checksum over every byte, happens outside of it.
@@ -43,8 +43,8 @@ impl Segment {
         u64::from(self.first_packet) * self.mtu_bytes() + self.data.len() as u64
     }
 
-    /// Offset in the data of a packet's first byte; the end of the data for empty packets after
-    /// them.
+    /// Offset of a packet's first byte in the data. Empty packets after the data have the offset of
+    /// their end.
     #[inline]
     fn data_at(&self, packet: u32) -> usize {
         let place = u64::from(packet) * self.mtu_bytes();
@@ -119,7 +119,7 @@ pub struct Transmit {
     pub(crate) first_psn: u64,
     /// End of the run that this one was cut from, which is all parity that the mode sends of one
     /// submessage.
-    whole_end: u32,
+    run_end: u32,
     pub(crate) takes_marks: bool,
     /// Parity of a run of parity, once it was asked for.
     parity: OnceLock<Arc<Parity>>,
@@ -132,7 +132,7 @@ impl Transmit {
     pub(super) fn new(
         segment: Arc<Segment>,
         packets: Range<u32>,
-        whole_end: u32,
+        run_end: u32,
         channel: u8,
         payload_bytes_max: u32,
     ) -> Self {
@@ -146,7 +146,7 @@ impl Transmit {
             pieces,
             channel,
             first_psn: 0,
-            whole_end,
+            run_end,
             takes_marks: true,
             parity: OnceLock::new(),
         }
@@ -157,8 +157,8 @@ impl Transmit {
         self.segment.geometry.is_parity(self.packets.start)
     }
 
-    /// Computes the parity of a run of parity, if that was not done yet. Asking for a packet does
-    /// it too; this is for a caller who measures the time.
+    /// Computes the parity of a run of parity, if that was not done yet. Reading a packet does so, too;
+    /// this is for a caller that measures the time.
     pub fn prepare(&self) {
         if self.is_parity() {
             self.parity();
@@ -170,8 +170,8 @@ impl Transmit {
         let (encoder, layout) = (segment.encoder.as_ref()?, segment.geometry.layout()?);
         let parity = self.parity.get_or_init(|| {
             let submessage = layout.locate(self.packets.start).submessage;
-            let is_last = self.whole_end == self.packets.end;
-            let count = layout.locate(self.whole_end - 1).parity + 1;
+            let is_last = self.run_end == self.packets.end;
+            let count = layout.locate(self.run_end - 1).parity + 1;
             let mtu_bytes = segment.geometry.mtu_bytes() as usize;
             encoder.parity(layout, submessage, &segment.data, mtu_bytes, (count, is_last))
         });
@@ -231,8 +231,8 @@ impl Transmit {
         (first..self.len()).map(move |index| template.packet(index))
     }
 
-    /// Headers of the run's packets from `first` on, without touching memory or parity, for a
-    /// caller who needs no bytes. Each has its payload's length.
+    /// Headers of the run's packets from `first` on, for a caller that needs no payloads: neither
+    /// the sender's memory nor parity is read.
     #[inline]
     pub fn headers_from(&self, first: usize) -> impl Iterator<Item = DataHeader> {
         let template = self.template_of(self.data_range(), &[]);
@@ -348,7 +348,7 @@ fn padded(bytes: u64, pieces: u32) -> u64 {
     lengths.map(|length| length.next_multiple_of(4) as u64).sum()
 }
 
-/// What the packets of a run have in common, computed once.
+/// The common parts of a run's packets, computed once.
 #[derive(Debug, Clone, Copy)]
 struct Template<'t> {
     run: &'t Transmit,

@@ -1,5 +1,5 @@
-//! Sends as the application knows them: of any length, with one outcome however many messages they
-//! became, and perhaps a deadline.
+//! Sends as the application sees them: of any length, with one outcome however many messages they
+//! take, and an optional deadline.
 
 use super::error::{PostSendError, SendFailure};
 use crate::buffer::SendBuffer;
@@ -47,18 +47,19 @@ pub(super) struct UserSend {
     pub(super) len_bytes: u64,
     /// Numbers of its messages; empty while it waits for its receive.
     pub(super) numbers: Range<u64>,
-    /// Of those, how many are not injected and not finished.
+    /// Messages of `numbers` that were not sent completely once.
     pub(super) uninjected: u64,
+    /// Messages of `numbers` that the peer has not finished.
     pub(super) unfinished: u64,
     pub(super) acked_bytes: u64,
     pub(super) retransmitted_chunks: u64,
     pub(super) outcome: Option<Result<(), SendFailure>>,
     /// It is a stream that was not ended.
     pub(super) streaming: bool,
-    /// It was a stream whose message the peer had whole before the application ended it. Pushing
-    /// more is of no use, and no mistake.
+    /// It was a stream, and the peer had its whole message before the application ended it. Further
+    /// pushes are ignored, and are no error.
     pub(super) stream_is_whole: bool,
-    /// Nobody will ask for the outcome; forget the send at its end.
+    /// The application has released the send; forget it at its end.
     detached: bool,
 }
 
@@ -87,11 +88,10 @@ impl UserSend {
     }
 }
 
-/// The sends of a queue pair until their end, and after it for as long as
-/// somebody may ask for the outcome.
+/// The sends of a queue pair, each until it has ended and was released.
 ///
-/// A table whose entries are used again: entering and finding a send takes no search, and a warm
-/// table allocates nothing. Some million messages a second pass here.
+/// A slab: adding and finding a send takes no search, and a warm table allocates nothing. It must
+/// handle some million messages a second.
 #[derive(Debug, Default)]
 pub(super) struct UserSends {
     table: Vec<Option<(u64, UserSend)>>,
@@ -105,7 +105,8 @@ pub(super) struct UserSends {
     deadlines: BinaryHeap<Reverse<(u64, SendId)>>,
 }
 
-/// Deadlines of ended sends that are kept, besides as many as there are open sends. A judgement.
+/// Deadlines of ended sends that may remain in the heap, besides as many as there are open sends. A
+/// judgement.
 const ENDED_DEADLINES_MAX: usize = 64;
 
 impl UserSends {
@@ -179,7 +180,7 @@ impl UserSends {
         true
     }
 
-    /// Nobody will ask for the outcome.
+    /// The application will not ask for the outcome.
     pub(super) fn release(&mut self, id: SendId) {
         if let Some(send) = self.get_mut(id) {
             send.detached = true;
@@ -187,7 +188,7 @@ impl UserSends {
         self.forget(id);
     }
 
-    /// Forgets a send that has ended and that nobody will ask for.
+    /// Removes a send if it has ended and was released.
     fn forget(&mut self, id: SendId) {
         let done = |send: &UserSend| send.detached && send.outcome.is_some();
         if self.get(id).is_some_and(done) {
@@ -215,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_that_is_used_again_is_another_send() {
+    fn a_reused_entry_is_another_send() {
         let mut sends = UserSends::default();
         let first = sends.admit(1, None);
         sends.release(first);
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn deadlines_of_ended_sends_do_not_pile_up_behind_an_early_one() {
+    fn deadlines_of_ended_sends_do_not_accumulate_behind_an_early_one() {
         let mut sends = UserSends::default();
         sends.admit(1, Some(1));
         for at in 2..10_000 {

@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 /// Empty entries that are kept, besides as many as there are sends. A judgement.
 const EMPTY_MAX: usize = 64;
 
-/// See the module's text.
+/// Waiting sends.
 ///
-/// Most sends leave at the front, as receives are posted. A send that is cancelled or whose
-/// deadline passes leaves from anywhere, and all may at once: each costs a binary search and leaves
-/// an empty entry, which goes when it is at the front or when empty entries outnumber the others.
+/// Most sends leave at the front, as receives are posted. A send that is cancelled or whose deadline
+/// passes leaves from anywhere, and all may do so at once. Such a removal costs a binary search and
+/// leaves an empty entry, which is removed at the front or when empty entries outnumber the others.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     /// In ascending order. The first entry is not empty.

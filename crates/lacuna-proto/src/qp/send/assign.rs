@@ -1,10 +1,10 @@
 //! Assigns sends to the peer's receives, and builds their messages.
 //!
-//! A send is *assigned* when its receive is posted: from then on its messages have their numbers,
-//! and no other send's come before them. The messages are *built* (the machine that judges what was
-//! lost, the segment that packets are cut from) only when a channel has nothing else left to send.
-//! With a thousand queue pairs of a megabyte each, building them at once would write memory that
-//! has left all caches when a queue pair's turn comes.
+//! A send is *assigned* when its receive is posted: its messages get their numbers, in the order of
+//! the sends. The messages are *built* (the state machine of the mode, and the segment that packets
+//! are cut from) only when a channel has nothing else left to send. With a thousand queue pairs that
+//! send a megabyte each, building all at once would write memory that has left the caches by the
+//! time it is the queue pair's turn.
 //!
 //! Invariants: messages are built in the order of their numbers; while a send is assigned and not
 //! built, every channel has something queued.
@@ -97,7 +97,7 @@ impl SendSide {
     pub(super) fn assign(&mut self, id: SendId, request: SendRequest, receive: NextReceive) {
         let count = self.geometry.slots_for(request.data.len() as u64);
         self.take_numbers(id, receive.first, count);
-        // Mostly the send is built at once, without a move into the list and out of it.
+        // The common case: build the send without moving it into the list and out again.
         if self.assigned.is_empty() && self.queues.has_empty() {
             self.build(id, request, receive.first);
         } else {
@@ -158,8 +158,7 @@ impl SendSide {
         let encoder = self.codec.clone().map(Encoder::new);
         let segment = self.segment(number, data, 0, end_bytes, immediate, encoder);
         let machine = self.mode.sender(segment.shape());
-        // Each move of these is a copy that waits for the one before it, so the order here avoids
-        // moves.
+        // In this order the values are not moved; each move would be a copy.
         let outgoing = self.messages.push(number, Outgoing::new(id, machine, segment, len_bytes));
         outgoing.enqueue_runs(&mut self.queues, Position::Last);
     }
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_made_when_nothing_else_is_left_to_send() {
+    fn messages_are_built_when_nothing_else_is_left_to_send() {
         let (mut side, _) = send_side(1, 100);
         assert_eq!(side.started(), 100, "they have their numbers");
         for left in (0..100).rev() {
@@ -251,14 +250,14 @@ mod tests {
     }
 
     #[test]
-    fn who_cancels_all_that_is_queued_goes_on_with_the_next() {
+    fn cancelling_all_that_is_queued_builds_the_next_send() {
         let (mut side, ids) = send_side(1, 3);
         side.cancel(0, ids[0]);
         assert_eq!(side.queues.take(0, 256).unwrap().segment.number, 1);
     }
 
     #[test]
-    fn a_repair_that_is_needed_no_more_hides_nothing_that_waits() {
+    fn dropping_the_only_queued_repair_builds_the_next_send() {
         let (mut side, ids) = send_side(1, 3);
         let first = side.queues.take(0, 256).unwrap();
         side.build_next();

@@ -1,4 +1,4 @@
-//! Chooses a message's parity in the mode `auto`, once all of its data are on the wire, by the
+//! Chooses a message's parity in the mode `auto`, once all of its data are on the wire, from the
 //! current estimate of the path.
 
 use super::{Position, SendSide};

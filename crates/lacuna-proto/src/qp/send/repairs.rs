@@ -1,9 +1,8 @@
 //! Drops queued repairs that were acknowledged before they were sent.
 //!
-//! On a dark path everything in flight expires and is queued, until the window opens again. The
-//! peer's first report may then show that it has much of it, because only its reports were lost: up
-//! to what is sent in half a round trip. Without this, all of it would be sent again before
-//! anything new.
+//! During an outage all runs in flight expire and are queued as repairs. The peer's first report
+//! after it may show that many of them had arrived, up to half a round trip's worth, because only
+//! the reports were lost. Without this check, all of them would be sent again before new data.
 
 use super::SendSide;
 use lacuna_path::Path;

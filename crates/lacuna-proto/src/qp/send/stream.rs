@@ -1,6 +1,5 @@
-//! Streaming sends: the application sends any chunk of the message, in any order, again if it wants
-//! (SDR-RDMA 3.1.2). Nothing of a stream is repaired here; the application chooses what to send
-//! again.
+//! Streaming sends (SDR-RDMA 3.1.2): the application sends the chunks of a message in any order, and
+//! repeats any of them. The queue pair retransmits nothing.
 
 use super::{Outgoing, Position, SendSide};
 use crate::buffer::SendBuffer;
@@ -27,8 +26,8 @@ impl SendSide {
         Ok(id)
     }
 
-    /// Sends `data` at `offset_bytes` of a stream's message: any chunk, in any order, again if
-    /// wanted. `ends_message` says that the message ends there.
+    /// Sends `data` at `offset_bytes` of a stream's message. `ends_message` says that the message
+    /// ends there.
     pub(crate) fn push_stream(
         &mut self,
         id: SendId,
