@@ -1,32 +1,31 @@
-//! The receiver's side of the path: counts what came on each channel, and says when to report it.
+//! Receiver side of the path: counts received packets per channel, and schedules reports.
 //!
 //! A report carries state (highest number, totals, credit), never deltas, so any may be lost. A
 //! report is due after enough bytes, after enough time, soon after a gap opened, and at once when a
 //! message is complete or the peer asked. The thresholds are those of a [`ReportPolicy`]. Reports
-//! that only time asks for take at most a fixed share of the bytes received, because the reverse
+//! that are due only by time take at most a fixed share of the bytes received, because the reverse
 //! path may have a tenth of the bandwidth or less.
 
 use crate::report_policy::ReportPolicy;
 use crate::small_vec::SmallVec;
 use lacuna_wire::{ChannelReport, Report, psn};
 
-/// Numbers so far before the highest count as announced without a flush: far more than may come
-/// late, and far less than half the number space, past which an old announcement would count as a
-/// new one.
+/// `flushed_psn` trails the highest number by at most this: far more than packets may come late, and
+/// far less than half of the 24-bit number space, beyond which it would be unwrapped wrongly.
 const FLUSHED_BEHIND: u64 = 1 << 20;
 
-/// A burst of packets that came on one channel.
+/// Counts of a burst received on one channel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ArrivedBurst {
-    /// Packets, duplicates and late ones among them.
+    /// Packets, with duplicates and late ones.
     pub packets: u64,
-    /// Of those, the ones that had come before.
+    /// Of the packets, duplicates.
     pub duplicate_packets: u64,
-    /// Of those, the ones with a congestion mark.
+    /// Of the packets, those with a congestion mark.
     pub marked_packets: u64,
-    /// Payload bytes that came for the first time.
+    /// Payload bytes, without duplicates.
     pub bytes: u64,
-    /// Payload bytes of repair packets that came for the first time.
+    /// Payload bytes of repair packets, without duplicates.
     pub repair_bytes: u64,
     /// One past the highest sequence number after the burst.
     pub next_psn: u64,
@@ -49,7 +48,7 @@ struct ChannelArrivals {
     credit_bytes: u32,
 }
 
-/// What came on all channels of one queue pair.
+/// Counts of all channels of one queue pair, and the time of the next report.
 #[derive(Debug)]
 pub struct Arrivals {
     channels: SmallVec<ChannelArrivals>,
@@ -93,12 +92,12 @@ impl Arrivals {
         self.policy.as_deref().unwrap_or(&ReportPolicy::DEFAULT)
     }
 
-    /// Sets what each local socket can hold for this peer.
+    /// Sets the bytes that each local socket can hold for this peer.
     pub fn set_credit(&mut self, credit_bytes: u32) {
         for channel in self.channels.iter_mut() {
             channel.credit_bytes = credit_bytes;
         }
-        // A quarter of the payload that the credit stands for (half its charge).
+        // Report after a quarter of the payload that the credit allows, which is half of the charge.
         let bytes_max = u64::from(self.policy().bytes_max);
         self.report_bytes = bytes_max.min(u64::from(credit_bytes) / 8).max(1);
     }
@@ -139,7 +138,7 @@ impl Arrivals {
         self.due_ns = Some(self.due_ns.map_or(due_ns, |due| due.min(due_ns)));
     }
 
-    /// Time from the last report to the next, if time alone asks for it.
+    /// Time from the last report to the next, if it is due only by time.
     #[inline]
     fn wait_ns(
         &self,
@@ -150,17 +149,17 @@ impl Arrivals {
     ) -> u64 {
         let delay_ns_max = u64::from(policy.delay_ns_max);
         let Some(srtt_ns) = srtt_ns else { return delay_ns_max };
-        let trickle = &policy.ping_pong;
-        let is_little = burst_bytes < u64::from(trickle.bytes)
-            && self.unreported_bytes < self.report_bytes / u64::from(trickle.part);
-        let delay_ns_min = match is_little && pause_ns < u64::from(trickle.pause_ns) {
-            true => u64::from(trickle.delay_ns),
+        let ping_pong = &policy.ping_pong;
+        let is_ping_pong = burst_bytes < u64::from(ping_pong.bytes)
+            && self.unreported_bytes < self.report_bytes / u64::from(ping_pong.part);
+        let delay_ns_min = match is_ping_pong && pause_ns < u64::from(ping_pong.pause_ns) {
+            true => u64::from(ping_pong.delay_ns),
             false => u64::from(policy.delay_ns_min),
         };
-        let scant = &policy.slow_path;
-        let is_scant = self.unreported_bytes < u64::from(scant.share) * self.reported_bytes;
-        let (per_rtt, delay_ns_max) = match is_scant {
-            true => (scant.per_rtt, u64::from(scant.delay_ns_max)),
+        let slow_path = &policy.slow_path;
+        let is_slow = self.unreported_bytes < u64::from(slow_path.share) * self.reported_bytes;
+        let (per_rtt, delay_ns_max) = match is_slow {
+            true => (slow_path.per_rtt, u64::from(slow_path.delay_ns_max)),
             false => (policy.per_rtt, delay_ns_max),
         };
         // The delay of a ping-pong may be more than the peer's longest.
@@ -189,8 +188,7 @@ impl Arrivals {
         self.due_ns = Some(now_ns);
     }
 
-    /// Makes a report due within the longest delay: what happened does not hurry, and may go with
-    /// an earlier report.
+    /// Makes a report due within the longest delay, for a change that is not urgent.
     #[inline]
     pub fn request_some_time(&mut self, now_ns: u64) {
         let delay_ns = u64::from(self.policy().delay_ns_max);

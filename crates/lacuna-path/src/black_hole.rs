@@ -1,80 +1,83 @@
-//! Black-hole detection: finds out from the peer's counts alone whether full packets still pass.
+//! Black-hole detection (RFC 8899, section 4.3): detects from the peer's counts alone that full
+//! packets no longer pass.
 //!
-//! A path may become too narrow during a connection, and nothing on it need say so (a black hole,
-//! RFC 8899, section 4.3). Then flushes are answered and short packets arrive, but no full one
-//! does. Ordinary losses look different: something of each round trip arrives.
+//! The path MTU may fall during a connection without an ICMP message. Then flushes are answered and
+//! short packets arrive, but no full packet does. Ordinary loss looks different: some packets of each
+//! round trip arrive.
 //!
-//! A full packet is known to have come when more packets came than short ones were sent. Full
-//! packets sent since then that are known to be lost speak against it: many at once, or some, time
-//! and again.
+//! A full packet must have arrived if more packets arrived than short ones were sent. If full packets
+//! sent since then are lost, many in a row or some in several reports, a black hole is suspected.
 //!
-//! A dark path says nothing of its width, so the owner restarts the detector at the end of a
-//! silence that was longer than an answer takes.
+//! An outage says nothing about the MTU, so the owner restarts the detector after a silence that was
+//! longer than an answer takes.
 
 use super::ledger::LedgerEntry;
 
-/// This many full packets lost in a row are a suspicion at once (a judgement). Bursts of losses are
-/// mostly shorter. A shorter congestion window raises the suspicion when it is lost again.
+/// Full packets lost in a row that raise the suspicion at once (a judgement). Loss bursts are mostly
+/// shorter.
 const LOST_AT_ONCE: u64 = 16;
-/// Otherwise this many packets, in this many reports.
+/// Fewer lost packets raise it, too: this many, in this many reports. A congestion window of less
+/// than `LOST_AT_ONCE` packets that is lost twice is such a case.
 const LOST_AGAIN: (u64, u32) = (2, 2);
-/// Most packets in flight during the suspicion: enough to clear a path of it soon that has only
-/// lost a long burst, and few enough to waste.
+/// Most packets in flight during the suspicion: enough to end it soon if it was only a long loss
+/// burst, and few enough to waste.
 pub(super) const SUSPECTED_PACKETS: u64 = 4;
 
-/// See the module's text. One detector serves all channels.
+/// Detector of one path, for all channels.
 #[derive(Debug, Default)]
 pub(super) struct BlackHoleDetector {
-    /// Full packets lost since one was known to come, and the number of reports that told of them.
+    /// Full packets lost since the last one that is known to have arrived.
     lost_packets: u64,
+    /// Reports with such losses.
     reports: u32,
-    /// The current report tells of such losses.
+    /// The current report has such losses.
     has_loss: bool,
-    /// A full packet came since [`BlackHoleDetector::take_full_arrived`].
+    /// A full packet arrived since [`BlackHoleDetector::take_full_arrived`].
     has_full_arrived: bool,
 }
 
-/// Evidence of one channel for full packets.
+/// Counts of one channel when a full packet was last known to have arrived.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// One past the last number known when a full packet had come.
-    evident_psn: u64,
-    /// Packets that had come by then, and short ones sent before that number.
-    came_packets: u64,
+    /// One past the highest number reported by then.
+    full_psn: u64,
+    /// Packets received by then.
+    received_packets: u64,
+    /// Short packets sent before `full_psn`.
     short_packets: u64,
 }
 
 /// Counts of one channel in a report.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChannelCounts {
-    /// One past the highest number that came.
+    /// One past the highest number received.
     pub(super) psn: u64,
-    /// Packets that came, copies included.
-    pub(super) came_packets: u64,
+    /// Packets received, copies included.
+    pub(super) received_packets: u64,
     /// Lower and upper bound on short packets sent before `psn`.
     pub(super) short_packets: (u64, u64),
 }
 
 impl Watch {
     pub(super) fn new(first_psn: u64) -> Self {
-        Self { evident_psn: first_psn, came_packets: 0, short_packets: 0 }
+        Self { full_psn: first_psn, received_packets: 0, short_packets: 0 }
     }
 
-    /// Takes in a report. Returns whether a full packet came.
+    /// Takes in a report. Returns whether a full packet arrived.
     fn on_report(&mut self, counts: ChannelCounts) -> bool {
         let (least, most) = counts.short_packets;
-        let came = counts.came_packets.saturating_sub(self.came_packets);
-        if came <= most.saturating_sub(self.short_packets) {
+        let received = counts.received_packets.saturating_sub(self.received_packets);
+        if received <= most.saturating_sub(self.short_packets) {
             return false;
         }
-        let evident_psn = counts.psn.max(self.evident_psn);
-        self.restart(evident_psn, counts.came_packets, least.max(self.short_packets));
+        let full_psn = counts.psn.max(self.full_psn);
+        self.restart(full_psn, counts.received_packets, least.max(self.short_packets));
         true
     }
 
     /// Considers only packets sent from now on.
-    pub(super) fn restart(&mut self, next_psn: u64, came_packets: u64, short_packets: u64) {
-        *self = Self { evident_psn: next_psn, came_packets, short_packets };
+    pub(super) fn restart(&mut self, next_psn: u64, received_packets: u64, short_packets: u64) {
+        *self = Self { full_psn: next_psn, received_packets, short_packets };
     }
 }
 
@@ -85,16 +88,16 @@ impl BlackHoleDetector {
         }
     }
 
-    /// A run was judged: what has not come of it is lost.
+    /// A run has been passed or has expired: its missing packets are lost.
     #[inline]
-    pub(super) fn on_judged(&mut self, watch: &Watch, record: &LedgerEntry) {
-        if record.psn_end > watch.evident_psn {
-            self.judge(watch, record.psn_end, record.count(), record.short().into());
+    pub(super) fn on_judged(&mut self, watch: &Watch, entry: &LedgerEntry) {
+        if entry.psn_end > watch.full_psn {
+            self.judge(watch, entry.psn_end, entry.count(), entry.short().into());
         }
     }
 
     fn judge(&mut self, watch: &Watch, psn_end: u64, count: u64, short: u64) {
-        let since = psn_end.saturating_sub(watch.evident_psn).min(count);
+        let since = psn_end.saturating_sub(watch.full_psn).min(count);
         let full = since.saturating_sub(short);
         self.lost_packets += full;
         self.has_loss |= full > 0;
@@ -116,7 +119,7 @@ impl BlackHoleDetector {
         self.lost_packets >= LOST_AT_ONCE || self.lost_packets >= packets && self.reports >= reports
     }
 
-    /// Whether a full packet came since the last call.
+    /// Whether a full packet arrived since the last call.
     pub(super) fn take_full_arrived(&mut self) -> bool {
         std::mem::take(&mut self.has_full_arrived)
     }
@@ -147,7 +150,8 @@ mod tests {
             self.short += short;
             self.came += came;
             let short_packets = (self.short, self.short);
-            let counts = ChannelCounts { psn: self.sent, came_packets: self.came, short_packets };
+            let counts =
+                ChannelCounts { psn: self.sent, received_packets: self.came, short_packets };
             self.black_hole.on_report(&mut self.watch, counts);
             self.black_hole.judge(&self.watch, self.sent, count, short);
             self.black_hole.end_report();

@@ -2,18 +2,18 @@
 //! run (draft-cheng-iccrg-delivery-rate-estimation, section 3; taken over by
 //! draft-ietf-ccwg-bbr, section 4.1).
 //!
-//! Each run remembers what was known to be delivered when it left. When the run is reported, a sample
-//! is the bytes delivered since then, divided by the longer of two times: the time that sending took
-//! and the time that arriving took. So a sample is never more than the path carried, even if reports
-//! come back in bunches.
+//! Each run stores the bytes delivered by the time it was sent. When the run is reported, a sample is
+//! the bytes delivered since then, divided by the longer of two times: the time that sending took and
+//! the time that arriving took. So a sample never exceeds the rate of the path, even if reports
+//! arrive in bunches.
 //!
 //! Three things are known here that TCP does not know:
 //!
-//! - a report says how long the peer held the packet, so that delay is no part of the arrival time;
+//! - a report has the peer's delay, which is subtracted from the arrival time;
 //! - a report counts packets, so a loss is known before it is repaired;
-//! - the pacer knows when the host did not let the sender run. The path was idle then, and that time
-//!   is left out of the interval. On a host with more threads than cores every round trip has such a
-//!   time; a rate that included it would shrink with each round trip.
+//! - the pacer knows when the host's scheduler delayed the sender. The path was idle then, so that
+//!   time is left out of the interval. A host with more threads than cores delays the sender in every
+//!   round trip; a rate that included the delay would shrink with each round trip.
 //!
 //! All bytes are *wire bytes*: UDP payload and 28 bytes of headers a packet, as a link counts them.
 
@@ -32,11 +32,11 @@ pub struct Stamp {
     pub lost_bytes: u64,
     /// Bytes in flight, this run among them.
     pub in_flight_bytes: u64,
-    /// The application had nothing more to send, within the last round trip.
+    /// The application ran out of data within the last round trip.
     pub is_app_limited: bool,
 }
 
-/// A sample; see the module's text.
+/// A delivery-rate sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateSample {
     /// Bytes per second.
@@ -99,7 +99,7 @@ impl Delivery {
         self.app_limited_end_bytes = (self.delivered_bytes + in_flight_bytes).max(1);
     }
 
-    /// The host let the sender run too late by `late_ns`, while the path was idle.
+    /// The host ran the sender `late_ns` too late, while the path was idle.
     pub(super) fn on_late(&mut self, late_ns: u64) {
         self.late_ns.0 += late_ns;
     }

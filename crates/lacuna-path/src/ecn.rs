@@ -1,14 +1,13 @@
-//! Whether packets are sent as ECN-capable (ECN, RFC 3168): such a packet tells routers that its
-//! sender reacts to congestion marks.
+//! ECN validation (RFC 9000, 13.4.2): decides whether data packets are sent as ECN-capable (ECT, RFC
+//! 3168).
 //!
-//! Some paths lose every ECN-capable packet, because of a broken router or a careless filter, and a
-//! sender has to find that out (RFC 9000, 13.4.2). If none of the first ECN-capable packets
-//! arrives, the path counts as such a path, and later packets are sent without. Control packets are
-//! never ECN-capable and still pass, so the sign is: the peer is heard, and all data are missing.
+//! Some paths drop every ECN-capable packet, because of a broken router or a careless filter. If none
+//! of the first ECN-capable packets arrives, later packets are sent without ECT. Control packets
+//! never have ECT, so on such a path the peer reports, and all data are missing.
 //!
-//! A path that clears the marks does no harm: the controller sees none and has its other signals. A
-//! path that begins to lose ECN-capable packets later gets more time, because a dark spell looks
-//! the same for a report or two.
+//! A path that clears the marks does no harm: the controller uses its other signals. Once an
+//! ECN-capable packet was delivered, more reports without any delivery are needed, because an outage
+//! looks the same for a report or two.
 
 /// Reports in a row that show losses and no delivery, each about packets sent after the one before
 /// it came: before the first delivery, and after it.
@@ -17,7 +16,7 @@ const ALL_LOST_REPORTS: (u32, u32) = (2, 4);
 /// none was delivered before.
 const TESTED_PACKETS: u64 = 10;
 
-/// See the module's text.
+/// State of ECN validation.
 #[derive(Debug, Default)]
 pub(super) struct Ecn {
     /// An ECN-capable packet was delivered.

@@ -6,20 +6,20 @@
 //! or the run is older than the retransmission timeout (it *expired*). The reliability mode decides
 //! what either means for the message.
 //!
-//! The ledger remembers for a while when an expired run was sent. Each number is sent once, so a late
-//! report of it still tells the round-trip time; on a path whose round trip has become longer than
-//! the timeout nothing else does.
+//! The ledger keeps the send times of some expired runs. Each number is sent once, so a late report
+//! of one still gives a round-trip sample; it is the only one on a path whose round trip has become
+//! longer than the timeout.
 
 use super::IP_UDP_BYTES;
 use super::delivery::Stamp;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Most expired runs remembered. A path that has become longer reports the oldest of them first.
+/// Most expired runs remembered. On a path that has become longer, the oldest is reported first.
 const EXPIRED_MAX: usize = 64;
 
-/// A run of packets that is sent together. Number and packets have a meaning for the owner only;
-/// the path hands them back when the run is judged.
+/// A run of packets that is sent together. Only the owner interprets `number` and `packets`; the path
+/// returns them when the run is passed or expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
     /// Number of the message.
@@ -97,7 +97,7 @@ pub fn charge(packets: u64, bytes: u64) -> u64 {
 #[derive(Debug)]
 pub struct Ledger {
     next_psn: u64,
-    records: VecDeque<LedgerEntry>,
+    entries: VecDeque<LedgerEntry>,
     /// Expired runs: their numbers, and when they were sent.
     expired: VecDeque<(Range<u64>, u64)>,
     in_flight_bytes: u64,
@@ -113,7 +113,7 @@ impl Ledger {
     pub fn new(first_psn: u32) -> Self {
         Self {
             next_psn: u64::from(first_psn),
-            records: VecDeque::new(),
+            entries: VecDeque::new(),
             expired: VecDeque::new(),
             in_flight_bytes: 0,
             in_flight_charge: 0,
@@ -143,7 +143,7 @@ impl Ledger {
     /// When the oldest run in flight was sent.
     #[inline]
     pub fn oldest_sent_ns(&self) -> Option<u64> {
-        self.records.front().map(|record| record.sent_ns)
+        self.entries.front().map(|entry| entry.sent_ns)
     }
 
     /// Wire bytes of all runs ever sent.
@@ -158,45 +158,45 @@ impl Ledger {
     }
 
     /// Adds a run and sets its `psn_end`, `wire_end` and `short_end`. Returns its first number.
-    pub fn push(&mut self, mut record: LedgerEntry) -> u64 {
+    pub fn push(&mut self, mut entry: LedgerEntry) -> u64 {
         let first_psn = self.next_psn;
-        self.next_psn += record.count();
-        record.psn_end = self.next_psn;
-        self.wire_bytes += record.wire_bytes();
-        record.wire_end = self.wire_bytes;
-        self.short_packets += u64::from(record.short());
-        record.short_end = self.short_packets;
-        self.in_flight_bytes += record.sent.bytes;
-        self.in_flight_charge += record.charge;
-        self.records.push_back(record);
+        self.next_psn += entry.count();
+        entry.psn_end = self.next_psn;
+        self.wire_bytes += entry.wire_bytes();
+        entry.wire_end = self.wire_bytes;
+        self.short_packets += u64::from(entry.short());
+        entry.short_end = self.short_packets;
+        self.in_flight_bytes += entry.sent.bytes;
+        self.in_flight_charge += entry.charge;
+        self.entries.push_back(entry);
         first_psn
     }
 
     /// One past the last number in flight that was sent by `sent_ns`.
     pub fn psn_sent_by(&self, sent_ns: u64) -> Option<u64> {
-        let index = self.records.partition_point(|record| record.sent_ns <= sent_ns);
-        Some(self.records.get(index.checked_sub(1)?)?.psn_end)
+        let index = self.entries.partition_point(|entry| entry.sent_ns <= sent_ns);
+        Some(self.entries.get(index.checked_sub(1)?)?.psn_end)
     }
 
     /// Takes the oldest run if all of it is before `psn`.
     #[inline]
     pub fn pop_passed(&mut self, psn: u64) -> Option<LedgerEntry> {
-        self.pop_if(|record| record.psn_end <= psn)
+        self.pop_if(|entry| entry.psn_end <= psn)
     }
 
     /// Takes the oldest run if it was sent at or before `sent_ns`.
     pub fn pop_expired(&mut self, sent_ns: u64) -> Option<LedgerEntry> {
-        let record = self.pop_if(|record| record.sent_ns <= sent_ns)?;
+        let entry = self.pop_if(|entry| entry.sent_ns <= sent_ns)?;
         // Keep the oldest expired runs, because they are reported first.
         if self.expired.len() < EXPIRED_MAX {
-            let psns = record.psn_end - record.count()..record.psn_end;
-            self.expired.push_back((psns, record.sent_ns));
+            let psns = entry.psn_end - entry.count()..entry.psn_end;
+            self.expired.push_back((psns, entry.sent_ns));
         }
-        Some(record)
+        Some(entry)
     }
 
-    /// A report says that `psn` has come, which is in no run in flight: returns when it was sent,
-    /// if its run has expired. Forgets everything before.
+    /// `psn`, which is in no run in flight, was reported. Returns when it was sent, if its run has
+    /// expired. Forgets all earlier runs.
     pub fn take_expired(&mut self, psn: u64) -> Option<u64> {
         let before = self.expired.partition_point(|(psns, _)| psns.end <= psn);
         self.expired.drain(..before);
@@ -205,20 +205,20 @@ impl Ledger {
     }
 
     fn pop_if(&mut self, due: impl FnOnce(&LedgerEntry) -> bool) -> Option<LedgerEntry> {
-        if !self.records.front().is_some_and(due) {
+        if !self.entries.front().is_some_and(due) {
             return None;
         }
-        let record = self.records.pop_front()?;
-        self.in_flight_bytes -= record.sent.bytes;
-        self.in_flight_charge -= record.charge;
-        Some(record)
+        let entry = self.entries.pop_front()?;
+        self.in_flight_bytes -= entry.sent.bytes;
+        self.in_flight_charge -= entry.charge;
+        Some(entry)
     }
 
     /// The run that holds sequence number `psn`, if it is still in flight.
     pub fn find(&self, psn: u64) -> Option<&LedgerEntry> {
-        let index = self.records.partition_point(|record| record.psn_end <= psn);
-        let record = self.records.get(index)?;
-        (record.psn_end - record.count() <= psn).then_some(record)
+        let index = self.entries.partition_point(|entry| entry.psn_end <= psn);
+        let entry = self.entries.get(index)?;
+        (entry.psn_end - entry.count() <= psn).then_some(entry)
     }
 }
 
@@ -226,7 +226,7 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    fn record(packets: Range<u32>, sent_ns: u64) -> LedgerEntry {
+    fn entry(packets: Range<u32>, sent_ns: u64) -> LedgerEntry {
         LedgerEntry {
             sent: Sent { number: 1, packets, pieces: 1, short: 0, bytes: 1000 },
             psn_end: 0,
@@ -241,8 +241,8 @@ mod tests {
     #[test]
     fn runs_leave_when_all_their_packets_were_passed() {
         let mut ledger = Ledger::new(5);
-        assert_eq!(ledger.push(record(0..4, 10)), 5);
-        assert_eq!(ledger.push(record(4..6, 20)), 9);
+        assert_eq!(ledger.push(entry(0..4, 10)), 5);
+        assert_eq!(ledger.push(entry(4..6, 20)), 9);
         assert_eq!((ledger.next_psn(), ledger.in_flight_bytes()), (11, 2000));
         assert_eq!(ledger.pop_passed(8), None);
         assert_eq!(ledger.pop_passed(10).unwrap().sent.packets, 0..4);
@@ -257,7 +257,7 @@ mod tests {
     fn when_an_expired_run_was_sent_is_told_once_and_not_guessed() {
         let mut ledger = Ledger::new(0);
         for run in 0..3 * EXPIRED_MAX as u64 {
-            ledger.push(record(0..2, run));
+            ledger.push(entry(0..2, run));
         }
         assert_eq!(ledger.take_expired(0), None, "in flight");
         while ledger.pop_expired(1000).is_some() {}
@@ -271,8 +271,8 @@ mod tests {
     #[test]
     fn a_sequence_number_finds_its_run() {
         let mut ledger = Ledger::new(0);
-        ledger.push(record(0..4, 10));
-        ledger.push(record(8..10, 20));
+        ledger.push(entry(0..4, 10));
+        ledger.push(entry(8..10, 20));
         assert_eq!(ledger.find(3).unwrap().sent.packets, 0..4);
         assert_eq!(ledger.find(4).unwrap().sent.packets, 8..10);
         assert_eq!(ledger.find(6), None);

@@ -1,7 +1,7 @@
-//! The path to a peer: what is in flight, round trips, losses, and how fast and how much may be
-//! sent.
+//! The sender's view of the path to a peer: data in flight, round-trip time, loss detection,
+//! congestion control and pacing; and the receiver's reports.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `path` | [`Path`]: the sender's state of the path to one peer, which joins the modules below |
 //! | [`rtt`], [`loss`] | estimates: round-trip time (RFC 6298), losses and their bursts |
@@ -10,8 +10,8 @@
 //! | [`controller`] | congestion controllers: BBR, CUBIC, a fixed rate |
 //! | [`shared_credit`] | what queue pairs to one peer share: credit of its sockets, number of senders |
 //! | `ecn`, `black_hole` | whether ECN-capable and full packets pass |
-//! | [`memory`] | what is remembered of a path for the next connection |
-//! | [`arrivals`], [`report_policy`] | the receiver's side: what came, and when to report it |
+//! | [`memory`] | records of paths for later connections |
+//! | [`arrivals`], [`report_policy`] | the receiver's side: counts of packets, and when to report |
 //! | [`small_vec`] | a vector with one element inline |
 //!
 //! The crate knows packets and sequence numbers, but no messages: the owner of a [`Path`] says

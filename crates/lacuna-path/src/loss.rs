@@ -1,15 +1,15 @@
-//! Estimates how often the path loses packets, and how many in a row. The estimate comes from the
-//! peer's counts, whether or not parity or a retransmission repaired the loss.
+//! Loss estimate: the loss rate of the path and the mean length of loss bursts. It comes from the
+//! peer's counts, whether or not parity or a retransmission repaired a loss.
 //!
 //! Evidence has two parts: *recent*, the last few thousand packets, and *past*. While they agree,
 //! both count, and recent is added to past when it is full. While recent differs from past by more
-//! than chance allows, recent counts alone, and past is forgotten if the difference stays. So the
-//! estimate of a steady path becomes better and better, and a change shows within one part. Past
-//! fades with time, because an unused path may change unseen.
+//! than chance allows, recent counts alone, and past is discarded if the difference stays. So the
+//! estimate of a steady path improves with time, and a change shows within one recent part. The
+//! weight of past decays with time, because the path may change while it is unused.
 //!
-//! Losses in a row: each report that shows losses is one event, since a gap makes the peer report
-//! soon. Some reports cover several bursts; their number is computed from the packets that the report
-//! covers and from how often bursts come.
+//! Burst length: each report with losses mostly covers one burst, since a gap makes the peer report
+//! soon. Some reports cover several bursts; their expected number follows from the packets that the
+//! report covers and the rate of bursts.
 //!
 //! A late packet counts as missing for a short time. The total of losses may fall again, and the
 //! estimate follows it.
@@ -36,7 +36,7 @@ struct Evidence {
     bursts: f64,
 }
 
-/// See the module's text.
+/// Estimate of loss rate and burst length.
 #[derive(Debug, Clone, Default)]
 pub struct LossEstimate {
     recent: Evidence,
@@ -56,8 +56,7 @@ impl Evidence {
         (self.lost + 1.0) / (self.bursts.min(self.lost) + 1.0)
     }
 
-    /// Takes losses back whose packets came late. Returns how many could not be taken from this
-    /// part.
+    /// Subtracts losses whose packets came late. Returns how many exceed those of this part.
     fn take_back(&mut self, lost: f64) -> f64 {
         let taken = lost.min(self.lost);
         if taken > 0.0 {
@@ -101,12 +100,12 @@ impl LossEstimate {
             self.past.take_back(left);
         }
         if self.recent.packets >= RECENT_PACKETS {
-            self.turn();
+            self.fold_recent();
         }
     }
 
-    fn turn(&mut self) {
-        if self.is_of_another_kind() {
+    fn fold_recent(&mut self) {
+        if self.has_changed() {
             self.past = Evidence::default();
         }
         let recent = std::mem::take(&mut self.recent);
@@ -117,7 +116,7 @@ impl LossEstimate {
     }
 
     /// Whether recent differs from past by more than chance.
-    fn is_of_another_kind(&self) -> bool {
+    fn has_changed(&self) -> bool {
         if self.past.packets < 1.0 {
             return false;
         }
@@ -148,7 +147,7 @@ impl LossEstimate {
     /// The evidence that counts now.
     fn counted(&self) -> Evidence {
         let mut counted = self.recent;
-        if !self.is_of_another_kind() {
+        if !self.has_changed() {
             counted.add(self.past);
         }
         counted
@@ -180,8 +179,8 @@ impl LossEstimate {
         self.counted().burst_packets()
     }
 
-    /// Mean losses in a row without the prior, for the memory of paths: what is stored again and
-    /// again must not take the prior in each time.
+    /// Mean losses in a row without the prior, for the path memory: each stored value starts the next
+    /// estimate, so the prior would be added again and again.
     pub fn seen_burst_packets(&self) -> f64 {
         let Evidence { lost, bursts, .. } = self.counted();
         if bursts > 0.0 { (lost / bursts).max(1.0) } else { 1.0 }

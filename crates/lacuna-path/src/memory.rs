@@ -1,15 +1,15 @@
-//! Memory of paths, so that the next flow over a path need not measure it: the observed parameters
-//! of Careful Resume (RFC 9959, section 3.1).
+//! Path memory: saved parameters of paths, so that the next flow can start at the known rate (Careful
+//! Resume, RFC 9959, section 3.1).
 //!
-//! A record has the rate that the path took in (what arrives, and what the path loses of its own),
-//! the smallest round trip, and the time. How much of a record is believed depends on its age and
-//! on whether the round trip measured while connecting is still the same: another path, or one with
-//! a queue, does not get the whole rate. The RFC jumps to half of the rate at most. Here a record
-//! of the last minutes with the same round trip is believed as a whole; `controller/bbr/start.rs`
-//! says why that is no more than slow start does.
+//! A record has the rate that the path accepted (delivered, plus the path's own loss), the smallest
+//! round trip, and the time. The start rate depends on the record's age and on whether the round trip
+//! measured while connecting is still the same: another path, or one with a queue, does not get the
+//! whole rate. The RFC jumps to at most half of the rate. Here a record of the last minutes with the
+//! same round trip gives the whole rate; `controller/bbr/start.rs` says why that is no more load than
+//! slow start.
 //!
-//! The caller gives the time and stores the text. The text comes from a file that anybody may have
-//! edited, so each line is checked by itself, and a wrong line is left out.
+//! The caller passes in the time and stores the text. Anybody may have edited the file, so each line
+//! is checked, and invalid lines are skipped.
 
 use super::controller::StartRate;
 use super::loss::LossEstimate;
@@ -27,11 +27,11 @@ const SAME_RTT_PART: u64 = 8;
 const SAME_RTT_NS: u64 = 1_000_000;
 /// RFC 9959, 3.5: a round trip below half or above ten times the saved one is another path.
 const RTT_TIMES: (u64, u64) = (2, 10);
-/// What one of many flows may begin with per round trip, unless the path is known to carry less:
-/// the initial window of RFC 6928.
+/// Least start rate of one of many flows, per round trip: the initial window of RFC 6928. The path's
+/// known rate is a further limit.
 const INITIAL_WINDOW_BYTES: u64 = 10 * 1500;
-/// For this time, the rate that one of several flows found does not lower the path's known rate: it
-/// is a share. Measured: M-path-6.
+/// For this time, a lower rate found by one of several flows does not replace the path's known rate,
+/// because it is only a share. Measured: M-path-6.
 const SHARED_S: u64 = 60;
 /// Largest weight of remembered losses, in packets: enough to have seen a dozen bursts of eight at
 /// a loss of one in a thousand. Measured: M-path-7.
@@ -48,10 +48,10 @@ const RECORDS_MAX: usize = 1024;
 /// Longest key in a text.
 const KEY_BYTES_MAX: usize = 64;
 
-/// What is remembered of a path.
+/// Saved parameters of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathRecord {
-    /// Wire bits per second that the path took in without a queue.
+    /// Wire bits per second that the path accepted without a queue.
     pub rate_bits_per_s: u64,
     /// Smallest round trip.
     pub min_rtt_ns: u64,
@@ -158,8 +158,8 @@ impl PathMemory {
         }
     }
 
-    /// Stores what one of several flows on a path has found. That is at least its own share, and
-    /// says nothing new of a path that is known to carry more.
+    /// Stores the record of one of several flows on a path. Its rate is only a share, so a recent,
+    /// higher rate of the path is kept.
     pub fn save_share(&mut self, key: &str, record: PathRecord) {
         let known = self.get(key).filter(|known| {
             known.rate_bits_per_s > record.rate_bits_per_s

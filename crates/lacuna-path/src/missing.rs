@@ -1,20 +1,21 @@
-//! How many packets of a channel are lost, from the peer's counts alone.
+//! Counts the lost packets of a channel from the peer's counts alone.
 //!
-//! A report says how far the sequence numbers came and how many packets came: the difference is
-//! missing. On a path that keeps order, missing packets are lost. On a path that does not, some are
+//! A report has the highest sequence number and the number of packets received; the difference is
+//! missing. On a path that keeps order, missing packets are lost. On a path that reorders, some are
 //! only late, so the number lost is the least that was missing throughout the grace for reordering
-//! (`reordering.rs`). A count that falls later is believed too: those packets came after all.
+//! (`reordering.rs`). It falls again if packets arrive even later.
 
-/// See the module's text.
+/// Loss count of one channel.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Missing {
     lost_packets: u64,
     /// Least that was missing since `since_ns`.
     least_packets: u64,
     since_ns: u64,
-    /// Packets whose runs expired and that are not counted yet, and the number after the last of
-    /// them. They are excused: the peer's silence is no loss that a rate could answer for.
+    /// Packets of expired runs that are not yet counted as lost. They are *excused*: an outage is no
+    /// loss that a lower rate would have avoided.
     expired_packets: u64,
+    /// One past the last sequence number of expired runs.
     expired_psn: u64,
     /// Of `lost_packets`, those that are excused.
     excused_packets: u64,
@@ -27,8 +28,8 @@ impl Missing {
         self.expired_psn = self.expired_psn.max(psn_end);
     }
 
-    /// `missing_packets` of all packets before `psn` have not come. Returns how many more are lost
-    /// than before.
+    /// `missing_packets` of all packets before `psn` have not arrived. Returns the increase of lost
+    /// packets, without excused ones.
     pub(super) fn on_report(
         &mut self,
         now_ns: u64,
@@ -57,7 +58,7 @@ impl Missing {
         lost - excused
     }
 
-    /// Packets lost in all, without excused ones. Falls when packets come after all.
+    /// Total of lost packets, without excused ones. Falls when late packets arrive.
     pub(super) fn lost_packets(&self) -> u64 {
         self.lost_packets.saturating_sub(self.excused_packets)
     }

@@ -1,16 +1,16 @@
-//! The pacer keeps a rate: a virtual clock that moves on by each burst's time on the wire.
+//! The pacer: a virtual clock that advances by each burst's time on the wire.
 //!
-//! A burst may leave when the clock is not ahead of now. The pacer makes up for a late wake-up, so
-//! that the rate holds and not only the gaps: up to [`QUANTUM_NS`], and up to a quarter of the round
-//! trip on a long path if data had waited for the pace. A busy host takes a thread's core away for
-//! some milliseconds; making up fills the path again, and the short queue that this leaves covers the
-//! next such time. The pacer tells how much it does not make up for: the path was idle then, and that
-//! time must not be part of a rate sample.
+//! A burst may be sent when the clock is not ahead of now. After a late wake-up the pacer catches up,
+//! so that the mean rate holds: by up to [`QUANTUM_NS`], or on a long path, if data was waiting, by up
+//! to a quarter of the round trip. A busy host takes a thread's core away for some milliseconds;
+//! catching up fills the path again, and the short queue that this leaves covers the next such delay.
+//! The pacer returns the lateness that it does not make up for: the path was idle in that time, which
+//! must not be part of a rate sample.
 
-/// Unused time that may be made up for (a judgement): the granularity at which the rate should be
-/// exact, and far more than a wake-up takes.
+/// Lateness that is made up for (a judgement): the granularity at which the rate should be exact, and
+/// far more than a wake-up takes.
 pub const QUANTUM_NS: u64 = 1_000_000;
-/// The same on a long path, at most: some time slices of a host.
+/// Most lateness that is made up for on a long path: some time slices of a host.
 const LATE_NS_MAX: u64 = 20_000_000;
 
 /// Paces one queue pair.
@@ -18,10 +18,9 @@ const LATE_NS_MAX: u64 = 20_000_000;
 pub struct Pacer {
     /// When a wire of this rate would be free again.
     free_ns: u64,
-    /// Data have waited since the pace last held them back, so a late burst is late because of the
-    /// host.
+    /// Data has been waiting for the pacer, so lateness is the host's doing.
     is_awaited: bool,
-    /// Time that may be made up for then.
+    /// Lateness that is made up for if `is_awaited`.
     late_ns: u64,
 }
 
@@ -54,8 +53,8 @@ impl Pacer {
         bytes_in(idle_ns, rate_bits_per_s).saturating_add(burst_bytes).max(1)
     }
 
-    /// Counts a burst that was sent. Returns by how much the host was late beyond what is made up
-    /// for. `queued_ns` is the time that the path's queue holds, in which the path was not idle.
+    /// Counts a burst that was sent. Returns the lateness that is not made up for, without
+    /// `queued_ns`, the length of the path's queue, which kept the path busy.
     pub fn on_sent(
         &mut self,
         now_ns: u64,

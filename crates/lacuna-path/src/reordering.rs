@@ -1,5 +1,5 @@
-//! The grace for reordering: how long later packets may overtake one before it counts as lost. RACK
-//! calls it the reordering window (RFC 8985, section 6.2, step 4). It is kept per queue pair.
+//! The grace for reordering, RACK's reordering window (RFC 8985, section 6.2, step 4): the time in
+//! which later packets may overtake one before it counts as lost. One per queue pair.
 //!
 //! The grace is zero while the peer has seen every packet come in order: the first packet after a
 //! gap proves the loss, and repair costs one round trip. After reordering was seen, the grace is a
@@ -12,7 +12,7 @@ use crate::rtt::RttEstimator;
 /// (RFC 8985: 16 recoveries).
 const PERSIST_RTTS: u64 = 16;
 
-/// See the module's text.
+/// Reordering seen on a path.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reordering {
     is_seen: bool,

@@ -1,9 +1,9 @@
-//! The report policy: when a receiver sends reports (acknowledgements), as numbers.
+//! The report policy: when a receiver sends reports, like QUIC's ACK frequency.
 //!
-//! Reports serve the sender's congestion controller: bbr wants some per round trip, a controller
-//! for short paths may want one for every 16 KiB or at once after a mark. So the sender's
-//! controller chooses the policy ([`ControllerConfig::report_policy`]), and the queue pair's info
-//! carries it to the receiver; without one there the policy is [`ReportPolicy::DEFAULT`].
+//! Reports serve the sender's congestion controller: bbr wants some per round trip, a controller for
+//! short paths may want one for every 16 KiB or at once after a mark. So the sender's controller
+//! chooses the policy ([`ControllerConfig::report_policy`]), and the handshake carries it to the
+//! receiver. If it carries none, the policy is [`ReportPolicy::DEFAULT`].
 //!
 //! A receiver clamps the numbers of its peer, so that it never sends more than a report per
 //! `BYTES_LEAST` or per `DELAY_NS_LEAST` ([`ReportPolicy::of_peer`]).
@@ -12,27 +12,26 @@
 
 use lacuna_wire::ReportsInfo;
 
-/// Least bytes of a peer's policy for one report: a few full packets.
+/// Lower limit of a peer's `bytes_max`: a few full packets.
 const BYTES_LEAST: u32 = 4 << 10;
-/// Least time of a peer's policy between reports, except those for bytes: a report takes some
-/// microseconds of processor time.
+/// Lower limit of a peer's delays, because a report takes some microseconds of processor time.
 const DELAY_NS_LEAST: u32 = 10_000;
 
-/// See the module's text. Times are between an arrival, or the last report, and the next report.
+/// Thresholds of a receiver's reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReportPolicy {
     /// Unreported bytes after which a report is due, unless the credit is small.
     pub bytes_max: u32,
-    /// Shortest time between two reports that only time asks for.
+    /// Shortest time between two reports that are due only by time.
     pub delay_ns_min: u32,
     /// Longest time between an arrival and its report.
     pub delay_ns_max: u32,
     /// Shortest time between a report and the next one because of a gap: reordering must not make
     /// every packet a report.
     pub gap_delay_ns_min: u32,
-    /// Reports per round trip that time alone asks for.
+    /// Reports per round trip that are due only by time.
     pub per_rtt: u32,
-    /// Whether a congestion mark is reported as soon as a gap.
+    /// Whether a congestion mark is reported as soon as a gap is.
     pub on_mark: bool,
     /// Delays of small messages that go to and fro.
     pub ping_pong: PingPong,
@@ -47,10 +46,10 @@ pub struct PingPong {
     /// Shortest time between two reports of a ping-pong.
     pub delay_ns: u32,
     /// Packets belong to a ping-pong if the pause before them is shorter than this. After a longer
-    /// one a report is sent at once, without waking anybody by a timer.
+    /// one a report is sent at once, which saves the wake-up by a timer.
     pub pause_ns: u32,
-    /// A burst of a ping-pong has fewer bytes than this: less than a full packet, so that a
-    /// controller hears of a bulk transfer as often as ever.
+    /// A burst of a ping-pong has fewer bytes than this: less than a full packet, so that reports of
+    /// a bulk transfer are not delayed.
     pub bytes: u32,
     /// And fewer bytes are unreported than `bytes_max` divided by this.
     pub part: u32,
@@ -59,7 +58,7 @@ pub struct PingPong {
 /// A path so slow that a report stands for few bytes received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlowPath {
-    /// A report that only time asks for waits until this many times its own bytes were received.
+    /// A report that is due only by time waits until this many times its own bytes were received.
     pub share: u32,
     /// Reports per round trip with fewer bytes than that.
     pub per_rtt: u32,
@@ -114,7 +113,7 @@ impl ReportPolicy {
 
     /// The peer's policy, clamped to what this host grants.
     pub fn of_peer(info: &ReportsInfo) -> Self {
-        // A sender that hears nothing for longer takes the path for dark.
+        // Without a report for longer, the sender's timeout would take it for an outage.
         let delay_ns_most = Self::DEFAULT.slow_path.delay_ns_max;
         let delay_ns_min = info.delay_ns_min.clamp(DELAY_NS_LEAST, delay_ns_most);
         Self {

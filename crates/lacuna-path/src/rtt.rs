@@ -1,14 +1,13 @@
 //! Round-trip time: the smoothed value and its variance (RFC 6298, section 2), and the smallest
 //! sample of the last ten seconds.
 //!
-//! Retransmission timeouts follow the smoothed value. The smallest sample is what the path takes
+//! Retransmission timeouts follow the smoothed value. The smallest sample is the round-trip time
 //! without queues.
 
-/// How long a smallest sample is believed, as in BBR (draft-ietf-ccwg-bbr, `MinRTTFilterLen`).
+/// Window of the minimum, as in BBR (draft-ietf-ccwg-bbr, `MinRTTFilterLen`).
 const MIN_LASTS_NS: u64 = 10_000_000_000;
 
-/// Longest sample that is believed, a minute: no path takes longer, and times
-/// made of it do not overflow.
+/// Samples are capped at a minute: no path takes longer, and sums of them do not overflow.
 const SAMPLE_NS_MAX: u64 = 60_000_000_000;
 
 /// Estimator of the round-trip time. All values in nanoseconds.
@@ -24,8 +23,7 @@ pub struct RttEstimator {
 }
 
 impl RttEstimator {
-    /// Takes a sample: the time from sending to hearing of it, less the time
-    /// the peer held it.
+    /// Takes in a sample: the time from sending a packet to its report, less the peer's delay.
     pub fn on_sample(&mut self, now_ns: u64, sample_ns: u64) {
         let sample_ns = sample_ns.clamp(1, SAMPLE_NS_MAX);
         if std::mem::take(&mut self.is_guess) {
@@ -50,7 +48,7 @@ impl RttEstimator {
         });
     }
 
-    /// Takes a value to go by until there is a sample; ignored after one.
+    /// Takes in a value to use until there is a sample; ignored after one.
     pub fn guess(&mut self, guess_ns: u64) {
         if self.smoothed.is_none() {
             self.on_sample(0, guess_ns);

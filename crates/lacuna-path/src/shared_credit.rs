@@ -1,11 +1,11 @@
-//! What queue pairs share: the credit of a peer's socket, and the number of senders on this host.
+//! State shared by queue pairs: the credit of a peer's socket, and the number of senders on this host.
 //!
 //! A receiver divides its socket's buffer into equal parts, one for each queue pair: its *credit*.
-//! With a thousand queue pairs a part is five packets, and a round trip for five packets costs more
-//! than the packets. But few of a thousand send at a time, so the senders to one socket share their
-//! parts: a queue pair may take all credit that is left, or up to its own part if that is more, as
-//! long as some is left. This is the dynamic threshold of shared-memory switches (Choudhury and
-//! Hahne, 1998, with alpha 1): each of n senders has 1/(n+1) of the credit, and some is always left
+//! With a thousand queue pairs a part is five packets, and a sender that waits a round trip for every
+//! five packets is slow. But few of a thousand send at a time, so the senders to one socket share
+//! their parts: a queue pair may have in flight as much as is left, or its own part if that is more,
+//! as long as some is left. This is the dynamic threshold of shared-memory switches (Choudhury and
+//! Hahne, 1998, with alpha 1): each of n senders gets 1/(n+1) of the credit, and some is always left
 //! for the next one.
 //!
 //! All senders share the caches of this host, whoever their peer is: the smallest congestion window
@@ -16,7 +16,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// See the module's text. Charge is in the receiving kernel's accounting.
+/// Credit of one socket of the peer, in the receiving kernel's accounting.
 #[derive(Debug, Default)]
 pub struct SharedCredit {
     /// Sum of the members' parts.

@@ -58,9 +58,9 @@ pub struct KindEntry {
     pub name: &'static str,
     /// One sentence.
     pub summary: &'static str,
-    /// What its name alone asks for; nothing where it needs a rate.
+    /// The configuration for its name alone; `None` if it needs a rate.
     pub alone: Option<ControllerConfig>,
-    /// When the peer is to report to it.
+    /// The report policy that it wants of the peer.
     pub reports: ReportPolicy,
 }
 
@@ -99,7 +99,7 @@ pub enum ControllerConfig {
     /// A model of the path from delivery rate and round-trip time.
     #[default]
     Bbr,
-    /// A window that answers to every loss, as TCP's.
+    /// A window that is reduced at every loss, as TCP's.
     Cubic,
     /// Send at this rate: for a link that is yours.
     Fixed {

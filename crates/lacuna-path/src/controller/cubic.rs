@@ -35,7 +35,7 @@ const CSS_GROWTH_DIVISOR: u64 = 4;
 /// and the rounds that this lasts.
 const CSS_ROUNDS: u32 = 5;
 
-/// See the module's text.
+/// CUBIC with pacing.
 #[derive(Debug, Clone)]
 pub struct Cubic {
     packet_bytes: u64,

@@ -1,13 +1,12 @@
 //! Congestion controllers: window, pacing rate and size of bursts.
 //!
-//! A controller is told of each burst that is sent, of each report that comes, of a few other
-//! signals, and of the time if it has a timer; never of a single packet. It answers with
-//! [`Limits`]. Time is an argument. Losses that a reliability mode repairs are reported too, but
-//! each controller decides what they mean.
+//! A controller is called for each burst that is sent, for each report, for a few other signals, and
+//! for its timer if it has one; never for a single packet. It returns [`Limits`]. Time is an argument.
+//! Losses include those that a reliability mode repairs; each controller decides what they mean.
 //!
 //! All controllers have the same shape. Adding one touches its file, `config.rs` (kind,
 //! configuration, how it is built, a line of [`TABLE`]) and the enum and its macro below. It is an
-//! enum and not a boxed trait, because a queue pair asks it for each burst.
+//! enum and not a boxed trait, because it is called for each burst.
 //!
 //! All bytes are wire bytes: UDP payload and 28 bytes of IP and UDP headers a packet.
 
@@ -24,10 +23,9 @@ pub use cubic::Cubic;
 pub use fixed::Fixed;
 pub use sample::{RateSample, RoundTrips, Sample, Shares, Signal, StartRate};
 
-/// A path with a shorter round trip than this (a judgement) holds nothing worth counting: what is
-/// in flight is in a socket buffer. Loopback and one switch are below, the next building is above.
-/// The controllers here do not pace on such a path, because a wake-up takes longer than the time to
-/// pace.
+/// A path with a shorter round trip than this is *short* (a judgement): data in flight is in socket
+/// buffers, not on the path. Loopback and one switch are below, the next building is above. The
+/// controllers do not pace on such a path, because a wake-up takes longer than the gap to pace.
 pub const SHORT_PATH_NS: u64 = 500_000;
 
 /// What a controller allows at the moment.

@@ -1,4 +1,4 @@
-//! What a controller is told: a sample for each report, and signals.
+//! Inputs of a congestion controller: a sample for each report, and other signals.
 
 pub use crate::delivery::RateSample;
 
@@ -74,7 +74,7 @@ impl Sample {
     }
 }
 
-/// What a controller is told besides reports.
+/// Inputs of a controller besides reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// Round-trip times not from a report, as before the first byte.
@@ -89,7 +89,7 @@ pub enum Signal {
     Shares(Shares),
 }
 
-/// A rate that is known before anything was sent.
+/// A rate known before the first packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StartRate {
     /// Wire bits per second.

@@ -1,4 +1,4 @@
-//! How many packets may be sent now, by the congestion window, the peer's credit and the pace.
+//! The allowance: how many packets the congestion window, the peer's credit and the pacer allow now.
 
 use super::{IP_UDP_BYTES, Path};
 use crate::black_hole::SUSPECTED_PACKETS;
@@ -15,11 +15,10 @@ impl Path {
     /// Number of the `waiting` packets, with `packet_bytes` of UDP payload each, that may be sent
     /// on `channel` now.
     ///
-    /// Where congestion window and credit do not allow all packets, whole bundles are sent while
-    /// others are in flight: the report that allows one packet allows more soon, and a call for one
-    /// packet costs as much as a full one (RFC 9293, 3.8.6.2.1, "silly window syndrome"). Where
-    /// there is no room for two bundles, halves of the room are sent; otherwise both ends would
-    /// wait for each other in turn.
+    /// If congestion window and credit do not allow all packets, only whole bundles are sent while
+    /// others are in flight: more room follows soon, and a system call for one packet costs as much
+    /// as for a bundle (RFC 9293, 3.8.6.2.1, "silly window syndrome"). If the room is less than two
+    /// bundles, halves of it are sent, so that one half can be in flight while the other is reported.
     pub fn allowance_packets(
         &mut self,
         now_ns: u64,
@@ -98,15 +97,14 @@ impl Path {
         }
     }
 
-    /// Bytes that may be sent to a path that may carry nothing, or no full packet.
+    /// Bytes that may be sent during an outage, or while a black hole is suspected.
     #[inline]
     fn doubt_left(&self, packet_bytes: u64) -> u64 {
         match (self.is_dark(), self.black_hole.is_suspected()) {
-            // The path is dark, or the peer stands still. A few packets, and the flushes after
-            // them, find out when that ends. Sending the whole congestion window again and again
-            // would only be load.
+            // The path has an outage, or the peer's host is stopped. A few packets and the flushes
+            // after them detect the end; the whole congestion window would only be load.
             (true, _) => DARK_BYTES.saturating_sub(self.in_flight_bytes),
-            // Full packets seem not to pass: a few of them find out.
+            // A black hole is suspected: a few full packets confirm or refute it.
             (_, true) => (SUSPECTED_PACKETS * packet_bytes).saturating_sub(self.in_flight_bytes),
             (false, false) => u64::MAX,
         }

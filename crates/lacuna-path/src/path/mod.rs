@@ -1,12 +1,11 @@
-//! The sender's state of the path to one peer, shared by all messages of a queue pair: what is in
-//! flight, round trips, and how fast and how much may be sent.
+//! The sender's state of the path to one peer, shared by all messages of a queue pair: data in
+//! flight, round-trip time, and how much may be sent how fast.
 //!
-//! Two bounds hold at once. The *congestion window* comes from the congestion controller. The
-//! *credit* comes from the peer: it says for each channel what the peer's socket buffer can hold. On
-//! a short path everything in flight may sit in that socket at once, so the credit bounds what is in
-//! flight, and a path without loss loses nothing in the host. On a long path most of it is on the
-//! way, so the bytes that the path itself holds (rate times smallest round trip) come on top of the
-//! credit.
+//! Data in flight has two limits. The *congestion window* comes from the congestion controller. The
+//! *credit* comes from the peer: the space in the peer's socket buffer, per channel. On a short path
+//! all data in flight may be in that socket at once, so the credit alone is the limit, and the socket
+//! never overflows. On a long path most of the data is on the way, so the path's own capacity (rate
+//! times smallest round trip) is added to the credit.
 //!
 //! `allowance.rs` computes how much may be sent, `report.rs` takes in the peer's reports, and
 //! `timeout.rs` acts when there are none.
@@ -57,21 +56,22 @@ struct ChannelPath {
     marked_packets: u64,
     missing: Missing,
     watch: Watch,
-    /// What the loss estimate has taken in: the packets before this number, and losses among them.
+    /// The loss estimate covers the packets before this number.
     judged_psn: u64,
+    /// Losses among those packets.
     judged_lost: u64,
-    /// Packets before `reported_psn` that have not come.
+    /// Packets before `reported_psn` that have not arrived.
     missing_packets: u64,
-    /// Their wire bytes, as far as can be told.
+    /// Estimate of their wire bytes.
     missing_bytes: i128,
     /// Wire bytes of all packets before `reported_psn`.
     reported_bytes: u64,
-    /// Of those, the ones that have come.
+    /// Of `reported_bytes`, those of packets that have arrived.
     delivered_bytes: u64,
     /// Wire bytes of a packet of the newest run reported.
     packet_bytes: u64,
-    /// Everything before this number was handed to the datapath. A flush must not call what was
-    /// polled and not sent yet sent. Unlimited for owners that send what they poll at once.
+    /// Everything before this number was handed to the datapath. A flush must not cover packets that
+    /// were polled and not sent yet. Unlimited for owners that send polled packets at once.
     handed_psn: u64,
     /// When the newest reported packet was sent.
     reported_sent_ns: u64,
@@ -80,7 +80,7 @@ struct ChannelPath {
     paced: bool,
 }
 
-/// See the module's text.
+/// The sender's state of a path.
 #[derive(Debug)]
 pub struct Path {
     channels: SmallVec<ChannelPath>,
@@ -329,8 +329,8 @@ impl Path {
         })
     }
 
-    /// The owner has nothing to send. Until everything now in flight is delivered, rate samples say
-    /// more of the application than of the path.
+    /// The owner has nothing to send. Until everything now in flight is delivered, rate samples are
+    /// application-limited.
     #[inline]
     pub fn on_out_of_data(&mut self) {
         self.pacer.on_other_limit();
@@ -340,17 +340,17 @@ impl Path {
     }
 
     /// Removes a run from what is in flight.
-    fn remove_in_flight(&mut self, channel: usize, record: &LedgerEntry) {
-        self.in_flight_bytes -= record.sent.bytes;
-        self.in_flight_wire_bytes -= record.wire_bytes();
-        self.channels[channel].shared_credit.give_back(record.charge);
+    fn remove_in_flight(&mut self, channel: usize, entry: &LedgerEntry) {
+        self.in_flight_bytes -= entry.sent.bytes;
+        self.in_flight_wire_bytes -= entry.wire_bytes();
+        self.channels[channel].shared_credit.give_back(entry.charge);
         if self.in_flight_wire_bytes == 0 {
             self.end_sending();
         }
     }
 
-    /// Something is in flight: counts this path among the senders. Its first channel stands for the
-    /// path to the peer.
+    /// Counts this path among the senders, because data is in flight. The shared credit of the first
+    /// channel counts the senders to the peer.
     fn begin_sending(&self) {
         self.senders.begin();
         self.channels[0].shared_credit.senders().begin();
@@ -368,20 +368,20 @@ impl Path {
         self.ecn.is_allowed()
     }
 
-    /// Whether full packets seem not to pass any more, though short ones do. Only a few are sent
-    /// then.
+    /// Whether a black hole is suspected: short packets pass, full ones do not. Only a few packets
+    /// are sent then.
     #[inline]
     pub fn is_narrow(&self) -> bool {
         self.black_hole.is_suspected()
     }
 
-    /// Whether a full packet is known to have come since the last call.
+    /// Whether a full packet is known to have arrived since the last call.
     #[inline]
-    pub fn take_full_came(&mut self) -> bool {
+    pub fn take_full_arrived(&mut self) -> bool {
         self.black_hole.take_full_arrived()
     }
 
-    /// Full packets have another size from now on: forgets the losses of those so far.
+    /// The size of full packets has changed: discards the losses of earlier ones.
     pub fn on_new_size(&mut self) {
         self.black_hole.restart();
         for state in self.channels.iter_mut() {
@@ -405,8 +405,8 @@ impl Path {
         }
     }
 
-    /// The number up to which a flush may announce packets as sent: they were sent a grace ago, so
-    /// they would have come by now.
+    /// The sequence number for a flush: packets before it were sent at least a grace ago, so they
+    /// should have arrived by now.
     pub fn flush_psn(&self, now_ns: u64, channel: usize) -> u64 {
         let state = &self.channels[channel];
         let psn = match self.reordering.grace_ns(&self.rtt) {
@@ -470,7 +470,7 @@ mod tests {
         let setup = Setup { packet_bytes: 1500, seed: 0 };
         let fixed = ControllerConfig::Fixed { rate_bits_per_s: 1_000_000_000 };
         let mut path = Path::new(1, 0, fixed.build(setup), RtoConfig::default());
-        let (mut came_packets, mut came_bytes, mut now_ns) = (0, 0, 0);
+        let (mut received_packets, mut came_bytes, mut now_ns) = (0, 0, 0);
         let mut report = ChannelReport::default();
         for run in 0..10_000u64 {
             // Full packets and, in turn, the small one that ends a message; one
@@ -480,11 +480,11 @@ mod tests {
             let packets = 0..count;
             path.on_sent(now_ns, 0, Sent { number: run, packets, pieces: 1, short, bytes });
             let lost = u64::from(run % 10 == 0);
-            came_packets += u64::from(count) - lost;
+            received_packets += u64::from(count) - lost;
             came_bytes += bytes + u64::from(count) * IP_UDP_BYTES - lost * 1500;
             now_ns += 1_000_000;
             report.next_psn = psn::wrap(path.next_psn(0));
-            report.received_packets = came_packets;
+            report.received_packets = received_packets;
             path.on_report(now_ns, &report);
             while path.pop_passed().is_some() {}
             path.end_report(now_ns);

@@ -1,8 +1,8 @@
-//! Takes in the peer's reports.
+//! Handles the peer's reports.
 //!
-//! A report has one part per channel. Each part updates the channel's state: how far numbers came,
-//! how many packets came, which runs were passed. The sums over the channels become one sample for
-//! the congestion controller, once the runs that the report passed were judged.
+//! A report has one part per channel. Each part updates the channel's state: the highest number, the
+//! count of received packets, the runs that were passed. The sums over the channels become one sample
+//! for the congestion controller, after the mode has handled the passed runs.
 //!
 //! Invariant: a report never counts more than was sent, whatever the peer says.
 
@@ -13,8 +13,8 @@ use crate::delivery::Stamp;
 use crate::ledger::LedgerEntry;
 use lacuna_wire::{ChannelReport, psn};
 
-/// After runs have expired, the peer's answer to a flush takes at most a round trip and a half and
-/// this time for busy hosts, unless the path is dark. A judgement.
+/// After runs have expired, a silence longer than one and a half round trips plus this time, for busy
+/// hosts, was an outage. A judgement.
 const ANSWERED_SLACK_NS: u64 = 30_000_000;
 
 /// Sums of one report over its channels.
@@ -67,23 +67,23 @@ impl Path {
         let arrived_ns = now_ns.saturating_sub(u64::from(report.delay_ns));
         let mut short_packets = (0, state.ledger.short_packets());
         if next_psn > state.reported_psn {
-            if let Some(record) = state.ledger.find(next_psn - 1) {
-                state.reported_sent_ns = record.sent_ns;
-                state.packet_bytes = record.wire_bytes() / record.count().max(1);
-                let behind = record.psn_end - next_psn;
-                state.reported_bytes = record.wire_end.saturating_sub(behind * state.packet_bytes);
-                let short_behind = behind.min(record.short().into());
-                short_packets = (record.short_end - short_behind, record.short_end);
-                if let Some(sample_ns) = arrived_ns.checked_sub(record.sent_ns) {
+            if let Some(entry) = state.ledger.find(next_psn - 1) {
+                state.reported_sent_ns = entry.sent_ns;
+                state.packet_bytes = entry.wire_bytes() / entry.count().max(1);
+                let behind = entry.psn_end - next_psn;
+                state.reported_bytes = entry.wire_end.saturating_sub(behind * state.packet_bytes);
+                let short_behind = behind.min(entry.short().into());
+                short_packets = (entry.short_end - short_behind, entry.short_end);
+                if let Some(sample_ns) = arrived_ns.checked_sub(entry.sent_ns) {
                     self.rtt.on_sample(now_ns, sample_ns);
                     self.report.add_round_trip(sample_ns, report.delay_ns);
                 }
                 let newer = |(sent_ns, stamp): &(u64, Stamp)| {
                     (stamp.delivered_bytes, *sent_ns)
-                        <= (record.stamp.delivered_bytes, record.sent_ns)
+                        <= (entry.stamp.delivered_bytes, entry.sent_ns)
                 };
                 if self.report.newest.as_ref().is_none_or(newer) {
-                    self.report.newest = Some((record.sent_ns, record.stamp));
+                    self.report.newest = Some((entry.sent_ns, entry.stamp));
                 }
             } else {
                 let bytes = (next_psn - state.reported_psn) * state.packet_bytes;
@@ -98,8 +98,8 @@ impl Path {
             state.reported_bytes = state.reported_bytes.min(state.ledger.wire_bytes());
             state.reported_psn = next_psn;
         }
-        // Without reordering, the last packet that came proves that those before it have come or
-        // are lost; with it, only those that were sent a grace earlier.
+        // Without reordering, packets before the last one received have arrived or are lost; with
+        // reordering, only those that were sent a grace earlier.
         let has_duplicates = report.duplicate_packets > state.duplicate_packets;
         state.duplicate_packets = state.duplicate_packets.max(report.duplicate_packets);
         self.reordering.on_report(now_ns, report.reorder_packets, has_duplicates, &self.rtt);
@@ -111,12 +111,12 @@ impl Path {
                 state.ledger.psn_sent_by(sent_ns).map_or(0, |psn| psn.min(next_psn))
             }
         };
-        // A flush only announces what was sent a grace before.
+        // A flush covers only packets that were sent a grace before.
         state.passed_psn = state.passed_psn.max(overtaken_psn).max(flushed_psn);
         self.count(now_ns, arrived_ns, grace_ns, report, flushed_psn);
         let state = &mut self.channels[usize::from(report.channel)];
-        let came_packets = state.received_packets;
-        let counts = ChannelCounts { psn: state.reported_psn, came_packets, short_packets };
+        let received_packets = state.received_packets;
+        let counts = ChannelCounts { psn: state.reported_psn, received_packets, short_packets };
         self.black_hole.on_report(&mut state.watch, counts);
     }
 
@@ -160,8 +160,8 @@ impl Path {
         self.report.marked_bytes += marked.min(state.reported_psn) * state.packet_bytes;
     }
 
-    /// Ends a dark time, at the first report since runs have expired. Losses during it say nothing
-    /// of the path's width.
+    /// Ends an outage, at the first report since runs have expired. Losses during it say nothing
+    /// about the path MTU.
     fn end_darkness(&mut self, now_ns: u64) {
         self.back_off = 0;
         let srtt_ns = self.rtt.smoothed_ns().unwrap_or(0);
@@ -176,12 +176,12 @@ impl Path {
         let channels = self.channels.iter_mut().enumerate();
         let mut popped =
             channels.filter_map(|(at, c)| Some((at, c.ledger.pop_passed(c.passed_psn)?)));
-        let (channel, record) = popped.next()?;
-        self.report.passed_sent_ns = self.report.passed_sent_ns.max(record.sent_ns);
+        let (channel, entry) = popped.next()?;
+        self.report.passed_sent_ns = self.report.passed_sent_ns.max(entry.sent_ns);
         let watch = &self.channels[channel].watch;
-        self.black_hole.on_judged(watch, &record);
-        self.remove_in_flight(channel, &record);
-        Some(record)
+        self.black_hole.on_judged(watch, &entry);
+        self.remove_in_flight(channel, &entry);
+        Some(entry)
     }
 
     /// Ends a report: tells the controller.

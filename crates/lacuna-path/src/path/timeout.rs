@@ -1,5 +1,5 @@
-//! Retransmission timeout: when a run expires of which nothing is heard, and the dark time that
-//! follows.
+//! Retransmission timeout: a run expires if no report covers it in time, and the path is then *dark*
+//! (has an outage) until a report comes.
 //!
 //! The timeout is that of SDR-RDMA (4.1.1) with the lower bound and the back-off of RFC 6298.
 
@@ -61,8 +61,8 @@ impl Path {
         Some(oldest + self.unheard_ns())
     }
 
-    /// Time from sending a run to its expiry. The peer was asked several times by then, so on a
-    /// short path the silence is rather that of a busy host than of the path.
+    /// Time from sending a run to its expiry. Several flushes were sent by then, so on a short path
+    /// the silence is more likely a busy host than loss.
     fn unheard_ns(&self) -> u64 {
         self.rto_ns().max(UNHEARD_NS_MIN)
     }
@@ -72,11 +72,11 @@ impl Path {
         let sent_before_ns = now_ns.checked_sub(self.unheard_ns())?;
         for channel in 0..self.channels.len() {
             let state = &mut self.channels[channel];
-            if let Some(record) = state.ledger.pop_expired(sent_before_ns) {
-                state.missing.on_expired(record.count(), record.psn_end);
-                self.black_hole.on_judged(&state.watch, &record);
-                self.remove_in_flight(channel, &record);
-                return Some(record);
+            if let Some(entry) = state.ledger.pop_expired(sent_before_ns) {
+                state.missing.on_expired(entry.count(), entry.psn_end);
+                self.black_hole.on_judged(&state.watch, &entry);
+                self.remove_in_flight(channel, &entry);
+                return Some(entry);
             }
         }
         None

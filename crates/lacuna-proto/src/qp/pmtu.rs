@@ -191,7 +191,7 @@ impl QueuePair {
 
     /// Begins or ends a search after a report: a full packet that came ends it.
     pub(super) fn watch_mtu(&mut self, now_ns: u64) {
-        if self.path.take_full_came() {
+        if self.path.take_full_arrived() {
             // A second try probes larger packets than this one, so it goes on.
             self.mtu.search.take_if(|search| !search.is_second);
         }

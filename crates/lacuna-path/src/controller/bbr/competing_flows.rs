@@ -1,14 +1,13 @@
-//! Finds out whether competing flows keep a queue, and whether they yield when it drops packets.
+//! Detects competing flows that keep a queue, and whether they yield when the queue drops packets.
 //!
-//! A queue that stays although the flow sends no more than arrives is that of competing flows.
-//! There are two kinds of them, and a share that is fair beside one kind is not beside the other:
+//! If a queue stays although this flow sends no more than arrives, competing flows keep it. There are
+//! two kinds, which need different behaviour for a fair share:
 //!
-//! - *Flows that yield*, as CUBIC or another bbr of this kind. When a full queue drops packets they
-//!   send less, and for many cycles of probing nothing is dropped. They come back slowly, by
-//!   filling what is free. Beside them a flow leaves some bandwidth, and probes no more than it
-//!   needs to see that they have gone.
-//! - *Unyielding flows*, as BBR version 1, which drops packets in every cycle. They take free
-//!   bandwidth at once, so leaving some only shifts the share. Beside them a flow probes as often
+//! - *Yielding flows*, such as CUBIC or this bbr. When a full queue drops packets they send less, and
+//!   nothing is dropped for many cycles of probing. They regain bandwidth slowly. Beside them, a flow
+//!   leaves some bandwidth, and probes only as much as it needs to detect that they have gone.
+//! - *Unyielding flows*, such as BBR version 1, which causes drops in every cycle. They take free
+//!   bandwidth at once, so leaving some only lowers the own share. Beside them, a flow probes as often
 //!   and as far as version 1 does.
 //!
 //! Measured: M-bbr-7.
@@ -32,7 +31,7 @@ pub(super) enum Competitors {
     Unyielding,
 }
 
-/// See the module's text.
+/// Observer of competing flows.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CompetingFlows {
     /// Rounds in a row with an even load and a queue.
@@ -48,7 +47,7 @@ pub(super) struct CompetingFlows {
 }
 
 impl CompetingFlows {
-    pub(super) fn others(&self) -> Competitors {
+    pub(super) fn competitors(&self) -> Competitors {
         if self.queued_rounds < QUEUED_ROUNDS {
             Competitors::Unseen
         } else if self.dropped_cycles < UNYIELDING_CYCLES {
@@ -58,8 +57,8 @@ impl CompetingFlows {
         }
     }
 
-    fn is_there(&self) -> bool {
-        self.others() != Competitors::Unseen
+    fn have_queue(&self) -> bool {
+        self.competitors() != Competitors::Unseen
     }
 
     /// A round has ended. `is_even`: no more was sent in it than arrives. `own_loss_ppm` is the
@@ -70,14 +69,14 @@ impl CompetingFlows {
         } else if is_even {
             self.queued_rounds += 1;
         }
-        if !self.is_there() {
+        if !self.have_queue() {
             self.own_loss_ppm = own_loss_ppm;
         }
     }
 
     /// Counts the bytes of a report.
     pub(super) fn on_report(&mut self, delivered_bytes: u64, lost_bytes: u64) {
-        if self.is_there() {
+        if self.have_queue() {
             self.delivered_bytes += delivered_bytes;
             self.lost_bytes += lost_bytes;
         }
@@ -102,7 +101,7 @@ mod tests {
     fn crowded() -> CompetingFlows {
         let mut competing = CompetingFlows::default();
         for _ in 0..QUEUED_ROUNDS {
-            assert_eq!(competing.others(), Competitors::Unseen);
+            assert_eq!(competing.competitors(), Competitors::Unseen);
             competing.on_round(true, true, 0);
         }
         competing
@@ -111,18 +110,18 @@ mod tests {
     fn cycle(competing: &mut CompetingFlows, drops: bool) -> Competitors {
         competing.on_report(1000, if drops { 10 } else { 0 });
         competing.on_cycle(|lost_bytes, sent_bytes, _| lost_bytes * 200 > sent_bytes);
-        competing.others()
+        competing.competitors()
     }
 
     #[test]
     fn a_queue_that_stays_is_of_others_until_it_is_gone() {
         let mut competing = crowded();
-        assert_eq!(competing.others(), Competitors::Yielding);
+        assert_eq!(competing.competitors(), Competitors::Yielding);
         // Probing makes one of its own, which says nothing.
         competing.on_round(true, false, 0);
-        assert_eq!(competing.others(), Competitors::Yielding);
+        assert_eq!(competing.competitors(), Competitors::Yielding);
         competing.on_round(false, true, 0);
-        assert_eq!(competing.others(), Competitors::Unseen);
+        assert_eq!(competing.competitors(), Competitors::Unseen);
     }
 
     #[test]
@@ -140,7 +139,7 @@ mod tests {
         for _ in 0..UNYIELDING_CYCLES_MAX {
             cycle(&mut competing, false);
         }
-        assert_eq!(competing.others(), Competitors::Yielding);
+        assert_eq!(competing.competitors(), Competitors::Yielding);
     }
 
     #[test]

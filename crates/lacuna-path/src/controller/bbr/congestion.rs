@@ -64,7 +64,7 @@ pub(super) enum Load {
     Probing,
 }
 
-/// See the module's text.
+/// Observer of losses, marks and queues.
 #[derive(Debug, Clone)]
 pub(super) struct Congestion {
     packet_bytes: u64,
@@ -241,7 +241,7 @@ impl Congestion {
         self.restart_learning();
     }
 
-    /// Forgets the losses so far, whose reason is known.
+    /// Discards the losses so far, whose cause is known.
     pub(super) fn forgive(&mut self) {
         *self = Self { queued_samples: self.queued_samples, ..Self::new(self.packet_bytes) };
     }

@@ -164,7 +164,7 @@ impl State {
     }
 }
 
-/// See the module's text.
+/// BBR version 3, with the differences above.
 #[derive(Debug, Clone)]
 pub struct Bbr {
     packet_bytes: u64,
@@ -292,7 +292,7 @@ impl Bbr {
         let rate = match self.state {
             // Beside competitors, a bound from a loss of theirs must not hide the effect of
             // probing.
-            State::Up if self.verdict().has_others() => self.max_bandwidth.get() / 100 * 125,
+            State::Up if self.verdict().has_competitors() => self.max_bandwidth.get() / 100 * 125,
             _ => self.max_bandwidth.get(),
         };
         Some(bytes.max(self.needed_bytes(rate)))
@@ -306,16 +306,17 @@ impl Bbr {
 
     /// Bytes in flight at a rate, with the packets that get lost and with what reports are late by.
     fn needed_bytes(&self, rate: u64) -> u64 {
-        let others = u64::try_from(times(rate, self.others_ns())).unwrap_or(u64::MAX);
-        let path = self.quantized(self.path_times(rate, 100)).saturating_add(others);
+        let competing_bytes =
+            u64::try_from(times(rate, self.competing_queue_ns())).unwrap_or(u64::MAX);
+        let path = self.quantized(self.path_times(rate, 100)).saturating_add(competing_bytes);
         let sent = self.with_own_loss(path);
         sent.saturating_add(self.extra_acked.get()).saturating_add(2 * self.quantum_bytes())
     }
 
-    /// Time that packets wait in the queue of competitors.
-    fn others_ns(&self) -> u64 {
+    /// Queueing delay by competitors.
+    fn competing_queue_ns(&self) -> u64 {
         let min_rtt_ns = self.min_rtt.get().unwrap_or(0);
-        match self.verdict().has_others() {
+        match self.verdict().has_competitors() {
             true => self.smoothed_rtt_ns.saturating_sub(min_rtt_ns),
             false => 0,
         }
@@ -397,7 +398,7 @@ impl Bbr {
         }
     }
 
-    /// Notes since when the load is low.
+    /// Records since when the load is low.
     fn note_load(&mut self, sample: &Sample) {
         let gain = self.gain();
         let paced = u128::from(self.rate()) * u128::from(gain);
@@ -422,7 +423,7 @@ impl Bbr {
         }
         let rate = self.shortterm_rate.unwrap_or_else(|| self.max_bandwidth.get());
         let bytes = self.shortterm_bytes.unwrap_or(self.window_bytes);
-        let least = match self.verdict().has_others() {
+        let least = match self.verdict().has_competitors() {
             true => self.max_bandwidth.get() / 100 * COMPETING_BETA_PERCENT,
             false => rate / 100 * BETA_PERCENT,
         };
@@ -444,7 +445,7 @@ impl Bbr {
 
     fn gain(&self) -> u64 {
         let verdict = self.verdict();
-        match (self.state, verdict.others) {
+        match (self.state, verdict.competitors) {
             (state, _) if self.restarts && state.is_probe_bw() => 100,
             (State::Down | State::Cruise, Competitors::Unseen) if verdict.has_sudden_queue => {
                 SUDDEN_QUEUE_GAIN
@@ -470,7 +471,7 @@ impl Bbr {
             return;
         }
         let gain = self.gain();
-        let has_room = self.longterm_bytes.is_none() && !self.verdict().has_others();
+        let has_room = self.longterm_bytes.is_none() && !self.verdict().has_competitors();
         let permille = if has_room { PACING_PERMILLE.1 } else { PACING_PERMILLE.0 };
         let paced = u128::from(self.rate()) * u128::from(gain * permille) / 100_000;
         let paced = self.with_own_loss(u64::try_from(paced).unwrap_or(u64::MAX));

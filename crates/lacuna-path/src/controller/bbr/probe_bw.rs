@@ -21,7 +21,7 @@ const DRAIN_ROUNDS: u64 = 5;
 const YIELDING_ROUNDS: u64 = 16;
 const UNYIELDING_ROUNDS: u64 = 8;
 /// Most rounds of Down to measure the path's own loss: one until it shows, and some to count.
-const LOOK_ROUNDS: u64 = 5;
+const OWN_LOSS_ROUNDS_MAX: u64 = 5;
 /// Doublings of the growth per round in Up [5.3.3.6].
 const UP_ROUNDS_MAX: u32 = 30;
 /// Bytes in flight at which probing upwards ends, in per cent of the path.
@@ -136,7 +136,7 @@ impl Bbr {
             State::Down => {
                 if !self.check_refill(sample)
                     && self.is_time_to_cruise(sample)
-                    && !self.looks(sample)
+                    && !self.measures_own_loss(sample)
                 {
                     self.state = State::Cruise;
                 }
@@ -174,7 +174,7 @@ impl Bbr {
     /// Packets sent from here on are paced otherwise, so they get a mean of their own.
     fn end_mean(&mut self) {
         let half = self.path_times(self.max_bandwidth.get(), 50);
-        if !self.verdict().has_others()
+        if !self.verdict().has_competitors()
             && self.round_mean.bytes() >= half
             && let Some((rate, is_app_limited)) = self.round_mean.end()
             && !is_app_limited
@@ -192,7 +192,7 @@ impl Bbr {
         self.rounds.restart(sample.delivered_bytes);
         self.full.restart(sample.rate.map_or(0, |rate| rate.rate));
         self.cycle.began_ns = sample.now_ns;
-        self.cycle.queued_ns = self.others_ns();
+        self.cycle.queued_ns = self.competing_queue_ns();
         self.state = State::Up;
         self.cycle.raise_slope(self.packet_bytes);
     }
@@ -200,14 +200,14 @@ impl Bbr {
     /// `BBRIsTimeToProbeBW` [5.3.3.5.3]. Begins to probe and returns true if it is time.
     fn check_refill(&mut self, sample: &Sample) -> bool {
         let reno_rounds = (self.target_bytes() / self.packet_bytes).min(RENO_ROUNDS_MAX);
-        let rounds = match self.verdict().others {
+        let rounds = match self.verdict().competitors {
             Competitors::Unseen => reno_rounds,
             Competitors::Yielding => reno_rounds.min(YIELDING_ROUNDS),
             Competitors::Unyielding => reno_rounds.min(UNYIELDING_ROUNDS),
         };
         let is_time = self.cycle.elapsed_ns(sample.now_ns) > self.cycle.wait_ns
             || (self.cycle.rounds >= rounds.max(1)
-                && (self.verdict().has_others()
+                && (self.verdict().has_competitors()
                     || self.cycle.elapsed_ns(sample.now_ns) > ROUNDS_NS_MIN));
         if is_time {
             self.reset_shortterm();
@@ -221,7 +221,7 @@ impl Bbr {
 
     /// `BBRIsTimeToCruise`.
     fn is_time_to_cruise(&self, sample: &Sample) -> bool {
-        let rounds = match self.verdict().others {
+        let rounds = match self.verdict().competitors {
             Competitors::Unseen | Competitors::Yielding => DRAIN_ROUNDS,
             // Unyielding competitors fill any room at once, so the queue does not drain.
             Competitors::Unyielding => 1,
@@ -234,8 +234,8 @@ impl Bbr {
     }
 
     /// Whether to stay in Down, to measure the path's own loss.
-    fn looks(&self, sample: &Sample) -> bool {
-        self.cycle.rounds < LOOK_ROUNDS && self.judge.wants_low_load(sample.now_ns)
+    fn measures_own_loss(&self, sample: &Sample) -> bool {
+        self.cycle.rounds < OWN_LOSS_ROUNDS_MAX && self.judge.wants_low_load(sample.now_ns)
     }
 
     /// `BBRIsTimeToGoDown`, with the deviation that the text of `mod.rs` describes.
@@ -247,19 +247,20 @@ impl Bbr {
             return false;
         }
         // Beside competitors, sending more shows after a whole round or not at all.
-        let round_ns = match self.verdict().has_others() {
+        let round_ns = match self.verdict().has_competitors() {
             true => sample.smoothed_rtt_ns,
             false => self.min_rtt.get().unwrap_or(0),
         };
         let lasted = self.cycle.elapsed_ns(sample.now_ns) > round_ns;
-        let others = times(self.max_bandwidth.get(), self.cycle.queued_ns);
-        let others = u64::try_from(others).unwrap_or(u64::MAX);
-        let full = self.inflight(UP_PERCENT).saturating_add(others);
+        let competing_bytes = times(self.max_bandwidth.get(), self.cycle.queued_ns);
+        let competing_bytes = u64::try_from(competing_bytes).unwrap_or(u64::MAX);
+        let full = self.inflight(UP_PERCENT).saturating_add(competing_bytes);
         // What is in flight shows a queue only if the rate is right, and some milliseconds of a
         // queue may be the host's doing. Beside competitors there is a queue anyway, and waiting
         // for more of it would take bandwidth from them.
         let min_rtt_ns = self.min_rtt.get().unwrap_or(0);
-        let longer_ns = if self.verdict().has_others() { 0 } else { min_rtt_ns / UP_QUEUE_PART };
+        let longer_ns =
+            if self.verdict().has_competitors() { 0 } else { min_rtt_ns / UP_QUEUE_PART };
         let least_ns = min_rtt_ns.saturating_add(longer_ns);
         let has_queue = sample.in_flight_bytes >= full
             && sample.smoothed_rtt_ns >= least_ns

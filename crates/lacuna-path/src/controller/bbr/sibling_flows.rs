@@ -15,7 +15,7 @@
 /// Time between two doublings beside as many others: as between two probings [5.3.3.5.3].
 const AGAIN_NS: u64 = 2_000_000_000;
 
-/// See the module's text.
+/// Observer of sibling flows.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SiblingFlows {
     /// Flows to the same peer that have anything in flight, this one among them.
@@ -39,7 +39,7 @@ impl SiblingFlows {
         self.last = Some((now_ns, self.flows));
     }
 
-    /// Whether the flow doubles into the room that siblings have left.
+    /// Whether the flow doubles because siblings have finished.
     pub(super) fn is_doubling(&self) -> bool {
         self.is_doubling
     }

@@ -88,7 +88,7 @@ enum Phase {
     Done,
 }
 
-/// See the module's text.
+/// State of a flow's start.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Start {
     phase: Phase,

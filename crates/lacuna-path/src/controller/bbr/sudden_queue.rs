@@ -15,7 +15,7 @@ const ROUNDS_MAX: u32 = 6;
 /// only a bunch of late reports.
 const SHOWS_ROUNDS: u32 = 3;
 
-/// See the module's text.
+/// Observer of sudden queues.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SuddenQueue {
     /// The shortest round trip of this round, and of the one before.

@@ -1,4 +1,5 @@
-//! The verdict: what the reports say about the path, computed in one place for all of bbr.
+//! The verdict: conclusions from the reports about queue, losses and other flows, computed in one
+//! place for all of bbr.
 //!
 //! | from | the verdict says |
 //! |---|---|
@@ -21,13 +22,13 @@ use super::sudden_queue::SuddenQueue;
 use super::{MIN_PACKETS, Sample};
 use crate::delivery::rate_of;
 
-/// See the module's text.
+/// Conclusions from the reports so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Verdict {
     /// The latest round trips show a queue.
     pub(super) has_queue: bool,
     /// Competing flows that keep a queue.
-    pub(super) others: Competitors,
+    pub(super) competitors: Competitors,
     /// A sudden queue is being drained.
     pub(super) has_sudden_queue: bool,
     /// The latest report is a sign of congestion: `IsInflightTooHigh` [5.5.10.2].
@@ -40,8 +41,8 @@ pub(super) struct Verdict {
 
 impl Verdict {
     /// Whether competing flows keep a queue.
-    pub(super) fn has_others(&self) -> bool {
-        self.others != Competitors::Unseen
+    pub(super) fn has_competitors(&self) -> bool {
+        self.competitors != Competitors::Unseen
     }
 }
 
@@ -114,7 +115,7 @@ impl Judge {
         self.congestion.take_round()
     }
 
-    /// Forgets the losses so far, whose reason is known.
+    /// Discards the losses so far, whose cause is known.
     pub(super) fn forgive(&mut self) {
         self.congestion.forgive();
         self.judge();
@@ -134,7 +135,7 @@ impl Judge {
 
     /// Whether siblings have left room and there is no queue, for a flow of this rate.
     pub(super) fn have_siblings_left_room(&self, now_ns: u64, rate: u64) -> bool {
-        let is_quiet = !self.verdict.has_queue && !self.verdict.has_others();
+        let is_quiet = !self.verdict.has_queue && !self.verdict.has_competitors();
         is_quiet && self.siblings.have_left_room(now_ns, rate)
     }
 
@@ -176,7 +177,7 @@ fn verdict_of(
 ) -> Verdict {
     Verdict {
         has_queue: congestion.has_queue(),
-        others: competing.others(),
+        competitors: competing.competitors(),
         has_sudden_queue: sudden_queue.is_draining(),
         is_congested: congestion.is_now(),
         is_heavy: congestion.is_heavy(),
