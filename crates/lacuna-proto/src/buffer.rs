@@ -1,5 +1,4 @@
-//! The memory that a send reads: shared bytes that do not change as long as any part of the
-//! transport may still put them on the wire.
+//! Send buffers: shared memory that does not change while the transport may still send from it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,12 +7,12 @@ use std::sync::Arc;
 /// Memory that sends borrow ranges of. A borrowed range neither moves nor changes while a send uses
 /// it.
 ///
-/// The transport asks for ranges and never for all of the memory, because a receive may still be
-/// writing to another part (an application may send the first chunks of a message on before the
-/// rest has come). A reference to the whole would alias those writes.
+/// The transport borrows ranges and never all of the memory, because a receive may still be writing
+/// to another part (an application may forward the first chunks of a message before the rest has
+/// arrived). A reference to the whole would alias those writes.
 ///
-/// An implementation is safe where the borrow rules forbid changes: nobody can change a value
-/// behind an `Arc`. A type for foreign memory needs an `unsafe` constructor.
+/// A safe implementation relies on the borrow rules: a value behind an `Arc` cannot change. A type for
+/// foreign memory needs an `unsafe` constructor.
 pub trait Memory: Send + Sync {
     /// Length of the memory.
     fn size_bytes(&self) -> usize;
@@ -42,17 +41,17 @@ macro_rules! slices {
 
 slices!(Vec<u8>, Box<[u8]>, &'static [u8]);
 
-/// A memory of zeros of any length, for sends whose bytes nobody looks at. It holds only as many
-/// zeros as are asked for at once, which is one run of packets.
+/// Zeros of any length, for sends whose contents do not matter. Allocates only the longest range that
+/// is borrowed at once, which is one run of packets.
 #[derive(Debug)]
 pub struct Zeros {
     size_bytes: usize,
-    /// Never written, so it takes address space and no pages until it is read.
+    /// Never written, so it takes no pages until it is read.
     zeros: Box<[u8]>,
 }
 
 impl Zeros {
-    /// Makes `size_bytes` zeros, of which at most `range_bytes_max` are asked for at once.
+    /// `size_bytes` zeros, of which at most `range_bytes_max` are borrowed at once.
     pub fn new(size_bytes: usize, range_bytes_max: usize) -> Self {
         Self { size_bytes, zeros: vec![0; range_bytes_max.min(size_bytes)].into() }
     }

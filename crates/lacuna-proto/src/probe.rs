@@ -1,15 +1,14 @@
-//! The search for the packet size before the queue pair exists: which size passes, whether every
-//! channel passes, and how long a round trip takes.
+//! The prober: before the queue pair exists, it finds the largest packet size that passes, whether
+//! every channel passes packets, and the round-trip time.
 //!
 //! The connecting end sends probes padded to each candidate size, and the peer answers them. This
-//! is packetisation-layer path MTU discovery (RFC 8899), but with all candidates at once instead of
-//! one after the other, because a connection waits for the result. Probes also open the way back
-//! through address translation: the peer learns a channel's translated address from them.
+//! is packetization-layer path MTU discovery (RFC 8899), but with all candidates at once instead of
+//! one after the other, because a connection waits for the result. Probes also open address
+//! translations: the peer learns a channel's translated address from them.
 //!
 //! The peer learns this end's channels first, and sends probes of the largest size at once
-//! (`qp/proof.rs`). Where these came on every channel the search is over: paths that take a size in
-//! one direction and not in the other are rare, and the queue pair goes on to prove its own
-//! direction.
+//! (`qp/proof.rs`). If these arrive on every channel, the search is over: paths with different MTUs
+//! in the two directions are rare, and the queue pair goes on to prove its own direction.
 
 use crate::probe_rounds::ProbeRounds;
 use lacuna_path::rtt::RttEstimator;
@@ -35,10 +34,10 @@ pub fn candidates_within(packet_bytes: Option<u32>, header_bytes: u32) -> Vec<u3
     MTU_CANDIDATES.into_iter().filter(|mtu_bytes| *mtu_bytes <= limit).collect()
 }
 
-/// After the first answer, larger sizes get this many round trips to answer.
+/// After the first answer, larger sizes have this many round trips to be answered.
 const SETTLE_RTTS: u64 = 3;
-/// But at least this long: two more quick rounds, so that one probe that is lost or comes too early
-/// does not decide the size for the connection's life.
+/// But at least this long: two more quick rounds, so that one probe that is lost or too early does
+/// not decide the size for the connection's life.
 const SETTLE_NS_MIN: u64 = 60_000_000;
 /// Most replies waiting to be sent; a peer that asks for more is flooding.
 const REPLIES_MAX: usize = 64;
@@ -60,13 +59,15 @@ pub enum ProbeOutcome {
     },
 }
 
-/// See the module's text.
+/// A search for the packet size.
 #[derive(Debug)]
 pub struct Prober {
+    /// This end's queue pair and control key.
     local: (u32, u32),
+    /// The peer's queue pair and control key.
     peer: (u32, u32),
     candidates: Vec<u32>,
-    /// Size number n is candidate n.
+    /// Rounds of probes; size n is candidate n.
     rounds: ProbeRounds,
     replies: VecDeque<(u8, ProbeReply)>,
     first_answer_ns: Option<u64>,
@@ -122,7 +123,7 @@ impl Prober {
         &self.rtt
     }
 
-    /// When the peer's probe of the largest size came on the last channel to have one.
+    /// When a channel last received its first probe of the largest size from the peer.
     pub fn peer_probed_ns(&self) -> Option<u64> {
         self.peer_probed_ns
     }

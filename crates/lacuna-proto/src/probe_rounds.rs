@@ -1,15 +1,13 @@
-//! Rounds of probes that find out which packet sizes pass: on each channel probes of given sizes,
-//! repeated until the peer has answered (packetisation-layer path MTU discovery, RFC 8899, section
-//! 4.3).
+//! Schedule of the probes that test which packet sizes pass: each size on each channel, repeated until
+//! the peer has answered (packetization-layer path MTU discovery, RFC 8899, section 4.3).
 //!
-//! Two searches use it. Before a queue pair exists, [`crate::probe`] sends probes of all sizes that
-//! a connection could use; afterwards the queue pair sends full packets alone, to prove the size
-//! that was agreed on (`qp/proof.rs`). Both have the same rounds: the first ones follow each other
-//! quickly, because the peer may not listen yet and any packet may be lost; later ones are rare, so
-//! that a dark path is not flooded.
+//! It has two users. Before a queue pair exists, [`crate::probe`] probes all sizes that a connection
+//! could use; afterwards the queue pair probes only the agreed size (`qp/proof.rs`). The first rounds
+//! follow each other quickly, because the peer may not listen yet and any packet may be lost; later
+//! ones are rare, so that they do not flood a path with an outage.
 //!
-//! Sizes are numbers here, 0 for the largest. The owner decides how long the packets of a size are,
-//! how a probe and its answer look, and what follows from the outcome.
+//! Sizes are indices here, 0 for the largest. The owner decides the length of the packets, the format
+//! of probe and answer, and what follows from the outcome.
 //!
 //! Invariants: on a channel, a size that was answered is not probed again, nor is a smaller one; a
 //! round sends at most one probe for each channel and size, except for the copies that its caller
@@ -23,7 +21,7 @@ const ROUND_NS: (u64, u64) = (25_000_000, 100_000_000);
 /// Rounds with the short time between them.
 pub(crate) const QUICK_ROUNDS: u32 = 4;
 
-/// See the module's text.
+/// Rounds of probes, and the sizes answered so far.
 #[derive(Debug)]
 pub(crate) struct ProbeRounds {
     /// Number of sizes.
@@ -174,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_is_not_asked_again() {
+    fn answered_sizes_are_not_probed_again() {
         let mut rounds = ProbeRounds::new(0, 2, 3, u64::MAX);
         rounds.begin_round(0, 0, 1);
         assert_eq!(rounds.take(|channel| channel == 1), Some((1, 0)));
@@ -204,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_without_end_does_not_overflow() {
+    fn an_endless_time_limit_does_not_overflow() {
         let rounds = ProbeRounds::new(7, 1, 1, u64::MAX);
         assert!(!rounds.is_over(u64::MAX - 1));
         assert_eq!(rounds.probe_timeout_ns(), u64::MAX - 7);

@@ -1,12 +1,12 @@
-//! Sender's record of what the peer has acknowledged of one message: a bit per chunk, and how far
-//! the newest acknowledgement describes the message.
+//! The sender's scoreboard of one message: a bit per acknowledged chunk, and the range of chunks that
+//! the newest acknowledgement covers.
 
 use super::MessageShape;
 use lacuna_path::small_vec::SmallVec;
 use lacuna_wire::Ack;
 use std::ops::Range;
 
-/// See the module's text.
+/// Acknowledged chunks and fragments of a message.
 #[derive(Debug)]
 pub(super) struct Acked {
     chunks: u32,
@@ -19,8 +19,8 @@ pub(super) struct Acked {
     fragments: u32,
     /// Sequence number of the control packet that brought the newest acknowledgement.
     sequence: u64,
-    /// Chunks that the bitmap of the newest acknowledgement describes. It describes those before
-    /// its cumulative count too.
+    /// Chunks that the bitmap of the newest acknowledgement covers. It also covers those before its
+    /// cumulative count.
     covered_chunks: Range<u32>,
     cumulative: u32,
 }
@@ -39,8 +39,7 @@ impl Acked {
         }
     }
 
-    /// Takes in an acknowledgement of control packet `sequence`. Returns whether none before it was
-    /// newer.
+    /// Takes in an acknowledgement of control packet `sequence`. Returns whether it is the newest.
     pub(super) fn on_ack(&mut self, sequence: u64, ack: &Ack<'_>) -> bool {
         let cumulative = ack.cumulative.min(self.chunks);
         self.set(0..cumulative);
@@ -65,8 +64,8 @@ impl Acked {
         true
     }
 
-    /// Whether an acknowledgement at least as new as control packet `sequence` describes these
-    /// chunks.
+    /// Whether the newest acknowledgement covers these chunks and is at least as new as control
+    /// packet `sequence`.
     pub(super) fn describes(&self, sequence: u64, chunks: &Range<u32>) -> bool {
         let Range { start, end } = self.covered_chunks;
         let is_covered = chunks.start.max(self.cumulative) >= start && chunks.end <= end;
@@ -88,8 +87,8 @@ impl Acked {
         self.fragments_max == 0 || self.fragments >> (packet % self.fragments_max) & 1 == 1
     }
 
-    /// The first packets in a row, among these, that the peer is not known to have. Parity is never
-    /// acknowledged, so of parity it is all.
+    /// The first run among these packets that the peer is not known to have. Parity is never
+    /// acknowledged, so a run of parity is returned whole.
     pub(super) fn missing(&self, shape: &MessageShape, packets: Range<u32>) -> Range<u32> {
         if packets.start >= shape.total_packets {
             return packets;
@@ -101,7 +100,7 @@ impl Acked {
             self.has_fragment(packet) && (!is_data || self.has(packet / shape.chunk_packets))
         };
         let start = (start..end).find(|packet| !has(*packet)).unwrap_or(end);
-        // Bounds the scan: what lies further is asked for again with the next run.
+        // Bounds the scan: the caller asks again for later packets.
         let end = end.min(start.saturating_add(Self::SCANNED_MAX));
         start..(start..end).find(|packet| has(*packet)).unwrap_or(end)
     }

@@ -1,13 +1,13 @@
-//! Reliability modes: what the sender does about gaps.
+//! Reliability modes: how lost packets are repaired.
 //!
 //! Every mode is a folder of the same shape: `send.rs` and `recv.rs` hold the state machines of one
-//! message, with the same verbs in every mode. The machines are given time, acknowledgements and
-//! what the path finds out about each run of packets. They answer with runs to send and the time of
-//! the next call. They know neither sockets nor sequence numbers.
+//! message, with the same methods in every mode. Their inputs are the time, acknowledgements, and the
+//! path's loss detection for each run of packets (passed, expired). Their outputs are runs to send
+//! and the time of the next call. They know neither sockets nor sequence numbers.
 //!
 //! Adding a mode takes:
 //!
-//! 1. its folder, with the verbs of [`SendMachine`] and [`RecvMachine`];
+//! 1. its folder, with the methods of [`SendMachine`] and [`RecvMachine`];
 //! 2. a variant of [`Mode`], and an arm in each of that enum's methods;
 //! 3. a variant of the two machine enums and of the macro `each!`, unless it runs another mode's
 //!    machines, as `auto` does;
@@ -210,7 +210,7 @@ impl MessageShape {
         first..(first + self.chunk_packets).min(self.data_packets)
     }
 
-    /// Chunks that this run decides: those whose last packet is in it.
+    /// Chunks that are judged with this run: those whose last packet is in it.
     pub fn judged_chunks(&self, packets: &Range<u32>) -> Range<u32> {
         let data = packets.start.min(self.data_packets)..packets.end;
         let end = if data.end >= self.data_packets {
@@ -229,7 +229,7 @@ impl MessageShape {
     }
 }
 
-/// A run of packets that was sent, as the path judges it.
+/// A run of packets that was sent, as the path reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentRun {
     /// Packets of the message.
@@ -259,7 +259,7 @@ pub enum SendMachine {
     Erasure(Box<ec::Sender>),
 }
 
-/// Calls the same verb on the machine of either kind.
+/// Calls a method on the machine of any mode.
 macro_rules! each {
     ($self:expr, $machine:ident => $call:expr) => {
         match $self {
@@ -292,8 +292,8 @@ impl SendMachine {
         each!(self, machine => machine.on_expired(run));
     }
 
-    /// Of a run that is to be sent again, the first packets in a row that the peer is not known to
-    /// have; empty if it has all. Packets that no acknowledgement describes count as missing.
+    /// The first run among these packets, which wait to be sent again, that the peer is not known to
+    /// have; empty if it has all. Packets that no acknowledgement covers count as missing.
     pub fn missing(&self, packets: Range<u32>) -> Range<u32> {
         each!(self, machine => machine.missing(packets))
     }

@@ -1,5 +1,5 @@
-//! Asks the policy for each message, with hysteresis: the last choice stays unless another one is
-//! clearly better. Keeps the last question and answer for the statistics.
+//! Calls the policy for each message, with hysteresis: the last choice stays unless another one is
+//! clearly better. Keeps the last question and choice for the statistics.
 
 use super::{Choice, Estimate, Policy, Question, cost};
 use std::fmt;
@@ -11,7 +11,7 @@ const SAME_PART: f64 = 0.1;
 /// time (a judgement).
 const KEPT_PART: f64 = 0.02;
 
-/// See the module's text.
+/// Chooses the parity of a queue pair's messages.
 #[derive(Debug, Clone)]
 pub(crate) struct Chooser {
     policy: Policy,

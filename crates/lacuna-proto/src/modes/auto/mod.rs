@@ -1,13 +1,13 @@
-//! The mode `auto`: selective repeat for everything that can be repaired while later data are still
-//! being sent, and parity for the end of a message, as much as the path needs.
+//! The mode `auto`: selective repeat for data that can be repaired while later data are still being
+//! sent, and for the end of a message as much parity as the path needs.
 //!
 //! # Agreement without a round trip
 //!
 //! On the wire a message of `auto` has the layout of the MDS code with k = 32, m = 16. A parity
 //! packet's number tells its submessage, its parity chunk and its row; the code is systematic, and
-//! any part of its parity is a code of its own. So the receiver repairs with whatever came, and the
-//! sender alone decides how much parity it sends of each submessage: none, which is selective
-//! repeat, or up to all of it. It need not tell the receiver. m = 16 leaves two thirds of a slot's
+//! any part of its parity is a code of its own. So the receiver repairs with any parity it received,
+//! and the sender alone decides how much parity it sends of each submessage, from none (selective
+//! repeat) to all, without telling the receiver. m = 16 leaves two thirds of a slot's
 //! packet numbers to data. Single losses need up to 8 parity chunks (`plan.txt`); bursts of 8 at a
 //! loss of 1 % need 15, where more might help a little.
 //!
@@ -26,12 +26,11 @@
 //! be sent several times: they are few packets, and the wire is idle. Repairs sent between the last
 //! data get their further copies after the parity.
 //!
-//! # Who chooses
+//! # The policy
 //!
-//! `plan.rs` has the formulas: from an [`Estimate`] of the path and the size of the tail to a
-//! [`Choice`]. It is a plain function that the queue pair's owner passes in, so a test or a
-//! simulation may pass another. `chooser.rs` calls it, adds hysteresis, and keeps the reason for
-//! the statistics.
+//! `plan.rs` computes a [`Choice`] from an [`Estimate`] of the path and the size of the tail. It is a
+//! plain function that the queue pair's owner passes in, so a test or a simulation can pass another.
+//! `chooser.rs` calls it, adds hysteresis, and keeps the reason for the statistics.
 
 mod chooser;
 mod plan;
@@ -59,7 +58,7 @@ pub struct Estimate {
     pub lost_packets: f64,
     /// Mean packets lost in a row.
     pub burst_packets: f64,
-    /// Time until a loss shows: the round trip, and what comes on top of it.
+    /// Time until a loss is detected: the round trip, plus the delays of reordering and reports.
     pub rtt_ns: u64,
     /// Wire bits per second; 0 if not known.
     pub rate_bits_per_s: u64,
@@ -93,7 +92,7 @@ impl Estimate {
     }
 }
 
-/// What the policy is asked: how much parity a message's tail gets.
+/// Input of the policy, which chooses the parity of a message's tail.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Question {
     /// Estimate of the path.
@@ -111,10 +110,10 @@ pub struct Question {
     pub is_followed: bool,
 }
 
-/// The policy's answer for the tail of a message.
+/// Output of the policy, for the tail of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
-    /// Parity chunks for each submessage, as far as a short one has so many.
+    /// Parity chunks for each submessage; a short submessage may have fewer.
     pub parity: u8,
     /// Copies of each repair from now on, at least one.
     pub repair_copies: u8,
@@ -127,5 +126,5 @@ impl Default for Choice {
     }
 }
 
-/// The decision: a plain function, so that the owner of a queue pair may pass another.
+/// The type of the policy: a plain function, so that the owner of a queue pair can pass another.
 pub type Policy = fn(&Question) -> Choice;

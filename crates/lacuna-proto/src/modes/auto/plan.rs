@@ -1,16 +1,15 @@
-//! How much parity the tail of a message gets: closed forms for the time that a loss in it costs,
-//! as in `lacuna-model`, with bursts and with the uncertainty of the estimate.
+//! The policy of the mode `auto`: the parity of a message's tail with the least expected delay. Closed
+//! forms as in `lacuna-model`, with loss bursts and the uncertainty of the estimate.
 //!
 //! # The cost of a choice
 //!
-//! The cost of q parity chunks per submessage is the time from the last data packet to the end of
-//! the message, beyond what every message takes:
+//! The cost of q parity chunks per submessage is the delay of the message's end after its last data
+//! packet, beyond that of a message without loss: mean + p99 / 2 + wire / 4.
 //!
-//! - mean + p99 / 2 + wire / 4.
-//! - *wire* is the time that the parity takes on the wire. Where something was lost, the message
-//!   waits for the parity; where nothing was, it is complete before. A quarter counts in any case,
-//!   because somebody else may want the link (a judgement).
-//! - Where the parity does not suffice, or there is none, add a round trip.
+//! - *wire* is the time that the parity takes on the wire. A message with a loss waits for the parity;
+//!   one without is complete before. A quarter of it counts in any case, because other flows may want
+//!   the link (a judgement).
+//! - If the parity does not suffice, or there is none, the delay is a round trip more.
 //! - The p99 counts half: an application that waits for a message mostly waits for many, and the
 //!   last of them decides. A judgement too; with weights from 1/4 to 1 the choice changes by one
 //!   parity chunk.
@@ -96,7 +95,7 @@ fn repair_copies(question: &Question) -> u8 {
     (2..REPAIR_COPIES_MAX).find(|copies| !fails(*copies)).unwrap_or(REPAIR_COPIES_MAX)
 }
 
-/// Cost of a choice in nanoseconds; see the module's text.
+/// Cost of a choice in nanoseconds: mean + p99 / 2 + wire / 4, as described above.
 pub fn cost(question: &Question, parity: u8) -> f64 {
     let estimate = &question.estimate;
     let is_short = estimate.rtt_ns < SHORT_RTT_NS || estimate.rate_bits_per_s == 0;

@@ -1,12 +1,11 @@
 //! Erasure coding with selective repeat behind it, SDR-RDMA 4.1.2.
 //!
 //! A message is sent as submessages of k data chunks, each followed at once by its m parity chunks.
-//! The receiver computes lost packets of a submessage as soon as enough of it came, while later
-//! submessages still arrive. Only where the parity does not suffice are the missing chunks sent
-//! again.
+//! The receiver computes lost packets of a submessage as soon as enough of it has arrived, while later
+//! submessages still arrive. The missing chunks are retransmitted only if the parity does not suffice.
 //!
-//! Placement decides where parity travels and how the receiver repairs with it, in the same way for
-//! every mode whose messages carry parity: see `parity/mod.rs`.
+//! The numbering of parity packets and the receiver's repair are the same for every mode with parity:
+//! see `parity/mod.rs` of `lacuna-place`.
 //!
 //! # Encoding
 //!
@@ -17,10 +16,9 @@
 //! # Falling back
 //!
 //! The receiver sends selective repeat's bitmap, in which repaired chunks are set. A full bitmap is
-//! the positive acknowledgement. The NACK of a submessage is the bitmap as it stands when the last
-//! parity packet was passed (later packets have come): everything that could come of the submessage
-//! has come. The sender then sends the chunks that the bitmap lacks again, and goes on with them as
-//! in selective repeat.
+//! the positive acknowledgement. The NACK of a submessage is the bitmap at the time when its last
+//! parity packet was passed (later packets have arrived), since no more of the submessage will come.
+//! The sender then retransmits the missing chunks, and goes on with them as in selective repeat.
 //!
 //! That moment is the fallback timeout of 4.2.3, FTO = (M + ceil(M / R)) T_INJ + beta RTT, measured
 //! for each submessage instead of computed: neither end has to know T_INJ. The slack beta RTT, for

@@ -5,7 +5,7 @@ use crate::modes::sr::BitmapCursor;
 use lacuna_place::receive::Receive;
 use lacuna_wire::Ack;
 
-/// See the module's text.
+/// Receiver of one message.
 #[derive(Debug, Default)]
 pub struct Receiver {
     cursor: BitmapCursor,

@@ -1,18 +1,16 @@
 //! Sender side: sends each submessage with its parity once, then the chunks that parity could not
 //! repair.
 //!
-//! A submessage is judged once, when its last parity packet is: all its packets are on one channel
-//! with the parity last, so everything before it was judged too. If the peer still lacks chunks,
-//! the submessage has *fallen back*: its missing chunks are sent again, and each run of them is
-//! judged as in selective repeat. Runs of data of a submessage that has not fallen back are not
-//! judged.
+//! A submessage is judged once, when its last parity packet was passed or has expired: all its packets
+//! are on one channel with the parity last, so no more of them will arrive. If the peer still lacks
+//! chunks, the submessage *falls back*: its missing chunks are retransmitted, and each run of them is
+//! judged as in selective repeat. Before that, runs of its data are not judged.
 //!
-//! A sender of the mode `auto` is *deferred*: it sends all data first, without parity, and judges
-//! every submessage as one that has fallen back. Once all data are on the wire, the submessages of
-//! which no packet was judged yet are the message's *tail*, and get as much parity as
-//! [`Sender::choose`] says; `modes/auto` tells why. This parity comes after all data, so a
-//! submessage that misses more than it can repair does not wait for it: it falls back once its data
-//! were passed.
+//! A sender of the mode `auto` is *deferred*: it sends all data first, without parity, and treats
+//! every submessage as one that has fallen back. Once all data are on the wire, the submessages
+//! without a judged packet are the message's *tail*, and [`Sender::choose`] sets their parity;
+//! `modes/auto` says why. This parity comes after all data, so a submessage that lacks more than it
+//! can repair does not wait for it, and falls back once its data were passed.
 
 use super::Config;
 use crate::modes::acked::Acked;
@@ -26,7 +24,7 @@ use std::ops::Range;
 /// selective repeat.
 const UNDECIDED_MAX: usize = 4096;
 
-/// See the module's text.
+/// Sender of one message.
 #[derive(Debug)]
 pub struct Sender {
     shape: MessageShape,
@@ -52,8 +50,8 @@ pub struct Sender {
     /// Data packets before this one were judged, or went on another channel than some that were
     /// not.
     judged_packets: u32,
-    /// Runs that a report has passed before an acknowledgement as new as the report came: the
-    /// report's control packet, the run, and the timeout of that time.
+    /// Runs passed by a report that is newer than the newest acknowledgement: sequence number of the
+    /// report's control packet, run, and retransmission timeout at that time.
     undecided: VecDeque<(u64, SentRun, u64)>,
     /// One bit per submessage that has fallen back.
     fallen: Vec<u64>,
@@ -70,7 +68,8 @@ pub struct Sender {
 impl Sender {
     /// Sends a message of this shape.
     ///
-    /// If the shape has no parity layout: the geometry was made without a code.
+    /// # Panics
+    /// If the shape has no parity layout, because the geometry was made without a code.
     pub fn new(config: Config, shape: MessageShape) -> Self {
         let layout = shape.layout.expect("the geometry of a coded message has a layout");
         debug_assert_eq!(layout.code(), config.code);
@@ -126,10 +125,10 @@ impl Sender {
         is_due.then_some(start..self.shape.data_packets)
     }
 
-    /// Gives each submessage of the tail as many parity chunks as `parity_of` says, as far as it
-    /// has them. From now on each repair is sent `repair_copies` times. Copies of repairs already
-    /// in flight are sent too, after the parity: what was lost in the last round trip but one has
-    /// its last chance in the last round trip.
+    /// Sends `parity_of` parity chunks of each submessage of the tail, at most all of its parity. From
+    /// now on each repair is sent `repair_copies` times. Repairs already in flight get their further
+    /// copies after the parity, because a repair that is lost in this last round trip would cost
+    /// another one.
     pub(crate) fn choose(&mut self, parity_of: impl Fn(u32) -> u8, repair_copies: u8) {
         let Some(tail) = self.tail() else { return };
         self.is_deferred = false;
@@ -203,8 +202,7 @@ impl Sender {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
-        // An undecided run whose acknowledgement never comes expires like one of which nothing was
-        // heard.
+        // An undecided run whose acknowledgement never comes expires like a run without a report.
         self.undecided.front().map(|(_, run, rto_ns)| run.sent_ns + rto_ns)
     }
 

@@ -1,5 +1,5 @@
-//! No reliability: each packet is sent once, and the receiver's bitmap tells what came. The paper's
-//! benchmark works so (SDR-RDMA 5.4.1), and an application with a scheme of its own starts here.
+//! No reliability: each packet is sent once, and the application reads the receiver's bitmap. The
+//! paper's benchmark uses this (SDR-RDMA 5.4.1), and so can an application with a scheme of its own.
 
 mod recv;
 mod send;

@@ -1,10 +1,10 @@
-//! Receiver side: sends no acknowledgements. The queue pair itself tells the sender that a receive
-//! is finished, in every mode.
+//! Receiver side: sends no acknowledgements. The Receives frame, which all modes have, tells the
+//! sender which receives are finished.
 
 use lacuna_place::receive::Receive;
 use lacuna_wire::Ack;
 
-/// See the module's text.
+/// Receiver that acknowledges nothing.
 #[derive(Debug)]
 pub struct Receiver;
 

@@ -4,7 +4,7 @@ use crate::modes::{Counts, MessageShape, SentRun};
 use lacuna_wire::Ack;
 use std::ops::Range;
 
-/// See the module's text.
+/// Sender of one message.
 #[derive(Debug)]
 pub struct Sender {
     first: Option<Range<u32>>,

@@ -1,14 +1,13 @@
 //! Receiver side: turns the live bitmap into acknowledgements.
 //!
 //! An acknowledgement is the current state: the cumulative count, and as much of the bitmap after
-//! it as fits (4.1.1). Losing one costs time and nothing else. If more of the bitmap is set than
-//! fits into one, successive acknowledgements carry parts that overlap by half, so that each run of
-//! packets lies within one of the parts.
+//! it as fits (4.1.1). Losing one costs time and nothing else. A bitmap that is too long for one
+//! acknowledgement is sent in parts that overlap by half, so that each run lies within one part.
 
 use lacuna_place::receive::Receive;
 use lacuna_wire::Ack;
 
-/// See the module's text.
+/// Receiver of one message.
 #[derive(Debug, Default)]
 pub struct Receiver {
     cursor: BitmapCursor,
@@ -37,21 +36,21 @@ impl BitmapCursor {
         receive: &Receive,
         scratch: &'s mut [u8],
     ) -> Ack<'s> {
-        // Read the counts before the bits: what comes in between goes into the next
+        // Read the counts before the bits. Chunks that complete in between are in the next
         // acknowledgement.
         let done = receive.chunks_done();
         let cumulative = receive.cumulative();
         let room = scratch.len();
         let mut skipped_bytes = std::mem::take(&mut self.skipped_bytes);
         let first = |skipped_bytes: u32| cumulative.saturating_add(skipped_bytes.saturating_mul(8));
-        // Skip reading the bitmap if everything came in order, or nothing came: most messages in a
-        // report have not begun yet.
+        // The bitmap is empty if all chunks arrived in order, or none did. Most messages of a report
+        // have not begun yet, so skip reading it.
         let mut used = match done > cumulative {
             true => receive.copy_chunk_bits(first(skipped_bytes), scratch),
             false => 0,
         };
         if used <= room / 2 && skipped_bytes > 0 {
-            // This part has nothing that the part before it did not have.
+            // The part before covered this one, so begin again at the front.
             scratch.fill(0);
             skipped_bytes = 0;
             used = receive.copy_chunk_bits(cumulative, scratch);
@@ -67,7 +66,7 @@ impl BitmapCursor {
             immediate_fragments: receive.fragments(),
             truncated,
             skipped_bytes,
-            // A truncated bitmap keeps its trailing zeros, because its length says how far it goes.
+            // A truncated bitmap keeps its trailing zeros, because its length is the covered range.
             chunks: if truncated { &scratch[..room] } else { &scratch[..used] },
         }
     }

@@ -1,9 +1,8 @@
-//! Sender side: keeps which chunks the peer has, and decides for every run that the path has judged
-//! which of its chunks are sent again.
+//! Sender side: keeps a bit per acknowledged chunk, and retransmits the missing chunks of each run that
+//! was passed or has expired.
 //!
-//! There is no state per packet and no timer per chunk: one bit per chunk, and entries only for
-//! runs that lost something. Those are in a separate box, so that a message without losses takes
-//! two cache lines of the sender's memory and no allocation of its own.
+//! There is no state per packet and no timer per chunk. Runs with losses are in a separate box, so
+//! that a message without losses takes two cache lines and no allocation of its own.
 
 use super::Config;
 use crate::modes::acked::Acked;
@@ -12,12 +11,12 @@ use lacuna_wire::Ack;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Most runs that wait for an acknowledgement newer than the report that passed them. Between two
-/// acknowledgements the path has at most this many in flight per message; past it, a run is judged
-/// by what is known.
+/// Most runs that wait for an acknowledgement as new as the report that passed them: more than a
+/// message has in flight between two acknowledgements. Further runs are judged by the acknowledgement
+/// before.
 const UNDECIDED_MAX: usize = 4096;
 
-/// See the module's text.
+/// Sender of one message.
 #[derive(Debug)]
 pub struct Sender {
     config: Config,
@@ -33,8 +32,8 @@ pub struct Sender {
 struct Losses {
     /// Runs to be sent again.
     transmit: VecDeque<Range<u32>>,
-    /// Runs that a report has passed before an acknowledgement as new as the report came: the
-    /// report's control packet, the run, and the timeout of that time.
+    /// Runs passed by a report that is newer than the newest acknowledgement: sequence number of the
+    /// report's control packet, run, and retransmission timeout at that time.
     undecided: VecDeque<(u64, SentRun, u64)>,
     /// Without NACK: runs that lost something, with the time when their timeout expires.
     aging: VecDeque<(u64, SentRun)>,
@@ -98,8 +97,7 @@ impl Sender {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
-        // An undecided run whose acknowledgement never comes expires like one of which nothing was
-        // heard.
+        // An undecided run whose acknowledgement never comes expires like a run without a report.
         let losses = self.losses.as_ref()?;
         let undecided = losses.undecided.front().map(|(_, run, rto_ns)| run.sent_ns + rto_ns);
         let aging = losses.aging.front().map(|(due_ns, _)| *due_ns);
