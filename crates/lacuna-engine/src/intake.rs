@@ -232,6 +232,6 @@ fn cut_and_place(
     packet: &[u8],
     marked: bool,
 ) -> Result<(), PacketError> {
-    let (header, payload) = seal.cut(packet)?;
+    let (header, payload) = seal.parse_data(packet)?;
     placer.check_and_place(packet, &header, payload, marked)
 }

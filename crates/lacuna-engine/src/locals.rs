@@ -102,7 +102,7 @@ impl Locals {
     #[inline(always)]
     pub(crate) fn cut_by_seal<'p>(&self, packet: &'p [u8]) -> Option<(DataHeader, &'p [u8])> {
         let seal = self.seal_of(packet);
-        if seal.has_common_length() { None } else { seal.cut(packet).ok() }
+        if seal.has_common_length() { None } else { seal.parse_data(packet).ok() }
     }
 
     /// Range of all numbers that were ever in use.

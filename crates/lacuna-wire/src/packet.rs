@@ -114,7 +114,7 @@ impl Seal {
         Ok(parsed)
     }
 
-    /// Whether [`parse_data`] reads packets with this seal correctly. If not, use [`Seal::cut`].
+    /// Whether [`parse_data`] reads packets with this seal correctly. If not, use [`Seal::parse_data`].
     #[inline]
     #[must_use]
     pub const fn has_common_length(self) -> bool {
@@ -126,7 +126,7 @@ impl Seal {
     /// # Errors
     /// Those of [`Seal::parse`], and if it is a control packet.
     #[cold]
-    pub fn cut(self, packet: &[u8]) -> Result<(DataHeader, &[u8]), PacketError> {
+    pub fn parse_data(self, packet: &[u8]) -> Result<(DataHeader, &[u8]), PacketError> {
         match self.parse(packet)? {
             Packet::Data(header, payload) => Ok((header, payload)),
             Packet::Control(..) => Err(PacketError::Opcode { found: bth::OPCODE_CONTROL }),

@@ -140,8 +140,8 @@ pub struct CodeInfo {
     pub data_chunks: u8,
     /// Parity chunks of a submessage.
     pub parity_chunks: u8,
-    /// Chunks of the bitmap in a chunk of the code, interleaved so that a burst of losses is spread
-    /// over many.
+    /// Chunks of the bitmap in a chunk of the code. A chunk of the code has a packet in each row of a
+    /// submessage, so the packets of a loss burst hit different rows.
     pub interleave: u32,
 }
 

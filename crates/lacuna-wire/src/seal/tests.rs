@@ -136,18 +136,18 @@ fn less_than_a_trailer_is_too_short() {
 }
 
 #[test]
-fn a_packet_is_cut_in_the_common_way_or_by_its_own_seal() {
+fn the_layout_is_read_by_the_common_trailer_length_or_the_seals_own() {
     for seal in seals() {
         for header in [WRITE, SEND] {
             let payload = payload(5);
             let packet = whole(seal, &header, &payload);
-            let cut = match seal.has_common_length() {
+            let parsed = match seal.has_common_length() {
                 true => parse_data(&packet),
-                false => seal.cut(&packet).ok(),
+                false => seal.parse_data(&packet).ok(),
             };
-            let (mut found, part) = cut.unwrap();
+            let (mut found, found_payload) = parsed.unwrap();
             seal.check(&mut found, &packet).unwrap();
-            assert_eq!((found, part), (header, &payload[..]), "{seal:?}");
+            assert_eq!((found, found_payload), (header, &payload[..]), "{seal:?}");
         }
     }
 }
