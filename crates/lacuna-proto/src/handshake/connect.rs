@@ -7,7 +7,9 @@
 use super::goodbye::{self, Goodbye};
 use super::info::{Disagreement, check_agreement, peer_of};
 use super::message_reader::{MessageReader, Unreadable};
-use super::messages::{End, Hello, PROTOCOL_VERSION, Welcome, agent, encode, printable};
+use super::messages::{
+    End, Hello, HelloReports, PROTOCOL_VERSION, Welcome, agent, encode, printable,
+};
 use super::parameters::Parameters;
 use super::rtt::{Rtt, SLACK_NS};
 use super::{MessageError, check_version, parse, probe_timeout_ns};
@@ -226,7 +228,7 @@ impl Connect {
             max_message_bytes,
             tag,
             keeps,
-            reports: reports.map(Into::into),
+            reports: reports.map(HelloReports),
             end,
         };
         let probation_ns = reused.as_ref().map(|(_, rtt_ns)| {

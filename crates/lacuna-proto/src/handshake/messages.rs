@@ -64,7 +64,12 @@ pub struct Hello {
 
 /// A report policy in the hello; in the welcome it is part of the queue pair's info.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct HelloReports {
+pub(super) struct HelloReports(#[serde(with = "ReportsFields")] pub(super) ReportsInfo);
+
+/// Its fields as JSON has them.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "ReportsInfo")]
+struct ReportsFields {
     bytes_max: u32,
     delay_ns_min: u32,
     delay_ns_max: u32,
@@ -73,42 +78,11 @@ pub(super) struct HelloReports {
     on_mark: bool,
 }
 
-impl From<ReportsInfo> for HelloReports {
-    fn from(info: ReportsInfo) -> Self {
-        let ReportsInfo {
-            bytes_max,
-            delay_ns_min,
-            delay_ns_max,
-            gap_delay_ns_min,
-            per_rtt,
-            on_mark,
-        } = info;
-        Self { bytes_max, delay_ns_min, delay_ns_max, gap_delay_ns_min, per_rtt, on_mark }
-    }
-}
-
 impl Hello {
     /// The report policy that the connecting end asks for, if not the default; clamped to the limits of
     /// this end.
     pub fn reports(&self) -> Option<ReportPolicy> {
-        self.reports.map(|wanted| {
-            let HelloReports {
-                bytes_max,
-                delay_ns_min,
-                delay_ns_max,
-                gap_delay_ns_min,
-                per_rtt,
-                on_mark,
-            } = wanted;
-            ReportPolicy::of_peer(&ReportsInfo {
-                bytes_max,
-                delay_ns_min,
-                delay_ns_max,
-                gap_delay_ns_min,
-                per_rtt,
-                on_mark,
-            })
-        })
+        self.reports.as_ref().map(|HelloReports(wanted)| ReportPolicy::of_peer(wanted))
     }
 }
 
