@@ -1,8 +1,8 @@
 //! Software prefetch: loads the cache lines of a value before they are needed.
 //!
 //! With a thousand queue pairs, the state of a queue pair has left the cache when its turn comes, and
-//! the processor would wait for each of its lines. So an engine prefetches the queue pair
-//! whose turn is next. The checksum prefetches payloads itself (`lacuna-crc`).
+//! the processor would wait for each of its lines. So code that walks a list of queue pairs or messages
+//! prefetches the element one or two ahead. The checksum prefetches payloads itself (`lacuna-crc`).
 //! Measured: M-place-1.
 
 #![allow(unsafe_code, reason = "the intrinsic takes a pointer, though it reads nothing")]

@@ -7,6 +7,7 @@
 use super::transmit::Segment;
 use lacuna_path::small_vec::SmallVec;
 use lacuna_place::geometry::Geometry;
+use lacuna_place::prefetch::prefetch_value;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -134,6 +135,9 @@ impl Queues {
             }
             None => {
                 list.pop_front();
+                if let Some(next) = list.front() {
+                    prefetch_value(&*next.segment);
+                }
                 true
             }
         };

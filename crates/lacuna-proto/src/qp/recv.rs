@@ -10,6 +10,7 @@ use crate::modes::{Mode, RecvMachine};
 use lacuna_path::small_vec::SmallVec;
 use lacuna_place::geometry::Geometry;
 use lacuna_place::placement::Placement;
+use lacuna_place::prefetch::prefetch_value;
 use lacuna_place::receive::Receive;
 use lacuna_place::table::RecvTable;
 use lacuna_wire::{Ack, CancelReason, ControlWriter, Frame, Receives, Run, RunList, U64List};
@@ -248,7 +249,16 @@ impl RecvSide {
             }
         }
         self.advance();
+        // Applications mostly close receives in order.
+        self.prefetch(posted.first + posted.parts.len() as u64);
         has_changed
+    }
+
+    /// Prefetches a receive that is looked at soon.
+    fn prefetch(&self, number: u64) {
+        if let Some(Incoming { receive: Some(receive), .. }) = self.entry(number) {
+            prefetch_value(&**receive);
+        }
     }
 
     fn add_to_runs(&mut self, capacity_bytes: u64, continues: bool) {
@@ -440,6 +450,7 @@ impl RecvSide {
                 return writer.is_empty();
             }
             let number = self.ack_next;
+            self.prefetch(number + PREFETCH_AHEAD);
             let Some(incoming) = self.entry_mut(number) else { return true };
             if incoming.state == State::Open
                 && let Some(receive) = &incoming.receive
@@ -459,6 +470,9 @@ impl RecvSide {
     }
 }
 
+/// How many messages ahead a receive is prefetched before it is acknowledged (a judgement): one
+/// comes from memory while two are written.
+const PREFETCH_AHEAD: u64 = 2;
 /// With less room than this in a packet, an acknowledgement waits for the next one.
 const ACK_ROOM_MIN: usize = 64;
 /// Most bitmap bytes of one acknowledgement: 8,192 chunks.

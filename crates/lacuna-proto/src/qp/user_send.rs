@@ -3,6 +3,7 @@
 
 use super::error::{PostSendError, SendFailure};
 use crate::buffer::SendBuffer;
+use lacuna_place::prefetch::prefetch_value;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
@@ -124,6 +125,14 @@ impl UserSends {
             self.deadlines.push(Reverse((deadline_ns, id)));
         }
         id
+    }
+
+    /// Prefetches a send that is looked at soon.
+    #[inline]
+    pub(super) fn prefetch(&self, id: SendId) {
+        if let Some(send) = self.table.get(id.index as usize) {
+            prefetch_value(send);
+        }
     }
 
     pub(super) fn get(&self, id: SendId) -> Option<&UserSend> {

@@ -19,6 +19,7 @@ use super::super::user_send::{SendId, SendRequest};
 use super::SendSide;
 use crate::buffer::SendBuffer;
 use lacuna_place::geometry::Geometry;
+use lacuna_place::prefetch::prefetch_value;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -49,6 +50,9 @@ impl Assigned {
         self.sends.front().filter(|(.., first)| *first < end)?;
         let send = self.sends.pop_front()?;
         self.packets -= packets(geometry, &send.1);
+        if let Some(next) = self.sends.front() {
+            prefetch_value(next);
+        }
         Some(send)
     }
 }
@@ -134,6 +138,8 @@ impl SendSide {
     }
 
     fn build(&mut self, id: SendId, request: SendRequest, first: u64) {
+        // Needed when the last packet of the send is polled.
+        self.sends.prefetch(id);
         let SendRequest { mut data, mut immediate, .. } = request;
         let slot_bytes = self.geometry.max_message_bytes() as usize;
         let last = first + self.geometry.slots_for(data.len() as u64) - 1;
